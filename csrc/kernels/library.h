@@ -1,0 +1,67 @@
+// The one door of the kernel library: a table of entry points. The library is built once per instruction set
+// (base, avx2) as a shared object of its own; a client opens the best one and calls through this table.
+#pragma once
+#include <cstddef>
+
+#include "view.h"
+
+namespace mt {
+
+// ---- pointwise -------------------------------------------------------------------------------------------
+// A pointwise kernel is a set of loops over contiguous memory, one per compute dtype. ptr holds the outputs, then
+// the inputs; all are arrays of n items of the compute dtype (outputs: of `out` when that is not -1). The engine in
+// pointwise.cpp brings every other case to this one: broadcasting, strides, casts, threads. float16 and bfloat16
+// are computed by the float loop.
+using Loop = void (*)(void* const* ptr, int64_t n, const Attr* attr);
+struct Pointwise {
+  const char* name;
+  int32_t nout, nin;
+  int32_t out;                // -1: outputs have the compute dtype; else a DType (comparisons: kBool)
+  Loop loop[kNumDTypes];      // nullptr: this compute dtype is not supported
+};
+
+// ---- caching allocator -----------------------------------------------------------------------------------
+struct AllocatorStats {
+  int64_t allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes, cached_bytes;
+  int64_t allocations, cache_hits;
+};
+
+struct Library {
+  const char* level;                                       // "avx2" or "base"
+  Kernel (*find)(const char* name);                        // nullptr when there is none
+  const Pointwise* (*find_pointwise)(const char* name);    // nullptr when there is none
+  // t: outputs, then inputs. Inputs broadcast to the shape of output 0; dtypes are cast to `compute` and back.
+  void (*pointwise)(const Pointwise* k, DType compute, const View* t, const Attr* attr);
+  void* (*allocate)(size_t bytes);                         // 64-byte aligned; throws std::bad_alloc
+  void (*release)(void* p, size_t bytes);                  // bytes as given to allocate
+  void (*empty_cache)();
+  void (*allocator_stats)(AllocatorStats* out);
+  int (*get_num_threads)();
+  void (*set_num_threads)(int n);
+  Generator* (*generator_new)(uint64_t seed);
+  void (*generator_delete)(Generator*);
+  void (*generator_seed)(Generator*, uint64_t seed);
+  uint64_t (*generator_initial_seed)(Generator*);
+  size_t (*generator_state)(Generator*, void* out);        // torch's CPU state layout; out == nullptr: size only
+  void (*generator_set_state)(Generator*, const void* state, size_t bytes);
+  uint64_t (*generator_random64)(Generator*);
+  void (*set_blas_path)(const char* file);                 // libscipy_openblas.so, opened at the first matmul
+};
+
+extern "C" const Library* mt_kernel_library();
+
+// Registration, at static initialisation: `static Register r("topk", topk);` with a comment giving the schema.
+struct Register {
+  Register(const char* name, Kernel kernel);
+};
+struct RegisterPointwise {
+  explicit RegisterPointwise(const Pointwise& k);
+};
+
+// For kernels that build on others of this library.
+void pointwise(const Pointwise* k, DType compute, const View* t, const Attr* attr);
+const Pointwise* find_pointwise(const char* name);
+Kernel find(const char* name);
+void copy(const View& dst, const View& src);               // strided, casting; copy.cpp
+
+}  // namespace mt

@@ -1,0 +1,137 @@
+// The thread pool behind parallel_for.
+#include "parallel.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace mt {
+namespace {
+
+thread_local bool inside = false;  // a body is running on this thread: nested loops run inline
+
+class Pool {
+ public:
+  explicit Pool(int workers) {
+    for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { serve(); });
+  }
+  ~Pool() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    for (auto& t : threads_) t.join();
+  }
+  int workers() const { return int(threads_.size()); }
+
+  void run(int64_t n, int64_t chunk, const std::function<void(int64_t, int64_t)>& body) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      body_ = &body;
+      n_ = n;
+      chunk_ = chunk;
+      next_.store(0, std::memory_order_relaxed);
+      error_ = nullptr;
+      ++round_;
+      busy_ = workers();
+    }
+    wake_.notify_all();
+    work();
+    std::unique_lock<std::mutex> lock(mutex_);
+    done_.wait(lock, [this] { return busy_ == 0; });
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  void work() {
+    inside = true;
+    for (;;) {
+      int64_t begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
+      if (begin >= n_) break;
+      try {
+        (*body_)(begin, std::min(begin + chunk_, n_));
+      } catch (...) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (!error_) error_ = std::current_exception();
+        next_.store(n_, std::memory_order_relaxed);
+      }
+    }
+    inside = false;
+  }
+  void serve() {
+    uint64_t seen = 0;
+    for (;;) {
+      {
+        std::unique_lock<std::mutex> lock(mutex_);
+        wake_.wait(lock, [&] { return stop_ || round_ != seen; });
+        if (stop_) return;
+        seen = round_;
+      }
+      work();
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (--busy_ == 0) done_.notify_one();
+    }
+  }
+
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  const std::function<void(int64_t, int64_t)>* body_ = nullptr;
+  int64_t n_ = 0, chunk_ = 1;
+  std::atomic<int64_t> next_{0};
+  uint64_t round_ = 0;
+  int busy_ = 0;
+  bool stop_ = false;
+  std::exception_ptr error_;
+};
+
+std::mutex pool_mutex;  // held by the one caller that uses the pool
+Pool* pool = nullptr;   // never freed at exit: workers may outlive static destruction
+std::atomic<int> num_threads{0};
+
+// The child of a fork has the parent's Pool object but none of its threads: forget it, and make the mutex new.
+void after_fork_in_child() {
+  pool = nullptr;
+  new (&pool_mutex) std::mutex();
+}
+
+}  // namespace
+
+int get_num_threads() {
+  int n = num_threads.load(std::memory_order_relaxed);
+  if (n == 0) {
+    n = std::max(1, int(sysconf(_SC_NPROCESSORS_ONLN)));
+    num_threads.store(n, std::memory_order_relaxed);
+  }
+  return n;
+}
+
+void set_num_threads(int n) { num_threads.store(std::max(1, n), std::memory_order_relaxed); }
+
+void parallel_ranges(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+  int threads = get_num_threads();
+  grain = std::max<int64_t>(grain, 1);
+  std::unique_lock<std::mutex> lock(pool_mutex, std::defer_lock);
+  if (inside || threads == 1 || n <= grain || !lock.try_lock()) return body(0, n);
+  if (!pool || pool->workers() != threads - 1) {
+    static bool registered = pthread_atfork(nullptr, nullptr, after_fork_in_child) == 0;
+    (void)registered;
+    delete pool;
+    pool = nullptr;
+    pool = new Pool(threads - 1);
+  }
+  // A few chunks per thread, so that a thread that was descheduled does not hold up the rest.
+  int64_t pieces = std::min<int64_t>((n + grain - 1) / grain, int64_t(threads) * 4);
+  pool->run(n, (n + pieces - 1) / pieces, body);
+}
+
+}  // namespace mt

@@ -1,0 +1,87 @@
+// What a kernel sees of the world: dtypes, strided views, attributes. Nothing of Python, Tensor or ACL.
+#pragma once
+#include <complex>
+#include <cstdint>
+#include <cstring>
+
+namespace mt {
+
+enum DType : int32_t {
+  kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kHalf, kBFloat16, kFloat, kDouble, kComplexFloat, kComplexDouble,
+  kNumDTypes
+};
+
+constexpr int kMaxDims = 64;
+
+// The two 16-bit floats are storage formats: arithmetic happens in float. Conversions round to nearest even.
+struct f16 { uint16_t bits; };
+struct bf16 { uint16_t bits; };
+using c64 = std::complex<float>;
+using c128 = std::complex<double>;
+
+inline int itemsize(DType d) {
+  constexpr int sizes[kNumDTypes] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
+  return sizes[d];
+}
+inline bool is_floating(DType d) { return d >= kHalf && d <= kDouble; }
+inline bool is_complex(DType d) { return d >= kComplexFloat; }
+inline bool is_integral(DType d) { return d < kHalf; }  // bool counts as integral
+inline const char* dtype_name(DType d) {
+  constexpr const char* names[kNumDTypes] = {"bool", "uint8", "int8", "int16", "int32", "int64",
+      "float16", "bfloat16", "float32", "float64", "complex64", "complex128"};
+  return names[d];
+}
+
+// A strided view over memory it does not own. Strides count elements and may be 0 (expanded) or, inside the
+// library only, negative. ndim == -1 stands for an optional tensor that was not given.
+struct View {
+  void* data = nullptr;
+  const int64_t* sizes = nullptr;
+  const int64_t* strides = nullptr;
+  int32_t ndim = -1;
+  DType dtype = kFloat;
+
+  bool given() const { return ndim >= 0; }
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int d = 0; d < ndim; ++d) n *= sizes[d];
+    return n;
+  }
+  bool contiguous() const {
+    int64_t want = 1;
+    for (int d = ndim - 1; d >= 0; --d) {
+      if (sizes[d] == 0) return true;
+      if (sizes[d] != 1 && strides[d] != want) return false;
+      want *= sizes[d];
+    }
+    return true;
+  }
+  template <class T> T* ptr() const { return static_cast<T*>(data); }
+};
+
+// One non-tensor argument of an op, in schema order. A number fills f, im and i at once (i truncates); bool and
+// enum values are in i; a list is in list/flist with n items; None leaves given == false.
+struct Attr {
+  double f = 0, im = 0;
+  int64_t i = 0;
+  const int64_t* list = nullptr;
+  const double* flist = nullptr;
+  const char* s = nullptr;
+  int32_t n = 0;
+  bool given = false;
+};
+
+struct Generator;  // random.h
+
+// The call of one kernel: outputs first, then tensor inputs in schema order (a Tensor[] is laid flat and also
+// adds an Attr whose i is its length), and every other argument as an Attr in schema order.
+struct Args {
+  const View* t = nullptr;
+  int32_t nt = 0;
+  const Attr* a = nullptr;
+  int32_t na = 0;
+  Generator* generator = nullptr;
+};
+using Kernel = void (*)(const Args&);
+
+}  // namespace mt
