@@ -9,14 +9,15 @@ namespace mt {
 
 // ---- pointwise -------------------------------------------------------------------------------------------
 // A pointwise kernel is a set of loops over contiguous memory, one per compute dtype. ptr holds the outputs, then
-// the inputs; all are arrays of n items of the compute dtype (outputs: of `out` when that is not -1). The engine in
+// the inputs; all are arrays of n items of the compute dtype, except as `out` and `first` say. The engine in
 // pointwise.cpp brings every other case to this one: broadcasting, strides, casts, threads. float16 and bfloat16
 // are computed by the float loop.
 using Loop = void (*)(void* const* ptr, int64_t n, const Attr* attr);
 struct Pointwise {
   const char* name;
   int32_t nout, nin;
-  int32_t out;                // -1: outputs have the compute dtype; else a DType (comparisons: kBool)
+  int32_t out;                // -1: the compute dtype; -2: its real counterpart (abs of complex); else a DType (kBool)
+  int32_t first;              // dtype of input 0: -1: the compute dtype; else a DType (kBool for the mask of where)
   Loop loop[kNumDTypes];      // nullptr: this compute dtype is not supported
 };
 

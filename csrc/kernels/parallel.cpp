@@ -2,10 +2,10 @@
 #include "parallel.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -18,15 +18,27 @@ namespace {
 
 thread_local bool inside = false;  // a body is running on this thread: nested loops run inline
 
+// Waking a sleeping thread takes longer than a small product: both sides poll this long before they sleep.
+constexpr std::chrono::microseconds kPoll(100);
+
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 class Pool {
  public:
-  explicit Pool(int workers) {
+  explicit Pool(int workers) : poll_(workers < int(std::thread::hardware_concurrency())) {
     for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { serve(); });
   }
   ~Pool() {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       stop_ = true;
+      round_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_all();
     for (auto& t : threads_) t.join();
@@ -34,6 +46,7 @@ class Pool {
   int workers() const { return int(threads_.size()); }
 
   void run(int64_t n, int64_t chunk, const std::function<void(int64_t, int64_t)>& body) {
+    int64_t sleepers;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       body_ = &body;
@@ -41,17 +54,34 @@ class Pool {
       chunk_ = chunk;
       next_.store(0, std::memory_order_relaxed);
       error_ = nullptr;
-      ++round_;
-      busy_ = workers();
+      open_ = true;
+      round_.fetch_add(1, std::memory_order_release);
+      sleepers = std::min<int64_t>(sleeping_, (n + chunk - 1) / chunk - 1);
     }
-    wake_.notify_all();
+    for (; sleepers > 0; --sleepers) wake_.notify_one();
     work();
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      open_ = false;  // a worker that wakes up only now has nothing to do, and nobody waits for it
+    }
+    poll([this] { return active_.load(std::memory_order_acquire) == 0; });
     std::unique_lock<std::mutex> lock(mutex_);
-    done_.wait(lock, [this] { return busy_ == 0; });
+    done_.wait(lock, [this] { return active_.load(std::memory_order_relaxed) == 0; });
     if (error_) std::rethrow_exception(error_);
   }
 
  private:
+  template <class Ready> void poll(Ready ready) {
+    if (!poll_) return;
+    const auto until = std::chrono::steady_clock::now() + kPoll;
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (ready()) return;
+        relax();
+      }
+    } while (std::chrono::steady_clock::now() < until);
+  }
+
   void work() {
     inside = true;
     for (;;) {
@@ -70,27 +100,34 @@ class Pool {
   void serve() {
     uint64_t seen = 0;
     for (;;) {
+      poll([&] { return round_.load(std::memory_order_acquire) != seen; });
       {
         std::unique_lock<std::mutex> lock(mutex_);
-        wake_.wait(lock, [&] { return stop_ || round_ != seen; });
+        ++sleeping_;
+        wake_.wait(lock, [&] { return round_.load(std::memory_order_relaxed) != seen; });
+        --sleeping_;
         if (stop_) return;
-        seen = round_;
+        seen = round_.load(std::memory_order_relaxed);
+        if (!open_) continue;
+        active_.fetch_add(1, std::memory_order_relaxed);
       }
       work();
       std::lock_guard<std::mutex> lock(mutex_);
-      if (--busy_ == 0) done_.notify_one();
+      if (active_.fetch_sub(1, std::memory_order_release) == 1 && !open_) done_.notify_one();
     }
   }
 
+  const bool poll_;  // not when there are more threads than processors: polling would keep the others from running
   std::vector<std::thread> threads_;
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   const std::function<void(int64_t, int64_t)>* body_ = nullptr;
   int64_t n_ = 0, chunk_ = 1;
   std::atomic<int64_t> next_{0};
-  uint64_t round_ = 0;
-  int busy_ = 0;
-  bool stop_ = false;
+  std::atomic<uint64_t> round_{0};
+  std::atomic<int> active_{0};  // workers inside work()
+  int sleeping_ = 0;
+  bool open_ = false, stop_ = false;
   std::exception_ptr error_;
 };
 
@@ -109,7 +146,7 @@ void after_fork_in_child() {
 int get_num_threads() {
   int n = num_threads.load(std::memory_order_relaxed);
   if (n == 0) {
-    n = std::max(1, int(sysconf(_SC_NPROCESSORS_ONLN)));
+    n = std::max(1, int(std::thread::hardware_concurrency()));  // counts the affinity mask
     num_threads.store(n, std::memory_order_relaxed);
   }
   return n;

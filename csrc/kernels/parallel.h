@@ -16,7 +16,7 @@ void parallel_ranges(int64_t n, int64_t grain, const std::function<void(int64_t,
 template <class F> inline void parallel_for(int64_t n, int64_t grain, F&& body) {
   if (n <= 0) return;
   if (n <= grain || get_num_threads() == 1) body(int64_t(0), n);
-  else parallel_ranges(n, grain, std::forward<F>(body));
+  else parallel_ranges(n, grain, std::ref(body));  // a reference: no heap memory for the captures
 }
 
 // Items of cheap pointwise work worth a second thread.

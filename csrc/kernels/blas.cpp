@@ -1,0 +1,95 @@
+// Finds and opens OpenBLAS (the wheel scipy-openblas32: 32-bit integers, names prefixed scipy_) at the first use.
+#include "blas.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace mt {
+namespace {
+
+#if defined(__APPLE__)
+constexpr const char* kFile = "libscipy_openblas.dylib";
+#else
+constexpr const char* kFile = "libscipy_openblas.so";
+#endif
+
+std::mutex path_mutex;
+std::string& path() {
+  static std::string p;
+  return p;
+}
+
+// A path that was asked for is the only candidate: falling back to another library would hide the mistake.
+std::vector<std::string> candidates() {
+  {
+    std::lock_guard<std::mutex> lock(path_mutex);
+    if (!path().empty()) return {path()};
+  }
+  if (const char* env = std::getenv("MT_BLAS_LIBRARY"); env && *env) return {env};
+  std::vector<std::string> found;
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(&candidates), &info) && info.dli_fname) {
+    std::string here = info.dli_fname;
+    size_t slash = here.rfind('/');
+    here = slash == std::string::npos ? "." : here.substr(0, slash);
+    for (const char* up : {"/../", "/../../"}) found.push_back(here + up + "scipy_openblas32/lib/" + kFile);
+  }
+  found.push_back(kFile);
+  return found;
+}
+
+void* open_library() {
+  std::string tried;
+  for (const auto& file : candidates()) {
+    if (void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
+    const char* why = dlerror();
+    tried += "\n  " + file + ": " + (why ? why : "cannot be opened");
+  }
+  throw std::runtime_error("matrix operations need OpenBLAS (pip install scipy-openblas32), looked for:" + tried);
+}
+
+void* symbol(void* handle, const std::string& name) {
+  void* p = dlsym(handle, name.c_str());
+  if (!p) throw std::runtime_error("OpenBLAS has no symbol " + name);
+  return p;
+}
+
+Blas open_blas() {
+  void* handle = open_library();
+  // Threads are ours (parallel_for), so that one pool serves all kernels; OpenBLAS computes in the calling thread.
+  reinterpret_cast<void (*)(int)>(symbol(handle, "scipy_openblas_set_num_threads"))(1);
+  constexpr const char* names[] = {
+#define MT_NAME(name) #name,
+      MT_BLAS_ROUTINES(MT_NAME)
+#undef MT_NAME
+  };
+  Blas b;
+  for (int type = 0; type < 4; ++type)
+    for (int r = 0; r < Blas::kCount; ++r) {
+      std::string name = names[r];
+      if (type >= 2 && name == "orgqr") name = "ungqr";
+      if (type >= 2 && name == "syevd") name = "heevd";
+      b.routine[type][r] = symbol(handle, std::string("scipy_") + "sdcz"[type] + name + "_");
+    }
+  return b;
+}
+
+}  // namespace
+
+void set_blas_path(const char* file) {
+  std::lock_guard<std::mutex> lock(path_mutex);
+  path() = file ? file : "";
+}
+
+const Blas& blas() {
+  static const Blas b = open_blas();  // an exception leaves it unset: the next call tries again
+  return b;
+}
+
+}  // namespace mt

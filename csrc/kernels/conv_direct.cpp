@@ -1,0 +1,212 @@
+// Convolutions in float32 that read the padded image itself instead of a matrix of patches: forward, weight gradient,
+// and the input gradient where the stride is 1. Other dtypes and shapes are in conv.cpp.
+#include <vector>
+
+#include "padded.h"
+#include "panel.h"
+#include "parallel.h"
+
+namespace mt {
+namespace {
+
+constexpr int64_t kSlice = 192;  // rows of patches per pass: what a strip of them reads fits the first level cache
+constexpr int64_t kBlock = 384;  // positions per block: the results of a block stay in the second level cache
+
+// kRows filters by two vectors of positions; offset[d] is where row d of the patches begins.
+template <int kRows>
+void direct_tile(const float* a, int64_t depth, const float* x, const int64_t* offset, bool add, float* c, int64_t ldc) {
+  Vec acc[kRows][2] = {};
+  for (int64_t d = 0; d < depth; ++d, a += kRows) {
+    const Vec v = load(x + offset[d]), w = load(x + offset[d] + kLanes);
+    for (int r = 0; r < kRows; ++r) {
+      acc[r][0] += a[r] * v;
+      acc[r][1] += a[r] * w;
+    }
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int j = 0; j < 2; ++j) {
+      float* to = c + r * ldc + j * kLanes;
+      store(to, add ? load(to) + acc[r][j] : acc[r][j]);
+    }
+}
+
+// c (rows x width) = weights in panels times the patches at x; width is a multiple of two vectors.
+void direct_multiply(const float* a, int64_t rows, const float* x, const std::vector<int64_t>& offset, int64_t width,
+                     float* c, int64_t ldc) {
+  using Tile = void (*)(const float*, int64_t, const float*, const int64_t*, bool, float*, int64_t);
+  static constexpr Tile tiles[kPanel] = {direct_tile<1>, direct_tile<2>, direct_tile<3>,
+                                         direct_tile<4>, direct_tile<5>, direct_tile<6>};
+  const int64_t depth = int64_t(offset.size());
+  for (int64_t first = 0; first < depth; first += kSlice) {
+    const int64_t slice = std::min(kSlice, depth - first);
+    for (int64_t t = 0; t < width; t += 2 * kLanes)
+      for (int64_t r = 0; r < rows; r += kPanel) {
+        const int64_t height = std::min<int64_t>(kPanel, rows - r);
+        tiles[height - 1](a + r * depth + first * height, slice, x + t, offset.data() + first, first > 0,
+                          c + r * ldc + t, ldc);
+      }
+  }
+}
+
+// A block of four rows of a against three of b: 12 sums of products over n items, n a multiple of a vector.
+template <int kRows, int kCols>
+void dot_tile(const float* a, int64_t lda, const float* x, const int64_t* offset, int64_t n, float* c, int64_t ldc) {
+  Vec acc[kRows][kCols] = {};
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Vec b[kCols];
+    for (int j = 0; j < kCols; ++j) b[j] = load(x + offset[j] + i);
+    for (int r = 0; r < kRows; ++r) {
+      const Vec v = load(a + r * lda + i);
+      for (int j = 0; j < kCols; ++j) acc[r][j] += v * b[j];
+    }
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int j = 0; j < kCols; ++j) {
+      float sum = 0;
+      for (int l = 0; l < kLanes; ++l) sum += acc[r][j][l];
+      c[r * ldc + j] += sum;
+    }
+}
+
+// c (rows x offsets) += a (rows x n) times the patches at x, turned. The rows of a change slowest: three taps that are
+// neighbours share cache lines, four rows of a do not.
+void dot_multiply(const float* a, int64_t lda, int64_t rows, const float* x, const std::vector<int64_t>& offset, int64_t n,
+                  float* c) {
+  const int64_t depth = int64_t(offset.size());
+  for (int64_t r = 0; r < rows; r += 4)
+    for (int64_t d = 0; d < depth; d += 3) {
+      const float* from = a + r * lda;
+      float* to = c + r * depth + d;
+      const bool whole_rows = rows - r >= 4, whole_cols = depth - d >= 3;
+      if (whole_rows && whole_cols) {
+        dot_tile<4, 3>(from, lda, x, offset.data() + d, n, to, depth);
+        continue;
+      }
+      for (int64_t i = r; i < std::min(r + 4, rows); ++i)
+        for (int64_t j = d; j < std::min(d + 3, depth); ++j)
+          dot_tile<1, 1>(a + i * lda, lda, x, offset.data() + j, n, c + i * depth + j, depth);
+    }
+}
+
+// Room for the padded channels of a group, and past the end: vectors read a little beyond the last position.
+std::unique_ptr<float[]> padded_room(const Padded& p, int64_t channels) {
+  return std::unique_ptr<float[]>(new float[channels * p.items() + kBlock]());
+}
+
+void load_channels(const Padded& p, const float* x, float* copy) {
+  const Conv& s = p.s;
+  parallel_for(s.cg(), kGrain / s.x_plane() + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) p.load(x + c * s.x_plane(), copy + c * p.items());
+  });
+}
+
+// The results of positions [p0, p0 + width) as rows of y.
+void store_block(const Padded& p, const float* rows, int64_t p0, int64_t width, const float* bias, float* y) {
+  const Conv& s = p.s;
+  for (int64_t k = 0; k < s.kg(); ++k, y += s.y_plane(), rows += kBlock) {
+    const float b = bias ? bias[k] : 0.f;
+    const int64_t line = p0 / p.q[2], last = (p0 + width - 1) / p.q[2];
+    for (int64_t i = line; i <= last; ++i) {
+      const int64_t d = i / p.q[1], h = i % p.q[1], start = i * p.q[2];
+      if (h >= s.out[1]) continue;
+      const int64_t lo = std::max(start, p0), hi = std::min(start + s.out[2], p0 + width);
+      float* to = y + (d * s.out[1] + h) * s.out[2] - start;
+      for (int64_t j = lo; j < hi; ++j) to[j] = rows[j - p0] + b;
+    }
+  }
+}
+
+// Whether there are enough images and groups for the threads; if not, the loops inside one are split.
+int64_t outer_grain(const Conv& s) {
+  return s.n * s.groups >= 2 * get_num_threads() ? 1 : s.n * s.groups;
+}
+
+}  // namespace
+
+bool direct_fits(DType dtype, const Conv& s) {
+  if (dtype != kFloat) return false;
+  Padded p(s);
+  return s.cg() * p.items() <= (16 << 20) && 2 * s.y_plane() >= p.positions();
+}
+
+void direct_forward(const Conv& s, const float* x, const float* w, const float* bias, float* y) {
+  const Padded p(s);
+  const auto offset = p.offsets(s.cg());
+  const int64_t kg = s.kg(), depth = s.cg() * s.taps(), positions = p.positions();
+  std::unique_ptr<float[]> panels(new float[s.k * depth]);
+  for (int64_t g = 0; g < s.groups; ++g)
+    pack_panels(w + g * kg * depth, depth, 1, kg, depth, panels.get() + g * kg * depth);
+  parallel_for(s.n * s.groups, outer_grain(s), [&](int64_t begin, int64_t end) {
+    auto copy = padded_room(p, s.cg());
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t g = i % s.groups;
+      load_channels(p, x + i * s.cg() * s.x_plane(), copy.get());
+      parallel_for(ceil_div(positions, kBlock), 1, [&](int64_t first, int64_t last) {
+        std::unique_ptr<float[]> rows(new float[kg * kBlock]);
+        for (int64_t p0 = first * kBlock; p0 < std::min(last * kBlock, positions); p0 += kBlock) {
+          const int64_t width = std::min(kBlock, positions - p0);
+          direct_multiply(panels.get() + g * kg * depth, kg, copy.get() + p0, offset,
+                          ceil_div(width, 2 * kLanes) * 2 * kLanes, rows.get(), kBlock);
+          store_block(p, rows.get(), p0, width, bias ? bias + g * kg : nullptr, y + i * kg * s.y_plane());
+        }
+      });
+    }
+  });
+}
+
+bool direct_input_grad_fits(DType dtype, const Conv& s) {
+  for (int d = 0; d < 3; ++d) {
+    const int64_t reach = s.dilation[d] * (s.kernel[d] - 1);
+    if (s.stride[d] != 1 || s.pad[d] > reach || s.in[d] + 2 * s.pad[d] - reach != s.out[d]) return false;
+  }
+  return direct_fits(dtype, s);
+}
+
+// The forward of the turned filters, from the channels of y to those of x.
+void direct_input_grad(const Conv& s, const float* gy, const float* w, const float* bias, float* gx) {
+  Conv turned = s;
+  std::swap(turned.c, turned.k);
+  for (int d = 0; d < 3; ++d) {
+    std::swap(turned.in[d], turned.out[d]);
+    turned.pad[d] = s.dilation[d] * (s.kernel[d] - 1) - s.pad[d];
+  }
+  const int64_t kg = s.kg(), cg = s.cg(), taps = s.taps();
+  std::vector<float> v(s.k * cg * taps);
+  for (int64_t k = 0; k < s.k; ++k)
+    for (int64_t c = 0; c < cg; ++c)
+      for (int64_t t = 0; t < taps; ++t)
+        v[((k / kg * cg + c) * kg + k % kg) * taps + t] = w[(k * cg + c) * taps + taps - 1 - t];
+  direct_forward(turned, gy, v.data(), bias, gx);
+}
+
+// gy goes into the layout of the positions, with zeros for the junk; each thread sums into a matrix of its own.
+void direct_weight_grad(const Conv& s, const float* x, const float* gy, float* gw) {
+  const Padded p(s);
+  const auto offset = p.offsets(s.cg());
+  const int64_t kg = s.kg(), depth = s.cg() * s.taps(), size = s.k * depth, units = s.n * s.groups;
+  const int64_t ld = ceil_div(p.positions(), kLanes) * kLanes;
+  const int64_t parts = std::clamp<int64_t>((16 << 20) / size, 1, std::min<int64_t>(get_num_threads(), units));
+  std::vector<float> partial((parts - 1) * size);
+  std::fill(gw, gw + size, 0.f);
+  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+    auto copy = padded_room(p, s.cg());
+    std::unique_ptr<float[]> g_rows(new float[kg * ld]());
+    float* sum = begin == 0 ? gw : partial.data() + (begin - 1) * size;
+    for (int64_t i = units * begin / parts; i < units * end / parts; ++i) {
+      load_channels(p, x + i * s.cg() * s.x_plane(), copy.get());
+      for (int64_t k = 0; k < kg; ++k) {
+        const float* from = gy + (i * kg + k) * s.y_plane();
+        p.for_each_output_row([&](int64_t row, int64_t at) {
+          std::copy(from + row, from + row + s.out[2], g_rows.get() + k * ld + at);
+        });
+      }
+      for (int64_t p0 = 0; p0 < ld; p0 += kBlock)
+        dot_multiply(g_rows.get() + p0, ld, kg, copy.get() + p0, offset, std::min(kBlock, ld - p0),
+                     sum + i % s.groups * kg * depth);
+    }
+  });
+  for (int64_t part = 1; part < parts; ++part)
+    for (int64_t i = 0; i < size; ++i) gw[i] += partial[(part - 1) * size + i];
+}
+
+}  // namespace mt

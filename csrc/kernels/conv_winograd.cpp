@@ -1,0 +1,274 @@
+// 3x3 convolutions of stride 1 in float32 by Winograd's F(2x2, 3x3), forward and both gradients; no other shapes.
+// Larger tiles save more products but lose two digits: F(2x2) is as exact as the direct sum.
+#include <vector>
+
+#include "conv.h"
+#include "gemm.h"
+#include "panel.h"
+#include "parallel.h"
+#include "unfold.h"
+
+namespace mt {
+namespace {
+
+constexpr int kPoints = 16;  // 4x4 points of a transformed tile
+
+// Every tile row of every image, cut into segments of `tiles` tiles, `segments` of which make a block. Segments are
+// worked off in order and by whole vectors: what one writes past its end the next one overwrites.
+struct Tiling {
+  int64_t cuts, tiles, segments, total, rows;  // rows: tile rows per image
+  int64_t ld;                                  // items per channel of a block
+
+  Tiling(const Conv& s, int64_t most) {
+    int64_t across = ceil_div(s.out[2], 2);
+    rows = ceil_div(s.out[1], 2);
+    cuts = ceil_div(across, std::max<int64_t>(most, 64));
+    tiles = ceil_div(across, cuts);
+    total = s.n * rows * cuts;
+    segments = std::clamp<int64_t>(most / tiles, 1, std::max<int64_t>(ceil_div(total, 2 * get_num_threads()), 1));
+    ld = whole((segments - 1) * tiles + whole(tiles));
+    if (ld % 64 == 0) ld += kLanes;
+  }
+  int64_t blocks() const { return ceil_div(total, segments); }
+  // Items between points. An odd number of cache lines: 16 points are read side by side and must not share a set.
+  int64_t point(int64_t channels) const { return (channels * ld / 16 | 1) * 16 + 32; }
+  int64_t scratch() const { return 8 * (whole(tiles) + kLanes); }
+};
+
+struct Place {  // of a segment: image, and the first output row and column
+  int64_t n, row, col;
+  Place(const Tiling& t, int64_t segment)
+      : n(segment / t.cuts / t.rows), row(segment / t.cuts % t.rows * 2), col(segment % t.cuts * t.tiles * 2) {}
+};
+
+// Two vectors of a row, of which only the items [lo, hi) exist; the others are 0.
+struct Pair { Vec a, b; };
+inline Pair load_pair(const float* row, int64_t i, int64_t lo, int64_t hi) {
+  if (i >= lo && i + 2 * kLanes <= hi) return {load(row + i), load(row + i + kLanes)};
+  float part[2 * kLanes] = {};
+  for (int64_t j = std::max(i, lo); j < std::min(i + 2 * kLanes, hi); ++j) part[j - i] = row[j];
+  return {load(part), load(part + kLanes)};
+}
+inline void store_pair(float* row, int64_t i, int64_t hi, Pair p) {
+  if (i + 2 * kLanes <= hi) return store(row + i, p.a), store(row + i + kLanes, p.b);
+  float part[2 * kLanes];
+  store(part, p.a), store(part + kLanes, p.b);
+  for (int64_t j = i; j < hi; ++j) row[j] = part[j - i];
+}
+
+// V = B^T d B for one channel of a segment; point i goes to v[i * point + tile]. Each image row is split into its even
+// and its odd columns, so that neighbouring tiles are neighbouring lanes.
+void transform_input(const Conv& s, const float* plane, const Place& at, int64_t tiles, float* v, int64_t point,
+                     float* scratch) {
+  const int64_t half = whole(tiles) + kLanes, width = 2 * half, x0 = at.col - s.pad[2], y0 = at.row - s.pad[1];
+  const int64_t lo = std::clamp<int64_t>(-x0, 0, width), hi = std::clamp<int64_t>(s.in[2] - x0, lo, width);
+  for (int i = 0; i < 4; ++i) {
+    const bool inside = y0 + i >= 0 && y0 + i < s.in[1];
+    const float* from = plane + (y0 + i) * s.in[2] + x0;
+    float *even = scratch + i * width, *odd = even + half;
+    for (int64_t t = 0; t <= tiles; t += kLanes) {
+      const Pair p = load_pair(from, 2 * t, lo, inside ? hi : lo);
+      store(even + t, MT_EVEN(p.a, p.b));
+      store(odd + t, MT_ODD(p.a, p.b));
+    }
+  }
+  for (int64_t t = 0; t < tiles; t += kLanes) {
+    Vec h[4][4];
+    for (int i = 0; i < 4; ++i) {
+      const float *even = scratch + i * width + t, *odd = even + half;
+      Vec e = load(even), e1 = load(even + 1), o = load(odd), o1 = load(odd + 1);
+      h[i][0] = e - e1;
+      h[i][1] = o + e1;
+      h[i][2] = e1 - o;
+      h[i][3] = o - o1;
+    }
+    for (int j = 0; j < 4; ++j) {
+      float* to = v + j * point + t;
+      store(to, h[0][j] - h[2][j]);
+      store(to + 4 * point, h[1][j] + h[2][j]);
+      store(to + 8 * point, h[2][j] - h[1][j]);
+      store(to + 12 * point, h[1][j] - h[3][j]);
+    }
+  }
+}
+
+// y = A^T m A + bias for one channel of a segment, clipped to the image.
+void transform_output(const Conv& s, const float* m, int64_t point, const Place& at, int64_t tiles, float bias,
+                      float* plane) {
+  const int64_t count = std::min(2 * tiles, s.out[2] - at.col);
+  float *top = plane + at.row * s.out[2] + at.col, *low = top + s.out[2];
+  const bool second = at.row + 1 < s.out[1];
+  for (int64_t t = 0; t < tiles; t += kLanes) {
+    Vec l[4], r[4];
+    for (int i = 0; i < 4; ++i) {
+      const float* q = m + 4 * i * point + t;
+      Vec b = load(q + point), c = load(q + 2 * point);
+      l[i] = load(q) + (b + c);
+      r[i] = (b - c) - load(q + 3 * point);
+    }
+    Vec tl = l[0] + (l[1] + l[2]) + bias, tr = r[0] + (r[1] + r[2]) + bias;
+    store_pair(top, 2 * t, count, {MT_ZIP_LOW(tl, tr), MT_ZIP_HIGH(tl, tr)});
+    if (!second) continue;
+    Vec bl = (l[1] - l[2]) - l[3] + bias, br = (r[1] - r[2]) - r[3] + bias;
+    store_pair(low, 2 * t, count, {MT_ZIP_LOW(bl, br), MT_ZIP_HIGH(bl, br)});
+  }
+}
+
+// The adjoint of transform_output: m = A g A^T, pixels outside the image count as 0.
+void spread_output(const Conv& s, const float* plane, const Place& at, int64_t tiles, float* m, int64_t point) {
+  const int64_t count = std::min(2 * tiles, s.out[2] - at.col);
+  const float *top = plane + at.row * s.out[2] + at.col, *low = top + s.out[2];
+  const bool second = at.row + 1 < s.out[1];
+  for (int64_t t = 0; t < tiles; t += kLanes) {
+    const Pair p = load_pair(top, 2 * t, 0, count), q = load_pair(low, 2 * t, 0, second ? count : 0);
+    const Vec a = MT_EVEN(p.a, p.b), b = MT_ODD(p.a, p.b), c = MT_EVEN(q.a, q.b), d = MT_ODD(q.a, q.b);
+    const Vec l[4] = {a, a + c, a - c, -c}, r[4] = {b, b + d, b - d, -d};
+    for (int i = 0; i < 4; ++i) {
+      float* to = m + 4 * i * point + t;
+      store(to, l[i]);
+      store(to + point, l[i] + r[i]);
+      store(to + 2 * point, l[i] - r[i]);
+      store(to + 3 * point, -r[i]);
+    }
+  }
+}
+
+// Items between the points of U; an odd number of cache lines, as for V.
+int64_t weight_point(int64_t filters, int64_t channels) { return (filters * channels / 16 | 1) * 16 + 32; }
+
+// G g G^T of one filter and channel.
+void transform_filter(const float* w, bool turn, float u[kPoints][kPanel], int64_t row) {
+  float g[3][3], h[4][3];
+  for (int j = 0; j < 9; ++j) g[j / 3][j % 3] = w[turn ? 8 - j : j];
+  for (int j = 0; j < 3; ++j) {
+    h[0][j] = g[0][j];
+    h[1][j] = .5f * (g[0][j] + g[1][j] + g[2][j]);
+    h[2][j] = .5f * (g[0][j] - g[1][j] + g[2][j]);
+    h[3][j] = g[2][j];
+  }
+  for (int j = 0; j < 4; ++j) {
+    u[4 * j][row] = h[j][0];
+    u[4 * j + 1][row] = .5f * (h[j][0] + h[j][1] + h[j][2]);
+    u[4 * j + 2][row] = .5f * (h[j][0] - h[j][1] + h[j][2]);
+    u[4 * j + 3][row] = h[j][2];
+  }
+}
+
+// U = G w G^T, a panel matrix (panel.h) per point. Filter o's weights for channel i are at w[o * so + i * si], turned
+// half round when `turn` is set.
+void transform_weights(const float* w, int64_t filters, int64_t channels, int64_t so, int64_t si, bool turn, float* u) {
+  const int64_t point = weight_point(filters, channels);
+  parallel_for(ceil_div(filters, kPanel), std::max<int64_t>(1024 / channels, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin * kPanel; first < std::min(end * kPanel, filters); first += kPanel) {
+      const int64_t height = std::min<int64_t>(kPanel, filters - first);
+      for (int64_t i = 0; i < channels; ++i) {
+        float tile[kPoints][kPanel];
+        for (int64_t r = 0; r < height; ++r) transform_filter(w + (first + r) * so + i * si, turn, tile, r);
+        for (int p = 0; p < kPoints; ++p)
+          std::copy(tile[p], tile[p] + height, u + p * point + first * channels + i * height);
+      }
+    }
+  });
+}
+
+// y = conv(x) with the filters given as transform_weights takes them.
+void run(const Conv& s, const float* x, const float* w, int64_t so, int64_t si, bool turn, const float* bias, float* y) {
+  const int64_t up = weight_point(s.k, s.c);
+  std::unique_ptr<float[]> u(new float[kPoints * up]);
+  transform_weights(w, s.k, s.c, so, si, turn, u.get());
+  Tiling tiling(s, std::max<int64_t>((14 << 10) / (s.c + s.k), 96));
+  parallel_for(tiling.blocks(), 1, [&](int64_t begin, int64_t end) {
+    const int64_t ld = tiling.ld, tiles = tiling.tiles, vp = tiling.point(s.c), mp = tiling.point(s.k);
+    std::unique_ptr<float[]> v(new float[kPoints * vp]()), m(new float[kPoints * mp]), scratch(new float[tiling.scratch()]);
+    for (int64_t block = begin; block < end; ++block) {
+      int64_t first = block * tiling.segments, last = std::min(first + tiling.segments, tiling.total);
+      const int64_t width = whole((last - first) * tiles);
+      for (int64_t i = first; i < last; ++i) {
+        Place at(tiling, i);
+        for (int64_t c = 0; c < s.c; ++c)
+          transform_input(s, x + (at.n * s.c + c) * s.x_plane(), at, tiles, v.get() + c * ld + (i - first) * tiles, vp,
+                          scratch.get());
+      }
+      for (int64_t p = 0; p < kPoints; ++p)
+        panel_multiply(u.get() + p * up, s.k, s.c, v.get() + p * vp, ld, width, false, m.get() + p * mp, ld);
+      for (int64_t i = first; i < last; ++i) {
+        Place at(tiling, i);
+        for (int64_t k = 0; k < s.k; ++k)
+          transform_output(s, m.get() + k * ld + (i - first) * tiles, mp, at, tiles, bias ? bias[k] : 0.f,
+                           y + (at.n * s.k + k) * s.y_plane());
+      }
+    }
+  });
+}
+
+// w = G^T u G, the adjoint of transform_weights; u[point][k * c].
+void gather_weights(const float* u, int64_t pairs, float* w) {
+  for (int64_t i = 0; i < pairs; ++i) {
+    float h[3][4], q[4][4];
+    for (int p = 0; p < kPoints; ++p) q[p / 4][p % 4] = u[p * pairs + i];
+    for (int j = 0; j < 4; ++j) {
+      float sum = .5f * (q[1][j] + q[2][j]), difference = .5f * (q[1][j] - q[2][j]);
+      h[0][j] = q[0][j] + sum;
+      h[1][j] = difference;
+      h[2][j] = sum + q[3][j];
+    }
+    for (int j = 0; j < 3; ++j) {
+      float sum = .5f * (h[j][1] + h[j][2]), difference = .5f * (h[j][1] - h[j][2]);
+      w[i * 9 + j * 3] = h[j][0] + sum;
+      w[i * 9 + j * 3 + 1] = difference;
+      w[i * 9 + j * 3 + 2] = sum + h[j][3];
+    }
+  }
+}
+
+}  // namespace
+
+bool winograd_fits(DType dtype, const Conv& s) {
+  if (dtype != kFloat || s.groups != 1 || s.kernel[0] != 1 || s.in[0] != 1 || s.pad[0] != 0 || s.out[0] != 1) return false;
+  for (int d = 1; d < 3; ++d)
+    if (s.kernel[d] != 3 || s.stride[d] != 1 || s.dilation[d] != 1 || s.pad[d] > 2) return false;
+  return s.c >= 16 && s.k >= 16 && s.out[1] >= 2 && s.out[2] >= 4;
+}
+
+void winograd_forward(const Conv& s, const float* x, const float* w, const float* bias, float* y) {
+  run(s, x, w, s.c * 9, 9, false, bias, y);
+}
+
+void winograd_input_grad(const Conv& s, const float* gy, const float* w, const float* bias, float* gx) {
+  Conv turned = s;
+  std::swap(turned.c, turned.k);
+  for (int d = 1; d < 3; ++d) {
+    std::swap(turned.in[d], turned.out[d]);
+    turned.pad[d] = 2 - s.pad[d];
+  }
+  run(turned, gy, w, 9, s.c * 9, true, bias, gx);
+}
+
+void winograd_weight_grad(const Conv& s, const float* x, const float* gy, float* gw) {
+  Tiling tiling(s, std::clamp<int64_t>((24 << 10) / (s.c + s.k), 192, 512));
+  const int64_t pairs = s.c * s.k, blocks = tiling.blocks(), parts = std::min<int64_t>(get_num_threads(), blocks);
+  std::vector<float> u(parts * kPoints * pairs);
+  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+    const int64_t ld = tiling.ld, tiles = tiling.tiles, vp = tiling.point(s.c), mp = tiling.point(s.k);
+    std::unique_ptr<float[]> v(new float[kPoints * vp]), m(new float[kPoints * mp]), scratch(new float[tiling.scratch()]);
+    for (int64_t block = blocks * begin / parts; block < blocks * end / parts; ++block) {
+      int64_t first = block * tiling.segments, last = std::min(first + tiling.segments, tiling.total);
+      for (int64_t i = first; i < last; ++i) {
+        Place at(tiling, i);
+        int64_t t = (i - first) * tiles;
+        for (int64_t c = 0; c < s.c; ++c)
+          transform_input(s, x + (at.n * s.c + c) * s.x_plane(), at, tiles, v.get() + c * ld + t, vp, scratch.get());
+        for (int64_t k = 0; k < s.k; ++k)
+          spread_output(s, gy + (at.n * s.k + k) * s.y_plane(), at, tiles, m.get() + k * ld + t, mp);
+      }
+      for (int64_t p = 0; p < kPoints; ++p)
+        gemm(kFloat, false, true, s.k, s.c, (last - first) * tiles, 1.0, m.get() + p * mp, ld, v.get() + p * vp, ld, 1.0,
+             u.data() + (begin * kPoints + p) * pairs, s.c);
+    }
+  });
+  for (int64_t part = 1; part < parts; ++part)
+    for (int64_t i = 0; i < kPoints * pairs; ++i) u[i] += u[part * kPoints * pairs + i];
+  gather_weights(u.data(), pairs, gw);
+}
+
+}  // namespace mt

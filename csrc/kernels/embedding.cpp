@@ -1,0 +1,114 @@
+// Table lookups: embedding, its dense gradient, and embedding_bag.
+#include "indexing.h"
+
+namespace mt {
+namespace {
+
+
+// embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False)
+void embedding(const Args& args) {
+  const View &out = args.t[0], &weight = args.t[1];
+  Packed wide(args.t[2], kInt64, Packed::kRead);
+  const View& indices = args.t[2].dtype == kInt64 ? args.t[2] : wide.view;
+  IndexWalk w;
+  w.bad = bad_select;
+  advanced(w, weight, &indices, 1, out);
+  w.run(take_items(weight.dtype), out, weight);
+}
+
+// embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx,
+//                          bool scale_grad_by_freq) -> Tensor
+void embedding_dense_backward(const Args& args) {
+  const bool half = args.t[0].dtype == kHalf || args.t[0].dtype == kBFloat16;
+  const DType sum = half ? kFloat : args.t[0].dtype;  // halves are summed in float and rounded once
+  Packed out(args.t[0], sum, Packed::kWrite), grad(args.t[1], sum, Packed::kRead), indices(args.t[2], kInt64, Packed::kRead);
+  const int64_t rows = args.a[0].i, padding = args.a[1].i, n = indices.view.numel(), width = size_at(out.view, 1);
+  const int64_t* index = indices.ptr<int64_t>();
+  std::memset(out.view.data, 0, out.view.numel() * itemsize(sum));
+  Scratch<int64_t> freq;
+  if (args.a[2].i) {
+    freq = Scratch<int64_t>(rows);
+    std::fill_n(freq.get(), rows, 0);
+  }
+  for (int64_t k = 0; k < n; ++k) {
+    if (index[k] == padding) continue;
+    if (index[k] < 0 || index[k] >= rows) bad_select(index[k], 0, rows);
+    if (freq.get()) ++freq[index[k]];
+  }
+  auto add = [&](auto* to, const auto* from) {
+    // A thread owns a range of rows of the table, so that each row is summed in the order of the indices.
+    int64_t parts = n * width <= kGrain ? 1 : get_num_threads();
+    int64_t each = (rows + parts - 1) / parts;
+    parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t k = 0; k < n; ++k) {
+        int64_t i = index[k];
+        if (i == padding || i < begin * each || i >= end * each) continue;
+        auto* q = to + i * width;
+        const auto* p = from + k * width;
+        if (freq.get()) for (int64_t c = 0; c < width; ++c) q[c] += p[c] / freq[i];
+        else for (int64_t c = 0; c < width; ++c) q[c] += p[c];
+      }
+    });
+  };
+  if (sum == kFloat) add(out.ptr<float>(), grad.ptr<float>());
+  else if (sum == kDouble) add(out.ptr<double>(), grad.ptr<double>());
+  else unsupported("embedding_backward", args.t[0].dtype);
+  out.finish();
+}
+
+struct Bag {
+  int64_t mode, padding, width, rows;
+  const int64_t *index, *offset;
+  int64_t n, bags, offsets;
+};
+
+template <class T> void bag_range(const Bag& b, const T* table, const T* scale, T* out, int64_t begin, int64_t end) {
+  for (int64_t bag = begin; bag < end; ++bag) {
+    T* q = out + bag * b.width;
+    int64_t count = 0, stop = bag + 1 < b.offsets ? b.offset[bag + 1] : b.n;
+    std::fill_n(q, b.width, T(0));
+    for (int64_t k = b.offset[bag]; k < stop; ++k) {
+      int64_t i = b.index[k];
+      if (i < 0 || i >= b.rows)
+        throw std::runtime_error("Index " + std::to_string(k) + " of input takes value " + std::to_string(i) +
+                                 " which is not in the valid range [0, " + std::to_string(b.rows) + ")");
+      if (i == b.padding) continue;
+      const T *p = table + i * b.width, s = scale ? scale[k] : T(1);
+      if (b.mode == 2) for (int64_t c = 0; c < b.width; ++c) q[c] = count == 0 || p[c] > q[c] ? p[c] : q[c];
+      else for (int64_t c = 0; c < b.width; ++c) q[c] += p[c] * s;
+      ++count;
+    }
+    if (b.mode == 1 && count > 1) for (int64_t c = 0; c < b.width; ++c) q[c] /= T(count);
+  }
+}
+
+// embedding_bag: t = [out (bags, width), weight, indices, offsets, per_sample_weights?]
+// a = [mode (0 sum, 1 mean, 2 max), padding_idx, include_last_offset]
+void embedding_bag(const Args& args) {
+  const DType dtype = args.t[1].dtype;
+  const DType sum = dtype == kHalf || dtype == kBFloat16 ? kFloat : dtype;
+  Packed out(args.t[0], sum, Packed::kWrite), weight(args.t[1], sum, Packed::kRead);
+  Packed indices(args.t[2], kInt64, Packed::kRead), offsets(args.t[3], kInt64, Packed::kRead);
+  View none;
+  none.dtype = sum;
+  none.ndim = 0;
+  const bool scaled = args.nt > 4 && args.t[4].given();
+  Packed scale(scaled ? args.t[4] : none, sum, Packed::kRead);
+  Bag b{args.a[0].i, args.a[1].given ? args.a[1].i : -1, weight.view.sizes[1], weight.view.sizes[0],
+        indices.ptr<int64_t>(), offsets.ptr<int64_t>(), indices.view.numel(), out.view.sizes[0], offsets.view.numel()};
+  const int64_t grain = std::max<int64_t>(1, b.bags * kGrain / std::max<int64_t>(b.n * b.width, 1));
+  parallel_for(b.bags, grain, [&](int64_t begin, int64_t end) {
+    if (sum == kFloat) bag_range(b, weight.ptr<float>(), scaled ? scale.ptr<float>() : nullptr, out.ptr<float>(), begin, end);
+    else if (sum == kDouble)
+      bag_range(b, weight.ptr<double>(), scaled ? scale.ptr<double>() : nullptr, out.ptr<double>(), begin, end);
+    else unsupported("embedding_bag", dtype);
+  });
+  out.finish();
+}
+
+Register r0("embedding", embedding);
+Register r1("embedding_dense_backward", embedding_dense_backward);
+Register r2("embedding_bag", embedding_bag);
+
+}  // namespace
+}  // namespace mt

@@ -1,0 +1,138 @@
+// Tensors made from numbers: arange, linspace, logspace, eye, and the complex ones made from two real ones.
+// A constant is filled in copy.cpp.
+#include "indexing.h"
+
+namespace mt {
+namespace {
+
+// out[k] = f(k), where f gives the dtype's compute type
+template <class T, class F> void generate(T* out, int64_t n, F f) {
+  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) out[k] = cast<T>(f(k));
+  });
+}
+
+template <class T> void arange_of(T* out, int64_t n, const Attr& start, const Attr& step) {
+  if constexpr (std::is_integral_v<T>) {
+    // Unsigned, since the steps of a wrapped range may overflow.
+    const uint64_t first = uint64_t(start.i), by = uint64_t(step.i);
+    generate(out, n, [=](int64_t k) { return int64_t(first + by * uint64_t(k)); });
+  } else {
+    const double first = start.f, by = step.f;
+    generate(out, n, [=](int64_t k) { return first + by * double(k); });
+  }
+}
+
+// arange.start_step(Scalar start, Scalar end, Scalar step=1) -> Tensor
+void arange(const Args& args) {
+  Packed out(args.t[0], args.t[0].dtype, Packed::kWrite);
+  const int64_t n = out.view.numel();
+  if (out.view.dtype == kBool || is_complex(out.view.dtype)) unsupported("arange_cpu", out.view.dtype);
+  MT_DISPATCH_REAL(out.view.dtype, "arange_cpu", T, { arange_of(out.ptr<T>(), n, args.a[0], args.a[2]); })
+  out.finish();
+}
+
+template <class T> using range_t = std::conditional_t<std::is_integral_v<T>, double, compute_t<T>>;
+
+template <class T> T range_end(const Attr& a) {
+  if constexpr (is_complex_v<T>) return T(a.f, a.im);
+  else return T(a.f);
+}
+
+// The first half counts from the start and the second from the end, so that the range is symmetric and meets its end.
+template <class T, class F> void linspace_of(T* out, int64_t n, const Attr& start, const Attr& end, F f) {
+  using C = range_t<T>;
+  const C first = range_end<C>(start), last = range_end<C>(end);
+  const C step = n > 1 ? (last - first) / C(n - 1) : C(0);
+  generate(out, n, [=](int64_t k) { return f(k < n / 2 || n == 1 ? first + step * C(k) : last - step * C(n - 1 - k)); });
+}
+
+// linspace(Scalar start, Scalar end, int steps) -> Tensor
+void linspace(const Args& args) {
+  Packed out(args.t[0], args.t[0].dtype, Packed::kWrite);
+  const int64_t n = out.view.numel();
+  if (out.view.dtype == kBool) unsupported("linspace_cpu", kBool);
+  MT_DISPATCH_ALL(out.view.dtype, "linspace_cpu", T, {
+    linspace_of(out.ptr<T>(), n, args.a[0], args.a[1], [](auto v) { return v; });
+  })
+  out.finish();
+}
+
+template <class T> void logspace_of(T* out, int64_t n, const Args& args) {
+  const double base = args.na > 3 && args.a[3].given ? args.a[3].f : 10.0;
+  using C = range_t<T>;
+  if constexpr (is_complex_v<C>) linspace_of(out, n, args.a[0], args.a[1], [=](C v) { return std::pow(C(base), v); });
+  else linspace_of(out, n, args.a[0], args.a[1], [=](C v) { return C(std::pow(base, double(v))); });
+}
+
+// logspace(Scalar start, Scalar end, int steps, float base=10.0) -> Tensor
+void logspace(const Args& args) {
+  Packed out(args.t[0], args.t[0].dtype, Packed::kWrite);
+  if (out.view.dtype == kBool) unsupported("logspace_cpu", kBool);
+  MT_DISPATCH_ALL(out.view.dtype, "logspace_cpu", T, { logspace_of(out.ptr<T>(), out.view.numel(), args); })
+  out.finish();
+}
+
+// eye.m(SymInt n, SymInt m) -> Tensor
+void eye(const Args& args) {
+  Packed out(args.t[0], args.t[0].dtype, Packed::kWrite);
+  const int64_t rows = out.view.sizes[0], cols = out.view.sizes[1];
+  std::memset(out.view.data, 0, rows * cols * itemsize(out.view.dtype));
+  MT_DISPATCH_ALL(out.view.dtype, "eye", T, {
+    const T one = cast<T>(1.0f);
+    for (int64_t k = 0; k < std::min(rows, cols); ++k) out.ptr<T>()[k * cols + k] = one;
+  })
+  out.finish();
+}
+
+template <class R, class F> void pairs(const View* t, F f) {
+  Walk<3> walk;
+  walk.ndim = t[0].ndim;
+  for (int d = 0; d < t[0].ndim; ++d) {
+    walk.sizes[d] = t[0].sizes[d];
+    for (int o = 0; o < 3; ++o) {
+      int e = d - t[0].ndim + t[o].ndim;
+      walk.strides[d][o] = e < 0 || (o > 0 && t[o].sizes[e] == 1) ? 0 : t[o].strides[e];
+    }
+  }
+  const int64_t n = walk.numel();
+  if (n == 0) return;
+  walk.collapse();
+  const int64_t* step = walk.inner();
+  parallel_for(n, kGrain / 4, [&](int64_t begin, int64_t end) {
+    walk.run(begin, end, [&](const int64_t* at, int64_t m) {
+      std::complex<R>* out = t[0].ptr<std::complex<R>>() + at[0];
+      const R *a = t[1].ptr<R>() + at[1], *b = t[2].ptr<R>() + at[2];
+      for (int64_t k = 0; k < m; ++k) out[k * step[0]] = f(a[k * step[1]], b[k * step[2]]);
+    });
+  });
+}
+
+template <class F> void two_parts(const Args& args, const char* op, F f) {
+  const View* t = args.t;
+  if (t[1].dtype != t[2].dtype || itemsize(t[0].dtype) != 2 * itemsize(t[1].dtype))
+    throw std::runtime_error(std::string("Expected both inputs to be Float or Double tensors of one dtype in ") + op);
+  MT_SWITCH(t[1].dtype, op, MT_FLOATS(R, { pairs<R>(t, f); }))
+}
+
+// complex(Tensor real, Tensor imag) -> Tensor
+void complex(const Args& args) {
+  two_parts(args, "complex", [](auto a, auto b) { return std::complex<decltype(a)>(a, b); });
+}
+
+// polar(Tensor abs, Tensor angle) -> Tensor
+void polar(const Args& args) {
+  two_parts(args, "polar", [](auto a, auto b) {
+    return std::complex<decltype(a)>(a * std::cos(b), a * std::sin(b));  // std::polar asks for a >= 0
+  });
+}
+
+Register r0("arange", arange);
+Register r1("linspace", linspace);
+Register r2("logspace", logspace);
+Register r3("eye", eye);
+Register r4("complex", complex);
+Register r5("polar", polar);
+
+}  // namespace
+}  // namespace mt

@@ -1,0 +1,230 @@
+// grid_sampler in two and three dims with its gradients; affine_grid is a composite elsewhere.
+#include <cmath>
+#include <stdexcept>
+#include <vector>
+
+#include "dense.h"
+#include "dispatch.h"
+#include "parallel.h"
+
+namespace mt {
+namespace {
+
+enum Interpolation { kBilinear, kNearest, kBicubic };
+enum Border { kZeros, kClamp, kReflect };
+
+struct Sampler {
+  int nd;  // spatial dims
+  int64_t n, c, in[3] = {1, 1, 1}, points = 1;  // in: depth, height, width
+  int interpolation, border;
+  bool align;
+
+  Sampler(const View& input, const View& grid, int dims, const Attr* attr)
+      : nd(dims), n(input.sizes[0]), c(input.sizes[1]), interpolation(int(attr[0].i)), border(int(attr[1].i)),
+        align(attr[2].i) {
+    if (input.ndim != nd + 2 || grid.ndim != nd + 2 || grid.sizes[0] != n || grid.sizes[nd + 1] != nd)
+      throw std::runtime_error("grid_sampler(): expected input and grid of matching batch and dims");
+    if (interpolation == kBicubic && nd == 3)
+      throw std::runtime_error("grid_sampler(): bicubic interpolation only supports 4D input");
+    for (int d = 0; d < nd; ++d) {
+      in[3 - nd + d] = input.sizes[d + 2];
+      points *= grid.sizes[d + 1];
+    }
+  }
+  int64_t plane() const { return in[0] * in[1] * in[2]; }
+
+  // A grid coordinate as a pixel coordinate of a dim of `size`; slope is the derivative.
+  template <class T> T pixel(T g, int64_t size, T* slope) const {
+    *slope = align ? T(size - 1) / 2 : T(size) / 2;
+    return align ? (g + 1) / 2 * T(size - 1) : ((g + 1) * T(size) - 1) / 2;
+  }
+  // Brings a pixel coordinate into the image as the border mode says.
+  template <class T> T bounded(T x, int64_t size, T* slope) const {
+    if (border == kZeros) return x;
+    if (border == kReflect) {
+      // About the centres of the outer pixels when aligned, about their edges otherwise.
+      T low = align ? T(0) : T(-0.5), span = align ? T(size - 1) : T(size);
+      if (span <= 0) {
+        *slope = 0;
+        x = 0;
+      } else {
+        T away = x - low, sign = away < 0 ? T(-1) : T(1);
+        away = std::fabs(away);
+        T rest = std::fmod(away, span);
+        bool even = std::fmod(std::floor(away / span), T(2)) == 0;
+        x = even ? rest + low : span - rest + low;
+        *slope *= even ? sign : -sign;
+      }
+    }
+    T last = T(size - 1);
+    if (!(x > 0)) {  // also a NaN, as torch's clip does
+      *slope = 0;
+      return 0;
+    }
+    if (x >= last) {
+      *slope = 0;
+      return last;
+    }
+    return x;
+  }
+};
+
+template <class T> int64_t to_index(T x) {  // out of any image instead of undefined
+  return x > T(-1e9) && x < T(1e9) ? int64_t(x) : int64_t(-1000000000);
+}
+
+// What one output point reads: up to 16 pixels, with weights and the derivatives of the weights by the pixel coordinate.
+template <class T> struct Taps {
+  int count;
+  int64_t offset[16];  // -1: outside, reads as 0
+  T weight[16], slope[16][3];
+};
+
+// The taps of one dim; d runs width, height, depth as grid coordinates do.
+template <class T> struct AxisTaps {
+  int count;
+  int64_t index[4];
+  T weight[4], slope[4];
+};
+
+template <class T> void cubic_weights(T f, T* w, T* s) {
+  const T a = T(-0.75);
+  const T x[4] = {f + 1, f, 1 - f, 2 - f};
+  for (int t = 0; t < 4; ++t) {
+    bool near = t == 1 || t == 2;
+    T v = x[t];
+    w[t] = near ? ((a + 2) * v - (a + 3)) * v * v + 1 : ((a * v - 5 * a) * v + 8 * a) * v - 4 * a;
+    T slope = near ? (3 * (a + 2) * v - 2 * (a + 3)) * v : (3 * a * v - 10 * a) * v + 8 * a;
+    s[t] = t < 2 ? slope : -slope;
+  }
+}
+
+template <class T> AxisTaps<T> axis_taps(const Sampler& s, T g, int64_t size) {
+  AxisTaps<T> a;
+  T slope, x = s.pixel(g, size, &slope);
+  if (s.interpolation == kBicubic) {  // the border mode applies to each of the four pixels
+    T base = std::floor(x);
+    a.count = 4;
+    cubic_weights(x - base, a.weight, a.slope);
+    for (int t = 0; t < 4; ++t) {
+      T ignored = 0;
+      a.index[t] = to_index(s.bounded(base - 1 + T(t), size, &ignored));
+      a.slope[t] *= slope;
+    }
+    return a;
+  }
+  x = s.bounded(x, size, &slope);
+  if (s.interpolation == kNearest) {
+    a.count = 1;
+    a.index[0] = to_index(std::nearbyint(x));
+    a.weight[0] = 1;
+    a.slope[0] = 0;
+    return a;
+  }
+  T base = std::floor(x);
+  a.count = 2;
+  a.index[0] = to_index(base);
+  a.index[1] = a.index[0] + 1;
+  a.weight[1] = x - base;
+  a.weight[0] = base + 1 - x;
+  a.slope[0] = -slope;
+  a.slope[1] = slope;
+  return a;
+}
+
+// The product of the dims' taps. grid: x, y[, z].
+template <class T> void find_taps(const Sampler& s, const T* grid, Taps<T>& taps) {
+  AxisTaps<T> axis[3];
+  axis[2] = {1, {0}, {T(1)}, {T(0)}};
+  for (int d = 0; d < s.nd; ++d) axis[d] = axis_taps(s, grid[d], s.in[2 - d]);
+  taps.count = 0;
+  for (int k = 0; k < axis[2].count; ++k)
+    for (int j = 0; j < axis[1].count; ++j)
+      for (int i = 0; i < axis[0].count; ++i) {
+        int64_t x = axis[0].index[i], y = axis[1].index[j], z = axis[2].index[k];
+        bool inside = x >= 0 && x < s.in[2] && y >= 0 && y < s.in[1] && z >= 0 && z < s.in[0];
+        T a = axis[0].weight[i], b = axis[1].weight[j], c = axis[2].weight[k];
+        int t = taps.count++;
+        taps.offset[t] = inside ? (z * s.in[1] + y) * s.in[2] + x : -1;
+        taps.weight[t] = a * b * c;
+        taps.slope[t][0] = axis[0].slope[i] * b * c;
+        taps.slope[t][1] = a * axis[1].slope[j] * c;
+        taps.slope[t][2] = a * b * axis[2].slope[k];
+      }
+}
+
+template <class T> void sample(const Sampler& s, const T* x, const T* grid, T* y) {
+  parallel_for(s.n * s.points, 4096 / (s.c + 1) + 1, [&](int64_t begin, int64_t end) {
+    Taps<T> taps;
+    for (int64_t i = begin; i < end; ++i) {
+      find_taps(s, grid + i * s.nd, taps);
+      int64_t n = i / s.points, p = i % s.points;
+      for (int64_t c = 0; c < s.c; ++c) {
+        const T* plane = x + (n * s.c + c) * s.plane();
+        T sum = 0;
+        for (int t = 0; t < taps.count; ++t)
+          if (taps.offset[t] >= 0) sum += taps.weight[t] * plane[taps.offset[t]];
+        y[(n * s.c + c) * s.points + p] = sum;
+      }
+    }
+  });
+}
+
+// Threads take images: points of one image may read the same pixel. gx or gg may be nullptr.
+template <class T> void sample_backward(const Sampler& s, const T* gy, const T* x, const T* grid, T* gx, T* gg) {
+  parallel_for(s.n, 1, [&](int64_t begin, int64_t end) {
+    Taps<T> taps;
+    if (gx) std::fill(gx + begin * s.c * s.plane(), gx + end * s.c * s.plane(), T(0));
+    for (int64_t i = begin * s.points; i < end * s.points; ++i) {
+      find_taps(s, grid + i * s.nd, taps);
+      int64_t n = i / s.points, p = i % s.points;
+      T by_grid[3] = {};
+      for (int64_t c = 0; c < s.c; ++c) {
+        const int64_t plane = (n * s.c + c) * s.plane();
+        const T g = gy[(n * s.c + c) * s.points + p];
+        for (int t = 0; t < taps.count; ++t) {
+          if (taps.offset[t] < 0) continue;
+          if (gx) gx[plane + taps.offset[t]] += taps.weight[t] * g;
+          const T v = x[plane + taps.offset[t]] * g;
+          for (int d = 0; d < 3; ++d) by_grid[d] += taps.slope[t][d] * v;
+        }
+      }
+      if (gg) std::copy(by_grid, by_grid + s.nd, gg + i * s.nd);
+    }
+  });
+}
+
+template <int nd> void grid_sampler(const Args& args) {
+  const View &out = args.t[0], &input = args.t[1], &grid = args.t[2];
+  Sampler s(input, grid, nd, args.a);
+  if (out.numel() == 0) return;
+  DType dtype = widened(input.dtype);
+  Dense x(input, dtype), g(grid, dtype), y(out, dtype, Dense::kOutput);
+  MT_SWITCH(dtype, "grid_sampler", MT_FLOATS(T, { sample(s, x.ptr<T>(), g.ptr<T>(), y.ptr<T>()); }))
+  y.store();
+}
+
+template <int nd> void grid_sampler_backward(const Args& args) {
+  const View &grad_input = args.t[0], &grad_grid = args.t[1], &grad_output = args.t[2], &input = args.t[3];
+  Sampler s(input, args.t[4], nd, args.a);
+  DType dtype = widened(input.dtype);
+  Dense gy(grad_output, dtype), x(input, dtype), grid(args.t[4], dtype);
+  Dense gx(grad_input, grad_input.given() ? dtype : kFloat, Dense::kOutput);
+  Dense gg(grad_grid, grad_grid.given() ? dtype : kFloat, Dense::kOutput);
+  MT_SWITCH(dtype, "grid_sampler_backward", MT_FLOATS(T, {
+    sample_backward(s, gy.ptr<T>(), x.ptr<T>(), grid.ptr<T>(), grad_input.given() ? gx.ptr<T>() : nullptr,
+                    grad_grid.given() ? gg.ptr<T>() : nullptr);
+  }))
+  if (grad_input.given()) gx.store();
+  if (grad_grid.given()) gg.store();
+}
+
+// grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor
+Register sampler2("grid_sampler_2d", grid_sampler<2>), sampler3("grid_sampler_3d", grid_sampler<3>);
+// grid_sampler_2d_backward(Tensor grad_output, Tensor input, Tensor grid, int interpolation_mode, int padding_mode,
+//                          bool align_corners) -> (grad_input, grad_grid); a gradient not given is not wanted
+Register sampler2b("grid_sampler_2d_backward", grid_sampler_backward<2>);
+Register sampler3b("grid_sampler_3d_backward", grid_sampler_backward<3>);
+
+}  // namespace
+}  // namespace mt

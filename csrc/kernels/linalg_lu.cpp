@@ -1,0 +1,200 @@
+// What follows from an LU factorisation: lu_factor, solve, inv, det, slogdet, lu_solve; and the triangular solve.
+#include "linalg_impl.h"
+
+namespace mt {
+namespace {
+
+constexpr const char* N = "N";
+
+template <class T> int getrf(int64_t m, int64_t n, T* a, int* pivots) {
+  const int M = int(m), C = int(n), L = lead(m);
+  int info = 0;
+  if (m && n) fortran<T>(Blas::getrf, &M, &C, a, &L, pivots, &info);
+  return info;
+}
+// op: "N", "T" or "C".
+template <class T> void getrs(const char* op, int64_t n, int64_t nrhs, const T* a, const int* pivots, T* b) {
+  const int M = int(n), R = int(nrhs), L = lead(n);
+  int info = 0;
+  if (n && nrhs) fortran<T>(Blas::getrs, op, &M, &R, a, &L, pivots, b, &L, &info, size_t(1));
+}
+
+// A vector right-hand side as a matrix of one column.
+struct Column {
+  int64_t sizes[kMaxDims + 1], strides[kMaxDims + 1];
+  View view;
+  Column(const View& v, bool vector) : view(v) {
+    if (!vector) return;
+    std::copy_n(v.sizes, v.ndim, sizes), std::copy_n(v.strides, v.ndim, strides);
+    sizes[v.ndim] = strides[v.ndim] = 1;
+    view = View{v.data, sizes, strides, v.ndim + 1, v.dtype};
+  }
+};
+
+// linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)
+void linalg_lu_factor_ex(const Args& g) {
+  const View &LU = g.t[0], &pivots = g.t[1], &info = g.t[2], &A = g.t[3];
+  if (!flag(g, 0, true)) throw std::runtime_error("linalg.lu_factor: LU without pivoting is not implemented on the CPU");
+  const Batches batch(LU, 2);
+  const int64_t m = size(A, 2), n = size(A, 1), k = std::min(m, n);
+  MT_DISPATCH_LINALG(A.dtype, "linalg_lu_factor", T, {
+    batch.each(double(m) * n * k, [&](int64_t from, int64_t to) {
+      std::vector<T> a(m * n);
+      std::vector<int> p(k);
+      for (int64_t b = from; b < to; ++b) {
+        load(Matrix<T>(A, batch, b), a.data(), m);
+        store_info(info, batch, b, getrf(m, n, a.data(), p.data()));
+        store(Matrix<T>(LU, batch, b), a.data(), m);
+        store_vector(pivots, batch, b, p.data());
+      }
+    });
+  })
+}
+
+// linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)
+void linalg_inv_ex(const Args& g) {
+  const View &inverse = g.t[0], &info = g.t[1], &A = g.t[2];
+  check_square(A, "linalg.inv");
+  const Batches batch(inverse, 2);
+  const int64_t n = size(A, 1);
+  MT_DISPATCH_LINALG(A.dtype, "linalg_inv", T, {
+    batch.each(2. * n * n * n, [&](int64_t from, int64_t to) {
+      const int M = int(n), L = lead(n);
+      int failed = 0, lwork = -1;
+      T query{};
+      if (n) fortran<T>(Blas::getri, &M, (T*)nullptr, &L, (int*)nullptr, &query, &lwork, &failed);
+      lwork = queried(query);
+      std::vector<T> a(n * n), work(lwork);
+      std::vector<int> p(n);
+      for (int64_t b = from; b < to; ++b) {
+        load(Matrix<T>(A, batch, b), a.data(), n);
+        failed = getrf(n, n, a.data(), p.data());
+        store_info(info, batch, b, failed);
+        if (n && !failed) fortran<T>(Blas::getri, &M, a.data(), &L, p.data(), work.data(), &lwork, &failed);
+        store(Matrix<T>(inverse, batch, b), a.data(), n);
+      }
+    });
+  })
+}
+
+// The factors of every matrix of A, stored to LU and pivots, and what `reduce` makes of each.
+template <class T, class F> void factor_each(const View& A, const View& LU, const View& pivots, F&& reduce) {
+  const Batches batch(LU, 2);
+  const int64_t n = size(A, 1);
+  batch.each(double(n) * n * n, [&](int64_t from, int64_t to) {
+    std::vector<T> a(n * n);
+    std::vector<int> p(n);
+    for (int64_t b = from; b < to; ++b) {
+      load(Matrix<T>(A, batch, b), a.data(), n);
+      getrf(n, n, a.data(), p.data());
+      store(Matrix<T>(LU, batch, b), a.data(), n);
+      store_vector(pivots, batch, b, p.data());
+      bool odd = false;
+      for (int64_t i = 0; i < n; ++i) odd ^= p[i] != i + 1;
+      reduce(batch, b, a.data(), n, odd);
+    }
+  });
+}
+
+// _linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)
+void linalg_det(const Args& g) {
+  const View& result = g.t[0];
+  check_square(g.t[3], "linalg.det");
+  MT_DISPATCH_LINALG(g.t[3].dtype, "linalg_det", T, {
+    factor_each<T>(g.t[3], g.t[1], g.t[2], [&](const Batches& batch, int64_t b, const T* a, int64_t n, bool odd) {
+      T det = odd ? T(-1) : T(1);
+      for (int64_t i = 0; i < n; ++i) det *= a[i + i * n];
+      result.ptr<T>()[batch.offset(result, 0, b)] = det;
+    });
+  })
+}
+
+// _linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)
+void linalg_slogdet(const Args& g) {
+  const View &sign = g.t[0], &logabsdet = g.t[1];
+  check_square(g.t[4], "linalg.slogdet");
+  MT_DISPATCH_LINALG(g.t[4].dtype, "linalg_slogdet", T, {
+    factor_each<T>(g.t[4], g.t[2], g.t[3], [&](const Batches& batch, int64_t b, const T* a, int64_t n, bool odd) {
+      T s = odd ? T(-1) : T(1);
+      real_t<T> log = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        const T d = a[i + i * n];
+        const real_t<T> size = std::abs(d);
+        s = size == 0 ? T(0) : s * (d / size);
+        log += std::log(size);
+      }
+      sign.ptr<T>()[batch.offset(sign, 0, b)] = s;
+      logabsdet.ptr<real_t<T>>()[batch.offset(logabsdet, 0, b)] = log;
+    });
+  })
+}
+
+// linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor
+void linalg_lu_solve(const Args& g) {
+  const View &X = g.t[0], &LU = g.t[1], &pivots = g.t[2], &B = g.t[3];
+  check_square(LU, "torch.linalg.lu_solve");
+  const bool left = flag(g, 0, true), adjoint = flag(g, 1, false);
+  const Batches batch(X, 2);
+  const int64_t n = size(LU, 1), nrhs = size(B, left ? 1 : 2);
+  MT_DISPATCH_LINALG(LU.dtype, "linalg_lu_solve", T, {
+    batch.each(double(n) * n * nrhs, [&](int64_t from, int64_t to) {
+      std::vector<T> a(n * n), x(n * nrhs);
+      std::vector<int> p(n);
+      for (int64_t b = from; b < to; ++b) {
+        load(Matrix<T>(LU, batch, b), a.data(), n);
+        load_vector(pivots, batch, b, p.data());
+        Matrix<T> rhs(B, batch, b), result(X, batch, b);
+        // X A = B is A^H X^H = B^H.
+        load(left ? rhs : rhs.transposed(), x.data(), n, !left);
+        getrs(adjoint == left ? "C" : N, n, nrhs, a.data(), p.data(), x.data());
+        store(left ? result : result.transposed(), x.data(), n, !left);
+      }
+    });
+  })
+}
+
+// linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False)
+//   -> (Tensor result, Tensor LU, Tensor pivots, Tensor info); LU is always that of A, never of its transpose.
+void linalg_solve_ex(const Args& g) {
+  const View &A = g.t[4], &B = g.t[5];
+  check_square(A, "linalg.solve");
+  const bool left = flag(g, 0, true), vector = is_vector_case(A, B);
+  if (size(B, vector || !left ? 1 : 2) != size(A, 1))
+    throw std::runtime_error(std::string("linalg.solve: Incompatible shapes of A and B for the equation ") + (left ? "AX = B" : "XA = B"));
+  const View factor[] = {g.t[1], g.t[2], g.t[3], A};
+  linalg_lu_factor_ex({factor, 4, nullptr, 0, nullptr});
+  Column x(g.t[0], vector), rhs(B, vector);
+  const View solve[] = {x.view, g.t[1], g.t[2], rhs.view};
+  linalg_lu_solve({solve, 4, g.a, vector ? 0 : 1, nullptr});
+}
+
+// linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor
+void linalg_solve_triangular(const Args& g) {
+  const View &X = g.t[0], &A = g.t[1], &B = g.t[2];
+  check_square(A, "linalg.solve_triangular");
+  const bool upper = flag(g, 0, false), left = flag(g, 1, true), unit = flag(g, 2, false);
+  const Batches batch(X, 2);
+  const int64_t n = size(A, 1), m = size(X, 2), k = size(X, 1);
+  MT_DISPATCH_LINALG(A.dtype, "triangular_solve", T, {
+    batch.each(double(n) * m * k, [&](int64_t from, int64_t to) {
+      std::vector<T> a(n * n), x(m * k);
+      for (int64_t b = from; b < to && m && k; ++b) {
+        load(Matrix<T>(A, batch, b), a.data(), n);
+        load(Matrix<T>(B, batch, b), x.data(), m);
+        const int M = int(m), K = int(k), L = lead(n), LX = lead(m);
+        const T one(1);
+        fortran<T>(Blas::trsm, left ? "L" : "R", upper ? "U" : "L", N, unit ? "U" : N, &M, &K, &one, a.data(), &L,
+                   x.data(), &LX, size_t(1), size_t(1), size_t(1), size_t(1));
+        store(Matrix<T>(X, batch, b), x.data(), m);
+      }
+    });
+  })
+}
+
+const Register registered[] = {
+    {"linalg_lu_factor_ex", linalg_lu_factor_ex}, {"linalg_solve_ex", linalg_solve_ex}, {"_linalg_solve_ex", linalg_solve_ex},
+    {"linalg_inv_ex", linalg_inv_ex}, {"_linalg_det", linalg_det}, {"_linalg_slogdet", linalg_slogdet},
+    {"linalg_lu_solve", linalg_lu_solve}, {"linalg_solve_triangular", linalg_solve_triangular}};
+
+}  // namespace
+}  // namespace mt

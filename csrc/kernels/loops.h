@@ -1,0 +1,110 @@
+// The frame of the loops: from a scalar functor to the Loop table of a Pointwise kernel. No functor lives here.
+#pragma once
+#include "library.h"
+#include "scalar.h"
+
+namespace mt {
+
+template <class... T> struct Set {
+  template <class U> static constexpr bool has = (std::is_same_v<T, U> || ...);
+};
+using Floats = Set<float, double>;
+using Ints = Set<uint8_t, int8_t, int16_t, int32_t, int64_t>;
+using IntsBool = Set<bool, uint8_t, int8_t, int16_t, int32_t, int64_t>;
+using Real = Set<uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>;
+using RealBool = Set<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>;
+using FloatsComplex = Set<float, double, c64, c128>;
+using Numbers = Set<uint8_t, int8_t, int16_t, int32_t, int64_t, float, double, c64, c128>;
+using All = Set<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double, c64, c128>;
+using Complex = Set<c64, c128>;
+
+template <class T> struct real_type { using type = T; };
+template <class T> struct real_type<std::complex<T>> { using type = T; };
+template <class T> using real_t = typename real_type<T>::type;
+
+// An attribute as a number of the compute dtype.
+template <class T> inline T number(const Attr& a) {
+  if constexpr (is_complex_v<T>) return T(real_t<T>(a.f), real_t<T>(a.im));
+  else if constexpr (std::is_same_v<T, bool>) return a.i != 0 || a.f != 0;
+  else if constexpr (std::is_integral_v<T>) return T(a.i);
+  else return T(a.f);
+}
+
+// The loops. Op<T> is made from the attributes once per call of the loop. An output may be exactly one of the inputs
+// (in place), hence ivdep and not restrict. Masks and bool inputs are read as bytes.
+template <class T> using stored_t = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+
+template <template <class> class Op, class T, class Out> void unary_loop(void* const* p, int64_t n, const Attr* a) {
+  const Op<T> op(a);
+  Out* out = static_cast<Out*>(p[0]);
+  const T* x = static_cast<const T*>(p[1]);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) out[i] = op(x[i]);
+}
+template <template <class> class Op, class T, class Out> void binary_loop(void* const* p, int64_t n, const Attr* a) {
+  const Op<T> op(a);
+  Out* out = static_cast<Out*>(p[0]);
+  const T* x = static_cast<const T*>(p[1]);
+  const T* y = static_cast<const T*>(p[2]);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) out[i] = op(x[i], y[i]);
+}
+template <template <class> class Op, class T, class Out> void ternary_loop(void* const* p, int64_t n, const Attr* a) {
+  const Op<T> op(a);
+  Out* out = static_cast<Out*>(p[0]);
+  const T* x = static_cast<const T*>(p[1]);
+  const T* y = static_cast<const T*>(p[2]);
+  const T* z = static_cast<const T*>(p[3]);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) out[i] = op(x[i], y[i], z[i]);
+}
+
+template <template <class> class Op, class T, class Out, int nin> constexpr Loop pick() {
+  if constexpr (nin == 1) return unary_loop<Op, T, Out>;
+  else if constexpr (nin == 2) return binary_loop<Op, T, Out>;
+  else return ternary_loop<Op, T, Out>;
+}
+
+// out: -1 the compute dtype, -2 its real counterpart, kBool.
+template <template <class> class Op, class S, int nin, int out, class T> constexpr void enter(Pointwise& k, DType d) {
+  using Out = std::conditional_t<out == kBool, bool, std::conditional_t<out == -2, real_t<T>, T>>;
+  if constexpr (S::template has<T>) k.loop[d] = pick<Op, T, Out, nin>();
+}
+template <template <class> class Op, class S, int nin, int out = -1> Pointwise make(const char* name) {
+  Pointwise k = {name, 1, nin, out, -1, {}};
+  enter<Op, S, nin, out, bool>(k, kBool);
+  enter<Op, S, nin, out, uint8_t>(k, kUInt8);
+  enter<Op, S, nin, out, int8_t>(k, kInt8);
+  enter<Op, S, nin, out, int16_t>(k, kInt16);
+  enter<Op, S, nin, out, int32_t>(k, kInt32);
+  enter<Op, S, nin, out, int64_t>(k, kInt64);
+  enter<Op, S, nin, out, float>(k, kFloat);
+  enter<Op, S, nin, out, double>(k, kDouble);
+  enter<Op, S, nin, out, c64>(k, kComplexFloat);
+  enter<Op, S, nin, out, c128>(k, kComplexDouble);
+  return k;
+}
+
+// Integers wrap around: arithmetic in an unsigned type wide enough that no promotion to int can overflow.
+template <class T> struct arith { using type = T; };
+template <> struct arith<uint8_t> { using type = uint32_t; };
+template <> struct arith<int8_t> { using type = uint32_t; };
+template <> struct arith<int16_t> { using type = uint32_t; };
+template <> struct arith<int32_t> { using type = uint32_t; };
+template <> struct arith<int64_t> { using type = uint64_t; };
+template <class T> using arith_t = typename arith<T>::type;
+
+}  // namespace mt
+
+// One row an op: MT_UNARY(name, dtypes, out, expression of x), and the like for two and three inputs.
+#define MT_OP(NAME, SET, NIN, OUT, PARAMS, ...) \
+  template <class T> struct NAME##_op { \
+    explicit NAME##_op(const Attr*) {} \
+    auto operator() PARAMS const { return __VA_ARGS__; } \
+  }; \
+  RegisterPointwise NAME##_row(make<NAME##_op, SET, NIN, OUT>(#NAME));
+#define MT_UNARY(NAME, SET, OUT, ...) MT_OP(NAME, SET, 1, OUT, (T x), __VA_ARGS__)
+#define MT_BINARY(NAME, SET, OUT, ...) MT_OP(NAME, SET, 2, OUT, (T x, T y), __VA_ARGS__)
+#define MT_TERNARY(NAME, SET, OUT, ...) MT_OP(NAME, SET, 3, OUT, (T x, T y, T z), __VA_ARGS__)
+// For an op with attributes: struct NAME##_op is written out before.
+#define MT_ROW(NAME, SET, NIN, OUT) RegisterPointwise NAME##_row(make<NAME##_op, SET, NIN, OUT>(#NAME));

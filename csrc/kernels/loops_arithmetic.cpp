@@ -1,0 +1,211 @@
+// Loops of arithmetic on two and three operands: add, mul, divisions, where, lerp. Transcendental functions are not here.
+#include <stdexcept>
+
+#include "loops.h"
+
+namespace mt {
+namespace {
+
+// Complex products by the plain formula, as torch; the operators of std::complex repair NaNs at ten times the cost.
+template <class T> inline T times(T x, T y) {
+  if constexpr (is_complex_v<T>)
+    return T(x.real() * y.real() - x.imag() * y.imag(), x.real() * y.imag() + x.imag() * y.real());
+  else if constexpr (std::is_same_v<T, bool>) return x && y;
+  else return T(arith_t<T>(x) * arith_t<T>(y));
+}
+template <class T> inline T plus(T x, T y) {
+  if constexpr (std::is_same_v<T, bool>) return x || y;
+  else return T(arith_t<T>(x) + arith_t<T>(y));
+}
+template <class T> inline T minus(T x, T y) { return T(arith_t<T>(x) - arith_t<T>(y)); }
+// Smith's quotient: scaled by the larger part of the divisor, so that it does not overflow on the way.
+template <class T> inline T over(T x, T y) {
+  if constexpr (is_complex_v<T>) {
+    using R = real_t<T>;
+    R a = x.real(), b = x.imag(), c = y.real(), d = y.imag();
+    bool wide = std::abs(c) >= std::abs(d);
+    R big = wide ? c : d, small = wide ? d : c;
+    if (big == 0) return T(a / std::abs(c), b / std::abs(d));
+    R ratio = small / big, scale = 1 / (big + small * ratio);
+    return wide ? T((a + b * ratio) * scale, (b - a * ratio) * scale) : T((a * ratio + b) * scale, (b * ratio - a) * scale);
+  } else {
+    return x / y;
+  }
+}
+
+// x + alpha * y and the like. With alpha 1 (nearly always) the product is left out.
+template <template <class, bool> class Op, class T> void scaled_loop(void* const* p, int64_t n, const Attr* a) {
+  T* out = static_cast<T*>(p[0]);
+  const T* x = static_cast<const T*>(p[1]);
+  const T* y = static_cast<const T*>(p[2]);
+  T alpha = number<T>(a[0]);
+  if (alpha == T(1)) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) out[i] = Op<T, false>()(x[i], y[i], alpha);
+  } else {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) out[i] = Op<T, true>()(x[i], y[i], alpha);
+  }
+}
+template <class T, bool scaled> struct Add {
+  T operator()(T x, T y, T alpha) const { return plus(x, scaled ? times(alpha, y) : y); }
+};
+template <class T, bool scaled> struct Sub {
+  T operator()(T x, T y, T alpha) const { return minus(x, scaled ? times(alpha, y) : y); }
+};
+template <class T, bool scaled> struct Rsub {
+  T operator()(T x, T y, T alpha) const { return minus(y, scaled ? times(alpha, x) : x); }
+};
+template <template <class, bool> class Op> Pointwise scaled(const char* name) {
+  return {name, 1, 2, -1, -1, {nullptr, scaled_loop<Op, uint8_t>, scaled_loop<Op, int8_t>, scaled_loop<Op, int16_t>,
+      scaled_loop<Op, int32_t>, scaled_loop<Op, int64_t>, nullptr, nullptr, scaled_loop<Op, float>,
+      scaled_loop<Op, double>, scaled_loop<Op, c64>, scaled_loop<Op, c128>}};
+}
+Pointwise add() {
+  Pointwise k = scaled<Add>("add");
+  k.loop[kBool] = scaled_loop<Add, bool>;
+  return k;
+}
+RegisterPointwise add_row(add()), sub_row(scaled<Sub>("sub")), rsub_row(scaled<Rsub>("rsub"));
+
+MT_BINARY(mul, All, -1, times(x, y))
+MT_BINARY(div, FloatsComplex, -1, over(x, y))
+
+// ---- integer division: towards zero, or towards minus infinity as in Python -------------------------------------
+
+template <class T> inline void check_divisor(T y) {
+  if (y == 0) throw std::runtime_error("ZeroDivisionError");
+}
+// The quotient and the rest, without the trap of the smallest integer divided by -1.
+template <class T> inline T quotient(T x, T y) {
+  check_divisor(y);
+  if constexpr (std::is_signed_v<T>) if (y == -1) return minus(T(0), x);
+  return T(x / y);
+}
+template <class T> inline T rest(T x, T y) {
+  check_divisor(y);
+  if constexpr (std::is_signed_v<T>) if (y == -1) return 0;
+  return T(x % y);
+}
+template <class T> inline T div_trunc(T x, T y) {
+  if constexpr (std::is_integral_v<T>) return quotient(x, y);
+  else return std::trunc(x / y);
+}
+template <class T> inline T fmod_(T x, T y) {
+  if constexpr (std::is_integral_v<T>) return rest(x, y);
+  else return std::fmod(x, y);
+}
+template <class T> inline T remainder_(T x, T y) {
+  T r = fmod_(x, y);
+  if constexpr (!std::is_unsigned_v<T>) if (r != 0 && (r < 0) != (y < 0)) r = T(r + y);
+  return r;
+}
+// Floats as Python's divmod: the quotient that belongs to the remainder, not floor(x / y), which may round up.
+template <class T> inline T div_floor(T x, T y) {
+  if constexpr (std::is_integral_v<T>) {
+    T q = quotient(x, y);
+    if constexpr (std::is_signed_v<T>) if ((x < 0) != (y < 0) && times(q, y) != x) q = minus(q, T(1));
+    return q;
+  } else {
+    if (y == 0) return x / y;
+    T r = std::fmod(x, y), q = (x - r) / y;
+    if (r != 0 && (y < 0) != (r < 0)) q -= 1;
+    if (q == 0) return std::copysign(T(0), x / y);
+    T f = std::floor(q);
+    return q - f > T(0.5) ? f + 1 : f;
+  }
+}
+MT_BINARY(div_trunc, Real, -1, div_trunc(x, y))
+MT_BINARY(div_floor, Real, -1, div_floor(x, y))
+MT_BINARY(fmod, Real, -1, fmod_(x, y))
+MT_BINARY(remainder, Real, -1, remainder_(x, y))
+
+// ---- extremes: NaN wins in maximum and minimum, loses in fmax and fmin --------------------------------------------
+
+MT_BINARY(maximum, RealBool, -1, x != x ? x : y > x || y != y ? y : x)
+MT_BINARY(minimum, RealBool, -1, x != x ? x : y < x || y != y ? y : x)
+MT_BINARY(fmax, RealBool, -1, x != x || y > x ? y : x)
+MT_BINARY(fmin, RealBool, -1, x != x || y < x ? y : x)
+// clamp(self, min, max) of tensors: NaN anywhere gives NaN, and max wins over min.
+template <class T> inline T clamp3(T x, T lo, T hi) {
+  T r = x != x ? x : lo != lo || lo > x ? lo : x;
+  return r != r ? r : hi != hi || hi < r ? hi : r;
+}
+MT_TERNARY(clamp_tensor, RealBool, -1, clamp3(x, y, z))
+
+// ---- integers and bits ---------------------------------------------------------------------------------------------
+
+template <class T> inline T gcd_(T x, T y) {
+  using U = arith_t<T>;
+  U a = x < 0 ? U(0) - U(x) : U(x), b = y < 0 ? U(0) - U(y) : U(y);
+  while (b) {
+    U c = a % b;
+    a = b;
+    b = c;
+  }
+  return T(a);
+}
+// |x / gcd * y| as torch: narrow integers in int, and only the result wraps.
+template <class T> inline T lcm_(T x, T y) {
+  using W = std::conditional_t<sizeof(T) < 4, int32_t, T>;
+  W g = gcd_(W(x), W(y));
+  if (g == 0) return 0;
+  W r = times(quotient(W(x), g), W(y));
+  return T(r < 0 ? minus(W(0), r) : r);
+}
+// Shifts by the width or more, or by less than nothing, give what an endless shift would.
+template <class T> inline T left(T x, T y) {
+  return y < 0 || y >= T(sizeof(T) * 8) ? T(0) : T(arith_t<T>(x) << arith_t<T>(y));
+}
+template <class T> inline T right(T x, T y) {
+  constexpr T most = T(sizeof(T) * 8 - std::is_signed_v<T>);
+  if (std::is_unsigned_v<T> && y >= most) return 0;
+  return T(x >> (y < 0 || y >= most ? most : y));
+}
+MT_BINARY(gcd, Ints, -1, gcd_(x, y))
+MT_BINARY(lcm, Ints, -1, lcm_(x, y))
+MT_BINARY(bitwise_and, IntsBool, -1, T(x & y))
+MT_BINARY(bitwise_or, IntsBool, -1, T(x | y))
+MT_BINARY(bitwise_xor, IntsBool, -1, T(x ^ y))
+MT_BINARY(bitwise_left_shift, Ints, -1, left(x, y))
+MT_BINARY(bitwise_right_shift, Ints, -1, right(x, y))
+
+// ---- three operands ------------------------------------------------------------------------------------------------
+
+// where only moves items: one loop for each size, of the 16-bit floats too.
+template <class T> void where_loop(void* const* p, int64_t n, const Attr*) {
+  T* out = static_cast<T*>(p[0]);
+  const uint8_t* mask = static_cast<const uint8_t*>(p[1]);
+  const T* x = static_cast<const T*>(p[2]);
+  const T* y = static_cast<const T*>(p[3]);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) out[i] = mask[i] ? x[i] : y[i];
+}
+RegisterPointwise where_row({"where", 1, 3, -1, kBool, {where_loop<uint8_t>, where_loop<uint8_t>, where_loop<uint8_t>,
+    where_loop<uint16_t>, where_loop<uint32_t>, where_loop<uint64_t>, where_loop<uint16_t>, where_loop<uint16_t>,
+    where_loop<uint32_t>, where_loop<uint64_t>, where_loop<uint64_t>, where_loop<c128>}});
+
+// From the nearer end, so that weight 1 gives `end` exactly.
+template <class T> inline T lerp_(T x, T end, T weight) {
+  T d = minus(end, x);
+  if constexpr (is_complex_v<T>)
+    return std::norm(weight) < real_t<T>(0.25) ? x + times(weight, d) : end - times(d, T(1) - weight);
+  else return std::abs(weight) < T(0.5) ? x + weight * d : end - d * (1 - weight);
+}
+MT_TERNARY(lerp, FloatsComplex, -1, lerp_(x, y, z))
+
+template <class T> struct addcmul_op {
+  T value;
+  explicit addcmul_op(const Attr* a) : value(number<T>(a[0])) {}
+  T operator()(T x, T y, T z) const { return plus(x, times(times(value, y), z)); }
+};
+template <class T> struct addcdiv_op {
+  T value;
+  explicit addcdiv_op(const Attr* a) : value(number<T>(a[0])) {}
+  T operator()(T x, T y, T z) const { return x + over(times(value, y), z); }
+};
+MT_ROW(addcmul, Numbers, 3, -1)
+MT_ROW(addcdiv, FloatsComplex, 3, -1)
+
+}  // namespace
+}  // namespace mt

@@ -1,0 +1,36 @@
+// Loops whose result is bool: comparisons, logic, classes of numbers.
+#include "loops.h"
+
+namespace mt {
+namespace {
+
+MT_BINARY(eq, All, kBool, x == y)
+MT_BINARY(ne, All, kBool, x != y)
+MT_BINARY(lt, RealBool, kBool, x < y)
+MT_BINARY(le, RealBool, kBool, x <= y)
+MT_BINARY(gt, RealBool, kBool, x > y)
+MT_BINARY(ge, RealBool, kBool, x >= y)
+MT_BINARY(logical_and, All, kBool, (x != T(0)) & (y != T(0)))
+MT_BINARY(logical_or, All, kBool, (x != T(0)) | (y != T(0)))
+MT_BINARY(logical_xor, All, kBool, (x != T(0)) ^ (y != T(0)))
+MT_UNARY(logical_not, All, kBool, x == T(0))
+
+template <class T> inline bool is_nan(T x) { return x != x; }
+template <class T> inline bool is_inf(T x) {
+  if constexpr (is_complex_v<T>) return is_inf(x.real()) || is_inf(x.imag());
+  else if constexpr (std::is_floating_point_v<T>) return std::abs(x) == std::numeric_limits<T>::infinity();
+  else return false;
+}
+template <class T> inline bool sign_bit(T x) {
+  if constexpr (std::is_floating_point_v<T>) return std::signbit(x);
+  else return x < T(0);
+}
+MT_UNARY(isnan, All, kBool, is_nan(x))
+MT_UNARY(isinf, All, kBool, is_inf(x))
+MT_UNARY(isfinite, All, kBool, !is_nan(x) && !is_inf(x))
+MT_UNARY(isposinf, RealBool, kBool, is_inf(x) && x > T(0))
+MT_UNARY(isneginf, RealBool, kBool, is_inf(x) && x < T(0))
+MT_UNARY(signbit, RealBool, kBool, sign_bit(x))
+
+}  // namespace
+}  // namespace mt

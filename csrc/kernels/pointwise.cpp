@@ -1,0 +1,241 @@
+// The pointwise engine: brings broadcasting, strides, casts and threads down to contiguous loops. The loops themselves
+// are in loops_*.cpp.
+#include "convert.h"
+#include "dispatch.h"
+#include "library.h"
+#include "parallel.h"
+
+namespace mt {
+namespace {
+
+constexpr int64_t kBlock = 1024;    // items per buffered block: a few operands of them stay in the first-level cache
+constexpr int64_t kStreamed = 256;  // items per block of a streamed output: short, so that the reads hardly pause
+constexpr int64_t kShortRow = 48;   // rows below this are gathered several at a time
+
+struct Buffer { alignas(64) char bytes[kBlock * 16]; };
+
+// One call, resolved: the loop, and the dtype each operand has in memory and in the loop.
+struct Call {
+  Loop loop;
+  const Attr* attr;
+  int nout, nops;
+  DType have[kMaxOperands], need[kMaxOperands];
+  DType round;  // kHalf or kBFloat16: inputs of another dtype are rounded to it, as torch's cast would; else kFloat
+  bool exact_scalars;  // except 0-dim inputs of mul and div, which torch takes as they are
+};
+
+DType real_of(DType d) { return d == kComplexFloat ? kFloat : d == kComplexDouble ? kDouble : d; }
+
+Call resolve(const Pointwise* k, DType compute, const View* t, const Attr* attr) {
+  Call c;
+  DType in = compute;
+  if (!k->loop[compute] && (compute == kHalf || compute == kBFloat16)) in = kFloat;
+  c.loop = k->loop[in];
+  if (!c.loop) unsupported(k->name, compute);
+  c.attr = attr;
+  c.nout = k->nout;
+  c.nops = k->nout + k->nin;
+  c.round = compute == in ? kFloat : compute;
+  c.exact_scalars = compute != in && (!std::strcmp(k->name, "mul") || !std::strcmp(k->name, "div"));
+  for (int i = 0; i < c.nops; ++i) {
+    c.have[i] = t[i].dtype;
+    c.need[i] = in;
+  }
+  for (int i = 0; i < k->nout && k->out != -1; ++i) c.need[i] = k->out == -2 ? real_of(in) : DType(k->out);
+  if (k->first >= 0) c.need[k->nout] = DType(k->first);
+  return c;
+}
+
+// n items that lie in memory as `have` become what the loop needs.
+void cast_input(const Call& c, int op, void* dst, const void* src, int64_t n, bool rounded) {
+  convert(c.need[op], dst, c.have[op], src, n);
+  if (rounded && c.round != kFloat && c.have[op] != c.round && c.need[op] == kFloat) {
+    uint16_t half[kBlock];
+    convert(c.round, half, kFloat, dst, n);
+    convert(kFloat, dst, c.round, half, n);
+  }
+}
+
+// ---- flat: every operand is one adjacent run, or one item repeated -----------------------------------------------
+
+struct Flat {
+  char* ptr[kMaxOperands];
+  int64_t step[kMaxOperands];  // bytes per item; 0: ptr holds kBlock copies (or as many as there are items)
+};
+
+// A large fresh output is computed a block at a time in the cache and streamed out.
+void run_streamed(const Call& c, const Flat& f, int64_t begin, int64_t end) {
+  Buffer buffer;
+  void* ptr[kMaxOperands];
+  for (int64_t p = begin; p < end; p += kStreamed) {
+    int64_t m = std::min(kStreamed, end - p);
+    for (int i = 0; i < c.nops; ++i) ptr[i] = f.ptr[i] + p * f.step[i];
+    ptr[0] = buffer.bytes;
+    c.loop(ptr, m, c.attr);
+    stream(f.ptr[0] + p * f.step[0], buffer.bytes, m * f.step[0]);
+  }
+  end_stream();
+}
+
+void run_range(const Call& c, const Flat& f, int64_t begin, int64_t end, bool blocked) {
+  void* ptr[kMaxOperands];
+  int64_t chunk = blocked ? kBlock : end - begin;
+  for (int64_t p = begin; p < end; p += chunk) {
+    for (int i = 0; i < c.nops; ++i) ptr[i] = f.ptr[i] + p * f.step[i];
+    c.loop(ptr, std::min(chunk, end - p), c.attr);
+  }
+}
+
+// Whether the output is large and no input lies in it.
+bool fresh(const Call& c, const View* t, int64_t n) {
+  if (c.nout != 1 || n * itemsize(c.have[0]) < kStream) return false;
+  for (int i = 1; i < c.nops; ++i)
+    if (t[i].data == t[0].data) return false;
+  return true;
+}
+
+void run_flat(const Call& c, const Flat& f, int64_t n, bool streamed, bool blocked) {
+  if (streamed) parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { run_streamed(c, f, begin, end); });
+  else parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { run_range(c, f, begin, end, blocked); });
+}
+
+// One item, cast and repeated.
+void repeat(const Call& c, int op, const char* item, int64_t n, Buffer& buffer) {
+  alignas(16) char one[16];
+  cast_input(c, op, one, item, 1, !c.exact_scalars);
+  fill_items(buffer.bytes, one, std::min(n, kBlock), itemsize(c.need[op]));
+}
+
+bool same_shape(const View& a, const View& b) {
+  if (a.ndim != b.ndim) return false;
+  for (int d = 0; d < a.ndim; ++d)
+    if (a.sizes[d] != b.sizes[d]) return false;
+  return true;
+}
+
+// The common small call: contiguous operands of the right dtype, and 0-dim ones. False: not this case.
+bool try_flat(const Call& c, const View* t) {
+  Flat f;
+  int repeated = 0;
+  for (int i = 0; i < c.nops; ++i) {
+    bool one = i >= c.nout && t[i].ndim == 0 && t[0].ndim > 0;
+    repeated += one;
+    f.ptr[i] = t[i].ptr<char>();
+    f.step[i] = one ? 0 : itemsize(c.need[i]);
+    if (!one && (c.have[i] != c.need[i] || !t[i].contiguous() || (i && !same_shape(t[0], t[i])))) return false;
+  }
+  int64_t n = t[0].numel();
+  if (repeated == 0) {
+    run_flat(c, f, n, fresh(c, t, n), false);
+    return true;
+  }
+  if (repeated > 2 || n == 0) return n == 0;
+  Buffer buffers[2];
+  for (int i = c.nout, b = 0; i < c.nops; ++i)
+    if (f.step[i] == 0) {
+      repeat(c, i, f.ptr[i], n, buffers[b]);
+      f.ptr[i] = buffers[b++].bytes;
+    }
+  run_flat(c, f, n, fresh(c, t, n), true);
+  return true;
+}
+
+// ---- strided -----------------------------------------------------------------------------------------------------
+
+// How an operand reaches the loop: in place, through a buffer per block, or through a buffer filled once per row.
+enum Way { kDirect, kBuffered, kRepeated };
+
+struct Walk {
+  const Call& c;
+  const Strided& s;
+  Way way[kMaxOperands];
+  bool by_rows, buffered = false, streamed = false, scalar[kMaxOperands];
+
+  Walk(const Call& call, const Strided& space, const View* t) : c(call), s(space) {
+    by_rows = s.ndim == 1 || s.inner_size() >= kShortRow;
+    for (int i = 0; i < c.nops; ++i) {
+      int64_t stride = s.inner_stride()[i];
+      scalar[i] = t[i].ndim == 0;
+      if (i >= c.nout && (scalar[i] || (stride == 0 && by_rows))) way[i] = kRepeated;
+      else if (c.have[i] == c.need[i] && (by_rows ? stride == s.width[i] : linear(i))) way[i] = kDirect;
+      else way[i] = kBuffered;
+      buffered |= way[i] != kDirect;
+    }
+    streamed = by_rows && s.inner_stride()[0] == s.width[0] && s.inner_size() >= kStreamed && fresh(c, t, s.numel);
+    if (streamed) way[0] = kBuffered;
+  }
+  // Whether operand i is adjacent over the whole space, not only along its rows.
+  bool linear(int i) const {
+    int64_t want = s.width[i];
+    for (int d = s.ndim - 1; d >= 0; want *= s.size[d--])
+      if (s.stride[d][i] != want) return false;
+    return true;
+  }
+
+  void run(int64_t begin, int64_t end) const {
+    Buffer buffers[kMaxOperands];
+    const char* repeats[kMaxOperands] = {};  // the item a kRepeated buffer holds now
+    void* ptr[kMaxOperands];
+    Cursor at(s, begin);
+    for (int64_t p = begin; p < end;) {
+      int64_t m = end - p;
+      if (by_rows) m = std::min(m, at.row_left());
+      if (streamed) m = std::min(m, kStreamed);
+      else if (buffered) m = std::min(m, kBlock);
+      for (int i = 0; i < c.nops; ++i) {
+        ptr[i] = way[i] == kDirect ? at.ptr[i] : buffers[i].bytes;
+        if (i >= c.nout && way[i] == kBuffered) load(at, i, m, buffers[i]);
+        if (way[i] == kRepeated && repeats[i] != at.ptr[i]) {
+          repeats[i] = at.ptr[i];
+          fill(i, at.ptr[i], by_rows ? s.inner_size() : kBlock, buffers[i]);
+        }
+      }
+      c.loop(ptr, m, c.attr);
+      for (int i = 0; i < c.nout; ++i)
+        if (way[i] == kBuffered) store(at, i, m, buffers[i]);
+      if ((p += m) < end) at.advance(m);
+    }
+    if (streamed) end_stream();
+  }
+
+ private:
+  void fill(int i, const char* item, int64_t n, Buffer& buffer) const {
+    alignas(16) char one[16];
+    cast_input(c, i, one, item, 1, !scalar[i] || !c.exact_scalars);
+    fill_items(buffer.bytes, one, std::min(n, kBlock), itemsize(c.need[i]));
+  }
+  void load(const Cursor& at, int i, int64_t m, Buffer& buffer) const {
+    if (c.have[i] == c.need[i]) return gather_rows(buffer.bytes, at, i, m);
+    if (by_rows && s.inner_stride()[i] == s.width[i]) return cast_input(c, i, buffer.bytes, at.ptr[i], m, true);
+    Buffer raw;
+    gather_rows(raw.bytes, at, i, m);
+    cast_input(c, i, buffer.bytes, raw.bytes, m, true);
+  }
+  void store(const Cursor& at, int i, int64_t m, Buffer& buffer) const {
+    if (streamed) {
+      Buffer cast;
+      if (c.have[i] == c.need[i]) return stream(at.ptr[i], buffer.bytes, m * s.width[i]);
+      convert(c.have[i], cast.bytes, c.need[i], buffer.bytes, m);
+      return stream(at.ptr[i], cast.bytes, m * s.width[i]);
+    }
+    if (c.have[i] == c.need[i]) return scatter_rows(at, i, buffer.bytes, m);
+    if (by_rows && s.inner_stride()[i] == s.width[i])
+      return convert(c.have[i], at.ptr[i], c.need[i], buffer.bytes, m);
+    Buffer raw;
+    convert(c.have[i], raw.bytes, c.need[i], buffer.bytes, m);
+    scatter_rows(at, i, raw.bytes, m);
+  }
+};
+
+}  // namespace
+
+void pointwise(const Pointwise* k, DType compute, const View* t, const Attr* attr) {
+  const Call c = resolve(k, compute, t, attr);
+  if (try_flat(c, t)) return;
+  const Strided s(t, c.nops);
+  if (s.numel == 0) return;
+  const Walk walk(c, s, t);
+  parallel_for(s.numel, kGrain, [&](int64_t begin, int64_t end) { walk.run(begin, end); });
+}
+
+}  // namespace mt

@@ -1,0 +1,210 @@
+// Average pooling over windows and adaptive average pooling, 2-D and 3-D, with gradients; not the maxima.
+#include "pool.h"
+
+namespace mt {
+namespace {
+
+DType average_dtype(DType d) {
+  if (d == kBool || (is_integral(d) && d != kInt64) || is_complex(d)) unsupported("avg_pool", d);
+  return widened(d);
+}
+#define MT_AVERAGE(dtype, T, ...) \
+  MT_SWITCH(dtype, "avg_pool", MT_FLOATS(T, __VA_ARGS__) MT_CASE(kInt64, int64_t, T, __VA_ARGS__))
+
+struct Divisor {
+  bool include_pad;
+  int64_t fixed;  // 0: the size of the window
+
+  Divisor(const Attr& count_include_pad, const Attr& divisor_override)
+      : include_pad(count_include_pad.i), fixed(divisor_override.given ? divisor_override.i : 0) {
+    if (divisor_override.given && fixed == 0) throw std::runtime_error("divisor must be not zero");
+  }
+  // The extent of window o in dim d. A window of ceil_mode may reach past the padding: that part never counts.
+  int64_t extent(const Conv& s, int d, int64_t o) const {
+    int64_t a = o * s.stride[d] - s.pad[d], b = std::min(a + s.kernel[d], s.in[d] + s.pad[d]);
+    if (include_pad) return b - a;
+    return std::max<int64_t>(std::min(b, s.in[d]) - std::max<int64_t>(a, 0), 0);
+  }
+};
+
+template <class T> struct AveragePool {
+  const Conv& s;
+  const Divisor& divisor;
+  std::vector<Span> spans = width_spans(s);
+  std::vector<int64_t> widths;
+  std::vector<T> divisors, scaled;  // of one row of outputs
+
+  AveragePool(const Conv& shape, const Divisor& d) : s(shape), divisor(d), divisors(s.out[2]), scaled(s.out[2]) {
+    for (int64_t o = 0; o < s.out[2]; ++o) widths.push_back(divisor.extent(s, 2, o));
+  }
+  void set_divisors(int64_t od, int64_t oh) {
+    int64_t rest = divisor.extent(s, 0, od) * divisor.extent(s, 1, oh);
+    for (int64_t o = 0; o < s.out[2]; ++o) {
+      int64_t size = divisor.fixed ? divisor.fixed : rest * widths[o];
+      divisors[o] = T(size ? size : 1);  // an empty window has the sum 0
+    }
+  }
+  // f(offset of the input row at output 0, span): every tap that meets the image.
+  template <class F> void for_each_tap(int64_t od, int64_t oh, F&& f) {
+    for (int64_t kd = 0; kd < s.kernel[0]; ++kd) {
+      int64_t id = od * s.stride[0] - s.pad[0] + kd;
+      if (id < 0 || id >= s.in[0]) continue;
+      for (int64_t kh = 0; kh < s.kernel[1]; ++kh) {
+        int64_t ih = oh * s.stride[1] - s.pad[1] + kh;
+        if (ih < 0 || ih >= s.in[1]) continue;
+        for (int64_t kw = 0; kw < s.kernel[2]; ++kw) f((id * s.in[1] + ih) * s.in[2] + kw - s.pad[2], spans[kw]);
+      }
+    }
+  }
+  void forward(const T* x, int64_t od, int64_t oh, T* __restrict y) {
+    const int64_t sw = s.stride[2];
+    std::fill(y, y + s.out[2], T(0));
+    for_each_tap(od, oh, [&](int64_t base, Span span) {
+      const T* __restrict from = x + base;
+      if (sw == 1) for (int64_t o = span.lo; o < span.hi; ++o) y[o] += from[o];
+      else if (sw == 2) for (int64_t o = span.lo; o < span.hi; ++o) y[o] += from[o * 2];
+      else for (int64_t o = span.lo; o < span.hi; ++o) y[o] += from[o * sw];
+    });
+    set_divisors(od, oh);
+    for (int64_t o = 0; o < s.out[2]; ++o) y[o] /= divisors[o];
+  }
+  void backward(const T* gy, int64_t od, int64_t oh, T* gx) {
+    const int64_t sw = s.stride[2];
+    set_divisors(od, oh);
+    for (int64_t o = 0; o < s.out[2]; ++o) scaled[o] = gy[o] / divisors[o];
+    const T* __restrict g = scaled.data();
+    for_each_tap(od, oh, [&](int64_t base, Span span) {
+      T* __restrict to = gx + base;
+      if (sw == 1) for (int64_t o = span.lo; o < span.hi; ++o) to[o] += g[o];
+      else for (int64_t o = span.lo; o < span.hi; ++o) to[o * sw] += g[o];
+    });
+  }
+};
+
+template <int nd> void avg_pool(const Args& args) {
+  const View &out = args.t[0], &self = args.t[1];
+  Conv s = pool_shape(self, out, nd, args.a, nullptr);
+  Divisor divisor(args.a[4], args.a[5]);
+  if (out.numel() == 0) return;
+  DType dtype = average_dtype(self.dtype);
+  Dense x(self, dtype), y(out, dtype, Dense::kOutput);
+  MT_AVERAGE(dtype, T, {
+    parallel_for(s.n * s.out[0], plane_grain(s.out[1] * s.out[2] * s.taps()), [&](int64_t begin, int64_t end) {
+      AveragePool<T> pool(s, divisor);
+      for (int64_t i = begin; i < end; ++i)
+        for (int64_t oh = 0; oh < s.out[1]; ++oh)
+          pool.forward(x.ptr<T>() + i / s.out[0] * s.x_plane(), i % s.out[0], oh,
+                       y.ptr<T>() + (i * s.out[1] + oh) * s.out[2]);
+    });
+  })
+  y.store();
+}
+
+template <int nd> void avg_pool_backward(const Args& args) {
+  const View &grad_input = args.t[0], &grad_output = args.t[1];
+  Conv s = pool_shape(grad_input, grad_output, nd, args.a, nullptr);
+  Divisor divisor(args.a[4], args.a[5]);
+  DType dtype = average_dtype(grad_input.dtype);
+  Dense gx(grad_input, dtype, Dense::kOutput), gy(grad_output, dtype);
+  MT_AVERAGE(dtype, T, {
+    parallel_for(s.n, plane_grain(s.y_plane() * s.taps()), [&](int64_t begin, int64_t end) {
+      AveragePool<T> pool(s, divisor);
+      for (int64_t p = begin; p < end; ++p) {
+        T* to = gx.ptr<T>() + p * s.x_plane();
+        std::fill(to, to + s.x_plane(), T(0));
+        for (int64_t i = 0; i < s.out[0] * s.out[1]; ++i)
+          pool.backward(gy.ptr<T>() + p * s.y_plane() + i * s.out[2], i / s.out[1], i % s.out[1], to);
+      }
+    });
+  })
+  gx.store();
+}
+
+// Calls f(offset of a window row, its length, number of the output, size of the window).
+template <class F> void for_each_adaptive_row(const Conv& s, F&& f) {
+  int64_t number = 0;
+  for (int64_t od = 0; od < s.out[0]; ++od)
+    for (int64_t oh = 0; oh < s.out[1]; ++oh)
+      for (int64_t ow = 0; ow < s.out[2]; ++ow, ++number) {
+        const int64_t o[3] = {od, oh, ow};
+        int64_t a[3], b[3];
+        for (int d = 0; d < 3; ++d) {
+          a[d] = adaptive_first(o[d], s.out[d], s.in[d]);
+          b[d] = adaptive_last(o[d], s.out[d], s.in[d]);
+        }
+        int64_t size = (b[0] - a[0]) * (b[1] - a[1]) * (b[2] - a[2]);
+        for (int64_t d = a[0]; d < b[0]; ++d)
+          for (int64_t h = a[1]; h < b[1]; ++h) f((d * s.in[1] + h) * s.in[2] + a[2], b[2] - a[2], number, size);
+      }
+}
+
+template <class T> T sum_row(const T* p, int64_t n) {
+  T lanes[8] = {}, sum = 0;
+  int64_t j = 0;
+  for (; j + 8 <= n; j += 8)
+    for (int l = 0; l < 8; ++l) lanes[l] += p[j + l];
+  for (; j < n; ++j) sum += p[j];
+  if (n >= 8)
+    for (T l : lanes) sum += l;
+  return sum;
+}
+
+template <int nd> void adaptive_avg_pool(const Args& args) {
+  const View &out = args.t[0], &self = args.t[1];
+  Conv s = pool_planes(self, out, nd);
+  if (out.numel() == 0) return;
+  if (s.x_plane() == 0) throw std::runtime_error("adaptive_avg_pool: expected input to have non-zero size");
+  DType dtype = average_dtype(self.dtype);
+  Dense x(self, dtype), y(out, dtype, Dense::kOutput);
+  MT_AVERAGE(dtype, T, {
+    parallel_for(s.n, plane_grain(s.x_plane()), [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        T* to = y.ptr<T>() + p * s.y_plane();
+        int64_t last = -1, count = 1;
+        std::fill(to, to + s.y_plane(), T(0));
+        for_each_adaptive_row(s, [&](int64_t offset, int64_t n, int64_t number, int64_t size) {
+          if (last >= 0 && number != last) to[last] /= T(count);
+          last = number, count = size;
+          to[number] += sum_row(x.ptr<T>() + p * s.x_plane() + offset, n);
+        });
+        to[last] /= T(count);
+      }
+    });
+  })
+  y.store();
+}
+
+template <int nd> void adaptive_avg_pool_backward(const Args& args) {
+  const View &grad_input = args.t[0], &grad_output = args.t[1];
+  Conv s = pool_planes(grad_input, grad_output, nd);
+  DType dtype = average_dtype(grad_input.dtype);
+  Dense gx(grad_input, dtype, Dense::kOutput), gy(grad_output, dtype);
+  MT_AVERAGE(dtype, T, {
+    parallel_for(s.n, plane_grain(s.x_plane()), [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        T* to = gx.ptr<T>() + p * s.x_plane();
+        const T* from = gy.ptr<T>() + p * s.y_plane();
+        std::fill(to, to + s.x_plane(), T(0));
+        for_each_adaptive_row(s, [&](int64_t offset, int64_t n, int64_t number, int64_t size) {
+          T g = from[number] / T(size);
+          for (int64_t j = 0; j < n; ++j) to[offset + j] += g;
+        });
+      }
+    });
+  })
+  gx.store();
+}
+
+// avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False,
+//            bool count_include_pad=True, int? divisor_override=None) -> Tensor; 3d alike
+Register avg2("avg_pool2d", avg_pool<2>), avg3("avg_pool3d", avg_pool<3>);
+// avg_pool2d_backward(Tensor grad_output, Tensor self, ... as the forward) -> Tensor; 3d alike
+Register avg2b("avg_pool2d_backward", avg_pool_backward<2>), avg3b("avg_pool3d_backward", avg_pool_backward<3>);
+// _adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor; 3d alike
+Register adaptive2("_adaptive_avg_pool2d", adaptive_avg_pool<2>), adaptive3("_adaptive_avg_pool3d", adaptive_avg_pool<3>);
+// _adaptive_avg_pool2d_backward(Tensor grad_output, Tensor self) -> Tensor; 3d alike
+Register adaptive2b("_adaptive_avg_pool2d_backward", adaptive_avg_pool_backward<2>);
+Register adaptive3b("_adaptive_avg_pool3d_backward", adaptive_avg_pool_backward<3>);
+
+}  // namespace
+}  // namespace mt

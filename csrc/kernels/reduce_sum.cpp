@@ -1,0 +1,164 @@
+// Reductions that add, multiply or count: sum, mean, nansum, prod, all, any, count_nonzero. Extremes and moments have
+// files of their own.
+#include "reduce.h"
+
+namespace mt {
+namespace {
+
+struct NanAddLanes {
+  template <class V> static void item(V& a, const V& x) { a += (x == x) ? x : V{}; }
+  template <class V> static void merge(V& a, const V& b) { a += b; }
+};
+struct MulLanes {
+  template <class V> static void item(V& a, const V& x) { a *= x; }
+  template <class V> static void merge(V& a, const V& b) { a *= b; }
+};
+
+// ---- sums -------------------------------------------------------------------------------------------------
+template <class T, class S, int P, bool kMean>
+void sum_finish(const void* s, int64_t n, void* const* out, const FoldParam& q) {
+  const S* state = static_cast<const S*>(s);
+  T* to = static_cast<T*>(out[0]);
+  for (int64_t j = 0; j < n * P; ++j) {
+    if constexpr (kMean) to[j] = T(state[j] / S(q.items));
+    else to[j] = T(state[j]);
+  }
+}
+
+template <class T, class S, int P, class F, bool kMean = false> constexpr Fold sum_fold() {
+  return {int(sizeof(S)) * P, sum_init<S, P>, sum_row<T, S, P, F>, sum_cols<T, S, P, F>, sum_merge<S, P>,
+          sum_finish<T, S, P, kMean>};
+}
+
+// ---- products: the state is of the item type, as overflow must be the item type's -------------------------------
+template <class T> void prod_init(void* s, int64_t n) { std::fill_n(static_cast<T*>(s), n, T(1)); }
+template <class T> void prod_row(void* s, const void* x, int64_t n, int64_t, const FoldParam&) {
+  T part(1);
+  const T* p = static_cast<const T*>(x);
+  if constexpr (is_complex_v<T>)
+    for (int64_t i = 0; i < n; ++i) part *= p[i];
+  else
+    fold_lanes<1, MulLanes>(p, n, T(1), &part);
+  *static_cast<T*>(s) *= part;
+}
+template <class T>
+void prod_cols(void* s, const void* x, int64_t rows, int64_t stride, int64_t n, int64_t, const FoldParam&) {
+  T* __restrict state = static_cast<T*>(s);
+  for (int64_t i = 0; i < rows; ++i) {
+    const T* p = static_cast<const T*>(x) + i * stride;
+    for (int64_t j = 0; j < n; ++j) state[j] *= p[j];
+  }
+}
+template <class T> void prod_merge(void* s, const void* later, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) static_cast<T*>(s)[j] *= static_cast<const T*>(later)[j];
+}
+template <class T> void copy_finish(const void* s, int64_t n, void* const* out, const FoldParam&) {
+  std::memcpy(out[0], s, size_t(n) * sizeof(T));
+}
+template <class T> constexpr Fold prod_fold() {
+  return {int(sizeof(T)), prod_init<T>, prod_row<T>, prod_cols<T>, prod_merge<T>, copy_finish<T>};
+}
+
+// ---- truth values, one byte each, 0 or 1 ------------------------------------------------------------------------
+template <bool kAll> void truth_init(void* s, int64_t n) { std::memset(s, kAll, size_t(n)); }
+template <bool kAll> void truth_row(void* s, const void* x, int64_t n, int64_t, const FoldParam&) {
+  const uint8_t* p = static_cast<const uint8_t*>(x);
+  uint8_t& state = *static_cast<uint8_t*>(s);
+  for (int64_t i = 0; i < n && state == kAll; i += kRowBlock) {
+    uint8_t part = kAll;
+    int64_t m = std::min(kRowBlock, n - i);
+    for (int64_t j = 0; j < m; ++j) part = kAll ? part & p[i + j] : part | p[i + j];
+    state = part;
+  }
+}
+template <bool kAll>
+void truth_cols(void* s, const void* x, int64_t rows, int64_t stride, int64_t n, int64_t, const FoldParam&) {
+  uint8_t* __restrict state = static_cast<uint8_t*>(s);
+  for (int64_t i = 0; i < rows; ++i) {
+    const uint8_t* p = static_cast<const uint8_t*>(x) + i * stride;
+    for (int64_t j = 0; j < n; ++j) state[j] = kAll ? state[j] & p[j] : state[j] | p[j];
+  }
+}
+template <bool kAll> void truth_merge(void* s, const void* later, int64_t n) {
+  truth_cols<kAll>(s, later, 1, 0, n, 0, {});
+}
+template <bool kAll> constexpr Fold truth_fold() {
+  return {1, truth_init<kAll>, truth_row<kAll>, truth_cols<kAll>, truth_merge<kAll>, copy_finish<uint8_t>};
+}
+
+void count_row(void* s, const void* x, int64_t n, int64_t, const FoldParam&) {
+  const uint8_t* p = static_cast<const uint8_t*>(x);
+  for (int64_t i = 0; i < n; i += kRowBlock) {
+    uint32_t part = 0;
+    int64_t m = std::min(kRowBlock, n - i);
+    for (int64_t j = 0; j < m; ++j) part += p[i + j];
+    *static_cast<uint64_t*>(s) += part;
+  }
+}
+void count_cols(void* s, const void* x, int64_t rows, int64_t stride, int64_t n, int64_t, const FoldParam&) {
+  uint8_t acc[kFoldWidth];
+  uint64_t* __restrict state = static_cast<uint64_t*>(s);
+  const uint8_t* p = static_cast<const uint8_t*>(x);
+  for (int64_t i = 0; i < rows; i += kColBlock) {
+    std::fill_n(acc, n, uint8_t(0));
+    for (int64_t r = i; r < std::min(rows, i + kColBlock); ++r)
+      for (int64_t j = 0; j < n; ++j) acc[j] += p[r * stride + j];
+    for (int64_t j = 0; j < n; ++j) state[j] += acc[j];
+  }
+}
+
+// Signed integers are added and multiplied as unsigned ones: overflow wraps.
+constexpr Fold kCount = {8, sum_init<uint64_t, 1>, count_row, count_cols, sum_merge<uint64_t, 1>,
+                         copy_finish<uint64_t>};
+constexpr Fold kAll = truth_fold<true>(), kAny = truth_fold<false>();
+constexpr Fold kSum[] = {sum_fold<uint64_t, uint64_t, 1, AddLanes>(), sum_fold<float, double, 1, AddLanes>(),
+                         sum_fold<double, double, 1, AddLanes>(), sum_fold<float, double, 2, AddLanes>(),
+                         sum_fold<double, double, 2, AddLanes>()};
+constexpr Fold kMean[] = {{}, sum_fold<float, double, 1, AddLanes, true>(),
+                          sum_fold<double, double, 1, AddLanes, true>(), sum_fold<float, double, 2, AddLanes, true>(),
+                          sum_fold<double, double, 2, AddLanes, true>()};
+constexpr Fold kNansum[] = {kSum[0], sum_fold<float, double, 1, NanAddLanes>(),
+                            sum_fold<double, double, 1, NanAddLanes>(), {}, {}};
+constexpr Fold kProd[] = {prod_fold<uint64_t>(), prod_fold<float>(), prod_fold<double>(), prod_fold<c64>(),
+                          prod_fold<c128>()};
+
+// The input is cast to the output's dtype and folded there: integers as int64, halves as float.
+void arithmetic(const char* name, const Fold* table, const Args& c) {
+  const View &out = c.t[0], &in = c.t[1];
+  uint64_t mask = dim_mask(c.na ? c.a : nullptr, in.ndim);
+  if (out.dtype == kBool) {
+    bool prod = table == kProd;
+    return reduce({name, prod ? &kAll : &kAny, kBool, {kBool}, false}, c.t, 1, in, mask);
+  }
+  if (in.dtype == kBool && is_integral(out.dtype) && table != kProd)
+    return reduce({name, &kCount, kBool, {kInt64}, false}, c.t, 1, in, mask);
+  DType compute = is_integral(out.dtype) ? kInt64 : widened(out.dtype);
+  int row = compute == kInt64 ? 0 : compute - kFloat + 1;
+  reduce({name, table + row, compute, {compute}, false}, c.t, 1, in, mask);
+}
+
+// sum(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
+void sum(const Args& c) { arithmetic("sum", kSum, c); }
+// mean(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
+void mean(const Args& c) { arithmetic("mean", kMean, c); }
+// nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
+void nansum(const Args& c) { arithmetic("nansum", kNansum, c); }
+// prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
+void prod(const Args& c) { arithmetic("prod", kProd, c); }
+
+void truth(const char* name, const Fold& fold, DType result, const Args& c) {
+  const View& in = c.t[1];
+  reduce({name, &fold, kBool, {result}, false}, c.t, 1, in, dim_mask(c.na ? c.a : nullptr, in.ndim));
+}
+// all(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor
+void all(const Args& c) { truth("all", kAll, kBool, c); }
+// any(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor
+void any(const Args& c) { truth("any", kAny, kBool, c); }
+// count_nonzero(Tensor self, int[]? dim=None) -> Tensor
+void count_nonzero(const Args& c) { truth("count_nonzero", kCount, kInt64, c); }
+
+Register r_sum("sum", sum), r_mean("mean", mean), r_nansum("nansum", nansum), r_prod("prod", prod), r_all("all", all),
+    r_any("any", any), r_count("count_nonzero", count_nonzero);
+
+}  // namespace
+}  // namespace mt

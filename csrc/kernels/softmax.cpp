@@ -1,0 +1,168 @@
+// _softmax, _log_softmax and their backwards. The fused cross entropy is in cross_entropy.cpp.
+#include <limits>
+
+#include "reduce_exp.h"
+#include "reduce_moments.h"
+
+namespace mt {
+namespace {
+
+constexpr int64_t kWide = 512;  // columns of a panel at a time, at most
+
+// ---- one row ----------------------------------------------------------------------------------------------------
+template <class T> T maximum(const T* x, int64_t n) {
+  T m;
+  fold_lanes<1, MaxLanes>(x, n, -std::numeric_limits<T>::infinity(), &m);
+  return m;
+}
+template <class T, bool kLog> void softmax_row(const T* x, T* y, int64_t n) {
+  T max = maximum(x, n);
+  if constexpr (kLog) {
+    alignas(64) T e[1024];
+    T sum = 0;
+    for (int64_t i = 0; i < n; i += 1024) {
+      int64_t m = std::min<int64_t>(1024, n - i);
+      for (int64_t j = 0; j < m; ++j) e[j] = exp_nonpositive(x[i + j] - max);
+      sum += total(e, m);
+    }
+    T log = std::log(sum);
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) y[i] = x[i] - max - log;
+  } else {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) y[i] = exp_nonpositive(x[i] - max);
+    T scale = 1 / total(y, n);
+    for (int64_t i = 0; i < n; ++i) y[i] *= scale;
+  }
+}
+// grad * y is summed through blocks, as no array of that product exists.
+template <class T, bool kLog> void backward_row(const T* g, const T* y, T* gx, int64_t n) {
+  T sum = 0;
+  if constexpr (kLog) sum = total(g, n);
+  else {
+    alignas(64) T e[1024];
+    for (int64_t i = 0; i < n; i += 1024) {
+      int64_t m = std::min<int64_t>(1024, n - i);
+      for (int64_t j = 0; j < m; ++j) e[j] = g[i + j] * y[i + j];
+      sum += total(e, m);
+    }
+  }
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) gx[i] = kLog ? g[i] - exp_nonpositive(y[i]) * sum : (g[i] - sum) * y[i];
+}
+
+// ---- a panel: softmax down every column -------------------------------------------------------------------------
+template <class T, bool kLog>
+void softmax_panel(const T* x, int64_t xs, T* y, int64_t ys, int64_t rows, int64_t n) {
+  alignas(64) T max[kWide], sum[kWide];
+  std::fill_n(max, n, -std::numeric_limits<T>::infinity());
+  std::fill_n(sum, n, T(0));
+  fold_columns<MaxLanes>(max, x, rows, xs, n);
+  for (int64_t i = 0; i < rows; ++i) {
+    const T* a = x + i * xs;
+    T* b = y + i * ys;
+#pragma GCC ivdep
+    for (int64_t j = 0; j < n; ++j) {
+      T e = exp_nonpositive(a[j] - max[j]);
+      if constexpr (!kLog) b[j] = e;
+      sum[j] += e;
+    }
+  }
+  for (int64_t j = 0; j < n; ++j) sum[j] = kLog ? std::log(sum[j]) : 1 / sum[j];
+  for (int64_t i = 0; i < rows; ++i) {
+    const T* a = x + i * xs;
+    T* b = y + i * ys;
+#pragma GCC ivdep
+    for (int64_t j = 0; j < n; ++j) b[j] = kLog ? a[j] - max[j] - sum[j] : b[j] * sum[j];
+  }
+}
+template <class T, bool kLog>
+void backward_panel(const T* g, int64_t gs, const T* y, int64_t ys, T* gx, int64_t xs, int64_t rows, int64_t n) {
+  alignas(64) T sum[kWide];
+  std::fill_n(sum, n, T(0));
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < n; ++j) sum[j] += kLog ? g[i * gs + j] : g[i * gs + j] * y[i * ys + j];
+  for (int64_t i = 0; i < rows; ++i) {
+    const T *a = g + i * gs, *b = y + i * ys;
+    T* to = gx + i * xs;
+#pragma GCC ivdep
+    for (int64_t j = 0; j < n; ++j) to[j] = kLog ? a[j] - exp_nonpositive(b[j]) * sum[j] : (a[j] - sum[j]) * b[j];
+  }
+}
+
+// ---- all rows ---------------------------------------------------------------------------------------------------
+// A panel is cut so that its columns stay in the second cache between the passes.
+template <class T, class F> bool panels(Rows& rows, F body) {
+  int64_t cols = rows.step[0] == 1 ? 0 : rows.take_columns();
+  if (cols == 0) return false;
+  int64_t wide = std::clamp<int64_t>((1 << 18) / int64_t(sizeof(T)) / rows.length, 64, kWide);
+  int64_t blocks = (cols + wide - 1) / wide, grain = std::max<int64_t>(1, kGrain / 4 / (wide * rows.length));
+  parallel_for(rows.count * blocks, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) rows.each(t / blocks, t / blocks + 1, [&](const int64_t* off) {
+      int64_t j = t % blocks * wide, at[3] = {off[0] + j, off[1] + j, off[2] + j};
+      body(static_cast<const int64_t*>(at), std::min(wide, cols - j));
+    });
+  });
+  return true;
+}
+
+template <class T, bool kLog> void forward(const View& out, const View& in, int64_t dim) {
+  constexpr DType d = sizeof(T) == 4 ? kFloat : kDouble;
+  Rows rows({&out, &in}, dim);
+  if (rows.count == 0 || rows.length == 0) return;
+  auto panel = [&](const int64_t* off, int64_t n) {
+    softmax_panel<T, kLog>(in.ptr<T>() + off[1], rows.step[1], out.ptr<T>() + off[0], rows.step[0], rows.length, n);
+  };
+  if (out.dtype == d && in.dtype == d && panels<T>(rows, panel)) return;
+  parallel_for(rows.count, std::max<int64_t>(1, kGrain / 4 / rows.length), [&](int64_t begin, int64_t end) {
+    RowBuffer x(in, d, rows.step[1], rows.length), y(out, d, rows.step[0], rows.length);
+    rows.each(begin, end, [&](const int64_t* off) {
+      softmax_row<T, kLog>(static_cast<const T*>(x.read(off[1])), static_cast<T*>(y.write_to(off[0])), rows.length);
+      y.written(off[0]);
+    });
+  });
+}
+
+template <class T, bool kLog> void backward(const View& out, const View& grad, const View& y, int64_t dim) {
+  constexpr DType d = sizeof(T) == 4 ? kFloat : kDouble;
+  Rows rows({&out, &grad, &y}, dim);
+  if (rows.count == 0 || rows.length == 0) return;
+  auto panel = [&](const int64_t* off, int64_t n) {
+    backward_panel<T, kLog>(grad.ptr<T>() + off[1], rows.step[1], y.ptr<T>() + off[2], rows.step[2],
+                            out.ptr<T>() + off[0], rows.step[0], rows.length, n);
+  };
+  if (out.dtype == d && grad.dtype == d && y.dtype == d && panels<T>(rows, panel)) return;
+  parallel_for(rows.count, std::max<int64_t>(1, kGrain / 2 / rows.length), [&](int64_t begin, int64_t end) {
+    RowBuffer g(grad, d, rows.step[1], rows.length), o(y, d, rows.step[2], rows.length);
+    RowBuffer gx(out, d, rows.step[0], rows.length);
+    rows.each(begin, end, [&](const int64_t* off) {
+      backward_row<T, kLog>(static_cast<const T*>(g.read(off[1])), static_cast<const T*>(o.read(off[2])),
+                            static_cast<T*>(gx.write_to(off[0])), rows.length);
+      gx.written(off[0]);
+    });
+  });
+}
+
+template <bool kLog> void forward_any(const char* name, const Args& c) {
+  DType d = widened(c.t[1].dtype);
+  MT_SWITCH(d, name, MT_FLOATS(T, { forward<T, kLog>(c.t[0], c.t[1], c.a[0].i); }))
+}
+template <bool kLog> void backward_any(const char* name, const Args& c) {
+  DType d = widened(c.t[1].dtype);
+  MT_SWITCH(d, name, MT_FLOATS(T, { backward<T, kLog>(c.t[0], c.t[1], c.t[2], c.a[0].i); }))
+}
+// _softmax(Tensor self, int dim, bool half_to_float) -> Tensor
+void softmax(const Args& c) { forward_any<false>("softmax", c); }
+// _log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor
+void log_softmax(const Args& c) { forward_any<true>("log_softmax", c); }
+// _softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor
+void softmax_backward(const Args& c) { backward_any<false>("softmax_backward", c); }
+// _log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor
+void log_softmax_backward(const Args& c) { backward_any<true>("log_softmax_backward", c); }
+
+Register r_softmax("_softmax", softmax), r_log_softmax("_log_softmax", log_softmax),
+    r_softmax_b("_softmax_backward_data", softmax_backward),
+    r_log_softmax_b("_log_softmax_backward_data", log_softmax_backward);
+
+}  // namespace
+}  // namespace mt

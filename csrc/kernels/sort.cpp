@@ -1,0 +1,323 @@
+// Ordering along a dim: sort, topk, kthvalue, and the sorted and consecutive unique. The keys are in order.h.
+#include "order.h"
+
+namespace mt {
+namespace {
+
+constexpr int kDigit = 8, kBuckets = 1 << kDigit;
+constexpr int64_t kInsertion = 24, kRadix = 192;  // up to so many items: insertion sort; from so many: radix sort
+
+inline int digit_of(uint64_t item, int shift) { return int(item >> shift) & (kBuckets - 1); }
+inline int digit_of(const Wide& item, int shift) { return int(item.key >> shift) & (kBuckets - 1); }
+
+template <class Item> void insertion_sort(Item* a, int64_t n) {
+  for (int64_t i = 1; i < n; ++i) {
+    Item v = a[i];
+    int64_t j = i;
+    for (; j > 0 && v < a[j - 1]; --j) a[j] = a[j - 1];
+    a[j] = v;
+  }
+}
+
+// One radix pass from a to b over `parts` equal parts of the row; false when all items share the digit.
+template <class Item>
+bool radix_pass(const Item* a, Item* b, int64_t n, int shift, int parts, int64_t (*count)[kBuckets]) {
+  int64_t each = (n + parts - 1) / parts;
+  parallel_for(parts, 1, [&](int64_t first, int64_t last) {
+    for (int64_t p = first; p < last; ++p) {
+      std::fill_n(count[p], kBuckets, 0);
+      for (int64_t k = p * each, end = std::min(n, k + each); k < end; ++k) ++count[p][digit_of(a[k], shift)];
+    }
+  });
+  int64_t before = 0;
+  for (int digit = 0; digit < kBuckets; ++digit) {
+    int64_t start = before;
+    for (int p = 0; p < parts; ++p) {
+      int64_t c = count[p][digit];
+      count[p][digit] = before;
+      before += c;
+    }
+    if (before - start == n) return false;
+  }
+  parallel_for(parts, 1, [&](int64_t first, int64_t last) {
+    for (int64_t p = first; p < last; ++p) {
+      int64_t* to = count[p];
+      for (int64_t k = p * each, end = std::min(n, k + each); k < end; ++k) b[to[digit_of(a[k], shift)]++] = a[k];
+    }
+  });
+  return true;
+}
+
+// Sorts by `bits` bits from `shift` on, given that items are in the order of their indices. Returns a or b.
+template <class Item> Item* sort_items(Item* a, Item* b, int64_t n, int shift, int bits) {
+  if (n <= kInsertion) return insertion_sort(a, n), a;
+  if (n < kRadix) return std::sort(a, a + n), a;
+  constexpr int kMaxParts = 16;
+  int parts = n < 65536 ? 1 : std::min(get_num_threads(), kMaxParts);
+  int64_t count[kMaxParts][kBuckets];
+  for (int done = 0; done < bits; done += kDigit)
+    if (radix_pass(a, b, n, shift + done, parts, count)) std::swap(a, b);
+  return a;
+}
+
+int bit_width(uint64_t v) {
+  int n = 0;
+  for (; v; v >>= 1) ++n;
+  return n;
+}
+
+// Writes what was sorted. `lossy` keys lost the sign of a zero or the bits of a NaN: take those from the source.
+template <class T> struct Emit {
+  const T* p;
+  int64_t step;
+  T* values;
+  int64_t values_step;
+  int64_t* indices;
+  int64_t indices_step;
+  bool lossy;
+  key_t<T> flip;
+
+  void operator()(int64_t k, key_t<T> key, int64_t index) const {
+    if (values) values[k * values_step] = lossy ? p[index * step] : decode<T>(key_t<T>(key ^ flip));
+    if (indices) indices[k * indices_step] = index;
+  }
+};
+
+// 64-bit keys whose range and index fit one word together are sorted as that word: half of the memory to move.
+template <class T> void sort_wide(const T* p, int64_t step, int64_t n, Emit<T>& emit, void* scratch) {
+  Wide* a = static_cast<Wide*>(scratch);
+  uint64_t low = ~uint64_t(0), high = 0;
+  key_t<T> lossy = 0;
+  for (int64_t k = 0; k < n; ++k) {
+    uint64_t key = encode(p[k * step], lossy) ^ emit.flip;
+    low = std::min(low, key);
+    high = std::max(high, key);
+    a[k] = {key, k};
+  }
+  emit.lossy = lossy != 0;
+  int bits = bit_width(high - low), index_bits = bit_width(uint64_t(n));
+  if (n < kRadix || bits + index_bits > 64) {
+    Wide* sorted = sort_items(a, a + n, n, 0, 64);
+    for (int64_t k = 0; k < n; ++k) emit(k, sorted[k].key, sorted[k].index);
+    return;
+  }
+  uint64_t *words = static_cast<uint64_t*>(scratch), mask = (uint64_t(1) << index_bits) - 1;
+  for (int64_t k = 0; k < n; ++k) words[k] = (a[k].key - low) << index_bits | uint64_t(k);  // word k lies before item k
+  const uint64_t* sorted = sort_items(words, words + n, n, index_bits, bits);
+  for (int64_t k = 0; k < n; ++k) emit(k, (sorted[k] >> index_bits) + low, int64_t(sorted[k] & mask));
+}
+
+template <class T> constexpr int64_t sort_scratch(int64_t n) { return 2 * n * int64_t(sizeof(item_t<T>)) + 64; }
+
+// Sorts n strided values; writes the sorted values and where they stood (either may be null), each at its own stride.
+template <class T>
+void sort_row(const T* p, int64_t step, int64_t n, bool descending, T* values, int64_t values_step, int64_t* indices,
+              int64_t indices_step, void* scratch) {
+  const key_t<T> flip = descending ? key_t<T>(~key_t<T>(0)) : key_t<T>(0);
+  Emit<T> emit{p, step, values, values_step, indices, indices_step, false, flip};
+  if constexpr (sizeof(T) == 8) {
+    sort_wide(p, step, n, emit, scratch);
+  } else {
+    uint64_t* a = static_cast<uint64_t*>(scratch);
+    key_t<T> lossy = 0;
+    for (int64_t k = 0; k < n; ++k) set_item(a[k], key_t<T>(encode(p[k * step], lossy) ^ flip), k);
+    emit.lossy = lossy != 0;
+    const uint64_t* sorted = sort_items(a, a + n, n, 32, 8 * int(sizeof(T)));
+    for (int64_t k = 0; k < n; ++k) emit(k, key_t<T>(key_of(sorted[k])), index_of(sorted[k]));
+  }
+}
+
+template <class T> void sort_rows(const View* t, int dim, bool descending) {
+  const int64_t n = size_at(t[2], dim);
+  check_length(n);
+  RowWalk rows(t, 3, dim);
+  if (n == 0 || rows.rows == 0) return;
+  parallel_for(rows.rows, std::max<int64_t>(1, 4096 / n), [&](int64_t begin, int64_t end) {
+    Scratch<char> scratch(sort_scratch<T>(n));
+    rows.run(begin, end, [&](const int64_t* at) {
+      sort_row(t[2].ptr<T>() + at[2], stride_at(t[2], dim), n, descending, t[0].ptr<T>() + at[0], stride_at(t[0], dim),
+               t[1].ptr<int64_t>() + at[1], stride_at(t[1], dim), scratch.get());
+    });
+  });
+}
+
+// sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)
+// a = [dim, descending, stable]; always stable
+void sort(const Args& args) {
+  int dim = wrap_dim(args.a[0].i, args.t[2].ndim);
+  if (is_complex(args.t[2].dtype)) throw std::runtime_error(" Sort does not support complex dtypes on CPU");
+  MT_DISPATCH_REAL(args.t[2].dtype, "sort", T, { sort_rows<T>(args.t, dim, args.a[1].i != 0); })
+}
+
+// ---- selection -------------------------------------------------------------------------------------------
+
+// Leaves the k smallest items (in keys ^ flip) of a row at the front of `kept` (not sorted among themselves). Whole
+// blocks whose keys are all above the largest kept so far are passed over. kept has room for `room` items.
+template <class T>
+void select(const T* p, int64_t step, int64_t n, int64_t k, key_t<T> flip, item_t<T>* kept, int64_t room) {
+  constexpr int64_t kBlock = 64;
+  key_t<T> keys[kBlock], limit = key_t<T>(~key_t<T>(0)), lossy = 0;
+  int64_t have = 0;
+  bool open = true;  // there is no limit yet
+  for (int64_t at = 0; at < n; at += kBlock) {
+    int64_t m = std::min(kBlock, n - at);
+    key_t<T> least = key_t<T>(~key_t<T>(0));
+    if (step == 1) for (int64_t j = 0; j < m; ++j) keys[j] = key_t<T>(encode(p[at + j], lossy) ^ flip);
+    else for (int64_t j = 0; j < m; ++j) keys[j] = key_t<T>(encode(p[(at + j) * step], lossy) ^ flip);
+    for (int64_t j = 0; j < m; ++j) least = std::min(least, keys[j]);
+    if (!open && least >= limit) continue;
+    for (int64_t j = 0; j < m; ++j) {
+      set_item(kept[have], keys[j], at + j);
+      have += open || keys[j] < limit;
+      if (have < room) continue;
+      std::nth_element(kept, kept + (k - 1), kept + have);
+      limit = key_t<T>(key_of(kept[k - 1]));
+      open = false;
+      have = k;
+    }
+  }
+  if (have > k) std::nth_element(kept, kept + (k - 1), kept + have);
+}
+// Room for select(): few enough to stay in the cache, enough to make nth_element rare; one item more than it holds.
+inline int64_t select_room(int64_t n, int64_t k) { return std::min(n, std::max<int64_t>(4 * k, 64)) + 1; }
+
+template <class T> struct Selection {
+  const View* t;
+  int dim;
+  int64_t n, k;
+  key_t<T> flip;
+
+  // f(items kept, source row, offsets) for each row
+  template <class F> void run(F&& f) const {
+    RowWalk rows(t, 3, dim);
+    if (rows.rows == 0) return;
+    const int64_t room = select_room(n, k);
+    parallel_for(rows.rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(n, 1)), [&](int64_t begin, int64_t end) {
+      Scratch<item_t<T>> kept(2 * room);  // the second half serves the final sort
+      rows.run(begin, end, [&](const int64_t* at) {
+        const T* p = t[2].ptr<T>() + at[2];
+        select(p, stride_at(t[2], dim), n, k, flip, kept.get(), room);
+        f(kept.get(), p, at);
+      });
+    });
+  }
+};
+
+template <class T> void topk_rows(const View* t, int64_t k, int dim, bool largest, bool sorted) {
+  const int64_t n = size_at(t[2], dim), step = stride_at(t[2], dim);
+  check_length(n);
+  const key_t<T> flip = largest ? key_t<T>(~key_t<T>(0)) : key_t<T>(0);
+  Selection<T> selection{t, dim, n, k, flip};
+  selection.run([&](item_t<T>* kept, const T* p, const int64_t* at) {
+    // The items are not in the order of their indices here: only the sorts that compare whole items are right.
+    if (sorted) std::sort(kept, kept + k);
+    for (int64_t j = 0; j < k; ++j) {
+      int64_t index = index_of(kept[j]);
+      t[0].ptr<T>()[at[0] + j * stride_at(t[0], dim)] = p[index * step];
+      t[1].ptr<int64_t>()[at[1] + j * stride_at(t[1], dim)] = index;
+    }
+  });
+}
+
+// topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)
+void topk(const Args& args) {
+  const View& self = args.t[2];
+  int dim = wrap_dim(args.a[1].i, self.ndim);
+  int64_t k = args.a[0].i;
+  if (k < 0 || k > size_at(self, dim)) throw std::runtime_error("selected index k out of range");
+  if (is_complex(self.dtype)) throw std::runtime_error("topk does not support complex dtypes on CPU");
+  if (self.dtype == kBool) throw std::runtime_error("topk does not support bool dtypes on CPU");
+  if (k == 0) return;
+  MT_DISPATCH_REAL(self.dtype, "topk", T, { topk_rows<T>(args.t, k, dim, args.a[2].i != 0, args.a[3].i != 0); })
+}
+
+template <class T> void kthvalue_rows(const View* t, int64_t k, int dim) {
+  const int64_t n = size_at(t[2], dim), step = stride_at(t[2], dim);
+  check_length(n);
+  const bool from_top = k > n - k + 1;  // keep the fewer
+  Selection<T> selection{t, dim, n, from_top ? n - k + 1 : k, from_top ? key_t<T>(~key_t<T>(0)) : key_t<T>(0)};
+  selection.run([&](item_t<T>* kept, const T* p, const int64_t* at) {
+    int64_t index = index_of(*std::max_element(kept, kept + selection.k));
+    t[0].ptr<T>()[at[0]] = p[index * step];
+    t[1].ptr<int64_t>()[at[1]] = index;
+  });
+}
+
+// kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)
+void kthvalue(const Args& args) {
+  View t[3] = {args.t[0], args.t[1], args.t[2]};
+  int dim = wrap_dim(args.a[1].i, t[2].ndim);
+  int64_t k = args.a[0].i, sizes[kMaxDims], strides[2][kMaxDims];
+  if (k < 1 || k > size_at(t[2], dim))
+    throw std::runtime_error("kthvalue(): selected number k out of range for dimension " + std::to_string(dim));
+  // The outputs with the dim kept, of one item.
+  for (int d = 0; d < t[2].ndim; ++d) sizes[d] = d == dim ? 1 : t[2].sizes[d];
+  for (int o = 0; o < 2; ++o) {
+    bool kept = t[o].ndim == t[2].ndim;
+    for (int d = 0; d < t[2].ndim; ++d) strides[o][d] = d == dim ? 0 : t[o].strides[kept || d < dim ? d : d - 1];
+    t[o].ndim = t[2].ndim;
+    t[o].sizes = sizes;
+    t[o].strides = strides[o];
+  }
+  if (t[2].dtype == kBool) unsupported("kthvalue_cpu", kBool);
+  MT_DISPATCH_REAL(t[2].dtype, "kthvalue_cpu", T, { kthvalue_rows<T>(t, k, dim); })
+}
+
+// ---- unique ----------------------------------------------------------------------------------------------
+
+// Runs of equal items in n values; item k stood at indices[k] (null: at k). NaN equals nothing.
+template <class T>
+int64_t runs(const T* values, const int64_t* indices, int64_t n, T* out, int64_t* inverse, int64_t* counts) {
+  using C = compute_t<T>;
+  int64_t found = -1, start = 0;
+  for (int64_t k = 0; k < n; ++k) {
+    if (k == 0 || cast<C>(values[k]) != cast<C>(values[k - 1])) {
+      if (counts && found >= 0) counts[found] = k - start;
+      start = k;
+      out[++found] = values[k];
+    }
+    if (inverse) inverse[indices ? indices[k] : k] = found;
+  }
+  if (counts && found >= 0) counts[found] = n - start;
+  return found + 1;
+}
+
+template <class T> int64_t unique_of(const View& self, bool sorted, T* out, int64_t* inverse, int64_t* counts) {
+  const int64_t n = self.numel();
+  if (!sorted) return runs<T>(self.ptr<T>(), nullptr, n, out, inverse, counts);
+  check_length(n);
+  Scratch<T> values(n);
+  Scratch<int64_t> indices(inverse ? n : 0);
+  Scratch<char> scratch(sort_scratch<T>(n));
+  sort_row<T>(self.ptr<T>(), 1, n, false, values.get(), 1, inverse ? indices.get() : nullptr, 1, scratch.get());
+  return runs<T>(values.get(), indices.get(), n, out, inverse, counts);
+}
+
+// t = [out, inverse?, counts?, n_out, self]: the uniques fill the front of out and counts; n_out says how many
+void unique(const Args& args, bool sorted) {
+  Packed self(args.t[4], args.t[4].dtype, Packed::kRead), out(args.t[0], args.t[0].dtype, Packed::kWrite);
+  View none;
+  none.ndim = 0;
+  none.dtype = kInt64;
+  Packed inverse(args.t[1].given() ? args.t[1] : none, kInt64, Packed::kWrite);
+  Packed counts(args.t[2].given() ? args.t[2] : none, kInt64, Packed::kWrite);
+  int64_t found = 0;
+  MT_DISPATCH_REAL(self.view.dtype, "unique", T, {
+    found = unique_of<T>(self.view, sorted, out.ptr<T>(), inverse.ptr<int64_t>(), counts.ptr<int64_t>());
+  })
+  *args.t[3].ptr<int64_t>() = found;
+  out.finish();
+  inverse.finish();
+  counts.finish();
+}
+void unique_sort(const Args& args) { unique(args, true); }
+void unique_runs(const Args& args) { unique(args, false); }
+
+Register r0("sort", sort);
+Register r1("topk", topk);
+Register r2("kthvalue", kthvalue);
+Register r3("unique_sort", unique_sort);
+Register r4("unique_runs", unique_runs);
+
+}  // namespace
+}  // namespace mt

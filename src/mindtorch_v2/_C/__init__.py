@@ -1,0 +1,33 @@
+"""The compiled core and its kernel library; `_nn` holds the ops that torch keeps in torch._C._nn."""
+import importlib.util
+import os
+import types
+
+from mindtorch_v2._C import _core
+from mindtorch_v2._C._core import *  # noqa: F403
+from mindtorch_v2._C._core import (  # noqa: F401
+    _adam_step, _adopt, _array_view, _cpu_empty_cache, _cpu_memory_stats, _define, _define_inplace,
+    _from_array, _from_data, _from_dlpack, _has_cpu_kernel, _is_anomaly, _is_function_off, _is_grad_enabled,
+    _is_inference_mode, _named_constant, _op_named, _pop_function_mode, _pop_saved_hooks,
+    _push_function_mode, _push_saved_hooks, _run_backward, _run_kernel, _set_anomaly,
+    _set_default_generator, _set_device_copy, _set_disabled_torch_function, _set_function_off,
+    _set_grad_enabled, _set_inference_mode, _set_kernel, _set_storage_class, _set_tensor_classes,
+    _set_to_copy, _sgd_step, _to, _to_dlpack, _dtype_named)
+
+_kernel_level: str = _core._load_kernels(os.path.dirname(os.path.abspath(__file__)))
+_nn = types.SimpleNamespace()
+
+
+def _blas_file() -> str | None:
+    """The BLAS library of the scipy-openblas32 package, found without importing the package."""
+    spec = importlib.util.find_spec("scipy_openblas32")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        file = os.path.join(folder, "lib", "libscipy_openblas.so")
+        if os.path.exists(file):
+            return file
+    return None
+
+
+_file = _blas_file()
+if _file:
+    _core._set_blas_path(_file)

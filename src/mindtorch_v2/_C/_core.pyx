@@ -1,0 +1,77 @@
+# cython: language_level=3, initializedcheck=False, cdivision=True, infer_types=False, nonecheck=False
+"""The compiled core: tensors, the way of one op, autograd. Kernels live in csrc/kernels, op rows in _ops."""
+cimport cython
+from cpython.object cimport PyObject, PyTypeObject, PyObject_TypeCheck, PyObject_Call, Py_TYPE as _Py_TYPE
+from cpython.ref cimport Py_INCREF, Py_DECREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM, PyTuple_GET_SIZE, PyTuple_Check
+from cpython.list cimport PyList_New, PyList_SET_ITEM, PyList_GET_SIZE, PyList_Check
+from cpython.long cimport PyLong_Check, PyLong_CheckExact, PyLong_AsLongLong, PyLong_FromLongLong
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.float cimport PyFloat_Check, PyFloat_CheckExact, PyFloat_AS_DOUBLE
+from cpython.bool cimport PyBool_Check
+from cpython.complex cimport PyComplex_Check
+from cpython.unicode cimport PyUnicode_Check
+from cpython.pycapsule cimport PyCapsule_New, PyCapsule_IsValid, PyCapsule_GetPointer, PyCapsule_SetName, \
+    PyCapsule_Destructor
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, INT64_MAX
+from libc.stdlib cimport malloc, calloc, free
+from libc.string cimport memcpy, memmove, memcmp, memset
+from libcpp cimport bool as cbool
+from libcpp.algorithm cimport sort
+from libcpp.queue cimport priority_queue
+from libcpp.unordered_map cimport unordered_map
+from libcpp.utility cimport pair
+from libcpp.vector cimport vector
+
+from mindtorch_v2._C.library cimport *
+
+import os
+import sys
+import traceback
+import warnings
+import weakref
+
+cdef extern from "Python.h":
+    ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject**, size_t, PyObject*)
+    PyTypeObject* Py_TYPE(PyObject*)
+    PyObject* PyTuple_GET_ITEM_ "PyTuple_GET_ITEM" (object, Py_ssize_t)
+    PyObject* PyList_GET_ITEM_ "PyList_GET_ITEM" (object, Py_ssize_t)
+    PyObject* PyObject_Vectorcall(object, PyObject**, size_t, PyObject*) except NULL
+    object PyVectorcall_Call(object, object, object)
+    object PyMethod_New(object, object)
+    Py_ssize_t Py_REFCNT(object)
+    const char* PyUnicode_AsUTF8(object) except NULL
+    void PyType_Modified(type)
+    unsigned long Py_TPFLAGS_HAVE_VECTORCALL, Py_TPFLAGS_METHOD_DESCRIPTOR
+
+cdef extern from *:
+    """
+    #include "scalar.h"
+    static inline float bf16_to_float(unsigned short v) { return mt::to_float(mt::bf16{v}); }
+    static inline float f16_to_float(unsigned short v) { return mt::to_float(mt::f16{v}); }
+    static inline PyObject* mt_new(PyTypeObject* base, PyTypeObject* t, PyObject* args) { return base->tp_new(t, args, NULL); }
+    static inline void mt_enable_vectorcall(PyTypeObject* t, Py_ssize_t offset) {
+        t->tp_vectorcall_offset = offset;
+        t->tp_call = PyVectorcall_Call;
+        t->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR;
+        PyType_Modified(t);
+    }
+    """
+    float bf16_to_float(unsigned short)
+    float f16_to_float(unsigned short)
+    object mt_new(PyTypeObject*, PyTypeObject*, tuple)
+    void mt_enable_vectorcall(PyTypeObject*, Py_ssize_t)
+
+include "dtype.pxi"
+include "storage.pxi"
+include "tensor.pxi"
+include "schema.pxi"
+include "autograd.pxi"
+include "dispatch.pxi"
+include "views.pxi"
+include "native.pxi"
+include "engine.pxi"
+include "index.pxi"
+include "exchange.pxi"
+include "methods.pxi"
+include "define.pxi"

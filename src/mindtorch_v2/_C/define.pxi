@@ -1,0 +1,239 @@
+# From a schema row to an Overload, and the ops that the core itself calls.
+
+cdef enum:
+    HOT_ADD, HOT_ADD_, HOT_SUB, HOT_SUB_, HOT_RSUB, HOT_MUL, HOT_MUL_, HOT_DIV, HOT_DIV_, HOT_FLOOR_DIVIDE, HOT_REMAINDER
+    HOT_POW, HOT_MATMUL, HOT_AND, HOT_OR, HOT_XOR, HOT_LSHIFT, HOT_RSHIFT, HOT_NEG, HOT_ABS, HOT_NOT
+    HOT_LT, HOT_LE, HOT_EQ, HOT_NE, HOT_GT, HOT_GE           # in the order of Python's comparison codes
+    HOT_COPY_, HOT_ZERO_, HOT_FILL_, HOT_CLONE, HOT_VIEW, HOT_AS_STRIDED, HOT_SELECT, HOT_SLICE, HOT_UNSQUEEZE
+    HOT_ALIAS, HOT_DETACH, HOT_INDEX, HOT_INDEX_PUT_
+    HOT_COUNT
+
+HOT_NAMES = ("add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "floor_divide", "remainder",
+             "pow", "matmul", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
+             "neg", "abs", "bitwise_not", "lt", "le", "eq", "ne", "gt", "ge",
+             "copy_", "zero_", "fill_", "clone", "view", "as_strided", "select", "slice", "unsqueeze",
+             "alias", "detach", "index", "_index_put_list_")
+cdef list hot = [None] * HOT_COUNT               # Op objects
+cdef list hot_overload = [None] * HOT_COUNT      # their first overloads
+
+
+cdef inline object steal(PyObject* o):
+    """Takes over a new reference."""
+    cdef object r = <object>o
+    Py_DECREF(r)
+    return r
+
+
+cdef inline object hot_call1(int op, object a):
+    cdef PyObject* args[1]
+    args[0] = <PyObject*>a
+    return steal(op_vectorcall(<PyObject*>hot[op], args, 1, NULL))
+
+
+cdef inline object hot_call2(int op, object a, object b):
+    cdef PyObject* args[2]
+    args[0], args[1] = <PyObject*>a, <PyObject*>b
+    return steal(op_vectorcall(<PyObject*>hot[op], args, 2, NULL))
+
+
+cdef inline object hot_call3(int op, object a, object b, object c):
+    cdef PyObject* args[3]
+    args[0], args[1], args[2] = <PyObject*>a, <PyObject*>b, <PyObject*>c
+    return steal(op_vectorcall(<PyObject*>hot[op], args, 3, NULL))
+
+
+POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real": P_REAL, "float_real": P_FLOAT_REAL}
+
+
+def _define(str name, str overload_name, str schema, list params, list returns, *, str family, mode=None, kernel=None,
+            rule=None, body=None, grad=None, bint numbers=False, bint prefill=False, npu=None, returns_class=None,
+            str namespace="torch", str node_name=""):
+    """Adds an overload to the op called name (made when new); returns the op."""
+    cdef Overload ov = Overload.__new__(Overload)
+    cdef Op op
+    cdef int i
+    cdef bytes encoded
+    if len(params) > MAX_PARAMS:
+        raise ValueError(f"{name}: at most {MAX_PARAMS} parameters")
+    ov.name, ov.overload_name, ov.schema, ov.npu = name, overload_name, schema, npu
+    ov.nparams, ov.nreturns, ov.returns_class = len(params), len(returns), returns_class
+    ov.names = tuple([sys.intern(p[0]) for p in params])
+    ov.defaults = tuple([p[4] for p in params])
+    ov.npositional = len([p for p in params if not p[5]])
+    ov.numbers, ov.prefill = numbers, prefill
+    for i, (_, kind, optional, list_size, default, keyword_only, required, mutable) in enumerate(params):
+        ov.kind[i] = KINDS.index(kind)
+        ov.optional[i], ov.list_size[i], ov.required[i] = optional, list_size, required
+        ov.mutates = ov.mutates or (mutable and i == 0)
+        if ov.kind[i] == K_TENSOR or ov.kind[i] == K_TENSORS:
+            ov.tensor_at[ov.ntensors] = i
+            ov.ntensors += 1
+            ov.has_list = ov.has_list or ov.kind[i] == K_TENSORS
+    ov.kernels = [None, None, None]
+    ov.body, ov.rule = body, rule
+    ov.family = ("composite", "pointwise", "kernel", "view", "native").index(family)
+    encoded = (kernel or name).encode()
+    if ov.family == F_POINTWISE:
+        ov.mode = POINTWISE_MODES[mode]
+        ov.pw = lib.find_pointwise(encoded)
+        if ov.ntensors > 5:
+            raise ValueError(f"{name}: a pointwise op takes at most 5 tensors")
+    elif ov.family == F_KERNEL or (ov.family == F_COMPOSITE and rule is not None):
+        ov.kernel = lib.find(encoded)
+        if isinstance(rule, str):
+            ov.native_id = RULE_IDS[rule]
+    elif ov.family == F_VIEW:
+        ov.native_id = VIEW_IDS[mode]
+    elif ov.family == F_NATIVE:
+        ov.native_id = NATIVE_IDS[mode]
+    ov.node_name = node_name
+    if grad is not None:
+        set_formulas(ov, grad)
+    op = all_ops.get((namespace, name))
+    if op is None:
+        op = Op(name, None, namespace)
+        all_ops[namespace, name] = op
+    op.overloads.append(ov)
+    note_hot(op)
+    return op
+
+
+def _define_inplace(str name, Op functional):
+    """The in-place form of an op."""
+    cdef Op op = Op(name, functional, functional.namespace)
+    all_ops[functional.namespace, name] = op
+    note_hot(op)
+    return op
+
+
+cdef int note_hot(Op op) except -1:
+    if op.namespace == "torch" and op.name in HOT_NAMES:
+        i = HOT_NAMES.index(op.name)
+        hot[i] = op
+        hot_overload[i] = op.overloads[0]
+    return 0
+
+
+cdef int set_formulas(Overload ov, dict grad) except -1:
+    """Reads the parameter names of each formula: they say what to save."""
+    cdef Formula f
+    cdef list plan = []                          # (kind, index) of each saved value
+    ov.grad = grad
+    ov.formulas = []
+    tensor_names = [ov.names[ov.tensor_at[i]] for i in range(ov.ntensors)]
+    for inputs, fn in grad.items():
+        f = Formula.__new__(Formula)
+        f.fn = fn
+        names = [n.strip() for n in inputs.split(",")]
+        f.ninputs, f.joint = len(names), len(names) > 1
+        for i, n in enumerate(names):
+            f.inputs[i] = tensor_names.index(n)
+        code = fn.__code__
+        arguments = code.co_varnames[:code.co_argcount]
+        f.nargs = len(arguments)
+        for i, n in enumerate(arguments):
+            f.source[i] = formula_source(ov, n, plan, f)
+        ov.formulas.append(f)
+    if len(plan) > MAX_SAVED:
+        raise ValueError(f"{ov.name}: a node saves at most {MAX_SAVED} values")
+    ov.nsaved = len(plan)
+    for i, (kind, index) in enumerate(plan):
+        ov.saved_kind[i], ov.saved_param[i] = kind, index
+    return 0
+
+
+cdef int formula_source(Overload ov, str name, list plan, Formula f) except? -9:
+    if name == "g":
+        return A_GRAD
+    if name == "gs":
+        return A_GRADS
+    if name == "needs":
+        return A_NEEDS
+    if name == "result":
+        entry = (S_RESULT, 0)
+    elif name == "results":
+        entry = (S_RESULTS, 0)
+    elif name.startswith("result") and name[6:].isdigit():
+        entry = (S_RESULT, int(name[6:]))
+    elif name in ov.names:
+        entry = (S_VALUE, ov.names.index(name))
+    else:
+        stem, _, what = name.rpartition("_")
+        if stem not in ov.names or what not in ("shape", "dtype", "device"):
+            raise ValueError(f"{ov.name}: formula argument {name!r} is no parameter, result, g, gs or needs")
+        entry = ({"shape": S_SHAPE, "dtype": S_DTYPE, "device": S_DEVICE}[what], ov.names.index(stem))
+    if entry not in plan:
+        plan.append(entry)
+    f.mask |= <uint64_t>1 << plan.index(entry)
+    return plan.index(entry)
+
+
+def _set_kernel(Op op, int overload, str device, fn):
+    """Gives an overload its kernel on a device: fn(outs, args), or fn(*args) where the row has no rule."""
+    cdef Overload ov = op.overloads[overload]
+    ov.kernels[DEVICE_TYPES.index(device)] = fn
+
+
+def _has_cpu_kernel(Op op, int overload=0):
+    """Whether the library has a kernel for this overload."""
+    cdef Overload ov = op.overloads[overload]
+    return ov.pw != NULL or ov.kernel != NULL or ov.kernels[CPU] is not None
+
+
+def _run_kernel(str name, tuple outs, tuple inputs, *attrs, generator=None):
+    """Runs a kernel of the library by name: tensors as given (None: absent), then numbers, strings and int lists."""
+    cdef View v[MAX_VIEWS]
+    cdef Attr attr[MAX_PARAMS]
+    cdef int64_t lists[6][MAX_DIMS]
+    cdef Args args
+    cdef Kernel k
+    cdef int nl = 0
+    cdef int64_t work = 0
+    cdef bytes encoded = name.encode()
+    k = kernel_named(encoded)
+    if len(outs) + len(inputs) > MAX_VIEWS or len(attrs) > MAX_PARAMS:
+        raise ValueError(f"{name}: too many arguments")
+    args.nt = 0
+    for t in outs + inputs:
+        v[args.nt] = View() if t is None else view_of(<TensorBase?>t)
+        if t is not None:
+            if (<TensorBase>t).dev != CPU:
+                raise RuntimeError(f"[{name}] is a CPU kernel, got a tensor on {(<TensorBase>t).device}")
+            work += (<TensorBase>t).count
+        args.nt += 1
+    args.na = 0
+    for a in attrs:
+        attr[args.na] = Attr()
+        if isinstance(a, (tuple, list)):
+            attr[args.na].n = read_ints(a, lists[nl])
+            attr[args.na].list, attr[args.na].given = lists[nl], True
+            nl += 1
+        elif isinstance(a, dtype):
+            fill_attr(K_DTYPE, a, &attr[args.na])
+        elif isinstance(a, str):
+            fill_attr(K_STR, a, &attr[args.na])
+        elif a is not None:
+            number_attr(a, &attr[args.na])
+        args.na += 1
+    args.t, args.a = v, attr
+    args.generator = generator_of(generator)
+    if work > NOGIL_ITEMS:
+        with nogil:
+            k(args)
+    else:
+        k(args)
+
+
+def _sgd_step(param, grad, momentum_buffer, lr, momentum, dampening, weight_decay, nesterov, maximize, first_step):
+    """One fused SGD step, in place."""
+    _run_kernel("sgd_step", (param, grad, momentum_buffer), (), lr, momentum, dampening, weight_decay, nesterov, maximize,
+                first_step)
+    bump_version(<TensorBase?>param)
+
+
+def _adam_step(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step, lr, beta1, beta2, eps, weight_decay, decoupled,
+               amsgrad, maximize):
+    """One fused Adam or AdamW step, in place."""
+    _run_kernel("adam_step", (param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq), (), step, lr, beta1, beta2, eps,
+                weight_decay, decoupled, amsgrad, maximize)
+    bump_version(<TensorBase?>param)

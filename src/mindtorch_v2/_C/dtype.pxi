@@ -1,0 +1,306 @@
+# dtypes, devices, layouts and memory formats as Python objects, and torch's type promotion.
+
+cdef class dtype:
+    """The type of a tensor's items."""
+    cdef readonly int _id
+    cdef readonly str _name
+    cdef readonly int itemsize
+    cdef readonly bint is_floating_point, is_complex, is_signed
+
+    def __repr__(self):
+        return "torch." + self._name
+
+    def __reduce__(self):
+        return _dtype_named, (self._name,)
+
+    def to_complex(self):
+        return dtypes[complex_of(self._id)]
+
+    def to_real(self):
+        return dtypes[real_of(self._id)]
+
+
+DTYPE_NAMES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16",
+               "float32", "float64", "complex64", "complex128")
+cdef list dtypes = []
+cdef int default_dtype = kFloat
+
+
+def _dtype_named(name):
+    return dtypes[DTYPE_NAMES.index(name)]
+
+
+cdef _make_dtypes():
+    cdef dtype d
+    cdef int i
+    for i in range(kNumDTypes):
+        d = dtype.__new__(dtype)
+        d._id = i
+        d._name = DTYPE_NAMES[i]
+        d.itemsize = itemsize(<DType>i)
+        d.is_floating_point = kHalf <= i <= kDouble
+        d.is_complex = i >= kComplexFloat
+        d.is_signed = i not in (kBool, kUInt8)
+        dtypes.append(d)
+
+_make_dtypes()
+
+
+cdef inline bint is_float_id(int d) noexcept nogil:
+    return kHalf <= d <= kDouble
+
+cdef inline bint is_differentiable(int d) noexcept nogil:
+    return d >= kHalf
+
+cdef inline int complex_of(int d) noexcept nogil:
+    if d >= kComplexFloat:
+        return d
+    return kComplexDouble if d == kDouble else kComplexFloat
+
+cdef inline int real_of(int d) noexcept nogil:
+    return kFloat if d == kComplexFloat else kDouble if d == kComplexDouble else d
+
+
+cdef int promote(int a, int b) noexcept nogil:
+    """The smallest dtype that holds both, as torch.promote_types."""
+    cdef int t
+    if a == b:
+        return a
+    if a > b:
+        t = a
+        a = b
+        b = t
+    if b >= kComplexFloat:                       # a < b
+        if a == kDouble:
+            return kComplexDouble
+        return b
+    if b >= kHalf:
+        if a == kHalf and b == kBFloat16:
+            return kFloat
+        return b
+    if a == kBool:
+        return b
+    if a == kUInt8:                              # with a signed integer
+        return kInt16 if b == kInt8 else b
+    return b
+
+
+cdef struct Promotion:
+    int dims, zero, wrapped                      # -1: none yet
+
+cdef inline void promotion_add(Promotion* p, int d, int ndim, bint is_number) noexcept nogil:
+    if is_number:
+        if d >= kComplexFloat:
+            d = complex_of(default_dtype)
+        elif d >= kHalf:
+            d = default_dtype
+        p.wrapped = d if p.wrapped < 0 else promote(p.wrapped, d)
+    elif ndim == 0:
+        p.zero = d if p.zero < 0 else promote(p.zero, d)
+    else:
+        p.dims = d if p.dims < 0 else promote(p.dims, d)
+
+cdef inline int combine(int higher, int lower) noexcept nogil:
+    if higher < 0:
+        return lower
+    if lower < 0 or higher >= kComplexFloat:
+        return higher
+    if higher >= kHalf:
+        return complex_of(higher) if lower >= kComplexFloat else higher
+    if higher == kBool or lower >= kHalf:
+        return promote(higher, lower)
+    return higher
+
+cdef inline int promotion_result(Promotion* p) noexcept nogil:
+    return combine(combine(p.dims, p.zero), p.wrapped)
+
+
+def promote_types(dtype type1, dtype type2):
+    """The smallest dtype that both can be cast to."""
+    return dtypes[promote(type1._id, type2._id)]
+
+
+cdef inline bint castable(int src, int dst) noexcept nogil:
+    """Whether a result of dtype src may be written to an output of dtype dst."""
+    if src >= kComplexFloat and dst < kComplexFloat:
+        return False
+    if src >= kHalf and dst < kHalf:
+        return False
+    return not (src != kBool and dst == kBool)
+
+
+def can_cast(dtype from_, dtype to):
+    """Whether from_ may be cast to to under torch's rules."""
+    return castable(from_._id, to._id)
+
+
+def get_default_dtype():
+    """The dtype of new floating-point tensors."""
+    return dtypes[default_dtype]
+
+
+def set_default_dtype(d):
+    """Sets the dtype of new floating-point tensors."""
+    global default_dtype
+    if not isinstance(d, dtype):
+        raise TypeError(f"invalid dtype object: {d!r}")
+    if not (<dtype>d).is_floating_point:
+        raise TypeError("only floating-point types are supported as the default type")
+    default_dtype = (<dtype>d)._id
+
+
+# ---- devices ------------------------------------------------------------------------------------------------
+DEVICE_TYPES = ("cpu", "meta", "npu")
+cdef enum:
+    CPU = 0
+    META = 1
+    NPU = 2
+    NUM_DEVICES = 3
+cdef dict device_cache = {}
+cdef list current_index = [None, None, None]     # per type: a callable that gives the current device, or None
+cdef list default_devices = []                   # a stack; the last one counts
+
+
+cdef class device:
+    """Where a tensor lives: a type and, for accelerators, an index."""
+    cdef readonly str type
+    cdef int code
+    cdef int number                              # -1: not given
+
+    def __init__(self, type, index=None):
+        if isinstance(type, device):
+            self.type, self.code, self.number = (<device>type).type, (<device>type).code, (<device>type).number
+            return
+        if isinstance(type, int):
+            type, index = "npu", type
+        if not isinstance(type, str):
+            raise TypeError(f"Device must be a string, an int or a torch.device, got {builtin_type(type).__name__}")
+        name, colon, number = type.partition(":")
+        if colon:
+            if index is not None:
+                raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: {type}")
+            if not number.isdigit() or (len(number) > 1 and number[0] == "0"):
+                raise RuntimeError(f"Invalid device string: '{type}'")
+            index = int(number)
+        if name not in DEVICE_TYPES:
+            raise RuntimeError(f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: {name}")
+        if index is not None and index < 0:
+            raise RuntimeError(f"Device index must not be negative, got {index}")
+        self.type, self.code = name, DEVICE_TYPES.index(name)
+        self.number = -1 if index is None else index
+
+    @property
+    def index(self):
+        return None if self.number < 0 else self.number
+
+    def __repr__(self):
+        return f"device(type='{self.type}')" if self.number < 0 else f"device(type='{self.type}', index={self.number})"
+
+    def __str__(self):
+        return self.type if self.number < 0 else f"{self.type}:{self.number}"
+
+    def __eq__(self, other):
+        if not isinstance(other, device):
+            return NotImplemented
+        return self.code == (<device>other).code and self.number == (<device>other).number
+
+    def __hash__(self):
+        return hash((self.code, self.number))
+
+    def __reduce__(self):
+        return device, (self.type,) if self.number < 0 else (self.type, self.number)
+
+    def __enter__(self):
+        default_devices.append(self)
+        return self
+
+    def __exit__(self, *exc):
+        default_devices.remove(self)
+
+
+builtin_type = type
+
+
+cdef device device_object(int code, int number):
+    key = (code, number)
+    d = device_cache.get(key)
+    if d is None:
+        d = device.__new__(device)
+        (<device>d).type, (<device>d).code, (<device>d).number = DEVICE_TYPES[code], code, number
+        device_cache[key] = d
+    return d
+
+
+cdef device as_device(object d):
+    """A device from what the user gave (None: the default); accelerators get their index."""
+    cdef device r
+    if d is None:
+        if not default_devices:
+            return cpu_device
+        r = <device>default_devices[-1]
+    elif isinstance(d, device):
+        r = <device>d
+    else:
+        r = device(d)
+    if r.code == NPU and r.number < 0 and current_index[NPU] is not None:
+        return device_object(NPU, current_index[NPU]())
+    if r.code == CPU and r.number >= 0:
+        return r if r.number == 0 else r
+    return r
+
+cdef device cpu_device = device_object(CPU, -1)
+
+
+def get_default_device():
+    """Where new tensors are made."""
+    return as_device(None)
+
+
+def set_default_device(d):
+    """Sets where new tensors are made; None: the CPU."""
+    del default_devices[:]
+    if d is not None:
+        default_devices.append(device(d))
+
+
+# ---- layouts and memory formats -----------------------------------------------------------------------------
+cdef class layout:
+    cdef str name
+    def __repr__(self):
+        return "torch." + self.name
+    def __reduce__(self):
+        return _named_constant, (self.name,)
+
+cdef class memory_format:
+    cdef str name
+    cdef int code
+    def __repr__(self):
+        return "torch." + self.name
+    def __reduce__(self):
+        return _named_constant, (self.name,)
+
+cdef enum:
+    CONTIGUOUS = 0
+    PRESERVE = 1
+    CHANNELS_LAST = 2
+    CHANNELS_LAST_3D = 3
+
+cdef dict constants = {}
+
+
+def _named_constant(name):
+    return constants[name]
+
+
+cdef _make_constants():
+    cdef memory_format f
+    cdef layout l
+    for code, name in enumerate(("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")):
+        f = memory_format.__new__(memory_format)
+        f.name, f.code = name, code
+        constants[name] = f
+    l = layout.__new__(layout)
+    l.name = "strided"
+    constants["strided"] = l
+
+_make_constants()

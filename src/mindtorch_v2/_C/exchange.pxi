@@ -1,0 +1,509 @@
+# Values in and out: Python numbers and nested lists, NumPy arrays, DLPack capsules, random generators.
+
+# ---- one item -----------------------------------------------------------------------------------------------------
+cdef object read_item(const char* p, int dt):
+    cdef float f
+    if dt == kFloat:
+        return <double>(<float*>p)[0]
+    if dt == kInt64:
+        return (<int64_t*>p)[0]
+    if dt == kDouble:
+        return (<double*>p)[0]
+    if dt == kBool:
+        return (<char*>p)[0] != 0
+    if dt == kInt32:
+        return (<int32_t*>p)[0]
+    if dt == kUInt8:
+        return (<unsigned char*>p)[0]
+    if dt == kInt8:
+        return <int>(<signed char*>p)[0]
+    if dt == kInt16:
+        return (<short*>p)[0]
+    if dt == kComplexFloat:
+        return complex((<float*>p)[0], (<float*>p)[1])
+    if dt == kComplexDouble:
+        return complex((<double*>p)[0], (<double*>p)[1])
+    if dt == kBFloat16:
+        return <double>bf16_to_float((<unsigned short*>p)[0])
+    return <double>f16_to_float((<unsigned short*>p)[0])
+
+
+cdef object item_of(TensorBase t):
+    if t.dev == META:
+        raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+    if t.dev != CPU:
+        t = host_copy(t)
+    return read_item(t.ptr, t.dt)
+
+
+cdef TensorBase host_copy(TensorBase t):
+    cdef TensorBase r = new_empty(t.rank, t.sizes, t.dt, CPU, -1)
+    copy_into(r, t)
+    return r
+
+
+cdef object list_of(TensorBase t):
+    if t.dev == META:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    if t.dev != CPU:
+        t = host_copy(t)
+    return list_level(t, 0, t.ptr)
+
+
+cdef object list_level(TensorBase t, int dim, const char* p):
+    cdef int64_t i, n, step
+    cdef list r
+    if dim == t.rank:
+        return read_item(p, t.dt)
+    n, step = t.sizes[dim], t.strides[dim] * itemsize(<DType>t.dt)
+    r = PyList_New(n)
+    for i in range(n):
+        v = list_level(t, dim + 1, p + i * step)
+        Py_INCREF(v)
+        PyList_SET_ITEM(r, i, v)
+    return r
+
+
+# ---- tensors from data --------------------------------------------------------------------------------------------
+cdef object _scalar_tensor(object number):
+    """A 0-dim CPU tensor of the number's own dtype (float: the default dtype)."""
+    return _tensor_from_data(number, -1, False)
+
+
+cdef object _index_tensor(object data):
+    return _tensor_from_data(data if not isinstance(data, (tuple, range)) else list(data),
+                             kInt64 if isinstance(data, (list, tuple, range)) and len(data) == 0 else -1, False)
+
+
+cdef int shape_from(object data, int64_t* sizes) except -1:
+    """The nesting of lists (and tensors and arrays inside them) as a shape; returns the rank."""
+    cdef int n = 0
+    while True:
+        if isinstance(data, (list, tuple, range)):
+            pass
+        elif isinstance(data, TensorBase):
+            for d in range((<TensorBase>data).rank):
+                sizes[n] = (<TensorBase>data).sizes[d]
+                n += 1
+            return n
+        elif hasattr(data, "__array_interface__") or (hasattr(data, "__len__") and hasattr(data, "__getitem__")
+                                                      and not isinstance(data, (str, bytes, dict, set))):
+            if getattr(data, "shape", None) == ():
+                return n
+        else:
+            return n
+        if n >= MAX_DIMS:
+            raise ValueError("too many dimensions")
+        sizes[n] = len(data)
+        n += 1
+        if len(data) == 0:
+            return n
+        data = data[0]
+
+
+cdef int dtype_from(object data, int best) except -2:
+    """The dtype that holds every number of nested data; best starts at -1."""
+    cdef int d
+    if PyFloat_Check(data):
+        d = default_dtype
+    elif PyBool_Check(data):
+        d = kBool
+    elif PyLong_Check(data):
+        d = kInt64
+    elif PyComplex_Check(data):
+        d = complex_of(default_dtype)
+    elif isinstance(data, TensorBase):
+        d = (<TensorBase>data).dt
+    elif isinstance(data, (str, bytes, dict, set)) or data is None:
+        raise TypeError(f"new(): invalid data type '{builtin_type(data).__name__}'"
+                        if isinstance(data, str) else
+                        f"Could not infer dtype of {builtin_type(data).__name__}")
+    elif hasattr(data, "dtype") and not isinstance(data, (list, tuple)):
+        d = numpy_dtype_id(data)
+    elif hasattr(data, "__len__"):
+        for i in range(len(data)):
+            best = dtype_from(data[i], best)
+        return best
+    elif hasattr(data, "__index__"):
+        d = kInt64
+    elif hasattr(data, "__float__"):
+        d = default_dtype
+    else:
+        raise RuntimeError(f"Could not infer dtype of {builtin_type(data).__name__}")
+    return d if best < 0 else promote(best, d)
+
+
+cdef int fill_from(TensorBase t, object data, int dim, char* p) except -1:
+    cdef int64_t i, step
+    if dim == t.rank:
+        if isinstance(data, (list, tuple)):
+            raise TypeError(f"only a number can be converted to an item, got {builtin_type(data).__name__}")
+        if not is_number(<PyObject*>data):
+            number = python_number(data)
+            if number is None:
+                raise TypeError(f"must be real number, not {builtin_type(data).__name__}")
+            data = number
+        return write_number(data, t.dt, p)
+    step = t.strides[dim] * itemsize(<DType>t.dt)
+    if not hasattr(data, "__len__") or len(data) != t.sizes[dim]:
+        found = f"length {len(data)}" if hasattr(data, "__len__") else "not a sequence"
+        if not hasattr(data, "__len__"):
+            raise TypeError(f"not a sequence at dim {dim}: {builtin_type(data).__name__}")
+        raise ValueError(f"expected sequence of length {t.sizes[dim]} at dim {dim} (got {found[7:]})")
+    for i in range(t.sizes[dim]):
+        fill_from(t, data[i], dim + 1, p + i * step)
+    return 0
+
+
+cdef object _tensor_from_data(object data, int dt, bint share):
+    """A CPU tensor from numbers, nested sequences, an array or a tensor; share: without a copy where possible."""
+    cdef int64_t sizes[MAX_DIMS]
+    cdef int rank
+    cdef TensorBase t
+    if isinstance(data, TensorBase):
+        t = <TensorBase>data
+        return hot_call1(HOT_DETACH, t) if share and (dt < 0 or dt == t.dt) else detached_copy(t, dt)
+    if hasattr(data, "__array_interface__") and not isinstance(data, (list, tuple)):
+        t = from_interface(data, not share)
+        if dt >= 0 and t.dt != dt:
+            return cast_of(t, dt)
+        return t if share else detached_copy(t, -1)
+    rank = shape_from(data, sizes)
+    if dt < 0:
+        dt = dtype_from(data, -1)
+        if dt < 0:
+            dt = default_dtype
+    t = new_empty(rank, sizes, dt, CPU, -1)
+    if t.count:
+        fill_from(t, data, 0, t.ptr)
+    elif rank:
+        check_empty(data)
+    return t
+
+
+cdef int check_empty(object data) except -1:
+    return 0
+
+
+cdef TensorBase detached_copy(TensorBase t, int dt):
+    cdef TensorBase r = new_like_format(t, t.dt if dt < 0 else dt, PRESERVE, t.dev, t.dev_index)
+    copy_into(r, t)
+    return r
+
+
+def _from_data(data, d, bint share):
+    """tensor() and as_tensor(): see _tensor_from_data."""
+    return _tensor_from_data(data, -1 if d is None else dtype_id(d), share)
+
+
+# ---- NumPy ----------------------------------------------------------------------------------------------------------
+cdef dict typestr_ids = {"b1": kBool, "u1": kUInt8, "i1": kInt8, "i2": kInt16, "i4": kInt32, "i8": kInt64, "f2": kHalf,
+                         "f4": kFloat, "f8": kDouble, "c8": kComplexFloat, "c16": kComplexDouble}
+cdef dict id_typestrs = {v: k for k, v in typestr_ids.items()}
+
+
+cdef int numpy_dtype_id(object array) except -1:
+    typestr = getattr(array.dtype, "str", None)
+    dt = typestr_ids.get(typestr[1:]) if isinstance(typestr, str) and typestr[0] != ">" else None
+    if dt is None:
+        raise TypeError(f"can't convert np.ndarray of type {array.dtype}. The only supported types are: float64, float32, "
+                        "float16, complex64, complex128, int64, int32, int16, int8, uint8, and bool.")
+    return dt
+
+
+cdef TensorBase from_interface(object array, bint quiet):
+    """Shares the memory of an object with __array_interface__."""
+    cdef int64_t sizes[MAX_DIMS]
+    cdef int64_t strides[MAX_DIMS]
+    cdef TensorBase t
+    cdef int d, rank, dt, size
+    cdef int64_t extent = 0
+    info = array.__array_interface__
+    if info["typestr"][0] == ">":
+        raise ValueError("given numpy array has byte order different from the native byte order. "
+                         "Conversion between byte orders is currently not supported.")
+    code = typestr_ids.get(info["typestr"][1:])
+    if code is None:
+        raise TypeError(f"can't convert np.ndarray of type {getattr(array, 'dtype', info['typestr'])}. The only supported "
+                        "types are: float64, float32, float16, complex64, complex128, int64, int32, int16, int8, uint8, "
+                        "and bool.")
+    dt = code
+    size = itemsize(<DType>dt)
+    address, readonly = info["data"]
+    rank = read_ints(info["shape"], sizes)
+    if info.get("strides") is None:
+        strides_for(rank, sizes, strides)
+    else:
+        read_ints(info["strides"], strides)
+        for d in range(rank):
+            if strides[d] < 0:
+                if quiet:
+                    return from_interface(array.copy(), True)
+                raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative "
+                                 "strides are not currently supported. (You can probably work around this by making a "
+                                 "copy of your array  with array.copy().) ")
+            if strides[d] % size:
+                raise ValueError("given numpy array strides not a multiple of the element byte size. "
+                                 "Copy the numpy array to reallocate the memory.")
+            strides[d] //= size
+    if readonly and not quiet:
+        warnings.warn("The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This "
+                      "means writing to this tensor will result in undefined behavior. You may want to copy the array to "
+                      "protect its data or make it writable before converting it to a tensor.", UserWarning)
+    for d in range(rank):
+        if sizes[d] == 0:
+            extent = -1
+            break
+        extent += (sizes[d] - 1) * strides[d]
+    t = tensor_shell()
+    t.dt, t.dev, t.dev_index = dt, CPU, -1
+    t.st = storage_foreign(<void*><size_t>address, <size_t>(extent + 1) * size, CPU, -1, array)
+    set_geometry(t, rank, sizes, strides, 0)
+    return t
+
+
+def _from_array(array):
+    """Shares an array's memory."""
+    return from_interface(array, False)
+
+
+class _ArrayView:
+    """What NumPy reads to share a tensor's memory; keeps the tensor alive."""
+
+    def __init__(self, tensor, interface):
+        self.tensor = tensor
+        self.__array_interface__ = interface
+
+
+def _array_view(TensorBase t):
+    """An object with __array_interface__ over t's memory."""
+    cdef int size = itemsize(<DType>t.dt)
+    if t.dev != CPU:
+        raise TypeError(f"can't convert {device_object(t.dev, t.dev_index)} device type tensor to numpy. Use Tensor.cpu() to "
+                        "copy the tensor to host memory first.")
+    if t.dt == kBFloat16:
+        raise TypeError("Got unsupported ScalarType BFloat16")
+    return _ArrayView(t, {"version": 3, "typestr": ("|" if size == 1 else "<") + id_typestrs[t.dt],
+                          "shape": shape_of(t), "data": (<size_t>(t.ptr if t.ptr != NULL else <char*>zero_place), False),
+                          "strides": tuple([t.strides[i] * size for i in range(t.rank)])})
+
+cdef double zero_place[2]
+
+
+# ---- random generators --------------------------------------------------------------------------------------------
+cdef class GeneratorBase:
+    """A stream of random numbers on the CPU: the same numbers as PyTorch's for the same seed."""
+    cdef CGenerator* g
+    cdef readonly object device
+
+    def __cinit__(self, device="cpu"):
+        self.device = as_device(device)
+        if (<device_type>self.device).code != CPU:
+            raise RuntimeError(f"no generator for device {device}")
+        self.g = lib.generator_new(67280421310721)
+
+    def __dealloc__(self):
+        if self.g != NULL:
+            lib.generator_delete(self.g)
+
+    def manual_seed(self, seed):
+        lib.generator_seed(self.g, <uint64_t>(int(seed) & 0xFFFFFFFFFFFFFFFF))
+        return self
+
+    def initial_seed(self):
+        return lib.generator_initial_seed(self.g)
+
+    def seed(self):
+        fresh = int.from_bytes(os.urandom(8), "little") & 0x1FFFFFFFFFFFFF
+        self.manual_seed(fresh)
+        return fresh
+
+    def get_state(self):
+        """The state as a uint8 tensor."""
+        cdef int64_t n = lib.generator_state(self.g, NULL)
+        cdef TensorBase t = new_empty(1, &n, kUInt8, CPU, -1)
+        lib.generator_state(self.g, t.ptr)
+        return t
+
+    def set_state(self, TensorBase new_state not None):
+        cdef TensorBase t = contiguous_of(new_state)
+        if t.dt != kUInt8 or t.dev != CPU:
+            raise TypeError("RNG state must be a torch.ByteTensor")
+        lib.generator_set_state(self.g, t.ptr, t.count)
+        return self
+
+    def clone_state(self):
+        other = builtin_type(self)(self.device)
+        other.set_state(self.get_state())
+        return other
+
+    def _random64(self):
+        return lib.generator_random64(self.g)
+
+
+cdef GeneratorBase default_generator = None
+
+
+def _set_default_generator(GeneratorBase g):
+    global default_generator
+    default_generator = g
+
+
+cdef CGenerator* generator_of(object o) except NULL:
+    return default_generator.g if o is None else (<GeneratorBase>o).g
+
+
+# ---- DLPack ---------------------------------------------------------------------------------------------------------
+cdef extern from *:
+    """
+    struct MtDLTensor { void* data; struct { int32_t type; int32_t id; } device; int32_t ndim;
+        struct { uint8_t code; uint8_t bits; uint16_t lanes; } dtype; int64_t* shape; int64_t* strides; uint64_t offset; };
+    struct MtDLManaged { MtDLTensor t; void* ctx; void (*deleter)(MtDLManaged*); };
+    static void mt_dl_free(MtDLManaged* m) {
+        PyGILState_STATE s = PyGILState_Ensure();
+        Py_XDECREF((PyObject*)m->ctx);
+        free(m->t.shape);
+        free(m);
+        PyGILState_Release(s);
+    }
+    static void mt_dl_capsule_free(PyObject* c) {
+        if (PyCapsule_IsValid(c, "dltensor")) {
+            MtDLManaged* m = (MtDLManaged*)PyCapsule_GetPointer(c, "dltensor");
+            if (m->deleter) m->deleter(m);
+        }
+    }
+    static void mt_dl_owner_free(PyObject* c) {
+        MtDLManaged* m = (MtDLManaged*)PyCapsule_GetPointer(c, "mt_owner");
+        if (m && m->deleter) m->deleter(m);
+    }
+    """
+    ctypedef struct DLDevice "decltype(MtDLTensor::device)":
+        int32_t type, id
+    ctypedef struct DLType "decltype(MtDLTensor::dtype)":
+        unsigned char code, bits
+        unsigned short lanes
+    ctypedef struct DLTensor "MtDLTensor":
+        void* data
+        DLDevice device
+        int32_t ndim
+        DLType dtype
+        int64_t* shape
+        int64_t* strides
+        uint64_t offset
+    ctypedef struct DLManaged "MtDLManaged":
+        DLTensor t
+        void* ctx
+        void (*deleter)(DLManaged*)
+    void mt_dl_free(DLManaged*)
+    void mt_dl_capsule_free(object)
+    void mt_dl_owner_free(object)
+
+# DLPack's type codes: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool
+cdef dict dlpack_types = {kBool: (6, 8), kUInt8: (1, 8), kInt8: (0, 8), kInt16: (0, 16), kInt32: (0, 32), kInt64: (0, 64),
+                          kHalf: (2, 16), kBFloat16: (4, 16), kFloat: (2, 32), kDouble: (2, 64),
+                          kComplexFloat: (5, 64), kComplexDouble: (5, 128)}
+
+
+def _to_dlpack(TensorBase t):
+    """A DLPack capsule over t's memory."""
+    cdef DLManaged* m
+    cdef int d
+    if t.requires:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if t.dev != CPU:
+        raise BufferError(f"DLPack export from {device_object(t.dev, t.dev_index)} is not supported; copy to the CPU first")
+    m = <DLManaged*>calloc(1, sizeof(DLManaged))
+    m.t.shape = <int64_t*>malloc(max(1, 2 * t.rank) * sizeof(int64_t))
+    m.t.strides = m.t.shape + t.rank
+    m.t.data, m.t.ndim = t.ptr, t.rank
+    m.t.device.type, m.t.device.id = 1, 0
+    code, bits = dlpack_types[t.dt]
+    m.t.dtype.code, m.t.dtype.bits, m.t.dtype.lanes = code, bits, 1
+    for d in range(t.rank):
+        m.t.shape[d], m.t.strides[d] = t.sizes[d], t.strides[d]
+    Py_INCREF(t)
+    m.ctx = <void*><PyObject*>t
+    m.deleter = mt_dl_free
+    return PyCapsule_New(m, "dltensor", <PyCapsule_Destructor>mt_dl_capsule_free)
+
+
+def _from_dlpack(capsule):
+    """A tensor over the memory of a DLPack capsule, which is used up."""
+    cdef DLManaged* m
+    cdef TensorBase t
+    cdef int64_t strides[MAX_DIMS]
+    cdef int64_t extent = 0
+    cdef int d, dt = -1
+    if not PyCapsule_IsValid(capsule, "dltensor"):
+        raise RuntimeError("from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only once, "
+                           "so you might have already constructed a tensor from it once.")
+    m = <DLManaged*>PyCapsule_GetPointer(capsule, "dltensor")
+    if m.t.device.type not in (1, 3):
+        raise BufferError(f"DLPack import from device type {m.t.device.type} is not supported; copy to the CPU first")
+    for key, value in dlpack_types.items():
+        if value == (m.t.dtype.code, m.t.dtype.bits) and m.t.dtype.lanes == 1:
+            dt = key
+    if dt < 0 or m.t.ndim > MAX_DIMS:
+        raise RuntimeError(f"Unsupported DLPack type: code {m.t.dtype.code}, bits {m.t.dtype.bits}, "
+                           f"lanes {m.t.dtype.lanes}")
+    if m.t.strides == NULL:
+        strides_for(m.t.ndim, m.t.shape, strides)
+    else:
+        memcpy(strides, m.t.strides, m.t.ndim * sizeof(int64_t))
+    for d in range(m.t.ndim):
+        if m.t.shape[d] == 0:
+            extent = -1
+            break
+        extent += (m.t.shape[d] - 1) * strides[d]
+    owner = PyCapsule_New(m, "mt_owner", <PyCapsule_Destructor>mt_dl_owner_free)
+    PyCapsule_SetName(capsule, "used_dltensor")
+    t = tensor_shell()
+    t.dt, t.dev, t.dev_index = dt, CPU, -1
+    t.st = storage_foreign(<char*>m.t.data + m.t.offset, <size_t>(extent + 1) * itemsize(<DType>dt), CPU, -1, owner)
+    set_geometry(t, m.t.ndim, m.t.shape, strides, 0)
+    return t
+
+
+def _from_buffer(buffer, d, Py_ssize_t count, Py_ssize_t offset):
+    """A 1-D tensor over a buffer's memory."""
+    cdef int dt = dtype_id(d)
+    cdef int size = itemsize(<DType>dt)
+    cdef int64_t n, one = 1
+    cdef TensorBase t
+    cdef const unsigned char[::1] view
+    raw = memoryview(buffer).cast("B")
+    if raw.nbytes == 0:
+        raise ValueError("both buffer length (0) and count (-1) must not be 0")
+    if offset < 0 or offset >= raw.nbytes:
+        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length "
+                         f"({raw.nbytes} bytes) minus 1")
+    if count < 0 and (raw.nbytes - offset) % size:
+        raise ValueError(f"buffer length ({raw.nbytes - offset} bytes) after offset ({offset} bytes) must be a multiple of "
+                         f"element size ({size})")
+    n = (raw.nbytes - offset) // size if count < 0 else count
+    if n <= 0 or offset + n * size > raw.nbytes:
+        raise ValueError(f"requested buffer length ({n} * {size} bytes) after offset ({offset} bytes) must not be greater "
+                         f"than actual buffer length ({raw.nbytes} bytes)")
+    if raw.readonly:
+        warnings.warn("The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you "
+                      "can write to the underlying (supposedly non-writable) buffer using the tensor.", UserWarning)
+    view = raw
+    t = tensor_shell()
+    t.dt, t.dev, t.dev_index = dt, CPU, -1
+    t.st = storage_foreign(<void*>(&view[0] + offset), n * size, CPU, -1, raw)
+    set_geometry(t, 1, &n, &one, 0)
+    return t
+
+
+def _result_type(tuple operands):
+    """The dtype that torch's promotion gives for tensors and numbers."""
+    cdef Promotion p
+    p.dims = p.zero = p.wrapped = -1
+    for o in operands:
+        if isinstance(o, TensorBase):
+            promotion_add(&p, (<TensorBase>o).dt, (<TensorBase>o).rank, False)
+        elif is_number(<PyObject*>o):
+            promotion_add(&p, number_dtype(<PyObject*>o), 0, True)
+        else:
+            raise TypeError(f"result_type() takes tensors and numbers, got {builtin_type(o).__name__}")
+    return dtypes[promotion_result(&p)]

@@ -1,0 +1,233 @@
+# x[...] and x[...] = v: basic indexing by view ops, the rest through the index ops.
+
+cdef object get_item(TensorBase self, object index):
+    cdef object value
+    cdef list indices
+    if foreign_index(self, index):
+        return override_call("__getitem__", (self, index))
+    if PyLong_CheckExact(index):
+        if self.rank == 0:
+            raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ "
+                             "to convert a 0-dim tensor to a number")
+        check_index(self, 0, index)
+        return select_item(self, 0, index)
+    value, indices = apply_basic(self, index)
+    if indices is None:
+        return value if value is not self else hot_call1(HOT_ALIAS, self)
+    return hot_call2(HOT_INDEX, value, indices)
+
+
+cdef bint foreign_index(TensorBase self, object index):
+    cdef PyTypeObject* tp = Py_TYPE(<PyObject*>self)
+    if tp == tensor_type or tp == parameter_type or modes().function_off:
+        return bool(function_modes) and not modes().function_off
+    return getattr(builtin_type(self), "__torch_function__", None) is not disabled_function
+
+
+cdef object override_call(str name, tuple args):
+    cdef list found = []
+    for a in args:
+        collect_overrides(a, found, 0)
+    func = getattr(<object>tensor_type, name)
+    types = tuple([builtin_type(x) for x in found])
+    if not found:
+        previous = modes().function_off
+        modes().function_off = True
+        try:
+            return func(*args)
+        finally:
+            modes().function_off = previous
+    return found[0].__torch_function__(func, types, args, {})
+
+
+cdef inline object select_item(TensorBase self, int64_t dim, object index):
+    cdef PyObject* s[3]
+    cdef object d = dim
+    s[0], s[1], s[2] = <PyObject*>self, <PyObject*>d, <PyObject*>index
+    return run_view(<Overload>hot_overload[HOT_SELECT], s)
+
+
+cdef int check_index(TensorBase self, int dim, object index) except -1:
+    cdef int64_t i = read_int(index)
+    if i < -self.sizes[dim] or i >= self.sizes[dim]:
+        raise IndexError(f"index {i} is out of bounds for dimension {dim} with size {self.sizes[dim]}")
+    return 0
+
+
+cdef tuple apply_basic(TensorBase self, object index):
+    """Applies ints, slices, None and Ellipsis as views. Tensors, masks and lists are returned as a second value: a
+    list with one entry (or None) per dim of the view, or None."""
+    cdef tuple items = index if isinstance(index, tuple) else ((index,) if not is_index_sequence(index) else tuple(index))
+    cdef TensorBase value = self
+    cdef int dim = 0, consumed = 0, d
+    cdef object entry
+    cdef PyObject* s[5]
+    cdef list found = None
+    for item in items:
+        consumed += index_width(item)
+    if consumed > self.rank:
+        raise IndexError(f"too many indices for tensor of dimension {self.rank}")
+    for item in items:
+        if item is None:
+            value = hot_call2(HOT_UNSQUEEZE, value, dim)
+            dim += 1
+        elif item is Ellipsis:
+            dim += self.rank - consumed
+        elif isinstance(item, slice):
+            value = slice_item(value, dim, <slice>item)
+            dim += 1
+        elif item is True or item is False:
+            value = hot_call2(HOT_UNSQUEEZE, value, dim)
+            entry = _index_tensor(item)
+            found = note_advanced(found, dim, entry)
+            dim += 1
+        elif PyLong_Check(item) or (is_scalar_index(item)):
+            if dim >= value.rank:
+                raise IndexError(f"too many indices for tensor of dimension {self.rank}")
+            check_index(value, dim, item)
+            value = select_item(value, dim, read_int(item))
+        elif isinstance(item, float) or isinstance(item, str):
+            raise IndexError(f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
+                             f"indices (got {builtin_type(item).__name__})")
+        else:
+            entry = item if isinstance(item, TensorBase) else _index_tensor(item)
+            if (<TensorBase>entry).dt == kUInt8 or (<TensorBase>entry).dt == kBool:
+                if (<TensorBase>entry).rank == 0:
+                    value = hot_call2(HOT_UNSQUEEZE, value, dim)
+                    found = note_advanced(found, dim, entry)
+                    dim += 1
+                    continue
+                check_mask(value, <TensorBase>entry, dim)
+                for d, part in enumerate(_mask_indices(entry)):
+                    found = note_advanced(found, dim + d, part)
+                dim += (<TensorBase>entry).rank
+            else:
+                if (<TensorBase>entry).dt >= kHalf:
+                    raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+                found = note_advanced(found, dim, entry)
+                dim += 1
+    return value, found
+
+
+cdef list note_advanced(list found, int dim, object entry):
+    if found is None:
+        found = []
+    while len(found) < dim:
+        found.append(None)
+    if (<TensorBase>entry).dt == kBool or (<TensorBase>entry).dt == kUInt8:      # a 0-dim mask: keep all or nothing
+        entry = entry.nonzero().view(-1) if (<TensorBase>entry).rank else _scalar_mask_index(entry)
+    elif (<TensorBase>entry).dt != kInt64 and (<TensorBase>entry).dt != kInt32:
+        entry = entry.to(dtypes[kInt64])
+    found.append(entry)
+    return found
+
+
+cdef object _scalar_mask_index(object mask):
+    cdef int64_t n = 1 if item_of(<TensorBase>mask) else 0
+    cdef TensorBase t = new_empty(1, &n, kInt64, CPU, -1)
+    set_zero(t)
+    return t
+
+
+cdef tuple _mask_indices(object mask):
+    return mask.nonzero().unbind(1)
+
+
+cdef int check_mask(TensorBase value, TensorBase mask, int dim) except -1:
+    cdef int d
+    for d in range(mask.rank):
+        if dim + d >= value.rank or mask.sizes[d] != value.sizes[dim + d]:
+            raise IndexError(f"The shape of the mask {list(shape_of(mask))} at index {d} does not match the shape of the "
+                             f"indexed tensor {list(shape_of(value))} at index {dim + d}")
+    return 0
+
+
+cdef int index_width(object item):
+    """How many dims of the tensor an index uses up."""
+    if item is None or item is Ellipsis or item is True or item is False:
+        return 0
+    if isinstance(item, TensorBase) and ((<TensorBase>item).dt == kBool or (<TensorBase>item).dt == kUInt8):
+        return (<TensorBase>item).rank
+    dt = getattr(item, "dtype", None)
+    if dt is not None and not isinstance(item, TensorBase) and str(dt) == "bool":
+        return len(item.shape)
+    if isinstance(item, list):
+        n, inner = 0, item
+        while isinstance(inner, list) and inner:
+            n, inner = n + 1, inner[0]
+        return n if isinstance(inner, bool) else 1
+    return 1
+
+
+cdef bint is_index_sequence(object index):
+    """torch's old rule: a list that holds slices, tensors or lists is a tuple of indices."""
+    if not isinstance(index, list) or len(<list>index) > 31:
+        return False
+    for item in <list>index:
+        if item is None or item is Ellipsis or isinstance(item, (slice, TensorBase)):
+            return not all([isinstance(i, TensorBase) and (<TensorBase>i).rank == 0 for i in <list>index])
+    return False
+
+
+cdef bint is_scalar_index(object item):
+    if isinstance(item, TensorBase):
+        return (<TensorBase>item).rank == 0 and kBool < (<TensorBase>item).dt < kHalf and (<TensorBase>item).dt != kUInt8 \
+            and not (<TensorBase>item).requires
+    return not isinstance(item, (list, tuple, range)) and is_numpy_scalar(item) and hasattr(item, "__index__")
+
+
+cdef object slice_item(TensorBase value, int dim, slice item):
+    cdef PyObject* s[5]
+    cdef object d = dim, step = 1 if item.step is None else item.step
+    if item.start is None and item.stop is None and item.step is None:
+        if dim >= value.rank:
+            raise IndexError(f"too many indices for tensor of dimension {value.rank}")
+        return value
+    if read_int(step) <= 0:
+        raise ValueError("step must be greater than zero")
+    start, stop = item.start, item.stop
+    if start is not None and not fits_int(<PyObject*>start) or stop is not None and not fits_int(<PyObject*>stop):
+        raise TypeError("slice indices must be integers or None or have an __index__ method")
+    s[0], s[1], s[2], s[3], s[4] = <PyObject*>value, <PyObject*>d, <PyObject*>start, <PyObject*>stop, <PyObject*>step
+    return run_view(<Overload>hot_overload[HOT_SLICE], s)
+
+
+cdef int set_item(TensorBase self, object index, object value) except -1:
+    cdef object v = value
+    if foreign_index(self, index) or (isinstance(value, TensorBase) and foreign_index(<TensorBase>value, index)):
+        override_call("__setitem__", (self, index, value))
+        return 0
+    if not isinstance(v, TensorBase):
+        v = scalar_or_tensor(self, v)
+    mode = modes().grad
+    if not mode or not ((<TensorBase>v).requires or self.requires):
+        modes().grad = False                     # views only to reach the place: nothing to record
+        try:
+            target, indices = apply_basic(self, index)
+            return assign(target, indices, v)
+        finally:
+            modes().grad = mode
+    target, indices = apply_basic(self, index)
+    return assign(target, indices, v)
+
+
+cdef int assign(object target, list indices, object v) except -1:
+    if indices is not None:
+        hot_call3(HOT_INDEX_PUT_, target, indices, v.to(dtypes[(<TensorBase>target).dt]))
+    elif (<TensorBase>v).rank == 0 and (<TensorBase>v).dev == CPU and not (<TensorBase>v).requires:
+        hot_call2(HOT_FILL_, target, item_of(<TensorBase>v))
+    else:
+        hot_call2(HOT_COPY_, target, drop_leading(<TensorBase>v, <TensorBase>target))
+    return 0
+
+
+cdef object drop_leading(TensorBase v, TensorBase target):
+    """v without leading dims of size 1 that the target does not have."""
+    cdef int d = 0
+    while v.rank - d > target.rank and v.sizes[d] == 1:
+        d += 1
+    return v if d == 0 else v.view(shape_of(v)[d:])
+
+
+cdef object scalar_or_tensor(TensorBase self, object v):
+    return _tensor_from_data(v, self.dt if is_number(<PyObject*>v) else -1, False)

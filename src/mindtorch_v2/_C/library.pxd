@@ -1,0 +1,64 @@
+# The kernel library's C++ interface (csrc/kernels), as Cython sees it.
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libcpp cimport bool as cbool
+
+cdef extern from "view.h" namespace "mt" nogil:
+    cdef enum DType:
+        kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kHalf, kBFloat16, kFloat, kDouble
+        kComplexFloat, kComplexDouble, kNumDTypes
+    int itemsize(DType)
+    cdef cppclass View:
+        View()
+        void* data
+        const int64_t* sizes
+        const int64_t* strides
+        int32_t ndim
+        DType dtype
+    cdef cppclass Attr:
+        Attr()
+        double f, im
+        int64_t i
+        const int64_t* list
+        const double* flist
+        const char* s
+        int32_t n
+        cbool given
+    cdef cppclass CGenerator "mt::Generator":
+        pass
+    cdef cppclass Args:
+        Args()
+        const View* t
+        int32_t nt
+        const Attr* a
+        int32_t na
+        CGenerator* generator
+    ctypedef void (*Kernel)(const Args&) except +
+
+cdef extern from "library.h" namespace "mt" nogil:
+    ctypedef void (*Loop)(void* const* ptr, int64_t n, const Attr* attr) except +
+    cdef cppclass Pointwise:
+        const char* name
+        int32_t nout, nin, out, first
+        Loop* loop
+    cdef cppclass AllocatorStats:
+        int64_t allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes
+        int64_t cached_bytes, allocations, cache_hits
+    cdef cppclass Library:
+        const char* level
+        Kernel (*find)(const char*)
+        const Pointwise* (*find_pointwise)(const char*)
+        void (*pointwise)(const Pointwise*, DType, const View*, const Attr*) except +
+        void* (*allocate)(size_t) except +
+        void (*release)(void*, size_t)
+        void (*empty_cache)()
+        void (*allocator_stats)(AllocatorStats*)
+        int (*get_num_threads)()
+        void (*set_num_threads)(int)
+        CGenerator* (*generator_new)(uint64_t)
+        void (*generator_delete)(CGenerator*)
+        void (*generator_seed)(CGenerator*, uint64_t)
+        uint64_t (*generator_initial_seed)(CGenerator*)
+        size_t (*generator_state)(CGenerator*, void*)
+        void (*generator_set_state)(CGenerator*, const void*, size_t) except +
+        uint64_t (*generator_random64)(CGenerator*)
+        void (*set_blas_path)(const char*)

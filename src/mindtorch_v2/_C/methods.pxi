@@ -1,0 +1,433 @@
+# What a tensor answers by itself: properties, operators, autograd state. Every other method is an Op attribute.
+
+cdef inline object binary(int op, object a, object b):
+    cdef PyObject* args[2]
+    if not (is_tensor(<PyObject*>b) or is_number(<PyObject*>b)) and not operand(b):
+        return NotImplemented
+    args[0], args[1] = <PyObject*>a, <PyObject*>b
+    return steal(op_vectorcall(<PyObject*>hot[op], args, 2, NULL))
+
+
+cdef inline object reflected(int op, object a, object b):
+    """b op a, where a is the tensor."""
+    cdef PyObject* args[2]
+    if not (is_tensor(<PyObject*>b) or is_number(<PyObject*>b)) and not operand(b):
+        return NotImplemented
+    args[0], args[1] = <PyObject*>b, <PyObject*>a
+    return steal(op_vectorcall(<PyObject*>hot[op], args, 2, NULL))
+
+
+cdef bint operand(object b):
+    return is_numpy_scalar(b) or hasattr(builtin_type(b), "__torch_function__")
+
+
+cdef class TensorMethods(TensorBase):
+    # ---- geometry
+    @property
+    def shape(self):
+        return size_of(self)
+
+    def size(self, dim=None):
+        if dim is None:
+            return size_of(self)
+        return self.sizes[wrap_dim_strict(read_int(dim), self.rank)]
+
+    def stride(self, dim=None):
+        if dim is None:
+            return tuple([self.strides[i] for i in range(self.rank)])
+        return self.strides[wrap_dim_strict(read_int(dim), self.rank)]
+
+    def dim(self):
+        return self.rank
+
+    ndimension = dim
+
+    @property
+    def ndim(self):
+        return self.rank
+
+    def numel(self):
+        return self.count
+
+    nelement = numel
+
+    def storage_offset(self):
+        return self.offset
+
+    def data_ptr(self):
+        return <size_t>self.ptr
+
+    def element_size(self):
+        return itemsize(<DType>self.dt)
+
+    @property
+    def itemsize(self):
+        return itemsize(<DType>self.dt)
+
+    @property
+    def nbytes(self):
+        return self.count * itemsize(<DType>self.dt)
+
+    @property
+    def dtype(self):
+        return <object>PyList_GET_ITEM_(dtypes, self.dt)
+
+    @property
+    def device(self):
+        return device_object(self.dev, self.dev_index)
+
+    @property
+    def layout(self):
+        return constants["strided"]
+
+    @property
+    def is_cpu(self):
+        return self.dev == CPU
+
+    @property
+    def is_meta(self):
+        return self.dev == META
+
+    @property
+    def is_npu(self):
+        return self.dev == NPU
+
+    @property
+    def is_cuda(self):
+        return False
+
+    def is_floating_point(self):
+        return is_float_id(self.dt)
+
+    def is_complex(self):
+        return self.dt >= kComplexFloat
+
+    def is_signed(self):
+        return self.dt not in (kBool, kUInt8)
+
+    def get_device(self):
+        return self.dev_index if self.dev == NPU else -1
+
+    def is_contiguous(self, memory_format=None):
+        cdef int format = CONTIGUOUS if memory_format is None else (<memory_format_type?>memory_format).code
+        if format == CHANNELS_LAST:
+            return is_channels_last(self, 2)
+        if format == CHANNELS_LAST_3D:
+            return is_channels_last(self, 3)
+        return self.contig
+
+    def is_set_to(self, TensorBase tensor):
+        return self.st == tensor.st and same_place(self, tensor)
+
+    def untyped_storage(self):
+        return storage_object(self.st)
+
+    def _is_view(self):
+        return self.base is not None
+
+    @property
+    def _base(self):
+        return self.base
+
+    @property
+    def _version(self):
+        return version_of(self)
+
+    def is_inference(self):
+        return self.inference
+
+    def is_conj(self):
+        return False
+
+    is_neg = is_conj
+
+    # ---- autograd state
+    @property
+    def requires_grad(self):
+        return self.requires
+
+    @requires_grad.setter
+    def requires_grad(self, bint value):
+        if self.fn is not None and not value:
+            set_requires(self, False)
+        set_requires(self, value)
+
+    def requires_grad_(self, bint requires_grad=True):
+        set_requires(self, requires_grad)
+        return self
+
+    @property
+    def is_leaf(self):
+        return self.fn is None or not self.requires
+
+    @property
+    def grad_fn(self):
+        refresh_view(self)
+        return self.fn
+
+    @property
+    def output_nr(self):
+        return self.output_nr
+
+    @property
+    def grad(self):
+        if self.grad_object is None and self.fn is not None and (self.extra is None or "retain" not in self.extra):
+            warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute "
+                          "won't be populated during autograd.backward(). If you indeed want the .grad field to be "
+                          "populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor.", UserWarning,
+                          stacklevel=1)
+        return self.grad_object
+
+    @grad.setter
+    def grad(self, value):
+        cdef TensorBase g
+        if value is not None:
+            if not isinstance(value, TensorBase):
+                raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type "
+                                f"{builtin_type(value).__name__}")
+            g = <TensorBase>value
+            if g is self:
+                raise RuntimeError("can't assign Variable as its own grad")
+            if g.dt != self.dt:
+                raise RuntimeError(f"assigned grad has data of a different type: torch.{DTYPE_NAMES[self.dt]} expected, "
+                                   f"got torch.{DTYPE_NAMES[g.dt]}")
+            if g.dev != self.dev or g.dev_index != self.dev_index:
+                raise RuntimeError("assigned grad has data located on a different device")
+            if not same_shape(g, self):
+                raise RuntimeError("assigned grad has data of a different size")
+        self.grad_object = value
+
+    @grad.deleter
+    def grad(self):
+        self.grad_object = None
+
+    @property
+    def data(self):
+        cdef TensorBase t = alias(self)
+        t.version_owner = None
+        return t
+
+    @data.setter
+    def data(self, value):
+        cdef TensorBase t
+        if not isinstance(value, TensorBase):
+            raise TypeError(f"Variable data has to be a tensor, but got {builtin_type(value).__name__}")
+        t = <TensorBase>value
+        t.st.refs += 1
+        storage_decref(self.st)
+        self.st = t.st
+        self.dt, self.dev, self.dev_index = t.dt, t.dev, t.dev_index
+        set_geometry(self, t.rank, t.sizes, t.strides, t.offset)
+
+    def set_(self, source=None, storage_offset=0, size=None, stride=None):
+        """Takes over another tensor's or storage's memory."""
+        cdef StorageBase storage
+        cdef TensorBase t
+        cdef int64_t sizes[MAX_DIMS]
+        cdef int64_t strides[MAX_DIMS]
+        cdef int rank
+        if isinstance(source, TensorBase):
+            t = <TensorBase>source
+            if size is None:
+                rank = t.rank
+                self.data = t
+                bump_version(self)
+                return self
+            source = t.untyped_storage()
+        if source is None:
+            source = storage_class(0)
+        source = getattr(source, "_untyped_storage", source)
+        storage = <StorageBase?>source
+        if size is None:
+            size = (storage.s.nbytes // itemsize(<DType>self.dt),)
+        rank = read_ints_or_one(size, sizes, 1)
+        if stride is None:
+            strides_for(rank, sizes, strides)
+        else:
+            read_ints(stride, strides)
+        storage.s.refs += 1
+        storage_decref(self.st)
+        self.st = storage.s
+        self.dev, self.dev_index = storage.s.device, storage.s.index
+        set_geometry(self, rank, sizes, strides, storage_offset)
+        bump_version(self)
+        return self
+
+    def resize_(self, *sizes, memory_format=None):
+        cdef int64_t dims[MAX_DIMS]
+        cdef int n = read_ints(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes, dims)
+        if self.requires:
+            raise RuntimeError("cannot resize variables that require grad")
+        resize_tensor(self, n, dims)
+        return self
+
+    def detach_(self):
+        if self.base is not None:
+            raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+        self.fn = None
+        self.requires = False
+        self.output_nr = 0
+        return self
+
+    def register_hook(self, hook):
+        """Calls hook(grad) when the gradient of this tensor is computed; its result, if any, replaces the gradient."""
+        if not self.requires:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        return add_hook(tensor_hooks(self), hook)
+
+    def register_post_accumulate_grad_hook(self, hook):
+        if self.fn is not None:
+            raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+        if not self.requires:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        if self.extra is None:
+            self.extra = {}
+        return add_hook(self.extra.setdefault("after", {}), hook)
+
+    @property
+    def _backward_hooks(self):
+        return None if self.extra is None else self.extra.get("hooks")
+
+    def retain_grad(self):
+        """Keeps .grad of this non-leaf tensor in backward."""
+        if not self.requires:
+            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        if self.fn is None or (self.extra is not None and "retain" in self.extra):
+            return
+        if self.extra is None:
+            self.extra = {}
+        self.extra["retain"] = True
+        keep = weakref.ref(self)
+
+        def store(grad):
+            cdef TensorBase t = keep()
+            if t is not None:
+                t.grad_object = grad.clone() if t.grad_object is None else t.grad_object + grad
+        tensor_hooks(self)[-1 - len(tensor_hooks(self))] = store
+
+    @property
+    def retains_grad(self):
+        return self.extra is not None and "retain" in self.extra
+
+    # ---- values
+    def item(self):
+        if self.count != 1:
+            raise RuntimeError(f"a Tensor with {self.count} elements cannot be converted to Scalar")
+        return item_of(self)
+
+    def tolist(self):
+        return list_of(self)
+
+    def __bool__(self):
+        if self.count != 1:
+            if self.count == 0:
+                raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
+            raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+        return bool(item_of(self))
+
+    def __int__(self):
+        return int(self.item())
+
+    def __float__(self):
+        return float(self.item())
+
+    def __complex__(self):
+        return complex(self.item())
+
+    def __index__(self):
+        if self.dt >= kHalf or self.count != 1:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(item_of(self))
+
+    def __len__(self):
+        if self.rank == 0:
+            raise TypeError("len() of a 0-d tensor")
+        return self.sizes[0]
+
+    def __getitem__(self, index):
+        return get_item(self, index)
+
+    def __setitem__(self, index, value):
+        set_item(self, index, value)
+
+    def __iter__(self):
+        if self.rank == 0:
+            raise TypeError("iteration over a 0-d tensor")
+        return iter(self.unbind(0))
+
+    # ---- operators
+    def __add__(self, other): return binary(HOT_ADD, self, other)
+    def __radd__(self, other): return binary(HOT_ADD, self, other)
+    def __iadd__(self, other): return binary(HOT_ADD_, self, other)
+    def __sub__(self, other): return binary(HOT_SUB, self, other)
+    def __rsub__(self, other): return binary(HOT_RSUB, self, other)
+    def __isub__(self, other): return binary(HOT_SUB_, self, other)
+    def __mul__(self, other): return binary(HOT_MUL, self, other)
+    def __rmul__(self, other): return binary(HOT_MUL, self, other)
+    def __imul__(self, other): return binary(HOT_MUL_, self, other)
+    def __truediv__(self, other): return binary(HOT_DIV, self, other)
+    def __rtruediv__(self, other): return reflected(HOT_DIV, self, other)
+    def __itruediv__(self, other): return binary(HOT_DIV_, self, other)
+    def __floordiv__(self, other): return binary(HOT_FLOOR_DIVIDE, self, other)
+    def __rfloordiv__(self, other): return reflected(HOT_FLOOR_DIVIDE, self, other)
+    def __mod__(self, other): return binary(HOT_REMAINDER, self, other)
+    def __rmod__(self, other): return reflected(HOT_REMAINDER, self, other)
+    def __pow__(self, other, modulo): return binary(HOT_POW, self, other)
+    def __rpow__(self, other, modulo): return reflected(HOT_POW, self, other)
+    def __matmul__(self, other): return binary(HOT_MATMUL, self, other)
+    def __rmatmul__(self, other): return reflected(HOT_MATMUL, self, other)
+    def __and__(self, other): return binary(HOT_AND, self, other)
+    def __rand__(self, other): return binary(HOT_AND, self, other)
+    def __or__(self, other): return binary(HOT_OR, self, other)
+    def __ror__(self, other): return binary(HOT_OR, self, other)
+    def __xor__(self, other): return binary(HOT_XOR, self, other)
+    def __rxor__(self, other): return binary(HOT_XOR, self, other)
+    def __lshift__(self, other): return binary(HOT_LSHIFT, self, other)
+    def __rshift__(self, other): return binary(HOT_RSHIFT, self, other)
+    def __rlshift__(self, other): return reflected(HOT_LSHIFT, self, other)
+    def __rrshift__(self, other): return reflected(HOT_RSHIFT, self, other)
+    def __neg__(self): return hot_call1(HOT_NEG, self)
+    def __pos__(self): return self
+    def __abs__(self): return hot_call1(HOT_ABS, self)
+    def __invert__(self): return hot_call1(HOT_NOT, self)
+
+    def __richcmp__(self, other, int op):
+        return binary(HOT_LT + op, self, other)
+
+    def __hash__(self):
+        return id(self)
+
+
+ctypedef memory_format memory_format_type
+
+
+cdef int wrap_dim_strict(int64_t d, int rank) except -1:
+    if rank == 0:
+        raise IndexError(f"Dimension specified as {d} but tensor has no dimensions")
+    return wrap_dim(d, rank)
+
+
+cdef void strides_for(int rank, const int64_t* sizes, int64_t* strides) noexcept:
+    cdef int64_t want = 1
+    cdef int d
+    for d in range(rank - 1, -1, -1):
+        strides[d] = want
+        want *= sizes[d] if sizes[d] > 1 else 1
+
+
+cdef dict tensor_hooks(TensorBase t):
+    """The dict of gradient hooks of t, on its node or, for a leaf, on itself."""
+    cdef Node fn
+    refresh_view(t)
+    fn = t.fn
+    if fn is None:
+        if t.extra is None:
+            t.extra = {}
+        return t.extra.setdefault("hooks", {})
+    if fn.pre_hooks is None:
+        fn.pre_hooks = [None] * max(1, fn.noutputs)
+    while len(fn.pre_hooks) <= t.output_nr:
+        fn.pre_hooks.append(None)
+    if fn.pre_hooks[t.output_nr] is None:
+        fn.pre_hooks[t.output_nr] = {}
+    return fn.pre_hooks[t.output_nr]

@@ -1,0 +1,406 @@
+# Ops that need no kernel of the library: factories, copies, casts, reshape. And the output rules of the hottest ops.
+
+cdef enum:
+    N_EMPTY = 1
+    N_ZEROS, N_ONES, N_FULL, N_CLONE, N_CONTIGUOUS, N_TO_COPY, N_COPY_, N_RESHAPE, N_ZERO_, N_EMPTY_LIKE, N_ZEROS_LIKE
+    N_ONES_LIKE, N_EMPTY_STRIDED
+
+NATIVE_IDS = {"empty": N_EMPTY, "zeros": N_ZEROS, "ones": N_ONES, "full": N_FULL, "clone": N_CLONE,
+              "contiguous": N_CONTIGUOUS, "_to_copy": N_TO_COPY, "copy_": N_COPY_, "reshape": N_RESHAPE,
+              "zero_": N_ZERO_, "empty_like": N_EMPTY_LIKE, "zeros_like": N_ZEROS_LIKE, "ones_like": N_ONES_LIKE,
+              "empty_strided": N_EMPTY_STRIDED}
+
+
+cdef object run_native(Overload ov, PyObject** s):
+    cdef int id = ov.native_id
+    cdef TensorBase self, r
+    if id <= N_FULL:
+        return factory(ov, id, s)
+    if id == N_EMPTY_STRIDED:
+        return strided_factory(ov, s)
+    self = <TensorBase>s[0]
+    if id == N_EMPTY_LIKE or id == N_ZEROS_LIKE or id == N_ONES_LIKE:
+        return like_factory(ov, id, self, s)
+    if id == N_CONTIGUOUS:
+        return contiguous_op(self, s)
+    if id == N_RESHAPE:
+        return reshape_op(self, s)
+    if id == N_COPY_:
+        return copy_op(ov, self, s)
+    if id == N_ZERO_:
+        return zero_op(ov, self, s)
+    if id == N_CLONE:
+        r = new_like_format(self, self.dt, PRESERVE if <object>s[1] is None else (<memory_format>s[1]).code,
+                            self.dev, self.dev_index)
+        copy_into(r, self)
+    else:
+        r = to_copy(ov, self, s)
+    if self.requires and modes().grad and is_differentiable(r.dt):
+        attach(record(ov, s), r, 0, None)
+    return r
+
+
+cdef object contiguous_op(TensorBase self, PyObject** s):
+    cdef int format = CONTIGUOUS if <object>s[1] is None else (<memory_format>s[1]).code
+    if format == PRESERVE:
+        raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
+    if (format == CONTIGUOUS and self.contig) or (format == CHANNELS_LAST and is_channels_last(self, 2)) or \
+            (format == CHANNELS_LAST_3D and is_channels_last(self, 3)):
+        return self
+    return hot_call2(HOT_CLONE, self, constants["contiguous_format"] if <object>s[1] is None else <object>s[1])
+
+
+cdef object reshape_op(TensorBase self, PyObject** s):
+    cdef int64_t sizes[MAX_DIMS]
+    cdef int64_t strides[MAX_DIMS]
+    cdef int n = read_ints(<object>s[1], sizes)
+    infer_size(self, sizes, n)
+    if view_strides(self, sizes, n, strides):
+        return hot_call2(HOT_VIEW, self, <object>s[1])
+    return hot_call2(HOT_VIEW, hot_call2(HOT_CLONE, self, constants["contiguous_format"]), <object>s[1])
+
+
+cdef object copy_op(Overload ov, TensorBase self, PyObject** s):
+    """copy_(self, src, non_blocking)"""
+    cdef TensorBase src
+    cdef Node node = None
+    cdef bint grad = wants_grad(ov, s) and is_differentiable(self.dt)
+    if not is_tensor(s[1]):
+        src = <TensorBase>_scalar_tensor(<object>s[1])
+        s[1] = <PyObject*>src
+    src = <TensorBase>s[1]
+    check_inplace(self, grad)
+    check_expandable(src, self)
+    if self.st == src.st and not same_place(self, src) and ranges_meet(self, src):
+        kept = empty_like(src, src.dt)
+        copy_into(kept, src)
+        src = kept
+    if grad:
+        node = record(ov, s)
+    copy_into(self, src, <object>s[2] is True)
+    bump_version(self)
+    if node is not None:
+        finish_inplace(node, ov, self)
+    return self
+
+
+cdef int check_expandable(TensorBase src, TensorBase dst) except -1:
+    cdef int d, lead = dst.rank - src.rank
+    for d in range(src.rank):
+        if d + lead < 0:
+            if src.sizes[d] == 1:
+                continue
+        elif src.sizes[d] == 1 or src.sizes[d] == dst.sizes[d + lead]:
+            continue
+        if d + lead >= 0:
+            raise RuntimeError(f"The size of tensor a ({dst.sizes[d + lead]}) must match the size of tensor b "
+                               f"({src.sizes[d]}) at non-singleton dimension {d + lead}")
+        raise RuntimeError(f"output with shape {list(shape_of(dst))} doesn't match the broadcast shape "
+                           f"{list(shape_of(src))}")
+    return 0
+
+
+cdef object zero_op(Overload ov, TensorBase self, PyObject** s):
+    cdef Node node = None
+    cdef bint grad = wants_grad(ov, s)
+    check_inplace(self, grad)
+    if grad:
+        node = record(ov, s)
+    set_zero(self)
+    bump_version(self)
+    if node is not None:
+        finish_inplace(node, ov, self)
+    return self
+
+
+cdef int set_zero(TensorBase t) except -1:
+    if t.dev == CPU:
+        if t.contig:
+            zero_block(t)
+        else:
+            fill_with(t, 0)
+    elif t.dev != META:
+        fn = (<Overload>(<Op>hot[HOT_ZERO_]).overloads[0]).kernels[t.dev]
+        if fn is None:
+            raise no_kernel(<Overload>(<Op>hot[HOT_ZERO_]).overloads[0], t.dev)
+        fn((t,), (t,))
+    return 0
+
+
+cdef int zero_block(TensorBase t) except -1:
+    cdef size_t n = t.count * itemsize(<DType>t.dt)
+    if n > 1 << 20:
+        fill_with(t, 0)                          # threaded
+    elif n:
+        memset(t.ptr, 0, n)
+    return 0
+
+
+cdef TensorBase to_copy(Overload ov, TensorBase self, PyObject** s):
+    """_to_copy(self, *, dtype, layout, device, pin_memory, non_blocking, memory_format)"""
+    cdef int dt = self.dt if <object>s[1] is None else dtype_id(<object>s[1])
+    cdef int format = PRESERVE if <object>s[6] is None else (<memory_format>s[6]).code
+    cdef device_type place
+    cdef int dev = self.dev, index = self.dev_index
+    cdef TensorBase r
+    if <object>s[3] is not None:
+        place = as_device(<object>s[3])
+        dev, index = place.code, place.number
+    if dt < kComplexFloat and self.dt >= kComplexFloat and dt != kBool:
+        warnings.warn("Casting complex values to real discards the imaginary part", UserWarning)
+    r = new_like_format(self, dt, format, dev, index)
+    copy_into(r, self, <object>s[5] is True)
+    return r
+
+
+def _to(TensorBase self not None, d, device, bint non_blocking, bint copy, memory_format):
+    """Tensor.to with its arguments sorted out: self when nothing changes, else a copy."""
+    cdef int dt = self.dt if d is None else dtype_id(d)
+    cdef object place = None if device is None else as_device(device)
+    cdef bint same = dt == self.dt and (place is None or ((<device_type>place).code == self.dev and
+                                        ((<device_type>place).number == self.dev_index or self.dev == CPU)))
+    if same and not copy and (memory_format is None or (<memory_format_type>memory_format).code == PRESERVE or
+                              self.is_contiguous(memory_format)):
+        return self
+    return to_copy_op(self, dtype=dtypes[dt], device=place, non_blocking=non_blocking, memory_format=memory_format)
+
+cdef object to_copy_op = None
+
+
+def _set_to_copy(op):
+    global to_copy_op
+    to_copy_op = op
+
+
+# ---- factories --------------------------------------------------------------------------------------------------
+cdef int default_for(object value):
+    """The dtype of full() with that fill value."""
+    if PyBool_Check(value):
+        return kBool
+    if PyLong_Check(value):
+        return kInt64
+    if PyComplex_Check(value):
+        return complex_of(default_dtype)
+    return default_dtype
+
+
+cdef object factory(Overload ov, int id, PyObject** s):
+    """empty/zeros/ones(size, *, dtype, layout, device, pin_memory, requires_grad, memory_format) and
+    full(size, fill_value, *, …)"""
+    cdef int64_t sizes[MAX_DIMS]
+    cdef int at = 2 if id == N_FULL else 1
+    cdef int rank = read_ints_or_one(<object>s[0], sizes, 1)
+    cdef int dt
+    cdef device_type place = cpu_device
+    cdef TensorBase r
+    if <object>s[at] is not None:
+        dt = dtype_id(<object>s[at])
+    elif id == N_FULL:
+        dt = (<TensorBase>s[1]).dt if is_tensor(s[1]) else default_for(<object>s[1])
+    else:
+        dt = default_dtype
+    if <object>s[at + 2] is not None or default_devices:
+        place = as_device(<object>s[at + 2])
+    r = new_empty(rank, sizes, dt, place.code, place.number)
+    if <object>s[at + 5] is not None:
+        r = new_like_format(r, dt, (<memory_format>s[at + 5]).code, place.code, place.number)
+    fill_new(r, 0 if id == N_ZEROS else 1 if id == N_ONES else <object>s[1] if id == N_FULL else None, id)
+    if <object>s[at + 3] is True:
+        r = <TensorBase>r.pin_memory()
+    if <object>s[at + 4] is True:
+        set_requires(r, True)
+    return r
+
+
+cdef int fill_new(TensorBase r, object value, int id) except -1:
+    if id == N_ZEROS or id == N_ZEROS_LIKE:
+        set_zero(r)
+    elif id == N_ONES or id == N_FULL or id == N_ONES_LIKE:
+        if r.dev == CPU:
+            fill_with(r, value)
+        elif r.dev != META:
+            hot_call2(HOT_FILL_, r, value)
+    return 0
+
+
+cdef object like_factory(Overload ov, int id, TensorBase self, PyObject** s):
+    """*_like(self, *, dtype, layout, device, pin_memory, requires_grad, memory_format)"""
+    cdef int dt = self.dt if <object>s[1] is None else dtype_id(<object>s[1])
+    cdef int format = PRESERVE if <object>s[6] is None else (<memory_format>s[6]).code
+    cdef device_type place
+    cdef int dev = self.dev, index = self.dev_index
+    cdef TensorBase r
+    if <object>s[3] is not None:
+        place = as_device(<object>s[3])
+        dev, index = place.code, place.number
+    r = new_like_format(self, dt, format, dev, index)
+    fill_new(r, 1, id)
+    if <object>s[5] is True:
+        set_requires(r, True)
+    return r
+
+
+cdef object strided_factory(Overload ov, PyObject** s):
+    """empty_strided(size, stride, *, dtype, layout, device, pin_memory, requires_grad)"""
+    cdef int64_t sizes[MAX_DIMS]
+    cdef int64_t strides[MAX_DIMS]
+    cdef int rank = read_ints(<object>s[0], sizes), d
+    cdef int dt = default_dtype if <object>s[2] is None else dtype_id(<object>s[2])
+    cdef device_type place = as_device(<object>s[4])
+    cdef TensorBase r
+    if read_ints(<object>s[1], strides) != rank:
+        raise RuntimeError(f"dimensionality of sizes ({rank}) must match dimensionality of strides ({len(<object>s[1])})")
+    for d in range(rank):
+        if sizes[d] < 0 or strides[d] < 0:
+            raise RuntimeError("empty_strided: sizes and strides must not be negative")
+    r = new_strided(rank, sizes, strides, dt, place.code, place.number)
+    if <object>s[6] is True:
+        set_requires(r, True)
+    return r
+
+
+cdef int set_requires(TensorBase t, bint value) except -1:
+    if value and not is_differentiable(t.dt):
+        raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
+    if not value and t.fn is not None:
+        raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a computed "
+                           "variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach().")
+    t.requires = value
+    return 0
+
+
+# ---- rules --------------------------------------------------------------------------------------------------------
+cdef enum:
+    R_LIKE = 1
+    R_LIKE_FLOAT, R_SUM, R_REDUCE, R_REDUCE_BOOL, R_MEAN, R_MATMUL, R_MM, R_LINEAR, R_REDUCE_REAL
+
+RULE_IDS = {"like": R_LIKE, "like_float": R_LIKE_FLOAT, "sum": R_SUM, "reduce": R_REDUCE, "reduce_bool": R_REDUCE_BOOL,
+            "mean": R_MEAN, "matmul": R_MATMUL, "mm": R_MM, "linear": R_LINEAR, "reduce_real": R_REDUCE_REAL}
+
+
+cdef int native_rule(int id, Overload ov, PyObject** s, OutSpec* out) except -1:
+    """Shape and dtype of the one output."""
+    cdef TensorBase a = <TensorBase>s[0], b
+    cdef int i
+    out.dt = a.dt
+    if id == R_LIKE or id == R_LIKE_FLOAT:
+        out.rank = a.rank
+        memcpy(out.sizes, a.sizes, a.rank * sizeof(int64_t))
+        if id == R_LIKE_FLOAT and a.dt < kHalf:
+            out.dt = default_dtype
+        return 0
+    if id == R_MATMUL or id == R_MM:
+        b = <TensorBase>s[1]
+        if a.dt != b.dt:
+            raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {type_name(a.dt)} != {type_name(b.dt)}")
+        return matmul_rule(id, a, b, out)
+    if id == R_LINEAR:
+        return linear_rule(a, <TensorBase>s[1], <object>s[2], out)
+    return reduce_rule(id, ov, a, s, out)
+
+
+TYPE_NAMES = ("bool", "unsigned char", "signed char", "short", "int", "long", "c10::Half", "c10::BFloat16", "float",
+              "double", "c10::complex<float>", "c10::complex<double>")
+
+cdef str type_name(int dt):
+    return TYPE_NAMES[dt]
+
+
+cdef int reduce_rule(int id, Overload ov, TensorBase a, PyObject** s, OutSpec* out) except -1:
+    """(self, dim?, keepdim, dtype?) in that order, later ones absent in some rows."""
+    cdef int64_t dims[MAX_DIMS]
+    cdef bint drop[MAX_DIMS]
+    cdef int n = 0, i, d
+    cdef bint keep, all_dims
+    dim = <object>s[1]
+    all_dims = dim is None
+    if not all_dims:
+        n = read_ints_or_one(dim, dims, 1)
+        all_dims = n == 0
+    for d in range(a.rank):
+        drop[d] = all_dims
+    for i in range(n):
+        d = wrap_dim(dims[i], a.rank)
+        if a.rank == 0:
+            continue
+        if drop[d]:
+            raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
+        drop[d] = True
+    keep = ov.nparams > 2 and <object>s[2] is True
+    out.rank = 0
+    for d in range(a.rank):
+        if not drop[d]:
+            out.sizes[out.rank] = a.sizes[d]
+            out.rank += 1
+        elif keep:
+            out.sizes[out.rank] = 1
+            out.rank += 1
+    if ov.nparams > 3 and <object>s[3] is not None:
+        out.dt = dtype_id(<object>s[3])
+    elif id == R_SUM and a.dt < kHalf:
+        out.dt = kInt64
+    elif id == R_REDUCE_BOOL:
+        out.dt = kUInt8 if a.dt == kUInt8 else kBool
+    elif id == R_REDUCE_REAL:
+        out.dt = real_of(a.dt)
+    if id == R_MEAN and out.dt < kHalf:
+        raise RuntimeError(f"mean(): could not infer output dtype. Input dtype must be either a floating point or complex "
+                           f"dtype. Got: {type_word(a.dt)}")
+    return 0
+
+
+cdef int matmul_rule(int id, TensorBase a, TensorBase b, OutSpec* out) except -1:
+    cdef int ra = a.rank, rb = b.rank, d, n, ba, bb
+    cdef int64_t x, y
+    if id == R_MM and (ra != 2 or rb != 2):
+        raise RuntimeError("self must be a matrix" if ra != 2 else "mat2 must be a matrix")
+    if ra == 0 or rb == 0:
+        raise RuntimeError("both arguments to matmul need to be at least 1D, but they are "
+                           f"{ra}D and {rb}D")
+    if a.sizes[ra - 1] != b.sizes[rb - 2 if rb > 1 else 0]:
+        if ra == 1 and rb == 1:
+            raise RuntimeError(f"inconsistent tensor size, expected tensor [{a.sizes[0]}] and src [{b.sizes[0]}] to have "
+                               f"the same number of elements, but got {a.sizes[0]} and {b.sizes[0]} elements respectively")
+        rows = 1 if ra == 1 else a.sizes[ra - 2] if rb > 2 or ra <= 2 else a.count // max(a.sizes[ra - 1], 1)
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{a.sizes[ra - 1]} and "
+                           f"{b.sizes[rb - 2] if rb > 1 else b.sizes[0]}x{b.sizes[rb - 1] if rb > 1 else 1})")
+    ba, bb = max(ra - 2, 0), max(rb - 2, 0)
+    n = max(ba, bb)
+    for d in range(n):
+        x = a.sizes[d - (n - ba)] if d >= n - ba else 1
+        y = b.sizes[d - (n - bb)] if d >= n - bb else 1
+        if x != y and x != 1 and y != 1:
+            raise RuntimeError(f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton "
+                               f"dimension {d}")
+        out.sizes[d] = y if x == 1 else x
+    if ra > 1:
+        out.sizes[n] = a.sizes[ra - 2]
+        n += 1
+    if rb > 1:
+        out.sizes[n] = b.sizes[rb - 1]
+        n += 1
+    out.rank = n
+    return 0
+
+
+cdef int linear_rule(TensorBase a, TensorBase w, object bias, OutSpec* out) except -1:
+    cdef int d
+    if w.rank not in (1, 2) or a.rank == 0:
+        raise RuntimeError(f"linear(): expected input of at least 1 dimension and weight of 1 or 2, got {a.rank} and {w.rank}")
+    if a.sizes[a.rank - 1] != w.sizes[w.rank - 1]:
+        rows = a.count // max(a.sizes[a.rank - 1], 1)
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{a.sizes[a.rank - 1]} and "
+                           f"{w.sizes[w.rank - 1]}x{w.sizes[0] if w.rank == 2 else 1})")
+    if a.dt != w.dt or (bias is not None and (<TensorBase>bias).dt != a.dt):
+        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {type_word(a.dt)} and {type_word(w.dt)}")
+    for d in range(a.rank - 1):
+        out.sizes[d] = a.sizes[d]
+    out.rank = a.rank - 1
+    if w.rank == 2:
+        out.sizes[out.rank] = w.sizes[0]
+        out.rank += 1
+    if bias is not None and (<TensorBase>bias).rank > 0 and w.rank == 2 and \
+            (<TensorBase>bias).sizes[(<TensorBase>bias).rank - 1] not in (1, w.sizes[0]):
+        raise RuntimeError(f"The expanded size of the tensor ({w.sizes[0]}) must match the existing size "
+                           f"({(<TensorBase>bias).sizes[(<TensorBase>bias).rank - 1]}) at non-singleton dimension {a.rank - 1}")
+    return 0

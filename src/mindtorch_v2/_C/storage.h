@@ -1,0 +1,49 @@
+// Storage of a tensor: a block of bytes with a count of the tensors that use it. Guarded by the GIL.
+#pragma once
+#include <Python.h>
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "library.h"
+
+namespace mt {
+
+struct Storage {
+  int64_t refs = 1;
+  void* data = nullptr;
+  size_t nbytes = 0;
+  int32_t device = 0, index = -1;
+  PyObject* owner = nullptr;   // keeps foreign or device memory alive; null: the block is the CPU allocator's
+  bool pinned = false, resizable = true;
+};
+
+// What the running thread has switched on or off.
+struct Modes {
+  bool grad = true, inference = false, function_off = false;
+};
+inline Modes& modes() {
+  static thread_local Modes m;
+  return m;
+}
+
+inline const Library* open_library(const char* file) {
+  void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (!handle) throw std::runtime_error(std::string("cannot open the kernel library: ") + dlerror());
+  auto entry = reinterpret_cast<const Library* (*)()>(dlsym(handle, "mt_kernel_library"));
+  if (!entry) throw std::runtime_error(std::string("no mt_kernel_library in ") + file);
+  return entry();
+}
+
+// Whether this processor runs the AVX2 build.
+inline bool has_avx2() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+#else
+  return false;
+#endif
+}
+
+}  // namespace mt

@@ -1,0 +1,238 @@
+# Storages: blocks of bytes shared by tensors, and the Python object that stands for one.
+
+cdef extern from "storage.h" namespace "mt":
+    cdef cppclass Storage:
+        int64_t refs
+        void* data
+        size_t nbytes
+        int32_t device, index
+        PyObject* owner
+        cbool pinned, resizable
+    cdef cppclass Modes:
+        cbool grad, inference, function_off
+    Modes& modes() nogil
+    const Library* open_library(const char*) except +
+    cbool has_avx2()
+
+cdef const Library* lib = NULL
+cdef list device_allocators = [None, None, None]   # per type: callable(nbytes, index) -> (address, owner)
+
+
+def _load_kernels(str folder):
+    """Opens the kernel library in folder that suits this processor; returns its level."""
+    global lib
+    level = "avx2" if has_avx2() and os.path.exists(f"{folder}/libmt_kernels_avx2.so") else "base"
+    file = f"{folder}/libmt_kernels_{level}.so".encode()
+    lib = open_library(file)
+    return level
+
+
+cdef Storage* storage_new(size_t nbytes, int dev, int index) except NULL:
+    cdef Storage* s = new Storage()
+    s.nbytes = nbytes
+    s.device = dev
+    s.index = index
+    if dev == CPU:
+        if nbytes:
+            try:
+                s.data = lib.allocate(nbytes)
+            except MemoryError:
+                del s
+                raise RuntimeError(f"[enforce fail] DefaultCPUAllocator: can't allocate memory: "
+                                   f"you tried to allocate {nbytes} bytes.") from None
+    elif dev != META:
+        try:
+            address, owner = device_allocators[dev](nbytes, index)
+        except BaseException:
+            del s
+            raise
+        s.data = <void*><size_t>address
+        Py_INCREF(owner)
+        s.owner = <PyObject*>owner
+    return s
+
+
+cdef Storage* storage_foreign(void* data, size_t nbytes, int dev, int index, object owner):
+    cdef Storage* s = new Storage()
+    s.data, s.nbytes, s.device, s.index = data, nbytes, dev, index
+    s.resizable = False
+    Py_INCREF(owner)
+    s.owner = <PyObject*>owner
+    return s
+
+
+cdef void storage_free_block(Storage* s):
+    if s.owner != NULL:
+        Py_DECREF(<object>s.owner)
+        s.owner = NULL
+    elif s.device == CPU and s.data != NULL:
+        lib.release(s.data, s.nbytes)
+    s.data = NULL
+
+
+cdef inline void storage_decref(Storage* s):
+    s.refs -= 1
+    if s.refs == 0:
+        storage_free_block(s)
+        del s
+
+
+cdef int storage_resize(Storage* s, size_t nbytes) except -1:
+    cdef Storage* fresh
+    if nbytes == s.nbytes:
+        return 0
+    if not s.resizable:
+        raise RuntimeError("Trying to resize storage that is not resizable")
+    if s.device != CPU and s.device != META:
+        raise RuntimeError("resizing a storage on this device is not supported")
+    fresh = storage_new(nbytes, s.device, s.index)
+    if s.data != NULL and fresh.data != NULL:
+        memcpy(fresh.data, s.data, min(nbytes, s.nbytes))
+    storage_free_block(s)
+    s.data, s.nbytes, s.owner = fresh.data, nbytes, fresh.owner
+    del fresh
+    return 0
+
+
+cdef class StorageBase:
+    """A block of bytes on a device, shared by the tensors that view it."""
+    cdef Storage* s
+    cdef Py_ssize_t buffer_shape[1]
+    cdef Py_ssize_t buffer_strides[1]
+
+    def __cinit__(self, *args, **kwargs):
+        self.s = NULL
+
+    def __init__(self, size=0, *, device=None):
+        cdef Py_ssize_t n
+        cdef object place = as_device(device)
+        if isinstance(size, (int, float)):
+            n = int(size)
+            if n < 0:
+                raise RuntimeError(f"Storage size must not be negative, got {size}")
+            self.s = storage_new(n, (<device_type>place).code, (<device_type>place).number)
+        else:
+            data = bytes(size)
+            self.s = storage_new(len(data), CPU, -1)
+            memcpy(self.s.data, <char*>data, len(data))
+
+    def __dealloc__(self):
+        if self.s != NULL:
+            storage_decref(self.s)
+
+    @classmethod
+    def _from_bytes(cls, data):
+        """A CPU storage with a copy of a bytes-like object."""
+        cdef const unsigned char[::1] view
+        cdef StorageBase r = cls(memoryview(data).nbytes)
+        if r.s.nbytes:
+            view = memoryview(data).cast("B")
+            memcpy(r.s.data, &view[0], r.s.nbytes)
+        return r
+
+    def nbytes(self):
+        return self.s.nbytes
+
+    def size(self):
+        return self.s.nbytes
+
+    def __len__(self):
+        return self.s.nbytes
+
+    def data_ptr(self):
+        return <size_t>self.s.data
+
+    @property
+    def _cdata(self):
+        return <size_t>self.s
+
+    @property
+    def device(self):
+        return device_object(self.s.device, self.s.index)
+
+    @property
+    def _pinned(self):
+        return self.s.pinned
+
+    @_pinned.setter
+    def _pinned(self, value):
+        self.s.pinned = value
+
+    def resizable(self):
+        return self.s.resizable
+
+    def resize_(self, size):
+        if size < 0:
+            raise RuntimeError(f"Storage size must not be negative, got {size}")
+        storage_resize(self.s, size)
+        return self
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        if self.s.device != CPU:
+            raise BufferError(f"a storage on {device_object(self.s.device, self.s.index)} has no host buffer")
+        self.buffer_shape[0] = self.s.nbytes
+        self.buffer_strides[0] = 1
+        buffer.buf = self.s.data if self.s.data != NULL else <void*>self.buffer_shape
+        buffer.format = b"B"
+        buffer.internal = NULL
+        buffer.itemsize = 1
+        buffer.len = self.s.nbytes
+        buffer.ndim = 1
+        buffer.obj = self
+        buffer.readonly = 0
+        buffer.shape = self.buffer_shape
+        buffer.strides = self.buffer_strides
+        buffer.suboffsets = NULL
+
+    def __releasebuffer__(self, Py_buffer* buffer):
+        pass
+
+
+ctypedef device device_type
+cdef object storage_class = StorageBase
+
+
+def _set_storage_class(cls):
+    """The Python class that untyped_storage() returns."""
+    global storage_class
+    storage_class = cls
+
+
+cdef object storage_object(Storage* s):
+    cdef StorageBase r = storage_class.__new__(storage_class)
+    s.refs += 1
+    r.s = s
+    return r
+
+
+# ---- the CPU's caching allocator ------------------------------------------------------------------------------
+def _cpu_memory_stats():
+    """Statistics of the CPU's caching allocator."""
+    cdef AllocatorStats a
+    lib.allocator_stats(&a)
+    return {"allocated_bytes": a.allocated_bytes, "peak_allocated_bytes": a.peak_allocated_bytes,
+            "reserved_bytes": a.reserved_bytes, "peak_reserved_bytes": a.peak_reserved_bytes,
+            "cached_bytes": a.cached_bytes, "allocations": a.allocations, "cache_hits": a.cache_hits}
+
+
+def _cpu_empty_cache():
+    """Returns the CPU allocator's cached blocks to the system."""
+    lib.empty_cache()
+
+
+def get_num_threads():
+    """How many threads large CPU work is split over."""
+    return lib.get_num_threads()
+
+
+def set_num_threads(int n):
+    """Sets how many threads large CPU work is split over."""
+    if n <= 0:
+        raise RuntimeError(f"set_num_threads expects a positive integer, got {n}")
+    lib.set_num_threads(n)
+
+
+def _set_blas_path(str file):
+    """Where the BLAS library is; it is opened at the first matmul."""
+    encoded = file.encode()
+    lib.set_blas_path(encoded)

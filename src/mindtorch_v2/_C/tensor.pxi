@@ -1,0 +1,411 @@
+# The tensor: geometry over a storage, plus what autograd keeps of it. Ops live elsewhere.
+
+cdef enum:
+    INLINE_DIMS = 5
+    MAX_DIMS = 64
+    # how a view came to be, which decides whether it may be changed in place
+    VIEW_NORMAL = 0
+    VIEW_NO_GRAD = 1
+    VIEW_MULTI_OUTPUT = 2
+
+cdef class TensorBase:
+    cdef Storage* st
+    cdef char* ptr                               # of the first item
+    cdef int64_t* sizes
+    cdef int64_t* strides
+    cdef int64_t inline_dims[2 * INLINE_DIMS]
+    cdef int64_t offset, count
+    cdef int32_t rank, dt, dev, dev_index
+    cdef bint contig, requires, inference
+    cdef int32_t output_nr, creation
+    cdef uint32_t version, view_version
+    cdef TensorBase version_owner                # shares that tensor's version counter; None: own
+    cdef TensorBase base                         # the tensor this is a view of
+    cdef Node fn                                 # grad_fn
+    cdef object grad_object
+    cdef dict extra                              # hooks, retain_grad, names: what few tensors have
+
+    def __cinit__(self, *args, **kwargs):
+        self.sizes = self.inline_dims
+        self.strides = self.inline_dims + INLINE_DIMS
+        self.contig = True
+        self.st = nothing                        # an empty tensor until a maker fills it in
+        self.rank = self.strides[0] = 1
+        self.dt = default_dtype
+        self.dev_index = -1
+
+    def __dealloc__(self):
+        if self.st != nothing:
+            storage_decref(self.st)
+        if self.sizes != self.inline_dims:
+            free(self.sizes)
+
+
+cdef Storage* nothing = new Storage()
+nothing.refs = <int64_t>1 << 60                  # shared by all shells, never freed
+
+cdef PyTypeObject* tensor_type = NULL            # the Python class Tensor
+cdef PyTypeObject* parameter_type = NULL
+cdef object size_class = tuple
+cdef object tuple_new = tuple.__new__
+cdef tuple no_args = ()
+
+
+def _set_tensor_classes(tensor, parameter, size):
+    """The Python classes of results (Tensor), of parameters (no overriding to look for) and of shapes."""
+    global tensor_type, parameter_type, size_class
+    Py_INCREF(tensor)
+    Py_INCREF(parameter)
+    tensor_type = <PyTypeObject*>tensor
+    parameter_type = <PyTypeObject*>parameter
+    size_class = size
+
+
+cdef inline TensorBase tensor_shell():
+    return <TensorBase>mt_new(<PyTypeObject*>TensorBase, tensor_type, no_args)
+
+
+cdef inline bint is_tensor(PyObject* o) noexcept:
+    return Py_TYPE(o) == tensor_type or PyObject_TypeCheck(<object>o, <PyTypeObject*>TensorBase)
+
+
+cdef inline bint same_shape(TensorBase a, TensorBase b) noexcept:
+    return a.rank == b.rank and memcmp(a.sizes, b.sizes, a.rank * sizeof(int64_t)) == 0
+
+
+cdef int reserve_dims(TensorBase t, int rank) except -1:
+    """Makes room for rank sizes and strides."""
+    cdef int64_t* block
+    if rank > MAX_DIMS:
+        raise RuntimeError(f"tensors have at most {MAX_DIMS} dimensions, got {rank}")
+    if rank > INLINE_DIMS and (t.sizes == t.inline_dims or rank > t.rank):
+        block = <int64_t*>malloc(2 * rank * sizeof(int64_t))
+        if block == NULL:
+            raise MemoryError()
+        if t.sizes != t.inline_dims:
+            free(t.sizes)
+        t.sizes = block
+        t.strides = block + rank
+    t.rank = rank
+    return 0
+
+
+cdef void update_geometry(TensorBase t) noexcept:
+    """Recomputes what follows from sizes, strides and offset."""
+    cdef int64_t want = 1
+    cdef int d
+    cdef bint contig = True
+    for d in range(t.rank - 1, -1, -1):
+        if t.sizes[d] != 1:
+            if t.strides[d] != want:
+                contig = False
+            want *= t.sizes[d]
+    t.count = want
+    t.contig = contig or want == 0
+    t.ptr = <char*>t.st.data + t.offset * itemsize(<DType>t.dt) if t.st.data != NULL else NULL
+
+
+cdef int set_geometry(TensorBase t, int rank, const int64_t* sizes, const int64_t* strides, int64_t offset) except -1:
+    reserve_dims(t, rank)
+    memmove(t.sizes, sizes, rank * sizeof(int64_t))
+    memmove(t.strides, strides, rank * sizeof(int64_t))
+    t.offset = offset
+    update_geometry(t)
+    return 0
+
+
+cdef int64_t set_contiguous(TensorBase t, int rank, const int64_t* sizes) except -1:
+    """Sizes with row-major strides; returns the number of items."""
+    cdef int64_t n = 1, want = 1
+    cdef int d
+    reserve_dims(t, rank)
+    for d in range(rank - 1, -1, -1):
+        t.sizes[d] = sizes[d]
+        t.strides[d] = want
+        if sizes[d] < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension {sizes[d]}: "
+                               f"{[sizes[i] for i in range(rank)]}")
+        if sizes[d] > 1:
+            if want > (<int64_t>1 << 56) // sizes[d]:
+                n = 1
+                for i in range(rank):
+                    n = 0 if sizes[i] == 0 else n
+                if n:
+                    raise RuntimeError("Storage size calculation overflowed with sizes="
+                                       f"{[sizes[i] for i in range(rank)]}")
+            want *= sizes[d]
+    n = 1
+    for d in range(rank):
+        n *= sizes[d]
+    t.count = n
+    t.contig = True
+    t.offset = 0
+    return n
+
+
+cdef TensorBase new_empty(int rank, const int64_t* sizes, int dt, int dev, int index):
+    """A fresh contiguous tensor, memory not set."""
+    cdef TensorBase t = tensor_shell()
+    cdef int64_t n = set_contiguous(t, rank, sizes)
+    t.dt, t.dev, t.dev_index = dt, dev, index
+    t.st = storage_new(<size_t>n * itemsize(<DType>dt), dev, index)
+    t.ptr = <char*>t.st.data
+    t.inference = modes().inference
+    return t
+
+
+cdef TensorBase new_strided(int rank, const int64_t* sizes, const int64_t* strides, int dt, int dev, int index):
+    """A fresh tensor with the given strides (dense or not), memory not set."""
+    cdef TensorBase t = tensor_shell()
+    cdef int64_t last = 0
+    cdef int d
+    reserve_dims(t, rank)
+    for d in range(rank):
+        if sizes[d] == 0:
+            last = -1
+            break
+        last += (sizes[d] - 1) * strides[d]
+    t.dt, t.dev, t.dev_index = dt, dev, index
+    t.st = storage_new(<size_t>(last + 1) * itemsize(<DType>dt), dev, index)
+    set_geometry(t, rank, sizes, strides, 0)
+    t.inference = modes().inference
+    return t
+
+
+cdef inline TensorBase empty_like(TensorBase a, int dt):
+    return new_empty(a.rank, a.sizes, dt, a.dev, a.dev_index)
+
+
+cdef TensorBase alias(TensorBase a):
+    """The same memory and geometry in a new tensor, without autograd; shares the version counter."""
+    cdef TensorBase t = tensor_shell()
+    t.dt, t.dev, t.dev_index = a.dt, a.dev, a.dev_index
+    t.st = a.st
+    a.st.refs += 1
+    set_geometry(t, a.rank, a.sizes, a.strides, a.offset)
+    t.version_owner = a if a.version_owner is None else a.version_owner
+    t.inference = a.inference
+    return t
+
+
+def _adopt(TensorBase made not None, TensorBase source not None):
+    """Gives a new shell of a subclass the memory and history of source."""
+    source.st.refs += 1
+    storage_decref(made.st)
+    made.st = source.st
+    made.dt, made.dev, made.dev_index = source.dt, source.dev, source.dev_index
+    set_geometry(made, source.rank, source.sizes, source.strides, source.offset)
+    made.version_owner = source if source.version_owner is None else source.version_owner
+    made.base, made.view_version, made.creation = source.base, source.view_version, source.creation
+    made.requires, made.fn, made.output_nr = source.requires, source.fn, source.output_nr
+    made.inference = source.inference
+
+
+cdef inline uint32_t version_of(TensorBase t) noexcept:
+    return t.version if t.version_owner is None else t.version_owner.version
+
+
+cdef inline void bump_version(TensorBase t) noexcept:
+    if t.version_owner is None:
+        t.version += 1
+    else:
+        t.version_owner.version += 1
+
+
+cdef inline View view_of(TensorBase t) noexcept:
+    cdef View v
+    v.data, v.sizes, v.strides, v.ndim, v.dtype = t.ptr, t.sizes, t.strides, t.rank, <DType>t.dt
+    return v
+
+
+cdef object shape_of(TensorBase t):
+    cdef tuple r = PyTuple_New(t.rank)
+    cdef int d
+    for d in range(t.rank):
+        o = PyLong_FromLongLong(t.sizes[d])
+        Py_INCREF(o)
+        PyTuple_SET_ITEM(r, d, o)
+    return r
+
+
+cdef inline object size_of(TensorBase t):
+    return tuple_new(size_class, shape_of(t))
+
+
+cdef int wrap_dim(int64_t d, int rank) except -1:
+    cdef int n = rank if rank > 0 else 1
+    if d < -n or d >= n:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {d})")
+    return <int>(d + n if d < 0 else d)
+
+
+cdef bint is_dense(TensorBase t) noexcept:
+    """Non-overlapping and dense: some order of the dims makes it contiguous."""
+    cdef int order[MAX_DIMS]
+    cdef int64_t want = 1
+    cdef int d, n
+    if t.contig:
+        return True
+    n = stride_order(t, order)
+    for d in range(n - 1, -1, -1):
+        if t.strides[order[d]] != want:
+            return False
+        want *= t.sizes[order[d]]
+    return True
+
+
+cdef int stride_order(TensorBase t, int* order) noexcept:
+    """Dims of size other than 1 by falling stride; returns how many."""
+    cdef int n = 0, d, i
+    for d in range(t.rank):
+        if t.sizes[d] == 1:
+            continue
+        i = n
+        while i > 0 and t.strides[order[i - 1]] < t.strides[d]:
+            order[i] = order[i - 1]
+            i -= 1
+        order[i] = d
+        n += 1
+    return n
+
+
+cdef bint has_overlap(TensorBase t) noexcept:
+    """Whether two items of t surely share memory (an expanded dim)."""
+    cdef int d
+    if t.contig:
+        return False
+    for d in range(t.rank):
+        if t.sizes[d] > 1 and t.strides[d] == 0:
+            return True
+    return False
+
+
+cdef bint is_channels_last(TensorBase t, int spatial) noexcept:
+    """N, C, then `spatial` dims, with C innermost in memory."""
+    cdef int64_t want = 1
+    cdef int i, d
+    if t.rank != spatial + 2:
+        return False
+    for i in range(t.rank):
+        d = 1 if i == 0 else (0 if i == t.rank - 1 else t.rank - i)
+        if t.sizes[d] != 1:
+            if t.strides[d] != want:
+                return False
+            want *= t.sizes[d]
+    return True
+
+
+cdef TensorBase new_like_format(TensorBase a, int dt, int format, int dev, int index):
+    """An empty tensor of a's shape, laid out as the memory format says."""
+    cdef int64_t strides[MAX_DIMS]
+    cdef int order[MAX_DIMS]
+    cdef int64_t want = 1
+    cdef int n, i, d, spatial = 2 if format == CHANNELS_LAST else 3
+    if format == PRESERVE and not a.contig and is_dense(a):
+        n = stride_order(a, order)
+        for d in range(a.rank):
+            strides[d] = a.strides[d]
+        return new_strided(a.rank, a.sizes, strides, dt, dev, index)
+    if format == CHANNELS_LAST or format == CHANNELS_LAST_3D:
+        if a.rank != spatial + 2:
+            raise RuntimeError(f"required rank {spatial + 2} tensor to use channels_last"
+                               f"{'_3d' if spatial == 3 else ''} format")
+        for i in range(a.rank):
+            d = 1 if i == 0 else (0 if i == a.rank - 1 else a.rank - i)
+            strides[d] = want
+            want *= a.sizes[d] if a.sizes[d] > 1 else 1
+        return new_strided(a.rank, a.sizes, strides, dt, dev, index)
+    return new_empty(a.rank, a.sizes, dt, dev, index)
+
+
+# ---- copies ---------------------------------------------------------------------------------------------------
+cdef Kernel copy_kernel = NULL
+cdef Kernel fill_kernel = NULL
+cdef object device_copy = None                   # callable(dst, src, non_blocking) where a device other than cpu takes part
+
+
+def _set_device_copy(fn):
+    """The callable that copies between devices: fn(dst, src, non_blocking)."""
+    global device_copy
+    device_copy = fn
+
+
+cdef Kernel kernel_named(bytes name) except? NULL:
+    cdef Kernel k = lib.find(name)
+    if k == NULL:
+        raise RuntimeError(f"the kernel library has no kernel {name.decode()}")
+    return k
+
+
+cdef int copy_into(TensorBase dst, TensorBase src, bint non_blocking=False) except -1:
+    """dst's items become src's, cast and broadcast; no autograd, no version bump."""
+    global copy_kernel
+    cdef View v[2]
+    cdef Args args
+    if dst.dev == META or src.dev == META:
+        if dst.dev != META:
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        return 0
+    if dst.dev != CPU or src.dev != CPU:
+        device_copy(dst, src, non_blocking)
+        return 0
+    if dst.count == 0:
+        return 0
+    if dst.dt == src.dt and dst.contig and src.contig and dst.count == src.count and dst.count < 4096:
+        memmove(dst.ptr, src.ptr, dst.count * itemsize(<DType>dst.dt))
+        return 0
+    if copy_kernel == NULL:
+        copy_kernel = kernel_named(b"copy")
+    v[0] = view_of(dst)
+    v[1] = view_of(src)
+    args.t = v
+    args.nt = 2
+    if dst.count > NOGIL_ITEMS:
+        with nogil:
+            copy_kernel(args)
+    else:
+        copy_kernel(args)
+    return 0
+
+
+cdef int fill_with(TensorBase t, object value) except -1:
+    """Every item of t becomes the number."""
+    global fill_kernel
+    cdef View v
+    cdef Attr attr
+    cdef Args args
+    if t.count == 0 or t.dev == META:
+        return 0
+    if t.dev != CPU:
+        raise NotImplementedError("fill on a device goes through its own op")
+    if fill_kernel == NULL:
+        fill_kernel = kernel_named(b"fill")
+    number_attr(value, &attr)
+    v = view_of(t)
+    args.t, args.nt, args.a, args.na = &v, 1, &attr, 1
+    if t.count > NOGIL_ITEMS:
+        with nogil:
+            fill_kernel(args)
+    else:
+        fill_kernel(args)
+    return 0
+
+
+cdef TensorBase contiguous_of(TensorBase t):
+    """t itself when contiguous, else a contiguous copy (no autograd)."""
+    cdef TensorBase r
+    if t.contig:
+        return t
+    r = empty_like(t, t.dt)
+    copy_into(r, t)
+    return r
+
+
+cdef TensorBase cast_of(TensorBase t, int dt):
+    """t itself when of that dtype, else a cast copy (no autograd)."""
+    cdef TensorBase r
+    if t.dt == dt:
+        return t
+    r = new_like_format(t, dt, PRESERVE, t.dev, t.dev_index)
+    copy_into(r, t)
+    return r

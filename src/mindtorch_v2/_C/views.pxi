@@ -1,0 +1,399 @@
+# View ops: new geometry over the same storage.
+
+cdef enum:
+    V_VIEW = 1
+    V_TRANSPOSE, V_PERMUTE, V_EXPAND, V_SQUEEZE, V_SQUEEZE_DIM, V_UNSQUEEZE, V_SELECT, V_SLICE, V_AS_STRIDED
+    V_UNFOLD, V_DIAGONAL, V_ALIAS, V_VIEW_DTYPE, V_REAL, V_COMPLEX, V_T, V_DETACH
+
+VIEW_IDS = {"view": V_VIEW, "transpose": V_TRANSPOSE, "permute": V_PERMUTE, "expand": V_EXPAND, "squeeze": V_SQUEEZE,
+            "squeeze_dim": V_SQUEEZE_DIM, "unsqueeze": V_UNSQUEEZE, "select": V_SELECT, "slice": V_SLICE,
+            "as_strided": V_AS_STRIDED, "unfold": V_UNFOLD, "diagonal": V_DIAGONAL, "alias": V_ALIAS,
+            "view_dtype": V_VIEW_DTYPE, "view_as_real": V_REAL, "view_as_complex": V_COMPLEX, "t": V_T,
+            "detach": V_DETACH}
+
+
+cdef TensorBase make_view(TensorBase self, int rank, const int64_t* sizes, const int64_t* strides, int64_t offset):
+    """A view of self's storage, tracked as a view of self's base."""
+    cdef TensorBase t = tensor_shell()
+    t.dt, t.dev, t.dev_index = self.dt, self.dev, self.dev_index
+    t.st = self.st
+    self.st.refs += 1
+    set_geometry(t, rank, sizes, strides, offset)
+    t.base = self if self.base is None else self.base
+    t.version_owner = self if self.version_owner is None else self.version_owner
+    t.view_version = version_of(t)
+    t.inference = self.inference
+    if not modes().grad:
+        t.creation = VIEW_NO_GRAD
+    return t
+
+
+cdef object run_view(Overload ov, PyObject** s):
+    cdef int64_t sizes[MAX_DIMS]
+    cdef int64_t strides[MAX_DIMS]
+    cdef TensorBase self = <TensorBase>s[0], r
+    cdef int64_t offset = self.offset
+    cdef int rank = geometry(ov.native_id, self, s, sizes, strides, &offset)
+    r = make_view(self, rank, sizes, strides, offset)
+    if ov.native_id >= V_VIEW_DTYPE:
+        if ov.native_id == V_DETACH:
+            r.base = None
+            return r
+        if ov.native_id != V_T:
+            view_other_dtype(ov.native_id, self, r, s)
+    if self.requires and modes().grad and is_differentiable(r.dt):
+        if ov.formulas is None:
+            raise no_gradient(ov)
+        attach(record(ov, s), r, 0, None)
+    return r
+
+
+cdef int geometry(int id, TensorBase self, PyObject** s, int64_t* sizes, int64_t* strides, int64_t* offset) except -1:
+    """Fills sizes, strides and offset of the view; returns its rank."""
+    cdef int rank = self.rank, d, e, i, n = 0
+    memcpy(sizes, self.sizes, rank * sizeof(int64_t))
+    memcpy(strides, self.strides, rank * sizeof(int64_t))
+    if id == V_VIEW:
+        n = read_ints(<object>s[1], sizes)
+        infer_size(self, sizes, n)
+        if not view_strides(self, sizes, n, strides):
+            raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension "
+                               "spans across two contiguous subspaces). Use .reshape(...) instead.")
+        return n
+    if id == V_TRANSPOSE:
+        d, e = wrap_dim(read_int(<object>s[1]), rank), wrap_dim(read_int(<object>s[2]), rank)
+        swap_dims(rank, sizes, strides, d, e)
+        return rank
+    if id == V_T:
+        if rank > 2:
+            raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {rank}D")
+        swap_dims(rank, sizes, strides, 0, rank - 1)
+        return rank
+    if id == V_SELECT:
+        return select_geometry(self, read_int(<object>s[1]), read_int(<object>s[2]), sizes, strides, offset)
+    if id == V_UNSQUEEZE:
+        d = wrap_dim(read_int(<object>s[1]), rank + 1)
+        for i in range(rank, d, -1):
+            sizes[i], strides[i] = sizes[i - 1], strides[i - 1]
+        strides[d] = sizes[d] * strides[d] if d < rank else 1
+        if d < rank:
+            strides[d] = self.sizes[d] * self.strides[d]
+        sizes[d] = 1
+        return rank + 1
+    if id == V_SQUEEZE or id == V_SQUEEZE_DIM:
+        return squeeze_geometry(self, None if id == V_SQUEEZE else <object>s[1], sizes, strides)
+    if id == V_SLICE:
+        slice_geometry(self, s, sizes, strides, offset)
+        return rank
+    if id == V_PERMUTE:
+        return permute_geometry(self, <object>s[1], sizes, strides)
+    if id == V_EXPAND:
+        return expand_geometry(self, <object>s[1], sizes, strides)
+    if id == V_AS_STRIDED:
+        return as_strided_geometry(self, s, sizes, strides, offset)
+    if id == V_UNFOLD:
+        return unfold_geometry(self, s, sizes, strides)
+    if id == V_DIAGONAL:
+        return diagonal_geometry(self, s, sizes, strides, offset)
+    return rank                                  # alias, detach, and views as another dtype
+
+
+cdef inline void swap_dims(int rank, int64_t* sizes, int64_t* strides, int d, int e) noexcept:
+    if rank < 2:
+        return
+    sizes[d], sizes[e] = sizes[e], sizes[d]
+    strides[d], strides[e] = strides[e], strides[d]
+
+
+cdef int infer_size(TensorBase self, int64_t* sizes, int n) except -1:
+    """Replaces a -1 among the sizes."""
+    cdef int d, unknown = -1
+    cdef int64_t known = 1
+    for d in range(n):
+        if sizes[d] == -1:
+            if unknown >= 0:
+                raise RuntimeError("only one dimension can be inferred")
+            unknown = d
+        elif sizes[d] < 0:
+            raise RuntimeError(f"invalid shape dimension {sizes[d]} at index {d} of shape {[sizes[i] for i in range(n)]}")
+        else:
+            known *= sizes[d]
+    if unknown >= 0 and known == 0:
+        raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {[sizes[i] for i in range(n)]} because the "
+                           f"unspecified dimension size -1 can be any value and is ambiguous")
+    if (self.count % known if unknown >= 0 else self.count != known):
+        raise RuntimeError(f"shape '{[sizes[i] for i in range(n)]}' is invalid for input of size {self.count}")
+    if unknown >= 0:
+        sizes[unknown] = self.count // known
+    return 0
+
+
+cdef bint view_strides(TensorBase self, const int64_t* sizes, int n, int64_t* strides) noexcept:
+    """The strides that show self in the new sizes without a copy; False when there are none."""
+    cdef int64_t want = 1, old_run = 1, new_run = 1, base
+    cdef int d, v = n - 1
+    if self.contig or self.count == 0:
+        if self.count == 0 and n == self.rank and memcmp(sizes, self.sizes, n * sizeof(int64_t)) == 0:
+            memcpy(strides, self.strides, n * sizeof(int64_t))
+            return True
+        for d in range(n - 1, -1, -1):
+            strides[d] = want
+            want *= sizes[d] if sizes[d] > 1 else 1
+        return True
+    base = self.strides[self.rank - 1]
+    for d in range(self.rank - 1, -1, -1):
+        old_run *= self.sizes[d]
+        # a run of dims ends where the next outer dim does not continue it
+        if d == 0 or (self.sizes[d - 1] != 1 and self.strides[d - 1] != old_run * base):
+            while v >= 0 and (new_run < old_run or sizes[v] == 1):
+                strides[v] = new_run * base
+                new_run *= sizes[v]
+                v -= 1
+            if new_run != old_run:
+                return False
+            if d > 0:
+                base = self.strides[d - 1]
+                old_run = new_run = 1
+    return v == -1
+
+
+cdef int select_geometry(TensorBase self, int64_t dim, int64_t index, int64_t* sizes, int64_t* strides,
+                         int64_t* offset) except -1:
+    cdef int d, i
+    if self.rank == 0:
+        raise IndexError("select() cannot be applied to a 0-dim tensor.")
+    d = wrap_dim(dim, self.rank)
+    if index < -self.sizes[d] or index >= self.sizes[d]:
+        raise IndexError(f"select(): index {index} out of range for tensor of size {list(shape_of(self))} at dimension {d}")
+    if index < 0:
+        index += self.sizes[d]
+    offset[0] += index * self.strides[d]
+    for i in range(d, self.rank - 1):
+        sizes[i], strides[i] = sizes[i + 1], strides[i + 1]
+    return self.rank - 1
+
+
+cdef int squeeze_geometry(TensorBase self, object dims, int64_t* sizes, int64_t* strides) except -1:
+    cdef bint drop[MAX_DIMS]
+    cdef int d, n = 0
+    for d in range(self.rank):
+        drop[d] = dims is None
+    if dims is not None:
+        for item in (dims if isinstance(dims, (tuple, list)) else (dims,)):
+            d = wrap_dim(read_int(item), self.rank)
+            if self.rank:
+                drop[d] = True
+    for d in range(self.rank):
+        if not (drop[d] and self.sizes[d] == 1):
+            sizes[n], strides[n] = self.sizes[d], self.strides[d]
+            n += 1
+    return n
+
+
+cdef int slice_geometry(TensorBase self, PyObject** s, int64_t* sizes, int64_t* strides, int64_t* offset) except -1:
+    """slice(self, dim, start?, end?, step)"""
+    cdef int64_t start, end, step = read_int(<object>s[4]), size
+    cdef int d
+    if self.rank == 0:
+        raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
+    d = wrap_dim(read_int(<object>s[1]), self.rank)
+    if step <= 0:
+        raise RuntimeError("slice step must be positive")
+    size = self.sizes[d]
+    start = 0 if <object>s[2] is None else clip_int(<object>s[2])
+    end = size if <object>s[3] is None else clip_int(<object>s[3])
+    if start < 0:
+        start += size
+    if end < 0:
+        end += size
+    start = min(max(start, 0), size)
+    end = min(max(end, start), size)
+    offset[0] += start * strides[d]
+    sizes[d] = (end - start + step - 1) // step
+    strides[d] *= step
+    return 0
+
+
+cdef int64_t clip_int(object o) except? -1:
+    """An int, clipped to 64 bits (slices may name sys.maxsize and beyond)."""
+    cdef int overflow = 0
+    cdef int64_t v
+    if PyLong_Check(o):
+        v = PyLong_AsLongLongAndOverflow(o, &overflow)
+        if overflow:
+            return INT64_MAX if overflow > 0 else -INT64_MAX
+        return v
+    return read_int(o)
+
+
+cdef int permute_geometry(TensorBase self, object dims, int64_t* sizes, int64_t* strides) except -1:
+    cdef int64_t order[MAX_DIMS]
+    cdef bint seen[MAX_DIMS]
+    cdef int i, d, n = read_ints(dims, order)
+    if n != self.rank:
+        raise RuntimeError(f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of "
+                           f"the desired ordering of dimensions i.e. input.dim() = {self.rank} is not equal to "
+                           f"len(dims) = {n}")
+    memset(seen, 0, sizeof(seen))
+    for i in range(n):
+        d = wrap_dim(order[i], n)
+        if seen[d]:
+            raise RuntimeError("permute(): duplicate dims are not allowed.")
+        seen[d] = True
+        sizes[i], strides[i] = self.sizes[d], self.strides[d]
+    return n
+
+
+cdef int expand_geometry(TensorBase self, object shape, int64_t* sizes, int64_t* strides) except -1:
+    cdef int64_t want[MAX_DIMS]
+    cdef int n = read_ints(shape, want), d, lead = n - self.rank
+    if lead < 0:
+        raise RuntimeError(f"expand(torch.{type_word(self.dt)}Tensor{{{list(shape_of(self))}}}, size={list(shape)}): the "
+                           f"number of sizes provided ({n}) must be greater or equal to the number of dimensions in the "
+                           f"tensor ({self.rank})")
+    for d in range(n):
+        if d < lead:
+            if want[d] < 0:
+                raise RuntimeError(f"The expanded size of the tensor ({want[d]}) isn't allowed in a leading, "
+                                   f"non-existing dimension {d}")
+            sizes[d], strides[d] = want[d], 0
+            continue
+        sizes[d], strides[d] = self.sizes[d - lead], self.strides[d - lead]
+        if want[d] == -1 or want[d] == sizes[d]:
+            continue
+        if sizes[d] != 1 or want[d] < 0:
+            raise RuntimeError(f"The expanded size of the tensor ({want[d]}) must match the existing size ({sizes[d]}) at "
+                               f"non-singleton dimension {d}.  Target sizes: {list(shape)}.  "
+                               f"Tensor sizes: {list(shape_of(self))}")
+        sizes[d], strides[d] = want[d], 0
+    return n
+
+
+cdef int as_strided_geometry(TensorBase self, PyObject** s, int64_t* sizes, int64_t* strides, int64_t* offset) except -1:
+    cdef int n = read_ints(<object>s[1], sizes), d
+    cdef int64_t last
+    if read_ints(<object>s[2], strides) != n:
+        raise RuntimeError("mismatch in length of strides and shape")
+    if <object>s[3] is not None:
+        offset[0] = read_int(<object>s[3])
+    last = offset[0]
+    for d in range(n):
+        if strides[d] < 0:
+            raise RuntimeError("as_strided: Negative strides are not supported at the moment, got strides: "
+                               f"{[strides[i] for i in range(n)]}")
+        if sizes[d] < 0:
+            raise RuntimeError(f"as_strided: sizes must not be negative, got {[sizes[i] for i in range(n)]}")
+        if sizes[d] == 0:
+            last = -1
+            break
+        last += (sizes[d] - 1) * strides[d]
+    if offset[0] < 0 or (last >= 0 and <size_t>(last + 1) * itemsize(<DType>self.dt) > self.st.nbytes):
+        raise RuntimeError(f"setStorage: sizes {[sizes[i] for i in range(n)]}, strides {[strides[i] for i in range(n)]}, "
+                           f"storage offset {offset[0]}, and itemsize {itemsize(<DType>self.dt)} requiring a storage size "
+                           f"of {(last + 1) * itemsize(<DType>self.dt)} are out of bounds for storage of size "
+                           f"{self.st.nbytes}")
+    return n
+
+
+cdef int unfold_geometry(TensorBase self, PyObject** s, int64_t* sizes, int64_t* strides) except -1:
+    """unfold(self, dimension, size, step)"""
+    cdef int64_t size = read_int(<object>s[2]), step = read_int(<object>s[3]), full
+    cdef int d = wrap_dim(read_int(<object>s[1]), self.rank)
+    full = self.sizes[d] if self.rank else 1
+    if size < 0 or size > full:
+        raise RuntimeError(f"maximum size for tensor at dimension {d} is {full} but size is {size}")
+    if step <= 0:
+        raise RuntimeError(f"step is {step} but must be > 0")
+    if self.rank == 0:
+        sizes[0], strides[0] = size, 1
+        return 1
+    sizes[self.rank], strides[self.rank] = size, strides[d]
+    sizes[d] = (full - size) // step + 1
+    strides[d] *= step
+    return self.rank + 1
+
+
+cdef int diagonal_geometry(TensorBase self, PyObject** s, int64_t* sizes, int64_t* strides, int64_t* offset) except -1:
+    """diagonal(self, offset, dim1, dim2)"""
+    cdef int64_t off = read_int(<object>s[1]), length
+    cdef int a = wrap_dim(read_int(<object>s[2]), self.rank), b = wrap_dim(read_int(<object>s[3]), self.rank), d, n = 0
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {a}, {b}")
+    if off >= 0:
+        length = max(min(self.sizes[a], self.sizes[b] - off), 0)
+        if length:
+            offset[0] += off * self.strides[b]
+    else:
+        length = max(min(self.sizes[a] + off, self.sizes[b]), 0)
+        if length:
+            offset[0] -= off * self.strides[a]
+    for d in range(self.rank):
+        if d != a and d != b:
+            sizes[n], strides[n] = self.sizes[d], self.strides[d]
+            n += 1
+    sizes[n], strides[n] = length, self.strides[a] + self.strides[b]
+    return n + 1
+
+
+cdef int view_other_dtype(int id, TensorBase self, TensorBase r, PyObject** s) except -1:
+    """Reinterprets r's memory as another dtype, adjusting the last dim when the item sizes differ."""
+    cdef int64_t sizes[MAX_DIMS]
+    cdef int64_t strides[MAX_DIMS]
+    cdef int rank = self.rank, old = itemsize(<DType>self.dt), new, dt, d
+    cdef int64_t ratio, offset = self.offset
+    memcpy(sizes, self.sizes, rank * sizeof(int64_t))
+    memcpy(strides, self.strides, rank * sizeof(int64_t))
+    if id == V_REAL:
+        if self.dt < kComplexFloat:
+            raise RuntimeError("view_as_real is only supported for complex tensors")
+        dt = real_of(self.dt)
+        sizes[rank], strides[rank] = 2, 1
+        for d in range(rank):
+            strides[d] *= 2
+        r.dt = dt
+        set_geometry(r, rank + 1, sizes, strides, offset * 2)
+        return 0
+    if id == V_COMPLEX:
+        if self.dt != kFloat and self.dt != kDouble:
+            raise RuntimeError(f"view_as_complex is only supported for half, float and double tensors, but got a tensor of "
+                               f"scalar type: {type_word(self.dt)}")
+        if rank == 0 or sizes[rank - 1] != 2:
+            raise RuntimeError("Tensor must have a last dimension of size 2")
+        if strides[rank - 1] != 1 or offset % 2:
+            raise RuntimeError("Tensor must have a last dimension with stride 1")
+        for d in range(rank - 1):
+            if strides[d] % 2:
+                raise RuntimeError(f"Tensor must have a stride divisible by 2 for all but last dimension")
+            strides[d] //= 2
+        r.dt = complex_of(self.dt)
+        set_geometry(r, rank - 1, sizes, strides, offset // 2)
+        return 0
+    dt = dtype_id(<object>s[1])
+    new = itemsize(<DType>dt)
+    if new != old:
+        if rank == 0:
+            raise RuntimeError(f"self.dim() cannot be 0 to view {type_word(self.dt)} as {type_word(dt)} "
+                               "(different element sizes)")
+        if strides[rank - 1] != 1:
+            raise RuntimeError("self.stride(-1) must be 1 to view as a different element size, got "
+                               f"{strides[rank - 1]}")
+        if new < old:
+            ratio = old // new
+            sizes[rank - 1] *= ratio
+            for d in range(rank - 1):
+                strides[d] *= ratio
+            offset *= ratio
+        else:
+            ratio = new // old
+            if sizes[rank - 1] % ratio or offset % ratio:
+                raise RuntimeError(f"self.size(-1) must be divisible by {ratio} to view {type_word(self.dt)} as "
+                                   f"{type_word(dt)} (different element sizes), but got {sizes[rank - 1]}")
+            sizes[rank - 1] //= ratio
+            for d in range(rank - 1):
+                if strides[d] % ratio:
+                    raise RuntimeError(f"self.stride({d}) must be divisible by {ratio}")
+                strides[d] //= ratio
+            offset //= ratio
+    r.dt = dt
+    set_geometry(r, rank, sizes, strides, offset)
+    return 0

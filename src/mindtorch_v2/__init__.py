@@ -1,0 +1,36 @@
+"""PyTorch's eager API on the CPU and on Huawei Ascend NPUs: `import mindtorch_v2 as torch`."""
+from math import e, inf, nan, pi
+
+from mindtorch_v2 import _C
+from mindtorch_v2._C import (
+    DEVICE_TYPES as _DEVICE_TYPES, can_cast, device, dtype, get_default_device, get_default_dtype, get_num_threads,
+    layout, memory_format, promote_types, set_default_device, set_default_dtype, set_num_threads,
+)
+from mindtorch_v2._dtype import by_name as _dtypes, finfo, iinfo
+from mindtorch_v2._shape import Size
+from mindtorch_v2._storage import TypedStorage, UntypedStorage
+from mindtorch_v2._printing import get_printoptions, set_printoptions
+from mindtorch_v2 import _tensor
+from mindtorch_v2._tensor import Tensor
+
+_C._set_tensor_classes(Tensor, Tensor, Size)
+_C._set_disabled_torch_function(_tensor._disabled_torch_function_impl)
+
+from mindtorch_v2 import _ops, autograd
+from mindtorch_v2.autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
+from mindtorch_v2._construct import (
+    Generator, as_tensor, asarray, default_generator, from_dlpack, from_numpy, frombuffer, get_rng_state, initial_seed,
+    is_complex, is_floating_point, is_grad_enabled, is_inference_mode_enabled, is_storage, is_tensor, manual_seed, numel,
+    result_type, seed, set_rng_state, tensor,
+)
+
+globals().update(_dtypes)
+globals().update({name: _C._named_constant(name) for name in
+                  ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d", "strided")})
+globals().update({name: function for name, function in _ops.functions.items() if name not in ("detach_",)})
+_C._nn.__dict__.update(_ops.namespaces["nn"])
+_tensor.install_methods(_ops.methods)
+_tensor.backward_hook = autograd.backward
+_C._set_to_copy(_ops.ops._to_copy)
+newaxis = None
+__version__ = "2.13.0"

@@ -1,0 +1,126 @@
+"""Tensors from data, random state, and questions about objects: torch functions that are not ops."""
+from __future__ import annotations
+
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._C import GeneratorBase, TensorBase, device as Device, dtype as DType
+from mindtorch_v2._ops import ops
+
+
+class Generator(GeneratorBase):
+    """A stream of random numbers."""
+
+
+default_generator = Generator()
+_C._set_default_generator(default_generator)
+
+
+def _finish(made: Any, device: Any, requires_grad: bool, pin_memory: bool = False) -> Any:
+    place = _C.get_default_device() if device is None else device
+    made = _C._to(made, None, place, False, False, None)
+    if pin_memory:
+        made = made.pin_memory()
+    return made.requires_grad_(True) if requires_grad else made
+
+
+def tensor(data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
+           pin_memory: bool = False) -> Any:
+    """A new tensor with a copy of data."""
+    if isinstance(data, TensorBase) and device is None:
+        device = data.device
+    return _finish(_C._from_data(data, dtype, False), device, requires_grad, pin_memory)
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Any:
+    """A tensor over data, sharing memory where dtype and device allow it."""
+    if isinstance(data, TensorBase):
+        return data.to(device=device, dtype=dtype)
+    return _finish(_C._from_data(data, dtype, True), device, False)
+
+
+def asarray(obj: Any, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None,
+            requires_grad: bool = False) -> Any:
+    """A tensor from nearly anything; copy says whether memory may be shared."""
+    made = tensor(obj, dtype=dtype, device=device) if copy else as_tensor(obj, dtype, device)
+    return made.detach().requires_grad_(True) if requires_grad else made
+
+
+def from_numpy(ndarray: Any) -> Any:
+    """A tensor that shares an array's memory."""
+    if type(ndarray).__name__ != "ndarray" and not hasattr(ndarray, "__array_interface__"):
+        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    return _C._from_array(ndarray)
+
+
+def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Any:
+    """A 1-D tensor over the memory of a buffer."""
+    made = _C._core._from_buffer(buffer, dtype, count, offset)
+    return made.requires_grad_(True) if requires_grad else made
+
+
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Any:
+    """A tensor over the memory of another library's array."""
+    capsule = ext_tensor.__dlpack__() if hasattr(ext_tensor, "__dlpack__") else ext_tensor
+    made = _C._from_dlpack(capsule)
+    made = made.clone() if copy else made
+    return made if device is None else made.to(device)
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seeds the default generator."""
+    return default_generator.manual_seed(int(seed))
+
+
+def seed() -> int:
+    """Seeds the default generator from the system; returns the seed."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Any:
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Any) -> None:
+    default_generator.set_state(new_state)
+
+
+def is_tensor(obj: Any) -> bool:
+    return isinstance(obj, TensorBase)
+
+
+def is_storage(obj: Any) -> bool:
+    return isinstance(obj, _C.StorageBase)
+
+
+def is_floating_point(input: Any) -> bool:
+    return input.is_floating_point()
+
+
+def is_complex(input: Any) -> bool:
+    return input.is_complex()
+
+
+def numel(input: Any) -> int:
+    return input.numel()
+
+
+def is_grad_enabled() -> bool:
+    return _C._is_grad_enabled()
+
+
+def is_inference_mode_enabled() -> bool:
+    return _C._is_inference_mode()
+
+
+def result_type(tensor1: Any, tensor2: Any) -> DType:
+    """The dtype of an op between the two, each a tensor or a number."""
+    return _C._core._result_type((tensor1, tensor2))
+
+
+ops.result_type = result_type
+assert Device

@@ -1,0 +1,1 @@
+"""Rows of the index ops."""

@@ -1,0 +1,369 @@
+"""Rows of the pointwise ops: arithmetic, comparison, logic, and the elementary functions."""
+from __future__ import annotations
+
+import math
+
+from mindtorch_v2._ops import infer
+from mindtorch_v2._ops.infer import (
+    binary, binary_float, compare, unary, unary_float, unary_float_real, unary_real,
+)
+from mindtorch_v2._ops.table import alias, composite, op, ops
+
+_2_SQRTPI = 2 / math.sqrt(math.pi)
+
+# ---- arithmetic -------------------------------------------------------------------------------------------------
+op("add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary,
+   npu="aclnnAdd(self, other, alpha, out)",
+   grad={"self": lambda g: g, "other": lambda g, alpha: g if alpha == 1 else g * conj_number(alpha)})
+op("sub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary,
+   npu="aclnnSub(self, other, alpha, out)",
+   grad={"self": lambda g: g, "other": lambda g, alpha: -g if alpha == 1 else g * -conj_number(alpha)})
+op("rsub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary, inplace=False,
+   npu="aclnnRsub(self, other, alpha, out)",
+   grad={"self": lambda g, alpha: -g if alpha == 1 else g * -conj_number(alpha), "other": lambda g: g})
+op("mul(Tensor self, Tensor other) -> Tensor", rule=binary, npu="aclnnMul(self, other, out)",
+   grad={"self": lambda g, other: g * conj(other), "other": lambda g, self: g * conj(self)})
+op("div(Tensor self, Tensor other) -> Tensor", rule=binary_float, npu="aclnnDiv(self, other, out)",
+   grad={"self": lambda g, other: g / conj(other),
+         "other": lambda g, self, other: -g * conj((self / other) / other)})
+
+
+def conj(x):
+    """The conjugate of a tensor or number; real ones as they are."""
+    if isinstance(x, complex):
+        return x.conjugate()
+    return x.conj_physical() if hasattr(x, "is_complex") and x.is_complex() else x
+
+
+def conj_number(x):
+    return x.conjugate() if isinstance(x, complex) else x
+
+
+op("_div_trunc(Tensor self, Tensor other) -> Tensor", rule=binary, kernel="div_trunc", variants="",
+   npu="aclnnDivMod(self, other, 1, out)",
+   grad={"self": lambda g: ops.zeros_like(g), "other": lambda g: ops.zeros_like(g)})
+op("_div_floor(Tensor self, Tensor other) -> Tensor", rule=binary, kernel="div_floor", variants="",
+   npu="aclnnDivMod(self, other, 2, out)",
+   grad={"self": lambda g: ops.zeros_like(g), "other": lambda g: ops.zeros_like(g)})
+
+
+def _div_mode(self, other, rounding_mode):
+    """True division, or its result rounded toward zero ('trunc') or down ('floor')."""
+    if rounding_mode is None:
+        return ops.div(self, other)
+    if rounding_mode == "trunc":
+        return ops._div_trunc(self, other)
+    if rounding_mode == "floor":
+        return ops._div_floor(self, other)
+    raise RuntimeError("div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+                       f"'{rounding_mode}'")
+
+
+op("div.mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor", body=_div_mode, numbers=True)
+op("floor_divide(Tensor self, Tensor other) -> Tensor", rule=binary, kernel="div_floor",
+   npu="aclnnFloorDivide(self, other, out)",
+   grad={"self": lambda g: ops.zeros_like(g), "other": lambda g: ops.zeros_like(g)})
+op("remainder(Tensor self, Tensor other) -> Tensor", rule=binary,
+   npu="aclnnRemainderTensorTensor(self, other, out)",
+   grad={"self": lambda g: g, "other": lambda g, self, other: -g * ops._div_floor(self, other)})
+op("fmod(Tensor self, Tensor other) -> Tensor", rule=binary, npu="aclnnFmodTensor(self, other, out)",
+   grad={"self": lambda g: g, "other": lambda g, self, other: -g * ops._div_trunc(self, other)})
+
+
+def _pow_self(g, self, other):
+    if not hasattr(other, "dtype"):
+        return ops.zeros_like(g) if other == 0 else g * conj(other * self ** (other - 1))
+    return ops.where(other == 0, 0, g * conj(other * self ** (other - 1)))
+
+
+def _pow_other(g, self, other, result):
+    base = self if hasattr(self, "dtype") else ops.scalar_tensor(self, dtype=result.dtype)
+    log = ops.where((base == 0) & (_real(other) >= 0), 0, base.log())
+    return g * conj(result * log)
+
+
+def _real(x):
+    return x.real if hasattr(x, "is_complex") and x.is_complex() else x
+
+
+op("pow(Tensor self, Tensor exponent) -> Tensor", rule=binary,
+   npu="aclnnPowTensorTensor(self, exponent, out)",
+   grad={"self": lambda g, self, exponent: _pow_self(g, self, exponent),
+         "exponent": lambda g, self, exponent, result: _pow_other(g, self, exponent, result)})
+op("neg(Tensor self) -> Tensor", rule=unary, npu="aclnnNeg(self, out)", grad={"self": lambda g: -g})
+op("reciprocal(Tensor self) -> Tensor", rule=unary_float, npu="aclnnReciprocal(self, out)",
+   grad={"self": lambda g, result: -g * conj(result * result)})
+op("square(Tensor self) -> Tensor", rule=unary, npu="aclnnSquare(self, out)",
+   grad={"self": lambda g, self: g * conj(2 * self)})
+op("abs(Tensor self) -> Tensor", rule=unary_real, npu="aclnnAbs(self, out)",
+   grad={"self": lambda g, self: g * self.sgn()})
+op("sign(Tensor self) -> Tensor", rule=unary, npu="aclnnSign(self, out)",
+   grad={"self": lambda g: ops.zeros_like(g)})
+
+
+def _sgn_grad(g, self, result):
+    if not g.is_complex():
+        return ops.zeros_like(g)
+    size = self.abs()
+    inner = g / size
+    return ops.where(size == 0, 0, inner - ((inner * conj(result)).real * result))
+
+
+op("sgn(Tensor self) -> Tensor", rule=unary, grad={"self": lambda g, self, result: _sgn_grad(g, self, result)})
+op("signbit(Tensor self) -> Tensor", rule=compare, npu="aclnnSignbit(self, out)", inplace=False)
+alias("subtract", "sub")
+alias("multiply", "mul")
+alias("divide", "div")
+alias("true_divide", "div")
+alias("negative", "neg")
+alias("absolute", "abs")
+ops.div.doc = "Divides self by other."
+
+op("maximum(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
+   npu="aclnnMaximum(self, other, out)",
+   grad={"self": lambda g, self, other: g.masked_fill(self < other, 0) / _tie(self, other),
+         "other": lambda g, self, other: g.masked_fill(self > other, 0) / _tie(self, other)})
+op("minimum(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
+   npu="aclnnMinimum(self, other, out)",
+   grad={"self": lambda g, self, other: g.masked_fill(self > other, 0) / _tie(self, other),
+         "other": lambda g, self, other: g.masked_fill(self < other, 0) / _tie(self, other)})
+
+
+def _tie(self, other):
+    """2 where both are equal: they share the gradient."""
+    return (self == other).to(self.dtype) + 1
+
+
+op("fmax(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
+   grad={"self": lambda g, self, other: g.masked_fill(~((self >= other) | other.isnan()), 0),
+         "other": lambda g, self, other: g.masked_fill((self >= other) | other.isnan(), 0)})
+op("fmin(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
+   grad={"self": lambda g, self, other: g.masked_fill(~((self <= other) | other.isnan()), 0),
+         "other": lambda g, self, other: g.masked_fill((self <= other) | other.isnan(), 0)})
+op("atan2(Tensor self, Tensor other) -> Tensor", rule=binary_float, npu="aclnnAtan2(self, other, out)",
+   grad={"self": lambda g, self, other: g * other / (self * self + other * other),
+         "other": lambda g, self, other: g * -self / (self * self + other * other)})
+alias("arctan2", "atan2")
+op("hypot(Tensor self, Tensor other) -> Tensor", rule=binary,
+   grad={"self": lambda g, self, result: g * (self / result),
+         "other": lambda g, other, result: g * (other / result)})
+op("copysign(Tensor self, Tensor other) -> Tensor", rule=binary_float,
+   grad={"self": lambda g, self, result: g * ops.where(self == 0, 0, result / self),
+         "other": lambda g: ops.zeros_like(g)})
+op("nextafter(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False)
+op("logaddexp(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
+   npu="aclnnLogAddExp(self, other, out)",
+   grad={"self": lambda g, self, other: g / (1 + (other - self).exp()),
+         "other": lambda g, self, other: g / (1 + (self - other).exp())})
+op("logaddexp2(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
+   npu="aclnnLogAddExp2(self, other, out)",
+   grad={"self": lambda g, self, other: g / (1 + (other - self).exp2()),
+         "other": lambda g, self, other: g / (1 + (self - other).exp2())})
+op("xlogy(Tensor self, Tensor other) -> Tensor", rule=binary_float, npu="aclnnXLogYTensor(self, other, out)",
+   grad={"self": lambda g, self, other: g * _number_log(other).masked_fill((self == 0) & (other <= 0), 0),
+         "other": lambda g, self, other: g * self / other})
+
+
+def _number_log(x):
+    return x.log() if hasattr(x, "dtype") else ops.scalar_tensor(x).log()
+
+
+op("special_xlog1py(Tensor self, Tensor other) -> Tensor", rule=binary_float, variants="special", inplace=False,
+   grad={"self": lambda g, self, other: g * (other + 1).log().masked_fill((self == 0) & (other <= -1), 0),
+         "other": lambda g, self, other: g * self / (other + 1)})
+op("heaviside(Tensor self, Tensor values) -> Tensor", rule=binary, numbers=False)
+op("gcd(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False)
+op("lcm(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False)
+
+# ---- comparison and logic -------------------------------------------------------------------------------------
+for _name, _npu in (("eq", "aclnnEqTensor"), ("ne", "aclnnNeTensor"), ("lt", "aclnnLtTensor"),
+                    ("le", "aclnnLeTensor"), ("gt", "aclnnGtTensor"), ("ge", "aclnnGeTensor")):
+    op(f"{_name}(Tensor self, Tensor other) -> Tensor", rule=compare, npu=f"{_npu}(self, other, out)")
+for _name, _target in (("not_equal", "ne"), ("less", "lt"), ("less_equal", "le"), ("greater", "gt"),
+                       ("greater_equal", "ge")):
+    alias(_name, _target)
+for _name in ("and", "or", "xor"):
+    op(f"logical_{_name}(Tensor self, Tensor other) -> Tensor", rule=compare, numbers=False,
+       npu=f"aclnnLogical{_name.capitalize()}(self, other, out)")
+    op(f"bitwise_{_name}(Tensor self, Tensor other) -> Tensor", rule=binary,
+       npu=f"aclnnBitwise{_name.capitalize()}Tensor(self, other, out)")
+op("bitwise_left_shift(Tensor self, Tensor other) -> Tensor", rule=binary)
+op("bitwise_right_shift(Tensor self, Tensor other) -> Tensor", rule=binary)
+op("bitwise_not(Tensor self) -> Tensor", rule=unary, npu="aclnnBitwiseNot(self, out)")
+op("logical_not(Tensor self) -> Tensor", rule=compare, npu="aclnnLogicalNot(self, out)")
+for _name, _npu in (("isnan", None), ("isinf", "aclnnIsInf"), ("isfinite", "aclnnIsFinite"),
+                    ("isposinf", "aclnnIsPosInf"), ("isneginf", "aclnnIsNegInf")):
+    op(f"{_name}(Tensor self) -> Tensor", rule=compare, inplace=False, npu=_npu and f"{_npu}(self, out)")
+
+# ---- rounding ---------------------------------------------------------------------------------------------------
+for _name in ("floor", "ceil", "trunc"):
+    op(f"{_name}(Tensor self) -> Tensor", rule=unary, npu=f"aclnn{_name.capitalize()}(self, out)",
+       grad={"self": lambda g: ops.zeros_like(g)})
+op("round(Tensor self, *, int decimals=0) -> Tensor", rule=unary,
+   npu="aclnnRoundDecimals(self, decimals, out)", grad={"self": lambda g: ops.zeros_like(g)})
+op("frac(Tensor self) -> Tensor", rule=unary, npu="aclnnFrac(self, out)", grad={"self": lambda g: g})
+alias("fix", "trunc")
+
+# ---- elementary functions ---------------------------------------------------------------------------------------
+for _name, _npu, _grad in (
+    ("exp", "Exp", lambda g, result: g * conj(result)),
+    ("exp2", "Exp2", lambda g, result: g * conj(result) * math.log(2)),
+    ("expm1", "Expm1", lambda g, result: g * conj(result + 1)),
+    ("log", "Log", lambda g, self: g / conj(self)),
+    ("log2", "Log2", lambda g, self: g / conj(self * math.log(2))),
+    ("log10", "Log10", lambda g, self: g / conj(self * math.log(10))),
+    ("log1p", "Log1p", lambda g, self: g / conj(self + 1)),
+    ("sqrt", "Sqrt", lambda g, result: g / conj(2 * result)),
+    ("rsqrt", "Rsqrt", lambda g, result: -0.5 * g * conj(result ** 3)),
+    ("sin", "Sin", lambda g, self: g * conj(self.cos())),
+    ("cos", "Cos", lambda g, self: g * -conj(self.sin())),
+    ("tan", "Tan", lambda g, result: g * conj(1 + result * result)),
+    ("asin", "Asin", lambda g, self: g * conj((1 - self * self).rsqrt())),
+    ("acos", "Acos", lambda g, self: g * -conj((1 - self * self).rsqrt())),
+    ("atan", "Atan", lambda g, self: g / conj(self * self + 1)),
+    ("sinh", "Sinh", lambda g, self: g * conj(self.cosh())),
+    ("cosh", "Cosh", lambda g, self: g * conj(self.sinh())),
+    ("tanh", "Tanh", lambda g, result: ops.tanh_backward(g, result)),
+    ("asinh", "Asinh", lambda g, self: g * conj((self * self + 1).rsqrt())),
+    ("acosh", "Acosh", lambda g, self: g * conj((self - 1).rsqrt() * (self + 1).rsqrt())),
+    ("atanh", "Atanh", lambda g, self: g / conj(1 - self * self)),
+    ("erf", "Erf", lambda g, self: g * _2_SQRTPI * (-(self * self)).exp()),
+    ("erfc", "Erfc", lambda g, self: g * -_2_SQRTPI * (-(self * self)).exp()),
+    ("erfinv", "Erfinv", lambda g, result: g * (math.sqrt(math.pi) / 2) * (result * result).exp()),
+    ("lgamma", "Lgamma", lambda g, self: g * self.digamma()),
+    ("digamma", "Digamma", lambda g, self: g * ops.polygamma(1, self)),
+    ("sigmoid", "Sigmoid", lambda g, result: ops.sigmoid_backward(g, result)),
+    ("sinc", "Sinc", lambda g, self: g * _sinc_slope(self)),
+    ("i0", None, lambda g, self: g * ops.special_i1(self)),
+):
+    op(f"{_name}(Tensor self) -> Tensor", rule=unary_float, npu=_npu and f"aclnn{_npu}(self, out)",
+       grad={"self": _grad})
+for _name, _target in (("arcsin", "asin"), ("arccos", "acos"), ("arctan", "atan"), ("arcsinh", "asinh"),
+                       ("arccosh", "acosh"), ("arctanh", "atanh")):
+    alias(_name, _target)
+
+
+def _sinc_slope(x):
+    scaled = x * math.pi
+    slope = (scaled * scaled.cos() - scaled.sin()) / (scaled * x)
+    return ops.where(x == 0, 0, slope)
+
+
+op("sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor", rule=binary, variants="nn", inplace=False,
+   npu="aclnnSigmoidBackward(grad_output, output, out)",
+   grad={"grad_output": lambda g, output: g * conj(output * (1 - output)),
+         "output": lambda g, grad_output, output: g * grad_output * (1 - 2 * output)})
+op("tanh_backward(Tensor grad_output, Tensor output) -> Tensor", rule=binary, variants="", inplace=False,
+   npu="aclnnTanhBackward(grad_output, output, out)",
+   grad={"grad_output": lambda g, output: g * conj(1 - output * output),
+         "output": lambda g, grad_output, output: g * grad_output * (-2 * output)})
+op("angle(Tensor self) -> Tensor", rule=unary_float_real, inplace=False,
+   grad={"self": lambda g, self: _angle_grad(g, self)})
+
+
+def _angle_grad(g, self):
+    if not self.is_complex():
+        return ops.zeros_like(g)
+    size = self.abs()
+    return ops.where(size == 0, 0, ops.complex(-self.imag, self.real) * (g / (size * size)))
+
+
+op("conj_physical(Tensor self) -> Tensor", rule=unary, grad={"self": lambda g: conj(g)})
+op("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor", rule=unary,
+   npu="aclnnNanToNum(self, nan, posinf, neginf, out)",
+   grad={"self": lambda g, self: g * (self.isfinite())})
+op("logit(Tensor self, float? eps=None) -> Tensor", rule=unary_float, npu="aclnnLogit(self, eps, out)",
+   grad={"self": lambda g, self, eps: _logit_grad(g, self, eps)})
+
+
+def _logit_grad(g, self, eps):
+    slope = g / (self * (1 - self))
+    if eps is None:
+        return ops.where((self < 0) | (self > 1), math.nan, slope)
+    return ops.where((self < eps) | (self > 1 - eps), 0, slope)
+
+
+op("deg2rad(Tensor self) -> Tensor", rule=unary_float, grad={"self": lambda g: g * (math.pi / 180)})
+op("rad2deg(Tensor self) -> Tensor", rule=unary_float, grad={"self": lambda g: g * (180 / math.pi)})
+
+# ---- three inputs ------------------------------------------------------------------------------------------------
+op("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", rule=binary, kernel="where",
+   inplace=False, npu="aclnnSWhere(condition, self, other, out)",
+   grad={"self": lambda g, condition: ops.where(condition, g, 0),
+         "other": lambda g, condition: ops.where(condition, 0, g)})
+
+
+@composite("where(Tensor condition) -> Tensor[]")
+def _where_indices(condition):
+    return condition.nonzero().unbind(1)
+
+
+op("lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", rule=binary,
+   npu="aclnnLerp(self, end, weight, out)",
+   grad={"self": lambda g, weight: g * conj(1 - weight), "end": lambda g, weight: g * conj(weight),
+         "weight": lambda g, self, end: g * conj(end - self)})
+op("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", rule=binary, numbers=False,
+   npu="aclnnAddcmul(self, tensor1, tensor2, value, out)",
+   grad={"self": lambda g: g, "tensor1": lambda g, tensor2, value: g * conj(tensor2 * value),
+         "tensor2": lambda g, tensor1, value: g * conj(tensor1 * value)})
+op("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", rule=binary, numbers=False,
+   npu="aclnnAddcdiv(self, tensor1, tensor2, value, out)",
+   grad={"self": lambda g: g, "tensor1": lambda g, tensor2, value: g * conj(value / tensor2),
+         "tensor2": lambda g, tensor1, tensor2, value: -g * conj((value * tensor1 / tensor2) / tensor2)})
+
+# ---- clamp --------------------------------------------------------------------------------------------------------
+op("_clamp_number(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor", rule=unary, kernel="clamp",
+   variants="", npu="aclnnClamp(self, min, max, out)", inplace=False,
+   grad={"self": lambda g, self, min, max: ops.where(_inside(self, min, max), g, 0)})
+op("_clamp_tensor(Tensor self, Tensor min, Tensor max) -> Tensor", rule=binary, kernel="clamp_tensor",
+   variants="", inplace=False,
+   grad={"self": lambda g, self, min, max: ops.where((self >= min) & (self <= max), g, 0),
+         "min": lambda g, self, min, max: ops.where((min < max) & (self < min), g, 0),
+         "max": lambda g, self, min, max: ops.where((self > max) | (max < min), g, 0)})
+
+
+def _inside(x, low, high):
+    if low is None:
+        return x <= high
+    return x >= low if high is None else (x >= low) & (x <= high)
+
+
+def _clamp(self, min, max):
+    """Limits every item to [min, max]; a limit is a number, a tensor or None."""
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if not hasattr(min, "dtype") and not hasattr(max, "dtype"):
+        kinds = {type(v) for v in (min, max) if v is not None}
+        if not self.is_floating_point() and not self.is_complex() and float in kinds:
+            self = self.to(ops.result_type(self, 1.5))
+        return ops._clamp_number(self, min, max)
+    if min is None:
+        return ops.minimum(self, max)
+    if max is None:
+        return ops.maximum(self, min)
+    return ops._clamp_tensor(self, min, max)
+
+
+op("clamp(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor", body=_clamp, numbers=True, inplace=True,
+   doc=_clamp.__doc__)
+alias("clip", "clamp")
+
+
+@composite("clamp_min(Tensor self, Tensor min) -> Tensor", numbers=True, inplace=True)
+def _clamp_min(self, min):
+    return _clamp(self, min, None)
+
+
+@composite("clamp_max(Tensor self, Tensor max) -> Tensor", numbers=True, inplace=True)
+def _clamp_max(self, max):
+    return _clamp(self, None, max)
+
+
+# ---- activations ---------------------------------------------------------------------------------------------------
+op("threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor", rule=binary, variants="nn",
+   inplace=False, npu="aclnnThresholdBackward(grad_output, self, threshold, out)",
+   grad={"grad_output": lambda g, self, threshold: ops.threshold_backward(g, self, threshold),
+         "self": lambda g: ops.zeros_like(g)})
+op("relu(Tensor self) -> Tensor", rule=unary, npu="aclnnRelu(self, out)",
+   grad={"self": lambda g, result: ops.threshold_backward(g, result, 0)})
+assert infer.unary is unary

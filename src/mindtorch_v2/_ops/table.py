@@ -1,0 +1,86 @@
+"""The op table: `op` and `composite` turn schema rows into ops. The rows live in the family files beside."""
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.returns import returns_class
+from mindtorch_v2._schema import Schema, parse
+
+ops = types.SimpleNamespace()          # every op by name, for composites and formulas
+functions: dict[str, Any] = {}         # what torch.<name> is
+methods: dict[str, Any] = {}           # what Tensor.<name> is
+namespaces: dict[str, dict[str, Any]] = {"nn": {}, "linalg": {}, "special": {}, "fft": {}}
+rows: list[tuple[Schema, dict[str, Any]]] = []   # every row as written, for tests and tools
+_formulas: dict[str, int] = {}         # op name -> rows with a gradient so far
+
+
+class Pointwise(str):
+    """A rule: shapes broadcast, dtypes promote, and the result's dtype follows as the word says."""
+
+
+def _camel(name: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in name.strip("_").split("_"))
+
+
+def _node_name(name: str, grad: Any) -> str:
+    if grad is None:
+        return ""
+    _formulas[name] = _formulas.get(name, -1) + 1
+    return f"{_camel(name)}Backward{_formulas[name]}"
+
+
+def _publish(name: str, function: Any, variants: str) -> None:
+    """Puts an op where torch has it: `function`, `method`, or a namespace such as `linalg`."""
+    setattr(ops, name, function)
+    for variant in variants.replace(",", " ").split():
+        if variant == "function":
+            functions[name] = function
+        elif variant == "method":
+            methods[name] = function
+        else:
+            namespaces[variant][name.removeprefix(variant + "_")] = function
+
+
+def op(schema: str, *, rule: Any = None, kernel: str | None = None, view: str | None = None,
+       native: str | None = None, body: Callable[..., Any] | None = None,
+       grad: dict[str, Callable[..., Any]] | None = None, npu: str | None = None,
+       numbers: bool | None = None, prefill: bool = False, inplace: bool | None = None,
+       variants: str = "function, method", doc: str | None = None) -> Any:
+    """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient."""
+    parsed = parse(schema)
+    pointwise = isinstance(rule, Pointwise)
+    family = ("view" if view else "native" if native else "pointwise" if pointwise else
+              "composite" if body else "kernel")
+    mutates = bool(parsed.params and parsed.params[0].mutable)
+    function = _C._define(
+        parsed.name, parsed.overload, schema, [tuple(p) for p in parsed.params], parsed.returns,
+        family=family, mode=str(rule) if pointwise else view or native, kernel=kernel,
+        rule=None if pointwise else rule, body=body, grad=grad,
+        numbers=pointwise if numbers is None else numbers, prefill=prefill or (mutates and not body),
+        npu=npu, returns_class=returns_class(parsed.name, parsed.returns),
+        node_name=_node_name(parsed.name, grad))
+    if doc or body is not None:
+        function.doc = doc or body.__doc__
+    rows.append((parsed, {"npu": npu, "rule": rule, "grad": grad, "body": body, "kernel": kernel}))
+    _publish(parsed.name, function, variants)
+    if pointwise if inplace is None else inplace:
+        name = parsed.name + "_"
+        if not hasattr(ops, name):
+            _publish(name, _C._define_inplace(name, function),
+                     "function, method" if "function" in variants else "method")
+    return function
+
+
+def composite(schema: str, **row: Any) -> Callable[[Callable[..., Any]], Any]:
+    """An op written in Python from other ops; gradients follow from them."""
+    return lambda body: op(schema, body=body, **row)
+
+
+def alias(name: str, target: str, variants: str = "function, method") -> None:
+    """A second name for an op, and for its in-place form when there is one."""
+    _publish(name, getattr(ops, target), variants)
+    if hasattr(ops, target + "_") and not name.endswith("_"):
+        _publish(name + "_", getattr(ops, target + "_"), variants)

@@ -1,0 +1,166 @@
+"""Rows of the view ops: the same memory in another shape; and their relatives that copy only when they must."""
+from __future__ import annotations
+
+from mindtorch_v2._ops.table import alias, composite, op, ops
+
+op("view(Tensor(a) self, SymInt[] size) -> Tensor(a)", view="view", variants="method",
+   grad={"self": lambda g, self_shape: g.reshape(self_shape)})
+op("view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)", view="view_dtype", variants="method")
+op("alias(Tensor(a) self) -> Tensor(a)", view="alias", variants="", grad={"self": lambda g: g})
+op("detach(Tensor(a) self) -> Tensor(a)", view="detach")
+op("transpose(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", view="transpose",
+   grad={"self": lambda g, dim0, dim1: g.transpose(dim0, dim1)})
+alias("swapaxes", "transpose")
+alias("swapdims", "transpose")
+op("t(Tensor(a) self) -> Tensor(a)", view="t", grad={"self": lambda g: g.t()})
+op("permute(Tensor(a) self, int[] dims) -> Tensor(a)", view="permute",
+   grad={"self": lambda g, dims: g.permute(_inverse(dims))})
+op("expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)", view="expand", variants="method",
+   grad={"self": lambda g: g})   # the engine sums what was expanded
+op("squeeze(Tensor(a) self) -> Tensor(a)", view="squeeze",
+   grad={"self": lambda g, self_shape: g.reshape(self_shape)})
+op("squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", view="squeeze_dim",
+   grad={"self": lambda g, self_shape: g.reshape(self_shape)})
+op("squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", view="squeeze_dim",
+   grad={"self": lambda g, self_shape: g.reshape(self_shape)})
+op("unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", view="unsqueeze",
+   grad={"self": lambda g, self_shape: g.reshape(self_shape)})
+op("select(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", view="select",
+   npu="", grad={"self": lambda g, self_shape, dim, index: _select_grad(g, self_shape, dim, index)})
+op("slice(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)",
+   view="slice", variants="",
+   grad={"self": lambda g, self_shape, dim, start, end, step: _slice_grad(g, self_shape, dim, start, end, step)})
+op("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)",
+   view="as_strided",
+   grad={"self": lambda g, self, size, stride, storage_offset:
+         _as_strided_grad(g, self, size, stride, storage_offset)})
+op("unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)", view="unfold", variants="method",
+   grad={"self": lambda g, self_shape, dimension, size, step:
+         ops.unfold_backward(g, self_shape, dimension, size, step)})
+op("diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)", view="diagonal",
+   grad={"self": lambda g, self_shape, offset, dim1, dim2: _diagonal_grad(g, self_shape, offset, dim1, dim2)})
+op("view_as_real(Tensor(a) self) -> Tensor(a)", view="view_as_real", variants="function",
+   grad={"self": lambda g: ops.view_as_complex(g.contiguous())})
+op("view_as_complex(Tensor(a) self) -> Tensor(a)", view="view_as_complex", variants="function",
+   grad={"self": lambda g: ops.view_as_real(g)})
+
+
+def _inverse(dims):
+    order = [0] * len(dims)
+    for i, d in enumerate(dims):
+        order[d] = i
+    return order
+
+
+def _select_grad(g, shape, dim, index):
+    whole = g.new_zeros(shape)
+    return whole.select_scatter(g, dim, index) if g.requires_grad else _fill(whole.select(dim, index), g, whole)
+
+
+def _slice_grad(g, shape, dim, start, end, step):
+    whole = g.new_zeros(shape)
+    if g.requires_grad:
+        return whole.slice_scatter(g, dim, start, end, step)
+    return _fill(ops.slice(whole, dim, start, end, step), g, whole)
+
+
+def _diagonal_grad(g, shape, offset, dim1, dim2):
+    whole = g.new_zeros(shape)
+    if g.requires_grad:
+        return whole.diagonal_scatter(g, offset, dim1, dim2)
+    return _fill(whole.diagonal(offset, dim1, dim2), g, whole)
+
+
+def _fill(place, value, whole):
+    place.copy_(value)
+    return whole
+
+
+def _as_strided_grad(g, self, size, stride, offset):
+    """Adds g to the places it was read from; self's own places may overlap, which is refused as ambiguous."""
+    offset = self.storage_offset() if offset is None else offset
+    low = min(offset, self.storage_offset())
+    reach = max(_reach(size, stride, offset), _reach(self.shape, self.stride(), self.storage_offset()))
+    flat = g.new_zeros((reach - low,))
+    places = ops.arange(reach - low, device=g.device)
+    index = places.as_strided(size, stride, offset - low).reshape(-1)
+    flat = flat.index_add(0, index, g.reshape(-1))
+    return flat.as_strided(self.shape, self.stride(), self.storage_offset() - low)
+
+
+def _reach(size, stride, offset):
+    return 0 if 0 in size else offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1
+
+
+# ---- copies when they must ---------------------------------------------------------------------------------------
+op("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)", native="reshape")
+op("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", native="clone", grad={"self": lambda g: g})
+op("contiguous(Tensor(a) self, *, MemoryFormat? memory_format=None) -> Tensor(a)", native="contiguous",
+   variants="method")
+op("_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, "
+   "bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor", native="_to_copy", variants="",
+   grad={"self": lambda g, self_dtype, self_device: g.to(self_device, self_dtype)})
+op("copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)", native="copy_", variants="method",
+   numbers=True, grad={"self": lambda g: ops.zeros_like(g), "src": lambda g: g})
+op("zero_(Tensor(a!) self) -> Tensor(a!)", native="zero_", npu="aclnnInplaceZero(self)",
+   grad={"self": lambda g: ops.zeros_like(g)})
+
+
+@composite("view_as(Tensor(a) self, Tensor other) -> Tensor(a)", variants="method")
+def _view_as(self, other):
+    return self.view(other.shape)
+
+
+@composite("reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)", variants="method")
+def _reshape_as(self, other):
+    return self.reshape(other.shape)
+
+
+@composite("expand_as(Tensor(a) self, Tensor other) -> Tensor(a)", variants="method")
+def _expand_as(self, other):
+    return self.expand(other.shape)
+
+
+@composite("flatten(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)")
+def _flatten(self, start_dim, end_dim):
+    rank = self.dim()
+    if rank == 0:
+        return self.reshape(1)
+    first, last = wrap(start_dim, rank), wrap(end_dim, rank)
+    if first > last:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if first == last:
+        return self
+    shape = tuple(self.shape)
+    size = 1
+    for n in shape[first:last + 1]:
+        size *= n
+    return self.reshape(shape[:first] + (size,) + shape[last + 1:])
+
+
+def wrap(dim, rank):
+    """A dim counted from the front."""
+    size = max(rank, 1)
+    if not -size <= dim < size:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-size}, {size - 1}], but got {dim})")
+    return dim + size if dim < 0 else dim
+
+
+@composite("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)")
+def _narrow(self, dim, start, length):
+    if self.dim() == 0:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if length < 0:
+        raise RuntimeError("narrow(): length must be non-negative.")
+    size = self.size(dim)
+    if not -size <= start <= size:
+        raise IndexError(f"start out of range (expected to be in range of [{-size}, {size}], but got {start})")
+    start = start + size if start < 0 else start
+    if start + length > size:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+    return ops.slice(self, dim, start, start + length)
+
+
+@composite("unbind(Tensor(a) self, int dim=0) -> Tensor(a)[]")
+def _unbind(self, dim):
+    return tuple([self.select(dim, i) for i in range(self.size(dim))])

@@ -1,0 +1,41 @@
+"""torch.Size: the shape of a tensor, a tuple of ints."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+class Size(tuple):
+    """A tuple of sizes."""
+    __slots__ = ()
+
+    def __new__(cls, sizes: Any = ()) -> Size:
+        for n in sizes:
+            if not hasattr(n, "__index__"):
+                raise TypeError(f"torch.Size() takes an iterable of 'int' (item is '{type(n).__name__}')")
+        return tuple.__new__(cls, [n.__index__() for n in sizes])
+
+    def numel(self) -> int:
+        """The number of items of a tensor of this shape."""
+        return math.prod(self)
+
+    def __repr__(self) -> str:
+        return f"torch.Size([{', '.join(map(str, self))}])"
+
+    def __getitem__(self, index: Any) -> Any:
+        value = tuple.__getitem__(self, index)
+        return tuple.__new__(Size, value) if isinstance(index, slice) else value
+
+    def __add__(self, other: tuple) -> Size:
+        return tuple.__new__(Size, tuple(self) + tuple(other))
+
+    def __radd__(self, other: tuple) -> Size:
+        return tuple.__new__(Size, tuple(other) + tuple(self))
+
+    def __mul__(self, times: int) -> Size:   # type: ignore[override]
+        return tuple.__new__(Size, tuple(self) * times)
+
+    __rmul__ = __mul__   # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return Size, (tuple(self),)

@@ -1,0 +1,115 @@
+"""Storages as Python sees them: UntypedStorage (bytes) and TypedStorage (items of one dtype)."""
+from __future__ import annotations
+
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._C import StorageBase
+
+
+class UntypedStorage(StorageBase):
+    """A block of bytes on a device."""
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return UntypedStorage._from_bytes(memoryview(self)[index])
+        return memoryview(self)[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        memoryview(self)[index] = value
+
+    def __repr__(self) -> str:
+        shown = "".join(f" {v}\n" for v in memoryview(self)) if self.device.type == "cpu" else "...\n"
+        return f"{shown}[torch.storage.UntypedStorage(device={self.device}) of size {len(self)}]"
+
+    def __iter__(self) -> Any:
+        return iter(memoryview(self))
+
+    def tolist(self) -> list[int]:
+        return list(memoryview(self))
+
+    def clone(self) -> UntypedStorage:
+        return UntypedStorage._from_bytes(memoryview(self))
+
+    def copy_(self, source: UntypedStorage, non_blocking: bool | None = None) -> UntypedStorage:
+        memoryview(self)[:] = memoryview(source)
+        return self
+
+    def fill_(self, value: int) -> UntypedStorage:
+        memoryview(self)[:] = bytes([int(value) & 255]) * len(self)
+        return self
+
+    def cpu(self) -> UntypedStorage:
+        if self.device.type != "cpu":
+            raise RuntimeError(f"cannot copy a storage from {self.device}; copy the tensor instead")
+        return self
+
+    def element_size(self) -> int:
+        return 1
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return self._pinned
+
+    def untyped(self) -> UntypedStorage:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> UntypedStorage:
+        known = memo.setdefault("mindtorch_v2 storages", {})
+        if self._cdata not in known:
+            known[self._cdata] = self.clone()
+        return known[self._cdata]
+
+    def __reduce__(self) -> Any:
+        return UntypedStorage._from_bytes, (bytes(self),)
+
+
+class TypedStorage:
+    """An untyped storage read as items of one dtype."""
+
+    def __init__(self, *, wrap_storage: UntypedStorage, dtype: Any, _internal: bool = True) -> None:
+        self._untyped_storage = wrap_storage
+        self.dtype = dtype
+
+    def untyped(self) -> UntypedStorage:
+        return self._untyped_storage
+
+    @property
+    def device(self) -> Any:
+        return self._untyped_storage.device
+
+    def element_size(self) -> int:
+        return self.dtype.itemsize
+
+    def nbytes(self) -> int:
+        return self._untyped_storage.nbytes()
+
+    def size(self) -> int:
+        return self.nbytes() // self.dtype.itemsize
+
+    __len__ = size
+
+    def data_ptr(self) -> int:
+        return self._untyped_storage.data_ptr()
+
+    def _tensor(self) -> Any:
+        return _C._from_data([], self.dtype, False).set_(self._untyped_storage, 0, (self.size(),), (1,))
+
+    def __getitem__(self, index: Any) -> Any:
+        value = self._tensor()[index]
+        return value.item() if value.dim() == 0 else value.storage()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._tensor()[index] = value
+
+    def tolist(self) -> list:
+        return self._tensor().tolist()
+
+    def __iter__(self) -> Any:
+        return iter(self.tolist())
+
+    def __repr__(self) -> str:
+        shown = "".join(f" {v}\n" for v in self.tolist())
+        return f"{shown}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {self.size()}]"
+
+
+_C._set_storage_class(UntypedStorage)

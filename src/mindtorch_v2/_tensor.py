@@ -1,0 +1,339 @@
+"""The Tensor class: its methods that are not ops, and the ops of the table as methods."""
+from __future__ import annotations
+
+import copyreg
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._C import TensorMethods, device as Device, dtype as DType
+from mindtorch_v2._printing import tensor_repr
+from mindtorch_v2._shape import Size
+from mindtorch_v2._storage import TypedStorage
+
+
+class _TensorMeta(type):
+    """isinstance(x, torch.FloatTensor) and friends ask the class; Tensor itself needs nothing special."""
+
+
+def _disabled_torch_function_impl(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    return NotImplemented
+
+
+class Tensor(TensorMethods):
+    """A multi-dimensional array of items of one dtype, on one device."""
+
+    __array_priority__ = 1000    # NumPy leaves mixed expressions to the tensor
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        made = _legacy_tensor(*args, **kwargs)
+        return made if cls is Tensor else made.as_subclass(cls)
+
+    # ---- overriding
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The default: the result of an op on a subclass is of that subclass."""
+        if not all(issubclass(cls, t) for t in types):
+            return NotImplemented
+        previous = _C._set_function_off(True)
+        try:
+            result = func(*args, **(kwargs or {}))
+        finally:
+            _C._set_function_off(previous)
+        return _as_class(result, cls) if func not in _plain_results else result
+
+    def as_subclass(self, cls: type) -> Any:
+        """The same tensor as an instance of a subclass."""
+        if not issubclass(cls, Tensor):
+            raise TypeError(f"as_subclass() expects a subclass of Tensor, got {cls!r}")
+        view = self.alias() if hasattr(self, "alias") else self
+        made = TensorMethods.__new__(cls)
+        _C._adopt(made, view)
+        return made
+
+    @staticmethod
+    def _make_subclass(cls: type, data: Any, require_grad: bool = False) -> Any:
+        made = TensorMethods.__new__(cls)
+        _C._adopt(made, data.detach())
+        made.requires_grad = require_grad
+        return made
+
+    # ---- conversion
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """The tensor with another dtype, device or memory format; itself when nothing changes."""
+        if type(self) is not Tensor and _overridden(self):
+            return _override(Tensor.to, self, args, kwargs)
+        return _to(self, *args, **kwargs)
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The name of the tensor's type, or the tensor cast to one."""
+        if dtype is None:
+            return _type_name(self.dtype, self.device)
+        if isinstance(dtype, str):
+            dtype = _TYPE_NAMES[dtype.rpartition(".")[2]]
+        dtype = getattr(dtype, "dtype", dtype)
+        return self.to(dtype)
+
+    def cpu(self, memory_format: Any = None) -> Any:
+        return _to(self, Device("cpu"))
+
+    def npu(self, device: Any = None, non_blocking: bool = False) -> Any:
+        return _to(self, Device("npu" if device is None else device), non_blocking=non_blocking)
+
+    def type_as(self, other: Any) -> Any:
+        return _to(self, other.device, other.dtype)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """A NumPy array over the same memory."""
+        if force:
+            return self.detach().cpu().resolve_conj().numpy()
+        if self.requires_grad:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+        return numpy_module().asarray(_C._array_view(self))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return _C._from_data(array, _C._dtype_named("bool") if array.dtype == bool else None, True)
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
+                   copy: bool | None = None) -> Any:
+        return _C._to_dlpack(self.clone() if copy else self)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        if self.device.type != "cpu":
+            raise BufferError(f"DLPack export from {self.device} is not supported")
+        return 1, 0
+
+    def storage(self) -> TypedStorage:
+        return TypedStorage(wrap_storage=self.untyped_storage(), dtype=self.dtype)
+
+    _typed_storage = storage
+
+    def is_shared(self) -> bool:
+        return False
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return self.untyped_storage()._pinned
+
+    # ---- shape as attributes
+    @property
+    def T(self) -> Any:
+        return self.permute(*range(self.dim() - 1, -1, -1)) if self.dim() else self
+
+    @property
+    def mT(self) -> Any:
+        if self.dim() < 2:
+            raise RuntimeError("tensor.mT is only supported on matrices or batches of matrices. "
+                               f"Got {self.dim()}-D tensor.")
+        return self.transpose(-2, -1)
+
+    @property
+    def H(self) -> Any:
+        if self.dim() not in (0, 2):
+            raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.dim()}-D tensor.")
+        return self.mH if self.dim() else self.conj()
+
+    @property
+    def mH(self) -> Any:
+        return self.mT.conj()
+
+    @property
+    def real(self) -> Any:
+        return _C._op_named("view_as_real")(self).select(-1, 0) if self.is_complex() else self
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real.copy_(value)
+
+    @property
+    def imag(self) -> Any:
+        if not self.is_complex():
+            raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+        return _C._op_named("view_as_real")(self).select(-1, 1)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self.imag.copy_(value)
+
+    @property
+    def names(self) -> tuple:
+        return (None,) * self.dim()
+
+    # ---- autograd
+    def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+                 inputs: Any = None) -> None:
+        """Adds the gradient of this tensor to the .grad of the leaves it was computed from."""
+        if type(self) is not Tensor and _overridden(self):
+            _override(Tensor.backward, self, (), dict(gradient=gradient, retain_graph=retain_graph,
+                                                      create_graph=create_graph, inputs=inputs))
+            return
+        backward_hook(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+    # ---- printing, copying, pickling
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        if type(self) is not Tensor and _overridden(self):
+            return _override(Tensor.__repr__, self, (), {})
+        return tensor_repr(self)
+
+    def __format__(self, spec: str) -> str:
+        if self.dim() == 0 and not self.is_meta and type(self) is Tensor:
+            return self.item().__format__(spec)
+        return object.__format__(self, spec)
+
+    def __contains__(self, element: Any) -> bool:
+        if isinstance(element, (Tensor, int, float, complex, bool)):
+            return bool((element == self).any().item())
+        raise RuntimeError("Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
+                           f"{type(element)}.")
+
+    def __deepcopy__(self, memo: dict) -> Any:
+        if not self.is_leaf:
+            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+                               "protocol at the moment.  If you were attempting to deepcopy a module, this may be "
+                               "because of a torch.nn.utils.weight_norm usage, see "
+                               "https://github.com/pytorch/pytorch/pull/103001")
+        if id(self) in memo:
+            return memo[id(self)]
+        if self.is_meta or self.device.type != "cpu":
+            data = self.detach().clone()
+        else:
+            storage = self.untyped_storage().__deepcopy__(memo)
+            data = _C._from_data([], self.dtype, False).set_(storage, self.storage_offset(), tuple(self.shape),
+                                                             self.stride())
+        made = data if type(self) is Tensor else data.as_subclass(type(self))
+        made.requires_grad = self.requires_grad
+        if self.grad is not None:
+            made.grad = self.grad.__deepcopy__(memo)
+        made.__dict__.update(_deep(self.__dict__, memo))
+        memo[id(self)] = made
+        return made
+
+    def __reduce_ex__(self, protocol: int) -> Any:
+        return _rebuild_tensor, (type(self), self.untyped_storage(), self.dtype, self.storage_offset(),
+                                 tuple(self.shape), self.stride(), self.requires_grad, dict(self.__dict__))
+
+    def __dir__(self) -> list[str]:
+        return sorted(set(object.__dir__(self)) | set(self.__dict__))
+
+
+def _deep(items: dict, memo: dict) -> dict:
+    copy = importlib.import_module("copy")
+    return {k: copy.deepcopy(v, memo) for k, v in items.items()}
+
+
+def _rebuild_tensor(cls: type, storage: Any, dtype: DType, offset: int, size: tuple, stride: tuple,
+                    requires_grad: bool, state: dict) -> Any:
+    made = _C._from_data([], dtype, False).set_(storage, offset, size, stride)
+    made = made if cls is Tensor else made.as_subclass(cls)
+    made.requires_grad = requires_grad
+    made.__dict__.update(state)
+    return made
+
+
+backward_hook: Callable[..., None]      # set by autograd: Tensor does not know the engine's front
+_plain_results: set = set()             # functions whose results stay plain (shape, device …)
+
+
+def _as_class(result: Any, cls: type) -> Any:
+    if cls is Tensor:
+        return result
+    if isinstance(result, Tensor) and not isinstance(result, cls):
+        return result.as_subclass(cls)
+    if type(result) in (tuple, list):
+        return type(result)(_as_class(r, cls) for r in result)
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        return type(result)(tuple(_as_class(r, cls) for r in result))
+    return result
+
+
+def _overridden(x: Any) -> bool:
+    return type(x).__torch_function__ is not _disabled_torch_function_impl and not _C._is_function_off()
+
+
+def _override(func: Any, self: Any, args: tuple, kwargs: dict) -> Any:
+    return type(self).__torch_function__(func, (type(self),), (self, *args), kwargs)
+
+
+def numpy_module() -> Any:
+    """NumPy, imported when an array is first asked for: `import mindtorch_v2` does not need it."""
+    return importlib.import_module("numpy")
+
+
+def _to(self: Any, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False,
+        copy: bool = False, memory_format: Any = None) -> Any:
+    """to(dtype), to(device, dtype), to(other): what is given, in torch's order."""
+    rest = list(args)
+    if rest and isinstance(rest[0], Tensor):
+        other = rest.pop(0)
+        device, dtype = other.device, other.dtype
+    elif rest and (rest[0] is None or isinstance(rest[0], (Device, str, int)) and not isinstance(rest[0], bool)):
+        device = rest.pop(0)
+    if rest and (isinstance(rest[0], DType) or rest[0] in _PYTHON_TYPES):
+        dtype = rest.pop(0)
+    elif len(rest) and rest[0] is None:
+        rest.pop(0)
+    for value, name in zip(rest, ("non_blocking", "copy")):
+        if not isinstance(value, bool):
+            raise TypeError(f"to() received an invalid combination of arguments - got {type(value).__name__}")
+        if name == "copy":
+            copy = value
+        else:
+            non_blocking = value
+    return _C._to(self, dtype, device, non_blocking, copy, memory_format)
+
+
+_PYTHON_TYPES = (float, int, bool, complex)
+_TYPE_NAMES = {word + "Tensor": _C._dtype_named(name) for word, name in zip(_C.TYPE_WORDS, _C.DTYPE_NAMES)}
+
+
+def _type_name(dtype: DType, device: Device) -> str:
+    word = _C.TYPE_WORDS[_C.DTYPE_NAMES.index(dtype._name)]
+    return f"torch.{'' if device.type == 'cpu' else device.type + '.'}{word}Tensor"
+
+
+def _legacy_tensor(*args: Any, device: Any = None, dtype: Any = None) -> Any:
+    """torch.Tensor(2, 3), torch.Tensor([1, 2]), torch.Tensor(other)."""
+    dtype = dtype or _C.get_default_dtype()
+    if not args:
+        return _C._from_data([], dtype, False)
+    if len(args) == 1 and isinstance(args[0], Tensor):
+        return args[0].alias() if args[0].dtype == dtype else args[0].to(dtype)
+    if isinstance(args[0], int) and not isinstance(args[0], bool) or isinstance(args[0], Size):
+        size = args[0] if isinstance(args[0], Size) else args
+        return _C._op_named("empty")(tuple(size), dtype=dtype, device=device)
+    if len(args) == 1:
+        return _C._from_data(args[0], dtype, False)
+    raise TypeError(f"new(): expected sizes or data, got {args!r}")
+
+
+def _cast_method(dtype: DType) -> Callable[..., Any]:
+    def cast(self: Any, memory_format: Any = None) -> Any:
+        return _C._to(self, dtype, None, False, False, memory_format)
+    return cast
+
+
+def install_methods(methods: dict[str, Any]) -> None:
+    """Makes the table's ops attributes of Tensor."""
+    for name, function in methods.items():
+        setattr(Tensor, name, function)
+    for name, target in (("half", "float16"), ("bfloat16", "bfloat16"), ("float", "float32"), ("double", "float64"),
+                         ("char", "int8"), ("byte", "uint8"), ("short", "int16"), ("int", "int32"), ("long", "int64"),
+                         ("bool", "bool"), ("cfloat", "complex64"), ("cdouble", "complex128")):
+        method = _cast_method(_C._dtype_named(target))
+        method.__name__ = name
+        setattr(Tensor, name, method)
+    Tensor.__dict__  # noqa: B018
+    for name in ("shape", "device", "dtype", "requires_grad", "ndim", "is_leaf", "layout", "grad_fn"):
+        _plain_results.add(getattr(TensorMethods, name).__get__)
+
+
+copyreg.pickle(Size, lambda s: (Size, (tuple(s),)))

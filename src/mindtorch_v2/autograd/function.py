@@ -1,0 +1,243 @@
+"""Custom functions: a forward and a backward written by the user."""
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._C import Node, TensorBase, _op_named
+
+_RELEASED = _C._core.RELEASED
+
+
+class FunctionCtx:
+    """What forward leaves for backward."""
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keeps tensors (or None) for backward, watched for in-place changes."""
+        for t in tensors:
+            if t is not None and not isinstance(t, TensorBase):
+                raise TypeError("save_for_backward can only save variables, but argument "
+                                f"is of type {type(t).__name__}")
+        self.to_save = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        self.saved_for_forward = tensors
+
+    def mark_dirty(self, *args: Any) -> None:
+        """Says which inputs forward changed in place."""
+        self.dirty_tensors = args
+
+    def mark_non_differentiable(self, *args: Any) -> None:
+        """Says which outputs have no gradient."""
+        self.non_differentiable = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether gradients that did not arrive are zeros (the default) or None."""
+        self.materialize_grads = value
+
+
+class _FunctionNode(Node, FunctionCtx):
+    """The recorded call of a custom function; its context as well."""
+    _function: Any = None
+
+    def __init__(self) -> None:
+        self.to_save: tuple = ()
+        self.dirty_tensors: tuple = ()
+        self.non_differentiable: tuple = ()
+        self.materialize_grads = True
+        self.needs_input_grad: tuple = ()
+        self._saved: list | None = None
+        self._outputs: list = []
+
+    def _keep(self, outputs: tuple) -> None:
+        """Turns what save_for_backward got into checked references; outputs are kept without history."""
+        saved = []
+        hooks = _C._core._current_saved_hooks()
+        for t in self.to_save:
+            number = next((i for i, o in enumerate(outputs) if o is t), None) if t is not None else None
+            if t is None:
+                saved.append((None, 0, None, None))
+            elif hooks is not None and number is None:
+                saved.append((hooks[0](t), None, None, hooks[1]))
+            else:
+                saved.append((t.detach() if number is not None else t, t._version, number, None))
+        self._saved = saved
+        self.to_save = ()
+
+    @property
+    def saved_tensors(self) -> tuple:
+        if self._saved is None:
+            raise RuntimeError(_RELEASED)
+        found = []
+        for value, version, number, unpack in self._saved:
+            if unpack is not None:
+                value = unpack(value)
+            elif value is not None and value._version != version:
+                raise _C._core._changed(value, version)
+            if number is not None:
+                value = value.alias()
+                self._attach_again(value, number)
+            found.append(value)
+        return tuple(found)
+
+    saved_variables = saved_tensors
+
+    def _attach_again(self, value: Any, number: int) -> None:
+        if _C._is_grad_enabled() and number not in self._plain:
+            _C._core._give_history(value, self, number)
+
+    def _release(self) -> None:
+        self._saved = None
+
+    def apply(self, *grads: Any) -> Any:
+        if self.materialize_grads:
+            grads = tuple(self._zeros(i) if g is None else g for i, g in enumerate(grads))
+        function = self._function
+        custom = function.backward is not Function.backward
+        if not custom and function.vjp is Function.vjp:
+            raise NotImplementedError("You must implement either the backward or vjp method for your custom "
+                                      "autograd.Function to use it with backward mode AD.")
+        result = (function.backward if custom else function.vjp)(self, *grads)
+        results = result if isinstance(result, tuple) else (result,)
+        expected = len(self.needs_input_grad)
+        if len(results) > expected and all(r is None for r in results[expected:]):
+            results = results[:expected]
+        if len(results) != expected:
+            raise RuntimeError(f"function {type(self).__name__} returned an incorrect number of gradients (expected "
+                               f"{expected}, got {len(results)})")
+        return results
+
+    def _zeros(self, i: int) -> Any:
+        if i in self._plain or i >= len(self._shapes) or self._shapes[i] is None:
+            return None
+        shape, dtype, device = self._shapes[i]
+        return _op_named("zeros")(shape, dtype=dtype, device=device)
+
+
+class _FunctionMeta(type):
+    """Gives every Function its node class, named as torch names it."""
+
+    def __init__(cls, name: str, bases: tuple, body: dict) -> None:
+        super().__init__(name, bases, body)
+        cls._node_class = type(name + "Backward", (_FunctionNode,), {"_function": cls})
+
+
+class Function(FunctionCtx, metaclass=_FunctionMeta):
+    """Subclass with static forward(ctx, …) and backward(ctx, *grads); call with apply."""
+    _node_class: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style "
+                           "autograd function with static forward method. (Example: "
+                           "https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)")
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        raise NotImplementedError("You must implement either the backward or vjp method for your custom "
+                                  "autograd.Function to use it with backward mode AD.")
+
+    @staticmethod
+    def vjp(ctx: Any, *grad_outputs: Any) -> Any:
+        return Function.backward(ctx, *grad_outputs)
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Runs forward and records the call."""
+        node = cls._node_class()
+        grad_mode = _C._is_grad_enabled()
+        node.needs_input_grad = tuple(isinstance(a, TensorBase) and a.requires_grad for a in args)
+        _C._set_grad_enabled(False)
+        try:
+            if cls.setup_context is Function.setup_context:
+                result = cls.forward(node, *args, **kwargs)
+            else:
+                result = cls.forward(*args, **kwargs)
+                cls.setup_context(node, args, result)
+        finally:
+            _C._set_grad_enabled(grad_mode)
+        outputs = result if isinstance(result, tuple) else (result,)
+        wrapped = _finish(node, args, outputs, grad_mode and any(node.needs_input_grad))
+        return wrapped if isinstance(result, tuple) else wrapped[0]
+
+
+def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
+    """Connects the outputs to the node: an input returned unchanged becomes a view, a dirty one is rebased."""
+    dirty = {id(t) for t in node.dirty_tensors}
+    plain = {id(t) for t in node.non_differentiable}
+    inputs = {id(a) for a in args if isinstance(a, TensorBase)}
+    for t in node.dirty_tensors:
+        _C._core._bump(t)
+    if recorded:
+        node._set_inputs(args)
+    finished = []
+    node._plain = set()
+    for i, out in enumerate(outputs):
+        if not isinstance(out, TensorBase):
+            finished.append(out)
+            node._plain.add(i)
+            continue
+        differentiable = id(out) not in plain and (out.is_floating_point() or out.is_complex())
+        if id(out) in dirty:
+            if recorded and differentiable:
+                _C._core._rebase(node, out, i)
+        elif not recorded or not differentiable:
+            out = out.detach() if id(out) in inputs else out
+        else:
+            out = out.detach() if id(out) in inputs or out.requires_grad else out
+            node._attach(out, i)
+        if not differentiable:
+            node._plain.add(i)
+        finished.append(out)
+    if recorded:
+        node._shapes = [(tuple(o.shape), o.dtype, o.device) if isinstance(o, TensorBase) else None for o in finished]
+        node.to_save = tuple(_same(t, outputs, finished) for t in node.to_save)
+        node._keep(tuple(finished))
+    return tuple(finished)
+
+
+def _same(t: Any, outputs: tuple, finished: list) -> Any:
+    """The finished form of an output that was saved."""
+    return next((f for o, f in zip(outputs, finished) if o is t), t)
+
+
+def once_differentiable(fn: Any) -> Any:
+    """Marks a backward that is not itself differentiable: differentiating it is an error, not silence."""
+    @functools.wraps(fn)
+    def backward(ctx: Any, *grads: Any) -> Any:
+        recorded = _C._is_grad_enabled()
+        _C._set_grad_enabled(False)
+        try:
+            result = fn(ctx, *grads)
+        finally:
+            _C._set_grad_enabled(recorded)
+        if not recorded or not any(isinstance(g, TensorBase) and g.requires_grad for g in grads):
+            return result
+        results = result if isinstance(result, tuple) else (result,)
+        refused = tuple(_Refuse.apply(r, *grads) if isinstance(r, TensorBase) else r for r in results)
+        return refused if isinstance(result, tuple) else refused[0]
+    return backward
+
+
+class _Refuse(Function):
+    """An identity whose backward is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, *grads: Any) -> Any:
+        return x.alias()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
+
+
+class InplaceFunction(Function):
+    """Kept for old code: a Function with an inplace flag."""

@@ -1,0 +1,143 @@
+"""What is recorded: no_grad, enable_grad, set_grad_enabled, inference_mode, anomaly detection."""
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+from mindtorch_v2 import _C
+
+
+class _Mode:
+    """A with block that is a decorator too, for functions and generators."""
+
+    def __call__(self, fn: Any) -> Any:
+        if inspect.isclass(fn):
+            raise TypeError("a grad mode cannot decorate a class; decorate its methods")
+        if inspect.isgeneratorfunction(fn):
+            @functools.wraps(fn)
+            def steps(*args: Any, **kwargs: Any) -> Any:
+                generator = fn(*args, **kwargs)
+                send: Any = None
+                while True:
+                    try:
+                        with self._again():
+                            value = generator.send(send)
+                    except StopIteration as stop:
+                        return stop.value
+                    try:
+                        send = yield value
+                    except BaseException as error:
+                        with self._again():
+                            value = generator.throw(error)
+                        send = yield value
+            return steps
+
+        @functools.wraps(fn)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._again():
+                return fn(*args, **kwargs)
+        return call
+
+    def _again(self) -> Any:
+        return type(self)()
+
+
+class _GradMode(_Mode):
+    enabled: bool
+
+    def __new__(cls, orig_func: Any = None) -> Any:
+        made = object.__new__(cls)
+        return made if orig_func is None else made(orig_func)
+
+    def __enter__(self) -> None:
+        self.previous = _C._is_grad_enabled()
+        _C._set_grad_enabled(self.enabled)
+
+    def __exit__(self, *exc: Any) -> None:
+        _C._set_grad_enabled(self.previous)
+
+
+class no_grad(_GradMode):
+    """Inside, nothing is recorded."""
+    enabled = False
+
+
+class enable_grad(_GradMode):
+    """Inside, ops are recorded."""
+    enabled = True
+
+
+class set_grad_enabled(_Mode):
+    """Switches recording on or off, at once and until the with block ends."""
+
+    def __init__(self, mode: bool) -> None:
+        self.previous, self.mode = _C._is_grad_enabled(), mode
+        _C._set_grad_enabled(mode)
+
+    def __call__(self, fn: Any) -> Any:
+        _C._set_grad_enabled(self.previous)
+        return super().__call__(fn)
+
+    def __enter__(self) -> None:
+        _C._set_grad_enabled(self.mode)
+
+    def __exit__(self, *exc: Any) -> None:
+        _C._set_grad_enabled(self.previous)
+
+    def _again(self) -> Any:
+        return set_grad_enabled(self.mode)
+
+    def __str__(self) -> str:
+        return f"torch.set_grad_enabled(mode={self.mode})"
+
+    __repr__ = __str__
+
+
+class inference_mode(_Mode):
+    """Inside, nothing is recorded and new tensors can never be."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        made = object.__new__(cls)
+        made.mode = mode if isinstance(mode, bool) else True
+        return made if isinstance(mode, bool) else made(mode)
+
+    def __init__(self, mode: Any = True) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        self.previous = _C._is_inference_mode(), _C._is_grad_enabled()
+        _C._set_inference_mode(self.mode)
+        _C._set_grad_enabled(not self.mode)
+
+    def __exit__(self, *exc: Any) -> None:
+        _C._set_inference_mode(self.previous[0])
+        _C._set_grad_enabled(self.previous[1])
+
+    def _again(self) -> Any:
+        return inference_mode(self.mode)
+
+
+class set_detect_anomaly:
+    """Backward errors show where in forward the failing op was recorded; NaN gradients are errors."""
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        self.previous = _C._is_anomaly()
+        _C._set_anomaly(mode)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: Any) -> None:
+        _C._set_anomaly(self.previous)
+
+
+class detect_anomaly(set_detect_anomaly):
+    """Anomaly detection for a with block."""
+
+    def __init__(self, check_nan: bool = True) -> None:
+        super().__init__(True, check_nan)
+
+
+def is_anomaly_enabled() -> bool:
+    return _C._is_anomaly()

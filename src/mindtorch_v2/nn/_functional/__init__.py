@@ -1,0 +1,1 @@
+"""The Python functions of torch.nn.functional by family; functional.py gathers them."""

@@ -1,0 +1,285 @@
+"""Pooling: max, average, adaptive, power average, unpooling and fractional."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import mindtorch_v2 as torch
+from mindtorch_v2.nn.modules.utils import _list_with_default, _ntuple, _pair, _single, _triple
+
+Tensor = torch.Tensor
+Size = Any
+
+__all__ = [
+    "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
+    "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d",
+    "adaptive_max_pool2d_with_indices", "adaptive_max_pool3d",
+    "adaptive_max_pool3d_with_indices", "fractional_max_pool2d",
+    "fractional_max_pool2d_with_indices", "fractional_max_pool3d",
+    "fractional_max_pool3d_with_indices", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d",
+    "max_pool1d_with_indices", "max_pool2d", "max_pool2d_with_indices", "max_pool3d",
+    "max_pool3d_with_indices", "max_unpool1d", "max_unpool2d", "max_unpool3d",
+]  # fmt: skip
+
+
+def avg_pool3d(input: Tensor, kernel_size: Size, stride: Size = None) -> Tensor:
+    """Average pooling of volumes, for the functions here that need it."""
+    return torch._C._nn.avg_pool3d(input, kernel_size, stride)
+
+
+def _max_pools(n: int) -> tuple[Callable, Callable]:
+    """Make max_pool{n}d and max_pool{n}d_with_indices."""
+    name = f"max_pool{n}d"
+
+    def with_indices(
+        input: Tensor,
+        kernel_size: Size,
+        stride: Size = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        room = torch if n == 1 else torch._C._nn
+        op = getattr(room, name + "_with_indices")
+        stride = [] if stride is None else stride
+        return op(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+    def plain(
+        input: Tensor,
+        kernel_size: Size,
+        stride: Size = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        if return_indices:
+            return with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
+        stride = [] if stride is None else stride
+        return getattr(torch, name)(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+    plain.__name__ = plain.__qualname__ = name
+    with_indices.__name__ = with_indices.__qualname__ = name + "_with_indices"
+    plain.__doc__ = f"The largest value of each window over {n} dimensions."
+    with_indices.__doc__ = f"{plain.__doc__[:-1]}, and where it was."
+    return plain, with_indices
+
+
+max_pool1d, max_pool1d_with_indices = _max_pools(1)
+max_pool2d, max_pool2d_with_indices = _max_pools(2)
+max_pool3d, max_pool3d_with_indices = _max_pools(3)
+
+
+def _adaptive_max_pools(n: int) -> tuple[Callable, Callable]:
+    """Make adaptive_max_pool{n}d and its form with indices."""
+    name = f"adaptive_max_pool{n}d"
+
+    def with_indices(
+        input: Tensor, output_size: Size, return_indices: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        if n == 1:
+            return torch.adaptive_max_pool1d(input, output_size)
+        return getattr(torch._C._nn, name)(input, _list_with_default(output_size, input.size()))
+
+    def plain(input: Tensor, output_size: Size, return_indices: bool = False) -> Any:
+        result = with_indices(input, output_size)
+        return result if return_indices else result[0]
+
+    plain.__name__ = plain.__qualname__ = name
+    with_indices.__name__ = with_indices.__qualname__ = name + "_with_indices"
+    plain.__doc__ = f"Max pooling over {n} dimensions to a given output size."
+    with_indices.__doc__ = f"{plain.__doc__[:-1]}, with the places of the maxima."
+    return plain, with_indices
+
+
+adaptive_max_pool1d, adaptive_max_pool1d_with_indices = _adaptive_max_pools(1)
+adaptive_max_pool2d, adaptive_max_pool2d_with_indices = _adaptive_max_pools(2)
+adaptive_max_pool3d, adaptive_max_pool3d_with_indices = _adaptive_max_pools(3)
+
+
+def adaptive_avg_pool2d(input: Tensor, output_size: Size) -> Tensor:
+    """Average pooling of planes to a given output size."""
+    return torch._C._nn.adaptive_avg_pool2d(input, _list_with_default(output_size, input.size()))
+
+
+def adaptive_avg_pool3d(input: Tensor, output_size: Size) -> Tensor:
+    """Average pooling of volumes to a given output size."""
+    return torch._C._nn.adaptive_avg_pool3d(input, _list_with_default(output_size, input.size()))
+
+
+def _lp_pool(
+    n: int, input: Tensor, norm_type: float, kernel_size: Size, stride: Size, ceil_mode: bool
+) -> Tensor:
+    max_pool = (max_pool1d, max_pool2d, max_pool3d)[n - 1]
+    if norm_type == float("inf"):
+        return max_pool(input.abs(), kernel_size, stride, 0, 1, ceil_mode)
+    if norm_type == -float("inf"):
+        return -max_pool(-input.abs(), kernel_size, stride, 0, 1, ceil_mode)
+    count = 1
+    for k in _ntuple(n)(kernel_size):
+        count *= k
+    pool = torch.avg_pool1d if n == 1 else getattr(torch._C._nn, f"avg_pool{n}d")
+    stride = kernel_size if stride is None else stride
+    mean = pool(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+    return (mean.sign() * mean.abs().relu()).mul(count).pow(1.0 / norm_type)
+
+
+def lp_pool1d(
+    input: Tensor, norm_type: float, kernel_size: int, stride: Size = None, ceil_mode: bool = False
+) -> Tensor:
+    """The p-norm of each window of a line."""
+    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool2d(
+    input: Tensor, norm_type: float, kernel_size: Size, stride: Size = None, ceil_mode: bool = False
+) -> Tensor:
+    """The p-norm of each window of a plane."""
+    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool3d(
+    input: Tensor, norm_type: float, kernel_size: Size, stride: Size = None, ceil_mode: bool = False
+) -> Tensor:
+    """The p-norm of each window of a volume."""
+    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def _unpool_output_size(
+    input: Tensor,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    output_size: list[int] | None,
+) -> list[int]:
+    """The size before pooling: the smallest one, or the given one if it is possible."""
+    n = len(kernel_size)
+    spatial = input.size()[-n:]
+    default = [(s - 1) * t + k - 2 * p for s, t, k, p in zip(spatial, stride, kernel_size, padding)]
+    if output_size is None:
+        size = default
+    else:
+        size = list(output_size)
+        if len(size) == n + 2:
+            size = size[2:]
+        if len(size) != n:
+            raise ValueError(
+                f"output_size should be a sequence containing {n} or {n + 2} elements, "
+                f"but it has a length of '{len(size)}'"
+            )
+        for d in range(n):
+            low, high = default[d] - stride[d], default[d] + stride[d]
+            if not low < size[d] < high:
+                raise ValueError(
+                    f'invalid output_size "{output_size}" (dim {d} must be between {low} and {high})'
+                )
+    for d, value in enumerate(size):
+        if value < 0:
+            raise ValueError(
+                "max_unpooling: output_size must contain non-negative spatial dimensions, "
+                f"but got output_size[{d}]={value}"
+            )
+    return size
+
+
+def _unpool_args(n: int, input: Tensor, kernel: Size, stride: Size, padding: Size, out: Size) -> list:
+    expand = (_single, _pair, _triple)[n - 1]
+    kernel = expand(kernel)
+    stride = kernel if stride is None else expand(stride)
+    padding = expand(padding)
+    return [_unpool_output_size(input, kernel, stride, padding, out), stride, padding]
+
+
+def max_unpool1d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size = None,
+    padding: Size = 0,
+    output_size: Size = None,
+) -> Tensor:
+    """Put pooled maxima back where they came from, zeros elsewhere."""
+    size, _, _ = _unpool_args(1, input, kernel_size, stride, padding, output_size)
+    planes, places = input.unsqueeze(-1), indices.unsqueeze(-1)
+    return torch._C._nn.max_unpool2d(planes, places, [*size, 1]).squeeze(-1)
+
+
+def max_unpool2d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size = None,
+    padding: Size = 0,
+    output_size: Size = None,
+) -> Tensor:
+    """Put pooled maxima back where they came from, zeros elsewhere."""
+    size, _, _ = _unpool_args(2, input, kernel_size, stride, padding, output_size)
+    return torch._C._nn.max_unpool2d(input, indices, size)
+
+
+def max_unpool3d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size = None,
+    padding: Size = 0,
+    output_size: Size = None,
+) -> Tensor:
+    """Put pooled maxima back where they came from, zeros elsewhere."""
+    args = _unpool_args(3, input, kernel_size, stride, padding, output_size)
+    return torch._C._nn.max_unpool3d(input, indices, *args)
+
+
+def _fractional_pools(n: int) -> tuple[Callable, Callable]:
+    """Make fractional_max_pool{n}d and its form with indices."""
+    name = f"fractional_max_pool{n}d"
+    expand = _ntuple(n)
+
+    def with_indices(
+        input: Tensor,
+        kernel_size: Size,
+        output_size: Size = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+        if output_size is None:
+            if len(output_ratio) > n:
+                raise ValueError(
+                    f"{name} requires output_ratio to either be a single Int or tuple of Ints."
+                )
+            sizes = zip(input.size()[-n:], expand(output_ratio))
+            output_size = [int(size * ratio) for size, ratio in sizes]
+        if _random_samples is None:
+            batch = 1 if input.dim() == n + 1 else input.size(0)
+            _random_samples = torch.rand(
+                batch, input.size(-n - 1), n, dtype=input.dtype, device=input.device
+            )
+        op = getattr(torch._C._nn, name)
+        return op(input, expand(kernel_size), expand(output_size), _random_samples)
+
+    def plain(
+        input: Tensor,
+        kernel_size: Size,
+        output_size: Size = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> Any:
+        result = with_indices(
+            input, kernel_size, output_size, output_ratio, False, _random_samples
+        )
+        return result if return_indices else result[0]
+
+    plain.__name__ = plain.__qualname__ = name
+    with_indices.__name__ = with_indices.__qualname__ = name + "_with_indices"
+    plain.__doc__ = f"Max pooling over {n} dimensions with windows at random steps."
+    with_indices.__doc__ = f"{plain.__doc__[:-1]}, with the places of the maxima."
+    return plain, with_indices
+
+
+fractional_max_pool2d, fractional_max_pool2d_with_indices = _fractional_pools(2)
+fractional_max_pool3d, fractional_max_pool3d_with_indices = _fractional_pools(3)

@@ -1,0 +1,48 @@
+"""torch.nn.functional: every function by its public name, from the rooms of _functional."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindtorch_v2 as torch
+from mindtorch_v2.nn import _reduction as _Reduction
+from mindtorch_v2.nn._functional.activation import *  # noqa: F403
+from mindtorch_v2.nn._functional.attention import *  # noqa: F403
+from mindtorch_v2.nn._functional.dropout import *  # noqa: F403
+from mindtorch_v2.nn._functional.embedding import *  # noqa: F403
+from mindtorch_v2.nn._functional.loss import *  # noqa: F403
+from mindtorch_v2.nn._functional.loss_distance import *  # noqa: F403
+from mindtorch_v2.nn._functional.norm import *  # noqa: F403
+from mindtorch_v2.nn._functional.pooling import *  # noqa: F403
+from mindtorch_v2.nn._functional.vision import *  # noqa: F403
+from mindtorch_v2.nn.modules.utils import _list_with_default, _pair, _single, _triple
+
+# Names that are an op itself: bound at first use, because the front door is still being
+# imported when this file is read, and then as fast as the op.
+_TORCH_OPS = (
+    "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d conv_tbc "
+    "avg_pool1d adaptive_avg_pool1d relu_ celu_ selu_ rrelu_ threshold_ hardshrink prelu "
+    "bilinear cosine_similarity pdist pixel_shuffle pixel_unshuffle channel_shuffle "
+    "native_channel_shuffle"
+).split()
+_NN_OPS = (
+    "linear gelu softplus softshrink leaky_relu_ hardtanh_ elu_ avg_pool2d avg_pool3d one_hot "
+    "scaled_dot_product_attention"
+).split()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _TORCH_OPS:
+        value = getattr(torch, name)
+    elif name in _NN_OPS:
+        value = getattr(torch._C._nn, name)
+    elif name == "logsigmoid":
+        value = torch._C._nn.log_sigmoid
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_TORCH_OPS, *_NN_OPS, "logsigmoid"})

@@ -1,0 +1,130 @@
+"""Moving and casting a Module: to, cpu, npu, float and their kin, all through _apply."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Callable
+
+import mindtorch_v2 as torch
+from mindtorch_v2.nn.parameter import Parameter
+
+
+def _parse_to(
+    device: Any = None,
+    dtype: Any = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    *,
+    memory_format: Any = None,
+) -> tuple[Any, Any, bool, Any]:
+    """Sort out the three call forms of `to`: (device, dtype), (dtype) and (tensor)."""
+    if isinstance(device, torch.dtype):
+        device, dtype, non_blocking = None, device, dtype if dtype is not None else non_blocking
+    elif isinstance(device, torch.Tensor):
+        non_blocking = dtype if dtype is not None else non_blocking
+        device, dtype = device.device, device.dtype
+    if device is not None and not isinstance(device, torch.device):
+        device = torch.device(device)
+    return device, dtype, bool(non_blocking), memory_format
+
+
+class Convert:
+    """Conversions; a parameter keeps its identity wherever the new data allows it."""
+
+    def _apply(self, fn: Callable, recurse: bool = True) -> Any:
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        for name, param in self._parameters.items():
+            if param is None:
+                continue
+            grad = param.grad
+            with torch.no_grad():
+                applied = fn(param)
+            if applied.is_meta == param.is_meta:
+                param.data = applied
+            else:
+                param = self._parameters[name] = Parameter(applied, param.requires_grad)
+            if grad is None:
+                continue
+            with torch.no_grad():
+                new_grad = fn(grad)
+            param.grad = new_grad.requires_grad_(grad.requires_grad)
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+        return self
+
+    def _cast_floating(self, dtype: Any) -> Any:
+        return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
+
+    def float(self) -> Any:
+        """Cast floating parameters and buffers to float32."""
+        return self._cast_floating(torch.float32)
+
+    def double(self) -> Any:
+        """Cast floating parameters and buffers to float64."""
+        return self._cast_floating(torch.float64)
+
+    def half(self) -> Any:
+        """Cast floating parameters and buffers to float16."""
+        return self._cast_floating(torch.float16)
+
+    def bfloat16(self) -> Any:
+        """Cast floating parameters and buffers to bfloat16."""
+        return self._cast_floating(torch.bfloat16)
+
+    def type(self, dst_type: Any) -> Any:
+        """Cast all parameters and buffers."""
+        return self._apply(lambda t: t.type(dst_type))
+
+    def cpu(self) -> Any:
+        """Move to the cpu."""
+        return self._apply(lambda t: t.cpu())
+
+    def npu(self, device: Any = None) -> Any:
+        """Move to an npu: the current one, or the given index or device."""
+        if isinstance(device, int):
+            device = torch.device("npu", device)
+        return self._apply(lambda t: t.to(device if device is not None else "npu"))
+
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Any:
+        """Move to a device without copying the values."""
+        return self._apply(lambda t: torch.empty_like(t, device=device), recurse=recurse)
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """Move and cast in place: to(device, dtype), to(dtype), to(tensor), memory_format=."""
+        device, dtype, non_blocking, memory_format = _parse_to(*args, **kwargs)
+        if dtype is not None:
+            if not (dtype.is_floating_point or dtype.is_complex):
+                raise TypeError(
+                    "nn.Module.to only accepts floating point or complex "
+                    f"dtypes, but got desired dtype={dtype}"
+                )
+            if dtype.is_complex:
+                warnings.warn(
+                    "Complex modules are a new feature under active development whose design may "
+                    "change, and some modules might not work as expected when using complex "
+                    "tensors as parameters or buffers.",
+                    stacklevel=2,
+                )
+
+        def convert(t: Any) -> Any:
+            to_dtype = dtype if t.is_floating_point() or t.is_complex() else None
+            try:
+                if memory_format is not None and t.dim() in (4, 5):
+                    return t.to(device, to_dtype, non_blocking, memory_format=memory_format)
+                return t.to(device, to_dtype, non_blocking)
+            except NotImplementedError as error:
+                if str(error) != "Cannot copy out of meta tensor; no data!":
+                    raise
+                raise NotImplementedError(
+                    f"{error} Please use torch.nn.Module.to_empty() instead of "
+                    "torch.nn.Module.to() when moving module from meta to a different device."
+                ) from None
+
+        return self._apply(convert)
+
+    def share_memory(self) -> Any:
+        """Move the storages into shared memory."""
+        return self._apply(lambda t: t.share_memory_())

@@ -1,0 +1,287 @@
+"""Hooks of modules: removable handles, the registries shared by all modules, backward hooks."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import OrderedDict
+from typing import Any, Callable
+
+import mindtorch_v2 as torch
+
+_next_id = itertools.count()
+
+
+class RemovableHandle:
+    """Takes one entry out of a hook dictionary, once, on `remove()` or on leaving a `with`."""
+
+    def __init__(self, hooks_dict: Any, *, extra_dict: Any = None) -> None:
+        self.hooks_dict_ref = weakref.ref(hooks_dict)
+        self.id = next(_next_id)
+        extra = [] if extra_dict is None else extra_dict
+        extra = extra if isinstance(extra, list) else [extra]
+        self.extra_dict_ref = tuple(weakref.ref(d) for d in extra)
+
+    def remove(self) -> None:
+        """Forget the hook; a second call does nothing."""
+        for ref in (self.hooks_dict_ref, *self.extra_dict_ref):
+            hooks = ref()
+            if hooks is not None:
+                hooks.pop(self.id, None)
+
+    def __getstate__(self) -> tuple:
+        return self.hooks_dict_ref(), self.id, tuple(ref() for ref in self.extra_dict_ref)
+
+    def __setstate__(self, state: tuple) -> None:
+        hooks, self.id, extra = state
+        empty = OrderedDict()
+        self.hooks_dict_ref = weakref.ref(empty if hooks is None else hooks)
+        self.extra_dict_ref = tuple(weakref.ref(empty if d is None else d) for d in extra)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.remove()
+
+
+class _WrappedHook:
+    """A hook bound weakly to its module, so that the module can still be collected."""
+
+    def __init__(self, hook: Callable, module: Any = None) -> None:
+        self.hook = hook
+        self.module = None if module is None else weakref.ref(module)
+        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            if hasattr(hook, name):
+                setattr(self, name, getattr(hook, name))
+
+    @property
+    def with_module(self) -> bool:
+        return self.module is not None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.module is None:
+            return self.hook(*args, **kwargs)
+        module = self.module()
+        if module is None:
+            raise RuntimeError("You are trying to call the hook of a dead Module!")
+        return self.hook(module, *args, **kwargs)
+
+    def __getstate__(self) -> dict:
+        return {"hook": self.hook, "module": None if self.module is None else self.module()}
+
+    def __setstate__(self, state: dict) -> None:
+        self.__init__(state["hook"], state["module"])
+
+    def __deepcopy__(self, memo: dict) -> _WrappedHook:
+        target = None if self.module is None else self.module()
+        return _WrappedHook(self.hook, memo.get(id(target), target))
+
+
+_global_buffer_registration_hooks: OrderedDict = OrderedDict()
+_global_module_registration_hooks: OrderedDict = OrderedDict()
+_global_parameter_registration_hooks: OrderedDict = OrderedDict()
+_global_backward_pre_hooks: OrderedDict = OrderedDict()
+_global_backward_hooks: OrderedDict = OrderedDict()
+_global_forward_pre_hooks: OrderedDict = OrderedDict()
+_global_forward_hooks: OrderedDict = OrderedDict()
+_global_forward_hooks_always_called: OrderedDict = OrderedDict()
+_global_forward_hooks_with_kwargs: OrderedDict = OrderedDict()
+
+# Filled by the first global call hook ever registered: one test on the way of every call.
+global_call_hooks_seen: list = []
+
+
+class _GlobalKind:
+    """Whether the global backward hooks are full ones (True), old ones (False) or none yet."""
+
+    is_full: bool | None = None
+
+
+def add_hook(
+    hooks: OrderedDict, hook: Callable, *, extra: list | None = None, prepend: bool = False
+) -> RemovableHandle:
+    """Put `hook` into `hooks` and return the handle that takes it out again."""
+    handle = RemovableHandle(hooks, extra_dict=extra)
+    hooks[handle.id] = hook
+    if prepend:
+        hooks.move_to_end(handle.id, last=False)
+    return handle
+
+
+def register_module_buffer_registration_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(module, name, buffer)` for every buffer registered from now on."""
+    return add_hook(_global_buffer_registration_hooks, hook)
+
+
+def register_module_module_registration_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(module, name, submodule)` for every submodule registered from now on."""
+    return add_hook(_global_module_registration_hooks, hook)
+
+
+def register_module_parameter_registration_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(module, name, parameter)` for every parameter registered from now on."""
+    return add_hook(_global_parameter_registration_hooks, hook)
+
+
+def register_module_forward_pre_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(module, args)` before the forward of every module."""
+    global_call_hooks_seen.append(True)
+    return add_hook(_global_forward_pre_hooks, hook)
+
+
+def register_module_forward_hook(
+    hook: Callable, *, with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
+    """Call `hook(module, args, output)` after the forward of every module."""
+    global_call_hooks_seen.append(True)
+    extra = [_global_forward_hooks_with_kwargs, _global_forward_hooks_always_called]
+    handle = add_hook(_global_forward_hooks, hook, extra=extra)
+    if with_kwargs:
+        _global_forward_hooks_with_kwargs[handle.id] = True
+    if always_call:
+        _global_forward_hooks_always_called[handle.id] = True
+    return handle
+
+
+def register_module_full_backward_pre_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(module, grad_output)` before the backward of every module."""
+    global_call_hooks_seen.append(True)
+    return add_hook(_global_backward_pre_hooks, hook)
+
+
+def _register_global_backward(hook: Callable, full: bool) -> RemovableHandle:
+    if _GlobalKind.is_full is (not full):
+        raise RuntimeError(
+            "Cannot use both regular backward hooks and full backward hooks as a "
+            "global Module hook. Please use only one of them."
+        )
+    _GlobalKind.is_full = full
+    global_call_hooks_seen.append(True)
+    return add_hook(_global_backward_hooks, hook)
+
+
+def register_module_full_backward_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(module, grad_input, grad_output)` in the backward of every module."""
+    return _register_global_backward(hook, True)
+
+
+def register_module_backward_hook(hook: Callable) -> RemovableHandle:
+    """Attach the old kind of backward hook to every module; prefer the full one."""
+    return _register_global_backward(hook, False)
+
+
+def global_backward_hooks(full: bool) -> list[Callable]:
+    """The global backward hooks of one kind."""
+    return list(_global_backward_hooks.values()) if _GlobalKind.is_full is full else []
+
+
+def _as_tuple(value: Any) -> tuple:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _spread(index: list[int], values: Any, size: int) -> tuple:
+    """Put `values` at the places `index` of a tuple of `size` otherwise None."""
+    result: list = [None] * size
+    for i, value in zip(index, values):
+        result[i] = value
+    return tuple(result)
+
+
+class _GradTap(torch.autograd.Function):
+    """Identity whose backward shows the gradients to a callback, which may replace them."""
+
+    @staticmethod
+    def forward(ctx: Any, tap: Callable, *tensors: Any) -> Any:
+        ctx.tap = tap
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*[t for t in tensors if not t.requires_grad])
+        return tuple(t.view_as(t) for t in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return (None, *ctx.tap(grads))
+
+
+class BackwardHook:
+    """Wraps the inputs and outputs of one call so that its full backward hooks run."""
+
+    def __init__(self, module: Any, hooks: list, pre_hooks: list) -> None:
+        self.module, self.hooks, self.pre_hooks = module, hooks, pre_hooks
+        self.grad_outputs: tuple | None = None
+        self.input_index: list[int] | None = None
+        self.output_index: list[int] = []
+        self.n_inputs = self.n_outputs = 0
+
+    def _wrap(self, args: tuple, tap: Callable) -> tuple[tuple, list[int] | None]:
+        index = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+        tensors = [args[i] for i in index]
+        if not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
+            return args, None
+        wrapped = list(args)
+        for i, new in zip(index, _as_tuple(_GradTap.apply(tap, *tensors))):
+            wrapped[i] = new
+        # A namedtuple is rebuilt from fields, a plain tuple from one iterable.
+        kind = type(args)
+        rebuilt = kind(*wrapped) if hasattr(args, "_fields") else kind(wrapped)
+        return rebuilt, index
+
+    def setup_input_hook(self, args: tuple) -> tuple:
+        """Tap the inputs: their gradients are what the hooks see as grad_input."""
+        args, self.input_index = self._wrap(args, self._on_grad_inputs)
+        self.n_inputs = len(args)
+        return args
+
+    def setup_output_hook(self, result: Any) -> Any:
+        """Tap the outputs: their gradients are what the hooks see as grad_output."""
+        single = not isinstance(result, tuple)
+        outputs = (result,) if single else result
+        self.n_outputs = len(outputs)
+        self.output_index = [i for i, o in enumerate(outputs) if isinstance(o, torch.Tensor)]
+        outputs, _ = self._wrap(outputs, self._on_grad_outputs)
+        return outputs[0] if single else outputs
+
+    def _on_grad_outputs(self, grads: tuple) -> tuple:
+        self.grad_outputs = _spread(self.output_index, grads, self.n_outputs)
+        for hook in self.pre_hooks:
+            result = hook(self.module, self.grad_outputs)
+            if result is None:
+                continue
+            self._check_count("Backward pre hook", "grad_output", result, self.n_outputs)
+            self.grad_outputs = _as_tuple(result)
+        grads = tuple(self.grad_outputs[i] for i in self.output_index)
+        if self.input_index is None:
+            self._run_without_inputs()
+        return grads
+
+    def _run_without_inputs(self) -> None:
+        none = (None,) * self.n_inputs
+        for hook in self.hooks:
+            result = hook(self.module, none, self.grad_outputs)
+            if result is not None and not all(r is None for r in _as_tuple(result)):
+                raise RuntimeError(
+                    "Backward hook for Modules where no input requires "
+                    "gradient should always return None or None for all gradients."
+                )
+        self.grad_outputs = None
+
+    def _on_grad_inputs(self, grads: tuple) -> tuple:
+        grad_inputs = _spread(self.input_index, grads, self.n_inputs)
+        if self.grad_outputs is None:
+            return grads
+        for hook in self.hooks:
+            result = hook(self.module, grad_inputs, self.grad_outputs)
+            if result is None:
+                continue
+            self._check_count("Backward hook", "grad_input", result, self.n_inputs)
+            grad_inputs = _as_tuple(result)
+        self.grad_outputs = None
+        return tuple(grad_inputs[i] for i in self.input_index)
+
+    @staticmethod
+    def _check_count(who: str, what: str, result: Any, expected: int) -> None:
+        got = len(_as_tuple(result))
+        if got != expected:
+            raise RuntimeError(
+                f"{who} returned an invalid number of {what}, got {got}, but expected {expected}"
+            )

@@ -1,0 +1,186 @@
+"""Parameter, Buffer and their uninitialised forms: tensors that a Module registers by type."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from copy import deepcopy
+from typing import Any
+
+import mindtorch_v2 as torch
+
+_TensorMeta = type(torch.Tensor)
+
+
+class _ParameterMeta(_TensorMeta):
+    """Lets a custom tensor subclass count as a Parameter through its `_is_param` mark."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if cls is Parameter and isinstance(instance, torch.Tensor):
+            if getattr(instance, "_is_param", False):
+                return True
+        return super().__instancecheck__(instance)
+
+
+class Parameter(torch.Tensor, metaclass=_ParameterMeta):
+    """A leaf tensor that a Module adds to its parameters when it is assigned as an attribute."""
+
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Parameter:
+        if data is None:
+            data = torch.empty(0)
+        kind = type(data)
+        if kind is torch.Tensor or kind is Parameter:
+            return torch.Tensor._make_subclass(cls, data, requires_grad)
+        t = data.detach().requires_grad_(requires_grad)
+        if type(t) is not kind:
+            raise RuntimeError(
+                f"Creating a Parameter from an instance of type {kind.__name__} "
+                "requires that detach() returns an instance of the same type, but return "
+                f"type {type(t).__name__} was found instead. To use the type as a "
+                "Parameter, please correct the detach() semantics defined by "
+                "its __torch_dispatch__() implementation."
+            )
+        t._is_param = True
+        return t
+
+    def __deepcopy__(self, memo: dict) -> Parameter:
+        known = memo.get(id(self))
+        if known is not None:
+            return known
+        data = self.data.clone(memory_format=torch.preserve_format)
+        memo[id(self)] = result = type(self)(data, self.requires_grad)
+        return result
+
+    def __repr__(self) -> str:
+        return "Parameter containing:\n" + super().__repr__()
+
+    def __reduce_ex__(self, proto: int) -> tuple:
+        state = self.__dict__.copy()
+        args = (self.data, self.requires_grad, OrderedDict())
+        if state:
+            return _rebuild_parameter_with_state, (*args, state)
+        return _rebuild_parameter, args
+
+
+def _rebuild_parameter(data: Any, requires_grad: bool, backward_hooks: Any) -> Parameter:
+    """Unpickle one Parameter."""
+    return Parameter(data, requires_grad)
+
+
+def _rebuild_parameter_with_state(
+    data: Any, requires_grad: bool, backward_hooks: Any, state: dict
+) -> Parameter:
+    """Unpickle one Parameter that carried attributes of its own."""
+    param = _rebuild_parameter(data, requires_grad, backward_hooks)
+    for name, value in state.items():
+        setattr(param, name, value)
+    return param
+
+
+class UninitializedTensorMixin:
+    """A tensor whose shape is not known yet: only conversion and materialisation are allowed."""
+
+    _allowed = frozenset(
+        "data device dtype layout is_cuda is_npu is_meta is_leaf is_sparse requires_grad grad "
+        "grad_fn to cpu npu cuda half float double bfloat16 detach share_memory_ "
+        "requires_grad_ cls_to_become materialize copy_ shape persistent".split()
+    )
+
+    def materialize(self, shape: tuple, device: Any = None, dtype: Any = None) -> None:
+        """Become a real tensor of the given shape, in place."""
+        data = self.data
+        device = data.device if device is None else device
+        dtype = data.dtype if dtype is None else dtype
+        self.data = torch.empty(shape, device=device, dtype=dtype)
+        self.__class__ = self.cls_to_become
+
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError(
+            "Can't access the shape of an uninitialized parameter or buffer. "
+            "This error usually happens in `load_state_dict` when trying to load "
+            "an uninitialized parameter into an initialized one. "
+            "Call `forward` to initialize the parameters before accessing their attributes."
+        )
+
+    def share_memory_(self) -> Any:
+        raise RuntimeError(
+            "Can't share memory on an uninitialized parameter or buffer. "
+            "Call `forward` to initialize the parameters before calling "
+            "`module.share_memory()`."
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self.__class__.__name__}>"
+
+    def __reduce_ex__(self, proto: int) -> tuple:
+        return self.__class__, (self.requires_grad,)
+
+
+def is_lazy(param: Any) -> bool:
+    """Say whether a parameter or buffer still waits for its shape."""
+    return isinstance(param, UninitializedTensorMixin)
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
+    """A Parameter whose shape the first forward call decides."""
+
+    cls_to_become = Parameter
+
+    def __new__(
+        cls, requires_grad: bool = True, device: Any = None, dtype: Any = None
+    ) -> UninitializedParameter:
+        data = torch.empty(0, device=device, dtype=dtype)
+        return torch.Tensor._make_subclass(cls, data, requires_grad)
+
+    def __deepcopy__(self, memo: dict) -> UninitializedParameter:
+        if id(self) not in memo:
+            data = self.data
+            memo[id(self)] = type(self)(self.requires_grad, data.device, data.dtype)
+        return memo[id(self)]
+
+
+class _BufferMeta(_TensorMeta):
+    """Lets any tensor marked `_is_buffer` count as a Buffer."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if cls is Buffer and isinstance(instance, torch.Tensor):
+            if getattr(instance, "_is_buffer", False):
+                return True
+        return super().__instancecheck__(instance)
+
+
+class Buffer(torch.Tensor, metaclass=_BufferMeta):
+    """A tensor that a Module adds to its buffers when it is assigned as an attribute."""
+
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> torch.Tensor:
+        if data is None:
+            data = torch.empty(0)
+        t = data.detach().requires_grad_(data.requires_grad)
+        t.persistent = persistent
+        t._is_buffer = True
+        return t
+
+
+class UninitializedBuffer(UninitializedTensorMixin, torch.Tensor):
+    """A buffer whose shape the first forward call decides."""
+
+    cls_to_become = torch.Tensor
+
+    def __new__(
+        cls,
+        requires_grad: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        persistent: bool = True,
+    ) -> UninitializedBuffer:
+        data = torch.empty(0, device=device, dtype=dtype)
+        result = torch.Tensor._make_subclass(cls, data, requires_grad)
+        result.persistent = persistent
+        result._is_buffer = True
+        return result
+
+    def __deepcopy__(self, memo: dict) -> UninitializedBuffer:
+        if id(self) not in memo:
+            data, keep = self.data, deepcopy(self.persistent)
+            memo[id(self)] = type(self)(self.requires_grad, data.device, data.dtype, keep)
+        return memo[id(self)]

@@ -1,0 +1,433 @@
+"""Optimizer, the base of all optimizers: groups, state, hooks; and the loop most of them share."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import warnings
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Any, Callable
+
+import mindtorch_v2 as torch
+from mindtorch_v2.nn.modules._hooks import RemovableHandle, add_hook
+
+Tensor = torch.Tensor
+
+__all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
+
+_global_optimizer_pre_hooks: OrderedDict = OrderedDict()
+_global_optimizer_post_hooks: OrderedDict = OrderedDict()
+_HOOK_TABLES = (
+    "_optimizer_step_pre_hooks",
+    "_optimizer_step_post_hooks",
+    "_optimizer_state_dict_pre_hooks",
+    "_optimizer_state_dict_post_hooks",
+    "_optimizer_load_state_dict_pre_hooks",
+    "_optimizer_load_state_dict_post_hooks",
+)
+
+
+class _RequiredParameter:
+    """Stands for an option that every parameter group has to give."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _RequiredParameter()
+
+
+def register_optimizer_step_pre_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(optimizer, args, kwargs)` before the step of every optimizer."""
+    return add_hook(_global_optimizer_pre_hooks, hook)
+
+
+def register_optimizer_step_post_hook(hook: Callable) -> RemovableHandle:
+    """Call `hook(optimizer, args, kwargs)` after the step of every optimizer."""
+    return add_hook(_global_optimizer_post_hooks, hook)
+
+
+def check_range(name: str, value: Any, message: str | None = None) -> None:
+    """Refuse a negative option by torch's words."""
+    if not 0.0 <= value:
+        raise ValueError(message or f"Invalid {name} value: {value}")
+
+
+def check_lr(lr: Any, foreach: bool | None = None, capturable: bool = False) -> None:
+    """Check a learning rate, which may be a tensor of one element."""
+    if isinstance(lr, torch.Tensor):
+        if foreach and not capturable:
+            raise ValueError(
+                "lr as a Tensor is not supported for capturable=False and foreach=True"
+            )
+        if lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+    check_range("lr", lr, f"Invalid learning rate: {lr}")
+
+
+def check_betas(betas: tuple) -> None:
+    """Check the two decay rates of the Adam family."""
+    for i in (0, 1):
+        if not 0.0 <= betas[i] < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {i}: {betas[i]}")
+
+
+def check_fused(foreach: bool | None, fused: bool | None, differentiable: bool) -> None:
+    """Check the options that exclude each other."""
+    if fused:
+        if differentiable:
+            raise RuntimeError("`fused` does not support `differentiable`")
+        if foreach:
+            raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+
+
+def number(value: Any) -> Any:
+    """A number of a number or of a tensor of one element."""
+    return value.item() if isinstance(value, torch.Tensor) else value
+
+
+def new_step() -> Tensor:
+    """A step counter at zero."""
+    double = torch.get_default_dtype() == torch.float64
+    return torch.tensor(0.0, dtype=torch.float64 if double else torch.float32)
+
+
+def like(param: Tensor) -> Tensor:
+    """A state tensor of zeros for a parameter."""
+    return torch.zeros_like(param, memory_format=torch.preserve_format)
+
+
+def _hooked(step: Callable) -> Callable:
+    """Wrap a step so that its hooks run; without hooks it costs one test."""
+
+    @functools.wraps(step)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        pre, post = self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks
+        if not (pre or post or _global_optimizer_pre_hooks or _global_optimizer_post_hooks):
+            return step(self, *args, **kwargs)
+        for hook in (*_global_optimizer_pre_hooks.values(), *pre.values()):
+            result = hook(self, args, kwargs)
+            if result is None:
+                continue
+            if not (isinstance(result, tuple) and len(result) == 2):
+                raise RuntimeError(
+                    f"{step} must return None or a tuple of (new_args, new_kwargs), "
+                    f"but got {result}."
+                )
+            args, kwargs = result
+        out = step(self, *args, **kwargs)
+        for hook in (*post.values(), *_global_optimizer_post_hooks.values()):
+            hook(self, args, kwargs)
+        return out
+
+    wrapper.hooked = True
+    return wrapper
+
+
+class Optimizer:
+    """Base class of all optimizers."""
+
+    OptimizerPreHook = Callable
+    OptimizerPostHook = Callable
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        step = cls.__dict__.get("step")
+        if step is not None and not getattr(step, "hooked", False):
+            cls.step = _hooked(step)
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        self.defaults = defaults
+        for table in _HOOK_TABLES:
+            setattr(self, table, OrderedDict())
+        if isinstance(params, torch.Tensor):
+            raise TypeError(
+                "params argument given to the optimizer should be "
+                "an iterable of Tensors or dicts, but got " + torch.typename(params)
+            )
+        self.state: defaultdict = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        groups = list(params)
+        if len(groups) == 0:
+            raise ValueError("optimizer got an empty parameter list")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def __getstate__(self) -> dict:
+        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+        for table in _HOOK_TABLES:
+            self.__dict__.setdefault(table, OrderedDict())
+        self.defaults.setdefault("differentiable", False)
+
+    def __repr__(self) -> str:
+        text = self.__class__.__name__ + " ("
+        for i, group in enumerate(self.param_groups):
+            text += f"\nParameter Group {i}\n"
+            for key in sorted(group):
+                if key != "params":
+                    text += f"    {key}: {group[key]}\n"
+        return text + ")"
+
+    def register_step_pre_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(optimizer, args, kwargs)` before step; it may replace the arguments."""
+        return add_hook(self._optimizer_step_pre_hooks, hook)
+
+    def register_step_post_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(optimizer, args, kwargs)` after step."""
+        return add_hook(self._optimizer_step_post_hooks, hook)
+
+    def register_state_dict_pre_hook(
+        self, hook: Callable, prepend: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(optimizer)` before state_dict."""
+        return add_hook(self._optimizer_state_dict_pre_hooks, hook, prepend=prepend)
+
+    def register_state_dict_post_hook(
+        self, hook: Callable, prepend: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(optimizer, state_dict)` after state_dict; it may replace the result."""
+        return add_hook(self._optimizer_state_dict_post_hooks, hook, prepend=prepend)
+
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable, prepend: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(optimizer, state_dict)` before loading; it may replace the state_dict."""
+        return add_hook(self._optimizer_load_state_dict_pre_hooks, hook, prepend=prepend)
+
+    def register_load_state_dict_post_hook(
+        self, hook: Callable, prepend: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(optimizer)` after loading."""
+        return add_hook(self._optimizer_load_state_dict_post_hooks, hook, prepend=prepend)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state by parameter index, and the groups with indices for parameters."""
+        for hook in self._optimizer_state_dict_pre_hooks.values():
+            hook(self)
+        index: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            for param in group["params"]:
+                index.setdefault(id(param), len(index))
+            packed = {key: value for key, value in group.items() if key != "params"}
+            packed["params"] = [index[id(param)] for param in group["params"]]
+            groups.append(packed)
+        state = {
+            (index[id(key)] if isinstance(key, torch.Tensor) else key): value
+            for key, value in self.state.items()
+        }
+        result = {"state": state, "param_groups": groups}
+        for hook in self._optimizer_state_dict_post_hooks.values():
+            replaced = hook(self, result)
+            if replaced is not None:
+                result = replaced
+        return result
+
+    @staticmethod
+    def _cast(param: Tensor, key: Any, value: Any, group: dict) -> Any:
+        """Bring a loaded value to the device and dtype of its parameter."""
+        if isinstance(value, torch.Tensor):
+            if key == "step":
+                if group.get("capturable") or group.get("fused"):
+                    return value.to(dtype=torch.float32, device=param.device)
+                return value
+            if param.is_floating_point():
+                return value.to(dtype=param.dtype, device=param.device)
+            return value.to(device=param.device)
+        if isinstance(value, dict):
+            return {k: Optimizer._cast(param, k, v, group) for k, v in value.items()}
+        if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+            return type(value)(Optimizer._cast(param, None, v, group) for v in value)
+        return value
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the state and the options of a state_dict."""
+        state_dict = state_dict.copy()
+        for hook in self._optimizer_load_state_dict_pre_hooks.values():
+            replaced = hook(self, state_dict)
+            if replaced is not None:
+                state_dict = replaced
+        groups, saved = self.param_groups, deepcopy(state_dict["param_groups"])
+        if len(groups) != len(saved):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        if any(len(g["params"]) != len(s["params"]) for g, s in zip(groups, saved)):
+            raise ValueError(
+                "loaded state dict contains a parameter group "
+                "that doesn't match the size of optimizer's group"
+            )
+        owner = {}
+        for group, old in zip(groups, saved):
+            for key, param in zip(old["params"], group["params"]):
+                owner[key] = (param, old)
+        state: defaultdict = defaultdict(dict)
+        for key, value in state_dict["state"].items():
+            if key in owner:
+                param, old = owner[key]
+                state[param] = self._cast(param, None, value, old)
+            else:
+                state[key] = value
+        for group, old in zip(groups, saved):
+            old["params"] = group["params"]
+            if "param_names" in group:
+                old.setdefault("param_names", group["param_names"])
+        self.__setstate__({"state": state, "param_groups": saved})
+        for hook in self._optimizer_load_state_dict_post_hooks.values():
+            hook(self)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop (or zero) the gradients of all parameters."""
+        for group in self.param_groups:
+            for param in group["params"]:
+                grad = param.grad
+                if grad is None:
+                    continue
+                if set_to_none:
+                    param.grad = None
+                    continue
+                if grad.grad_fn is not None:
+                    grad.detach_()
+                else:
+                    grad.requires_grad_(False)
+                grad.zero_()
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update the parameters once; every optimizer defines it."""
+        raise NotImplementedError
+
+    def _check_param(self, param: Any) -> None:
+        if not isinstance(param, torch.Tensor):
+            raise TypeError(
+                "optimizer can only optimize Tensors, "
+                "but one of the params is " + torch.typename(param)
+            )
+        leaf = param.is_leaf or param.retains_grad
+        if not self.defaults.get("differentiable") and not leaf:
+            raise ValueError("can't optimize a non-leaf Tensor")
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters with options of its own."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        params = param_group["params"]
+        if isinstance(params, torch.Tensor):
+            params = [params]
+        elif isinstance(params, set):
+            raise TypeError(
+                "optimizer parameters need to be organized in ordered collections, but "
+                "the ordering of tensors in sets will change between runs. Please use a list "
+                "instead."
+            )
+        params = list(params)
+        named = [isinstance(p, tuple) for p in params]
+        if any(named):
+            if not all(named):
+                raise ValueError(
+                    "all optimizer params should be with/without names. Some param names are "
+                    "missing"
+                )
+            param_group["param_names"] = [name for name, _ in params]
+            params = [param for _, param in params]
+        param_group["params"] = params
+        for param in params:
+            self._check_param(param)
+        for name, default in self.defaults.items():
+            if default is required and name not in param_group:
+                raise ValueError(
+                    "parameter group didn't specify a value of required optimization parameter "
+                    f"{name}"
+                )
+            param_group.setdefault(name, default)
+        ids = [id(param) for param in params]
+        if len(ids) != len(set(ids)):
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters; "
+                "in future, this will cause an error; "
+                "see github.com/pytorch/pytorch/issues/40967 for more information",
+                stacklevel=3,
+            )
+        groups = self.param_groups
+        known = {id(p) for p in itertools.chain.from_iterable(g["params"] for g in groups)}
+        if not known.isdisjoint(ids):
+            raise ValueError("some parameters appear in more than one parameter group")
+        if groups and ("param_names" in param_group) != ("param_names" in groups[0]):
+            raise ValueError(
+                "all optimizer param groups should be with/without names. "
+                f"cannot add param group with{'' if 'param_names' in param_group else 'out'} names "
+                f"to the optimizer with{'' if 'param_names' in groups[0] else 'out'} names"
+            )
+        self.param_groups.append(param_group)
+
+
+class PerParameter(Optimizer):
+    """An optimizer that updates each parameter from its own gradient and state alone.
+
+    Subclasses give `_init_state` and `_update`; the loop counts steps, negates for maximize
+    and shows complex tensors as real ones.
+    """
+
+    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+        """The state of a parameter at its first step, without the step counter."""
+        raise NotImplementedError
+
+    def _update(
+        self, param: Tensor, grad: Tensor, state: dict, step: float, lr: float, group: dict
+    ) -> None:
+        """Update one parameter in place."""
+        raise NotImplementedError
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for name, default in self.defaults.items():
+                if isinstance(default, (bool, type(None))):
+                    group.setdefault(name, default)
+        for value in self.state.values():
+            # Old checkpoints count steps with a number.
+            if "step" in value and not isinstance(value["step"], torch.Tensor):
+                value["step"] = new_step().fill_(float(value["step"]))
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update all parameters that have a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            with torch.set_grad_enabled(bool(group.get("differentiable"))):
+                self._step_group(group)
+        return loss
+
+    def _step_group(self, group: dict) -> None:
+        lr = group["lr"]
+        if not group.get("differentiable"):
+            lr = number(lr)
+        maximize, states = group["maximize"], self.state
+        for param in group["params"]:
+            grad = param.grad
+            if grad is None:
+                continue
+            if grad.is_sparse:
+                raise RuntimeError(f"{type(self).__name__} does not support sparse gradients")
+            state = states[param]
+            if not state:
+                state["step"] = new_step()
+                state.update(self._init_state(param, group))
+            count = state["step"]
+            count += 1
+            if maximize:
+                grad = -grad
+            if param.is_complex():
+                param, grad = torch.view_as_real(param), torch.view_as_real(grad)
+                real = torch.view_as_real
+                state = {
+                    k: real(v) if isinstance(v, torch.Tensor) and v.is_complex() else v
+                    for k, v in state.items()
+                }
+            self._update(param, grad, state, count.item(), lr, group)

@@ -1,0 +1,193 @@
+"""Holds the rules of ARCHITECTURE.md: imports go down, files stay small, named paths exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "mindtorch_v2"
+MAX_LINES = 600  # the habit is 500; above this a file has to be split
+
+# What stands directly under src/mindtorch_v2/, by floor. A new file or folder is added here.
+FLOORS: dict[int, str] = {
+    0: "_C _dtype _device _shape _schema _errors _config",
+    1: "_storage _tensor _printing _numpy",
+    2: "autograd _backends",
+    3: "_ops",
+    4: "npu cpu linalg fft special random types version return_types",
+    5: "nn optim amp utils distributed serialization _pickling testing",
+}
+FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
+ONE_ROOM = {"_pickling": "serialization"}  # files that are one room although they lie side by side
+BACKEND_LOADER = "_backends/registry.py"  # the only import by name
+NUMPY_DOORS = ("_numpy.py", "_tensor.py", "_C/")
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def room_of(parts: tuple[str, ...]) -> str:
+    """The room of a module below mindtorch_v2; every backend is a room of its own."""
+    if parts[0] == "_backends" and len(parts) > 1 and (PACKAGE / "_backends" / parts[1]).is_dir():
+        return "/".join(parts[:2])
+    return ONE_ROOM.get(parts[0], parts[0])
+
+
+def parts_of(path: Path) -> tuple[str, ...]:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def is_module(parts: tuple[str, ...]) -> bool:
+    path = PACKAGE.joinpath(*parts)
+    return path.is_dir() or path.with_suffix(".py").exists() or parts[:1] == ("_C",)
+
+
+def imports_of(path: Path, tree: ast.AST) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """(line, top-level package, parts below it) of every import that runs."""
+    package = parts_of(path) if path.name == "__init__.py" else parts_of(path)[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top, *rest = alias.name.split(".")
+                yield node.lineno, top, tuple(rest)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                base = ("mindtorch_v2", *package[: len(package) - node.level + 1])
+                base += tuple((node.module or "").split(".")) if node.module else ()
+            else:
+                base = tuple((node.module or "").split("."))
+            for alias in node.names:
+                below = (*base[1:], alias.name)
+                yield node.lineno, base[0], below if is_module(below) else base[1:]
+
+
+def without_type_checking(tree: ast.Module) -> ast.Module:
+    keep = [
+        n for n in tree.body if not (isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test))
+    ]
+    return ast.Module(keep, [])
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    return {path: without_type_checking(ast.parse(path.read_text())) for path in SOURCES}
+
+
+def test_every_room_has_a_floor() -> None:
+    names = {p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or p.is_dir()}
+    unknown = names - set(FLOOR_OF) - {"__init__", "__pycache__"}
+    unknown = {name for name in unknown if not name.startswith(".")}
+    assert not unknown, f"name the floor of {sorted(unknown)} in FLOORS"
+
+
+def test_imports_go_down(trees: dict[Path, ast.Module]) -> None:
+    wrong = []
+    for path, tree in trees.items():
+        here = parts_of(path)
+        if not here:  # the front door sees everything
+            continue
+        floor = FLOOR_OF.get(here[0], 5)
+        for line, top, there in imports_of(path, tree):
+            if top != "mindtorch_v2" or (there and room_of(there) == room_of(here)):
+                continue
+            where = f"{name_of(path)}:{line} imports {'.'.join(('mindtorch_v2', *there))}"
+            if not there and floor < 5:
+                wrong.append(f"{where}: only floor 5 uses the front door")
+            elif there and floor == 5:
+                wrong.append(f"{where}: floor 5 uses the front door only")
+            elif there and not allowed(here, there):
+                wrong.append(f"{where}: not below it")
+    assert not wrong, "\n".join(wrong)
+
+
+def allowed(here: tuple[str, ...], there: tuple[str, ...]) -> bool:
+    if here[0] == there[0] == "_backends":  # a backend knows what is common, never another backend
+        return room_of(there) in ("_backends", "_backends/common") or here[1:] == ("registry",)
+    up, down = FLOOR_OF.get(here[0], 5), FLOOR_OF.get(there[0], 5)
+    return down < up or up == down == 0
+
+
+def test_no_import_hides_in_a_function(trees: dict[Path, ast.Module]) -> None:
+    wrong = []
+    for path, tree in trees.items():
+        if name_of(path) == BACKEND_LOADER:
+            continue
+        for function in ast.walk(tree):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                continue
+            for node in ast.walk(function):
+                by_name = isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                    "__import__", "importlib.import_module", "import_module")  # fmt: skip
+                if by_name or isinstance(node, ast.Import | ast.ImportFrom):
+                    wrong.append(f"{name_of(path)}:{node.lineno}")
+    assert not wrong, "imports inside functions: " + ", ".join(sorted(set(wrong)))
+
+
+def test_foreign_packages_have_their_doors(trees: dict[Path, ast.Module]) -> None:
+    doors = {"ctypes": ("_backends/npu/",), "numpy": NUMPY_DOORS, "torch": (), "mindspore": ()}
+    wrong = [
+        f"{name_of(path)}:{line} imports {top}"
+        for path, tree in trees.items()
+        for line, top, _ in imports_of(path, tree)
+        if top in doors and not name_of(path).startswith(doors[top])
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def native_files() -> list[Path]:
+    native = [p for p in (ROOT / "csrc").rglob("*") if p.suffix in (".h", ".cpp")]
+    return native + [p for p in PACKAGE.rglob("*") if p.suffix in (".pyx", ".pxi", ".pxd", ".h")]
+
+
+def test_the_library_does_not_know_where_cann_comes_from() -> None:
+    word = re.compile(r"(?<![a-z])sim(?![a-z])|simulat", re.IGNORECASE)
+    files = [p for p in PACKAGE.rglob("*") if p.suffix in (".py", ".pyx", ".pxi", ".pxd", ".h")]
+    wrong = [name_of(p) for p in files if word.search(p.read_text())]
+    assert not wrong, f"the word is in {wrong}"
+
+
+def test_kernels_know_nothing_of_python_or_acl() -> None:
+    include = re.compile(r"#include\s+[<\"](Python\.h|acl|aclnn|torch|ATen)")
+    files = (ROOT / "csrc" / "kernels").iterdir()
+    wrong = [p.name for p in files if p.suffix in (".h", ".cpp") and include.search(p.read_text())]
+    assert not wrong, wrong
+
+
+def test_files_are_small() -> None:
+    python = SOURCES + [
+        p for d in ("tests", "benchmarks", "examples") for p in (ROOT / d).rglob("*.py")
+    ]
+    wrong = []
+    for path in python + native_files():
+        lines = path.read_text().count("\n")
+        if lines > MAX_LINES:
+            wrong.append(f"{path.relative_to(ROOT)}: {lines} lines")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_say_what_lives_in_them() -> None:
+    texts = {name_of(p): p.read_text() for p in SOURCES}
+    texts = {name: text for name, text in texts.items() if text.strip()}
+    wrong = [name for name, text in texts.items() if not ast.get_docstring(ast.parse(text))]
+    for path in native_files():
+        opening = "//" if path.suffix in (".h", ".cpp") else ("#", '"""')
+        if not path.read_text().lstrip().startswith(opening):
+            wrong.append(str(path.relative_to(ROOT)))
+    assert not wrong, f"no opening sentence: {wrong}"
+
+
+def test_architecture_names_only_paths_that_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    quoted = re.findall(r"`([^`\s]+)`", text)
+    paths = [t for t in quoted if "/" in t or t.endswith((".py", ".md", ".toml"))]
+    assert paths
+    gone = [p for p in paths if not any(d.joinpath(p).exists() for d in (ROOT, PACKAGE))]
+    assert not gone, f"ARCHITECTURE.md names {gone}"
