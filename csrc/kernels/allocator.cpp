@@ -152,7 +152,7 @@ struct Doomed {
  private:
   struct DoomedBlock : Block {
     int c;
-    DoomedBlock(Block base, int c) : Block(base), c(c) {}
+    DoomedBlock(Block base, int size_class) : Block(base), c(size_class) {}
   };
 };
 
@@ -221,7 +221,8 @@ void child_after_fork() {
 }
 
 ThreadCache* make_thread_cache() {
-  static bool registered = pthread_atfork([] { pool.mutex.lock(); }, [] { pool.mutex.unlock(); }, child_after_fork) == 0;
+  static bool registered =
+      pthread_atfork([] { pool.mutex.lock(); }, [] { pool.mutex.unlock(); }, child_after_fork) == 0;
   (void)registered;
   static thread_local Reaper reaper;
   (void)&reaper;

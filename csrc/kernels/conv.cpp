@@ -71,7 +71,8 @@ struct Factors {
     step = rows * depth;
     packed.reset(new float[groups * step]);
     for (int64_t g = 0; g < groups; ++g)
-      pack_panels(static_cast<const float*>(w) + g * w_step, row_step, depth_step, rows, depth, packed.get() + g * step);
+      pack_panels(static_cast<const float*>(w) + g * w_step, row_step, depth_step, rows, depth,
+                  packed.get() + g * step);
   }
   // c (rows x width) = (add: +=) factor of group g times b; all rows are ld items apart.
   void multiply(int64_t g, bool transposed, int64_t lda, const void* b, int64_t width, bool add, void* c,
@@ -93,7 +94,8 @@ std::unique_ptr<char[]> scratch(DType dtype, int64_t rows, int64_t ld) {
 void lowered_forward(DType dtype, const Conv& s, const void* x, const void* w, const void* bias, void* y) {
   const int64_t plane = s.y_plane(), kg = s.kg(), depth = s.cg() * s.taps(), block = column_block(depth, s.n * plane);
   const int64_t images = std::clamp<int64_t>(block / plane, 1, s.n), pieces = ceil_div(plane, block);
-  const int64_t units = ceil_div(s.n, images) * pieces, ld = pieces > 1 ? block : ceil_div(images * plane, kLanes) * kLanes;
+  const int64_t units = ceil_div(s.n, images) * pieces;
+  const int64_t ld = pieces > 1 ? block : ceil_div(images * plane, kLanes) * kLanes;
   Factors weights(dtype, w, s.groups, kg, depth, kg * depth, depth, 1);
   parallel_for(units * s.groups, 1, [&](int64_t begin, int64_t end) {
     auto col = scratch(dtype, depth, ld), rows = scratch(dtype, kg, ld);
@@ -245,7 +247,7 @@ static void convolution(const Args& args) {
   Conv s = conv_shape(x, w, y, args.a);
   DType dtype = widened(y.dtype);
   if (dtype == kBool) unsupported("convolution", dtype);
-  Dense dx(x, dtype), dw(w, dtype), db(b.given() ? b : View(), b.given() ? dtype : kFloat), dy(y, dtype, Dense::kOutput);
+  Dense dx(x, dtype), dw(w, dtype), db(b, b.given() ? dtype : b.dtype), dy(y, dtype, Dense::kOutput);
   const void* bias = b.given() ? db.data() : nullptr;
   if (args.a[3].i) conv_input_grad(dtype, s, dx.data(), dw.data(), bias, dy.data());
   else conv_forward(dtype, s, dx.data(), dw.data(), bias, dy.data());

@@ -57,7 +57,7 @@ template <class T> T sum_items(const T* p, int64_t n) {
 }
 
 template <class T> void bias_grad(int64_t n, int64_t channels, int64_t plane, const T* gy, T* gb) {
-  parallel_for(channels, std::max<int64_t>(kGrain / std::max<int64_t>(n * plane, 1), 1), [&](int64_t begin, int64_t end) {
+  parallel_for(channels, kGrain / (n * plane + 1) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c) {
       T sum = 0;
       for (int64_t i = 0; i < n; ++i) sum += sum_items(gy + (i * channels + c) * plane, plane);
@@ -98,7 +98,8 @@ void conv_weight_grad(DType dtype, const Conv& s, const void* x, const void* gy,
 }
 
 // convolution_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[] stride, SymInt[] padding,
-//     SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> (grad_input, grad_weight, grad_bias)
+//                      SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups)
+//   -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)
 // Without torch's bias_sizes and output_mask: a gradient that is not given is not wanted.
 static void convolution_backward(const Args& args) {
   const View &gx = args.t[0], &gw = args.t[1], &gb = args.t[2], &gy = args.t[3], &x = args.t[4], &w = args.t[5];

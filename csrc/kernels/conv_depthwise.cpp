@@ -1,159 +1,138 @@
-// Depthwise convolutions (one input channel per group) as direct loops over rows, forward and both gradients, in float32
-// and float64; every other shape is a matrix product (conv.cpp).
+// Depthwise convolutions (one input channel per group) as sums of shifted planes, forward and both gradients, in
+// float32 and float64; every other shape is a matrix product (conv.cpp).
 #include <vector>
 
-#include "conv.h"
 #include "dispatch.h"
+#include "padded.h"
 #include "parallel.h"
-#include "unfold.h"
 
 namespace mt {
 namespace {
 
-// A zero-padded copy of a plane in which the columns of a row are sorted by their remainder modulo the stride: what
-// neighbouring outputs read then lies side by side, for any stride, and the loops need no bounds.
-struct Padded {
-  const Conv& s;
-  int64_t depth, height, phase;  // phase: columns of each remainder
+constexpr int64_t kChunk = 2048;  // positions at a time: they and what they read stay in the first level cache
+constexpr int kSums = 16;         // lanes of a sum of products
 
-  explicit Padded(const Conv& shape)
-      : s(shape), depth(s.in[0] + 2 * s.pad[0]), height(s.in[1] + 2 * s.pad[1]),
-        phase(ceil_div(s.in[2] + 2 * s.pad[2], s.stride[2])) {}
-  int64_t row() const { return phase * s.stride[2]; }
-  int64_t items() const { return depth * height * row(); }
-  int64_t column(int64_t t) const {  // where output 0 reads tap t
-    int64_t i = t * s.dilation[2];
-    return i % s.stride[2] * phase + i / s.stride[2];
+// y += kTaps shifted runs of x; y is then read and written once for all of them.
+template <int kTaps, class T>
+void add_taps(T* __restrict y, const T* __restrict x, const int64_t* offset, const T* w, int64_t n) {
+  const T* from[kTaps];
+  T weight[kTaps];
+  for (int t = 0; t < kTaps; ++t) {
+    from[t] = x + offset[t];
+    weight[t] = w[t];
   }
-  // f(item of the plane, item of the padded copy) by rows, each with the pieces that are evenly spaced.
-  template <class F> void for_each_piece(F&& f) const {
-    const int64_t sw = s.stride[2];
-    for (int64_t d = 0; d < s.in[0]; ++d)
-      for (int64_t h = 0; h < s.in[1]; ++h)
-        for (int64_t w = 0; w < std::min(sw, s.in[2]); ++w) {
-          int64_t i = w + s.pad[2], line = ((d + s.pad[0]) * height + h + s.pad[1]) * row();
-          f((d * s.in[1] + h) * s.in[2] + w, line + i % sw * phase + i / sw, ceil_div(s.in[2] - w, sw));
-        }
+  for (int64_t j = 0; j < n; ++j) {
+    T sum = y[j];
+    for (int t = 0; t < kTaps; ++t) sum += weight[t] * from[t][j];
+    y[j] = sum;
   }
-  template <class T> void load(const T* plane, T* padded) const {
-    const int64_t sw = s.stride[2];
-    for_each_piece([&](int64_t from, int64_t to, int64_t n) {
-      if (sw == 1) std::copy(plane + from, plane + from + n, padded + to);
-      else for (int64_t j = 0; j < n; ++j) padded[to + j] = plane[from + j * sw];
+}
+
+template <class T> void add_shifted(T* __restrict y, const T* __restrict x, T w, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) y[j] += w * x[j];
+}
+
+template <class T> void add_products(T* __restrict sums, const T* __restrict a, const T* __restrict b, int64_t n) {
+  T lanes[kSums];
+  std::copy(sums, sums + kSums, lanes);
+  int64_t j = 0;
+  for (; j + kSums <= n; j += kSums)
+    for (int l = 0; l < kSums; ++l) lanes[l] += a[j + l] * b[j + l];
+  for (int l = 0; j + l < n; ++l) lanes[l] += a[j + l] * b[j + l];
+  std::copy(lanes, lanes + kSums, sums);
+}
+
+// The buffers of one thread, in the layout of padded.h: a padded plane, and a plane of positions.
+template <class T> struct Planes {
+  const Conv& s;
+  const Padded p;
+  const std::vector<int64_t> offset = p.offsets(1);
+  const int64_t positions = p.positions();
+  std::vector<T> copy, plane;
+
+  explicit Planes(const Conv& shape) : s(shape), p(s), copy(p.items()), plane(positions) {}
+
+  template <class F> void for_each_chunk(F&& f) {  // f(first position, count)
+    for (int64_t at = 0; at < positions; at += kChunk) f(at, std::min(kChunk, positions - at));
+  }
+  void load_gradient(const T* gy) {  // the junk positions stay 0
+    p.for_each_output_row([&](int64_t row, int64_t at) {
+      std::copy(gy + row, gy + row + s.out[2], plane.begin() + at);
     });
   }
-  template <class T> void store(const T* padded, T* plane) const {
-    const int64_t sw = s.stride[2];
-    for_each_piece([&](int64_t to, int64_t from, int64_t n) {
-      if (sw == 1) std::copy(padded + from, padded + from + n, plane + to);
-      else for (int64_t j = 0; j < n; ++j) plane[to + j * sw] = padded[from + j];
+  void forward(const T* w, T bias, T* y) {
+    const int64_t taps = s.taps();
+    for_each_chunk([&](int64_t at, int64_t n) {
+      T* to = plane.data() + at;
+      const T* from = copy.data() + at;
+      int64_t t = 0;
+      std::fill(to, to + n, bias);
+      for (; t + 9 <= taps; t += 9) add_taps<9>(to, from, &offset[t], w + t, n);
+      for (; t + 3 <= taps; t += 3) add_taps<3>(to, from, &offset[t], w + t, n);
+      for (; t < taps; ++t) add_taps<1>(to, from, &offset[t], w + t, n);
+    });
+    p.for_each_output_row([&](int64_t row, int64_t at) {
+      std::copy(plane.begin() + at, plane.begin() + at + s.out[2], y + row);
     });
   }
-  // f(offset of an output row, offset of the padded row, offset of the kernel row) for all rows of a plane.
-  template <class F> void for_each_row(F&& f) const {
-    for (int64_t od = 0; od < s.out[0]; ++od)
-      for (int64_t oh = 0; oh < s.out[1]; ++oh)
-        for (int64_t kd = 0; kd < s.kernel[0]; ++kd)
-          for (int64_t kh = 0; kh < s.kernel[1]; ++kh) {
-            int64_t d = od * s.stride[0] + kd * s.dilation[0], h = oh * s.stride[1] + kh * s.dilation[1];
-            f((od * s.out[1] + oh) * s.out[2], (d * height + h) * row(), (kd * s.kernel[1] + kh) * s.kernel[2]);
-          }
+  void input_grad(const T* w) {
+    for_each_chunk([&](int64_t at, int64_t n) {
+      for (int64_t t = 0; t < s.taps(); ++t) add_shifted(copy.data() + offset[t] + at, plane.data() + at, w[t], n);
+    });
+  }
+  void weight_grad(T* sums) {
+    for_each_chunk([&](int64_t at, int64_t n) {
+      for (int64_t t = 0; t < s.taps(); ++t)
+        add_products(sums + t * kSums, plane.data() + at, copy.data() + offset[t] + at, n);
+    });
   }
 };
 
-// y += three taps at once: most kernel rows are that wide, and y is then read and written once.
-template <class T>
-void add_three(T* __restrict y, const T* __restrict a, const T* __restrict b, const T* __restrict c, const T* w, int64_t n) {
-  const T w0 = w[0], w1 = w[1], w2 = w[2];
-  for (int64_t j = 0; j < n; ++j) y[j] += w0 * a[j] + w1 * b[j] + w2 * c[j];
-}
-template <class T> void add_one(T* __restrict y, const T* __restrict x, T w, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) y[j] += w * x[j];
-}
-template <class T> void add_row(T* y, const T* x, const int64_t* column, const T* w, int64_t taps, int64_t n) {
-  int64_t t = 0;
-  for (; t + 3 <= taps; t += 3) add_three(y, x + column[t], x + column[t + 1], x + column[t + 2], w + t, n);
-  for (; t < taps; ++t) add_one(y, x + column[t], w[t], n);
-}
-
-// sums[t][lane] += the products of a row with tap t; the lanes are added up at the end.
-constexpr int kSums = 16;
-template <class T> void add_products(T* __restrict sums, const T* __restrict g, const T* __restrict x, int64_t n) {
-  int64_t j = 0;
-  for (; j + kSums <= n; j += kSums)
-    for (int l = 0; l < kSums; ++l) sums[l] += g[j + l] * x[j + l];
-  for (int l = 0; j + l < n; ++l) sums[l] += g[j + l] * x[j + l];
-}
-
-std::vector<int64_t> tap_columns(const Padded& p) {
-  std::vector<int64_t> columns(p.s.kernel[2]);
-  for (int64_t t = 0; t < p.s.kernel[2]; ++t) columns[t] = p.column(t);
-  return columns;
-}
-
 template <class T> void forward(const Conv& s, const T* x, const T* w, const T* bias, T* y) {
-  const Padded p(s);
-  const auto columns = tap_columns(p);
-  const int64_t kg = s.kg(), plane = s.y_plane(), taps = s.taps();
-  parallel_for(s.n * s.c, kGrain / (plane * taps) + 1, [&](int64_t begin, int64_t end) {
-    std::unique_ptr<T[]> padded(new T[p.items()]());
+  parallel_for(s.n * s.c, kGrain / (s.y_plane() * s.taps()) + 1, [&](int64_t begin, int64_t end) {
+    Planes<T> planes(s);
     for (int64_t i = begin; i < end; ++i) {
-      p.load(x + i * s.x_plane(), padded.get());
-      for (int64_t k = i % s.c * kg; k < (i % s.c + 1) * kg; ++k) {
-        T* to = y + (i / s.c * s.k + k) * plane;
-        std::fill(to, to + plane, bias ? bias[k] : T(0));
-        p.for_each_row([&](int64_t row, int64_t line, int64_t tap) {
-          add_row(to + row, padded.get() + line, columns.data(), w + k * taps + tap, s.kernel[2], s.out[2]);
-        });
-      }
+      planes.p.load(x + i * s.x_plane(), planes.copy.data());
+      for (int64_t k = i % s.c * s.kg(); k < (i % s.c + 1) * s.kg(); ++k)
+        planes.forward(w + k * s.taps(), bias ? bias[k] : T(0), y + (i / s.c * s.k + k) * s.y_plane());
     }
   });
 }
 
 template <class T> void input_grad(const Conv& s, const T* gy, const T* w, T* gx) {
-  const Padded p(s);
-  const auto columns = tap_columns(p);
-  const int64_t kg = s.kg(), plane = s.y_plane(), taps = s.taps();
-  parallel_for(s.n * s.c, kGrain / (plane * taps) + 1, [&](int64_t begin, int64_t end) {
-    std::unique_ptr<T[]> padded(new T[p.items()]);
+  parallel_for(s.n * s.c, kGrain / (s.y_plane() * s.taps()) + 1, [&](int64_t begin, int64_t end) {
+    Planes<T> planes(s);
     for (int64_t i = begin; i < end; ++i) {
-      std::fill(padded.get(), padded.get() + p.items(), T(0));
-      for (int64_t k = i % s.c * kg; k < (i % s.c + 1) * kg; ++k) {
-        const T* from = gy + (i / s.c * s.k + k) * plane;
-        p.for_each_row([&](int64_t row, int64_t line, int64_t tap) {
-          for (int64_t t = 0; t < s.kernel[2]; ++t)
-            add_one(padded.get() + line + columns[t], from + row, w[k * taps + tap + t], s.out[2]);
-        });
+      std::fill(planes.copy.begin(), planes.copy.end(), T(0));
+      for (int64_t k = i % s.c * s.kg(); k < (i % s.c + 1) * s.kg(); ++k) {
+        planes.load_gradient(gy + (i / s.c * s.k + k) * s.y_plane());
+        planes.input_grad(w + k * s.taps());
       }
-      p.store(padded.get(), gx + i * s.x_plane());
+      planes.p.store(planes.copy.data(), gx + i * s.x_plane());
     }
   });
 }
 
 template <class T> void weight_grad(const Conv& s, const T* x, const T* gy, T* gw) {
-  const Padded p(s);
-  const auto columns = tap_columns(p);
-  const int64_t kg = s.kg(), plane = s.y_plane(), taps = s.taps();
+  const int64_t kg = s.kg(), taps = s.taps();
   parallel_for(s.c, 1, [&](int64_t begin, int64_t end) {
-    std::unique_ptr<T[]> padded(new T[p.items()]()), sums(new T[taps * kSums]);
-    std::fill(gw + begin * kg * taps, gw + end * kg * taps, T(0));
-    for (int64_t c = begin; c < end; ++c)
+    Planes<T> planes(s);
+    std::vector<T> sums;
+    for (int64_t c = begin; c < end; ++c) {
+      sums.assign(kg * taps * kSums, T(0));
       for (int64_t n = 0; n < s.n; ++n) {
-        p.load(x + (n * s.c + c) * s.x_plane(), padded.get());
-        for (int64_t k = c * kg; k < (c + 1) * kg; ++k) {
-          const T* g = gy + (n * s.k + k) * plane;
-          std::fill(sums.get(), sums.get() + taps * kSums, T(0));
-          p.for_each_row([&](int64_t row, int64_t line, int64_t tap) {
-            for (int64_t t = 0; t < s.kernel[2]; ++t)
-              add_products(sums.get() + (tap + t) * kSums, g + row, padded.get() + line + columns[t], s.out[2]);
-          });
-          for (int64_t t = 0; t < taps; ++t) {
-            T total = 0;
-            for (int l = 0; l < kSums; ++l) total += sums[t * kSums + l];
-            gw[k * taps + t] += total;
-          }
+        planes.p.load(x + (n * s.c + c) * s.x_plane(), planes.copy.data());
+        for (int64_t k = 0; k < kg; ++k) {
+          planes.load_gradient(gy + (n * s.k + c * kg + k) * s.y_plane());
+          planes.weight_grad(sums.data() + k * taps * kSums);
         }
       }
+      for (int64_t t = 0; t < kg * taps; ++t) {
+        T total = 0;
+        for (int l = 0; l < kSums; ++l) total += sums[t * kSums + l];
+        gw[c * kg * taps + t] = total;
+      }
+    }
   });
 }
 

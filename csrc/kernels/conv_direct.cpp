@@ -11,10 +11,12 @@ namespace {
 
 constexpr int64_t kSlice = 192;  // rows of patches per pass: what a strip of them reads fits the first level cache
 constexpr int64_t kBlock = 384;  // positions per block: the results of a block stay in the second level cache
+constexpr int64_t kLong = 1024;  // positions per sum of products: many for each sum across the lanes of a vector
 
 // kRows filters by two vectors of positions; offset[d] is where row d of the patches begins.
 template <int kRows>
-void direct_tile(const float* a, int64_t depth, const float* x, const int64_t* offset, bool add, float* c, int64_t ldc) {
+void direct_tile(const float* a, int64_t depth, const float* x, const int64_t* offset, bool add, float* c,
+                 int64_t ldc) {
   Vec acc[kRows][2] = {};
   for (int64_t d = 0; d < depth; ++d, a += kRows) {
     const Vec v = load(x + offset[d]), w = load(x + offset[d] + kLanes);
@@ -70,8 +72,8 @@ void dot_tile(const float* a, int64_t lda, const float* x, const int64_t* offset
 
 // c (rows x offsets) += a (rows x n) times the patches at x, turned. The rows of a change slowest: three taps that are
 // neighbours share cache lines, four rows of a do not.
-void dot_multiply(const float* a, int64_t lda, int64_t rows, const float* x, const std::vector<int64_t>& offset, int64_t n,
-                  float* c) {
+void dot_multiply(const float* a, int64_t lda, int64_t rows, const float* x, const std::vector<int64_t>& offset,
+                  int64_t n, float* c) {
   const int64_t depth = int64_t(offset.size());
   for (int64_t r = 0; r < rows; r += 4)
     for (int64_t d = 0; d < depth; d += 3) {
@@ -200,8 +202,8 @@ void direct_weight_grad(const Conv& s, const float* x, const float* gy, float* g
           std::copy(from + row, from + row + s.out[2], g_rows.get() + k * ld + at);
         });
       }
-      for (int64_t p0 = 0; p0 < ld; p0 += kBlock)
-        dot_multiply(g_rows.get() + p0, ld, kg, copy.get() + p0, offset, std::min(kBlock, ld - p0),
+      for (int64_t p0 = 0; p0 < ld; p0 += kLong)
+        dot_multiply(g_rows.get() + p0, ld, kg, copy.get() + p0, offset, std::min(kLong, ld - p0),
                      sum + i % s.groups * kg * depth);
     }
   });

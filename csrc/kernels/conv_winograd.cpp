@@ -172,14 +172,16 @@ void transform_weights(const float* w, int64_t filters, int64_t channels, int64_
 }
 
 // y = conv(x) with the filters given as transform_weights takes them.
-void run(const Conv& s, const float* x, const float* w, int64_t so, int64_t si, bool turn, const float* bias, float* y) {
+void run(const Conv& s, const float* x, const float* w, int64_t so, int64_t si, bool turn, const float* bias,
+         float* y) {
   const int64_t up = weight_point(s.k, s.c);
   std::unique_ptr<float[]> u(new float[kPoints * up]);
   transform_weights(w, s.k, s.c, so, si, turn, u.get());
   Tiling tiling(s, std::max<int64_t>((14 << 10) / (s.c + s.k), 96));
   parallel_for(tiling.blocks(), 1, [&](int64_t begin, int64_t end) {
     const int64_t ld = tiling.ld, tiles = tiling.tiles, vp = tiling.point(s.c), mp = tiling.point(s.k);
-    std::unique_ptr<float[]> v(new float[kPoints * vp]()), m(new float[kPoints * mp]), scratch(new float[tiling.scratch()]);
+    std::unique_ptr<float[]> v(new float[kPoints * vp]()), m(new float[kPoints * mp]);
+    std::unique_ptr<float[]> scratch(new float[tiling.scratch()]);
     for (int64_t block = begin; block < end; ++block) {
       int64_t first = block * tiling.segments, last = std::min(first + tiling.segments, tiling.total);
       const int64_t width = whole((last - first) * tiles);
@@ -224,7 +226,8 @@ void gather_weights(const float* u, int64_t pairs, float* w) {
 }  // namespace
 
 bool winograd_fits(DType dtype, const Conv& s) {
-  if (dtype != kFloat || s.groups != 1 || s.kernel[0] != 1 || s.in[0] != 1 || s.pad[0] != 0 || s.out[0] != 1) return false;
+  if (dtype != kFloat || s.groups != 1) return false;
+  if (s.kernel[0] != 1 || s.in[0] != 1 || s.pad[0] != 0 || s.out[0] != 1) return false;
   for (int d = 1; d < 3; ++d)
     if (s.kernel[d] != 3 || s.stride[d] != 1 || s.dilation[d] != 1 || s.pad[d] > 2) return false;
   return s.c >= 16 && s.k >= 16 && s.out[1] >= 2 && s.out[2] >= 4;
@@ -250,7 +253,8 @@ void winograd_weight_grad(const Conv& s, const float* x, const float* gy, float*
   std::vector<float> u(parts * kPoints * pairs);
   parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
     const int64_t ld = tiling.ld, tiles = tiling.tiles, vp = tiling.point(s.c), mp = tiling.point(s.k);
-    std::unique_ptr<float[]> v(new float[kPoints * vp]), m(new float[kPoints * mp]), scratch(new float[tiling.scratch()]);
+    std::unique_ptr<float[]> v(new float[kPoints * vp]), m(new float[kPoints * mp]);
+    std::unique_ptr<float[]> scratch(new float[tiling.scratch()]);
     for (int64_t block = blocks * begin / parts; block < blocks * end / parts; ++block) {
       int64_t first = block * tiling.segments, last = std::min(first + tiling.segments, tiling.total);
       for (int64_t i = first; i < last; ++i) {
@@ -262,8 +266,8 @@ void winograd_weight_grad(const Conv& s, const float* x, const float* gy, float*
           spread_output(s, gy + (at.n * s.k + k) * s.y_plane(), at, tiles, m.get() + k * ld + t, mp);
       }
       for (int64_t p = 0; p < kPoints; ++p)
-        gemm(kFloat, false, true, s.k, s.c, (last - first) * tiles, 1.0, m.get() + p * mp, ld, v.get() + p * vp, ld, 1.0,
-             u.data() + (begin * kPoints + p) * pairs, s.c);
+        gemm(kFloat, false, true, s.k, s.c, (last - first) * tiles, 1.0, m.get() + p * mp, ld, v.get() + p * vp, ld,
+             1.0, u.data() + (begin * kPoints + p) * pairs, s.c);
     }
   });
   for (int64_t part = 1; part < parts; ++part)

@@ -1,12 +1,6 @@
 // Conversions of arrays between the twelve dtypes, and strided moves by item size. Shapes live in strided.h.
 #include "convert.h"
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#elif defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 #include "scalar.h"
 
 namespace mt {
@@ -158,28 +152,6 @@ void scatter(char* dst, int64_t stride, const void* src, int64_t n, int width) {
       for (int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(dst + i * stride) = s[i];
     }
   });
-}
-
-void stream(void* dst, const void* src, int64_t bytes) {
-#if defined(__SSE2__)
-  char* d = static_cast<char*>(dst);
-  const char* s = static_cast<const char*>(src);
-  int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(d) & 63), i = head;
-  std::memcpy(d, s, head);
-  for (; i + 64 <= bytes; i += 64) {
-    __m128i v[4];
-    std::memcpy(v, s + i, 64);
-    for (int j = 0; j < 4; ++j) _mm_stream_si128(reinterpret_cast<__m128i*>(d + i) + j, v[j]);
-  }
-  std::memcpy(d + i, s + i, bytes - i);
-#else
-  std::memcpy(dst, src, bytes);
-#endif
-}
-void end_stream() {
-#if defined(__SSE2__)
-  _mm_sfence();
-#endif
 }
 
 void gather_rows(void* dst, const Cursor& at, int op, int64_t n) {

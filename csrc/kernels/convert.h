@@ -1,5 +1,11 @@
 // Conversions of arrays between dtypes, and moves between strided and contiguous memory; nothing of shapes.
 #pragma once
+#if defined(__AVX2__)
+#include <immintrin.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "strided.h"
 #include "view.h"
 
@@ -20,8 +26,39 @@ inline void fill_items(void* dst, const void* item, int64_t n, int width) {
 // memcpy around the cache, for outputs too large to stay in it: stores that do not first read what they overwrite.
 // end_stream() before another thread may read the result.
 constexpr int64_t kStream = 1 << 24;  // bytes of output from which this pays
-void stream(void* dst, const void* src, int64_t bytes);
-void end_stream();
+inline void stream(void* dst, const void* src, int64_t bytes) {
+#if defined(__SSE2__)
+  char* d = static_cast<char*>(dst);
+  const char* s = static_cast<const char*>(src);
+  int64_t i = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(d) & 63);
+  std::memcpy(d, s, i);
+  for (; i + 64 <= bytes; i += 64) {
+    __m128i v[4];
+    std::memcpy(v, s + i, 64);
+    for (int j = 0; j < 4; ++j) _mm_stream_si128(reinterpret_cast<__m128i*>(d + i) + j, v[j]);
+  }
+  std::memcpy(d + i, s + i, bytes - i);
+#else
+  std::memcpy(dst, src, bytes);
+#endif
+}
+// One line: dst on a 64-byte boundary.
+inline void stream_line(void* dst, const void* src) {
+#if defined(__AVX2__)
+  __m256i a, b;
+  std::memcpy(&a, src, 32);
+  std::memcpy(&b, static_cast<const char*>(src) + 32, 32);
+  _mm256_stream_si256(static_cast<__m256i*>(dst), a);
+  _mm256_stream_si256(static_cast<__m256i*>(dst) + 1, b);
+#else
+  stream(dst, src, 64);
+#endif
+}
+inline void end_stream() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
 
 // The next n items of operand op from the cursor on, across rows.
 void gather_rows(void* dst, const Cursor& at, int op, int64_t n);

@@ -4,15 +4,10 @@
 #include "parallel.h"
 #include "scalar.h"
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 namespace mt {
 namespace {
 
 constexpr int64_t kBlock = 1024;      // items per block of a casting copy
-constexpr int64_t kStreamed = 256;    // items per block of a streamed one
 constexpr int64_t kLine = 64;         // bytes of a cache line
 
 // ---- transpose -------------------------------------------------------------------------------------------
@@ -170,18 +165,6 @@ void copy_range(const Strided& s, int64_t begin, int64_t end, DType to, DType fr
   }
 }
 
-void copy_streamed(const Strided& s, int64_t begin, int64_t end, Convert cast) {
-  alignas(64) char ready[kStreamed * 16];
-  Cursor at(s, begin);
-  for (int64_t p = begin; p < end;) {
-    int64_t m = std::min({at.row_left(), end - p, kStreamed});
-    cast(ready, at.ptr[1], m);
-    stream(at.ptr[0], ready, m * s.width[0]);
-    if ((p += m) < end) at.advance(m);
-  }
-  end_stream();
-}
-
 // fill(Tensor out; Scalar value)
 void fill(const Args& args) {
   const View& out = args.t[0];
@@ -235,12 +218,7 @@ void copy(const View& dst, const View& src) {
     }
   }
   Convert cast = converter(to, from);
-  bool streamed = s.numel * s.width[0] >= kStream && s.inner_stride()[0] == s.width[0] &&
-                  s.inner_stride()[1] == s.width[1] && s.inner_size() >= kStreamed;
-  parallel_for(s.numel, kGrain, [&](int64_t begin, int64_t end) {
-    if (streamed) copy_streamed(s, begin, end, cast);
-    else copy_range(s, begin, end, to, from, cast);
-  });
+  parallel_for(s.numel, kGrain, [&](int64_t begin, int64_t end) { copy_range(s, begin, end, to, from, cast); });
 }
 
 }  // namespace mt

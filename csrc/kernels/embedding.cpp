@@ -4,7 +4,6 @@
 namespace mt {
 namespace {
 
-
 // embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False)
 void embedding(const Args& args) {
   const View &out = args.t[0], &weight = args.t[1];
@@ -21,7 +20,8 @@ void embedding(const Args& args) {
 void embedding_dense_backward(const Args& args) {
   const bool half = args.t[0].dtype == kHalf || args.t[0].dtype == kBFloat16;
   const DType sum = half ? kFloat : args.t[0].dtype;  // halves are summed in float and rounded once
-  Packed out(args.t[0], sum, Packed::kWrite), grad(args.t[1], sum, Packed::kRead), indices(args.t[2], kInt64, Packed::kRead);
+  Packed out(args.t[0], sum, Packed::kWrite), grad(args.t[1], sum, Packed::kRead);
+  Packed indices(args.t[2], kInt64, Packed::kRead);
   const int64_t rows = args.a[0].i, padding = args.a[1].i, n = indices.view.numel(), width = size_at(out.view, 1);
   const int64_t* index = indices.ptr<int64_t>();
   std::memset(out.view.data, 0, out.view.numel() * itemsize(sum));
@@ -97,12 +97,11 @@ void embedding_bag(const Args& args) {
   Bag b{args.a[0].i, args.a[1].given ? args.a[1].i : -1, weight.view.sizes[1], weight.view.sizes[0],
         indices.ptr<int64_t>(), offsets.ptr<int64_t>(), indices.view.numel(), out.view.sizes[0], offsets.view.numel()};
   const int64_t grain = std::max<int64_t>(1, b.bags * kGrain / std::max<int64_t>(b.n * b.width, 1));
-  parallel_for(b.bags, grain, [&](int64_t begin, int64_t end) {
-    if (sum == kFloat) bag_range(b, weight.ptr<float>(), scaled ? scale.ptr<float>() : nullptr, out.ptr<float>(), begin, end);
-    else if (sum == kDouble)
-      bag_range(b, weight.ptr<double>(), scaled ? scale.ptr<double>() : nullptr, out.ptr<double>(), begin, end);
-    else unsupported("embedding_bag", dtype);
-  });
+  MT_SWITCH(sum, "embedding_bag", MT_FLOATS(T, {
+    parallel_for(b.bags, grain, [&](int64_t begin, int64_t end) {
+      bag_range(b, weight.ptr<T>(), scaled ? scale.ptr<T>() : nullptr, out.ptr<T>(), begin, end);
+    });
+  }))
   out.finish();
 }
 

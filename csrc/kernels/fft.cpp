@@ -284,14 +284,16 @@ template <class R> struct Lines {
   template <class F> void run(int64_t n, int64_t room, F&& block) const {
     if (count == 0) return;
     const int64_t most = std::max<int64_t>(1, std::min(kLanes, kLaneItems / std::max<int64_t>(room, 1)));
-    parallel_for((count + most - 1) / most, std::max<int64_t>(1, 4096 / (n * most)), [&](int64_t begin, int64_t end) {
+    const int64_t blocks = (count + most - 1) / most, grain = std::max<int64_t>(1, 4096 / (n * most));
+    parallel_for(blocks, grain, [&](int64_t begin, int64_t end) {
       Scratch<R> scratch(4 * room * most);
       int64_t outs[kLanes], ins[kLanes], have = 0;
       auto flush = [&] {
         Split<R> x{scratch.get(), scratch.get() + room * most};
         Split<R> y{scratch.get() + 2 * room * most, scratch.get() + 3 * room * most};
         if (have == 0) return;
-        for (; have > 1 && have < most; ++have) outs[have] = outs[0], ins[have] = ins[0];  // whole vectors: line 0 again
+        // Vectors are filled up with line 0 again.
+        for (; have > 1 && have < most; ++have) outs[have] = outs[0], ins[have] = ins[0];
         block(static_cast<const int64_t*>(outs), static_cast<const int64_t*>(ins), have, x, y);
         have = 0;
       };
@@ -310,7 +312,7 @@ template <class R> struct Lines {
   Walk<2> walk;
 };
 
-// f(k, where it lies, l) for all items k of all lanes l, lanes innermost: the side that is interleaved is then contiguous.
+// f(k, where it lies, l) for items k of lanes l, lanes innermost: the interleaved side is then contiguous.
 template <class F> inline void each_item(int64_t n, int64_t lanes, F f) {
   if (lanes == kLanes) {
     for (int64_t k = 0; k < n; ++k)
@@ -331,7 +333,9 @@ void load(Split<R> x, const std::complex<R>* p, const int64_t* at, int64_t step,
 }
 template <class R>
 void store(Split<R> x, std::complex<R>* p, const int64_t* at, int64_t step, int64_t lanes, int64_t n, R scale) {
-  each_item(n, lanes, [=](int64_t k, int64_t i, int64_t l) { p[at[l] + k * step] = {x.re[i] * scale, x.im[i] * scale}; });
+  each_item(n, lanes, [=](int64_t k, int64_t i, int64_t l) {
+    p[at[l] + k * step] = {x.re[i] * scale, x.im[i] * scale};
+  });
 }
 
 template <class R> void c2c(const View& to, const View& from, int dim, bool forward, R scale) {
@@ -349,14 +353,16 @@ template <class R> void c2c(const View& to, const View& from, int dim, bool forw
 
 // A real line of 2h items is transformed as h complex ones; this joins the two interleaved halves.
 template <class R> void join(Split<R> z, Split<R> x, const Table<R>& w, int64_t h, int64_t lanes) {
-  for (int64_t k = 0; k <= h; ++k)
+  for (int64_t k = 0; k <= h; ++k) {
+    const int64_t a = (k == h ? 0 : k) * lanes, b = (k == 0 ? 0 : h - k) * lanes;
+    const R c = w.re[k], s = w.im[k], *ar = z.re + a, *ai = z.im + a, *br = z.re + b, *bi = z.im + b;
+    R *__restrict to_re = x.re + k * lanes, *__restrict to_im = x.im + k * lanes;
     for (int64_t l = 0; l < lanes; ++l) {
-      const int64_t a = k % h * lanes + l, b = (h - k) % h * lanes + l;
-      const R er = R(0.5) * (z.re[a] + z.re[b]), ei = R(0.5) * (z.im[a] - z.im[b]);
-      const R dr = R(0.5) * (z.im[a] + z.im[b]), di = R(0.5) * (z.re[b] - z.re[a]);
-      x.re[k * lanes + l] = er + dr * w.re[k] - di * w.im[k];
-      x.im[k * lanes + l] = ei + dr * w.im[k] + di * w.re[k];
+      const R dr = ai[l] + bi[l], di = br[l] - ar[l];
+      to_re[l] = R(0.5) * (ar[l] + br[l] + dr * c - di * s);
+      to_im[l] = R(0.5) * (ai[l] - bi[l] + dr * s + di * c);
     }
+  }
 }
 
 // to: n / 2 + 1 items along dim, or all n (the rest by symmetry)
@@ -365,7 +371,8 @@ template <class R> void r2c(const View& to, const View& from, int dim, R scale) 
   const bool even = n % 2 == 0;
   auto plan = plan_of<R>(even ? n / 2 : n);
   Lines<R> lines(to, from, dim);
-  lines.run(n, std::max(plan->room(), half), [&](const int64_t* outs, const int64_t* ins, int64_t lanes, Split<R> x, Split<R> y) {
+  const int64_t room = std::max(plan->room(), half);
+  lines.run(n, room, [&](const int64_t* outs, const int64_t* ins, int64_t lanes, Split<R> x, Split<R> y) {
     const R* p = from.ptr<R>();
     each_item(plan->n, lanes, [&, x](int64_t k, int64_t i, int64_t l) {
       const R* v = p + ins[l] + (even ? 2 * k : k) * lines.from_step;
@@ -388,21 +395,20 @@ template <class R> void part(Split<R> x, Split<R> z, const Table<R>& w, int64_t 
   const int64_t h = n / 2;
   for (int64_t l = 0; l < lanes; ++l) x.im[l] = 0;  // the first and the middle item are real
   for (int64_t l = 0; even && l < lanes; ++l) x.im[h * lanes + l] = 0;
-  for (int64_t k = 0; k < (even ? h : n); ++k)
+  if (!even) {
+    std::copy_n(x.re, (h + 1) * lanes, z.re);
+    std::copy_n(x.im, (h + 1) * lanes, z.im);
+  }
+  for (int64_t k = even ? 0 : h + 1; k < (even ? h : n); ++k) {
+    const int64_t a = k * lanes, b = (even ? h - k : n - k) * lanes;
+    const R c = w.re[k], s = w.im[k], *ar = x.re + a, *ai = x.im + a, *br = x.re + b, *bi = x.im + b;
+    R *__restrict to_re = z.re + a, *__restrict to_im = z.im + a;
     for (int64_t l = 0; l < lanes; ++l) {
-      const int64_t a = k * lanes + l;
-      if (!even) {
-        const int64_t b = k <= h ? a : (n - k) * lanes + l;
-        z.re[a] = x.re[b];
-        z.im[a] = k <= h ? x.im[b] : -x.im[b];
-        continue;
-      }
-      const int64_t b = (h - k) * lanes + l;
-      const R dr = x.re[a] - x.re[b], di = x.im[a] + x.im[b];
-      const R odd_re = dr * w.re[k] + di * w.im[k], odd_im = di * w.re[k] - dr * w.im[k];  // times conj(w)
-      z.re[a] = x.re[a] + x.re[b] - odd_im;
-      z.im[a] = x.im[a] - x.im[b] + odd_re;
+      const R dr = ar[l] - br[l], di = ai[l] + bi[l];
+      to_re[l] = even ? ar[l] + br[l] - (di * c - dr * s) : br[l];  // the difference times i conj(w)
+      to_im[l] = even ? ai[l] - bi[l] + (dr * c + di * s) : -bi[l];
     }
+  }
 }
 
 template <class R> void c2r(const View& to, const View& from, int dim, R scale) {
@@ -410,7 +416,8 @@ template <class R> void c2r(const View& to, const View& from, int dim, R scale) 
   const bool even = n % 2 == 0;
   auto plan = plan_of<R>(even ? n / 2 : n);
   Lines<R> lines(to, from, dim);
-  lines.run(n, std::max(plan->room(), n / 2 + 1), [&](const int64_t* outs, const int64_t* ins, int64_t lanes, Split<R> x, Split<R> y) {
+  const int64_t room = std::max(plan->room(), n / 2 + 1);
+  lines.run(n, room, [&](const int64_t* outs, const int64_t* ins, int64_t lanes, Split<R> x, Split<R> y) {
     load(x, from.ptr<std::complex<R>>(), ins, lines.from_step, lanes, have);
     std::fill(x.re + have * lanes, x.re + (n / 2 + 1) * lanes, R(0));
     std::fill(x.im + have * lanes, x.im + (n / 2 + 1) * lanes, R(0));

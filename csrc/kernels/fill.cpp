@@ -5,21 +5,26 @@
 namespace mt {
 namespace {
 
-// out[k] = f(k), where f gives the dtype's compute type
-template <class T, class F> void generate(T* out, int64_t n, F f) {
-  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k) out[k] = cast<T>(f(k));
+// out[k] = f(double(k)) for from <= k < to. The loop counts in int32, which vectors convert to double; not so int64.
+template <class T, class F> void generate(T* out, int64_t from, int64_t to, const F& f) {
+  parallel_for(to - from, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t k = from + begin; k < from + end; k += kGrain) {
+      const int32_t m = int32_t(std::min(kGrain, from + end - k));
+      const double first = double(k);
+      for (int32_t j = 0; j < m; ++j) out[k + j] = cast<T>(f(first + double(j)));
+    }
   });
 }
 
 template <class T> void arange_of(T* out, int64_t n, const Attr& start, const Attr& step) {
   if constexpr (std::is_integral_v<T>) {
-    // Unsigned, since the steps of a wrapped range may overflow.
-    const uint64_t first = uint64_t(start.i), by = uint64_t(step.i);
-    generate(out, n, [=](int64_t k) { return int64_t(first + by * uint64_t(k)); });
+    const uint64_t first = uint64_t(start.i), by = uint64_t(step.i);  // unsigned: a range may wrap around
+    parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) out[k] = T(first + by * uint64_t(k));
+    });
   } else {
     const double first = start.f, by = step.f;
-    generate(out, n, [=](int64_t k) { return first + by * double(k); });
+    generate(out, 0, n, [=](double k) { return first + by * k; });
   }
 }
 
@@ -44,7 +49,11 @@ template <class T, class F> void linspace_of(T* out, int64_t n, const Attr& star
   using C = range_t<T>;
   const C first = range_end<C>(start), last = range_end<C>(end);
   const C step = n > 1 ? (last - first) / C(n - 1) : C(0);
-  generate(out, n, [=](int64_t k) { return f(k < n / 2 || n == 1 ? first + step * C(k) : last - step * C(n - 1 - k)); });
+  using K = decltype(std::abs(C(0)));  // the index, as a real number of C's precision
+  const int64_t half = n == 1 ? 1 : n / 2;
+  const double top = double(n - 1);
+  generate(out, 0, half, [=](double k) { return f(first + step * K(k)); });
+  generate(out, half, n, [=](double k) { return f(last - step * K(top - k)); });
 }
 
 // linspace(Scalar start, Scalar end, int steps) -> Tensor

@@ -33,6 +33,8 @@ template <class T> inline void blas_gemm(bool transA, bool transB, int64_t m, in
   fortran<T>(Blas::gemm, ta, tb, &M, &N, &K, &alpha, B, &LA, A, &LB, &beta, C, &LC, size_t(1), size_t(1));
 }
 
-void half_gemm(DType dtype, const Product& p);  // gemm_half.cpp: float16 and bfloat16
+void half_gemm(DType dtype, const Product& p);    // gemm_half.cpp: float16 and bfloat16
+bool skinny_gemm(DType dtype, const Product& p);  // gemm_skinny.cpp; false: not a case for it
+bool bf16_gemm(const Product& p);                 // gemm_bf16.cpp; false: this processor cannot
 
 }  // namespace mt

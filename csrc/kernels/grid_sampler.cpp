@@ -73,7 +73,7 @@ template <class T> int64_t to_index(T x) {  // out of any image instead of undef
   return x > T(-1e9) && x < T(1e9) ? int64_t(x) : int64_t(-1000000000);
 }
 
-// What one output point reads: up to 16 pixels, with weights and the derivatives of the weights by the pixel coordinate.
+// What one output point reads: up to 16 pixels, their weights, and the derivatives of those by the grid coordinates.
 template <class T> struct Taps {
   int count;
   int64_t offset[16];  // -1: outside, reads as 0
@@ -153,19 +153,46 @@ template <class T> void find_taps(const Sampler& s, const T* grid, Taps<T>& taps
       }
 }
 
-template <class T> void sample(const Sampler& s, const T* x, const T* grid, T* y) {
-  parallel_for(s.n * s.points, 4096 / (s.c + 1) + 1, [&](int64_t begin, int64_t end) {
+// The taps of a run of points of one image, laid out tap by tap: the loop over a channel is then free of branches.
+template <class T> struct Run {
+  static constexpr int kPoints = 64;
+  int count = 0;
+  int64_t offset[16][kPoints];
+  T weight[16][kPoints];
+  bool outside[16][kPoints];
+
+  void find(const Sampler& s, const T* grid, int points) {
     Taps<T> taps;
-    for (int64_t i = begin; i < end; ++i) {
+    for (int i = 0; i < points; ++i) {
       find_taps(s, grid + i * s.nd, taps);
-      int64_t n = i / s.points, p = i % s.points;
-      for (int64_t c = 0; c < s.c; ++c) {
-        const T* plane = x + (n * s.c + c) * s.plane();
-        T sum = 0;
-        for (int t = 0; t < taps.count; ++t)
-          if (taps.offset[t] >= 0) sum += taps.weight[t] * plane[taps.offset[t]];
-        y[(n * s.c + c) * s.points + p] = sum;
+      for (int t = 0; t < taps.count; ++t) {
+        outside[t][i] = taps.offset[t] < 0;
+        offset[t][i] = std::max<int64_t>(taps.offset[t], 0);
+        weight[t][i] = taps.weight[t];
       }
+    }
+    count = taps.count;
+  }
+  void sample(const T* plane, int points, T* __restrict y) const {
+    for (int i = 0; i < points; ++i) y[i] = 0;
+    for (int t = 0; t < count; ++t)
+      for (int i = 0; i < points; ++i) {
+        T v = weight[t][i] * plane[offset[t][i]];
+        y[i] += outside[t][i] ? T(0) : v;
+      }
+  }
+};
+
+template <class T> void sample(const Sampler& s, const T* x, const T* grid, T* y) {
+  const int64_t runs = (s.points + Run<T>::kPoints - 1) / Run<T>::kPoints;
+  parallel_for(s.n * runs, 64 / (s.c + 1) + 1, [&](int64_t begin, int64_t end) {
+    Run<T> run;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t n = i / runs, p = i % runs * Run<T>::kPoints;
+      const int points = int(std::min<int64_t>(Run<T>::kPoints, s.points - p));
+      run.find(s, grid + (n * s.points + p) * s.nd, points);
+      for (int64_t c = n * s.c; c < (n + 1) * s.c; ++c)
+        run.sample(x + c * s.plane(), points, y + c * s.points + p);
     }
   });
 }
@@ -209,8 +236,8 @@ template <int nd> void grid_sampler_backward(const Args& args) {
   Sampler s(input, args.t[4], nd, args.a);
   DType dtype = widened(input.dtype);
   Dense gy(grad_output, dtype), x(input, dtype), grid(args.t[4], dtype);
-  Dense gx(grad_input, grad_input.given() ? dtype : kFloat, Dense::kOutput);
-  Dense gg(grad_grid, grad_grid.given() ? dtype : kFloat, Dense::kOutput);
+  Dense gx(grad_input, grad_input.given() ? dtype : grad_input.dtype, Dense::kOutput);
+  Dense gg(grad_grid, grad_grid.given() ? dtype : grad_grid.dtype, Dense::kOutput);
   MT_SWITCH(dtype, "grid_sampler_backward", MT_FLOATS(T, {
     sample_backward(s, gy.ptr<T>(), x.ptr<T>(), grid.ptr<T>(), grad_input.given() ? gx.ptr<T>() : nullptr,
                     grad_grid.given() ? gg.ptr<T>() : nullptr);

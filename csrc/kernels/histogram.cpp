@@ -109,10 +109,10 @@ void histogram_edges(const Args& args) {
   Packed out(args.t[0], sum, Packed::kWrite), self(args.t[1], sum, Packed::kRead), edges(args.t[2], sum, Packed::kRead);
   Packed weight(weighted ? args.t[3] : args.t[2], sum, Packed::kRead);
   const int64_t n = self.view.numel(), bins = out.view.numel();
-  if (bins > 0) {
-    if (sum == kFloat) edges_of(self.ptr<float>(), n, edges.ptr<float>(), bins, weighted ? weight.ptr<float>() : nullptr, out.ptr<float>());
-    else edges_of(self.ptr<double>(), n, edges.ptr<double>(), bins, weighted ? weight.ptr<double>() : nullptr, out.ptr<double>());
-  }
+  if (bins == 0) return;
+  MT_SWITCH(sum, "histogram_cpu", MT_FLOATS(C, {
+    edges_of(self.ptr<C>(), n, edges.ptr<C>(), bins, weighted ? weight.ptr<C>() : nullptr, out.ptr<C>());
+  }))
   out.finish();
 }
 

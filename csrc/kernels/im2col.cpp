@@ -12,7 +12,8 @@ namespace {
 // image: (C, H, W) or (N, C, H, W); attr: kernel_size, dilation, padding, stride.
 Conv patch_shape(const View& image, const View& columns, const Attr* attr) {
   if ((image.ndim != 3 && image.ndim != 4) || columns.ndim != image.ndim - 1)
-    throw std::runtime_error("Expected 3D or 4D (batch mode) tensor for the image and one dimension less for the columns");
+    throw std::runtime_error("Expected 3D or 4D (batch mode) tensor for the image and one dimension less for "
+                             "the columns");
   const int first = image.ndim - 3;
   Conv s{first ? image.sizes[0] : 1, image.sizes[first], 1, 1, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0},
          {1, 1, 1}};
@@ -59,7 +60,8 @@ template <class T> void add_patches(const Conv& s, const T* columns, T* image) {
   });
 }
 
-// col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor
+// col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride)
+//   -> Tensor
 void col2im(const Args& args) {
   const View &out = args.t[0], &self = args.t[1];
   Conv s = patch_shape(out, self, args.a + 1);

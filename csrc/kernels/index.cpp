@@ -304,18 +304,21 @@ void index(const Args& args) {
   w.run(take_items(args.t[1].dtype), args.t[0], args.t[1]);
 }
 
-// index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False)
-// t = [self, values, indices...], a = [count, accumulate]
-void index_put(const Args& args) {
+void put_at(const Args& args, const View* indices, const View& given) {
   const View& self = args.t[0];
-  Packed cast_values(args.t[1], self.dtype, Packed::kRead);
-  const View& values = args.t[1].dtype == self.dtype ? args.t[1] : cast_values.view;
+  Packed cast_values(given, self.dtype, Packed::kRead);
+  const View& values = given.dtype == self.dtype ? given : cast_values.view;
   IndexWalk w;
   w.wrap = true;
-  advanced(w, self, args.t + 2, int(args.a[0].i), values);
+  advanced(w, self, indices, int(args.a[0].i), values);
   if (args.na > 1 && args.a[1].i) w.write(combine_items(self.dtype, kSum, "index_put"), values, self);
   else w.run(put_items(self.dtype), values, self);  // as in torch, which of two writes to one place stays is open
 }
+// index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False)
+// t = [self, values, indices...], a = [count, accumulate]
+void index_put(const Args& args) { put_at(args, args.t + 2, args.t[1]); }
+// The same in the order of the schema: t = [self, indices..., values]
+void index_put_list(const Args& args) { put_at(args, args.t + 1, args.t[1 + args.a[0].i]); }
 
 void flat(IndexWalk& w, const View& plain, const View& index, int64_t numel) {
   w.wrap = true;
@@ -356,7 +359,7 @@ void put(const Args& args) {
 Register r0("gather", gather);
 Register r1("index_select", index_select);
 Register r2("index", index);
-Register r3("index_put", index_put);
+Register r3("index_put", index_put), r3_list("index_put_list", index_put_list);
 Register r4("take", take);
 Register r5("put", put);
 

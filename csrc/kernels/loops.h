@@ -1,5 +1,6 @@
 // The frame of the loops: from a scalar functor to the Loop table of a Pointwise kernel. No functor lives here.
 #pragma once
+#include "convert.h"
 #include "library.h"
 #include "scalar.h"
 
@@ -57,6 +58,35 @@ template <template <class> class Op, class T, class Out> void ternary_loop(void*
   const T* z = static_cast<const T*>(p[3]);
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) out[i] = op(x[i], y[i], z[i]);
+}
+
+// For a float output too large for the cache: the same as `plain`, whole lines stored around the cache, which spares
+// reading them first. Registered beside the plain loop; worth it where the loop does little but wait for memory.
+struct RegisterStreaming {
+  RegisterStreaming(Loop plain, Loop streaming);
+};
+template <class Op, Loop plain> void streaming_loop(void* const* p, int64_t n, const Attr* a) {
+  typedef float Half __attribute__((vector_size(32)));  // of a line; Op computes on whole vectors
+  const Op op(a);
+  float* out = static_cast<float*>(p[0]);
+  const float* x = static_cast<const float*>(p[1]);
+  const float* y = static_cast<const float*>(p[2]);
+  auto rest = [&](int64_t begin, int64_t end) {
+    void* part[3] = {out + begin, const_cast<float*>(x + begin), const_cast<float*>(y + begin)};
+    plain(part, end - begin, a);
+  };
+  int64_t i = std::min<int64_t>(n, (-reinterpret_cast<intptr_t>(out) & 63) / 4);
+  rest(0, i);
+  auto load = [](const float* from) {
+    Half v;
+    std::memcpy(&v, from, sizeof(v));
+    return v;
+  };
+  for (; i + 16 <= n; i += 16) {
+    const Half ready[2] = {op(load(x + i), load(y + i)), op(load(x + i + 8), load(y + i + 8))};
+    stream_line(out + i, ready);
+  }
+  rest(i, n);
 }
 
 template <template <class> class Op, class T, class Out, int nin> constexpr Loop pick() {

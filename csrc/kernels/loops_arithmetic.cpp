@@ -71,6 +71,21 @@ RegisterPointwise add_row(add()), sub_row(scaled<Sub>("sub")), rsub_row(scaled<R
 MT_BINARY(mul, All, -1, times(x, y))
 MT_BINARY(div, FloatsComplex, -1, over(x, y))
 
+// x + 1 * y is x + y, so one streaming loop serves every alpha.
+#define MT_STREAMING(NAME, PLAIN, ...) \
+  struct NAME##_streaming { \
+    float alpha; \
+    explicit NAME##_streaming(const Attr* a) : alpha(a ? float(a[0].f) : 1.f) {} \
+    template <class V> V operator()(V x, V y) const { return __VA_ARGS__; } \
+  }; \
+  RegisterStreaming NAME##_streams(PLAIN, streaming_loop<NAME##_streaming, PLAIN>);
+constexpr Loop kAdd = scaled_loop<Add, float>, kSub = scaled_loop<Sub, float>;
+constexpr Loop kMul = binary_loop<mul_op, float, float>, kDiv = binary_loop<div_op, float, float>;
+MT_STREAMING(add, kAdd, x + alpha * y)
+MT_STREAMING(sub, kSub, x - alpha * y)
+MT_STREAMING(mul, kMul, x * y)
+MT_STREAMING(div, kDiv, x / y)
+
 // ---- integer division: towards zero, or towards minus infinity as in Python -------------------------------------
 
 template <class T> inline void check_divisor(T y) {

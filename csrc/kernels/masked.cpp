@@ -136,7 +136,7 @@ void nonzero(const Args& args) {
   Pieces pieces(self.view);
   pieces.run([&](int64_t begin, int64_t end, int64_t at) {
     int64_t place[kMaxDims], rest = begin, *q = out.ptr<int64_t>() + at * ndim;
-    for (int d = ndim - 1; d >= 0; rest /= std::max<int64_t>(sizes[d--], 1)) place[d] = rest % std::max<int64_t>(sizes[d], 1);
+    for (int d = ndim - 1; d >= 0 && begin < end; rest /= sizes[d--]) place[d] = rest % sizes[d];
     const int64_t inner = sizes[ndim - 1];
     uint8_t flags[kBlock];
     for (int64_t k = begin, n; k < end; k += n) {

@@ -91,23 +91,6 @@ void fused_rms_norm(const Args& c) {
 }
 
 // ---- backward ---------------------------------------------------------------------------------------------------
-// What one thread adds up for grad_weight and grad_bias: a block of rows in T, all blocks in double.
-template <class T> struct Sums {
-  std::vector<T> part;
-  std::vector<double> all;
-  int64_t held = 0;
-  explicit Sums(int64_t n) : part(size_t(2 * n)), all(size_t(2 * n)) {}
-  void flush() {
-    for (size_t j = 0; j < part.size(); ++j) all[j] += double(part[j]), part[j] = 0;
-    held = 0;
-  }
-  void add_row(const T* g, const T* normal, int64_t n) {
-    T *__restrict w = part.data(), *__restrict b = w + n;
-    for (int64_t j = 0; j < n; ++j) w[j] += g[j] * normal[j], b[j] += g[j];
-    if (++held == kColBlock) flush();
-  }
-};
-
 // One row: gx = rstd * (h - mean(h) - normal * mean(h * normal)) with h = g * w; for kRms without mean(h).
 template <class T, bool kRms>
 void backward_row(T* gx, const T* g, const T* normal, const T* w, T rstd, int64_t n, T* h, T* product) {

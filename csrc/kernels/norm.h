@@ -51,6 +51,23 @@ template <class T> class Matrix {
   std::unique_ptr<Dense> dense_;
 };
 
+// What one thread adds up for grad_weight and grad_bias: a block of rows in T, all blocks in double.
+template <class T> struct Sums {
+  std::vector<T> part;
+  std::vector<double> all;
+  int64_t held = 0;
+  explicit Sums(int64_t n) : part(size_t(2 * n)), all(size_t(2 * n)) {}
+  void flush() {
+    for (size_t j = 0; j < part.size(); ++j) all[j] += double(part[j]), part[j] = 0;
+    held = 0;
+  }
+  void add_row(const T* g, const T* normal, int64_t n) {
+    T *__restrict w = part.data(), *__restrict b = w + n;
+    for (int64_t j = 0; j < n; ++j) w[j] += g[j] * normal[j], b[j] += g[j];
+    if (++held == kColBlock) flush();
+  }
+};
+
 inline int64_t rows_per_piece(int64_t n) { return std::max<int64_t>(1, kGrain / 2 / std::max<int64_t>(n, 1)); }
 
 }  // namespace mt

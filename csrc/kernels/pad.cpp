@@ -17,6 +17,7 @@ namespace {
 struct Padding {
   int64_t planes = 1, in[3] = {1, 1, 1}, out[3] = {1, 1, 1};
   std::vector<int64_t> map[3] = {{0}, {0}, {0}};
+  int64_t lo = 0, hi = 0;  // the outputs of a row that are a plain copy
 
   Padding(const View& self, const View& padded, int nd, const Attr& pad, bool reflect) {
     if (self.ndim < nd || padded.ndim != self.ndim || pad.n != 2 * nd)
@@ -39,6 +40,8 @@ struct Padding {
         int64_t i0 = o - before, last = in[d] - 1;
         map[d][o] = reflect ? (i0 < 0 ? -i0 : i0 > last ? 2 * last - i0 : i0) : std::clamp<int64_t>(i0, 0, last);
       }
+      lo = std::clamp<int64_t>(before, 0, std::max<int64_t>(out[d] - 1, 0));
+      hi = std::clamp<int64_t>(before + in[d], lo, out[d]);
     }
   }
   int64_t in_plane() const { return in[0] * in[1] * in[2]; }
@@ -57,7 +60,9 @@ template <int nd, bool reflect> void pad_forward(const Args& args) {
       for (int64_t i = begin; i < end; ++i) {
         const T* from = x.ptr<T>() + i / lines * p.in_plane() + p.source_line(i % lines) * p.in[2];
         T* to = y.ptr<T>() + i * width;
-        for (int64_t o = 0; o < width; ++o) to[o] = from[map[o]];
+        for (int64_t o = 0; o < p.lo; ++o) to[o] = from[map[o]];
+        std::copy(from + map[p.lo], from + map[p.lo] + (p.hi - p.lo), to + p.lo);
+        for (int64_t o = p.hi; o < width; ++o) to[o] = from[map[o]];
       }
     });
   })
@@ -116,7 +121,8 @@ void constant_pad_nd(const Args& args) {
   const View &out = args.t[0], &self = args.t[1];
   const Attr &pad = args.a[0], &value = args.a[1];
   if (out.ndim != self.ndim || pad.n % 2 != 0 || pad.n > 2 * self.ndim)
-    throw std::runtime_error("Length of pad should be even and no more than twice the number of dimensions of the input.");
+    throw std::runtime_error("Length of pad should be even and no more than twice the number of dimensions of the "
+                             "input.");
   int64_t before[kMaxDims] = {};
   for (int i = 0; i < pad.n / 2; ++i) {
     int d = self.ndim - 1 - i;

@@ -7,8 +7,8 @@
 namespace mt {
 
 // A zero-padded copy of a plane, its pixels sorted by their remainders modulo the strides: one small plane (phase) of
-// size q per remainder. The output at (d, h, w) reads tap t at offset(t) + position(d, h, w), whatever the stride: a tap
-// is the same memory shifted, and neighbouring outputs read neighbouring pixels. Positions run over whole rows of a
+// size q per remainder. The output at (d, h, w) reads tap t at offset(t) + position(d, h, w), whatever the stride: a
+// tap is the same memory shifted, and neighbouring outputs read neighbouring pixels. Positions run over whole rows of a
 // phase, a little wider than the output: what is computed there in excess is junk.
 struct Padded {
   const Conv& s;
@@ -34,7 +34,9 @@ struct Padded {
   }
   std::vector<int64_t> offsets(int64_t channels) const {  // of the rows of the patch matrix
     std::vector<int64_t> list;
-    for_each_tap(s, channels, [&](int64_t c, const int64_t* tap, int64_t) { list.push_back(c * items() + offset(tap)); });
+    for_each_tap(s, channels, [&](int64_t c, const int64_t* tap, int64_t) {
+      list.push_back(c * items() + offset(tap));
+    });
     return list;
   }
 

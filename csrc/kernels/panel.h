@@ -31,7 +31,8 @@ inline int64_t whole(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 constexpr int kPanel = 6;
 
 // Item (row, d) of the matrix is at from[row * row_step + d * depth_step].
-inline void pack_panels(const float* from, int64_t row_step, int64_t depth_step, int64_t rows, int64_t depth, float* a) {
+inline void pack_panels(const float* from, int64_t row_step, int64_t depth_step, int64_t rows, int64_t depth,
+                        float* a) {
   for (int64_t first = 0; first < rows; first += kPanel) {
     const int64_t height = std::min<int64_t>(kPanel, rows - first);
     for (int64_t d = 0; d < depth; ++d, a += height)

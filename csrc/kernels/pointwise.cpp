@@ -1,15 +1,18 @@
 // The pointwise engine: brings broadcasting, strides, casts and threads down to contiguous loops. The loops themselves
 // are in loops_*.cpp.
+#include <memory>
+#include <vector>
+
 #include "convert.h"
 #include "dispatch.h"
 #include "library.h"
+#include "loops.h"
 #include "parallel.h"
 
 namespace mt {
 namespace {
 
 constexpr int64_t kBlock = 1024;    // items per buffered block: a few operands of them stay in the first-level cache
-constexpr int64_t kStreamed = 256;  // items per block of a streamed output: short, so that the reads hardly pause
 constexpr int64_t kShortRow = 48;   // rows below this are gathered several at a time
 
 struct Buffer { alignas(64) char bytes[kBlock * 16]; };
@@ -21,8 +24,28 @@ struct Call {
   int nout, nops;
   DType have[kMaxOperands], need[kMaxOperands];
   DType round;  // kHalf or kBFloat16: inputs of another dtype are rounded to it, as torch's cast would; else kFloat
+  bool streams = false;
   bool exact_scalars;  // except 0-dim inputs of mul and div, which torch takes as they are
 };
+
+// ---- streaming loops -----------------------------------------------------------------------------------------
+
+struct Streaming {
+  Loop plain, streaming;
+};
+std::vector<Streaming>& streaming_loops() {
+  static std::vector<Streaming> table;
+  return table;
+}
+
+// For a large output with no input in it: the streaming counterpart of the loop, where there is one.
+void prefer_streaming(Call& c, const View* t) {
+  if (c.need[0] != kFloat || c.have[0] != kFloat || t[0].numel() < kStream / 4) return;
+  for (int i = c.nout; i < c.nops; ++i)
+    if (t[i].data == t[0].data) return;
+  for (const Streaming& s : streaming_loops())
+    if (s.plain == c.loop) c.loop = s.streaming, c.streams = true;
+}
 
 DType real_of(DType d) { return d == kComplexFloat ? kFloat : d == kComplexDouble ? kDouble : d; }
 
@@ -63,40 +86,14 @@ struct Flat {
   int64_t step[kMaxOperands];  // bytes per item; 0: ptr holds kBlock copies (or as many as there are items)
 };
 
-// A large fresh output is computed a block at a time in the cache and streamed out.
-void run_streamed(const Call& c, const Flat& f, int64_t begin, int64_t end) {
-  Buffer buffer;
-  void* ptr[kMaxOperands];
-  for (int64_t p = begin; p < end; p += kStreamed) {
-    int64_t m = std::min(kStreamed, end - p);
-    for (int i = 0; i < c.nops; ++i) ptr[i] = f.ptr[i] + p * f.step[i];
-    ptr[0] = buffer.bytes;
-    c.loop(ptr, m, c.attr);
-    stream(f.ptr[0] + p * f.step[0], buffer.bytes, m * f.step[0]);
-  }
-  end_stream();
-}
-
-void run_range(const Call& c, const Flat& f, int64_t begin, int64_t end, bool blocked) {
+void run_flat(const Call& c, const Flat& f, int64_t begin, int64_t end, bool blocked) {
   void* ptr[kMaxOperands];
   int64_t chunk = blocked ? kBlock : end - begin;
   for (int64_t p = begin; p < end; p += chunk) {
     for (int i = 0; i < c.nops; ++i) ptr[i] = f.ptr[i] + p * f.step[i];
     c.loop(ptr, std::min(chunk, end - p), c.attr);
   }
-}
-
-// Whether the output is large and no input lies in it.
-bool fresh(const Call& c, const View* t, int64_t n) {
-  if (c.nout != 1 || n * itemsize(c.have[0]) < kStream) return false;
-  for (int i = 1; i < c.nops; ++i)
-    if (t[i].data == t[0].data) return false;
-  return true;
-}
-
-void run_flat(const Call& c, const Flat& f, int64_t n, bool streamed, bool blocked) {
-  if (streamed) parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { run_streamed(c, f, begin, end); });
-  else parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { run_range(c, f, begin, end, blocked); });
+  if (c.streams) end_stream();
 }
 
 // One item, cast and repeated.
@@ -126,7 +123,7 @@ bool try_flat(const Call& c, const View* t) {
   }
   int64_t n = t[0].numel();
   if (repeated == 0) {
-    run_flat(c, f, n, fresh(c, t, n), false);
+    parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { run_flat(c, f, begin, end, false); });
     return true;
   }
   if (repeated > 2 || n == 0) return n == 0;
@@ -136,7 +133,7 @@ bool try_flat(const Call& c, const View* t) {
       repeat(c, i, f.ptr[i], n, buffers[b]);
       f.ptr[i] = buffers[b++].bytes;
     }
-  run_flat(c, f, n, fresh(c, t, n), true);
+  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { run_flat(c, f, begin, end, true); });
   return true;
 }
 
@@ -149,7 +146,7 @@ struct Walk {
   const Call& c;
   const Strided& s;
   Way way[kMaxOperands];
-  bool by_rows, buffered = false, streamed = false, scalar[kMaxOperands];
+  bool by_rows, buffered = false, scalar[kMaxOperands];
 
   Walk(const Call& call, const Strided& space, const View* t) : c(call), s(space) {
     by_rows = s.ndim == 1 || s.inner_size() >= kShortRow;
@@ -161,8 +158,6 @@ struct Walk {
       else way[i] = kBuffered;
       buffered |= way[i] != kDirect;
     }
-    streamed = by_rows && s.inner_stride()[0] == s.width[0] && s.inner_size() >= kStreamed && fresh(c, t, s.numel);
-    if (streamed) way[0] = kBuffered;
   }
   // Whether operand i is adjacent over the whole space, not only along its rows.
   bool linear(int i) const {
@@ -180,8 +175,7 @@ struct Walk {
     for (int64_t p = begin; p < end;) {
       int64_t m = end - p;
       if (by_rows) m = std::min(m, at.row_left());
-      if (streamed) m = std::min(m, kStreamed);
-      else if (buffered) m = std::min(m, kBlock);
+      if (buffered) m = std::min(m, kBlock);
       for (int i = 0; i < c.nops; ++i) {
         ptr[i] = way[i] == kDirect ? at.ptr[i] : buffers[i].bytes;
         if (i >= c.nout && way[i] == kBuffered) load(at, i, m, buffers[i]);
@@ -195,7 +189,7 @@ struct Walk {
         if (way[i] == kBuffered) store(at, i, m, buffers[i]);
       if ((p += m) < end) at.advance(m);
     }
-    if (streamed) end_stream();
+    if (c.streams) end_stream();
   }
 
  private:
@@ -212,12 +206,6 @@ struct Walk {
     cast_input(c, i, buffer.bytes, raw.bytes, m, true);
   }
   void store(const Cursor& at, int i, int64_t m, Buffer& buffer) const {
-    if (streamed) {
-      Buffer cast;
-      if (c.have[i] == c.need[i]) return stream(at.ptr[i], buffer.bytes, m * s.width[i]);
-      convert(c.have[i], cast.bytes, c.need[i], buffer.bytes, m);
-      return stream(at.ptr[i], cast.bytes, m * s.width[i]);
-    }
     if (c.have[i] == c.need[i]) return scatter_rows(at, i, buffer.bytes, m);
     if (by_rows && s.inner_stride()[i] == s.width[i])
       return convert(c.have[i], at.ptr[i], c.need[i], buffer.bytes, m);
@@ -227,13 +215,88 @@ struct Walk {
   }
 };
 
+// Whether a large operand runs across the output's rows. A copy in tiles, then contiguous loops, is many times faster
+// than gathering one item from each cache line.
+constexpr int64_t kTransposed = 1 << 14;
+bool crosses(const Strided& s, int i) {
+  int last = s.ndim - 1;
+  if (s.stride[last][i] == 0 || s.stride[last][i] == s.width[i] || s.size[last] < 8) return false;
+  for (int d = 0; d < last; ++d)
+    if (s.stride[d][i] == s.width[i] && s.size[d] >= 8) return true;
+  return false;
+}
+
+// Items [begin, end) of dim d of t[0], in every operand.
+struct Slab {
+  View t[kMaxOperands];
+  int64_t sizes[kMaxOperands][kMaxDims], strides[kMaxOperands][kMaxDims];
+  std::unique_ptr<char[]> memory[kMaxOperands];
+
+  void cut(const View* whole, int n, int d, int64_t begin, int64_t end) {
+    for (int i = 0; i < n; ++i) {
+      t[i] = whole[i];
+      int e = d - (whole[0].ndim - whole[i].ndim);
+      if (e < 0 || whole[i].sizes[e] == 1) continue;
+      std::copy_n(whole[i].sizes, whole[i].ndim, sizes[i]);
+      sizes[i][e] = end - begin;
+      t[i].sizes = sizes[i];
+      t[i].data = whole[i].ptr<char>() + begin * whole[i].strides[e] * itemsize(whole[i].dtype);
+    }
+  }
+  // Operand i moves to contiguous memory of its own; the first cut is the largest.
+  void straighten(int i) {
+    const View tangled = t[i];
+    if (!memory[i]) memory[i].reset(new char[tangled.numel() * itemsize(tangled.dtype)]);
+    int64_t step = 1;
+    for (int d = tangled.ndim - 1; d >= 0; step *= tangled.sizes[d--]) strides[i][d] = step;
+    t[i].data = memory[i].get();
+    t[i].strides = strides[i];
+    copy(t[i], tangled);
+  }
+};
+
+// The call in slabs of the output, with every crossing input copied straight for each slab; false: none crosses.
+bool try_untangled(const Pointwise* k, DType compute, const View* t, const Attr* attr, const Strided& s) {
+  constexpr int64_t items = 1 << 17, huge = 1 << 22;
+  bool cross[kMaxOperands], any = false;
+  if (s.numel < kTransposed || !t[0].contiguous()) return false;
+  for (int i = k->nout; i < s.nops; ++i) any |= cross[i] = crosses(s, i);
+  if (!any) return false;
+  int d = 0;
+  while (t[0].sizes[d] == 1) ++d;
+  int64_t rows = t[0].sizes[d], row = s.numel / rows;
+  if (row >= huge && d + 2 < t[0].ndim) {
+    for (int64_t r = 0; r < rows; ++r) {
+      Slab slab;
+      slab.cut(t, s.nops, d, r, r + 1);
+      pointwise(k, compute, slab.t, attr);
+    }
+    return true;
+  }
+  int64_t height = std::max<int64_t>(16, items / row);
+  parallel_for((rows + height - 1) / height, std::max<int64_t>(1, kGrain / (height * row)),
+               [&](int64_t begin, int64_t end) {
+    Slab slab;
+    for (int64_t u = begin; u < end; ++u) {
+      slab.cut(t, s.nops, d, u * height, std::min(rows, (u + 1) * height));
+      for (int i = k->nout; i < s.nops; ++i)
+        if (cross[i]) slab.straighten(i);
+      pointwise(k, compute, slab.t, attr);
+    }
+  });
+  return true;
+}
+
 }  // namespace
 
+RegisterStreaming::RegisterStreaming(Loop plain, Loop streaming) { streaming_loops().push_back({plain, streaming}); }
+
 void pointwise(const Pointwise* k, DType compute, const View* t, const Attr* attr) {
-  const Call c = resolve(k, compute, t, attr);
+  Call c = resolve(k, compute, t, attr);
+  prefer_streaming(c, t);
   if (try_flat(c, t)) return;
   const Strided s(t, c.nops);
-  if (s.numel == 0) return;
+  if (s.numel == 0 || try_untangled(k, compute, t, attr, s)) return;
   const Walk walk(c, s, t);
   parallel_for(s.numel, kGrain, [&](int64_t begin, int64_t end) { walk.run(begin, end); });
 }

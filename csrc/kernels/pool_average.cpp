@@ -201,7 +201,8 @@ Register avg2("avg_pool2d", avg_pool<2>), avg3("avg_pool3d", avg_pool<3>);
 // avg_pool2d_backward(Tensor grad_output, Tensor self, ... as the forward) -> Tensor; 3d alike
 Register avg2b("avg_pool2d_backward", avg_pool_backward<2>), avg3b("avg_pool3d_backward", avg_pool_backward<3>);
 // _adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor; 3d alike
-Register adaptive2("_adaptive_avg_pool2d", adaptive_avg_pool<2>), adaptive3("_adaptive_avg_pool3d", adaptive_avg_pool<3>);
+Register adaptive2("_adaptive_avg_pool2d", adaptive_avg_pool<2>);
+Register adaptive3("_adaptive_avg_pool3d", adaptive_avg_pool<3>);
 // _adaptive_avg_pool2d_backward(Tensor grad_output, Tensor self) -> Tensor; 3d alike
 Register adaptive2b("_adaptive_avg_pool2d_backward", adaptive_avg_pool_backward<2>);
 Register adaptive3b("_adaptive_avg_pool3d_backward", adaptive_avg_pool_backward<3>);

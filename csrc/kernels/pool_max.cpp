@@ -21,7 +21,8 @@ template <class T> constexpr T lowest() {
 
 // One tap over a row of outputs. A NaN wins over everything, of two NaNs the later; of equal values the first.
 template <int kStride, class T, class I>
-void take_tap(const T* __restrict x, int64_t stride, I base, int64_t lo, int64_t hi, T* __restrict best, I* __restrict index) {
+void take_tap(const T* __restrict x, int64_t stride, I base, int64_t lo, int64_t hi, T* __restrict best,
+              I* __restrict index) {
   const int64_t step = kStride ? kStride : stride;
   for (int64_t o = lo; o < hi; ++o) {
     T v = x[o * step];
@@ -162,8 +163,8 @@ template <int nd> void max_pool_backward(const Args& args) {
 // max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1,
 //                         bool ceil_mode=False) -> (Tensor, Tensor); 3d alike
 Register max2("max_pool2d_with_indices", max_pool<2>), max3("max_pool3d_with_indices", max_pool<3>);
-// max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, Tensor indices, ...) in the order grad_output, self,
-// indices of the tensors, as the core lays them out; 3d alike
+// max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding,
+//                                  int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor; 3d alike
 Register max2b("max_pool2d_with_indices_backward", max_pool_backward<2>);
 Register max3b("max_pool3d_with_indices_backward", max_pool_backward<3>);
 // adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor); 3d alike

@@ -7,7 +7,7 @@
 #include "library.h"
 #include "random_order.h"
 
-namespace mt {
+namespace mt::rng {
 namespace {
 
 constexpr int kBlock = 16;  // eight pairs of Box and Muller at a time
@@ -181,4 +181,5 @@ void standard_normals(Generator& g, double* out, int64_t n) {
   g.normal_double = last.second;
   g.has_normal_double = true;
 }
-}  // namespace mt
+
+}  // namespace mt::rng

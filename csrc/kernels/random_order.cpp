@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <numeric>
 
-namespace mt {
+namespace mt::rng {
 namespace {
 
 // Whether dimension x must come after y: 1 yes, -1 no, 0 the strides do not say. Broadcast dimensions never say.
@@ -71,4 +71,4 @@ std::string shown(double v) {
   return text;
 }
 
-}  // namespace mt
+}  // namespace mt::rng

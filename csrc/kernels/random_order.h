@@ -1,5 +1,5 @@
 // How random kernels meet memory: in the order PyTorch fills a strided tensor, fed with words of the generator.
-// No distributions here.
+// No distributions here. A namespace of its own, as its short names are common words.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -11,7 +11,7 @@
 #include "random.h"
 #include "scalar.h"
 
-namespace mt {
+namespace mt::rng {
 
 constexpr int kRandomDims = kMaxDims + 1;  // a complex tensor seen as real has one more
 
@@ -167,4 +167,4 @@ std::string shown(double v);
 
 [[noreturn]] inline void fail(const std::string& message) { throw std::runtime_error(message); }
 
-}  // namespace mt
+}  // namespace mt::rng

@@ -7,7 +7,7 @@
 #include "library.h"
 #include "random_order.h"
 
-namespace mt {
+namespace mt::rng {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
@@ -220,4 +220,4 @@ Register r1("exponential_", exponential_), r2("geometric_", geometric_), r3("cau
     r4("poisson", poisson), r5("multinomial", multinomial);
 
 }  // namespace
-}  // namespace mt
+}  // namespace mt::rng

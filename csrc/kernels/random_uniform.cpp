@@ -5,34 +5,40 @@
 #include "library.h"
 #include "random_order.h"
 
-namespace mt {
+namespace mt::rng {
 namespace {
 
-// What torch's limits say about a dtype, and the name its messages use.
+// What torch's limits say about a dtype, and the two names its messages use.
 struct Limits {
-  const char* name;
+  const char *name, *title;
   double low, high;
   int digits;
 };
 const Limits& limits_of(DType d) {
+  constexpr double kMax = std::numeric_limits<double>::max();
   static const Limits table[] = {
-      {"bool", 0, 1, 1}, {"unsigned char", 0, 255, 8}, {"signed char", -128, 127, 7}, {"short", -32768, 32767, 15},
-      {"int", -2147483648.0, 2147483647, 31}, {"long", -0x1p63, 0x1p63, 63}, {"c10::Half", -65504, 65504, 11},
-      {"c10::BFloat16", -0x1.fep127, 0x1.fep127, 8}, {"float", -0x1.fffffep127, 0x1.fffffep127, 24},
-      {"double", -std::numeric_limits<double>::max(), std::numeric_limits<double>::max(), 53}};
+      {"bool", "Bool", 0, 1, 1},
+      {"unsigned char", "Byte", 0, 255, 8},
+      {"signed char", "Char", -128, 127, 7},
+      {"short int", "Short", -32768, 32767, 15},
+      {"int", "Int", -0x1p31, 0x1p31 - 1, 31},
+      {"long", "Long", -0x1p63, 0x1p63, 63},
+      {"c10::Half", "Half", -65504, 65504, 11},
+      {"c10::BFloat16", "BFloat16", -0x1.fep127, 0x1.fep127, 8},
+      {"float", "Float", -0x1.fffffep127, 0x1.fffffep127, 24},
+      {"double", "Double", -kMax, kMax, 53}};
   return table[d];
 }
 
 // ---- uniform_ --------------------------------------------------------------------------------------------
 void check_uniform(DType dtype, double from, double to) {
   const Limits& l = limits_of(dtype);
-  const char* title = dtype == kHalf ? "Half" : dtype == kBFloat16 ? "BFloat16" : dtype == kFloat ? "Float" : "Double";
   if (!(from >= l.low && from <= l.high)) fail(std::string("from is out of bounds for ") + l.name);
   if (!(to >= l.low && to <= l.high)) fail(std::string("to is out of bounds for ") + l.name);
   if (from > to)
     fail("uniform_ expects to return a [from, to) range, but found from=" + shown(from) + " > to=" + shown(to));
   if (to - from > l.high)
-    fail(std::string("uniform_ expects to-from <= std::numeric_limits<") + title + ">::max(), but found to=" +
+    fail(std::string("uniform_ expects to-from <= std::numeric_limits<") + l.title + ">::max(), but found to=" +
          shown(to) + " and from=" + shown(from) + " which result in to-from to exceed the limit");
 }
 
@@ -150,8 +156,8 @@ void random_from(const Args& args) {
       int64_t stored = as_stored(d, from + 1);
       if (stored < from) from = stored + spacing(from + 1, digits);
       if (from >= last)
-        fail("random_ expects 'from' casted to dtype to be less than or equal to 'to_inc' casted to dtype, but got from=" +
-             std::to_string(from) + " > to_inc=" + std::to_string(last));
+        fail("random_ expects 'from' casted to dtype to be less than or equal to 'to_inc' casted to dtype, "
+             "but got from=" + std::to_string(from) + " > to_inc=" + std::to_string(last));
     }
     check_bounds(d, double(from), "from");
     range = uint64_t(last) - uint64_t(from) + 1;
@@ -170,7 +176,8 @@ void bernoulli_scalar(const Args& args) {
   MT_DISPATCH_REAL(self.dtype, "bernoulli_scalar_cpu_", T, {
     const T one = cast<T>(1.0f), zero = cast<T>(0.0f);
     fill_in_order<T>(self, [&](T* out, int64_t n) {
-      from_words<2>(*args.generator, out, n, kCheap, [=](const uint32_t* w) { return unit_double(w) < p ? one : zero; });
+      from_words<2>(*args.generator, out, n, kCheap,
+                    [=](const uint32_t* w) { return unit_double(w) < p ? one : zero; });
     });
   })
 }
@@ -192,14 +199,15 @@ void gather(const Order& order, const View& p, int64_t begin, int64_t n, double*
 void bernoulli_tensor(const Args& args) {
   const View &out = args.t[0], &p = args.t[1];
   if (!is_floating(p.dtype)) unsupported("bernoulli_tensor_cpu_p_", p.dtype);
+  Generator& g = *args.generator;
   Order order(out, &p);
   Buffer<double, 128> chances(order.numel, 4096), draws(order.numel, 4096);
   for (int64_t begin = 0; begin < order.numel; begin += chances.size) {
     int64_t n = std::min(chances.size, order.numel - begin), step = order.inner(0);
     gather(order, p, begin, n, chances.data());
     // 53 bits are drawn where p is double, 24 elsewhere.
-    if (p.dtype == kDouble) from_words<2>(*args.generator, draws.data(), n, kCheap, [](const uint32_t* w) { return unit_double(w); });
-    else from_words<1>(*args.generator, draws.data(), n, kCheap, [](const uint32_t* w) { return unit_float(w); });
+    if (p.dtype == kDouble) from_words<2>(g, draws.data(), n, kCheap, [](const uint32_t* w) { return unit_double(w); });
+    else from_words<1>(g, draws.data(), n, kCheap, [](const uint32_t* w) { return unit_float(w); });
     const double *chance = chances.data(), *draw = draws.data();
     MT_DISPATCH_REAL(out.dtype, "bernoulli_tensor_cpu_self_", T, {
       const T one = cast<T>(1.0f), zero = cast<T>(0.0f);
@@ -241,10 +249,14 @@ void randperm(const Args& args) {
   const View& out = args.t[0];
   int64_t n = args.a[0].i;
   if (n < 0) fail("n must be non-negative, got" + std::to_string(n));
-  int digits = is_complex(out.dtype) ? 0 : limits_of(out.dtype).digits;
-  if (is_floating(out.dtype) && n > (int64_t(1) << digits) + 1)
-    fail("n cannot be greater than 2^" + std::to_string(digits) + "+1 for " + dtype_name(out.dtype) + " type.");
-  if (is_integral(out.dtype) && digits < 63 && n > int64_t(1) << digits)
+  if (is_complex(out.dtype)) unsupported("randperm", out.dtype);
+  const Limits& l = limits_of(out.dtype);
+  // bfloat16 is not checked, as in torch.
+  if (is_floating(out.dtype) && out.dtype != kBFloat16 && n > (int64_t(1) << l.digits) + 1) {
+    std::string most = out.dtype == kHalf ? "2049" : "2^" + std::to_string(l.digits) + "+1";
+    fail("n cannot be greater than " + most + " for " + l.title + " type.");
+  }
+  if (is_integral(out.dtype) && l.digits < 63 && n > int64_t(1) << l.digits)
     fail(std::string("value cannot be converted to type ") + dtype_name(out.dtype) + "_t without overflow");
   if (out.dtype == kBool) unsupported("randperm", out.dtype);
   int64_t step = out.ndim ? out.strides[0] : 1;
@@ -255,4 +267,4 @@ Register r1("uniform_", uniform_), r2("random_", random_), r3("random_from", ran
     r4("bernoulli_scalar", bernoulli_scalar), r5("bernoulli_tensor", bernoulli_tensor), r6("randperm", randperm);
 
 }  // namespace
-}  // namespace mt
+}  // namespace mt::rng

@@ -14,6 +14,10 @@ struct Moments {
   double n, mean, m2;
   void join(double bn, double bmean, double bm2) {
     if (bn == 0) return;
+    if (n == 0) {
+      n = bn, mean = bmean, m2 = bm2;
+      return;
+    }
     double d = bmean - mean, total = n + bn;
     mean += d * (bn / total);
     m2 += bm2 + d * d * (n * bn / total);
@@ -22,7 +26,6 @@ struct Moments {
 };
 
 constexpr int64_t kMomentsBlock = 1024;
-
 template <class T> inline void add_moments(Moments& s, const T* x, int64_t n) {
   alignas(64) T d[kMomentsBlock];
   for (int64_t i = 0; i < n; i += kMomentsBlock) {
@@ -39,6 +42,7 @@ template <class T> inline void add_moments(Moments& s, const T* x, int64_t n) {
     s.join(double(m), double(mean) + r, double(square) - double(rest) * r);
   }
 }
+
 template <class T> inline T total(const T* x, int64_t n) {
   T s;
   fold_lanes<1, AddLanes>(x, n, T(0), &s);

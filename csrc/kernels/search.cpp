@@ -5,19 +5,21 @@ namespace mt {
 namespace {
 
 // How many of n items of the sequence come before the value: those not >= it, or on the right side not > it. NaN
-// compares false, so it goes to the end, as in torch.
-template <class T>
-int64_t place(const T* sequence, const int64_t* sorter, int64_t n, compute_t<T> value, bool right) {
-  using C = compute_t<T>;
+// compares false, so it goes to the end, as in torch. The choice of a half is a select, not a branch, which would be
+// guessed wrong half of the time.
+template <bool right, class T>
+int64_t place(const T* sequence, const int64_t* sorter, int64_t n, compute_t<T> value) {
+  auto before = [&](int64_t k) {
+    const auto at = cast<compute_t<T>>(sequence[sorter ? sorter[k] : k]);
+    return right ? !(at > value) : !(at >= value);
+  };
+  if (n == 0) return 0;
   int64_t low = 0;
-  while (n > 0) {
-    int64_t half = n / 2, mid = low + half;
-    C at = cast<C>(sequence[sorter ? sorter[mid] : mid]);
-    bool before = right ? !(at > value) : !(at >= value);
-    low = before ? mid + 1 : low;
-    n = before ? n - half - 1 : half;
+  for (int64_t half; n > 1; n -= half) {
+    half = n / 2;
+    low += half & -int64_t(before(low + half - 1));
   }
-  return low;
+  return low + before(low);
 }
 
 template <class T, class Out>
@@ -27,8 +29,10 @@ void search(const View& sequence, const int64_t* sorter, const View& values, Out
   parallel_for(total, 2048, [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
       int64_t row = k / per_row * n;
-      out[k] = Out(place<T>(sequence.ptr<T>() + row, sorter ? sorter + row : nullptr, n,
-                            cast<compute_t<T>>(values.ptr<T>()[k]), right));
+      const T* from = sequence.ptr<T>() + row;
+      const int64_t* order = sorter ? sorter + row : nullptr;
+      const auto value = cast<compute_t<T>>(values.ptr<T>()[k]);
+      out[k] = Out(right ? place<true>(from, order, n, value) : place<false>(from, order, n, value));
     }
   });
 }

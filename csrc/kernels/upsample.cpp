@@ -1,5 +1,5 @@
-// Upsampling of the last one to three dims, nearest, linear, cubic and antialiased, with gradients: per dim a table says
-// which inputs an output is made of. grid_sampler has a file of its own.
+// Upsampling of the last one to three dims, nearest, linear, cubic and antialiased, with gradients: per dim a table
+// says which inputs an output is made of. grid_sampler has a file of its own.
 #include <cmath>
 #include <vector>
 
@@ -122,7 +122,7 @@ template <class T> struct Resize {
         if (w != T(0)) f(int64_t(d.index[i * d.out + od]) * h.in + h.index[j * h.out + oh], w);
       }
   }
-  // One output row; `line` holds a row of the input, summed over depth and height first as those loops are vector loops.
+  // One output row; `line` holds a row of the input, summed over depth and height first: those are vector loops.
   void row(const T* x, int64_t od, int64_t oh, T* __restrict line, T* __restrict y) const {
     const Axis<T>& w = axis[2];
     bool first = true;
@@ -225,7 +225,8 @@ template <int nd, Mode mode> void upsample_backward(const Args& args) {
 }
 
 // NAME(Tensor self, SymInt[] output_size, [bool align_corners,] float? scales, one per dim) -> Tensor
-// NAME_backward(Tensor grad_output, SymInt[] output_size, SymInt[] input_size, [bool align_corners,] float? scales) -> Tensor
+// NAME_backward(Tensor grad_output, SymInt[] output_size, SymInt[] input_size, [bool align_corners,] float? scales)
+//   -> Tensor
 // align_corners is there except for the nearest ones.
 #define MT_UPSAMPLE(NAME, ND, MODE) \
   Register NAME##_forward(#NAME, upsample<ND, MODE>), NAME##_grad(#NAME "_backward", upsample_backward<ND, MODE>)

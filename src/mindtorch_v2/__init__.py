@@ -34,3 +34,8 @@ _tensor.backward_hook = autograd.backward
 _C._set_to_copy(_ops.ops._to_copy)
 newaxis = None
 __version__ = "2.13.0"
+
+from mindtorch_v2 import nn, optim, utils
+from mindtorch_v2.serialization import load, save
+
+_C._set_tensor_classes(Tensor, nn.Parameter, Size)

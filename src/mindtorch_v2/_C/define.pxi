@@ -13,7 +13,7 @@ HOT_NAMES = ("add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_",
              "neg", "abs", "bitwise_not", "lt", "le", "eq", "ne", "gt", "ge",
              "copy_", "zero_", "fill_", "clone", "view", "as_strided", "select", "slice", "unsqueeze",
              "alias", "detach", "index", "_index_put_list_")
-cdef list hot = [None] * HOT_COUNT               # Op objects
+cdef list hot = [Op(name) for name in HOT_NAMES]  # refuse by name until their rows are read
 cdef list hot_overload = [None] * HOT_COUNT      # their first overloads
 
 

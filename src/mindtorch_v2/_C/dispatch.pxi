@@ -30,6 +30,8 @@ cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyO
         else:
             result = call_override(op, args, nargs, kwnames)
             if result is NotImplemented:
+                if n == 0:
+                    raise NotImplementedError(f"[{op.name}] is not in the op table")
                 raise bind_error(op, <Overload>op.overloads[0], args, nargs, kwnames, &b)
     finally:
         if b.temp != NULL:

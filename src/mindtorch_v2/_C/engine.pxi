@@ -419,7 +419,7 @@ cdef int accumulate(TensorBase leaf, TensorBase grad, bint create_graph) except 
         if create_graph:
             leaf.grad_object = grad
         elif grad.contig == leaf.contig and grad.base is None and not grad.requires and \
-                grad.version_owner is None and Py_REFCNT(grad) <= 3 and grad.st.refs == 1:
+                grad.shared_version == NULL and Py_REFCNT(grad) <= 3 and grad.st.refs == 1:
             leaf.grad_object = grad              # nobody else has it: no copy
         else:
             have = new_like_format(leaf, leaf.dt, PRESERVE, grad.dev, grad.dev_index)

@@ -204,7 +204,8 @@ cdef class TensorMethods(TensorBase):
     @property
     def data(self):
         cdef TensorBase t = alias(self)
-        t.version_owner = None
+        version_decref(t.shared_version)
+        t.shared_version = NULL
         return t
 
     @data.setter

@@ -47,7 +47,13 @@ cdef object contiguous_op(TensorBase self, PyObject** s):
     if (format == CONTIGUOUS and self.contig) or (format == CHANNELS_LAST and is_channels_last(self, 2)) or \
             (format == CHANNELS_LAST_3D and is_channels_last(self, 3)):
         return self
-    return hot_call2(HOT_CLONE, self, constants["contiguous_format"] if <object>s[1] is None else <object>s[1])
+    return clone_as(self, constants["contiguous_format"] if <object>s[1] is None else <object>s[1])
+
+
+cdef object clone_as(TensorBase self, object format):
+    cdef PyObject* s[2]
+    s[0], s[1] = <PyObject*>self, <PyObject*>format
+    return run_native(<Overload>hot_overload[HOT_CLONE], s)
 
 
 cdef object reshape_op(TensorBase self, PyObject** s):
@@ -57,7 +63,7 @@ cdef object reshape_op(TensorBase self, PyObject** s):
     infer_size(self, sizes, n)
     if view_strides(self, sizes, n, strides):
         return hot_call2(HOT_VIEW, self, <object>s[1])
-    return hot_call2(HOT_VIEW, hot_call2(HOT_CLONE, self, constants["contiguous_format"]), <object>s[1])
+    return hot_call2(HOT_VIEW, clone_as(self, constants["contiguous_format"]), <object>s[1])
 
 
 cdef object copy_op(Overload ov, TensorBase self, PyObject** s):

@@ -20,6 +20,12 @@ struct Storage {
   bool pinned = false, resizable = true;
 };
 
+// How often the memory of a tensor was changed in place; shared by the tensor, its views and detached aliases.
+struct Version {
+  int64_t refs = 1;
+  uint32_t value = 0;
+};
+
 // What the running thread has switched on or off.
 struct Modes {
   bool grad = true, inference = false, function_off = false;

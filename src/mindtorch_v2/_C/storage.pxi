@@ -8,6 +8,9 @@ cdef extern from "storage.h" namespace "mt":
         int32_t device, index
         PyObject* owner
         cbool pinned, resizable
+    cdef cppclass Version:
+        int64_t refs
+        uint32_t value
     cdef cppclass Modes:
         cbool grad, inference, function_off
     Modes& modes() nogil

@@ -19,7 +19,7 @@ cdef class TensorBase:
     cdef bint contig, requires, inference
     cdef int32_t output_nr, creation
     cdef uint32_t version, view_version
-    cdef TensorBase version_owner                # shares that tensor's version counter; None: own
+    cdef Version* shared_version                 # NULL: nobody shares, and `version` counts
     cdef TensorBase base                         # the tensor this is a view of
     cdef Node fn                                 # grad_fn
     cdef object grad_object
@@ -39,6 +39,25 @@ cdef class TensorBase:
             storage_decref(self.st)
         if self.sizes != self.inline_dims:
             free(self.sizes)
+        if self.shared_version != NULL:
+            version_decref(self.shared_version)
+
+
+cdef inline void version_decref(Version* v) noexcept:
+    v.refs -= 1
+    if v.refs == 0:
+        del v
+
+
+cdef inline void share_version(TensorBase t, TensorBase source) noexcept:
+    """From now on t and source count in-place changes together."""
+    if source.shared_version == NULL:
+        source.shared_version = new Version()
+        source.shared_version.value = source.version
+    source.shared_version.refs += 1
+    if t.shared_version != NULL:
+        version_decref(t.shared_version)
+    t.shared_version = source.shared_version
 
 
 cdef Storage* nothing = new Storage()
@@ -183,7 +202,7 @@ cdef TensorBase alias(TensorBase a):
     t.st = a.st
     a.st.refs += 1
     set_geometry(t, a.rank, a.sizes, a.strides, a.offset)
-    t.version_owner = a if a.version_owner is None else a.version_owner
+    share_version(t, a)
     t.inference = a.inference
     return t
 
@@ -195,21 +214,21 @@ def _adopt(TensorBase made not None, TensorBase source not None):
     made.st = source.st
     made.dt, made.dev, made.dev_index = source.dt, source.dev, source.dev_index
     set_geometry(made, source.rank, source.sizes, source.strides, source.offset)
-    made.version_owner = source if source.version_owner is None else source.version_owner
+    share_version(made, source)
     made.base, made.view_version, made.creation = source.base, source.view_version, source.creation
     made.requires, made.fn, made.output_nr = source.requires, source.fn, source.output_nr
     made.inference = source.inference
 
 
 cdef inline uint32_t version_of(TensorBase t) noexcept:
-    return t.version if t.version_owner is None else t.version_owner.version
+    return t.version if t.shared_version == NULL else t.shared_version.value
 
 
 cdef inline void bump_version(TensorBase t) noexcept:
-    if t.version_owner is None:
+    if t.shared_version == NULL:
         t.version += 1
     else:
-        t.version_owner.version += 1
+        t.shared_version.value += 1
 
 
 cdef inline View view_of(TensorBase t) noexcept:

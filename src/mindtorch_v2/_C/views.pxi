@@ -20,7 +20,7 @@ cdef TensorBase make_view(TensorBase self, int rank, const int64_t* sizes, const
     self.st.refs += 1
     set_geometry(t, rank, sizes, strides, offset)
     t.base = self if self.base is None else self.base
-    t.version_owner = self if self.version_owner is None else self.version_owner
+    share_version(t, self)
     t.view_version = version_of(t)
     t.inference = self.inference
     if not modes().grad:

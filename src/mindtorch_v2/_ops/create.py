@@ -1,6 +1,9 @@
 """Rows of the ops that make tensors."""
 from __future__ import annotations
 
+import math
+
+from mindtorch_v2 import _C
 from mindtorch_v2._ops.table import composite, op, ops
 
 _OPTIONS = ("*, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, "
@@ -57,3 +60,98 @@ def _fill_tensor(self, value):
         raise RuntimeError("fill_ only supports 0-dimension value tensor but got tensor with "
                            f"{value.dim()} dimensions.")
     return self.copy_(value)
+
+
+# ---- ranges ---------------------------------------------------------------------------------------------------------
+_RANGE = ("*, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, "
+          "bool? requires_grad=False")
+op("_arange_(Tensor(a!) self, Scalar start, Scalar end, Scalar step) -> Tensor(a!)", kernel="arange", variants="",
+   npu="aclnnArange(start, end, step, self)")
+op("_linspace_(Tensor(a!) self, Scalar start, Scalar end, int steps) -> Tensor(a!)", kernel="linspace", variants="",
+   npu="aclnnLinspace(start, end, steps, self)")
+op("_logspace_(Tensor(a!) self, Scalar start, Scalar end, int steps, float base) -> Tensor(a!)", kernel="logspace",
+   variants="")
+op("_eye_(Tensor(a!) self, int n, int m) -> Tensor(a!)", kernel="eye", variants="", npu="aclnnEye(n, m, self)")
+
+
+def _arange(start, end, step, dtype, layout, device, pin_memory, requires_grad):
+    """Numbers from start to end (excluded) by step."""
+    start, end, step = (x.item() if hasattr(x, "item") else x for x in (start, end, step))
+    whole = all(isinstance(x, int) for x in (start, end, step))
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if not whole and not all(math.isfinite(x) for x in (start, end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if (end - start) * (1 if step > 0 else -1) < 0:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    n = -((start - end) // step) if whole else math.ceil((end - start) / step)
+    dtype = dtype or (_C._dtype_named("int64") if whole else _C.get_default_dtype())
+    return _finish(ops._arange_(ops.empty((n,), dtype=dtype, device=device), start, end, step), requires_grad)
+
+
+def _finish(made, requires_grad):
+    return made.requires_grad_(True) if requires_grad else made
+
+
+op(f"arange(Scalar end, {_RANGE}) -> Tensor", variants="function", doc=_arange.__doc__,
+   body=lambda end, *rest: _arange(0, end, 1, *rest))
+op(f"arange.start(Scalar start, Scalar end, {_RANGE}) -> Tensor", variants="function",
+   body=lambda start, end, *rest: _arange(start, end, 1, *rest))
+op(f"arange.start_step(Scalar start, Scalar end, Scalar step=1, {_RANGE}) -> Tensor", variants="function", body=_arange)
+
+
+@composite(f"range(Scalar start=0, Scalar end=0, Scalar step=1, {_RANGE}) -> Tensor", variants="function")
+def _range(start, end, step, dtype, layout, device, pin_memory, requires_grad):
+    """Numbers from start to end, end included."""
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    n = math.floor((end - start) / step) + 1
+    return _finish(ops._arange_(ops.empty((n,), dtype=dtype, device=device), start, end, step), requires_grad)
+
+
+def _space(name, start, end, steps, dtype, device, *extra):
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    start, end = (x.item() if hasattr(x, "item") else x for x in (start, end))
+    if dtype is None:
+        dtype = _C.get_default_dtype()
+        dtype = dtype.to_complex() if isinstance(start, complex) or isinstance(end, complex) else dtype
+    return getattr(ops, name)(ops.empty((steps,), dtype=dtype, device=device), start, end, steps, *extra)
+
+
+@composite(f"linspace(Scalar start, Scalar end, int steps, {_RANGE}) -> Tensor", variants="function")
+def _linspace(start, end, steps, dtype, layout, device, pin_memory, requires_grad):
+    """steps numbers evenly spaced from start to end, both included."""
+    return _finish(_space("_linspace_", start, end, steps, dtype, device), requires_grad)
+
+
+@composite(f"logspace(Scalar start, Scalar end, int steps, float base=10.0, {_RANGE}) -> Tensor", variants="function")
+def _logspace(start, end, steps, base, dtype, layout, device, pin_memory, requires_grad):
+    """steps powers of base, with exponents evenly spaced from start to end."""
+    return _finish(_space("_logspace_", start, end, steps, dtype, device, base), requires_grad)
+
+
+@composite(f"eye(SymInt n, SymInt? m=None, {_RANGE}) -> Tensor", variants="function")
+def _eye(n, m, dtype, layout, device, pin_memory, requires_grad):
+    """Ones on the diagonal, zeros elsewhere."""
+    m = n if m is None else m
+    if n < 0 or m < 0:
+        raise RuntimeError(f"n must be greater or equal to 0, got {min(n, m)}")
+    return _finish(ops._eye_(ops.empty((n, m), dtype=dtype, device=device), n, m), requires_grad)
+
+
+def _complex_rule(real, imag):
+    if real.dtype != imag.dtype:
+        raise RuntimeError(f"Expected object of scalar type {_C.TYPE_WORDS[real.dtype._id]} but got scalar type "
+                           f"{_C.TYPE_WORDS[imag.dtype._id]} for second argument")
+    if real.dtype._name not in ("float32", "float64"):
+        raise RuntimeError("Expected both inputs to be Half, Float or Double tensors but got "
+                           f"{_C.TYPE_WORDS[real.dtype._id]} and {_C.TYPE_WORDS[imag.dtype._id]}")
+    return ops.broadcast_shapes(tuple(real.shape), tuple(imag.shape)), real.dtype.to_complex()
+
+
+op("complex(Tensor real, Tensor imag) -> Tensor", rule=_complex_rule, variants="function",
+   grad={"real": lambda g: g.real, "imag": lambda g: g.imag})
+op("polar(Tensor abs, Tensor angle) -> Tensor", rule=_complex_rule, variants="function",
+   grad={"abs": lambda g, angle: (g * ops.polar(ops.ones_like(angle), -angle)).real,
+         "angle": lambda g, result: (g * (1j * result).conj()).real})

@@ -1,1 +1,257 @@
-"""Rows of the random ops."""
+"""Rows of the random ops. The same seed gives the same numbers as PyTorch's CPU generator."""
+from __future__ import annotations
+
+import math
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.table import composite, op, ops, publish_plain
+
+_OPTIONS = ("*, Generator? generator=None, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
+            "bool? pin_memory=None, bool? requires_grad=False")
+_LIKE = ("*, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, "
+         "bool? requires_grad=False, MemoryFormat? memory_format=None, Generator? generator=None")
+
+
+def _floating(self, name):
+    if not self.is_floating_point():
+        raise NotImplementedError(f"\"{name}\" not implemented for '{_C.TYPE_WORDS[self.dtype._id]}'")
+
+
+# ---- in place -----------------------------------------------------------------------------------------------------
+def _uniform_rule(self, low, high, generator):
+    if not self.is_floating_point() and not self.is_complex():
+        _floating(self, "check_uniform_bounds")
+    if low > high:
+        raise RuntimeError("uniform_ expects to return a [from, to) range, but found "
+                           f"from={low:g} > to={high:g}")
+
+
+def _normal_rule(self, mean, std, generator):
+    if not std >= 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    if not self.is_complex():
+        _floating(self, "normal_kernel_cpu")
+
+
+def _zero(g):
+    return ops.zeros_like(g)
+
+
+op("uniform_(Tensor(a!) self, float from=0, float to=1, *, Generator? generator=None) -> Tensor(a!)",
+   rule=_uniform_rule, variants="method", npu="aclnnInplaceUniform(self, from, to, seed, offset)", grad={"self": _zero})
+op("normal_(Tensor(a!) self, float mean=0, float std=1, *, Generator? generator=None) -> Tensor(a!)",
+   rule=_normal_rule, variants="method", npu="aclnnInplaceNormal(self, mean, std, seed, offset)", grad={"self": _zero})
+
+
+def _lambda_rule(self, lambd, generator):
+    if lambd <= 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
+    _floating(self, "exponential")
+
+
+op("exponential_(Tensor(a!) self, float lambd=1, *, Generator? generator=None) -> Tensor(a!)", rule=_lambda_rule,
+   variants="method", grad={"self": _zero})
+
+
+def _p_rule(self, p, generator):
+    if not 0 < p < 1:
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
+
+
+op("geometric_(Tensor(a!) self, float p, *, Generator? generator=None) -> Tensor(a!)", rule=_p_rule,
+   variants="method", grad={"self": _zero})
+
+
+def _sigma_rule(self, median, sigma, generator):
+    if sigma <= 0:
+        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
+    _floating(self, "cauchy")
+
+
+op("cauchy_(Tensor(a!) self, float median=0, float sigma=1, *, Generator? generator=None) -> Tensor(a!)",
+   rule=_sigma_rule, variants="method", grad={"self": _zero})
+
+
+def _log_normal_rule(self, mean, std, generator):
+    if std <= 0:
+        raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
+    _floating(self, "log_normal")
+
+
+op("log_normal_(Tensor(a!) self, float mean=1, float std=2, *, Generator? generator=None) -> Tensor(a!)",
+   rule=_log_normal_rule, variants="method", grad={"self": _zero})
+op("random_(Tensor(a!) self, *, Generator? generator=None) -> Tensor(a!)", variants="method", grad={"self": _zero})
+
+
+def _range_rule(self, low, high, generator):
+    if high is not None and low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+
+
+op("random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=None) -> Tensor(a!)",
+   kernel="random_from", rule=_range_rule, variants="method", grad={"self": _zero})
+
+
+@composite("random_.to(Tensor(a!) self, int to, *, Generator? generator=None) -> Tensor(a!)", variants="method")
+def _random_to(self, to, generator):
+    return self.random_(0, to, generator=generator)
+
+
+def _probability(self, p, generator):
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
+
+
+op("_bernoulli_scalar_(Tensor(a!) self, float p, *, Generator? generator=None) -> Tensor(a!)",
+   kernel="bernoulli_scalar", rule=_probability, variants="",
+   npu="aclnnInplaceBernoulli(self, p, seed, offset)", grad={"self": _zero})
+
+
+def _like_p(p, out, generator):
+    return tuple(out.shape), out.dtype
+
+
+op("_bernoulli_tensor(Tensor p, Tensor out_like, *, Generator? generator=None) -> Tensor", kernel="bernoulli_tensor",
+   rule=_like_p, variants="", grad={"p": _zero})
+
+
+def _bernoulli_into(self, p, generator):
+    """Ones with probability p, a number or a tensor of probabilities; zeros otherwise."""
+    if not hasattr(p, "dtype"):
+        return ops._bernoulli_scalar_(self, float(p), generator=generator)
+    return self.copy_(ops._bernoulli_tensor(p.expand(self.shape), self, generator=generator))
+
+
+op("bernoulli_(Tensor(a!) self, Tensor p=0.5, *, Generator? generator=None) -> Tensor(a!)", body=_bernoulli_into,
+   numbers=True, variants="method")
+
+
+@composite("bernoulli(Tensor self, float? p=None, *, Generator? generator=None) -> Tensor")
+def _bernoulli(self, p, generator):
+    """Ones with the probabilities in self (or p); zeros otherwise."""
+    if p is not None:
+        return ops.empty_like(self).bernoulli_(p, generator=generator)
+    _floating(self, "bernoulli")
+    if self.numel() and not bool(((self >= 0) & (self <= 1)).all()):
+        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.  "
+                           "(Could this error message be improved?  If so, please report an enhancement request to "
+                           "PyTorch.)")
+    return ops._bernoulli_tensor(self, self, generator=generator)
+
+
+# ---- fresh ----------------------------------------------------------------------------------------------------------
+def _complex_normal(made, generator):
+    """Real and imaginary parts of variance one half."""
+    ops.view_as_real(made).normal_(0, math.sqrt(0.5), generator=generator)
+    return made
+
+
+def _fill_uniform(made, generator):
+    if made.is_complex():
+        ops.view_as_real(made).uniform_(0, 1, generator=generator)
+        return made
+    return made.uniform_(0, 1, generator=generator)
+
+
+def _fill_normal(made, generator):
+    return _complex_normal(made, generator) if made.is_complex() else made.normal_(0, 1, generator=generator)
+
+
+def _finish(made, requires_grad):
+    return made.requires_grad_(True) if requires_grad else made
+
+
+for _name, _fill in (("rand", _fill_uniform), ("randn", _fill_normal)):
+    def _fresh(size, generator, dtype, layout, device, pin_memory, requires_grad, _fill=_fill):
+        return _finish(_fill(ops.empty(size, dtype=dtype, device=device), generator), requires_grad)
+
+    def _like(self, dtype, layout, device, pin_memory, requires_grad, memory_format, generator, _fill=_fill):
+        made = ops.empty_like(self, dtype=dtype, device=device, memory_format=memory_format)
+        return _finish(_fill(made, generator), requires_grad)
+    op(f"{_name}(SymInt[] size, {_OPTIONS}) -> Tensor", body=_fresh, variants="function")
+    op(f"{_name}_like(Tensor self, {_LIKE}) -> Tensor", body=_like, variants="function")
+
+
+def _randint(low, high, size, generator, dtype, layout, device, pin_memory, requires_grad):
+    """Integers from low (default 0) to high, high excluded."""
+    made = ops.empty(size, dtype=dtype or _C._dtype_named("int64"), device=device)
+    return _finish(made.random_(low, high, generator=generator), requires_grad)
+
+
+op(f"randint(SymInt high, SymInt[] size, {_OPTIONS}) -> Tensor", variants="function",
+   body=lambda high, *rest: _randint(0, high, *rest), doc=_randint.__doc__)
+op(f"randint.low(SymInt low, SymInt high, SymInt[] size, {_OPTIONS}) -> Tensor", variants="function", body=_randint)
+
+
+def _randint_like(self, low, high, dtype, layout, device, pin_memory, requires_grad, memory_format, generator):
+    """Integers from low (default 0) to high in the shape of self."""
+    made = ops.empty_like(self, dtype=dtype, device=device, memory_format=memory_format)
+    return _finish(made.random_(low, high, generator=generator), requires_grad)
+
+
+op(f"randint_like(Tensor self, SymInt high, {_LIKE}) -> Tensor", variants="function",
+   body=lambda self, high, *rest: _randint_like(self, 0, high, *rest), doc=_randint_like.__doc__)
+op(f"randint_like.low(Tensor self, SymInt low, SymInt high, {_LIKE}) -> Tensor", variants="function",
+   body=_randint_like)
+
+
+@composite(f"randperm(SymInt n, {_OPTIONS}) -> Tensor", variants="function")
+def _randperm(n, generator, dtype, layout, device, pin_memory, requires_grad):
+    """The integers from 0 to n - 1 in random order."""
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got {n}")
+    made = ops.empty((n,), dtype=dtype or _C._dtype_named("int64"))
+    made = ops._randperm_(made, n, generator=generator)
+    return _finish(made if device is None else made.to(device), requires_grad)
+
+
+op("_randperm_(Tensor(a!) self, SymInt n, *, Generator? generator=None) -> Tensor(a!)", kernel="randperm", variants="")
+
+
+def _normal(mean, std, generator):
+    """Normal numbers with the given means and standard deviations, tensors or numbers."""
+    if hasattr(std, "dtype"):
+        if std.is_complex():
+            raise RuntimeError("normal expects standard deviation to be non-complex")
+        if std.numel() and not bool((std >= 0).all()):
+            raise RuntimeError("normal expects all elements of std >= 0.0")
+    elif std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    like = mean if hasattr(mean, "dtype") else std
+    shape = ops.broadcast_shapes(*(tuple(x.shape) for x in (mean, std) if hasattr(x, "dtype")))
+    made = ops.empty(shape, dtype=like.dtype, device=like.device)
+    return _fill_normal(made, generator).mul_(std).add_(mean)
+
+
+op("normal.Tensor(Tensor mean, Tensor std=1.0, *, Generator? generator=None) -> Tensor", body=_normal, numbers=True,
+   variants="")
+
+
+def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None,
+           pin_memory=None, requires_grad=False):
+    """Normal numbers: element-wise means and deviations, or numbers and a size."""
+    if size is None:
+        made = _normal(mean, std, generator)
+    else:
+        made = ops.empty(size, dtype=dtype, device=device).normal_(float(mean), float(std), generator=generator)
+    if out is not None:
+        return out.resize_(made.shape).copy_(made)
+    return _finish(made, requires_grad)
+
+
+def _multinomial_rule(self, num_samples, replacement, generator):
+    if self.dim() not in (1, 2):
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    _floating(self, "multinomial")
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if not replacement and num_samples > self.size(-1):
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    return tuple(self.shape[:-1]) + (num_samples,), _C._dtype_named("int64")
+
+
+op("multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor",
+   rule=_multinomial_rule, npu="aclnnMultinomial(self, num_samples, replacement, seed, offset, out)")
+op("poisson(Tensor self, Generator? generator=None) -> Tensor", rule="like", variants="function",
+   grad={"self": _zero})
+publish_plain(normal)

@@ -1,23 +1,47 @@
-"""Rows of the reductions and scans."""
+"""Rows of the reductions. Scans are in scan.py; quantiles, histograms and the like in statistics.py."""
 from __future__ import annotations
 
+import math
+import warnings
+
+from mindtorch_v2 import _C
 from mindtorch_v2._ops import infer
-from mindtorch_v2._ops.table import op, ops
+from mindtorch_v2._ops.pointwise import conj
+from mindtorch_v2._ops.table import alias, composite, op, ops
+from mindtorch_v2._ops.view import _diagonal_grad, wrap
+
+INT64, BOOL, FLOAT64 = _C._dtype_named("int64"), _C._dtype_named("bool"), _C._dtype_named("float64")
+TYPE_WORDS = dict(zip(_C._core.DTYPE_NAMES, _C._core.TYPE_WORDS))
 
 
-def spread(g, shape, dim, keepdim):
-    """A reduced gradient back over the dims that were reduced."""
-    if not keepdim and len(shape) > 0:
-        for d in sorted(_dims(dim, len(shape))):
-            g = g.unsqueeze(d)
-    return g.expand(shape)
+def word(dtype):
+    """What an error message calls a dtype: Float, Long, …"""
+    return TYPE_WORDS[dtype._name]
 
 
+def is_float(dtype):
+    return dtype.is_floating_point or dtype.is_complex
+
+
+# ---- shapes ------------------------------------------------------------------------------------------------------
 def _dims(dim, rank):
     if dim is None:
         return range(rank)
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
-    return [d % rank for d in dims] if dims else range(rank)
+    return [d % rank for d in dims] if dims and rank else range(rank)
+
+
+def spread(g, shape, dim, keepdim):
+    """A reduced gradient back over the dims that were reduced."""
+    return unreduced(g, len(shape), dim, keepdim).expand(shape)
+
+
+def unreduced(x, rank, dim, keepdim):
+    """A reduction's result as keepdim=True would have given it."""
+    if not keepdim and rank > 0:
+        for d in sorted(_dims(dim, rank)):
+            x = x.unsqueeze(d)
+    return x
 
 
 def items(shape, dim):
@@ -28,14 +52,378 @@ def items(shape, dim):
     return n
 
 
+def reduced(shape, dim, keepdim):
+    """The shape that is left of a reduction."""
+    rank = len(shape)
+    if dim is None or dim == () or dim == []:
+        return (1,) * rank if keepdim else ()
+    gone = set()
+    for d in dim if isinstance(dim, (tuple, list)) else (dim,):
+        d = wrap(d, rank)
+        if d in gone:
+            raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
+        gone.add(d)
+    if keepdim:
+        return tuple([1 if d in gone else n for d, n in enumerate(shape)])
+    return tuple([n for d, n in enumerate(shape) if d not in gone])
+
+
+def refuse_complex(name, self):
+    if self.is_complex():
+        raise NotImplementedError(f'"{name}" not implemented for \'{word(self.dtype)}\'')
+
+
+def refuse_empty(name, self, dim, error=IndexError):
+    """An extreme along a dim of no items does not exist."""
+    if dim is not None and self.dim() and self.numel() == 0 and self.size(dim) == 0:
+        raise error(f"{name}(): Expected reduction dim {wrap(dim, self.dim())} to have non-zero size.")
+
+
+# ---- sums --------------------------------------------------------------------------------------------------------
 op("sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    rule=infer.reduce_sum, npu="aclnnReduceSum(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self_shape, dim, keepdim: spread(g, self_shape, dim, keepdim)})
 op("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    rule=infer.reduce_mean, npu="aclnnMean(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self_shape, dim, keepdim: spread(g, self_shape, dim, keepdim) / items(self_shape, dim)})
-op("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", rule=infer.reduce_bool,
+op("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+   rule=infer.reduce_sum, npu="aclnnReduceNansum(self, dim, keepdim, dtype, out)",
+   grad={"self": lambda g, self, dim, keepdim: spread(g, self.shape, dim, keepdim) * ~self.isnan()})
+op("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+   rule=infer.reduce_sum, npu="aclnnProdDim(self, dim, keepdim, dtype, out)",
+   grad={"self": lambda g, self, dim, keepdim, result: _prod_grad(g, self, dim, keepdim, result)})
+op("any(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", rule=infer.reduce_bool,
    npu="aclnnAny(self, dim, keepdim, out)")
-op("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", rule=infer.reduce_bool,
+op("any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor",
+   body=lambda self, dim, keepdim: ops.any(self, (dim,), keepdim))
+op("all(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", rule=infer.reduce_bool,
    npu="aclnnAll(self, dim, keepdim, out)")
-assert ops.sum
+op("all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor",
+   body=lambda self, dim, keepdim: ops.all(self, (dim,), keepdim))
+op("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor",
+   rule=lambda self, dim: (reduced(self.shape, dim, False), INT64))
+op("trace(Tensor self) -> Tensor", rule=lambda self: ((), self.dtype if is_float(self.dtype) else INT64),
+   npu="aclnnTrace(self, out)",
+   grad={"self": lambda g, self_shape: _diagonal_grad(g.expand(min(self_shape)), self_shape, 0, 0, 1)})
+
+
+def _prod_grad(g, self, dim, keepdim, result):
+    if self.dim() == 0:
+        return g.clone()
+    if dim is None or dim == ():
+        flat = self.reshape(-1)
+        return _product_slopes(g, flat, 0, result.reshape(())).reshape(self.shape)
+    dim = dim if isinstance(dim, int) else dim[0]
+    g, result = unreduced(g, self.dim(), dim, keepdim), unreduced(result, self.dim(), dim, keepdim)
+    return _product_slopes(g, self, dim, result)
+
+
+def _product_slopes(g, x, dim, product):
+    """g times the product of all other items, for each item along dim."""
+    if not bool((x == 0).any()):
+        return g * conj(product / x)
+    n = x.size(dim)
+    if n == 1:
+        return g.expand(x.shape)
+    ones = ops.ones_like(x.narrow(dim, 0, 1))
+    before = ops.cat([ones, x.narrow(dim, 0, n - 1)], dim).cumprod(dim)
+    after = ops.cat([ones, x.narrow(dim, 1, n - 1).flip(dim)], dim).cumprod(dim).flip(dim)
+    return g * conj(before * after)
+
+
+@composite("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor")
+def _nanmean(self, dim, keepdim, dtype):
+    """The mean of the items that are not NaN."""
+    if not is_float(self.dtype):
+        raise RuntimeError(f"nanmean(): expected input to have floating point or complex dtype but got {word(self.dtype)}")
+    return self.nansum(dim, keepdim, dtype=dtype) / (~self.isnan()).sum(dim, keepdim)
+
+
+@composite("sum_to_size(Tensor self, SymInt[] size) -> Tensor", variants="method")
+def _sum_to_size(self, size):
+    """The sum over the dims that size lacks or has as 1."""
+    size, lead = tuple(size), self.dim() - len(size)
+    if lead < 0 or any(n not in (1, m) for n, m in zip(size, self.shape[lead:])):
+        raise RuntimeError(f"size {{{list(size)}}} is not expandable to size {{{list(self.shape)}}}.")
+    dims = tuple(d + lead for d, n in enumerate(size) if n == 1 and self.size(d + lead) != 1)
+    summed = self.sum(tuple(range(lead)) + dims, True) if lead or dims else self
+    return summed.view(size) if lead else summed
+
+
+# ---- extremes ----------------------------------------------------------------------------------------------------
+def picked(g, shape, dim, keepdim, indices):
+    """The gradient of values that were picked along dim."""
+    if not shape:
+        return g.clone()
+    if not keepdim:
+        g, indices = g.unsqueeze(dim), indices.unsqueeze(dim)
+    return g.new_zeros(shape).scatter(dim, indices, g)
+
+
+def _shared(g, self, dim, keepdim, result):
+    """The gradient of an extreme: equal items share it."""
+    rank = self.dim()
+    g, result = unreduced(g, rank, dim, keepdim), unreduced(result, rank, dim, keepdim)
+    wins = (self == result) | (self.isnan() & result.isnan())
+    count = wins.sum(tuple(_dims(dim, rank)), True) if rank else 1
+    return wins * (g / count)
+
+
+def _extreme_rule(name):
+    def rule(self, dim, keepdim):
+        refuse_complex(name + "_cpu", self)
+        shape = reduced(self.shape, dim, keepdim)
+        if self.numel() == 0 and (dim is None or dim == ()):
+            raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+                             "reduction dim with the 'dim' argument.")
+        for d in () if dim is None else (dim if isinstance(dim, (tuple, list)) else (dim,)):
+            refuse_empty(name, self, d)
+        return shape, self.dtype
+    return rule
+
+
+def _all_rule(name):
+    def rule(self):
+        refuse_complex(name, self)
+        if self.numel() == 0:
+            raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+                               "reduction dim with the 'dim' argument.")
+        return (), self.dtype
+    return rule
+
+
+def _pick_rule(name):
+    def rule(self, dim, keepdim):
+        refuse_complex(name, self)
+        shape = reduced(self.shape, dim, keepdim)
+        refuse_empty(name, self, dim)
+        return [(shape, self.dtype), (shape, INT64)]
+    return rule
+
+
+def _place_rule(name):
+    def rule(self, dim, keepdim):
+        refuse_complex(name + "_cpu", self)
+        shape = reduced(self.shape, dim, keepdim)
+        if dim is None and self.numel() == 0:
+            raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+                             "reduction dim with the 'dim' argument.")
+        refuse_empty(name, self, dim)
+        return shape, INT64
+    return rule
+
+
+for _max, _camel in (("max", "Max"), ("min", "Min")):
+    op(f"a{_max}(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", rule=_extreme_rule("a" + _max),
+       npu=f"aclnnA{_max}(self, dim, keepdim, out)",
+       grad={"self": lambda g, self, dim, keepdim, result: _shared(g, self, dim, keepdim, result)})
+    op(f"{_max}(Tensor self) -> Tensor", rule=_all_rule(_max), npu=f"aclnn{_camel}(self, out)",
+       grad={"self": lambda g, self, result: _shared(g, self, None, False, result)})
+    op(f"{_max}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+       kernel=f"{_max}_dim", rule=_pick_rule(_max), npu=f"aclnn{_camel}Dim(self, dim, keepdim, values, indices)",
+       grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
+    op(f"{_max}.other(Tensor self, Tensor other) -> Tensor",
+       body=lambda self, other, _both=getattr(ops, _max + "imum"): _both(self, other))
+    op(f"arg{_max}(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", rule=_place_rule("arg" + _max),
+       npu=f"aclnnArg{_camel}(self, dim, keepdim, out)")
+ops.max.doc = "The largest item; with dim, the largest along it and where it stands; with other, maximum()."
+ops.min.doc = "The smallest item; with dim, the smallest along it and where it stands; with other, minimum()."
+
+
+def _aminmax_rule(self, dim, keepdim):
+    refuse_complex("aminmax_cpu", self)
+    if dim is None and self.numel() == 0:
+        raise RuntimeError("aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.")
+    shape = reduced(self.shape, dim, keepdim)
+    refuse_empty("aminmax", self, dim)
+    return [(shape, self.dtype)] * 2
+
+
+op("aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)", rule=_aminmax_rule,
+   npu="aclnnAminmax(self, dim, keepdim, min, max)",
+   grad={"self": lambda gs, self, dim, keepdim, result0, result1:
+         _shared(gs[0], self, dim, keepdim, result0) + _shared(gs[1], self, dim, keepdim, result1)})
+
+
+# ---- moments -----------------------------------------------------------------------------------------------------
+def _moment_rule(name, outputs):
+    def rule(self, dim, correction, keepdim):
+        if not is_float(self.dtype):
+            raise RuntimeError(f"{name} only support floating point and complex dtypes")
+        shape = reduced(self.shape, dim, keepdim)
+        if items(self.shape, dim) <= (1 if correction is None else correction):
+            warnings.warn(f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction "
+                          "factor (input numel divided by output numel).", UserWarning)
+        return [(shape, self.dtype.to_real()), (shape, self.dtype)][:outputs]
+    return rule
+
+
+def _var_grad(g, self, dim, correction, keepdim):
+    freedom = items(self.shape, dim) - (1 if correction is None else correction)
+    if freedom <= 0:
+        return spread(g, self.shape, dim, keepdim) * math.nan * self
+    return (2 / freedom) * spread(g, self.shape, dim, keepdim) * (self - self.mean(dim, True))
+
+
+def _std_grad(g, self, dim, correction, keepdim, result):
+    g = (g / (result * 2)).masked_fill(result == 0, 0)
+    return _var_grad(g, self, dim, correction, keepdim)
+
+
+def _mean_grad(g, self, dim, keepdim):
+    return spread(g, self.shape, dim, keepdim) / items(self.shape, dim)
+
+
+_MOMENT = "(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False)"
+for _name, _results, _grad, _npu in (
+    ("var", "Tensor", lambda g, self, dim, correction, keepdim: _var_grad(g, self, dim, correction, keepdim),
+     "aclnnVarCorrection(self, dim, correction, keepdim, out)"),
+    ("std", "Tensor",
+     lambda g, self, dim, correction, keepdim, result: _std_grad(g, self, dim, correction, keepdim, result),
+     "aclnnStd(self, dim, correction, keepdim, out)"),
+    ("var_mean", "(Tensor, Tensor)", lambda gs, self, dim, correction, keepdim:
+     _var_grad(gs[0], self, dim, correction, keepdim) + _mean_grad(gs[1], self, dim, keepdim),
+     "aclnnVarMean(self, dim, correction, keepdim, out0, out1)"),
+    ("std_mean", "(Tensor, Tensor)", lambda gs, self, dim, correction, keepdim, result0:
+     _std_grad(gs[0], self, dim, correction, keepdim, result0) + _mean_grad(gs[1], self, dim, keepdim),
+     "aclnnStdMeanCorrection(self, dim, correction, keepdim, out0, out1)"),
+):
+    _where = "function" if "_" in _name else "function, method"
+    op(f"{_name}(Tensor self, bool unbiased) -> {_results}", variants=_where, body=lambda self, unbiased, _name=_name:
+       getattr(ops, _name)(self, None, correction=int(unbiased)))
+    op(f"{_name}.correction{_MOMENT} -> {_results}", kernel=_name, rule=_moment_rule(_name, 1 + ("_" in _name)),
+       npu=_npu, grad={"self": _grad}, variants=_where)
+    op(f"{_name}.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> {_results}", variants=_where,
+       body=lambda self, dim, unbiased, keepdim, _name=_name:
+       getattr(ops, _name)(self, dim, correction=int(unbiased), keepdim=keepdim))
+
+
+# ---- norms -------------------------------------------------------------------------------------------------------
+def _norm_rule(self, ord, dim, keepdim, dtype):
+    kept = self.dtype if dtype is None else dtype
+    if not is_float(kept):
+        raise RuntimeError("linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
+                           f"{word(kept)}")
+    if dtype is not None and self.is_complex() and not dtype.is_complex:
+        raise RuntimeError(f"linalg.vector_norm expected complex 'dtype', since input is complex, but got {word(dtype)}")
+    shape = reduced(self.shape, dim, keepdim)
+    if (ord < 0 or ord == math.inf) and items(self.shape, dim) == 0:
+        raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation "
+                           "does not have an identity")
+    return shape, kept.to_real()
+
+
+def _norm_grad(g, self, ord, dim, keepdim, result):
+    g, norm = unreduced(g, self.dim(), dim, keepdim), unreduced(result, self.dim(), dim, keepdim)
+    if ord == 0:
+        return ops.zeros_like(self)
+    if ord == 1:
+        return g * self.sgn()
+    if ord == 2:
+        return g * (self / norm).masked_fill(norm == 0, 0)
+    if math.isinf(ord):
+        wins = (self.abs() == norm) | (self.isnan() & norm.isnan())
+        return self.sgn() * (g / wins.sum(tuple(_dims(dim, self.dim())), True) * wins)
+    if ord < 1:
+        slope = self.sgn() * self.abs().pow(ord - 1).masked_fill(self == 0, 0)
+        return slope * g * norm.pow(1 - ord)
+    slope = self.sgn() * self.abs().pow(ord - 1) if ord < 2 else self * self.abs().pow(ord - 2)
+    return slope * (g / norm.pow(ord - 1)).masked_fill(norm == 0, 0)
+
+
+op("linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) "
+   "-> Tensor", rule=_norm_rule, variants="linalg", npu="aclnnLinalgVectorNorm(self, ord, dim, keepdim, dtype, out)",
+   grad={"self": lambda g, self, ord, dim, keepdim, result: _norm_grad(g, self, ord, dim, keepdim, result)})
+
+
+@composite("norm(Tensor self, any? p='fro', int[1]? dim=None, bool keepdim=False, ScalarType? dtype=None) -> Tensor")
+def _norm(self, p, dim, keepdim, dtype):
+    """The p-norm over all items or over dims; 'fro' and 'nuc' are matrix norms."""
+    if not is_float(self.dtype) and dtype is None:
+        raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
+                           f"{word(self.dtype)}")
+    if p == "nuc":
+        return ops.linalg_matrix_norm(self, "nuc", (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
+    if isinstance(p, str) and p != "fro":
+        raise RuntimeError(f"only valid string values are 'fro' and 'nuc', found {p}")
+    return ops.linalg_vector_norm(self, 2 if p in (None, "fro") else p, dim, keepdim, dtype=dtype)
+
+
+@composite("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor")
+def _dist(self, other, p):
+    """The p-norm of self - other."""
+    return ops.linalg_vector_norm(self - other, p)
+
+
+@composite("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", inplace=True,
+           npu="aclnnRenorm(self, p, dim, maxnorm, out)")
+def _renorm(self, p, dim, maxnorm):
+    """Each slice along dim scaled down to a p-norm of at most maxnorm."""
+    for value, name in ((p, "p"), (maxnorm, "maxnorm")):
+        if isinstance(value, complex):
+            raise RuntimeError(f"renorm: {name} must be real-valued")
+    if p <= 0:
+        raise RuntimeError("renorm: non-positive norm not supported")
+    if maxnorm < 0:
+        raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
+    if self.dim() < 2:
+        raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {self.dim()} dimensions")
+    dim = wrap(dim, self.dim())
+    norm = ops.linalg_vector_norm(self, p, tuple(d for d in range(self.dim()) if d != dim), True)
+    return self * ops.where(norm > maxnorm, maxnorm / (norm + 1e-7), 1.0).to(self.dtype)
+
+
+# ---- logsumexp ---------------------------------------------------------------------------------------------------
+op("_logsumexp(Tensor self, int[1]? dim, bool keepdim=False) -> Tensor", kernel="logsumexp", variants="",
+   rule=lambda self, dim, keepdim: (reduced(self.shape, dim, keepdim),
+                                    self.dtype if is_float(self.dtype) else _C.get_default_dtype()),
+   npu="aclnnLogSumExp(self, dim, keepdim, out)",
+   grad={"self": lambda g, self, dim, keepdim, result:
+         unreduced(g, self.dim(), dim, keepdim) * (self - unreduced(result, self.dim(), dim, keepdim)).exp()})
+
+
+@composite("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor")
+def _logsumexp(self, dim, keepdim):
+    """log(sum(exp(self))), without overflow."""
+    if not self.is_complex():
+        return ops._logsumexp(self, dim, keepdim)
+    top = self.real.amax(dim, True)
+    top = top.masked_fill(top.abs() == math.inf, 0).detach()
+    total = (self - top).exp().sum(dim, True).log() + top
+    return total if keepdim else total.reshape(reduced(self.shape, dim, False))
+
+
+alias("special_logsumexp", "logsumexp", "special")
+
+
+# ---- questions ---------------------------------------------------------------------------------------------------
+@composite("equal(Tensor self, Tensor other) -> bool", npu="aclnnEqual(self, other, out)")
+def _equal(self, other):
+    """Whether both have the same shape and items."""
+    return self.shape == other.shape and (self.numel() == 0 or bool((self == other).all()))
+
+
+@composite("isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor")
+def _isclose(self, other, rtol, atol, equal_nan):
+    """Where |self - other| <= atol + rtol * |other|."""
+    if self.dtype is not other.dtype:
+        raise RuntimeError(f"{word(self.dtype)} did not match {word(other.dtype)}")
+    if rtol < 0 or atol < 0:
+        bad = "rtol" if rtol < 0 else "atol"
+        raise RuntimeError(f"{bad} must be greater than or equal to zero, but got {min(rtol, atol)}")
+    close = self == other
+    if equal_nan and is_float(self.dtype):
+        close = close | (self.isnan() & other.isnan())
+    if rtol == 0 and atol == 0:
+        return close
+    if not is_float(self.dtype):
+        self, other = self.to(_C.get_default_dtype()), other.to(_C.get_default_dtype())
+    allowed = atol + (rtol * other).abs()
+    error = (self - other).abs()
+    return close | (error.isfinite() & (error <= allowed))
+
+
+@composite("allclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> bool")
+def _allclose(self, other, rtol, atol, equal_nan):
+    """Whether all items are close, as isclose says."""
+    return bool(ops.isclose(self, other, rtol, atol, equal_nan).all())

@@ -79,6 +79,13 @@ def composite(schema: str, **row: Any) -> Callable[[Callable[..., Any]], Any]:
     return lambda body: op(schema, body=body, **row)
 
 
+def publish_plain(*given: Callable[..., Any]) -> None:
+    """Functions with their own Python signature (varargs and the like) as torch.<name> and ops.<name>."""
+    for function in given:
+        functions[function.__name__] = function
+        setattr(ops, function.__name__, function)
+
+
 def alias(name: str, target: str, variants: str = "function, method") -> None:
     """A second name for an op, and for its in-place form when there is one."""
     _publish(name, getattr(ops, target), variants)

@@ -138,6 +138,24 @@ def _flatten(self, start_dim, end_dim):
     return self.reshape(shape[:first] + (size,) + shape[last + 1:])
 
 
+def broadcast_shapes(*shapes):
+    """The shape that the given shapes broadcast to."""
+    rank = max((1 if isinstance(s, int) else len(s) for s in shapes), default=0)
+    result = [1] * rank
+    for shape in shapes:
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        for i, n in enumerate(shape, rank - len(shape)):
+            if n < 0:
+                raise RuntimeError(f"Trying to create tensor with negative dimension ({n}): ({n})")
+            if n != 1 and result[i] not in (1, n):
+                raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape")
+            result[i] = n if n != 1 else result[i]
+    return tuple(result)
+
+
+ops.broadcast_shapes = broadcast_shapes
+
+
 def wrap(dim, rank):
     """A dim counted from the front."""
     size = max(rank, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import mindtorch_v2 as torch
-from mindtorch_v2.nn import _reduction as _Reduction
+from mindtorch_v2.nn import _reduction as _Reduction  # noqa: F401  (torch has it here)
 from mindtorch_v2.nn._functional.activation import *  # noqa: F403
 from mindtorch_v2.nn._functional.attention import *  # noqa: F403
 from mindtorch_v2.nn._functional.dropout import *  # noqa: F403
@@ -15,7 +15,6 @@ from mindtorch_v2.nn._functional.loss_distance import *  # noqa: F403
 from mindtorch_v2.nn._functional.norm import *  # noqa: F403
 from mindtorch_v2.nn._functional.pooling import *  # noqa: F403
 from mindtorch_v2.nn._functional.vision import *  # noqa: F403
-from mindtorch_v2.nn.modules.utils import _list_with_default, _pair, _single, _triple
 
 # Names that are an op itself: bound at first use, because the front door is still being
 # imported when this file is read, and then as fast as the op.

@@ -52,6 +52,37 @@ def normal_(
         return tensor.normal_(mean, std, generator=generator)
 
 
+def _redraw_normal(tensor: Tensor, mean: float, std: float, a: float, b: float, g: Any) -> None:
+    """Draw from the normal distribution and redraw what falls outside [a, b]."""
+    low, high = (torch.tensor(x, dtype=tensor.dtype).item() for x in (a, b))
+    result = tensor.normal_(mean, std, generator=g)
+    outside = (result < low) | (result > high)
+    while outside.any():
+        fresh = torch.empty_like(result).normal_(mean, std, generator=g)
+        result = torch.where(outside, fresh, result)
+        outside = (result < low) | (result > high)
+    if result is not tensor:
+        tensor.copy_(result)
+
+
+def _reject_uniform(tensor: Tensor, mean: float, std: float, a: float, b: float, g: Any) -> None:
+    """Draw uniformly from [a, b] and keep each value in proportion to the normal density."""
+    peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
+
+    def rejected(values: Tensor) -> Tensor:
+        height = ((values - mean) / std).pow(2).mul(-0.5).sub(peak)
+        return torch.empty_like(values).uniform_(generator=g).log().gt(height)
+
+    result = tensor.uniform_(a, b, generator=g)
+    pending = rejected(result)
+    while pending.any():
+        fresh = torch.empty_like(result).uniform_(a, b, generator=g)
+        result = torch.where(pending, fresh, result)
+        pending = pending & rejected(fresh)
+    if result is not tensor:
+        tensor.copy_(result)
+
+
 def trunc_normal_(
     tensor: Tensor,
     mean: float = 0.0,
@@ -60,7 +91,9 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Any = None,
 ) -> Tensor:
-    """Fill from a normal distribution cut to [a, b], by the inverse of its cdf."""
+    """Fill from a normal distribution cut to [a, b]."""
+    if tensor.is_meta:
+        return tensor
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
@@ -71,14 +104,11 @@ def trunc_normal_(
     def cdf(x: float) -> float:
         return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
 
+    # Where enough of the normal lies inside, redrawing is cheap; else reject uniform draws.
+    likely = cdf((b - mean) / std) - cdf((a - mean) / std) > 0.3
     with torch.no_grad():
-        low, high = cdf((a - mean) / std), cdf((b - mean) / std)
-        tensor.uniform_(2 * low - 1, 2 * high - 1, generator=generator)
-        tensor.erfinv_()
-        tensor.mul_(std * math.sqrt(2.0))
-        tensor.add_(mean)
-        tensor.clamp_(min=a, max=b)
-        return tensor
+        (_redraw_normal if likely else _reject_uniform)(tensor, mean, std, a, b, generator)
+    return tensor
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:

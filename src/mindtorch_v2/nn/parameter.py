@@ -24,6 +24,9 @@ class _ParameterMeta(_TensorMeta):
 class Parameter(torch.Tensor, metaclass=_ParameterMeta):
     """A leaf tensor that a Module adds to its parameters when it is assigned as an attribute."""
 
+    # Results of operations on a Parameter are plain tensors.
+    __torch_function__ = torch._tensor._disabled_torch_function_impl
+
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Parameter:
         if data is None:
             data = torch.empty(0)
@@ -51,7 +54,9 @@ class Parameter(torch.Tensor, metaclass=_ParameterMeta):
         return result
 
     def __repr__(self) -> str:
-        return "Parameter containing:\n" + super().__repr__()
+        # As a plain leaf: neither the class name nor a grad_fn belongs into the text.
+        plain = torch.Tensor._make_subclass(torch.Tensor, self.data, self.requires_grad)
+        return "Parameter containing:\n" + repr(plain)
 
     def __reduce_ex__(self, proto: int) -> tuple:
         state = self.__dict__.copy()
@@ -80,7 +85,7 @@ class UninitializedTensorMixin:
     """A tensor whose shape is not known yet: only conversion and materialisation are allowed."""
 
     _allowed = frozenset(
-        "data device dtype layout is_cuda is_npu is_meta is_leaf is_sparse requires_grad grad "
+        "data device dtype layout is_cuda is_npu is_meta is_leaf requires_grad grad "
         "grad_fn to cpu npu cuda half float double bfloat16 detach share_memory_ "
         "requires_grad_ cls_to_become materialize copy_ shape persistent".split()
     )
@@ -165,6 +170,7 @@ class UninitializedBuffer(UninitializedTensorMixin, torch.Tensor):
     """A buffer whose shape the first forward call decides."""
 
     cls_to_become = torch.Tensor
+    __torch_function__ = torch._tensor._disabled_torch_function_impl
 
     def __new__(
         cls,

@@ -253,8 +253,6 @@ class Muon(Optimizer):
     def _update(self, param: Tensor, grad: Tensor, group: dict) -> None:
         if param.is_complex():
             raise RuntimeError("Muon does not support complex parameters")
-        if grad.is_sparse:
-            raise RuntimeError("Muon does not support sparse gradients")
         state, lr, momentum = self.state[param], number(group["lr"]), group["momentum"]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = like(grad)

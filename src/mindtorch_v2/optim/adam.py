@@ -118,10 +118,6 @@ class Adam(Optimizer):
                 continue
             state = states[param]
             if not state:
-                if grad.is_sparse:
-                    raise RuntimeError(
-                        "Adam does not support sparse gradients, please consider SparseAdam instead"
-                    )
                 state = self._init_group(param, amsgrad)
             count = state["step"]
             count += 1

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from typing import Any, Callable, Iterable
 
-from mindtorch_v2.optim._schedule_base import (
+from mindtorch_v2.optim._schedule_base import (  # noqa: F401  (torch has all of them here)
     EPOCH_DEPRECATION_WARNING,
     LRScheduler,
     _format_param,

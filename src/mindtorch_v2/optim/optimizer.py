@@ -413,8 +413,6 @@ class PerParameter(Optimizer):
             grad = param.grad
             if grad is None:
                 continue
-            if grad.is_sparse:
-                raise RuntimeError(f"{type(self).__name__} does not support sparse gradients")
             state = states[param]
             if not state:
                 state["step"] = new_step()

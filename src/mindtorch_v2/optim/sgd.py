@@ -77,7 +77,7 @@ class SGD(Optimizer):
                 grad = param.grad
                 if grad is None:
                     continue
-                if not param.is_cpu or param.is_complex() or grad.is_sparse:
+                if not param.is_cpu or param.is_complex():
                     rest.append(param)
                     continue
                 buffer, first = None, False

@@ -167,12 +167,12 @@ def gumbel_softmax(
     """A differentiable sample from a categorical distribution, one-hot if hard."""
     if eps != 1e-10:
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
-    noise = torch.empty_like(logits, memory_format=torch.legacy_contiguous_format)
+    noise = torch.empty_like(logits, memory_format=torch.contiguous_format)
     gumbels = -noise.exponential_().log()
     soft = ((logits + gumbels) / tau).softmax(dim)
     if not hard:
         return soft
     index = soft.max(dim, keepdim=True)[1]
-    zeros = torch.zeros_like(logits, memory_format=torch.legacy_contiguous_format)
+    zeros = torch.zeros_like(logits, memory_format=torch.contiguous_format)
     # The value of the one-hot sample with the gradient of the soft one.
     return zeros.scatter_(dim, index, 1.0) - soft.detach() + soft

@@ -60,12 +60,15 @@ def embedding_bag(
             f"then it must have the same shape as the input ({input.shape})"
         )
     if weight.dim() != 2:
-        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}")
+        raise ValueError(
+            f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}"
+        )
     if input.dim() == 2:
         if offsets is not None:
             raise ValueError(
                 "if input is 2D, then offsets has to be None, as input is treated is a "
-                f"mini-batch of fixed length sequences. However, found offsets of type {type(offsets)}"
+                "mini-batch of fixed length sequences. However, found offsets of type "
+                f"{type(offsets)}"
             )
         offsets = torch.arange(
             0, input.numel(), input.size(1), dtype=input.dtype, device=input.device
@@ -79,7 +82,9 @@ def embedding_bag(
         if offsets.dim() != 1:
             raise ValueError("offsets has to be a 1D Tensor")
     else:
-        raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}")
+        raise ValueError(
+            f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}"
+        )
     if mode not in _BAG_MODES:
         raise ValueError("mode has to be one of sum, mean or max")
     if mode == "max" and scale_grad_by_freq:
@@ -91,7 +96,8 @@ def embedding_bag(
     if per_sample_weights is not None and mode != "sum":
         raise NotImplementedError(
             "embedding_bag: per_sample_weights was not None. per_sample_weights is only "
-            f"supported for mode='sum' (got mode='{mode}'). Please open a feature request on GitHub."
+            f"supported for mode='sum' (got mode='{mode}'). Please open a feature request on "
+            "GitHub."
         )
     return torch.embedding_bag(
         weight, input, offsets, scale_grad_by_freq, _BAG_MODES[mode], sparse,

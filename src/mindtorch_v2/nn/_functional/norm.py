@@ -106,7 +106,9 @@ def group_norm(
 ) -> Tensor:
     """Normalise groups of channels of each sample."""
     if input.dim() < 2:
-        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
+        raise RuntimeError(
+            f"Expected at least 2 dimensions for input tensor but received {input.dim()}"
+        )
     _verify_batch_size(
         [input.size(0) * input.size(1) // num_groups, num_groups, *input.size()[2:]]
     )

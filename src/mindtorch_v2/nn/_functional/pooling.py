@@ -172,7 +172,8 @@ def _unpool_output_size(
             low, high = default[d] - stride[d], default[d] + stride[d]
             if not low < size[d] < high:
                 raise ValueError(
-                    f'invalid output_size "{output_size}" (dim {d} must be between {low} and {high})'
+                    f'invalid output_size "{output_size}" '
+                    f"(dim {d} must be between {low} and {high})"
                 )
     for d, value in enumerate(size):
         if value < 0:
@@ -183,7 +184,9 @@ def _unpool_output_size(
     return size
 
 
-def _unpool_args(n: int, input: Tensor, kernel: Size, stride: Size, padding: Size, out: Size) -> list:
+def _unpool_args(
+    n: int, input: Tensor, kernel: Size, stride: Size, padding: Size, out: Size
+) -> list:
     expand = (_single, _pair, _triple)[n - 1]
     kernel = expand(kernel)
     stride = kernel if stride is None else expand(stride)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict, abc
 from itertools import islice
-from typing import Any, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 import mindtorch_v2 as torch
 from mindtorch_v2.nn.modules.module import Module, _addindent
@@ -322,13 +322,13 @@ def _as_parameter(value: Any) -> Any:
     return value
 
 
-def _describe(key: Any, value: Any) -> str:
+def _describe(key: Any, value: Any, kind_of: Callable) -> str:
     if not isinstance(value, torch.Tensor):
         return f"  ({key}): Object of type: {type(value).__name__}"
     size = "x".join(str(n) for n in value.size())
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     device = "" if value.device.type == "cpu" else f" ({value.device})"
-    return f"  ({key}): {kind} containing: [{value.dtype} of size {size}{device}]"
+    return f"  ({key}): {kind} containing: [{kind_of(value)} of size {size}{device}]"
 
 
 class ParameterList(Module):
@@ -382,7 +382,7 @@ class ParameterList(Module):
         return self
 
     def extra_repr(self) -> str:
-        return "\n".join(_describe(i, value) for i, value in enumerate(self))
+        return "\n".join(_describe(i, value, lambda t: t.dtype) for i, value in enumerate(self))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("ParameterList should not be called.")
@@ -483,7 +483,7 @@ class ParameterDict(Module):
             self[key] = value
 
     def extra_repr(self) -> str:
-        return "\n".join(_describe(key, value) for key, value in self.items())
+        return "\n".join(_describe(key, value, torch.typename) for key, value in self.items())
 
     def __call__(self, input: Any) -> Any:
         raise RuntimeError("ParameterDict should not be called.")

@@ -244,7 +244,6 @@ class _ConvTransposeNd(_ConvNd):
             return self.output_padding
         n = num_spatial_dims
         lead = 2 if input.dim() == n + 2 else 1
-        output_size = list(output_size)
         if len(output_size) == lead + n:
             output_size = output_size[lead:]
         if len(output_size) != n:
@@ -266,7 +265,8 @@ class _ConvTransposeNd(_ConvNd):
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         if self.padding_mode != "zeros":
-            raise ValueError(f"Only `zeros` padding mode is supported for ConvTranspose{self._ndim}d")
+            name = f"ConvTranspose{self._ndim}d"
+            raise ValueError(f"Only `zeros` padding mode is supported for {name}")
         extra = self._output_padding(
             input, output_size, self.stride, self.padding, self.kernel_size, self._ndim,
             self.dilation,

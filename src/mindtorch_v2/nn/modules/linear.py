@@ -43,9 +43,10 @@ class Linear(Module):
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = Parameter(torch.empty((out_features, in_features), device=device, dtype=dtype))
+        kw = {"device": device, "dtype": dtype}
+        self.weight = Parameter(torch.empty((out_features, in_features), **kw))
         if bias:
-            self.bias = Parameter(torch.empty(out_features, device=device, dtype=dtype))
+            self.bias = Parameter(torch.empty(out_features, **kw))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()

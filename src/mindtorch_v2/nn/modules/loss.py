@@ -328,7 +328,8 @@ class MultiMarginLoss(_WeightedLoss):
             raise ValueError("only p == 1 and p == 2 supported")
         if weight is not None and weight.dim() != 1:
             raise ValueError(
-                f"MultiMarginLoss: expected weight to be None or 1D tensor, got {weight.dim()}D instead"
+                "MultiMarginLoss: expected weight to be None or 1D tensor, "
+                f"got {weight.dim()}D instead"
             )
         self.p = p
         self.margin = margin

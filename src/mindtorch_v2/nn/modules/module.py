@@ -13,7 +13,6 @@ from mindtorch_v2.nn.modules._convert import Convert
 from mindtorch_v2.nn.modules._hooks import (
     BackwardHook,
     RemovableHandle,
-    _global_backward_hooks,
     _global_backward_pre_hooks,
     _global_forward_hooks,
     _global_forward_hooks_always_called,
@@ -32,7 +31,11 @@ from mindtorch_v2.nn.modules._hooks import (
     register_module_parameter_registration_hook,
 )
 from mindtorch_v2.nn.modules._members import Members, _registered
-from mindtorch_v2.nn.modules._state import _EXTRA_STATE_KEY_SUFFIX, StateDict, _IncompatibleKeys
+from mindtorch_v2.nn.modules._state import (  # noqa: F401  (torch has the private two here)
+    _EXTRA_STATE_KEY_SUFFIX,
+    StateDict,
+    _IncompatibleKeys,
+)
 from mindtorch_v2.nn.parameter import Buffer, Parameter
 
 __all__ = [

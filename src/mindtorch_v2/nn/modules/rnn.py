@@ -302,7 +302,9 @@ class RNN(RNNBase):
             raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
         self.__dict__["nonlinearity"] = nonlinearity
         if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+            raise ValueError(
+                f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
+            )
         super().__init__(
             f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first,
             dropout, bidirectional, device=device, dtype=dtype, **kwargs,

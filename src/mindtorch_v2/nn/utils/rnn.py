@@ -113,7 +113,7 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes one."""
     if permutation is None:
         return None
-    output = torch.empty_like(permutation, memory_format=torch.legacy_contiguous_format)
+    output = torch.empty_like(permutation, memory_format=torch.contiguous_format)
     order = torch.arange(0, permutation.numel(), device=permutation.device)
     return output.scatter_(0, permutation, order.to(permutation.dtype))
 

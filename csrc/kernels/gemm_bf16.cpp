@@ -1,0 +1,142 @@
+// The bfloat16 product with the dot instructions of AVX-512 BF16, which double the rate of float; used where the
+// processor has them, whatever the library was compiled for. Every other machine goes through gemm_half.cpp.
+#include "gemm_impl.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+#define MT_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+
+namespace mt {
+namespace {
+
+// The instruction multiplies pairs: items 2q and 2q+1 of a row of op(A), of a column of op(B), as one 32-bit word.
+constexpr int kRows = 14, kWidth = 32;  // a tile: 28 of the 32 registers
+constexpr int64_t kPairs = 192;         // depth of a block: a packed strip of B fits in L1
+constexpr int64_t kBlockRows = 112, kBlockColumns = 1024;
+
+// C[R x 32] (+)= A B over `pairs`; A holds R words per pair, B 32.
+template <int R> MT_AVX512_BF16 void tile(int64_t pairs, const uint32_t* A, const uint32_t* B, float* C, int64_t ldc, bool add) {
+  __m512 acc[R][2];
+#pragma GCC unroll 14
+  for (int r = 0; r < R; ++r) {
+    acc[r][0] = add ? _mm512_loadu_ps(C + r * ldc) : _mm512_setzero_ps();
+    acc[r][1] = add ? _mm512_loadu_ps(C + r * ldc + 16) : _mm512_setzero_ps();
+  }
+  for (int64_t q = 0; q < pairs; ++q) {
+    const __m512bh b0 = (__m512bh)_mm512_loadu_si512(B + q * kWidth), b1 = (__m512bh)_mm512_loadu_si512(B + q * kWidth + 16);
+#pragma GCC unroll 14
+    for (int r = 0; r < R; ++r) {
+      const __m512bh a = (__m512bh)_mm512_set1_epi32(int(A[q * R + r]));
+      acc[r][0] = _mm512_dpbf16_ps(acc[r][0], a, b0);
+      acc[r][1] = _mm512_dpbf16_ps(acc[r][1], a, b1);
+    }
+  }
+#pragma GCC unroll 14
+  for (int r = 0; r < R; ++r) {
+    _mm512_storeu_ps(C + r * ldc, acc[r][0]);
+    _mm512_storeu_ps(C + r * ldc + 16, acc[r][1]);
+  }
+}
+using Tile = void (*)(int64_t, const uint32_t*, const uint32_t*, float*, int64_t, bool);
+template <int... R> constexpr std::array<Tile, kRows> tiles(std::integer_sequence<int, R...>) { return {tile<R + 1>...}; }
+
+// Transposes 16 rows of 16 words: to[j * ld + i] = from[i * step + j].
+MT_AVX512_BF16 inline void transpose16(const uint16_t* from, int64_t step, uint32_t* to, int64_t ld) {
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i offsets = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(int(step)));
+  for (int j = 0; j < 16; ++j) _mm512_storeu_si512(to + j * ld, _mm512_i32gather_epi32(offsets, from + 2 * j, 2));
+}
+
+// Packs `pairs` pairs of `lines` lines (rows of A, columns of B) as words [pair][width]; lines beyond are zero.
+// Line i starts at i * line, its items lie `item` apart; one of the two is 1. odd: the last pair has one item only.
+MT_AVX512_BF16 void pack(const uint16_t* X, int64_t line, int64_t item, int64_t lines, int64_t pairs, bool odd, int64_t width, uint32_t* to) {
+  const int64_t whole = pairs - odd;
+  if (lines < width) std::fill_n(to, pairs * width, 0u);
+  if (item == 1) {
+    int64_t i = 0;
+    for (; i + 16 <= lines && width % 16 == 0 && line <= INT32_MAX / 16; i += 16) {
+      int64_t q = 0;
+      for (; q + 16 <= whole; q += 16) transpose16(X + i * line + 2 * q, line, to + q * width + i, width);
+      for (; q < whole; ++q)
+        for (int64_t l = i; l < i + 16; ++l) std::memcpy(to + q * width + l, X + l * line + 2 * q, 4);
+    }
+    for (; i < lines; ++i)
+      for (int64_t q = 0; q < whole; ++q) std::memcpy(to + q * width + i, X + i * line + 2 * q, 4);
+  } else {
+    for (int64_t q = 0; q < whole; ++q) {
+      const uint16_t *even = X + 2 * q * item, *next = even + item;
+      for (int64_t i = 0; i < lines; ++i) to[q * width + i] = uint32_t(even[i]) | uint32_t(next[i]) << 16;
+    }
+  }
+  if (odd)
+    for (int64_t i = 0; i < lines; ++i) to[whole * width + i] = X[i * line + 2 * whole * item];
+}
+
+void finish(const Product& p, int64_t i0, int64_t j0, int64_t rows, int64_t cols, const float* sums, int64_t ld) {
+  const float alpha = float(p.alpha.real()), beta = float(p.beta.real());
+  for (int64_t i = 0; i < rows; ++i) {
+    bf16* c = static_cast<bf16*>(p.C) + (i0 + i) * p.ldc + j0;
+    for (int64_t j = 0; j < cols; ++j) {
+      float v = alpha * sums[i * ld + j];
+      if (beta != 0) v += beta * to_float(c[j]);
+      uint32_t u;  // to_bf16 without a branch, so that it vectorises
+      std::memcpy(&u, &v, 4);
+      const uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+      c[j].bits = uint16_t((u & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
+    }
+  }
+}
+
+}  // namespace
+
+bool bf16_gemm(const Product& p) {
+  static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  if (!has) return false;
+  static constexpr std::array<Tile, kRows> by_rows = tiles(std::make_integer_sequence<int, kRows>());
+  const int64_t pairs = (p.k + 1) / 2, nc = std::min(kBlockColumns, (p.n + kWidth - 1) / kWidth * kWidth), mc = std::min(kBlockRows, p.m);
+  std::unique_ptr<uint32_t[]> packed(new uint32_t[pairs * nc + kPairs * mc]);
+  std::unique_ptr<float[]> sums(new float[mc * nc]);
+  uint32_t *B = packed.get(), *A = B + pairs * nc;
+  const int64_t a_line = p.transA ? 1 : p.lda, a_item = p.transA ? p.lda : 1, b_line = p.transB ? p.ldb : 1, b_item = p.transB ? 1 : p.ldb;
+  for (int64_t j0 = 0; j0 < p.n; j0 += nc) {
+    const int64_t cols = std::min(nc, p.n - j0);
+    for (int64_t q = 0; q < pairs; q += kPairs) {  // block by block: strips of 32 columns, each `depth` pairs deep
+      const int64_t depth = std::min(kPairs, pairs - q);
+      for (int64_t j = 0; j < cols; j += kWidth)
+        pack(at<uint16_t>(p.B, (j0 + j) * b_line + 2 * q * b_item), b_line, b_item, std::min<int64_t>(kWidth, cols - j), depth,
+             (p.k & 1) && q + depth == pairs, kWidth, B + q * nc + j * depth);
+    }
+    const int64_t blocks = (p.m + mc - 1) / mc;
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t i0 = p.m * block / blocks, rows = p.m * (block + 1) / blocks - i0, count = (rows + kRows - 1) / kRows;
+      for (int64_t q = 0; q < pairs; q += kPairs) {
+        const int64_t depth = std::min(kPairs, pairs - q);
+        auto first = [&](int64_t t) { return rows * t / count; };  // tiles of nearly equal height waste nothing
+        for (int64_t t = 0; t < count; ++t) {
+          const int64_t r = first(t + 1) - first(t);
+          pack(at<uint16_t>(p.A, (i0 + first(t)) * a_line + 2 * q * a_item), a_line, a_item, r, depth, (p.k & 1) && q + depth == pairs, r,
+               A + first(t) * depth);
+        }
+        for (int64_t j = 0; j < cols; j += kWidth)
+          for (int64_t t = 0; t < count; ++t)
+            by_rows[first(t + 1) - first(t) - 1](depth, A + first(t) * depth, B + q * nc + j * depth, sums.get() + first(t) * nc + j, nc, q != 0);
+      }
+      finish(p, i0, j0, rows, cols, sums.get(), nc);
+    }
+  }
+  return true;
+}
+
+}  // namespace mt
+
+#else
+namespace mt {
+bool bf16_gemm(const Product&) { return false; }
+}  // namespace mt
+#endif

@@ -1,0 +1,168 @@
+"""Rows that reorder, repeat or cut out items: flips and rolls, triangles, repeat_interleave."""
+from __future__ import annotations
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.index import INT32
+from mindtorch_v2._ops.reduce import INT64
+from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.view import wrap
+
+CONTIGUOUS = _C._named_constant("contiguous_format")
+
+
+# ---- flips and rolls ---------------------------------------------------------------------------------------------
+def _flip_rule(self, dims):
+    seen = set()
+    for d in dims:
+        d = wrap(d, self.dim())
+        if d in seen:
+            raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
+        seen.add(d)
+    return self.shape, self.dtype
+
+
+def _roll_rule(self, shifts, dims):
+    shifts = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
+    dims = dims if isinstance(dims, (tuple, list)) else (dims,)
+    if not shifts:
+        raise RuntimeError("`shifts` required")
+    if len(shifts) != len(dims) and not (len(shifts) == 1 and not dims):
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+    for d in dims:
+        wrap(d, self.dim())
+    return self.shape, self.dtype
+
+
+def _opposite(shifts):
+    return tuple(-s for s in shifts) if isinstance(shifts, (tuple, list)) else -shifts
+
+
+op("flip(Tensor self, int[] dims) -> Tensor", rule=_flip_rule, npu="aclnnFlip(self, dims, out)",
+   grad={"self": lambda g, dims: g.flip(dims)})
+op("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", rule=_roll_rule,
+   npu="aclnnRoll(self, shifts, dims, out)", grad={"self": lambda g, shifts, dims: g.roll(_opposite(shifts), dims)})
+
+
+@composite("fliplr(Tensor self) -> Tensor")
+def _fliplr(self):
+    """The columns in reverse order."""
+    if self.dim() < 2:
+        raise RuntimeError("Input must be >= 2-d.")
+    return self.flip(1)
+
+
+@composite("flipud(Tensor self) -> Tensor")
+def _flipud(self):
+    """The rows in reverse order."""
+    if self.dim() < 1:
+        raise RuntimeError("Input must be >= 1-d.")
+    return self.flip(0)
+
+
+@composite("rot90(Tensor self, int k=1, int[] dims=[0,1]) -> Tensor")
+def _rot90(self, k, dims):
+    """self turned by 90 degrees k times, from the first of two dims towards the second."""
+    if len(dims) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    rank = self.dim()
+    if rank < 2:
+        raise RuntimeError(f"expected total dims >= 2, but got total dims = {rank}")
+    if dims[0] == dims[1] or abs(dims[0] - dims[1]) == rank:
+        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
+    for i, d in enumerate(dims):
+        if not -rank <= d < rank:
+            raise RuntimeError(f"Rotation dim{i} out of range, dim{i} = {d}")
+    if k % 4 == 0:
+        return self.clone()
+    if k % 4 == 2:
+        return self.flip(dims)
+    return self.flip(dims[1] if k % 4 == 1 else dims[0]).transpose(dims[0], dims[1])
+
+
+# ---- triangles ---------------------------------------------------------------------------------------------------
+for _name, _camel in (("tril", "Tril"), ("triu", "Triu")):
+    def _triangle_rule(self, diagonal, _name=_name):
+        if self.dim() < 2:
+            raise RuntimeError(f"{_name}: input tensor must have at least 2 dimensions")
+        return self.shape, self.dtype
+
+    op(f"{_name}(Tensor self, SymInt diagonal=0) -> Tensor", inplace=True,
+       rule=lambda self, diagonal, _rule=_triangle_rule: _rule(self, diagonal),
+       npu=f"aclnn{_camel}(self, diagonal, out)",
+       grad={"self": (lambda g, diagonal: g.tril(diagonal)) if _name == "tril" else
+             (lambda g, diagonal: g.triu(diagonal))})
+    op(f"_{_name}_indices(int row, int col, int offset=0) -> Tensor", kernel=f"{_name}_indices", variants="",
+       rule=lambda row, col, offset, _lower=_name == "tril": ((2, _triangle_size(row, col, offset, _lower)), INT64))
+
+    def _triangle_indices(row, col, offset, dtype, layout, device, pin_memory, _name=_name):
+        if row < 0 or col < 0:
+            which, n = ("row", row) if row < 0 else ("col", col)
+            raise RuntimeError(f"{which} must be non-negative, got{n}")
+        return getattr(ops, f"_{_name}_indices")(row, col, offset).to(device, dtype or INT64)
+
+    op(f"{_name}_indices(int row, int col, int offset=0, *, ScalarType? dtype=long, Layout? layout=None, "
+       "Device? device=None, bool? pin_memory=None) -> Tensor", variants="function", body=_triangle_indices,
+       doc="The indices of a triangle of a matrix: a row of row numbers, and one of column numbers.")
+
+
+def _triangle_size(row, col, offset, lower):
+    below = sum(min(max(r + offset + lower, 0), col) for r in range(row))
+    return below if lower else row * col - below
+
+
+# ---- repeats -----------------------------------------------------------------------------------------------------
+op("_repeat_index(Tensor repeats, int output_size) -> Tensor", kernel="repeat_interleave_index", variants="",
+   rule=lambda repeats, output_size: ((output_size,), INT64))
+
+
+@composite("repeat_interleave.Tensor(Tensor repeats, *, int? output_size=None) -> Tensor")
+def _repeat_index(repeats, output_size):
+    """Items repeated one by one; of a single tensor, each index as often as it says."""
+    if repeats.dim() != 1:
+        raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
+    if repeats.dtype is not INT64 and repeats.dtype is not INT32:
+        raise RuntimeError("repeats has to be Long or Int tensor")
+    if repeats.numel() == 0:
+        return ops.empty((0,), dtype=INT64, device=repeats.device)
+    if bool((repeats < 0).any()):
+        raise RuntimeError("repeats can not be negative")
+    size = int(repeats.sum()) if output_size is None else output_size
+    return ops._repeat_index(repeats, size)
+
+
+@composite("repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, int? output_size=None) "
+           "-> Tensor")
+def _repeat_interleave(self, repeats, dim, output_size):
+    if dim is None:
+        self, dim = self.flatten(), 0
+    elif self.dim() == 0:
+        self = self.reshape(1)
+    if repeats.dim() > 1:
+        raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
+    dim = wrap(dim, self.dim())
+    if repeats.numel() == 1 and repeats.dim() <= 1:
+        repeats = repeats.reshape(1).expand(self.size(dim))
+    elif repeats.numel() != self.size(dim):
+        raise RuntimeError("repeats must have the same size as input along dim, but got repeats.size(0) = "
+                           f"{repeats.numel()} and input.size({dim}) = {self.size(dim)}")
+    return self.index_select(dim, _repeat_index(repeats, output_size))
+
+
+@composite("repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, int? output_size=None) -> Tensor")
+def _repeat_interleave_int(self, repeats, dim, output_size):
+    if dim is None:
+        self, dim = self.flatten(), 0
+    dim = wrap(dim, self.dim())
+    if repeats < 0:
+        raise RuntimeError("Repeats must be non-negative")
+    if self.dim() == 0:
+        self = self.reshape(1)
+    shape = list(self.shape)
+    wide = self.unsqueeze(dim + 1).expand(shape[:dim + 1] + [repeats] + shape[dim + 1:])
+    return wide.clone(memory_format=CONTIGUOUS).flatten(dim, dim + 1)
+
+
+# ---- windows -----------------------------------------------------------------------------------------------------
+op("unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, SymInt size, SymInt step) -> Tensor", variants="",
+   rule=lambda grad_in, input_sizes, dim, size, step: (input_sizes, grad_in.dtype),
+   grad={"grad_in": lambda g, dim, size, step: g.unfold(dim, size, step)})

@@ -1,0 +1,180 @@
+"""Rows of indexing by masks, of where the nonzero items are, and of copies with a part replaced."""
+from __future__ import annotations
+
+from mindtorch_v2._ops.index import UINT8, broadcast
+from mindtorch_v2._ops.reduce import BOOL, word
+from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.view import wrap
+
+# ---- masks -------------------------------------------------------------------------------------------------------
+op("_masked_select(Tensor self, Tensor mask) -> Tensor", variants="", npu="aclnnMaskedSelect(self, mask, out)",
+   grad={"self": lambda g, self_shape, mask:
+         g.new_zeros(broadcast([self_shape, mask.shape])).masked_scatter(mask, g)})
+
+
+@composite("masked_select(Tensor self, Tensor mask) -> Tensor")
+def _masked_select(self, mask):
+    """The items of self where mask is true, in one dim."""
+    if mask.dtype is not BOOL:
+        raise RuntimeError("masked_select: expected BoolTensor for mask")
+    return ops._masked_select(self, mask)
+
+
+def _check_mask(name, self, mask):
+    if mask.dtype is not BOOL and (mask.dtype is not UINT8 or name == "masked_scatter_"):
+        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype!r}")
+    if broadcast([self.shape, mask.shape]) != tuple(self.shape):
+        raise RuntimeError(f"The size of tensor a ({list(self.shape)}) must match the size of tensor b "
+                           f"({list(mask.shape)}): the mask of {name} must broadcast to self")
+
+
+def _check_fill(self, mask, value):
+    _check_mask("masked_fill_", self, mask)
+    if isinstance(value, complex) and not self.is_complex():
+        raise RuntimeError(f"value cannot be converted to type {word(self.dtype)} without overflow")
+
+
+def widened(self, mask):
+    """self, expanded to what it and the mask broadcast to."""
+    if mask.dim() <= self.dim() and mask.shape == self.shape:
+        return self
+    shape = broadcast([self.shape, mask.shape])
+    if shape is None:
+        raise RuntimeError(f"The size of tensor a ({list(self.shape)}) must match the size of tensor b "
+                           f"({list(mask.shape)}) at some non-singleton dimension")
+    return self if shape == tuple(self.shape) else self.expand(shape).contiguous()
+
+
+op("_masked_fill(Tensor self, Tensor mask, Scalar value) -> Tensor", kernel="masked_fill", prefill=True, variants="",
+   rule=_check_fill, npu="aclnnInplaceMaskedFillScalar(out, mask, value)",
+   grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
+op("masked_fill_.Scalar(Tensor(a!) self, Tensor mask, Scalar value) -> Tensor(a!)", kernel="masked_fill",
+   variants="method", rule=_check_fill, npu="aclnnInplaceMaskedFillScalar(self, mask, value)",
+   grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
+
+
+def _check_value(value):
+    if value.dim() != 0:
+        raise RuntimeError("masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                           f"{value.dim()} dimension(s).")
+
+
+@composite("masked_fill_.Tensor(Tensor(a!) self, Tensor mask, Tensor value) -> Tensor(a!)", variants="method")
+def _masked_fill_tensor_(self, mask, value):
+    """Writes value where mask is true."""
+    _check_value(value)
+    if not value.requires_grad and value.device.type == "cpu":
+        return self.masked_fill_(mask, value.item())
+    _check_mask("masked_fill_", self, mask)
+    return self.copy_(ops.where(mask, value.to(self.dtype), self))
+
+
+@composite("masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor")
+def _masked_fill(self, mask, value):
+    """A copy of self with value where mask is true."""
+    return ops._masked_fill(widened(self, mask), mask, value)
+
+
+@composite("masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor")
+def _masked_fill_tensor(self, mask, value):
+    _check_value(value)
+    if not value.requires_grad and value.device.type == "cpu":
+        return ops._masked_fill(widened(self, mask), mask, value.item())
+    return ops.where(mask, value.to(self.dtype), self)
+
+
+def _check_scatter(self, mask, source):
+    _check_mask("masked_scatter_", self, mask)
+    if self.dtype is not source.dtype:
+        raise RuntimeError("masked_scatter_: expected self and source to have same dtypes but got "
+                           f"{word(self.dtype)} and {word(source.dtype)}")
+
+
+def _scattered(g, mask, shape):
+    """The gradient of masked_scatter's source: what stands under the mask, then zeros."""
+    count = 1
+    for n in shape:
+        count *= n
+    taken = g.masked_select(mask)
+    if taken.numel() < count:
+        taken = ops.cat([taken, taken.new_zeros((count - taken.numel(),))])
+    return taken.reshape(shape)
+
+
+_SCATTER = {"self": lambda g, mask: g.masked_fill(mask, 0),
+            "source": lambda g, mask, source_shape: _scattered(g, mask, source_shape)}
+op("_masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", kernel="masked_scatter", prefill=True,
+   variants="", rule=_check_scatter, npu="aclnnInplaceMaskedScatter(out, mask, source)", grad=_SCATTER)
+op("_masked_scatter_(Tensor(a!) self, Tensor mask, Tensor source) -> Tensor(a!)", kernel="masked_scatter",
+   variants="", rule=_check_scatter, npu="aclnnInplaceMaskedScatter(self, mask, source)", grad=_SCATTER)
+
+
+@composite("masked_scatter_(Tensor(a!) self, Tensor mask, Tensor source) -> Tensor(a!)", variants="method")
+def _masked_scatter_(self, mask, source):
+    """Writes source's items, one after the other, where mask is true."""
+    _check_scatter(self, mask, source)
+    return ops._masked_scatter_(self, mask.expand(self.shape), source)
+
+
+@composite("masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor")
+def _masked_scatter(self, mask, source):
+    """A copy of self with source's items, one after the other, where mask is true."""
+    self = widened(self, mask)
+    _check_scatter(self, mask, source)
+    return ops._masked_scatter(self, mask.expand(self.shape), source)
+
+
+# ---- where the items are -----------------------------------------------------------------------------------------
+op("_nonzero(Tensor self) -> Tensor", variants="", npu="aclnnNonzeroV2(self, out)")
+
+
+@composite("nonzero(Tensor self, *, bool as_tuple=False) -> Tensor")
+def _nonzero(self, as_tuple):
+    """The indices of the items that are not zero: one row each, or one tensor per dim."""
+    if not as_tuple:
+        return ops._nonzero(self)
+    return ops._nonzero(self if self.dim() else self.unsqueeze(0)).unbind(1)
+
+
+@composite("argwhere(Tensor self) -> Tensor")
+def _argwhere(self):
+    """The indices of the items that are not zero, one row each."""
+    return ops._nonzero(self)
+
+
+# ---- a part replaced ---------------------------------------------------------------------------------------------
+def _replaced(self, src, part_of, what):
+    result = self.clone()
+    part = part_of(result)
+    if part.shape != src.shape:
+        raise RuntimeError(f"expected src to have a size equal to the {what} of self. src size = {list(src.shape)}, "
+                           f"{what} size = {list(part.shape)}")
+    part.copy_(src)
+    return result
+
+
+@composite("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor")
+def _select_scatter(self, src, dim, index):
+    """A copy of self with src at index along dim."""
+    return _replaced(self, src, lambda x: x.select(dim, index), "slice")
+
+
+@composite("slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) "
+           "-> Tensor")
+def _slice_scatter(self, src, dim, start, end, step):
+    """A copy of self with src in a slice along dim."""
+    wrap(dim, self.dim())
+    return _replaced(self, src, lambda x: ops.slice(x, dim, start, end, step), "slice")
+
+
+@composite("diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor")
+def _diagonal_scatter(self, src, offset, dim1, dim2):
+    """A copy of self with src on a diagonal."""
+    return _replaced(self, src, lambda x: x.diagonal(offset, dim1, dim2), "slice")
+
+
+@composite("as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) "
+           "-> Tensor")
+def _as_strided_scatter(self, src, size, stride, storage_offset):
+    """A copy of self with src at given strides."""
+    return _replaced(self, src, lambda x: x.as_strided(size, stride, storage_offset), "slice")

@@ -1,0 +1,429 @@
+"""Joining, splitting and rearranging: cat, stack, split, movedim, repeat and their relatives."""
+from __future__ import annotations
+
+import functools
+import operator
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
+from mindtorch_v2._ops.view import broadcast_shapes, wrap
+
+
+# ---- joining --------------------------------------------------------------------------------------------------------
+def _is_legacy_empty(t):
+    """A 1-D tensor without items is skipped by cat, whatever the others' shapes."""
+    return t.dim() == 1 and t.numel() == 0
+
+
+def _cat_rule(tensors, dim):
+    if not tensors:
+        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
+    for i, t in enumerate(tensors):
+        if t.dim() == 0:
+            raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
+    real = [t for t in tensors if not _is_legacy_empty(t)]
+    dtype = functools.reduce(_C.promote_types, (t.dtype for t in tensors))
+    if not real:
+        return (0,), dtype
+    first = tuple(real[0].shape)
+    dim = wrap(dim, len(first))
+    total = 0
+    for t in real:
+        shape = tuple(t.shape)
+        if len(shape) != len(first):
+            raise RuntimeError(f"Tensors must have same number of dimensions: got {len(first)} and {len(shape)}")
+        for d, (a, b) in enumerate(zip(first, shape)):
+            if d != dim and a != b:
+                at = next(i for i, x in enumerate(tensors) if x is t)
+                raise RuntimeError(f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but got "
+                                   f"size {b} for tensor number {at} in the list.")
+        total += shape[dim]
+    return first[:dim] + (total,) + first[dim + 1:], dtype
+
+
+def _cat_grad(g, shapes, dim):
+    """The slices of g that belong to each tensor."""
+    full = max(shapes, key=len)
+    dim, start, parts = wrap(dim, max(len(full), 1)), 0, []
+    for shape in shapes:
+        if shape == (0,) and len(full) != 1:
+            parts.append(g.new_zeros(shape))
+            continue
+        parts.append(ops.slice(g, dim, start, start + shape[dim]))
+        start += shape[dim]
+    return parts
+
+
+op("cat(Tensor[] tensors, int dim=0) -> Tensor", rule=_cat_rule, variants="function",
+   npu="aclnnCat(tensors, dim, out)", grad={"tensors": lambda g, tensors_shape, dim: _cat_grad(g, tensors_shape, dim)})
+alias("concat", "cat", "function")
+alias("concatenate", "cat", "function")
+
+
+@composite("stack(Tensor[] tensors, int dim=0) -> Tensor", variants="function", npu="aclnnStack(tensors, dim, out)")
+def _stack(tensors, dim):
+    """Joins tensors of one shape along a new dim."""
+    if not tensors:
+        raise RuntimeError("stack expects a non-empty TensorList")
+    dim = wrap(dim, tensors[0].dim() + 1)
+    for i, t in enumerate(tensors):
+        if t.shape != tensors[0].shape:
+            raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(tensors[0].shape)} at entry "
+                               f"0 and {list(t.shape)} at entry {i}")
+    return ops.cat([t.unsqueeze(dim) for t in tensors], dim)
+
+
+def _at_least(t, rank):
+    """t with dims of size 1 added as NumPy's atleast_Nd adds them."""
+    if rank == 1:
+        return t.reshape(1) if t.dim() == 0 else t
+    if rank == 2:
+        return t.reshape(1, 1) if t.dim() == 0 else t.unsqueeze(0) if t.dim() == 1 else t
+    return t.unsqueeze(-1) if t.dim() == 2 else _at_least(t, 2).unsqueeze(-1) if t.dim() < 2 else t
+
+
+def _at_least_function(rank):
+    def at_least(*tensors):
+        items = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+        found = tuple(_at_least(t, rank) for t in items)
+        return found[0] if len(tensors) == 1 and not isinstance(tensors[0], (tuple, list)) else found
+    at_least.__name__ = f"atleast_{rank}d"
+    at_least.__doc__ = f"The tensors with at least {rank} dims."
+    return at_least
+
+
+atleast_1d, atleast_2d, atleast_3d = (_at_least_function(rank) for rank in (1, 2, 3))
+
+
+@composite("hstack(Tensor[] tensors) -> Tensor", variants="function")
+def _hstack(tensors):
+    """Joins along the second dim (the first for 1-D tensors)."""
+    if not tensors:
+        raise RuntimeError("hstack expects a non-empty TensorList")
+    items = [_at_least(t, 1) for t in tensors]
+    return ops.cat(items, 0 if items[0].dim() == 1 else 1)
+
+
+@composite("vstack(Tensor[] tensors) -> Tensor", variants="function")
+def _vstack(tensors):
+    """Joins along the first dim; 1-D tensors are rows."""
+    if not tensors:
+        raise RuntimeError("vstack expects a non-empty TensorList")
+    return ops.cat([_at_least(t, 2) for t in tensors], 0)
+
+
+alias("row_stack", "vstack", "function")
+
+
+@composite("dstack(Tensor[] tensors) -> Tensor", variants="function")
+def _dstack(tensors):
+    """Joins along the third dim."""
+    if not tensors:
+        raise RuntimeError("dstack expects a non-empty TensorList")
+    return ops.cat([_at_least(t, 3) for t in tensors], 2)
+
+
+@composite("column_stack(Tensor[] tensors) -> Tensor", variants="function")
+def _column_stack(tensors):
+    """Joins along the second dim; 1-D tensors are columns."""
+    return ops.hstack([t if t.dim() > 1 else t.reshape(-1, 1) for t in tensors])
+
+
+def block_diag(*tensors):
+    """A matrix with the given matrices on its diagonal."""
+    parts = [_at_least(t, 2) for t in tensors] or [ops.empty((1, 0))]
+    for i, t in enumerate(parts):
+        if t.dim() != 2:
+            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has "
+                               f"{t.dim()} dimensions")
+    width = sum(t.size(1) for t in parts)
+    rows, left = [], 0
+    for t in parts:
+        rows.append(ops.constant_pad_nd(t, (left, width - left - t.size(1))))
+        left += t.size(1)
+    return ops.cat(rows, 0)
+
+
+# ---- splitting --------------------------------------------------------------------------------------------------------
+def split_sizes(self, sizes, dim):
+    """Views of the given sizes along dim."""
+    total, start, parts = self.size(dim), 0, []
+    if any(n < 0 for n in sizes):
+        raise RuntimeError("split_with_sizes expects split_sizes have only non-negative entries, but got "
+                           f"split_sizes={list(sizes)}")
+    if sum(sizes) != total:
+        raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {total} (input tensor's size at "
+                           f"dimension {dim}), but got split_sizes={list(sizes)}")
+    for n in sizes:
+        parts.append(ops.slice(self, dim, start, start + n))
+        start += n
+    return tuple(parts)
+
+
+@composite("split_with_sizes(Tensor(a) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]")
+def _split_with_sizes(self, sizes, dim):
+    """Views of the given sizes along dim."""
+    return split_sizes(self, sizes, dim)
+
+
+def _split_size(self, size, dim):
+    """Views of at most split_size items along dim."""
+    if self.dim() == 0:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    total = self.size(dim)
+    if size < 0:
+        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
+    if size == 0:
+        if total:
+            raise RuntimeError("split_size can only be 0 if dimension size is 0, but got dimension size of "
+                               f"{total}")
+        return (self.alias() if hasattr(self, "alias") else self,)
+    return tuple(ops.slice(self, dim, i, min(i + size, total)) for i in range(0, max(total, 1), size))
+
+
+op("split(Tensor(a) self, SymInt split_size_or_sections, int dim=0) -> Tensor(a)[]", body=_split_size)
+op("split.sizes(Tensor(a) self, SymInt[] split_size_or_sections, int dim=0) -> Tensor(a)[]",
+   body=lambda self, sizes, dim: split_sizes(self, sizes, dim))
+op("split.named(Tensor(a) self, SymInt split_size, int dim=0) -> Tensor(a)[]", body=_split_size)
+
+
+@composite("chunk(Tensor(a) self, int chunks, int dim=0) -> Tensor(a)[]")
+def _chunk(self, chunks, dim):
+    """Views of at most `chunks` nearly equal parts along dim."""
+    if self.dim() == 0:
+        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    if chunks <= 0:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    total = self.size(dim)
+    size = -(-total // chunks)
+    if size == 0:
+        return split_sizes(self, (0,) * chunks, dim)
+    return _split_size(self, size, dim)
+
+
+def _tensor_split(self, where, dim):
+    """Views along dim: `where` equal parts, or parts that begin at the given indices."""
+    if self.dim() == 0:
+        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+    total = self.size(dim)
+    if isinstance(where, int):
+        if where <= 0:
+            raise RuntimeError(f"number of sections must be larger than 0, got {where}")
+        small, extra = divmod(total, where)
+        return split_sizes(self, [small + (i < extra) for i in range(where)], dim)
+    edges = [0, *where, total]
+    return tuple(ops.slice(self, dim, a, b) for a, b in zip(edges, edges[1:]))
+
+
+op("tensor_split(Tensor(a) self, SymInt sections, int dim=0) -> Tensor(a)[]", body=_tensor_split)
+op("tensor_split.indices(Tensor(a) self, SymInt[] indices, int dim=0) -> Tensor(a)[]", body=_tensor_split)
+op("tensor_split.tensor(Tensor(a) self, Tensor tensor_indices_or_sections, int dim=0) -> Tensor(a)[]",
+   body=lambda self, where, dim: _tensor_split(self, where.tolist(), dim))
+
+
+def _np_split(name, rank, dim_of):
+    def body(self, where):
+        if self.dim() < rank:
+            raise RuntimeError(f"torch.{name} requires a tensor with at least {rank} dimension"
+                               f"{'s' * (rank > 1)}, but got a tensor with {self.dim()} dimensions!")
+        dim = dim_of(self)
+        if isinstance(where, int) and (where <= 0 or self.size(dim) % where):
+            raise RuntimeError(f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
+                               f"{self.size(dim)} is not divisible by the split_size {where}!")
+        return _tensor_split(self, where, dim)
+    op(f"{name}(Tensor(a) self, int sections) -> Tensor(a)[]", body=body)
+    op(f"{name}.array(Tensor(a) self, int[] indices) -> Tensor(a)[]", body=body)
+
+
+_np_split("hsplit", 1, lambda x: 0 if x.dim() == 1 else 1)
+_np_split("vsplit", 2, lambda x: 0)
+_np_split("dsplit", 3, lambda x: 2)
+alias("unsafe_split", "split")
+alias("unsafe_chunk", "chunk")
+alias("unsafe_split_with_sizes", "split_with_sizes")
+
+
+# ---- moving dims --------------------------------------------------------------------------------------------------------
+def _movedim(self, source, destination):
+    """Moves dims to new places; the others keep their order."""
+    source = [source] if isinstance(source, int) else list(source)
+    destination = [destination] if isinstance(destination, int) else list(destination)
+    rank = self.dim()
+    if len(source) != len(destination):
+        raise RuntimeError("movedim: Invalid source or destination dims: source "
+                           f"({source} dims) should contain the same number of dims as destination ({destination} dims)")
+    a, b = [wrap(d, rank) for d in source], [wrap(d, rank) for d in destination]
+    for which, dims in (("source", a), ("destination", b)):
+        if len(set(dims)) != len(dims):
+            raise RuntimeError(f"movedim: repeated dim in `{which}` ({dims})")
+    if rank == 0:
+        return self.alias() if hasattr(self, "alias") else self
+    order = [-1] * rank
+    for s, d in zip(a, b):
+        order[d] = s
+    rest = iter(d for d in range(rank) if d not in a)
+    return self.permute([d if d >= 0 else next(rest) for d in order])
+
+
+op("movedim(Tensor(a) self, int[1] source, int[1] destination) -> Tensor(a)", body=_movedim)
+alias("moveaxis", "movedim")
+
+
+@composite("adjoint(Tensor(a) self) -> Tensor(a)")
+def _adjoint(self):
+    """The conjugate transpose of the last two dims."""
+    return self.transpose(-2, -1).conj()
+
+
+@composite("unflatten(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)")
+def _unflatten(self, dim, sizes):
+    """Splits one dim into several."""
+    dim = wrap(dim, self.dim())
+    if not sizes:
+        raise RuntimeError("unflatten: sizes must be non-empty")
+    sizes, shape = list(sizes), tuple(self.shape)
+    known = functools.reduce(operator.mul, (n for n in sizes if n != -1), 1)
+    if sizes.count(-1) == 1 and known and shape[dim] % known == 0:
+        sizes[sizes.index(-1)] = shape[dim] // known
+    if functools.reduce(operator.mul, sizes, 1) != shape[dim]:
+        raise RuntimeError(f"unflatten: Provided sizes {sizes} don't multiply up to the size of dim {dim} "
+                           f"({shape[dim]}) in the input tensor")
+    return self.view(shape[:dim] + tuple(sizes) + shape[dim + 1:])
+
+
+@composite("ravel(Tensor(a) self) -> Tensor(a)")
+def _ravel(self):
+    """A contiguous 1-D form."""
+    return self.contiguous().view(-1)
+
+
+# ---- repeating --------------------------------------------------------------------------------------------------------
+def _repeat_rule(self, repeats):
+    if len(repeats) < self.dim():
+        raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
+    if any(n < 0 for n in repeats):
+        raise RuntimeError(f"Trying to create tensor with negative dimension: {list(repeats)}")
+    shape = (1,) * (len(repeats) - self.dim()) + tuple(self.shape)
+    return tuple(n * r for n, r in zip(shape, repeats)), self.dtype
+
+
+def _repeat_grad(g, shape, repeats):
+    lead = len(repeats) - len(shape)
+    if 0 in repeats:
+        return g.new_zeros(shape)
+    split = []
+    for n, r in zip((1,) * lead + tuple(shape), repeats):
+        split += [r, n]
+    return g.reshape(split).sum(list(range(0, len(split), 2))).reshape(shape) if split else g
+
+
+op("repeat(Tensor self, SymInt[] repeats) -> Tensor", rule=_repeat_rule, variants="method",
+   npu="aclnnRepeat(self, repeats, out)",
+   grad={"self": lambda g, self_shape, repeats: _repeat_grad(g, self_shape, repeats)})
+
+
+@composite("tile(Tensor self, SymInt[] dims) -> Tensor")
+def _tile(self, dims):
+    """Repeats the tensor along each dim; missing leading counts are 1."""
+    return self.repeat((1,) * (self.dim() - len(dims)) + tuple(dims))
+
+
+# ---- broadcasting -------------------------------------------------------------------------------------------------------
+@composite("broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)")
+def _broadcast_to(self, size):
+    """A view of self in the given shape."""
+    return self.expand(size)
+
+
+def broadcast_tensors(*tensors):
+    """Views of the tensors in their common shape."""
+    items = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+    shape = broadcast_shapes(*(tuple(t.shape) for t in items))
+    return tuple(t.expand(shape) for t in items)
+
+
+def meshgrid(*tensors, indexing=None):
+    """Coordinate grids of 1-D tensors."""
+    items = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+    if not items:
+        raise RuntimeError("meshgrid expects a non-empty TensorList")
+    for t in items:
+        if t.dim() > 1:
+            raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {t}")
+        if t.dtype != items[0].dtype:
+            raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
+    if indexing not in (None, "ij", "xy"):
+        raise RuntimeError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
+    swap = indexing == "xy" and len(items) > 1
+    places = [1, 0, *range(2, len(items))] if swap else range(len(items))   # the dim along which each one varies
+    shape = [0] * len(items)
+    for t, d in zip(items, places):
+        shape[d] = t.numel()
+    return tuple(t.reshape((1,) * d + (-1,) + (1,) * (len(items) - d - 1)).expand(shape)
+                 for t, d in zip(items, places))
+
+
+def cartesian_prod(*tensors):
+    """Every combination of items of 1-D tensors, a row each."""
+    if len(tensors) == 1:
+        return tensors[0]
+    return ops.stack([g.reshape(-1) for g in meshgrid(*tensors, indexing="ij")], 1)
+
+
+@composite("combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor", variants="function")
+def _combinations(self, r, with_replacement):
+    """Every choice of r items, a row each."""
+    if self.dim() != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {list(self.shape)}")
+    if r < 0:
+        raise RuntimeError(f"Expect a non-negative number, but got {r}")
+    if r == 0:
+        return self.new_empty((0,))
+    n = self.numel()
+    places = meshgrid(*[ops.arange(n)] * r, indexing="ij")
+    keep = ops.ones((n,) * r, dtype=_C._dtype_named("bool"))
+    for a, b in zip(places, places[1:]):
+        keep = keep & (a <= b if with_replacement else a < b)
+    return ops.stack([self[p[keep]] for p in places], 1)
+
+
+# ---- diagonals --------------------------------------------------------------------------------------------------------
+@composite("diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor")
+def _diag_embed(self, offset, dim1, dim2):
+    """A tensor whose diagonals over two new dims are self."""
+    rank, n = self.dim() + 1, self.size(-1) + abs(offset)
+    a, b = wrap(dim1, rank), wrap(dim2, rank)
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    shape = list(self.shape[:-1])
+    for d in sorted((a, b)):
+        shape.insert(d, n)
+    return self.new_zeros(shape).diagonal_scatter(self, offset, a, b)
+
+
+@composite("diag(Tensor self, int diagonal=0) -> Tensor")
+def _diag(self, diagonal):
+    """The diagonal of a matrix, or a matrix with that diagonal."""
+    if self.dim() == 1:
+        return ops.diag_embed(self, diagonal)
+    if self.dim() == 2:
+        return self.diagonal(diagonal).clone()
+    raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {self.dim()}D")
+
+
+@composite("diagflat(Tensor self, int offset=0) -> Tensor")
+def _diagflat(self, offset):
+    """A matrix with the items of self on its diagonal."""
+    return ops.diag_embed(self.reshape(-1), offset)
+
+
+@composite("vander(Tensor x, int? N=None, bool increasing=False) -> Tensor", variants="function")
+def _vander(x, N, increasing):
+    """Powers of x as columns."""
+    n = x.size(0) if N is None else N
+    powers = ops.arange(n, device=x.device)
+    return x.unsqueeze(-1) ** (powers if increasing else powers.flip(0))
+
+
+publish_plain(atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors, cartesian_prod,
+              meshgrid)

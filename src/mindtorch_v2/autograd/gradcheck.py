@@ -1,0 +1,144 @@
+"""gradcheck and gradgradcheck: analytical gradients against finite differences."""
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch_v2._C import TensorBase, _op_named
+from mindtorch_v2.autograd.engine import grad
+from mindtorch_v2.autograd.modes import enable_grad, no_grad
+
+
+class GradcheckError(RuntimeError):
+    """Raised by gradcheck when gradients disagree."""
+
+
+def _tensors(values: Any) -> tuple:
+    if isinstance(values, TensorBase):
+        return (values,)
+    return tuple(v for v in values if isinstance(v, TensorBase))
+
+
+def _checked(values: Any) -> list[Any]:
+    return [t for t in _tensors(values) if t.requires_grad]
+
+
+def _outputs(fn: Callable[..., Any], inputs: tuple) -> list[Any]:
+    return [o for o in _tensors(fn(*inputs)) if o.is_floating_point() or o.is_complex()]
+
+
+def _places(shape: tuple) -> Any:
+    return itertools.product(*(range(n) for n in shape))
+
+
+def _numerical(fn: Callable[..., Any], inputs: tuple, x: Any, eps: float) -> list[Any]:
+    """Per output a matrix: one row per (real) direction of x, by central differences."""
+    rows: list[list[Any]] = []
+    data = x.data
+    for place in _places(tuple(data.shape)):
+        for direction in (1, 1j) if x.is_complex() else (1,):
+            with no_grad():
+                was = data[place].item()
+                data[place] = was + eps * direction
+                above = [o.detach().clone() for o in _outputs(fn, inputs)]
+                data[place] = was - eps * direction
+                below = [o.detach().clone() for o in _outputs(fn, inputs)]
+                data[place] = was
+            rows.append([((a - b) / (2 * eps)).reshape(-1) for a, b in zip(above, below)])
+    if not rows:
+        return []
+    return [_op_named("stack")([r[i] for r in rows]) for i in range(len(rows[0]))]
+
+
+def _analytical(output: Any, inputs: list[Any]) -> list[Any]:
+    """Per input a matrix with a column for each (real) direction of the output."""
+    columns: list[list[Any]] = [[] for _ in inputs]
+    for place in _places(tuple(output.shape)):
+        for direction in (1, 1j) if output.is_complex() else (1,):
+            start = _op_named("zeros_like")(output)
+            start[place] = direction
+            found = grad(output, inputs, start, retain_graph=True, allow_unused=True)
+            for column, g, x in zip(columns, found, inputs):
+                column.append((_op_named("zeros_like")(x) if g is None else g.detach()).reshape(-1))
+    return [_op_named("stack")(c, 1) if c else None for c in columns]
+
+
+def _compare(numeric: Any, analytic: Any, x: Any, output: Any, atol: float, rtol: float) -> str | None:
+    """The message of a mismatch between the two Jacobians, in real terms."""
+    real = _op_named("view_as_real")
+    n = real(numeric.contiguous()).reshape(numeric.shape[0], -1) if output.is_complex() else numeric
+    if x.is_complex():      # rows of `n` alternate d/dRe and d/dIm; gradients are dL/dRe + i dL/dIm
+        a = real(analytic.contiguous()).permute(0, 2, 1).reshape(-1, analytic.shape[1])
+    else:
+        a = analytic.real if analytic.is_complex() else analytic
+    if tuple(n.shape) != tuple(a.shape):
+        return f"shapes {tuple(n.shape)} and {tuple(a.shape)}"
+    if not bool(_op_named("allclose")(a, n.to(a.dtype), rtol, atol)):
+        return f"numerical:{n}\nanalytical:{a}"
+    return None
+
+
+def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
+              raise_exception: bool = True, nondet_tol: float = 0.0, check_undefined_grad: bool = True,
+              check_grad_dtypes: bool = False, check_batched_grad: bool = False,
+              check_batched_forward_grad: bool = False, check_forward_ad: bool = False,
+              check_backward_ad: bool = True, fast_mode: bool = False, masked: bool | None = None) -> bool:
+    """Whether the gradients of func at inputs agree with finite differences."""
+    inputs = (inputs,) if isinstance(inputs, TensorBase) else tuple(inputs)
+    checked = _checked(inputs)
+    if not checked:
+        raise ValueError("gradcheck expects at least one input tensor to require gradient, "
+                         "but none of the them have requires_grad=True.")
+    if any(t.dtype.itemsize < (16 if t.is_complex() else 8) for t in checked):
+        warnings.warn("Input #0 requires gradient and is not a double precision floating point or complex. This check "
+                      "will likely fail if all the inputs are not of double precision floating point or complex. ",
+                      stacklevel=2)
+    try:
+        with enable_grad():
+            _check(func, inputs, checked, eps, atol, rtol)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
+
+
+def _check(func: Callable[..., Any], inputs: tuple, checked: list[Any], eps: float, atol: float, rtol: float) -> None:
+    outputs = _outputs(func, inputs)
+    numeric = [_numerical(func, inputs, x, eps) for x in checked]
+    for i, output in enumerate(outputs):
+        if not output.requires_grad:
+            if any(bool((n[i] != 0).any()) for n in numeric if n):
+                raise GradcheckError(f"Numerical gradient for function expected to be zero: output {i}")
+            continue
+        for j, analytic in enumerate(_analytical(output, checked)):
+            if analytic is None or not numeric[j]:
+                continue
+            wrong = _compare(numeric[j][i], analytic, checked[j], output, atol, rtol)
+            if wrong is not None:
+                raise GradcheckError(f"Jacobian mismatch for output {i} with respect to input {j},\n{wrong}\n")
+
+
+def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = None, *, eps: float = 1e-6,
+                  atol: float = 1e-5, rtol: float = 1e-3, gen_non_contig_grad_outputs: bool = False,
+                  raise_exception: bool = True, nondet_tol: float = 0.0, check_undefined_grad: bool = True,
+                  check_grad_dtypes: bool = False, check_batched_grad: bool = False, check_fwd_over_rev: bool = False,
+                  check_rev_over_rev: bool = True, fast_mode: bool = False, masked: bool = False) -> bool:
+    """Whether the second derivatives of func agree with finite differences of the first."""
+    inputs = (inputs,) if isinstance(inputs, TensorBase) else tuple(inputs)
+    if grad_outputs is None:
+        outputs = [o for o in _outputs(func, inputs) if o.requires_grad]
+        starts = tuple(_op_named("rand_like")(o).requires_grad_(True) for o in outputs)
+    else:
+        starts = (grad_outputs,) if isinstance(grad_outputs, TensorBase) else tuple(grad_outputs)
+
+    def first(*args: Any) -> tuple:
+        values, given = args[:len(inputs)], args[len(inputs):]
+        outputs = [o for o in _outputs(func, values) if o.requires_grad]
+        wanted = [v for v in values if isinstance(v, TensorBase) and v.requires_grad]
+        found = grad(outputs, wanted, given, create_graph=True, allow_unused=True)
+        return tuple(g for g in found if g is not None and g.requires_grad)
+
+    return gradcheck(first, inputs + starts, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception)
