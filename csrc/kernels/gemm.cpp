@@ -190,6 +190,7 @@ void run(DType dtype, const Product& p) {
   const bool small = p.m * p.n * p.k <= kSmall && !(half && p.k > kPanel);
   const bool wide = std::max({p.m, p.n, p.k, p.lda, p.ldb, p.ldc}) > INT_MAX;  // OpenBLAS counts in int
   if (small || is_integral(dtype) || (wide && !half)) return plain(dtype, p);
+  if (dtype == kBFloat16 && bf16_gemm(p)) return;
   if (skinny_gemm(dtype, p)) return;
   switch (dtype) {
     case kFloat: return blas_product<float>(p);

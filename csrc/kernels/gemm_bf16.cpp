@@ -93,11 +93,71 @@ void finish(const Product& p, int64_t i0, int64_t j0, int64_t rows, int64_t cols
   }
 }
 
+// ---- few rows on one side: dot products straight from memory, as in gemm_skinny.cpp ------------------------------
+constexpr int64_t kFew = 64, kItems = 2048;
+
+template <int R, int C> MT_AVX512_BF16 inline void dot_tile(int64_t k, const uint16_t* a, int64_t lda, const uint16_t* b, int64_t ldb, __m512* sums) {
+  __m512 acc[R][C];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < C; ++c) acc[r][c] = sums[r * C + c];
+  for (int64_t p = 0; p < k; p += 32) {
+    const __mmask32 valid = k - p >= 32 ? ~0u : (1u << (k - p)) - 1;
+    __m512bh y[C];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) y[c] = (__m512bh)_mm512_maskz_loadu_epi16(valid, b + c * ldb + p);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const __m512bh x = (__m512bh)_mm512_maskz_loadu_epi16(valid, a + r * lda + p);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], x, y[c]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < C; ++c) sums[r * C + c] = acc[r][c];
+}
+
+// C columns of the result: all m rows of a against C rows of b; sums come out as [i * C + c].
+template <int C> MT_AVX512_BF16 void dot_columns(int64_t m, int64_t k, const uint16_t* a, int64_t lda, const uint16_t* b, int64_t ldb, float* out) {
+  __m512 sums[kFew * C];
+  for (int64_t i = 0; i < m * C; ++i) sums[i] = _mm512_setzero_ps();
+  for (int64_t p = 0; p < k; p += kItems) {
+    const int64_t n = std::min(kItems, k - p);
+    int64_t i = 0;
+    for (; i + 4 <= m; i += 4) dot_tile<4, C>(n, a + i * lda + p, lda, b + p, ldb, sums + i * C);
+    for (; i < m; ++i) dot_tile<1, C>(n, a + i * lda + p, lda, b + p, ldb, sums + i * C);
+  }
+  for (int64_t i = 0; i < m * C; ++i) out[i] = _mm512_reduce_add_ps(sums[i]);
+}
+
+void few_rows(const Product& p) {
+  const bool rows = p.m <= p.n;  // the small side is A; else the roles change, and C is written transposed
+  const int64_t m = rows ? p.m : p.n, n = rows ? p.n : p.m, rs = rows ? p.ldc : 1, cs = rows ? 1 : p.ldc;
+  const int64_t lda = rows ? p.lda : p.ldb, ldb = rows ? p.ldb : p.lda;
+  const uint16_t *a = at<uint16_t>(rows ? p.A : p.B, 0), *b = at<uint16_t>(rows ? p.B : p.A, 0);
+  const float alpha = float(p.alpha.real()), beta = float(p.beta.real());
+  float sums[kFew * 4];
+  for (int64_t j = 0; j < n;) {
+    const int width = n - j >= 4 ? 4 : 1;
+    if (width == 4) dot_columns<4>(m, p.k, a, lda, b + j * ldb, ldb, sums);
+    else dot_columns<1>(m, p.k, a, lda, b + j * ldb, ldb, sums);
+    for (int64_t i = 0; i < m; ++i)
+      for (int c = 0; c < width; ++c) {
+        bf16& to = static_cast<bf16*>(p.C)[i * rs + (j + c) * cs];
+        const float v = alpha * sums[i * width + c];
+        to = to_bf16(beta != 0 ? v + beta * to_float(to) : v);
+      }
+    j += width;
+  }
+}
+
 }  // namespace
 
 bool bf16_gemm(const Product& p) {
   static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
   if (!has) return false;
+  if (!p.transA && p.transB && std::min(p.m, p.n) <= kFew && p.k >= 64) return few_rows(p), true;
   static constexpr std::array<Tile, kRows> by_rows = tiles(std::make_integer_sequence<int, kRows>());
   const int64_t pairs = (p.k + 1) / 2, nc = std::min(kBlockColumns, (p.n + kWidth - 1) / kWidth * kWidth), mc = std::min(kBlockRows, p.m);
   std::unique_ptr<uint32_t[]> packed(new uint32_t[pairs * nc + kPairs * mc]);

@@ -36,7 +36,6 @@ void finish_block(DType dtype, const Product& p, int64_t i0, int64_t j0, int64_t
 }  // namespace
 
 void half_gemm(DType dtype, const Product& p) {
-  if (dtype == kBFloat16 && bf16_gemm(p)) return;
   const int64_t mb = std::min(p.m, kRows), nb = std::min(p.n, kColumns), kb = std::min(p.k, kDepth);
   std::unique_ptr<float[]> memory(new float[mb * kb + kb * nb + mb * nb]);
   float *a = memory.get(), *b = a + mb * kb, *sum = b + kb * nb;

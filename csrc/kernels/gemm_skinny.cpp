@@ -17,7 +17,7 @@ constexpr int kLanes = 8;
 typedef float Vector __attribute__((vector_size(32)));
 typedef float Unaligned __attribute__((vector_size(32), aligned(4), may_alias));
 
-constexpr int64_t kFew = 32;      // rows of the small side
+constexpr int64_t kFew = 96;      // rows of the small side
 constexpr int64_t kDepth = 1024;  // items of a row per block: three rows stay in L1
 
 // Not memcpy: GCC 12 then keeps the array of loaded vectors in memory.

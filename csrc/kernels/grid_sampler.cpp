@@ -75,7 +75,7 @@ template <class T> int64_t to_index(T x) {  // out of any image instead of undef
 
 // What one output point reads: up to 16 pixels, their weights, and the derivatives of those by the grid coordinates.
 template <class T> struct Taps {
-  int count;
+  int count = 0;
   int64_t offset[16];  // -1: outside, reads as 0
   T weight[16], slope[16][3];
 };
@@ -177,8 +177,8 @@ template <class T> struct Run {
     for (int i = 0; i < points; ++i) y[i] = 0;
     for (int t = 0; t < count; ++t)
       for (int i = 0; i < points; ++i) {
-        T v = weight[t][i] * plane[offset[t][i]];
-        y[i] += outside[t][i] ? T(0) : v;
+        T v = plane[offset[t][i]];
+        y[i] += weight[t][i] * (outside[t][i] ? T(0) : v);  // the weight counts: that of a NaN coordinate is NaN
       }
   }
 };

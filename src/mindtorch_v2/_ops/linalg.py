@@ -1,13 +1,22 @@
-"""Rows of matrix products and linear algebra."""
+"""Rows of matrix products; decompositions and solvers are in decompose.py."""
 from __future__ import annotations
 
 from mindtorch_v2._ops import infer
 from mindtorch_v2._ops.pointwise import conj
-from mindtorch_v2._ops.table import op, ops
+from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
+from mindtorch_v2._ops.view import wrap
 
 
 def _t(x):
     return conj(x.transpose(-2, -1))
+
+
+def _rows(x):
+    """x as a matrix: all leading dims in one."""
+    n = 1
+    for size in x.shape[:-1]:
+        n *= size
+    return x.reshape(n, x.size(-1))
 
 
 def _matmul_self(g, self_shape, other):
@@ -29,7 +38,7 @@ def _matmul_other(g, self, other_shape):
     if self.dim() == 1:
         return conj(self).unsqueeze(-1) * g.unsqueeze(-2)
     if self.dim() > 2 and len(other_shape) == 2:   # one product instead of one per batch item, then a sum
-        return ops.matmul(conj(self.reshape(-1, self.size(-1))).t(), g.reshape(-1, g.size(-1)))
+        return ops.mm(conj(_rows(self)).t(), _rows(g))
     return ops.matmul(_t(self), g)
 
 
@@ -45,7 +54,197 @@ op("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", rule=infe
 
 
 def _linear_weight(g, input, shape):
-    rows = input.reshape(-1, input.size(-1))
     if len(shape) == 1:
-        return ops.matmul(g.reshape(-1), rows)
-    return ops.mm(g.reshape(-1, g.size(-1)).t(), rows)
+        return ops.matmul(g.reshape(-1), _rows(input))
+    return ops.mm(_rows(g).t(), _rows(input))
+
+
+# ---- products with a sum ------------------------------------------------------------------------------------------
+def _same_dtype(name, *tensors):
+    for t in tensors[1:]:
+        if t.dtype != tensors[0].dtype:
+            raise RuntimeError(f"{name}: expected all tensors to have the same dtype, but got {tensors[0].dtype} "
+                               f"and {t.dtype}")
+
+
+def _expands(self, shape, name):
+    if ops.broadcast_shapes(tuple(self.shape), shape) != shape:
+        raise RuntimeError(f"{name}: expand: input of shape {tuple(self.shape)} does not expand to {shape}")
+
+
+def _bmm_rule(self, mat2):
+    for which, t in (("batch1", self), ("batch2", mat2)):
+        if t.dim() != 3:
+            raise RuntimeError(f"{which} must be a 3D tensor")
+    _same_dtype("bmm", self, mat2)
+    (b, n, k), (b2, k2, m) = tuple(self.shape), tuple(mat2.shape)
+    if (b, k) != (b2, k2):
+        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{b}, {k}] but got: "
+                           f"[{b2}, {k2}].")
+    return (b, n, m), self.dtype
+
+
+def _mv_rule(self, vec):
+    if self.dim() != 2 or vec.dim() != 1 or self.size(1) != vec.size(0):
+        raise RuntimeError(f"size mismatch, got input ({self.size(0) if self.dim() else 0}), "
+                           f"mat ({'x'.join(map(str, self.shape))}), vec ({'x'.join(map(str, vec.shape))})")
+    _same_dtype("mv", self, vec)
+    return (self.size(0),), self.dtype
+
+
+def _dot_rule(self, tensor):
+    if self.dim() != 1 or tensor.dim() != 1:
+        raise RuntimeError(f"1D tensors expected, but got {self.dim()}D and {tensor.dim()}D tensors")
+    if self.dtype != tensor.dtype:
+        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {self.dtype} and {tensor.dtype}")
+    if self.numel() != tensor.numel():
+        raise RuntimeError(f"inconsistent tensor size, expected tensor [{self.numel()}] and src [{tensor.numel()}] to "
+                           f"have the same number of elements, but got {self.numel()} and {tensor.numel()} elements "
+                           "respectively")
+    return (), self.dtype
+
+
+op("bmm(Tensor self, Tensor mat2) -> Tensor", rule=_bmm_rule, npu="aclnnBatchMatMul(self, mat2, out, 1)",
+   grad={"self": lambda g, mat2: ops.bmm(g, _t(mat2)), "mat2": lambda g, self: ops.bmm(_t(self), g)})
+op("mv(Tensor self, Tensor vec) -> Tensor", rule=_mv_rule, npu="aclnnMv(self, vec, out, 1)",
+   grad={"self": lambda g, vec: g.unsqueeze(1) * conj(vec), "vec": lambda g, self: ops.mv(_t(self), g)})
+op("dot(Tensor self, Tensor tensor) -> Tensor", rule=_dot_rule, npu="aclnnDot(self, tensor, out)",
+   grad={"self": lambda g, tensor: g * conj(tensor), "tensor": lambda g, self: g * conj(self)})
+op("vdot(Tensor self, Tensor other) -> Tensor", rule=_dot_rule,
+   grad={"self": lambda g, other: conj(g) * other, "other": lambda g, self: g * self})
+
+
+def _scaled(name):
+    """The rule of beta * self + alpha * (a @ b)."""
+    product = {"addmm": _mm_shape, "baddbmm": lambda a, b: _bmm_rule(a, b)[0], "addmv": lambda a, b: _mv_rule(a, b)[0],
+               "addr": lambda a, b: (a.size(0), b.size(0))}[name]
+
+    def rule(self, a, b, beta, alpha):
+        _same_dtype(name, self, a, b)
+        shape = product(a, b)
+        _expands(self, shape, name)
+        return shape, self.dtype
+    return rule
+
+
+def _mm_shape(a, b):
+    for which, t in (("mat1", a), ("mat2", b)):
+        if t.dim() != 2:
+            raise RuntimeError(f"{which} must be a matrix, got {t.dim()}-D tensor")
+    if a.size(1) != b.size(0):
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({a.size(0)}x{a.size(1)} and "
+                           f"{b.size(0)}x{b.size(1)})")
+    return a.size(0), b.size(1)
+
+
+def _times(g, factor):
+    return g if factor == 1 else g * conj(factor)
+
+
+op("addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", rule=_scaled("addmm"),
+   inplace=True, npu="aclnnAddmm(self, mat1, mat2, beta, alpha, out, 1)",
+   grad={"self": lambda g, beta: _times(g, beta), "mat1": lambda g, mat2, alpha: _times(ops.mm(g, _t(mat2)), alpha),
+         "mat2": lambda g, mat1, alpha: _times(ops.mm(_t(mat1), g), alpha)})
+op("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+   rule=_scaled("baddbmm"), inplace=True, npu="aclnnBaddbmm(self, batch1, batch2, beta, alpha, out, 1)",
+   grad={"self": lambda g, beta: _times(g, beta), "batch1": lambda g, batch2, alpha: _times(ops.bmm(g, _t(batch2)), alpha),
+         "batch2": lambda g, batch1, alpha: _times(ops.bmm(_t(batch1), g), alpha)})
+op("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", rule=_scaled("addmv"),
+   inplace=True, npu="aclnnAddmv(self, mat, vec, alpha, beta, out, 1)",
+   grad={"self": lambda g, beta: _times(g, beta), "mat": lambda g, vec, alpha: _times(g.unsqueeze(1) * conj(vec), alpha),
+         "vec": lambda g, mat, alpha: _times(ops.mv(_t(mat), g), alpha)})
+op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", rule=_scaled("addr"),
+   inplace=True, npu="aclnnAddr(self, vec1, vec2, beta, alpha, out)",
+   grad={"self": lambda g, beta: _times(g, beta), "vec1": lambda g, vec2, alpha: _times(ops.mv(g, conj(vec2)), alpha),
+         "vec2": lambda g, vec1, alpha: _times(ops.mv(g.t(), conj(vec1)), alpha)})
+
+
+@composite("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", inplace=True)
+def _addbmm(self, batch1, batch2, beta, alpha):
+    """beta * self plus alpha times the sum of the batch's products."""
+    total = ops.bmm(batch1, batch2).sum(0) * alpha
+    return total.expand(total.shape) if beta == 0 else self * beta + total
+
+
+@composite("outer(Tensor self, Tensor vec2) -> Tensor")
+def _outer(self, vec2):
+    """Every product of an item of self with one of vec2."""
+    if self.dim() != 1 or vec2.dim() != 1:
+        raise RuntimeError(f"outer: Expected 1-D argument self, but got {self.dim() if self.dim() != 1 else vec2.dim()}-D")
+    return self.unsqueeze(1) * vec2
+
+
+alias("ger", "outer")
+
+
+@composite("inner(Tensor self, Tensor other) -> Tensor")
+def _inner(self, other):
+    """Sums of products over the last dims."""
+    if self.dim() == 0 or other.dim() == 0:
+        return self * other
+    if self.size(-1) != other.size(-1):
+        raise RuntimeError(f"inner() the last dimension must match on both input tensors but got shapes "
+                           f"{list(self.shape)} and {list(other.shape)}")
+    return ops.tensordot(self, other, ([-1], [-1]))
+
+
+@composite("kron(Tensor self, Tensor other) -> Tensor")
+def _kron(self, other):
+    """The Kronecker product."""
+    rank = max(self.dim(), other.dim())
+    a = self.reshape((1,) * (rank - self.dim()) + tuple(self.shape))
+    b = other.reshape((1,) * (rank - other.dim()) + tuple(other.shape))
+    shape_a = [n for size in a.shape for n in (size, 1)]
+    shape_b = [n for size in b.shape for n in (1, size)]
+    return (a.reshape(shape_a) * b.reshape(shape_b)).reshape([x * y for x, y in zip(a.shape, b.shape)])
+
+
+def tensordot(a, b, dims=2, out=None):
+    """Sums of products over pairs of dims: a number of them, or two lists."""
+    if hasattr(dims, "tolist"):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        if dims < 0:
+            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
+        if dims > min(a.dim(), b.dim()):
+            raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
+        dims = list(range(a.dim() - dims, a.dim())), list(range(dims))
+    first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
+    if len(first) != len(second):
+        raise RuntimeError("both dimension lists should have same length")
+    first, second = [wrap(d, a.dim()) for d in first], [wrap(d, b.dim()) for d in second]
+    for i, j in zip(first, second):
+        if a.size(i) != b.size(j):
+            if a.size(i) != 1 and b.size(j) != 1:
+                raise RuntimeError(f"contracted dimensions need to match, but first has size {a.size(i)} in dim {i} and "
+                                   f"second has size {b.size(j)} in dim {j}")
+            a = a.sum(i, True) if b.size(j) == 1 else a
+            b = b.sum(j, True) if a.size(i) == 1 else b
+    rest_a = [d for d in range(a.dim()) if d not in first]
+    rest_b = [d for d in range(b.dim()) if d not in second]
+    shape = [a.size(d) for d in rest_a] + [b.size(d) for d in rest_b]
+    n = 1
+    for d in first:
+        n *= a.size(d)
+    left = a.permute(rest_a + first).reshape(_count(a, rest_a), n)
+    right = b.permute(second + rest_b).reshape(n, _count(b, rest_b))
+    made = ops.mm(left, right).reshape(shape)
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+def _count(x, dims):
+    n = 1
+    for d in dims:
+        n *= x.size(d)
+    return n
+
+
+@composite("chain_matmul(Tensor[] matrices) -> Tensor", variants="")
+def _chain(matrices):
+    made = matrices[0]
+    for m in matrices[1:]:
+        made = ops.mm(made, m)
+    return made
+
+
+publish_plain(tensordot)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 
-from mindtorch_v2._ops import infer
+from mindtorch_v2 import _C
 from mindtorch_v2._ops.infer import (
     binary, binary_float, compare, unary, unary_float, unary_float_real, unary_real,
 )
@@ -52,6 +52,8 @@ def _div_mode(self, other, rounding_mode):
     if rounding_mode is None:
         return ops.div(self, other)
     if rounding_mode == "trunc":
+        if ops.result_type(self, other).itemsize == 2 and ops.result_type(self, other).is_floating_point:
+            return ops.div(self, other).trunc()      # torch rounds the quotient to 16 bits first
         return ops._div_trunc(self, other)
     if rounding_mode == "floor":
         return ops._div_floor(self, other)
@@ -93,8 +95,16 @@ op("pow(Tensor self, Tensor exponent) -> Tensor", rule=binary,
 op("neg(Tensor self) -> Tensor", rule=unary, npu="aclnnNeg(self, out)", grad={"self": lambda g: -g})
 op("reciprocal(Tensor self) -> Tensor", rule=unary_float, npu="aclnnReciprocal(self, out)",
    grad={"self": lambda g, result: -g * conj(result * result)})
-op("square(Tensor self) -> Tensor", rule=unary, npu="aclnnSquare(self, out)",
+op("_square(Tensor self) -> Tensor", rule=unary, kernel="square", variants="", npu="aclnnSquare(self, out)",
    grad={"self": lambda g, self: g * conj(2 * self)})
+
+
+@composite("square(Tensor self) -> Tensor", inplace=True)
+def _square(self):
+    """self times self; bool counts as 0 and 1."""
+    return ops._square(self.to(_C._dtype_named("int64")) if self.dtype._name == "bool" else self)
+
+
 op("abs(Tensor self) -> Tensor", rule=unary_real, npu="aclnnAbs(self, out)",
    grad={"self": lambda g, self: g * self.sgn()})
 op("sign(Tensor self) -> Tensor", rule=unary, npu="aclnnSign(self, out)",
@@ -268,6 +278,44 @@ def _angle_grad(g, self):
     return ops.where(size == 0, 0, ops.complex(-self.imag, self.real) * (g / (size * size)))
 
 
+@composite("conj(Tensor(a) self) -> Tensor(a)")
+def _conj(self):
+    """The complex conjugate (a copy; conjugation is never lazy here); a real tensor as it is."""
+    return conj(self)
+
+
+@composite("resolve_conj(Tensor(a) self) -> Tensor(a)")
+def _resolve_conj(self):
+    """self: conjugation is never lazy here."""
+    return self
+
+
+alias("resolve_neg", "resolve_conj")
+
+
+@composite("isreal(Tensor self) -> Tensor")
+def _isreal(self):
+    """Where the imaginary part is zero."""
+    return self.imag == 0 if self.is_complex() else ops.ones_like(self, dtype=_C._dtype_named("bool"))
+
+
+@composite("float_power(Tensor self, Tensor exponent) -> Tensor", numbers=True)
+def _float_power(self, exponent):
+    """self ** exponent in double precision."""
+    wide = any(isinstance(x, complex) or (hasattr(x, "is_complex") and x.is_complex()) for x in (self, exponent))
+    dtype = _C._dtype_named("complex128" if wide else "float64")
+    base, power = (x.to(dtype) if hasattr(x, "dtype") else x for x in (self, exponent))
+    return base ** power if hasattr(base, "dtype") else ops.pow(base, power)
+
+
+@composite("float_power_(Tensor(a!) self, Tensor exponent) -> Tensor(a!)", numbers=True, variants="method")
+def _float_power_(self, exponent):
+    if self.dtype._name not in ("float64", "complex128"):
+        raise RuntimeError(f"the base given to float_power_ has dtype {_C.TYPE_WORDS[self.dtype._id]} but the "
+                           "operation's result requires dtype Double")
+    return self.pow_(exponent)
+
+
 op("conj_physical(Tensor self) -> Tensor", rule=unary, grad={"self": lambda g: conj(g)})
 op("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor", rule=unary,
    npu="aclnnNanToNum(self, nan, posinf, neginf, out)",
@@ -366,4 +414,3 @@ op("threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Ten
          "self": lambda g: ops.zeros_like(g)})
 op("relu(Tensor self) -> Tensor", rule=unary, npu="aclnnRelu(self, out)",
    grad={"self": lambda g, result: ops.threshold_backward(g, result, 0)})
-assert infer.unary is unary

@@ -215,10 +215,12 @@ def _tensor_split(self, where, dim):
     return tuple(ops.slice(self, dim, a, b) for a, b in zip(edges, edges[1:]))
 
 
-op("tensor_split(Tensor(a) self, SymInt sections, int dim=0) -> Tensor(a)[]", body=_tensor_split)
-op("tensor_split.indices(Tensor(a) self, SymInt[] indices, int dim=0) -> Tensor(a)[]", body=_tensor_split)
 op("tensor_split.tensor(Tensor(a) self, Tensor tensor_indices_or_sections, int dim=0) -> Tensor(a)[]",
-   body=lambda self, where, dim: _tensor_split(self, where.tolist(), dim))
+   body=lambda self, where, dim: _tensor_split(self, where.tolist(), dim), doc=_tensor_split.__doc__)
+op("tensor_split.sections(Tensor(a) self, SymInt sections, int dim=0) -> Tensor(a)[]", body=_tensor_split)
+op("tensor_split.indices(Tensor(a) self, SymInt[] indices, int dim=0) -> Tensor(a)[]", body=_tensor_split)
+op("tensor_split.named(Tensor(a) self, SymInt indices_or_sections, int dim=0) -> Tensor(a)[]", body=_tensor_split)
+op("tensor_split.names(Tensor(a) self, SymInt[] indices_or_sections, int dim=0) -> Tensor(a)[]", body=_tensor_split)
 
 
 def _np_split(name, rank, dim_of):

@@ -47,7 +47,7 @@ def _publish(name: str, function: Any, variants: str) -> None:
 def op(schema: str, *, rule: Any = None, kernel: str | None = None, view: str | None = None,
        native: str | None = None, body: Callable[..., Any] | None = None,
        grad: dict[str, Callable[..., Any]] | None = None, npu: str | None = None,
-       numbers: bool | None = None, prefill: bool = False, inplace: bool | None = None,
+       numbers: bool | None = None, prefill: bool = False, inplace: bool | str | None = None,
        variants: str = "function, method", doc: str | None = None) -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient."""
     parsed = parse(schema)
@@ -69,8 +69,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | None = None, view: str | 
     if pointwise if inplace is None else inplace:
         name = parsed.name + "_"
         if not hasattr(ops, name):
-            _publish(name, _C._define_inplace(name, function),
-                     "function, method" if "function" in variants else "method")
+            where = "function, method" if "function" in variants else "nn" if "nn" in variants else "method"
+            _publish(name, _C._define_inplace(name, function), inplace if isinstance(inplace, str) else where)
     return function
 
 

@@ -1,0 +1,141 @@
+"""einsum: sums of products, written with letters."""
+from __future__ import annotations
+
+from mindtorch_v2._ops.table import ops, publish_plain
+
+
+def _letters(text, rank, wide):
+    """The labels of one operand; dims under an ellipsis are labelled by negative numbers, last is -1."""
+    text = text.replace(" ", "")
+    if "..." in text:
+        before, _, after = text.partition("...")
+        extra = rank - len(before) - len(after)
+        if extra < 0:
+            raise RuntimeError(f"einsum(): the number of subscripts in the equation ({len(before) + len(after)}) is more "
+                               f"than the number of dimensions ({rank}) for an operand")
+        return [*before, *range(-extra, 0), *after]
+    if wide and len(text) != rank:
+        raise RuntimeError(f"einsum(): the number of subscripts in the equation ({len(text)}) does not match the number "
+                           f"of dimensions ({rank}) for an operand and no ellipsis was given")
+    return list(text)
+
+
+def _parse(equation, operands):
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    parts = left.split(",")
+    if len(parts) != len(operands):
+        more = "fewer" if len(operands) < len(parts) else "more"
+        raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation")
+    for c in left.replace("...", "").replace(",", "") + right.replace("...", ""):
+        if not c.isalpha():
+            raise RuntimeError(f"einsum(): invalid subscript given at index {equation.find(c)} in the equation string, "
+                               "subscripts must be in [a-zA-Z]")
+    labels = [_letters(p, x.dim(), True) for p, x in zip(parts, operands)]
+    wide = max((sum(isinstance(c, int) for c in ls) for ls in labels), default=0)
+    if arrow:
+        out = _letters(right, len(right.replace("...", "")) + wide, False)
+        if len(set(out)) != len(out):
+            raise RuntimeError("einsum(): output subscript appears more than once in the output")
+        known = {c for ls in labels for c in ls}
+        for c in out:
+            if c not in known:
+                raise RuntimeError(f"einsum(): output subscript {c} does not appear in the equation for any input operand")
+        return labels, out
+    flat = [c for ls in labels for c in ls if not isinstance(c, int)]
+    return labels, [*range(-wide, 0), *sorted(c for c in set(flat) if flat.count(c) == 1)]
+
+
+def _diagonals(x, labels):
+    """One dim per label: repeated labels become a diagonal."""
+    labels = list(labels)
+    for c in list(dict.fromkeys(labels)):
+        while labels.count(c) > 1:
+            i = labels.index(c)
+            j = labels.index(c, i + 1)
+            if x.size(i) != x.size(j):
+                raise RuntimeError(f"einsum(): subscript {c} is repeated for an operand but the sizes don't match, "
+                                   f"{x.size(j)} != {x.size(i)}")
+            x = x.diagonal(0, i, j)
+            labels = [v for k, v in enumerate(labels) if k not in (i, j)] + [c]
+    return x, labels
+
+
+def _arrange(x, labels, order):
+    """x permuted to `order`, with dims of size 1 for labels it lacks."""
+    have = [c for c in order if c in labels]
+    x = x.permute([labels.index(c) for c in have]) if len(have) > 1 else x
+    shape = iter(x.shape)
+    return x.reshape([next(shape) if c in labels else 1 for c in order])
+
+
+def _contract(a, la, b, lb, keep):
+    """One product of two operands, summed over labels that nobody else needs, as a batched matmul."""
+    sizes = {}
+    for x, ls in ((a, la), (b, lb)):
+        for c, n in zip(ls, x.shape):
+            if n != 1 and sizes.get(c, 1) not in (1, n):
+                raise RuntimeError(f"einsum(): operands do not broadcast with remapped shapes [original->remapped]: "
+                                   f"subscript {c} has sizes {sizes[c]} and {n}")
+            sizes[c] = max(n, sizes.get(c, 1)) if n != 0 else 0
+    for c in [c for c in la if c not in lb and c not in keep]:
+        a = a.sum(la.index(c))
+        la = [v for v in la if v != c]
+    for c in [c for c in lb if c not in la and c not in keep]:
+        b = b.sum(lb.index(c))
+        lb = [v for v in lb if v != c]
+    both = [c for c in la if c in lb]
+    summed = [c for c in both if c not in keep]
+    batch = [c for c in both if c in keep]
+    if any(a.size(la.index(c)) != b.size(lb.index(c)) for c in summed):   # a size 1 broadcasts: no matmul
+        order = batch + [c for c in la if c not in batch] + [c for c in lb if c not in la]
+        made = _arrange(a, la, order) * _arrange(b, lb, order)
+        return made.sum([order.index(c) for c in summed]), [c for c in order if c not in summed]
+    rows, columns = [c for c in la if c not in lb], [c for c in lb if c not in la]
+    batch_shape = [sizes[c] for c in batch]
+    a = _arrange(a, la, batch + rows + summed)
+    b = _arrange(b, lb, batch + summed + columns)
+    n_rows, n_sum, n_columns = (_product(sizes[c] for c in cs) for cs in (rows, summed, columns))
+    left = a.expand(batch_shape + list(a.shape[len(batch):])).reshape([_product(batch_shape), n_rows, n_sum])
+    right = b.expand(batch_shape + list(b.shape[len(batch):])).reshape([_product(batch_shape), n_sum, n_columns])
+    made = ops.bmm(left, right)
+    return made.reshape(batch_shape + [sizes[c] for c in rows + columns]), batch + rows + columns
+
+
+def _product(sizes):
+    n = 1
+    for size in sizes:
+        n *= size
+    return n
+
+
+def einsum(equation, *operands):
+    """Sums of products as the equation says, e.g. einsum('bij,bjk->bik', a, b)."""
+    if not isinstance(equation, str):
+        return einsum(*_from_lists((equation, *operands)))
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    if not operands:
+        raise RuntimeError("einsum(): must provide at least one operand")
+    labels, out = _parse(equation, operands)
+    items = [_diagonals(x, ls) for x, ls in zip(operands, labels)]
+    x, have = items[0]
+    for i, (y, ls) in enumerate(items[1:], 1):
+        keep = set(out).union(*(set(later) for _, later in items[i + 1:]))
+        x, have = _contract(x, have, y, ls, keep)
+    gone = [c for c in have if c not in out]
+    if gone:
+        x = x.sum([have.index(c) for c in gone])
+        have = [c for c in have if c in out]
+    return x.permute([have.index(c) for c in out]) if len(out) > 1 else x
+
+
+def _from_lists(args):
+    """einsum(op1, [0, 1], op2, [1, 2], [0, 2]) as an equation."""
+    def text(subs):
+        return "".join("..." if s is Ellipsis else chr((ord("A") if s < 26 else ord("a") - 26) + s) for s in subs)
+    operands, subs = list(args[0:-1:2] if len(args) % 2 else args[0::2]), args[1::2]
+    equation = ",".join(text(s) for s in subs[:len(operands)])
+    return (equation + ("->" + text(args[-1]) if len(args) % 2 else ""), *operands)
+
+
+publish_plain(einsum)
