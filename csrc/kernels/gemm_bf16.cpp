@@ -3,6 +3,8 @@
 #include "gemm_impl.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 warns of its own "undefined" intrinsics
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
 
 #include <algorithm>
@@ -46,11 +48,27 @@ template <int R> MT_AVX512_BF16 void tile(int64_t pairs, const uint32_t* A, cons
 using Tile = void (*)(int64_t, const uint32_t*, const uint32_t*, float*, int64_t, bool);
 template <int... R> constexpr std::array<Tile, kRows> tiles(std::integer_sequence<int, R...>) { return {tile<R + 1>...}; }
 
-// Transposes 16 rows of 16 words: to[j * ld + i] = from[i * step + j].
+// Transposes 16 rows of 16 words: to[j * ld + i] = word j of row i; rows lie `step` 16-bit items apart.
 MT_AVX512_BF16 inline void transpose16(const uint16_t* from, int64_t step, uint32_t* to, int64_t ld) {
-  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512i offsets = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(int(step)));
-  for (int j = 0; j < 16; ++j) _mm512_storeu_si512(to + j * ld, _mm512_i32gather_epi32(offsets, from + 2 * j, 2));
+  __m512i r[16], t[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(from + i * step);
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]), t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {  // r[i + c]: word c of every quarter, of rows i .. i+3
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]), r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]), r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const __m512i a = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88), b = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
+    const __m512i d = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xdd), e = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xdd);
+    _mm512_storeu_si512(to + c * ld, _mm512_shuffle_i32x4(a, b, 0x88));
+    _mm512_storeu_si512(to + (8 + c) * ld, _mm512_shuffle_i32x4(a, b, 0xdd));
+    _mm512_storeu_si512(to + (4 + c) * ld, _mm512_shuffle_i32x4(d, e, 0x88));
+    _mm512_storeu_si512(to + (12 + c) * ld, _mm512_shuffle_i32x4(d, e, 0xdd));
+  }
 }
 
 // Packs `pairs` pairs of `lines` lines (rows of A, columns of B) as words [pair][width]; lines beyond are zero.
@@ -60,7 +78,7 @@ MT_AVX512_BF16 void pack(const uint16_t* X, int64_t line, int64_t item, int64_t 
   if (lines < width) std::fill_n(to, pairs * width, 0u);
   if (item == 1) {
     int64_t i = 0;
-    for (; i + 16 <= lines && width % 16 == 0 && line <= INT32_MAX / 16; i += 16) {
+    for (; i + 16 <= lines && width % 16 == 0; i += 16) {
       int64_t q = 0;
       for (; q + 16 <= whole; q += 16) transpose16(X + i * line + 2 * q, line, to + q * width + i, width);
       for (; q < whole; ++q)
@@ -101,21 +119,40 @@ template <int R, int C> MT_AVX512_BF16 inline void dot_tile(int64_t k, const uin
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
     for (int c = 0; c < C; ++c) acc[r][c] = sums[r * C + c];
-  for (int64_t p = 0; p < k; p += 32) {
-    const __mmask32 valid = k - p >= 32 ? ~0u : (1u << (k - p)) - 1;
+  int64_t p = 0;
+  for (; p + 32 <= k; p += 32) {
     __m512bh y[C];
 #pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) y[c] = (__m512bh)_mm512_maskz_loadu_epi16(valid, b + c * ldb + p);
+    for (int c = 0; c < C; ++c) y[c] = (__m512bh)_mm512_loadu_si512(b + c * ldb + p);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const __m512bh x = (__m512bh)_mm512_loadu_si512(a + r * lda + p);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], x, y[c]);
+    }
+  }
+  if (p < k) {
+    const __mmask32 valid = (1u << (k - p)) - 1;
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       const __m512bh x = (__m512bh)_mm512_maskz_loadu_epi16(valid, a + r * lda + p);
 #pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], x, y[c]);
+      for (int c = 0; c < C; ++c)
+        acc[r][c] = _mm512_dpbf16_ps(acc[r][c], x, (__m512bh)_mm512_maskz_loadu_epi16(valid, b + c * ldb + p));
     }
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
     for (int c = 0; c < C; ++c) sums[r * C + c] = acc[r][c];
+}
+
+// The sums of four vectors at once, which takes a third of the work of four reductions.
+MT_AVX512_BF16 inline __m128 totals(const __m512* v) {
+  const __m512 a = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
+  const __m512 b = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
+  const __m512 c = _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+  const __m256 d = _mm256_add_ps(_mm512_castps512_ps256(c), _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(c), 1)));
+  return _mm_add_ps(_mm256_castps256_ps128(d), _mm256_extractf128_ps(d, 1));
 }
 
 // C columns of the result: all m rows of a against C rows of b; sums come out as [i * C + c].
@@ -128,7 +165,10 @@ template <int C> MT_AVX512_BF16 void dot_columns(int64_t m, int64_t k, const uin
     for (; i + 4 <= m; i += 4) dot_tile<4, C>(n, a + i * lda + p, lda, b + p, ldb, sums + i * C);
     for (; i < m; ++i) dot_tile<1, C>(n, a + i * lda + p, lda, b + p, ldb, sums + i * C);
   }
-  for (int64_t i = 0; i < m * C; ++i) out[i] = _mm512_reduce_add_ps(sums[i]);
+  for (int64_t i = 0; i < m * C; i += C) {
+    if constexpr (C == 4) _mm_storeu_ps(out + i, totals(sums + i));
+    else out[i] = _mm512_reduce_add_ps(sums[i]);
+  }
 }
 
 void few_rows(const Product& p) {

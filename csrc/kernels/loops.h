@@ -66,7 +66,13 @@ struct RegisterStreaming {
   RegisterStreaming(Loop plain, Loop streaming);
 };
 template <class Op, Loop plain> void streaming_loop(void* const* p, int64_t n, const Attr* a) {
-  typedef float Half __attribute__((vector_size(32)));  // of a line; Op computes on whole vectors
+  // Op computes on whole vectors: of plain code the compiler makes scalars that the wide stores then wait for.
+#if defined(__AVX__)
+  typedef float Vector __attribute__((vector_size(32)));
+#else
+  typedef float Vector __attribute__((vector_size(16)));
+#endif
+  constexpr int lanes = sizeof(Vector) / sizeof(float), parts = 16 / lanes;
   const Op op(a);
   float* out = static_cast<float*>(p[0]);
   const float* x = static_cast<const float*>(p[1]);
@@ -77,13 +83,14 @@ template <class Op, Loop plain> void streaming_loop(void* const* p, int64_t n, c
   };
   int64_t i = std::min<int64_t>(n, (-reinterpret_cast<intptr_t>(out) & 63) / 4);
   rest(0, i);
-  auto load = [](const float* from) {
-    Half v;
-    std::memcpy(&v, from, sizeof(v));
-    return v;
-  };
   for (; i + 16 <= n; i += 16) {
-    const Half ready[2] = {op(load(x + i), load(y + i)), op(load(x + i + 8), load(y + i + 8))};
+    Vector ready[parts];
+    for (int j = 0; j < parts; ++j) {
+      Vector u, w;
+      std::memcpy(&u, x + i + j * lanes, sizeof(u));
+      std::memcpy(&w, y + i + j * lanes, sizeof(w));
+      ready[j] = op(u, w);
+    }
     stream_line(out + i, ready);
   }
   rest(i, n);

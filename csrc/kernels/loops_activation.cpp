@@ -1,4 +1,6 @@
 // Loops of the activation functions of neural networks and of their derivatives.
+#include <stdexcept>
+
 #include "loops.h"
 #include "vmath.h"
 
@@ -40,7 +42,7 @@ template <class T> inline T mish_slope(T x) {
 }
 MT_BINARY(silu_backward, FloatsComplex, -1, x * conjugate(silu_slope(y)))
 MT_BINARY(mish_backward, Floats, -1, x * mish_slope(y))
-MT_BINARY(hardswish_backward, Floats, -1, y <= T(-3) ? T(0) : y < T(3) ? x * (y / T(3) + T(0.5)) : x)
+MT_BINARY(hardswish_backward, Floats, -1, y <= T(-3) ? T(0) : y >= T(3) ? x : x * (y / T(3) + T(0.5)))
 MT_BINARY(hardsigmoid_backward, Floats, -1, y > T(-3) && y < T(3) ? x / T(6) : T(0))
 MT_BINARY(log_sigmoid_backward, Floats, -1, x * v::sigmoid(-y))
 
@@ -119,6 +121,8 @@ template <class T> struct gelu_tanh_op {
 };
 template <class T, int nin> void gelu_loop(void* const* p, int64_t n, const Attr* a) {
   if (a[0].s && std::strcmp(a[0].s, "tanh") == 0) pick<gelu_tanh_op, T, T, nin>()(p, n, a);
+  else if (a[0].s && std::strcmp(a[0].s, "none") != 0)
+    throw std::runtime_error("approximate argument must be either none or tanh.");
   else pick<gelu_none_op, T, T, nin>()(p, n, a);
 }
 template <int nin> Pointwise gelu(const char* name) {

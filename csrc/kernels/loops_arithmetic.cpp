@@ -130,7 +130,24 @@ template <class T> inline T div_floor(T x, T y) {
     return q - f > T(0.5) ? f + 1 : f;
   }
 }
-MT_BINARY(div_trunc, Real, -1, div_trunc(x, y))
+template <class T> struct div_trunc_op {
+  explicit div_trunc_op(const Attr*) {}
+  T operator()(T x, T y) const { return div_trunc(x, y); }
+};
+// The 16-bit floats round the quotient before they cut it, as torch does.
+template <class H> void div_trunc_half(void* const* p, int64_t n, const Attr*) {
+  for (int64_t i = 0; i < n; ++i) {
+    float x = to_float(static_cast<const H*>(p[1])[i]), y = to_float(static_cast<const H*>(p[2])[i]);
+    static_cast<H*>(p[0])[i] = cast<H>(std::trunc(to_float(cast<H>(x / y))));
+  }
+}
+Pointwise div_trunc_kernel() {
+  Pointwise k = make<div_trunc_op, Real, 2>("div_trunc");
+  k.loop[kHalf] = div_trunc_half<f16>;
+  k.loop[kBFloat16] = div_trunc_half<bf16>;
+  return k;
+}
+RegisterPointwise div_trunc_row(div_trunc_kernel());
 MT_BINARY(div_floor, Real, -1, div_floor(x, y))
 MT_BINARY(fmod, Real, -1, fmod_(x, y))
 MT_BINARY(remainder, Real, -1, remainder_(x, y))

@@ -87,7 +87,9 @@ void fused_rms_norm(const Args& c) {
   int64_t n = row_length(c.t[2], c.a[0]);
   double eps = c.a[1].given ? c.a[1].f
                : d == kFloat ? double(std::numeric_limits<float>::epsilon()) : std::numeric_limits<double>::epsilon();
-  MT_SWITCH(d, "_fused_rms_norm", MT_FLOATS(T, { forward<T, true>(c.t[0], View(), c.t[1], c.t[2], c.t[3], View(), n, eps); }))
+  MT_SWITCH(d, "_fused_rms_norm", MT_FLOATS(T, {
+    forward<T, true>(c.t[0], View(), c.t[1], c.t[2], c.t[3], View(), n, eps);
+  }))
 }
 
 // ---- backward ---------------------------------------------------------------------------------------------------

@@ -148,7 +148,8 @@ std::vector<double> channel_sums(const Layout& l, const Matrix<T>& grad, const M
   int64_t n = l.width(), channels = l.channels;
   std::vector<double> sums(size_t(2 * channels));
   if (l.last) {
-    int64_t m = l.rows(), pieces = std::max<int64_t>(1, std::min<int64_t>(2 * get_num_threads(), m / rows_per_piece(n)));
+    int64_t m = l.rows(), most = m / rows_per_piece(n);
+    int64_t pieces = std::max<int64_t>(1, std::min<int64_t>(2 * get_num_threads(), most));
     std::vector<Sums<T>> part(static_cast<size_t>(pieces), Sums<T>(n));
     parallel_for(pieces, 1, [&](int64_t first, int64_t end) {
       auto gs = grad.rows(n), xs = in.rows(n);

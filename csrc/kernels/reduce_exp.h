@@ -1,4 +1,4 @@
-// exp for arguments not above zero, as softmax and its kin need it: plain arithmetic that vectorises. No other function.
+// exp of arguments not above zero, as softmax and its kin need it: arithmetic that vectorises. No other function.
 #pragma once
 #include <cstdint>
 #include <cstring>

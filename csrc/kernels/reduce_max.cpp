@@ -49,7 +49,9 @@ template <class T, bool kMax> inline void take(Where<T>& s, T value, int64_t ind
   if (s.index < 0 || beats<kMax>(value, s.value)) s = {value, index};
 }
 
-template <class T> void where_init(void* s, int64_t n) { std::fill_n(static_cast<Where<T>*>(s), n, Where<T>{T(0), -1}); }
+template <class T> void where_init(void* s, int64_t n) {
+  std::fill_n(static_cast<Where<T>*>(s), n, Where<T>{T(0), -1});
+}
 // First the extreme of a block, by vectors; only a block that wins is searched for the place.
 template <class T, bool kMax> void where_row(void* s, const void* x, int64_t n, int64_t base, const FoldParam&) {
   Where<T>& state = *static_cast<Where<T>*>(s);
@@ -209,8 +211,8 @@ void argmax(const Args& c) { place<true, false>("argmax", c); }
 // argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor
 void argmin(const Args& c) { place<false, false>("argmin", c); }
 
-Register r_amax("amax", amax), r_amin("amin", amin), r_max("max", max), r_min("min", min), r_aminmax("aminmax", aminmax),
-    r_max_dim("max_dim", max_dim), r_min_dim("min_dim", min_dim), r_argmax("argmax", argmax),
+Register r_amax("amax", amax), r_amin("amin", amin), r_max("max", max), r_min("min", min),
+    r_aminmax("aminmax", aminmax), r_max_dim("max_dim", max_dim), r_min_dim("min_dim", min_dim), r_argmax("argmax", argmax),
     r_argmin("argmin", argmin);
 
 }  // namespace

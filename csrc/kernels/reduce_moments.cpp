@@ -84,7 +84,8 @@ template <bool kStd> void variance(const char* name, int nout, const Args& c) {
   static constexpr Fold folds[] = {moments_fold<float, kStd>(), moments_fold<double, kStd>(),
                                    moments2_fold<float, kStd>(), moments2_fold<double, kStd>()};
   const View& in = c.t[nout];
-  if (is_integral(in.dtype)) throw std::runtime_error(std::string(name) + " only support floating point and complex dtypes");
+  if (is_integral(in.dtype))
+    throw std::runtime_error(std::string(name) + " only support floating point and complex dtypes");
   DType d = widened(in.dtype);
   double correction = c.na > 1 && c.a[1].given ? c.a[1].f : 1;
   reduce({name, folds + (d - kFloat), d, {real_dtype(d), d}, false}, c.t, nout, in,

@@ -17,6 +17,7 @@ _C._set_tensor_classes(Tensor, Tensor, Size)
 _C._set_disabled_torch_function(_tensor._disabled_torch_function_impl)
 
 from mindtorch_v2 import _ops, autograd
+from mindtorch_v2._backends.cpu import ops as _cpu_ops
 from mindtorch_v2.autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from mindtorch_v2._construct import (
     Generator, as_tensor, asarray, default_generator, from_dlpack, from_numpy, frombuffer, get_rng_state, initial_seed,

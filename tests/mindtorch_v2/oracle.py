@@ -80,6 +80,7 @@ ADAPTED = {
     "H": lambda x: x.H, "mH": lambda x: x.mH, "T": lambda x: x.T, "mT": lambda x: x.mT,
     "item": lambda x: x.item(),
     "polygamma": lambda x, n: mt.polygamma(n, x),
+    "einsum": lambda tensors, equation: mt.einsum(equation, tensors),
     "special.polygamma": lambda x, n: mt.special.polygamma(n, x),
 }
 

@@ -36,7 +36,7 @@ cdef extern from "Python.h":
     PyTypeObject* Py_TYPE(PyObject*)
     PyObject* PyTuple_GET_ITEM_ "PyTuple_GET_ITEM" (object, Py_ssize_t)
     PyObject* PyList_GET_ITEM_ "PyList_GET_ITEM" (object, Py_ssize_t)
-    PyObject* PyObject_Vectorcall(object, PyObject**, size_t, PyObject*) except NULL
+    object PyObject_Vectorcall(object, PyObject**, size_t, PyObject*)
     object PyVectorcall_Call(object, object, object)
     object PyMethod_New(object, object)
     Py_ssize_t Py_REFCNT(object)

@@ -124,7 +124,7 @@ cdef object run_composite(Overload ov, PyObject** s):
     cdef int dev = device_of_slots(ov, s)
     if dev > META and ov.kernels[dev] is not None and (ov.formulas is not None or not wants_grad(ov, s)):
         return run_kernel(ov, s, None)
-    return <object>PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
+    return PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
 
 
 cdef int device_of_slots(Overload ov, PyObject** s) noexcept:
@@ -232,14 +232,14 @@ cdef int cpu_pointwise(Overload ov, PyObject** s, int n, bint direct, int comput
     cdef int i
     fill_attrs(ov, s, attr)
     if direct and result.count <= 4096 and ov.pw.loop[compute] != NULL:
-        ptr[0] = result.ptr
+        ptr[0] = ptr_of(result)
         for i in range(n):
             t = <TensorBase>s[ov.tensor_at[i]]
             if t.dt != compute:
                 direct = ov.pw.first >= 0 and i == 0 and t.dt == ov.pw.first
                 if not direct:
                     break
-            ptr[1 + i] = t.ptr
+            ptr[1 + i] = ptr_of(t)
         if direct:
             ov.pw.loop[compute](ptr, result.count, attr)
             return 0
@@ -437,7 +437,7 @@ cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
     if ov.native_id:                             # a rule of this file, for the hottest ops
         native_rule(ov.native_id, ov, s, &spec)
         return (new_empty(spec.rank, spec.sizes, spec.dt, dev, index),)
-    specs = (<object>PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL))
+    specs = PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL)
     if ov.prefill:
         like = <TensorBase>s[0]
         r = new_like_format(like, like.dt, PRESERVE, dev, index)
@@ -691,7 +691,7 @@ cdef bint out_ready(Overload ov, PyObject** s, TensorBase out):
 
 
 cdef inline bint same_place(TensorBase a, TensorBase b) noexcept:
-    return a.ptr == b.ptr and a.dt == b.dt and same_shape(a, b) and \
+    return ptr_of(a) == ptr_of(b) and a.dt == b.dt and same_shape(a, b) and \
         memcmp(a.strides, b.strides, a.rank * sizeof(int64_t)) == 0
 
 
@@ -772,7 +772,7 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
     if ov.mutates:                               # a composite or native op that changes self on its own
         if ov.family == F_NATIVE:
             return run_native(ov, s)
-        return <object>PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
+        return PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
     return hot_call2(HOT_COPY_, self, inplace_value(ov, s, self))
 
 

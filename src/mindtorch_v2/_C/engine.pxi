@@ -321,7 +321,7 @@ cdef list apply_node(Node node, list grads):
             PyList_SET_ITEM(values, i, value)
             args[i] = <PyObject*>value
         value = None
-        result = <object>PyObject_Vectorcall(f.fn, args, f.nargs, NULL)
+        result = PyObject_Vectorcall(f.fn, args, f.nargs, NULL)
         if f.joint:
             for i in range(f.ninputs):
                 if node.needs >> f.inputs[i] & 1:

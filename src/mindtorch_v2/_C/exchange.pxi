@@ -33,7 +33,7 @@ cdef object item_of(TensorBase t):
         raise RuntimeError("Tensor.item() cannot be called on meta tensors")
     if t.dev != CPU:
         t = host_copy(t)
-    return read_item(t.ptr, t.dt)
+    return read_item(ptr_of(t), t.dt)
 
 
 cdef TensorBase host_copy(TensorBase t):
@@ -47,7 +47,7 @@ cdef object list_of(TensorBase t):
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     if t.dev != CPU:
         t = host_copy(t)
-    return list_level(t, 0, t.ptr)
+    return list_level(t, 0, ptr_of(t))
 
 
 cdef object list_level(TensorBase t, int dim, const char* p):
@@ -175,7 +175,7 @@ cdef object _tensor_from_data(object data, int dt, bint share):
             dt = default_dtype
     t = new_empty(rank, sizes, dt, CPU, -1)
     if t.count:
-        fill_from(t, data, 0, t.ptr)
+        fill_from(t, data, 0, ptr_of(t))
     elif rank:
         check_empty(data)
     return t
@@ -284,7 +284,7 @@ def _array_view(TensorBase t):
     if t.dt == kBFloat16:
         raise TypeError("Got unsupported ScalarType BFloat16")
     return _ArrayView(t, {"version": 3, "typestr": ("|" if size == 1 else "<") + id_typestrs[t.dt],
-                          "shape": shape_of(t), "data": (<size_t>(t.ptr if t.ptr != NULL else <char*>zero_place), False),
+                          "shape": shape_of(t), "data": (<size_t>(ptr_of(t) if ptr_of(t) != NULL else <char*>zero_place), False),
                           "strides": tuple([t.strides[i] * size for i in range(t.rank)])})
 
 cdef double zero_place[2]
@@ -322,14 +322,14 @@ cdef class GeneratorBase:
         """The state as a uint8 tensor."""
         cdef int64_t n = lib.generator_state(self.g, NULL)
         cdef TensorBase t = new_empty(1, &n, kUInt8, CPU, -1)
-        lib.generator_state(self.g, t.ptr)
+        lib.generator_state(self.g, ptr_of(t))
         return t
 
     def set_state(self, TensorBase new_state not None):
         cdef TensorBase t = contiguous_of(new_state)
         if t.dt != kUInt8 or t.dev != CPU:
             raise TypeError("RNG state must be a torch.ByteTensor")
-        lib.generator_set_state(self.g, t.ptr, t.count)
+        lib.generator_set_state(self.g, ptr_of(t), t.count)
         return self
 
     def clone_state(self):
@@ -415,7 +415,7 @@ def _to_dlpack(TensorBase t):
     m = <DLManaged*>calloc(1, sizeof(DLManaged))
     m.t.shape = <int64_t*>malloc(max(1, 2 * t.rank) * sizeof(int64_t))
     m.t.strides = m.t.shape + t.rank
-    m.t.data, m.t.ndim = t.ptr, t.rank
+    m.t.data, m.t.ndim = ptr_of(t), t.rank
     m.t.device.type, m.t.device.id = 1, 0
     code, bits = dlpack_types[t.dt]
     m.t.dtype.code, m.t.dtype.bits, m.t.dtype.lanes = code, bits, 1

@@ -55,7 +55,7 @@ cdef class TensorMethods(TensorBase):
         return self.offset
 
     def data_ptr(self):
-        return <size_t>self.ptr
+        return <size_t>ptr_of(self)
 
     def element_size(self):
         return itemsize(<DType>self.dt)
@@ -260,6 +260,17 @@ cdef class TensorMethods(TensorBase):
         if self.requires:
             raise RuntimeError("cannot resize variables that require grad")
         resize_tensor(self, n, dims)
+        return self
+
+    def _take_view_(self, TensorBase view not None):
+        """Becomes a view of itself, history included: what squeeze_, t_ and their like do."""
+        if modes().grad and self.requires and self.fn is None:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        set_geometry(self, view.rank, view.sizes, view.strides, view.offset)
+        bump_version(self)
+        if view.requires:
+            self.fn, self.output_nr = view.fn, view.output_nr
+        self.view_version = version_of(self)
         return self
 
     def detach_(self):

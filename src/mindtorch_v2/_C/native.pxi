@@ -138,7 +138,7 @@ cdef int zero_block(TensorBase t) except -1:
     if n > 1 << 20:
         fill_with(t, 0)                          # threaded
     elif n:
-        memset(t.ptr, 0, n)
+        memset(ptr_of(t), 0, n)
     return 0
 
 

@@ -161,6 +161,28 @@ cdef class StorageBase:
     def _pinned(self, value):
         self.s.pinned = value
 
+    def _move_to(self, block):
+        """Moves the bytes into a writable block, such as one of shared memory, which is kept alive."""
+        cdef unsigned char[::1] view
+        if self.s.device != CPU:
+            raise RuntimeError("only a storage on the CPU can move to shared memory")
+        if self.s.nbytes:
+            view = block
+            if <size_t>view.shape[0] < self.s.nbytes:
+                raise ValueError(f"the block has {view.shape[0]} bytes, the storage {self.s.nbytes}")
+            memcpy(&view[0], self.s.data, self.s.nbytes)
+            storage_free_block(self.s)
+            self.s.data = &view[0]
+        owner = (block, view.base if self.s.nbytes else None)
+        Py_INCREF(owner)
+        self.s.owner = <PyObject*>owner
+        self.s.resizable = False
+
+    @property
+    def _owner(self):
+        """What keeps foreign memory alive; None for a block of the allocator."""
+        return None if self.s.owner == NULL else <object>self.s.owner
+
     def resizable(self):
         return self.s.resizable
 

@@ -10,7 +10,6 @@ cdef enum:
 
 cdef class TensorBase:
     cdef Storage* st
-    cdef char* ptr                               # of the first item
     cdef int64_t* sizes
     cdef int64_t* strides
     cdef int64_t inline_dims[2 * INLINE_DIMS]
@@ -109,6 +108,11 @@ cdef int reserve_dims(TensorBase t, int rank) except -1:
     return 0
 
 
+cdef inline char* ptr_of(TensorBase t) noexcept:
+    """The first item; asked each time, for a storage may move when it is resized or shared."""
+    return <char*>t.st.data + t.offset * itemsize(<DType>t.dt) if t.st.data != NULL else NULL
+
+
 cdef void update_geometry(TensorBase t) noexcept:
     """Recomputes what follows from sizes, strides and offset."""
     cdef int64_t want = 1
@@ -121,7 +125,6 @@ cdef void update_geometry(TensorBase t) noexcept:
             want *= t.sizes[d]
     t.count = want
     t.contig = contig or want == 0
-    t.ptr = <char*>t.st.data + t.offset * itemsize(<DType>t.dt) if t.st.data != NULL else NULL
 
 
 cdef int set_geometry(TensorBase t, int rank, const int64_t* sizes, const int64_t* strides, int64_t offset) except -1:
@@ -168,7 +171,6 @@ cdef TensorBase new_empty(int rank, const int64_t* sizes, int dt, int dev, int i
     cdef int64_t n = set_contiguous(t, rank, sizes)
     t.dt, t.dev, t.dev_index = dt, dev, index
     t.st = storage_new(<size_t>n * itemsize(<DType>dt), dev, index)
-    t.ptr = <char*>t.st.data
     t.inference = modes().inference
     return t
 
@@ -233,7 +235,7 @@ cdef inline void bump_version(TensorBase t) noexcept:
 
 cdef inline View view_of(TensorBase t) noexcept:
     cdef View v
-    v.data, v.sizes, v.strides, v.ndim, v.dtype = t.ptr, t.sizes, t.strides, t.rank, <DType>t.dt
+    v.data, v.sizes, v.strides, v.ndim, v.dtype = ptr_of(t), t.sizes, t.strides, t.rank, <DType>t.dt
     return v
 
 
@@ -371,7 +373,7 @@ cdef int copy_into(TensorBase dst, TensorBase src, bint non_blocking=False) exce
     if dst.count == 0:
         return 0
     if dst.dt == src.dt and dst.contig and src.contig and dst.count == src.count and dst.count < 4096:
-        memmove(dst.ptr, src.ptr, dst.count * itemsize(<DType>dst.dt))
+        memmove(ptr_of(dst), ptr_of(src), dst.count * itemsize(<DType>dst.dt))
         return 0
     if copy_kernel == NULL:
         copy_kernel = kernel_named(b"copy")

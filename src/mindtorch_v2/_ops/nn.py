@@ -1,1 +1,232 @@
-"""Rows of the nn ops."""
+"""Rows of the activation functions and of softmax. The other families of torch.nn are in the nn_*.py beside."""
+from __future__ import annotations
+
+import math
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.infer import binary, unary
+from mindtorch_v2._ops.pointwise import conj
+from mindtorch_v2._ops.reduce import word
+from mindtorch_v2._ops.table import alias, composite, op, ops
+from mindtorch_v2._ops.view import wrap
+
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+_INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
+
+
+# ---- second derivatives ------------------------------------------------------------------------------------------
+def _flat(g):
+    """The second derivative of a piecewise linear function."""
+    return ops.zeros_like(g)
+
+
+def _gelu_2(x, approximate):
+    if approximate == "none":
+        return (x * x * -0.5).exp() * (2 - x * x) * _INV_SQRT_2PI
+    k, c = math.sqrt(2 / math.pi), 0.044715
+    t, slope = (k * x * (1 + c * x * x)).tanh(), k * (1 + 3 * c * x * x)
+    return (1 - t * t) * (slope + 0.5 * x * (6 * k * c * x - 2 * t * slope * slope))
+
+
+def _silu_2(x):
+    s = x.sigmoid()
+    return s * (1 - s) * (2 + x * (1 - 2 * s))
+
+
+def _mish_2(x):
+    t, s = ops.softplus(x).tanh(), x.sigmoid()
+    slope = (1 - t * t) * s
+    return 2 * slope + x * slope * ((1 - s) - 2 * t * s)
+
+
+def _elu_2(x, alpha, scale, input_scale):
+    return ops.where(x > 0, 0, (x * input_scale).exp() * (alpha * scale * input_scale ** 2))
+
+
+def _softplus_2(x, beta, threshold):
+    s = (x * beta).sigmoid()
+    return ops.where(x * beta > threshold, 0, s * (1 - s) * beta)
+
+
+# ---- one row a function ------------------------------------------------------------------------------------------
+# (name, parameters beside self, slope as g -> gradient, curve as the gradient of that to self, where the in-place form
+# is, aclnn's arguments). NAME_backward(grad_output, self, parameters) is a kernel of its own.
+for _name, _params, _slope, _curve, _inplace, _npu, _npu_back in (
+    ("gelu", ", *, str approximate='none'",
+     lambda g, self, approximate: ops.gelu_backward(g, self, approximate=approximate),
+     lambda g, grad_output, self, approximate: g * grad_output * _gelu_2(self, approximate), "nn",
+     "GeluV2(self, approximate, out)", "GeluBackwardV2(grad_output, self, approximate, out)"),
+    ("silu", "", lambda g, self: ops.silu_backward(g, self),
+     lambda g, grad_output, self: g * conj(grad_output * _silu_2(self)), "nn",
+     "Silu(self, out)", "SiluBackward(grad_output, self, out)"),
+    ("mish", "", lambda g, self: ops.mish_backward(g, self),
+     lambda g, grad_output, self: g * grad_output * _mish_2(self), "nn",
+     "Mish(self, out)", "MishBackward(grad_output, self, out)"),
+    ("elu", ", Scalar alpha=1, Scalar scale=1, Scalar input_scale=1",
+     lambda g, self, alpha, scale, input_scale: ops.elu_backward(g, self, alpha, scale, input_scale),
+     lambda g, grad_output, self, alpha, scale, input_scale:
+     g * grad_output * _elu_2(self, alpha, scale, input_scale), "nn",
+     "Elu(self, alpha, scale, input_scale, out)", "EluBackward(grad_output, alpha, scale, input_scale, 0, self, out)"),
+    ("leaky_relu", ", Scalar negative_slope=0.01",
+     lambda g, self, negative_slope: ops.leaky_relu_backward(g, self, negative_slope), _flat, "nn",
+     "LeakyRelu(self, negative_slope, out)", "LeakyReluBackward(grad_output, self, negative_slope, 0, out)"),
+    ("hardtanh", ", Scalar min_val=-1, Scalar max_val=1",
+     lambda g, self, min_val, max_val: ops.hardtanh_backward(g, self, min_val, max_val), _flat, "nn",
+     "Hardtanh(self, min_val, max_val, out)", "HardtanhBackward(grad_output, self, min_val, max_val, out)"),
+    ("hardswish", "", lambda g, self: ops.hardswish_backward(g, self),
+     lambda g, grad_output, self: (g * grad_output / 3).masked_fill((self <= -3) | (self >= 3), 0), "nn",
+     "Hardswish(self, out)", "HardswishBackward(grad_output, self, out)"),
+    ("hardsigmoid", "", lambda g, self: ops.hardsigmoid_backward(g, self), _flat, "nn",
+     "Hardsigmoid(self, out)", "HardsigmoidBackward(grad_output, self, out)"),
+    ("softplus", ", Scalar beta=1, Scalar threshold=20",
+     lambda g, self, beta, threshold: ops.softplus_backward(g, self, beta, threshold),
+     lambda g, grad_output, self, beta, threshold: g * grad_output * _softplus_2(self, beta, threshold), False,
+     "Softplus(self, beta, threshold, out)", "SoftplusBackward(grad_output, self, beta, threshold, out)"),
+    ("log_sigmoid", "", lambda g, self: ops.log_sigmoid_backward(g, self),
+     lambda g, grad_output, self: g * grad_output * -ops.sigmoid_backward(ops.ones_like(self), self.sigmoid()), False,
+     "LogSigmoid(self, out)", None),
+):
+    op(f"{_name}_backward(Tensor grad_output, Tensor self{_params}) -> Tensor", rule=binary, variants="", inplace=False,
+       npu=_npu_back and "aclnn" + _npu_back, grad={"grad_output": _slope, "self": _curve})
+    op(f"{_name}(Tensor self{_params}) -> Tensor", rule=unary, variants="nn", inplace=_inplace, npu="aclnn" + _npu,
+       grad={"self": _slope})
+for _name, _text in (
+    ("gelu", "x times the normal distribution's cumulative at x; approximate='tanh' for its approximation."),
+    ("silu", "x * sigmoid(x)."), ("mish", "x * tanh(softplus(x))."), ("elu", "x, or alpha * (exp(x) - 1) below zero."),
+    ("leaky_relu", "x, or negative_slope * x below zero."), ("hardtanh", "x limited to [min_val, max_val]."),
+    ("hardswish", "x * relu6(x + 3) / 6."), ("hardsigmoid", "relu6(x + 3) / 6."),
+    ("softplus", "log(1 + exp(beta * x)) / beta; x itself above the threshold."), ("log_sigmoid", "log(sigmoid(x))."),
+):
+    getattr(ops, _name).doc = _text
+
+op("relu6(Tensor self) -> Tensor", rule=unary, variants="nn", npu="aclnnHardtanh(self, 0, 6, out)",
+   grad={"self": lambda g, self: ops.hardtanh_backward(g, self, 0, 6)}, doc="x limited to [0, 6].")
+op("celu(Tensor self, Scalar alpha=1.0) -> Tensor", rule=unary, variants="function", inplace="function",
+   npu="aclnnCelu(self, alpha, out)",
+   grad={"self": lambda g, self, alpha: ops.elu_backward(g, self, alpha, 1, 1 / alpha)},
+   doc="x, or alpha * (exp(x / alpha) - 1) below zero.")
+op("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", rule=unary, variants="function",
+   inplace="function", npu="aclnnThreshold(self, threshold, value, out)",
+   grad={"self": lambda g, self, threshold: ops.threshold_backward(g, self, threshold)},
+   doc="x where it is above the threshold, else value.")
+op("hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", rule=unary, inplace=False,
+   npu="aclnnHardshrink(self, lambd, out)",
+   grad={"self": lambda g, self, lambd: g.masked_fill((self >= -lambd) & (self <= lambd), 0)},
+   doc="x, and 0 between -lambd and lambd.")
+op("_softshrink(Tensor self, Scalar lambd) -> Tensor", rule=unary, kernel="softshrink", variants="", inplace=False,
+   npu="aclnnSoftshrink(self, lambd, out)",
+   grad={"self": lambda g, self, lambd: g.masked_fill((self >= -lambd) & (self <= lambd), 0)})
+
+
+@composite("softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", variants="nn")
+def _softshrink(self, lambd):
+    """x moved toward zero by lambd, and 0 between -lambd and lambd."""
+    if lambd < 0:
+        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd:g}.")
+    return ops._softshrink(self, lambd)
+
+
+@composite("selu(Tensor self) -> Tensor", variants="function", inplace="function", npu="aclnnSelu(self, out)")
+def _selu(self):
+    """elu with the alpha and scale that keep mean 0 and variance 1."""
+    return ops.elu(self, _SELU_ALPHA, _SELU_SCALE)
+
+
+@composite("prelu(Tensor self, Tensor weight) -> Tensor")
+def _prelu(self, weight):
+    """x, or weight * x below zero, with one weight or one for each channel."""
+    if self.dtype is not weight.dtype:
+        raise RuntimeError(f"prelu: Type promoting not supported. Got {word(self.dtype)} and {word(weight.dtype)}")
+    if weight.numel() != 1:
+        if self.dim() == 0:
+            raise RuntimeError("Not allow zero-dim input tensor.")
+        channels = self.size(1) if self.dim() > 1 else 1
+        if channels != weight.numel():
+            raise RuntimeError(f"Mismatch of parameter numbers and input channel size. Found parameter numbers = "
+                               f"{weight.numel()} and channel size = {channels}.")
+    if weight.dim() > 1:
+        raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}")
+    if self.dim() > 1 and weight.dim() == 1:
+        weight = weight.reshape([-1 if d == 1 else 1 for d in range(self.dim())])
+    return ops.where(self > 0, self, weight * self)
+
+
+@composite("glu(Tensor self, int dim=-1) -> Tensor", variants="nn", npu="aclnnGlu(self, dim, out)")
+def _glu(self, dim):
+    """The first half along dim times the sigmoid of the second."""
+    if self.dim() == 0:
+        raise RuntimeError("glu does not support 0-dimensional tensors")
+    dim = wrap(dim, self.dim())
+    size = self.size(dim)
+    if size % 2:
+        raise RuntimeError(f"Halving dimension must be even, but dimension {dim} is size {size}")
+    return self.narrow(dim, 0, size // 2) * self.narrow(dim, size // 2, size // 2).sigmoid()
+
+
+# ---- randomly leaky relu -----------------------------------------------------------------------------------------
+def _rrelu_noise(self, lower, upper, generator):
+    """The slope of every item: drawn for those not above zero, one number each in order; else 1."""
+    below = self.detach() <= 0
+    drawn = ops.empty((int(below.sum()),), dtype=_C._dtype_named("float64"), device=self.device)
+    drawn.uniform_(lower, upper, generator=generator)
+    return ops.ones_like(self.detach()).masked_scatter(below, drawn.to(self.dtype))
+
+
+def _rrelu_train(self, lower, upper, training, generator):
+    """Leaky relu; in training with a slope drawn from [lower, upper] for each item."""
+    if not training:
+        return ops.leaky_relu(self, (lower + upper) / 2)
+    return self * _rrelu_noise(self, lower, upper, generator)
+
+
+op("rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, "
+   "Generator? generator=None) -> Tensor", body=_rrelu_train, variants="function", inplace="function")
+
+
+@composite("rrelu_with_noise(Tensor self, Tensor noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, "
+           "bool training=False, Generator? generator=None) -> Tensor", variants="nn", inplace="nn")
+def _rrelu_with_noise(self, noise, lower, upper, training, generator):
+    """rrelu that leaves the slopes it drew in noise."""
+    if not training:
+        return ops.leaky_relu(self, (lower + upper) / 2)
+    noise.copy_(_rrelu_noise(self, lower, upper, generator))
+    return self * noise.detach().clone()
+
+
+# ---- softmax -----------------------------------------------------------------------------------------------------
+op("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor", rule="like",
+   variants="function", npu="aclnnSoftmaxBackward(grad_output, output, dim, out)",
+   grad={"grad_output": lambda g, output, dim: ops._softmax_backward_data(g, output, dim, output.dtype),
+         "output": lambda g, grad_output, output, dim:
+         g * (grad_output - (output * grad_output).sum(dim, True)) - grad_output * (g * output).sum(dim, True)})
+op("_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
+   rule="like", variants="function", npu="aclnnLogSoftmaxBackward(grad_output, output, dim, out)",
+   grad={"grad_output": lambda g, output, dim: g - (g * output.exp()).sum(dim, True),
+         "output": lambda g, grad_output, output, dim: -g * output.exp() * grad_output.sum(dim, True)})
+
+
+def _softmax_dtype(name):
+    def body(self, dim, dtype):
+        return getattr(ops, name)(self if dtype is None else self.to(dtype), dim)
+    return body
+
+
+for _name, _camel, _slope in (
+    ("softmax", "Softmax", lambda g, result, dim: ops._softmax_backward_data(g, result, dim, result.dtype)),
+    ("log_softmax", "LogSoftmax", lambda g, result, dim: ops._log_softmax_backward_data(g, result, dim, result.dtype)),
+):
+    op(f"_{_name}(Tensor self, int dim, bool half_to_float) -> Tensor", rule="like", variants="function",
+       npu=f"aclnn{_camel}(self, dim, out)", grad={"self": _slope})
+    op(f"{_name}(Tensor self, int dim) -> Tensor", rule="like", kernel=f"_{_name}", npu=f"aclnn{_camel}(self, dim, out)",
+       grad={"self": _slope})
+    op(f"{_name}.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", body=_softmax_dtype(_name))
+    alias("special_" + _name, _name, "special")
+ops.softmax.doc = "exp(x) along dim, divided by its sum."
+ops.log_softmax.doc = "log(softmax(x)) along dim."
+
+
+@composite("_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", variants="function")
+def _safe_softmax(self, dim, dtype):
+    """softmax that gives zeros where a whole row is -inf."""
+    out = ops.softmax(self, dim, dtype)
+    return out.masked_fill((self == -math.inf).all(dim, True), 0)

@@ -1,0 +1,1 @@
+"""Backends: where kernels run, one folder per device type."""

@@ -1,0 +1,1 @@
+"""The cpu backend; its kernels are the C++ library that _C loads."""

@@ -1,0 +1,94 @@
+"""Settings of the whole process, each with a sentence; read here and nowhere else."""
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+_deterministic, _warn_only = False, False       # use_deterministic_algorithms; the kernels here always are
+_matmul_precision = "highest"                   # float32 products are always computed in float32
+_warn_always = False                            # warnings of the library are given every time
+_interop_threads = 1                            # there is one pool of threads, whatever is asked for
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Asks for reproducible kernels. All kernels here are: the setting is kept and changes nothing."""
+    global _deterministic, _warn_only
+    _deterministic, _warn_only = bool(mode), bool(mode) and bool(warn_only)
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Whether use_deterministic_algorithms(True) is in force."""
+    return _deterministic
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """Whether it is in force with warn_only."""
+    return _warn_only
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """0/"default", 1/"warn" or 2/"error"."""
+    words = {"default": 0, "warn": 1, "error": 2}
+    if not isinstance(debug_mode, (int, str)):
+        raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
+    level = words.get(debug_mode, debug_mode) if isinstance(debug_mode, str) else debug_mode
+    if level not in (0, 1, 2):
+        raise RuntimeError("invalid value of debug_mode, expected 0, 1 or 2 (or `default`, `warn`, `error`), "
+                           f"but got {debug_mode}")
+    use_deterministic_algorithms(level > 0, warn_only=level == 1)
+
+
+def get_deterministic_debug_mode() -> int:
+    """0, 1 or 2."""
+    return 0 if not _deterministic else 1 if _warn_only else 2
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Allows less exact float32 products ("high", "medium"); here they are always exact."""
+    global _matmul_precision
+    if precision not in ("highest", "high", "medium"):
+        raise RuntimeError(f"{precision} is not one of 'highest', 'high', or 'medium'")
+    _matmul_precision = precision
+
+
+def get_float32_matmul_precision() -> str:
+    """What set_float32_matmul_precision was given."""
+    return _matmul_precision
+
+
+def set_warn_always(b: bool) -> None:
+    """Whether warnings are given every time or once."""
+    global _warn_always
+    _warn_always = bool(b)
+    if _warn_always:
+        warnings.filterwarnings("always", module="mindtorch_v2")
+
+
+def is_warn_always_enabled() -> bool:
+    """What set_warn_always was given."""
+    return _warn_always
+
+
+def set_num_interop_threads(n: int) -> None:
+    """Kept for callers: ops run one after another here."""
+    global _interop_threads
+    if n <= 0:
+        raise RuntimeError("set_num_interop_threads expects a positive integer")
+    _interop_threads = int(n)
+
+
+def get_num_interop_threads() -> int:
+    """What set_num_interop_threads was given."""
+    return _interop_threads
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """False: this library keeps denormal numbers, and says so."""
+    return False
+
+
+settings: dict[str, Any] = {function.__name__: function for function in (
+    use_deterministic_algorithms, are_deterministic_algorithms_enabled,
+    is_deterministic_algorithms_warn_only_enabled, set_deterministic_debug_mode, get_deterministic_debug_mode,
+    set_float32_matmul_precision, get_float32_matmul_precision, set_warn_always, is_warn_always_enabled,
+    set_num_interop_threads, get_num_interop_threads, set_flush_denormal)}

@@ -1,0 +1,181 @@
+"""Rows of the scans along one dim, and of what follows from neighbours: differences and trapezoids."""
+from __future__ import annotations
+
+import math
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.pointwise import conj
+from mindtorch_v2._ops.reduce import INT64, is_float, refuse_complex
+from mindtorch_v2._ops.table import alias, composite, op, ops
+from mindtorch_v2._ops.view import wrap
+
+
+# ---- scans -------------------------------------------------------------------------------------------------------
+def _scan_rule(self, dim, dtype):
+    wrap(dim, self.dim())
+    return self.shape, dtype if dtype is not None else self.dtype if is_float(self.dtype) else INT64
+
+
+def _extreme_rule(name):
+    def rule(self, dim):
+        wrap(dim, self.dim())
+        refuse_complex(name, self)
+        return [(self.shape, self.dtype), (self.shape, INT64)]
+    return rule
+
+
+def _logcumsumexp_rule(self, dim):
+    wrap(dim, self.dim())
+    if not is_float(self.dtype):
+        raise NotImplementedError(f'"logcumsumexp_out_cpu" not implemented for \'{self.dtype!r}\'')
+    return self.shape, self.dtype
+
+
+def _from_the_end(x, dim):
+    """The running sum from the other end."""
+    return x.clone() if x.dim() == 0 else x.flip(dim).cumsum(dim).flip(dim)
+
+
+def _cumprod_grad(g, self, dim, result):
+    if self.numel() <= 1 or self.size(dim) == 1:
+        return g.clone()
+    zero = self == 0
+    if not bool(zero.any()):
+        return _from_the_end(g * conj(result), dim) / conj(self)
+    if _C._is_grad_enabled():
+        return _cumprod_slopes(g, self, dim)
+    # Before the first zero as usual, after it nothing; at the first zero the product of the others counts.
+    seen = zero.cumsum(dim)
+    first = zero & (seen == 1)
+    filled = self.masked_fill(first, 1)
+    before = _from_the_end(g * conj(result), dim) / conj(self.masked_fill(zero, 1))
+    at = _from_the_end((g * conj(filled.cumprod(dim))).masked_fill(seen == 0, 0), dim)
+    return ops.where(first, at, before.masked_fill(seen > 0, 0))
+
+
+def _cumprod_slopes(g, x, dim):
+    """The same for gradients of gradients: one scan for every item along dim."""
+    n, slopes = x.size(dim), []
+    for k in range(n):
+        rest = g.narrow(dim, k, n - k)
+        head = x.narrow(dim, 0, k).prod(dim, True)
+        if k + 1 < n:
+            tail = ops.cat([ops.ones_like(head), x.narrow(dim, k + 1, n - k - 1)], dim).cumprod(dim)
+            head = head * tail
+        slopes.append((rest * conj(head)).sum(dim, True))
+    return ops.cat(slopes, dim)
+
+
+def _logcumsumexp_grad(g, self, dim, result):
+    if self.numel() == 0:
+        return g
+
+    def back(log_g):
+        if self.dim() == 0:
+            return log_g.exp()
+        return ((log_g - result).flip(dim).logcumsumexp(dim).flip(dim) + self).exp()
+
+    if self.is_complex():
+        return conj(back(conj(g).log()))
+    log_g = g.abs().log()
+    return back(ops.where(g > 0, log_g, -math.inf)) - back(ops.where(g < 0, log_g, -math.inf))
+
+
+op("cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", rule=_scan_rule, inplace=True,
+   npu="aclnnCumsum(self, dim, dtype, out)", grad={"self": lambda g, dim: _from_the_end(g, dim)})
+op("cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", rule=_scan_rule, inplace=True,
+   npu="aclnnCumprod(self, dim, dtype, out)",
+   grad={"self": lambda g, self, dim, result: _cumprod_grad(g, self, dim, result)})
+op("logcumsumexp(Tensor self, int dim) -> Tensor", rule=_logcumsumexp_rule,
+   grad={"self": lambda g, self, dim, result: _logcumsumexp_grad(g, self, dim, result)})
+for _name, _camel in (("cummax", "Cummax"), ("cummin", "Cummin")):
+    op(f"{_name}(Tensor self, int dim) -> (Tensor values, Tensor indices)", rule=_extreme_rule(_name),
+       npu=f"aclnn{_camel}(self, dim, values, indices)",
+       grad={"self": lambda g, self_shape, dim, result1:
+             g.clone() if not self_shape else g.new_zeros(self_shape).scatter_add(dim, result1, g)})
+
+
+# ---- neighbours --------------------------------------------------------------------------------------------------
+@composite("diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor")
+def _diff(self, n, dim, prepend, append):
+    """The n-th difference of neighbours along dim."""
+    if self.dim() < 1:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
+    dim = wrap(dim, self.dim())
+    for name, more in (("prepend", prepend), ("append", append)):
+        if more is not None and more.dim() != self.dim():
+            raise RuntimeError("diff expects prepend or append to be the same dimension as input")
+        if more is not None and any(a != b for d, (a, b) in enumerate(zip(more.shape, self.shape)) if d != dim):
+            raise RuntimeError(f"diff expects the shape of tensor to prepend or append to match that of input except "
+                               f"along the differencing dimension; input.size({dim}) = {self.size(dim)}, but got "
+                               f"tensor.size({dim}) = {more.size(dim)}")
+    if n < 0:
+        raise RuntimeError(f"order must be non-negative but got {n}")
+    parts = [x for x in (prepend, self, append) if x is not None]
+    whole = self if len(parts) == 1 else ops.cat(parts, dim)
+    if n == 0:
+        return ops.zeros_like(whole) if whole.size(dim) == 0 else whole
+    for _ in range(min(n, whole.size(dim))):
+        size = max(whole.size(dim) - 1, 0)
+        high, low = whole.narrow(dim, whole.size(dim) - size, size), whole.narrow(dim, 0, size)
+        whole = high.logical_xor(low) if whole.dtype is _BOOL else high - low
+    return whole
+
+
+_BOOL = _C._dtype_named("bool")
+
+
+def _steps(y, x, dim):
+    """The widths between the points of x, in a shape that multiplies y's."""
+    if x.dim() == 0 or x.size(-1 if x.dim() == 1 else dim) != y.size(dim) and x.dim() == 1:
+        raise RuntimeError("trapezoid: There must be one `x` value for each sample point")
+    if x.dim() == 1:
+        shape = [1] * y.dim()
+        shape[dim] = x.size(0)
+        x = x.view(shape)
+    elif x.dim() < y.dim():
+        x = x.view([1] * (y.dim() - x.dim()) + list(x.shape))
+    return x.narrow(dim, 1, x.size(dim) - 1) - x.narrow(dim, 0, x.size(dim) - 1)
+
+
+def _areas(y, x, dx, dim):
+    """The trapezoids between neighbours, each doubled."""
+    n = y.size(dim)
+    sides = y.narrow(dim, 0, n - 1) + y.narrow(dim, 1, n - 1)
+    return sides * dx if x is None else sides * _steps(y, x, dim)
+
+
+@composite("trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor", variants="function")
+def _trapezoid_x(y, x, dim):
+    """The integral along dim by the trapezoidal rule."""
+    if y.size(dim) == 0:
+        return y.sum(dim) * 0.0
+    dim = wrap(dim, y.dim())
+    return _areas(y, x, 1, dim).sum(dim) / 2.0
+
+
+@composite("trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor", variants="function")
+def _trapezoid(y, dx, dim):
+    if y.size(dim) == 0:
+        return y.sum(dim) * 0.0
+    if isinstance(dx, (bool,)) or isinstance(dx, complex):
+        raise RuntimeError("trapezoid: Currently, we only support dx as a real number.")
+    dim = wrap(dim, y.dim())
+    ends = y.narrow(dim, 0, 1) + y.narrow(dim, y.size(dim) - 1, 1)
+    return (y.sum(dim) - ends.squeeze(dim) * 0.5) * dx
+
+
+@composite("cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor", variants="function")
+def _cumulative_trapezoid_x(y, x, dim):
+    """The running integral along dim by the trapezoidal rule."""
+    dim = wrap(dim, y.dim())
+    return _areas(y, x, 1, dim).cumsum(dim) / 2.0
+
+
+@composite("cumulative_trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor", variants="function")
+def _cumulative_trapezoid(y, dx, dim):
+    dim = wrap(dim, y.dim())
+    return (_areas(y, None, 1, dim).cumsum(dim) * (dx / 2.0))
+
+
+alias("trapz", "trapezoid", "function")

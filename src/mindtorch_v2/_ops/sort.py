@@ -1,0 +1,281 @@
+"""Rows of ordering: sort, topk, medians and modes, unique, and searches in what is sorted."""
+from __future__ import annotations
+
+import math
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.index import INT32
+from mindtorch_v2._ops.reduce import (
+    BOOL, INT64, _shared, is_float, picked, reduced, refuse_complex, refuse_empty, word,
+)
+from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.view import wrap
+
+
+# ---- sort --------------------------------------------------------------------------------------------------------
+def _sort_rule(self, dim, descending, stable):
+    wrap(dim, self.dim())
+    if self.is_complex():
+        raise RuntimeError("Sort does not support complex dtypes on CPU")
+    return [(self.shape, self.dtype), (self.shape, INT64)]
+
+
+def _topk_rule(self, k, dim, largest, sorted):
+    dim = wrap(dim, self.dim())
+    size = self.size(dim) if self.dim() else 1
+    if not 0 <= k <= size:
+        raise RuntimeError("selected index k out of range")
+    if self.is_complex() or self.dtype is BOOL:
+        raise RuntimeError(f"topk(): Expected a real-valued input, got {word(self.dtype)}")
+    shape = tuple(k if d == dim else n for d, n in enumerate(self.shape))
+    return [(shape, self.dtype), (shape, INT64)]
+
+
+def _kthvalue_rule(self, k, dim, keepdim):
+    refuse_complex("kthvalue_cpu", self)
+    shape = reduced(self.shape, dim, keepdim)
+    refuse_empty("kthvalue", self, dim)
+    if not 1 <= k <= (self.size(dim) if self.dim() else 1):
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {wrap(dim, self.dim())}")
+    return [(shape, self.dtype), (shape, INT64)]
+
+
+def _sorted_grad(g, shape, dim, indices):
+    return picked(g, shape, dim, True, indices)
+
+
+op("sort(Tensor self, int dim=-1, bool descending=False, *, bool? stable=None) -> (Tensor values, Tensor indices)",
+   rule=_sort_rule, npu="aclnnSort(self, stable, dim, descending, values, indices)",
+   grad={"self": lambda g, self_shape, dim, result1: _sorted_grad(g, self_shape, dim, result1)})
+op("topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)",
+   rule=_topk_rule, npu="aclnnTopk(self, k, dim, largest, sorted, values, indices)",
+   grad={"self": lambda g, self_shape, dim, result1: _sorted_grad(g, self_shape, dim, result1)})
+op("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)",
+   rule=_kthvalue_rule, npu="aclnnKthvalue(self, k, dim, keepdim, values, indices)",
+   grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
+
+
+@composite("argsort(Tensor self, int dim=-1, bool descending=False, *, bool stable=False) -> Tensor",
+           npu="aclnnArgsort(self, dim, descending, out)")
+def _argsort(self, dim, descending, stable):
+    """The indices that sort self along dim."""
+    return ops.sort(self.detach(), dim, descending, stable=stable)[1]
+
+
+@composite("msort(Tensor self) -> Tensor")
+def _msort(self):
+    """self sorted along its first dim."""
+    return ops.sort(self, 0)[0]
+
+
+# ---- middle and most frequent ------------------------------------------------------------------------------------
+def _middle_rule(self):
+    refuse_complex("median_cpu", self)
+    return (), self.dtype
+
+
+def _middle_dim_rule(name):
+    def rule(self, dim, keepdim=False):
+        refuse_complex(name, self)
+        shape = reduced(self.shape, dim, keepdim)
+        refuse_empty(name, self, dim)
+        return [(shape, self.dtype), (shape, INT64)]
+    return rule
+
+
+for _name, _camel in (("median", "Median"), ("nanmedian", "NanMedian")):
+    op(f"_{_name}(Tensor self) -> Tensor", rule=_middle_rule, kernel=_name, variants="",
+       npu=f"aclnn{_camel}(self, out)",
+       grad={"self": lambda g, self, result: _shared(g, self, None, False, result)})
+
+    def _middle(self, _kernel=getattr(ops, "_" + _name)):
+        if self.numel():
+            return _kernel(self)
+        return ops.full((), math.nan if is_float(self.dtype) else -2 ** 63, dtype=self.dtype, device=self.device)
+
+    op(f"{_name}(Tensor self) -> Tensor", body=_middle)
+    op(f"{_name}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+       kernel=_name + "_dim", rule=_middle_dim_rule(_name), npu=f"aclnn{_camel}Dim(self, dim, keepdim, values, indices)",
+       grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
+ops.median.doc = "The middle item, the lower of two; NaN if any is. With dim, also where it stands."
+ops.nanmedian.doc = "The middle item of those that are not NaN. With dim, also where it stands."
+op("mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", rule=_middle_dim_rule("mode"),
+   grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
+
+
+# ---- unique ------------------------------------------------------------------------------------------------------
+op("_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> "
+   "(Tensor, Tensor, Tensor)", variants="function")
+op("_unique_runs(Tensor self, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)",
+   variants="")
+
+
+def _wanted(found, return_inverse, return_counts):
+    """One tensor, or a tuple of those that were asked for."""
+    values, inverse, counts = found
+    results = (values,) + ((inverse,) if return_inverse else ()) + ((counts,) if return_counts else ())
+    return results[0] if len(results) == 1 else results
+
+
+@composite("unique(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False, int? dim=None) "
+           "-> Tensor")
+def _unique(self, sorted, return_inverse, return_counts, dim):
+    """The distinct items (or slices along dim), on request with each item's place among them and their counts."""
+    if dim is None:
+        found = ops._unique2(self.detach(), True, return_inverse, return_counts)
+    else:
+        found = ops.unique_dim(self.detach(), dim, True, return_inverse, return_counts)
+    return _wanted(found, return_inverse, return_counts)
+
+
+@composite("unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) "
+           "-> Tensor")
+def _unique_consecutive(self, return_inverse, return_counts, dim):
+    """The first of each run of equal items (or slices along dim)."""
+    if dim is None:
+        found = ops._unique_runs(self.detach(), return_inverse, return_counts)
+    else:
+        rows = _slices(self.detach(), dim)
+        found = _runs(self.detach(), dim, rows, None)
+    return _wanted(found, return_inverse, return_counts)
+
+
+def _slices(self, dim):
+    """The slices along dim, each as one row."""
+    wrap(dim, self.dim())
+    if self.dim() == 0:
+        return self.reshape(1, 1)
+    n = self.size(dim)
+    if n == 0 and self.numel() == 0 and any(size == 0 for d, size in enumerate(self.shape) if d != dim % self.dim()):
+        raise RuntimeError("There are 0 sized dimensions, and they aren't selected by `dim`, so unique cannot be applied")
+    return self.transpose(0, dim).reshape(n, self.numel() // n if n else 0)
+
+
+def _runs(self, dim, rows, order):
+    """Runs of equal rows; order says where each row stood."""
+    n, device = rows.size(0), self.device
+    if n == 0:
+        none = ops.empty((0,), dtype=INT64, device=device)
+        return self.clone(), none, none.clone()
+    new = ops.cat([ops.zeros((1,), dtype=INT64, device=device), (rows[1:] != rows[:-1]).any(1).to(INT64)])
+    place = new.cumsum(0)
+    starts = ops.cat([ops.zeros((1,), dtype=INT64, device=device), ops._nonzero(new).reshape(-1)])
+    counts = ops.cat([starts[1:], ops.full((1,), n, dtype=INT64, device=device)]) - starts
+    inverse = place if order is None else ops.empty_like(place).scatter(0, order, place)
+    first = starts if order is None else order.index_select(0, starts)
+    return self.index_select(dim, first) if self.dim() else self.reshape(1), inverse, counts
+
+
+@composite("unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) "
+           "-> (Tensor, Tensor, Tensor)", variants="function")
+def _unique_dim(self, dim, sorted, return_inverse, return_counts):
+    """The distinct slices along dim, in lexicographic order."""
+    rows = _slices(self, dim)
+    order = ops.arange(rows.size(0), device=self.device)
+    for column in range(rows.size(1) - 1, -1, -1):
+        keys = rows.select(1, column).index_select(0, order)
+        order = order.index_select(0, ops.sort(keys, 0, stable=True)[1])
+    return _runs(self, dim, rows.index_select(0, order), order)
+
+
+# ---- searches ----------------------------------------------------------------------------------------------------
+op("_searchsorted(Tensor sorted_sequence, Tensor values, Tensor? sorter, bool right, bool out_int32) -> Tensor",
+   kernel="searchsorted", variants="",
+   rule=lambda sorted_sequence, values, sorter, right, out_int32: (values.shape, INT32 if out_int32 else INT64),
+   npu="aclnnSearchSorted(sorted_sequence, values, out_int32, right, sorter, out)")
+
+
+def _search(sequence, values, sorter, right, out_int32):
+    for tensor in (sequence, values):
+        refuse_complex("searchsorted_out_cpu", tensor)
+    if sequence.dtype is not values.dtype:
+        common = ops.result_type(sequence, values)
+        sequence, values = sequence.to(common), values.to(common)
+    return ops._searchsorted(sequence, values, sorter, right, out_int32)
+
+
+def _check_search(sequence, values, right, side, sorter):
+    if side is not None and side not in ("left", "right"):
+        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if side == "left" and right:
+        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right "
+                           "was True")
+    if sequence.dim() == 0:
+        raise RuntimeError("torch.searchsorted(): sorted sequence should have dimension 1 or more")
+    if sequence.dim() > 1 and tuple(sequence.shape[:-1]) != tuple(values.shape[:-1]) or \
+            sequence.dim() > 1 and values.dim() != sequence.dim():
+        raise RuntimeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+                           "boundaries tensor and input value tensor must match, but we got boundaries tensor "
+                           f"{list(sequence.shape)} and input value tensor {list(values.shape)}")
+    if sorter is not None:
+        if sorter.shape != sequence.shape:
+            raise RuntimeError("torch.searchsorted(): boundary and sorter must have the same size, but got boundary "
+                               f"tensor {list(sequence.shape)}and got sorter tensor {list(sorter.shape)}")
+        if sorter.dtype is not INT64:
+            raise RuntimeError(f"torch.searchsorted(): sorter must be a tensor of long dtype but got dtype "
+                               f"{word(sorter.dtype)}")
+
+
+@composite("searchsorted(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, "
+           "str? side=None, Tensor? sorter=None) -> Tensor", variants="function")
+def _searchsorted(sorted_sequence, self, out_int32, right, side, sorter):
+    """Where each value would be inserted to keep the sequence (along its last dim) sorted."""
+    _check_search(sorted_sequence, self, right, side, sorter)
+    return _search(sorted_sequence.detach(), self.detach(), sorter, right or side == "right", out_int32)
+
+
+@composite("searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, "
+           "str? side=None, Tensor? sorter=None) -> Tensor", variants="function")
+def _searchsorted_number(sorted_sequence, self, out_int32, right, side, sorter):
+    if sorted_sequence.dim() != 1:
+        raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1,"
+                           f" but we got boundaries tensor dim({sorted_sequence.dim()})")
+    value = _like_number(self, sorted_sequence)
+    return _searchsorted(sorted_sequence, value, out_int32, right, side, sorter)
+
+
+def _like_number(number, tensor):
+    """A number as a 0-dim tensor, of the other tensor's dtype where that can hold it."""
+    whole = isinstance(number, int) or is_float(tensor.dtype)
+    return ops.scalar_tensor(number, dtype=tensor.dtype if whole else _C.get_default_dtype(), device=tensor.device)
+
+
+@composite("bucketize(Tensor self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor",
+           variants="function")
+def _bucketize(self, boundaries, out_int32, right):
+    """The number of the bucket between boundaries that each value falls into."""
+    if boundaries.dim() != 1:
+        raise RuntimeError(f"bucketize(): boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})")
+    return _search(boundaries.detach(), self.detach(), None, right, out_int32)
+
+
+@composite("bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor",
+           variants="function")
+def _bucketize_number(self, boundaries, out_int32, right):
+    return _bucketize(_like_number(self, boundaries), boundaries, out_int32, right)
+
+
+_FEW = 16                                        # test items up to which comparing all pairs is faster
+
+
+@composite("isin(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor",
+           variants="function", numbers=True)
+def _isin(elements, test_elements, assume_unique, invert):
+    """Where an item is among the test elements."""
+    if not hasattr(elements, "dtype"):
+        elements = _like_number(elements, test_elements)
+    if not hasattr(test_elements, "dtype"):
+        test_elements = _like_number(test_elements, elements)
+    for tensor in (elements, test_elements):
+        if tensor.is_complex():
+            raise RuntimeError(f"Unsupported input type encountered for isin(): {word(tensor.dtype)}")
+    tests = test_elements.detach().reshape(-1)
+    if tests.numel() <= _FEW or elements.dtype is BOOL or tests.dtype is BOOL:
+        found = (elements.unsqueeze(-1) == tests).any(-1) if tests.numel() else \
+            ops.zeros(elements.shape, dtype=BOOL, device=elements.device)
+    else:
+        common = ops.result_type(elements, tests)
+        ordered, values = ops.sort(tests.to(common), 0)[0], elements.detach().to(common)
+        place = ops._searchsorted(ordered, values, None, False, False).clamp(max=tests.numel() - 1)
+        found = ordered.take(place) == values
+    return ~found if invert else found

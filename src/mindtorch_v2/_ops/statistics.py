@@ -1,0 +1,271 @@
+"""Rows of statistics: quantiles, histograms, counts and covariances."""
+from __future__ import annotations
+
+import math
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.pointwise import conj
+from mindtorch_v2._ops.reduce import INT64, is_float, word
+from mindtorch_v2._ops.returns import return_types
+from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.view import wrap
+
+_FLOAT32, _FLOAT64 = _C._dtype_named("float32"), _C._dtype_named("float64")
+
+
+# ---- quantiles ---------------------------------------------------------------------------------------------------
+_MODES = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def _check_quantile(self, q, interpolation):
+    if interpolation not in _MODES:
+        raise RuntimeError("quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got "
+                           f"{interpolation}")
+    if self.numel() == 0:
+        raise RuntimeError("quantile() input tensor must be non-empty")
+    if self.dtype is not _FLOAT32 and self.dtype is not _FLOAT64:
+        raise RuntimeError("quantile() input tensor must be either float or double dtype")
+    if q.dim() > 1:
+        raise RuntimeError("quantile() q must be a scalar or 1D tensor")
+    if q.dtype is not self.dtype:
+        raise RuntimeError("quantile() q tensor must be same dtype as the input tensor")
+    if not bool(((q >= 0) & (q <= 1)).all()):
+        raise RuntimeError("quantile() q values must be in the range [0, 1]")
+
+
+def _quantile_of(self, q, dim, keepdim, interpolation, skip_nan):
+    _check_quantile(self, q, interpolation)
+    rank = self.dim()
+    if dim is None:
+        rows, left = self.reshape(-1), [1] * rank if keepdim else []
+    else:
+        dim = wrap(dim, rank)
+        rows = self.movedim(dim, -1) if rank else self.reshape(1)
+        left = [n for d, n in enumerate(self.shape) if d != dim]
+        if keepdim and rank:
+            left.insert(dim, 1)
+    rows = ops.sort(rows, -1)[0]
+    last = rows.size(-1) - 1
+    flat_q = q.reshape(-1)
+    if skip_nan:
+        ranks = flat_q * ((~rows.isnan()).sum(-1, True) - 1).clamp(min=0).to(q.dtype)
+    else:
+        ranks = (flat_q * last).expand(list(rows.shape[:-1]) + [flat_q.numel()])
+        ranks = ops.where(rows.isnan().any(-1, True), float(last), ranks)
+    result = _between(rows, ranks, interpolation)
+    result = result.movedim(-1, 0)
+    return result.reshape(left) if q.dim() == 0 else result.reshape([flat_q.numel()] + left)
+
+
+def _between(rows, ranks, interpolation):
+    """The items at fractional ranks of sorted rows."""
+    if interpolation == "lower":
+        ranks = ranks.floor()
+    elif interpolation == "higher":
+        ranks = ranks.ceil()
+    elif interpolation == "nearest":
+        ranks = ranks.round()
+    below = ranks.to(INT64)
+    low = rows.gather(-1, below)
+    if interpolation not in ("linear", "midpoint"):
+        return low
+    weight = 0.5 if interpolation == "midpoint" else ranks - below
+    high = rows.gather(-1, ranks.ceil().to(INT64))
+    if interpolation == "midpoint":
+        weight = ops.full_like(ranks, 0.5)
+    return ops.lerp(low, high, weight)
+
+
+for _name, _skip in (("quantile", False), ("nanquantile", True)):
+    def _quantile(self, q, dim, keepdim, interpolation, _skip=_skip):
+        return _quantile_of(self, q, dim, keepdim, interpolation, _skip)
+
+    def _quantile_number(self, q, dim, keepdim, interpolation, _skip=_skip):
+        if not 0 <= q <= 1:
+            raise RuntimeError(f"quantile() q must be in the range [0, 1] but got {q}")
+        q = ops.scalar_tensor(q, dtype=self.dtype, device=self.device)
+        return _quantile_of(self, q, dim, keepdim, interpolation, _skip)
+
+    op(f"{_name}(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor",
+       body=_quantile, doc="The q-th quantiles along dim, between neighbours as interpolation says.")
+    op(f"{_name}.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') "
+       "-> Tensor", body=_quantile_number, doc="The q-th quantiles along dim, between neighbours as interpolation says.")
+
+
+# ---- counting ----------------------------------------------------------------------------------------------------
+def _histc_rule(self, bins, min, max):
+    if bins <= 0:
+        raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+    if min > max:
+        raise RuntimeError("torch.histc: max must be larger than min")
+    return (bins,), self.dtype
+
+
+op("_histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor", kernel="histc", variants="",
+   rule=_histc_rule, npu="aclnnHistc(self, bins, min, max, out)")
+op("_bincount(Tensor self, Tensor? weights, int size) -> Tensor", kernel="bincount", variants="",
+   rule=lambda self, weights, size: ((size,), INT64 if weights is None else _sum_dtype(weights.dtype)),
+   npu="aclnnBincount(self, weights, size, out)")
+op("_histogram(Tensor self, Tensor edges, Tensor? weight) -> Tensor", kernel="histogram_edges", variants="",
+   rule=lambda self, edges, weight: ((edges.size(0) - 1,), self.dtype))
+
+
+def _sum_dtype(dtype):
+    return _FLOAT32 if dtype is _FLOAT32 else _FLOAT64
+
+
+@composite("histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor")
+def _histc(self, bins, min, max):
+    """How many items fall into each of equal bins between min and max (both 0: the range of the items)."""
+    if not self.is_floating_point():
+        raise NotImplementedError(f'"histogram_cpu" not implemented for \'{word(self.dtype)}\'')
+    return ops._histc(self.detach(), bins, min, max)
+
+
+@composite("bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor")
+def _bincount(self, weights, minlength):
+    """How often (or with which total weight) each number from 0 on occurs."""
+    if self.dim() != 1 or is_float(self.dtype):
+        if self.dim() == 1:
+            raise NotImplementedError(f'"bincount_cpu" not implemented for \'{word(self.dtype)}\'')
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if weights is not None and (weights.dim() != 1 or weights.size(0) != self.size(0)):
+        raise RuntimeError("weights should be 1-d and have the same length as input")
+    if self.numel() == 0:
+        return ops.zeros((minlength,), dtype=INT64, device=self.device)
+    if int(self.min()) < 0:
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    return ops._bincount(self, None if weights is None else weights.detach(), max(int(self.max()) + 1, minlength))
+
+
+def _histogram_of(self, edges, weight, density):
+    if weight is not None and weight.shape != self.shape:
+        raise RuntimeError("torch.histogramdd(): if weight tensor is provided it should have the same shape as the input "
+                           f"tensor excluding its innermost dimension, but got input with shape {list(self.shape)} and "
+                           f"weight with shape {list(weight.shape)}")
+    counts = ops._histogram(self.detach(), edges, weight)
+    if density:
+        counts = counts / (counts.sum() * (edges[1:] - edges[:-1]))
+    return _RESULT((counts, edges))
+
+
+def _check_histogram(self):
+    if not self.is_floating_point():
+        raise NotImplementedError(f'"histogram_cpu" not implemented for \'{word(self.dtype)}\'')
+
+
+@composite("histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> "
+           "(Tensor hist, Tensor bin_edges)")
+def _histogram_edges(self, bins, weight, density):
+    """The counts of items between edges (or in a number of equal bins), and the edges."""
+    _check_histogram(self)
+    if bins.dim() != 1:
+        raise RuntimeError(f"torch.histogram(): bins tensor should have one dimension, but got {bins.dim()} dimensions in "
+                           "the bins tensor for dimension 0")
+    if bins.dtype is not self.dtype:
+        raise RuntimeError("torch.histogramdd(): input tensor and bins tensors should have the same dtype, but got input "
+                           f"with dtype {self.dtype!r} and bins for dimension 0 with dtype {bins.dtype!r}")
+    if bins.numel() == 0:
+        raise RuntimeError("torch.histogram(): bins tensor should have at least 1 element, but got 0 elements in the bins "
+                           "tensor for dimension 0")
+    return _histogram_of(self, bins.clone(), weight, density)
+
+
+@composite("histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, "
+           "bool density=False) -> (Tensor hist, Tensor bin_edges)")
+def _histogram_bins(self, bins, range, weight, density):
+    _check_histogram(self)
+    if bins <= 0:
+        raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+    low, high = _range_of(self, range)
+    return _histogram_of(self, ops.linspace(low, high, bins + 1, dtype=self.dtype, device=self.device), weight, density)
+
+
+def _range_of(self, range):
+    if range is not None:
+        if len(range) != 2:
+            raise RuntimeError("torch.histogramdd(): for a 1-dimensional histogram range should have 2 elements, but got "
+                               f"{len(range)}")
+        low, high = range
+    elif self.numel() == 0:
+        low, high = 0.0, 0.0
+    else:
+        low, high = self.min().item(), self.max().item()
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(f"torch.histogramdd(): dimension 0's range [{low}, {high}] is not finite")
+    if low > high:
+        raise RuntimeError(f"torch.histogramdd(): min should not exceed max, but got min {low} max {high} for dimension 0")
+    return (low - 0.5, high + 0.5) if low == high and range is None else (low, high)
+
+
+_RESULT = return_types["histogram"]
+
+
+# ---- covariance --------------------------------------------------------------------------------------------------
+@composite("cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor")
+def _cov(self, correction, fweights, aweights):
+    """The covariance matrix of variables in rows, observations in columns."""
+    if self.dim() > 2:
+        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {self.dim()} "
+                           "dimensions")
+    if self.dtype is _C._dtype_named("bool"):
+        raise RuntimeError("cov(): bool dtype is not supported for input")
+    rows = self.reshape(1, -1) if self.dim() < 2 else self
+    count = rows.size(1)
+    weights = _cov_weights(rows, fweights, aweights)
+    if weights is None:
+        total, mean = count, rows.mean(1, True) if is_float(rows.dtype) else rows.to(_C.get_default_dtype()).mean(1, True)
+    else:
+        total = weights.sum()
+        mean = (rows * weights).sum(1, True) / total
+    if weights is None or correction == 0 or aweights is None:
+        norm = total - correction
+    else:
+        used = aweights if fweights is None else aweights * fweights
+        norm = total - correction * (weights * aweights).sum() / used.sum()
+    if not hasattr(norm, "dtype"):
+        norm = max(norm, 0)
+    else:
+        norm = norm.clamp(min=0)
+    centred = rows - mean
+    other = centred if weights is None else centred * weights
+    found = ops.matmul(centred, conj(other.t())) / norm
+    return found.squeeze() if self.dim() < 2 else found.squeeze() if rows.size(0) == 1 else found
+
+
+def _cov_weights(rows, fweights, aweights):
+    for name, weights in (("fweights", fweights), ("aweights", aweights)):
+        if weights is None:
+            continue
+        if weights.dim() > 1:
+            raise RuntimeError(f"cov(): expected {name} to have one or fewer dimensions but got {name} with "
+                               f"{weights.dim()} dimensions")
+        if (name == "fweights") == is_float(weights.dtype):
+            kind = "integral" if name == "fweights" else "floating point"
+            raise RuntimeError(f"cov(): expected {name} to have {kind} dtype but got {name} with {word(weights.dtype)} "
+                               "dtype")
+        if weights.numel() != rows.size(1):
+            raise RuntimeError(f"cov(): expected {name} to have the same numel as there are observations in the input but "
+                               f"got {weights.numel()} != {rows.size(1)}")
+        if weights.numel() and bool((weights < 0).any()):
+            raise RuntimeError(f"cov(): {name} cannot be negative")
+    if fweights is None or aweights is None:
+        return fweights if aweights is None else aweights
+    return fweights.to(rows.dtype) * aweights
+
+
+@composite("corrcoef(Tensor self) -> Tensor")
+def _corrcoef(self):
+    """The correlation matrix of variables in rows, observations in columns."""
+    if self.dim() > 2:
+        raise RuntimeError(f"corrcoef(): expected input to have two or fewer dimensions but got an input with "
+                           f"{self.dim()} dimensions")
+    found = self.cov()
+    if found.dim() == 0:
+        return found / found
+    spread = found.diagonal()
+    spread = (spread.real if spread.is_complex() else spread).sqrt()
+    found = found / spread.unsqueeze(1) / spread.unsqueeze(0)
+    return ops.complex(found.real.clamp(-1, 1), found.imag.clamp(-1, 1)) if found.is_complex() else found.clamp(-1, 1)

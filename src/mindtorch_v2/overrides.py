@@ -1,0 +1,162 @@
+"""torch.overrides: how classes and modes take over torch functions."""
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._C import TensorBase
+from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl
+
+
+def _overrides(x: Any) -> bool:
+    kind = type(x)
+    if kind is Tensor or not hasattr(kind, "__torch_function__"):
+        return False
+    return kind.__torch_function__ is not _disabled_torch_function_impl
+
+
+def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+    """Whether an argument's class, or a mode in force, overrides torch functions."""
+    if _C._is_function_off():
+        return False
+    return bool(_modes) or any(_overrides(x) for x in relevant_args)
+
+
+def has_torch_function_unary(arg: Any) -> bool:
+    """has_torch_function of one argument."""
+    return has_torch_function((arg,))
+
+
+def has_torch_function_variadic(*args: Any) -> bool:
+    """has_torch_function of the arguments given."""
+    return has_torch_function(args)
+
+
+def handle_torch_function(public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any,
+                          **kwargs: Any) -> Any:
+    """Asks modes and overriding arguments for the result of a function."""
+    overriding: list[Any] = []
+    for x in relevant_args:
+        if _overrides(x) and type(x) not in [type(o) for o in overriding]:
+            place = next((i for i, o in enumerate(overriding) if issubclass(type(x), type(o))), len(overriding))
+            overriding.insert(place, x)
+    kinds = tuple(type(o) for o in overriding)
+    if _modes:
+        mode = _modes[-1]
+        with _outside(mode):
+            result = mode.__torch_function__(public_api, kinds, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    for x in overriding:
+        result = x.__torch_function__(public_api, kinds, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    name = f"{public_api.__module__}.{public_api.__name__}"
+    raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: {list(kinds)}")
+
+
+_modes: list[Any] = []
+
+
+class _outside:
+    """A mode does not see what its own handler calls."""
+
+    def __init__(self, mode: Any) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        _modes.pop()
+        _C._pop_function_mode()
+
+    def __exit__(self, *exc: Any) -> None:
+        _modes.append(self.mode)
+        _C._push_function_mode(self.mode)
+
+
+class TorchFunctionMode:
+    """A with block in which __torch_function__ of the mode sees every torch function."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        _modes.append(self)
+        _C._push_function_mode(self)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        _modes.pop()
+        _C._pop_function_mode()
+
+    @classmethod
+    def push(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls(*args, **kwargs)
+
+
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """A mode that calls every function as it is."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class DisableTorchFunctionSubclass:
+    """A with block in which no class overrides torch functions."""
+
+    def __enter__(self) -> None:
+        self.before = _C._set_function_off(True)
+
+    def __exit__(self, *exc: Any) -> None:
+        _C._set_function_off(self.before)
+
+
+DisableTorchFunction = DisableTorchFunctionSubclass
+
+
+def is_tensor_like(inp: Any) -> bool:
+    """Whether the object is a tensor or overrides torch functions."""
+    return isinstance(inp, TensorBase) or hasattr(type(inp), "__torch_function__")
+
+
+def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
+    """Whether the function is a method of Tensor or the getter of a property."""
+    return getattr(func, "__name__", "") == "__get__" or func in [vars(Tensor).get(getattr(func, "__name__", ""))]
+
+
+def resolve_name(f: Any) -> str | None:
+    """The dotted name of a torch function."""
+    name = getattr(f, "__name__", None)
+    return None if name is None else f"torch.{name}"
+
+
+def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
+    """Makes a function overridable; dispatcher gives the arguments to look at."""
+    def decorate(func: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(func)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            relevant = tuple(dispatcher(*args, **kwargs))
+            if has_torch_function(relevant):
+                return handle_torch_function(wrapped, relevant, *args, **kwargs)
+            return func(*args, **kwargs)
+        return wrapped
+    return decorate
+
+
+def get_default_nowrap_functions() -> set[Any]:
+    """Getters whose results stay plain tensors."""
+    return {Tensor._base.__get__, Tensor.grad.__get__, Tensor._grad.__get__} if hasattr(Tensor, "_grad") else \
+        {Tensor._base.__get__, Tensor.grad.__get__}
+
+
+def get_overridable_functions() -> dict[Any, list[Any]]:
+    """Tensor's overridable methods."""
+    return {Tensor: [f for f in vars(Tensor).values() if isinstance(f, (_C.Op, types.FunctionType))]}
+
+
+_C.DisableTorchFunctionSubclass = DisableTorchFunctionSubclass
+_C.DisableTorchFunction = DisableTorchFunction
+_C._disabled_torch_function_impl = _disabled_torch_function_impl
+_C._has_torch_function = has_torch_function

@@ -1,0 +1,61 @@
+"""torch.random: the state of the random generators."""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._C import GeneratorBase
+
+
+class Generator(GeneratorBase):
+    """A stream of random numbers."""
+
+
+default_generator = Generator()
+_C._set_default_generator(default_generator)
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seeds the default generator."""
+    return default_generator.manual_seed(int(seed))
+
+
+def seed() -> int:
+    """Seeds the default generator from the system; returns the seed."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The seed of the default generator."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Any:
+    """The state of the default generator, a uint8 tensor."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Any) -> None:
+    """Sets the state of the default generator."""
+    default_generator.set_state(new_state)
+
+
+def thread_safe_generator() -> Generator | None:
+    """None: threads share the default generator."""
+    return None
+
+
+@contextlib.contextmanager
+def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True, _caller: str = "fork_rng",
+             _devices_kw: str = "devices", device_type: str = "cpu") -> Iterator[None]:
+    """Random numbers drawn in the with block leave the state outside as it was."""
+    if not enabled:
+        yield
+        return
+    state = get_rng_state()
+    try:
+        yield
+    finally:
+        set_rng_state(state)
