@@ -13,7 +13,8 @@ constexpr int64_t kLine = 64;         // bytes of a cache line
 // ---- transpose -------------------------------------------------------------------------------------------
 
 template <class T> constexpr int kLanes = 16 / sizeof(T);
-template <class T> constexpr int64_t kSide = kLine / int64_t(sizeof(T));  // a tile is kSide x kSide: whole lines both ways
+// A tile is kSide x kSide: whole lines both ways.
+template <class T> constexpr int64_t kSide = kLine / int64_t(sizeof(T));
 template <class T> struct Vector16 { typedef T type __attribute__((vector_size(16))); };
 
 template <class T> inline typename Vector16<T>::type interleave(typename Vector16<T>::type a,
@@ -192,9 +193,10 @@ void copy(const View& dst, const View& src) {
       std::equal(dst.sizes, dst.sizes + dst.ndim, src.sizes)) {
     if (dst.data == src.data) return;
     int64_t w = itemsize(dst.dtype);
-    return parallel_for(dst.numel() * w, kGrain * 4, [&](int64_t begin, int64_t end) {
-      if (dst.numel() * w >= kStream) stream(dst.ptr<char>() + begin, src.ptr<char>() + begin, end - begin), end_stream();
-      else std::memcpy(dst.ptr<char>() + begin, src.ptr<char>() + begin, end - begin);
+    int64_t bytes = dst.numel() * w;
+    return parallel_for(bytes, kGrain * 4, [&](int64_t begin, int64_t end) {
+      if (bytes < kStream) std::memcpy(dst.ptr<char>() + begin, src.ptr<char>() + begin, end - begin);
+      else stream(dst.ptr<char>() + begin, src.ptr<char>() + begin, end - begin), end_stream();
     });
   }
   View both[2] = {dst, src};

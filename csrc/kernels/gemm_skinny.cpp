@@ -55,15 +55,21 @@ inline void tile(int64_t k, const float* a, int64_t lda, const T* b, int64_t ldb
     for (int c = 0; c < C; ++c) sums[r][c] = acc[r][c];
 }
 
-inline float total(const Vector& v) { return ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7])); }
+// The sums of four vectors at once, which takes a third of the work of four reductions.
+inline void totals(const Vector& a, const Vector& b, const Vector& c, const Vector& d, float* out) {
+  const Vector ab = __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14) + __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+  const Vector cd = __builtin_shufflevector(c, d, 0, 8, 2, 10, 4, 12, 6, 14) + __builtin_shufflevector(c, d, 1, 9, 3, 11, 5, 13, 7, 15);
+  const Vector all = __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13) + __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
+  for (int i = 0; i < 4; ++i) out[i] = all[i] + all[i + 4];
+}
 
 // The small side a (m x k, float) against C rows of the large side b: C columns of the result, `to` at [i * rs + c * cs].
 template <int C, class T>
 void columns(int64_t m, int64_t k, const float* a, int64_t lda, const T* b, int64_t ldb, float alpha, float beta, T* to, int64_t rs, int64_t cs) {
   Vector sums[kFew][C];
-  for (int64_t i = 0; i < m; ++i)
+  const int64_t padded = (m + 3) / 4 * 4, whole = k / kLanes * kLanes;
+  for (int64_t i = 0; i < padded; ++i)
     for (int c = 0; c < C; ++c) sums[i][c] = Vector{};
-  const int64_t whole = k / kLanes * kLanes;
   for (int64_t p = 0; p < whole; p += kDepth) {
     const int64_t n = std::min(kDepth, whole - p);
     int64_t i = 0;
@@ -71,14 +77,18 @@ void columns(int64_t m, int64_t k, const float* a, int64_t lda, const T* b, int6
     for (; i + 2 <= m; i += 2) tile<2, C>(n, a + i * lda + p, lda, b + p, ldb, sums + i);
     for (; i < m; ++i) tile<1, C>(n, a + i * lda + p, lda, b + p, ldb, sums + i);
   }
-  for (int64_t i = 0; i < m; ++i)
+  for (int64_t i0 = 0; i0 < m; i0 += 4)
     for (int c = 0; c < C; ++c) {
-      float sum = total(sums[i][c]);
-      for (int64_t p = whole; p < k; ++p) sum += a[i * lda + p] * as_float(b[c * ldb + p]);
-      T& out = to[i * rs + c * cs];
-      sum *= alpha;
-      if (beta != 0) sum += beta * as_float(out);
-      out = cast<T>(sum);
+      float four[4];
+      totals(sums[i0][c], sums[i0 + 1][c], sums[i0 + 2][c], sums[i0 + 3][c], four);
+      for (int64_t i = i0; i < std::min(i0 + 4, m); ++i) {
+        float sum = four[i - i0];
+        for (int64_t p = whole; p < k; ++p) sum += a[i * lda + p] * as_float(b[c * ldb + p]);
+        T& out = to[i * rs + c * cs];
+        sum *= alpha;
+        if (beta != 0) sum += beta * as_float(out);
+        out = cast<T>(sum);
+      }
     }
 }
 

@@ -4,11 +4,6 @@
 namespace mt {
 namespace {
 
-[[noreturn]] void failed(const char* op, int64_t b, const char* why, int info) {
-  throw std::runtime_error(std::string(op) + ": (Batch element " + std::to_string(b) + "): The algorithm failed to converge because " +
-                           why + " (error code: " + std::to_string(info) + ").");
-}
-
 // One Hermitian matrix in place: eigenvectors in its columns when asked for.
 template <class T> int syevd(bool vectors, bool lower, int64_t n, T* a, real_t<T>* w) {
   const int N = int(n), L = lead(n);
@@ -30,9 +25,9 @@ template <class T> int syevd(bool vectors, bool lower, int64_t n, T* a, real_t<T
   return info;
 }
 
-// _linalg_eigh(Tensor A, str UPLO="L", bool compute_v=True) -> (Tensor eigenvalues, Tensor eigenvectors)
+// _linalg_eigh(Tensor A, str UPLO="L", bool compute_v=True) -> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)
 void linalg_eigh(const Args& g) {
-  const View &w = g.t[0], &V = g.t[1], &A = g.t[2];
+  const View &w = g.t[0], &V = g.t[1], &info = g.t[2], &A = g.t[3];
   check_square(A, "linalg.eigh");
   const bool lower = g.na == 0 || is_lower(g.a[0]), vectors = flag(g, 1, true);
   const Batches batch(w, 1);
@@ -43,8 +38,7 @@ void linalg_eigh(const Args& g) {
       std::vector<real_t<T>> values(n);
       for (int64_t b = from; b < to && n; ++b) {
         load(Matrix<T>(A, batch, b), a.data(), n);
-        if (int info = syevd(vectors, lower, n, a.data(), values.data()))
-          failed("linalg.eigh", b, "the input matrix is ill-conditioned or has too many repeated eigenvalues", info);
+        store_info(info, batch, b, syevd(vectors, lower, n, a.data(), values.data()));
         store_vector(w, batch, b, values.data());
         if (vectors) store(Matrix<T>(V, batch, b), a.data(), n);
       }
@@ -89,7 +83,7 @@ template <class T> int geev(bool vectors, int64_t n, T* a, std::complex<real_t<T
   return info;
 }
 
-void eig(const View& w, const View& V, const View& A) {
+void eig(const View& w, const View& V, const View& info, const View& A) {
   check_square(A, "linalg.eig");
   const Batches batch(w, 1);
   const int64_t n = size(A, 1);
@@ -104,8 +98,7 @@ void eig(const View& w, const View& V, const View& A) {
         for (const T& x : a)
           if (!std::isfinite(std::real(x)) || !std::isfinite(std::imag(x)))
             throw std::runtime_error("torch.linalg.eig: input tensor should not contain infs or NaNs.");
-        if (int info = geev(vectors, n, a.data(), values.data(), v.data()))
-          failed("linalg.eig", b, "the input matrix is ill-conditioned or has too many repeated eigenvalues", info);
+        store_info(info, batch, b, geev(vectors, n, a.data(), values.data(), v.data()));
         store_vector(w, batch, b, values.data());
         if (vectors) store(Matrix<C>(V, batch, b), v.data(), n);
       }
@@ -113,11 +106,11 @@ void eig(const View& w, const View& V, const View& A) {
   })
 }
 
-// linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)
-void linalg_eig(const Args& g) { eig(g.t[0], g.t[1], g.t[2]); }
+// _linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)
+void linalg_eig(const Args& g) { eig(g.t[0], g.t[1], g.t[2], g.t[3]); }
 
-// linalg_eigvals(Tensor self) -> Tensor
-void linalg_eigvals(const Args& g) { eig(g.t[0], View{}, g.t[1]); }
+// _linalg_eigvals(Tensor self) -> (Tensor eigenvalues, Tensor info)
+void linalg_eigvals(const Args& g) { eig(g.t[0], View{}, g.t[1], g.t[2]); }
 
 template <class T> int gesdd(const char* job, int64_t m, int64_t n, T* a, real_t<T>* s, T* u, T* vt, int64_t vt_rows) {
   const int M = int(m), N = int(n), LA = lead(m), LV = lead(vt_rows);
@@ -140,9 +133,10 @@ template <class T> int gesdd(const char* job, int64_t m, int64_t n, T* a, real_t
   return info;
 }
 
-// _linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)
+// _linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None)
+//   -> (Tensor U, Tensor S, Tensor Vh, Tensor info)
 void linalg_svd(const Args& g) {
-  const View &U = g.t[0], &S = g.t[1], &Vh = g.t[2], &A = g.t[3];
+  const View &U = g.t[0], &S = g.t[1], &Vh = g.t[2], &info = g.t[3], &A = g.t[4];
   const bool full = flag(g, 0, false), vectors = flag(g, 1, true);
   const Batches batch(S, 1);
   const int64_t m = size(A, 2), n = size(A, 1), k = std::min(m, n), uc = full ? m : k, vr = full ? n : k;
@@ -153,10 +147,9 @@ void linalg_svd(const Args& g) {
       for (int64_t b = from; b < to; ++b) {
         load(Matrix<T>(A, batch, b), a.data(), m);
         if (k) {
-          if (int info = gesdd(vectors ? (full ? "A" : "S") : "N", m, n, a.data(), s.data(), u.data(), vt.data(), vectors ? vr : 1))
-            failed("linalg.svd", b, info == -4 ? "the input matrix contained non-finite values" :
-                   "the input matrix is ill-conditioned or has too many repeated singular values", info);
-        } else {  // an empty matrix: the full bases are identities
+          store_info(info, batch, b, gesdd(vectors ? (full ? "A" : "S") : "N", m, n, a.data(), s.data(), u.data(), vt.data(), vectors ? vr : 1));
+        } else {
+          store_info(info, batch, b, 0);  // an empty matrix: the full bases are identities
           for (int64_t i = 0; vectors && i < m * uc; ++i) u[i] = T(i % (m + 1) == 0);
           for (int64_t i = 0; vectors && i < vr * n; ++i) vt[i] = T(i % (n + 1) == 0);
         }
@@ -169,8 +162,8 @@ void linalg_svd(const Args& g) {
   })
 }
 
-const Register registered[] = {{"_linalg_eigh", linalg_eigh}, {"linalg_eigh", linalg_eigh}, {"linalg_eig", linalg_eig},
-                               {"linalg_eigvals", linalg_eigvals}, {"_linalg_svd", linalg_svd}};
+const Register registered[] = {{"_linalg_eigh", linalg_eigh}, {"_linalg_eig", linalg_eig},
+                               {"_linalg_eigvals", linalg_eigvals}, {"_linalg_svd", linalg_svd}};
 
 }  // namespace
 }  // namespace mt

@@ -129,6 +129,25 @@ void linalg_slogdet(const Args& g) {
   })
 }
 
+// _lu_permutation(Tensor pivots, int n) -> Tensor: row i of P^T A is row perm[i] of A.
+void lu_permutation(const Args& g) {
+  const View &perm = g.t[0], &pivots = g.t[1];
+  const Batches batch(perm, 1);
+  const int64_t n = g.a[0].i, k = size(pivots, 1);
+  std::vector<int> p(k);
+  std::vector<int64_t> order(n);
+  for (int64_t b = 0; b < batch.count; ++b) {
+    load_vector(pivots, batch, b, p.data());
+    for (int64_t i = 0; i < n; ++i) order[i] = i;
+    for (int64_t i = 0; i < k; ++i) {
+      if (p[i] < 1 || p[i] > n) throw std::runtime_error("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive."
+          "Did you properly call lu_factor?");
+      std::swap(order[i], order[p[i] - 1]);
+    }
+    store_vector(perm, batch, b, order.data());
+  }
+}
+
 // linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor
 void linalg_lu_solve(const Args& g) {
   const View &X = g.t[0], &LU = g.t[1], &pivots = g.t[2], &B = g.t[3];
@@ -194,7 +213,7 @@ void linalg_solve_triangular(const Args& g) {
 const Register registered[] = {
     {"linalg_lu_factor_ex", linalg_lu_factor_ex}, {"linalg_solve_ex", linalg_solve_ex}, {"_linalg_solve_ex", linalg_solve_ex},
     {"linalg_inv_ex", linalg_inv_ex}, {"_linalg_det", linalg_det}, {"_linalg_slogdet", linalg_slogdet},
-    {"linalg_lu_solve", linalg_lu_solve}, {"linalg_solve_triangular", linalg_solve_triangular}};
+    {"linalg_lu_solve", linalg_lu_solve}, {"_lu_permutation", lu_permutation}, {"linalg_solve_triangular", linalg_solve_triangular}};
 
 }  // namespace
 }  // namespace mt

@@ -89,23 +89,23 @@ void linalg_householder_product(const Args& g) {
 }
 
 // One least-squares problem: the solution is left in the first n rows of b (ld rows in all).
-template <class T> int least_squares(const std::string& driver, int64_t m, int64_t n, int64_t nrhs, T* a, T* b, int64_t ld, real_t<T> rcond) {
+template <class T> int least_squares(const std::string& driver, int64_t m, int64_t n, int64_t nrhs, T* a, T* b, int64_t ld, real_t<T> rcond, real_t<T>* s, int& rank) {
   using R = real_t<T>;
   const int M = int(m), N = int(n), C = int(nrhs), L = lead(m), LB = int(ld), k = int(std::min(m, n));
-  int info = 0, rank = 0, lwork = -1;
-  std::vector<R> s(k), rwork(1);
+  int info = 0, lwork = -1;
+  std::vector<R> rwork(1);
   std::vector<int> pivots(n, 0), iwork(1);
   std::vector<T> work(1);
   auto call = [&] {
     if (driver == "gels") fortran<T>(Blas::gels, "N", &M, &N, &C, a, &L, b, &LB, work.data(), &lwork, &info, size_t(1));
     else if constexpr (is_complex_v<T>) {
-      if (driver == "gelsd") fortran<T>(Blas::gelsd, &M, &N, &C, a, &L, b, &LB, s.data(), &rcond, &rank, work.data(), &lwork, rwork.data(), iwork.data(), &info);
-      else if (driver == "gelss") fortran<T>(Blas::gelss, &M, &N, &C, a, &L, b, &LB, s.data(), &rcond, &rank, work.data(), &lwork, rwork.data(), &info);
-      else fortran<T>(Blas::gelsy, &M, &N, &C, a, &L, b, &LB, pivots.data(), &rcond, &rank, work.data(), &lwork, rwork.data(), &info);
+      if (driver == "gelsd") fortran<T>(Blas::gelsd, &M, &N, &C, a, &L, b, &LB, s, &rcond, &rank, work.data(), &lwork, rwork.data(), iwork.data(), &info);
+      else if (driver == "gelss") fortran<T>(Blas::gelss, &M, &N, &C, a, &L, b, &LB, s, &rcond, &rank, work.data(), &lwork, rwork.data(), &info);
+      else fortran<T>(Blas::gelsy, &M, &N, &C, a, &L, b, &LB, pivots, &rcond, &rank, work.data(), &lwork, rwork.data(), &info);
     } else {
-      if (driver == "gelsd") fortran<T>(Blas::gelsd, &M, &N, &C, a, &L, b, &LB, s.data(), &rcond, &rank, work.data(), &lwork, iwork.data(), &info);
-      else if (driver == "gelss") fortran<T>(Blas::gelss, &M, &N, &C, a, &L, b, &LB, s.data(), &rcond, &rank, work.data(), &lwork, &info);
-      else fortran<T>(Blas::gelsy, &M, &N, &C, a, &L, b, &LB, pivots.data(), &rcond, &rank, work.data(), &lwork, &info);
+      if (driver == "gelsd") fortran<T>(Blas::gelsd, &M, &N, &C, a, &L, b, &LB, s, &rcond, &rank, work.data(), &lwork, iwork.data(), &info);
+      else if (driver == "gelss") fortran<T>(Blas::gelss, &M, &N, &C, a, &L, b, &LB, s, &rcond, &rank, work.data(), &lwork, &info);
+      else fortran<T>(Blas::gelsy, &M, &N, &C, a, &L, b, &LB, pivots, &rcond, &rank, work.data(), &lwork, &info);
     }
   };
   call();
@@ -118,9 +118,10 @@ template <class T> int least_squares(const std::string& driver, int64_t m, int64
   return info;
 }
 
-// linalg_lstsq_solution(Tensor self, Tensor B, str? driver=None, float? rcond=None) -> Tensor solution
-void linalg_lstsq_solution(const Args& g) {
-  const View &X = g.t[0], &A = g.t[1], &B = g.t[2];
+// _linalg_lstsq(Tensor self, Tensor B, str? driver=None, float? rcond=None)
+//   -> (Tensor solution, Tensor rank, Tensor singular_values, Tensor info); rank and values where the driver has them.
+void linalg_lstsq(const Args& g) {
+  const View &X = g.t[0], &ranks = g.t[1], &values = g.t[2], &infos = g.t[3], &A = g.t[4], &B = g.t[5];
   const std::string driver = g.na > 0 && g.a[0].s ? g.a[0].s : "gelsy";
   if (driver != "gels" && driver != "gelsy" && driver != "gelsd" && driver != "gelss")
     throw std::runtime_error("torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)");
@@ -132,15 +133,16 @@ void linalg_lstsq_solution(const Args& g) {
     const real_t<T> rcond = given ? real_t<T>(g.a[1].f) : std::numeric_limits<real_t<T>>::epsilon() * std::max(m, n);
     batch.each(2. * m * n * (std::min(m, n) + nrhs), [&](int64_t from, int64_t to) {
       std::vector<T> a(m * n), x(ld * nrhs);
+      std::vector<real_t<T>> s(std::min(m, n));
       for (int64_t b = from; b < to; ++b) {
         load(Matrix<T>(A, batch, b), a.data(), m);
         std::fill(x.begin(), x.end(), T(0));
         load(Matrix<T>(B, batch, b, vector), x.data(), ld);
-        int info = 0;
-        if (m && n && nrhs) info = least_squares(driver, m, n, nrhs, a.data(), x.data(), ld, rcond);
-        if (info)
-          throw std::runtime_error("torch.linalg.lstsq: (Batch element " + std::to_string(b) + "): The least squares solution could not be "
-              "computed because the input matrix does not have full rank (error code: " + std::to_string(info) + ").");
+        int info = 0, rank = 0;
+        if (m && n && nrhs) info = least_squares(driver, m, n, nrhs, a.data(), x.data(), ld, rcond, s.data(), rank);
+        store_info(infos, batch, b, info);
+        if (ranks.given() && ranks.ndim == batch.n) ranks.ptr<int64_t>()[batch.offset(ranks, 0, b)] = rank;
+        if (values.given() && values.ndim == batch.n + 1) store_vector(values, batch, b, s.data());
         store(Matrix<T>(X, batch, b, vector), x.data(), ld);
       }
     });
@@ -149,7 +151,7 @@ void linalg_lstsq_solution(const Args& g) {
 
 const Register registered[] = {
     {"geqrf", geqrf_kernel}, {"linalg_qr", linalg_qr}, {"linalg_householder_product", linalg_householder_product},
-    {"orgqr", linalg_householder_product}, {"linalg_lstsq_solution", linalg_lstsq_solution}};
+    {"orgqr", linalg_householder_product}, {"_linalg_lstsq", linalg_lstsq}};
 
 }  // namespace
 }  // namespace mt

@@ -32,9 +32,7 @@ template <class T> inline T number(const Attr& a) {
 }
 
 // The loops. Op<T> is made from the attributes once per call of the loop. An output may be exactly one of the inputs
-// (in place), hence ivdep and not restrict. Masks and bool inputs are read as bytes.
-template <class T> using stored_t = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
-
+// (in place), hence ivdep and not restrict.
 template <template <class> class Op, class T, class Out> void unary_loop(void* const* p, int64_t n, const Attr* a) {
   const Op<T> op(a);
   Out* out = static_cast<Out*>(p[0]);

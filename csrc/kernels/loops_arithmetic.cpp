@@ -1,4 +1,4 @@
-// Loops of arithmetic on two and three operands: add, mul, divisions, where, lerp. Transcendental functions are not here.
+// Loops of arithmetic on two and three operands: add, mul, divisions, where, lerp. Elementary functions are not here.
 #include <stdexcept>
 
 #include "loops.h"
@@ -27,7 +27,8 @@ template <class T> inline T over(T x, T y) {
     R big = wide ? c : d, small = wide ? d : c;
     if (big == 0) return T(a / std::abs(c), b / std::abs(d));
     R ratio = small / big, scale = 1 / (big + small * ratio);
-    return wide ? T((a + b * ratio) * scale, (b - a * ratio) * scale) : T((a * ratio + b) * scale, (b * ratio - a) * scale);
+    return wide ? T((a + b * ratio) * scale, (b - a * ratio) * scale)
+                : T((a * ratio + b) * scale, (b * ratio - a) * scale);
   } else {
     return x / y;
   }
@@ -72,19 +73,19 @@ MT_BINARY(mul, All, -1, times(x, y))
 MT_BINARY(div, FloatsComplex, -1, over(x, y))
 
 // x + 1 * y is x + y, so one streaming loop serves every alpha.
-#define MT_STREAMING(NAME, PLAIN, ...) \
+#define MT_STREAMING(NAME, PLAIN, ALPHA, ...) \
   struct NAME##_streaming { \
     float alpha; \
-    explicit NAME##_streaming(const Attr* a) : alpha(a ? float(a[0].f) : 1.f) {} \
+    explicit NAME##_streaming([[maybe_unused]] const Attr* a) : alpha(ALPHA) {} \
     template <class V> V operator()(V x, V y) const { return __VA_ARGS__; } \
   }; \
   RegisterStreaming NAME##_streams(PLAIN, streaming_loop<NAME##_streaming, PLAIN>);
 constexpr Loop kAdd = scaled_loop<Add, float>, kSub = scaled_loop<Sub, float>;
 constexpr Loop kMul = binary_loop<mul_op, float, float>, kDiv = binary_loop<div_op, float, float>;
-MT_STREAMING(add, kAdd, x + alpha * y)
-MT_STREAMING(sub, kSub, x - alpha * y)
-MT_STREAMING(mul, kMul, x * y)
-MT_STREAMING(div, kDiv, x / y)
+MT_STREAMING(add, kAdd, float(a[0].f), x + alpha * y)
+MT_STREAMING(sub, kSub, float(a[0].f), x - alpha * y)
+MT_STREAMING(mul, kMul, 1.f, x * y)
+MT_STREAMING(div, kDiv, 1.f, x / y)
 
 // ---- integer division: towards zero, or towards minus infinity as in Python -------------------------------------
 

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kBlock = 1024;
 
-// Runs step(ptr, n) over blocks in which all operands are adjacent and of the dtype C; what is not goes through buffers.
-// Operand 1, the gradient, is only read.
+// Runs step(ptr, n) over blocks in which all operands are adjacent and of the dtype C; what is not goes through
+// buffers. Operand 1, the gradient, is only read.
 template <class C, class F> void in_blocks(const View* t, int nt, DType compute, F&& step) {
   const Strided s(t, nt);
   bool direct = s.ndim == 1;
@@ -82,7 +82,8 @@ void adam_step(const Args& args) {
   const bool decoupled = a[6].i, amsgrad = a[7].i && args.nt > 4 && args.t[4].given();
   by_dtype(args.t, amsgrad ? 5 : 4, "adam_step", [=](auto* const* p, int64_t n) {
     using C = std::remove_pointer_t<std::remove_reference_t<decltype(*p)>>;
-    const C sign = a[8].i ? -1 : 1, shrink = decoupled ? C(1 - rate * a[5].f) : C(1), decay = decoupled ? C(0) : C(a[5].f);
+    const C sign = a[8].i ? -1 : 1, decay = decoupled ? C(0) : C(a[5].f);
+    const C shrink = decoupled ? C(1 - rate * a[5].f) : C(1);
     const C w1 = C(1 - b1), w2 = C(1 - b2), beta2 = C(b2), eps = C(a[4].f), size = C(step_size), r = C(root);
     C *w = p[0], *g = p[1], *m = p[2], *v = p[3], *most = amsgrad ? p[4] : nullptr;
 #pragma GCC ivdep

@@ -43,7 +43,8 @@ double bessel_scaled(double x, int order) {
     return sign * sum * std::exp(-a) * (order ? 0.5 * a : 1.);
   }
   double mu = 4. * order * order;
-  for (int k = 1; k < 30 && std::fabs(term) > 1e-17; ++k) sum += term *= -(mu - (2. * k - 1) * (2. * k - 1)) / (8 * a * k);
+  for (int k = 1; k < 30 && std::fabs(term) > 1e-17; ++k)
+    sum += term *= -(mu - (2. * k - 1) * (2. * k - 1)) / (8 * a * k);
   return sign * sum / std::sqrt(2 * kPi * a);
 }
 double bessel(double x, int order) {

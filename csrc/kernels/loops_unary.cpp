@@ -98,7 +98,7 @@ RegisterPointwise round_row({"round", 1, 1, -1, -1, {nullptr, round_loop<uint8_t
     round_loop<int16_t>, round_loop<int32_t>, round_loop<int64_t>, nullptr, nullptr, round_loop<float>,
     round_loop<double>, nullptr, nullptr}});
 
-// ---- clamping ----------------------------------------------------------------------------------------------------------
+// ---- clamping ----------------------------------------------------------------------------------------------------
 
 // clamp(self; min?, max?): NaN items stay, a NaN bound makes everything NaN, max wins over min.
 template <class T> struct clamp_op {

@@ -308,7 +308,8 @@ inline float erfc(float x) {
 // The lower tail of the normal distribution at -a as 2^-P(a). Beyond 10.5 it is less than 2^-80 and taken as 0.
 inline float normal_tail(float a) {
   float p = poly(a, 1.f, 1.151106f, 0.459204376f, 0.0524887033f, -0.0070049502f, 3.05112153e-05f, 0.000277823419f,
-                 -8.19387933e-05f, 1.37431953e-05f, -1.48989761e-06f, 1.03075102e-07f, -4.14478185e-09f, 7.37475012e-11f);
+                 -8.19387933e-05f, 1.37431953e-05f, -1.48989761e-06f, 1.03075102e-07f, -4.14478185e-09f,
+                 7.37475012e-11f);
   float z = (kRound + 127.f) - p, r = ((kRound + 127.f) - z) - p;
   float y = (1.f + r * exp2_tail(r)) * scale(bits<uint32_t>(z));
   return a > 10.5f ? 0.f : y;
@@ -340,7 +341,8 @@ inline float pow(float base, float exponent) {
   t = a == 1. ? y - y : t;             // (+-1)^(+-inf) is 1
   t = a == 1. && std::fabs(y) == inf ? 0. : t;
   double p = wide_exp2(t);
-  bool negative = __builtin_copysign(1., x) < 0., integer = wide_is_integer(y), odd = integer && !wide_is_integer(0.5 * y);
+  bool negative = __builtin_copysign(1., x) < 0., integer = wide_is_integer(y);
+  bool odd = integer && !wide_is_integer(0.5 * y);
   p = negative && odd ? -p : p;
   p = x < 0. && a < inf && !integer ? nan : p;
   p = x == x && y == y ? p : nan;

@@ -20,12 +20,20 @@ from mindtorch_v2 import _ops, autograd
 from mindtorch_v2._backends.cpu import ops as _cpu_ops
 from mindtorch_v2.autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from mindtorch_v2._construct import (
-    Generator, as_tensor, asarray, default_generator, from_dlpack, from_numpy, frombuffer, get_rng_state, initial_seed,
-    is_complex, is_floating_point, is_grad_enabled, is_inference_mode_enabled, is_storage, is_tensor, manual_seed, numel,
-    result_type, seed, set_rng_state, tensor,
+    as_tensor, asarray, from_dlpack, from_numpy, frombuffer, is_complex, is_floating_point, is_grad_enabled,
+    is_inference_mode_enabled, is_storage, is_tensor, numel, result_type, tensor,
+)
+from mindtorch_v2 import _asserts, _config, _legacy, backends, compiler, cuda, jit, overrides, random, version
+from mindtorch_v2._legacy import set_default_tensor_type
+from mindtorch_v2.compiler import compile
+from mindtorch_v2.random import (
+    Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state,
 )
 
 globals().update(_dtypes)
+globals().update(_config.settings)
+globals().update(_asserts.asserts)
+globals().update(_legacy.tensor_types)
 globals().update({name: _C._named_constant(name) for name in
                   ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d", "strided")})
 globals().update({name: function for name, function in _ops.functions.items() if name not in ("detach_",)})
@@ -34,7 +42,7 @@ _tensor.install_methods(_ops.methods)
 _tensor.backward_hook = autograd.backward
 _C._set_to_copy(_ops.ops._to_copy)
 newaxis = None
-__version__ = "2.13.0"
+__version__ = version.__version__
 
 from mindtorch_v2 import nn, optim, utils
 from mindtorch_v2.serialization import load, save

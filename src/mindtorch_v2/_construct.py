@@ -1,19 +1,11 @@
-"""Tensors from data, random state, and questions about objects: torch functions that are not ops."""
+"""Tensors from data, and questions about objects: torch functions that are not ops."""
 from __future__ import annotations
 
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._C import GeneratorBase, TensorBase, device as Device, dtype as DType
+from mindtorch_v2._C import TensorBase, dtype as DType
 from mindtorch_v2._ops import ops
-
-
-class Generator(GeneratorBase):
-    """A stream of random numbers."""
-
-
-default_generator = Generator()
-_C._set_default_generator(default_generator)
 
 
 def _finish(made: Any, device: Any, requires_grad: bool, pin_memory: bool = False) -> Any:
@@ -67,28 +59,6 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     return made if device is None else made.to(device)
 
 
-def manual_seed(seed: int) -> Generator:
-    """Seeds the default generator."""
-    return default_generator.manual_seed(int(seed))
-
-
-def seed() -> int:
-    """Seeds the default generator from the system; returns the seed."""
-    return default_generator.seed()
-
-
-def initial_seed() -> int:
-    return default_generator.initial_seed()
-
-
-def get_rng_state() -> Any:
-    return default_generator.get_state()
-
-
-def set_rng_state(new_state: Any) -> None:
-    default_generator.set_state(new_state)
-
-
 def is_tensor(obj: Any) -> bool:
     return isinstance(obj, TensorBase)
 
@@ -123,4 +93,3 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
 
 
 ops.result_type = result_type
-assert Device

@@ -1,6 +1,7 @@
 """Storages as Python sees them: UntypedStorage (bytes) and TypedStorage (items of one dtype)."""
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -50,6 +51,30 @@ class UntypedStorage(StorageBase):
     def is_pinned(self, device: Any = None) -> bool:
         return self._pinned
 
+    def pin_memory(self, device: Any = None) -> UntypedStorage:
+        """A pinned copy; itself when it is pinned."""
+        if self._pinned:
+            return self
+        made = self.clone()
+        made._pinned = True
+        return made
+
+    def is_shared(self) -> bool:
+        owner = self._owner
+        return isinstance(owner, tuple) and isinstance(owner[0], mmap.mmap)
+
+    def share_memory_(self) -> UntypedStorage:
+        """Moves the bytes to memory that processes forked from now on share."""
+        if not self.is_shared():
+            self._move_to(mmap.mmap(-1, max(len(self), 1)))
+        return self
+
+    def new(self) -> UntypedStorage:
+        return UntypedStorage(0, device=self.device)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
     def untyped(self) -> UntypedStorage:
         return self
 
@@ -90,6 +115,44 @@ class TypedStorage:
 
     def data_ptr(self) -> int:
         return self._untyped_storage.data_ptr()
+
+    def is_shared(self) -> bool:
+        return self._untyped_storage.is_shared()
+
+    def share_memory_(self) -> TypedStorage:
+        self._untyped_storage.share_memory_()
+        return self
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return self._untyped_storage.is_pinned()
+
+    def clone(self) -> TypedStorage:
+        return TypedStorage(wrap_storage=self._untyped_storage.clone(), dtype=self.dtype)
+
+    def fill_(self, value: Any) -> TypedStorage:
+        self._tensor().fill_(value)
+        return self
+
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> TypedStorage:
+        self._tensor().copy_(source._tensor())
+        return self
+
+    def resize_(self, size: int) -> TypedStorage:
+        self._untyped_storage.resize_(size * self.dtype.itemsize)
+        return self
+
+    def resizable(self) -> bool:
+        return self._untyped_storage.resizable()
+
+    def cpu(self) -> TypedStorage:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TypedStorage) and self.dtype == other.dtype and \
+            self._untyped_storage._cdata == other._untyped_storage._cdata
+
+    def __hash__(self) -> int:
+        return hash(self._untyped_storage._cdata)
 
     def _tensor(self) -> Any:
         return _C._from_data([], self.dtype, False).set_(self._untyped_storage, 0, (self.size(),), (1,))

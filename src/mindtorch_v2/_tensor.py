@@ -1,8 +1,10 @@
 """The Tensor class: its methods that are not ops, and the ops of the table as methods."""
 from __future__ import annotations
 
+import copy as _copy
 import copyreg
 import importlib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -74,7 +76,10 @@ class Tensor(TensorMethods):
         if dtype is None:
             return _type_name(self.dtype, self.device)
         if isinstance(dtype, str):
-            dtype = _TYPE_NAMES[dtype.rpartition(".")[2]]
+            name = dtype.rpartition(".")[2]
+            if not dtype.startswith("torch.") or name not in _TYPE_NAMES:
+                raise ValueError(f"invalid type: '{dtype}'")
+            dtype = _TYPE_NAMES[name]
         dtype = getattr(dtype, "dtype", dtype)
         return self.to(dtype)
 
@@ -118,11 +123,89 @@ class Tensor(TensorMethods):
 
     _typed_storage = storage
 
+    def storage_type(self) -> type:
+        return TypedStorage
+
     def is_shared(self) -> bool:
-        return False
+        """Whether the storage lies in memory that forked processes share."""
+        return self.untyped_storage().is_shared()
+
+    def share_memory_(self) -> Any:
+        """Moves the storage to memory that processes forked from now on share."""
+        self.untyped_storage().share_memory_()
+        return self
 
     def is_pinned(self, device: Any = None) -> bool:
         return self.untyped_storage()._pinned
+
+    def pin_memory(self, device: Any = None) -> Any:
+        """A copy in page-locked memory, from which an npu copies faster; itself when it is pinned."""
+        if self.device.type != "cpu":
+            raise RuntimeError(f"cannot pin '{_type_name(self.dtype, self.device)}' only dense CPU tensors can be pinned")
+        if self.is_pinned():
+            return self
+        made = self.clone()
+        made.untyped_storage()._pinned = True
+        return made
+
+    def cuda(self, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("Torch not compiled with CUDA enabled: the devices are cpu and npu")
+
+    def xpu(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("Torch not compiled with XPU enabled: the devices are cpu and npu")
+
+    def record_stream(self, s: Any) -> None:
+        """Keeps the memory from being reused before the work queued on another stream is done."""
+        owner = self.untyped_storage()._owner
+        if not hasattr(owner, "record_stream"):
+            raise NotImplementedError("Could not run 'aten::record_stream' with arguments from the "
+                                      f"'{self.device.type.upper()}' backend.")
+        owner.record_stream(s)
+
+    # ---- new tensors like this one
+    def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+                   pin_memory: bool = False) -> Any:
+        """A copy of data, with this tensor's dtype and device unless others are given."""
+        if isinstance(data, Tensor):
+            warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+                          "sourceTensor.detach().clone().requires_grad_(True), rather than "
+                          "tensor.new_tensor(sourceTensor).", UserWarning, stacklevel=2)
+        made = _C._from_data(data, dtype or self.dtype, False)
+        made = _C._to(made, None, device or self.device, False, False, None)
+        return made.requires_grad_(True) if requires_grad else made
+
+    def new(self, *args: Any, device: Any = None) -> Any:
+        """torch.Tensor(…) with this tensor's dtype and device."""
+        return _legacy_tensor(*args, dtype=self.dtype, device=device or self.device)
+
+    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Any:
+        return self if dtype is None else self.to(dtype)
+
+    def dim_order(self, *, ambiguity_check: Any = False) -> tuple[int, ...]:
+        """The dims from outermost to innermost in memory."""
+        strides = self.stride()
+        return tuple(sorted(range(self.dim()), key=lambda d: (-strides[d], -self.shape[d] if strides[d] == 0 else 0)))
+
+    def is_nonzero(self) -> bool:
+        return bool(self)
+
+    def is_same_size(self, other: Any) -> bool:
+        return self.shape == other.shape
+
+    def has_names(self) -> bool:
+        return False
+
+    def is_distributed(self) -> bool:
+        return False
+
+    def is_coalesced(self) -> bool:
+        raise RuntimeError("is_coalesced expected sparse coordinate tensor layout but got Strided")
+
+    def sparse_dim(self) -> int:
+        return 0
+
+    def dense_dim(self) -> int:
+        return self.dim()
 
     # ---- shape as attributes
     @property
@@ -226,8 +309,7 @@ class Tensor(TensorMethods):
 
 
 def _deep(items: dict, memo: dict) -> dict:
-    copy = importlib.import_module("copy")
-    return {k: copy.deepcopy(v, memo) for k, v in items.items()}
+    return {k: _copy.deepcopy(v, memo) for k, v in items.items()}
 
 
 def _rebuild_tensor(cls: type, storage: Any, dtype: DType, offset: int, size: tuple, stride: tuple,
@@ -301,18 +383,24 @@ def _type_name(dtype: DType, device: Device) -> str:
 
 
 def _legacy_tensor(*args: Any, device: Any = None, dtype: Any = None) -> Any:
-    """torch.Tensor(2, 3), torch.Tensor([1, 2]), torch.Tensor(other)."""
+    """torch.Tensor(2, 3), torch.Tensor([1, 2]), torch.Tensor(other), torch.Tensor(storage)."""
     dtype = dtype or _C.get_default_dtype()
-    if not args:
-        return _C._from_data([], dtype, False)
-    if len(args) == 1 and isinstance(args[0], Tensor):
-        return args[0].alias() if args[0].dtype == dtype else args[0].to(dtype)
-    if isinstance(args[0], int) and not isinstance(args[0], bool) or isinstance(args[0], Size):
-        size = args[0] if isinstance(args[0], Size) else args
-        return _C._op_named("empty")(tuple(size), dtype=dtype, device=device)
-    if len(args) == 1:
-        return _C._from_data(args[0], dtype, False)
-    raise TypeError(f"new(): expected sizes or data, got {args!r}")
+    if all(hasattr(a, "__index__") and not isinstance(a, bool) and getattr(a, "shape", ()) == () for a in args) or \
+            len(args) == 1 and isinstance(args[0], Size):
+        size = args[0] if len(args) == 1 and isinstance(args[0], Size) else args or (0,)
+        return _C._op_named("empty")([int(n) for n in size], dtype=dtype, device=device)
+    if len(args) != 1:
+        raise TypeError(f"new() received an invalid combination of arguments - got {args!r}")
+    if isinstance(args[0], Tensor):
+        if args[0].dtype != dtype:
+            raise TypeError(f"expected {_type_name(dtype, args[0].device)} (got {args[0].type()})")
+        return _C._op_named("alias")(args[0].detach())
+    if isinstance(args[0], (_C.StorageBase, TypedStorage)):
+        return _C._from_data([], dtype, False).set_(args[0])
+    if isinstance(args[0], (str, float, complex, bool)) or args[0] is None:
+        raise TypeError(f"new(): data must be a sequence (got {type(args[0]).__name__})")
+    made = _C._from_data(args[0], dtype, False)
+    return made if device is None else _C._to(made, None, device, False, False, None)
 
 
 def _cast_method(dtype: DType) -> Callable[..., Any]:
@@ -336,4 +424,11 @@ def install_methods(methods: dict[str, Any]) -> None:
         _plain_results.add(getattr(TensorMethods, name).__get__)
 
 
+for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_xpu", "is_nested", "is_xla",
+              "is_hpu", "is_ipu", "is_mtia", "is_vulkan", "is_maia"):
+    setattr(Tensor, _name, False)       # kinds of tensors that this library does not have
+Tensor.name = Tensor.volatile = None
+Tensor.__rdiv__ = TensorMethods.__rtruediv__
+Tensor.__div__ = TensorMethods.__truediv__
+Tensor.__idiv__ = TensorMethods.__itruediv__
 copyreg.pickle(Size, lambda s: (Size, (tuple(s),)))

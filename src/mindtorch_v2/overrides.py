@@ -58,7 +58,7 @@ def handle_torch_function(public_api: Callable[..., Any], relevant_args: Iterabl
     raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: {list(kinds)}")
 
 
-_modes: list[Any] = []
+_modes: list[Any] = _C._core._function_mode_stack()    # the core's own list, innermost last
 
 
 class _outside:
@@ -69,11 +69,9 @@ class _outside:
 
     def __enter__(self) -> None:
         _modes.pop()
-        _C._pop_function_mode()
 
     def __exit__(self, *exc: Any) -> None:
         _modes.append(self.mode)
-        _C._push_function_mode(self.mode)
 
 
 class TorchFunctionMode:
@@ -84,12 +82,10 @@ class TorchFunctionMode:
 
     def __enter__(self) -> Any:
         _modes.append(self)
-        _C._push_function_mode(self)
         return self
 
     def __exit__(self, *exc: Any) -> None:
         _modes.pop()
-        _C._pop_function_mode()
 
     @classmethod
     def push(cls, *args: Any, **kwargs: Any) -> Any:

@@ -34,7 +34,7 @@ cdef class Node:
     cdef public object metadata
     cdef str trace
 
-    def __cinit__(self, *args, **kwargs):
+    def __cinit__(self):
         global next_sequence
         self.sequence = next_sequence
         next_sequence += 1
@@ -537,6 +537,11 @@ def _push_function_mode(mode):
 
 def _pop_function_mode():
     return function_modes.pop()
+
+
+def _function_mode_stack():
+    """The list of active modes itself, innermost last."""
+    return function_modes
 
 
 # ---- for custom functions -------------------------------------------------------------------------------------------

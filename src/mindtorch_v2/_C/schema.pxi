@@ -338,10 +338,10 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
         # x.view(2, 3), torch.zeros(2, 3): the rest is the int[] that comes last among the positionals,
         # or first for a factory whose remaining parameters are keyword-only
         k = varargs_at(ov, nargs)
-        if k < 0:
+        if k < 0 and nargs > np:
             b.why = BAD_MANY
             return 0
-        if k + 1 < nargs or ov.list_size[k] == 0:
+        if k >= 0 and (k + 1 < nargs or ov.list_size[k] == 0):
             for i in range(k, nargs):
                 if not fits_int(args[i]):
                     b.why, b.bad = BAD_TYPE if i == k else BAD_MANY, <int>k
@@ -411,10 +411,8 @@ cdef int varargs_at(Overload ov, Py_ssize_t nargs):
     cdef int p
     for p in range(ov.npositional):
         if ov.kind[p] == K_INTS:
-            # only right after self, or first of all; and nothing positional that is required may follow
-            if p > 1 or (p == 1 and ov.kind[0] != K_TENSOR) or p >= nargs:
-                return -1
-            if p + 1 < ov.npositional and ov.required[p + 1]:
+            # only right after self, or first of all; and nothing positional may follow
+            if p > 1 or (p == 1 and ov.kind[0] != K_TENSOR) or p >= nargs or p + 1 < ov.npositional:
                 return -1
             return p
     return -1

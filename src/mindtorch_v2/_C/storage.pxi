@@ -103,7 +103,7 @@ cdef class StorageBase:
     cdef Py_ssize_t buffer_shape[1]
     cdef Py_ssize_t buffer_strides[1]
 
-    def __cinit__(self, *args, **kwargs):
+    def __cinit__(self):
         self.s = NULL
 
     def __init__(self, size=0, *, device=None):

@@ -24,7 +24,7 @@ cdef class TensorBase:
     cdef object grad_object
     cdef dict extra                              # hooks, retain_grad, names: what few tensors have
 
-    def __cinit__(self, *args, **kwargs):
+    def __cinit__(self):
         self.sizes = self.inline_dims
         self.strides = self.inline_dims + INLINE_DIMS
         self.contig = True

@@ -98,7 +98,7 @@ def _index_put(self, indices, values, accumulate):
 
 # ---- along one dim, an index for every item ----------------------------------------------------------------------
 def _check_index(name, index):
-    if index.dtype is not INT64 and index.dtype is not INT32:
+    if index.dtype is not INT64 and index.dtype is not INT32 and index.numel():
         raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index")
 
 
@@ -182,7 +182,8 @@ def _scatter_src(self, dim, index, src, reduce):
 
 @composite("scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor")
 def _scatter_value(self, dim, index, value, reduce):
-    return _scatter_src(self, dim, index, ops.full(index.shape, value, dtype=self.dtype, device=self.device), reduce)
+    src = ops.full(index.shape, value, dtype=self.dtype, device=self.device)
+    return ops.scatter(self, dim, index, src, reduce=reduce)
 
 
 ops.scatter.doc = "A copy of self with src (or value) written at index along dim."
@@ -356,13 +357,11 @@ op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", pr
    rule=_index_copy_rule, npu="aclnnInplaceIndexCopy(out, dim, index, source)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0),
          "source": lambda g, dim, index, source_shape: g.index_select(dim, index).reshape(source_shape)})
-op("index_fill(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", prefill=True, inplace=True,
-   rule=_index_fill_rule, npu="aclnnInplaceIndexFillTensor(out, dim, index, value)",
-   grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0)})
 
 
-@composite("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor")
+@composite("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor", inplace=True)
 def _index_fill_tensor(self, dim, index, value):
+    """A copy of self with value at every index along dim."""
     if value.dim() != 0:
         raise RuntimeError("index_fill_(): Only supports 0-dimension value tensor, but got tensor with "
                            f"{value.dim()} dimension(s).")
@@ -370,6 +369,11 @@ def _index_fill_tensor(self, dim, index, value):
     if shape:
         shape[dim] = index.numel()
     return self.index_copy(dim, index.reshape(-1), value.to(self.dtype).expand(shape))
+
+
+op("index_fill.Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", prefill=True,
+   rule=_index_fill_rule, npu="aclnnInplaceIndexFillTensor(out, dim, index, value)",
+   grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0)})
 
 
 # ---- as if flat --------------------------------------------------------------------------------------------------
@@ -419,4 +423,4 @@ def _take_along_dim(self, indices, dim):
         raise RuntimeError(f"The size of tensor a ({list(self.shape)}) must match the size of tensor b "
                            f"({list(indices.shape)}) apart from dimension {dim}")
     full = [common[:dim] + (x.size(dim),) + common[dim + 1:] for x in (self, indices)]
-    return self.expand(full[0]).gather(dim, indices.expand(full[1]))
+    return self.expand(full[0]).gather(dim, (indices % max(self.size(dim), 1)).expand(full[1]))

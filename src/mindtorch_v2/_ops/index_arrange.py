@@ -145,7 +145,7 @@ def _repeat_interleave(self, repeats, dim, output_size):
     elif repeats.numel() != self.size(dim):
         raise RuntimeError("repeats must have the same size as input along dim, but got repeats.size(0) = "
                            f"{repeats.numel()} and input.size({dim}) = {self.size(dim)}")
-    return self.index_select(dim, _repeat_index(repeats, output_size))
+    return self.index_select(dim, ops.repeat_interleave(repeats, output_size=output_size))
 
 
 @composite("repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, int? output_size=None) -> Tensor")

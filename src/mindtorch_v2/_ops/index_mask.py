@@ -48,9 +48,6 @@ def widened(self, mask):
 op("_masked_fill(Tensor self, Tensor mask, Scalar value) -> Tensor", kernel="masked_fill", prefill=True, variants="",
    rule=_check_fill, npu="aclnnInplaceMaskedFillScalar(out, mask, value)",
    grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
-op("masked_fill_.Scalar(Tensor(a!) self, Tensor mask, Scalar value) -> Tensor(a!)", kernel="masked_fill",
-   variants="method", rule=_check_fill, npu="aclnnInplaceMaskedFillScalar(self, mask, value)",
-   grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
 
 
 def _check_value(value):
@@ -69,18 +66,23 @@ def _masked_fill_tensor_(self, mask, value):
     return self.copy_(ops.where(mask, value.to(self.dtype), self))
 
 
-@composite("masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor")
-def _masked_fill(self, mask, value):
-    """A copy of self with value where mask is true."""
-    return ops._masked_fill(widened(self, mask), mask, value)
-
-
 @composite("masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor")
 def _masked_fill_tensor(self, mask, value):
+    """A copy of self with value where mask is true."""
     _check_value(value)
     if not value.requires_grad and value.device.type == "cpu":
         return ops._masked_fill(widened(self, mask), mask, value.item())
     return ops.where(mask, value.to(self.dtype), self)
+
+
+@composite("masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor")
+def _masked_fill(self, mask, value):
+    return ops._masked_fill(widened(self, mask), mask, value)
+
+
+op("masked_fill_.Scalar(Tensor(a!) self, Tensor mask, Scalar value) -> Tensor(a!)", kernel="masked_fill",
+   variants="method", rule=_check_fill, npu="aclnnInplaceMaskedFillScalar(self, mask, value)",
+   grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
 
 
 def _check_scatter(self, mask, source):

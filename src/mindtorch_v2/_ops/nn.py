@@ -148,6 +148,8 @@ def _prelu(self, weight):
         raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}")
     if self.dim() > 1 and weight.dim() == 1:
         weight = weight.reshape([-1 if d == 1 else 1 for d in range(self.dim())])
+    elif self.dim() == 0:
+        weight = weight.reshape(())
     return ops.where(self > 0, self, weight * self)
 
 

@@ -222,6 +222,9 @@ op("native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? runnin
            "bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor", variants="function")
 def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled):
     """Mean 0 and variance 1 of every channel over the batch (or by the running statistics), then weight and bias."""
+    if input.numel() == 0:
+        out = input.clone() if weight is None else input * weight[0]
+        return out if bias is None else out + bias[0]
     if input.dim() < 2:
         raise RuntimeError(f"batch_norm expected input with at least 2 dims, got {list(input.shape)}")
     channels = input.size(1)
@@ -232,9 +235,6 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
                         ("bias", bias)):
         if value is not None and value.numel() != channels:
             raise RuntimeError(f"{name} should contain {channels} elements not {value.numel()}")
-    if input.numel() == 0:
-        out = input.clone() if weight is None else input * weight[0]
-        return out if bias is None else out + bias[0]
     if training and input.numel() == channels:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {list(input.shape)}")
     return ops.native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]

@@ -397,10 +397,17 @@ alias("special_logsumexp", "logsumexp", "special")
 
 
 # ---- questions ---------------------------------------------------------------------------------------------------
-@composite("equal(Tensor self, Tensor other) -> bool", npu="aclnnEqual(self, other, out)")
+op("_equal(Tensor self, Tensor other) -> Tensor", rule=lambda self, other: ((), BOOL), kernel="equal", variants="",
+   npu="aclnnEqual(self, other, out)")
+
+
+@composite("equal(Tensor self, Tensor other) -> bool")
 def _equal(self, other):
     """Whether both have the same shape and items."""
-    return self.shape == other.shape and (self.numel() == 0 or bool((self == other).all()))
+    if self.dtype is not other.dtype:
+        raise RuntimeError(f"Expected object of data type {word(self.dtype)} but got data type {word(other.dtype)} for "
+                           "argument 'other'")
+    return ops._equal(self, other).item()
 
 
 @composite("isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor")

@@ -111,10 +111,10 @@ def _diff(self, n, dim, prepend, append):
                                f"tensor.size({dim}) = {more.size(dim)}")
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
+    if n == 0:
+        return self.clone()
     parts = [x for x in (prepend, self, append) if x is not None]
     whole = self if len(parts) == 1 else ops.cat(parts, dim)
-    if n == 0:
-        return ops.zeros_like(whole) if whole.size(dim) == 0 else whole
     for _ in range(min(n, whole.size(dim))):
         size = max(whole.size(dim) - 1, 0)
         high, low = whole.narrow(dim, whole.size(dim) - size, size), whole.narrow(dim, 0, size)

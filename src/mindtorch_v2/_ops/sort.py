@@ -99,7 +99,8 @@ for _name, _camel in (("median", "Median"), ("nanmedian", "NanMedian")):
        grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
 ops.median.doc = "The middle item, the lower of two; NaN if any is. With dim, also where it stands."
 ops.nanmedian.doc = "The middle item of those that are not NaN. With dim, also where it stands."
-op("mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", rule=_middle_dim_rule("mode"),
+op("mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", kernel="mode_dim",
+   rule=_middle_dim_rule("mode"),
    grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
 
 
@@ -148,7 +149,8 @@ def _slices(self, dim):
     n = self.size(dim)
     if n == 0 and self.numel() == 0 and any(size == 0 for d, size in enumerate(self.shape) if d != dim % self.dim()):
         raise RuntimeError("There are 0 sized dimensions, and they aren't selected by `dim`, so unique cannot be applied")
-    return self.transpose(0, dim).reshape(n, self.numel() // n if n else 0)
+    first = self.unsqueeze(0).transpose(0, dim % self.dim() + 1)
+    return first.reshape(n, self.numel() // n if n else 0)
 
 
 def _runs(self, dim, rows, order):
@@ -231,7 +233,7 @@ def _searchsorted_number(sorted_sequence, self, out_int32, right, side, sorter):
         raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1,"
                            f" but we got boundaries tensor dim({sorted_sequence.dim()})")
     value = _like_number(self, sorted_sequence)
-    return _searchsorted(sorted_sequence, value, out_int32, right, side, sorter)
+    return ops.searchsorted(sorted_sequence, value, out_int32=out_int32, right=right, side=side, sorter=sorter)
 
 
 def _like_number(number, tensor):
@@ -252,7 +254,7 @@ def _bucketize(self, boundaries, out_int32, right):
 @composite("bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor",
            variants="function")
 def _bucketize_number(self, boundaries, out_int32, right):
-    return _bucketize(_like_number(self, boundaries), boundaries, out_int32, right)
+    return ops.bucketize(_like_number(self, boundaries), boundaries, out_int32=out_int32, right=right)
 
 
 _FEW = 16                                        # test items up to which comparing all pairs is faster

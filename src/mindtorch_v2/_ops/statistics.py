@@ -40,7 +40,7 @@ def _quantile_of(self, q, dim, keepdim, interpolation, skip_nan):
         rows, left = self.reshape(-1), [1] * rank if keepdim else []
     else:
         dim = wrap(dim, rank)
-        rows = self.movedim(dim, -1) if rank else self.reshape(1)
+        rows = self.unsqueeze(-1).transpose(dim, -1).squeeze(dim) if rank else self.reshape(1)
         left = [n for d, n in enumerate(self.shape) if d != dim]
         if keepdim and rank:
             left.insert(dim, 1)
@@ -53,7 +53,7 @@ def _quantile_of(self, q, dim, keepdim, interpolation, skip_nan):
         ranks = (flat_q * last).expand(list(rows.shape[:-1]) + [flat_q.numel()])
         ranks = ops.where(rows.isnan().any(-1, True), float(last), ranks)
     result = _between(rows, ranks, interpolation)
-    result = result.movedim(-1, 0)
+    result = result.unsqueeze(0).transpose(0, -1).squeeze(-1)
     return result.reshape(left) if q.dim() == 0 else result.reshape([flat_q.numel()] + left)
 
 
@@ -190,14 +190,14 @@ def _range_of(self, range):
                                f"{len(range)}")
         low, high = range
     elif self.numel() == 0:
-        low, high = 0.0, 0.0
+        low, high = 0.0, 1.0
     else:
         low, high = self.min().item(), self.max().item()
     if not (math.isfinite(low) and math.isfinite(high)):
         raise RuntimeError(f"torch.histogramdd(): dimension 0's range [{low}, {high}] is not finite")
     if low > high:
         raise RuntimeError(f"torch.histogramdd(): min should not exceed max, but got min {low} max {high} for dimension 0")
-    return (low - 0.5, high + 0.5) if low == high and range is None else (low, high)
+    return (low - 0.5, high + 0.5) if low == high else (low, high)
 
 
 _RESULT = return_types["histogram"]
@@ -253,7 +253,7 @@ def _cov_weights(rows, fweights, aweights):
             raise RuntimeError(f"cov(): {name} cannot be negative")
     if fweights is None or aweights is None:
         return fweights if aweights is None else aweights
-    return fweights.to(rows.dtype) * aweights
+    return fweights * aweights
 
 
 @composite("corrcoef(Tensor self) -> Tensor")

@@ -63,7 +63,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | None = None, view: str | 
         npu=npu, returns_class=returns_class(parsed.name, parsed.returns),
         node_name=_node_name(parsed.name, grad))
     if doc or body is not None:
-        function.doc = doc or body.__doc__
+        function.doc = doc or body.__doc__ or function.doc
     rows.append((parsed, {"npu": npu, "rule": rule, "grad": grad, "body": body, "kernel": kernel}))
     _publish(parsed.name, function, variants)
     if pointwise if inplace is None else inplace:

@@ -1,0 +1,217 @@
+# Writing into tensors that exist: out=, in-place forms, and torch's rules for them.
+
+cdef object run_out(Op op, Overload ov, PyObject** s, object out):
+    """Writes the result to the tensor(s) the user gave, resized when the shape differs."""
+    cdef TensorBase o, r
+    cdef tuple outs = out if isinstance(out, (tuple, list)) and not isinstance(out, TensorBase) else (out,)
+    cdef Binding b
+    cdef int i
+    for item in outs:
+        if not isinstance(item, TensorBase):
+            raise TypeError(f"{op.name}(): argument 'out' must be Tensor, not {builtin_type(item).__name__}")
+        if modes().grad and ((<TensorBase>item).requires or wants_grad(ov, s)):
+            raise RuntimeError(f"{op.name}(): functions with out=... arguments don't support automatic "
+                               "differentiation, but one of the arguments requires grad.")
+    if ov.family == F_POINTWISE and out_ready(ov, s, <TensorBase>outs[0]):
+        run_pointwise(ov, s, <TensorBase>outs[0])
+        bump_version(<TensorBase>outs[0])
+        return outs[0]
+    for i in range(ov.nparams):
+        b.slot[i] = s[i]
+    b.out = NULL
+    result = run(op, ov, &b)
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    if len(results) != len(outs):
+        raise TypeError(f"{op.name}(): expected a tuple of {len(results)} tensors for 'out', got {len(outs)}")
+    for item, given in zip(results, outs):
+        r, o = <TensorBase>item, <TensorBase>given
+        if o.dev != r.dev:
+            raise device_error(o, r)
+        if not castable(r.dt, o.dt):
+            raise RuntimeError(f"result type {type_word(r.dt)} can't be cast to the desired output type {type_word(o.dt)}")
+        if not same_shape(o, r):
+            resize_out(o, r)
+        copy_into(o, r)
+        bump_version(o)
+    return out if len(outs) == 1 or not isinstance(result, tuple) else builtin_type(result)(outs)
+
+
+cdef bint out_ready(Overload ov, PyObject** s, TensorBase out):
+    """Whether the loop may write to out directly: right shape, and no partial overlap with an input."""
+    cdef int64_t shape[MAX_DIMS]
+    cdef TensorBase t
+    cdef int i, rank = broadcast_slots(ov, s, ov.ntensors, shape)
+    if rank != out.rank or memcmp(shape, out.sizes, rank * sizeof(int64_t)) != 0 or has_overlap(out):
+        return False
+    for i in range(ov.ntensors):
+        if is_tensor(s[ov.tensor_at[i]]):
+            t = <TensorBase>s[ov.tensor_at[i]]
+            if t.st == out.st and not same_place(t, out):
+                return False
+    return True
+
+
+cdef inline bint same_place(TensorBase a, TensorBase b) noexcept:
+    return ptr_of(a) == ptr_of(b) and a.dt == b.dt and same_shape(a, b) and \
+        memcmp(a.strides, b.strides, a.rank * sizeof(int64_t)) == 0
+
+
+cdef bint ranges_meet(TensorBase a, TensorBase b) noexcept:
+    """Whether the address ranges of two views of one storage meet."""
+    cdef int64_t first_a = a.offset, last_a = a.offset, first_b = b.offset, last_b = b.offset
+    cdef int d
+    if a.count == 0 or b.count == 0:
+        return False
+    for d in range(a.rank):
+        last_a += (a.sizes[d] - 1) * a.strides[d]
+    for d in range(b.rank):
+        last_b += (b.sizes[d] - 1) * b.strides[d]
+    return first_a * itemsize(<DType>a.dt) < (last_b + 1) * itemsize(<DType>b.dt) and \
+        first_b * itemsize(<DType>b.dt) < (last_a + 1) * itemsize(<DType>a.dt)
+
+
+cdef int resize_out(TensorBase o, TensorBase like) except -1:
+    if o.count != 0:
+        warnings.warn(f"An output with one or more elements was resized since it had shape {list(shape_of(o))}, which "
+                      f"does not match the required output shape {list(shape_of(like))}. This behavior is deprecated",
+                      UserWarning)
+    resize_tensor(o, like.rank, like.sizes)
+    return 0
+
+
+cdef int resize_tensor(TensorBase t, int rank, const int64_t* sizes) except -1:
+    cdef int64_t offset = t.offset
+    cdef int64_t n = set_contiguous(t, rank, sizes)
+    cdef size_t need = <size_t>(n + offset) * itemsize(<DType>t.dt)
+    if n and need > t.st.nbytes:
+        storage_resize(t.st, need)
+    t.offset = offset
+    update_geometry(t)
+    return 0
+
+
+cdef object run_inplace(Op op, Overload ov, PyObject** s):
+    """The op's result becomes self's new value, and self's history."""
+    cdef TensorBase self, r
+    cdef Node node = None
+    cdef bint grad
+    cdef object kept                             # owns what slot 0 then borrows
+    if not is_tensor(s[0]):
+        raise TypeError(f"{op.name}(): argument 'input' (position 1) must be Tensor, "
+                        f"not {builtin_type(<object>s[0]).__name__}")
+    self = <TensorBase>s[0]
+    grad = wants_grad(ov, s) and is_differentiable(self.dt)
+    check_inplace(self, grad)
+    if grad:
+        kept = keep_original(ov, self)           # formulas that read self need its value from before
+        if kept is not None:
+            s[0] = <PyObject*>kept
+    if ov.family == F_POINTWISE and (ov.formulas is not None or not grad):
+        if grad:
+            node = record(ov, s)
+        if inplace_ready(ov, s, self):
+            run_pointwise(ov, s, self)
+        else:
+            with_no_grad_copy(self, run_pointwise_plain(ov, s, self))
+        bump_version(self)
+        if node is not None:
+            finish_inplace(node, ov, self)
+        return self
+    if (ov.prefill or ov.mutates) and ov.family == F_KERNEL:
+        if grad:
+            if ov.formulas is None:
+                raise no_gradient(ov)
+            node = record(ov, s)
+        if ov.rule is not None:
+            PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL)
+        if self.count or self.dev != CPU:
+            launch(ov, self.dev, (self,), s)
+        bump_version(self)
+        if node is not None:
+            finish_inplace(node, ov, self)
+        return self
+    if ov.mutates:                               # a composite or native op that changes self on its own
+        if ov.family == F_NATIVE:
+            return run_native(ov, s)
+        return PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
+    return hot_call2(HOT_COPY_, self, inplace_value(ov, s, self))
+
+
+cdef object inplace_value(Overload ov, PyObject** s, TensorBase self):
+    """The functional result of an op that is about to be written over self."""
+    cdef Binding b
+    cdef int i
+    cdef TensorBase r
+    for i in range(ov.nparams):
+        b.slot[i] = s[i]
+    b.out = NULL
+    r = <TensorBase>(run_kernel(ov, b.slot, None) if ov.family == F_KERNEL else
+                     run_native(ov, b.slot) if ov.family == F_NATIVE else run_composite(ov, b.slot))
+    if not same_shape(r, self):
+        raise RuntimeError(f"output with shape {list(shape_of(self))} doesn't match the broadcast shape {list(shape_of(r))}")
+    if not castable(r.dt, self.dt):
+        raise RuntimeError(f"result type {type_word(r.dt)} can't be cast to the desired output type {type_word(self.dt)}")
+    return r
+
+
+cdef TensorBase run_pointwise_plain(Overload ov, PyObject** s, TensorBase self):
+    """A fresh result for an in-place op whose inputs overlap self; not recorded."""
+    cdef bint mode = modes().grad
+    cdef int64_t shape[MAX_DIMS]
+    cdef TensorBase r
+    check_inplace_shape(ov, s, ov.ntensors, self, shape)
+    modes().grad = False
+    try:
+        r = run_pointwise(ov, s, None)
+    finally:
+        modes().grad = mode
+    if not castable(r.dt, self.dt):
+        raise RuntimeError(f"result type {type_word(r.dt)} can't be cast to the desired output type {type_word(self.dt)}")
+    return r
+
+
+cdef int with_no_grad_copy(TensorBase self, TensorBase r) except -1:
+    copy_into(self, r)
+    return 0
+
+
+cdef bint inplace_ready(Overload ov, PyObject** s, TensorBase self):
+    """Whether the loop may run straight over self."""
+    cdef TensorBase t
+    cdef int i
+    for i in range(ov.ntensors):
+        if is_tensor(s[ov.tensor_at[i]]):
+            t = <TensorBase>s[ov.tensor_at[i]]
+            if t.st == self.st and t is not self and not same_place(t, self) and ranges_meet(t, self):
+                return False
+    return True
+
+
+cdef int check_inplace(TensorBase self, bint grad) except -1:
+    """torch's rules for what may be changed in place."""
+    if has_overlap(self):
+        raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
+                           "memory location. Please clone() the tensor before performing the operation.")
+    if self.inference and not modes().inference:
+        raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed."
+                           "You can make a clone to get a normal tensor before doing inplace update."
+                           "See https://github.com/pytorch/rfcs/pull/17 for more details.")
+    if not modes().grad:
+        return 0
+    if self.requires and self.fn is None and self.base is None:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    if self.base is not None and (grad or self.base.requires):
+        if self.base.requires and self.base.fn is None:
+            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+        if self.creation == VIEW_MULTI_OUTPUT:
+            raise RuntimeError("Output 0 of a function that returns multiple views is a view and is being modified "
+                               "inplace. This view is the output of a function that returns multiple views. Such "
+                               "functions do not allow the output views to be modified inplace. You should replace "
+                               "the inplace operation by an out-of-place one.")
+        if self.creation == VIEW_NO_GRAD and grad:
+            raise RuntimeError("A view was created in no_grad mode and is being modified inplace with grad mode "
+                               "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You "
+                               "can clarify your code by moving both the view and the inplace either both inside the "
+                               "no_grad block (if you don't want the inplace to be tracked) or both outside (if you "
+                               "want the inplace to be tracked).")
+    return 0

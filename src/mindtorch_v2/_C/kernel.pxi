@@ -1,0 +1,288 @@
+# Ops with a kernel and a rule: infer the outputs, marshal the arguments, launch.
+
+cdef struct OutSpec:
+    int rank, dt
+    int64_t sizes[MAX_DIMS]
+
+
+cdef object run_kernel(Overload ov, PyObject** s, object outs):
+    """Infer the outputs by the row's rule, allocate them (or take outs), marshal the arguments, run."""
+    cdef int dev = CPU, index = -1
+    cdef TensorBase t, r
+    cdef tuple results
+    cdef Node node
+    cdef int i
+    place_of(ov, s, &dev, &index)
+    grad = wants_grad(ov, s)
+    if outs is None:
+        results = infer(ov, s, dev, index)
+        if results is None:                      # the kernel itself gives the results
+            fn = ov.kernels[dev]
+            if fn is None:
+                raise no_kernel(ov, dev)
+            given = fn(*[<object>s[i] for i in range(ov.nparams)])
+            results = given if builtin_type(given) is tuple else (given,)
+        else:
+            launch(ov, dev, results, s)
+    else:
+        results = outs
+        launch(ov, dev, results, s)
+        grad = False
+    if grad:
+        node = None
+        for i in range(len(results)):
+            if results[i] is not None and is_differentiable((<TensorBase>results[i]).dt):
+                if node is None:
+                    if ov.formulas is None:
+                        raise no_gradient(ov)
+                    node = record(ov, s)
+                attach(node, <TensorBase>results[i], i, ov)
+        if node is not None:
+            save_results(node, ov, results)
+    return wrap_results(ov, results)
+
+
+cdef object wrap_results(Overload ov, tuple results):
+    if PyTuple_GET_SIZE(results) == 1:
+        return <object>PyTuple_GET_ITEM_(results, 0)
+    if ov.returns_class is None:
+        return results
+    return ov.returns_class(results)
+
+
+cdef int place_of(Overload ov, PyObject** s, int* dev, int* index) except -1:
+    """The device of the call: that of its tensors, which must agree (0-dim CPU tensors go anywhere)."""
+    cdef TensorBase first = None
+    cdef PyObject* o
+    cdef int i
+    for i in range(ov.ntensors):
+        o = s[ov.tensor_at[i]]
+        if is_tensor(o):
+            first = same_place_as(first, <TensorBase>o)
+        elif ov.kind[ov.tensor_at[i]] == K_TENSORS and <object>o is not None:
+            for item in <object>o:
+                if item is not None:
+                    first = same_place_as(first, <TensorBase>item)
+    if first is not None:
+        dev[0], index[0] = first.dev, first.dev_index
+    return 0
+
+
+cdef inline TensorBase same_place_as(TensorBase first, TensorBase t):
+    """The tensor that says where the call runs, t now looked at too."""
+    if first is None or (first.rank == 0 and first.dev == CPU and t.dev != CPU):
+        return t
+    if (t.dev != first.dev or t.dev_index != first.dev_index) and not (t.rank == 0 and t.dev == CPU):
+        raise device_error(first, t)
+    return first
+
+
+cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
+    """Allocates the outputs as the row's rule says; None when only the kernel can tell."""
+    cdef OutSpec spec
+    cdef int i
+    cdef TensorBase like
+    if ov.rule is None:
+        return None
+    if ov.native_id:                             # a rule of this file, for the hottest ops
+        native_rule(ov.native_id, ov, s, &spec)
+        return (new_empty(spec.rank, spec.sizes, spec.dt, dev, index),)
+    specs = PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL)
+    if ov.prefill:
+        like = <TensorBase>s[0]
+        r = new_like_format(like, like.dt, PRESERVE, dev, index)
+        copy_into(r, like)
+        return (r,)
+    if builtin_type(specs) is not list:
+        specs = [specs]
+    results = []
+    for item in specs:
+        if item is None:
+            results.append(None)
+            continue
+        shape, d = item
+        spec.rank = read_ints(shape, spec.sizes)
+        results.append(new_empty(spec.rank, spec.sizes, (<dtype>d)._id, dev, index))
+    return tuple(results)
+
+
+cdef int launch(Overload ov, int dev, tuple results, PyObject** s) except -1:
+    if dev == CPU and ov.kernels[CPU] is None:
+        cpu_kernel(ov, results, s)
+    elif dev != META:
+        device_kernel(ov, dev, results, s)
+    return 0
+
+
+cdef int device_kernel(Overload ov, int dev, tuple results, PyObject** s) except -1:
+    fn = ov.kernels[dev]
+    if fn is None:
+        raise no_kernel(ov, dev)
+    fn(results, tuple([<object>s[i] for i in range(ov.nparams)]))
+    return 0
+
+
+cdef enum:
+    MAX_VIEWS = 16
+
+
+cdef int cpu_kernel(Overload ov, tuple results, PyObject** s) except -1:
+    cdef View few[MAX_VIEWS]
+    cdef View* v = few
+    cdef Attr attr[MAX_PARAMS]
+    cdef int64_t lists[4][MAX_DIMS]
+    cdef double flists[2][MAX_DIMS]
+    cdef Args args
+    cdef int i, p, nt = 0, nl = 0, nf = 0
+    cdef Py_ssize_t total = len(results) + ov.ntensors
+    cdef int64_t work = 0
+    cdef PyObject* o
+    cdef list keep = None                        # tensors made of numbers, alive until the kernel has run
+    if ov.kernel == NULL:
+        raise no_kernel(ov, CPU)
+    if ov.has_list:
+        for i in range(ov.ntensors):
+            if ov.kind[ov.tensor_at[i]] == K_TENSORS and <object>s[ov.tensor_at[i]] is not None:
+                total += len(<object>s[ov.tensor_at[i]])
+    if total > MAX_VIEWS:
+        v = <View*>malloc(total * sizeof(View))
+        if v == NULL:
+            raise MemoryError()
+    try:
+        for item in results:
+            if item is None:
+                v[nt] = View()
+            else:
+                v[nt] = view_of(<TensorBase>item)
+                work += (<TensorBase>item).count
+            nt += 1
+        args.generator = NULL
+        args.na = 0
+        for p in range(ov.nparams):
+            o = s[p]
+            if ov.kind[p] == K_TENSOR:
+                if p == 0 and ov.prefill:
+                    continue
+                if <object>o is None:
+                    v[nt] = View()
+                elif is_tensor(o):
+                    v[nt] = view_of(<TensorBase>o)
+                    work += (<TensorBase>o).count
+                else:
+                    number = _scalar_tensor(<object>o)
+                    keep = [number] if keep is None else keep + [number]
+                    v[nt] = view_of(<TensorBase>number)
+                nt += 1
+                continue
+            if ov.kind[p] == K_GENERATOR:
+                args.generator = generator_of(<object>o)
+                continue
+            attr[args.na] = Attr()
+            if ov.kind[p] == K_TENSORS:
+                for item in <object>o:
+                    v[nt] = View() if item is None else view_of(<TensorBase>item)
+                    if item is not None:
+                        work += (<TensorBase>item).count
+                    nt += 1
+                attr[args.na].i = len(<object>o)
+                attr[args.na].given = True
+            elif ov.kind[p] == K_INTS or ov.kind[p] == K_BOOLS:
+                if <object>o is not None:
+                    if nl >= 4 and len(<object>o) > 0:
+                        raise RuntimeError(f"[{ov.name}] too many lists")
+                    attr[args.na].n = read_ints_or_one(<object>o, lists[nl], ov.list_size[p])
+                    attr[args.na].list = lists[nl]
+                    attr[args.na].given = True
+                    nl += 1
+            elif ov.kind[p] == K_FLOATS:
+                if <object>o is not None:
+                    attr[args.na].n = len(<object>o)
+                    for i in range(attr[args.na].n):
+                        flists[nf][i] = (<object>o)[i]
+                    attr[args.na].flist = flists[nf]
+                    attr[args.na].given = True
+                    nf += 1
+            else:
+                fill_attr(ov.kind[p], <object>o, &attr[args.na])
+            args.na += 1
+        args.t, args.nt, args.a = v, nt, attr
+        if work > NOGIL_ITEMS:
+            with nogil:
+                ov.kernel(args)
+        else:
+            ov.kernel(args)
+    finally:
+        if v != few:
+            free(v)
+    return 0
+
+
+cdef int fill_attr(int kind, object o, Attr* a) except -1:
+    if o is None:
+        a.given = False
+    elif kind == K_STR:
+        a.s = PyUnicode_AsUTF8(o)
+        a.given = True
+    elif kind == K_DTYPE:
+        a.i = dtype_id(o)
+        a.given = True
+    elif kind in (K_DEVICE, K_LAYOUT, K_FORMAT, K_ANY):
+        a.given = True
+    else:
+        number_attr(o, a)
+    return 0
+
+
+cdef int fill_attrs(Overload ov, PyObject** s, Attr* attr) except -1:
+    """The non-tensor arguments of a pointwise op."""
+    cdef int p, n = 0
+    if ov.nparams == ov.ntensors:
+        return 0
+    for p in range(ov.nparams):
+        if ov.kind[p] != K_TENSOR:
+            attr[n] = Attr()
+            fill_attr(ov.kind[p], <object>s[p], &attr[n])
+            n += 1
+    return n
+
+
+cdef int dtype_id(object o) except -1:
+    if isinstance(o, dtype):
+        return (<dtype>o)._id
+    name = python_dtypes.get(o)
+    if name is None:
+        raise TypeError(f"dtype must be a torch.dtype, got {o!r}")
+    return dtype_id(_dtype_named(name))
+
+
+cdef int64_t read_int(object o) except? -1:
+    if PyLong_Check(o):
+        return PyLong_AsLongLong(o)
+    if isinstance(o, TensorBase):
+        return item_of(<TensorBase>o)
+    return o.__index__()
+
+
+cdef int read_ints(object o, int64_t* out) except -1:
+    """A tuple or list of ints into out; returns how many."""
+    cdef Py_ssize_t i, n = len(o)
+    if n > MAX_DIMS:
+        raise RuntimeError(f"expected at most {MAX_DIMS} ints, got {n}")
+    if PyTuple_Check(o):
+        for i in range(n):
+            out[i] = read_int(<object>PyTuple_GET_ITEM_(o, i))
+    else:
+        for i in range(n):
+            out[i] = read_int(o[i])
+    return <int>n
+
+
+cdef int read_ints_or_one(object o, int64_t* out, int size) except -1:
+    """As read_ints; a single int is repeated `size` times."""
+    cdef int i
+    if isinstance(o, (tuple, list)):
+        return read_ints(o, out)
+    out[0] = read_int(o)
+    for i in range(1, size):
+        out[i] = out[0]
+    return max(size, 1)

@@ -1,0 +1,217 @@
+# Pointwise ops: broadcast, promote, allocate, run the loop.
+
+cdef enum:
+    DIRECT_ITEMS = 4096                          # up to here contiguous tensors go straight to the loop
+    SMALL_ITEMS = 64                             # the same where a number takes part
+
+
+cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
+    """Broadcast, promote, allocate (or write to out), run the loop."""
+    cdef View v[6]
+    cdef Attr attr[8]
+    cdef double numbers[6][2]
+    cdef int64_t shape[MAX_DIMS]
+    cdef Promotion pr
+    cdef TensorBase t, ref = None, result
+    cdef PyObject* o
+    cdef int i, n = ov.ntensors, compute, out_dt, dev = CPU, index = -1
+    cdef bint grad = False, same = True, all_contig = True, numbers_in = False
+    pr.dims = pr.zero = pr.wrapped = -1
+    for i in range(n):
+        o = s[ov.tensor_at[i]]
+        if is_tensor(o):
+            t = <TensorBase>o
+            if i > 0 or ov.pw == NULL or ov.pw.first < 0:
+                promotion_add(&pr, t.dt, t.rank, False)
+            grad = grad or t.requires
+            if ref is None:
+                ref, dev, index = t, t.dev, t.dev_index
+            else:
+                if t.dev != dev or t.dev_index != index:
+                    if t.rank == 0 and t.dev == CPU:
+                        pass
+                    elif ref.rank == 0 and dev == CPU:
+                        dev, index = t.dev, t.dev_index
+                    else:
+                        raise device_error(ref, t)
+                if same and not same_shape(ref, t):
+                    same = False
+            all_contig = all_contig and t.contig
+        else:
+            numbers_in = True
+            promotion_add(&pr, number_dtype(as_number(s, ov.tensor_at[i])), 0, True)
+    compute = promotion_result(&pr)
+    if compute < kHalf and (ov.mode == P_FLOAT or ov.mode == P_FLOAT_REAL):
+        compute = default_dtype
+    out_dt = compute
+    if ov.mode == P_BOOL:
+        out_dt = kBool
+    elif ov.mode >= P_REAL:
+        out_dt = real_of(compute)
+    grad = grad and modes().grad and is_differentiable(out_dt)
+    if grad and ov.formulas is None:
+        raise no_gradient(ov)
+    # the output
+    if out is None:
+        result = pointwise_output(ov, s, n, same, all_contig, ref, out_dt, dev, index, shape)
+    else:
+        result = out
+        if not same or not same_shape(ref, out):
+            check_inplace_shape(ov, s, n, out, shape)
+        if not castable(out_dt, out.dt):
+            raise RuntimeError(f"result type {type_word(out_dt)} can't be cast to the desired output type "
+                               f"{type_word(out.dt)}")
+    # the kernel
+    if dev == CPU:
+        if result.count:
+            if ov.pw == NULL:
+                raise no_kernel(ov, dev)
+            cpu_pointwise(ov, s, n, same and all_contig and (out is None or (out.contig and out.dt == out_dt)) and
+                          result.count <= (SMALL_ITEMS if numbers_in else DIRECT_ITEMS), compute, result, v, attr, numbers)
+    elif dev != META:
+        device_kernel(ov, dev, (result,), s)
+    if grad and out is None:
+        attach(record(ov, s), result, 0, ov)
+    return result
+
+
+cdef int cpu_pointwise(Overload ov, PyObject** s, int n, bint direct, int compute, TensorBase result,
+                       View* v, Attr* attr, double[2]* numbers) except -1:
+    cdef void* ptr[6]
+    cdef char spread[2][SMALL_ITEMS * 16]        # numbers, repeated to the tensors' length
+    cdef TensorBase t
+    cdef PyObject* o
+    cdef int i, used = 0, size
+    cdef int64_t j
+    fill_attrs(ov, s, attr)
+    if direct and ov.pw.loop[compute] != NULL:
+        ptr[0] = ptr_of(result)
+        for i in range(n):
+            o = s[ov.tensor_at[i]]
+            if is_tensor(o):
+                t = <TensorBase>o
+                if t.dt != (ov.pw.first if i == 0 and ov.pw.first >= 0 else compute):
+                    direct = False
+                    break
+                ptr[1 + i] = ptr_of(t)
+                continue
+            if used == 2 or (i == 0 and ov.pw.first >= 0):
+                direct = False
+                break
+            size = itemsize(<DType>compute)
+            write_number(<object>o, compute, spread[used])
+            for j in range(1, result.count):
+                memcpy(spread[used] + j * size, spread[used], size)
+            ptr[1 + i] = spread[used]
+            used += 1
+        if direct:
+            ov.pw.loop[compute](ptr, result.count, attr)
+            return 0
+    v[0] = view_of(result)
+    for i in range(n):
+        o = s[ov.tensor_at[i]]
+        if is_tensor(o):
+            v[1 + i] = view_of(<TensorBase>o)
+        else:
+            write_number(<object>o, compute, <char*>&numbers[i][0])
+            v[1 + i].data, v[1 + i].ndim, v[1 + i].dtype = &numbers[i][0], 0, <DType>compute
+    if result.count > NOGIL_ITEMS:
+        with nogil:
+            lib.pointwise(ov.pw, <DType>compute, v, attr)
+    else:
+        lib.pointwise(ov.pw, <DType>compute, v, attr)
+    return 0
+
+
+cdef PyObject* as_number(PyObject** s, int p) except NULL:
+    """Slot p as a Python number; a NumPy scalar is replaced by one in the slot."""
+    if not is_number(s[p]):
+        number = python_number(<object>s[p])
+        if number is None:
+            raise TypeError(f"expected a Tensor or a number, got {builtin_type(<object>s[p]).__name__}")
+        _keep_number(number)
+        s[p] = <PyObject*>number
+    return s[p]
+
+
+cdef list recent_numbers = [None] * 64           # keeps converted numbers alive during their call
+cdef int recent_at = 0
+
+cdef void _keep_number(object number):
+    global recent_at
+    recent_at = (recent_at + 1) & 63
+    recent_numbers[recent_at] = number
+
+
+cdef TensorBase pointwise_output(Overload ov, PyObject** s, int n, bint same, bint all_contig, TensorBase ref,
+                                 int out_dt, int dev, int index, int64_t* shape):
+    cdef TensorBase t
+    cdef int i, rank
+    if same and all_contig:
+        return new_empty(ref.rank, ref.sizes, out_dt, dev, index)
+    rank = broadcast_slots(ov, s, n, shape)
+    if not all_contig:
+        # as TensorIterator: a dense, permuted input of the full shape gives the output its layout
+        for i in range(n):
+            if is_tensor(s[ov.tensor_at[i]]):
+                t = <TensorBase>s[ov.tensor_at[i]]
+                if t.rank == rank and memcmp(t.sizes, shape, rank * sizeof(int64_t)) == 0:
+                    if not t.contig and is_dense(t):
+                        return new_strided(rank, shape, t.strides, out_dt, dev, index)
+                    break
+    return new_empty(rank, shape, out_dt, dev, index)
+
+
+cdef int broadcast_slots(Overload ov, PyObject** s, int n, int64_t* shape) except -1:
+    """The common shape of the tensor arguments; returns its rank."""
+    cdef TensorBase t
+    cdef int i, d, at, rank = 0
+    for i in range(n):
+        if is_tensor(s[ov.tensor_at[i]]):
+            rank = max(rank, (<TensorBase>s[ov.tensor_at[i]]).rank)
+    for d in range(rank):
+        shape[d] = 1
+    for i in range(n):
+        if not is_tensor(s[ov.tensor_at[i]]):
+            continue
+        t = <TensorBase>s[ov.tensor_at[i]]
+        for d in range(t.rank):
+            at = rank - t.rank + d
+            if t.sizes[d] == 1 or t.sizes[d] == shape[at]:
+                continue
+            if shape[at] != 1:
+                raise RuntimeError(f"The size of tensor a ({shape[at]}) must match the size of tensor b "
+                                   f"({t.sizes[d]}) at non-singleton dimension {at}")
+            shape[at] = t.sizes[d]
+    return rank
+
+
+cdef int check_inplace_shape(Overload ov, PyObject** s, int n, TensorBase out, int64_t* shape) except -1:
+    cdef int rank = broadcast_slots(ov, s, n, shape)
+    if rank != out.rank or memcmp(shape, out.sizes, rank * sizeof(int64_t)) != 0:
+        raise RuntimeError(f"output with shape {list(shape_of(out))} doesn't match the broadcast shape "
+                           f"{[shape[i] for i in range(rank)]}")
+    return 0
+
+
+TYPE_WORDS = ("Bool", "Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double",
+              "ComplexFloat", "ComplexDouble")
+
+cdef str type_word(int dt):
+    return TYPE_WORDS[dt]
+
+
+cdef object device_error(TensorBase a, TensorBase b):
+    return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, "
+                        f"{device_object(a.dev, a.dev_index)} and {device_object(b.dev, b.dev_index)}!")
+
+
+cdef object no_kernel(Overload ov, int dev):
+    name = ov.name
+    where = DEVICE_TYPES[dev]
+    return NotImplementedError(f"[{name}] no kernel for {where}; add one in _backends/{where}/ops.py "
+                               f"or write {name} as a composite")
+
+
+cdef object no_gradient(Overload ov):
+    return NotImplementedError(f"[{ov.name}] has no backward formula; call it under torch.no_grad() or on detached tensors")

@@ -1,0 +1,55 @@
+"""torch.FloatTensor and its family: constructors, and types to ask isinstance about."""
+from __future__ import annotations
+
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._C import device as Device
+from mindtorch_v2._tensor import Tensor, _legacy_tensor
+
+
+class _TensorType(type):
+    """isinstance(x, torch.FloatTensor): a tensor of that dtype on that type of device."""
+
+    def __instancecheck__(cls, obj: Any) -> bool:
+        return isinstance(obj, Tensor) and obj.dtype == cls.dtype and obj.device.type == cls._device   # type: ignore
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return other is cls
+
+    def __repr__(cls) -> str:
+        return f"<class '{cls.__module__}.{cls.__name__}'>"
+
+    def __call__(cls, *args: Any, device: Any = None) -> Tensor:
+        """A tensor of the given sizes (memory not set), or of the given data."""
+        if device is not None and Device(device).type != cls._device:   # type: ignore[attr-defined]
+            raise RuntimeError(f"legacy constructor expects device type: {cls._device} but device type: "   # type: ignore
+                               f"{Device(device).type} was passed")
+        return _legacy_tensor(*args, dtype=cls.dtype, device=cls._device)   # type: ignore[attr-defined]
+
+
+def _types(device: str, module: str) -> dict[str, type]:
+    return {word + "Tensor": _TensorType(word + "Tensor", (), {
+        "dtype": _C._dtype_named(name), "_device": device, "is_cuda": False, "__module__": module, "is_sparse": False,
+        "layout": _C._named_constant("strided"), "__doc__": f"Tensors of {name} on {device}."})
+        for word, name in zip(_C.TYPE_WORDS, _C.DTYPE_NAMES) if not word.startswith("Complex")}
+
+
+tensor_types = _types("cpu", "torch")
+npu_tensor_types = _types("npu", "torch.npu")
+
+
+def set_default_tensor_type(t: Any, /) -> None:
+    """Sets the default dtype by the name of a tensor type."""
+    name = t.rpartition(".")[2] if isinstance(t, str) else None
+    if isinstance(t, str) and name not in tensor_types:
+        raise TypeError(f"invalid type name: {t}")
+    kind = tensor_types[name] if name is not None else t
+    if not isinstance(kind, _TensorType) and kind is not Tensor:
+        raise TypeError("invalid type object: only floating-point types are supported as the default type")
+    _C.set_default_dtype(getattr(kind, "dtype", None) if kind is not Tensor else _C._dtype_named("float32"))
+
+
+def get_default_tensor_type() -> type:
+    """The tensor type of the default dtype."""
+    return next(kind for kind in tensor_types.values() if kind.dtype == _C.get_default_dtype())   # type: ignore

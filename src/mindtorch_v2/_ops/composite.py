@@ -1,0 +1,278 @@
+"""Smaller ops written from others: ldexp, frexp, gradient, geometry changed in place, copies of views."""
+from __future__ import annotations
+
+import math
+import warnings
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.returns import return_types
+from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
+from mindtorch_v2._ops.view import wrap
+
+_INT32, _INT64, _FLOAT32, _FLOAT64 = (_C._dtype_named(name) for name in ("int32", "int64", "float32", "float64"))
+
+
+# ---- numbers by their parts ----------------------------------------------------------------------------------------------
+@composite("ldexp(Tensor self, Tensor other) -> Tensor", inplace=True)
+def _ldexp(self, other):
+    """self times 2 to the power of other."""
+    return self * ops.pow(2.0, other)
+
+
+def _exponent(x):
+    """The exponents of float64 numbers whose mantissas lie in [0.5, 1); 0 for zeros, infinities and nans."""
+    tiny = (x.abs() < 2.0 ** -1021) & (x != 0)
+    bits = ops.where(tiny, x * 2.0 ** 54, x).contiguous().view(_INT64)
+    found = ((bits >> 52) & 2047) - 1022 - 54 * tiny
+    return found.masked_fill((x == 0) | ~x.isfinite(), 0)
+
+
+@composite("frexp(Tensor self) -> (Tensor mantissa, Tensor exponent)")
+def _frexp(self):
+    """Mantissas in [0.5, 1) and exponents with self = mantissa * 2 ** exponent."""
+    if not self.is_floating_point():
+        raise RuntimeError("torch.frexp() only supports floating-point dtypes")
+    exponent = _exponent(self.detach().to(_FLOAT64))
+    half = ops._div_trunc(exponent, 2)
+    wide = self.to(_FLOAT64) * ops.pow(2.0, -half.to(_FLOAT64)) * ops.pow(2.0, (half - exponent).to(_FLOAT64))
+    return return_types["frexp"]((wide.to(self.dtype), exponent.to(_INT32)))
+
+
+@composite("positive(Tensor(a) self) -> Tensor(a)")
+def _positive(self):
+    """self; bool tensors are refused."""
+    if self.dtype._name == "bool":
+        raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
+    return self
+
+
+# ---- gradient by differences ------------------------------------------------------------------------------------------------
+def _differences(x, dim, spacing, edge_order):
+    """Central differences along dim, one-sided at both ends; spacing is a number or the points themselves."""
+    n = x.size(dim)
+
+    def part(a, b):
+        return ops.slice(x, dim, a, b)
+
+    def steps(v):
+        return v.reshape([-1] + [1] * (x.dim() - 1 - wrap(dim, x.dim())))
+    if not hasattr(spacing, "dtype"):
+        inner = (part(2, n) - part(0, n - 2)) / (2 * spacing)
+        if edge_order == 1:
+            first, last = (part(1, 2) - part(0, 1)) / spacing, (part(n - 1, n) - part(n - 2, n - 1)) / spacing
+        else:
+            first = (-1.5 * part(0, 1) + 2 * part(1, 2) - 0.5 * part(2, 3)) / spacing
+            last = (0.5 * part(n - 3, n - 2) - 2 * part(n - 2, n - 1) + 1.5 * part(n - 1, n)) / spacing
+        return ops.cat([first, inner, last], dim)
+    d = spacing[1:] - spacing[:-1]
+    left, right = steps(d[:-1]), steps(d[1:])
+    inner = (-right / (left * (left + right)) * part(0, n - 2) + (right - left) / (left * right) * part(1, n - 1)
+             + left / (right * (left + right)) * part(2, n))
+    if edge_order == 1:
+        first = (part(1, 2) - part(0, 1)) / d[0]
+        last = (part(n - 1, n) - part(n - 2, n - 1)) / d[-1]
+    else:
+        a, b, c, e = d[0], d[1], d[-2], d[-1]
+        first = (-(2 * a + b) / (a * (a + b)) * part(0, 1) + (a + b) / (a * b) * part(1, 2)
+                 - a / (b * (a + b)) * part(2, 3))
+        last = (e / (c * (c + e)) * part(n - 3, n - 2) - (e + c) / (c * e) * part(n - 2, n - 1)
+                + (2 * e + c) / (e * (c + e)) * part(n - 1, n))
+    return ops.cat([first, inner, last], dim)
+
+
+def gradient(input, *, spacing=1, dim=None, edge_order=1):
+    """The gradient along each dim, by central differences."""
+    rank = input.dim()
+    if edge_order not in (1, 2):
+        raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
+    if dim is None:
+        several = isinstance(spacing, (tuple, list))
+        dims = list(range(rank)) if not several or len(spacing) != 1 or rank == 1 else list(range(rank))
+    else:
+        dims = [dim] if isinstance(dim, int) else list(dim)
+    dims = [wrap(d, rank) for d in dims]
+    if len(set(dims)) != len(dims):
+        raise RuntimeError("dim appears multiple times in the list of dims")
+    spacings = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
+    if len(spacings) != len(dims):
+        raise RuntimeError(f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to "
+                           f"the number of dims ({len(dims)}), but got a list of {len(spacings)}")
+    if input.dtype._name == "uint8":
+        raise RuntimeError("torch.gradient does not support uint8 input.")
+    for d, s in zip(dims, spacings):
+        if input.size(d) < edge_order + 1:
+            raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
+        if hasattr(s, "dtype") and s.dim() and (s.dim() != 1 or s.numel() != input.size(d)):
+            raise RuntimeError("torch.gradient expected each element of spacing to have one dimension, "
+                               f"but expected {input.size(d)} points, got a tensor of shape {list(s.shape)}")
+    return tuple(_differences(input, d, s if not hasattr(s, "dim") or s.dim() else s.item(), edge_order)
+                 for d, s in zip(dims, spacings))
+
+
+# ---- indices ------------------------------------------------------------------------------------------------------------
+def unravel_index(indices, shape):
+    """Coordinates, a tensor a dim, of positions in a flattened tensor of that shape."""
+    if not hasattr(indices, "dtype"):
+        raise TypeError("unravel_index() 'indices' must be a Tensor, but got " + str(type(indices)))
+    if indices.is_floating_point() or indices.is_complex() or indices.dtype._name == "bool":
+        raise ValueError(f"unravel_index() 'indices' must be integer, but got {indices.dtype}")
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(not isinstance(n, int) for n in shape):
+        raise TypeError("unravel_index() 'shape' must be int or sequence of ints")
+    if any(n < 0 for n in shape):
+        raise ValueError("'shape' cannot have negative values, but got " + str(shape))
+    found, step = [], 1
+    for n in reversed(shape):
+        found.append(ops.floor_divide(indices, step) % n)
+        step *= n
+    return tuple(reversed(found))
+
+
+@composite("nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor")
+def _nonzero_static(self, size, fill_value):
+    """nonzero with a given number of rows: cut, or filled up."""
+    if size < 0:
+        raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
+    found = self.nonzero()[:size]
+    return ops.cat([found, found.new_full((size - found.size(0), self.dim()), fill_value)])
+
+
+@composite("_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor", variants="function")
+def _chunk_cat(tensors, dim, num_chunks):
+    """Chunks every tensor along dim, padded to equal chunks, and joins the flattened chunks."""
+    if num_chunks < 1 or not tensors:
+        raise RuntimeError("_chunk_cat expects non-empty tensors and num_chunks of at least 1")
+    rows = []
+    for t in tensors:
+        at = wrap(dim, t.dim())
+        size = -(-t.size(at) // num_chunks) * num_chunks
+        if size != t.size(at):
+            shape = list(t.shape)
+            shape[at] = size - shape[at]
+            t = ops.cat([t, t.new_zeros(shape)], at)
+        rows.append(t.reshape(tuple(t.shape[:at]) + (num_chunks, -1)))
+    return ops.cat(rows, dim + 1 if dim >= 0 else -1)
+
+
+@composite("fill.Scalar(Tensor self, Scalar value) -> Tensor", variants="function")
+def _fill(self, value):
+    """A tensor like self, every item the value."""
+    return self.clone().fill_(value)
+
+
+@composite("fill.Tensor(Tensor self, Tensor value) -> Tensor", variants="function")
+def _fill_from(self, value):
+    return self.clone().fill_(value)
+
+
+@composite("empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None, Layout? layout=None, "
+           "Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor", variants="function")
+def _empty_permuted(size, physical_layout, dtype, layout, device, pin_memory, requires_grad):
+    """An empty tensor whose dims lie in memory in the given order, outermost first."""
+    if len(physical_layout) != len(size) or sorted(physical_layout) != list(range(len(size))):
+        raise RuntimeError(f"Number of dimensions in size does not match the length of the physical_layout; i.e. "
+                           f"len(size) = {len(size)} is not equal to len(physical_layout) = {len(physical_layout)}"
+                           if len(physical_layout) != len(size) else "Duplicate dim not allowed in physical_layout")
+    strides, step = [0] * len(size), 1
+    for d in reversed(physical_layout):
+        strides[d] = step
+        step *= max(size[d], 1)
+    return ops.empty_strided(size, strides, dtype=dtype, device=device, requires_grad=bool(requires_grad))
+
+
+# ---- geometry in place --------------------------------------------------------------------------------------------------
+for _name in ("squeeze", "unsqueeze", "t", "transpose", "as_strided"):
+    for _overload in getattr(ops, _name).overloads:
+        _schema = _overload.schema.replace("Tensor(a)", "Tensor(a!)").replace(_name, _name + "_", 1)
+        op(_schema, variants="function, method" if _name == "as_strided" else "method",
+           body=lambda self, *args, _view=getattr(ops, _name): self._take_view_(_view(self, *args)))
+alias("swapaxes_", "transpose_", "method")
+alias("swapdims_", "transpose_", "method")
+
+
+@composite("resize_as_(Tensor(a!) self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor(a!)")
+def _resize_as_(self, the_template, memory_format):
+    """Gives self the shape of another tensor."""
+    self.resize_(tuple(the_template.shape))
+    if memory_format is not None and memory_format != _C._named_constant("contiguous_format"):
+        form = _C._named_constant("channels_last") if memory_format == _C._named_constant("preserve_format") and \
+            the_template.dim() == 4 and not the_template.is_contiguous() else memory_format
+        if form != _C._named_constant("preserve_format"):
+            like = ops.empty_like(self, memory_format=form, device="meta")
+            self._take_view_(self.as_strided(self.shape, like.stride()))
+    return self
+
+
+@composite("fill_diagonal_(Tensor(a!) self, Scalar fill_value, bool wrap=False) -> Tensor(a!)", variants="method")
+def _fill_diagonal_(self, fill_value, wrap):
+    """Fills the main diagonal; wrap: it begins anew below a tall matrix's square."""
+    if self.dim() < 2:
+        raise RuntimeError("dimensions must larger than 1")
+    if self.dim() > 2 and len(set(self.shape)) != 1:
+        raise RuntimeError("all dimensions of input must be of equal length")
+    n, step = min(self.shape), sum(self.stride())
+    self.as_strided((n,), (step,), self.storage_offset()).fill_(fill_value)
+    rows, columns = self.shape[:2]
+    if wrap and self.dim() == 2 and rows > columns + 1:
+        for row in range(columns + 1, rows, columns + 1):
+            self[row:row + columns].diagonal().fill_(fill_value)
+    return self
+
+
+# ---- copies of views ----------------------------------------------------------------------------------------------------
+def _copied(made):
+    whole = _C._named_constant("contiguous_format")
+    return made.clone(memory_format=whole) if hasattr(made, "dtype") else tuple(m.clone(memory_format=whole) for m in made)
+
+
+for _name in ("alias", "as_strided", "detach", "diagonal", "expand", "narrow", "permute", "select", "slice", "split",
+              "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unfold", "unsqueeze", "view", "view_as_complex",
+              "view_as_real"):
+    for _overload in list(getattr(ops, _name).overloads):
+        _schema = _overload.schema.replace("Tensor(a)", "Tensor").replace(_name, _name + "_copy", 1)
+        op(_schema, variants="function", doc=f"A copy of what {_name} shows.",
+           body=lambda *args, _view=getattr(ops, _name): _copied(_view(*args)))
+
+
+# ---- items through Python -----------------------------------------------------------------------------------------------
+def _numbers(x):
+    return x.reshape(-1).tolist()
+
+
+@composite("apply_(Tensor(a!) self, any callable) -> Tensor(a!)", variants="method")
+def _apply_(self, callable):
+    """Replaces every item by callable(item); for small CPU tensors."""
+    made = [callable(v) for v in _numbers(self)]
+    return self.copy_(_C._from_data(made, self.dtype, False).reshape(self.shape))
+
+
+@composite("map_(Tensor(a!) self, Tensor tensor, any callable) -> Tensor(a!)", variants="method")
+def _map_(self, tensor, callable):
+    """Replaces every item by callable(item, item of tensor)."""
+    made = [callable(a, b) for a, b in zip(_numbers(self), _numbers(tensor.expand_as(self)))]
+    return self.copy_(_C._from_data(made, self.dtype, False).reshape(self.shape))
+
+
+@composite("map2_(Tensor(a!) self, Tensor x, Tensor y, any callable) -> Tensor(a!)", variants="method")
+def _map2_(self, x, y, callable):
+    """Replaces every item by callable(item, item of x, item of y)."""
+    others = (_numbers(t.expand_as(self)) for t in (x, y))
+    made = [callable(*items) for items in zip(_numbers(self), *others)]
+    return self.copy_(_C._from_data(made, self.dtype, False).reshape(self.shape))
+
+
+def _resized(self, shape):
+    warnings.warn("non-inplace resize is deprecated", stacklevel=3)
+    if math.prod(shape) != self.numel():
+        raise RuntimeError(f"requested resize to {'x'.join(map(str, shape))} ({math.prod(shape)} elements in total), but "
+                           f"the given tensor has a size of {'x'.join(map(str, self.shape))} ({self.numel()} elements). "
+                           "autograd's resize can only change the shape of a given tensor, while preserving the number "
+                           "of elements. ")
+    return self.contiguous().view(shape)
+
+
+op("resize(Tensor self, SymInt[] size) -> Tensor", variants="method", doc="view, under a deprecated name.",
+   body=_resized)
+op("resize_as(Tensor self, Tensor tensor) -> Tensor", variants="method", doc="view_as, under a deprecated name.",
+   body=lambda self, tensor: _resized(self, tuple(tensor.shape)))
+publish_plain(gradient, unravel_index)

@@ -1,0 +1,551 @@
+"""Rows of solvers: Cholesky, LU, inverse, determinant, triangular systems. Orthogonal ones are in spectral.py."""
+from __future__ import annotations
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.linalg import _t
+from mindtorch_v2._ops.table import alias, composite, functions, methods, op, ops
+
+INT32, INT64 = _C._dtype_named("int32"), _C._dtype_named("int64")
+
+
+class LinAlgError(RuntimeError):
+    """A factorisation that the matrix does not allow."""
+
+
+LinAlgError.__module__ = "torch.linalg"
+_C._LinAlgError = LinAlgError
+
+
+# ---- checks -------------------------------------------------------------------------------------------------------
+def word(dtype):
+    return _C.TYPE_WORDS[dtype._id]
+
+
+def check_matrix(A, name, what="A"):
+    if A.dim() < 2:
+        raise RuntimeError(f"{name}: The input tensor {what} must have at least 2 dimensions.")
+
+
+def check_square(A, name, what="A"):
+    check_matrix(A, name, what)
+    if A.size(-1) != A.size(-2):
+        raise RuntimeError(f"{name}: {what} must be batches of square matrices, but they are {A.size(-2)} by "
+                           f"{A.size(-1)} matrices")
+
+
+def check_float(A, name, low=True):
+    if not (A.dtype.is_floating_point or A.dtype.is_complex):
+        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {word(A.dtype)}")
+    if not low and A.dtype.itemsize == 2:
+        raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {word(A.dtype)}")
+
+
+def check_same(A, B, name):
+    if A.dtype != B.dtype:
+        raise RuntimeError(f"{name}: Expected A and B to have the same dtype, but found A of type {word(A.dtype)} and "
+                           f"B of type {word(B.dtype)} instead")
+
+
+def real_dtype(dtype):
+    return {"complex64": _C._dtype_named("float32"), "complex128": _C._dtype_named("float64")}.get(dtype._name, dtype)
+
+
+def broadcast(name, a, b):
+    """The shape that two batches broadcast to."""
+    rank = max(len(a), len(b))
+    a, b = (1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b)
+    for i, (x, y) in enumerate(zip(a, b)):
+        if x != y and 1 not in (x, y):
+            raise RuntimeError(f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton "
+                               f"dimension {i}")
+    return tuple(y if x == 1 else x for x, y in zip(a, b))
+
+
+# Why LAPACK's positive code came, by a word in the caller's name; the first that fits.
+_CAUSES = (
+    ("inv", "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular."),
+    ("solve", "The solver failed because the input matrix is singular."),
+    ("cholesky", "The factorization could not be completed because the input is not positive-definite (the leading minor "
+                 "of order {} is not positive-definite)."),
+    ("eig", "The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
+            "eigenvalues (error code: {})."),
+    ("svd", "The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
+            "singular values (error code: {})."),
+    ("lstsq", "The least squares solution could not be computed because the input matrix does not have full rank "
+              "(error code: {})."),
+    ("lu_factor", "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you still want to "
+                  "perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"),
+)
+
+
+def check_info(info, name):
+    """Raises LinAlgError for the first matrix of the batch whose code is not 0."""
+    if info.device.type == "meta" or not bool(info.any()):
+        return
+    at, codes = "", info.reshape(-1).tolist()
+    number = next(i for i, code in enumerate(codes) if code)
+    if info.dim():
+        at = f"(Batch element {number}): "
+    code = codes[number]
+    if code < 0:
+        if "svd" in name and code == -4:
+            raise LinAlgError(f"{name}: {at}The algorithm failed to converge because the input matrix contained "
+                              "non-finite values.")
+        raise RuntimeError(f"{name}: {at}Argument {-code} has illegal value. Most certainly there is a bug in the "
+                           "implementation calling the backend library.")
+    cause = next(text for key, text in _CAUSES if key in name)
+    raise LinAlgError(f"{name}: {at}{cause.format(code)}")
+
+
+def _checked(made, check_errors, name):
+    """The results of an _ex op, its codes looked at when asked to."""
+    if check_errors:
+        check_info(made[-1], name)
+    return tuple(made)
+
+
+def _symmetric(x):
+    return (x + _t(x)) * 0.5
+
+
+def eye_like(x, n):
+    return ops.eye(n, dtype=x.dtype, device=x.device)
+
+
+# ---- Cholesky -------------------------------------------------------------------------------------------------------
+def _square_rule(name, *more):
+    """self's shape and dtype, then `more` outputs given as (dims dropped from the batch shape, dtype)."""
+    def rule(A, *rest):
+        check_square(A, name)
+        check_float(A, name, False)
+        return [(tuple(A.shape), A.dtype), *((tuple(A.shape[:-drop]), dtype) for drop, dtype in more)]
+    return rule
+
+
+def _cholesky_grad(g, upper, L):
+    if upper:
+        return _cholesky_grad(_t(g), False, _t(L))
+    phi = ops.matmul(_t(L), g).tril()
+    phi = phi - ops.diag_embed(phi.diagonal(0, -2, -1)) * 0.5
+    half = ops.linalg_solve_triangular(_t(L), phi, upper=True)
+    return _symmetric(ops.linalg_solve_triangular(L, half, upper=False, left=False))
+
+
+op("_linalg_cholesky_ex(Tensor self, *, bool upper=False) -> (Tensor L, Tensor info)",
+   rule=_square_rule("linalg.cholesky", (2, INT32)), kernel="linalg_cholesky_ex", variants="",
+   grad={"self": lambda g, upper, result0: _cholesky_grad(g, upper, result0)})
+
+
+@composite("linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)",
+           variants="linalg")
+def _cholesky_ex(self, upper, check_errors):
+    """The Cholesky factor and a code that is not 0 where the matrix has none."""
+    return _checked(ops._linalg_cholesky_ex(self, upper=upper), check_errors, "linalg.cholesky_ex")
+
+
+@composite("linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor", variants="linalg")
+def _linalg_cholesky(self, upper):
+    """The Cholesky factor of a positive-definite matrix."""
+    return _checked(ops._linalg_cholesky_ex(self, upper=upper), True, "linalg.cholesky")[0]
+
+
+@composite("cholesky(Tensor self, bool upper=False) -> Tensor")
+def _cholesky(self, upper):
+    """The Cholesky factor of a positive-definite matrix."""
+    check_square(self, "cholesky")
+    return _checked(ops._linalg_cholesky_ex(self, upper=upper), True, "cholesky")[0]
+
+
+def _system_rule(name, self, A):
+    """B and A of a system as (the shape of X, its dtype)."""
+    check_square(A, name)
+    check_matrix(self, name, "B")
+    if A.size(-2) != self.size(-2):
+        raise RuntimeError(f"Incompatible matrix sizes for {name}: each A matrix is {A.size(-1)} by {A.size(-1)} but each "
+                           f"b matrix is {self.size(-2)} by {self.size(-1)}")
+    if A.dtype != self.dtype:
+        raise RuntimeError(f"{name}: Expected b and A to have the same dtype, but found b of type {word(self.dtype)} and "
+                           f"A of type {word(A.dtype)} instead")
+    return (*broadcast(name, self.shape[:-2], A.shape[:-2]), *self.shape[-2:]), self.dtype
+
+
+def _cholesky_solve_rule(self, input2, upper):
+    for b, what in ((self, "b"), (input2, "u")):
+        if b.dim() < 2:
+            raise RuntimeError(f"{what} should have at least 2 dimensions, but has {b.dim()} dimensions instead")
+    return _system_rule("cholesky_solve", self, input2)
+
+
+def _cholesky_solve_grad(g, self, input2, upper, result, needs):
+    rhs = ops.cholesky_solve(g, input2, upper)
+    if not needs[1]:
+        return rhs, None
+    common = ops.matmul(rhs, _t(result))
+    common = common + _t(common)
+    return rhs, -ops.matmul(input2, common) if upper else -ops.matmul(common, input2)
+
+
+op("cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor", rule=_cholesky_solve_rule,
+   grad={"self, input2": lambda g, self, input2, upper, result, needs:
+         _cholesky_solve_grad(g, self, input2, upper, result, needs)})
+
+
+def _cholesky_inverse_rule(self, upper):
+    check_square(self, "cholesky_inverse")
+    return tuple(self.shape), self.dtype
+
+
+def _cholesky_inverse_grad(g, self, upper, result):
+    common = ops.matmul(ops.matmul(result, g + _t(g)), result)
+    return -ops.matmul(self, common) if upper else -ops.matmul(common, self)
+
+
+op("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", rule=_cholesky_inverse_rule,
+   grad={"self": lambda g, self, upper, result: _cholesky_inverse_grad(g, self, upper, result)})
+
+# ---- triangular systems ---------------------------------------------------------------------------------------------
+def _triangular_rule(self, B, upper, left, unitriangular):
+    name = "linalg.solve_triangular"
+    check_square(self, name)
+    check_matrix(B, name, "B")
+    check_same(self, B, name)
+    if self.size(-2) != B.size(-2 if left else -1):
+        raise RuntimeError(f"{name}: Incompatible shapes of A and B for the equation "
+                           f"{'AX = B' if left else 'XA = B'} ({self.size(-2)}x{self.size(-1)} and "
+                           f"{B.size(-2)}x{B.size(-1)})")
+    return (*broadcast(name, self.shape[:-2], B.shape[:-2]), *B.shape[-2:]), self.dtype
+
+
+def _triangular_grad(g, self, upper, left, unitriangular, result, needs):
+    rhs = ops.linalg_solve_triangular(_t(self), g, upper=not upper, left=left, unitriangular=unitriangular)
+    if not needs[0]:
+        return None, rhs
+    A = -(ops.matmul(rhs, _t(result)) if left else ops.matmul(_t(result), rhs))
+    return (A.triu(int(unitriangular)) if upper else A.tril(-int(unitriangular))), rhs
+
+
+op("linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor",
+   rule=_triangular_rule, variants="linalg",
+   grad={"self, B": lambda g, self, upper, left, unitriangular, result, needs:
+         _triangular_grad(g, self, upper, left, unitriangular, result, needs)})
+
+
+@composite("triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) "
+           "-> (Tensor solution, Tensor cloned_coefficient)",
+           npu="aclnnTriangularSolve(self, A, upper, transpose, unitriangular, solution, cloned_coefficient)")
+def _triangular_solve(self, A, upper, transpose, unitriangular):
+    """X of A X = self for a triangular A, and a copy of A."""
+    for t, what in ((self, "b"), (A, "A")):
+        if t.dim() < 2:
+            raise RuntimeError(f"torch.triangular_solve: Expected {what} to have at least 2 dimensions, but it has "
+                               f"{t.dim()} dimensions instead")
+    shape, _ = _system_rule("triangular_solve", self, A)
+    A = A.expand((*shape[:-2], *A.shape[-2:]))
+    used = A.transpose(-2, -1) if transpose else A
+    made = ops.linalg_solve_triangular(used, self, upper=upper != transpose, unitriangular=unitriangular)
+    return made, A.clone()
+
+
+# ---- LU ---------------------------------------------------------------------------------------------------------------
+def _lu_rule(A, pivot):
+    check_matrix(A, "torch.lu_factor")
+    check_float(A, "torch.lu_factor", False)
+    batch = tuple(A.shape[:-2])
+    return [(tuple(A.shape), A.dtype), ((*batch, min(A.shape[-2:])), INT32), (batch, INT32)]
+
+
+def _parts(LU):
+    """L (with its unit diagonal) and U from the packed matrix."""
+    k = min(LU.shape[-2:])
+    L = LU.narrow(-1, 0, k).tril(-1)
+    return L + ops.eye(L.size(-2), k, dtype=L.dtype, device=L.device), LU.narrow(-2, 0, k).triu()
+
+
+def _permutation(pivots, n, like):
+    """P of A = P L U."""
+    order = ops._lu_permutation(pivots, n)
+    zeros = ops.zeros((*order.shape, n), dtype=like.dtype, device=like.device)
+    return zeros.scatter(-2, order.unsqueeze(-2), 1)
+
+
+def _lu_grad(g, pivots, LU):
+    """The gradient of A = P L U from that of the packed factors."""
+    m, n = LU.shape[-2:]
+    k = min(m, n)
+    L, U = _parts(LU)
+    g_l, g_u = g.narrow(-1, 0, k).tril(-1), g.narrow(-2, 0, k).triu()
+    square, U1 = L.narrow(-2, 0, k), U.narrow(-1, 0, k)
+    phi_l, phi_u = ops.matmul(_t(square), g_l.narrow(-2, 0, k)), ops.matmul(g_u.narrow(-1, 0, k), _t(U1))
+    if m < n:                                            # the columns beyond the square: U2 = inv(L1) A2
+        g_u2 = g_u.narrow(-1, k, n - k)
+        phi_l = phi_l - ops.matmul(g_u2, _t(U.narrow(-1, k, n - k)))
+    elif m > n:                                          # the rows beyond it: L2 = A2 inv(U1)
+        g_l2 = g_l.narrow(-2, k, m - k)
+        phi_u = phi_u - ops.matmul(_t(L.narrow(-2, k, m - k)), g_l2)
+    inner = phi_l.tril(-1) + phi_u.triu()
+    inner = ops.linalg_solve_triangular(_t(U1), inner, upper=False, left=False)
+    if m > n:
+        top = ops.linalg_solve_triangular(_t(square), inner, upper=True, unitriangular=True)
+        below = ops.linalg_solve_triangular(_t(U1), g_l2, upper=False, left=False)
+        made = ops.cat([top, below], -2)
+    else:
+        inner = ops.cat([inner, g_u2], -1) if m < n else inner
+        made = ops.linalg_solve_triangular(_t(square), inner, upper=True, unitriangular=True)
+    return ops.matmul(_permutation(pivots, m, made), made)
+
+
+op("_linalg_lu_factor_ex(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots, Tensor info)", rule=_lu_rule,
+   kernel="linalg_lu_factor_ex", variants="",
+   grad={"A": lambda g, result0, result1: _lu_grad(g, result1, result0)})
+op("_lu_permutation(Tensor pivots, int n) -> Tensor", variants="",
+   rule=lambda pivots, n: ((*pivots.shape[:-1], n), INT64))
+
+
+@composite("linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) "
+           "-> (Tensor LU, Tensor pivots, Tensor info)", variants="linalg")
+def _lu_factor_ex(A, pivot, check_errors):
+    """The packed LU factors, the pivots, and a code that is not 0 where U is singular."""
+    return _checked(ops._linalg_lu_factor_ex(A, pivot=pivot), check_errors, "torch.linalg.lu_factor_ex")
+
+
+@composite("linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)", variants="linalg")
+def _lu_factor(A, pivot):
+    """The packed LU factors and the pivots."""
+    return _checked(ops._linalg_lu_factor_ex(A, pivot=pivot), True, "torch.linalg.lu_factor")[:2]
+
+
+@composite("linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)", variants="linalg")
+def _lu(A, pivot):
+    """A = P L U."""
+    LU, pivots, _ = ops._linalg_lu_factor_ex(A, pivot=pivot)
+    return (_permutation(pivots, A.size(-2), A), *_parts(LU))
+
+
+@composite("lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) "
+           "-> (Tensor P, Tensor L, Tensor U)", variants="function")
+def _lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots):
+    """P, L and U from what lu_factor gives."""
+    check_matrix(LU_data, "torch.lu_unpack", "LU_data")
+    if unpack_pivots and LU_pivots.dtype != INT32:
+        raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.\n"
+                           "Note: this function is intended to be used with the output produced by "
+                           "torch.linalg.lu_factor")
+    none = LU_data.new_empty((0,))
+    P = _permutation(LU_pivots, LU_data.size(-2), LU_data) if unpack_pivots else none
+    return (P, *(_parts(LU_data) if unpack_data else (none, none)))
+
+
+def _lu_solve_rule(LU, pivots, B, left, adjoint):
+    name = "torch.linalg.lu_solve"
+    check_float(LU, name, False)
+    check_square(LU, name, "LU")
+    if LU.dtype != B.dtype:
+        raise RuntimeError(f"linalg.lu_solve: Expected LU and B to have the same dtype, but found LU of type "
+                           f"{word(LU.dtype)} and B of type {word(B.dtype)} instead")
+    if pivots.dtype != INT32:
+        raise RuntimeError("linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32")
+    if LU.size(-1) != pivots.size(-1):
+        raise RuntimeError("linalg.lu_solve: Number of pivots per batch should be same as the dimension of the matrix")
+    if tuple(LU.shape[:-1]) != tuple(pivots.shape):
+        raise RuntimeError(f"linalg.lu_solve: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots with "
+                           f"shape {list(pivots.shape)} instead")
+    check_matrix(B, "linalg.lu_solve", "B")
+    if LU.size(-2) != B.size(-2 if left else -1):
+        raise RuntimeError(f"linalg.lu_solve: Incompatible shapes of A and B for the equation "
+                           f"{'AX = B' if left else 'XA = B'} ({LU.size(-2)}x{LU.size(-1)} and "
+                           f"{B.size(-2)}x{B.size(-1)})")
+    return (*broadcast(name, LU.shape[:-2], B.shape[:-2]), *B.shape[-2:]), B.dtype
+
+
+def _lu_solve_grad(g, LU, pivots, left, adjoint, result, needs):
+    rhs = ops.linalg_lu_solve(LU, pivots, g, left=left, adjoint=not adjoint)
+    if not needs[0]:
+        return None, rhs
+    A = -(ops.matmul(rhs, _t(result)) if left else ops.matmul(_t(result), rhs))
+    A = _t(A) if adjoint else A
+    L, U = _parts(LU)
+    rows = ops.matmul(_permutation(pivots, LU.size(-2), LU).transpose(-2, -1), A)
+    return ops.matmul(rows, _t(U)).tril(-1) + ops.matmul(_t(L), rows).triu(), rhs
+
+
+op("linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor",
+   rule=_lu_solve_rule, variants="linalg",
+   grad={"LU, B": lambda g, LU, pivots, left, adjoint, result, needs:
+         _lu_solve_grad(g, LU, pivots, left, adjoint, result, needs)})
+
+
+@composite("lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor")
+def _lu_solve(self, LU_data, LU_pivots):
+    """X of A X = self, from A's LU factors."""
+    return ops.linalg_lu_solve(LU_data, LU_pivots, self)
+
+
+def lu(A, pivot=True, get_infos=False, out=None):
+    """The packed LU factors and the pivots, with the codes on request."""
+    made = ops._linalg_lu_factor_ex(A, pivot=pivot)
+    if not get_infos:
+        check_info(made[2], "torch.linalg.lu_factor")
+    made = tuple(made)[:2 + get_infos]
+    return made if out is None else tuple(to.resize_(x.shape).copy_(x) for to, x in zip(out, made))
+
+
+functions["lu"] = methods["lu"] = lu
+
+# ---- solve, inverse ---------------------------------------------------------------------------------------------------
+def _is_vector(A_shape, B_shape):
+    """B holds a vector for each matrix of A."""
+    return len(B_shape) == 1 or tuple(A_shape[:-1]) == tuple(B_shape)
+
+
+def _solve_rule(A, B, left):
+    name = "linalg.solve"
+    check_square(A, name)
+    check_float(A, name, False)
+    check_same(A, B, name)
+    vector = _is_vector(A.shape, B.shape)
+    if vector and not left:
+        raise RuntimeError("linalg.solve: Vector broadcasting of the left hand side is not supported for left=False. In "
+                           "this case linalg.solve is equivalent to B / A.squeeze(-1)")
+    shape = (*B.shape, 1) if vector else tuple(B.shape)
+    if len(shape) < 2:
+        check_matrix(B, name, "B")
+    if A.size(-2) != shape[-2 if left else -1]:
+        raise RuntimeError(f"{name}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
+                           f"({A.size(-2)}x{A.size(-1)} and {shape[-2]}x{shape[-1]})")
+    made = (*broadcast(name, A.shape[:-2], shape[:-2]), *shape[-2:])
+    return [(made[:-1] if vector else made, A.dtype), (tuple(A.shape), A.dtype), (tuple(A.shape[:-1]), INT32),
+            (tuple(A.shape[:-2]), INT32)]
+
+
+def _solve_grad(g, A, B_shape, left, result, LU, pivots, needs):
+    vector = _is_vector(A.shape, B_shape)
+    g = g.unsqueeze(-1) if vector else g
+    if _C._is_grad_enabled():
+        rhs = ops._linalg_solve_ex(_t(A), g, left=left)[0]
+    else:
+        rhs = ops.linalg_lu_solve(LU, pivots, g, left=left, adjoint=True)
+    grad_A = None
+    if needs[0]:
+        X = _t(result.unsqueeze(-1) if vector else result)
+        grad_A = -(ops.matmul(rhs, X) if left else ops.matmul(X, rhs))
+    return grad_A, rhs.squeeze(-1) if vector else rhs
+
+
+op("_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True) "
+   "-> (Tensor result, Tensor LU, Tensor pivots, Tensor info)", rule=_solve_rule, variants="",
+   grad={"A, B": lambda g, A, B_shape, left, result0, result1, result2, needs:
+         _solve_grad(g, A, B_shape, left, result0, result1, result2, needs)})
+
+
+@composite("linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) "
+           "-> (Tensor result, Tensor info)", variants="linalg")
+def _solve_ex(A, B, left, check_errors):
+    """X of A X = B, and a code that is not 0 where A is singular."""
+    made = _checked(ops._linalg_solve_ex(A, B, left=left), check_errors, "torch.linalg.solve_ex")
+    return made[0], made[3]
+
+
+@composite("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor", variants="linalg")
+def _solve(A, B, left):
+    """X of A X = B, or of X A = B."""
+    return _checked(ops._linalg_solve_ex(A, B, left=left), True, "torch.linalg.solve")[0]
+
+
+op("_linalg_inv_ex(Tensor A) -> (Tensor inverse, Tensor info)", rule=_square_rule("linalg.inv", (2, INT32)),
+   kernel="linalg_inv_ex", variants="",
+   grad={"A": lambda g, result0: -ops.matmul(_t(result0), ops.matmul(g, _t(result0)))})
+
+
+@composite("linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)", variants="linalg")
+def _inv_ex(A, check_errors):
+    """The inverse, and a code that is not 0 where there is none."""
+    return _checked(ops._linalg_inv_ex(A), check_errors, "linalg.inv_ex")
+
+
+@composite("linalg_inv(Tensor A) -> Tensor", variants="linalg", npu="aclnnInverse(A, out)")
+def _inv(A):
+    """The inverse of each matrix."""
+    return _checked(ops._linalg_inv_ex(A), True, "linalg.inv")[0]
+
+
+@composite("inverse(Tensor self) -> Tensor", npu="aclnnInverse(self, out)")
+def _inverse(self):
+    """The inverse of each matrix."""
+    return ops.linalg_inv(self)
+
+
+# ---- determinants -----------------------------------------------------------------------------------------------------
+def _det_rule(name, *firsts):
+    def rule(A):
+        check_square(A, name)
+        check_float(A, name, False)
+        batch = tuple(A.shape[:-2])
+        return [*((batch, first(A.dtype)) for first in firsts), (tuple(A.shape), A.dtype), ((*batch, A.size(-1)), INT32)]
+    return rule
+
+
+def _scaled_inverse(scale, A, LU, pivots, shift):
+    """inv(A^H) times a number per matrix; with shift, zeros on U's diagonal become that: det has a limit there."""
+    d = ops.diag_embed(scale.unsqueeze(-1).expand((*A.shape[:-1],)))
+    if not A.numel():
+        return ops.zeros_like(A)
+    if _C._is_grad_enabled():
+        return ops._linalg_solve_ex(_t(A), d)[0]
+    if shift:
+        diagonal = LU.diagonal(0, -2, -1)
+        LU = LU + ops.diag_embed(ops.where(diagonal == 0, shift, ops.zeros_like(diagonal)))
+    return ops.linalg_lu_solve(LU, pivots, d, adjoint=True)
+
+
+def epsilon(dtype):
+    """The spacing of floats at 1."""
+    return {"float16": 2.0 ** -10, "bfloat16": 2.0 ** -7, "float32": 2.0 ** -23, "float64": 2.0 ** -52}[
+        real_dtype(dtype)._name]
+
+
+def _slogdet_grad(g_sign, g_log, A, sign, LU, pivots):
+    scale = g_log
+    if A.is_complex():
+        scale = ops.complex(g_log, -(g_sign.conj() * sign).imag)
+    return _scaled_inverse(scale, A, LU, pivots, 0)
+
+
+op("_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)", rule=_det_rule("linalg.det", lambda t: t),
+   variants="",
+   grad={"A": lambda g, A, result0, result1, result2:
+         _scaled_inverse(g * result0.conj(), A, result1, result2, epsilon(A.dtype))})
+op("_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)", variants="",
+   rule=_det_rule("linalg.slogdet", lambda t: t, real_dtype),
+   grad={"A": lambda gs, A, result0, result2, result3: _slogdet_grad(gs[0], gs[1], A, result0, result2, result3)})
+
+
+@composite("linalg_det(Tensor A) -> Tensor", variants="linalg")
+def _linalg_det(A):
+    """The determinant of each matrix."""
+    return ops._linalg_det(A)[0]
+
+
+@composite("det(Tensor self) -> Tensor")
+def _det(self):
+    """The determinant of each matrix."""
+    return ops._linalg_det(self)[0]
+
+
+@composite("linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)", variants="linalg")
+def _linalg_slogdet(A):
+    """The sign of the determinant and the logarithm of its size."""
+    return tuple(ops._linalg_slogdet(A))[:2]
+
+
+@composite("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)",
+           npu="aclnnSlogdet(self, sign, logabsdet)")
+def _slogdet(self):
+    """The sign of the determinant and the logarithm of its size."""
+    return tuple(ops._linalg_slogdet(self))[:2]
+
+
+@composite("logdet(Tensor self) -> Tensor", npu="aclnnLogdet(self, out)")
+def _logdet(self):
+    """The logarithm of the determinant; nan where that is negative."""
+    sign, size = tuple(ops._linalg_slogdet(self))[:2]
+    return sign.log() + size if self.is_complex() else ops.where(sign == -1, float("nan"), size)

@@ -1,0 +1,223 @@
+"""Rows of the convolutions. One kernel serves every rank; conv1d … conv_transpose3d are calls of it."""
+from __future__ import annotations
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._C import TYPE_NAMES
+
+
+def _listed(value, n):
+    """A stride or padding as a list: one number stands for all dims."""
+    value = list(value) if isinstance(value, (tuple, list)) else [value]
+    return value * n if len(value) == 1 else value
+
+
+def _check_dims(name, n, **lists):
+    for word, value in lists.items():
+        if len(value) != n:
+            raise RuntimeError(f"expected {word} to be a single integer value or a list of {n} values to match the "
+                               f"convolution dimensions, but got {word}={list(value)}")
+
+
+def _check_types(input, weight, bias):
+    for name, other in (("weight", weight), ("bias", bias)):
+        if other is not None and other.dtype is not input.dtype:
+            raise RuntimeError(f"Input type ({TYPE_NAMES[input.dtype._id]}) and {name} type "
+                               f"({TYPE_NAMES[other.dtype._id]}) should be the same")
+
+
+def _conv_rule(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    n = weight.dim() - 2
+    if n <= 0:
+        raise RuntimeError("weight should have at least three dimensions")
+    if input.dim() != n + 2:
+        raise RuntimeError(f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to conv{n}d, but got input of "
+                           f"size: {list(input.shape)}")
+    _check_types(input, weight, bias)
+    stride, padding, dilation = _listed(stride, n), _listed(padding, n), _listed(dilation, n)
+    output_padding = _listed(output_padding, n)
+    _check_dims("conv", n, stride=stride, padding=padding, dilation=dilation, output_padding=output_padding)
+    if min(padding) < 0:
+        raise RuntimeError("negative padding is not supported")
+    if min(output_padding) < 0:
+        raise RuntimeError("negative output_padding is not supported")
+    if min(stride) <= 0:
+        raise RuntimeError("non-positive stride is not supported")
+    if min(dilation) <= 0:
+        raise RuntimeError("dilation should be greater than zero")
+    if groups <= 0:
+        raise RuntimeError("non-positive groups is not supported")
+    return _conv_shape(input.shape, weight.shape, bias, stride, padding, dilation, transposed, output_padding,
+                       groups), input.dtype
+
+
+def _conv_shape(x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
+    n, outer = len(w) - 2, w[0]
+    if outer < groups or outer % groups:
+        raise RuntimeError(f"Given groups={groups}, expected weight to be "
+                           f"{'divisible by' if outer >= groups else 'at least'} {groups} at dimension 0, but got weight "
+                           f"of size {list(w)} instead")
+    wanted = outer if transposed else w[1] * groups
+    if x[1] != wanted:
+        kind = f"transposed={int(transposed)}, " if transposed else f"groups={groups}, "
+        raise RuntimeError(f"Given {kind}weight of size {list(w)}, expected input{list(x)} to have {wanted} channels, "
+                           f"but got {x[1]} channels instead")
+    channels = w[1] * groups if transposed else outer
+    if bias is not None and (bias.dim() != 1 or bias.size(0) != channels):
+        raise RuntimeError(f"Given {'transposed=1' if transposed else f'weight of size {list(w)}'}, expected bias to be "
+                           f"1-dimensional with {channels} elements, but got bias of size {list(bias.shape)} instead")
+    sizes = []
+    for d in range(n):
+        reach = dilation[d] * (w[2 + d] - 1) + 1
+        if transposed:
+            size = (x[2 + d] - 1) * stride[d] - 2 * padding[d] + reach + output_padding[d]
+            if output_padding[d] >= max(stride[d], dilation[d]):
+                raise RuntimeError("output padding must be smaller than either stride or dilation, but got "
+                                   f"output_padding: {list(output_padding)}, stride: {list(stride)}, dilation: "
+                                   f"{list(dilation)}")
+            if size <= 0:
+                raise RuntimeError(f"Given input size per channel: {list(x[2:])}. Calculated output size per channel is "
+                                   "too small")
+        else:
+            room = x[2 + d] + 2 * padding[d]
+            if room < reach or w[2 + d] <= 0:
+                padded = " x ".join(str(x[2 + i] + 2 * padding[i]) for i in range(n))
+                kernel = " x ".join(str(dilation[i] * (w[2 + i] - 1) + 1) for i in range(n))
+                raise RuntimeError(f"Calculated padded input size per channel: ({padded}). Kernel size: ({kernel}). "
+                                   "Kernel size can't be greater than actual input size")
+            size = (room - reach) // stride[d] + 1
+        sizes.append(size)
+    return (x[0], channels, *sizes)
+
+
+# ---- gradients -----------------------------------------------------------------------------------------------------
+def _conv_grad(g, input, weight, stride, padding, dilation, transposed, output_padding, groups, needs):
+    if not _C._is_grad_enabled():
+        wanted = sum(bool(need) << i for i, need in enumerate(needs))
+        return ops._convolution_backward(g, input, weight, stride, padding, dilation, transposed, output_padding,
+                                         groups, wanted)
+    n = weight.dim() - 2
+    stride, padding, dilation = _listed(stride, n), _listed(padding, n), _listed(dilation, n)
+    return (_input_grad(g, input.shape, weight, stride, padding, dilation, transposed, groups) if needs[0] else None,
+            _weight_grad(g, input, weight.shape, stride, padding, dilation, transposed, groups) if needs[1] else None,
+            g.sum((0, *range(2, n + 2))) if needs[2] else None)
+
+
+def _input_grad(g, x, weight, stride, padding, dilation, transposed, groups):
+    """The gradient to the input, itself a convolution: the other way round."""
+    if transposed:
+        return ops.convolution(g, weight, None, stride, padding, dilation, False, [0] * len(stride), groups)
+    left = [x[2 + d] - ((g.size(2 + d) - 1) * stride[d] - 2 * padding[d] + dilation[d] * (weight.size(2 + d) - 1) + 1)
+            for d in range(len(stride))]
+    over = [max(0, extra - max(s, t) + 1) for extra, s, t in zip(left, stride, dilation, strict=True)]
+    out = ops.convolution(g, weight, None, stride, padding, dilation, True,
+                          [extra - o for extra, o in zip(left, over, strict=True)], groups)
+    return ops.constant_pad_nd(out, [p for o in reversed(over) for p in (0, o)]) if any(over) else out
+
+
+def _weight_grad(g, input, w, stride, padding, dilation, transposed, groups):
+    """The gradient to the weight: a convolution over the batch of the input by g, one for each group."""
+    image, filters = (g, input) if transposed else (input, g)
+    parts = []
+    for a, b in zip(image.chunk(groups, 1), filters.chunk(groups, 1), strict=True):
+        part = ops.convolution(a.transpose(0, 1), b.transpose(0, 1), None, dilation, padding, stride, False,
+                               [0] * len(stride), 1)
+        for d in range(len(stride)):
+            part = part.narrow(2 + d, 0, w[2 + d])
+        parts.append(part.transpose(0, 1))
+    return parts[0] if groups == 1 else ops.cat(parts, 0)
+
+
+def _backward_rule(grad_output, input, weight, stride, padding, dilation, transposed, output_padding, groups, wanted):
+    channels = weight.size(1) * groups if transposed else weight.size(0)
+    specs = [(input.shape, input.dtype), (weight.shape, weight.dtype), ((channels,), input.dtype)]
+    return [spec if wanted >> i & 1 else None for i, spec in enumerate(specs)]
+
+
+_ARGUMENTS = ("SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, "
+              "SymInt groups")
+# `wanted` has a bit for each gradient.
+op(f"_convolution_backward(Tensor grad_output, Tensor input, Tensor weight, {_ARGUMENTS}, int wanted) "
+   "-> (Tensor, Tensor, Tensor)", rule=_backward_rule, kernel="convolution_backward", variants="")
+op(f"convolution(Tensor input, Tensor weight, Tensor? bias, {_ARGUMENTS}) -> Tensor", rule=_conv_rule,
+   variants="function",
+   npu="aclnnConvolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out, 1)",
+   grad={"input, weight, bias": lambda g, input, weight, stride, padding, dilation, transposed, output_padding, groups,
+         needs: _conv_grad(g, input, weight, stride, padding, dilation, transposed, output_padding, groups, needs)})
+
+
+@composite(f"_convolution(Tensor input, Tensor weight, Tensor? bias, {_ARGUMENTS}, bool benchmark, bool deterministic, "
+           "bool cudnn_enabled, bool allow_tf32=True) -> Tensor", variants="function")
+def _convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, benchmark,
+                 deterministic, cudnn_enabled, allow_tf32):
+    """convolution, with cuDNN's switches."""
+    return ops.convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+
+
+# ---- conv1d, conv2d, conv3d and their transposes ---------------------------------------------------------------------
+def _batched(name, n, input, weight):
+    """The input with a batch dim, and whether that was added."""
+    if input.dim() == n + 2:
+        return input, False
+    if input.dim() != n + 1:
+        raise RuntimeError(f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input of size: "
+                           f"{list(input.shape)}")
+    return input.unsqueeze(0), True
+
+
+def _forward(name, n):
+    zeros = (0,) * n
+
+    def body(input, weight, bias, stride, padding, dilation, groups):
+        input, alone = _batched(name, n, input, weight)
+        out = ops.convolution(input, weight, bias, stride, padding, dilation, False, zeros, groups)
+        return out.squeeze(0) if alone else out
+    body.__doc__ = f"Convolution over the last {n} dim{'s' * (n > 1)}."
+    return body
+
+
+def _named_padding(name, n):
+    def body(input, weight, bias, stride, padding, dilation, groups):
+        if padding == "valid":
+            return getattr(ops, name)(input, weight, bias, stride, 0, dilation, groups)
+        if padding != "same":
+            raise RuntimeError(f"Invalid padding string: '{padding}'")
+        if max(_listed(stride, n)) > 1:
+            raise RuntimeError("padding='same' is not supported for strided convolutions")
+        _check_types(input, weight, bias)
+        total = [d * (k - 1) for d, k in zip(_listed(dilation, n), weight.shape[2:], strict=True)]
+        if any(t % 2 for t in total):           # the odd item goes to the right
+            input = ops.constant_pad_nd(input, [p for t in reversed(total) for p in (0, t % 2)])
+        return getattr(ops, name)(input, weight, bias, stride, [t // 2 for t in total], dilation, groups)
+    return body
+
+
+def _transposed(name, n):
+    def body(input, weight, bias, stride, padding, output_padding, groups, dilation):
+        input, alone = _batched(name, n, input, weight)
+        out = ops.convolution(input, weight, bias, stride, padding, dilation, True, output_padding, groups)
+        return out.squeeze(0) if alone else out
+    body.__doc__ = f"Transposed convolution (the gradient of one to its input) over the last {n} dim{'s' * (n > 1)}."
+    return body
+
+
+for _n in (1, 2, 3):
+    _head = f"d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{_n}] stride=1"
+    op(f"conv{_n}{_head}, SymInt[{_n}] padding=0, SymInt[{_n}] dilation=1, SymInt groups=1) -> Tensor",
+       body=_forward(f"conv{_n}d", _n), variants="function")
+    op(f"conv{_n}d.padding{_head[1:]}, str padding='valid', SymInt[{_n}] dilation=1, SymInt groups=1) -> Tensor",
+       body=_named_padding(f"conv{_n}d", _n), variants="function", doc=getattr(ops, f"conv{_n}d").doc)
+    op(f"conv_transpose{_n}{_head}, SymInt[{_n}] padding=0, SymInt[{_n}] output_padding=0, SymInt groups=1, "
+       f"SymInt[{_n}] dilation=1) -> Tensor", body=_transposed(f"conv_transpose{_n}d", _n), variants="function")
+
+
+@composite("conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor", variants="function")
+def _conv_tbc(self, weight, bias, pad):
+    """conv1d of an input (time, batch, channels) with a weight (width, in, out)."""
+    if self.dim() != 3:
+        raise RuntimeError("Input must have 3 dims: time, batch, in_channel")
+    if weight.dim() != 3:
+        raise RuntimeError("Weight tensor must have 3 dims: kernel_width, in_channels, out_channels.")
+    if bias.dim() != 1:
+        raise RuntimeError("Bias must be 1-D")
+    return ops.conv1d(self.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad).permute(2, 0, 1)

@@ -1,0 +1,313 @@
+"""Rows of the poolings: max, average, adaptive, fractional, and max's inverse."""
+from __future__ import annotations
+
+from mindtorch_v2._ops.reduce import INT64
+from mindtorch_v2._ops.table import composite, op, ops
+
+
+# ---- shapes --------------------------------------------------------------------------------------------------------
+def _listed(name, word, value, n, default=None):
+    """kernel_size, stride …: one number or n of them; an empty stride is the kernel's."""
+    value = list(value) if isinstance(value, (tuple, list)) else [value]
+    if not value and default is not None:
+        return default
+    if len(value) not in (1, n):
+        how = {1: "a single int", 2: "a single int, or a tuple of two ints", 3: "a single int, or a tuple of three ints"}[n]
+        omitted = "omitted, " if word == "stride" else ""
+        raise RuntimeError(f"{name}: {word} must either be {omitted}{how}")
+    return value * n if len(value) == 1 else value
+
+
+def _out_size(size, kernel, stride, pad, dilation, ceil_mode):
+    room = size + 2 * pad - dilation * (kernel - 1) - 1 + (stride - 1 if ceil_mode else 0)
+    out = room // stride + 1
+    return out - 1 if ceil_mode and (out - 1) * stride >= size + pad else out   # the last window starts inside
+
+
+def _check_input(name, self, n):
+    if self.dim() not in (n + 1, n + 2) or any(s == 0 for s in self.shape[-n - 1:]):
+        raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for "
+                           f"input, but got: {list(self.shape)}")
+
+
+def _windows(name, self, n, kernel_size, stride, padding, dilation, ceil_mode):
+    """The output's shape; raises as torch does on windows that do not fit."""
+    kernel = _listed(name, "kernel_size", kernel_size, n)
+    stride = _listed(name, "stride", stride, n, kernel)
+    padding, dilation = _listed(name, "padding", padding, n), _listed(name, "dilation", dilation, n)
+    if min(kernel) <= 0:
+        raise RuntimeError(f"kernel size should be greater than zero, but got {' '.join(f'{k}' for k in kernel)}")
+    if min(stride) <= 0:
+        raise RuntimeError("stride should not be zero")
+    if min(dilation) <= 0:
+        raise RuntimeError(f"dilation should be greater than zero, but got {dilation}")
+    _check_input(name, self, n)
+    for k, p, d in zip(kernel, padding, dilation, strict=True):
+        if p < 0:
+            raise RuntimeError(f"pad must be non-negative, but got pad: {p}")
+        if p > ((k - 1) * d + 1) // 2:
+            raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} "
+                               f"and dilation={d}")
+    sizes = [_out_size(s, *window, ceil_mode)
+             for s, *window in zip(self.shape[-n:], kernel, stride, padding, dilation, strict=True)]
+    if min(sizes) < 1:
+        raise RuntimeError(f"Given input size: {list(self.shape)}. Calculated output size: {sizes}. Output size is too small")
+    return (*self.shape[:-n], *sizes)
+
+
+def _picked(g, indices, n):
+    """The items of g's last n dims that the indices name: the gradient of max pooling's backward."""
+    return g.flatten(-n).gather(-1, indices.flatten(-n)).reshape(indices.shape)
+
+
+# ---- max -----------------------------------------------------------------------------------------------------------
+def _max_rule(name, n):
+    def rule(self, kernel_size, stride, padding, dilation, ceil_mode):
+        shape = _windows(name, self, n, kernel_size, stride, padding, dilation, ceil_mode)
+        return [(shape, self.dtype), (shape, INT64)]
+    return rule
+
+
+def _max_alone(name):
+    def body(self, kernel_size, stride, padding, dilation, ceil_mode):
+        """The largest item of every window."""
+        return getattr(ops, name)(self, kernel_size, stride, padding, dilation, ceil_mode)[0]
+    return body
+
+
+_MAX2 = ("MaxPool2dWithIndices(self, kernel_size, stride, padding, dilation, ceil_mode, out0, out1)",
+         "MaxPool2dWithIndicesBackward(grad_output, self, indices, kernel_size, stride, padding, dilation, ceil_mode, out)")
+_MAX3 = tuple(text.replace("MaxPool2dWithIndices", "MaxPool3dWithArgmax") for text in _MAX2)
+for _n, (_npu, _npu_back), _slope, _back in (
+    (2, _MAX2, lambda g, self, kernel_size, stride, padding, dilation, ceil_mode, result1:
+     ops.max_pool2d_with_indices_backward(g, self, kernel_size, stride, padding, dilation, ceil_mode, result1),
+     lambda g, indices: _picked(g, indices, 2)),
+    (3, _MAX3, lambda g, self, kernel_size, stride, padding, dilation, ceil_mode, result1:
+     ops.max_pool3d_with_indices_backward(g, self, kernel_size, stride, padding, dilation, ceil_mode, result1),
+     lambda g, indices: _picked(g, indices, 3)),
+):
+    _name = f"max_pool{_n}d_with_indices"
+    _window = (f"int[{_n}] kernel_size, int[{_n}] stride=[], int[{_n}] padding=0, int[{_n}] dilation=1, "
+               "bool ceil_mode=False")
+    op(f"{_name}_backward(Tensor grad_output, Tensor self, {_window}, Tensor indices) -> Tensor", variants="",
+       rule=lambda grad_output, self, *_: (self.shape, self.dtype), npu="aclnn" + _npu_back, grad={"grad_output": _back})
+    op(f"{_name}(Tensor self, {_window}) -> (Tensor, Tensor)", variants="nn", npu="aclnn" + _npu,
+       rule=_max_rule(f"max_pool{_n}d", _n), grad={"self": _slope})
+    op(f"max_pool{_n}d(Tensor self, {_window}) -> Tensor", variants="function", body=_max_alone(_name))
+_WINDOW1 = "int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False"
+
+
+def _as_plane(value, other):
+    """A 1-d window as that of a plane of height 1."""
+    value = list(value) if isinstance(value, (tuple, list)) else [value]
+    return [other, *value] if value else value
+
+
+@composite(f"max_pool1d_with_indices(Tensor self, {_WINDOW1}) -> (Tensor, Tensor)", variants="function")
+def _max_pool1d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode):
+    """The largest item of every window, and where it stands."""
+    _windows("max_pool1d", self, 1, kernel_size, stride, padding, dilation, ceil_mode)
+    out, indices = ops.max_pool2d_with_indices(self.unsqueeze(-2), _as_plane(kernel_size, 1), _as_plane(stride, 1),
+                                               _as_plane(padding, 0), _as_plane(dilation, 1), ceil_mode)
+    return out.squeeze(-2), indices.squeeze(-2)
+
+
+op(f"max_pool1d(Tensor self, {_WINDOW1}) -> Tensor", variants="function", body=_max_alone("max_pool1d_with_indices"))
+
+
+# ---- average -------------------------------------------------------------------------------------------------------
+def _average_rule(name, n):
+    def rule(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+        if divisor_override == 0:
+            raise RuntimeError("divisor must be not zero")
+        return _windows(name, self, n, kernel_size, stride, padding, 1, ceil_mode), self.dtype
+    return rule
+
+
+for _n, _extra, _slope, _back in (
+    (2, "1, ", lambda g, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override:
+     ops.avg_pool2d_backward(g, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override),
+     lambda g, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override:
+     ops.avg_pool2d(g, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)),
+    (3, "", lambda g, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override:
+     ops.avg_pool3d_backward(g, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override),
+     lambda g, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override:
+     ops.avg_pool3d(g, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)),
+):
+    _window = (f"int[{_n}] kernel_size, int[{_n}] stride=[], int[{_n}] padding=0, bool ceil_mode=False, "
+               "bool count_include_pad=True, int? divisor_override=None")
+    _args = f"kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, {_extra}out)"
+    op(f"avg_pool{_n}d_backward(Tensor grad_output, Tensor self, {_window}) -> Tensor", variants="",
+       rule=lambda grad_output, self, *_: (self.shape, self.dtype),
+       npu=f"aclnnAvgPool{_n}dBackward(grad_output, self, {_args}", grad={"grad_output": _back})
+    op(f"avg_pool{_n}d(Tensor self, {_window}) -> Tensor", variants="nn", rule=_average_rule(f"avg_pool{_n}d", _n),
+       npu=f"aclnnAvgPool{_n}d(self, {_args}", grad={"self": _slope}, doc="The mean of every window.")
+
+
+@composite("avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, "
+           "bool count_include_pad=True) -> Tensor", variants="function")
+def _avg_pool1d(self, kernel_size, stride, padding, ceil_mode, count_include_pad):
+    """The mean of every window."""
+    _windows("avg_pool1d", self, 1, kernel_size, stride, padding, 1, ceil_mode)
+    return ops.avg_pool2d(self.unsqueeze(-2), _as_plane(kernel_size, 1), _as_plane(stride, 1), _as_plane(padding, 0),
+                          ceil_mode, count_include_pad).squeeze(-2)
+
+
+# ---- adaptive ------------------------------------------------------------------------------------------------------
+def _adaptive_shape(name, self, n, output_size):
+    sizes = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * n
+    if len(sizes) != n:
+        raise RuntimeError(f"{name}: output_size must be {n}" if n > 1 else
+                           f"{name}() argument 'output_size' should contain one int, got {sizes}")
+    if min(sizes) < 0:
+        raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0 but received {sizes}")
+    if self.dim() not in (n + 1, n + 2):
+        raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D tensor, but got {list(self.shape)}")
+    for d in range(self.dim() - n, self.dim()):
+        if self.size(d) == 0:
+            raise RuntimeError(f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has "
+                               f"sizes {list(self.shape)} with dimension {d} being empty")
+    return (*self.shape[:-n], *sizes)
+
+
+def _adaptive_rule(name, n):
+    return lambda self, output_size: (_adaptive_shape(name, self, n, output_size), self.dtype)
+
+
+def _adaptive_max_rule(name, n):
+    def rule(self, output_size):
+        shape = _adaptive_shape(name, self, n, output_size)
+        return [(shape, self.dtype), (shape, INT64)]
+    return rule
+
+
+def _like_input(grad_output, self, *_):
+    return self.shape, self.dtype
+
+
+for _n, _average, _average_back, _max, _max_back in (
+    (2, lambda g, self: ops._adaptive_avg_pool2d_backward(g, self),
+     lambda g, grad_output_shape: ops._adaptive_avg_pool2d(g, grad_output_shape[-2:]),
+     lambda g, self, result1: ops.adaptive_max_pool2d_backward(g, self, result1),
+     lambda g, indices: _picked(g, indices, 2)),
+    (3, lambda g, self: ops._adaptive_avg_pool3d_backward(g, self),
+     lambda g, grad_output_shape: ops._adaptive_avg_pool3d(g, grad_output_shape[-3:]),
+     lambda g, self, result1: ops.adaptive_max_pool3d_backward(g, self, result1),
+     lambda g, indices: _picked(g, indices, 3)),
+):
+    op(f"_adaptive_avg_pool{_n}d_backward(Tensor grad_output, Tensor self) -> Tensor", variants="", rule=_like_input,
+       npu=f"aclnnAdaptiveAvgPool{_n}dBackward(grad_output, self, out)", grad={"grad_output": _average_back})
+    op(f"_adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor", variants="function",
+       rule=_adaptive_rule(f"adaptive_avg_pool{_n}d", _n), grad={"self": _average},
+       npu=f"aclnnAdaptiveAvgPool{_n}d(self, output_size, out)", doc="The mean of as many windows as asked for.")
+    op(f"adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor", variants="nn",
+       body=lambda self, output_size, _name=f"_adaptive_avg_pool{_n}d": getattr(ops, _name)(self, output_size))
+    op(f"adaptive_max_pool{_n}d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor", variants="",
+       rule=_like_input, npu=_n == 3 and "aclnnAdaptiveMaxPool3dBackward(grad_output, self, indices, out)" or None,
+       grad={"grad_output": _max_back})
+    op(f"adaptive_max_pool{_n}d(Tensor self, int[{_n}] output_size) -> (Tensor, Tensor)", variants="nn",
+       rule=_adaptive_max_rule(f"adaptive_max_pool{_n}d", _n), grad={"self": _max},
+       npu=f"aclnnAdaptiveMaxPool{_n}d(self, output_size, out0, out1)",
+       doc="The largest item of as many windows as asked for, and where it stands.")
+
+
+@composite("adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor", variants="function")
+def _adaptive_avg_pool1d(self, output_size):
+    """The mean of as many windows as asked for."""
+    _adaptive_shape("adaptive_avg_pool1d", self, 1, output_size)
+    return ops._adaptive_avg_pool2d(self.unsqueeze(-2), _as_plane(output_size, 1)).squeeze(-2)
+
+
+@composite("adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)", variants="function")
+def _adaptive_max_pool1d(self, output_size):
+    """The largest item of as many windows as asked for, and where it stands."""
+    _adaptive_shape("adaptive_max_pool1d", self, 1, output_size)
+    out, indices = ops.adaptive_max_pool2d(self.unsqueeze(-2), _as_plane(output_size, 1))
+    return out.squeeze(-2), indices.squeeze(-2)
+
+
+# ---- the inverse of max ----------------------------------------------------------------------------------------------
+def _unpool(name, self, indices, output_size, n):
+    if indices.dtype is not INT64:
+        raise RuntimeError(f"elements in indices should be type int64 but got: {indices.dtype}")
+    if len(output_size) != n:
+        raise RuntimeError(f"There should be exactly {n} elements in output_size, but got {len(output_size)} elements.")
+    if self.dim() not in (n + 1, n + 2):
+        raise RuntimeError(f"Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with {self.dim()} "
+                           "dimensions")
+    if self.shape != indices.shape:
+        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(self.shape)}) but got "
+                           f"indices tensor with shape: {list(indices.shape)}")
+    for d in range(1, self.dim()):
+        if self.size(d) == 0:
+            raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but got "
+                               f"{list(self.shape)} with dimension {d} being empty.")
+    items = 1
+    for size in output_size:
+        items *= size
+    flat = indices.flatten(-n)
+    if flat.numel() and (int(flat.min()) < 0 or int(flat.max()) >= items):
+        raise RuntimeError(f"Found an invalid max index: {int(flat.max())} (output volumes are of size "
+                           f"{'x'.join(map(str, output_size))}")
+    whole = self.new_zeros((*self.shape[:-n], items))
+    return whole.scatter(-1, flat, self.flatten(-n)).reshape(*self.shape[:-n], *output_size)
+
+
+@composite("max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor", variants="nn",
+           npu="aclnnMaxUnpool2d(self, indices, output_size, out)")
+def _max_unpool2d(self, indices, output_size):
+    """Every item where max pooling found it, zeros elsewhere."""
+    return _unpool("max_unpooling2d_forward_out", self, indices, output_size, 2)
+
+
+@composite("max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor",
+           variants="nn", npu="aclnnMaxUnpool3d(self, indices, output_size, stride, padding, out)")
+def _max_unpool3d(self, indices, output_size, stride, padding):
+    """Every item where max pooling found it, zeros elsewhere."""
+    return _unpool("max_unpooling3d_forward_out", self, indices, output_size, 3)
+
+
+# ---- fractional ------------------------------------------------------------------------------------------------------
+def _starts(samples, size, out, kernel):
+    """Where the windows of each plane begin, drawn by one number each; (…, out)."""
+    if out == 1:
+        return ops.full((*samples.shape, 1), size - kernel, dtype=INT64, device=samples.device)
+    step = (size - kernel) / (out - 1)
+    first = ((ops.arange(out - 1, device=samples.device) + samples.unsqueeze(-1)) * step).to(INT64)
+    first = first - (samples.unsqueeze(-1) * step).to(INT64)
+    return ops.cat([first, ops.full_like(first[..., :1], size - kernel)], -1)
+
+
+def _fractional(self, kernel_size, output_size, random_samples, n):
+    """The largest item of windows that start at random places, and where it stands."""
+    if self.dim() not in (n + 1, n + 2):
+        raise RuntimeError(f"fractional_max_pool{n}d: Expected {n + 1}D or {n + 2}D tensor, but got: {list(self.shape)}")
+    kernel = _listed(f"fractional_max_pool{n}d", "kernel_size", kernel_size, n)
+    out = _listed(f"fractional_max_pool{n}d", "output_size", output_size, n)
+    samples = random_samples if self.dim() == n + 2 else random_samples[0]
+    place = None
+    for d, axis in enumerate(range(n - 1, -1, -1)):          # the last dim is drawn by the first number
+        size = self.size(axis - n)
+        if out[axis] + kernel[axis] - 1 > size:
+            raise RuntimeError(f"fractional_max_pool{n}d: pool dim {axis} size {kernel[axis]} too large relative to input "
+                               f"dim {size}")
+        offsets = _starts(samples[..., d], size, out[axis], kernel[axis]).unsqueeze(-1) + ops.arange(kernel[axis])
+        stride = 1
+        for later in range(axis + 1, n):
+            stride *= self.size(later - n)
+        shape = list(samples.shape[:-1])
+        shape += [out[i] if i == axis else 1 for i in range(n)] + [kernel[i] if i == axis else 1 for i in range(n)]
+        along = offsets.reshape(shape) * stride
+        place = along if place is None else place + along
+    flat = place.reshape(*samples.shape[:-1], -1)
+    windows = self.flatten(-n).gather(-1, flat).reshape(*place.shape[:-n], -1)
+    best = windows.detach().argmax(-1, True)
+    indices = place.reshape(*place.shape[:-n], -1).gather(-1, best).squeeze(-1)
+    return windows.gather(-1, best).squeeze(-1), indices
+
+
+for _n in (2, 3):
+    op(f"fractional_max_pool{_n}d(Tensor self, int[{_n}] kernel_size, int[{_n}] output_size, Tensor random_samples) "
+       "-> (Tensor, Tensor)", variants="nn", doc=_fractional.__doc__,
+       body=lambda self, kernel_size, output_size, random_samples, _n=_n:
+       _fractional(self, kernel_size, output_size, random_samples, _n))

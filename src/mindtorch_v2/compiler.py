@@ -1,0 +1,74 @@
+"""torch.compile and torch.compiler: everything runs eagerly, so these give back what they were given."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "inductor",
+            mode: str | None = None, options: dict | None = None, disable: bool = False, **kwargs: Any) -> Any:
+    """The function or module itself: this library runs every op when it is called and compiles nothing."""
+    if mode is not None and options is not None:
+        raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
+    return _same if model is None else model
+
+
+def _same(fn: Any) -> Any:
+    return fn
+
+
+def _identity(name: str, doc: str) -> Callable[..., Any]:
+    def mark(fn: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return _same if fn is None else fn
+    mark.__name__, mark.__doc__ = name, doc
+    return mark
+
+
+disable = _identity("disable", "The function itself.")
+allow_in_graph = _identity("allow_in_graph", "The function itself.")
+disallow_in_graph = _identity("disallow_in_graph", "The function itself.")
+assume_constant_result = _identity("assume_constant_result", "The function itself.")
+forbid_in_graph = _identity("forbid_in_graph", "The function itself.")
+run = _identity("run", "The function itself.")
+
+
+def substitute_in_graph(original_fn: Any, **kwargs: Any) -> Callable[[Any], Any]:
+    """A decorator that gives the function itself."""
+    return _same
+
+
+def is_compiling() -> bool:
+    """False: nothing is compiled."""
+    return False
+
+
+is_dynamo_compiling = is_exporting = is_compiling
+
+
+def reset() -> None:
+    """Nothing to forget."""
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Nothing to mark."""
+
+
+def set_stance(*args: Any, **kwargs: Any) -> Any:
+    """A with block that changes nothing."""
+    return _Nothing()
+
+
+class _Nothing:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: Any) -> None:
+        pass
+
+    def __call__(self, fn: Any) -> Any:
+        return fn
+
+
+def list_backends(exclude_tags: tuple = ()) -> list[str]:
+    """There are none."""
+    return []

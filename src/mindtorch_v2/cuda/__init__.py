@@ -1,0 +1,185 @@
+"""torch.cuda without CUDA: no device is found, and whatever needs one says so."""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+_NO_CUDA = ("Torch not compiled with CUDA enabled: mindtorch_v2 has the devices cpu and npu; "
+            "use torch.npu, or device='npu'")
+
+
+def is_available() -> bool:
+    """False: there is no CUDA here."""
+    return False
+
+
+def device_count() -> int:
+    """0."""
+    return 0
+
+
+is_initialized = is_bf16_supported = is_current_stream_capturing = is_available
+has_half = has_magma = False
+default_generators: tuple = ()
+
+
+def init() -> None:
+    """Refuses: there is no CUDA to start."""
+    raise AssertionError(_NO_CUDA)
+
+
+def _refusal(name: str) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError(_NO_CUDA)
+    refuse.__name__, refuse.__doc__ = name, "Refuses: there is no CUDA here."
+    return refuse
+
+
+for _name in ("current_device", "set_device", "get_device_name", "get_device_capability", "get_device_properties",
+              "synchronize", "current_stream", "default_stream", "set_stream", "mem_get_info", "current_blas_handle",
+              "can_device_access_peer", "utilization", "temperature", "power_draw", "clock_rate", "cudart",
+              "get_rng_state", "set_rng_state", "get_rng_state_all", "set_rng_state_all", "initial_seed",
+              "memory_summary", "list_gpu_processes", "set_per_process_memory_fraction", "caching_allocator_alloc",
+              "caching_allocator_delete", "external_stream", "make_graphed_callables", "graph_pool_handle"):
+    globals()[_name] = _refusal(_name)
+
+# What asks or clears, without needing a device, answers as torch does where CUDA is absent.
+for _name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
+              "max_memory_cached"):
+    globals()[_name] = lambda device=None: 0
+
+
+def manual_seed(seed: int) -> None:
+    """Nothing to seed."""
+
+
+def manual_seed_all(seed: int) -> None:
+    """Nothing to seed."""
+
+
+def seed() -> None:
+    """Nothing to seed."""
+
+
+seed_all = seed
+
+
+def empty_cache() -> None:
+    """Nothing is cached."""
+
+
+def ipc_collect() -> None:
+    """Nothing is shared."""
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Nothing is counted."""
+
+
+reset_max_memory_allocated = reset_max_memory_cached = reset_accumulated_memory_stats = reset_peak_memory_stats
+
+
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    """Empty."""
+    return {}
+
+
+def memory_snapshot(*args: Any, **kwargs: Any) -> list[Any]:
+    """Empty."""
+    return []
+
+
+def get_arch_list() -> list[str]:
+    """Empty."""
+    return []
+
+
+def get_gencode_flags() -> str:
+    """Empty."""
+    return ""
+
+
+def get_sync_debug_mode() -> int:
+    """0."""
+    return 0
+
+
+class _NeedsCuda:
+    """Refuses to be made."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise AssertionError(_NO_CUDA)
+
+
+class Stream(_NeedsCuda):
+    """A CUDA stream; none can be made."""
+
+
+class Event(_NeedsCuda):
+    """A CUDA event; none can be made."""
+
+
+class CUDAGraph(_NeedsCuda):
+    """A CUDA graph; none can be made."""
+
+
+class OutOfMemoryError(RuntimeError):
+    """A device is out of memory."""
+
+
+class device:
+    """A with block on a device; None and -1 change nothing, as in torch."""
+
+    def __init__(self, device: Any) -> None:
+        if device is not None and device != -1:
+            raise AssertionError(_NO_CUDA)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: Any) -> None:
+        pass
+
+
+class device_of(device):
+    """A with block on the device of a tensor; a tensor on the CPU changes nothing."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(None)
+
+
+@contextlib.contextmanager
+def stream(stream: Any) -> Iterator[None]:
+    """A with block on a stream; None changes nothing."""
+    if stream is not None:
+        raise AssertionError(_NO_CUDA)
+    yield
+
+
+@contextlib.contextmanager
+def graph(*args: Any, **kwargs: Any) -> Iterator[None]:
+    """Refuses: there is no CUDA here."""
+    raise AssertionError(_NO_CUDA)
+    yield
+
+
+class nvtx:
+    """Ranges for NVIDIA's profiler: nothing listens."""
+
+    @staticmethod
+    def range_push(msg: str) -> int:
+        return 0
+
+    @staticmethod
+    def range_pop() -> int:
+        return 0
+
+    @staticmethod
+    def mark(msg: str) -> None:
+        pass
+
+    @staticmethod
+    @contextlib.contextmanager
+    def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
+        yield

@@ -1,0 +1,162 @@
+"""torch.jit in its eager form: functions and modules stay the Python they are, and nothing is traced."""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+__all__ = ["Attribute", "Error", "Final", "annotate", "export", "fork", "freeze", "ignore", "interface", "is_scripting",
+           "is_tracing", "isinstance", "load", "onednn_fusion_enabled", "optimized_execution", "save", "script",
+           "script_if_tracing", "trace", "trace_module", "unused", "wait"]
+_is = isinstance
+
+
+class Error(Exception):
+    """What torch raises for an error inside TorchScript."""
+
+
+def is_scripting() -> bool:
+    """False: nothing is scripted."""
+    return False
+
+
+def is_tracing() -> bool:
+    """False: nothing is traced."""
+    return False
+
+
+def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
+    """The function, class or module itself, which runs as Python."""
+    return obj
+
+
+def script_if_tracing(fn: Any) -> Any:
+    """The function itself."""
+    return fn
+
+
+def trace(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """The function or module itself: it runs anew at every call, so control flow is not frozen."""
+    return func
+
+
+def trace_module(mod: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """The module itself."""
+    return mod
+
+
+def freeze(mod: Any, *args: Any, **kwargs: Any) -> Any:
+    """The module itself."""
+    return mod
+
+
+def optimize_for_inference(mod: Any, other_methods: Any = None) -> Any:
+    """The module itself."""
+    return mod
+
+
+def export(fn: Any) -> Any:
+    """The method itself."""
+    return fn
+
+
+def unused(fn: Any) -> Any:
+    """The function itself."""
+    return fn
+
+
+def interface(obj: Any) -> Any:
+    """The class itself."""
+    return obj
+
+
+def ignore(drop: Any = False, **kwargs: Any) -> Any:
+    """The function itself, or a decorator that gives it."""
+    return drop if callable(drop) else lambda fn: fn
+
+
+def _overload(fn: Any) -> Any:
+    """The declaration itself."""
+    return fn
+
+
+_overload_method = _script_if_tracing = _overload
+
+
+def annotate(the_type: Any, the_value: Any) -> Any:
+    """The value itself."""
+    return the_value
+
+
+def isinstance(obj: Any, target_type: Any) -> bool:  # noqa: A001
+    """Python's isinstance."""
+    return _is(obj, target_type)
+
+
+class Attribute:
+    """A value with the type TorchScript would give it."""
+
+    def __init__(self, value: Any, type: Any) -> None:
+        self.value, self.type = value, type
+
+
+class ScriptModule:
+    """Only for isinstance: no object is one."""
+
+
+class ScriptFunction:
+    """Only for isinstance: no object is one."""
+
+
+TopLevelTracedModule = RecursiveScriptModule = ScriptModule
+
+
+def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Runs the function now; wait() gives its result."""
+    return _Done(func(*args, **kwargs))
+
+
+class _Done:
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def wait(self) -> Any:
+        return self._value
+
+
+def wait(future: Any) -> Any:
+    """The result of fork()."""
+    return future.wait()
+
+
+@contextlib.contextmanager
+def optimized_execution(should_optimize: bool) -> Iterator[None]:
+    """Changes nothing."""
+    yield
+
+
+fuser = strict_fusion = optimized_execution
+
+
+def onednn_fusion_enabled() -> bool:
+    """False."""
+    return False
+
+
+def enable_onednn_fusion(enabled: bool) -> None:
+    """Changes nothing."""
+
+
+def set_fusion_strategy(strategy: Any) -> Any:
+    """Changes nothing."""
+    return strategy
+
+
+def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+    """Refuses: there is no TorchScript to save."""
+    raise NotImplementedError("[torch.jit.save] mindtorch_v2 has no TorchScript; save the state_dict with torch.save")
+
+
+def load(f: Any, *args: Any, **kwargs: Any) -> Any:
+    """Refuses: there is no TorchScript to run."""
+    raise NotImplementedError("[torch.jit.load] mindtorch_v2 has no TorchScript; load a state_dict with torch.load")
