@@ -136,37 +136,38 @@ inline double exp_nonpositive(double x) {
   return x < -708. ? 0. : p * scale;
 }
 
-// The two loops of softmax keep a set of partial results, since one running result may not be vectorised; `Lanes` of
-// them at a time while that many scores are left.
-template <int Lanes, class C> inline int64_t largest_by(const C* s, int64_t j, int64_t n, C* lanes) {
+// The two loops of softmax keep `Lanes` partial results, since one running result may not be vectorised.
+template <int Lanes, class C> inline C largest_by(const C* s, int64_t n, C m) {
+  C lanes[Lanes];
+  std::fill_n(lanes, Lanes, m);
+  int64_t j = 0;
   for (; j + Lanes <= n; j += Lanes)
     for (int i = 0; i < Lanes; ++i) lanes[i] = s[j + i] > lanes[i] ? s[j + i] : lanes[i];
-  return j;
+  for (; j < n; ++j) lanes[0] = s[j] > lanes[0] ? s[j] : lanes[0];
+  for (int i = 1; i < Lanes; ++i) lanes[0] = lanes[i] > lanes[0] ? lanes[i] : lanes[0];
+  return lanes[0];
 }
-template <int Lanes, class C> inline int64_t exp_by(C* s, int64_t j, int64_t n, C m, C* lanes) {
+template <int Lanes, class C> inline C exp_and_sum_by(C* s, int64_t n, C m) {
+  C lanes[Lanes] = {};
+  int64_t j = 0;
   for (; j + Lanes <= n; j += Lanes)
     for (int i = 0; i < Lanes; ++i) {
       s[j + i] = exp_nonpositive(s[j + i] - m);
       lanes[i] += s[j + i];
     }
-  return j;
+  for (; j < n; ++j) {
+    s[j] = exp_nonpositive(s[j] - m);
+    lanes[0] += s[j];
+  }
+  for (int i = 1; i < Lanes; ++i) lanes[0] += lanes[i];
+  return lanes[0];
 }
 
 // The largest score; NaN is passed over (the exponentials bring it back).
-template <class C> C largest(const C* s, int64_t n, C m) {
-  C lanes[32];
-  std::fill_n(lanes, 32, m);
-  largest_by<1>(s, largest_by<8>(s, largest_by<32>(s, 0, n, lanes), n, lanes), n, lanes);
-  for (int i = 1; i < 32; ++i) lanes[0] = lanes[i] > lanes[0] ? lanes[i] : lanes[0];
-  return lanes[0];
-}
+template <class C> C largest(const C* s, int64_t n, C m) { return n < 64 ? largest_by<8>(s, n, m) : largest_by<32>(s, n, m); }
 // s = exp(s - m), and their sum.
 template <class C> C exp_and_sum(C* s, int64_t n, C m) {
-  C lanes[32] = {};
-  exp_by<1>(s, exp_by<8>(s, exp_by<32>(s, 0, n, m, lanes), n, m, lanes), n, m, lanes);
-  for (int step = 16; step; step /= 2)
-    for (int i = 0; i < step; ++i) lanes[i] += lanes[i + step];
-  return lanes[0];
+  return n < 64 ? exp_and_sum_by<8>(s, n, m) : exp_and_sum_by<32>(s, n, m);
 }
 
 }  // namespace mt

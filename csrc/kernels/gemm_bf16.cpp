@@ -19,7 +19,7 @@ namespace {
 
 // The instruction multiplies pairs: items 2q and 2q+1 of a row of op(A), of a column of op(B), as one 32-bit word.
 constexpr int kRows = 14, kWidth = 32;  // a tile: 28 of the 32 registers
-constexpr int64_t kPairs = 128;         // depth of a block: a packed strip of B fits in L1
+constexpr int64_t kPairs = 256;         // depth of a block: a packed strip of B fits in L1
 constexpr int64_t kBlockRows = 112, kBlockColumns = 1024;
 
 // C[R x 32] (+)= A B over `pairs`; A holds R words per pair, B 32.

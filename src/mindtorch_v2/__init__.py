@@ -39,7 +39,6 @@ globals().update({name: _C._named_constant(name) for name in
 globals().update({name: function for name, function in _ops.functions.items() if name not in ("detach_",)})
 _C._nn.__dict__.update(_ops.namespaces["nn"])
 _tensor.install_methods(_ops.methods)
-_tensor.backward_hook = autograd.backward
 _C._set_to_copy(_ops.ops._to_copy)
 newaxis = None
 __version__ = version.__version__

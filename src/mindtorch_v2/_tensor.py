@@ -251,16 +251,6 @@ class Tensor(TensorMethods):
     def names(self) -> tuple:
         return (None,) * self.dim()
 
-    # ---- autograd
-    def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
-                 inputs: Any = None) -> None:
-        """Adds the gradient of this tensor to the .grad of the leaves it was computed from."""
-        if type(self) is not Tensor and _overridden(self):
-            _override(Tensor.backward, self, (), dict(gradient=gradient, retain_graph=retain_graph,
-                                                      create_graph=create_graph, inputs=inputs))
-            return
-        backward_hook(self, gradient, retain_graph, create_graph, inputs=inputs)
-
     # ---- printing, copying, pickling
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         if type(self) is not Tensor and _overridden(self):
@@ -321,7 +311,6 @@ def _rebuild_tensor(cls: type, storage: Any, dtype: DType, offset: int, size: tu
     return made
 
 
-backward_hook: Callable[..., None]      # set by autograd: Tensor does not know the engine's front
 _plain_results: set = set()             # functions whose results stay plain (shape, device …)
 
 

@@ -89,6 +89,8 @@ def function_of(info: Any) -> Any:
     """The callable of an entry, on our side: looked up by name, or its torch-level wrapper's method."""
     if info.name in ADAPTED:
         return ADAPTED[info.name]
+    if info.name in mt._dtypes:              # x.float(), x.half() …
+        return getattr(mt.Tensor, info.name)
     try:
         return ours_named(info.name)
     except Absent:

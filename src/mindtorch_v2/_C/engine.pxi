@@ -432,21 +432,50 @@ cdef int accumulate(TensorBase leaf, TensorBase grad, bint create_graph) except 
     return 0
 
 
+cdef object start_gradient(TensorBase t, object given, int i):
+    """The gradient to start from: given and checked, or 1 for a real scalar; None where t needs none."""
+    cdef TensorBase g
+    if given is not None:
+        if not isinstance(given, TensorBase):
+            raise TypeError(f"gradients can be either Tensors or None, but got {builtin_type(given).__name__}")
+        g = <TensorBase>given
+        if not same_shape(g, t):
+            raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {size_of(g)} and output[{i}] has a "
+                               f"shape of {size_of(t)}.")
+        if (g.dt >= kComplexFloat) != (t.dt >= kComplexFloat):
+            raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. "
+                               f"Mismatch in dtype: grad_output[{i}] has a dtype of {dtypes[g.dt]} and output[{i}] has a "
+                               f"dtype of {dtypes[t.dt]}.")
+        return given
+    if not t.requires:
+        return None
+    if t.count != 1:
+        raise RuntimeError("grad can be implicitly created only for scalar outputs")
+    if not is_float_id(t.dt):
+        raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {dtypes[t.dt]}")
+    g = new_empty(t.rank, t.sizes, t.dt, t.dev, t.dev_index)
+    fill_new(g, 1, N_ONES)
+    return g
+
+
 def _run_backward(tuple tensors, tuple grads, bint keep_graph, bint create_graph, inputs, bint accumulate_grad,
                   bint allow_unused):
-    """Backward from tensors with the given gradients. With inputs: returns their gradients instead of, or limited to,
-    accumulating."""
+    """Backward from tensors, with the given gradients (None: ones for scalars). With inputs: returns their gradients
+    instead of, or limited to, accumulating."""
     cdef GraphTask task = GraphTask.__new__(GraphTask)
-    cdef list roots = [], root_grads = []
+    cdef list roots = [], starts = [], numbers = []
     cdef int32_t nr
     cdef bint mode = modes().grad
     cdef TensorBase t
+    cdef Py_ssize_t n
     task.keep_graph, task.create_graph = keep_graph, create_graph
-    numbers = []
-    for tensor, grad in zip(tensors, grads):
-        t = <TensorBase>tensor
+    if grads is not None and len(grads) != len(tensors):
+        raise RuntimeError(f"got {len(tensors)} tensors and {len(grads)} gradients")
+    for n in range(len(tensors)):
+        t = <TensorBase?>tensors[n]
+        starts.append(start_gradient(t, None if grads is None else grads[n], <int>n))
         if not t.requires:
-            raise RuntimeError(f"element {len(roots)} of tensors does not require grad and does not have a grad_fn")
+            raise RuntimeError(f"element {n} of tensors does not require grad and does not have a grad_fn")
         roots.append(edge_of(t, &nr))
         numbers.append(nr)
     if inputs is not None:
@@ -462,12 +491,13 @@ def _run_backward(tuple tensors, tuple grads, bint keep_graph, bint create_graph
         task.prune()
     modes().grad = create_graph
     try:
-        for root, nr, grad in zip(roots, numbers, grads):
+        for root in roots:
             task.tasks[<PyObject*>root].dependencies += 1
-        for root, nr, grad in zip(roots, numbers, grads):
-            task.give(root, nr, grad)
-            task.arrived(root)
-        grad = grads = None
+        for n in range(len(roots)):
+            task.give(roots[n], numbers[n], starts[n])
+            starts[n] = None
+            task.arrived(roots[n])
+        grads = None
         task.run()
         if inputs is None:
             return None

@@ -507,3 +507,10 @@ def _result_type(tuple operands):
         else:
             raise TypeError(f"result_type() takes tensors and numbers, got {builtin_type(o).__name__}")
     return dtypes[promotion_result(&p)]
+
+
+def _conj(x):
+    """The conjugate of a tensor or number; a real one as it is."""
+    if isinstance(x, TensorBase):
+        return x if (<TensorBase>x).dt < kComplexFloat else x.conj_physical()
+    return x.conjugate() if PyComplex_Check(x) else x

@@ -3,7 +3,7 @@
 cdef object get_item(TensorBase self, object index):
     cdef object value
     cdef list indices
-    if foreign_index(self, index):
+    if foreign(self):
         return override_call("__getitem__", (self, index))
     if PyLong_CheckExact(index):
         if self.rank == 0:
@@ -17,7 +17,8 @@ cdef object get_item(TensorBase self, object index):
     return hot_call2(HOT_INDEX, value, indices)
 
 
-cdef bint foreign_index(TensorBase self, object index):
+cdef bint foreign(TensorBase self):
+    """Whether a call on self is to be offered to __torch_function__ first."""
     cdef PyTypeObject* tp = Py_TYPE(<PyObject*>self)
     if tp == tensor_type or tp == parameter_type or modes().function_off:
         return bool(function_modes) and not modes().function_off
@@ -194,7 +195,7 @@ cdef object slice_item(TensorBase value, int dim, slice item):
 
 cdef int set_item(TensorBase self, object index, object value) except -1:
     cdef object v = value
-    if foreign_index(self, index) or (isinstance(value, TensorBase) and foreign_index(<TensorBase>value, index)):
+    if foreign(self) or (isinstance(value, TensorBase) and foreign(<TensorBase>value)):
         override_call("__setitem__", (self, index, value))
         return 0
     if not isinstance(v, TensorBase):

@@ -281,6 +281,14 @@ cdef class TensorMethods(TensorBase):
         self.output_nr = 0
         return self
 
+    def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+        """Adds the gradient of this tensor to the .grad of the leaves it was computed from."""
+        if foreign(self):
+            return override_call("backward", (self, gradient, retain_graph, create_graph, inputs))
+        _run_backward((self,), None if gradient is None else (gradient,),
+                      create_graph if retain_graph is None else retain_graph, create_graph,
+                      given_inputs(inputs), True, True)
+
     def register_hook(self, hook):
         """Calls hook(grad) when the gradient of this tensor is computed; its result, if any, replaces the gradient."""
         if not self.requires:
@@ -411,6 +419,16 @@ cdef class TensorMethods(TensorBase):
 
 
 ctypedef memory_format memory_format_type
+
+
+cdef tuple given_inputs(object inputs):
+    """The inputs= of backward as a tuple, or None."""
+    if inputs is None:
+        return None
+    found = (inputs,) if isinstance(inputs, TensorBase) else tuple(inputs)
+    if not found:
+        raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+    return found
 
 
 cdef int wrap_dim_strict(int64_t d, int rank) except -1:

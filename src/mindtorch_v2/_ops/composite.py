@@ -83,13 +83,10 @@ def _differences(x, dim, spacing, edge_order):
 def gradient(input, *, spacing=1, dim=None, edge_order=1):
     """The gradient along each dim, by central differences."""
     rank = input.dim()
+    spacing = 1 if spacing is None else spacing
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
-    if dim is None:
-        several = isinstance(spacing, (tuple, list))
-        dims = list(range(rank)) if not several or len(spacing) != 1 or rank == 1 else list(range(rank))
-    else:
-        dims = [dim] if isinstance(dim, int) else list(dim)
+    dims = list(range(rank)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     dims = [wrap(d, rank) for d in dims]
     if len(set(dims)) != len(dims):
         raise RuntimeError("dim appears multiple times in the list of dims")
@@ -231,7 +228,7 @@ for _name in ("alias", "as_strided", "detach", "diagonal", "expand", "narrow", "
     for _overload in list(getattr(ops, _name).overloads):
         _schema = _overload.schema.replace("Tensor(a)", "Tensor").replace(_name, _name + "_copy", 1)
         op(_schema, variants="function", doc=f"A copy of what {_name} shows.",
-           body=lambda *args, _view=getattr(ops, _name): _copied(_view(*args)))
+           body=lambda *args, _view=getattr(ops, _name), _n=_overload.npositional: _copied(_view(*args[:_n])))
 
 
 # ---- items through Python -----------------------------------------------------------------------------------------------

@@ -365,10 +365,12 @@ def _index_fill_tensor(self, dim, index, value):
     if value.dim() != 0:
         raise RuntimeError("index_fill_(): Only supports 0-dimension value tensor, but got tensor with "
                            f"{value.dim()} dimension(s).")
-    shape = list(self.shape)
+    _index_fill_rule(self, dim, index, 0)
+    dim, shape = wrap(dim, self.dim()), [1] * self.dim()
+    filled = ops.zeros(_shape1(self)[dim:dim + 1], dtype=BOOL, device=self.device).index_fill(0, index, True)
     if shape:
-        shape[dim] = index.numel()
-    return self.index_copy(dim, index.reshape(-1), value.to(self.dtype).expand(shape))
+        shape[dim] = -1
+    return ops.where(filled.view(shape), value.to(self.dtype), self)
 
 
 op("index_fill.Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", prefill=True,

@@ -29,6 +29,8 @@ def _roll_rule(self, shifts, dims):
     if len(shifts) != len(dims) and not (len(shifts) == 1 and not dims):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
     for d in dims:
+        if self.dim() == 0:
+            raise IndexError(f"Dimension specified as {d} but tensor has no dimensions")
         wrap(d, self.dim())
     return self.shape, self.dtype
 

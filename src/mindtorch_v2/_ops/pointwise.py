@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 
 from mindtorch_v2 import _C
+from mindtorch_v2._C._core import _conj as conj
 from mindtorch_v2._ops.infer import (
     binary, binary_float, compare, unary, unary_float, unary_float_real, unary_real,
 )
@@ -14,29 +15,18 @@ _2_SQRTPI = 2 / math.sqrt(math.pi)
 # ---- arithmetic -------------------------------------------------------------------------------------------------
 op("add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary,
    npu="aclnnAdd(self, other, alpha, out)",
-   grad={"self": lambda g: g, "other": lambda g, alpha: g if alpha == 1 else g * conj_number(alpha)})
+   grad={"self": lambda g: g, "other": lambda g, alpha: g if alpha == 1 else g * conj(alpha)})
 op("sub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary,
    npu="aclnnSub(self, other, alpha, out)",
-   grad={"self": lambda g: g, "other": lambda g, alpha: -g if alpha == 1 else g * -conj_number(alpha)})
+   grad={"self": lambda g: g, "other": lambda g, alpha: -g if alpha == 1 else g * -conj(alpha)})
 op("rsub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary, inplace=False,
    npu="aclnnRsub(self, other, alpha, out)",
-   grad={"self": lambda g, alpha: -g if alpha == 1 else g * -conj_number(alpha), "other": lambda g: g})
+   grad={"self": lambda g, alpha: -g if alpha == 1 else g * -conj(alpha), "other": lambda g: g})
 op("mul(Tensor self, Tensor other) -> Tensor", rule=binary, npu="aclnnMul(self, other, out)",
    grad={"self": lambda g, other: g * conj(other), "other": lambda g, self: g * conj(self)})
 op("div(Tensor self, Tensor other) -> Tensor", rule=binary_float, npu="aclnnDiv(self, other, out)",
    grad={"self": lambda g, other: g / conj(other),
          "other": lambda g, self, other: -g * conj((self / other) / other)})
-
-
-def conj(x):
-    """The conjugate of a tensor or number; real ones as they are."""
-    if isinstance(x, complex):
-        return x.conjugate()
-    return x.conj_physical() if hasattr(x, "is_complex") and x.is_complex() else x
-
-
-def conj_number(x):
-    return x.conjugate() if isinstance(x, complex) else x
 
 
 op("_div_trunc(Tensor self, Tensor other) -> Tensor", rule=binary, kernel="div_trunc", variants="",
@@ -279,7 +269,7 @@ def _angle_grad(g, self):
 
 
 @composite("conj(Tensor(a) self) -> Tensor(a)")
-def _conj(self):
+def _conj_op(self):
     """The complex conjugate (a copy; conjugation is never lazy here); a real tensor as it is."""
     return conj(self)
 

@@ -33,6 +33,8 @@ def _dims(dim, rank):
 
 def spread(g, shape, dim, keepdim):
     """A reduced gradient back over the dims that were reduced."""
+    if dim is None:
+        return g.expand(shape)
     return unreduced(g, len(shape), dim, keepdim).expand(shape)
 
 
@@ -145,6 +147,8 @@ def _sum_to_size(self, size):
     size, lead = tuple(size), self.dim() - len(size)
     if lead < 0 or any(n not in (1, m) for n, m in zip(size, self.shape[lead:])):
         raise RuntimeError(f"size {{{list(size)}}} is not expandable to size {{{list(self.shape)}}}.")
+    if not size:
+        return self.sum()
     dims = tuple(d + lead for d, n in enumerate(size) if n == 1 and self.size(d + lead) != 1)
     summed = self.sum(tuple(range(lead)) + dims, True) if lead or dims else self
     return summed.view(size) if lead else summed
@@ -174,8 +178,8 @@ def _extreme_rule(name):
         refuse_complex(name + "_cpu", self)
         shape = reduced(self.shape, dim, keepdim)
         if self.numel() == 0 and (dim is None or dim == ()):
-            raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
-                             "reduction dim with the 'dim' argument.")
+            raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+                               "reduction dim with the 'dim' argument.")
         for d in () if dim is None else (dim if isinstance(dim, (tuple, list)) else (dim,)):
             refuse_empty(name, self, d)
         return shape, self.dtype
@@ -219,11 +223,11 @@ for _max, _camel in (("max", "Max"), ("min", "Min")):
        grad={"self": lambda g, self, dim, keepdim, result: _shared(g, self, dim, keepdim, result)})
     op(f"{_max}(Tensor self) -> Tensor", rule=_all_rule(_max), npu=f"aclnn{_camel}(self, out)",
        grad={"self": lambda g, self, result: _shared(g, self, None, False, result)})
+    op(f"{_max}.other(Tensor self, Tensor other) -> Tensor",
+       body=lambda self, other, _both=getattr(ops, _max + "imum"): _both(self, other))
     op(f"{_max}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
        kernel=f"{_max}_dim", rule=_pick_rule(_max), npu=f"aclnn{_camel}Dim(self, dim, keepdim, values, indices)",
        grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
-    op(f"{_max}.other(Tensor self, Tensor other) -> Tensor",
-       body=lambda self, other, _both=getattr(ops, _max + "imum"): _both(self, other))
     op(f"arg{_max}(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", rule=_place_rule("arg" + _max),
        npu=f"aclnnArg{_camel}(self, dim, keepdim, out)")
 ops.max.doc = "The largest item; with dim, the largest along it and where it stands; with other, maximum()."
