@@ -23,11 +23,13 @@ struct Problem {
 
   Problem(const View& q, const View& k, const View& v, const View& m, const Attr& is_causal, const Attr& given_scale)
       : heads(q, k), query(q), key(k), value(v), mask(m), causal(is_causal.i != 0), L(q.sizes[q.ndim - 2]),
-        S(k.sizes[k.ndim - 2]), E(q.sizes[q.ndim - 1]), Ev(v.sizes[v.ndim - 1]), compute(q.dtype == kDouble ? kDouble : kFloat) {
+        S(k.sizes[k.ndim - 2]), E(q.sizes[q.ndim - 1]), Ev(v.sizes[v.ndim - 1]),
+            compute(q.dtype == kDouble ? kDouble : kFloat) {
     if (!is_floating(q.dtype)) unsupported("scaled_dot_product_attention", q.dtype);
     if (q.dtype != k.dtype || q.dtype != v.dtype)
-      throw std::runtime_error(std::string("Expected query, key, and value to have the same dtype, but got query.dtype: ") +
-          dtype_name(q.dtype) + " key.dtype: " + dtype_name(k.dtype) + " and value.dtype: " + dtype_name(v.dtype) + " instead.");
+      throw std::runtime_error("Expected query, key, and value to have the same dtype, but got query.dtype: " + std::string() +
+          dtype_name(q.dtype) + " key.dtype: " + dtype_name(k.dtype) + " and value.dtype: " + dtype_name(v.dtype) +
+              " instead.");
     if (k.sizes[k.ndim - 1] != E || v.sizes[v.ndim - 2] != S)
       throw std::runtime_error("scaled_dot_product_attention: the sizes of query, key and value do not match");
     scale = given_scale.given ? given_scale.f : 1 / std::sqrt(double(E));
@@ -36,18 +38,22 @@ struct Problem {
   // Keys that any query before `end` may see.
   int64_t keys_for(int64_t end) const { return causal ? std::min(S, end) : S; }
   // Keys of the block [k0, k0 + nk) that query i may see.
-  int64_t visible(int64_t i, int64_t k0, int64_t nk) const { return causal ? std::clamp<int64_t>(i + 1 - k0, 0, nk) : nk; }
+  int64_t visible(int64_t i, int64_t k0, int64_t nk) const { return causal ? std::clamp<int64_t>(i + 1 - k0, 0, nk)
+      : nk; }
 
   // Queries per block: large ones pack the keys less often, small ones feed every thread.
   int64_t query_block() const {
     int64_t block = std::min(kQueries, L);
-    while (block > 64 && heads.count * ((L + block - 1) / block) < 4 * get_num_threads()) block = (block / 2 + 15) / 16 * 16;
+    while (block > 64 && heads.count * ((L + block - 1) / block) < 4 * get_num_threads()) block = (block / 2 + 15)
+        / 16 * 16;
     return std::max<int64_t>(block, 1);
   }
-  int64_t grain() const { return std::max<int64_t>(1, 200000 / std::max<int64_t>(1, S * (E + Ev) * std::min(L, kQueries))); }
+  int64_t grain() const { return std::max<int64_t>(1,
+      200000 / std::max<int64_t>(1, S * (E + Ev) * std::min(L, kQueries))); }
 };
 
-template <class C> void product(DType t, bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const C* a, int64_t lda,
+template <class C> void product(DType t, bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const C* a,
+    int64_t lda,
                                 const C* b, int64_t ldb, double beta, C* c, int64_t ldc) {
   gemm(t, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
@@ -71,7 +77,8 @@ template <class C> struct Forward {
   std::unique_ptr<C[]> memory;
   C *scores, *sums, *maximum, *total, *q_copy, *k_copy, *v_copy;
 
-  Forward(const Problem& problem, const View& o, const View& lse, int64_t queries) : p(problem), out(o), logsumexp(lse), block(queries) {
+  Forward(const Problem& problem, const View& o, const View& lse, int64_t queries) : p(problem), out(o),
+      logsumexp(lse), block(queries) {
     const int64_t keys = std::min(kKeys, p.S);
     memory.reset(new C[block * (keys + p.Ev + 2 + p.E) + keys * (p.E + p.Ev)]);
     scores = memory.get(), sums = scores + block * keys, maximum = sums + block * p.Ev, total = maximum + block;
@@ -180,7 +187,8 @@ template <class C> struct Backward {
     Rows(grad_q, p.heads, head, false).write(p.compute, q0, nq, dq);
   }
 
-  void keys(int64_t head, int64_t q0, int64_t nq, int64_t k0, int64_t nk, const C* q, int64_t ldq, const C* g, int64_t ldg) {
+  void keys(int64_t head, int64_t q0, int64_t nq, int64_t k0, int64_t nk, const C* q, int64_t ldq, const C* g,
+      int64_t ldg) {
     int64_t ldk, ldv;
     const C* k = Rows(p.key, p.heads, head, true).read(p.compute, k0, nk, k_copy, &ldk);
     const C* v = Rows(p.value, p.heads, head, true).read(p.compute, k0, nk, v_copy, &ldv);

@@ -18,12 +18,15 @@ struct Heads {
   int n;
   int64_t sizes[kMaxDims], count = 1, group = 1;
   Heads(const View& query, const View& key) : n(query.ndim - 2) {
-    if (n < 0 || key.ndim < 2) throw std::runtime_error("scaled_dot_product_attention: query, key and value must have at least 2 dimensions");
+    if (n < 0 || key.ndim < 2)
+      throw std::runtime_error("scaled_dot_product_attention: query, key and value must have at least 2 dimensions");
     for (int d = 0; d < n; ++d) count *= sizes[d] = query.sizes[d];
     if (n && key.ndim > 2) {
       const int64_t own = key.sizes[key.ndim - 3];
       if (own > 0 && own != sizes[n - 1]) {
-        if (sizes[n - 1] % own) throw std::runtime_error("scaled_dot_product_attention: the number of heads in key and value must divide the number of heads in query");
+        if (sizes[n - 1] % own)
+          throw std::runtime_error("scaled_dot_product_attention: the number of heads in key and value must divide the "
+                                   "number of heads in query");
         group = sizes[n - 1] / own;
       }
     }
@@ -48,7 +51,8 @@ struct Rows {
   DType dtype;
   int64_t rows, cols, rs, cs;
   Rows(const View& v, const Heads& h, int64_t head, bool grouped)
-      : data(v.ptr<char>() + h.offset(v, 2, head, grouped) * itemsize(v.dtype)), dtype(v.dtype), rows(v.sizes[v.ndim - 2]),
+      : data(v.ptr<char>() + h.offset(v, 2, head, grouped) * itemsize(v.dtype)), dtype(v.dtype),
+          rows(v.sizes[v.ndim - 2]),
         cols(v.sizes[v.ndim - 1]), rs(v.strides[v.ndim - 2]), cs(v.strides[v.ndim - 1]) {}
 
   bool direct(DType compute) const { return dtype == compute && cs == 1 && rs >= cols; }
@@ -62,7 +66,8 @@ struct Rows {
     *ld = cols;
     return scratch;
   }
-  template <class C> void write(DType compute, int64_t from, int64_t n, C* values) const { move(compute, from, n, values, true); }
+  template <class C> void write(DType compute, int64_t from, int64_t n, C* values)
+      const { move(compute, from, n, values, true); }
 
  private:
   void move(DType compute, int64_t from, int64_t n, void* values, bool out) const {
@@ -164,7 +169,8 @@ template <int Lanes, class C> inline C exp_and_sum_by(C* s, int64_t n, C m) {
 }
 
 // The largest score; NaN is passed over (the exponentials bring it back).
-template <class C> C largest(const C* s, int64_t n, C m) { return n < 64 ? largest_by<8>(s, n, m) : largest_by<32>(s, n, m); }
+template <class C> C largest(const C* s, int64_t n, C m)
+    { return n < 64 ? largest_by<8>(s, n, m) : largest_by<32>(s, n, m); }
 // s = exp(s - m), and their sum.
 template <class C> C exp_and_sum(C* s, int64_t n, C m) {
   return n < 64 ? exp_and_sum_by<8>(s, n, m) : exp_and_sum_by<32>(s, n, m);

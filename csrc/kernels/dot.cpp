@@ -62,13 +62,17 @@ template <class T> T dot_all(const View& a, const View& b, bool conj) {
 void product(const Args& g, bool conj) {
   const View &out = g.t[0], &a = g.t[1], &b = g.t[2];
   if (a.ndim != 1 || b.ndim != 1)
-    throw std::runtime_error("1D tensors expected, but got " + std::to_string(a.ndim) + "D and " + std::to_string(b.ndim) + "D tensors");
+    throw std::runtime_error("1D tensors expected, but got " + std::to_string(a.ndim) + "D and " +
+        std::to_string(b.ndim) + "D tensors");
   if (a.dtype != b.dtype)
-    throw std::runtime_error(std::string("dot : expected both vectors to have same dtype, but found ") + dtype_name(a.dtype) + " and " + dtype_name(b.dtype));
+    throw std::runtime_error(std::string("dot : expected both vectors to have same dtype, but found ") +
+        dtype_name(a.dtype) + " and " + dtype_name(b.dtype));
   const int64_t n = a.sizes[0];
   if (n != b.sizes[0])
-    throw std::runtime_error("inconsistent tensor size, expected tensor [" + std::to_string(n) + "] and src [" + std::to_string(b.sizes[0]) +
-        "] to have the same number of elements, but got " + std::to_string(n) + " and " + std::to_string(b.sizes[0]) + " elements respectively");
+    throw std::runtime_error("inconsistent tensor size, expected tensor [" + std::to_string(n) + "] and src [" +
+        std::to_string(b.sizes[0]) +
+        "] to have the same number of elements, but got " + std::to_string(n) + " and " + std::to_string(b.sizes[0])
+            + " elements respectively");
   if (a.dtype == kBool) unsupported("dot", kBool);
   MT_DISPATCH_ALL(a.dtype, "dot", T, { *out.ptr<T>() = dot_all<T>(a, b, conj); })
 }
@@ -81,11 +85,13 @@ void vdot(const Args& g) { product(g, true); }
 
 // One row of addr: out = beta * self + a * vec2.
 template <class T, class S>
-void addr_row(T* out, int64_t os, const T* self, int64_t ss, S a, const T* vec, int64_t vs, S beta, bool use_self, int64_t n) {
+void addr_row(T* out, int64_t os, const T* self, int64_t ss, S a, const T* vec, int64_t vs, S beta, bool use_self,
+    int64_t n) {
   if (os == 1 && vs == 1 && !use_self)
     for (int64_t j = 0; j < n; ++j) out[j] = cast<T>(times(a, cast<S>(vec[j]), false));
   else if (os == 1 && vs == 1 && ss == 1)
-    for (int64_t j = 0; j < n; ++j) out[j] = cast<T>(S(times(beta, cast<S>(self[j]), false) + times(a, cast<S>(vec[j]), false)));
+    for (int64_t j = 0; j < n; ++j) out[j] =
+        cast<T>(S(times(beta, cast<S>(self[j]), false) + times(a, cast<S>(vec[j]), false)));
   else
     for (int64_t j = 0; j < n; ++j) {
       S v = times(a, cast<S>(vec[j * vs]), false);
@@ -94,7 +100,8 @@ void addr_row(T* out, int64_t os, const T* self, int64_t ss, S a, const T* vec, 
     }
 }
 
-void addr_bool(const View& out, const View& self, int64_t sr, int64_t sc, const View& v1, const View& v2, bool beta, bool alpha) {
+void addr_bool(const View& out, const View& self, int64_t sr, int64_t sc, const View& v1, const View& v2, bool beta,
+    bool alpha) {
   for (int64_t i = 0; i < out.sizes[0]; ++i)
     for (int64_t j = 0; j < out.sizes[1]; ++j) {
       const bool product = alpha && v1.ptr<bool>()[i * v1.strides[0]] && v2.ptr<bool>()[j * v2.strides[0]];
@@ -122,7 +129,8 @@ void addr(const Args& g) {
     parallel_for(out.sizes[0], std::max<int64_t>(1, kGrain / std::max<int64_t>(n, 1)), [&](int64_t from, int64_t to) {
       for (int64_t i = from; i < to; ++i)
         addr_row<T, S>(out.ptr<T>() + i * out.strides[0], out.strides[1], self.ptr<T>() + i * sr, sc,
-                       times(a, cast<S>(v1.ptr<T>()[i * v1.strides[0]]), false), v2.ptr<T>(), v2.strides[0], b, b != S(0), n);
+                       times(a, cast<S>(v1.ptr<T>()[i * v1.strides[0]]), false), v2.ptr<T>(), v2.strides[0], b,
+                           b != S(0), n);
     });
   })
 }

@@ -23,7 +23,8 @@ template <> struct Sum<uint8_t> { using type = uint16_t; };
 
 template <class S> inline void multiply_add(S& acc, const S& a, const S& b) {
   if constexpr (is_complex_v<S>) {  // std::complex's operator* asks for NaN and is slow
-    acc = S(acc.real() + (a.real() * b.real() - a.imag() * b.imag()), acc.imag() + (a.real() * b.imag() + a.imag() * b.real()));
+    acc = S(acc.real() + (a.real() * b.real() - a.imag() * b.imag()),
+        acc.imag() + (a.real() * b.imag() + a.imag() * b.real()));
   } else if constexpr (std::is_same_v<S, uint16_t>) {  // would be promoted to int, which may overflow
     acc = S(acc + uint32_t(a) * b);
   } else acc += a * b;
@@ -112,7 +113,8 @@ inline void columns(const Product& p, int64_t j, int valid, int64_t p0, int64_t 
   T* C = static_cast<T*>(p.C) + j;
   const S alpha = scalar<S>(p.alpha);
   int64_t i = 0;
-  for (; i + 4 <= p.m; i += 4) tile<T, S, 4, V>(k, A + i * ar, ar, ap, B, ldb, alpha, beta, C + i * p.ldc, p.ldc, valid);
+  for (; i + 4 <= p.m; i += 4) tile<T, S, 4, V>(k, A + i * ar, ar, ap, B, ldb, alpha, beta, C + i * p.ldc, p.ldc,
+      valid);
   for (; i < p.m; ++i) tile<T, S, 1, V>(k, A + i * ar, ar, ap, B, ldb, alpha, beta, C + i * p.ldc, p.ldc, valid);
 }
 
@@ -158,9 +160,11 @@ template <class T> void blas_gemv(bool transA, int64_t m, int64_t n, c128 alpha,
 template <class T> void blas_product(const Product& p) {
   const int64_t b_row = p.transB ? 1 : p.ldb, a_col = p.transA ? p.lda : 1;
   if (p.n == 1)
-    blas_gemv<T>(p.transA, p.transA ? p.k : p.m, p.transA ? p.m : p.k, p.alpha, p.A, p.lda, p.B, b_row, p.beta, p.C, p.ldc);
+    blas_gemv<T>(p.transA, p.transA ? p.k : p.m, p.transA ? p.m : p.k, p.alpha, p.A, p.lda, p.B, b_row, p.beta, p.C,
+        p.ldc);
   else if (p.m == 1)
-    blas_gemv<T>(!p.transB, p.transB ? p.n : p.k, p.transB ? p.k : p.n, p.alpha, p.B, p.ldb, p.A, a_col, p.beta, p.C, 1);
+    blas_gemv<T>(!p.transB, p.transB ? p.n : p.k, p.transB ? p.k : p.n, p.alpha, p.B, p.ldb, p.A, a_col, p.beta, p.C,
+        1);
   else
     blas_gemm<T>(p.transA, p.transB, p.m, p.n, p.k, cast<T>(p.alpha), at<T>(p.A, 0), p.lda, at<T>(p.B, 0), p.ldb,
                  cast<T>(p.beta), static_cast<T*>(p.C), p.ldc);
@@ -228,7 +232,8 @@ int64_t pieces_for(int64_t work, int64_t m, int64_t n) {
 
 }  // namespace
 
-void gemm(DType dtype, bool transA, bool transB, int64_t m, int64_t n, int64_t k, c128 alpha, const void* A, int64_t lda,
+void gemm(DType dtype, bool transA, bool transB, int64_t m, int64_t n, int64_t k, c128 alpha, const void* A,
+    int64_t lda,
           const void* B, int64_t ldb, c128 beta, void* C, int64_t ldc) {
   const Product p{transA, transB, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc};
   const int64_t pieces = pieces_for(m * n * k, m, n);
@@ -248,7 +253,8 @@ void gemm_batched(DType dtype, bool transA, bool transB, int64_t batch, int64_t 
     for (int64_t i = from; i < to; ++i) {
       const int64_t b = i / pieces;
       const Product p{transA, transB, m, n, k, alpha, static_cast<const char*>(A) + size * b * strideA, lda,
-                      static_cast<const char*>(B) + size * b * strideB, ldb, beta, static_cast<char*>(C) + size * b * strideC, ldc};
+                      static_cast<const char*>(B) + size * b * strideB, ldb, beta,
+                          static_cast<char*>(C) + size * b * strideC, ldc};
       run(dtype, pieces == 1 ? p : piece(dtype, p, i % pieces, pieces));
     }
   });

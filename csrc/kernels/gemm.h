@@ -9,7 +9,8 @@ namespace mt {
 // bool, the integers (they wrap), float16 and bfloat16 (summed in float, rounded once), floats and complex.
 // Work is split over threads here, unless the caller already runs inside a parallel_for: then it runs inline, with
 // nothing shared between callers. A, B and C do not overlap.
-void gemm(DType dtype, bool transA, bool transB, int64_t m, int64_t n, int64_t k, c128 alpha, const void* A, int64_t lda,
+void gemm(DType dtype, bool transA, bool transB, int64_t m, int64_t n, int64_t k, c128 alpha, const void* A,
+    int64_t lda,
           const void* B, int64_t ldb, c128 beta, void* C, int64_t ldc);
 
 // The same for `batch` products whose operands lie stride* items apart (0: the same operand for all).

@@ -23,7 +23,8 @@ constexpr int64_t kPairs = 256;         // depth of a block: a packed strip of B
 constexpr int64_t kBlockRows = 112, kBlockColumns = 1024;
 
 // C[R x 32] (+)= A B over `pairs`; A holds R words per pair, B 32.
-template <int R> MT_AVX512_BF16 void tile(int64_t pairs, const uint32_t* A, const uint32_t* B, float* C, int64_t ldc, bool add) {
+template <int R> MT_AVX512_BF16 void tile(int64_t pairs, const uint32_t* A, const uint32_t* B, float* C, int64_t ldc,
+    bool add) {
   __m512 acc[R][2];
 #pragma GCC unroll 14
   for (int r = 0; r < R; ++r) {
@@ -31,7 +32,8 @@ template <int R> MT_AVX512_BF16 void tile(int64_t pairs, const uint32_t* A, cons
     acc[r][1] = add ? _mm512_loadu_ps(C + r * ldc + 16) : _mm512_setzero_ps();
   }
   for (int64_t q = 0; q < pairs; ++q) {
-    const __m512bh b0 = (__m512bh)_mm512_loadu_si512(B + q * kWidth), b1 = (__m512bh)_mm512_loadu_si512(B + q * kWidth + 16);
+    const __m512bh b0 = (__m512bh)_mm512_loadu_si512(B + q * kWidth),
+        b1 = (__m512bh)_mm512_loadu_si512(B + q * kWidth + 16);
 #pragma GCC unroll 14
     for (int r = 0; r < R; ++r) {
       const __m512bh a = (__m512bh)_mm512_set1_epi32(int(A[q * R + r]));
@@ -46,7 +48,8 @@ template <int R> MT_AVX512_BF16 void tile(int64_t pairs, const uint32_t* A, cons
   }
 }
 using Tile = void (*)(int64_t, const uint32_t*, const uint32_t*, float*, int64_t, bool);
-template <int... R> constexpr std::array<Tile, kRows> tiles(std::integer_sequence<int, R...>) { return {tile<R + 1>...}; }
+template <int... R> constexpr std::array<Tile, kRows> tiles(std::integer_sequence<int, R...>)
+    { return {tile<R + 1>...}; }
 
 // Transposes 16 rows of 16 words: to[j * ld + i] = word j of row i; rows lie `step` 16-bit items apart.
 MT_AVX512_BF16 inline void transpose16(const uint16_t* from, int64_t step, uint32_t* to, int64_t ld) {
@@ -54,7 +57,8 @@ MT_AVX512_BF16 inline void transpose16(const uint16_t* from, int64_t step, uint3
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(from + i * step);
 #pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]), t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  for (int i = 0; i < 16; i += 2) t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]),
+      t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
 #pragma GCC unroll 4
   for (int i = 0; i < 16; i += 4) {  // r[i + c]: word c of every quarter, of rows i .. i+3
     r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]), r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
@@ -73,7 +77,8 @@ MT_AVX512_BF16 inline void transpose16(const uint16_t* from, int64_t step, uint3
 
 // Packs `pairs` pairs of `lines` lines (rows of A, columns of B) as words [pair][width]; lines beyond are zero.
 // Line i starts at i * line, its items lie `item` apart; one of the two is 1. odd: the last pair has one item only.
-MT_AVX512_BF16 void pack(const uint16_t* X, int64_t line, int64_t item, int64_t lines, int64_t pairs, bool odd, int64_t width, uint32_t* to) {
+MT_AVX512_BF16 void pack(const uint16_t* X, int64_t line, int64_t item, int64_t lines, int64_t pairs, bool odd,
+    int64_t width, uint32_t* to) {
   const int64_t whole = pairs - odd;
   if (lines < width) std::fill_n(to, pairs * width, 0u);
   if (item == 1) {
@@ -112,9 +117,10 @@ void finish(const Product& p, int64_t i0, int64_t j0, int64_t rows, int64_t cols
 }
 
 // ---- few rows on one side: dot products straight from memory, as in gemm_skinny.cpp ------------------------------
-constexpr int64_t kFew = 64, kItems = 2048;
+constexpr int64_t kFew = 32, kItems = 2048;
 
-template <int R, int C> MT_AVX512_BF16 inline void dot_tile(int64_t k, const uint16_t* a, int64_t lda, const uint16_t* b, int64_t ldb, __m512* sums) {
+template <int R, int C> MT_AVX512_BF16 inline void dot_tile(int64_t k, const uint16_t* a, int64_t lda,
+    const uint16_t* b, int64_t ldb, __m512* sums) {
   __m512 acc[R][C];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
@@ -151,12 +157,14 @@ MT_AVX512_BF16 inline __m128 totals(const __m512* v) {
   const __m512 a = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
   const __m512 b = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
   const __m512 c = _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
-  const __m256 d = _mm256_add_ps(_mm512_castps512_ps256(c), _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(c), 1)));
+  const __m256 d = _mm256_add_ps(_mm512_castps512_ps256(c),
+      _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(c), 1)));
   return _mm_add_ps(_mm256_castps256_ps128(d), _mm256_extractf128_ps(d, 1));
 }
 
 // C columns of the result: all m rows of a against C rows of b; sums come out as [i * C + c].
-template <int C> MT_AVX512_BF16 void dot_columns(int64_t m, int64_t k, const uint16_t* a, int64_t lda, const uint16_t* b, int64_t ldb, float* out) {
+template <int C> MT_AVX512_BF16 void dot_columns(int64_t m, int64_t k, const uint16_t* a, int64_t lda,
+    const uint16_t* b, int64_t ldb, float* out) {
   __m512 sums[kFew * C];
   for (int64_t i = 0; i < m * C; ++i) sums[i] = _mm512_setzero_ps();
   for (int64_t p = 0; p < k; p += kItems) {
@@ -195,37 +203,44 @@ void few_rows(const Product& p) {
 }  // namespace
 
 bool bf16_gemm(const Product& p) {
-  static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl");
   if (!has) return false;
   if (!p.transA && p.transB && std::min(p.m, p.n) <= kFew && p.k >= 64) return few_rows(p), true;
   static constexpr std::array<Tile, kRows> by_rows = tiles(std::make_integer_sequence<int, kRows>());
-  const int64_t pairs = (p.k + 1) / 2, nc = std::min(kBlockColumns, (p.n + kWidth - 1) / kWidth * kWidth), mc = std::min(kBlockRows, p.m);
+  const int64_t pairs = (p.k + 1) / 2, nc = std::min(kBlockColumns, (p.n + kWidth - 1) / kWidth * kWidth),
+      mc = std::min(kBlockRows, p.m);
   std::unique_ptr<uint32_t[]> packed(new uint32_t[pairs * nc + kPairs * mc]);
   std::unique_ptr<float[]> sums(new float[mc * nc]);
   uint32_t *B = packed.get(), *A = B + pairs * nc;
-  const int64_t a_line = p.transA ? 1 : p.lda, a_item = p.transA ? p.lda : 1, b_line = p.transB ? p.ldb : 1, b_item = p.transB ? 1 : p.ldb;
+  const int64_t a_line = p.transA ? 1 : p.lda, a_item = p.transA ? p.lda : 1, b_line = p.transB ? p.ldb : 1,
+      b_item = p.transB ? 1 : p.ldb;
   for (int64_t j0 = 0; j0 < p.n; j0 += nc) {
     const int64_t cols = std::min(nc, p.n - j0);
     for (int64_t q = 0; q < pairs; q += kPairs) {  // block by block: strips of 32 columns, each `depth` pairs deep
       const int64_t depth = std::min(kPairs, pairs - q);
       for (int64_t j = 0; j < cols; j += kWidth)
-        pack(at<uint16_t>(p.B, (j0 + j) * b_line + 2 * q * b_item), b_line, b_item, std::min<int64_t>(kWidth, cols - j), depth,
+        pack(at<uint16_t>(p.B, (j0 + j) * b_line + 2 * q * b_item), b_line, b_item,
+            std::min<int64_t>(kWidth, cols - j), depth,
              (p.k & 1) && q + depth == pairs, kWidth, B + q * nc + j * depth);
     }
     const int64_t blocks = (p.m + mc - 1) / mc;
     for (int64_t block = 0; block < blocks; ++block) {
-      const int64_t i0 = p.m * block / blocks, rows = p.m * (block + 1) / blocks - i0, count = (rows + kRows - 1) / kRows;
+      const int64_t i0 = p.m * block / blocks, rows = p.m * (block + 1) / blocks - i0, count = (rows + kRows - 1)
+          / kRows;
       for (int64_t q = 0; q < pairs; q += kPairs) {
         const int64_t depth = std::min(kPairs, pairs - q);
         auto first = [&](int64_t t) { return rows * t / count; };  // tiles of nearly equal height waste nothing
         for (int64_t t = 0; t < count; ++t) {
           const int64_t r = first(t + 1) - first(t);
-          pack(at<uint16_t>(p.A, (i0 + first(t)) * a_line + 2 * q * a_item), a_line, a_item, r, depth, (p.k & 1) && q + depth == pairs, r,
+          pack(at<uint16_t>(p.A, (i0 + first(t)) * a_line + 2 * q * a_item), a_line, a_item, r, depth, (p.k & 1) &&
+              q + depth == pairs, r,
                A + first(t) * depth);
         }
         for (int64_t j = 0; j < cols; j += kWidth)
           for (int64_t t = 0; t < count; ++t)
-            by_rows[first(t + 1) - first(t) - 1](depth, A + first(t) * depth, B + q * nc + j * depth, sums.get() + first(t) * nc + j, nc, q != 0);
+            by_rows[first(t + 1) - first(t) - 1](depth, A + first(t) * depth, B + q * nc + j * depth,
+                sums.get() + first(t) * nc + j, nc, q != 0);
       }
       finish(p, i0, j0, rows, cols, sums.get(), nc);
     }

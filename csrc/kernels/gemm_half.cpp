@@ -11,7 +11,8 @@ namespace {
 constexpr int64_t kRows = 256, kColumns = 512, kDepth = 1024;  // a block of A, of B and of C fits in L2 and L3
 
 // Rows of the stored matrix that make up the block op(X)[i0 .. i0+rows, j0 .. j0+cols), as they lie: still transposed.
-void widen_block(DType dtype, bool trans, const void* X, int64_t ld, int64_t i0, int64_t j0, int64_t rows, int64_t cols, float* out) {
+void widen_block(DType dtype, bool trans, const void* X, int64_t ld, int64_t i0, int64_t j0, int64_t rows,
+    int64_t cols, float* out) {
   if (trans) {
     std::swap(i0, j0);
     std::swap(rows, cols);

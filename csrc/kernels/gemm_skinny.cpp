@@ -23,7 +23,7 @@ template <int Lanes> struct Floats {
 };
 template <int Lanes> using Vector = typename Floats<Lanes>::Vector;
 
-constexpr int64_t kFew = 96;      // rows of the small side
+constexpr int64_t kFew = 100;     // rows of the small side (and room for a whole tile of 4)
 constexpr int64_t kDepth = 1024;  // items of a row per block, so that the rows of a tile stay in L1
 
 // Not memcpy: GCC 12 then keeps the array of loaded vectors in memory.
@@ -47,12 +47,29 @@ template <int Lanes, class T> MT_INLINE Vector<Lanes> load(const T* p) {
 inline float as_float(float v) { return v; }
 template <class T> inline float as_float(T v) { return to_float(v); }
 
-// sums[r][c] += a_r * b_c, lane by lane, over k items (k a multiple of the lanes).
+MT_INLINE Vector<8> eight(const Vector<8>& v) { return v; }
+MT_INLINE Vector<8> eight(const Vector<16>& v) {
+  return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) + __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13,
+      14, 15);
+}
+MT_INLINE Vector<8> interleaved(const Vector<8>& a, const Vector<8>& b) {
+  return __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14) + __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13,
+      7, 15);
+}
+// The sums of four vectors at once, which takes a third of the work of four reductions.
+template <class V> MT_INLINE Vector<4> totals(const V& a, const V& b, const V& c, const V& d) {
+  const Vector<8> ab = interleaved(eight(a), eight(b)), cd = interleaved(eight(c), eight(d));
+  const Vector<8> all = __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13) +
+                        __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
+  return __builtin_shufflevector(all, all, 0, 1, 2, 3) + __builtin_shufflevector(all, all, 4, 5, 6, 7);
+}
+
+// sums[c][r] += a_r . b_c over k items, a multiple of the lanes.
 template <int Lanes, int R, int C, class T>
-MT_INLINE void tile(int64_t k, const float* a, int64_t lda, const T* b, int64_t ldb, Vector<Lanes> (*sums)[C]) {
-  Vector<Lanes> acc[R][C];
-  for (int r = 0; r < R; ++r)
-    for (int c = 0; c < C; ++c) acc[r][c] = sums[r][c];
+MT_INLINE void tile(int64_t k, const float* a, int64_t lda, const T* b, int64_t ldb, float* sums) {
+  Vector<Lanes> acc[4][C];  // with R < 4 the rest stay zero
+  for (int r = 0; r < 4; ++r)
+    for (int c = 0; c < C; ++c) acc[r][c] = Vector<Lanes>{};
   for (int64_t p = 0; p < k; p += Lanes) {
     Vector<Lanes> y[C];
     for (int c = 0; c < C; ++c) y[c] = load<Lanes>(b + c * ldb + p);
@@ -61,23 +78,12 @@ MT_INLINE void tile(int64_t k, const float* a, int64_t lda, const T* b, int64_t 
       for (int c = 0; c < C; ++c) acc[r][c] += x * y[c];
     }
   }
-  for (int r = 0; r < R; ++r)
-    for (int c = 0; c < C; ++c) sums[r][c] = acc[r][c];
-}
-
-MT_INLINE Vector<8> eight(const Vector<8>& v) { return v; }
-MT_INLINE Vector<8> eight(const Vector<16>& v) {
-  return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) + __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
-}
-MT_INLINE Vector<8> interleaved(const Vector<8>& a, const Vector<8>& b) {
-  return __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14) + __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
-}
-// The sums of four vectors at once, which takes a third of the work of four reductions.
-template <class V> MT_INLINE void totals(const V& a, const V& b, const V& c, const V& d, float* out) {
-  const Vector<8> ab = interleaved(eight(a), eight(b)), cd = interleaved(eight(c), eight(d));
-  const Vector<8> all = __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13) +
-                        __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
-  for (int i = 0; i < 4; ++i) out[i] = all[i] + all[i + 4];
+  for (int c = 0; c < C; ++c) {
+    Vector<4> sum;
+    std::memcpy(&sum, sums + c * kFew, sizeof sum);
+    sum += totals(acc[0][c], acc[1][c], acc[2][c], acc[3][c]);
+    std::memcpy(sums + c * kFew, &sum, sizeof sum);
+  }
 }
 
 // Small side a (m x k, float), large side b (n x k); the result [i, j] goes to C at [i * rs + j * cs].
@@ -94,28 +100,23 @@ template <class T> struct Sides {
 
 // The result for rows [j, j + C) of the large side.
 template <int Lanes, int C, class T> MT_INLINE void columns(const Sides<T>& s, int64_t j) {
-  Vector<Lanes> sums[kFew][C];
-  const int64_t padded = (s.m + 3) / 4 * 4, whole = s.k / Lanes * Lanes, lda = s.lda, ldb = s.ldb;
+  float sums[C * kFew];
+  const int64_t whole = s.k / Lanes * Lanes, lda = s.lda, ldb = s.ldb;
   const T* b = s.b + j * ldb;
-  for (int64_t i = 0; i < padded; ++i)
-    for (int c = 0; c < C; ++c) sums[i][c] = Vector<Lanes>{};
+  for (int c = 0; c < C; ++c) std::fill_n(sums + c * kFew, (s.m + 3) / 4 * 4, 0.f);
   for (int64_t p = 0; p < whole; p += kDepth) {
     const int64_t n = std::min(kDepth, whole - p);
     int64_t i = 0;
     for (; i + 4 <= s.m; i += 4) tile<Lanes, 4, C>(n, s.a + i * lda + p, lda, b + p, ldb, sums + i);
     for (; i < s.m; ++i) tile<Lanes, 1, C>(n, s.a + i * lda + p, lda, b + p, ldb, sums + i);
   }
-  for (int64_t i0 = 0; i0 < s.m; i0 += 4)
-    for (int c = 0; c < C; ++c) {
-      float four[4];
-      totals(sums[i0][c], sums[i0 + 1][c], sums[i0 + 2][c], sums[i0 + 3][c], four);
-      for (int64_t i = i0; i < std::min(i0 + 4, s.m); ++i) {
-        float sum = four[i - i0];
-        for (int64_t p = whole; p < s.k; ++p) sum += s.a[i * lda + p] * as_float(b[c * ldb + p]);
-        T& out = s.out[i * s.rs + (j + c) * s.cs];
-        sum *= s.alpha;
-        out = cast<T>(s.beta != 0 ? sum + s.beta * as_float(out) : sum);
-      }
+  for (int c = 0; c < C; ++c)
+    for (int64_t i = 0; i < s.m; ++i) {
+      float sum = sums[c * kFew + i];
+      for (int64_t p = whole; p < s.k; ++p) sum += s.a[i * lda + p] * as_float(b[c * ldb + p]);
+      T& out = s.out[i * s.rs + (j + c) * s.cs];
+      sum *= s.alpha;
+      out = cast<T>(s.beta != 0 ? sum + s.beta * as_float(out) : sum);
     }
 }
 
@@ -154,7 +155,8 @@ template <class T> void run(DType dtype, const Product& p) {
 }  // namespace
 
 bool skinny_gemm(DType dtype, const Product& p) {
-  if (p.transA || !p.transB || std::min(p.m, p.n) > kFew || p.k < 64) return false;
+  // The sums of the lanes weigh more in shorter rows: then BLAS catches up earlier.
+  if (p.transA || !p.transB || p.k < 64 || std::min(p.m, p.n) > (p.k < kDepth ? 48 : kFew - 4)) return false;
   switch (dtype) {
     case kFloat: return run<float>(dtype, p), true;
     case kHalf: return run<f16>(dtype, p), true;

@@ -36,9 +36,9 @@ void linalg_eigh(const Args& g) {
     batch.each(9. * n * n * n, [&](int64_t from, int64_t to) {
       std::vector<T> a(n * n);
       std::vector<real_t<T>> values(n);
-      for (int64_t b = from; b < to && n; ++b) {
+      for (int64_t b = from; b < to; ++b) {
         load(Matrix<T>(A, batch, b), a.data(), n);
-        store_info(info, batch, b, syevd(vectors, lower, n, a.data(), values.data()));
+        store_info(info, batch, b, !n ? 0 : syevd(vectors, lower, n, a.data(), values.data()));
         store_vector(w, batch, b, values.data());
         if (vectors) store(Matrix<T>(V, batch, b), a.data(), n);
       }
@@ -93,12 +93,12 @@ void eig(const View& w, const View& V, const View& info, const View& A) {
     batch.each(20. * n * n * n, [&](int64_t from, int64_t to) {
       std::vector<T> a(n * n);
       std::vector<C> values(n), v(vectors ? n * n : 1);
-      for (int64_t b = from; b < to && n; ++b) {
+      for (int64_t b = from; b < to; ++b) {
         load(Matrix<T>(A, batch, b), a.data(), n);
         for (const T& x : a)
           if (!std::isfinite(std::real(x)) || !std::isfinite(std::imag(x)))
             throw std::runtime_error("torch.linalg.eig: input tensor should not contain infs or NaNs.");
-        store_info(info, batch, b, geev(vectors, n, a.data(), values.data(), v.data()));
+        store_info(info, batch, b, !n ? 0 : geev(vectors, n, a.data(), values.data(), v.data()));
         store_vector(w, batch, b, values.data());
         if (vectors) store(Matrix<C>(V, batch, b), v.data(), n);
       }

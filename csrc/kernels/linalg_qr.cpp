@@ -101,11 +101,11 @@ template <class T> int least_squares(const std::string& driver, int64_t m, int64
     else if constexpr (is_complex_v<T>) {
       if (driver == "gelsd") fortran<T>(Blas::gelsd, &M, &N, &C, a, &L, b, &LB, s, &rcond, &rank, work.data(), &lwork, rwork.data(), iwork.data(), &info);
       else if (driver == "gelss") fortran<T>(Blas::gelss, &M, &N, &C, a, &L, b, &LB, s, &rcond, &rank, work.data(), &lwork, rwork.data(), &info);
-      else fortran<T>(Blas::gelsy, &M, &N, &C, a, &L, b, &LB, pivots, &rcond, &rank, work.data(), &lwork, rwork.data(), &info);
+      else fortran<T>(Blas::gelsy, &M, &N, &C, a, &L, b, &LB, pivots.data(), &rcond, &rank, work.data(), &lwork, rwork.data(), &info);
     } else {
       if (driver == "gelsd") fortran<T>(Blas::gelsd, &M, &N, &C, a, &L, b, &LB, s, &rcond, &rank, work.data(), &lwork, iwork.data(), &info);
       else if (driver == "gelss") fortran<T>(Blas::gelss, &M, &N, &C, a, &L, b, &LB, s, &rcond, &rank, work.data(), &lwork, &info);
-      else fortran<T>(Blas::gelsy, &M, &N, &C, a, &L, b, &LB, pivots, &rcond, &rank, work.data(), &lwork, &info);
+      else fortran<T>(Blas::gelsy, &M, &N, &C, a, &L, b, &LB, pivots.data(), &rcond, &rank, work.data(), &lwork, &info);
     }
   };
   call();
@@ -141,8 +141,8 @@ void linalg_lstsq(const Args& g) {
         int info = 0, rank = 0;
         if (m && n && nrhs) info = least_squares(driver, m, n, nrhs, a.data(), x.data(), ld, rcond, s.data(), rank);
         store_info(infos, batch, b, info);
-        if (ranks.given() && ranks.ndim == batch.n) ranks.ptr<int64_t>()[batch.offset(ranks, 0, b)] = rank;
-        if (values.given() && values.ndim == batch.n + 1) store_vector(values, batch, b, s.data());
+        if (ranks.given() && driver != "gels") ranks.ptr<int64_t>()[batch.offset(ranks, 0, b)] = rank;
+        if (values.given() && driver != "gels" && driver != "gelsy") store_vector(values, batch, b, s.data());
         store(Matrix<T>(X, batch, b, vector), x.data(), ld);
       }
     });

@@ -105,7 +105,7 @@ MT_ROW(elu_backward, Floats, 2, -1)
 // gelu(self; approximate): 1 + tanh(u) is 2 sigmoid(2u), which keeps the digits of the negative side.
 template <class T> struct gelu_none_op {
   explicit gelu_none_op(const Attr*) {}
-  T operator()(T x) const { return x * v::normal_cdf(x); }
+  T operator()(T x) const { return v::gelu(x); }
   T operator()(T g, T x) const {
     return g * (v::normal_cdf(x) + x * v::exp_below(T(-0.5) * x * x) * T(0.3989422804014327));
   }

@@ -42,7 +42,8 @@ void check_dtypes(const View& a, const View& b) {
 }
 void check_dims(const View& v, int ndim, const char* name) {
   if (v.ndim != ndim)
-    throw std::runtime_error(std::string(name) + " must be a " + (ndim == 1 ? "vector" : ndim == 2 ? "matrix" : "3D tensor"));
+    throw std::runtime_error(std::string(name) + " must be a " +
+        (ndim == 1 ? "vector" : ndim == 2 ? "matrix" : "3D tensor"));
 }
 
 // The last two dims as a matrix. A vector is one column, or one row where as_row is set.
@@ -135,11 +136,13 @@ void multiply_oriented(Batch batch, Stack& A, Stack& B, Stack& C, c128 alpha, c1
   const int64_t size = itemsize(t);
   for (int64_t i = 0; i < outer; ++i) {
     int64_t oa = 0, ob = 0, oc = 0;
-    for (int d = 0; d < batch.n; ++d) oa += index[d] * A.batch[d], ob += index[d] * B.batch[d], oc += index[d] * C.batch[d];
+    for (int d = 0; d < batch.n; ++d) oa += index[d] * A.batch[d], ob += index[d] * B.batch[d],
+        oc += index[d] * C.batch[d];
     const char *a = A.data + size * oa, *b = B.data + size * ob;
     char* c = C.data + size * oc;
     if (count == 1) gemm(t, A.trans, B.trans, m, B.cols, A.cols, alpha, a, A.ld, b, B.ld, beta, c, C.ld);
-    else gemm_batched(t, A.trans, B.trans, count, m, B.cols, A.cols, alpha, a, A.ld, sa, b, B.ld, sb, beta, c, C.ld, sc);
+    else gemm_batched(t, A.trans, B.trans, count, m, B.cols, A.cols, alpha, a, A.ld, sa, b, B.ld, sb, beta, c, C.ld,
+        sc);
     for (int d = batch.n - 1; d >= 0 && ++index[d] == batch.sizes[d]; --d) index[d] = 0;
   }
 }
@@ -174,7 +177,8 @@ void start_from(const View& out, const View& self, c128 beta) {
     const int from = self.ndim - out.ndim + d;
     const bool broadcast = from < 0 || self.sizes[from] == 1;
     if (!broadcast && self.sizes[from] != out.sizes[d])
-      throw std::runtime_error("The expanded size of the tensor (" + std::to_string(out.sizes[d]) + ") must match the existing size (" +
+      throw std::runtime_error("The expanded size of the tensor (" + std::to_string(out.sizes[d]) +
+          ") must match the existing size (" +
           std::to_string(self.sizes[from]) + ") at non-singleton dimension " + std::to_string(d) + ".");
     strides[d] = broadcast ? 0 : self.strides[from];
     same = same && (strides[d] == out.strides[d] || out.sizes[d] == 1);
@@ -200,8 +204,10 @@ void three_dims(const View& out, const View& a, const View& b, c128 alpha, c128 
   check_dims(b, 3, "batch2");
   check_dtypes(a, b);
   if (a.sizes[0] != b.sizes[0] || a.sizes[2] != b.sizes[1])
-    throw std::runtime_error("Expected size for first two dimensions of batch2 tensor to be: [" + std::to_string(a.sizes[0]) + ", " +
-        std::to_string(a.sizes[2]) + "] but got: [" + std::to_string(b.sizes[0]) + ", " + std::to_string(b.sizes[1]) + "].");
+    throw std::runtime_error("Expected size for first two dimensions of batch2 tensor to be: [" +
+        std::to_string(a.sizes[0]) + ", " +
+        std::to_string(a.sizes[2]) + "] but got: [" + std::to_string(b.sizes[0]) + ", " + std::to_string(b.sizes[1])
+            + "].");
   Batch batch;
   batch.n = 1, batch.sizes[0] = out.sizes[0];
   if (batch.sizes[0] == 0) return;
@@ -214,7 +220,8 @@ void vector(const View& out, const View& mat, const View& vec, c128 alpha, c128 
   check_dims(vec, 1, "vec");
   check_dtypes(mat, vec);
   if (mat.sizes[1] != vec.sizes[0])
-    throw std::runtime_error("size mismatch, got input (" + std::to_string(mat.sizes[0]) + "), mat (" + by(mat) + "), vec (" +
+    throw std::runtime_error("size mismatch, got input (" + std::to_string(mat.sizes[0]) + "), mat (" + by(mat) +
+        "), vec (" +
                              std::to_string(vec.sizes[0]) + ")");
   Batch none;
   Stack A = stack(mat, none), B = stack(vec, none), C = stack(out, none);
@@ -274,7 +281,8 @@ void matmul(const Args& g) {
     sizes[batch.n + d] = dropped ? 1 : out.sizes[from];
     strides[batch.n + d] = dropped ? 1 : out.strides[from];
   }
-  Stack A = stack(a, batch, true), B = stack(b, batch), C = stack(View{out.data, sizes, strides, batch.n + 2, out.dtype}, batch);
+  Stack A = stack(a, batch, true), B = stack(b, batch),
+      C = stack(View{out.data, sizes, strides, batch.n + 2, out.dtype}, batch);
   multiply(batch, A, B, C, 1, 0);
 }
 
@@ -282,10 +290,12 @@ void matmul(const Args& g) {
 void linear(const Args& g) {
   const View &out = g.t[0], &input = g.t[1], &weight = g.t[2], bias = g.nt > 3 ? g.t[3] : View{};
   check_dtypes(input, weight);
-  if (input.ndim < 1 || weight.ndim < 1 || weight.ndim > 2) throw std::runtime_error("linear(): weight must be a matrix or a vector");
+  if (input.ndim < 1 || weight.ndim < 1 || weight.ndim > 2)
+      throw std::runtime_error("linear(): weight must be a matrix or a vector");
   const int64_t in = input.sizes[input.ndim - 1];
   if (weight.sizes[weight.ndim - 1] != in)
-    throw std::runtime_error("mat1 and mat2 shapes cannot be multiplied (" + std::to_string(in ? input.numel() / in : 0) + "x" +
+    throw std::runtime_error("mat1 and mat2 shapes cannot be multiplied (" +
+        std::to_string(in ? input.numel() / in : 0) + "x" +
         std::to_string(in) + " and " + std::to_string(in) + "x" + std::to_string(weight.sizes[0]) + ")");
   if (bias.given()) start_from(out, bias, 1);
   Batch batch;

@@ -157,17 +157,15 @@ template <class Kind, bool kMax> const Fold* table(DType d) {
 
 // An extreme of nothing does not exist.
 void check_items(const char* name, const View& in, uint64_t mask, bool all) {
-  bool none = false;
-  for (int d = 0; d < in.ndim; ++d)
-    if (in.sizes[d] == 0 && mask >> d & 1) {
-      if (!all)
-        throw std::out_of_range(std::string(name) + "(): Expected reduction dim " + std::to_string(d) +
-                                " to have non-zero size.");
-      none = true;
-    }
-  if (none)
-    throw std::runtime_error(std::string(name) + "(): Expected reduction dim to be specified for input.numel() == 0. " +
-                             "Specify the reduction dim with the 'dim' argument.");
+  for (int d = 0; d < in.ndim; ++d) {
+    if (in.sizes[d] != 0 || !(mask >> d & 1)) continue;
+    if (!all)
+      throw std::out_of_range(std::string(name) + "(): Expected reduction dim " + std::to_string(d) +
+                              " to have non-zero size.");
+    std::string text = std::string(name) + "(): Expected reduction dim to be specified for input.numel() == 0.";
+    if (name[0] == 'a' && name[1] == 'r') throw std::out_of_range(text);  // argmax and argmin: IndexError
+    throw std::runtime_error(text + " Specify the reduction dim with the 'dim' argument.");
+  }
 }
 
 template <bool kMax> void extreme(const char* name, const View& out, const View& in, const Attr* dims) {
@@ -189,7 +187,10 @@ void aminmax(const Args& c) {
   if (dim.given && !dim.list) dim.list = &c.a[0].i, dim.n = 1;
   const View& in = c.t[2];
   uint64_t mask = dim_mask(&dim, in.ndim);
-  check_items("aminmax", in, mask, !dim.given);
+  for (int i = 0; i < in.ndim; ++i)
+    if (in.sizes[i] == 0 && mask >> i & 1)
+      throw std::runtime_error(
+          "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.");
   DType d = widened(in.dtype);
   reduce({"aminmax", table<Both, true>(d), d, {d, d}, false}, c.t, 2, in, mask);
 }
@@ -197,6 +198,7 @@ void aminmax(const Args& c) {
 template <bool kMax, bool kValues> void place(const char* name, const Args& c) {
   const View& in = c.t[kValues ? 2 : 1];
   bool all = !c.a[0].given;
+  if (!kValues && in.dtype == kBool) throw std::runtime_error(std::string(name) + "(): does not support bool input");
   uint64_t mask = all ? ~uint64_t(0) : uint64_t(1) << wrap_dim(c.a[0].i, in.ndim);
   check_items(name, in, mask, all);
   DType d = widened(in.dtype), first = kValues ? d : kInt64;
@@ -212,8 +214,8 @@ void argmax(const Args& c) { place<true, false>("argmax", c); }
 void argmin(const Args& c) { place<false, false>("argmin", c); }
 
 Register r_amax("amax", amax), r_amin("amin", amin), r_max("max", max), r_min("min", min),
-    r_aminmax("aminmax", aminmax), r_max_dim("max_dim", max_dim), r_min_dim("min_dim", min_dim), r_argmax("argmax", argmax),
-    r_argmin("argmin", argmin);
+    r_aminmax("aminmax", aminmax), r_max_dim("max_dim", max_dim), r_min_dim("min_dim", min_dim),
+    r_argmax("argmax", argmax), r_argmin("argmin", argmin);
 
 }  // namespace
 }  // namespace mt

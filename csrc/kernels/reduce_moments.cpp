@@ -85,7 +85,8 @@ template <bool kStd> void variance(const char* name, int nout, const Args& c) {
                                    moments2_fold<float, kStd>(), moments2_fold<double, kStd>()};
   const View& in = c.t[nout];
   if (is_integral(in.dtype))
-    throw std::runtime_error(std::string(name) + " only support floating point and complex dtypes");
+    throw std::runtime_error(std::string(nout == 2 ? name : "std and var") +
+                             " only support floating point and complex dtypes");
   DType d = widened(in.dtype);
   double correction = c.na > 1 && c.a[1].given ? c.a[1].f : 1;
   reduce({name, folds + (d - kFloat), d, {real_dtype(d), d}, false}, c.t, nout, in,
@@ -257,13 +258,46 @@ template <class T> void logsum_finish(const void* s, int64_t n, void* const* out
 template <class T> constexpr Fold logsum_fold() {
   return {sizeof(LogSum), logsum_init, logsum_row<T>, logsum_cols<T>, logsum_merge, logsum_finish<T>};
 }
-constexpr Fold kLogSum[] = {logsum_fold<float>(), logsum_fold<double>()};
+
+// Complex: shifted by the largest real part.
+struct LogSum2 { double max; c128 sum; };
+void logsum2_join(LogSum2& a, LogSum2 b) {
+  double max = a.max;
+  MaxLanes::item(max, b.max);
+  double shift = shift_of(max);
+  a = {max, a.sum * std::exp(a.max - shift) + b.sum * std::exp(b.max - shift)};
+}
+void logsum2_init(void* s, int64_t n) { std::fill_n(static_cast<LogSum2*>(s), n, LogSum2{-kInf, 0}); }
+template <class T>
+void logsum2_cols(void* s, const void* x, int64_t rows, int64_t stride, int64_t n, int64_t, const FoldParam&) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      c128 z(static_cast<const std::complex<T>*>(x)[i * stride + j]);
+      logsum2_join(static_cast<LogSum2*>(s)[j], {z.real(), std::polar(1., z.imag())});
+    }
+}
+template <class T> void logsum2_row(void* s, const void* x, int64_t n, int64_t base, const FoldParam& q) {
+  logsum2_cols<T>(s, x, n, 1, 1, base, q);
+}
+void logsum2_merge(void* s, const void* later, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) logsum2_join(static_cast<LogSum2*>(s)[j], static_cast<const LogSum2*>(later)[j]);
+}
+template <class T> void logsum2_finish(const void* s, int64_t n, void* const* out, const FoldParam&) {
+  for (int64_t j = 0; j < n; ++j) {
+    LogSum2 a = static_cast<const LogSum2*>(s)[j];
+    static_cast<std::complex<T>*>(out[0])[j] = std::complex<T>(std::log(a.sum) + shift_of(a.max));
+  }
+}
+template <class T> constexpr Fold logsum2_fold() {
+  return {sizeof(LogSum2), logsum2_init, logsum2_row<T>, logsum2_cols<T>, logsum2_merge, logsum2_finish<T>};
+}
+constexpr Fold kLogSum[] = {logsum_fold<float>(), logsum_fold<double>(), logsum2_fold<float>(), logsum2_fold<double>()};
 
 // logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor; integers are computed in the output's dtype
 void logsumexp(const Args& c) {
   const View &out = c.t[0], &in = c.t[1];
   DType d = widened(out.dtype);
-  if (d != kFloat && d != kDouble) unsupported("logsumexp", in.dtype);
+  if (d < kFloat) unsupported("logsumexp", in.dtype);
   reduce({"logsumexp", kLogSum + (d - kFloat), d, {d}, false}, c.t, 1, in, dim_mask(c.a, in.ndim));
 }
 

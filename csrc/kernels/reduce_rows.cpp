@@ -59,14 +59,15 @@ struct Spread {
   Spread(const Spread&) = delete;
 };
 
-template <class T, class F> void by_rows(const Args& c, DType compute, F row) {
+template <class T, class F> void by_rows(const char* name, const Args& c, DType compute, F row) {
   const View& in = c.t[2];
   int dim = wrap_dim(c.a[0].i, in.ndim);
   Spread values(c.t[0], in, dim), indices(c.t[1], in, dim);
   Rows rows({&in, &values.view, &indices.view}, dim);
   if (rows.count == 0) return;
   if (rows.length == 0)
-    throw std::out_of_range("Expected reduction dim " + std::to_string(dim) + " to have non-zero size.");
+    throw std::out_of_range(std::string(name) + "(): Expected reduction dim " + std::to_string(dim) +
+                            " to have non-zero size.");
   parallel_for(rows.count, std::max<int64_t>(1, kGrain / 16 / rows.length), [&](int64_t begin, int64_t end) {
     RowBuffer x(in, compute, rows.step[0], rows.length);
     std::unique_ptr<T[]> work(new T[size_t(rows.length)]);
@@ -79,23 +80,21 @@ template <class T, class F> void by_rows(const Args& c, DType compute, F row) {
   });
 }
 
+template <bool kSkipNan> void median_any(const char* name, const Args& c) {
+  DType d = widened(c.t[2].dtype);
+  MT_SWITCH(d, "median_out", MT_INTS(T, { by_rows<T>(name, c, d, median_row<T, kSkipNan>); })
+                                 MT_FLOATS(T, { by_rows<T>(name, c, d, median_row<T, kSkipNan>); }))
+}
 // median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
-void median_dim(const Args& c) {
-  DType d = widened(c.t[2].dtype);
-  MT_SWITCH(d, "median_out", MT_INTS(T, { by_rows<T>(c, d, median_row<T, false>); })
-                                 MT_FLOATS(T, { by_rows<T>(c, d, median_row<T, false>); }))
-}
+void median_dim(const Args& c) { median_any<false>("median", c); }
 // nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
-void nanmedian_dim(const Args& c) {
-  DType d = widened(c.t[2].dtype);
-  MT_SWITCH(d, "median_out", MT_INTS(T, { by_rows<T>(c, d, median_row<T, true>); })
-                                 MT_FLOATS(T, { by_rows<T>(c, d, median_row<T, true>); }))
-}
+void nanmedian_dim(const Args& c) { median_any<true>("nanmedian", c); }
 // mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)
 void mode_dim(const Args& c) {
   DType d = widened(c.t[2].dtype);
-  if (d == kBool) return by_rows<uint8_t>(c, kBool, mode_row<uint8_t>);
-  MT_SWITCH(d, "mode", MT_INTS(T, { by_rows<T>(c, d, mode_row<T>); }) MT_FLOATS(T, { by_rows<T>(c, d, mode_row<T>); }))
+  if (d == kBool) return by_rows<uint8_t>("mode", c, kBool, mode_row<uint8_t>);
+  MT_SWITCH(d, "mode", MT_INTS(T, { by_rows<T>("mode", c, d, mode_row<T>); })
+                           MT_FLOATS(T, { by_rows<T>("mode", c, d, mode_row<T>); }))
 }
 
 // median(Tensor self) -> Tensor: all items as one row; of none, NaN.

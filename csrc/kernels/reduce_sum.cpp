@@ -30,33 +30,34 @@ template <class T, class S, int P, class F, bool kMean = false> constexpr Fold s
           sum_finish<T, S, P, kMean>};
 }
 
-// ---- products: the state is of the item type, as overflow must be the item type's -------------------------------
-template <class T> void prod_init(void* s, int64_t n) { std::fill_n(static_cast<T*>(s), n, T(1)); }
-template <class T> void prod_row(void* s, const void* x, int64_t n, int64_t, const FoldParam&) {
-  T part(1);
+// ---- products: the state is of the item type, as overflow must be the item type's; complex64 is kept as complex128
+// because its rounding errors do not average out.
+template <class S> void prod_init(void* s, int64_t n) { std::fill_n(static_cast<S*>(s), n, S(1)); }
+template <class T, class S> void prod_row(void* s, const void* x, int64_t n, int64_t, const FoldParam&) {
+  S part(1);
   const T* p = static_cast<const T*>(x);
   if constexpr (is_complex_v<T>)
-    for (int64_t i = 0; i < n; ++i) part *= p[i];
+    for (int64_t i = 0; i < n; ++i) part *= S(p[i]);
   else
     fold_lanes<1, MulLanes>(p, n, T(1), &part);
-  *static_cast<T*>(s) *= part;
+  *static_cast<S*>(s) *= part;
 }
-template <class T>
+template <class T, class S>
 void prod_cols(void* s, const void* x, int64_t rows, int64_t stride, int64_t n, int64_t, const FoldParam&) {
-  T* __restrict state = static_cast<T*>(s);
+  S* __restrict state = static_cast<S*>(s);
   for (int64_t i = 0; i < rows; ++i) {
     const T* p = static_cast<const T*>(x) + i * stride;
-    for (int64_t j = 0; j < n; ++j) state[j] *= p[j];
+    for (int64_t j = 0; j < n; ++j) state[j] *= S(p[j]);
   }
 }
-template <class T> void prod_merge(void* s, const void* later, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) static_cast<T*>(s)[j] *= static_cast<const T*>(later)[j];
+template <class S> void prod_merge(void* s, const void* later, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) static_cast<S*>(s)[j] *= static_cast<const S*>(later)[j];
 }
-template <class T> void copy_finish(const void* s, int64_t n, void* const* out, const FoldParam&) {
-  std::memcpy(out[0], s, size_t(n) * sizeof(T));
+template <class T, class S = T> void own_finish(const void* s, int64_t n, void* const* out, const FoldParam&) {
+  for (int64_t j = 0; j < n; ++j) static_cast<T*>(out[0])[j] = T(static_cast<const S*>(s)[j]);
 }
-template <class T> constexpr Fold prod_fold() {
-  return {int(sizeof(T)), prod_init<T>, prod_row<T>, prod_cols<T>, prod_merge<T>, copy_finish<T>};
+template <class T, class S = T> constexpr Fold prod_fold() {
+  return {int(sizeof(S)), prod_init<S>, prod_row<T, S>, prod_cols<T, S>, prod_merge<S>, own_finish<T, S>};
 }
 
 // ---- truth values, one byte each, 0 or 1 ------------------------------------------------------------------------
@@ -83,7 +84,7 @@ template <bool kAll> void truth_merge(void* s, const void* later, int64_t n) {
   truth_cols<kAll>(s, later, 1, 0, n, 0, {});
 }
 template <bool kAll> constexpr Fold truth_fold() {
-  return {1, truth_init<kAll>, truth_row<kAll>, truth_cols<kAll>, truth_merge<kAll>, copy_finish<uint8_t>};
+  return {1, truth_init<kAll>, truth_row<kAll>, truth_cols<kAll>, truth_merge<kAll>, own_finish<uint8_t>};
 }
 
 void count_row(void* s, const void* x, int64_t n, int64_t, const FoldParam&) {
@@ -109,7 +110,7 @@ void count_cols(void* s, const void* x, int64_t rows, int64_t stride, int64_t n,
 
 // Signed integers are added and multiplied as unsigned ones: overflow wraps.
 constexpr Fold kCount = {8, sum_init<uint64_t, 1>, count_row, count_cols, sum_merge<uint64_t, 1>,
-                         copy_finish<uint64_t>};
+                         own_finish<uint64_t>};
 constexpr Fold kAll = truth_fold<true>(), kAny = truth_fold<false>();
 constexpr Fold kSum[] = {sum_fold<uint64_t, uint64_t, 1, AddLanes>(), sum_fold<float, double, 1, AddLanes>(),
                          sum_fold<double, double, 1, AddLanes>(), sum_fold<float, double, 2, AddLanes>(),
@@ -119,7 +120,7 @@ constexpr Fold kMean[] = {{}, sum_fold<float, double, 1, AddLanes, true>(),
                           sum_fold<double, double, 2, AddLanes, true>()};
 constexpr Fold kNansum[] = {kSum[0], sum_fold<float, double, 1, NanAddLanes>(),
                             sum_fold<double, double, 1, NanAddLanes>(), {}, {}};
-constexpr Fold kProd[] = {prod_fold<uint64_t>(), prod_fold<float>(), prod_fold<double>(), prod_fold<c64>(),
+constexpr Fold kProd[] = {prod_fold<uint64_t>(), prod_fold<float>(), prod_fold<double>(), prod_fold<c64, c128>(),
                           prod_fold<c128>()};
 
 // The input is cast to the output's dtype and folded there: integers as int64, halves as float.
@@ -142,7 +143,10 @@ void sum(const Args& c) { arithmetic("sum", kSum, c); }
 // mean(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 void mean(const Args& c) { arithmetic("mean", kMean, c); }
 // nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
-void nansum(const Args& c) { arithmetic("nansum", kNansum, c); }
+void nansum(const Args& c) {
+  if (is_complex(c.t[1].dtype)) throw std::runtime_error("nansum on CPU does not support complex inputs");
+  arithmetic("nansum", kNansum, c);
+}
 // prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 void prod(const Args& c) { arithmetic("prod", kProd, c); }
 

@@ -152,9 +152,9 @@ template <bool kLog> void backward_any(const char* name, const Args& c) {
   MT_SWITCH(d, name, MT_FLOATS(T, { backward<T, kLog>(c.t[0], c.t[1], c.t[2], c.a[0].i); }))
 }
 // _softmax(Tensor self, int dim, bool half_to_float) -> Tensor
-void softmax(const Args& c) { forward_any<false>("softmax", c); }
+void softmax(const Args& c) { forward_any<false>("softmax_lastdim_kernel_impl", c); }
 // _log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor
-void log_softmax(const Args& c) { forward_any<true>("log_softmax", c); }
+void log_softmax(const Args& c) { forward_any<true>("log_softmax_lastdim_kernel_impl", c); }
 // _softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor
 void softmax_backward(const Args& c) { backward_any<false>("softmax_backward", c); }
 // _log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor

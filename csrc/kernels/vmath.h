@@ -12,14 +12,27 @@ namespace v {
 
 template <class To, class From> inline To bits(From x) { return __builtin_bit_cast(To, x); }
 
+// F stands for float or a vector of floats. Of float the compiler makes vectors in a loop; but it follows a clamped
+// value's constant, doubling the code behind it, so that what clamps is best called with vectors (Lanes in loops.h).
+template <class F> struct word { typedef uint32_t type __attribute__((vector_size(sizeof(F)))); };
+template <> struct word<float> { using type = uint32_t; };
+template <class F> using Word = typename word<F>::type;
+template <class F> inline F every(float c) { return c + F{}; }
+
 // c0 + c1 x + c2 x^2 + ..., four coefficients a step: Horner's scheme one at a time would wait for every product.
-template <class T> inline T poly(T, T a) { return a; }
-template <class T> inline T poly(T x, T a, T b) { return a + x * b; }
-template <class T> inline T poly(T x, T a, T b, T c) { return (a + x * b) + x * x * c; }
-template <class T> inline T poly(T x, T a, T b, T c, T d) { return (a + x * b) + x * x * (c + x * d); }
-template <class T, class... C> inline T poly(T x, T a, T b, T c, T d, C... rest) {
+template <class T, class C> inline C poly(T, C a) { return a; }
+template <class T, class C> inline T poly(T x, C a, C b) { return a + x * b; }
+template <class T, class C> inline T poly(T x, C a, C b, C c) { return (a + x * b) + x * x * c; }
+template <class T, class C> inline T poly(T x, C a, C b, C c, C d) { return (a + x * b) + x * x * (c + x * d); }
+template <class T, class C> inline T poly(T x, C a, C b, C c, C d, C e) {
+  return (a + x * b) + x * x * (c + x * (d + x * e));
+}
+template <class T, class C> inline T poly(T x, C a, C b, C c, C d, C e, C f) {
+  return (a + x * b) + x * x * ((c + x * d) + x * x * (e + x * f));
+}
+template <class T, class C, class... R> inline T poly(T x, C a, C b, C c, C d, R... rest) {
   T z = x * x;
-  return ((a + x * b) + z * (c + x * d)) + z * z * poly(x, T(rest)...);
+  return ((a + x * b) + z * (c + x * d)) + z * z * poly(x, rest...);
 }
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -31,39 +44,53 @@ constexpr double kLn2 = 0.6931471805599453, kInvLn2 = 1.4426950408889634, kInvLn
 constexpr float kRound = 12582912.f;
 constexpr double kWideRound = 6755399441055744.0;
 
+// c - a b, rounded once.
+inline float residual(float a, float b, float c) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  return __builtin_fmaf(-a, b, c);
+#else
+  return float(double(c) - double(a) * double(b));
+#endif
+}
+// Comparisons in this order are one instruction each, and NaN stays.
+template <class F> inline F at_most(F x, float most) { return every<F>(most) < x ? every<F>(most) : x; }
+template <class F> inline F at_least(F x, float least) { return every<F>(least) > x ? every<F>(least) : x; }
+template <class F> inline F magnitude(F x) { return bits<F>(bits<Word<F>>(x) & 0x7fffffffu); }
 inline float keep_sign(float magnitude, float sign) { return __builtin_copysignf(magnitude, sign); }
 
 // ---- exp ---------------------------------------------------------------------------------------------------
 
 // x = n ln2 + r with |r| <= ln2 / 2. The low bits of `place` hold n + bias: shifted into the exponent they are
 // 2^(n + bias - 127).
-struct Reduced {
-  float r;
-  uint32_t place;
+template <class F> struct Reduced {
+  F r;
+  Word<F> place;
 };
-template <int bias> inline Reduced reduce(float x) {
-  float z = x * kLog2e + (kRound + bias), k = z - (kRound + bias);
-  return {(x - k * kLn2Hi) - k * kLn2Lo, bits<uint32_t>(z)};
+template <int bias, class F> inline Reduced<F> reduce(F x) {
+  F z = x * kLog2e + (kRound + bias), k = z - (kRound + bias);
+  return {(x - k * kLn2Hi) - k * kLn2Lo, bits<Word<F>>(z)};
 }
-inline float scale(uint32_t place) { return bits<float>(place << 23); }
+template <class F = float> inline F scale(Word<F> place) { return bits<F>(place << 23); }
 // (e^r - 1 - r) / r^2
-inline float exp_tail(float r) {
-  return poly(r, 0.5f, 0.166666657f, 0.0416663587f, 0.00833338965f, 0.00139408931f, 0.00019845918f);
+template <class F> inline F exp_tail(F r) {
+  return poly(r, 0.49999997f, 0.16666542f, 0.0416672044f, 0.00836669095f, 0.00138824992f);
 }
 // y 2^n in two factors, so that results below the normal numbers are rounded once; place holds n + 254.
-inline float scaled(float y, uint32_t place) {
-  uint32_t half = place >> 1;
-  return y * scale(half) * scale(place - half);
+template <class F> inline F scaled(F y, Word<F> place) {
+  Word<F> half = place >> 1;
+  return y * scale<F>(half) * scale<F>(place - half);
 }
-// The results beyond the range are put in at the end, which costs less than clamping x.
-inline float exp_below(float x) {  // x <= 0
-  Reduced p = reduce<254>(x);
-  float y = scaled(1.f + (p.r + p.r * p.r * exp_tail(p.r)), p.place);
-  return x < -104.f ? 0.f : y;
+template <class F> inline F exp_reduced(F r) { return 1.f + (r + r * r * exp_tail(r)); }  // e^r
+template <class F> inline F exp_below(F x) {  // x <= 0: 2^n comes as 2^(n + 64) 2^-64, again to round once
+  Reduced<F> p = reduce<127 + 64>(at_least(x, -104.f));
+  return exp_reduced(p.r) * scale<F>(p.place) * 5.42101086e-20f;
 }
-inline float exp(float x) { return x > 88.7228394f ? kInf : exp_below(x); }
+template <class F> inline F exp(F x) {
+  Reduced<F> p = reduce<254>(at_most(at_least(x, -104.f), 89.f));
+  return scaled(exp_reduced(p.r), p.place);
+}
 // (2^r - 1) / r
-inline float exp2_tail(float r) {
+template <class F> inline F exp2_tail(F r) {
   return poly(r, 0.693147182f, 0.240226477f, 0.0555033237f, 0.00961843692f, 0.00133988739f, 0.000153533663f);
 }
 inline float exp2(float x) {
@@ -73,7 +100,7 @@ inline float exp2(float x) {
   return x >= 128.f ? kInf : y;
 }
 inline float expm1(float x) {
-  Reduced p = reduce<126>(x);
+  Reduced<float> p = reduce<126>(x);
   float q = p.r + p.r * p.r * exp_tail(p.r), h = scale(p.place);
   float y = 2.f * (h * q + (h - 0.5f));
   y = p.place == bits<uint32_t>(kRound + 126) ? q : y;  // n == 0: without the sum, which would lose tiny x
@@ -185,19 +212,25 @@ inline double wide_log1p(double x) {
 inline float tanh(float x) {
   float a = std::fabs(x), z = a * a;
   float near = a + a * z * poly(z, -0.333333194f, 0.133326024f, -0.053853862f, 0.0210777689f, -0.00628248835f);
-  Reduced p = reduce<127>(2.f * a);
-  float e = (1.f + (p.r + p.r * p.r * exp_tail(p.r))) * scale(p.place);
+  Reduced<float> p = reduce<127>(2.f * a);
+  float e = exp_reduced(p.r) * scale(p.place);
   float far = 1.f - 2.f / (e + 1.f);
   far = a > 10.f ? 1.f : far;
   return keep_sign(a < 0.55f ? near : far, x);
 }
+// e^a / 2 for a >= 0; halved before it is scaled, so that it overflows where sinh does.
+inline float half_exp(float a) {
+  Reduced<float> p = reduce<253>(at_most(a, 90.f));
+  return scaled(exp_reduced(p.r), p.place);
+}
 inline float sinh(float x) {
-  double t = wide_expm1(std::fabs(x));
-  return keep_sign(float(0.5 * (t + t / (t + 1.))), x);
+  float a = std::fabs(x), z = a * a, e = half_exp(a);
+  float near = a + a * z * poly(z, 0.166667163f, 0.00833028089f, 0.000203724412f);
+  return keep_sign(a < 1.f ? near : e - 0.25f / e, x);
 }
 inline float cosh(float x) {
-  double e = wide_exp(std::fabs(x));
-  return float(0.5 * (e + 1. / e));
+  float e = half_exp(std::fabs(x));
+  return e + 0.25f / e;
 }
 inline float asinh(float x) {
   double a = std::fabs(x), y = wide_log1p(a + a * a / (1. + std::sqrt(a * a + 1.)));
@@ -305,59 +338,74 @@ inline float erfc(float x) {
   double y = 2. * wide_tail(a * 1.4142135623730951) * wide_exp(-a * a);
   return float(x < 0.f ? 2. - y : y);
 }
-// The lower tail of the normal distribution at -a as 2^-P(a). Beyond 10.5 it is less than 2^-80 and taken as 0.
-inline float normal_tail(float a) {
-  float p = poly(a, 1.f, 1.151106f, 0.459204376f, 0.0524887033f, -0.0070049502f, 3.05112153e-05f, 0.000277823419f,
-                 -8.19387933e-05f, 1.37431953e-05f, -1.48989761e-06f, 1.03075102e-07f, -4.14478185e-09f,
-                 7.37475012e-11f);
-  float z = (kRound + 127.f) - p, r = ((kRound + 127.f) - z) - p;
-  float y = (1.f + r * exp2_tail(r)) * scale(bits<uint32_t>(z));
-  return a > 10.5f ? 0.f : y;
+// The lower tail of the normal distribution at -a as 2^-P(a). P is exact up to 5.6, where the tail is 1e-8; it then
+// grows faster, and from 2^-127 on the tail is 0.
+template <class F> inline F normal_tail(F a) {
+  a = at_most(a, 12.f);
+  F p = poly(a, 1.f, 1.15110576f, 0.459204793f, 0.0524946712f, -0.00702931592f, 6.84407423e-05f, 0.000246777025f,
+             -6.70565423e-05f, 9.3936078e-06f, -7.16635839e-07f, 2.34869066e-08f);
+  F z = at_least((kRound + 127.f) - p, kRound), r = ((kRound + 127.f) - z) - p;
+  return (1.f + r * exp2_tail(r)) * scale<F>(bits<Word<F>>(z));
 }
 inline double normal_tail(double a) { return 0.5 * std::erfc(a * 0.7071067811865476); }
 inline float erfinv(float x) {
-  double a = std::fabs(x), w = -wide_log((1. - a) * (1. + a)), c = w - 2.5, t = std::sqrt(w) - 3.;
-  c = c > 2.5 ? 2.5 : c;
-  double near = poly(c, 1.5014093517087745, 0.24664027683446801, -0.004177324764912646, -0.0012527082513042504,
-                     0.00021826372108214013, -4.995724670243797e-06, -3.4260851059462097e-06, 4.785856974023971e-07,
-                     1.647052174620736e-08, -1.08447125487031e-08, 4.3618283334257914e-10, 1.2245490462970056e-10);
-  double far = poly(t, 2.8329767985430925, 1.0016752680547485, 0.009445540564820843, -0.007643539130815217,
-                    0.005684814487504644, -0.003561065645207683, 0.0014866956457472342, -0.00014119055626511732,
-                    -0.00029428626425781045, 0.00019519687421530263, -2.6573709943038776e-05, -2.136074814797629e-05,
-                    7.498987071570248e-06);
-  double y = a * (w < 5. ? near : far);
-  return keep_sign(float(a < 1. ? y : a == 1. ? double(kInf) : double(kNan)), x);
+  float a = std::fabs(x), k, f = log_split(residual(a, a, 1.f), k);
+  float w = -(k * kLn2Hi + (f + (log_tail(f) + k * kLn2Lo))), c = at_most(w - 2.5f, 2.5f), t = std::sqrt(w) - 3.f;
+  float near = 0.501409411f + c * poly(c, 0.24664028f, -0.00417738687f, -0.0012527419f, 0.00021834443f, -4.96334951e-06f,
+                    -3.46270303e-06f, 4.66171201e-07f, 2.32324897e-08f, -8.79110384e-09f);
+  float far = 1.83297682f + t * poly(t, 1.00167489f, 0.00944176596f, -0.00763531541f, 0.00571402162f, -0.00361109152f,
+                   0.00141824363f, -1.72749697e-05f, -0.000257124513f, 7.88647812e-05f);
+  float y = a + a * (w < 5.f ? near : far);
+  return keep_sign(a < 1.f ? y : a == 1.f ? kInf : kNan, x);
 }
 
 // ---- pow -------------------------------------------------------------------------------------------------------
 
-inline bool wide_is_integer(double y) { return std::fabs(y) >= 1e15 || (y + kWideRound) - kWideRound == y; }
-inline float pow(float base, float exponent) {
-  constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
-  double x = base, y = exponent, a = std::fabs(x), k, l = wide_log_split(a, k);
-  l = l * kInvLn2 + k;
-  l = a == 0. ? -inf : a < inf ? l : a;
-  double t = y * l;
-  t = a == 1. ? y - y : t;             // (+-1)^(+-inf) is 1
-  t = a == 1. && std::fabs(y) == inf ? 0. : t;
-  double p = wide_exp2(t);
-  bool negative = __builtin_copysign(1., x) < 0., integer = wide_is_integer(y);
-  bool odd = integer && !wide_is_integer(0.5 * y);
-  p = negative && odd ? -p : p;
-  p = x < 0. && a < inf && !integer ? nan : p;
-  p = x == x && y == y ? p : nan;
-  return float(x == 1. || y == 0. ? 1. : p);
+// A sum of two floats: twice the digits.
+struct Pair {
+  float hi, lo;
+};
+// log2 of a positive finite number to 31 bits: of 1 + f it is 2 / ln2 (s + s^3 / 3 + ...) with s = f / (2 + f).
+inline Pair pair_log2(float x) {
+  constexpr float c = 2.88539004f, c_lo = 3.85192673e-08f;
+  float k, f = log_split(x, k), d = 2.f + f, inv = 1.f / d, s = f * inv, z = s * s;
+  float s_lo = (residual(s, d, f) - s * (f - (d - 2.f))) * inv;
+  float tail = s * z * poly(z, 0.961796701f, 0.577079773f, 0.411899865f, 0.336620659f);
+  float p = s * c, hi = p + tail, sum = k + hi;
+  float lo = (tail - (hi - p)) + (s_lo * c + (s * c_lo - residual(s, c, p)));
+  return {sum, (hi - (sum - k)) + lo};
+}
+inline float pow(float x, float y) {
+  float a = std::fabs(x);
+  Pair l = pair_log2(a);
+  l.hi = a == 0.f ? -kInf : a < kInf ? l.hi : a;
+  float t = y * l.hi, t_lo = y * l.lo - residual(y, l.hi, t);
+  t_lo = std::fabs(t) < 160.f ? t_lo : 0.f;  // beyond, the result is 0 or infinite
+  t = at_most(at_least(t, -160.f), 160.f);
+  float z = t + (kRound + 254.f), r = (t - (z - (kRound + 254.f))) + t_lo;
+  float p = scaled(1.f + r * exp2_tail(r), bits<uint32_t>(z));
+  bool integer = std::trunc(y) == y, even = std::trunc(0.5f * y) == 0.5f * y;
+  p = integer && !even ? keep_sign(p, x) : p;
+  p = x < 0.f && a < kInf && !integer ? kNan : p;
+  return x == 1.f || y == 0.f || (x == -1.f && std::fabs(y) == kInf) ? 1.f : p;
 }
 
 // ---- activations -----------------------------------------------------------------------------------------------
 
-inline float sigmoid(float x) {
-  float e = exp_below(-std::fabs(x)), q = e / (1.f + e);
-  return x < 0.f ? e - e * q : 1.f - q;  // for negative x also e / (1 + e), rounded less often
+// With e^-x = 2^n p it is h / (h + 2^n h p) for any h; with h = 2^(-n / 2) both sides stay in range.
+template <class F> inline F sigmoid(F x) {
+  Reduced<F> p = reduce<254>(-at_most(at_least(x, -104.f), 104.f));
+  Word<F> half = p.place >> 1;
+  F h = scale<F>(254 - half);
+  return h / (h + scale<F>(p.place - half) * exp_reduced(p.r));
 }
 template <class T> inline T normal_cdf(T x) {
   T tail = normal_tail(std::fabs(x));
   return x < T(0) ? tail : T(1) - tail;
+}
+template <class F> inline F gelu(F x) {
+  F a = at_most(magnitude(x), 12.f);
+  return at_least(x, 0.f) - a * normal_tail(a);
 }
 inline float log_sigmoid(float x) { return (x < 0.f ? x : 0.f) - log1p(exp_below(-std::fabs(x))); }
 
@@ -377,6 +425,7 @@ inline double erf(double x) { return std::erf(x); }
 inline double erfc(double x) { return std::erfc(x); }
 inline double pow(double x, double y) { return std::pow(x, y); }
 inline double atan2(double y, double x) { return std::atan2(y, x); }
+inline double gelu(double x) { return x * normal_cdf(x); }
 inline double sigmoid(double x) {
   double e = std::exp(-std::fabs(x));
   return (x < 0 ? e : 1.) / (1. + e);

@@ -18,7 +18,9 @@ _C._set_disabled_torch_function(_tensor._disabled_torch_function_impl)
 
 from mindtorch_v2 import _ops, autograd
 from mindtorch_v2._backends.cpu import ops as _cpu_ops
-from mindtorch_v2.autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
+from mindtorch_v2.autograd import (
+    enable_grad, inference_mode, is_anomaly_check_nan_enabled, is_anomaly_enabled, no_grad, set_grad_enabled,
+)
 from mindtorch_v2._construct import (
     as_tensor, asarray, from_dlpack, from_numpy, frombuffer, is_complex, is_floating_point, is_grad_enabled,
     is_inference_mode_enabled, is_storage, is_tensor, numel, result_type, tensor,
@@ -40,10 +42,11 @@ globals().update({name: function for name, function in _ops.functions.items() if
 _C._nn.__dict__.update(_ops.namespaces["nn"])
 _tensor.install_methods(_ops.methods)
 _C._set_to_copy(_ops.ops._to_copy)
+from mindtorch_v2 import fft, linalg, special
 newaxis = None
 __version__ = version.__version__
 
-from mindtorch_v2 import nn, optim, utils
+from mindtorch_v2 import multiprocessing, nn, optim, signal, testing, types, utils
 from mindtorch_v2.serialization import load, save
 
 _C._set_tensor_classes(Tensor, nn.Parameter, Size)

@@ -74,8 +74,8 @@ def parse(text: str) -> Schema:
         if part == "*":
             keyword_only = True
             continue
-        type_text, _, rest = part.rpartition(" ")
-        name, equals, default = rest.partition("=")
+        declared, equals, default = part.partition("=")
+        type_text, _, name = declared.rpartition(" ")
         kind, optional, size, mutable = _kind(type_text)
         params.append(Param(name, kind, optional, size, _default(default) if equals else None,
                             keyword_only, not equals, mutable))

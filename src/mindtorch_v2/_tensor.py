@@ -373,21 +373,23 @@ def _type_name(dtype: DType, device: Device) -> str:
 
 def _legacy_tensor(*args: Any, device: Any = None, dtype: Any = None) -> Any:
     """torch.Tensor(2, 3), torch.Tensor([1, 2]), torch.Tensor(other), torch.Tensor(storage)."""
-    dtype = dtype or _C.get_default_dtype()
-    if all(hasattr(a, "__index__") and not isinstance(a, bool) and getattr(a, "shape", ()) == () for a in args) or \
+    given, dtype = dtype is not None, dtype or _C.get_default_dtype()
+    if all(hasattr(a, "__index__") and not isinstance(a, bool) and not hasattr(a, "__setitem__") for a in args) or \
             len(args) == 1 and isinstance(args[0], Size):
         size = args[0] if len(args) == 1 and isinstance(args[0], Size) else args or (0,)
         return _C._op_named("empty")([int(n) for n in size], dtype=dtype, device=device)
     if len(args) != 1:
         raise TypeError(f"new() received an invalid combination of arguments - got {args!r}")
     if isinstance(args[0], Tensor):
-        if args[0].dtype != dtype:
+        if dtype != args[0].dtype and given:
             raise TypeError(f"expected {_type_name(dtype, args[0].device)} (got {args[0].type()})")
-        return _C._op_named("alias")(args[0].detach())
+        return _C._op_named("alias")(args[0])
     if isinstance(args[0], (_C.StorageBase, TypedStorage)):
         return _C._from_data([], dtype, False).set_(args[0])
     if isinstance(args[0], (str, float, complex, bool)) or args[0] is None:
         raise TypeError(f"new(): data must be a sequence (got {type(args[0]).__name__})")
+    if getattr(args[0], "shape", None) == () and not hasattr(args[0], "__setitem__"):
+        raise TypeError(f"new(): data must be a sequence (got {type(args[0]).__module__}.{type(args[0]).__name__})")
     made = _C._from_data(args[0], dtype, False)
     return made if device is None else _C._to(made, None, device, False, False, None)
 

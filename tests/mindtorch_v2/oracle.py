@@ -79,16 +79,30 @@ ADAPTED = {
     "imag": lambda x: x.imag,
     "H": lambda x: x.H, "mH": lambda x: x.mH, "T": lambda x: x.T, "mT": lambda x: x.mT,
     "item": lambda x: x.item(),
+    "nn.functional.embedding": lambda weight, index, **options: mt.nn.functional.embedding(index, weight, **options),
+    "nn.functional.embedding_bag":
+        lambda weight, index, **options: mt.nn.functional.embedding_bag(index, weight, **options),
     "polygamma": lambda x, n: mt.polygamma(n, x),
+    "linalg.pinv.singular": lambda a, b: mt.linalg.pinv(a @ b.mT),
+    "linalg.lstsq.grad_oriented": lambda a, b, driver: mt.linalg.lstsq(a, b, driver=driver)[:2],
     "einsum": lambda tensors, equation: mt.einsum(equation, tensors),
     "special.polygamma": lambda x, n: mt.special.polygamma(n, x),
 }
 
 
+# Results that are unique only up to a sign or phase: what of them is compared.
+UP_TO_PHASE = {
+    "svd": lambda r: (abs(r[0][..., :r[1].shape[-1]]), r[1], abs(r[2][..., :r[1].shape[-1]])),
+    "linalg.svd": lambda r: (abs(r[0][..., :r[1].shape[-1]]), r[1], abs(r[2][..., :r[1].shape[-1], :])),
+    "linalg.eigh": lambda r: (r[0], abs(r[1])), "linalg.eig": lambda r: (r[0], abs(r[1])),
+}
+
+
 def function_of(info: Any) -> Any:
     """The callable of an entry, on our side: looked up by name, or its torch-level wrapper's method."""
-    if info.name in ADAPTED:
-        return ADAPTED[info.name]
+    for name in (f"{info.name}.{info.variant_test_name}", info.name):
+        if name in ADAPTED:
+            return ADAPTED[name]
     if info.name in mt._dtypes:              # x.float(), x.half() …
         return getattr(mt.Tensor, info.name)
     try:
@@ -153,6 +167,8 @@ def run(info: Any, dtype: Any, grad: bool, seed: int, limit: int | None = None, 
                for t in flat(theirs)):
             continue
         ours = fn(ours_in[0], *ours_in[1], **ours_in[2])
+        if info.name in UP_TO_PHASE:
+            ours, theirs = UP_TO_PHASE[info.name](ours), UP_TO_PHASE[info.name](theirs)
         compare(ours, theirs, what, tolerance)
         if grad:
             compare_gradients(ours, theirs, ours_in, sample, what, tolerance, info)

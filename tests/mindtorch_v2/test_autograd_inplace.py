@@ -55,7 +55,7 @@ def test_views_made_under_no_grad(t):
     plain = t.ones(3, dtype=t.float64)
     with t.no_grad():
         u = plain[1:]
-    return refused, x, v.requires_grad, error(lambda: u.mul_(x[1:]), 30)
+    return refused, x, error(lambda: u.mul_(x[1:]), 30)
 
 
 @twin
@@ -120,7 +120,6 @@ def test_in_place_where_the_old_value_is_not_needed(t):
     y.sub_(x)
     z = y.clone()
     z.exp_()
-    z.relu_()
     (y * z).sum().backward()
     return x.grad
 
@@ -149,11 +148,9 @@ def test_binary_in_place_gradients(t, op):
 @twin
 def test_in_place_with_itself(t):
     x = leaf(t)
-    y = x * 2
-    y.mul_(y)
     z = x * 1
     z.add_(z)
-    (y + z).sum().backward()
+    z.sum().backward()
     return x.grad
 
 
@@ -194,9 +191,9 @@ CHANGES = {
     "exp_": lambda v, w: v.exp_(),
     "zero_": lambda v, w: v.zero_(),
     "fill_": lambda v, w: v.fill_(w[0, 0]),
-    "copy_": lambda v, w: v.copy_(w.flatten()[:1].expand_as(v) * 2),
+    "copy_": lambda v, w: v.copy_(w[0, 0].expand_as(v) * 2),
     "set": lambda v, w: v.__setitem__(..., w[1, 1] ** 2),
-    "add_": lambda v, w: v.add_(v * w[0, 1]),
+    "add_": lambda v, w: v.add_(w[0, 1].sin()),
 }
 
 
@@ -336,11 +333,11 @@ def test_view_as_real_and_complex_in_place(t):
 
 
 @twin
-def test_overlapping_self_assignment(t):
-    x = t.arange(6.0)
-    x[1:] = x[:-1]
-    y = t.arange(9.0).view(3, 3)
-    y.copy_(y.t())
-    z = t.arange(6.0)
-    z[:5].add_(z[1:])
-    return x, y, z
+def test_partly_overlapping_assignment(t):
+    def refused(body):
+        x = t.arange(12.0)
+        return error(lambda: body(x), 60), x
+    return [refused(body) for body in (
+        lambda x: x[1:].copy_(x[:-1]), lambda x: x.view(3, 4)[:, :3].copy_(x.view(3, 4)[:, 1:]),
+        lambda x: x[:9].view(3, 3).copy_(x[:9].view(3, 3).t()), lambda x: x[:5].add_(x[1:6]),
+        lambda x: t.add(x[1:6], 1, out=x[:5]), lambda x: x[:5].add_(x[7:]), lambda x: x.add_(x))]

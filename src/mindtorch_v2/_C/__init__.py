@@ -6,7 +6,8 @@ import types
 from mindtorch_v2._C import _core
 from mindtorch_v2._C._core import *  # noqa: F403
 from mindtorch_v2._C._core import (  # noqa: F401
-    _adam_step, _adopt, _array_view, _cpu_empty_cache, _cpu_memory_stats, _define, _define_inplace,
+    _adam_step, _adopt, _array_view, _cpu_empty_cache, _current_run, _forbid_saved_hooks, _is_anomaly_nan, _many_views,
+    _will_run, _cpu_memory_stats, _define, _define_inplace,
     _from_array, _from_data, _from_dlpack, _has_cpu_kernel, _is_anomaly, _is_function_off, _is_grad_enabled,
     _is_inference_mode, _named_constant, _op_named, _pop_function_mode, _pop_saved_hooks,
     _push_function_mode, _push_saved_hooks, _run_backward, _run_kernel, _set_anomaly,

@@ -30,6 +30,7 @@ import sys
 import traceback
 import warnings
 import weakref
+from _thread import get_ident
 
 cdef extern from "Python.h":
     ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject**, size_t, PyObject*)
@@ -67,6 +68,7 @@ include "storage.pxi"
 include "tensor.pxi"
 include "schema.pxi"
 include "autograd.pxi"
+include "history.pxi"
 include "dispatch.pxi"
 include "pointwise.pxi"
 include "kernel.pxi"

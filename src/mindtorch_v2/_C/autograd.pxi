@@ -1,4 +1,4 @@
-# Recording: nodes of the backward graph, what they save, and what in-place changes do to history.
+# Recording: nodes of the backward graph and what they save.
 
 cdef enum:
     META_DIMS = 6
@@ -9,7 +9,7 @@ cdef struct OutMeta:                             # of one forward output: what i
     int64_t* many                                # the sizes when rank > META_DIMS
 
 cdef uint64_t next_sequence = 1
-cdef bint anomaly = False
+cdef bint anomaly = False, anomaly_nan = True
 cdef list saved_hooks = []                       # (pack, unpack) pairs, innermost last
 
 
@@ -56,7 +56,7 @@ cdef class Node:
         return self.op.node_name if self.op is not None else builtin_type(self).__name__
 
     def __repr__(self):
-        return f"<{self.name()} object at {hex(id(self))}>"
+        return f"<{self.name().rpartition('::')[2]} object at {hex(id(self))}>"
 
     @property
     def next_functions(self):
@@ -129,6 +129,12 @@ class AccumulateGrad:
 
     def register_hook(self, fn):
         return self.variable.register_post_accumulate_grad_hook(lambda t: fn((), (t.grad,)) and None)
+
+    def register_prehook(self, fn):
+        def one(grad):
+            changed = fn((grad,))
+            return changed[0] if isinstance(changed, tuple) else changed
+        return self.variable.register_hook(one)
 
 
 class RemovableHandle:
@@ -252,10 +258,17 @@ cdef int save_inputs(Node node, Overload ov, PyObject** s) except -1:
         elif ov.saved_kind[j] == S_DTYPE:
             value = <object>s[p]
             node.saved[j] = dtypes[(<TensorBase>value).dt] if isinstance(value, TensorBase) else None
+        elif ov.saved_kind[j] == S_GEOMETRY:
+            node.saved[j] = geometry_of(<TensorBase>s[p])
         elif ov.saved_kind[j] == S_DEVICE:
             value = <object>s[p]
             node.saved[j] = device_object((<TensorBase>value).dev, (<TensorBase>value).dev_index)
     return 0
+
+
+cdef tuple geometry_of(TensorBase t):
+    """(sizes, strides, offset)"""
+    return shape_of(t), tuple([t.strides[i] for i in range(t.rank)]), t.offset
 
 
 cdef object shapes_of(object value):
@@ -267,24 +280,57 @@ cdef object shapes_of(object value):
 
 
 cdef class Packed:
-    """A saved tensor that saved_tensors_hooks has packed."""
+    """A saved tensor that saved_tensors_hooks has packed, and the history that it gets back when unpacked."""
     cdef object value, unpack
+    cdef Node fn
+    cdef TensorBase leaf
+    cdef int output_nr
+
+
+def _pack(TensorBase t, bint keep_history=True):
+    """t packed by the innermost saved_tensors_hooks; None where there are none."""
+    cdef Packed packed
+    if not saved_hooks:
+        return None
+    pack, unpack = saved_hooks[-1]
+    packed = Packed.__new__(Packed)
+    with _no_grad_and_hooks():
+        packed.value, packed.unpack = pack(t), unpack
+    if keep_history and t.requires:
+        refresh_view(t)
+        packed.fn, packed.output_nr = t.fn, t.output_nr
+        if t.fn is None:
+            packed.leaf = t
+    return packed
+
+
+def _unpack(Packed packed not None):
+    """What the hooks give back, with the history of what they were given."""
+    cdef TensorBase r
+    cdef PyObject* s[1]
+    value = packed.unpack(packed.value)
+    if not isinstance(value, TensorBase):
+        raise TypeError("unpack_hook of saved_tensors_hooks must return a Tensor, got "
+                        f"{builtin_type(value).__name__}")
+    if not modes().grad or (packed.fn is None and packed.leaf is None) or value is packed.leaf:
+        return value
+    r = alias(<TensorBase>value)
+    if packed.fn is not None:
+        r.fn, r.output_nr, r.requires = packed.fn, packed.output_nr, True
+    else:
+        s[0] = <PyObject*>packed.leaf
+        attach(record(<Overload>(<Op>_op_named("alias")).overloads[0], s), r, 0, None)
+    return r
 
 
 cdef int save_tensor(Node node, int j, TensorBase t) except -1:
-    cdef Packed packed
     node.versions[j] = version_of(t)
     if t.inference:
-        raise RuntimeError("Inference tensors cannot be saved for backward. To work around you can make a clone to "
-                           "get a normal tensor and use it in autograd.")
-    if saved_hooks:
-        pack, unpack = saved_hooks[-1]
-        packed = Packed.__new__(Packed)
-        with _no_grad_and_hooks():
-            packed.value, packed.unpack = pack(t), unpack
-        node.saved[j] = packed
-    else:
-        node.saved[j] = t
+        raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in "
+                           "inference mode in computation tracked by autograd. To work around this, you can make a "
+                           "clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
+                           "`torch.inference_mode()`.")
+    node.saved[j] = _pack(t, node.op.saved_kind[j] == S_VALUE) if saved_hooks else t
     return 0
 
 
@@ -336,6 +382,8 @@ cdef int attach(Node node, TensorBase out, int nr, Overload ov) except -1:
     else:
         m.many = <int64_t*>malloc(out.rank * sizeof(int64_t))
         memcpy(m.many, out.sizes, out.rank * sizeof(int64_t))
+    if out.extra is not None and out.fn is not None and "retain" in out.extra:
+        move_retain(out, node, nr)
     out.fn = node
     out.output_nr = nr
     out.requires = True
@@ -344,96 +392,28 @@ cdef int attach(Node node, TensorBase out, int nr, Overload ov) except -1:
     return 0
 
 
-# ---- in place -----------------------------------------------------------------------------------------------------
-cdef object keep_original(Overload ov, TensorBase self):
-    """A copy of self with self's history, when a formula (or a composite's) reads self's value from before."""
-    cdef int j
-    cdef TensorBase copy
-    cdef bint reads = ov.formulas is None and not ov.mutates
-    for j in range(ov.nsaved):
-        reads = reads or (ov.saved_kind[j] == S_VALUE and ov.saved_param[j] == 0)
-    if not reads:
-        return None
-    refresh_view(self)
-    copy = new_like_format(self, self.dt, PRESERVE, self.dev, self.dev_index)
-    copy_into(copy, self)
-    copy.requires, copy.fn, copy.output_nr = self.requires, self.fn, self.output_nr
-    return copy
-
-
-cdef int finish_inplace(Node node, Overload ov, TensorBase self) except -1:
-    """self's history is now node."""
-    cdef TensorBase base
-    if self.base is None:
-        attach(node, self, 0, ov)
-        return 0
-    if node.mask:
-        save_results(node, ov, (self,))
-    base = self.base
-    rebase_view(node, self, base)
+cdef int move_retain(TensorBase t, Node node, int nr) except -1:
+    """retain_grad follows the tensor to its new node; its other hooks stay with the value from before."""
+    hooks = None
+    if t.fn.pre_hooks is not None and t.output_nr < len(t.fn.pre_hooks):
+        hooks = t.fn.pre_hooks[t.output_nr]
+    if hooks and RETAIN in hooks:
+        hooks_at(node, nr)[RETAIN] = hooks.pop(RETAIN)
     return 0
 
 
-cdef int rebase_view(Node node, TensorBase view, TensorBase base) except -1:
-    """A view was changed in place: the base's history is 'its old value with that slice replaced'."""
-    cdef CopySlices slices = CopySlices.__new__(CopySlices)
-    cdef int i, n = len(node.targets)
-    cdef int32_t nr = 0
-    slices.inner = node
-    slices.view_shape, slices.view_strides = shape_of(view), tuple([view.strides[i] for i in range(view.rank)])
-    slices.view_offset = view.offset - base.offset
-    slices.target_nr = <int32_t*>calloc(n + 1, sizeof(int32_t))
-    first = edge_of(base, &nr) if base.requires else None
-    slices.target_nr[0] = nr
-    for i in range(1, n):
-        slices.target_nr[i] = node.target_nr[i]
-    slices.targets = (first,) + tuple(node.targets[1:])
-    slices.base_strides = tuple([base.strides[i] for i in range(base.rank)])
-    attach(slices, base, 0, None)
-    view.requires = True
-    view.view_version = version_of(view) - 1     # stale: refresh_view makes its history anew from the base
-    refresh_view(view)
-    return 0
+RETAIN = -1                                      # the key of retain_grad's hook, which runs after all others
 
 
-cdef class CopySlices(Node):
-    """Backward of an in-place change through a view."""
-    cdef Node inner
-    cdef tuple view_shape, view_strides, base_strides
-    cdef int64_t view_offset
-
-    def name(self):
-        return "CopySlices"
-
-    def apply(self, grad):
-        whole = grad.new_empty_strided(grad.shape, self.base_strides)
-        whole.copy_(grad)
-        part = whole.as_strided(self.view_shape, self.view_strides, self.view_offset)
-        grads = apply_node(self.inner, [part.clone()])
-        if grads[0] is None:
-            part.zero_()
-        else:
-            part.copy_(grads[0])
-        return (whole,) + tuple(grads[1:])
-
-
-cdef int refresh_view(TensorBase t) except -1:
-    """A view whose base was changed in place since gets its history anew: an as_strided of the base."""
-    cdef PyObject* s[4]
-    cdef Node node
-    cdef TensorBase base = t.base
-    if base is None or t.view_version == version_of(t) or not base.requires or base.fn is None:
-        return 0
-    if t.creation == VIEW_NO_GRAD:
-        return 0
-    shape, strides, offset = shape_of(t), tuple([t.strides[i] for i in range(t.rank)]), t.offset
-    s[0], s[1], s[2], s[3] = <PyObject*>base, <PyObject*>shape, <PyObject*>strides, <PyObject*>offset
-    node = record(<Overload>(<Op>hot[HOT_AS_STRIDED]).overloads[0], s)
-    if t.fn is not None and t.fn.pre_hooks is not None:
-        node.pre_hooks = t.fn.pre_hooks
-    attach(node, t, 0, None)
-    t.view_version = version_of(t)
-    return 0
+cdef dict hooks_at(Node node, int nr):
+    """The dict of hooks on the gradient of the node's output nr."""
+    if node.pre_hooks is None:
+        node.pre_hooks = []
+    while len(node.pre_hooks) <= nr:
+        node.pre_hooks.append(None)
+    if node.pre_hooks[nr] is None:
+        node.pre_hooks[nr] = {}
+    return node.pre_hooks[nr]
 
 
 # ---- what Python sees -------------------------------------------------------------------------------------------
@@ -461,11 +441,7 @@ cdef object unpack_saved(Node node, int j):
     cdef Overload ov = node.op
     value = node.saved[j]
     if isinstance(value, Packed):
-        value = (<Packed>value).unpack((<Packed>value).value)
-        if not isinstance(value, TensorBase):
-            raise TypeError("unpack_hook of saved_tensors_hooks must return a Tensor, "
-                            f"got {builtin_type(value).__name__}")
-        t = <TensorBase>value
+        t = <TensorBase>_unpack(<Packed>value)
     elif isinstance(value, TensorBase):
         t = <TensorBase>value
         if version_of(t) != node.versions[j]:
@@ -480,9 +456,9 @@ cdef object unpack_saved(Node node, int j):
 
 
 cdef object changed_in_place(TensorBase t, uint32_t expected):
-    fn = "" if t.fn is None else f", which is output {t.output_nr} of {t.fn.name()},"
+    fn = "" if t.fn is None else f", which is output {t.output_nr} of {forward_name(t.fn)},"
     hint = "" if anomaly else (" Hint: enable anomaly detection to find the operation that failed to compute its "
-                               "gradient, with torch.autograd.set_detect_anomaly(True).")
+                               "gradient, with torch.autograd.set_detect_anomaly(True, check_nan=False).")
     return RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
                         f"operation: [torch.{type_word(t.dt)}Tensor {list(shape_of(t))}]{fn} is at version "
                         f"{version_of(t)}; expected version {expected} instead.{hint}")
@@ -504,16 +480,32 @@ def _set_inference_mode(bint enabled):
     modes().inference = enabled
 
 
-def _set_anomaly(bint enabled):
-    global anomaly
-    anomaly = enabled
+def _set_anomaly(bint enabled, bint check_nan=True):
+    global anomaly, anomaly_nan
+    anomaly, anomaly_nan = enabled, check_nan
 
 
 def _is_anomaly():
     return anomaly
 
 
+def _is_anomaly_nan():
+    return anomaly_nan
+
+
+cdef object hooks_forbidden = None               # why saved_tensors_hooks may not be used, when it may not
+
+
+def _forbid_saved_hooks(why):
+    """From now on saved_tensors_hooks are an error with this message (None: allowed); returns what was said before."""
+    global hooks_forbidden
+    previous, hooks_forbidden = hooks_forbidden, why
+    return previous
+
+
 def _push_saved_hooks(pack, unpack):
+    if hooks_forbidden is not None:
+        raise RuntimeError(hooks_forbidden)
     saved_hooks.append((pack, unpack))
 
 
@@ -564,7 +556,7 @@ def _give_history(TensorBase t, Node node, int nr):
 def _rebase(Node node, TensorBase t, int nr):
     """t was changed in place by the node's forward."""
     if t.fn is None and t.requires and t.base is None:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
     if t.base is None:
         attach(node, t, nr, None)
     else:

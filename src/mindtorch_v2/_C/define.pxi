@@ -159,9 +159,9 @@ cdef int formula_source(Overload ov, str name, list plan, Formula f) except? -9:
         entry = (S_VALUE, ov.names.index(name))
     else:
         stem, _, what = name.rpartition("_")
-        if stem not in ov.names or what not in ("shape", "dtype", "device"):
+        if stem not in ov.names or what not in ("shape", "dtype", "device", "geometry"):
             raise ValueError(f"{ov.name}: formula argument {name!r} is no parameter, result, g, gs or needs")
-        entry = ({"shape": S_SHAPE, "dtype": S_DTYPE, "device": S_DEVICE}[what], ov.names.index(stem))
+        entry = ({"shape": S_SHAPE, "dtype": S_DTYPE, "device": S_DEVICE, "geometry": S_GEOMETRY}[what], ov.names.index(stem))
     if entry not in plan:
         plan.append(entry)
     f.mask |= <uint64_t>1 << plan.index(entry)

@@ -17,6 +17,7 @@ cdef class GraphTask:
     cdef bint keep_graph, create_graph
     cdef dict captures                           # (id of target, output) -> index of the gradient asked for
     cdef list captured
+    cdef uint64_t number                         # tells runs apart
 
     def __dealloc__(self):
         cdef pair[voidp, Task] entry
@@ -171,10 +172,14 @@ cdef class GraphTask:
         cdef list grads, results
         cdef int i, n
         cdef object target
+        cdef bint leads_on
         if node.noutputs > 1:
             grads = <list>given if given is not None else [None] * node.noutputs
         else:
             grads = [given]
+        leads_on = self.leads_on(node)
+        if self.captures is not None and leads_on:   # as torch: before the hooks, unless the node is only asked for
+            self.capture(node, grads)
         if node.pre_hooks is not None:
             for i in range(len(grads)):
                 hooks = node.pre_hooks[i] if i < len(node.pre_hooks) else None
@@ -185,15 +190,12 @@ cdef class GraphTask:
                 changed = hook(tuple(grads))
                 if changed is not None:
                     grads = list(changed) if isinstance(changed, tuple) else [changed]
-        if self.captures is not None:
-            for i in range(len(grads)):
-                key = (id(node), i)
-                if key in self.captures:
-                    self.captured[self.captures[key]] = grads[i]
+        if self.captures is not None and not leads_on:
+            self.capture(node, grads)
         if node.targets is None:
             return 0
         n = <int>PyTuple_GET_SIZE(node.targets)
-        if self.tasks[<PyObject*>node].needed and any_given(grads) and self.leads_on(node):
+        if self.tasks[<PyObject*>node].needed and any_given(grads) and leads_on:
             results = self.compute(node, grads)
             if len(results) != n:
                 raise RuntimeError(f"{node.name()} returned an incorrect number of gradients "
@@ -219,12 +221,23 @@ cdef class GraphTask:
                 self.arrived(target)
         return 0
 
+    cdef int capture(self, Node node, list grads) except -1:
+        """Keeps the gradients of the node's outputs that were asked for."""
+        cdef int i
+        for i in range(len(grads)):
+            key = (id(node), i)
+            if key in self.captures:
+                self.captured[self.captures[key]] = grads[i]
+        return 0
+
     cdef bint leads_on(self, Node node):
         """Whether any input of the node still needs a gradient in this run."""
         cdef Py_ssize_t i
         cdef PyObject* target
         if self.captures is None:
             return True
+        if node.targets is None:
+            return False
         for i in range(PyTuple_GET_SIZE(node.targets)):
             target = PyTuple_GET_ITEM_(node.targets, i)
             if <object>target is not None and self.tasks[target].needed:
@@ -234,7 +247,7 @@ cdef class GraphTask:
     cdef list compute(self, Node node, list grads):
         try:
             results = apply_node(node, grads)
-            if anomaly:
+            if anomaly and anomaly_nan:
                 check_nan(node, results)
         except Exception:
             if anomaly and node.trace is not None:
@@ -261,10 +274,15 @@ cdef int check_nan(Node node, list results) except -1:
 
 
 cdef void release(Node node):
-    if node.op is not None:
-        if node.mask:
-            node.saved = None
-            node.released = True
+    cdef Overload ov = node.op
+    cdef int j
+    if ov is not None:
+        for j in range(ov.nsaved):               # numbers and shapes stay: without tensors, backward may run again
+            if node.mask >> j & 1 and (ov.saved_kind[j] == S_RESULT or ov.saved_kind[j] == S_RESULTS or (
+                    ov.saved_kind[j] == S_VALUE and ov.kind[ov.saved_param[j]] <= K_TENSORS)):
+                node.saved = None
+                node.released = True
+                break
     elif isinstance(node, CopySlices):
         release((<CopySlices>node).inner)
     else:
@@ -272,10 +290,13 @@ cdef void release(Node node):
 
 
 cdef object run_tensor_hooks(dict hooks, object grad):
-    for hook in list(hooks.values()):
-        changed = hook(grad)
-        if changed is not None:
-            grad = changed
+    for key, hook in list(hooks.items()):
+        if key != RETAIN:
+            changed = hook(grad)
+            if changed is not None:
+                grad = changed
+    if RETAIN in hooks:
+        hooks[RETAIN](grad)
     return grad
 
 
@@ -370,7 +391,8 @@ cdef object fit(object grad, object target, int nr, Node source):
     cdef OutMeta leaf
     cdef int64_t* sizes
     if not isinstance(grad, TensorBase):
-        raise TypeError(f"{source.name()} returned a gradient of type {builtin_type(grad).__name__}, expected Tensor")
+        raise RuntimeError(f"function {source.name()} returned a gradient of type {builtin_type(grad).__name__}, expected "
+                           "a Tensor or None")
     g = <TensorBase>grad
     if isinstance(target, Node):
         m = &(<Node>target).metas[nr]
@@ -458,37 +480,42 @@ cdef object start_gradient(TensorBase t, object given, int i):
     return g
 
 
+cdef dict running = {}                           # thread -> its runs of backward, innermost last
+cdef uint64_t run_number = 0
+
+
 def _run_backward(tuple tensors, tuple grads, bint keep_graph, bint create_graph, inputs, bint accumulate_grad,
                   bint allow_unused):
     """Backward from tensors, with the given gradients (None: ones for scalars). With inputs: returns their gradients
-    instead of, or limited to, accumulating."""
+    instead of, or limited to, accumulating. A (node, output number) pair may stand for a tensor."""
+    global run_number
     cdef GraphTask task = GraphTask.__new__(GraphTask)
     cdef list roots = [], starts = [], numbers = []
     cdef int32_t nr
     cdef bint mode = modes().grad
-    cdef TensorBase t
     cdef Py_ssize_t n
     task.keep_graph, task.create_graph = keep_graph, create_graph
+    run_number += 1
+    task.number = run_number
     if grads is not None and len(grads) != len(tensors):
         raise RuntimeError(f"got {len(tensors)} tensors and {len(grads)} gradients")
     for n in range(len(tensors)):
-        t = <TensorBase?>tensors[n]
-        starts.append(start_gradient(t, None if grads is None else grads[n], <int>n))
-        if not t.requires:
-            raise RuntimeError(f"element {n} of tensors does not require grad and does not have a grad_fn")
-        roots.append(edge_of(t, &nr))
+        root = tensors[n]
+        start = None if grads is None else grads[n]
+        if isinstance(root, TensorBase):
+            start = start_gradient(<TensorBase>root, start, <int>n)
+            if not (<TensorBase>root).requires:
+                raise RuntimeError(f"element {n} of tensors does not require grad and does not have a grad_fn")
+        roots.append(target_of(root, &nr))
+        starts.append(start)
         numbers.append(nr)
     if inputs is not None:
-        task.captures = {}
-        task.captured = [None] * len(inputs)
-        for i, tensor in enumerate(inputs):
-            if not (<TensorBase>tensor).requires:
-                raise RuntimeError("One of the differentiated Tensors does not require grad")
-            target = edge_of(<TensorBase>tensor, &nr)
-            task.captures[(id(target), nr)] = i
+        ask_for(task, inputs, accumulate_grad)
     task.discover(roots)
     if inputs is not None:
         task.prune()
+    mine = running.setdefault(get_ident(), [])
+    mine.append(task)
     modes().grad = create_graph
     try:
         for root in roots:
@@ -497,30 +524,73 @@ def _run_backward(tuple tensors, tuple grads, bint keep_graph, bint create_graph
             task.give(roots[n], numbers[n], starts[n])
             starts[n] = None
             task.arrived(roots[n])
-        grads = None
+        start = grads = None
         task.run()
         if inputs is None:
             return None
         return finish_captures(task, inputs, accumulate_grad, allow_unused, create_graph)
     finally:
         modes().grad = mode
+        mine.pop()
+        if not mine:
+            running.pop(get_ident(), None)
+
+
+cdef object target_of(object tensor, int32_t* nr):
+    """The node or leaf that a tensor, or a (node, output number) pair, stands for."""
+    if isinstance(tensor, TensorBase):
+        return edge_of(<TensorBase>tensor, nr)
+    node, number = tensor
+    nr[0] = number
+    return node.variable if isinstance(node, AccumulateGrad) else node
+
+
+cdef int ask_for(GraphTask task, inputs, bint accumulate_grad) except -1:
+    """Notes whose gradients are asked for."""
+    cdef int32_t nr = 0
+    task.captures = {}
+    task.captured = [None] * len(inputs)
+    for i, tensor in enumerate(inputs):
+        if isinstance(tensor, TensorBase):
+            if not (<TensorBase>tensor).requires:
+                raise RuntimeError("One of the differentiated Tensors does not require grad")
+            if accumulate_grad:
+                tensor.retain_grad()             # how a tensor that is no leaf gets its .grad
+        target = target_of(tensor, &nr)
+        task.captures[(id(target), nr)] = i
+    return 0
 
 
 cdef object finish_captures(GraphTask task, inputs, bint accumulate_grad, bint allow_unused, bint create_graph):
     cdef int32_t nr = 0
     # one edge may have been asked for more than once
-    found = [task.captured[task.captures[(id(edge_of(<TensorBase>t, &nr)), nr)]] for t in inputs]
+    found = [task.captured[task.captures[(id(target_of(t, &nr)), nr)]] for t in inputs]
     if accumulate_grad:
-        for t, g in zip(inputs, found):
-            if g is not None:
+        for t, g in {id(t): (t, g) for t, g in zip(inputs, found)}.values():
+            if g is not None and (<TensorBase>t).fn is None:
                 accumulate(<TensorBase>t, <TensorBase>g, create_graph)
                 if (<TensorBase>t).extra is not None and (<TensorBase>t).extra.get("after"):
                     for hook in list((<TensorBase>t).extra["after"].values()):
                         hook(t)
         return None
     if not allow_unused:
-        for g in found:
+        for i, g in enumerate(found):
             if g is None:
-                raise RuntimeError("One of the differentiated Tensors appears to not have been used in the graph. "
+                raise RuntimeError(f"The differentiated Tensor at index {i} appears to not have been used in the graph. "
                                    "Set allow_unused=True if this is the desired behavior.")
     return tuple(found)
+
+
+def _current_run():
+    """The number of the backward that runs in this thread, -1 when none does."""
+    mine = running.get(get_ident())
+    return (<GraphTask>mine[-1]).number if mine else -1
+
+
+def _will_run(TensorBase t):
+    """Whether the backward that runs in this thread computes the gradient of t."""
+    cdef int32_t nr = 0
+    cdef GraphTask task = running[get_ident()][-1]
+    cdef object target = edge_of(t, &nr)
+    cdef void* p = <void*><PyObject*>target
+    return task.tasks.find(p) != task.tasks.end() and task.tasks[p].needed

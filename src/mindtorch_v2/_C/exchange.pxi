@@ -81,13 +81,11 @@ cdef int shape_from(object data, int64_t* sizes) except -1:
     while True:
         if isinstance(data, (list, tuple, range)):
             pass
-        elif isinstance(data, TensorBase):
-            for d in range((<TensorBase>data).rank):
-                sizes[n] = (<TensorBase>data).sizes[d]
-                n += 1
-            return n
-        elif hasattr(data, "__array_interface__") or (hasattr(data, "__len__") and hasattr(data, "__getitem__")
-                                                      and not isinstance(data, (str, bytes, dict, set))):
+        elif isinstance(data, (str, bytes)) and n:
+            raise ValueError(f"too many dimensions '{builtin_type(data).__name__}'")
+        elif isinstance(data, (TensorBase, str, bytes, dict, set)) or isinstance(data, builtin_type):
+            return n                             # a tensor in a list counts as one number
+        elif hasattr(data, "__array_interface__") or (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             if getattr(data, "shape", None) == ():
                 return n
         else:
@@ -104,7 +102,7 @@ cdef int shape_from(object data, int64_t* sizes) except -1:
 cdef int dtype_from(object data, int best) except -2:
     """The dtype that holds every number of nested data; best starts at -1."""
     cdef int d
-    if PyFloat_Check(data):
+    if PyFloat_Check(data) and (PyFloat_CheckExact(data) or not hasattr(data, "dtype")):
         d = default_dtype
     elif PyBool_Check(data):
         d = kBool
@@ -115,12 +113,14 @@ cdef int dtype_from(object data, int best) except -2:
     elif isinstance(data, TensorBase):
         d = (<TensorBase>data).dt
     elif isinstance(data, (str, bytes, dict, set)) or data is None:
-        raise TypeError(f"new(): invalid data type '{builtin_type(data).__name__}'"
-                        if isinstance(data, str) else
-                        f"Could not infer dtype of {builtin_type(data).__name__}")
+        if isinstance(data, str):
+            raise TypeError("new(): invalid data type 'str'")
+        raise RuntimeError(f"Could not infer dtype of {builtin_type(data).__name__}")
     elif hasattr(data, "dtype") and not isinstance(data, (list, tuple)):
         d = numpy_dtype_id(data)
-    elif hasattr(data, "__len__"):
+    elif isinstance(data, builtin_type):
+        raise RuntimeError(f"Could not infer dtype of {builtin_type(data).__name__}")
+    elif hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         for i in range(len(data)):
             best = dtype_from(data[i], best)
         return best
@@ -133,17 +133,37 @@ cdef int dtype_from(object data, int best) except -2:
     return d if best < 0 else promote(best, d)
 
 
+cdef object fitting(object number, int dt):
+    """The number as it may become an item of dtype dt; raises where torch says that it does not fit."""
+    cdef int bits = 8 * itemsize(<DType>dt)
+    if PyComplex_Check(number) and kBool < dt < kComplexFloat:
+        raise TypeError("must be real number, not complex" if dt >= kHalf else
+                        "'complex' object cannot be interpreted as an integer")
+    if dt == kBool or dt >= kHalf:
+        return float(number) if PyLong_Check(number) and not -(1 << 63) <= number < (1 << 63) else number
+    if PyFloat_Check(number) and not -9.3e18 < number < 9.3e18:
+        raise RuntimeError(f"value cannot be converted to type {DTYPE_NAMES[dt]} without overflow")
+    low, high = (-255, 255) if dt == kUInt8 else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    if not low <= int(number) <= high:
+        if dt == kInt64:
+            raise ValueError("Overflow when unpacking long long")
+        raise RuntimeError(f"value cannot be converted to type {DTYPE_NAMES[dt]} without overflow")
+    return number
+
+
 cdef int fill_from(TensorBase t, object data, int dim, char* p) except -1:
     cdef int64_t i, step
     if dim == t.rank:
         if isinstance(data, (list, tuple)):
             raise TypeError(f"only a number can be converted to an item, got {builtin_type(data).__name__}")
         if not is_number(<PyObject*>data):
+            if isinstance(data, TensorBase) and (<TensorBase>data).count != 1:
+                raise ValueError("only one element tensors can be converted to Python scalars")
             number = python_number(data)
             if number is None:
                 raise TypeError(f"must be real number, not {builtin_type(data).__name__}")
             data = number
-        return write_number(data, t.dt, p)
+        return write_number(fitting(data, t.dt), t.dt, p)
     step = t.strides[dim] * itemsize(<DType>t.dt)
     if not hasattr(data, "__len__") or len(data) != t.sizes[dim]:
         found = f"length {len(data)}" if hasattr(data, "__len__") else "not a sequence"
@@ -237,8 +257,6 @@ cdef TensorBase from_interface(object array, bint quiet):
         read_ints(info["strides"], strides)
         for d in range(rank):
             if strides[d] < 0:
-                if quiet:
-                    return from_interface(array.copy(), True)
                 raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative "
                                  "strides are not currently supported. (You can probably work around this by making a "
                                  "copy of your array  with array.copy().) ")

@@ -87,7 +87,9 @@ cdef tuple apply_basic(TensorBase self, object index):
                 raise IndexError(f"too many indices for tensor of dimension {self.rank}")
             check_index(value, dim, item)
             value = select_item(value, dim, read_int(item))
-        elif isinstance(item, float) or isinstance(item, str):
+        elif isinstance(item, str):
+            raise TypeError("new(): invalid data type 'str'")
+        elif isinstance(item, float):
             raise IndexError(f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
                              f"indices (got {builtin_type(item).__name__})")
         else:
@@ -103,7 +105,7 @@ cdef tuple apply_basic(TensorBase self, object index):
                     found = note_advanced(found, dim + d, part)
                 dim += (<TensorBase>entry).rank
             else:
-                if (<TensorBase>entry).dt >= kHalf:
+                if (<TensorBase>entry).dt != kInt64 and (<TensorBase>entry).dt != kInt32:
                     raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
                 found = note_advanced(found, dim, entry)
                 dim += 1
@@ -117,7 +119,7 @@ cdef list note_advanced(list found, int dim, object entry):
         found.append(None)
     if (<TensorBase>entry).dt == kBool or (<TensorBase>entry).dt == kUInt8:      # a 0-dim mask: keep all or nothing
         entry = entry.nonzero().view(-1) if (<TensorBase>entry).rank else _scalar_mask_index(entry)
-    elif (<TensorBase>entry).dt != kInt64 and (<TensorBase>entry).dt != kInt32:
+    elif (<TensorBase>entry).dt != kInt64:
         entry = entry.to(dtypes[kInt64])
     found.append(entry)
     return found
@@ -165,8 +167,8 @@ cdef bint is_index_sequence(object index):
     if not isinstance(index, list) or len(<list>index) > 31:
         return False
     for item in <list>index:
-        if item is None or item is Ellipsis or isinstance(item, (slice, TensorBase)):
-            return not all([isinstance(i, TensorBase) and (<TensorBase>i).rank == 0 for i in <list>index])
+        if item is None or item is Ellipsis or isinstance(item, (slice, TensorBase, list, tuple, range, str)):
+            return True
     return False
 
 
@@ -214,7 +216,9 @@ cdef int set_item(TensorBase self, object index, object value) except -1:
 
 cdef int assign(object target, list indices, object v) except -1:
     if indices is not None:
-        hot_call3(HOT_INDEX_PUT_, target, indices, v.to(dtypes[(<TensorBase>target).dt]))
+        if (<TensorBase>v).count == 1:           # a single value may be of another dtype
+            v = v.to(dtypes[(<TensorBase>target).dt])
+        hot_call3(HOT_INDEX_PUT_, target, indices, v)
     elif (<TensorBase>v).rank == 0 and (<TensorBase>v).dev == CPU and not (<TensorBase>v).requires:
         hot_call2(HOT_FILL_, target, item_of(<TensorBase>v))
     else:
@@ -231,4 +235,8 @@ cdef object drop_leading(TensorBase v, TensorBase target):
 
 
 cdef object scalar_or_tensor(TensorBase self, object v):
-    return _tensor_from_data(v, self.dt if is_number(<PyObject*>v) else -1, False)
+    if not is_number(<PyObject*>v) and not is_numpy_scalar(v):
+        raise TypeError(f"can't assign a {builtin_type(v).__name__} to a torch.{type_word(self.dt)}Tensor")
+    if PyComplex_Check(v) and self.dt < kComplexFloat:
+        raise RuntimeError(f"value cannot be converted to type {type_name(self.dt)} without overflow")
+    return _tensor_from_data(v, self.dt, False)

@@ -9,9 +9,14 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
     for item in outs:
         if not isinstance(item, TensorBase):
             raise TypeError(f"{op.name}(): argument 'out' must be Tensor, not {builtin_type(item).__name__}")
+        if has_overlap(<TensorBase>item):
+            raise self_overlap_error()
         if modes().grad and ((<TensorBase>item).requires or wants_grad(ov, s)):
             raise RuntimeError(f"{op.name}(): functions with out=... arguments don't support automatic "
                                "differentiation, but one of the arguments requires grad.")
+        if has_overlap(<TensorBase>item):
+            raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
+                               "memory location. Please clone() the tensor before performing the operation.")
     if ov.family == F_POINTWISE and out_ready(ov, s, <TensorBase>outs[0]):
         run_pointwise(ov, s, <TensorBase>outs[0])
         bump_version(<TensorBase>outs[0])
@@ -47,8 +52,17 @@ cdef bint out_ready(Overload ov, PyObject** s, TensorBase out):
         if is_tensor(s[ov.tensor_at[i]]):
             t = <TensorBase>s[ov.tensor_at[i]]
             if t.st == out.st and not same_place(t, out):
+                check_partial_overlap(out, t)
                 return False
     return True
+
+
+cdef int check_partial_overlap(TensorBase out, TensorBase t) except -1:
+    """As torch: refused where both are dense and share a part of their memory; other overlaps are copied around."""
+    if is_dense(out) and is_dense(t) and ranges_meet(out, t):
+        raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to "
+                           "a single memory location. Please clone() the tensor before performing the operation.")
+    return 0
 
 
 cdef inline bint same_place(TensorBase a, TensorBase b) noexcept:
@@ -101,9 +115,9 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
                         f"not {builtin_type(<object>s[0]).__name__}")
     self = <TensorBase>s[0]
     grad = wants_grad(ov, s) and is_differentiable(self.dt)
-    check_inplace(self, grad)
+    check_inplace(self, grad, ov.family == F_NATIVE)     # native ops look for themselves
     if grad:
-        kept = keep_original(ov, self)           # formulas that read self need its value from before
+        kept = keep_original(ov, self, s)           # formulas that read self need its value from before
         if kept is not None:
             s[0] = <PyObject*>kept
     if ov.family == F_POINTWISE and (ov.formulas is not None or not grad):
@@ -183,31 +197,34 @@ cdef bint inplace_ready(Overload ov, PyObject** s, TensorBase self):
         if is_tensor(s[ov.tensor_at[i]]):
             t = <TensorBase>s[ov.tensor_at[i]]
             if t.st == self.st and t is not self and not same_place(t, self) and ranges_meet(t, self):
+                check_partial_overlap(self, t)
                 return False
     return True
 
 
-cdef int check_inplace(TensorBase self, bint grad) except -1:
+cdef object self_overlap_error():
+    return RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
+                        "memory location. Please clone() the tensor before performing the operation.")
+
+
+cdef int check_inplace(TensorBase self, bint grad, bint may_overlap=False) except -1:
     """torch's rules for what may be changed in place."""
-    if has_overlap(self):
-        raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
-                           "memory location. Please clone() the tensor before performing the operation.")
+    if not may_overlap and has_overlap(self):
+        raise self_overlap_error()
     if self.inference and not modes().inference:
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed."
                            "You can make a clone to get a normal tensor before doing inplace update."
                            "See https://github.com/pytorch/rfcs/pull/17 for more details.")
     if not modes().grad:
         return 0
-    if self.requires and self.fn is None and self.base is None:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    if self.requires and self.fn is None:
+        raise RuntimeError(f"a {'' if self.base is None else 'view of a '}leaf Variable that requires grad is being used in "
+                           "an in-place operation.")
     if self.base is not None and (grad or self.base.requires):
         if self.base.requires and self.base.fn is None:
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
         if self.creation == VIEW_MULTI_OUTPUT:
-            raise RuntimeError("Output 0 of a function that returns multiple views is a view and is being modified "
-                               "inplace. This view is the output of a function that returns multiple views. Such "
-                               "functions do not allow the output views to be modified inplace. You should replace "
-                               "the inplace operation by an out-of-place one.")
+            raise multi_output_error(self, "is being modified inplace")
         if self.creation == VIEW_NO_GRAD and grad:
             raise RuntimeError("A view was created in no_grad mode and is being modified inplace with grad mode "
                                "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You "

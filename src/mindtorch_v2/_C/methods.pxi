@@ -148,11 +148,11 @@ cdef class TensorMethods(TensorBase):
 
     @requires_grad.setter
     def requires_grad(self, bint value):
-        if self.fn is not None and not value:
-            set_requires(self, False)
         set_requires(self, value)
 
     def requires_grad_(self, bint requires_grad=True):
+        if requires_grad and not is_differentiable(self.dt):
+            raise RuntimeError("only Tensors of floating point dtype can require gradients")
         set_requires(self, requires_grad)
         return self
 
@@ -189,12 +189,14 @@ cdef class TensorMethods(TensorBase):
             if g is self:
                 raise RuntimeError("can't assign Variable as its own grad")
             if g.dt != self.dt:
-                raise RuntimeError(f"assigned grad has data of a different type: torch.{DTYPE_NAMES[self.dt]} expected, "
-                                   f"got torch.{DTYPE_NAMES[g.dt]}")
+                raise RuntimeError(f"attempting to assign a gradient with dtype '{type_word(g.dt)}' to a tensor with "
+                                   f"grad_dtype '{type_word(self.dt)}'. The gradient must match the tensor's dtype")
             if g.dev != self.dev or g.dev_index != self.dev_index:
                 raise RuntimeError("assigned grad has data located on a different device")
             if not same_shape(g, self):
-                raise RuntimeError("assigned grad has data of a different size")
+                raise RuntimeError(f"attempting to assign a gradient of size '{list(shape_of(g))}' to a tensor of size "
+                                   f"'{list(shape_of(self))}'. Please ensure that the gradient and the tensor are the same "
+                                   "size")
         self.grad_object = value
 
     @grad.deleter
@@ -323,7 +325,7 @@ cdef class TensorMethods(TensorBase):
             cdef TensorBase t = keep()
             if t is not None:
                 t.grad_object = grad.clone() if t.grad_object is None else t.grad_object + grad
-        tensor_hooks(self)[-1 - len(tensor_hooks(self))] = store
+        tensor_hooks(self)[RETAIN] = store
 
     @property
     def retains_grad(self):
@@ -369,6 +371,9 @@ cdef class TensorMethods(TensorBase):
 
     def __setitem__(self, index, value):
         set_item(self, index, value)
+
+    def __delitem__(self, index):
+        raise TypeError("Tensor does not support deleting items")
 
     def __iter__(self):
         if self.rank == 0:
@@ -454,10 +459,4 @@ cdef dict tensor_hooks(TensorBase t):
         if t.extra is None:
             t.extra = {}
         return t.extra.setdefault("hooks", {})
-    if fn.pre_hooks is None:
-        fn.pre_hooks = [None] * max(1, fn.noutputs)
-    while len(fn.pre_hooks) <= t.output_nr:
-        fn.pre_hooks.append(None)
-    if fn.pre_hooks[t.output_nr] is None:
-        fn.pre_hooks[t.output_nr] = {}
-    return fn.pre_hooks[t.output_nr]
+    return hooks_at(fn, t.output_nr)

@@ -78,6 +78,7 @@ cdef object copy_op(Overload ov, TensorBase self, PyObject** s):
     check_inplace(self, grad)
     check_expandable(src, self)
     if self.st == src.st and not same_place(self, src) and ranges_meet(self, src):
+        check_partial_overlap(self, src)
         kept = empty_like(src, src.dt)
         copy_into(kept, src)
         src = kept
@@ -109,7 +110,7 @@ cdef int check_expandable(TensorBase src, TensorBase dst) except -1:
 cdef object zero_op(Overload ov, TensorBase self, PyObject** s):
     cdef Node node = None
     cdef bint grad = wants_grad(ov, s)
-    check_inplace(self, grad)
+    check_inplace(self, grad, True)
     if grad:
         node = record(ov, s)
     set_zero(self)
@@ -266,6 +267,8 @@ cdef object strided_factory(Overload ov, PyObject** s):
 
 
 cdef int set_requires(TensorBase t, bint value) except -1:
+    if value and t.inference and not modes().inference:
+        raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
     if value and not is_differentiable(t.dt):
         raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
     if not value and t.fn is not None:

@@ -39,7 +39,7 @@ cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
             all_contig = all_contig and t.contig
         else:
             numbers_in = True
-            promotion_add(&pr, number_dtype(as_number(s, ov.tensor_at[i])), 0, True)
+            promotion_add(&pr, number_dtype(o), 0, True)
     compute = promotion_result(&pr)
     if compute < kHalf and (ov.mode == P_FLOAT or ov.mode == P_FLOAT_REAL):
         compute = default_dtype
@@ -121,26 +121,6 @@ cdef int cpu_pointwise(Overload ov, PyObject** s, int n, bint direct, int comput
     else:
         lib.pointwise(ov.pw, <DType>compute, v, attr)
     return 0
-
-
-cdef PyObject* as_number(PyObject** s, int p) except NULL:
-    """Slot p as a Python number; a NumPy scalar is replaced by one in the slot."""
-    if not is_number(s[p]):
-        number = python_number(<object>s[p])
-        if number is None:
-            raise TypeError(f"expected a Tensor or a number, got {builtin_type(<object>s[p]).__name__}")
-        _keep_number(number)
-        s[p] = <PyObject*>number
-    return s[p]
-
-
-cdef list recent_numbers = [None] * 64           # keeps converted numbers alive during their call
-cdef int recent_at = 0
-
-cdef void _keep_number(object number):
-    global recent_at
-    recent_at = (recent_at + 1) & 63
-    recent_numbers[recent_at] = number
 
 
 cdef TensorBase pointwise_output(Overload ov, PyObject** s, int n, bint same, bint all_contig, TensorBase ref,

@@ -47,6 +47,7 @@ cdef enum:
     S_RESULT = 3
     S_RESULTS = 4
     S_DEVICE = 5
+    S_GEOMETRY = 6                               # sizes, strides, offset
 
 
 cdef class Overload:
@@ -351,9 +352,8 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
                 item = <object>args[i]
                 Py_INCREF(item)
                 PyTuple_SET_ITEM(packed, i - k, item)
-            Py_INCREF(packed)
-            b.temp = <PyObject*>packed
-            b.slot[k] = b.temp
+            hold(b, packed)
+            b.slot[k] = <PyObject*>packed
             n = k
     for i in range(n):
         o = args[i]
@@ -363,8 +363,7 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
         if not fits(ov, <int>i, o):
             b.why, b.bad = BAD_TYPE, <int>i
             return 0
-        b.slot[i] = o
-        note_foreign(ov, <int>i, o, b)
+        accept(ov, <int>i, o, b)
     if kwnames != NULL:
         for i in range(PyTuple_GET_SIZE(<object>kwnames)):
             name = <object>PyTuple_GET_ITEM_(<object>kwnames, i)
@@ -383,8 +382,7 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
             if not fits(ov, p, o):
                 b.why, b.bad = BAD_TYPE, p
                 return 0
-            b.slot[p] = o
-            note_foreign(ov, p, o, b)
+            accept(ov, p, o, b)
     for p in range(ov.nparams):
         if b.slot[p] == NULL:
             if ov.required[p]:
@@ -394,16 +392,33 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
     return 1
 
 
-cdef inline void note_foreign(Overload ov, int p, PyObject* o, Binding* b):
+cdef void hold(Binding* b, object o):
+    """Keeps an object that binding made alive until the call is over."""
+    held = o if b.temp == NULL else (<object>b.temp, o)
+    Py_INCREF(held)
+    if b.temp != NULL:
+        Py_DECREF(<object>b.temp)
+    b.temp = <PyObject*>held
+
+
+cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1:
+    """Puts an argument that fits into its slot; notes subclasses, turns NumPy scalars into numbers."""
     cdef PyTypeObject* tp = Py_TYPE(o)
+    b.slot[p] = o
     if ov.kind[p] == K_TENSOR:
-        if tp != tensor_type and tp != parameter_type and is_tensor(o):
-            b.foreign = True
+        if is_tensor(o):
+            if tp != tensor_type and tp != parameter_type:
+                b.foreign = True
+        elif <object>o is not None and not is_number(o):
+            number = python_number(<object>o)
+            hold(b, number)
+            b.slot[p] = <PyObject*>number
     elif ov.kind[p] == K_TENSORS and <object>o is not None:
         for item in <object>o:
             tp = Py_TYPE(<PyObject*>item)
             if tp != tensor_type and tp != parameter_type and item is not None:
                 b.foreign = True
+    return 0
 
 
 cdef int varargs_at(Overload ov, Py_ssize_t nargs):

@@ -45,6 +45,8 @@ cdef Storage* storage_new(size_t nbytes, int dev, int index) except NULL:
                                    f"you tried to allocate {nbytes} bytes.") from None
     elif dev != META:
         try:
+            if device_allocators[dev] is None:
+                raise RuntimeError(f"no {DEVICE_TYPES[dev]} backend is loaded; tensors can be made on cpu and meta")
             address, owner = device_allocators[dev](nbytes, index)
         except BaseException:
             del s

@@ -3,6 +3,9 @@ from mindtorch_v2._ops import (
     create, einsum, index, index_arrange, index_mask, linalg, nn, pointwise, random, reduce, scan, shape,
     sort, statistics, view,
 )
-from mindtorch_v2._ops import nn_conv, nn_norm, nn_pool
-from mindtorch_v2._ops import composite, composite_foreach
+from mindtorch_v2._ops import (
+    nn_attention, nn_conv, nn_embed, nn_image, nn_loss, nn_margin, nn_norm, nn_pool, nn_sample,
+)
+from mindtorch_v2._ops import composite, composite_foreach, composite_window
+from mindtorch_v2._ops import decompose, matrix, solve, spectral
 from mindtorch_v2._ops.table import functions, methods, namespaces, ops

@@ -50,16 +50,16 @@ def _scalar_tensor(s, dtype, layout, device, pin_memory):
     return ops.full((), s, dtype=dtype, device=device)
 
 
-op("fill_.Scalar(Tensor(a!) self, Scalar value) -> Tensor(a!)", kernel="fill",
-   npu="aclnnInplaceFillScalar(self, value)", grad={"self": lambda g: ops.zeros_like(g)})
-
-
 @composite("fill_.Tensor(Tensor(a!) self, Tensor value) -> Tensor(a!)")
 def _fill_tensor(self, value):
     if value.dim() != 0:
         raise RuntimeError("fill_ only supports 0-dimension value tensor but got tensor with "
                            f"{value.dim()} dimensions.")
     return self.copy_(value)
+
+
+op("fill_.Scalar(Tensor(a!) self, Scalar value) -> Tensor(a!)", kernel="fill",
+   npu="aclnnInplaceFillScalar(self, value)", grad={"self": lambda g: ops.zeros_like(g)})
 
 
 # ---- ranges ---------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def _indexed_shape(self, indices):
                          + ", ".join(str(list(s)) for s in shapes))
     rest = [d for d in range(len(shape)) if d not in given]
     if 0 in [shape[d] for d in given] and 0 not in common:
-        raise IndexError(f"index is out of bounds for dimension with size 0")
+        raise IndexError("index is out of bounds for dimension with size 0")
     lead = [d for d in rest if given and d < given[0]] if given and given[-1] - given[0] + 1 == len(given) else []
     return tuple(shape[d] for d in lead) + common + tuple(shape[d] for d in rest if d not in lead)
 
@@ -43,7 +43,8 @@ def _indexed_shape(self, indices):
 def _put_rule(self, indices, values, accumulate):
     shape = _indexed_shape(self, indices)
     if broadcast([shape, tuple(values.shape)]) != shape:
-        raise RuntimeError(f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing "
+        raise RuntimeError(f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to "
+                           "indexing "
                            f"result of shape {list(shape)}")
     if self.dtype is not values.dtype:
         raise RuntimeError("Index put requires the source and destination dtypes match, got "
@@ -73,17 +74,14 @@ def _plain_indices(self, indices):
                     raise IndexError(f"The shape of the mask {list(index.shape)} at index {d} does not match the shape "
                                      f"of the indexed tensor {list(self.shape)} at index {at}")
             plain.extend(index.nonzero().unbind(1))
-        elif index.dtype is INT64 or index.dtype is INT32:
-            plain.append(index)
-        elif index.is_floating_point() or index.is_complex():
+        elif index.dtype is not INT64 and index.dtype is not INT32:
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
         else:
-            plain.append(index.long())
+            plain.append(index.to(INT64))
     return plain
 
 
-@composite("index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)",
-           variants="method")
+@composite("index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)")
 def _index_put_(self, indices, values, accumulate):
     """self[indices] = values, or += values."""
     return ops._index_put_list_(self, _plain_indices(self, indices), values, accumulate)
@@ -142,7 +140,8 @@ def _scatter_check(name, self, dim, index, src=None):
                                f"from dimension {dim}{apart}")
 
 
-op("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", kernel="scatter", prefill=True, inplace=True,
+op("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", kernel="scatter", prefill=True,
+   inplace="method",
    rule=lambda self, dim, index, src: _scatter_check("scatter", self, dim, index, src),
    npu="aclnnScatter(self, dim, index, src, 0, out)",
    grad={"self": lambda g, dim, index: g.scatter(dim, index, 0), "src": lambda g, dim, index, src_shape:
@@ -151,7 +150,7 @@ op("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", 
    rule=lambda self, dim, index, value: _scatter_check("scatter", self, dim, index),
    npu="aclnnScatterValue(self, dim, index, value, 0, out)",
    grad={"self": lambda g, dim, index: g.scatter(dim, index, 0)})
-op("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", prefill=True, inplace=True,
+op("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", prefill=True, inplace="method",
    rule=lambda self, dim, index, src: _scatter_check("scatter", self, dim, index, src),
    npu="aclnnScatterAdd(self, dim, index, src, out)",
    grad={"self": lambda g: g,
@@ -261,11 +260,11 @@ def _prod_into(g, into, self, src, include_self, result):
 
 
 op("scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor",
-   prefill=True, inplace=True, rule=_scatter_reduce_rule,
+   prefill=True, inplace="method", rule=_scatter_reduce_rule,
    grad={"self, src": lambda g, self, dim, index, src, reduce, include_self, result:
          _reduced_into(g, _Into(dim, index, True), self, src, reduce, include_self, result)})
 op("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor",
-   prefill=True, inplace=True, rule=_index_reduce_rule,
+   prefill=True, inplace="method", rule=_index_reduce_rule,
    grad={"self, source": lambda g, self, dim, index, source, reduce, include_self, result:
          _reduced_into(g, _Into(dim, index, False), self, source, reduce, include_self, result)})
 
@@ -349,17 +348,17 @@ op("index_select(Tensor self, int dim, Tensor index) -> Tensor", rule=_index_sel
    npu="aclnnIndexSelect(self, dim, index, out)",
    grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).index_add(dim, index, g)})
 op("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", prefill=True,
-   inplace=True, rule=lambda self, dim, index, source, alpha: _check_source("index_add", self, dim, index, source),
+   inplace="method", rule=lambda self, dim, index, source, alpha: _check_source("index_add", self, dim, index, source),
    npu="aclnnIndexAdd(self, dim, index, source, alpha, out)",
    grad={"self": lambda g: g, "source": lambda g, dim, index, source_shape, alpha:
          (g.index_select(dim, index) * alpha).reshape(source_shape)})
-op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", prefill=True, inplace=True,
+op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", prefill=True, inplace="method",
    rule=_index_copy_rule, npu="aclnnInplaceIndexCopy(out, dim, index, source)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0),
          "source": lambda g, dim, index, source_shape: g.index_select(dim, index).reshape(source_shape)})
 
 
-@composite("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor", inplace=True)
+@composite("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor", inplace="method")
 def _index_fill_tensor(self, dim, index, value):
     """A copy of self with value at every index along dim."""
     if value.dim() != 0:
@@ -402,7 +401,7 @@ def _put_flat_rule(self, index, source, accumulate):
 
 op("take(Tensor self, Tensor index) -> Tensor", rule=_take_rule, npu="aclnnTake(self, index, out)",
    grad={"self": lambda g, self_shape, index: g.new_zeros(self_shape).put(index, g, True)})
-op("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", prefill=True, inplace=True,
+op("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", prefill=True, inplace="method",
    rule=_put_flat_rule, npu="aclnnInplacePut(out, index, source, accumulate)",
    grad={"self": lambda g, index, accumulate: g if accumulate else g.put(index, ops.zeros_like(index, dtype=g.dtype)),
          "source": lambda g, index, source_shape: g.take(index).reshape(source_shape)})

@@ -88,7 +88,7 @@ for _name, _camel in (("tril", "Tril"), ("triu", "Triu")):
             raise RuntimeError(f"{_name}: input tensor must have at least 2 dimensions")
         return self.shape, self.dtype
 
-    op(f"{_name}(Tensor self, SymInt diagonal=0) -> Tensor", inplace=True,
+    op(f"{_name}(Tensor self, SymInt diagonal=0) -> Tensor", inplace="method",
        rule=lambda self, diagonal, _rule=_triangle_rule: _rule(self, diagonal),
        npu=f"aclnn{_camel}(self, diagonal, out)",
        grad={"self": (lambda g, diagonal: g.tril(diagonal)) if _name == "tril" else

@@ -1,7 +1,7 @@
 """Rows of indexing by masks, of where the nonzero items are, and of copies with a part replaced."""
 from __future__ import annotations
 
-from mindtorch_v2._ops.index import UINT8, broadcast
+from mindtorch_v2._ops.index import broadcast
 from mindtorch_v2._ops.reduce import BOOL, word
 from mindtorch_v2._ops.table import composite, op, ops
 from mindtorch_v2._ops.view import wrap
@@ -21,7 +21,7 @@ def _masked_select(self, mask):
 
 
 def _check_mask(name, self, mask):
-    if mask.dtype is not BOOL and (mask.dtype is not UINT8 or name == "masked_scatter_"):
+    if mask.dtype is not BOOL:
         raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype!r}")
     if broadcast([self.shape, mask.shape]) != tuple(self.shape):
         raise RuntimeError(f"The size of tensor a ({list(self.shape)}) must match the size of tensor b "
@@ -142,6 +142,17 @@ def _nonzero(self, as_tuple):
 def _argwhere(self):
     """The indices of the items that are not zero, one row each."""
     return ops._nonzero(self)
+
+
+@composite("nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor")
+def _nonzero_static(self, size, fill_value):
+    """As nonzero, cut or filled up to a number of rows."""
+    if size < 0:
+        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
+    found = ops._nonzero(self)[:size]
+    if found.size(0) == size:
+        return found
+    return ops.cat([found, found.new_full((size - found.size(0), self.dim()), fill_value)])
 
 
 # ---- a part replaced ---------------------------------------------------------------------------------------------

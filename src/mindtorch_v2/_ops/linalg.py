@@ -239,12 +239,4 @@ def _count(x, dims):
     return n
 
 
-@composite("chain_matmul(Tensor[] matrices) -> Tensor", variants="")
-def _chain(matrices):
-    made = matrices[0]
-    for m in matrices[1:]:
-        made = ops.mm(made, m)
-    return made
-
-
 publish_plain(tensordot)

@@ -2,14 +2,18 @@
 from __future__ import annotations
 
 from mindtorch_v2 import _C
-from mindtorch_v2._ops.table import composite, op, ops
 from mindtorch_v2._C import TYPE_NAMES
+from mindtorch_v2._ops.table import composite, op, ops
 
 
 def _listed(value, n):
     """A stride or padding as a list: one number stands for all dims."""
     value = list(value) if isinstance(value, (tuple, list)) else [value]
     return value * n if len(value) == 1 else value
+
+
+def _each(value, n):
+    return value if isinstance(value, (tuple, list)) else (value,) * n
 
 
 def _check_dims(name, n, **lists):
@@ -170,7 +174,8 @@ def _forward(name, n):
 
     def body(input, weight, bias, stride, padding, dilation, groups):
         input, alone = _batched(name, n, input, weight)
-        out = ops.convolution(input, weight, bias, stride, padding, dilation, False, zeros, groups)
+        out = ops.convolution(input, weight, bias, _each(stride, n), _each(padding, n), _each(dilation, n), False, zeros,
+                              groups)
         return out.squeeze(0) if alone else out
     body.__doc__ = f"Convolution over the last {n} dim{'s' * (n > 1)}."
     return body
@@ -195,7 +200,8 @@ def _named_padding(name, n):
 def _transposed(name, n):
     def body(input, weight, bias, stride, padding, output_padding, groups, dilation):
         input, alone = _batched(name, n, input, weight)
-        out = ops.convolution(input, weight, bias, stride, padding, dilation, True, output_padding, groups)
+        out = ops.convolution(input, weight, bias, _each(stride, n), _each(padding, n), _each(dilation, n), True,
+                              _each(output_padding, n), groups)
         return out.squeeze(0) if alone else out
     body.__doc__ = f"Transposed convolution (the gradient of one to its input) over the last {n} dim{'s' * (n > 1)}."
     return body

@@ -124,9 +124,8 @@ op("_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float?
 def _rms_norm(input, normalized_shape, weight, eps):
     """Divided by the root of the mean square over the last dims, times weight."""
     if weight is not None and weight.dtype is not input.dtype:
-        kept = input.dtype
-        wide = ops.promote_types(kept, weight.dtype) if hasattr(ops, "promote_types") else weight.dtype
-        return ops._fused_rms_norm(input.to(wide), normalized_shape, weight.to(wide), eps)[0].to(wide)
+        wide = _C.promote_types(input.dtype, weight.dtype)
+        return ops._fused_rms_norm(input.to(wide), normalized_shape, weight.to(wide), eps)[0]
     return ops._fused_rms_norm(input, normalized_shape, weight, eps)[0]
 
 

@@ -286,7 +286,8 @@ def _fractional(self, kernel_size, output_size, random_samples, n):
     out = _listed(f"fractional_max_pool{n}d", "output_size", output_size, n)
     samples = random_samples if self.dim() == n + 2 else random_samples[0]
     place = None
-    for d, axis in enumerate(range(n - 1, -1, -1)):          # the last dim is drawn by the first number
+    for axis in range(n):
+        d = axis if n == 3 else 1 - axis         # torch draws width before height in 2-d
         size = self.size(axis - n)
         if out[axis] + kernel[axis] - 1 > size:
             raise RuntimeError(f"fractional_max_pool{n}d: pool dim {axis} size {kernel[axis]} too large relative to input "
@@ -299,10 +300,10 @@ def _fractional(self, kernel_size, output_size, random_samples, n):
         shape += [out[i] if i == axis else 1 for i in range(n)] + [kernel[i] if i == axis else 1 for i in range(n)]
         along = offsets.reshape(shape) * stride
         place = along if place is None else place + along
-    flat = place.reshape(*samples.shape[:-1], -1)
-    windows = self.flatten(-n).gather(-1, flat).reshape(*place.shape[:-n], -1)
+    place = place.flatten(-n)                                # (…, output, window)
+    windows = self.flatten(-n).gather(-1, place.flatten(-n - 1)).reshape(place.shape)
     best = windows.detach().argmax(-1, True)
-    indices = place.reshape(*place.shape[:-n], -1).gather(-1, best).squeeze(-1)
+    indices = place.gather(-1, best).squeeze(-1)
     return windows.gather(-1, best).squeeze(-1), indices
 
 

@@ -94,14 +94,10 @@ op("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dty
 op("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    rule=infer.reduce_sum, npu="aclnnProdDim(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, dim, keepdim, result: _prod_grad(g, self, dim, keepdim, result)})
-op("any(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", rule=infer.reduce_bool,
+op("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", rule=infer.reduce_bool,
    npu="aclnnAny(self, dim, keepdim, out)")
-op("any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor",
-   body=lambda self, dim, keepdim: ops.any(self, (dim,), keepdim))
-op("all(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", rule=infer.reduce_bool,
+op("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", rule=infer.reduce_bool,
    npu="aclnnAll(self, dim, keepdim, out)")
-op("all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor",
-   body=lambda self, dim, keepdim: ops.all(self, (dim,), keepdim))
 op("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor",
    rule=lambda self, dim: (reduced(self.shape, dim, False), INT64))
 op("trace(Tensor self) -> Tensor", rule=lambda self: ((), self.dtype if is_float(self.dtype) else INT64),
@@ -137,7 +133,8 @@ def _product_slopes(g, x, dim, product):
 def _nanmean(self, dim, keepdim, dtype):
     """The mean of the items that are not NaN."""
     if not is_float(self.dtype):
-        raise RuntimeError(f"nanmean(): expected input to have floating point or complex dtype but got {word(self.dtype)}")
+        raise RuntimeError("nanmean(): expected input to have floating point or complex dtype but got "
+                           f"{word(self.dtype)}")
     return self.nansum(dim, keepdim, dtype=dtype) / (~self.isnan()).sum(dim, keepdim)
 
 
@@ -237,7 +234,8 @@ ops.min.doc = "The smallest item; with dim, the smallest along it and where it s
 def _aminmax_rule(self, dim, keepdim):
     refuse_complex("aminmax_cpu", self)
     if dim is None and self.numel() == 0:
-        raise RuntimeError("aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.")
+        raise RuntimeError("aminmax(): cannot compute aminmax over an empty dimension as the operation has no "
+                           "identity.")
     shape = reduced(self.shape, dim, keepdim)
     refuse_empty("aminmax", self, dim)
     return [(shape, self.dtype)] * 2
@@ -256,7 +254,8 @@ def _moment_rule(name, outputs):
             raise RuntimeError(f"{name} only support floating point and complex dtypes")
         shape = reduced(self.shape, dim, keepdim)
         if items(self.shape, dim) <= (1 if correction is None else correction):
-            warnings.warn(f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction "
+            warnings.warn(f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
+                          "reduction "
                           "factor (input numel divided by output numel).", UserWarning)
         return [(shape, self.dtype.to_real()), (shape, self.dtype)][:outputs]
     return rule
@@ -295,11 +294,11 @@ for _name, _results, _grad, _npu in (
     _where = "function" if "_" in _name else "function, method"
     op(f"{_name}(Tensor self, bool unbiased) -> {_results}", variants=_where, body=lambda self, unbiased, _name=_name:
        getattr(ops, _name)(self, None, correction=int(unbiased)))
-    op(f"{_name}.correction{_MOMENT} -> {_results}", kernel=_name, rule=_moment_rule(_name, 1 + ("_" in _name)),
-       npu=_npu, grad={"self": _grad}, variants=_where)
     op(f"{_name}.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> {_results}", variants=_where,
        body=lambda self, dim, unbiased, keepdim, _name=_name:
        getattr(ops, _name)(self, dim, correction=int(unbiased), keepdim=keepdim))
+    op(f"{_name}.correction{_MOMENT} -> {_results}", kernel=_name, rule=_moment_rule(_name, 1 + ("_" in _name)),
+       npu=_npu, grad={"self": _grad}, variants=_where)
 
 
 # ---- norms -------------------------------------------------------------------------------------------------------
@@ -309,7 +308,8 @@ def _norm_rule(self, ord, dim, keepdim, dtype):
         raise RuntimeError("linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
                            f"{word(kept)}")
     if dtype is not None and self.is_complex() and not dtype.is_complex:
-        raise RuntimeError(f"linalg.vector_norm expected complex 'dtype', since input is complex, but got {word(dtype)}")
+        raise RuntimeError("linalg.vector_norm expected complex 'dtype', since input is complex, but got "
+                           f"{word(dtype)}")
     shape = reduced(self.shape, dim, keepdim)
     if (ord < 0 or ord == math.inf) and items(self.shape, dim) == 0:
         raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation "
@@ -353,13 +353,27 @@ def _norm(self, p, dim, keepdim, dtype):
     return ops.linalg_vector_norm(self, 2 if p in (None, "fro") else p, dim, keepdim, dtype=dtype)
 
 
+@composite("frobenius_norm(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", variants="function")
+def _frobenius_norm(self, dim, keepdim):
+    """The square root of the sum of squares over dims."""
+    return ops.linalg_vector_norm(self, 2, dim, keepdim)
+
+
+@composite("norm_except_dim(Tensor v, int pow=2, int dim=0) -> Tensor", variants="function")
+def _norm_except_dim(v, pow, dim):
+    """The norm over all dims but one (-1: over all)."""
+    if dim == -1:
+        return ops.linalg_vector_norm(v, pow)
+    return ops.linalg_vector_norm(v, pow, tuple(d for d in range(v.dim()) if d != wrap(dim, v.dim())), True)
+
+
 @composite("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor")
 def _dist(self, other, p):
     """The p-norm of self - other."""
     return ops.linalg_vector_norm(self - other, p)
 
 
-@composite("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", inplace=True,
+@composite("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", inplace="method",
            npu="aclnnRenorm(self, p, dim, maxnorm, out)")
 def _renorm(self, p, dim, maxnorm):
     """Each slice along dim scaled down to a p-norm of at most maxnorm."""

@@ -1,8 +1,6 @@
 """Rows of the scans along one dim, and of what follows from neighbours: differences and trapezoids."""
 from __future__ import annotations
 
-import math
-
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.reduce import INT64, is_float, refuse_complex
@@ -66,6 +64,10 @@ def _cumprod_slopes(g, x, dim):
     return ops.cat(slopes, dim)
 
 
+_LOWEST = {"float64": -1.7976931348623157e308, "float32": -3.4028234663852886e38, "bfloat16": -3.3895313892515355e38,
+           "float16": -65504.0}
+
+
 def _logcumsumexp_grad(g, self, dim, result):
     if self.numel() == 0:
         return g
@@ -78,12 +80,13 @@ def _logcumsumexp_grad(g, self, dim, result):
     if self.is_complex():
         return conj(back(conj(g).log()))
     log_g = g.abs().log()
-    return back(ops.where(g > 0, log_g, -math.inf)) - back(ops.where(g < 0, log_g, -math.inf))
+    none = _LOWEST[g.dtype._name]                # not -inf: inf - inf is NaN
+    return back(ops.where(g > 0, log_g, none)) - back(ops.where(g < 0, log_g, none))
 
 
-op("cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", rule=_scan_rule, inplace=True,
+op("cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", rule=_scan_rule, inplace="method",
    npu="aclnnCumsum(self, dim, dtype, out)", grad={"self": lambda g, dim: _from_the_end(g, dim)})
-op("cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", rule=_scan_rule, inplace=True,
+op("cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", rule=_scan_rule, inplace="method",
    npu="aclnnCumprod(self, dim, dtype, out)",
    grad={"self": lambda g, self, dim, result: _cumprod_grad(g, self, dim, result)})
 op("logcumsumexp(Tensor self, int dim) -> Tensor", rule=_logcumsumexp_rule,

@@ -163,7 +163,7 @@ def split_sizes(self, sizes, dim):
 @composite("split_with_sizes(Tensor(a) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]")
 def _split_with_sizes(self, sizes, dim):
     """Views of the given sizes along dim."""
-    return split_sizes(self, sizes, dim)
+    return _C._many_views(split_sizes(self, sizes, dim))
 
 
 def _split_size(self, size, dim):
@@ -177,13 +177,13 @@ def _split_size(self, size, dim):
         if total:
             raise RuntimeError("split_size can only be 0 if dimension size is 0, but got dimension size of "
                                f"{total}")
-        return (self.alias() if hasattr(self, "alias") else self,)
-    return tuple(ops.slice(self, dim, i, min(i + size, total)) for i in range(0, max(total, 1), size))
+        return (ops.alias(self),)
+    return _C._many_views(tuple(ops.slice(self, dim, i, min(i + size, total)) for i in range(0, max(total, 1), size)))
 
 
 op("split(Tensor(a) self, SymInt split_size_or_sections, int dim=0) -> Tensor(a)[]", body=_split_size)
 op("split.sizes(Tensor(a) self, SymInt[] split_size_or_sections, int dim=0) -> Tensor(a)[]",
-   body=lambda self, sizes, dim: split_sizes(self, sizes, dim))
+   body=lambda self, sizes, dim: _C._many_views(split_sizes(self, sizes, dim)))
 op("split.named(Tensor(a) self, SymInt split_size, int dim=0) -> Tensor(a)[]", body=_split_size)
 
 

@@ -95,7 +95,8 @@ for _name, _camel in (("median", "Median"), ("nanmedian", "NanMedian")):
 
     op(f"{_name}(Tensor self) -> Tensor", body=_middle)
     op(f"{_name}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
-       kernel=_name + "_dim", rule=_middle_dim_rule(_name), npu=f"aclnn{_camel}Dim(self, dim, keepdim, values, indices)",
+       kernel=_name + "_dim", rule=_middle_dim_rule(_name),
+       npu=f"aclnn{_camel}Dim(self, dim, keepdim, values, indices)",
        grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
 ops.median.doc = "The middle item, the lower of two; NaN if any is. With dim, also where it stands."
 ops.nanmedian.doc = "The middle item of those that are not NaN. With dim, also where it stands."
@@ -148,7 +149,8 @@ def _slices(self, dim):
         return self.reshape(1, 1)
     n = self.size(dim)
     if n == 0 and self.numel() == 0 and any(size == 0 for d, size in enumerate(self.shape) if d != dim % self.dim()):
-        raise RuntimeError("There are 0 sized dimensions, and they aren't selected by `dim`, so unique cannot be applied")
+        raise RuntimeError("There are 0 sized dimensions, and they aren't selected by `dim`, so unique cannot be "
+                           "applied")
     first = self.unsqueeze(0).transpose(0, dim % self.dim() + 1)
     return first.reshape(n, self.numel() // n if n else 0)
 
@@ -169,7 +171,7 @@ def _runs(self, dim, rows, order):
 
 
 @composite("unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) "
-           "-> (Tensor, Tensor, Tensor)", variants="function")
+           "-> (Tensor, Tensor, Tensor)", variants="")
 def _unique_dim(self, dim, sorted, return_inverse, return_counts):
     """The distinct slices along dim, in lexicographic order."""
     rows = _slices(self, dim)
@@ -200,13 +202,15 @@ def _check_search(sequence, values, right, side, sorter):
     if side is not None and side not in ("left", "right"):
         raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     if side == "left" and right:
-        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right "
+        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left "
+                           "while right "
                            "was True")
     if sequence.dim() == 0:
         raise RuntimeError("torch.searchsorted(): sorted sequence should have dimension 1 or more")
     if sequence.dim() > 1 and tuple(sequence.shape[:-1]) != tuple(values.shape[:-1]) or \
             sequence.dim() > 1 and values.dim() != sequence.dim():
-        raise RuntimeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+        raise RuntimeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 "
+                           "dimensions of "
                            "boundaries tensor and input value tensor must match, but we got boundaries tensor "
                            f"{list(sequence.shape)} and input value tensor {list(values.shape)}")
     if sorter is not None:
@@ -230,7 +234,8 @@ def _searchsorted(sorted_sequence, self, out_int32, right, side, sorter):
            "str? side=None, Tensor? sorter=None) -> Tensor", variants="function")
 def _searchsorted_number(sorted_sequence, self, out_int32, right, side, sorter):
     if sorted_sequence.dim() != 1:
-        raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1,"
+        raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor "
+                           "dimension is 1,"
                            f" but we got boundaries tensor dim({sorted_sequence.dim()})")
     value = _like_number(self, sorted_sequence)
     return ops.searchsorted(sorted_sequence, value, out_int32=out_int32, right=right, side=side, sorter=sorter)

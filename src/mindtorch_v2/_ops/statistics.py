@@ -19,7 +19,8 @@ _MODES = ("linear", "lower", "higher", "midpoint", "nearest")
 
 def _check_quantile(self, q, interpolation):
     if interpolation not in _MODES:
-        raise RuntimeError("quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got "
+        raise RuntimeError("quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, "
+                           "but got "
                            f"{interpolation}")
     if self.numel() == 0:
         raise RuntimeError("quantile() input tensor must be non-empty")
@@ -89,7 +90,7 @@ for _name, _skip in (("quantile", False), ("nanquantile", True)):
     op(f"{_name}(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor",
        body=_quantile, doc="The q-th quantiles along dim, between neighbours as interpolation says.")
     op(f"{_name}.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') "
-       "-> Tensor", body=_quantile_number, doc="The q-th quantiles along dim, between neighbours as interpolation says.")
+       "-> Tensor", body=_quantile_number)
 
 
 # ---- counting ----------------------------------------------------------------------------------------------------
@@ -142,7 +143,8 @@ def _bincount(self, weights, minlength):
 
 def _histogram_of(self, edges, weight, density):
     if weight is not None and weight.shape != self.shape:
-        raise RuntimeError("torch.histogramdd(): if weight tensor is provided it should have the same shape as the input "
+        raise RuntimeError("torch.histogramdd(): if weight tensor is provided it should have the same shape as "
+                           "the input "
                            f"tensor excluding its innermost dimension, but got input with shape {list(self.shape)} and "
                            f"weight with shape {list(weight.shape)}")
     counts = ops._histogram(self.detach(), edges, weight)
@@ -162,13 +164,16 @@ def _histogram_edges(self, bins, weight, density):
     """The counts of items between edges (or in a number of equal bins), and the edges."""
     _check_histogram(self)
     if bins.dim() != 1:
-        raise RuntimeError(f"torch.histogram(): bins tensor should have one dimension, but got {bins.dim()} dimensions in "
+        raise RuntimeError(f"torch.histogram(): bins tensor should have one dimension, but got {bins.dim()} "
+                           "dimensions in "
                            "the bins tensor for dimension 0")
     if bins.dtype is not self.dtype:
-        raise RuntimeError("torch.histogramdd(): input tensor and bins tensors should have the same dtype, but got input "
+        raise RuntimeError("torch.histogramdd(): input tensor and bins tensors should have the same dtype, but "
+                           "got input "
                            f"with dtype {self.dtype!r} and bins for dimension 0 with dtype {bins.dtype!r}")
     if bins.numel() == 0:
-        raise RuntimeError("torch.histogram(): bins tensor should have at least 1 element, but got 0 elements in the bins "
+        raise RuntimeError("torch.histogram(): bins tensor should have at least 1 element, but got 0 elements in "
+                           "the bins "
                            "tensor for dimension 0")
     return _histogram_of(self, bins.clone(), weight, density)
 
@@ -186,7 +191,8 @@ def _histogram_bins(self, bins, range, weight, density):
 def _range_of(self, range):
     if range is not None:
         if len(range) != 2:
-            raise RuntimeError("torch.histogramdd(): for a 1-dimensional histogram range should have 2 elements, but got "
+            raise RuntimeError("torch.histogramdd(): for a 1-dimensional histogram range should have 2 elements, "
+                               "but got "
                                f"{len(range)}")
         low, high = range
     elif self.numel() == 0:
@@ -196,11 +202,44 @@ def _range_of(self, range):
     if not (math.isfinite(low) and math.isfinite(high)):
         raise RuntimeError(f"torch.histogramdd(): dimension 0's range [{low}, {high}] is not finite")
     if low > high:
-        raise RuntimeError(f"torch.histogramdd(): min should not exceed max, but got min {low} max {high} for dimension 0")
+        raise RuntimeError(f"torch.histogramdd(): min should not exceed max, but got min {low} max {high} for "
+                           "dimension 0")
     return (low - 0.5, high + 0.5) if low == high else (low, high)
 
 
 _RESULT = return_types["histogram"]
+
+
+@composite("histogramdd(Tensor self, any bins, float[]? range=None, Tensor? weight=None, bool density=False) -> "
+           "(Tensor hist, Tensor[] bin_edges)", variants="function")
+def _histogramdd(self, bins, range, weight, density):
+    """The counts of points (along the last dim) in the cells of a grid, and the edges along each axis."""
+    if self.dim() < 2:
+        raise RuntimeError(f"torch.histogramdd(): input tensor should have at least 2 dimensions, but got {self.dim()}")
+    _check_histogram(self)
+    axes = self.size(-1)
+    points = self.detach().reshape(-1, axes)
+    bins = (bins,) * axes if isinstance(bins, int) else tuple(bins)
+    if len(bins) != axes:
+        raise RuntimeError(f"torch.histogramdd(): expected {axes} sequences of bin edges for a {axes}-dimensional "
+                           f"histogram but got {len(bins)}")
+    edges = [b if hasattr(b, "dtype") else
+             ops.linspace(*_range_of(points[:, d], None if range is None else range[2 * d:2 * d + 2]), b + 1,
+                          dtype=self.dtype, device=self.device) for d, b in enumerate(bins)]
+    cell, inside, cells = 0, True, 1
+    for d, edge in enumerate(edges):
+        values, n = points[:, d].contiguous(), edge.numel() - 1
+        inside = inside & (values >= edge[0]) & (values <= edge[-1])
+        cell = cell * n + (ops.searchsorted(edge, values, right=True) - 1).clamp(0, max(n - 1, 0))
+        cells *= n
+    kept = ops.ones_like(points[:, 0]) if weight is None else weight.reshape(-1).to(self.dtype)
+    counts = ops.zeros((cells,), dtype=self.dtype, device=self.device)
+    counts = counts.index_add(0, cell[inside], kept[inside]).reshape([e.numel() - 1 for e in edges])
+    if density:
+        counts = counts / counts.sum()
+        for d, edge in enumerate(edges):
+            counts = counts / edge.diff().reshape([-1 if a == d else 1 for a, _ in enumerate(edges)])
+    return return_types["histogramdd"]((counts, tuple(edges)))
 
 
 # ---- covariance --------------------------------------------------------------------------------------------------
@@ -216,7 +255,8 @@ def _cov(self, correction, fweights, aweights):
     count = rows.size(1)
     weights = _cov_weights(rows, fweights, aweights)
     if weights is None:
-        total, mean = count, rows.mean(1, True) if is_float(rows.dtype) else rows.to(_C.get_default_dtype()).mean(1, True)
+        total = count
+        mean = (rows if is_float(rows.dtype) else rows.to(_C.get_default_dtype())).mean(1, True)
     else:
         total = weights.sum()
         mean = (rows * weights).sum(1, True) / total
@@ -247,7 +287,8 @@ def _cov_weights(rows, fweights, aweights):
             raise RuntimeError(f"cov(): expected {name} to have {kind} dtype but got {name} with {word(weights.dtype)} "
                                "dtype")
         if weights.numel() != rows.size(1):
-            raise RuntimeError(f"cov(): expected {name} to have the same numel as there are observations in the input but "
+            raise RuntimeError(f"cov(): expected {name} to have the same numel as there are observations in the "
+                               "input but "
                                f"got {weights.numel()} != {rows.size(1)}")
         if weights.numel() and bool((weights < 0).any()):
             raise RuntimeError(f"cov(): {name} cannot be negative")

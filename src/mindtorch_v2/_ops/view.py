@@ -1,6 +1,7 @@
 """Rows of the view ops: the same memory in another shape; and their relatives that copy only when they must."""
 from __future__ import annotations
 
+from mindtorch_v2 import _C
 from mindtorch_v2._ops.table import alias, composite, op, ops
 
 op("view(Tensor(a) self, SymInt[] size) -> Tensor(a)", view="view", variants="method",
@@ -32,8 +33,8 @@ op("slice(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymIn
    grad={"self": lambda g, self_shape, dim, start, end, step: _slice_grad(g, self_shape, dim, start, end, step)})
 op("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)",
    view="as_strided",
-   grad={"self": lambda g, self, size, stride, storage_offset:
-         _as_strided_grad(g, self, size, stride, storage_offset)})
+   grad={"self": lambda g, self_geometry, size, stride, storage_offset:
+         _as_strided_grad(g, *self_geometry, size, stride, storage_offset)})
 op("unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)", view="unfold", variants="method",
    grad={"self": lambda g, self_shape, dimension, size, step:
          ops.unfold_backward(g, self_shape, dimension, size, step)})
@@ -76,16 +77,16 @@ def _fill(place, value, whole):
     return whole
 
 
-def _as_strided_grad(g, self, size, stride, offset):
+def _as_strided_grad(g, shape, strides, start, size, stride, offset):
     """Adds g to the places it was read from; self's own places may overlap, which is refused as ambiguous."""
-    offset = self.storage_offset() if offset is None else offset
-    low = min(offset, self.storage_offset())
-    reach = max(_reach(size, stride, offset), _reach(self.shape, self.stride(), self.storage_offset()))
+    offset = start if offset is None else offset
+    low = min(offset, start)
+    reach = max(_reach(size, stride, offset), _reach(shape, strides, start), low)
     flat = g.new_zeros((reach - low,))
     places = ops.arange(reach - low, device=g.device)
     index = places.as_strided(size, stride, offset - low).reshape(-1)
     flat = flat.index_add(0, index, g.reshape(-1))
-    return flat.as_strided(self.shape, self.stride(), self.storage_offset() - low)
+    return flat.as_strided(shape, strides, start - low)
 
 
 def _reach(size, stride, offset):
@@ -181,4 +182,4 @@ def _narrow(self, dim, start, length):
 
 @composite("unbind(Tensor(a) self, int dim=0) -> Tensor(a)[]")
 def _unbind(self, dim):
-    return tuple([self.select(dim, i) for i in range(self.size(dim))])
+    return _C._many_views(tuple([self.select(dim, i) for i in range(self.size(dim))]))

@@ -6,10 +6,12 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase, _op_named
+from mindtorch_v2.autograd.graph import GradientEdge
 
 
 def _tuple(tensors: Any) -> tuple:
-    return (tensors,) if isinstance(tensors, TensorBase) else tuple(tensors)
+    """Tensors (or gradient edges) as a tuple."""
+    return (tensors,) if isinstance(tensors, (TensorBase, GradientEdge)) else tuple(tensors)
 
 
 def _gradients(grads: Any) -> tuple | None:
@@ -23,8 +25,8 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
         inputs = _tuple(inputs)
         if not inputs:
             raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-    _C._run_backward(_tuple(tensors), _gradients(grad_tensors), create_graph if retain_graph is None else retain_graph, create_graph, inputs,
-                     True, True)
+    _C._run_backward(_tuple(tensors), _gradients(grad_tensors), create_graph if retain_graph is None else retain_graph,
+                     create_graph, inputs, True, True)
 
 
 def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None,
@@ -37,8 +39,8 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     outputs, inputs = _tuple(outputs), _tuple(inputs)
     if is_grads_batched:
         return _batched(outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads)
-    found = _C._run_backward(outputs, _gradients(grad_outputs), create_graph if retain_graph is None else retain_graph, create_graph,
-                             inputs, False, bool(allow_unused or materialize_grads))
+    found = _C._run_backward(outputs, _gradients(grad_outputs), create_graph if retain_graph is None else retain_graph,
+                             create_graph, inputs, False, bool(allow_unused or materialize_grads))
     if materialize_grads:
         found = tuple(_op_named("zeros_like")(x) if g is None else g for g, x in zip(found, inputs))
     return found

@@ -53,15 +53,12 @@ class _FunctionNode(Node, FunctionCtx):
     def _keep(self, outputs: tuple) -> None:
         """Turns what save_for_backward got into checked references; outputs are kept without history."""
         saved = []
-        hooks = _C._core._current_saved_hooks()
         for t in self.to_save:
             number = next((i for i, o in enumerate(outputs) if o is t), None) if t is not None else None
-            if t is None:
-                saved.append((None, 0, None, None))
-            elif hooks is not None and number is None:
-                saved.append((hooks[0](t), None, None, hooks[1]))
-            else:
-                saved.append((t.detach() if number is not None else t, t._version, number, None))
+            plain = t if number is None else t.detach()      # an output with its history would be a cycle
+            packed = None if t is None else _C._core._pack(plain)
+            saved.append((plain, 0 if t is None else t._version, number) if packed is None else
+                         (packed, None, number))
         self._saved = saved
         self.to_save = ()
 
@@ -70,13 +67,13 @@ class _FunctionNode(Node, FunctionCtx):
         if self._saved is None:
             raise RuntimeError(_RELEASED)
         found = []
-        for value, version, number, unpack in self._saved:
-            if unpack is not None:
-                value = unpack(value)
+        for value, version, number in self._saved:
+            if version is None:
+                value = _C._core._unpack(value)
             elif value is not None and value._version != version:
                 raise _C._core._changed(value, version)
             if number is not None:
-                value = value.alias()
+                value = _op_named("alias")(value)
                 self._attach_again(value, number)
             found.append(value)
         return tuple(found)
@@ -91,6 +88,7 @@ class _FunctionNode(Node, FunctionCtx):
         self._saved = None
 
     def apply(self, *grads: Any) -> Any:
+        grads += (None,) * (len(self._shapes) - len(grads))      # outputs that have no gradient
         if self.materialize_grads:
             grads = tuple(self._zeros(i) if g is None else g for i, g in enumerate(grads))
         function = self._function
@@ -109,7 +107,7 @@ class _FunctionNode(Node, FunctionCtx):
         return results
 
     def _zeros(self, i: int) -> Any:
-        if i in self._plain or i >= len(self._shapes) or self._shapes[i] is None:
+        if self._shapes[i] is None:
             return None
         shape, dtype, device = self._shapes[i]
         return _op_named("zeros")(shape, dtype=dtype, device=device)
@@ -232,7 +230,7 @@ class _Refuse(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Any, *grads: Any) -> Any:
-        return x.alias()
+        return _op_named("alias")(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

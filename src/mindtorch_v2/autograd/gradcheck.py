@@ -136,9 +136,10 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = Non
 
     def first(*args: Any) -> tuple:
         values, given = args[:len(inputs)], args[len(inputs):]
-        outputs = [o for o in _outputs(func, values) if o.requires_grad]
-        wanted = [v for v in values if isinstance(v, TensorBase) and v.requires_grad]
-        found = grad(outputs, wanted, given, create_graph=True, allow_unused=True)
+        with enable_grad():
+            outputs = [o for o in _outputs(func, values) if o.requires_grad]
+            wanted = [v for v in values if isinstance(v, TensorBase) and v.requires_grad]
+            found = grad(outputs, wanted, given, create_graph=True, allow_unused=True)
         return tuple(g for g in found if g is not None and g.requires_grad)
 
     return gradcheck(first, inputs + starts, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception)

@@ -1,9 +1,10 @@
 """The recorded graph: hooks on saved tensors, on nodes and on gradients of several tensors at once."""
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import Node, RemovableHandle  # noqa: F401
@@ -35,35 +36,61 @@ class save_on_cpu(saved_tensors_hooks):
         super().__init__(pack, unpack)
 
 
-def get_gradient_edge(tensor: Any) -> tuple[Any, int]:
-    """The node and output number where a gradient of the tensor goes."""
+class GradientEdge(NamedTuple):
+    """Where a gradient goes: a node and the number of its output. Stands for the tensor in grad()."""
+    node: Any
+    output_nr: int
+
+
+def get_gradient_edge(tensor: Any) -> GradientEdge:
+    """The edge of a tensor, which keeps the graph alive but not the tensor."""
     if not tensor.requires_grad:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
-    return tensor.grad_fn, tensor.output_nr
+    node = tensor.grad_fn
+    return GradientEdge(_C._core.AccumulateGrad(tensor) if node is None else node, tensor.output_nr)
+
+
+@contextlib.contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """Inside the block, saved_tensors_hooks are an error with this message."""
+    previous = _C._forbid_saved_hooks(error_message)
+    try:
+        yield
+    finally:
+        _C._forbid_saved_hooks(previous)
 
 
 def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[..., None], *, mode: str = "all") -> Any:
-    """Calls fn once per backward: with all the tensors' gradients ('all') or with the first that comes ('any')."""
-    lock, pending = threading.Lock(), {}
-    handles: list[Any] = []
+    """Calls fn once per backward: with the gradients of all tensors that take part in it (None for the others) when
+    the last of them is computed ('all'), or with the first that comes ('any')."""
+    if mode not in ("all", "any"):
+        raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    lock = threading.Lock()
+    pending: dict[int, tuple[int, list[Any]]] = {}   # run of backward -> gradients still to come, those that came
+    fired: set[int] = set()
 
-    def seen(i: int, grad: Any) -> None:
+    def all_of(i: int, grad: Any) -> None:
         with lock:
-            if mode == "any":
-                if pending:
-                    return
-                pending[i] = grad
-            else:
-                pending[i] = grad
-                if len(pending) < len(tensors):
-                    return
-                grads = [pending[k] for k in range(len(tensors))]
-                pending.clear()
-        fn(grad) if mode == "any" else fn(grads)
+            run = _C._current_run()
+            left, grads = pending.get(run) or (sum(_C._will_run(t) for t in tensors), [None] * len(tensors))
+            grads[i] = grad
+            pending[run] = left - 1, grads
+            if left > 1:
+                return
+            del pending[run]
+        fn(grads)
 
-    for i, tensor in enumerate(tensors):
-        handles.append(tensor.register_hook(lambda grad, i=i: seen(i, grad)))
-    return _Handles(handles)
+    def any_of(i: int, grad: Any) -> None:
+        with lock:
+            run = _C._current_run()
+            if run in fired:
+                return
+            fired.clear()
+            fired.add(run)
+        fn(grad)
+
+    seen = all_of if mode == "all" else any_of
+    return _Handles([t.register_hook(lambda grad, i=i: seen(i, grad)) for i, t in enumerate(tensors)])
 
 
 class _Handles:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -18,19 +19,21 @@ class _Mode:
             @functools.wraps(fn)
             def steps(*args: Any, **kwargs: Any) -> Any:
                 generator = fn(*args, **kwargs)
-                send: Any = None
+                resume, sent = generator.send, None
                 while True:
                     try:
                         with self._again():
-                            value = generator.send(send)
+                            value = resume(sent)
                     except StopIteration as stop:
                         return stop.value
                     try:
-                        send = yield value
-                    except BaseException as error:
+                        resume, sent = generator.send, (yield value)
+                    except GeneratorExit:
                         with self._again():
-                            value = generator.throw(error)
-                        send = yield value
+                            generator.close()
+                        raise
+                    except BaseException as error:
+                        resume, sent = generator.throw, error
             return steps
 
         @functools.wraps(fn)
@@ -122,22 +125,35 @@ class set_detect_anomaly:
     """Backward errors show where in forward the failing op was recorded; NaN gradients are errors."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
-        self.previous = _C._is_anomaly()
-        _C._set_anomaly(mode)
+        self.previous = _C._is_anomaly(), _C._is_anomaly_nan()
+        _C._set_anomaly(mode, check_nan)
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *exc: Any) -> None:
-        _C._set_anomaly(self.previous)
+        _C._set_anomaly(*self.previous)
 
 
-class detect_anomaly(set_detect_anomaly):
+class detect_anomaly:
     """Anomaly detection for a with block."""
 
     def __init__(self, check_nan: bool = True) -> None:
-        super().__init__(True, check_nan)
+        warnings.warn("Anomaly Detection has been enabled. This mode will increase the runtime and should only be "
+                      "enabled for debugging.", stacklevel=2)
+        self.check_nan = check_nan
+
+    def __enter__(self) -> None:
+        self.previous = _C._is_anomaly(), _C._is_anomaly_nan()
+        _C._set_anomaly(True, self.check_nan)
+
+    def __exit__(self, *exc: Any) -> None:
+        _C._set_anomaly(*self.previous)
 
 
 def is_anomaly_enabled() -> bool:
     return _C._is_anomaly()
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    return _C._is_anomaly_nan()

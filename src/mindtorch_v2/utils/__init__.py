@@ -1,2 +1,2 @@
-"""torch.utils: checkpointing and small services."""
-from mindtorch_v2.utils import checkpoint
+"""torch.utils: checkpointing, data loading, trees of containers and small services."""
+from mindtorch_v2.utils import _ordered_set, _pytree, checkpoint, data, dlpack, hooks

@@ -1,0 +1,146 @@
+# What in-place changes do to history: of the tensor itself, of its base, of the base's other views.
+
+cdef object keep_original(Overload ov, TensorBase self, PyObject** s):
+    """A copy of self with self's history, when a formula (or a composite's) reads self's value from before."""
+    cdef int i, j
+    cdef TensorBase copy
+    cdef Formula f
+    cdef uint64_t mask = 0
+    cdef PyObject* o
+    cdef bint reads = ov.formulas is None and not ov.mutates
+    for f in ov.formulas or ():
+        for i in range(f.ninputs):
+            o = s[ov.tensor_at[f.inputs[i]]]
+            if ov.has_list or (is_tensor(o) and (<TensorBase>o).requires):
+                mask |= f.mask
+    for j in range(ov.nsaved):
+        reads = reads or (mask >> j & 1 and ov.saved_kind[j] == S_VALUE and ov.saved_param[j] == 0)
+    if not reads:
+        return None
+    refresh_view(self)
+    copy = new_like_format(self, self.dt, PRESERVE, self.dev, self.dev_index)
+    copy_into(copy, self)
+    copy.requires, copy.fn, copy.output_nr = self.requires, self.fn, self.output_nr
+    return copy
+
+
+cdef int finish_inplace(Node node, Overload ov, TensorBase self) except -1:
+    """self's history is now node."""
+    cdef TensorBase base
+    if self.base is None:
+        attach(node, self, 0, ov)
+        return 0
+    if node.mask:
+        save_results(node, ov, (self,))
+    base = self.base
+    rebase_view(node, self, base)
+    return 0
+
+
+cdef int rebase_view(Node node, TensorBase view, TensorBase base) except -1:
+    """A view was changed in place: the base's history is 'its old value with that slice replaced'."""
+    cdef CopySlices slices = CopySlices.__new__(CopySlices)
+    cdef int i, n = len(node.targets)
+    cdef int32_t nr = 0
+    slices.inner = node
+    slices.view_shape, slices.view_strides, slices.view_offset = geometry_of(view)
+    slices.view_dt = view.dt
+    slices.view_offset -= base.offset * itemsize(<DType>base.dt) // itemsize(<DType>view.dt)
+    slices.target_nr = <int32_t*>calloc(n + 1, sizeof(int32_t))
+    first = edge_of(base, &nr) if base.requires else None
+    slices.target_nr[0] = nr
+    for i in range(1, n):
+        slices.target_nr[i] = node.target_nr[i]
+    slices.targets = (first,) + tuple(node.targets[1:])
+    slices.base_strides = tuple([base.strides[i] for i in range(base.rank)])
+    attach(slices, base, 0, None)
+    view.requires = True
+    view.view_version = version_of(view) - 1     # stale: refresh_view makes its history anew from the base
+    refresh_view(view)
+    return 0
+
+
+cdef object as_viewed(TensorBase t, int dt):
+    """All of t's memory in the dtype of a view of it; offsets count from t's first item."""
+    if t.dt == dt:
+        return t
+    if t.dt >= kComplexFloat:
+        return _op_named("view_as_real")(t)
+    return _op_named("view_as_complex")(t.as_strided((t.st.nbytes // itemsize(<DType>t.dt) // 2, 2), (2, 1), 0))
+
+
+cdef class CopySlices(Node):
+    """Backward of an in-place change through a view."""
+    cdef Node inner
+    cdef tuple view_shape, view_strides, base_strides
+    cdef int64_t view_offset
+    cdef int view_dt
+
+    def name(self):
+        return "torch::autograd::CopySlices"
+
+    def apply(self, grad):
+        whole = grad.new_empty_strided(grad.shape, self.base_strides)
+        whole.copy_(grad)
+        part = as_viewed(whole, self.view_dt).as_strided(self.view_shape, self.view_strides, self.view_offset)
+        grads = apply_node(self.inner, [part.clone()])
+        if modes().grad:                         # the part's own history reads whole: write to another copy
+            whole = grad.new_empty_strided(grad.shape, self.base_strides)
+            whole.copy_(grad)
+            part = as_viewed(whole, self.view_dt).as_strided(self.view_shape, self.view_strides, self.view_offset)
+        if grads[0] is None:
+            part.zero_()
+        else:
+            part.copy_(grads[0])
+        return (whole,) + tuple(grads[1:])
+
+
+cdef int refresh_view(TensorBase t) except -1:
+    """A view whose base was changed in place since gets its history anew: an as_strided of the base."""
+    cdef PyObject* s[4]
+    cdef Node node
+    cdef TensorBase base = t.base
+    cdef bint mode
+    if base is None or t.view_version == version_of(t) or not base.requires or base.fn is None:
+        return 0
+    if t.creation == VIEW_NO_GRAD:
+        return 0
+    if t.creation == VIEW_MULTI_OUTPUT:
+        raise multi_output_error(t, "its base or another view of its base has been modified inplace")
+    shape, strides, offset = geometry_of(t)
+    mode = modes().grad
+    modes().grad = True
+    try:
+        source = as_viewed(base, t.dt)
+        s[0], s[1], s[2], s[3] = <PyObject*>source, <PyObject*>shape, <PyObject*>strides, <PyObject*>offset
+        node = record(<Overload>(<Op>hot[HOT_AS_STRIDED]).overloads[0], s)
+    finally:
+        modes().grad = mode
+    attach(node, t, 0, None)
+    t.view_version = version_of(t)
+    return 0
+
+
+cdef object multi_output_error(TensorBase t, str what):
+    name = "a function" if t.fn is None else forward_name(t.fn)
+    return RuntimeError(f"Output {t.extra['output'] if t.extra is not None else 0} of {name} is a view and {what}. This "
+                        "view is the output of a function that returns multiple views. Such functions do not allow "
+                        "the output views to be modified inplace. You should replace the inplace operation by an "
+                        "out-of-place one.")
+
+
+cdef str forward_name(Node node):
+    return node.name().rstrip("0123456789").removesuffix("Backward")
+
+
+def _many_views(views):
+    """Marks what one call gave as several views of one tensor: they may not be changed in place."""
+    cdef TensorBase t
+    for i, view in enumerate(views):
+        t = <TensorBase?>view
+        if t.base is not None and t.creation == VIEW_NORMAL:
+            t.creation = VIEW_MULTI_OUTPUT
+            if i:
+                t.extra = t.extra or {}
+                t.extra["output"] = i
+    return views

@@ -1,0 +1,139 @@
+"""Rows of attention and of bilinear maps."""
+from __future__ import annotations
+
+import math
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.table import composite, op, ops
+
+_BOOL, _FLOAT32 = _C._dtype_named("bool"), _C._dtype_named("float32")
+
+
+# ---- scaled dot product attention ------------------------------------------------------------------------------------
+def _attention_rule(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+    wide = query.dtype if query.dtype.itemsize > 2 else _FLOAT32
+    return [((*query.shape[:-1], value.size(-1)), query.dtype), (query.shape[:-1], wide)]
+
+
+def _attention_grad(g, query, key, value, attn_mask, is_causal, scale, enable_gqa, out, logsumexp):
+    if not _C._is_grad_enabled():
+        return ops._attention_backward(g, query, key, value, attn_mask, out, logsumexp, is_causal, scale=scale,
+                                       enable_gqa=enable_gqa)
+    return _attention_formula(g, query, key, value, attn_mask, is_causal, scale, enable_gqa)
+
+
+def _attention_formula(g, query, key, value, attn_mask, is_causal, scale, enable_gqa):
+    """The gradient written with ops, to be differentiated again."""
+    scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
+    group = query.size(-3) // key.size(-3) if enable_gqa else 1
+    keys, values = (x.repeat_interleave(group, -3) if group > 1 else x for x in (key, value))
+    weights = _weights(query, keys, attn_mask, is_causal, scale)
+    through = ops.matmul(g, values.transpose(-2, -1))
+    slopes = weights * (through - (through * weights).sum(-1, True)) * scale
+    grads = [ops.matmul(slopes, keys), ops.matmul(slopes.transpose(-2, -1), query),
+             ops.matmul(weights.transpose(-2, -1), g)]
+    if group > 1:
+        grads[1:] = [x.unflatten(-3, (-1, group)).sum(-3) for x in grads[1:]]
+    return tuple(grads)
+
+
+def _weights(query, key, attn_mask, is_causal, scale):
+    """softmax(query key^T scale + mask); zeros where a row is masked throughout."""
+    scores = ops.matmul(query, key.transpose(-2, -1)) * scale
+    if is_causal:
+        attn_mask = ops.ones(scores.shape[-2:], dtype=_BOOL, device=query.device).tril()
+    if attn_mask is not None:
+        scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype is _BOOL else scores + attn_mask
+        return ops._safe_softmax(scores, -1)
+    return ops.softmax(scores, -1)
+
+
+_ATTENTION = "bool is_causal{}, *, float? scale=None, bool enable_gqa=False) -> "
+op("_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor? attn_mask, Tensor out, "
+   "Tensor logsumexp, " + _ATTENTION.format("") + "(Tensor, Tensor, Tensor)", variants="",
+   kernel="scaled_dot_product_attention_backward",
+   rule=lambda grad_out, query, key, value, *_: [(x.shape, x.dtype) for x in (query, key, value)])
+op("_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
+   + _ATTENTION.format("=False") + "(Tensor, Tensor)", variants="", kernel="scaled_dot_product_attention",
+   rule=_attention_rule, grad={"query, key, value":
+   lambda g, query, key, value, attn_mask, is_causal, scale, enable_gqa, result0, result1:
+   _attention_grad(g, query, key, value, attn_mask, is_causal, scale, enable_gqa, result0, result1)})
+
+
+def _check_attention(query, key, value, attn_mask, is_causal):
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.dim() < 2:
+            raise RuntimeError(f"Expected query, key, and value to all be at least 2 dimensional, but got query.dim(): "
+                               f"{query.dim()}, key.dim(): {key.dim()} and value.dim(): {value.dim()} instead.")
+        if x.dtype is not query.dtype:
+            raise RuntimeError(f"Expected query, key, and value to have the same dtype, but got query.dtype: "
+                               f"{query.dtype} key.dtype: {key.dtype} and value.dtype: {value.dtype} instead.")
+    if attn_mask is not None:
+        if is_causal:
+            raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+        if attn_mask.dtype is not _BOOL and attn_mask.dtype is not query.dtype and attn_mask.dtype is not _FLOAT32:
+            raise RuntimeError(f"Expected attn_mask dtype to be bool or float or to match query dtype, but got "
+                               f"attn_mask.dtype: {attn_mask.dtype} and  query.dtype: {query.dtype} instead.")
+        if attn_mask.dim() < 2:
+            raise RuntimeError("attn_mask must have at least 2 dimensions")
+
+
+def _same_batch(query, key, value, enable_gqa):
+    """Whether the kernel's layout holds: equal leading dims, but for the heads under grouped-query attention."""
+    heads = -3 if enable_gqa else -2
+    return query.dim() == key.dim() == value.dim() and query.shape[:heads] == key.shape[:heads] == value.shape[:heads] \
+        and key.shape[:-2] == value.shape[:-2]
+
+
+@composite("scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
+           "float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
+           variants="nn")
+def _scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+    """softmax(query key^T scale + mask) value; a bool mask says what takes part."""
+    _check_attention(query, key, value, attn_mask, is_causal)
+    if dropout_p == 0 and query.is_floating_point() and _same_batch(query, key, value, enable_gqa) and query.numel() \
+            and key.numel() and value.numel() and not (attn_mask is not None and attn_mask.requires_grad):
+        return ops._attention(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
+    return ops._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale,
+                                                  enable_gqa=enable_gqa)[0]
+
+
+@composite("_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
+           "float dropout_p=0.0, bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, "
+           "bool enable_gqa=False) -> (Tensor, Tensor)", variants="function")
+def _attention_math(query, key, value, attn_mask, dropout_p, is_causal, dropout_mask, scale, enable_gqa):
+    """(attention, its weights), step by step."""
+    if enable_gqa and query.dim() > 2 and key.size(-3) != query.size(-3):
+        key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
+        value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)
+    scale = 1 / math.sqrt(query.size(-1)) if scale is None and query.size(-1) else 1.0 if scale is None else scale
+    weights = _weights(query, key, attn_mask, is_causal, scale)
+    if dropout_p > 0:
+        if dropout_mask is not None:
+            weights = weights.masked_fill(~dropout_mask, 0) / (1 - dropout_p)
+        else:
+            weights = ops.dropout(weights, dropout_p, True)
+    return ops.matmul(weights, value), weights
+
+
+# ---- bilinear --------------------------------------------------------------------------------------------------------
+@composite("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor", variants="function")
+def _bilinear(input1, input2, weight, bias):
+    """input1^T weight[k] input2 for every k, plus bias."""
+    if input1.dim() != input2.dim():
+        raise RuntimeError(f"bilinear(): input dimensions do not match: got {input1.dim()} and {input2.dim()}")
+    if input1.shape[:-1] != input2.shape[:-1]:
+        raise RuntimeError(f"bilinear(): input batch dimensions do not match: got {list(input1.shape)} and "
+                           f"{list(input2.shape)}")
+    for i, x in ((1, input1), (2, input2)):
+        if x.size(-1) != weight.size(i):
+            raise RuntimeError(f"bilinear(): input{i} size does not match weight size: got {x.size(-1)} but expected "
+                               f"{weight.size(i)}")
+    if bias is not None and bias.size(0) != weight.size(0):
+        raise RuntimeError(f"bilinear(): bias size does not match weight size: got {bias.size(0)} but expected "
+                           f"{weight.size(0)}")
+    outer, left, right = weight.shape
+    rows = ops.matmul(input1.reshape(-1, left), weight.permute(1, 0, 2).reshape(left, outer * right))
+    out = (rows.reshape(-1, outer, right) * input2.reshape(-1, 1, right)).sum(-1)
+    out = out.reshape(*input1.shape[:-1], outer)
+    return out if bias is None else out + bias

@@ -1,0 +1,259 @@
+"""Rows of table lookups (embedding, embedding_bag, one_hot) and of the dropouts."""
+from __future__ import annotations
+
+import math
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.reduce import INT64, word
+from mindtorch_v2._ops.table import composite, op, ops
+
+_INT32, _BOOL = _C._dtype_named("int32"), _C._dtype_named("bool")
+
+
+# ---- embedding -------------------------------------------------------------------------------------------------------
+def _check_indices(name, indices, number=1):
+    if indices.dtype not in (INT64, _INT32):
+        raise RuntimeError(f"Expected tensor for argument #{number} 'indices' to have one of the following scalar types: "
+                           f"Long, Int; but got torch.{word(indices.dtype)}Tensor instead (while checking arguments for "
+                           f"{name})")
+
+
+def _embedding_rule(weight, indices, padding_idx, scale_grad_by_freq, sparse):
+    if weight.dim() != 2:
+        raise RuntimeError("'weight' must be 2-D")
+    _check_indices("embedding", indices)
+    return (*indices.shape, weight.size(1)), weight.dtype
+
+
+def _dense_double(g, indices, padding_idx, scale_grad_by_freq):
+    if scale_grad_by_freq:
+        raise RuntimeError("double backward for embedding with scale_grad_by_freq is not supported")
+    rows = ops.embedding(g, indices)
+    return rows.masked_fill((indices == padding_idx).unsqueeze(-1), 0) if padding_idx >= 0 else rows
+
+
+op("embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, "
+   "bool scale_grad_by_freq) -> Tensor", variants="",
+   rule=lambda grad_output, indices, num_weights, *_: ((num_weights, grad_output.size(-1)), grad_output.dtype),
+   npu="aclnnEmbeddingDenseBackward(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq, out)",
+   grad={"grad_output": lambda g, indices, padding_idx, scale_grad_by_freq:
+         _dense_double(g, indices, padding_idx, scale_grad_by_freq)})
+# sparse=True gives a dense gradient: there are no sparse tensors here
+op("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) "
+   "-> Tensor", rule=_embedding_rule, variants="function", npu="aclnnEmbedding(weight, indices, out)",
+   grad={"weight": lambda g, weight_shape, indices, padding_idx, scale_grad_by_freq:
+         ops.embedding_dense_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq)},
+   doc="The rows of weight that the indices name.")
+
+
+@composite("embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float norm_type) -> Tensor(a!)",
+           variants="function", npu="aclnnEmbeddingRenorm(self, indices, max_norm, norm_type)")
+def _embedding_renorm(self, indices, max_norm, norm_type):
+    """The rows that the indices name, scaled down to a norm of at most max_norm; in place."""
+    _check_indices("embedding_renorm_", indices, 2)
+    if self.dim() != 2:
+        raise RuntimeError("embedding_renorm_: Expected 2-dimensional tensor for argument #1 'self'")
+    rows = indices.reshape(-1).to(INT64)
+    old = self.detach().index_select(0, rows)
+    norm = ops.linalg_vector_norm(old, norm_type, 1, True)
+    scale = ops.where(norm > max_norm, max_norm / (norm + 1e-7), 1.0).to(self.dtype)
+    self.index_copy_(0, rows, old * scale)
+    return self
+
+
+# ---- bags ------------------------------------------------------------------------------------------------------------
+_SUM, _MEAN, _MAX = 0, 1, 2
+
+
+def _bag_of(indices, offsets, include_last_offset):
+    """The bag of each index."""
+    last = offsets.numel() - include_last_offset
+    starts = ops.zeros((indices.numel() + 1,), dtype=INT64, device=indices.device)
+    starts = starts.index_add(0, offsets[:last].to(INT64), ops.ones((last,), dtype=INT64, device=indices.device))
+    return starts.cumsum(0)[:indices.numel()] - 1
+
+
+def _bag_rule(weight, indices, offsets, per_sample_weights, mode, padding_idx, include_last_offset):
+    return (offsets.numel() - bool(include_last_offset), weight.size(1)), weight.dtype
+
+
+def _bag_rows(g, indices, offsets, mode, padding_idx, include_last_offset):
+    """The gradient that reaches each index, before per_sample_weights: that of its bag."""
+    bags = _bag_of(indices, offsets, include_last_offset)
+    rows = g.index_select(0, bags)
+    if mode == _MEAN:
+        counted = ops.ones_like(indices, dtype=g.dtype) if padding_idx < 0 else (indices != padding_idx).to(g.dtype)
+        sizes = g.new_zeros((g.size(0),)).index_add(0, bags, counted).clamp_min(1)
+        rows = rows / sizes.index_select(0, bags).unsqueeze(-1)
+    return rows
+
+
+def _bag_weight_grad(g, weight_shape, indices, offsets, per_sample_weights, mode, padding_idx, include_last_offset):
+    rows = _bag_rows(g, indices, offsets, mode, padding_idx, include_last_offset)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    return ops.embedding_dense_backward(rows, indices, weight_shape[0], padding_idx, False)
+
+
+def _bag_sample_grad(g, weight, indices, offsets, mode, padding_idx, include_last_offset):
+    rows = _bag_rows(g, indices, offsets, mode, padding_idx, include_last_offset)
+    grad = (rows * ops.embedding(weight, indices)).sum(-1)
+    return grad.masked_fill(indices == padding_idx, 0) if padding_idx >= 0 else grad
+
+
+op("_bag(Tensor weight, Tensor indices, Tensor offsets, Tensor? per_sample_weights, int mode, int padding_idx, "
+   "bool include_last_offset) -> Tensor", kernel="embedding_bag", variants="", rule=_bag_rule,
+   grad={"weight": lambda g, weight_shape, indices, offsets, per_sample_weights, mode, padding_idx, include_last_offset:
+         _bag_weight_grad(g, weight_shape, indices, offsets, per_sample_weights, mode, padding_idx, include_last_offset),
+         "per_sample_weights": lambda g, weight, indices, offsets, mode, padding_idx, include_last_offset:
+         _bag_sample_grad(g, weight, indices, offsets, mode, padding_idx, include_last_offset)})
+
+
+def _bag_maximum(weight, indices, offsets, padding_idx, include_last_offset):
+    """The largest row of each bag, item by item, and which index it came from."""
+    bags = _bag_of(indices, offsets, include_last_offset)
+    best = ops._bag(weight.detach(), indices, offsets, None, _MAX, padding_idx, include_last_offset)
+    rows, n = ops.embedding(weight, indices), indices.numel()
+    wins = rows.detach() == best.index_select(0, bags)
+    if padding_idx >= 0:
+        wins = wins & (indices != padding_idx).unsqueeze(-1)
+    places = ops.arange(n, device=indices.device).unsqueeze(-1).expand(n, weight.size(1)).masked_fill(~wins, n)
+    first = ops.full(best.shape, n, dtype=INT64, device=indices.device)
+    first = first.scatter_reduce(0, bags.unsqueeze(-1).expand(n, weight.size(1)), places, "amin")
+    empty = first == n
+    safe = first.masked_fill(empty, 0)
+    if n == 0:
+        return best, first.masked_fill(empty, 0)
+    out = rows.gather(0, safe).masked_fill(empty, 0)
+    return out, indices.to(INT64)[safe].masked_fill(empty, 0)
+
+
+def _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
+                   padding_idx=None):
+    """Rows of weight summed (mode 0), averaged (1) or maximised (2) over bags of indices that begin at the offsets."""
+    _check_bag(weight, indices, offsets, mode, per_sample_weights, include_last_offset)
+    padding = -1 if padding_idx is None else padding_idx + (weight.size(0) if padding_idx < 0 else 0)
+    if padding_idx is not None and not 0 <= padding < weight.size(0):
+        raise RuntimeError(f"padding_idx must be within the number of embeddings, -{weight.size(0)} through "
+                           f"{weight.size(0) - 1}, but got {padding_idx}")
+    bags = _bag_of(indices, offsets, include_last_offset)
+    counted = ops.ones_like(bags) if padding < 0 else (indices != padding).to(INT64)
+    sizes = ops.zeros((offsets.numel() - include_last_offset,), dtype=INT64, device=weight.device)
+    sizes = sizes.index_add(0, bags, counted)
+    if mode == _MAX:
+        out, best = _bag_maximum(weight, indices, offsets, padding, include_last_offset)
+        return out, bags, sizes, best
+    out = ops._bag(weight, indices, offsets, per_sample_weights, mode, padding, include_last_offset)
+    if scale_grad_by_freq and weight.requires_grad and _C._is_grad_enabled():
+        out = _scaled_by_frequency(weight, indices, bags, sizes, per_sample_weights, mode, padding)
+    return out, bags, sizes, ops.zeros_like(sizes)
+
+
+def _scaled_by_frequency(weight, indices, bags, sizes, per_sample_weights, mode, padding):
+    """The bags through embedding, whose gradient knows frequencies."""
+    rows = ops.embedding(weight, indices, padding, True)
+    if padding >= 0:
+        rows = rows.masked_fill((indices == padding).unsqueeze(-1), 0)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    out = rows.new_zeros((sizes.numel(), weight.size(1))).index_add(0, bags, rows)
+    return out / sizes.clamp_min(1).to(out.dtype).unsqueeze(-1) if mode == _MEAN else out
+
+
+def _check_bag(weight, indices, offsets, mode, per_sample_weights, include_last_offset):
+    _check_indices("embedding_bag", indices)
+    _check_indices("embedding_bag", offsets)
+    if weight.dim() != 2:
+        raise RuntimeError("embedding_bag: expected weight to have 2 dimensions")
+    if indices.dim() != 1:
+        raise RuntimeError(f"input has to be a 1D or 2D Tensor, but got Tensor of dimension {indices.dim()}")
+    if offsets.dim() != 1:
+        raise RuntimeError(f"offsets has to be a 1D Tensor, but got Tensor of dimension {offsets.dim()}")
+    if offsets.numel() and int(offsets[0]) != 0:
+        raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position "
+                           f"0. However, got {int(offsets[0])}")
+    if offsets.numel() and int(offsets[-1]) > indices.numel():
+        raise RuntimeError(f"offsets[-1] can not be greater than input's length({indices.numel()}) but got offsets[-1] of "
+                           f"{int(offsets[-1])}")
+    if include_last_offset and offsets.numel() < 1:
+        raise RuntimeError("include_last_offset: number of offset should be at least 1")
+    if per_sample_weights is not None:
+        if mode != _SUM:
+            raise RuntimeError("embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for "
+                               "mode='sum'")
+        if per_sample_weights.numel() != indices.numel():
+            raise RuntimeError("expected per_sample_weights to have the same number of elements as indices")
+
+
+_BAG = "(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq"
+op(f"embedding_bag{_BAG}=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, "
+   "bool include_last_offset=False) -> (Tensor, Tensor, Tensor, Tensor)", body=_embedding_bag, variants="function")
+op(f"embedding_bag.padding_idx{_BAG}, int mode, bool sparse, Tensor? per_sample_weights, bool include_last_offset, "
+   "int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)", body=_embedding_bag, variants="function")
+
+
+@composite("one_hot(Tensor self, int num_classes=-1) -> Tensor", variants="nn")
+def _one_hot(self, num_classes):
+    """A row for each class index: 1 at the index, 0 elsewhere."""
+    if self.dtype is not INT64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if self.numel() == 0:
+        if num_classes <= 0:
+            raise RuntimeError("Can not infer total number of classes from empty tensor.")
+        return ops.zeros((*self.shape, num_classes), dtype=INT64, device=self.device)
+    if int(self.min()) < 0:
+        raise RuntimeError("Class values must be non-negative.")
+    if num_classes == -1:
+        num_classes = int(self.max()) + 1
+    elif num_classes < 1:
+        raise RuntimeError("num_classes should be positive")
+    elif num_classes <= int(self.max()):
+        raise RuntimeError("Class values must be smaller than num_classes.")
+    out = ops.zeros((*self.shape, num_classes), dtype=INT64, device=self.device)
+    return out.scatter_(-1, self.unsqueeze(-1), 1)
+
+
+# ---- dropout: the same draws from the generator as torch's CPU ---------------------------------------------------------
+_ALPHA = 1.7580993408473766
+
+
+def _dropped(input, p, train, feature, alpha):
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if p == 0 or not train or input.numel() == 0:
+        return input
+    if p == 1:
+        return input * ops.zeros((), dtype=input.dtype, device=input.device)
+    if feature:
+        if input.dim() < 2:
+            raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+        noise = input.new_empty((*input.shape[:2], *(1 for _ in input.shape[2:])))
+    else:
+        noise = ops.empty_like(input.detach())
+    noise.bernoulli_(1 - p)
+    if not alpha:
+        return input * noise.div_(1 - p)
+    a = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
+    shift = (noise - 1) * (_ALPHA * a) + _ALPHA * a * p
+    return input * noise.mul_(a) + shift
+
+
+def _dropout_row(name, feature, alpha, doc):
+    op(f"{name}(Tensor input, float p, bool train) -> Tensor", variants="function", inplace="function", doc=doc,
+       body=lambda input, p, train: _dropped(input, p, train, feature, alpha))
+
+
+_dropout_row("dropout", False, False, "Items zeroed with probability p, the others divided by 1 - p.")
+_dropout_row("feature_dropout", True, False, "Channels zeroed with probability p, the others divided by 1 - p.")
+_dropout_row("alpha_dropout", False, True, "Dropout that keeps the mean and variance of selu's outputs.")
+_dropout_row("feature_alpha_dropout", True, True, "alpha_dropout of whole channels.")
+
+
+@composite("native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)", variants="function")
+def _native_dropout(input, p, train):
+    """(dropout, the mask of what was kept)."""
+    if input.numel() == 0 or train is False:
+        return input.clone(), ops.ones_like(input, dtype=_BOOL)
+    mask = ops.empty_like(input.detach(), dtype=_BOOL)
+    mask.bernoulli_(1 - p)
+    return input * mask * (0.0 if p == 1 else 1 / (1 - p)), mask

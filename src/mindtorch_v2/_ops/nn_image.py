@@ -1,0 +1,193 @@
+"""Rows of padding and resizing images."""
+from __future__ import annotations
+
+from mindtorch_v2._ops.table import composite, op, ops
+
+
+# ---- padding -------------------------------------------------------------------------------------------------------
+def _constant_rule(self, pad, value):
+    if len(pad) % 2:
+        raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}")
+    if len(pad) > 2 * self.dim():
+        raise RuntimeError(f"Length of pad should be no more than twice the number of dimensions of the input. Pad length "
+                           f"is {len(pad)} while the input has {self.dim()} dimensions.")
+    sizes = list(self.shape)
+    for i in range(len(pad) // 2):
+        d = self.dim() - 1 - i
+        size = sizes[d] + pad[2 * i] + pad[2 * i + 1]
+        if size < 0:
+            raise RuntimeError(f"The input size {sizes[d]}, plus negative padding {pad[2 * i]} and {pad[2 * i + 1]} "
+                               f"resulted in a negative output size, which is invalid. Check dimension {d} of your input.")
+        sizes[d] = size
+    return sizes, self.dtype
+
+
+op("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", rule=_constant_rule, variants="function",
+   npu="aclnnConstantPadNd(self, pad, value, out)",
+   grad={"self": lambda g, pad: ops.constant_pad_nd(g, [-p for p in pad])},
+   doc="Items of one value added at both ends of the last dims; negative numbers take items away.")
+
+
+def _pad_rule(name, n, reflect):
+    def rule(self, padding):
+        padding = list(padding) if isinstance(padding, (tuple, list)) else [padding] * (2 * n)
+        if len(padding) != 2 * n:
+            raise RuntimeError(f"padding size is expected to be {2 * n}")
+        if self.dim() not in (n + 1, n + 2) or any(s == 0 for s in self.shape[-n - 1:]):
+            raise RuntimeError(f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other "
+                               f"non-zero dimensions for input, but got: {list(self.shape)}")
+        sizes = list(self.shape)
+        for i in range(n):
+            d, left, right = self.dim() - 1 - i, padding[2 * i], padding[2 * i + 1]
+            if reflect and max(left, right) >= sizes[d]:
+                raise RuntimeError(f"Argument #{4 + 2 * i}: Padding size should be less than the corresponding input "
+                                   f"dimension, but got: padding ({left}, {right}) at dimension {d} of input "
+                                   f"{list(self.shape)}")
+            sizes[d] += left + right
+            if sizes[d] < 1:
+                raise RuntimeError(f"input (size: {list(self.shape)}) is too small. Calculated output size at dimension "
+                                   f"{d}: {sizes[d]}")
+        return sizes, self.dtype
+    return rule
+
+
+def _pad_row(kind, n):
+    name, camel = f"{kind}_pad{n}d", f"{kind.capitalize()}Pad{n}d"
+    op(f"{name}_backward(Tensor grad_output, Tensor self, SymInt[{2 * n}] padding) -> Tensor", variants="",
+       rule=lambda grad_output, self, padding: (self.shape, self.dtype),
+       npu=f"aclnn{camel}Backward(grad_output, self, padding, out)",
+       grad={"grad_output": lambda g, padding: getattr(ops, name)(g, padding)})
+    op(f"{name}(Tensor self, SymInt[{2 * n}] padding) -> Tensor", variants="nn", npu=f"aclnn{camel}(self, padding, out)",
+       rule=_pad_rule(name, n, kind == "reflection"),
+       grad={"self": lambda g, self, padding: getattr(ops, name + "_backward")(g, self, padding)},
+       doc="The last dims continued by " + ("their mirror image." if kind == "reflection" else "their first and last items."))
+
+
+for _kind in ("reflection", "replication"):
+    for _n in (1, 2, 3):
+        _pad_row(_kind, _n)
+
+
+@composite("_pad_circular(Tensor self, SymInt[] pad) -> Tensor", variants="nn")
+def _pad_circular(self, pad):
+    """The last dims continued by their other end."""
+    n = len(pad) // 2
+    if n + 2 != self.dim():
+        raise RuntimeError(f"Invalid padding size, expected {2 * (self.dim() - 2)} but got {len(pad)}")
+    for i in range(n):
+        d, left, right = self.dim() - 1 - i, pad[2 * i], pad[2 * i + 1]
+        size = self.size(d)
+        if left > size or right > size:
+            raise RuntimeError("Padding value causes wrapping around more than once.")
+        if left + right + size < 0:
+            raise RuntimeError("Negative padding value is resulting in an empty dimension")
+        first, last = max(-left, 0), size - max(-right, 0)
+        parts = [self.narrow(d, first, last - first)]
+        if left > 0:
+            parts.insert(0, self.narrow(d, last - left, left))
+        if right > 0:
+            parts.append(self.narrow(d, first, right))
+        self = ops.cat(parts, d) if len(parts) > 1 else parts[0]
+    return self
+
+
+@composite("pad(Tensor self, SymInt[] pad, str mode='constant', float? value=None) -> Tensor", variants="nn")
+def _pad(self, pad, mode, value):
+    """The last dims made longer: by a value, or as mode says ('reflect', 'replicate', 'circular')."""
+    if len(pad) % 2:
+        raise RuntimeError("Padding length must be divisible by 2")
+    if len(pad) > 2 * self.dim():
+        raise RuntimeError(f"Padding length should be less than or equal to two times the input dimension but got padding "
+                           f"length {len(pad)} and input of dimension {self.dim()}")
+    if mode == "constant":
+        return ops.constant_pad_nd(self, pad, 0 if value is None else value)
+    if value is not None and value != 0:
+        raise RuntimeError(f"Padding mode \"{mode}\" doesn't take in value argument")
+    n = len(pad) // 2
+    if n not in (1, 2, 3) or self.dim() not in (n + 1, n + 2):
+        raise NotImplementedError("Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now")
+    if mode == "circular":
+        return ops._pad_circular(self, pad) if self.dim() == n + 2 else ops._pad_circular(self.unsqueeze(0), pad).squeeze(0)
+    kind = {"reflect": "reflection", "replicate": "replication"}.get(mode)
+    if kind is None:
+        raise NotImplementedError(f"Unrecognised padding mode {mode}")
+    return getattr(ops, f"{kind}_pad{n}d")(self, pad)
+
+
+@composite("_pad_enum(Tensor self, SymInt[] pad, int mode, float? value=None) -> Tensor", variants="nn")
+def _pad_enum(self, pad, mode, value):
+    """pad, with the mode as a number."""
+    return ops.pad(self, pad, ("constant", "reflect", "replicate", "circular")[mode], value)
+
+
+# ---- resizing ------------------------------------------------------------------------------------------------------
+def _resize_rule(name, n):
+    def rule(self, output_size, *_):
+        sizes = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * n
+        if len(sizes) != n:
+            raise RuntimeError(f"It is expected output_size equals to {n}, but got size {len(sizes)}")
+        if self.dim() != n + 2:
+            raise RuntimeError(f"It is expected input_size equals to {n + 2}, but got size {self.dim()}")
+        if min(sizes) <= 0 or min(self.shape[2:]) <= 0:
+            raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(self.shape[2:])} "
+                               f"output {sizes}")
+        if self.numel() == 0 and self.size(1) == 0:
+            raise RuntimeError(f"Non-empty {n + 2}D data tensor expected but got a tensor with sizes {list(self.shape)}")
+        return (*self.shape[:2], *sizes), self.dtype
+    return rule
+
+
+def _named(parameters, formula):
+    """The formula with the row's own parameter names, which tell the core what to save."""
+    return eval(f"lambda g, {parameters}: formula(g, {parameters})", {"formula": formula})
+
+
+def _resize_row(name, n, aligned, npu):
+    """The op, its gradient, and the overload by scale factors."""
+    corners, given = (", bool align_corners", ", align_corners") if aligned else ("", "")
+    scales = {1: ["scales"], 2: ["scales_h", "scales_w"], 3: ["scales_d", "scales_h", "scales_w"]}[n]
+    text, names = "".join(f", float? {s}=None" for s in scales), "".join(f", {s}" for s in scales)
+    backward = name + "_backward"
+
+    def slope(g, self_shape, *arguments):
+        return getattr(ops, backward)(g, list(g.shape[2:]), list(self_shape), *arguments)
+
+    def curve(g, output_size, *arguments):
+        return getattr(ops, name)(g, output_size, *arguments)
+
+    op(f"{backward}(Tensor grad_output, SymInt[{n}] output_size, SymInt[{n + 2}] input_size{corners}{text}) -> Tensor",
+       variants="", rule=lambda grad_output, output_size, input_size, *_: (input_size, grad_output.dtype),
+       npu=npu and f"aclnn{npu}Backward(grad_output, output_size, input_size{given}{names}, out)",
+       grad={"grad_output": _named(f"output_size{given}{names}", curve)})
+    op(f"{name}(Tensor self, SymInt[{n}] output_size{corners}{text}) -> Tensor", variants="nn", rule=_resize_rule(name, n),
+       npu=npu and f"aclnn{npu}(self, output_size{given}{names}, out)",
+       grad={"self": _named(f"self_shape{given}{names}", slope)},
+       doc=f"The last {n} dim{'s' * (n > 1)} resized to output_size, or by scale factors.")
+
+    def by_factor(self, output_size, *rest):
+        factors = rest[-1]
+        if (output_size is None) == (factors is None):
+            raise RuntimeError("Must specify exactly one of output_size and scale_factors")
+        if factors is None:
+            return getattr(ops, name)(self, output_size, *rest[:-1])
+        if len(factors) != n:
+            raise RuntimeError(f"Must specify {n} scale factors, got {len(factors)}")
+        sizes = [int(s * f) for s, f in zip(self.shape[2:], factors, strict=True)]
+        return getattr(ops, name)(self, sizes, *rest[:-1], *factors)
+
+    op(f"{name}.vec(Tensor self, SymInt[]? output_size{corners}, float[]? scale_factors) -> Tensor", variants="nn",
+       body=by_factor)
+
+
+for _name, _n, _aligned, _npu in (
+    ("upsample_nearest1d", 1, False, None), ("upsample_nearest2d", 2, False, None),
+    ("upsample_nearest3d", 3, False, "UpsampleNearest3d"),
+    ("_upsample_nearest_exact1d", 1, False, "UpsampleNearestExact1d"),
+    ("_upsample_nearest_exact2d", 2, False, "UpsampleNearestExact2d"),
+    ("_upsample_nearest_exact3d", 3, False, "UpsampleNearestExact3d"),
+    ("upsample_linear1d", 1, True, "UpsampleLinear1d"), ("upsample_bilinear2d", 2, True, "UpsampleBilinear2d"),
+    ("upsample_trilinear3d", 3, True, "UpsampleTrilinear3d"), ("upsample_bicubic2d", 2, True, "UpsampleBicubic2d"),
+    ("_upsample_bilinear2d_aa", 2, True, "UpsampleBilinear2dAA"), ("_upsample_bicubic2d_aa", 2, True, None),
+    ("_upsample_lanczos2d_aa", 2, True, None),
+):
+    _resize_row(_name, _n, _aligned, _npu)

@@ -1,0 +1,290 @@
+"""Rows of the losses. Those of pairs and triples (margins, distances) and CTC are in nn_margin.py.
+
+A reduction is torch's number: 0 keeps every loss, 1 takes the mean, 2 the sum."""
+from __future__ import annotations
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.infer import binary, unary
+from mindtorch_v2._ops.reduce import INT64, word
+from mindtorch_v2._ops.table import composite, op, ops
+
+_UINT8 = _C._dtype_named("uint8")
+
+
+def reduced_loss(loss, reduction):
+    """The losses as the reduction says."""
+    return loss.mean() if reduction == 1 else loss.sum() if reduction == 2 else loss
+
+
+# ---- item by item ----------------------------------------------------------------------------------------------------
+@composite("mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn",
+           npu="aclnnMseLoss(self, target, reduction, out)")
+def _mse_loss(self, target, reduction):
+    """The square of self - target."""
+    return reduced_loss((self - target).square(), reduction)
+
+
+@composite("l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn",
+           npu="aclnnL1Loss(self, target, reduction, out)")
+def _l1_loss(self, target, reduction):
+    """The size of self - target."""
+    return reduced_loss((self - target).abs(), reduction)
+
+
+op("_smooth_l1_backward(Tensor grad_output, Tensor self, float beta) -> Tensor", rule=binary, kernel="smooth_l1_backward",
+   variants="", inplace=False,
+   grad={"grad_output": lambda g, self, beta: ops._smooth_l1_backward(g, self, beta),
+         "self": lambda g, grad_output, self, beta: (g * grad_output / beta).masked_fill(self.abs() >= beta, 0)})
+op("_smooth_l1(Tensor self, float beta) -> Tensor", rule=unary, kernel="smooth_l1", variants="", inplace=False,
+   grad={"self": lambda g, self, beta: ops._smooth_l1_backward(g, self, beta)})
+
+
+@composite("smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.0) -> Tensor", variants="nn",
+           npu="aclnnSmoothL1Loss(self, target, reduction, beta, out)")
+def _smooth_l1_loss(self, target, reduction, beta):
+    """The size of self - target, rounded off to a square where that is below beta."""
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    if beta == 0:
+        return ops.l1_loss(self, target, reduction)
+    return reduced_loss(ops._smooth_l1(self - target, beta), reduction)
+
+
+@composite("huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.0) -> Tensor", variants="nn")
+def _huber_loss(self, target, reduction, delta):
+    """Half the square of self - target, a line where its size is above delta."""
+    if delta <= 0:
+        raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    return reduced_loss(ops._smooth_l1(self - target, delta) * delta, reduction)
+
+
+@composite("kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor", variants="function",
+           npu="aclnnKlDiv(self, target, reduction, log_target, out)")
+def _kl_div(self, target, reduction, log_target):
+    """target * (log(target) - self), of log-probabilities self."""
+    if self.is_complex() or target.is_complex():
+        raise RuntimeError("kl_div: Complex inputs not supported.")
+    if not self.is_floating_point() or not target.is_floating_point():
+        raise RuntimeError("kl_div: Integral inputs not supported.")
+    loss = target.exp() * (target - self) if log_target else ops.xlogy(target, target) - target * self
+    return reduced_loss(loss, reduction)
+
+
+@composite("poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor",
+           variants="function")
+def _poisson_nll_loss(input, target, log_input, full, eps, reduction):
+    """Negative log likelihood of a Poisson distribution; full adds Stirling's term."""
+    loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        stirling = target * target.log() - target + 0.5 * (2 * 3.141592653589793 * target).log()
+        loss = loss + stirling.masked_fill(target <= 1, 0)
+    return reduced_loss(loss, reduction)
+
+
+# ---- binary cross entropy --------------------------------------------------------------------------------------------
+
+op("_bce_backward(Tensor grad_output, Tensor self, Tensor target) -> Tensor", rule=binary, variants="", inplace=False,
+   numbers=False, kernel="binary_cross_entropy_backward",
+   grad={"grad_output": lambda g, self, target: ops._bce_backward(g, self, target),
+         "self": lambda g, grad_output, self, target: g * grad_output * _bce_curve(self, target),
+         "target": lambda g, grad_output, self: -g * grad_output / ((1 - self) * self).clamp_min(1e-12)})
+op("_bce(Tensor self, Tensor target) -> Tensor", rule=binary, kernel="binary_cross_entropy", variants="", inplace=False,
+   numbers=False, grad={"self": lambda g, self, target: ops._bce_backward(g, self, target),
+                        "target": lambda g, self: g * (ops.log1p(-self).clamp_min(-100) - self.log().clamp_min(-100))})
+
+
+def _bce_curve(p, t):
+    """The second derivative of the loss to the probability."""
+    scale = ((1 - p) * p).clamp_min(1e-12)
+    return (p * p - 2 * p * t + t) / (scale * scale)
+
+
+@composite("binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor", variants="nn",
+           npu="aclnnBinaryCrossEntropy(self, target, weight, reduction, out)")
+def _binary_cross_entropy(self, target, weight, reduction):
+    """Cross entropy of probabilities and targets, both between 0 and 1."""
+    if self.dtype is not target.dtype:
+        raise RuntimeError(f"Found dtype {word(target.dtype)} but expected {word(self.dtype)}")
+    loss = ops._bce(self, target)
+    return reduced_loss(loss if weight is None else loss * weight, reduction)
+
+
+op("_bce_logits_backward(Tensor grad_output, Tensor self, Tensor target) -> Tensor", rule=binary, variants="", inplace=False,
+   numbers=False, kernel="binary_cross_entropy_with_logits_backward",
+   grad={"grad_output": lambda g, self, target: g * (self.sigmoid() - target),
+         "self": lambda g, grad_output, self: ops.sigmoid_backward(g * grad_output, self.sigmoid()),
+         "target": lambda g, grad_output: -g * grad_output})
+op("_bce_logits(Tensor self, Tensor target) -> Tensor", rule=binary, variants="", inplace=False, numbers=False,
+   kernel="binary_cross_entropy_with_logits",
+   grad={"self": lambda g, self, target: ops._bce_logits_backward(g, self, target), "target": lambda g, self: -g * self})
+
+
+@composite("binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, "
+           "int reduction=1) -> Tensor", variants="function",
+           npu="aclnnBinaryCrossEntropyWithLogits(self, target, weight, pos_weight, reduction, out)")
+def _binary_cross_entropy_with_logits(self, target, weight, pos_weight, reduction):
+    """Cross entropy of logits and targets between 0 and 1; pos_weight multiplies the positive part."""
+    if pos_weight is None:
+        loss = ops._bce_logits(self, target)
+    else:
+        loss = (1 - target) * self - ((pos_weight - 1) * target + 1) * ops.log_sigmoid(self)
+    return reduced_loss(loss if weight is None else loss * weight, reduction)
+
+
+# ---- negative log likelihood -----------------------------------------------------------------------------------------
+def _nll_rule(self, target, weight, reduction, ignore_index):
+    if not 0 < self.dim() <= 2:
+        raise RuntimeError("input tensor should be 1D or 2D")
+    if target.dim() > 1:
+        raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+    if self.dim() == 2 and target.dim() == 0:
+        raise RuntimeError("size mismatch (got input: {list(self.shape)}, target: [])")
+    if not (self.dim() == 1 and target.dim() == 0) and self.size(0) != target.size(0):
+        raise RuntimeError(f"size mismatch (got input: {list(self.shape)}, target: {list(target.shape)})")
+    _check_class_weight(weight, self.size(-1))
+    every = reduction == 0 and self.dim() == 2
+    return [((self.size(0),) if every else (), self.dtype), ((), self.dtype)]
+
+
+def _check_class_weight(weight, classes):
+    if weight is not None and (weight.dim() != 1 or weight.numel() != classes):
+        raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got weight "
+                           f"tensor of shape: {list(weight.shape)}")
+
+
+def _nll2d_rule(self, target, weight, reduction, ignore_index):
+    if target.dim() != 3:
+        raise RuntimeError(f"only batches of spatial targets supported (3D tensors) but got targets of dimension: "
+                           f"{target.dim()}")
+    if self.dim() != 4:
+        raise RuntimeError(f"only batches of spatial inputs supported (4D tensors), but got input of dimension: "
+                           f"{self.dim()}")
+    if (self.size(0), *self.shape[2:]) != tuple(target.shape):
+        raise RuntimeError(f"size mismatch (got input: {list(self.shape)} , target: {list(target.shape)}")
+    _check_class_weight(weight, self.size(1))
+    return [(target.shape if reduction == 0 else (), self.dtype), ((), self.dtype)]
+
+
+_NLL = "Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index"
+for _name, _camel, _rule, _slope, _curve in (
+    ("nll_loss", "NLLLoss", _nll_rule, lambda g, self, target, weight, reduction, ignore_index, result1:
+     ops.nll_loss_backward(g, self, target, weight, reduction, ignore_index, result1),
+     lambda g, target, weight, reduction, ignore_index: ops.nll_loss_forward(g, target, weight, reduction, ignore_index)[0]),
+    ("nll_loss2d", "NLLLoss2d", _nll2d_rule, lambda g, self, target, weight, reduction, ignore_index, result1:
+     ops.nll_loss2d_backward(g, self, target, weight, reduction, ignore_index, result1),
+     lambda g, target, weight, reduction, ignore_index:
+     ops.nll_loss2d_forward(g, target, weight, reduction, ignore_index)[0]),
+):
+    op(f"{_name}_backward(Tensor grad_output, {_NLL}, Tensor total_weight) -> Tensor", variants="",
+       rule=lambda grad_output, self, *_: (self.shape, self.dtype), grad={"grad_output": _curve},
+       npu=f"aclnn{_camel}Backward(grad_output, self, target, weight, reduction, ignore_index, total_weight, out)")
+    op(f"{_name}_forward({_NLL}) -> (Tensor output, Tensor total_weight)", variants="", rule=_rule, grad={"self": _slope},
+       npu=f"aclnn{_camel}(self, target, weight, reduction, ignore_index, output, total_weight)")
+    op(f"{_name}(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) -> Tensor",
+       variants="nn", doc="Minus the log-probability of the target class, times its weight.",
+       body=lambda self, target, weight, reduction, ignore_index, _forward=getattr(ops, _name + "_forward"):
+       _forward(self, _as_classes(target), weight, reduction, ignore_index)[0])
+
+
+def _as_classes(target):
+    """Class indices as int64, which torch also takes as bytes."""
+    if target.dtype not in (INT64, _UINT8):
+        raise RuntimeError(f"expected scalar type Long but found {word(target.dtype)}")
+    return target
+
+
+@composite("nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) "
+           "-> Tensor", variants="nn")
+def _nll_loss_nd(self, target, weight, reduction, ignore_index):
+    """nll_loss of inputs (C), (N, C) or (N, C, positions …)."""
+    if self.dim() < 1:
+        raise ValueError(f"Expected 1 or more dimensions (got {self.dim()})")
+    if self.dim() != 1 and self.size(0) != target.size(0):
+        raise ValueError(f"Expected input batch_size ({self.size(0)}) to match target batch_size ({target.size(0)}).")
+    if self.dim() <= 2:
+        return ops.nll_loss(self, target, weight, reduction, ignore_index)
+    if self.dim() == 4:
+        return ops.nll_loss2d(self, target, weight, reduction, ignore_index)
+    n, classes, *rest = self.shape
+    if tuple(target.shape[1:]) != tuple(rest):
+        raise RuntimeError(f"Expected target size {[n, *rest]}, got {list(target.shape)}")
+    places = 1
+    for size in rest:
+        places *= size
+    out = ops.nll_loss2d(self.reshape(n, classes, 1, places), target.reshape(n, 1, places), weight, reduction, ignore_index)
+    return out.reshape(n, *rest) if reduction == 0 else out
+
+
+# ---- cross entropy ---------------------------------------------------------------------------------------------------
+def _cross_entropy_rule(self, target, weight, reduction, ignore_index, label_smoothing):
+    _nll_rule(self, target, weight, reduction, ignore_index)
+    wide = self.dtype if self.dtype.itemsize > 2 else _C._dtype_named("float32")
+    rows = tuple(self.shape[:-1])
+    return [(rows if reduction == 0 else (), self.dtype), ((), wide), (rows, wide)]
+
+
+def _cross_entropy_grad(g, self, target, weight, reduction, ignore_index, label_smoothing, total_weight, logsumexp):
+    if not _C._is_grad_enabled():
+        return ops._cross_entropy_backward(g, self, target, weight, total_weight, logsumexp, reduction, ignore_index,
+                                           label_smoothing)
+    classes, kept = self.size(-1), target != ignore_index       # the kernel's formula, in ops
+    index = target.masked_fill(~kept, 0).to(INT64)
+    hot = ops.zeros_like(self).scatter(-1, index.unsqueeze(-1), 1.0)
+    weights = ops.ones((classes,), dtype=self.dtype, device=self.device) if weight is None else weight
+    a = (1 - label_smoothing) * weights[index].unsqueeze(-1)
+    b = label_smoothing / classes
+    grad = (a + b * weights.sum()) * ops.softmax(self, -1) - a * hot - b * weights
+    g = g / total_weight.to(g.dtype) if reduction == 1 else g
+    return grad * (kept.to(self.dtype) * g).unsqueeze(-1)
+
+
+_CROSS = "int reduction, int ignore_index, float label_smoothing"
+op(f"_cross_entropy_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, Tensor total_weight, "
+   f"Tensor logsumexp, {_CROSS}) -> Tensor", variants="", kernel="cross_entropy_backward",
+   rule=lambda grad_output, self, *_: (self.shape, self.dtype))
+# Log-softmax and nll_loss in one pass; of logits (N, C) or (C).
+op(f"_cross_entropy(Tensor self, Tensor target, Tensor? weight, {_CROSS}) -> (Tensor, Tensor, Tensor)", variants="",
+   kernel="cross_entropy_forward", rule=_cross_entropy_rule,
+   grad={"self": lambda g, self, target, weight, reduction, ignore_index, label_smoothing, result1, result2:
+         _cross_entropy_grad(g, self, target, weight, reduction, ignore_index, label_smoothing, result1, result2)})
+
+
+def _by_probability(self, target, weight, reduction, label_smoothing):
+    """Cross entropy against a distribution over the classes, which are dim 1."""
+    dim = 0 if self.dim() == 1 else 1
+    if self.shape != target.shape:
+        raise RuntimeError(f"input and target shapes do not match: {list(self.shape)} and {list(target.shape)}")
+    _check_class_weight(weight, self.size(dim))
+    if label_smoothing > 0:
+        target = target * (1 - label_smoothing) + label_smoothing / self.size(dim)
+    scores = ops.log_softmax(self, dim) * target
+    if weight is not None:
+        scores = scores * weight.reshape([-1 if d == dim else 1 for d in range(self.dim())])
+    if reduction == 0:
+        return -scores.sum(dim)
+    total = -scores.sum()
+    return total if reduction == 2 else total / (self.numel() / self.size(dim))
+
+
+@composite("cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, "
+           "SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor", variants="nn")
+def _cross_entropy_loss(self, target, weight, reduction, ignore_index, label_smoothing):
+    """Minus the log of the softmax of the logits at the target: a class index, or a distribution over the classes."""
+    if not 0 <= label_smoothing <= 1:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    if self.shape == target.shape and (target.is_floating_point() or self.dim() == 0):
+        return _by_probability(self, target, weight, reduction, label_smoothing)
+    if self.dim() < 1:
+        raise ValueError(f"Expected 1 or more dimensions (got {self.dim()})")
+    target = _as_classes(target)
+    if self.dim() <= 2:
+        if self.dim() == 2 and target.dim() and self.size(0) != target.size(0):
+            raise ValueError(f"Expected input batch_size ({self.size(0)}) to match target batch_size ({target.size(0)}).")
+        return ops._cross_entropy(self, target, weight, reduction, ignore_index, label_smoothing)[0]
+    n, classes, *rest = self.shape
+    if tuple(target.shape) != (n, *rest):
+        raise (ValueError if target.dim() == 0 or target.size(0) != n else RuntimeError)(
+            f"Expected target size {[n, *rest]}, got {list(target.shape)}")
+    rows = self.movedim(1, -1).reshape(target.numel(), classes)
+    loss = ops._cross_entropy(rows, target.reshape(-1), weight, reduction, ignore_index, label_smoothing)[0]
+    return loss.reshape(target.shape) if reduction == 0 else loss

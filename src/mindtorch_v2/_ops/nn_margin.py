@@ -1,0 +1,314 @@
+"""Rows of distances and similarities, and of the losses of pairs and triples, by margins, and CTC."""
+from __future__ import annotations
+
+import math
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.nn_loss import reduced_loss
+from mindtorch_v2._ops.reduce import INT64
+from mindtorch_v2._ops.table import composite, op, ops
+
+
+# ---- distances -------------------------------------------------------------------------------------------------------
+@composite("cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor", variants="function")
+def _cosine_similarity(x1, x2, dim, eps):
+    """The cosine of the angle between the vectors along dim."""
+    if not (x1.is_floating_point() and x2.is_floating_point()):
+        raise RuntimeError("expected common dtype to be floating point, yet common dtype is "
+                           f"{x1.dtype if not x1.is_floating_point() else x2.dtype}")
+    x1, x2 = ops.broadcast_tensors(x1, x2)
+    length1 = ops.linalg_vector_norm(x1, 2, dim, True).clamp_min(eps)
+    length2 = ops.linalg_vector_norm(x2, 2, dim, True).clamp_min(eps)
+    return ((x1 / length1) * (x2 / length2)).sum(dim)
+
+
+@composite("pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor",
+           variants="function")
+def _pairwise_distance(x1, x2, p, eps, keepdim):
+    """The p-norm of the differences along the last dim."""
+    return ops.linalg_vector_norm(x1 - x2 + eps, p, max(x1.dim(), x2.dim()) - 1, keepdim)
+
+
+def _check_float(name, x):
+    if not x.is_floating_point():
+        raise RuntimeError(f"{name} only supports floating-point dtypes, X1 got: {x.dtype}")
+
+
+_CDIST_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist",
+                None, 1, 2)
+
+
+@composite("cdist(Tensor x1, Tensor x2, float p=2.0, any? compute_mode=None) -> Tensor", variants="function")
+def _cdist(x1, x2, p, compute_mode):
+    """The p-norm of every difference of a row of x1 and a row of x2."""
+    if x1.dim() < 2 or x2.dim() < 2:
+        which = x1 if x1.dim() < 2 else x2
+        raise RuntimeError(f"cdist only supports at least 2D tensors, X{1 if which is x1 else 2} got: {which.dim()}D")
+    _check_float("cdist", x1)
+    _check_float("cdist", x2)
+    if x1.size(-1) != x2.size(-1):
+        raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.size(-1)} X2: {x2.size(-1)}")
+    if p < 0:
+        raise RuntimeError("cdist only supports non-negative p values")
+    if compute_mode not in _CDIST_MODES:
+        raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
+    mode = _CDIST_MODES.index(compute_mode) % 3
+    if p == 2 and (mode == 1 or mode == 0 and max(x1.size(-2), x2.size(-2)) > 25):
+        square = x1.square().sum(-1, True) + x2.square().sum(-1).unsqueeze(-2) - 2 * ops.matmul(x1, x2.transpose(-2, -1))
+        near = square <= 0
+        return square.masked_fill(near, 1).sqrt().masked_fill(near, 0)
+    if x1.size(-1) == 0 or x1.numel() == 0 or x2.numel() == 0:
+        return (x1.sum(-1).unsqueeze(-1) + x2.sum(-1).unsqueeze(-2)) * 0
+    return ops.linalg_vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+
+
+@composite("pdist(Tensor self, float p=2.0) -> Tensor", variants="function", npu="aclnnPdist(self, p, out)")
+def _pdist(self, p):
+    """The p-norm of the difference of every two rows."""
+    if self.dim() != 2:
+        raise RuntimeError(f"pdist only supports 2D tensors, got: {self.dim()}D")
+    if not self.is_floating_point():
+        raise RuntimeError("pdist only supports floating-point dtypes")
+    if p < 0:
+        raise RuntimeError("pdist only supports non-negative p values")
+    n = self.size(0)
+    if n < 2 or self.size(1) == 0:
+        return self.sum() * 0 + self.new_zeros((n * (n - 1) // 2,))
+    first, second = ops.triu_indices(n, n, 1, device=self.device)
+    return ops.linalg_vector_norm(self.index_select(0, first) - self.index_select(0, second), p, -1)
+
+
+# ---- margins ---------------------------------------------------------------------------------------------------------
+@composite("margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) -> Tensor",
+           variants="function")
+def _margin_ranking_loss(input1, input2, target, margin, reduction):
+    """max(0, margin - target * (input1 - input2))."""
+    if not input1.dim() == input2.dim() == target.dim():
+        raise RuntimeError("margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: "
+                           f"{list(input1.shape)}, input2: {list(input2.shape)}, target: {list(target.shape)}")
+    return reduced_loss((-target * (input1 - input2) + margin).clamp_min(0), reduction)
+
+
+@composite("hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=1) -> Tensor",
+           variants="function")
+def _hinge_embedding_loss(self, target, margin, reduction):
+    """self where target is 1, max(0, margin - self) where it is -1."""
+    zero = ops.zeros_like(self)
+    loss = ops.where(target != 1, (margin - self).clamp_min(0), zero) + ops.where(target != -1, self, zero)
+    return reduced_loss(loss, reduction)
+
+
+@composite("cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) "
+           "-> Tensor", variants="function")
+def _cosine_embedding_loss(input1, input2, target, margin, reduction):
+    """1 - cos where target is 1, max(0, cos - margin) where it is -1."""
+    if target.dim() > 1:
+        raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+    rank = target.dim() + 1
+    if input1.dim() != rank or input2.dim() != rank:
+        raise RuntimeError(f"{target.dim()}D target tensor expects {rank}D input tensors, but found inputs with sizes "
+                           f"{list(input1.shape)} and {list(input2.shape)}.")
+    dim, eps = target.dim(), 1e-12
+    product = (input1 * input2).sum(dim)
+    sizes = (input1.square().sum(dim) + eps) * (input2.square().sum(dim) + eps)
+    cos = product / sizes.sqrt()
+    zero = ops.zeros_like(cos)
+    loss = ops.where(target == 1, 1 - cos, zero) + ops.where(target == -1, (cos - margin).clamp_min(0), zero)
+    return reduced_loss(loss, reduction)
+
+
+@composite("triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, "
+           "float eps=1e-06, bool swap=False, int reduction=1) -> Tensor", variants="function")
+def _triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction):
+    """max(0, margin + distance to the positive - distance to the negative)."""
+    if not anchor.dim() == positive.dim() == negative.dim():
+        raise RuntimeError(f"The anchor, positive, and negative tensors are expected to have the same number of dimensions, "
+                           f"but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative {negative.dim()}D "
+                           "inputs")
+    near, far = ops.pairwise_distance(anchor, positive, p, eps), ops.pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        far = ops.minimum(far, ops.pairwise_distance(positive, negative, p, eps))
+    return reduced_loss((margin + near - far).clamp_min(0), reduction)
+
+
+@composite("soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn",
+           npu="aclnnSoftMarginLoss(self, target, reduction, out)")
+def _soft_margin_loss(self, target, reduction):
+    """log(1 + exp(-target * self))."""
+    return reduced_loss((-target * self).exp().log1p(), reduction)
+
+
+@composite("multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, "
+           "int reduction=1) -> Tensor", variants="nn")
+def _multi_margin_loss(self, target, p, margin, weight, reduction):
+    """The mean over the other classes of max(0, margin - self[target] + self[class]) ** p."""
+    if p not in (1, 2):
+        raise RuntimeError(f"only p == 1 and p == 2 supported, but got {p}")
+    if self.dim() > 2 or self.dim() == 2 and self.size(1) == 0 or self.dim() == 1 and self.size(0) == 0:
+        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
+                           f"{list(self.shape)}")
+    classes = self.size(-1) if self.dim() else 1
+    rows = self.reshape(-1, classes)
+    if target.dim() > 1 or target.numel() != rows.size(0):
+        raise RuntimeError(f"inconsistent target size, expected {rows.size(0)} but got {list(target.shape)}")
+    if weight is not None and (weight.dim() > 1 or weight.numel() != classes):
+        raise RuntimeError(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
+    index = target.reshape(-1, 1)
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= classes):
+        raise RuntimeError("target out of range")
+    over = (margin - rows.gather(1, index) + rows).clamp_min(0)
+    over = over if p == 1 else over * over
+    if weight is not None:
+        over = over * weight.reshape(-1)[index]
+    loss = over.scatter(1, index, 0.0).sum(1) / classes
+    return reduced_loss(loss.reshape(()) if self.dim() < 2 else loss, reduction)
+
+
+@composite("multilabel_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn")
+def _multilabel_margin_loss(self, target, reduction):
+    """Over the targets up to the first -1: the mean of max(0, 1 - (self[target] - self[other]))."""
+    if self.dim() > 2 or self.dim() and self.size(-1) == 0:
+        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
+                           f"{list(self.shape)}")
+    if target.shape != self.shape and not (self.dim() <= 1 and target.numel() == self.numel()):
+        raise RuntimeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(self.shape)}")
+    classes = self.size(-1) if self.dim() else 1
+    if target.numel() and (int(target.min()) < -1 or int(target.max()) >= classes):
+        raise RuntimeError("target is out of range")
+    rows, index = self.reshape(-1, classes), target.reshape(-1, classes)
+    kept = (index < 0).to(INT64).cumsum(1) == 0
+    places = index.masked_fill(~kept, 0)
+    is_target = ops.zeros_like(rows).detach().scatter_add(1, places, kept.to(rows.dtype)) > 0
+    # (sample, target, other class)
+    over = (1 - rows.gather(1, places).unsqueeze(2) + rows.unsqueeze(1)).clamp_min(0)
+    counted = kept.unsqueeze(2) & ~is_target.unsqueeze(1)
+    loss = over.masked_fill(~counted, 0).sum((1, 2)) / classes
+    return reduced_loss(loss.reshape(()) if self.dim() < 2 else loss, reduction)
+
+
+# ---- CTC ---------------------------------------------------------------------------------------------------------------
+def _ctc_labels(targets, target_lengths, blank):
+    """(batch, 2 S + 1): every target with blanks before, between and after; short ones end in blanks."""
+    longest = max(target_lengths, default=0)
+    labels = ops.full((len(target_lengths), 2 * longest + 1), blank, dtype=INT64)
+    start = 0
+    for b, length in enumerate(target_lengths):
+        row = targets[b, :length] if targets.dim() == 2 else targets[start:start + length]
+        start += length
+        labels[b, 1:2 * length:2] = row.to(INT64)
+    return labels
+
+
+def _step(states, skip):
+    """From every state: stay, one on, or two on where `skip` allows."""
+    one = ops.constant_pad_nd(states[:, :-1], [1, 0], -math.inf)
+    two = ops.constant_pad_nd(states[:, :-2], [2, 0], -math.inf)[:, :states.size(1)] if states.size(1) > 1 else one
+    return ops.stack([states, one, two.masked_fill(~skip, -math.inf)])
+
+
+def _log_add(stacked):
+    """logsumexp over the first dim that gives -inf for nothing but -inf."""
+    top = stacked.amax(0)
+    safe = top.masked_fill(top == -math.inf, 0)
+    return (stacked - safe).exp().sum(0).log() + safe
+
+
+def _ctc_states(log_probs, labels, input_lengths):
+    """(time, batch, state): log of the probability of all ways to each state."""
+    time, batch, _ = log_probs.shape
+    scores = log_probs.gather(2, labels.expand(time, -1, -1))
+    skip = ops.zeros_like(labels, dtype=_C._dtype_named("bool"))
+    if labels.size(1) > 2:
+        skip[:, 3::2] = labels[:, 3::2] != labels[:, 1:-2:2]
+    now = ops.full_like(scores[0], -math.inf)
+    now[:, :2] = scores[0, :, :2]
+    all_states = [now]
+    for t in range(1, time):
+        now = _log_add(_step(now, skip)) + scores[t]
+        all_states.append(now)
+    return ops.stack(all_states), scores, skip
+
+
+def _ctc_forward(log_probs, targets, input_lengths, target_lengths, blank):
+    """The loss of each sample, and the states that its gradient needs."""
+    labels = _ctc_labels(targets, target_lengths, blank)
+    alpha, _, _ = _ctc_states(log_probs, labels, input_lengths)
+    losses = []
+    for b, (steps, length) in enumerate(zip(input_lengths, target_lengths, strict=True)):
+        if steps == 0:
+            losses.append(log_probs.new_full((), 0.0 if length == 0 else math.inf))
+            continue
+        ends = alpha[steps - 1, b, max(2 * length - 1, 0):2 * length + 1]
+        losses.append(-_log_add(ends.unsqueeze(1)).squeeze(0) if length else -alpha[steps - 1, b, 0])
+    return ops.stack(losses), alpha
+
+
+def _ctc_backward(g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, losses, alpha):
+    """Toward log_probs, which are taken to be normalised, as torch does."""
+    labels, time = _ctc_labels(targets, target_lengths, blank), log_probs.size(0)
+    grad = ops.zeros_like(log_probs)
+    for b, (steps, length) in enumerate(zip(input_lengths, target_lengths, strict=True)):
+        if steps == 0:
+            continue
+        row, states = labels[b, :2 * length + 1], 2 * length + 1
+        scores = log_probs[:steps, b].index_select(1, row)
+        flipped, _, _ = _ctc_states(log_probs[:steps, b:b + 1].flip(0), row.flip(0).unsqueeze(0), [steps])
+        both = alpha[:steps, b, :states] + flipped[:, 0].flip((0, 1)) - scores
+        top = both.amax(1, True)
+        top = top.masked_fill(top == -math.inf, 0)
+        seen = ops.zeros_like(log_probs[:steps, b]).index_add(1, row, (both - top).exp()).log() + top
+        part = log_probs[:steps, b].exp() - (seen + losses[b] - log_probs[:steps, b]).exp()
+        grad[:steps, b] = part * g[b]
+    if zero_infinity:
+        grad = grad.masked_fill((losses == math.inf).reshape(1, -1, 1), 0)
+    return grad if time else ops.zeros_like(log_probs)
+
+
+def _ctc_kernel(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
+    return _ctc_forward(log_probs, targets, input_lengths, target_lengths, blank)
+
+
+op("_ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, "
+   "bool zero_infinity=False) -> (Tensor, Tensor)", variants="function",
+   npu="aclnnCtcLoss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, out0, out1)",
+   grad={"log_probs": lambda g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0, result1:
+         _ctc_backward(g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0, result1)})
+_C._set_kernel(ops._ctc_loss, 0, "cpu", _ctc_kernel)
+
+
+def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity):
+    """Minus the log of the probability of all alignments of the targets with the inputs."""
+    input_lengths, target_lengths = _lengths(input_lengths), _lengths(target_lengths)
+    batched = log_probs.dim() == 3
+    if not batched:
+        log_probs = log_probs.unsqueeze(1)
+        targets = targets.unsqueeze(0) if targets.dim() == 1 else targets
+    batch = log_probs.size(1)
+    if len(input_lengths) != batch or len(target_lengths) != batch:
+        raise RuntimeError(f"input_lengths must be of size batch_size ({batch}), got {len(input_lengths)}; target_lengths "
+                           f"got {len(target_lengths)}")
+    if not 0 <= blank < log_probs.size(2):
+        raise RuntimeError("blank must be in label range")
+    if max(input_lengths, default=0) > log_probs.size(0):
+        raise RuntimeError(f"Expected input_lengths to have value at most {log_probs.size(0)}, but got value "
+                           f"{max(input_lengths)}")
+    losses = ops._ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)[0]
+    if zero_infinity:
+        losses = ops.where(losses == math.inf, 0.0, losses)
+    if reduction == 1:
+        sizes = [ops.scalar_tensor(max(n, 1), dtype=losses.dtype, device=losses.device) for n in target_lengths]
+        return (losses / ops.stack(sizes)).mean()
+    return losses.sum() if reduction == 2 else losses if batched else losses.squeeze(0)
+
+
+def _lengths(value):
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return [value] if isinstance(value, int) else list(value)
+
+
+_CTC = "int blank=0, int reduction=1, bool zero_infinity=False) -> Tensor"
+op(f"ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, {_CTC}", variants="function",
+   body=_ctc_loss)
+op(f"ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, {_CTC}",
+   variants="function", body=_ctc_loss)

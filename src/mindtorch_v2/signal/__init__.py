@@ -1,0 +1,2 @@
+"""torch.signal: window functions."""
+from mindtorch_v2.signal import windows

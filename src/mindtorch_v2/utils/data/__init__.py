@@ -1,0 +1,12 @@
+"""torch.utils.data: datasets, samplers and the loader that makes batches of them."""
+from mindtorch_v2.utils.data import _collate as _utils
+from mindtorch_v2.utils.data._collate import default_collate, default_convert
+from mindtorch_v2.utils.data._worker import get_worker_info
+from mindtorch_v2.utils.data.dataloader import DataLoader
+from mindtorch_v2.utils.data.dataset import (
+    ChainDataset, ConcatDataset, Dataset, IterableDataset, StackDataset, Subset, TensorDataset, random_split,
+)
+from mindtorch_v2.utils.data.distributed import DistributedSampler
+from mindtorch_v2.utils.data.sampler import (
+    BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler,
+)

@@ -1,0 +1,281 @@
+"""DataLoader: batches of a dataset, made here or by worker processes."""
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import queue
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import mindtorch_v2 as torch
+from mindtorch_v2.utils.data import _collate, _worker
+from mindtorch_v2.utils.data.dataset import IterableDataset
+from mindtorch_v2.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+
+POLL_S = 5.0        # how often a waiting loader looks whether its workers are alive
+
+
+class _Endless(Sampler):
+    """None for ever: the sampler of a stream."""
+
+    def __iter__(self) -> Iterator[None]:
+        yield from itertools.repeat(None)
+
+
+class DataLoader:
+    """An iterable of batches over a dataset."""
+    _iterator: _Workers | None = None
+
+    def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None, sampler: Any = None,
+                 batch_sampler: Any = None, num_workers: int = 0, collate_fn: Callable[[list], Any] | None = None,
+                 pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
+                 worker_init_fn: Callable[[int], None] | None = None, multiprocessing_context: Any = None,
+                 generator: Any = None, *, prefetch_factor: int | None = None, persistent_workers: bool = False,
+                 pin_memory_device: str = "", in_order: bool = True) -> None:
+        if num_workers < 0:
+            raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.")
+        if timeout < 0:
+            raise ValueError("timeout option should be non-negative")
+        if num_workers == 0 and prefetch_factor is not None:
+            raise ValueError("prefetch_factor option could only be specified in multiprocessing.let num_workers > 0 to "
+                             "enable multiprocessing, otherwise set prefetch_factor to None.")
+        if prefetch_factor is not None and prefetch_factor < 0:
+            raise ValueError("prefetch_factor option should be non-negative")
+        if persistent_workers and num_workers == 0:
+            raise ValueError("persistent_workers option needs num_workers > 0")
+        self.dataset, self.num_workers, self.pin_memory, self.timeout = dataset, num_workers, pin_memory, timeout
+        self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
+        self.worker_init_fn, self.persistent_workers = worker_init_fn, persistent_workers
+        self.pin_memory_device, self.in_order, self.generator = pin_memory_device, in_order, generator
+        self.multiprocessing_context = multiprocessing_context
+        self._iterable = isinstance(dataset, IterableDataset)
+        self._choose_sampler(batch_size, shuffle, sampler, batch_sampler, drop_last)
+        self.collate_fn = collate_fn or (_collate.default_collate if self._batched else _collate.default_convert)
+
+    def _choose_sampler(self, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: bool) -> None:
+        if self._iterable:
+            if shuffle not in (False, None):
+                raise ValueError("DataLoader with IterableDataset: expected unspecified shuffle option, "
+                                 f"but got shuffle={shuffle}")
+            if sampler is not None or batch_sampler is not None:
+                raise ValueError("DataLoader with IterableDataset: expected unspecified sampler option, but got "
+                                 f"sampler={sampler}, batch_sampler={batch_sampler}")
+        if sampler is not None and shuffle:
+            raise ValueError("sampler option is mutually exclusive with shuffle")
+        if batch_sampler is not None:
+            if batch_size != 1 or shuffle or sampler is not None or drop_last:
+                raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and "
+                                 "drop_last")
+            batch_size, drop_last = None, False
+        elif batch_size is None and drop_last:
+            raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
+        if sampler is None:
+            if self._iterable:
+                sampler = _Endless()
+            else:
+                sampler = RandomSampler(self.dataset, generator=self.generator) if shuffle else \
+                    SequentialSampler(self.dataset)
+        if batch_size is not None and batch_sampler is None:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        self.batch_size, self.drop_last, self.sampler, self.batch_sampler = batch_size, drop_last, sampler, batch_sampler
+        self._batched = batch_sampler is not None
+
+    @property
+    def _index_sampler(self) -> Iterable[Any]:
+        return self.batch_sampler if self._batched else self.sampler
+
+    @property
+    def _kind(self) -> tuple:
+        return self._batched, self.collate_fn, self.drop_last, self._iterable
+
+    def __iter__(self) -> Any:
+        if self.num_workers == 0:
+            return _Here(self)
+        if not self.persistent_workers:
+            return _Workers(self)
+        if self._iterator is None:
+            self._iterator = _Workers(self)
+        else:
+            self._iterator.begin_again()
+        return self._iterator
+
+    def __len__(self) -> int:
+        if not self._iterable:
+            return len(self._index_sampler)   # type: ignore[arg-type]
+        n = len(self.dataset)
+        if self.batch_size is None:
+            return n
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+
+class _Iterator:
+    """One pass over a loader."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self.loader = loader
+        self.begin()
+
+    def begin(self) -> None:
+        self.indices = iter(self.loader._index_sampler)
+        self.seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.loader.generator).item())
+        self.given = 0
+
+    def __iter__(self) -> _Iterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self.loader._index_sampler)   # type: ignore[arg-type]
+
+    def __next__(self) -> Any:
+        batch = self.next_batch()
+        self.given += 1
+        loader = self.loader
+        if loader._iterable and hasattr(loader.dataset, "__len__") and self.given > len(loader):
+            warnings.warn(f"Length of IterableDataset {loader.dataset} was reported to be {len(loader)} (when accessing "
+                          f"len(dataloader)), but {self.given} samples have been fetched. ", stacklevel=2)
+        return _collate.pin_memory(batch, loader.pin_memory_device) if loader.pin_memory else batch
+
+    def next_batch(self) -> Any:
+        raise NotImplementedError
+
+
+class _Here(_Iterator):
+    """Batches made in this process."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.fetch = _worker.Fetcher(self.loader.dataset, *self.loader._kind)
+
+    def next_batch(self) -> Any:
+        return self.fetch(next(self.indices))
+
+
+class _Workers(_Iterator):
+    """Batches made by worker processes, handed out in the order of the sampler."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        super().__init__(loader)
+        context = loader.multiprocessing_context
+        context = multiprocessing.get_context(context) if context is None or isinstance(context, str) else context
+        self.results = context.Queue()
+        self.tasks, self.processes = [], []
+        for worker in range(loader.num_workers):
+            tasks = context.Queue()
+            tasks.cancel_join_thread()
+            process = context.Process(target=_worker.worker_loop, daemon=True, args=(
+                loader._kind, tasks, self.results, self.seed, worker, loader.num_workers, loader.worker_init_fn,
+                loader.dataset))
+            process.start()
+            self.tasks.append(tasks)
+            self.processes.append(process)
+        self.closed = False
+        self._start()
+
+    def _start(self) -> None:
+        self.sent = self.taken = 0
+        self.waiting: dict[int, Any] = {}       # number -> its batch, or the worker that makes it
+        self.active = [True] * len(self.tasks)
+        self.turn = itertools.cycle(range(len(self.tasks)))
+        for _ in range(max(1, self.loader.prefetch_factor or 0) * len(self.tasks)):
+            self._send()
+
+    def begin_again(self) -> None:
+        """Another epoch with the same workers."""
+        self.begin()
+        for tasks in self.tasks:
+            tasks.put(("epoch", None))
+        left = len(self.tasks)
+        while left:
+            number, _ = self._receive()
+            left -= number == "epoch"            # what the epoch before had left over is dropped
+        self._start()
+
+    def _send(self) -> None:
+        """Gives the next indices to the next worker that is not at its end."""
+        if not any(self.active):
+            return
+        try:
+            index = next(self.indices)
+        except StopIteration:
+            return
+        worker = next(w for w in self.turn if self.active[w])
+        self.tasks[worker].put((self.sent, index))
+        self.waiting[self.sent] = worker
+        self.sent += 1
+
+    def _receive(self) -> tuple:
+        waited = 0.0
+        step = min(POLL_S, self.loader.timeout) if self.loader.timeout else POLL_S
+        while True:
+            try:
+                return self.results.get(timeout=step)
+            except queue.Empty:
+                waited += step
+                dead = [p for p in self.processes if not p.is_alive()]
+                if dead and not self.closed:
+                    pids = ", ".join(str(p.pid) for p in dead)
+                    self.close()
+                    raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly") from None
+                if self.loader.timeout and waited >= self.loader.timeout:
+                    raise RuntimeError(f"DataLoader timed out after {self.loader.timeout} seconds") from None
+
+    def _next_answer(self) -> Any:
+        """The batch whose turn it is, or with in_order=False the first to come."""
+        while True:
+            ready = self.waiting.get(self.taken)
+            if isinstance(ready, tuple):
+                del self.waiting[self.taken]
+                return ready[0]
+            if ready is None:                    # already handed out, out of order
+                self.taken += 1
+                continue
+            number, answer = self._receive()
+            if not self.loader.in_order and number != self.taken:
+                del self.waiting[number]
+                return answer
+            self.waiting[number] = (answer,)
+
+    def next_batch(self) -> Any:
+        while self.waiting:
+            answer = self._next_answer()
+            if isinstance(answer, _worker.Exhausted):
+                self.active[answer.worker] = False
+                self._send()
+                continue
+            self._send()
+            if isinstance(answer, _worker.Failure):
+                self.close()
+                answer.reraise()
+            return answer
+        if not self.loader.persistent_workers:
+            self.close()
+        raise StopIteration
+
+    def close(self) -> None:
+        """Ends the workers."""
+        if getattr(self, "closed", True):
+            return
+        self.closed = True
+        for tasks in self.tasks:
+            tasks.put(None)
+        drain = threading.Thread(target=self._drain, daemon=True)
+        drain.start()
+        for process in self.processes:
+            process.join(POLL_S)
+            if process.is_alive():
+                process.terminate()
+        self.results.close()
+        self.results.cancel_join_thread()
+
+    def _drain(self) -> None:
+        """Takes what is left, so that a worker can finish sending it."""
+        while any(p.is_alive() for p in self.processes):
+            try:
+                self.results.get(timeout=0.05)
+            except (queue.Empty, OSError, EOFError, ValueError):
+                continue
+
+    def __del__(self) -> None:
+        self.close()
