@@ -27,7 +27,8 @@ struct Problem {
             compute(q.dtype == kDouble ? kDouble : kFloat) {
     if (!is_floating(q.dtype)) unsupported("scaled_dot_product_attention", q.dtype);
     if (q.dtype != k.dtype || q.dtype != v.dtype)
-      throw std::runtime_error("Expected query, key, and value to have the same dtype, but got query.dtype: " + std::string() +
+      throw std::runtime_error(
+          std::string("Expected query, key, and value to have the same dtype, but got query.dtype: ") +
           dtype_name(q.dtype) + " key.dtype: " + dtype_name(k.dtype) + " and value.dtype: " + dtype_name(v.dtype) +
               " instead.");
     if (k.sizes[k.ndim - 1] != E || v.sizes[v.ndim - 2] != S)

@@ -58,6 +58,30 @@ template <template <class> class Op, class T, class Out> void ternary_loop(void*
   for (int64_t i = 0; i < n; ++i) out[i] = op(x[i], y[i], z[i]);
 }
 
+// The loop of an op that is best computed on whole vectors of floats (see vmath.h).
+#if defined(__AVX__)
+typedef float Lanes __attribute__((vector_size(32), may_alias));
+#else
+typedef float Lanes __attribute__((vector_size(16), may_alias));
+#endif
+template <template <class> class Op> void lanes_loop(void* const* p, int64_t n, const Attr* a) {
+  constexpr int64_t lanes = sizeof(Lanes) / sizeof(float);
+  const Op<Lanes> op(a);
+  float* out = static_cast<float*>(p[0]);
+  const float* x = static_cast<const float*>(p[1]);
+  int64_t i = 0;
+  Lanes u = {};
+  for (; i + lanes <= n; i += lanes) {
+    std::memcpy(&u, x + i, sizeof(u));
+    u = op(u);
+    std::memcpy(out + i, &u, sizeof(u));
+  }
+  if (i == n) return;
+  std::memcpy(&u, x + i, (n - i) * sizeof(float));
+  u = op(u);
+  std::memcpy(out + i, &u, (n - i) * sizeof(float));
+}
+
 // For a float output too large for the cache: the same as `plain`, whole lines stored around the cache, which spares
 // reading them first. Registered beside the plain loop; worth it where the loop does little but wait for memory.
 struct RegisterStreaming {
@@ -65,11 +89,7 @@ struct RegisterStreaming {
 };
 template <class Op, Loop plain> void streaming_loop(void* const* p, int64_t n, const Attr* a) {
   // Op computes on whole vectors: of plain code the compiler makes scalars that the wide stores then wait for.
-#if defined(__AVX__)
-  typedef float Vector __attribute__((vector_size(32)));
-#else
-  typedef float Vector __attribute__((vector_size(16)));
-#endif
+  using Vector = Lanes;
   constexpr int lanes = sizeof(Vector) / sizeof(float), parts = 16 / lanes;
   const Op op(a);
   float* out = static_cast<float*>(p[0]);
@@ -120,6 +140,12 @@ template <template <class> class Op, class S, int nin, int out = -1> Pointwise m
   return k;
 }
 
+template <template <class> class Op, class S> Pointwise by_lanes(const char* name) {
+  Pointwise k = make<Op, S, 1>(name);
+  k.loop[kFloat] = lanes_loop<Op>;
+  return k;
+}
+
 // Integers wrap around: arithmetic in an unsigned type wide enough that no promotion to int can overflow.
 template <class T> struct arith { using type = T; };
 template <> struct arith<uint8_t> { using type = uint32_t; };
@@ -141,5 +167,12 @@ template <class T> using arith_t = typename arith<T>::type;
 #define MT_UNARY(NAME, SET, OUT, ...) MT_OP(NAME, SET, 1, OUT, (T x), __VA_ARGS__)
 #define MT_BINARY(NAME, SET, OUT, ...) MT_OP(NAME, SET, 2, OUT, (T x, T y), __VA_ARGS__)
 #define MT_TERNARY(NAME, SET, OUT, ...) MT_OP(NAME, SET, 3, OUT, (T x, T y, T z), __VA_ARGS__)
+// An op of one operand whose float loop runs on vectors.
+#define MT_LANES(NAME, SET, ...) \
+  template <class T> struct NAME##_op { \
+    explicit NAME##_op(const Attr*) {} \
+    T operator()(T x) const { return __VA_ARGS__; } \
+  }; \
+  RegisterPointwise NAME##_row(by_lanes<NAME##_op, SET>(#NAME));
 // For an op with attributes: struct NAME##_op is written out before.
 #define MT_ROW(NAME, SET, NIN, OUT) RegisterPointwise NAME##_row(make<NAME##_op, SET, NIN, OUT>(#NAME));

@@ -19,7 +19,7 @@ template <class T> inline T mish_gate(T x) {
 
 MT_UNARY(relu, Real, -1, x < T(0) ? T(0) : x)
 MT_UNARY(relu6, Real, -1, between(x, T(0), T(6)))
-MT_UNARY(silu, FloatsComplex, -1, x * v::sigmoid(x))
+MT_LANES(silu, FloatsComplex, x * v::sigmoid(x))
 MT_UNARY(mish, Floats, -1, x * mish_gate(x))
 MT_UNARY(hardswish, Floats, -1, x * between(x + T(3), T(0), T(6)) / T(6))
 MT_UNARY(hardsigmoid, Floats, -1, between(x + T(3), T(0), T(6)) / T(6))
@@ -107,7 +107,7 @@ template <class T> struct gelu_none_op {
   explicit gelu_none_op(const Attr*) {}
   T operator()(T x) const { return v::gelu(x); }
   T operator()(T g, T x) const {
-    return g * (v::normal_cdf(x) + x * v::exp_below(T(-0.5) * x * x) * T(0.3989422804014327));
+    return g * (v::normal_cdf(x) + x * v::exp_below(-0.5f * x * x) * T(0.3989422804014327));
   }
 };
 template <class T> struct gelu_tanh_op {
@@ -123,6 +123,7 @@ template <class T, int nin> void gelu_loop(void* const* p, int64_t n, const Attr
   if (a[0].s && std::strcmp(a[0].s, "tanh") == 0) pick<gelu_tanh_op, T, T, nin>()(p, n, a);
   else if (a[0].s && std::strcmp(a[0].s, "none") != 0)
     throw std::runtime_error("approximate argument must be either none or tanh.");
+  else if (nin == 1 && std::is_same_v<T, float>) lanes_loop<gelu_none_op>(p, n, a);
   else pick<gelu_none_op, T, T, nin>()(p, n, a);
 }
 template <int nin> Pointwise gelu(const char* name) {

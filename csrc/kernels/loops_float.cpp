@@ -5,7 +5,7 @@
 namespace mt {
 namespace {
 
-MT_UNARY(exp, FloatsComplex, -1, v::exp(x))
+MT_LANES(exp, FloatsComplex, v::exp(x))
 MT_UNARY(exp2, FloatsComplex, -1, v::exp2(x))
 MT_UNARY(expm1, FloatsComplex, -1, v::expm1(x))
 MT_UNARY(log, FloatsComplex, -1, v::log(x))
@@ -21,7 +21,7 @@ MT_UNARY(tanh, FloatsComplex, -1, v::tanh(x))
 MT_UNARY(asinh, FloatsComplex, -1, v::asinh(x))
 MT_UNARY(acosh, FloatsComplex, -1, v::acosh(x))
 MT_UNARY(atanh, FloatsComplex, -1, v::atanh(x))
-MT_UNARY(sigmoid, FloatsComplex, -1, v::sigmoid(x))
+MT_LANES(sigmoid, FloatsComplex, v::sigmoid(x))
 MT_UNARY(sqrt, FloatsComplex, -1, std::sqrt(x))
 MT_UNARY(rsqrt, FloatsComplex, -1, T(1) / std::sqrt(x))
 MT_UNARY(erf, Floats, -1, v::erf(x))

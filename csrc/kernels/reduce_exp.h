@@ -9,9 +9,9 @@ namespace mt {
 // rounded quotient in the low bits of the sum, where the shift into the exponent finds it.
 inline float exp_nonpositive(float x) {
   float t = x * 1.44269504088896341f + 12582912.f, k = t - 12582912.f;
-  int32_t n;
+  uint32_t n;
   std::memcpy(&n, &t, 4);
-  n = int32_t(uint32_t(n) << 23) + 0x3f800000;
+  n = (n << 23) + 0x3f800000;
   float scale, r = x - k * 0.693359375f + k * 2.12194440e-4f;
   std::memcpy(&scale, &n, 4);
   float p = ((((1.9875691500e-4f * r + 1.3981999507e-3f) * r + 8.3334519073e-3f) * r + 4.1665795894e-2f) * r +
@@ -21,9 +21,9 @@ inline float exp_nonpositive(float x) {
 }
 inline double exp_nonpositive(double x) {
   double t = x * 1.4426950408889634 + 6755399441055744., k = t - 6755399441055744.;
-  int64_t n;
+  uint64_t n;
   std::memcpy(&n, &t, 8);
-  n = int64_t(uint64_t(n) << 52) + 0x3ff0000000000000;
+  n = (n << 52) + 0x3ff0000000000000;
   double scale, r = x - k * 6.93147180369123816490e-01 - k * 1.90821492927058770002e-10;
   std::memcpy(&scale, &n, 8);
   double p = 1. / 6227020800;

@@ -4,6 +4,9 @@
 #pragma once
 #include <cmath>
 #include <limits>
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
 
 #include "scalar.h"
 
@@ -52,9 +55,13 @@ inline float residual(float a, float b, float c) {
   return float(double(c) - double(a) * double(b));
 #endif
 }
-// Comparisons in this order are one instruction each, and NaN stays.
+// Bounds; NaN stays.
 template <class F> inline F at_most(F x, float most) { return every<F>(most) < x ? every<F>(most) : x; }
 template <class F> inline F at_least(F x, float least) { return every<F>(least) > x ? every<F>(least) : x; }
+#if defined(__AVX__)  // one instruction each, which the compiler does not find
+inline __m256 at_most(__m256 x, float most) { return _mm256_min_ps(_mm256_set1_ps(most), x); }
+inline __m256 at_least(__m256 x, float least) { return _mm256_max_ps(_mm256_set1_ps(least), x); }
+#endif
 template <class F> inline F magnitude(F x) { return bits<F>(bits<Word<F>>(x) & 0x7fffffffu); }
 inline float keep_sign(float magnitude, float sign) { return __builtin_copysignf(magnitude, sign); }
 
@@ -340,14 +347,13 @@ inline float erfc(float x) {
 }
 // The lower tail of the normal distribution at -a as 2^-P(a). P is exact up to 5.6, where the tail is 1e-8; it then
 // grows faster, and from 2^-127 on the tail is 0.
-template <class F> inline F normal_tail(F a) {
-  a = at_most(a, 12.f);
+constexpr float kTail = 12.f;
+template <class F> inline F normal_tail(F a) {  // a <= kTail
   F p = poly(a, 1.f, 1.15110576f, 0.459204793f, 0.0524946712f, -0.00702931592f, 6.84407423e-05f, 0.000246777025f,
              -6.70565423e-05f, 9.3936078e-06f, -7.16635839e-07f, 2.34869066e-08f);
   F z = at_least((kRound + 127.f) - p, kRound), r = ((kRound + 127.f) - z) - p;
   return (1.f + r * exp2_tail(r)) * scale<F>(bits<Word<F>>(z));
 }
-inline double normal_tail(double a) { return 0.5 * std::erfc(a * 0.7071067811865476); }
 inline float erfinv(float x) {
   float a = std::fabs(x), k, f = log_split(residual(a, a, 1.f), k);
   float w = -(k * kLn2Hi + (f + (log_tail(f) + k * kLn2Lo))), c = at_most(w - 2.5f, 2.5f), t = std::sqrt(w) - 3.f;
@@ -399,12 +405,12 @@ template <class F> inline F sigmoid(F x) {
   F h = scale<F>(254 - half);
   return h / (h + scale<F>(p.place - half) * exp_reduced(p.r));
 }
-template <class T> inline T normal_cdf(T x) {
-  T tail = normal_tail(std::fabs(x));
-  return x < T(0) ? tail : T(1) - tail;
+template <class F> inline F normal_cdf(F x) {
+  F tail = normal_tail(at_most(magnitude(x), kTail));
+  return x < 0.f ? tail : 1.f - tail;
 }
 template <class F> inline F gelu(F x) {
-  F a = at_most(magnitude(x), 12.f);
+  F a = at_most(magnitude(x), kTail);
   return at_least(x, 0.f) - a * normal_tail(a);
 }
 inline float log_sigmoid(float x) { return (x < 0.f ? x : 0.f) - log1p(exp_below(-std::fabs(x))); }
@@ -425,6 +431,7 @@ inline double erf(double x) { return std::erf(x); }
 inline double erfc(double x) { return std::erfc(x); }
 inline double pow(double x, double y) { return std::pow(x, y); }
 inline double atan2(double y, double x) { return std::atan2(y, x); }
+inline double normal_cdf(double x) { return 0.5 * std::erfc(x * -0.7071067811865476); }
 inline double gelu(double x) { return x * normal_cdf(x); }
 inline double sigmoid(double x) {
   double e = std::exp(-std::fabs(x));

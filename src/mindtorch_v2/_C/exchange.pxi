@@ -135,18 +135,21 @@ cdef int dtype_from(object data, int best) except -2:
 
 cdef object fitting(object number, int dt):
     """The number as it may become an item of dtype dt; raises where torch says that it does not fit."""
-    cdef int bits = 8 * itemsize(<DType>dt)
+    cdef int overflow = 0
+    cdef int64_t v, high = INT64_MAX >> (64 - 8 * itemsize(<DType>dt))
     if PyComplex_Check(number) and kBool < dt < kComplexFloat:
         raise TypeError("must be real number, not complex" if dt >= kHalf else
                         "'complex' object cannot be interpreted as an integer")
     if dt == kBool or dt >= kHalf:
-        return float(number) if PyLong_Check(number) and not -(1 << 63) <= number < (1 << 63) else number
+        if PyLong_Check(number):
+            PyLong_AsLongLongAndOverflow(number, &overflow)
+        return float(number) if overflow else number
     if PyFloat_Check(number) and not -9.3e18 < number < 9.3e18:
         raise RuntimeError(f"value cannot be converted to type {DTYPE_NAMES[dt]} without overflow")
-    low, high = (-255, 255) if dt == kUInt8 else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-    if not low <= int(number) <= high:
-        if dt == kInt64:
-            raise ValueError("Overflow when unpacking long long")
+    v = PyLong_AsLongLongAndOverflow(int(number), &overflow)
+    if overflow:
+        raise ValueError("Overflow when unpacking long long")
+    if not (-255 <= v <= 255 if dt == kUInt8 else -high - 1 <= v <= high):
         raise RuntimeError(f"value cannot be converted to type {DTYPE_NAMES[dt]} without overflow")
     return number
 

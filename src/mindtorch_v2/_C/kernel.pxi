@@ -130,7 +130,7 @@ cdef int cpu_kernel(Overload ov, tuple results, PyObject** s) except -1:
     cdef View few[MAX_VIEWS]
     cdef View* v = few
     cdef Attr attr[MAX_PARAMS]
-    cdef int64_t lists[4][MAX_DIMS]
+    cdef int64_t lists[6][MAX_DIMS]
     cdef double flists[2][MAX_DIMS]
     cdef Args args
     cdef int i, p, nt = 0, nl = 0, nf = 0
@@ -188,7 +188,7 @@ cdef int cpu_kernel(Overload ov, tuple results, PyObject** s) except -1:
                 attr[args.na].given = True
             elif ov.kind[p] == K_INTS or ov.kind[p] == K_BOOLS:
                 if <object>o is not None:
-                    if nl >= 4 and len(<object>o) > 0:
+                    if nl >= 6 and len(<object>o) > 0:
                         raise RuntimeError(f"[{ov.name}] too many lists")
                     attr[args.na].n = read_ints_or_one(<object>o, lists[nl], ov.list_size[p])
                     attr[args.na].list = lists[nl]

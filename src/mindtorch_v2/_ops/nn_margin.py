@@ -257,7 +257,7 @@ def _ctc_backward(g, log_probs, targets, input_lengths, target_lengths, blank, z
         top = both.amax(1, True)
         top = top.masked_fill(top == -math.inf, 0)
         seen = ops.zeros_like(log_probs[:steps, b]).index_add(1, row, (both - top).exp()).log() + top
-        part = log_probs[:steps, b].exp() - (seen + losses[b] - log_probs[:steps, b]).exp()
+        part = log_probs[:steps, b].exp() - (seen + losses[b]).exp()
         grad[:steps, b] = part * g[b]
     if zero_infinity:
         grad = grad.masked_fill((losses == math.inf).reshape(1, -1, 1), 0)

@@ -1,0 +1,100 @@
+"""Rows of torch.special: gamma and Bessel functions, the normal distribution, orthogonal polynomials."""
+from __future__ import annotations
+
+import math
+
+from mindtorch_v2._ops.infer import binary, binary_float, unary_float
+from mindtorch_v2._ops.table import alias, composite, op, ops
+
+
+def _no_gradient(name, argument):
+    def formula(g):
+        raise NotImplementedError(f"the derivative for '{name}: {argument}' is not implemented.")
+    return formula
+
+
+def _limit(x, at_zero, slope):
+    """A slope whose expression divides by x: at 0 its limit."""
+    zero = x == 0
+    return ops.where(zero, at_zero, slope(x.masked_fill(zero, 1)))
+
+
+# ---- one input ------------------------------------------------------------------------------------------------------
+for _name, _grad in (
+    ("i0e", lambda g, self, result: g * (ops.special_i1e(self) - self.sgn() * result)),
+    ("i1", lambda g, self: g * _limit(self, 0.5, lambda x: ops.i0(x) - ops.special_i1(x) / x)),
+    ("i1e", lambda g, self: g * _limit(self, 0.5, lambda x: ops.special_i0e(x) - ops.special_i1e(x)
+                                       * (x.sgn() + x.reciprocal()))),
+    ("entr", lambda g, self: g * (-1 - self.log())),
+    ("ndtri", lambda g, result: g * math.sqrt(2 * math.pi) * (result.square() / 2).exp()),
+    ("log_ndtr", lambda g, self: g / ops.special_erfcx(self * -math.sqrt(0.5)) * math.sqrt(2 / math.pi)),
+    ("erfcx", lambda g, self, result: g * (2 * self * result - 2 / math.sqrt(math.pi))),
+    ("bessel_j0", lambda g, self: g * -ops.special_bessel_j1(self)),
+    ("modified_bessel_i0", lambda g, self: g * ops.special_modified_bessel_i1(self)),
+    ("bessel_j1", None), ("bessel_y0", None), ("bessel_y1", None), ("modified_bessel_i1", None),
+    ("modified_bessel_k0", None), ("modified_bessel_k1", None),
+):
+    op(f"special_{_name}(Tensor self) -> Tensor", rule=unary_float, variants="special", inplace=False, numbers=False,
+       grad=_grad and {"self": _grad})
+for _name in ("scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0", "airy_ai"):
+    op(f"special_{_name}(Tensor x) -> Tensor", rule=unary_float, variants="special", inplace=False, numbers=False)
+
+
+@composite("special_ndtr(Tensor self) -> Tensor", variants="special")
+def _ndtr(self):
+    """The area under the normal curve up to each item."""
+    return ops.erfc(self * -math.sqrt(0.5)) * 0.5
+
+
+# ---- gamma functions ----------------------------------------------------------------------------------------------------
+op("special_zeta(Tensor self, Tensor other) -> Tensor", rule=binary_float, variants="special", inplace=False,
+   grad={"self": _no_gradient("zeta", "self"),
+         "other": lambda g, self, other: g * -self * ops.special_zeta(self + 1, other)})
+
+
+def _gamma_density(a, x):
+    """The slope of igamma in x."""
+    return ((a - 1) * x.log() - x - a.lgamma()).exp()
+
+
+for _name, _sign in (("igamma", 1), ("igammac", -1)):
+    op(f"{_name}(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace="method",
+       grad={"self": _no_gradient(_name, "input"),
+             "other": lambda g, self, other, _sign=_sign: g * _sign * _gamma_density(self, other)})
+
+
+def _polygamma(n, self):
+    """The nth derivative of digamma."""
+    if n < 0:
+        raise RuntimeError("polygamma(n, x) does not support negative n.")
+    if n == 0:
+        return ops.digamma(self)
+    x = self if self.is_floating_point() else self.to(ops.result_type(self, 1.0))
+    return ops.special_zeta(n + 1.0, x) * ((-1.0) ** (n + 1) * math.factorial(n))
+
+
+op("polygamma.method(Tensor self, int n) -> Tensor", body=lambda self, n: _polygamma(n, self), inplace="method")
+op("polygamma(int n, Tensor self) -> Tensor", body=_polygamma, doc=_polygamma.__doc__)
+
+
+@composite("mvlgamma(Tensor self, int p) -> Tensor", inplace="method")
+def _mvlgamma(self, p):
+    """The logarithm of the multivariate gamma function."""
+    if p < 1:
+        raise RuntimeError("p has to be greater than or equal to 1")
+    x = self if self.is_floating_point() else self.to(ops.result_type(self, 1.0))
+    shifts = ops.arange(0, -p, -1, dtype=x.dtype, device=x.device) / 2
+    return (x.unsqueeze(-1) + shifts).lgamma().sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
+
+
+# ---- polynomials: (x, n) ----------------------------------------------------------------------------------------------
+for _name in (*(f"{shifted}chebyshev_polynomial_{kind}" for shifted in ("", "shifted_") for kind in "tuvw"),
+              "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"):
+    op(f"special_{_name}(Tensor x, Tensor n) -> Tensor", rule=binary_float, variants="special", inplace=False)
+
+for _name, _target in (("psi", "digamma"), ("expit", "sigmoid"), ("gammaln", "lgamma"), ("gammainc", "igamma"),
+                       ("gammaincc", "igammac"), ("multigammaln", "mvlgamma")):
+    alias("special_" + _name, _target, "special")
+for _name in ("digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "i0", "log1p", "logit", "polygamma", "round", "sinc",
+              "xlogy"):
+    alias("special_" + _name, _name, "special")
