@@ -38,9 +38,12 @@ void float_to_half(void* dst, const void* src, int64_t n) {
   const float* __restrict s = static_cast<const float*>(src);
   int64_t i = 0;
 #if defined(__F16C__) && defined(__AVX2__)
-  for (; i + 8 <= n; i += 8)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(d + i),
-                     _mm256_cvtps_ph(_mm256_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  for (; i + 16 <= n; i += 16) {  // one store, which streamed() can read back at once
+    __m128i a = _mm256_cvtps_ph(_mm256_loadu_ps(s + i), nearest);
+    __m128i b = _mm256_cvtps_ph(_mm256_loadu_ps(s + i + 8), nearest);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(d + i), _mm256_set_m128i(b, a));
+  }
 #endif
   for (; i < n; ++i) d[i] = to_f16(s[i]);
 }
@@ -66,7 +69,30 @@ void float_to_bfloat(void* dst, const void* src, int64_t n) {
 void bfloat_to_float(void* dst, const void* src, int64_t n) {
   uint32_t* __restrict d = static_cast<uint32_t*>(dst);
   const uint16_t* __restrict s = static_cast<const uint16_t*>(src);
-  for (int64_t i = 0; i < n; ++i) d[i] = uint32_t(s[i]) << 16;
+  int64_t i = 0;
+#if defined(__AVX2__)
+  for (; i + 8 <= n; i += 8) {
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(s + i)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(d + i), _mm256_slli_epi32(wide, 16));
+  }
+#endif
+  for (; i < n; ++i) d[i] = uint32_t(s[i]) << 16;
+}
+
+// The same around the cache, a line at a time.
+template <Convert cast, class To, class From> void streamed(void* dst, const void* src, int64_t n) {
+  constexpr int64_t items = 64 / sizeof(To);
+  To* d = static_cast<To*>(dst);
+  const From* s = static_cast<const From*>(src);
+  int64_t i = std::min<int64_t>(n, (-reinterpret_cast<intptr_t>(d) & 63) / sizeof(To));
+  cast(d, s, i);
+  for (; i + items <= n; i += items) {
+    alignas(64) To line[items];
+    cast(line, s + i, items);
+    stream_line(d + i, line);
+  }
+  cast(d + i, s + i, n - i);
+  end_stream();
 }
 
 // A 16-bit float meets every other dtype by way of float.
@@ -128,6 +154,14 @@ Convert converter(DType to, DType from) {
   return kTable[to][from];
 }
 
+Convert streaming_converter(DType to, DType from) {
+  if (to == kFloat && from == kHalf) return streamed<half_to_float, uint32_t, uint16_t>;
+  if (to == kFloat && from == kBFloat16) return streamed<bfloat_to_float, uint32_t, uint16_t>;
+  if (to == kHalf && from == kFloat) return streamed<float_to_half, uint16_t, uint32_t>;
+  if (to == kBFloat16 && from == kFloat) return streamed<float_to_bfloat, uint16_t, uint32_t>;
+  return converter(to, from);
+}
+
 void gather(void* dst, const char* src, int64_t stride, int64_t n, int width) {
   by_width(width, [=](auto t) {
     using T = decltype(t);
@@ -159,6 +193,17 @@ void gather_rows(void* dst, const Cursor& at, int op, int64_t n) {
   const int64_t stride = at.s.inner_stride()[op];
   char* d = static_cast<char*>(dst);
   if (n <= at.row_left()) return gather(d, at.ptr[op], stride, n, width);
+  if (at.s.ndim == 2) {  // a copy of the cursor costs more than a small gather
+    int64_t m = at.row_left();
+    const char* row = at.ptr[op] - at.index[1] * stride;
+    for (const char* p = at.ptr[op]; n > 0; p = row += at.s.stride[0][op], m = std::min(n, at.s.inner_size())) {
+      m = std::min(n, m);
+      gather(d, p, stride, m, width);
+      d += m * width;
+      n -= m;
+    }
+    return;
+  }
   for (Cursor c(at); n > 0;) {
     int64_t m = std::min(n, c.row_left());
     gather(d, c.ptr[op], stride, m, width);

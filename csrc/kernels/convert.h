@@ -14,6 +14,7 @@ namespace mt {
 // dst[i] = cast(src[i]) for n contiguous items; equal dtypes copy. dst and src do not overlap.
 using Convert = void (*)(void* dst, const void* src, int64_t n);
 Convert converter(DType to, DType from);
+Convert streaming_converter(DType to, DType from);  // for a large dst, see stream(); the same where there is none
 inline void convert(DType to, void* dst, DType from, const void* src, int64_t n) { converter(to, from)(dst, src, n); }
 
 // n items of `width` bytes between contiguous memory and items `stride` bytes apart (gather takes stride 0 too).

@@ -219,7 +219,9 @@ void copy(const View& dst, const View& src) {
       default: return copy_transposed<c128>(s, across);
     }
   }
-  Convert cast = converter(to, from);
+  bool streams = s.numel * s.width[0] >= kStream && s.inner_size() >= kBlock && s.inner_stride()[0] == s.width[0] &&
+                 s.inner_stride()[1] == s.width[1];
+  Convert cast = streams ? streaming_converter(to, from) : converter(to, from);
   parallel_for(s.numel, kGrain, [&](int64_t begin, int64_t end) { copy_range(s, begin, end, to, from, cast); });
 }
 

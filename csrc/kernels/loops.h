@@ -60,26 +60,64 @@ template <template <class> class Op, class T, class Out> void ternary_loop(void*
 
 // The loop of an op that is best computed on whole vectors of floats (see vmath.h).
 #if defined(__AVX__)
-typedef float Lanes __attribute__((vector_size(32), may_alias));
+typedef float Lanes __attribute__((vector_size(32)));
 #else
-typedef float Lanes __attribute__((vector_size(16), may_alias));
+typedef float Lanes __attribute__((vector_size(16)));
 #endif
 template <template <class> class Op> void lanes_loop(void* const* p, int64_t n, const Attr* a) {
   constexpr int64_t lanes = sizeof(Lanes) / sizeof(float);
   const Op<Lanes> op(a);
   float* out = static_cast<float*>(p[0]);
   const float* x = static_cast<const float*>(p[1]);
-  int64_t i = 0;
-  Lanes u = {};
-  for (; i + lanes <= n; i += lanes) {
-    std::memcpy(&u, x + i, sizeof(u));
+  auto step = [&](int64_t i, int64_t m) {
+    Lanes u = {};
+    std::memcpy(&u, x + i, m * sizeof(float));
     u = op(u);
+    std::memcpy(out + i, &u, m * sizeof(float));
+  };
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    Lanes u, w;
+    std::memcpy(&u, x + i, sizeof(u));
+    std::memcpy(&w, x + i + lanes, sizeof(w));
+    u = op(u);
+    w = op(w);
     std::memcpy(out + i, &u, sizeof(u));
+    std::memcpy(out + i + lanes, &w, sizeof(w));
   }
-  if (i == n) return;
-  std::memcpy(&u, x + i, (n - i) * sizeof(float));
-  u = op(u);
-  std::memcpy(out + i, &u, (n - i) * sizeof(float));
+  for (; i + lanes <= n; i += lanes) step(i, lanes);
+  if (i < n) step(i, n - i);
+}
+
+// The loop on bfloat16 itself, beside the float loop `plain`, for operands that are all bfloat16: the halves of each
+// word become floats of their own, so that nothing is moved between lanes or through a buffer.
+struct RegisterBfloat {
+  RegisterBfloat(Loop plain, Loop bfloat);
+};
+typedef uint32_t Words __attribute__((vector_size(sizeof(Lanes))));
+inline Words bfloat_round(Lanes x) {  // the upper halves hold the result
+  Words u = __builtin_bit_cast(Words, x), r = u + 0x7fff + ((u >> 16) & 1);
+  return x == x ? r : 0x7fc00000u + Words{};
+}
+template <class Op> void bfloat_loop(void* const* p, int64_t n, const Attr* a) {
+  constexpr int64_t items = sizeof(Words) / 2;
+  constexpr uint32_t upper = 0xffff0000u;
+  const Op op(a);
+  uint16_t* out = static_cast<uint16_t*>(p[0]);
+  const uint16_t* x = static_cast<const uint16_t*>(p[1]);
+  const uint16_t* y = static_cast<const uint16_t*>(p[2]);
+  auto step = [&](int64_t i, int64_t m) {
+    Words u = {}, w = {};
+    std::memcpy(&u, x + i, m * 2);
+    std::memcpy(&w, y + i, m * 2);
+    Lanes low = op(__builtin_bit_cast(Lanes, u << 16), __builtin_bit_cast(Lanes, w << 16));
+    Lanes high = op(__builtin_bit_cast(Lanes, u & upper), __builtin_bit_cast(Lanes, w & upper));
+    u = (bfloat_round(low) >> 16) | (bfloat_round(high) & upper);
+    std::memcpy(out + i, &u, m * 2);
+  };
+  int64_t i = 0;
+  for (; i + items <= n; i += items) step(i, items);
+  if (i < n) step(i, n - i);
 }
 
 // For a float output too large for the cache: the same as `plain`, whole lines stored around the cache, which spares
@@ -87,29 +125,31 @@ template <template <class> class Op> void lanes_loop(void* const* p, int64_t n, 
 struct RegisterStreaming {
   RegisterStreaming(Loop plain, Loop streaming);
 };
-template <class Op, Loop plain> void streaming_loop(void* const* p, int64_t n, const Attr* a) {
+template <class Op, Loop plain, int nin = 2> void streaming_loop(void* const* p, int64_t n, const Attr* a) {
   // Op computes on whole vectors: of plain code the compiler makes scalars that the wide stores then wait for.
-  using Vector = Lanes;
-  constexpr int lanes = sizeof(Vector) / sizeof(float), parts = 16 / lanes;
+  constexpr int lanes = sizeof(Lanes) / sizeof(float), parts = 16 / lanes;
   const Op op(a);
-  float* out = static_cast<float*>(p[0]);
-  const float* x = static_cast<const float*>(p[1]);
-  const float* y = static_cast<const float*>(p[2]);
+  float* const* at = reinterpret_cast<float* const*>(p);
   auto rest = [&](int64_t begin, int64_t end) {
-    void* part[3] = {out + begin, const_cast<float*>(x + begin), const_cast<float*>(y + begin)};
+    void* part[nin + 1];
+    for (int k = 0; k <= nin; ++k) part[k] = at[k] + begin;
     plain(part, end - begin, a);
   };
-  int64_t i = std::min<int64_t>(n, (-reinterpret_cast<intptr_t>(out) & 63) / 4);
+  int64_t i = std::min<int64_t>(n, (-reinterpret_cast<intptr_t>(at[0]) & 63) / 4);
   rest(0, i);
   for (; i + 16 <= n; i += 16) {
-    Vector ready[parts];
+    Lanes ready[parts];
     for (int j = 0; j < parts; ++j) {
-      Vector u, w;
-      std::memcpy(&u, x + i + j * lanes, sizeof(u));
-      std::memcpy(&w, y + i + j * lanes, sizeof(w));
-      ready[j] = op(u, w);
+      auto in = [&](int k) {
+        Lanes u;
+        std::memcpy(&u, at[k] + i + j * lanes, sizeof(u));
+        return u;
+      };
+      if constexpr (nin == 1) ready[j] = op(in(1));
+      else if constexpr (nin == 2) ready[j] = op(in(1), in(2));
+      else ready[j] = op(in(1), in(2), in(3));
     }
-    stream_line(out + i, ready);
+    stream_line(at[0] + i, ready);
   }
   rest(i, n);
 }

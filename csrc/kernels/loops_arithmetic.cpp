@@ -2,6 +2,7 @@
 #include <stdexcept>
 
 #include "loops.h"
+#include "vmath.h"
 
 namespace mt {
 namespace {
@@ -72,14 +73,15 @@ RegisterPointwise add_row(add()), sub_row(scaled<Sub>("sub")), rsub_row(scaled<R
 MT_BINARY(mul, All, -1, times(x, y))
 MT_BINARY(div, FloatsComplex, -1, over(x, y))
 
-// x + 1 * y is x + y, so one streaming loop serves every alpha.
+// On vectors: the streaming loops and those of bfloat16. x + 1 * y is x + y, so one loop serves every alpha.
 #define MT_STREAMING(NAME, PLAIN, ALPHA, ...) \
   struct NAME##_streaming { \
     float alpha; \
     explicit NAME##_streaming([[maybe_unused]] const Attr* a) : alpha(ALPHA) {} \
     template <class V> V operator()(V x, V y) const { return __VA_ARGS__; } \
   }; \
-  RegisterStreaming NAME##_streams(PLAIN, streaming_loop<NAME##_streaming, PLAIN>);
+  RegisterStreaming NAME##_streams(PLAIN, streaming_loop<NAME##_streaming, PLAIN>); \
+  RegisterBfloat NAME##_bfloat(PLAIN, bfloat_loop<NAME##_streaming>);
 constexpr Loop kAdd = scaled_loop<Add, float>, kSub = scaled_loop<Sub, float>;
 constexpr Loop kMul = binary_loop<mul_op, float, float>, kDiv = binary_loop<div_op, float, float>;
 MT_STREAMING(add, kAdd, float(a[0].f), x + alpha * y)
@@ -226,6 +228,15 @@ template <class T> inline T lerp_(T x, T end, T weight) {
   else return std::abs(weight) < T(0.5) ? x + weight * d : end - d * (1 - weight);
 }
 MT_TERNARY(lerp, FloatsComplex, -1, lerp_(x, y, z))
+struct lerp_streaming {
+  explicit lerp_streaming(const Attr*) {}
+  Lanes operator()(Lanes x, Lanes end, Lanes weight) const {
+    Lanes d = end - x;
+    return v::magnitude(weight) < 0.5f ? x + weight * d : end - d * (1.f - weight);
+  }
+};
+constexpr Loop kLerp = ternary_loop<lerp_op, float, float>;
+RegisterStreaming lerp_streams(kLerp, streaming_loop<lerp_streaming, kLerp, 3>);
 
 template <class T> struct addcmul_op {
   T value;

@@ -23,7 +23,9 @@ MT_UNARY(acosh, FloatsComplex, -1, v::acosh(x))
 MT_UNARY(atanh, FloatsComplex, -1, v::atanh(x))
 MT_LANES(sigmoid, FloatsComplex, v::sigmoid(x))
 MT_UNARY(sqrt, FloatsComplex, -1, std::sqrt(x))
-MT_UNARY(rsqrt, FloatsComplex, -1, T(1) / std::sqrt(x))
+MT_LANES(rsqrt, FloatsComplex, v::rsqrt(x))
+constexpr Loop kRsqrt = lanes_loop<rsqrt_op>;
+RegisterStreaming rsqrt_streams(kRsqrt, streaming_loop<rsqrt_op<Lanes>, kRsqrt, 1>);
 MT_UNARY(erf, Floats, -1, v::erf(x))
 MT_UNARY(erfc, Floats, -1, v::erfc(x))
 

@@ -46,6 +46,7 @@ void forward(const View& out, const View& mean_out, const View& rstd_out, const 
   Matrix<T> x(in, Dense::kLoad), y(out, Dense::kOutput);
   Maybe<T> w(weight, Dense::kLoad), b(bias, Dense::kLoad);
   Maybe<T> means(mean_out, Dense::kOutput), rstds(rstd_out, Dense::kOutput);
+  double per = 1 / double(n);
   parallel_for(m, rows_per_piece(n), [&](int64_t begin, int64_t end) {
     auto from = x.rows(n), to = y.rows(n);
     for (int64_t i = begin; i < end; ++i) {
@@ -60,7 +61,7 @@ void forward(const View& out, const View& mean_out, const View& rstd_out, const 
       } else {
         add_moments(s, p, n);
       }
-      T rstd = T(1 / std::sqrt(s.m2 / double(n) + eps)), mean = T(s.mean);
+      T rstd = 1 / std::sqrt(T(s.m2 * per + eps)), mean = T(s.mean);
       affine(p, to.write_to(i), n, mean, rstd, w.p, b.p);
       to.written(i);
       if (means.p) means.p[i] = mean;

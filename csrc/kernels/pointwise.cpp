@@ -28,13 +28,17 @@ struct Call {
   bool exact_scalars;  // except 0-dim inputs of mul and div, which torch takes as they are
 };
 
-// ---- streaming loops -----------------------------------------------------------------------------------------
+// ---- other loops for some cases ----------------------------------------------------------------------------------
 
-struct Streaming {
-  Loop plain, streaming;
+struct Counterpart {
+  Loop plain, other;
 };
-std::vector<Streaming>& streaming_loops() {
-  static std::vector<Streaming> table;
+std::vector<Counterpart>& streaming_loops() {
+  static std::vector<Counterpart> table;
+  return table;
+}
+std::vector<Counterpart>& bfloat_loops() {
+  static std::vector<Counterpart> table;
   return table;
 }
 
@@ -43,8 +47,19 @@ void prefer_streaming(Call& c, const View* t) {
   if (c.need[0] != kFloat || c.have[0] != kFloat || t[0].numel() < kStream / 4) return;
   for (int i = c.nout; i < c.nops; ++i)
     if (t[i].data == t[0].data) return;
-  for (const Streaming& s : streaming_loops())
-    if (s.plain == c.loop) c.loop = s.streaming, c.streams = true;
+  for (const Counterpart& s : streaming_loops())
+    if (s.plain == c.loop) c.loop = s.other, c.streams = true;
+}
+
+// Where every operand is bfloat16 and adjacent: the loop that takes them as they are.
+void prefer_bfloat(Call& c, const View* t) {
+  for (int i = 0; i < c.nops; ++i)
+    if (c.have[i] != kBFloat16 || !t[i].contiguous() || t[i].ndim != t[0].ndim) return;
+  for (const Counterpart& s : bfloat_loops())
+    if (s.plain == c.loop) {
+      c.loop = s.other;
+      std::fill_n(c.need, c.nops, kBFloat16);
+    }
 }
 
 DType real_of(DType d) { return d == kComplexFloat ? kFloat : d == kComplexDouble ? kDouble : d; }
@@ -290,10 +305,12 @@ bool try_untangled(const Pointwise* k, DType compute, const View* t, const Attr*
 }  // namespace
 
 RegisterStreaming::RegisterStreaming(Loop plain, Loop streaming) { streaming_loops().push_back({plain, streaming}); }
+RegisterBfloat::RegisterBfloat(Loop plain, Loop bfloat) { bfloat_loops().push_back({plain, bfloat}); }
 
 void pointwise(const Pointwise* k, DType compute, const View* t, const Attr* attr) {
   Call c = resolve(k, compute, t, attr);
-  prefer_streaming(c, t);
+  if (c.round == kBFloat16) prefer_bfloat(c, t);
+  else prefer_streaming(c, t);
   if (try_flat(c, t)) return;
   const Strided s(t, c.nops);
   if (s.numel == 0 || try_untangled(k, compute, t, attr, s)) return;

@@ -33,12 +33,13 @@ template <class T> inline void add_moments(Moments& s, const T* x, int64_t n) {
     int64_t m = std::min(kMomentsBlock, n - i);
     T sum, rest, square;
     fold_lanes<1, AddLanes>(p, m, T(0), &sum);
-    T mean = sum / T(m);
+    double per = 1 / double(m);
+    T mean = T(double(sum) * per);
     for (int64_t j = 0; j < m; ++j) d[j] = p[j] - mean;
     fold_lanes<1, AddLanes>(d, m, T(0), &rest);
     fold_lanes<1, SquareLanes>(d, m, T(0), &square);
     // The rounding of `mean` is made good by what the deviations still sum to.
-    double r = double(rest) / double(m);
+    double r = double(rest) * per;
     s.join(double(m), double(mean) + r, double(square) - double(rest) * r);
   }
 }

@@ -107,8 +107,8 @@ struct Cursor {
 
   Cursor(const Strided& space, int64_t at) : s(space) {
     for (int d = s.ndim - 1; d >= 0; --d) {
-      index[d] = d ? at % s.size[d] : at;
-      at /= s.size[d];
+      index[d] = d && at ? at % s.size[d] : at;
+      if (at) at /= s.size[d];
     }
     locate();
   }
@@ -121,6 +121,11 @@ struct Cursor {
       return;
     }
     for (; d > 0 && index[d] >= s.size[d]; --d) {
+      if (index[d] == s.size[d]) {  // nearly always, and without the division
+        ++index[d - 1];
+        index[d] = 0;
+        continue;
+      }
       index[d - 1] += index[d] / s.size[d];
       index[d] %= s.size[d];
     }

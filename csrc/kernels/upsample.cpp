@@ -11,7 +11,7 @@
 namespace mt {
 namespace {
 
-enum Mode { kNearest, kNearestExact, kLinear, kCubic, kLinearAA, kCubicAA };
+enum Mode { kNearest, kNearestExact, kLinear, kCubic, kLinearAA, kCubicAA, kLanczosAA };
 
 // Output o of a dim is the sum over t < taps of weight[t * out + o] * input[index[t * out + o]].
 template <class T> struct Axis {
@@ -71,10 +71,19 @@ template <class T> void fill_interpolating(Axis<T>& axis, bool cubic, bool align
   }
 }
 
+template <class T> T sinc(T x) { return x == 0 ? T(1) : std::sin(T(M_PI) * x) / (T(M_PI) * x); }
+
+template <class T> T antialias_filter(Mode mode, T x) {  // x >= 0
+  const T a = T(-0.5);
+  if (mode == kLinearAA) return std::max(1 - x, T(0));
+  if (mode == kCubicAA) return x < 1 ? cubic_near(x, a) : x < 2 ? cubic_far(x, a) : T(0);
+  return x < 3 ? sinc(x) * sinc(x / 3) : T(0);
+}
+
 // The filter is stretched over the inputs an output covers when the image shrinks.
-template <class T> void fill_antialias(Axis<T>& axis, bool cubic, bool align_corners, const Attr& scale) {
-  const T step = axis_scale<T>(axis.in, axis.out, align_corners, scale), a = T(-0.5);
-  const T stretch = std::max(step, T(1)), support = (cubic ? 2 : 1) * stretch;
+template <class T> void fill_antialias(Axis<T>& axis, Mode mode, bool align_corners, const Attr& scale) {
+  const T step = axis_scale<T>(axis.in, axis.out, align_corners, scale);
+  const T stretch = std::max(step, T(1)), support = (mode == kLanczosAA ? 3 : mode == kCubicAA ? 2 : 1) * stretch;
   axis.reset(int64_t(std::ceil(support)) * 2 + 1);
   for (int64_t o = 0; o < axis.out; ++o) {
     const T center = step * (T(o) + T(0.5));
@@ -82,8 +91,7 @@ template <class T> void fill_antialias(Axis<T>& axis, bool cubic, bool align_cor
     const int64_t last = std::min<int64_t>(int64_t(center + support + T(0.5)), axis.in);
     T total = 0;
     for (int64_t i = first; i < last && i - first < axis.taps; ++i) {
-      T x = std::fabs((T(i) - center + T(0.5)) / stretch);
-      T w = cubic ? (x < 1 ? cubic_near(x, a) : x < 2 ? cubic_far(x, a) : T(0)) : std::max(1 - x, T(0));
+      T w = antialias_filter(mode, std::fabs((T(i) - center + T(0.5)) / stretch));
       axis.set(i - first, o, i, w);
       total += w;
     }
@@ -110,7 +118,7 @@ template <class T> struct Resize {
       if (a.in <= 0 || a.out <= 0) throw std::runtime_error("Input and output sizes should be greater than 0");
       if (mode <= kNearestExact) fill_nearest(a, mode == kNearestExact, attr[i]);
       else if (mode <= kCubic) fill_interpolating(a, mode == kCubic, align, attr[i]);
-      else fill_antialias(a, mode == kCubicAA, align, attr[i]);
+      else fill_antialias(a, mode, align, attr[i]);
     }
   }
   // f(input row number, weight): the rows that output row (od, oh) is made of.
@@ -242,6 +250,7 @@ MT_UPSAMPLE(upsample_trilinear3d, 3, kLinear);
 MT_UPSAMPLE(upsample_bicubic2d, 2, kCubic);
 MT_UPSAMPLE(_upsample_bilinear2d_aa, 2, kLinearAA);
 MT_UPSAMPLE(_upsample_bicubic2d_aa, 2, kCubicAA);
+MT_UPSAMPLE(_upsample_lanczos2d_aa, 2, kLanczosAA);
 
 }  // namespace
 }  // namespace mt

@@ -65,6 +65,18 @@ inline __m256 at_least(__m256 x, float least) { return _mm256_max_ps(_mm256_set1
 template <class F> inline F magnitude(F x) { return bits<F>(bits<Word<F>>(x) & 0x7fffffffu); }
 inline float keep_sign(float magnitude, float sign) { return __builtin_copysignf(magnitude, sign); }
 
+template <class F> inline F rsqrt(F x) {
+  for (unsigned i = 0; i < sizeof(F) / sizeof(float); ++i) x[i] = std::sqrt(x[i]);
+  return 1.f / x;
+}
+#if defined(__AVX__) && defined(__FMA__)
+// The reciprocal by approximation and one step of the third order; where that is NaN (0, infinity) the first stands.
+inline __m256 rsqrt(__m256 x) {
+  __m256 s = _mm256_sqrt_ps(x), r = _mm256_rcp_ps(s), e = 1.f - s * r;
+  return e == e ? r + r * (e + e * e) : r;
+}
+#endif
+
 // ---- exp ---------------------------------------------------------------------------------------------------
 
 // x = n ln2 + r with |r| <= ln2 / 2. The low bits of `place` hold n + bias: shifted into the exponent they are
@@ -80,7 +92,7 @@ template <int bias, class F> inline Reduced<F> reduce(F x) {
 template <class F = float> inline F scale(Word<F> place) { return bits<F>(place << 23); }
 // (e^r - 1 - r) / r^2
 template <class F> inline F exp_tail(F r) {
-  return poly(r, 0.49999997f, 0.16666542f, 0.0416672044f, 0.00836669095f, 0.00138824992f);
+  return poly(r, 0.49999994f, 0.166665196f, 0.0416684076f, 0.00836889818f, 0.00138142111f);
 }
 // y 2^n in two factors, so that results below the normal numbers are rounded once; place holds n + 254.
 template <class F> inline F scaled(F y, Word<F> place) {
@@ -345,22 +357,24 @@ inline float erfc(float x) {
   double y = 2. * wide_tail(a * 1.4142135623730951) * wide_exp(-a * a);
   return float(x < 0.f ? 2. - y : y);
 }
-// The lower tail of the normal distribution at -a as 2^-P(a). P is exact up to 5.6, where the tail is 1e-8; it then
-// grows faster, and from 2^-127 on the tail is 0.
+// The lower tail of the normal distribution at -a as 2^-P(a). P is right up to 6, where the tail is 1e-9; it then
+// grows too fast, and from 2^-127 on the tail is 0.
 constexpr float kTail = 12.f;
 template <class F> inline F normal_tail(F a) {  // a <= kTail
-  F p = poly(a, 1.f, 1.15110576f, 0.459204793f, 0.0524946712f, -0.00702931592f, 6.84407423e-05f, 0.000246777025f,
-             -6.70565423e-05f, 9.3936078e-06f, -7.16635839e-07f, 2.34869066e-08f);
+  F p = poly(a, 1.f, 1.15111589f, 0.459103137f, 0.0528229177f, -0.0075229099f, 0.00047023996f, 5.70394113e-05f,
+             -1.40437096e-05f, 8.61937849e-07f);
   F z = at_least((kRound + 127.f) - p, kRound), r = ((kRound + 127.f) - z) - p;
   return (1.f + r * exp2_tail(r)) * scale<F>(bits<Word<F>>(z));
 }
 inline float erfinv(float x) {
   float a = std::fabs(x), k, f = log_split(residual(a, a, 1.f), k);
-  float w = -(k * kLn2Hi + (f + (log_tail(f) + k * kLn2Lo))), c = at_most(w - 2.5f, 2.5f), t = std::sqrt(w) - 3.f;
-  float near = 0.501409411f + c * poly(c, 0.24664028f, -0.00417738687f, -0.0012527419f, 0.00021834443f, -4.96334951e-06f,
-                    -3.46270303e-06f, 4.66171201e-07f, 2.32324897e-08f, -8.79110384e-09f);
-  float far = 1.83297682f + t * poly(t, 1.00167489f, 0.00944176596f, -0.00763531541f, 0.00571402162f, -0.00361109152f,
-                   0.00141824363f, -1.72749697e-05f, -0.000257124513f, 7.88647812e-05f);
+  float w = -(k * kLn2Hi + (f + (log_tail(f) + k * kLn2Lo))), c = at_most(w - 1.25f, 3.75f), t = std::sqrt(w) - 3.f;
+  float near = 0.189561576f + c * poly(c, 0.249519616f, 0.00251162192f, -0.00225370796f, 0.000143691854f,
+                                       3.1057818e-05f, -5.08298899e-06f, -2.60653309e-07f, 1.22132406e-07f,
+                                       -8.79110384e-09f);
+  float far = 1.83297682f + t * poly(t, 1.00167489f, 0.00944176596f, -0.00763531541f, 0.00571402162f,
+                                     -0.00361109152f, 0.00141824363f, -1.72749697e-05f, -0.000257124513f,
+                                     7.88647812e-05f);
   float y = a + a * (w < 5.f ? near : far);
   return keep_sign(a < 1.f ? y : a == 1.f ? kInf : kNan, x);
 }
@@ -423,6 +437,9 @@ inline float log_sigmoid(float x) { return (x < 0.f ? x : 0.f) - log1p(exp_below
 MT_STD(exp) MT_STD(log) MT_STD(log10) MT_STD(sin) MT_STD(cos) MT_STD(tan) MT_STD(asin) MT_STD(acos) MT_STD(atan)
 MT_STD(sinh) MT_STD(cosh) MT_STD(tanh) MT_STD(asinh) MT_STD(acosh) MT_STD(atanh)
 #undef MT_STD
+inline float rsqrt(float x) { return 1.f / std::sqrt(x); }
+inline double rsqrt(double x) { return 1. / std::sqrt(x); }
+template <class T> inline std::complex<T> rsqrt(std::complex<T> x) { return T(1) / std::sqrt(x); }
 inline double exp2(double x) { return std::exp2(x); }
 inline double expm1(double x) { return std::expm1(x); }
 inline double log2(double x) { return std::log2(x); }

@@ -1,4 +1,5 @@
 """PyTorch's eager API on the CPU and on Huawei Ascend NPUs: `import mindtorch_v2 as torch`."""
+from importlib import import_module
 from math import e, inf, nan, pi
 
 from mindtorch_v2 import _C
@@ -13,7 +14,7 @@ from mindtorch_v2._printing import get_printoptions, set_printoptions
 from mindtorch_v2 import _tensor
 from mindtorch_v2._tensor import Tensor
 
-_C._set_tensor_classes(Tensor, Tensor, Size)
+_C._set_tensor_classes(Tensor, Size)
 _C._set_disabled_torch_function(_tensor._disabled_torch_function_impl)
 
 from mindtorch_v2 import _ops, autograd
@@ -46,7 +47,19 @@ from mindtorch_v2 import fft, linalg, special
 newaxis = None
 __version__ = version.__version__
 
-from mindtorch_v2 import multiprocessing, nn, optim, signal, testing, types, utils
-from mindtorch_v2.serialization import load, save
+# Floor 5 is loaded when it is first asked for: `import mindtorch_v2` does not wait for it.
+_ROOMS = ("nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types")
+_FROM = {"load": "serialization", "save": "serialization"}
 
-_C._set_tensor_classes(Tensor, nn.Parameter, Size)
+
+def __getattr__(name):
+    if name in _ROOMS:
+        return import_module("mindtorch_v2." + name)
+    if name in _FROM:
+        globals()[name] = found = getattr(import_module("mindtorch_v2." + _FROM[name]), name)
+        return found
+    raise AttributeError(f"module 'mindtorch_v2' has no attribute '{name}'")
+
+
+def __dir__():
+    return sorted({*globals(), *_ROOMS, *_FROM})

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import copy as _copy
+import copy
 import copyreg
 import importlib
 import warnings

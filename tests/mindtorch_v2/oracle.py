@@ -4,6 +4,7 @@ As a tool: `python tests/mindtorch_v2/oracle.py [--grad] [--dtype float32] [--se
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import traceback
 import warnings
@@ -151,10 +152,11 @@ def run(info: Any, dtype: Any, grad: bool, seed: int, limit: int | None = None, 
     fn = function_of(info)
     torch.manual_seed(seed)
     ran = 0
-    samples = info.sample_inputs("cpu", dtype, requires_grad=grad)
-    for number, sample in enumerate(samples):
-        if limit is not None and ran >= limit:
-            break
+    samples = list(enumerate(info.sample_inputs("cpu", dtype, requires_grad=grad)))
+    if limit is not None and len(samples) > limit:     # the first, and others by the seed
+        samples = [samples[0], *sorted(random.Random(f"{seed}{info.name}").sample(samples[1:], limit - 1),
+                                       key=lambda s: s[0])]
+    for number, sample in samples:
         try:
             ours_in = to_ours((sample.input, list(sample.args), dict(sample.kwargs)))
         except KeyError:

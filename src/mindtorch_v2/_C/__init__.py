@@ -12,7 +12,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _is_inference_mode, _named_constant, _op_named, _pop_function_mode, _pop_saved_hooks,
     _push_function_mode, _push_saved_hooks, _run_backward, _run_kernel, _set_anomaly,
     _set_default_generator, _set_device_copy, _set_disabled_torch_function, _set_function_off,
-    _set_grad_enabled, _set_inference_mode, _set_kernel, _set_storage_class, _set_tensor_classes,
+    _set_grad_enabled, _set_inference_mode, _set_kernel, _set_parameter_class, _set_storage_class, _set_tensor_classes,
     _set_to_copy, _sgd_step, _to, _to_dlpack, _dtype_named)
 
 _kernel_level: str = _core._load_kernels(os.path.dirname(os.path.abspath(__file__)))

@@ -74,6 +74,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     ov.family = ("composite", "pointwise", "kernel", "view", "native").index(family)
     encoded = (kernel or name).encode()
     if ov.family == F_POINTWISE:
+        ov.guard = {"sub": G_SUB, "rsub": G_SUB, "neg": G_NEG, "pow": G_POW}.get(name, 0)
         ov.mode = POINTWISE_MODES[mode]
         ov.pw = lib.find_pointwise(encoded)
         if ov.ntensors > 5:

@@ -175,6 +175,10 @@ cdef class device:
             type, index = "npu", type
         if not isinstance(type, str):
             raise TypeError(f"Device must be a string, an int or a torch.device, got {builtin_type(type).__name__}")
+        if not type:
+            raise RuntimeError("Device string must not be empty")
+        if index is not None and not isinstance(index, int):
+            raise TypeError(f"device(): argument 'index' (position 2) must be int, not {builtin_type(index).__name__}")
         name, colon, number = type.partition(":")
         if colon:
             if index is not None:
@@ -244,9 +248,7 @@ cdef device as_device(object d):
         r = device(d)
     if r.code == NPU and r.number < 0 and current_index[NPU] is not None:
         return device_object(NPU, current_index[NPU]())
-    if r.code == CPU and r.number >= 0:
-        return r if r.number == 0 else r
-    return r
+    return cpu_device if r.code == CPU else r    # tensors do not keep an index of the CPU
 
 cdef device cpu_device = device_object(CPU, -1)
 

@@ -113,8 +113,8 @@ cdef int dtype_from(object data, int best) except -2:
     elif isinstance(data, TensorBase):
         d = (<TensorBase>data).dt
     elif isinstance(data, (str, bytes, dict, set)) or data is None:
-        if isinstance(data, str):
-            raise TypeError("new(): invalid data type 'str'")
+        if isinstance(data, (str, bytes)):
+            raise TypeError(f"new(): invalid data type '{builtin_type(data).__name__}'")
         raise RuntimeError(f"Could not infer dtype of {builtin_type(data).__name__}")
     elif hasattr(data, "dtype") and not isinstance(data, (list, tuple)):
         d = numpy_dtype_id(data)
@@ -158,7 +158,7 @@ cdef int fill_from(TensorBase t, object data, int dim, char* p) except -1:
     cdef int64_t i, step
     if dim == t.rank:
         if isinstance(data, (list, tuple)):
-            raise TypeError(f"only a number can be converted to an item, got {builtin_type(data).__name__}")
+            raise TypeError(f"must be real number, not {builtin_type(data).__name__}")
         if not is_number(<PyObject*>data):
             if isinstance(data, TensorBase) and (<TensorBase>data).count != 1:
                 raise ValueError("only one element tensors can be converted to Python scalars")

@@ -2,6 +2,9 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp cimport bool as cbool
 
+cdef extern from "storage.h" namespace "mt":
+    void raise_kernel_error()
+
 cdef extern from "view.h" namespace "mt" nogil:
     cdef enum DType:
         kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kHalf, kBFloat16, kFloat, kDouble
@@ -32,10 +35,10 @@ cdef extern from "view.h" namespace "mt" nogil:
         const Attr* a
         int32_t na
         CGenerator* generator
-    ctypedef void (*Kernel)(const Args&) except +
+    ctypedef void (*Kernel)(const Args&) except +raise_kernel_error
 
 cdef extern from "library.h" namespace "mt" nogil:
-    ctypedef void (*Loop)(void* const* ptr, int64_t n, const Attr* attr) except +
+    ctypedef void (*Loop)(void* const* ptr, int64_t n, const Attr* attr) except +raise_kernel_error
     cdef cppclass Pointwise:
         const char* name
         int32_t nout, nin, out, first
@@ -47,7 +50,7 @@ cdef extern from "library.h" namespace "mt" nogil:
         const char* level
         Kernel (*find)(const char*)
         const Pointwise* (*find_pointwise)(const char*)
-        void (*pointwise)(const Pointwise*, DType, const View*, const Attr*) except +
+        void (*pointwise)(const Pointwise*, DType, const View*, const Attr*) except +raise_kernel_error
         void* (*allocate)(size_t) except +
         void (*release)(void*, size_t)
         void (*empty_cache)()

@@ -412,11 +412,21 @@ cdef class TensorMethods(TensorBase):
     def __rlshift__(self, other): return reflected(HOT_LSHIFT, self, other)
     def __rrshift__(self, other): return reflected(HOT_RSHIFT, self, other)
     def __neg__(self): return hot_call1(HOT_NEG, self)
-    def __pos__(self): return self
+    def __pos__(self):
+        if self.dt == kBool:
+            raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
+        return self
+
     def __abs__(self): return hot_call1(HOT_ABS, self)
-    def __invert__(self): return hot_call1(HOT_NOT, self)
+
+    def __invert__(self):
+        if self.dt >= kHalf:
+            raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+        return hot_call1(HOT_NOT, self)
 
     def __richcmp__(self, other, int op):
+        if not is_tensor(<PyObject*>other) and not is_number(<PyObject*>other) and hasattr(other, "__array_interface__"):
+            other = from_interface(other, True)
         return binary(HOT_LT + op, self, other)
 
     def __hash__(self):

@@ -48,6 +48,8 @@ cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
         out_dt = kBool
     elif ov.mode >= P_REAL:
         out_dt = real_of(compute)
+    if ov.guard:
+        check_operands(ov, s, compute)
     grad = grad and modes().grad and is_differentiable(out_dt)
     if grad and ov.formulas is None:
         raise no_gradient(ov)
@@ -73,6 +75,33 @@ cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
     if grad and out is None:
         attach(record(ov, s), result, 0, ov)
     return result
+
+
+cdef enum:
+    G_SUB = 1
+    G_NEG, G_POW
+
+
+cdef bint is_bool(PyObject* o) noexcept:
+    return (<TensorBase>o).dt == kBool if is_tensor(o) else PyBool_Check(<object>o)
+
+
+cdef int check_operands(Overload ov, PyObject** s, int compute) except -1:
+    """What torch refuses: - with bools, and integers to negative powers."""
+    if ov.guard == G_POW:
+        if compute < kHalf and PyLong_Check(<object>s[1]) and <object>s[1] < 0:
+            raise RuntimeError("Integers to negative integer powers are not allowed.")
+    elif ov.guard == G_NEG:
+        if compute == kBool:
+            raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
+                               "mask, use the `~` or `logical_not()` operator instead.")
+    elif is_bool(s[0]) and is_bool(s[1]):
+        raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
+                           "`logical_xor()` operator instead.")
+    elif is_bool(s[0]) or is_bool(s[1]):
+        raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a "
+                           "mask, use the `~` or `logical_not()` operator instead.")
+    return 0
 
 
 cdef int cpu_pointwise(Overload ov, PyObject** s, int n, bint direct, int compute, TensorBase result,

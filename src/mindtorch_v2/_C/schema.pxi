@@ -66,6 +66,7 @@ cdef class Overload:
     cdef bint numbers                            # Tensor parameters accept Python numbers
     cdef bint prefill                            # the kernel's output starts as a copy of self
     cdef int family, mode, native_id
+    cdef int guard                               # which pointwise op refuses some operands: see check_operands
     cdef object rule
     cdef readonly object body                    # the composite
     cdef const Pointwise* pw

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -41,6 +42,34 @@ inline const Library* open_library(const char* file) {
   auto entry = reinterpret_cast<const Library* (*)()>(dlsym(handle, "mt_kernel_library"));
   if (!entry) throw std::runtime_error(std::string("no mt_kernel_library in ") + file);
   return entry();
+}
+
+// A kernel's exception as torch's: a dtype that an op does not know is a NotImplementedError, and is named as torch does.
+inline void raise_kernel_error() {
+  static const char* const names[][2] = {
+      {"'bool'", "'Bool'"}, {"'uint8'", "'Byte'"}, {"'int8'", "'Char'"}, {"'int16'", "'Short'"}, {"'int32'", "'Int'"},
+      {"'int64'", "'Long'"}, {"'float16'", "'Half'"}, {"'bfloat16'", "'BFloat16'"}, {"'float32'", "'Float'"},
+      {"'float64'", "'Double'"}, {"'complex64'", "'ComplexFloat'"}, {"'complex128'", "'ComplexDouble'"}};
+  try {
+    throw;
+  } catch (const std::bad_alloc& e) {
+    PyErr_SetString(PyExc_MemoryError, e.what());
+  } catch (const std::out_of_range& e) {
+    PyErr_SetString(PyExc_IndexError, e.what());
+  } catch (const std::invalid_argument& e) {
+    PyErr_SetString(PyExc_ValueError, e.what());
+  } catch (const std::exception& e) {
+    std::string text = e.what();
+    const size_t at = text.find("not implemented for '");
+    if (at != std::string::npos)
+      for (const auto& pair : names) {
+        const size_t place = text.find(pair[0], at);
+        if (place != std::string::npos) text.replace(place, std::string(pair[0]).size(), pair[1]);
+      }
+    PyErr_SetString(at == std::string::npos ? PyExc_RuntimeError : PyExc_NotImplementedError, text.c_str());
+  } catch (...) {
+    PyErr_SetString(PyExc_RuntimeError, "unknown error in a kernel");
+  }
 }
 
 // Whether this processor runs the AVX2 build.

@@ -69,14 +69,19 @@ cdef object tuple_new = tuple.__new__
 cdef tuple no_args = ()
 
 
-def _set_tensor_classes(tensor, parameter, size):
-    """The Python classes of results (Tensor), of parameters (no overriding to look for) and of shapes."""
+def _set_tensor_classes(tensor, size):
+    """The Python classes of results and of shapes."""
     global tensor_type, parameter_type, size_class
     Py_INCREF(tensor)
-    Py_INCREF(parameter)
-    tensor_type = <PyTypeObject*>tensor
-    parameter_type = <PyTypeObject*>parameter
+    tensor_type = parameter_type = <PyTypeObject*>tensor
     size_class = size
+
+
+def _set_parameter_class(parameter):
+    """The class of parameters: a subclass that overrides nothing, so that ops need not look."""
+    global parameter_type
+    Py_INCREF(parameter)
+    parameter_type = <PyTypeObject*>parameter
 
 
 cdef inline TensorBase tensor_shell():

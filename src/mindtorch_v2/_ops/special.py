@@ -57,10 +57,10 @@ def _gamma_density(a, x):
     return ((a - 1) * x.log() - x - a.lgamma()).exp()
 
 
-for _name, _sign in (("igamma", 1), ("igammac", -1)):
+for _name, _slope in (("igamma", lambda g, self, other: g * _gamma_density(self, other)),
+                      ("igammac", lambda g, self, other: -g * _gamma_density(self, other))):
     op(f"{_name}(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace="method",
-       grad={"self": _no_gradient(_name, "input"),
-             "other": lambda g, self, other, _sign=_sign: g * _sign * _gamma_density(self, other)})
+       grad={"self": _no_gradient(_name, "input"), "other": _slope})
 
 
 def _polygamma(n, self):

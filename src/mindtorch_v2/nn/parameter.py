@@ -190,3 +190,6 @@ class UninitializedBuffer(UninitializedTensorMixin, torch.Tensor):
             data, keep = self.data, deepcopy(self.persistent)
             memo[id(self)] = type(self)(self.requires_grad, data.device, data.dtype, keep)
         return memo[id(self)]
+
+
+torch._C._set_parameter_class(Parameter)

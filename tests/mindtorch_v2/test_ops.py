@@ -1,0 +1,203 @@
+"""Every entry of torch's OpInfo database that we offer: values, gradients, dtypes, out=, in-place forms, errors.
+
+MINDTORCH_V2_SEED chooses the samples (default 0)."""
+from __future__ import annotations
+
+import os
+import random
+import warnings
+from typing import Any
+
+import oracle
+import pytest
+import torch
+from oracle import op_db
+
+import mindtorch_v2 as mt
+
+SEED = int(os.environ.get("MINDTORCH_V2_SEED", "0"))
+OTHER_DTYPES = (torch.int64, torch.bool, torch.bfloat16, torch.float16, torch.complex64)
+COVERED = 0                            # at least so many entries have a function of ours
+
+# entry -> why one of the sweeps leaves it out
+KNOWN: dict[str, str] = {
+    "empty": "memory that is not set", "empty_like": "memory that is not set", "new_empty": "memory that is not set",
+    "empty_permuted": "memory that is not set", "empty_strided": "memory that is not set",
+    "new_empty_strided": "memory that is not set",
+}
+KNOWN_GRAD: dict[str, str] = {}
+KNOWN_DTYPE: dict[tuple[str, str], str] = {}
+
+
+def full_name(info: Any) -> str:
+    return info.name + ("." + info.variant_test_name if info.variant_test_name else "")
+
+
+def offered() -> dict[str, Any]:
+    found = {}
+    for info in op_db:
+        try:
+            oracle.function_of(info)
+        except oracle.Absent:
+            continue
+        found[full_name(info)] = info
+    return found
+
+
+OFFERED = offered()
+
+
+def entries(*conditions: Any) -> list[Any]:
+    return [pytest.param(info, id=name) for name, info in OFFERED.items()
+            if name not in KNOWN and all(c(name, info) for c in conditions)]
+
+
+def supports(dtype: Any) -> Any:
+    return lambda name, info: dtype in info.supported_dtypes("cpu")
+
+
+def chosen(samples: list[Any], limit: int, name: str) -> list[Any]:
+    """At most limit samples: the first, and others by the seed."""
+    if len(samples) <= limit:
+        return samples
+    return [samples[0], *random.Random(f"{SEED}{name}").sample(samples[1:], limit - 1)]
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def test_enough_entries_are_offered():
+    assert len(OFFERED) >= COVERED
+
+
+def test_exceptions_name_entries_that_exist():
+    names = {full_name(info) for info in op_db}
+    assert {*KNOWN, *KNOWN_GRAD, *(name for name, _ in KNOWN_DTYPE)} <= names
+
+
+@pytest.mark.parametrize("info", entries(supports(torch.float32)))
+def test_values(info):
+    oracle.run(info, torch.float32, False, SEED, 6)
+
+
+@pytest.mark.parametrize("info", entries(supports(torch.float64), lambda name, info: info.supports_autograd and
+                                         name not in KNOWN_GRAD))
+def test_gradients(info):
+    oracle.run(info, torch.float64, True, SEED, 3)
+
+
+@pytest.mark.parametrize("info", entries())
+def test_other_dtypes(info):
+    for dtype in OTHER_DTYPES:
+        if dtype in info.supported_dtypes("cpu") and (full_name(info), str(dtype)) not in KNOWN_DTYPE:
+            try:
+                oracle.run(info, dtype, False, SEED, 2)
+            except Exception as error:
+                raise AssertionError(f"{dtype}: {type(error).__name__}: {error}") from error
+
+
+# ---- out= and in place ---------------------------------------------------------------------------------------------
+def samples_of(info: Any, limit: int, dtype: Any = torch.float32) -> list[Any]:
+    torch.manual_seed(SEED)
+    return chosen(list(info.sample_inputs("cpu", dtype)), limit, full_name(info))
+
+
+def ours_of(sample: Any) -> tuple[Any, list, dict] | None:
+    try:
+        return oracle.to_ours((sample.input, list(sample.args), dict(sample.kwargs)))
+    except KeyError:
+        return None                    # a dtype or layout that we do not have
+
+
+def seeded(fn: Any, *args: Any, **kwargs: Any) -> Any:
+    mt.manual_seed(SEED)
+    return fn(*args, **kwargs)
+
+
+@pytest.mark.parametrize("info", entries(supports(torch.float32), lambda name, info: info.supports_out))
+def test_out(info):
+    fn = oracle.function_of(info)
+    for sample in samples_of(info, 2):
+        ours = ours_of(sample)
+        if ours is None:
+            continue
+        x, args, kwargs = ours
+        plain = seeded(fn, x, *args, **kwargs)
+        results = oracle.flat(plain)
+        if not results or not all(isinstance(r, mt.Tensor) for r in results):
+            continue
+        several = isinstance(plain, (tuple, list))
+        right = [mt.empty_like(r) for r in results]
+        wrong = [mt.empty(0, dtype=r.dtype) for r in results]     # is resized
+        strided = [mt.empty(tuple(r.shape) + (2,), dtype=r.dtype)[..., 0] for r in results]
+        for outs in (right, wrong, strided):
+            held = [o.data_ptr() for o in outs]
+            given = seeded(fn, x, *args, out=tuple(outs) if several else outs[0], **kwargs)
+            for o, r, g in zip(outs, results, oracle.flat(given)):
+                assert g is o, "returns what it was given"
+                oracle.compare(o, oracle.to_torch(r), f"{info.name} out")
+            if outs is not wrong:
+                assert held == [o.data_ptr() for o in outs], "the memory given is used"
+        if any(r.is_floating_point() for r in results):
+            bad = [mt.empty_like(r, dtype=mt.int64) for r in results]
+            theirs = [torch.empty(tuple(r.shape), dtype=torch.int64) for r in results]
+            try:
+                info.op(sample.input, *sample.args, out=tuple(theirs) if several else theirs[0], **sample.kwargs)
+            except RuntimeError:
+                with pytest.raises(RuntimeError):
+                    fn(x, *args, out=tuple(bad) if several else bad[0], **kwargs)
+
+
+def inplace_of(info: Any) -> Any:
+    return getattr(mt.Tensor, info.name.rpartition(".")[2] + "_", None)
+
+
+@pytest.mark.parametrize("info", entries(
+    supports(torch.float32), lambda name, info: info.inplace_variant is not None and inplace_of(info) is not None and
+    not info.name.startswith("nn.")))
+def test_in_place(info):
+    fn = inplace_of(info)
+    for sample in samples_of(info, 3):
+        ours = ours_of(sample)
+        if ours is None or sample.broadcasts_input:
+            continue
+        theirs = sample.input.clone()
+        torch.manual_seed(SEED)
+        try:
+            info.inplace_variant(theirs, *sample.args, **sample.kwargs)
+        except RuntimeError:
+            with pytest.raises(RuntimeError):
+                fn(ours[0].clone(), *ours[1], **ours[2])
+            continue
+        x = ours[0].clone()
+        version = x._version
+        assert seeded(fn, x, *ours[1], **ours[2]) is x
+        assert x._version > version
+        oracle.compare(x, theirs, f"{info.name}_")
+
+
+# ---- errors --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("info", entries(lambda name, info: info.error_inputs_func is not None))
+def test_errors(info):
+    fn = oracle.function_of(info)
+    wrong = []
+    for number, given in enumerate(info.error_inputs("cpu")):
+        ours = ours_of(given.sample_input)
+        if ours is None:
+            continue
+        try:
+            fn(ours[0], *ours[1], **ours[2])
+        except given.error_type:
+            continue
+        except Exception as error:
+            if isinstance(error, (TypeError, RuntimeError, ValueError, IndexError)) and \
+                    given.error_type in (TypeError, RuntimeError):
+                continue               # refused, by binding instead of by the op or the other way round
+            wrong.append(f"{number}: {type(error).__name__} instead of {given.error_type.__name__}: {error}")
+        else:
+            wrong.append(f"{number}: no {given.error_type.__name__} ({given.error_regex})")
+    assert not wrong, "\n".join(wrong)
