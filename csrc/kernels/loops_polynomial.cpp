@@ -12,7 +12,7 @@ constexpr double kPi = 3.14159265358979323846;
 
 // p(0) = 1, p(1) = first, p(k + 1) = next(k, p(k), p(k - 1)).
 template <class F> double recur(double n, double first, F&& next) {
-  if (!(n >= 0)) return 0;
+  if (!(n > -1)) return 0;  // a fraction is cut off
   const int64_t last = n < 1e6 ? int64_t(n) : 1000000;
   double before = 1, now = first;
   if (last == 0) return 1;

@@ -67,7 +67,7 @@ template <class T> void backward(const Args& c) {
   Dense gx(out, out.dtype, Dense::kOutput), target(c.t[3], kInt64);
   Maybe<T> grad(c.t[1], Dense::kLoad), w(c.t[4], Dense::kLoad), total(c.t[5], Dense::kLoad);
   bool each = reduction == kNone && self.ndim > 1;
-  std::memset(gx.data(), 0, size_t(out.numel() * itemsize(out.dtype)));
+  std::fill_n(gx.ptr<char>(), out.numel() * itemsize(out.dtype), char(0));
   for (int64_t i = 0; i < s.items(); ++i) {
     int64_t t = target.ptr<int64_t>()[i];
     if (t == ignore) continue;

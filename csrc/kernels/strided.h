@@ -53,9 +53,12 @@ struct Strided {
     if (e < 0) return 0;
     if (t[i].sizes[e] == t[0].sizes[d]) return t[i].strides[e] * itemsize(t[i].dtype);
     if (t[i].sizes[e] == 1) return 0;
-    throw std::runtime_error("The size of tensor a (" + std::to_string(t[0].sizes[d]) +
-        ") must match the size of tensor b (" + std::to_string(t[i].sizes[e]) + ") at non-singleton dimension " +
-        std::to_string(d));
+    mismatch(t[0].sizes[d], t[i].sizes[e], d);
+  }
+  // Out of the way, so that byte_stride is inlined.
+  [[noreturn, gnu::noinline, gnu::cold]] static void mismatch(int64_t a, int64_t b, int d) {
+    throw std::runtime_error("The size of tensor a (" + std::to_string(a) + ") must match the size of tensor b (" +
+        std::to_string(b) + ") at non-singleton dimension " + std::to_string(d));
   }
   void check_broadcast(const View* t, int d) const {
     for (int i = 1; i < nops; ++i) byte_stride(t, i, d);

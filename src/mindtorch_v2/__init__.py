@@ -28,6 +28,7 @@ from mindtorch_v2._construct import (
 )
 from mindtorch_v2 import _asserts, _config, _legacy, backends, compiler, cuda, jit, overrides, random, version
 from mindtorch_v2._legacy import set_default_tensor_type
+from mindtorch_v2._symbolic import SymBool, SymFloat, SymInt
 from mindtorch_v2.compiler import compile
 from mindtorch_v2.random import (
     Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state,
@@ -48,7 +49,8 @@ newaxis = None
 __version__ = version.__version__
 
 # Floor 5 is loaded when it is first asked for: `import mindtorch_v2` does not wait for it.
-_ROOMS = ("nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types")
+_ROOMS = ("nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
+          "accelerator", "return_types", "storage", "__config__", "_dynamo", "xpu")
 _FROM = {"load": "serialization", "save": "serialization"}
 
 

@@ -46,9 +46,11 @@ def get_deterministic_debug_mode() -> int:
 def set_float32_matmul_precision(precision: str) -> None:
     """Allows less exact float32 products ("high", "medium"); here they are always exact."""
     global _matmul_precision
-    if precision not in ("highest", "high", "medium"):
-        raise RuntimeError(f"{precision} is not one of 'highest', 'high', or 'medium'")
-    _matmul_precision = precision
+    if precision in ("highest", "high", "medium"):
+        _matmul_precision = precision
+    else:
+        warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setting "
+                      f"{_matmul_precision!r} stays", stacklevel=2)
 
 
 def get_float32_matmul_precision() -> str:

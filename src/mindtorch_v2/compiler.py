@@ -59,6 +59,8 @@ def set_stance(*args: Any, **kwargs: Any) -> Any:
 
 
 class _Nothing:
+    """A with block and decorator that changes nothing."""
+
     def __enter__(self) -> None:
         pass
 

@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from mindtorch_v2 import _C
+
 __all__ = ["Attribute", "Error", "Final", "annotate", "export", "fork", "freeze", "ignore", "interface", "is_scripting",
            "is_tracing", "isinstance", "load", "onednn_fusion_enabled", "optimized_execution", "save", "script",
            "script_if_tracing", "trace", "trace_module", "unused", "wait"]
@@ -150,6 +152,11 @@ def enable_onednn_fusion(enabled: bool) -> None:
 def set_fusion_strategy(strategy: Any) -> Any:
     """Changes nothing."""
     return strategy
+
+
+_C._get_tracing_state = lambda: None
+_C._log_api_usage_once = lambda event: None
+_C._are_functorch_transforms_active = lambda: False
 
 
 def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> None:

@@ -4,6 +4,7 @@ As a tool: `python tests/mindtorch_v2/oracle.py [--grad] [--dtype float32] [--se
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import sys
 import traceback
@@ -147,16 +148,21 @@ def compare(ours: Any, theirs: Any, what: str, tolerance: float = 1.0) -> None:
                 f"{what}[{i}]: {x!r}, expected {y!r}"
 
 
+def chosen(samples: Any, limit: int, seed: int, among: int = 40) -> list:
+    """At most limit samples with their numbers: the first, and others of the first `among` by the seed."""
+    numbered = list(enumerate(itertools.islice(samples, among)))
+    if len(numbered) <= limit:
+        return numbered
+    return [numbered[0], *sorted(random.Random(seed).sample(numbered[1:], limit - 1), key=lambda pair: pair[0])]
+
+
 def run(info: Any, dtype: Any, grad: bool, seed: int, limit: int | None = None, tolerance: float = 1.0) -> int:
     """Every sample of one entry; returns how many ran. Raises at the first difference."""
     fn = function_of(info)
     torch.manual_seed(seed)
     ran = 0
-    samples = list(enumerate(info.sample_inputs("cpu", dtype, requires_grad=grad)))
-    if limit is not None and len(samples) > limit:     # the first, and others by the seed
-        samples = [samples[0], *sorted(random.Random(f"{seed}{info.name}").sample(samples[1:], limit - 1),
-                                       key=lambda s: s[0])]
-    for number, sample in samples:
+    samples = info.sample_inputs("cpu", dtype, requires_grad=grad)
+    for number, sample in enumerate(samples) if limit is None else chosen(samples, limit, seed):
         try:
             ours_in = to_ours((sample.input, list(sample.args), dict(sample.kwargs)))
         except KeyError:

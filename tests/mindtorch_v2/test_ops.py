@@ -4,7 +4,6 @@ MINDTORCH_V2_SEED chooses the samples (default 0)."""
 from __future__ import annotations
 
 import os
-import random
 import warnings
 from typing import Any
 
@@ -56,13 +55,6 @@ def supports(dtype: Any) -> Any:
     return lambda name, info: dtype in info.supported_dtypes("cpu")
 
 
-def chosen(samples: list[Any], limit: int, name: str) -> list[Any]:
-    """At most limit samples: the first, and others by the seed."""
-    if len(samples) <= limit:
-        return samples
-    return [samples[0], *random.Random(f"{SEED}{name}").sample(samples[1:], limit - 1)]
-
-
 @pytest.fixture(autouse=True)
 def quiet():
     with warnings.catch_warnings():
@@ -103,7 +95,7 @@ def test_other_dtypes(info):
 # ---- out= and in place ---------------------------------------------------------------------------------------------
 def samples_of(info: Any, limit: int, dtype: Any = torch.float32) -> list[Any]:
     torch.manual_seed(SEED)
-    return chosen(list(info.sample_inputs("cpu", dtype)), limit, full_name(info))
+    return [sample for _, sample in oracle.chosen(info.sample_inputs("cpu", dtype), limit, SEED)]
 
 
 def ours_of(sample: Any) -> tuple[Any, list, dict] | None:

@@ -301,8 +301,9 @@ cdef _make_constants():
         f = memory_format.__new__(memory_format)
         f.name, f.code = name, code
         constants[name] = f
-    l = layout.__new__(layout)
-    l.name = "strided"
-    constants["strided"] = l
+    for name in ("strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"):
+        l = layout.__new__(layout)               # only strided tensors are made; the others are there to compare with
+        l.name = name
+        constants[name] = l
 
 _make_constants()

@@ -54,8 +54,7 @@ def _hamming(window_length, periodic, alpha, beta, dtype, layout, device, pin_me
 def _blackman(window_length, periodic, dtype, layout, device, pin_memory, requires_grad):
     """0.42 - 0.5 cos + 0.08 cos 2."""
     return _checked("blackman_window", window_length, dtype, requires_grad,
-                    lambda: _cosines(window_length, periodic, (0.42, 0.5, 0.08), _float(dtype, device)).clamp(0, 1)
-                    if window_length > 1 else _cosines(window_length, periodic, (1,), _float(dtype, device)))
+                    lambda: _cosines(window_length, periodic, (0.42, 0.5, 0.08), _float(dtype, device)))
 
 
 @composite(f"bartlett_window(int window_length, bool periodic=True, {_OPTIONS}) -> Tensor", variants="function")

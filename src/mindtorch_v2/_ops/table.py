@@ -89,5 +89,5 @@ def publish_plain(*given: Callable[..., Any]) -> None:
 def alias(name: str, target: str, variants: str = "function, method") -> None:
     """A second name for an op, and for its in-place form when there is one."""
     _publish(name, getattr(ops, target), variants)
-    if hasattr(ops, target + "_") and not name.endswith("_"):
+    if hasattr(ops, target + "_") and not name.endswith("_") and variants not in ("linalg", "special", "fft"):
         _publish(name + "_", getattr(ops, target + "_"), variants)

@@ -8,3 +8,4 @@ from mindtorch_v2.autograd.modes import (
     detect_anomaly, enable_grad, inference_mode, is_anomaly_check_nan_enabled, is_anomaly_enabled, no_grad, set_detect_anomaly,
     set_grad_enabled,
 )
+from mindtorch_v2.autograd.variable import Variable
