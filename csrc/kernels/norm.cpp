@@ -96,10 +96,10 @@ void fused_rms_norm(const Args& c) {
 // ---- backward ---------------------------------------------------------------------------------------------------
 // One row: gx = rstd * (h - mean(h) - normal * mean(h * normal)) with h = g * w; for kRms without mean(h).
 template <class T, bool kRms>
-void backward_row(T* gx, const T* g, const T* normal, const T* w, T rstd, int64_t n, T* h, T* product) {
-  for (int64_t j = 0; j < n; ++j) h[j] = w ? g[j] * w[j] : g[j];
-  for (int64_t j = 0; j < n; ++j) product[j] = h[j] * normal[j];
-  T along = total(product, n) / T(n), mean = kRms ? T(0) : total(h, n) / T(n);
+void backward_row(T* gx, const T* g, const T* normal, const T* w, T rstd, int64_t n, T* work) {
+  for (int64_t j = 0; w && j < n; ++j) work[j] = g[j] * w[j];
+  const T* h = w ? work : g;
+  T along = T(dot(h, normal, n) / double(n)), mean = kRms ? T(0) : total(h, n) / T(n);
 #pragma GCC ivdep
   for (int64_t j = 0; j < n; ++j) gx[j] = rstd * (h[j] - mean - normal[j] * along);
 }
@@ -116,8 +116,8 @@ void backward(const View& gx_out, const View& gw_out, const View& gb_out, const 
   std::vector<Sums<T>> sums(size_t(sums_wanted ? pieces : 0), Sums<T>(n));
   parallel_for(pieces, 1, [&](int64_t first, int64_t last) {
     auto gs = g.rows(n), xs = x.rows(n), to = gx.rows(n);
-    std::vector<T> work(size_t(3 * n));
-    T *normal = work.data(), *h = normal + n, *product = h + n;
+    std::vector<T> work(size_t(2 * n));
+    T *normal = work.data(), *h = normal + n;
     for (int64_t piece = first; piece < last; ++piece) {
       for (int64_t i = piece * m / pieces; i < (piece + 1) * m / pieces; ++i) {
         const T *gp = gs.read(i), *xp = xs.read(i);
@@ -125,7 +125,7 @@ void backward(const View& gx_out, const View& gw_out, const View& gb_out, const 
         for (int64_t j = 0; j < n; ++j) normal[j] = (xp[j] - mean) * rstd;
         if (sums_wanted) sums[size_t(piece)].add_row(gp, normal, n);
         if (!gx) continue;
-        backward_row<T, kRms>(to.write_to(i), gp, normal, w.p, rstd, n, h, product);
+        backward_row<T, kRms>(to.write_to(i), gp, normal, w.p, rstd, n, h);
         to.written(i);
       }
       if (sums_wanted) sums[size_t(piece)].flush();

@@ -50,4 +50,25 @@ template <class T> inline T total(const T* x, int64_t n) {
   return s;
 }
 
+// The sum of x * y, in blocks as short as those of a sum.
+template <class T> inline double dot(const T* x, const T* y, int64_t n) {
+  typedef T V __attribute__((vector_size(32)));
+  constexpr int L = 32 / sizeof(T), K = 4;
+  double sum = 0;
+  int64_t i = 0;
+  while (i + K * L <= n) {
+    V acc[K] = {}, a, b;
+    for (int64_t end = std::min(n, i + kRowBlock / 2); i + K * L <= end; i += K * L)
+      for (int k = 0; k < K; ++k) {
+        std::memcpy(&a, x + i + k * L, 32);
+        std::memcpy(&b, y + i + k * L, 32);
+        acc[k] += a * b;
+      }
+    acc[0] = (acc[0] + acc[1]) + (acc[2] + acc[3]);
+    for (int k = 0; k < L; ++k) sum += double(acc[0][k]);
+  }
+  for (; i < n; ++i) sum += double(x[i]) * double(y[i]);
+  return sum;
+}
+
 }  // namespace mt

@@ -35,18 +35,8 @@ template <class T, bool kLog> void softmax_row(const T* x, T* y, int64_t n) {
     for (int64_t i = 0; i < n; ++i) y[i] *= scale;
   }
 }
-// grad * y is summed through blocks, as no array of that product exists.
 template <class T, bool kLog> void backward_row(const T* g, const T* y, T* gx, int64_t n) {
-  T sum = 0;
-  if constexpr (kLog) sum = total(g, n);
-  else {
-    alignas(64) T e[1024];
-    for (int64_t i = 0; i < n; i += 1024) {
-      int64_t m = std::min<int64_t>(1024, n - i);
-      for (int64_t j = 0; j < m; ++j) e[j] = g[i + j] * y[i + j];
-      sum += total(e, m);
-    }
-  }
+  const T sum = kLog ? total(g, n) : T(dot(g, y, n));
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) gx[i] = kLog ? g[i] - exp_nonpositive(y[i]) * sum : (g[i] - sum) * y[i];
 }

@@ -39,7 +39,8 @@ globals().update(_config.settings)
 globals().update(_asserts.asserts)
 globals().update(_legacy.tensor_types)
 globals().update({name: _C._named_constant(name) for name in
-                  ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d", "strided")})
+                  ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d", "strided",
+                   "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")})
 globals().update({name: function for name, function in _ops.functions.items() if name not in ("detach_",)})
 _C._nn.__dict__.update(_ops.namespaces["nn"])
 _tensor.install_methods(_ops.methods)

@@ -20,16 +20,23 @@ def ours_of(info):
     return found
 
 
-def with_our_functions(value):
-    """Arguments that are torch functions or modules (activations, distances) as ours of the same name."""
+def ours_from(value, met):
+    """An argument as ours: tensors (one given twice stays one), torch functions and modules by their name."""
+    if isinstance(value, torch.Tensor):
+        return met.setdefault(id(value), to_ours(value))
+    if isinstance(value, torch.nn.TransformerEncoderLayer):
+        return mt.nn.TransformerEncoderLayer(
+            value.self_attn.embed_dim, value.self_attn.num_heads, value.linear1.out_features, value.dropout.p,
+            ours_from(value.activation, met), batch_first=value.self_attn.batch_first, norm_first=value.norm_first,
+            bias=value.linear1.bias is not None, dtype=mt.float64)
     if isinstance(value, torch.nn.Module):
         return getattr(mt.nn, type(value).__name__)()
     if callable(value) and getattr(mt.nn.functional, getattr(value, "__name__", ""), None) is not None:
         return getattr(mt.nn.functional, value.__name__)
     if isinstance(value, (list, tuple)):
-        return type(value)(with_our_functions(v) for v in value)
+        return type(value)(ours_from(v, met) for v in value)
     if isinstance(value, dict):
-        return {k: with_our_functions(v) for k, v in value.items()}
+        return {k: ours_from(v, met) for k, v in value.items()}
     return to_ours(value)
 
 
@@ -58,11 +65,11 @@ def check(info, training, dtype=torch.float64):
         except TypeError:
             keywords = {}
             theirs = info.module_cls(*made.args, **made.kwargs)
-        args, kwargs = with_our_functions((list(made.args), dict(made.kwargs)))
+        args, kwargs = ours_from((list(made.args), dict(made.kwargs)), {})
         ours = ours_of(info)(*args, **kwargs, **({"dtype": mt.float64} if keywords else {}))
         theirs.train(training)
         ours.train(training)
-        forward_args, forward_kwargs = with_our_functions((list(given.args), dict(given.kwargs)))
+        forward_args, forward_kwargs = ours_from((list(given.args), dict(given.kwargs)), {})
         if any(isinstance(p, torch.nn.UninitializedParameter) for p in theirs.parameters()):
             theirs(*given.args, **given.kwargs)      # lazy modules take their shapes from the first call
             ours(*forward_args, **forward_kwargs)

@@ -25,6 +25,7 @@ from libcpp.vector cimport vector
 
 from mindtorch_v2._C.library cimport *
 
+import operator
 import os
 import sys
 import traceback
@@ -48,9 +49,19 @@ cdef extern from "Python.h":
 cdef extern from *:
     """
     #include "scalar.h"
+    static_assert(sizeof(mt::View) <= 4 * 8 && sizeof(mt::Attr) <= 8 * 8, "VIEW_WORDS, ATTR_WORDS in schema.pxi");
     static inline float bf16_to_float(unsigned short v) { return mt::to_float(mt::bf16{v}); }
     static inline float f16_to_float(unsigned short v) { return mt::to_float(mt::f16{v}); }
     static inline PyObject* mt_new(PyTypeObject* base, PyTypeObject* t, PyObject* args) { return base->tp_new(t, args, NULL); }
+    static inline PyObject** tuple_items(PyObject* t) { return ((PyTupleObject*)t)->ob_item; }
+    // A Python subclass calls Cython's binary operators by name; with the base's own slots it calls them directly.
+    static void mt_take_slots(PyTypeObject* t, PyTypeObject* base) {
+        void** to = (void**)t->tp_as_number;
+        void** from = (void**)base->tp_as_number;
+        for (size_t i = 0; i < sizeof(PyNumberMethods) / sizeof(void*); ++i)
+            if (from[i]) to[i] = from[i];
+        PyType_Modified(t);
+    }
     static inline void mt_enable_vectorcall(PyTypeObject* t, Py_ssize_t offset) {
         t->tp_vectorcall_offset = offset;
         t->tp_call = PyVectorcall_Call;
@@ -61,6 +72,8 @@ cdef extern from *:
     float bf16_to_float(unsigned short)
     float f16_to_float(unsigned short)
     object mt_new(PyTypeObject*, PyTypeObject*, tuple)
+    PyObject** tuple_items(tuple)
+    void mt_take_slots(PyTypeObject*, PyTypeObject*)
     void mt_enable_vectorcall(PyTypeObject*, Py_ssize_t)
 
 include "dtype.pxi"

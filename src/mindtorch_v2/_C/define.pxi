@@ -87,6 +87,12 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
         ov.native_id = VIEW_IDS[mode]
     elif ov.family == F_NATIVE:
         ov.native_id = NATIVE_IDS[mode]
+    if ov.family == F_POINTWISE:                 # an op lives as long as the process: never freed
+        ov.default_attr = <Attr*>calloc(MAX_PARAMS, sizeof(Attr))
+        for i in range(ov.nparams):
+            ov.default_attr[i] = Attr()
+            if ov.kind[i] != K_TENSOR and not ov.required[i]:
+                fill_attr(ov.kind[i], ov.defaults[i], &ov.default_attr[i])
     ov.node_name = node_name
     if grad is not None:
         set_formulas(ov, grad)

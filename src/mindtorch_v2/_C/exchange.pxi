@@ -31,8 +31,11 @@ cdef object read_item(const char* p, int dt):
 cdef object item_of(TensorBase t):
     if t.dev == META:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+    if t.count != 1:
+        raise RuntimeError(f"a Tensor with {t.count} elements cannot be converted to Scalar")
     if t.dev != CPU:
         t = host_copy(t)
+    check_room(t)
     return read_item(ptr_of(t), t.dt)
 
 
@@ -47,6 +50,7 @@ cdef object list_of(TensorBase t):
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     if t.dev != CPU:
         t = host_copy(t)
+    check_room(t)
     return list_level(t, 0, ptr_of(t))
 
 
@@ -240,7 +244,6 @@ cdef TensorBase from_interface(object array, bint quiet):
     cdef int64_t strides[MAX_DIMS]
     cdef TensorBase t
     cdef int d, rank, dt, size
-    cdef int64_t extent = 0
     info = array.__array_interface__
     if info["typestr"][0] == ">":
         raise ValueError("given numpy array has byte order different from the native byte order. "
@@ -257,7 +260,8 @@ cdef TensorBase from_interface(object array, bint quiet):
     if info.get("strides") is None:
         strides_for(rank, sizes, strides)
     else:
-        read_ints(info["strides"], strides)
+        if read_ints(info["strides"], strides) != rank:
+            raise ValueError("the array's shape and strides differ in length")
         for d in range(rank):
             if strides[d] < 0:
                 raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative "
@@ -271,14 +275,9 @@ cdef TensorBase from_interface(object array, bint quiet):
         warnings.warn("The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This "
                       "means writing to this tensor will result in undefined behavior. You may want to copy the array to "
                       "protect its data or make it writable before converting it to a tensor.", UserWarning)
-    for d in range(rank):
-        if sizes[d] == 0:
-            extent = -1
-            break
-        extent += (sizes[d] - 1) * strides[d]
     t = tensor_shell()
     t.dt, t.dev, t.dev_index = dt, CPU, -1
-    t.st = storage_foreign(<void*><size_t>address, <size_t>(extent + 1) * size, CPU, -1, array)
+    t.st = storage_foreign(<void*><size_t>address, <size_t>extent_of(rank, sizes, strides, 0) * size, CPU, -1, array)
     set_geometry(t, rank, sizes, strides, 0)
     return t
 
@@ -464,7 +463,7 @@ def _from_dlpack(capsule):
     for key, value in dlpack_types.items():
         if value == (m.t.dtype.code, m.t.dtype.bits) and m.t.dtype.lanes == 1:
             dt = key
-    if dt < 0 or m.t.ndim > MAX_DIMS:
+    if dt < 0 or not 0 <= m.t.ndim <= MAX_DIMS:
         raise RuntimeError(f"Unsupported DLPack type: code {m.t.dtype.code}, bits {m.t.dtype.bits}, "
                            f"lanes {m.t.dtype.lanes}")
     if m.t.strides == NULL:
@@ -502,7 +501,7 @@ def _from_buffer(buffer, d, Py_ssize_t count, Py_ssize_t offset):
         raise ValueError(f"buffer length ({raw.nbytes - offset} bytes) after offset ({offset} bytes) must be a multiple of "
                          f"element size ({size})")
     n = (raw.nbytes - offset) // size if count < 0 else count
-    if n <= 0 or offset + n * size > raw.nbytes:
+    if n <= 0 or n > (raw.nbytes - offset) // size:
         raise ValueError(f"requested buffer length ({n} * {size} bytes) after offset ({offset} bytes) must not be greater "
                          f"than actual buffer length ({raw.nbytes} bytes)")
     if raw.readonly:

@@ -14,10 +14,7 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
         if modes().grad and ((<TensorBase>item).requires or wants_grad(ov, s)):
             raise RuntimeError(f"{op.name}(): functions with out=... arguments don't support automatic "
                                "differentiation, but one of the arguments requires grad.")
-        if has_overlap(<TensorBase>item):
-            raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
-                               "memory location. Please clone() the tensor before performing the operation.")
-    if ov.family == F_POINTWISE and out_ready(ov, s, <TensorBase>outs[0]):
+    if ov.family == F_POINTWISE and len(outs) == 1 and out_ready(ov, s, <TensorBase>outs[0]):
         run_pointwise(ov, s, <TensorBase>outs[0])
         bump_version(<TensorBase>outs[0])
         return outs[0]
@@ -29,6 +26,8 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
     if len(results) != len(outs):
         raise TypeError(f"{op.name}(): expected a tuple of {len(results)} tensors for 'out', got {len(outs)}")
     for item, given in zip(results, outs):
+        if not isinstance(item, TensorBase):
+            raise TypeError(f"{op.name}() got an unexpected keyword argument 'out'")
         r, o = <TensorBase>item, <TensorBase>given
         if o.dev != r.dev:
             raise device_error(o, r)
@@ -94,14 +93,11 @@ cdef int resize_out(TensorBase o, TensorBase like) except -1:
 
 
 cdef int resize_tensor(TensorBase t, int rank, const int64_t* sizes) except -1:
-    cdef int64_t offset = t.offset
-    cdef int64_t n = set_contiguous(t, rank, sizes)
-    cdef size_t need = <size_t>(n + offset) * itemsize(<DType>t.dt)
-    if n and need > t.st.nbytes:
-        storage_resize(t.st, need)
-    t.offset = offset
-    update_geometry(t)
-    return 0
+    cdef int64_t strides[MAX_DIMS]
+    cdef int64_t items = row_major(rank, sizes, strides)
+    if items and <size_t>(items + t.offset) * itemsize(<DType>t.dt) > t.st.nbytes:
+        storage_resize(t.st, <size_t>(items + t.offset) * itemsize(<DType>t.dt))
+    return set_geometry(t, rank, sizes, strides, t.offset)
 
 
 cdef object run_inplace(Op op, Overload ov, PyObject** s):
@@ -159,8 +155,8 @@ cdef object inplace_value(Overload ov, PyObject** s, TensorBase self):
     for i in range(ov.nparams):
         b.slot[i] = s[i]
     b.out = NULL
-    r = <TensorBase>(run_kernel(ov, b.slot, None) if ov.family == F_KERNEL else
-                     run_native(ov, b.slot) if ov.family == F_NATIVE else run_composite(ov, b.slot))
+    r = <TensorBase?>(run_kernel(ov, b.slot, None) if ov.family == F_KERNEL else
+                      run_native(ov, b.slot) if ov.family == F_NATIVE else run_composite(ov, b.slot))
     if not same_shape(r, self):
         raise RuntimeError(f"output with shape {list(shape_of(self))} doesn't match the broadcast shape {list(shape_of(r))}")
     if not castable(r.dt, self.dt):

@@ -12,8 +12,11 @@ cdef object run_kernel(Overload ov, PyObject** s, object outs):
     cdef tuple results
     cdef Node node
     cdef int i
+    cdef bint grad
     place_of(ov, s, &dev, &index)
     grad = wants_grad(ov, s)
+    if outs is None and ov.native_id and dev == CPU and ov.kernels[CPU] is None:
+        return run_native_rule(ov, s, grad)
     if outs is None:
         results = infer(ov, s, dev, index)
         if results is None:                      # the kernel itself gives the results
@@ -40,6 +43,22 @@ cdef object run_kernel(Overload ov, PyObject** s, object outs):
         if node is not None:
             save_results(node, ov, results)
     return wrap_results(ov, results)
+
+
+cdef object run_native_rule(Overload ov, PyObject** s, bint grad):
+    """run_kernel() for the hottest ops: one output, a compiled rule, the CPU."""
+    cdef OutSpec spec
+    cdef TensorBase r
+    cdef PyObject* out
+    native_rule(ov.native_id, ov, s, &spec)
+    r = new_empty(spec.rank, spec.sizes, spec.dt, CPU, -1)
+    out = <PyObject*>r
+    cpu_kernel(ov, &out, 1, s)
+    if grad and is_differentiable(r.dt):
+        if ov.formulas is None:
+            raise no_gradient(ov)
+        attach(record(ov, s), r, 0, ov)
+    return r
 
 
 cdef object wrap_results(Overload ov, tuple results):
@@ -108,7 +127,7 @@ cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
 
 cdef int launch(Overload ov, int dev, tuple results, PyObject** s) except -1:
     if dev == CPU and ov.kernels[CPU] is None:
-        cpu_kernel(ov, results, s)
+        cpu_kernel(ov, tuple_items(results), <int>PyTuple_GET_SIZE(results), s)
     elif dev != META:
         device_kernel(ov, dev, results, s)
     return 0
@@ -124,17 +143,20 @@ cdef int device_kernel(Overload ov, int dev, tuple results, PyObject** s) except
 
 cdef enum:
     MAX_VIEWS = 16
+    MAX_LISTS = 6
 
 
-cdef int cpu_kernel(Overload ov, tuple results, PyObject** s) except -1:
-    cdef View few[MAX_VIEWS]
-    cdef View* v = few
-    cdef Attr attr[MAX_PARAMS]
-    cdef int64_t lists[6][MAX_DIMS]
+cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) except -1:
+    """Marshals the arguments in schema order and calls the kernel."""
+    cdef int64_t few[MAX_VIEWS * VIEW_WORDS]     # raw memory: arrays of View and Attr would be zeroed on every call
+    cdef int64_t attrs[MAX_PARAMS * ATTR_WORDS]
+    cdef View* v = <View*>few
+    cdef Attr* attr = <Attr*>attrs
+    cdef int64_t lists[MAX_LISTS][MAX_DIMS]
     cdef double flists[2][MAX_DIMS]
     cdef Args args
     cdef int i, p, nt = 0, nl = 0, nf = 0
-    cdef Py_ssize_t total = len(results) + ov.ntensors
+    cdef Py_ssize_t total = nouts + ov.ntensors
     cdef int64_t work = 0
     cdef PyObject* o
     cdef list keep = None                        # tensors made of numbers, alive until the kernel has run
@@ -149,12 +171,12 @@ cdef int cpu_kernel(Overload ov, tuple results, PyObject** s) except -1:
         if v == NULL:
             raise MemoryError()
     try:
-        for item in results:
-            if item is None:
+        for i in range(nouts):
+            if <object>outs[i] is None:
                 v[nt] = View()
             else:
-                v[nt] = view_of(<TensorBase>item)
-                work += (<TensorBase>item).count
+                v[nt] = view_of(<TensorBase>outs[i])
+                work += (<TensorBase>outs[i]).count
             nt += 1
         args.generator = NULL
         args.na = 0
@@ -188,8 +210,8 @@ cdef int cpu_kernel(Overload ov, tuple results, PyObject** s) except -1:
                 attr[args.na].given = True
             elif ov.kind[p] == K_INTS or ov.kind[p] == K_BOOLS:
                 if <object>o is not None:
-                    if nl >= 6 and len(<object>o) > 0:
-                        raise RuntimeError(f"[{ov.name}] too many lists")
+                    if nl == MAX_LISTS:
+                        raise RuntimeError(f"[{ov.name}] a kernel takes at most {MAX_LISTS} lists")
                     attr[args.na].n = read_ints_or_one(<object>o, lists[nl], ov.list_size[p])
                     attr[args.na].list = lists[nl]
                     attr[args.na].given = True
@@ -197,6 +219,8 @@ cdef int cpu_kernel(Overload ov, tuple results, PyObject** s) except -1:
             elif ov.kind[p] == K_FLOATS:
                 if <object>o is not None:
                     attr[args.na].n = len(<object>o)
+                    if nf == 2 or attr[args.na].n > MAX_DIMS:
+                        raise RuntimeError(f"[{ov.name}] a kernel takes at most 2 lists of {MAX_DIMS} floats")
                     for i in range(attr[args.na].n):
                         flists[nf][i] = (<object>o)[i]
                     attr[args.na].flist = flists[nf]
@@ -212,7 +236,7 @@ cdef int cpu_kernel(Overload ov, tuple results, PyObject** s) except -1:
         else:
             ov.kernel(args)
     finally:
-        if v != few:
+        if v != <View*>few:
             free(v)
     return 0
 
@@ -240,8 +264,11 @@ cdef int fill_attrs(Overload ov, PyObject** s, Attr* attr) except -1:
         return 0
     for p in range(ov.nparams):
         if ov.kind[p] != K_TENSOR:
-            attr[n] = Attr()
-            fill_attr(ov.kind[p], <object>s[p], &attr[n])
+            if s[p] == PyTuple_GET_ITEM_(ov.defaults, p):
+                attr[n] = ov.default_attr[p]
+            else:
+                attr[n] = Attr()
+                fill_attr(ov.kind[p], <object>s[p], &attr[n])
             n += 1
     return n
 

@@ -228,7 +228,9 @@ cdef class TensorMethods(TensorBase):
         cdef TensorBase t
         cdef int64_t sizes[MAX_DIMS]
         cdef int64_t strides[MAX_DIMS]
-        cdef int rank
+        cdef int64_t start, need
+        cdef int rank, i
+        cdef object items = 1
         if isinstance(source, TensorBase):
             t = <TensorBase>source
             if size is None:
@@ -245,14 +247,22 @@ cdef class TensorMethods(TensorBase):
             size = (storage.s.nbytes // itemsize(<DType>self.dt),)
         rank = read_ints_or_one(size, sizes, 1)
         if stride is None:
-            strides_for(rank, sizes, strides)
-        else:
-            read_ints(stride, strides)
+            row_major(rank, sizes, strides)
+        elif read_ints_or_one(stride, strides, 1) != rank:
+            raise RuntimeError(f"unequal size length ({rank}) and stride length ({len(stride)})")
+        start = read_int(storage_offset)
+        need = extent_of(rank, sizes, strides, start)
+        for i in range(rank):
+            items *= sizes[i]
+        if items > INT64_MAX:
+            raise RuntimeError("numel: integer multiplication overflow")
+        if need * itemsize(<DType>self.dt) > storage.s.nbytes:
+            storage_resize(storage.s, need * itemsize(<DType>self.dt))
         storage.s.refs += 1
         storage_decref(self.st)
         self.st = storage.s
         self.dev, self.dev_index = storage.s.device, storage.s.index
-        set_geometry(self, rank, sizes, strides, storage_offset)
+        set_geometry(self, rank, sizes, strides, start)
         bump_version(self)
         return self
 
@@ -268,6 +278,8 @@ cdef class TensorMethods(TensorBase):
         """Becomes a view of itself, history included: what squeeze_, t_ and their like do."""
         if modes().grad and self.requires and self.fn is None:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        if view.st != self.st or view.dt != self.dt:
+            raise RuntimeError("a tensor can only become a view of itself")
         set_geometry(self, view.rank, view.sizes, view.strides, view.offset)
         bump_version(self)
         if view.requires:

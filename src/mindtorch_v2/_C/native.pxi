@@ -139,6 +139,7 @@ cdef int zero_block(TensorBase t) except -1:
     if n > 1 << 20:
         fill_with(t, 0)                          # threaded
     elif n:
+        check_room(t)
         memset(ptr_of(t), 0, n)
     return 0
 
@@ -392,6 +393,16 @@ cdef int matmul_rule(int id, TensorBase a, TensorBase b, OutSpec* out) except -1
     return 0
 
 
+cdef int check_addend(TensorBase t, OutSpec* out) except -1:
+    """Whether t expands to the output's shape."""
+    cdef int d, lead = out.rank - t.rank
+    for d in range(t.rank):
+        if lead < 0 or (t.sizes[d] != 1 and t.sizes[d] != out.sizes[d + lead]):
+            raise RuntimeError(f"The expanded size of the tensor ({out.sizes[d + lead] if lead >= 0 else 0}) must match the "
+                               f"existing size ({t.sizes[d]}) at non-singleton dimension {d}")
+    return 0
+
+
 cdef int linear_rule(TensorBase a, TensorBase w, object bias, OutSpec* out) except -1:
     cdef int d
     if w.rank not in (1, 2) or a.rank == 0:
@@ -408,8 +419,6 @@ cdef int linear_rule(TensorBase a, TensorBase w, object bias, OutSpec* out) exce
     if w.rank == 2:
         out.sizes[out.rank] = w.sizes[0]
         out.rank += 1
-    if bias is not None and (<TensorBase>bias).rank > 0 and w.rank == 2 and \
-            (<TensorBase>bias).sizes[(<TensorBase>bias).rank - 1] not in (1, w.sizes[0]):
-        raise RuntimeError(f"The expanded size of the tensor ({w.sizes[0]}) must match the existing size "
-                           f"({(<TensorBase>bias).sizes[(<TensorBase>bias).rank - 1]}) at non-singleton dimension {a.rank - 1}")
+    if bias is not None:
+        check_addend(<TensorBase>bias, out)
     return 0

@@ -7,8 +7,10 @@ cdef enum:
 
 cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
     """Broadcast, promote, allocate (or write to out), run the loop."""
-    cdef View v[6]
-    cdef Attr attr[8]
+    cdef int64_t views[6 * VIEW_WORDS]           # raw memory, as in cpu_kernel
+    cdef int64_t attrs[8 * ATTR_WORDS]
+    cdef View* v = <View*>views
+    cdef Attr* attr = <Attr*>attrs
     cdef double numbers[6][2]
     cdef int64_t shape[MAX_DIMS]
     cdef Promotion pr
@@ -58,6 +60,8 @@ cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
         result = pointwise_output(ov, s, n, same, all_contig, ref, out_dt, dev, index, shape)
     else:
         result = out
+        if out.dev != dev or out.dev_index != index:
+            raise device_error(out, ref)
         if not same or not same_shape(ref, out):
             check_inplace_shape(ov, s, n, out, shape)
         if not castable(out_dt, out.dt):
@@ -114,6 +118,7 @@ cdef int cpu_pointwise(Overload ov, PyObject** s, int n, bint direct, int comput
     cdef int64_t j
     fill_attrs(ov, s, attr)
     if direct and ov.pw.loop[compute] != NULL:
+        check_room(result)
         ptr[0] = ptr_of(result)
         for i in range(n):
             o = s[ov.tensor_at[i]]
@@ -122,6 +127,7 @@ cdef int cpu_pointwise(Overload ov, PyObject** s, int n, bint direct, int comput
                 if t.dt != (ov.pw.first if i == 0 and ov.pw.first >= 0 else compute):
                     direct = False
                     break
+                check_room(t)
                 ptr[1 + i] = ptr_of(t)
                 continue
             if used == 2 or (i == 0 and ov.pw.first >= 0):
@@ -143,6 +149,7 @@ cdef int cpu_pointwise(Overload ov, PyObject** s, int n, bint direct, int comput
             v[1 + i] = view_of(<TensorBase>o)
         else:
             write_number(<object>o, compute, <char*>&numbers[i][0])
+            v[1 + i] = View()
             v[1 + i].data, v[1 + i].ndim, v[1 + i].dtype = &numbers[i][0], 0, <DType>compute
     if result.count > NOGIL_ITEMS:
         with nogil:

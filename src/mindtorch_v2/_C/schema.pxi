@@ -5,6 +5,8 @@ cdef enum:
     K_DTYPE, K_DEVICE, K_LAYOUT, K_FORMAT, K_GENERATOR, K_SCALARS, K_ANY
     MAX_PARAMS = 24
     MAX_SAVED = 16
+    VIEW_WORDS = 4                               # sizes of View and Attr in 8-byte words; asserted in _core.pyx
+    ATTR_WORDS = 8
 
 KINDS = ("Tensor", "Tensor[]", "Scalar", "int", "int[]", "float", "float[]", "bool", "bool[]", "str",
          "ScalarType", "Device", "Layout", "MemoryFormat", "Generator", "Scalar[]", "any")
@@ -70,6 +72,7 @@ cdef class Overload:
     cdef object rule
     cdef readonly object body                    # the composite
     cdef const Pointwise* pw
+    cdef Attr* default_attr                      # of a pointwise op: its non-tensor defaults, ready made
     cdef Kernel kernel
     cdef readonly list kernels                   # per device type: callable(outs, args) or None
     cdef readonly str npu
@@ -354,7 +357,7 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
                 Py_INCREF(item)
                 PyTuple_SET_ITEM(packed, i - k, item)
             hold(b, packed)
-            b.slot[k] = <PyObject*>packed
+            accept(ov, <int>k, <PyObject*>packed, b)
             n = k
     for i in range(n):
         o = args[i]
@@ -414,12 +417,64 @@ cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1:
             number = python_number(<object>o)
             hold(b, number)
             b.slot[p] = <PyObject*>number
-    elif ov.kind[p] == K_TENSORS and <object>o is not None:
+    elif <object>o is None:
+        return 0
+    elif ov.kind[p] == K_INT:
+        if not PyLong_CheckExact(<object>o) and not PyBool_Check(<object>o):
+            plain(b, p, plain_int(<object>o))
+    elif ov.kind[p] == K_INTS:
+        if not plain_ints(<object>o):
+            plain(b, p, tuple([plain_int(item) for item in <object>o]) if isinstance(<object>o, (tuple, list))
+                  else plain_int(<object>o))
+    elif ov.kind[p] == K_BOOLS:
+        plain(b, p, tuple([bool(item) for item in <object>o]))
+    elif ov.kind[p] == K_TENSORS:
+        if builtin_type(<object>o) is not list and builtin_type(<object>o) is not tuple:
+            items = tuple(<object>o)
+            for item in items:
+                if item is not None and not isinstance(item, TensorBase):
+                    raise TypeError(f"{ov.name}(): expected tensors, got {builtin_type(item).__name__}")
+            plain(b, p, items)
+            o = b.slot[p]
         for item in <object>o:
             tp = Py_TYPE(<PyObject*>item)
             if tp != tensor_type and tp != parameter_type and item is not None:
                 b.foreign = True
     return 0
+
+
+cdef int plain(Binding* b, int p, object value) except -1:
+    """What an odd object stands for goes into the slot, so that a rule and its kernel read the same."""
+    hold(b, value)
+    b.slot[p] = <PyObject*>value
+    return 0
+
+
+cdef object plain_int(object o):
+    if PyLong_CheckExact(o) or PyBool_Check(o):
+        return o
+    if isinstance(o, TensorBase):
+        return int(item_of(<TensorBase>o))
+    return operator.index(o)
+
+
+cdef bint plain_ints(object o):
+    """Whether this is an int, or a list, tuple or Size of ints, all of exactly these types."""
+    cdef Py_ssize_t i
+    cdef object item
+    if PyLong_CheckExact(o):
+        return True
+    if builtin_type(o) is list:
+        for item in <list>o:
+            if not PyLong_CheckExact(item):
+                return False
+        return True
+    if builtin_type(o) is not tuple and builtin_type(o) is not size_class:
+        return False
+    for i in range(PyTuple_GET_SIZE(o)):
+        if not PyLong_CheckExact(<object>PyTuple_GET_ITEM_(o, i)):
+            return False
+    return True
 
 
 cdef int varargs_at(Overload ov, Py_ssize_t nargs):

@@ -19,6 +19,7 @@ struct Storage {
   int32_t device = 0, index = -1;
   PyObject* owner = nullptr;   // keeps foreign or device memory alive; null: the block is the CPU allocator's
   bool pinned = false, resizable = true;
+  bool shrunk = false;         // was made smaller: tensors may now reach beyond its end
 };
 
 // How often the memory of a tensor was changed in place; shared by the tensor, its views and detached aliases.

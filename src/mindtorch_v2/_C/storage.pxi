@@ -2,12 +2,13 @@
 
 cdef extern from "storage.h" namespace "mt":
     cdef cppclass Storage:
+        Storage()
         int64_t refs
         void* data
         size_t nbytes
         int32_t device, index
         PyObject* owner
-        cbool pinned, resizable
+        cbool pinned, resizable, shrunk
     cdef cppclass Version:
         int64_t refs
         uint32_t value
@@ -30,8 +31,33 @@ def _load_kernels(str folder):
     return level
 
 
+cdef enum:
+    SPARE_STORAGES = 256
+
+cdef Storage* spare_storages[SPARE_STORAGES]     # freed ones, for the next
+cdef int spare_count = 0
+
+
+cdef inline Storage* storage_shell() noexcept:
+    global spare_count
+    if spare_count:
+        spare_count -= 1
+        spare_storages[spare_count][0] = Storage()
+        return spare_storages[spare_count]
+    return new Storage()
+
+
+cdef inline void storage_drop(Storage* s) noexcept:
+    global spare_count
+    if spare_count < SPARE_STORAGES:
+        spare_storages[spare_count] = s
+        spare_count += 1
+    else:
+        del s
+
+
 cdef Storage* storage_new(size_t nbytes, int dev, int index) except NULL:
-    cdef Storage* s = new Storage()
+    cdef Storage* s = storage_shell()
     s.nbytes = nbytes
     s.device = dev
     s.index = index
@@ -40,7 +66,7 @@ cdef Storage* storage_new(size_t nbytes, int dev, int index) except NULL:
             try:
                 s.data = lib.allocate(nbytes)
             except MemoryError:
-                del s
+                storage_drop(s)
                 raise RuntimeError(f"[enforce fail] DefaultCPUAllocator: can't allocate memory: "
                                    f"you tried to allocate {nbytes} bytes.") from None
     elif dev != META:
@@ -49,7 +75,7 @@ cdef Storage* storage_new(size_t nbytes, int dev, int index) except NULL:
                 raise RuntimeError(f"no {DEVICE_TYPES[dev]} backend is loaded; tensors can be made on cpu and meta")
             address, owner = device_allocators[dev](nbytes, index)
         except BaseException:
-            del s
+            storage_drop(s)
             raise
         s.data = <void*><size_t>address
         Py_INCREF(owner)
@@ -58,7 +84,7 @@ cdef Storage* storage_new(size_t nbytes, int dev, int index) except NULL:
 
 
 cdef Storage* storage_foreign(void* data, size_t nbytes, int dev, int index, object owner):
-    cdef Storage* s = new Storage()
+    cdef Storage* s = storage_shell()
     s.data, s.nbytes, s.device, s.index = data, nbytes, dev, index
     s.resizable = False
     Py_INCREF(owner)
@@ -79,7 +105,7 @@ cdef inline void storage_decref(Storage* s):
     s.refs -= 1
     if s.refs == 0:
         storage_free_block(s)
-        del s
+        storage_drop(s)
 
 
 cdef int storage_resize(Storage* s, size_t nbytes) except -1:
@@ -94,8 +120,9 @@ cdef int storage_resize(Storage* s, size_t nbytes) except -1:
     if s.data != NULL and fresh.data != NULL:
         memcpy(fresh.data, s.data, min(nbytes, s.nbytes))
     storage_free_block(s)
+    s.shrunk = s.shrunk or nbytes < s.nbytes
     s.data, s.nbytes, s.owner = fresh.data, nbytes, fresh.owner
-    del fresh
+    storage_drop(fresh)
     return 0
 
 
@@ -106,7 +133,7 @@ cdef class StorageBase:
     cdef Py_ssize_t buffer_strides[1]
 
     def __cinit__(self):
-        self.s = NULL
+        self.s = new Storage()                   # empty until a maker fills it in
 
     def __init__(self, size=0, *, device=None):
         cdef Py_ssize_t n
@@ -115,15 +142,19 @@ cdef class StorageBase:
             n = int(size)
             if n < 0:
                 raise RuntimeError(f"Storage size must not be negative, got {size}")
-            self.s = storage_new(n, (<device_type>place).code, (<device_type>place).number)
+            self.take(storage_new(n, (<device_type>place).code, (<device_type>place).number))
         else:
             data = bytes(size)
-            self.s = storage_new(len(data), CPU, -1)
+            self.take(storage_new(len(data), CPU, -1))
             memcpy(self.s.data, <char*>data, len(data))
 
     def __dealloc__(self):
         if self.s != NULL:
             storage_decref(self.s)
+
+    cdef void take(self, Storage* s):
+        storage_decref(self.s)
+        self.s = s
 
     @classmethod
     def _from_bytes(cls, data):
@@ -228,7 +259,7 @@ def _set_storage_class(cls):
 cdef object storage_object(Storage* s):
     cdef StorageBase r = storage_class.__new__(storage_class)
     s.refs += 1
-    r.s = s
+    r.take(s)
     return r
 
 

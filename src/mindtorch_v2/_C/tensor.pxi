@@ -74,6 +74,7 @@ def _set_tensor_classes(tensor, size):
     global tensor_type, parameter_type, size_class
     Py_INCREF(tensor)
     tensor_type = parameter_type = <PyTypeObject*>tensor
+    mt_take_slots(tensor_type, <PyTypeObject*>TensorMethods)
     size_class = size
 
 
@@ -82,6 +83,7 @@ def _set_parameter_class(parameter):
     global parameter_type
     Py_INCREF(parameter)
     parameter_type = <PyTypeObject*>parameter
+    mt_take_slots(parameter_type, <PyTypeObject*>TensorMethods)
 
 
 cdef inline TensorBase tensor_shell():
@@ -118,18 +120,62 @@ cdef inline char* ptr_of(TensorBase t) noexcept:
     return <char*>t.st.data + t.offset * itemsize(<DType>t.dt) if t.st.data != NULL else NULL
 
 
-cdef void update_geometry(TensorBase t) noexcept:
+cdef int update_geometry(TensorBase t) except -1:
     """Recomputes what follows from sizes, strides and offset."""
     cdef int64_t want = 1
     cdef int d
-    cdef bint contig = True
+    cdef bint contig = True, large = False
     for d in range(t.rank - 1, -1, -1):
         if t.sizes[d] != 1:
             if t.strides[d] != want:
                 contig = False
+            if (want | t.sizes[d]) >> 31 and t.sizes[d] > 0 and want > INT64_MAX // t.sizes[d]:
+                large = True
+                want = 1
             want *= t.sizes[d]
     t.count = want
     t.contig = contig or want == 0
+    if large and want:
+        t.rank, t.sizes[0], t.strides[0], t.count = 1, 0, 1, 0
+        raise RuntimeError("numel: integer multiplication overflow")
+    return 0
+
+
+cdef int64_t extent_of(int rank, const int64_t* sizes, const int64_t* strides, int64_t offset) except -1:
+    """How many items a storage must have for this geometry; raises on what no storage can have."""
+    cdef double last = <double>offset
+    cdef int d
+    for d in range(rank):
+        if sizes[d] < 0 or strides[d] < 0:
+            raise RuntimeError(f"sizes and strides must not be negative, got sizes {[sizes[i] for i in range(rank)]} and "
+                               f"strides {[strides[i] for i in range(rank)]}")
+    if offset < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {offset}")
+    for d in range(rank):
+        if sizes[d] == 0:
+            return 0
+        last += <double>(sizes[d] - 1) * <double>strides[d]
+    if last >= 1e17:
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={[sizes[i] for i in range(rank)]} and "
+                           f"strides={[strides[i] for i in range(rank)]}")
+    cdef int64_t exact = offset + 1
+    for d in range(rank):
+        exact += (sizes[d] - 1) * strides[d]
+    return exact
+
+
+cdef int beyond_storage(TensorBase t) except -1:
+    """Raises when the storage was made too small for t."""
+    cdef int64_t need = extent_of(t.rank, t.sizes, t.strides, t.offset)
+    if need > <int64_t>(t.st.nbytes // itemsize(<DType>t.dt)):
+        raise RuntimeError(f"the storage of this tensor was resized to {t.st.nbytes} bytes, less than its shape "
+                           f"{list(shape_of(t))} needs")
+    return 0
+
+
+cdef inline int check_room(TensorBase t) except -1:
+    """To be asked before memory is touched."""
+    return beyond_storage(t) if t.st.shrunk else 0
 
 
 cdef int set_geometry(TensorBase t, int rank, const int64_t* sizes, const int64_t* strides, int64_t offset) except -1:
@@ -143,12 +189,20 @@ cdef int set_geometry(TensorBase t, int rank, const int64_t* sizes, const int64_
 
 cdef int64_t set_contiguous(TensorBase t, int rank, const int64_t* sizes) except -1:
     """Sizes with row-major strides; returns the number of items."""
+    reserve_dims(t, rank)
+    t.count = row_major(rank, sizes, t.strides)
+    memmove(t.sizes, sizes, rank * sizeof(int64_t))
+    t.contig = True
+    t.offset = 0
+    return t.count
+
+
+cdef int64_t row_major(int rank, const int64_t* sizes, int64_t* strides) except -1:
+    """Fills the strides of a contiguous tensor; returns the number of items."""
     cdef int64_t n = 1, want = 1
     cdef int d
-    reserve_dims(t, rank)
     for d in range(rank - 1, -1, -1):
-        t.sizes[d] = sizes[d]
-        t.strides[d] = want
+        strides[d] = want
         if sizes[d] < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {sizes[d]}: "
                                f"{[sizes[i] for i in range(rank)]}")
@@ -160,14 +214,12 @@ cdef int64_t set_contiguous(TensorBase t, int rank, const int64_t* sizes) except
                 if n:
                     raise RuntimeError("Storage size calculation overflowed with sizes="
                                        f"{[sizes[i] for i in range(rank)]}")
+                want = 1                         # no items: any stride will do
             want *= sizes[d]
     n = 1
     for d in range(rank):
-        n *= sizes[d]
-    t.count = n
-    t.contig = True
-    t.offset = 0
-    return n
+        n = 0 if sizes[d] == 0 else n
+    return want if n else 0
 
 
 cdef TensorBase new_empty(int rank, const int64_t* sizes, int dt, int dev, int index):
@@ -183,16 +235,10 @@ cdef TensorBase new_empty(int rank, const int64_t* sizes, int dt, int dev, int i
 cdef TensorBase new_strided(int rank, const int64_t* sizes, const int64_t* strides, int dt, int dev, int index):
     """A fresh tensor with the given strides (dense or not), memory not set."""
     cdef TensorBase t = tensor_shell()
-    cdef int64_t last = 0
-    cdef int d
+    cdef int64_t items = extent_of(rank, sizes, strides, 0)
     reserve_dims(t, rank)
-    for d in range(rank):
-        if sizes[d] == 0:
-            last = -1
-            break
-        last += (sizes[d] - 1) * strides[d]
     t.dt, t.dev, t.dev_index = dt, dev, index
-    t.st = storage_new(<size_t>(last + 1) * itemsize(<DType>dt), dev, index)
+    t.st = storage_new(<size_t>items * itemsize(<DType>dt), dev, index)
     set_geometry(t, rank, sizes, strides, 0)
     t.inference = modes().inference
     return t
@@ -238,8 +284,9 @@ cdef inline void bump_version(TensorBase t) noexcept:
         t.shared_version.value += 1
 
 
-cdef inline View view_of(TensorBase t) noexcept:
+cdef inline View view_of(TensorBase t) except *:
     cdef View v
+    check_room(t)
     v.data, v.sizes, v.strides, v.ndim, v.dtype = ptr_of(t), t.sizes, t.strides, t.rank, <DType>t.dt
     return v
 
@@ -377,6 +424,8 @@ cdef int copy_into(TensorBase dst, TensorBase src, bint non_blocking=False) exce
         return 0
     if dst.count == 0:
         return 0
+    check_room(dst)
+    check_room(src)
     if dst.dt == src.dt and dst.contig and src.contig and dst.count == src.count and dst.count < 4096:
         memmove(ptr_of(dst), ptr_of(src), dst.count * itemsize(<DType>dst.dt))
         return 0

@@ -28,8 +28,8 @@ cdef TensorBase make_view(TensorBase self, int rank, const int64_t* sizes, const
 
 
 cdef object run_view(Overload ov, PyObject** s):
-    cdef int64_t sizes[MAX_DIMS]
-    cdef int64_t strides[MAX_DIMS]
+    cdef int64_t sizes[MAX_DIMS + 1]             # one more than fits, so that too many dims are seen, not written
+    cdef int64_t strides[MAX_DIMS + 1]
     cdef TensorBase self = <TensorBase>s[0], r
     cdef int64_t offset = self.offset
     cdef int rank = geometry(ov.native_id, self, s, sizes, strides, &offset)
@@ -115,6 +115,8 @@ cdef int infer_size(TensorBase self, int64_t* sizes, int n) except -1:
             unknown = d
         elif sizes[d] < 0:
             raise RuntimeError(f"invalid shape dimension {sizes[d]} at index {d} of shape {[sizes[i] for i in range(n)]}")
+        elif sizes[d] and known > INT64_MAX // sizes[d]:
+            raise RuntimeError(f"shape '{[sizes[i] for i in range(n)]}' is invalid for input of size {self.count}")
         else:
             known *= sizes[d]
     if unknown >= 0 and known == 0:
@@ -270,26 +272,22 @@ cdef int expand_geometry(TensorBase self, object shape, int64_t* sizes, int64_t*
 
 cdef int as_strided_geometry(TensorBase self, PyObject** s, int64_t* sizes, int64_t* strides, int64_t* offset) except -1:
     cdef int n = read_ints(<object>s[1], sizes), d
-    cdef int64_t last
+    cdef int64_t need
     if read_ints(<object>s[2], strides) != n:
         raise RuntimeError("mismatch in length of strides and shape")
     if <object>s[3] is not None:
         offset[0] = read_int(<object>s[3])
-    last = offset[0]
     for d in range(n):
         if strides[d] < 0:
             raise RuntimeError("as_strided: Negative strides are not supported at the moment, got strides: "
                                f"{[strides[i] for i in range(n)]}")
         if sizes[d] < 0:
             raise RuntimeError(f"as_strided: sizes must not be negative, got {[sizes[i] for i in range(n)]}")
-        if sizes[d] == 0:
-            last = -1
-            break
-        last += (sizes[d] - 1) * strides[d]
-    if offset[0] < 0 or (last >= 0 and <size_t>(last + 1) * itemsize(<DType>self.dt) > self.st.nbytes):
+    need = extent_of(n, sizes, strides, offset[0])
+    if need > <int64_t>(self.st.nbytes // itemsize(<DType>self.dt)):
         raise RuntimeError(f"setStorage: sizes {[sizes[i] for i in range(n)]}, strides {[strides[i] for i in range(n)]}, "
                            f"storage offset {offset[0]}, and itemsize {itemsize(<DType>self.dt)} requiring a storage size "
-                           f"of {(last + 1) * itemsize(<DType>self.dt)} are out of bounds for storage of size "
+                           f"of {need * itemsize(<DType>self.dt)} are out of bounds for storage of size "
                            f"{self.st.nbytes}")
     return n
 
@@ -336,8 +334,8 @@ cdef int diagonal_geometry(TensorBase self, PyObject** s, int64_t* sizes, int64_
 
 cdef int view_other_dtype(int id, TensorBase self, TensorBase r, PyObject** s) except -1:
     """Reinterprets r's memory as another dtype, adjusting the last dim when the item sizes differ."""
-    cdef int64_t sizes[MAX_DIMS]
-    cdef int64_t strides[MAX_DIMS]
+    cdef int64_t sizes[MAX_DIMS + 1]
+    cdef int64_t strides[MAX_DIMS + 1]
     cdef int rank = self.rank, old = itemsize(<DType>self.dt), new, dt, d
     cdef int64_t ratio, offset = self.offset
     memcpy(sizes, self.sizes, rank * sizeof(int64_t))

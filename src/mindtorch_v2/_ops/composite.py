@@ -141,6 +141,8 @@ def _chunk_cat(tensors, dim, num_chunks):
         raise RuntimeError("_chunk_cat expects non-empty tensors and num_chunks of at least 1")
     rows = []
     for t in tensors:
+        if not t.numel() or t.dim() <= dim:
+            raise RuntimeError("_chunk_cat expects non-empty tensors with more than `dim` dimensions")
         at = wrap(dim, t.dim())
         size = -(-t.size(at) // num_chunks) * num_chunks
         if size != t.size(at):

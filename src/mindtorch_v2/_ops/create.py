@@ -45,9 +45,10 @@ def _new_empty_strided(self, size, stride, dtype, layout, device, pin_memory, re
 
 
 @composite("scalar_tensor(Scalar s, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
-           "bool? pin_memory=None) -> Tensor", variants="function")
-def _scalar_tensor(s, dtype, layout, device, pin_memory):
-    return ops.full((), s, dtype=dtype, device=device)
+           "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", variants="function")
+def _scalar_tensor(s, dtype, layout, device, pin_memory, requires_grad):
+    """A 0-dim tensor; of the default dtype unless one is given."""
+    return ops.full((), s, dtype=dtype or _C.get_default_dtype(), device=device, requires_grad=bool(requires_grad))
 
 
 @composite("fill_.Tensor(Tensor(a!) self, Tensor value) -> Tensor(a!)")

@@ -102,7 +102,13 @@ def _scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_ca
            "float dropout_p=0.0, bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, "
            "bool enable_gqa=False) -> (Tensor, Tensor)", variants="function")
 def _attention_math(query, key, value, attn_mask, dropout_p, is_causal, dropout_mask, scale, enable_gqa):
-    """(attention, its weights), step by step."""
+    """(attention, its weights), step by step; 16-bit floats are computed in float32."""
+    if query.dtype.itemsize <= 2:
+        mask = attn_mask if attn_mask is None or attn_mask.dtype is _BOOL else attn_mask.to(_FLOAT32)
+        wide = ops._scaled_dot_product_attention_math(
+            query.to(_FLOAT32), key.to(_FLOAT32), value.to(_FLOAT32), mask, dropout_p, is_causal, dropout_mask,
+            scale=scale, enable_gqa=enable_gqa)
+        return wide[0].to(query.dtype), wide[1].to(query.dtype)
     if enable_gqa and query.dim() > 2 and key.size(-3) != query.size(-3):
         key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
         value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)
