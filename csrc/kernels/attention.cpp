@@ -3,6 +3,7 @@
 
 #include "attention_impl.h"
 #include "dispatch.h"
+#include "expect.h"
 #include "parallel.h"
 
 namespace mt {
@@ -33,6 +34,16 @@ struct Problem {
               " instead.");
     if (k.sizes[k.ndim - 1] != E || v.sizes[v.ndim - 2] != S)
       throw std::runtime_error("scaled_dot_product_attention: the sizes of query, key and value do not match");
+    constexpr const char* op = "scaled_dot_product_attention";
+    expect(k.ndim == q.ndim && v.ndim == q.ndim, op, "query, key and value differ in their number of dimensions");
+    for (int d = 0; d < q.ndim - 2; ++d)
+      expect(v.sizes[d] == k.sizes[d] && (k.sizes[d] == q.sizes[d] || (d == q.ndim - 3 && k.sizes[d] > 0)), op,
+             "query, key and value differ in their batch dimensions");
+    for (int d = 0; m.given() && d < m.ndim; ++d) {
+      const int at = q.ndim - m.ndim + d;
+      expect(at >= 0 && (m.sizes[d] == 1 || m.sizes[d] == (d == m.ndim - 1 ? S : d == m.ndim - 2 ? L : q.sizes[at])), op,
+             "the mask does not broadcast to the scores");
+    }
     scale = given_scale.given ? given_scale.f : 1 / std::sqrt(double(E));
   }
 
@@ -228,6 +239,13 @@ template <class C> void backward(const Problem& p, const View* t, const View& ou
 //   -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)
 void scaled_dot_product_attention_backward(const Args& g) {
   const Problem p(g.t[4], g.t[5], g.t[6], g.t[7], g.a[0], g.a[1]);
+  constexpr const char* op = "scaled_dot_product_attention_backward";
+  expect_like(g.t[3], g.t[8], op, "grad_out");
+  expect(g.t[8].ndim == p.query.ndim && g.t[8].sizes[p.query.ndim - 1] == p.Ev, op, "out has the wrong size");
+  expect(g.t[9].ndim == p.query.ndim - 1 && g.t[9].dtype == p.compute, op, "logsumexp has the wrong size or dtype");
+  for (int d = 0; d < p.query.ndim - 1; ++d)
+    expect(g.t[8].sizes[d] == p.query.sizes[d] && g.t[9].sizes[d] == p.query.sizes[d], op,
+           "out and logsumexp do not fit the query");
   p.compute == kDouble ? backward<double>(p, g.t, g.t[8], g.t[9]) : backward<float>(p, g.t, g.t[8], g.t[9]);
 }
 

@@ -57,6 +57,8 @@ template <class T> double smooth_loss(const T* x, const T* w, int64_t n, T lse) 
 template <class T> void forward(const Args& c) {
   const View &out = c.t[0], &self = c.t[3];
   Call s(self, c.a);
+  expect_items(c.t[4], s.samples, "cross_entropy", "target");
+  expect_items(c.t[5], s.classes, "cross_entropy", "weight");
   Matrix<T> x(self, Dense::kLoad);
   Dense target(c.t[4], kInt64);
   Maybe<T> w(c.t[5], Dense::kLoad), lse(c.t[2], Dense::kOutput);
@@ -97,6 +99,11 @@ template <class T> void forward(const Args& c) {
 template <class T> void backward(const Args& c) {
   const View& self = c.t[2];
   Call s(self, c.a);
+  expect_items(c.t[1], s.reduction == kNone ? s.samples : 1, "cross_entropy_backward", "grad_output");
+  expect_items(c.t[3], s.samples, "cross_entropy_backward", "target");
+  expect_items(c.t[4], s.classes, "cross_entropy_backward", "weight");
+  expect_items(c.t[5], 1, "cross_entropy_backward", "total_weight");
+  expect_items(c.t[6], s.samples, "cross_entropy_backward", "logsumexp");
   Matrix<T> x(self, Dense::kLoad), gx(c.t[0], Dense::kOutput);
   Dense target(c.t[3], kInt64);
   Maybe<T> grad(c.t[1], Dense::kLoad), w(c.t[4], Dense::kLoad), weights(c.t[5], Dense::kLoad);

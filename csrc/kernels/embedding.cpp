@@ -1,4 +1,5 @@
 // Table lookups: embedding, its dense gradient, and embedding_bag.
+#include "expect.h"
 #include "indexing.h"
 
 namespace mt {
@@ -24,6 +25,8 @@ void embedding_dense_backward(const Args& args) {
   Packed indices(args.t[2], kInt64, Packed::kRead);
   const int64_t rows = args.a[0].i, padding = args.a[1].i, n = indices.view.numel(), width = size_at(out.view, 1);
   const int64_t* index = indices.ptr<int64_t>();
+  expect(args.t[0].ndim == 2 && size_at(args.t[0], 0) == rows, "embedding_backward", "the table has the wrong size");
+  expect_items(args.t[1], n * width, "embedding_backward", "grad_output");
   std::memset(out.view.data, 0, out.view.numel() * itemsize(sum));
   Scratch<int64_t> freq;
   if (args.a[2].i) {
@@ -93,6 +96,13 @@ void embedding_bag(const Args& args) {
   none.dtype = sum;
   none.ndim = 0;
   const bool scaled = args.nt > 4 && args.t[4].given();
+  expect(args.t[0].ndim == 2 && args.t[1].ndim == 2, "embedding_bag", "weight must be 2-D");
+  expect(args.t[3].numel() >= args.t[0].sizes[0], "embedding_bag", "there are fewer offsets than bags");
+  if (scaled) expect_items(args.t[4], args.t[2].numel(), "embedding_bag", "per_sample_weights");
+  for (int64_t k = 0; k < offsets.view.numel(); ++k) {
+    const int64_t at = offsets.ptr<int64_t>()[k];
+    expect(at >= 0 && at <= indices.view.numel(), "embedding_bag", "an offset lies outside of the indices");
+  }
   Packed scale(scaled ? args.t[4] : none, sum, Packed::kRead);
   Bag b{args.a[0].i, args.a[1].given ? args.a[1].i : -1, weight.view.sizes[1], weight.view.sizes[0],
         indices.ptr<int64_t>(), offsets.ptr<int64_t>(), indices.view.numel(), out.view.sizes[0], offsets.view.numel()};

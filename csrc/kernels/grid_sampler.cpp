@@ -24,6 +24,13 @@ struct Sampler {
         align(attr[2].i) {
     if (input.ndim != nd + 2 || grid.ndim != nd + 2 || grid.sizes[0] != n || grid.sizes[nd + 1] != nd)
       throw std::runtime_error("grid_sampler(): expected input and grid of matching batch and dims");
+    if (interpolation < kBilinear || interpolation > kBicubic || border < kZeros || border > kReflect)
+      throw std::runtime_error("grid_sampler(): unknown interpolation or padding mode");
+    if (input.dtype != grid.dtype)
+      throw std::runtime_error("grid_sampler(): expected input and grid to have same dtype");
+    for (int d = 2; d < input.ndim; ++d)
+      if (input.sizes[d] <= 0)
+        throw std::runtime_error("grid_sampler(): expected input to have non-empty spatial dimensions");
     if (interpolation == kBicubic && nd == 3)
       throw std::runtime_error("grid_sampler(): bicubic interpolation only supports 4D input");
     for (int d = 0; d < nd; ++d) {
@@ -234,6 +241,9 @@ template <int nd> void grid_sampler(const Args& args) {
 template <int nd> void grid_sampler_backward(const Args& args) {
   const View &grad_input = args.t[0], &grad_grid = args.t[1], &grad_output = args.t[2], &input = args.t[3];
   Sampler s(input, args.t[4], nd, args.a);
+  bool fits = grad_output.ndim == nd + 2 && grad_output.sizes[0] == s.n && grad_output.sizes[1] == s.c;
+  for (int d = 0; fits && d < nd; ++d) fits = grad_output.sizes[d + 2] == args.t[4].sizes[d + 1];
+  if (!fits) throw std::runtime_error("grid_sampler_backward: grad_output has the wrong size");
   DType dtype = widened(input.dtype);
   Dense gy(grad_output, dtype), x(input, dtype), grid(args.t[4], dtype);
   Dense gx(grad_input, grad_input.given() ? dtype : grad_input.dtype, Dense::kOutput);

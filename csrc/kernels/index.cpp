@@ -233,6 +233,9 @@ void advanced(IndexWalk& w, const View& self, const View* indices, int count, co
   int first = -1, last = -1, given = 0, ndim = 0;
   for (int i = 0; i < count; ++i) {
     if (!indices[i].given()) continue;
+    if (indices[i].dtype != kInt64) throw std::out_of_range("tensors used as indices must be long tensors here");
+    if (i >= self.ndim)
+      throw std::out_of_range("too many indices for tensor of dimension " + std::to_string(self.ndim));
     if (first < 0) first = i;
     last = i;
     ++given;
@@ -240,6 +243,8 @@ void advanced(IndexWalk& w, const View& self, const View* indices, int count, co
     w.add(indices[i], self.sizes[i], self.strides[i], i);
   }
   if (first < 0) first = 0;
+  if (count > self.ndim || self.ndim - given + ndim > kMaxDims)
+    throw std::out_of_range("too many indices for tensor of dimension " + std::to_string(self.ndim));
   int place = last - first + 1 == given ? first : 0;  // where the index dims stand
   int at = 0;
   auto slice = [&](int d) {

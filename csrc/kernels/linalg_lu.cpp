@@ -133,7 +133,9 @@ void linalg_slogdet(const Args& g) {
 void lu_permutation(const Args& g) {
   const View &perm = g.t[0], &pivots = g.t[1];
   const Batches batch(perm, 1);
-  const int64_t n = g.a[0].i, k = size(pivots, 1);
+  const int64_t n = g.a[0].i, k = pivots.ndim ? size(pivots, 1) : 0;
+  if (pivots.dtype != kInt32 || pivots.ndim < 1 || k > n)
+    throw std::runtime_error("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype");
   std::vector<int> p(k);
   std::vector<int64_t> order(n);
   for (int64_t b = 0; b < batch.count; ++b) {
@@ -155,6 +157,8 @@ void linalg_lu_solve(const Args& g) {
   const bool left = flag(g, 0, true), adjoint = flag(g, 1, false);
   const Batches batch(X, 2);
   const int64_t n = size(LU, 1), nrhs = size(B, left ? 1 : 2);
+  if (pivots.dtype != kInt32 || pivots.ndim < 1 || size(pivots, 1) != n || size(B, left ? 2 : 1) != n || B.dtype != LU.dtype)
+    throw std::runtime_error("torch.linalg.lu_solve: LU, pivots and B do not fit together");
   MT_DISPATCH_LINALG(LU.dtype, "linalg_lu_solve", T, {
     batch.each(double(n) * n * nrhs, [&](int64_t from, int64_t to) {
       std::vector<T> a(n * n), x(n * nrhs);
@@ -162,6 +166,10 @@ void linalg_lu_solve(const Args& g) {
       for (int64_t b = from; b < to; ++b) {
         load(Matrix<T>(LU, batch, b), a.data(), n);
         load_vector(pivots, batch, b, p.data());
+        for (int pivot : p)
+          if (pivot < 1 || pivot > n)
+            throw std::runtime_error("Pivots given to lu_solve must all be greater or equal to 1. Did you properly pass the "
+                                     "result of lu_factor?");
         Matrix<T> rhs(B, batch, b), result(X, batch, b);
         // X A = B is A^H X^H = B^H.
         load(left ? rhs : rhs.transposed(), x.data(), n, !left);

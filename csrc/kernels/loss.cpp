@@ -36,6 +36,8 @@ template <class T> void forward(const Args& c) {
   Dense x(self, self.dtype), target(c.t[3], kInt64);
   Maybe<T> w(c.t[4], Dense::kLoad);
   bool each = reduction == kNone && self.ndim > 1;
+  expect_items(c.t[3], s.items(), "nll_loss", "target");
+  expect_items(c.t[4], s.classes, "nll_loss", "weight");
   Dense each_out(out, out.dtype, Dense::kOutput);
   double sum = 0, weights = 0;
   for (int64_t i = 0; i < s.items(); ++i) {
@@ -67,6 +69,10 @@ template <class T> void backward(const Args& c) {
   Dense gx(out, out.dtype, Dense::kOutput), target(c.t[3], kInt64);
   Maybe<T> grad(c.t[1], Dense::kLoad), w(c.t[4], Dense::kLoad), total(c.t[5], Dense::kLoad);
   bool each = reduction == kNone && self.ndim > 1;
+  expect_items(c.t[1], each ? s.items() : 1, "nll_loss_backward", "grad_output");
+  expect_items(c.t[3], s.items(), "nll_loss_backward", "target");
+  expect_items(c.t[4], s.classes, "nll_loss_backward", "weight");
+  expect_items(c.t[5], 1, "nll_loss_backward", "total_weight");
   std::fill_n(gx.ptr<char>(), out.numel() * itemsize(out.dtype), char(0));
   for (int64_t i = 0; i < s.items(); ++i) {
     int64_t t = target.ptr<int64_t>()[i];

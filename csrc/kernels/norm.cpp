@@ -43,6 +43,8 @@ template <class T, bool kRms>
 void forward(const View& out, const View& mean_out, const View& rstd_out, const View& in, const View& weight,
              const View& bias, int64_t n, double eps) {
   int64_t m = n == 0 ? 0 : in.numel() / n;
+  expect_items(weight, n, "layer_norm", "weight");
+  expect_items(bias, n, "layer_norm", "bias");
   Matrix<T> x(in, Dense::kLoad), y(out, Dense::kOutput);
   Maybe<T> w(weight, Dense::kLoad), b(bias, Dense::kLoad);
   Maybe<T> means(mean_out, Dense::kOutput), rstds(rstd_out, Dense::kOutput);
@@ -108,6 +110,12 @@ template <class T, bool kRms>
 void backward(const View& gx_out, const View& gw_out, const View& gb_out, const View& grad, const View& in,
               const View& mean_in, const View& rstd_in, const View& weight, int64_t n) {
   int64_t m = n == 0 ? 0 : in.numel() / n;
+  constexpr const char* op = kRms ? "rms_norm_backward" : "layer_norm_backward";
+  expect_like(grad, in, op, "grad_out");
+  expect_items(weight, n, op, "weight");
+  expect_items(rstd_in, m, op, "rstd");
+  expect_items(mean_in, m, op, "mean");
+  expect(rstd_in.given() && (kRms || mean_in.given()), op, "the saved statistics are missing");
   Matrix<T> g(grad, Dense::kLoad), x(in, Dense::kLoad), gx(gx_out, Dense::kOutput);
   Maybe<T> means(mean_in, Dense::kLoad), rstds(rstd_in, Dense::kLoad), w(weight, Dense::kLoad);
   Maybe<T> gw(gw_out, Dense::kOutput), gb(gb_out, Dense::kOutput);

@@ -1,5 +1,6 @@
 // What the norms and losses share: optional tensors as arrays, rows of any float dtype. No op lives here.
 #pragma once
+#include "expect.h"
 #include "reduce_moments.h"
 
 namespace mt {

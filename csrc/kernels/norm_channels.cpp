@@ -86,6 +86,8 @@ template <class T> void batch_norm(const Args& c) {
   bool training = c.a[0].i != 0;
   double momentum = c.a[1].f, eps = c.a[2].f;
   Layout l(in);
+  const char* names[] = {"weight", "bias", "running_mean", "running_var"};
+  for (int k = 0; k < 4; ++k) expect_items(c.t[4 + k], l.channels, "batch_norm", names[k]);
   l.last = channels_last(in) && channels_last(out) && (in.ndim == 2 || !in.contiguous());
   Maybe<T> w(c.t[4], Dense::kLoad), b(c.t[5], Dense::kLoad);
   Maybe<T> running_mean(c.t[6], Dense::kLoad), running_var(c.t[7], Dense::kLoad);
@@ -182,6 +184,12 @@ template <class T> void batch_norm_backward(const Args& c) {
   const View &gx_out = c.t[0], &grad = c.t[3], &in = c.t[4];
   bool train = c.a[0].i != 0;
   Layout l(in);
+  expect_like(grad, in, "batch_norm_backward", "grad_out");
+  expect_items(c.t[5], l.channels, "batch_norm_backward", "weight");
+  for (int k : {train ? 8 : 6, train ? 9 : 7}) {
+    expect(c.t[k].given(), "batch_norm_backward", "the statistics are missing");
+    expect_items(c.t[k], l.channels, "batch_norm_backward", "statistics");
+  }
   l.last = channels_last(in) && channels_last(grad) && (!gx_out.given() || channels_last(gx_out)) &&
            (in.ndim == 2 || !in.contiguous());
   Maybe<T> w(c.t[5], Dense::kLoad), gw(c.t[1], Dense::kOutput), gb(c.t[2], Dense::kOutput);
@@ -229,7 +237,15 @@ void native_batch_norm_backward(const Args& c) {
 // ---- group norm: a row is one group of channels of one sample ---------------------------------------------------
 struct Groups {
   int64_t batch, channels, length, groups;
-  explicit Groups(const Attr* a) : batch(a[0].i), channels(a[1].i), length(a[2].i), groups(a[3].i) {}
+  Groups(const Attr* a, const View& in) : batch(a[0].i), channels(a[1].i), length(a[2].i), groups(a[3].i) {
+    expect(batch >= 0 && channels >= 0 && length >= 0, "group_norm", "N, C and HxW must not be negative");
+    expect(groups > 0 && channels % groups == 0, "group_norm",
+           "Expected number of channels in input to be divisible by num_groups");
+    __int128 items = __int128(batch) * channels;
+    expect(items <= in.numel() + 1 ? items * length == in.numel() : length == 0 && in.numel() == 0, "group_norm",
+           "input does not have N * C * HxW elements");
+    expect(items < (int64_t(1) << 40), "group_norm", "N * C is too large");
+  }
   int64_t rows() const { return batch * groups; }
   int64_t per_group() const { return channels / groups; }
   int64_t width() const { return per_group() * length; }
@@ -238,8 +254,10 @@ struct Groups {
 // native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps)
 //   -> (Tensor out, Tensor mean, Tensor rstd)
 template <class T> void group_norm(const Args& c) {
-  Groups s(c.a);
+  Groups s(c.a, c.t[3]);
   double eps = c.a[4].f;
+  expect_items(c.t[4], s.channels, "group_norm", "weight");
+  expect_items(c.t[5], s.channels, "group_norm", "bias");
   Matrix<T> x(c.t[3], Dense::kLoad), y(c.t[0], Dense::kOutput);
   Maybe<T> means(c.t[1], Dense::kOutput), rstds(c.t[2], Dense::kOutput);
   Maybe<T> w(c.t[4], Dense::kLoad), b(c.t[5], Dense::kLoad);
@@ -275,7 +293,11 @@ void native_group_norm(const Args& c) {
 // native_group_norm_backward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, SymInt N,
 //   SymInt C, SymInt HxW, int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
 template <class T> void group_norm_backward(const Args& c) {
-  Groups s(c.a);
+  Groups s(c.a, c.t[4]);
+  expect_like(c.t[3], c.t[4], "group_norm_backward", "grad_out");
+  expect_items(c.t[5], s.rows(), "group_norm_backward", "mean");
+  expect_items(c.t[6], s.rows(), "group_norm_backward", "rstd");
+  expect_items(c.t[7], s.channels, "group_norm_backward", "weight");
   Matrix<T> g(c.t[3], Dense::kLoad), x(c.t[4], Dense::kLoad), gx(c.t[0], Dense::kOutput);
   Maybe<T> means(c.t[5], Dense::kLoad), rstds(c.t[6], Dense::kLoad), w(c.t[7], Dense::kLoad);
   Maybe<T> gw(c.t[1], Dense::kOutput), gb(c.t[2], Dense::kOutput);

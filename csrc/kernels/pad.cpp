@@ -22,7 +22,10 @@ struct Padding {
   Padding(const View& self, const View& padded, int nd, const Attr& pad, bool reflect) {
     if (self.ndim < nd || padded.ndim != self.ndim || pad.n != 2 * nd)
       throw std::runtime_error("padding size is expected to be " + std::to_string(2 * nd));
-    for (int d = 0; d < self.ndim - nd; ++d) planes *= self.sizes[d];
+    for (int d = 0; d < self.ndim - nd; ++d) {
+      if (self.sizes[d] != padded.sizes[d]) throw std::runtime_error("padding: input and output differ in their planes");
+      planes *= self.sizes[d];
+    }
     for (int i = 0; i < nd; ++i) {
       int d = 3 - nd + i, dim = self.ndim - nd + i;
       int64_t before = pad.list[2 * (nd - 1 - i)], after = pad.list[2 * (nd - 1 - i) + 1];
@@ -83,6 +86,7 @@ template <class T> void add_lines(const Padding& p, const T* gy, T* gx) {
 template <int nd, bool reflect> void pad_backward(const Args& args) {
   const View &grad_input = args.t[0], &grad_output = args.t[1];
   if (grad_input.numel() == 0) return;
+  if (grad_output.ndim != grad_input.ndim) throw std::runtime_error("pad_backward: grad_output has the wrong size");
   Padding p(grad_input, grad_output, nd, args.a[0], reflect);
   DType dtype = widened(grad_input.dtype);
   Dense gx(grad_input, dtype, Dense::kOutput), gy(grad_output, dtype);

@@ -6,6 +6,7 @@
 
 #include "conv.h"
 #include "dispatch.h"
+#include "expect.h"
 #include "parallel.h"
 #include "unfold.h"
 
@@ -15,7 +16,10 @@ namespace mt {
 inline Conv pool_planes(const View& in, const View& out, int nd) {
   if (in.ndim < nd || out.ndim != in.ndim) throw std::runtime_error("pooling: input and output differ in dims");
   Conv s{1, 1, 1, 1, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}};
-  for (int d = 0; d < in.ndim - nd; ++d) s.n *= in.sizes[d];
+  for (int d = 0; d < in.ndim - nd; ++d) {
+    expect(in.sizes[d] == out.sizes[d], "pooling", "input and output differ in their planes");
+    s.n *= in.sizes[d];
+  }
   for (int d = 0; d < nd; ++d) {
     s.in[3 - nd + d] = in.sizes[in.ndim - nd + d];
     s.out[3 - nd + d] = out.sizes[in.ndim - nd + d];

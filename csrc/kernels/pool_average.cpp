@@ -122,6 +122,7 @@ template <int nd> void avg_pool_backward(const Args& args) {
 
 // Calls f(offset of a window row, its length, number of the output, size of the window).
 template <class F> void for_each_adaptive_row(const Conv& s, F&& f) {
+  expect(s.y_plane() == 0 || s.x_plane() > 0, "adaptive_avg_pool", "expected input to have non-zero size");
   int64_t number = 0;
   for (int64_t od = 0; od < s.out[0]; ++od)
     for (int64_t oh = 0; oh < s.out[1]; ++oh)

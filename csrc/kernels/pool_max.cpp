@@ -141,6 +141,7 @@ template <int nd> void adaptive_max_pool(const Args& args) {
 template <int nd> void max_pool_backward(const Args& args) {
   const View &grad_input = args.t[0], &grad_output = args.t[1], &indices = args.t[3];
   Conv s = pool_planes(grad_input, grad_output, nd);
+  expect_like(indices, grad_output, "max_pool_backward", "indices");
   DType dtype = pool_dtype(grad_input.dtype);
   Dense gx(grad_input, dtype, Dense::kOutput), gy(grad_output, dtype), index(indices, kInt64);
   const int64_t in = s.x_plane(), out = s.y_plane();

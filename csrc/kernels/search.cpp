@@ -1,4 +1,5 @@
 // Searching sorted sequences: searchsorted (and so bucketize).
+#include "expect.h"
 #include "indexing.h"
 
 namespace mt {
@@ -54,6 +55,15 @@ void searchsorted(const Args& args) {
     for (int64_t k = 0; k < sorter.view.numel(); ++k)
       if (order[k] < 0 || order[k] >= n) throw std::runtime_error("torch.searchsorted(): sorter index out of range");
   }
+  const View &rows = args.t[1], &wanted = args.t[2];
+  expect(rows.ndim > 0, "torch.searchsorted()", "boundaries tensor should have positive dimension");
+  if (rows.ndim > 1) {
+    bool fits = wanted.ndim == rows.ndim;
+    for (int d = 0; fits && d < rows.ndim - 1; ++d) fits = wanted.sizes[d] == rows.sizes[d];
+    expect(fits, "torch.searchsorted()", "boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+           "boundaries tensor and input value tensor must match");
+  }
+  if (sorted_by) expect_like(args.t[3], rows, "torch.searchsorted()", "sorter");
   const bool right = args.a[0].i != 0;
   MT_DISPATCH_REAL(dtype, "searchsorted_out_cpu", T, {
     if (out.view.dtype == kInt32) search<T>(sequence.view, order, values.view, out.ptr<int32_t>(), right);

@@ -1,6 +1,7 @@
 // _softmax, _log_softmax and their backwards. The fused cross entropy is in cross_entropy.cpp.
 #include <limits>
 
+#include "expect.h"
 #include "reduce_exp.h"
 #include "reduce_moments.h"
 
@@ -138,6 +139,8 @@ template <bool kLog> void forward_any(const char* name, const Args& c) {
   MT_SWITCH(d, name, MT_FLOATS(T, { forward<T, kLog>(c.t[0], c.t[1], c.a[0].i); }))
 }
 template <bool kLog> void backward_any(const char* name, const Args& c) {
+  expect_like(c.t[1], c.t[0], name, "grad_output");
+  expect_like(c.t[2], c.t[0], name, "output");
   DType d = widened(c.t[1].dtype);
   MT_SWITCH(d, name, MT_FLOATS(T, { backward<T, kLog>(c.t[0], c.t[1], c.t[2], c.a[0].i); }))
 }

@@ -109,6 +109,8 @@ template <class T> struct Resize {
   // attr: align_corners where the mode has one, then a scale per dim.
   Resize(const View& in, const View& out, int nd, Mode mode, const Attr* attr) {
     if (in.ndim != nd + 2 || out.ndim != nd + 2) throw std::runtime_error("upsample: wrong number of dims");
+    if (in.sizes[0] != out.sizes[0] || in.sizes[1] != out.sizes[1])
+      throw std::runtime_error("upsample: input and output differ in their planes");
     planes = in.sizes[0] * in.sizes[1];
     bool align = mode >= kLinear && attr++->i;
     for (int i = 0; i < nd; ++i) {

@@ -357,13 +357,13 @@ inline float erfc(float x) {
   double y = 2. * wide_tail(a * 1.4142135623730951) * wide_exp(-a * a);
   return float(x < 0.f ? 2. - y : y);
 }
-// The lower tail of the normal distribution at -a as 2^-P(a). P is right up to 6, where the tail is 1e-9; it then
+// The lower tail of the normal distribution at -a as 2^-P(a) / 2. P is right up to 6, where the tail is 1e-9; it then
 // grows too fast, and from 2^-127 on the tail is 0.
 constexpr float kTail = 12.f;
 template <class F> inline F normal_tail(F a) {  // a <= kTail
-  F p = poly(a, 1.f, 1.15111589f, 0.459103137f, 0.0528229177f, -0.0075229099f, 0.00047023996f, 5.70394113e-05f,
-             -1.40437096e-05f, 8.61937849e-07f);
-  F z = at_least((kRound + 127.f) - p, kRound), r = ((kRound + 127.f) - z) - p;
+  F p = a * poly(a, 1.15110576f, 0.459204793f, 0.0524946712f, -0.00702931592f, 6.84407423e-05f, 0.000246777025f,
+                 -6.70565423e-05f, 9.3936078e-06f, -7.16635839e-07f, 2.34869066e-08f);
+  F z = at_least((kRound + 126.f) - p, kRound), r = ((kRound + 126.f) - z) - p;
   return (1.f + r * exp2_tail(r)) * scale<F>(bits<Word<F>>(z));
 }
 inline float erfinv(float x) {
@@ -423,9 +423,9 @@ template <class F> inline F normal_cdf(F x) {
   F tail = normal_tail(at_most(magnitude(x), kTail));
   return x < 0.f ? tail : 1.f - tail;
 }
-template <class F> inline F gelu(F x) {
-  F a = at_most(magnitude(x), kTail);
-  return at_least(x, 0.f) - a * normal_tail(a);
+template <class F> inline F gelu(F x) {  // of an infinity NaN, as torch
+  F a = magnitude(x);
+  return at_least(x, 0.f) - a * normal_tail(at_most(a, kTail));
 }
 inline float log_sigmoid(float x) { return (x < 0.f ? x : 0.f) - log1p(exp_below(-std::fabs(x))); }
 

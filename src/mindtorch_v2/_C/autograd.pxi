@@ -53,7 +53,7 @@ cdef class Node:
             free(self.metas)
 
     def name(self):
-        return self.op.node_name if self.op is not None else builtin_type(self).__name__
+        return self.op.node_name if self.op is not None else type(self).__name__
 
     def __repr__(self):
         return f"<{self.name().rpartition('::')[2]} object at {hex(id(self))}>"
@@ -311,7 +311,7 @@ def _unpack(Packed packed not None):
     value = packed.unpack(packed.value)
     if not isinstance(value, TensorBase):
         raise TypeError("unpack_hook of saved_tensors_hooks must return a Tensor, got "
-                        f"{builtin_type(value).__name__}")
+                        f"{type(value).__name__}")
     if not modes().grad or (packed.fn is None and packed.leaf is None) or value is packed.leaf:
         return value
     r = alias(<TensorBase>value)

@@ -73,14 +73,14 @@ cdef int collect_overrides(object arg, list found, int depth) except -1:
         for item in arg:
             collect_overrides(item, found, depth + 1)
         return 0
-    tp = builtin_type(arg)
+    tp = type(arg)
     if <PyTypeObject*>tp == tensor_type or <PyTypeObject*>tp == parameter_type:
         return 0
     fn = getattr(tp, "__torch_function__", None)
-    if fn is None or fn is disabled_function or tp in [builtin_type(x) for x in found]:
+    if fn is None or fn is disabled_function or tp in [type(x) for x in found]:
         return 0
     for i in range(len(found)):
-        if issubclass(tp, builtin_type(found[i])):
+        if issubclass(tp, type(found[i])):
             found.insert(i, arg)
             return 0
     found.append(arg)
@@ -100,7 +100,7 @@ cdef object call_override(object func, PyObject** args, Py_ssize_t nargs, PyObje
         collect_overrides(arg, found, 0)
     for arg in keywords.values():
         collect_overrides(arg, found, 0)
-    types = tuple([builtin_type(x) for x in found])
+    types = tuple([type(x) for x in found])
     if function_modes:
         mode = function_modes.pop()
         try:
@@ -125,7 +125,7 @@ cdef object run_composite(Overload ov, PyObject** s):
     if dev > META and ov.kernels[dev] is not None and (ov.formulas is not None or not wants_grad(ov, s)):
         return run_kernel(ov, s, None)
     result = PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
-    if ov.returns_class is not None and builtin_type(result) is tuple:
+    if ov.returns_class is not None and type(result) is tuple:
         return ov.returns_class(result)
     return result
 

@@ -391,7 +391,7 @@ cdef object fit(object grad, object target, int nr, Node source):
     cdef OutMeta leaf
     cdef int64_t* sizes
     if not isinstance(grad, TensorBase):
-        raise RuntimeError(f"function {source.name()} returned a gradient of type {builtin_type(grad).__name__}, expected "
+        raise RuntimeError(f"function {source.name()} returned a gradient of type {type(grad).__name__}, expected "
                            "a Tensor or None")
     g = <TensorBase>grad
     if isinstance(target, Node):
@@ -459,7 +459,7 @@ cdef object start_gradient(TensorBase t, object given, int i):
     cdef TensorBase g
     if given is not None:
         if not isinstance(given, TensorBase):
-            raise TypeError(f"gradients can be either Tensors or None, but got {builtin_type(given).__name__}")
+            raise TypeError(f"gradients can be either Tensors or None, but got {type(given).__name__}")
         g = <TensorBase>given
         if not same_shape(g, t):
             raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {size_of(g)} and output[{i}] has a "

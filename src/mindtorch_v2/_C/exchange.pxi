@@ -86,7 +86,7 @@ cdef int shape_from(object data, int64_t* sizes) except -1:
         if isinstance(data, (list, tuple, range)):
             pass
         elif isinstance(data, (str, bytes)) and n:
-            raise ValueError(f"too many dimensions '{builtin_type(data).__name__}'")
+            raise ValueError(f"too many dimensions '{type(data).__name__}'")
         elif isinstance(data, (TensorBase, str, bytes, dict, set)) or isinstance(data, builtin_type):
             return n                             # a tensor in a list counts as one number
         elif hasattr(data, "__array_interface__") or (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
@@ -118,12 +118,12 @@ cdef int dtype_from(object data, int best) except -2:
         d = (<TensorBase>data).dt
     elif isinstance(data, (str, bytes, dict, set)) or data is None:
         if isinstance(data, (str, bytes)):
-            raise TypeError(f"new(): invalid data type '{builtin_type(data).__name__}'")
-        raise RuntimeError(f"Could not infer dtype of {builtin_type(data).__name__}")
+            raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+        raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
     elif hasattr(data, "dtype") and not isinstance(data, (list, tuple)):
         d = numpy_dtype_id(data)
     elif isinstance(data, builtin_type):
-        raise RuntimeError(f"Could not infer dtype of {builtin_type(data).__name__}")
+        raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
     elif hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         for i in range(len(data)):
             best = dtype_from(data[i], best)
@@ -133,7 +133,7 @@ cdef int dtype_from(object data, int best) except -2:
     elif hasattr(data, "__float__"):
         d = default_dtype
     else:
-        raise RuntimeError(f"Could not infer dtype of {builtin_type(data).__name__}")
+        raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
     return d if best < 0 else promote(best, d)
 
 
@@ -162,20 +162,20 @@ cdef int fill_from(TensorBase t, object data, int dim, char* p) except -1:
     cdef int64_t i, step
     if dim == t.rank:
         if isinstance(data, (list, tuple)):
-            raise TypeError(f"must be real number, not {builtin_type(data).__name__}")
+            raise TypeError(f"must be real number, not {type(data).__name__}")
         if not is_number(<PyObject*>data):
             if isinstance(data, TensorBase) and (<TensorBase>data).count != 1:
                 raise ValueError("only one element tensors can be converted to Python scalars")
             number = python_number(data)
             if number is None:
-                raise TypeError(f"must be real number, not {builtin_type(data).__name__}")
+                raise TypeError(f"must be real number, not {type(data).__name__}")
             data = number
         return write_number(fitting(data, t.dt), t.dt, p)
     step = t.strides[dim] * itemsize(<DType>t.dt)
     if not hasattr(data, "__len__") or len(data) != t.sizes[dim]:
         found = f"length {len(data)}" if hasattr(data, "__len__") else "not a sequence"
         if not hasattr(data, "__len__"):
-            raise TypeError(f"not a sequence at dim {dim}: {builtin_type(data).__name__}")
+            raise TypeError(f"not a sequence at dim {dim}: {type(data).__name__}")
         raise ValueError(f"expected sequence of length {t.sizes[dim]} at dim {dim} (got {found[7:]})")
     for i in range(t.sizes[dim]):
         fill_from(t, data[i], dim + 1, p + i * step)
@@ -353,7 +353,7 @@ cdef class GeneratorBase:
         return self
 
     def clone_state(self):
-        other = builtin_type(self)(self.device)
+        other = type(self)(self.device)
         other.set_state(self.get_state())
         return other
 
@@ -525,7 +525,7 @@ def _result_type(tuple operands):
         elif is_number(<PyObject*>o):
             promotion_add(&p, number_dtype(<PyObject*>o), 0, True)
         else:
-            raise TypeError(f"result_type() takes tensors and numbers, got {builtin_type(o).__name__}")
+            raise TypeError(f"result_type() takes tensors and numbers, got {type(o).__name__}")
     return dtypes[promotion_result(&p)]
 
 

@@ -22,7 +22,7 @@ cdef bint foreign(TensorBase self):
     cdef PyTypeObject* tp = Py_TYPE(<PyObject*>self)
     if tp == tensor_type or tp == parameter_type or modes().function_off:
         return bool(function_modes) and not modes().function_off
-    return getattr(builtin_type(self), "__torch_function__", None) is not disabled_function
+    return getattr(type(self), "__torch_function__", None) is not disabled_function
 
 
 cdef object override_call(str name, tuple args):
@@ -30,7 +30,7 @@ cdef object override_call(str name, tuple args):
     for a in args:
         collect_overrides(a, found, 0)
     func = getattr(<object>tensor_type, name)
-    types = tuple([builtin_type(x) for x in found])
+    types = tuple([type(x) for x in found])
     if not found:
         previous = modes().function_off
         modes().function_off = True
@@ -91,7 +91,7 @@ cdef tuple apply_basic(TensorBase self, object index):
             raise TypeError("new(): invalid data type 'str'")
         elif isinstance(item, float):
             raise IndexError(f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
-                             f"indices (got {builtin_type(item).__name__})")
+                             f"indices (got {type(item).__name__})")
         else:
             entry = item if isinstance(item, TensorBase) else _index_tensor(item)
             if (<TensorBase>entry).dt == kUInt8 or (<TensorBase>entry).dt == kBool:
@@ -236,7 +236,7 @@ cdef object drop_leading(TensorBase v, TensorBase target):
 
 cdef object scalar_or_tensor(TensorBase self, object v):
     if not is_number(<PyObject*>v) and not is_numpy_scalar(v):
-        raise TypeError(f"can't assign a {builtin_type(v).__name__} to a torch.{type_word(self.dt)}Tensor")
+        raise TypeError(f"can't assign a {type(v).__name__} to a torch.{type_word(self.dt)}Tensor")
     if PyComplex_Check(v) and self.dt < kComplexFloat:
         raise RuntimeError(f"value cannot be converted to type {type_name(self.dt)} without overflow")
     return _tensor_from_data(v, self.dt, False)

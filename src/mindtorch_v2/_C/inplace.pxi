@@ -8,7 +8,7 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
     cdef int i
     for item in outs:
         if not isinstance(item, TensorBase):
-            raise TypeError(f"{op.name}(): argument 'out' must be Tensor, not {builtin_type(item).__name__}")
+            raise TypeError(f"{op.name}(): argument 'out' must be Tensor, not {type(item).__name__}")
         if has_overlap(<TensorBase>item):
             raise self_overlap_error()
         if modes().grad and ((<TensorBase>item).requires or wants_grad(ov, s)):
@@ -37,7 +37,7 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
             resize_out(o, r)
         copy_into(o, r)
         bump_version(o)
-    return out if len(outs) == 1 or not isinstance(result, tuple) else builtin_type(result)(outs)
+    return out if len(outs) == 1 or not isinstance(result, tuple) else type(result)(outs)
 
 
 cdef bint out_ready(Overload ov, PyObject** s, TensorBase out):
@@ -108,7 +108,7 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
     cdef object kept                             # owns what slot 0 then borrows
     if not is_tensor(s[0]):
         raise TypeError(f"{op.name}(): argument 'input' (position 1) must be Tensor, "
-                        f"not {builtin_type(<object>s[0]).__name__}")
+                        f"not {type(<object>s[0]).__name__}")
     self = <TensorBase>s[0]
     grad = wants_grad(ov, s) and is_differentiable(self.dt)
     check_inplace(self, grad, ov.family == F_NATIVE)     # native ops look for themselves

@@ -24,7 +24,7 @@ cdef object run_kernel(Overload ov, PyObject** s, object outs):
             if fn is None:
                 raise no_kernel(ov, dev)
             given = fn(*[<object>s[i] for i in range(ov.nparams)])
-            results = given if builtin_type(given) is tuple else (given,)
+            results = given if type(given) is tuple else (given,)
         else:
             launch(ov, dev, results, s)
     else:
@@ -112,7 +112,7 @@ cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
         r = new_like_format(like, like.dt, PRESERVE, dev, index)
         copy_into(r, like)
         return (r,)
-    if builtin_type(specs) is not list:
+    if type(specs) is not list:
         specs = [specs]
     results = []
     for item in specs:

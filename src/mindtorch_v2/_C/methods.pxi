@@ -18,7 +18,7 @@ cdef inline object reflected(int op, object a, object b):
 
 
 cdef bint operand(object b):
-    return is_numpy_scalar(b) or hasattr(builtin_type(b), "__torch_function__")
+    return is_numpy_scalar(b) or hasattr(type(b), "__torch_function__")
 
 
 cdef class TensorMethods(TensorBase):
@@ -184,7 +184,7 @@ cdef class TensorMethods(TensorBase):
         if value is not None:
             if not isinstance(value, TensorBase):
                 raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type "
-                                f"{builtin_type(value).__name__}")
+                                f"{type(value).__name__}")
             g = <TensorBase>value
             if g is self:
                 raise RuntimeError("can't assign Variable as its own grad")
@@ -214,7 +214,7 @@ cdef class TensorMethods(TensorBase):
     def data(self, value):
         cdef TensorBase t
         if not isinstance(value, TensorBase):
-            raise TypeError(f"Variable data has to be a tensor, but got {builtin_type(value).__name__}")
+            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
         t = <TensorBase>value
         t.st.refs += 1
         storage_decref(self.st)

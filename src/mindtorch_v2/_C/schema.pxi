@@ -204,7 +204,7 @@ cdef int number_attr(object v, Attr* a) except -1:
     else:
         n = python_number(v)
         if n is None or not isinstance(n, (int, float, complex)):
-            raise TypeError(f"expected a number, got {builtin_type(v).__name__}")
+            raise TypeError(f"expected a number, got {type(v).__name__}")
         return number_attr(n, a)
     return 0
 
@@ -429,11 +429,11 @@ cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1:
     elif ov.kind[p] == K_BOOLS:
         plain(b, p, tuple([bool(item) for item in <object>o]))
     elif ov.kind[p] == K_TENSORS:
-        if builtin_type(<object>o) is not list and builtin_type(<object>o) is not tuple:
+        if type(<object>o) is not list and type(<object>o) is not tuple:
             items = tuple(<object>o)
             for item in items:
                 if item is not None and not isinstance(item, TensorBase):
-                    raise TypeError(f"{ov.name}(): expected tensors, got {builtin_type(item).__name__}")
+                    raise TypeError(f"{ov.name}(): expected tensors, got {type(item).__name__}")
             plain(b, p, items)
             o = b.slot[p]
         for item in <object>o:
@@ -464,12 +464,12 @@ cdef bint plain_ints(object o):
     cdef object item
     if PyLong_CheckExact(o):
         return True
-    if builtin_type(o) is list:
+    if type(o) is list:
         for item in <list>o:
             if not PyLong_CheckExact(item):
                 return False
         return True
-    if builtin_type(o) is not tuple and builtin_type(o) is not size_class:
+    if type(o) is not tuple and type(o) is not size_class:
         return False
     for i in range(PyTuple_GET_SIZE(o)):
         if not PyLong_CheckExact(<object>PyTuple_GET_ITEM_(o, i)):
@@ -508,9 +508,9 @@ cdef int param_named(Overload ov, object name):
 cdef str describe(PyObject* o):
     if is_tensor(o):
         return "Tensor"
-    name = builtin_type(<object>o).__name__
+    name = type(<object>o).__name__
     if isinstance(<object>o, (tuple, list)):
-        return f"{name} of ({', '.join(builtin_type(i).__name__ for i in list(<object>o)[:8])})"
+        return f"{name} of ({', '.join(type(i).__name__ for i in list(<object>o)[:8])})"
     return name
 
 
@@ -546,11 +546,11 @@ cdef object bind_error(Op op, Overload ov, PyObject** args, Py_ssize_t nargs, Py
             if param_named(ov, (<tuple>kwnames)[i]) == p:
                 o = args[nargs + i]
     where = f" (position {p + 1})" if p < nargs else ""
-    got_word = builtin_type(<object>o).__name__ if o != NULL else "nothing"
+    got_word = type(<object>o).__name__ if o != NULL else "nothing"
     if o != NULL and isinstance(<object>o, (tuple, list)) and ov.kind[p] in (K_INTS, K_TENSORS):
         bad = [(i, item) for i, item in enumerate(<object>o)
                if not (fits_int(<PyObject*>item) if ov.kind[p] == K_INTS else isinstance(item, TensorBase))]
         if bad:
             return TypeError(f"{name}(): argument '{shown}' must be {KIND_WORDS[ov.kind[p]]}, but found element of "
-                             f"type {builtin_type(bad[0][1]).__name__} at pos {bad[0][0]}")
+                             f"type {type(bad[0][1]).__name__} at pos {bad[0][0]}")
     return TypeError(f"{name}(): argument '{shown}'{where} must be {KIND_WORDS[ov.kind[p]]}, not {got_word}")

@@ -32,10 +32,9 @@ struct Version {
 struct Modes {
   bool grad = true, inference = false, function_off = false;
 };
-inline Modes& modes() {
-  static thread_local Modes m;
-  return m;
-}
+// initial-exec: read without a call; three bytes fit the room that the loader keeps for this.
+static thread_local Modes thread_modes __attribute__((tls_model("initial-exec")));
+inline Modes& modes() { return thread_modes; }
 
 inline const Library* open_library(const char* file) {
   void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);

@@ -93,6 +93,12 @@ def _check_size(n):
     return n
 
 
+def _dim(x, dim):
+    if x.dim() == 0:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    return wrap(dim, x.dim())
+
+
 def _listed(x):
     return [x] if isinstance(x, int) else list(x)
 
@@ -141,14 +147,14 @@ _ONE = "(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"
 
 def _one(forward):
     def body(self, n, dim, norm):
-        x, dim = _floats(self), wrap(dim, self.dim())
+        x, dim = _floats(self), _dim(self, dim)
         return _c2c(_sized(x, dim, _check_size(x.size(dim) if n is None else n)), [dim], norm, forward)
     return body
 
 
 def _to_half(name, forward):
     def body(self, n, dim, norm):
-        x, dim = _real(self, name), wrap(dim, self.dim())
+        x, dim = _real(self, name), _dim(self, dim)
         x = _sized(x, dim, _check_size(x.size(dim) if n is None else n))
         made = ops._fft_r2c(x, [dim], _mode(norm, forward), True)
         return made if forward else made.conj()
@@ -157,7 +163,7 @@ def _to_half(name, forward):
 
 def _from_half(forward):
     def body(self, n, dim, norm):
-        x, dim = _floats(self, True), wrap(dim, self.dim())
+        x, dim = _floats(self, True), _dim(self, dim)
         n = _check_size(2 * (x.size(dim) - 1) if n is None else n)
         x = _sized(x, dim, n // 2 + 1)
         return ops._fft_c2r(x.conj() if forward else x, [dim], _mode(norm, forward), n)

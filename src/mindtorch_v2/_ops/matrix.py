@@ -290,6 +290,8 @@ def _matrix_exp(self):
     check_float(self, "matrix_exp")
     if self.numel() == 0 or self.size(-1) == 1:
         return self.exp()
+    if self.dtype.itemsize == 2:
+        return ops.linalg_matrix_exp(self.to(_C._dtype_named("float32"))).to(self.dtype)
     largest = float(self.detach().abs().sum(-2).max())
     near = 0.8 if real_dtype(self.dtype)._name == "float64" else 2.5       # where 16 terms are enough
     steps = max(0, math.ceil(math.log2(largest / near))) if 0 < largest < math.inf else 0

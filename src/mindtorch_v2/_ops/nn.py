@@ -176,6 +176,8 @@ def _rrelu_noise(self, lower, upper, generator):
 
 def _rrelu_train(self, lower, upper, training, generator):
     """Leaky relu; in training with a slope drawn from [lower, upper] for each item."""
+    if lower > upper:
+        raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
         return ops.leaky_relu(self, (lower + upper) / 2)
     return self * _rrelu_noise(self, lower, upper, generator)

@@ -110,7 +110,10 @@ def _conv_grad(g, input, weight, stride, padding, dilation, transposed, output_p
 def _input_grad(g, x, weight, stride, padding, dilation, transposed, groups):
     """The gradient to the input, itself a convolution: the other way round."""
     if transposed:
-        return ops.convolution(g, weight, None, stride, padding, dilation, False, [0] * len(stride), groups)
+        out = ops.convolution(g, weight, None, stride, padding, dilation, False, [0] * len(stride), groups)
+        for d in range(2, len(x)):               # output_padding may leave room for one more window
+            out = out.narrow(d, 0, x[d])
+        return out
     left = [x[2 + d] - ((g.size(2 + d) - 1) * stride[d] - 2 * padding[d] + dilation[d] * (weight.size(2 + d) - 1) + 1)
             for d in range(len(stride))]
     over = [max(0, extra - max(s, t) + 1) for extra, s, t in zip(left, stride, dilation, strict=True)]
@@ -189,6 +192,10 @@ def _named_padding(name, n):
             raise RuntimeError(f"Invalid padding string: '{padding}'")
         if max(_listed(stride, n)) > 1:
             raise RuntimeError("padding='same' is not supported for strided convolutions")
+        if weight.dim() != n + 2 or input.dim() not in (n + 1, n + 2):
+            k = weight.dim()
+            raise RuntimeError(f"Expected {k}-dimensional input for {k}-dimensional weight {list(weight.shape)}, but got "
+                               f"{input.dim()}-dimensional input of size {list(input.shape)} instead")
         _check_types(input, weight, bias)
         total = [d * (k - 1) for d, k in zip(_listed(dilation, n), weight.shape[2:], strict=True)]
         if any(t % 2 for t in total):           # the odd item goes to the right

@@ -233,7 +233,7 @@ for _name, _npu, _grad in (
     ("lgamma", "Lgamma", lambda g, self: g * self.digamma()),
     ("digamma", "Digamma", lambda g, self: g * ops.polygamma(1, self)),
     ("sigmoid", "Sigmoid", lambda g, result: ops.sigmoid_backward(g, result)),
-    ("sinc", "Sinc", lambda g, self: g * _sinc_slope(self)),
+    ("sinc", "Sinc", lambda g, self: g * conj(_sinc_slope(self))),
     ("i0", None, lambda g, self: g * ops.special_i1(self)),
 ):
     op(f"{_name}(Tensor self) -> Tensor", rule=unary_float, npu=_npu and f"aclnn{_npu}(self, out)",
