@@ -20,7 +20,12 @@ template <class R> struct Split {
 };
 
 inline c128 unit_root(int64_t k, int64_t n) {  // exp(-2 pi i k / n)
-  double angle = -6.283185307179586476925 * double(k % n) / double(n);
+  k %= n;
+  if (4 * k % n == 0) {  // exact at the quarters: zeros stay zeros
+    constexpr double turns[] = {1, 0, -1, 0, 1};
+    return {turns[4 * k / n], -turns[(4 * k / n + 3) % 4]};
+  }
+  double angle = -6.283185307179586476925 * double(k) / double(n);
   return {std::cos(angle), std::sin(angle)};
 }
 

@@ -1,10 +1,11 @@
 """torch._dynamo: nothing is captured, so marks are forgotten and functions stay themselves."""
 from typing import Any
 
-from mindtorch_v2.compiler import (
-    allow_in_graph, assume_constant_result, disable, disallow_in_graph, forbid_in_graph, is_compiling, list_backends,
-    reset, run,
-)
+import mindtorch_v2 as torch
+
+for _name in ("allow_in_graph", "assume_constant_result", "disable", "disallow_in_graph", "forbid_in_graph",
+              "is_compiling", "list_backends", "reset", "run"):
+    globals()[_name] = getattr(torch.compiler, _name)
 
 
 def _mark(t: Any, *args: Any, **kwargs: Any) -> None:

@@ -79,7 +79,7 @@ _CAUSES = (
 
 
 def check_info(info, name):
-    """Raises LinAlgError for the first matrix of the batch whose code is not 0."""
+    """Raises LinAlgError (as torch, RuntimeError for LU) for the first matrix of the batch whose code is not 0."""
     if info.device.type == "meta" or not bool(info.any()):
         return
     at, codes = "", info.reshape(-1).tolist()
@@ -94,7 +94,8 @@ def check_info(info, name):
         raise RuntimeError(f"{name}: {at}Argument {-code} has illegal value. Most certainly there is a bug in the "
                            "implementation calling the backend library.")
     cause = next(text for key, text in _CAUSES if key in name)
-    raise LinAlgError(f"{name}: {at}{cause.format(code)}")
+    kind = RuntimeError if "lu_factor" in name else LinAlgError
+    raise kind(f"{name}: {at}{cause.format(code)}")
 
 
 def checked(made, check_errors, name):

@@ -430,7 +430,7 @@ def _vander(x, N):
 def _tensorinv(self, ind):
     """The inverse for tensordot over `ind` dims."""
     if ind <= 0:
-        raise RuntimeError("Expected a strictly positive integer for 'ind'")
+        raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
     first, rest = tuple(self.shape[:ind]), tuple(self.shape[ind:])
     rows, columns = math.prod(first), math.prod(rest)
     if rows != columns:

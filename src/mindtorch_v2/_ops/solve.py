@@ -104,8 +104,6 @@ def _det_rule(name, *firsts):
 def _scaled_inverse(scale, A, LU, pivots, shift):
     """inv(A^H) times a number per matrix; with shift, zeros on U's diagonal become that: det has a limit there."""
     d = ops.diag_embed(scale.unsqueeze(-1).expand((*A.shape[:-1],)))
-    if not A.numel():
-        return ops.zeros_like(A)
     if _C._is_grad_enabled():
         return ops._linalg_solve_ex(_t(A), d)[0]
     if shift:

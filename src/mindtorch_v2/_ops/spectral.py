@@ -148,7 +148,7 @@ def _ormqr(self, input2, input3, left, transpose):
         raise RuntimeError(f"torch.ormqr: {side} must be greater than or equal to tau.shape[-1]")
     if input3.size(-2 if left else -1) != self.size(-2):
         raise RuntimeError(f"torch.ormqr: {side} must be equal to input.shape[-2]")
-    if input2.size(-1) > self.size(-1):
+    if input2.size(-1) != min(input3.size(-2 if left else -1), self.size(-1)):
         raise RuntimeError("torch.ormqr: tau.shape[-1] must be equal to min(other.shape[-2], input.shape[-1])")
     k = input2.size(-1)
     x = input3 if left else _t(input3)

@@ -11,9 +11,9 @@ from copy import deepcopy
 from typing import Any, Callable
 
 import mindtorch_v2 as torch
-from mindtorch_v2.nn.modules._hooks import RemovableHandle, add_hook
 
 Tensor = torch.Tensor
+RemovableHandle, add_hook = torch.nn.modules._hooks.RemovableHandle, torch.nn.modules._hooks.add_hook
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 

@@ -8,12 +8,11 @@ from copy import deepcopy
 from typing import Any, Callable, Iterable
 
 import mindtorch_v2 as torch
-from mindtorch_v2.nn.modules.batchnorm import _BatchNorm
-from mindtorch_v2.nn.modules.module import Module
 from mindtorch_v2.optim._schedule_base import LRScheduler, _format_param
 from mindtorch_v2.optim.optimizer import Optimizer
 
 Tensor = torch.Tensor
+Module, _BatchNorm = torch.nn.Module, torch.nn.modules.batchnorm._BatchNorm
 
 __all__ = [
     "AveragedModel", "SWALR", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn",
