@@ -99,21 +99,28 @@ inline Words bfloat_round(Lanes x) {  // the upper halves hold the result
   Words u = __builtin_bit_cast(Words, x), r = u + 0x7fff + ((u >> 16) & 1);
   return x == x ? r : 0x7fc00000u + Words{};
 }
-template <class Op> void bfloat_loop(void* const* p, int64_t n, const Attr* a) {
+template <class Op, int nin = 2> void bfloat_loop(void* const* p, int64_t n, const Attr* a) {
   constexpr int64_t items = sizeof(Words) / 2;
   constexpr uint32_t upper = 0xffff0000u;
   const Op op(a);
-  uint16_t* out = static_cast<uint16_t*>(p[0]);
-  const uint16_t* x = static_cast<const uint16_t*>(p[1]);
-  const uint16_t* y = static_cast<const uint16_t*>(p[2]);
+  uint16_t* const* at = reinterpret_cast<uint16_t* const*>(p);
   auto step = [&](int64_t i, int64_t m) {
-    Words u = {}, w = {};
-    std::memcpy(&u, x + i, m * 2);
-    std::memcpy(&w, y + i, m * 2);
-    Lanes low = op(__builtin_bit_cast(Lanes, u << 16), __builtin_bit_cast(Lanes, w << 16));
-    Lanes high = op(__builtin_bit_cast(Lanes, u & upper), __builtin_bit_cast(Lanes, w & upper));
+    auto in = [&](int k) {
+      Words u = {};
+      std::memcpy(&u, at[k] + i, m * 2);
+      return u;
+    };
+    auto lanes = [](Words u) { return __builtin_bit_cast(Lanes, u); };
+    Words u = in(1);
+    Lanes low, high;
+    if constexpr (nin == 1) {
+      low = op(lanes(u << 16)), high = op(lanes(u & upper));
+    } else {
+      Words w = in(2);
+      low = op(lanes(u << 16), lanes(w << 16)), high = op(lanes(u & upper), lanes(w & upper));
+    }
     u = (bfloat_round(low) >> 16) | (bfloat_round(high) & upper);
-    std::memcpy(out + i, &u, m * 2);
+    std::memcpy(at[0] + i, &u, m * 2);
   };
   int64_t i = 0;
   for (; i + items <= n; i += items) step(i, items);
@@ -207,12 +214,13 @@ template <class T> using arith_t = typename arith<T>::type;
 #define MT_UNARY(NAME, SET, OUT, ...) MT_OP(NAME, SET, 1, OUT, (T x), __VA_ARGS__)
 #define MT_BINARY(NAME, SET, OUT, ...) MT_OP(NAME, SET, 2, OUT, (T x, T y), __VA_ARGS__)
 #define MT_TERNARY(NAME, SET, OUT, ...) MT_OP(NAME, SET, 3, OUT, (T x, T y, T z), __VA_ARGS__)
-// An op of one operand whose float loop runs on vectors.
+// An op of one operand whose loops of float and bfloat16 run on vectors.
 #define MT_LANES(NAME, SET, ...) \
   template <class T> struct NAME##_op { \
     explicit NAME##_op(const Attr*) {} \
     T operator()(T x) const { return __VA_ARGS__; } \
   }; \
-  RegisterPointwise NAME##_row(by_lanes<NAME##_op, SET>(#NAME));
+  RegisterPointwise NAME##_row(by_lanes<NAME##_op, SET>(#NAME)); \
+  RegisterBfloat NAME##_bfloat(lanes_loop<NAME##_op>, bfloat_loop<NAME##_op<Lanes>, 1>);
 // For an op with attributes: struct NAME##_op is written out before.
 #define MT_ROW(NAME, SET, NIN, OUT) RegisterPointwise NAME##_row(make<NAME##_op, SET, NIN, OUT>(#NAME));

@@ -39,7 +39,7 @@ SMALL = (0, 1, -1, 2, 3, 7, -5, True, False, 0.0, 0.5, -1.5)
 NUMBERS = (*SMALL, 2**31, -2**31 - 1, -2**63, 2**63 - 1, 2**62, 2**70, 1e300, -1e300, float("inf"), float("-inf"),
            float("nan"), 1j, 5e-324)
 WORDS = ("sum", "mean", "floor", "trunc", "", "ij,jk->ik", "...ij->...ji", "constant", "reflect", "linear", "bilinear",
-         "prod", "amax", "add", "same", "valid", "left", "higher", "nuc", "fro", "U", "reduced", "gelsd", "é\0ß", "x" * 300)
+         "prod", "amax", "add", "same", "valid", "left", "higher", "nuc", "fro", "U", "reduced", "gelsd", "é\0ß", "\ud800", "x" * 300)
 # Sizes this large are refused or slow, not unsafe: ops that would fill memory are kept to small numbers.
 HUNGRY = {"zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspace", "range", "repeat", "tile", "one_hot",
           "rand", "randn", "randint", "randperm", "new_zeros", "new_ones", "new_empty", "new_full", "expand", "new", "resize",
@@ -228,7 +228,8 @@ def fitting(kind: str, rng: Random, theme: Theme, name: str = "") -> Any:
 # ---- calls -----------------------------------------------------------------------------------------------------------
 def is_hungry(name: str) -> bool:
     name = name.rpartition(".")[2].strip("_")
-    return name in HUNGRY or any(word in name for word in ("pool", "upsample", "window", "pad", "interpolate", "shuffle", "fft"))
+    return name in HUNGRY or any(word in name for word in ("pool", "upsample", "window", "pad", "interpolate",
+                                                       "shuffle", "fft", "split", "chunk"))
 
 
 def arguments(name: str, function: Any, rng: Random) -> tuple[list, dict]:

@@ -13,7 +13,7 @@ FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
 def same(ours, theirs):
-    ours = to_torch(ours)
+    ours = to_torch(ours).contiguous()
     assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
     assert torch.equal(ours.view(torch.uint8) if ours.dtype.is_floating_point and ours.dim() else ours,
                        theirs.contiguous().view(torch.uint8) if ours.dtype.is_floating_point and ours.dim() else theirs)

@@ -49,7 +49,7 @@ def draw_view(draw, x):
     if kind == "alias":
         return lambda t: t[...]
     if kind == "T":
-        return lambda t: t.permute(*range(t.dim() - 1, -1, -1))
+        return lambda t: t.permute(list(range(t.dim() - 1, -1, -1)))
     if kind in ("view", "reshape"):
         factors = draw(st.permutations(list(x.shape)))
         return lambda t: getattr(t, kind)(factors)
@@ -127,7 +127,8 @@ def test_elementwise_ops_on_views(data, shape):
     for op in (lambda t, x: x + 1, lambda t, x: x * x.sum(), lambda t, x: x.clone(), lambda t, x: x.contiguous(),
                lambda t, x: x.to(t.float32), lambda t, x: t.zeros_like(x), lambda t, x: x.sin()):
         a, b = op(mt, ours), op(torch, theirs)
-        assert tuple(a.shape) == tuple(b.shape) and a.stride() == b.stride(), (theirs.stride(), a.stride(), b.stride())
+        assert tuple(a.shape) == tuple(b.shape)
+        assert a.stride() == b.stride() or not b.numel(), (theirs.stride(), a.stride(), b.stride())
         torch.testing.assert_close(to_torch(a), b, rtol=1e-6, atol=1e-6)
     for dim in range(theirs.dim()):
         torch.testing.assert_close(to_torch(ours.sum(dim)), theirs.sum(dim))

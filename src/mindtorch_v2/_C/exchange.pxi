@@ -327,6 +327,8 @@ cdef class GeneratorBase:
             lib.generator_delete(self.g)
 
     def manual_seed(self, seed):
+        if not -(1 << 63) <= int(seed) < 1 << 64:
+            raise RuntimeError(f"Overflow when unpacking long long: the seed {seed} does not fit in 64 bits")
         lib.generator_seed(self.g, <uint64_t>(int(seed) & 0xFFFFFFFFFFFFFFFF))
         return self
 

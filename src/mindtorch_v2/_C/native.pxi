@@ -63,7 +63,9 @@ cdef object reshape_op(TensorBase self, PyObject** s):
     infer_size(self, sizes, n)
     if view_strides(self, sizes, n, strides):
         return hot_call2(HOT_VIEW, self, <object>s[1])
-    return hot_call2(HOT_VIEW, clone_as(self, constants["contiguous_format"]), <object>s[1])
+    copy = hot_call2(HOT_VIEW, clone_as(self, constants["contiguous_format"]), <object>s[1])
+    (<TensorBase>copy).base = None               # nobody else has the clone
+    return copy
 
 
 cdef object copy_op(Overload ov, TensorBase self, PyObject** s):
@@ -94,10 +96,7 @@ cdef object copy_op(Overload ov, TensorBase self, PyObject** s):
 cdef int check_expandable(TensorBase src, TensorBase dst) except -1:
     cdef int d, lead = dst.rank - src.rank
     for d in range(src.rank):
-        if d + lead < 0:
-            if src.sizes[d] == 1:
-                continue
-        elif src.sizes[d] == 1 or src.sizes[d] == dst.sizes[d + lead]:
+        if d + lead >= 0 and (src.sizes[d] == 1 or src.sizes[d] == dst.sizes[d + lead]):
             continue
         if d + lead >= 0:
             raise RuntimeError(f"The size of tensor a ({dst.sizes[d + lead]}) must match the size of tensor b "

@@ -368,17 +368,25 @@ cdef bint is_channels_last(TensorBase t, int spatial) noexcept:
     return True
 
 
+cdef bint plain_strides(TensorBase t) noexcept:
+    """Whether a contiguous tensor's strides are those of a fresh one (where a size is 0 or 1, others are possible)."""
+    cdef int64_t want = 1
+    cdef int d
+    for d in range(t.rank - 1, -1, -1):
+        if t.strides[d] != want:
+            return False
+        want *= t.sizes[d] if t.sizes[d] > 1 else 1
+    return True
+
+
 cdef TensorBase new_like_format(TensorBase a, int dt, int format, int dev, int index):
     """An empty tensor of a's shape, laid out as the memory format says."""
     cdef int64_t strides[MAX_DIMS]
     cdef int order[MAX_DIMS]
     cdef int64_t want = 1
     cdef int n, i, d, spatial = 2 if format == CHANNELS_LAST else 3
-    if format == PRESERVE and not a.contig and is_dense(a):
-        n = stride_order(a, order)
-        for d in range(a.rank):
-            strides[d] = a.strides[d]
-        return new_strided(a.rank, a.sizes, strides, dt, dev, index)
+    if format == PRESERVE and (is_dense(a) if not a.contig else not plain_strides(a)):
+        return new_strided(a.rank, a.sizes, a.strides, dt, dev, index)
     if format == CHANNELS_LAST or format == CHANNELS_LAST_3D:
         if a.rank != spatial + 2:
             raise RuntimeError(f"required rank {spatial + 2} tensor to use channels_last"

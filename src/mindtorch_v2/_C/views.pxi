@@ -133,7 +133,7 @@ cdef bint view_strides(TensorBase self, const int64_t* sizes, int n, int64_t* st
     """The strides that show self in the new sizes without a copy; False when there are none."""
     cdef int64_t want = 1, old_run = 1, new_run = 1, base
     cdef int d, v = n - 1
-    if self.contig or self.count == 0:
+    if self.rank == 0 or self.count == 0:
         if self.count == 0 and n == self.rank and memcmp(sizes, self.sizes, n * sizeof(int64_t)) == 0:
             memcpy(strides, self.strides, n * sizeof(int64_t))
             return True

@@ -59,8 +59,8 @@ def _conv_shape(x, w, bias, stride, padding, dilation, transposed, output_paddin
     n, outer = len(w) - 2, w[0]
     if outer < groups or outer % groups:
         raise RuntimeError(f"Given groups={groups}, expected weight to be "
-                           f"{'divisible by' if outer >= groups else 'at least'} {groups} at dimension 0, but got weight "
-                           f"of size {list(w)} instead")
+                           f"{'divisible by' if outer >= groups else 'at least'} {groups} at dimension 0, but got "
+                           f"weight of size {list(w)} instead")
     wanted = outer if transposed else w[1] * groups
     if x[1] != wanted:
         kind = f"transposed={int(transposed)}, " if transposed else f"groups={groups}, "
@@ -68,8 +68,8 @@ def _conv_shape(x, w, bias, stride, padding, dilation, transposed, output_paddin
                            f"but got {x[1]} channels instead")
     channels = w[1] * groups if transposed else outer
     if bias is not None and (bias.dim() != 1 or bias.size(0) != channels):
-        raise RuntimeError(f"Given {'transposed=1' if transposed else f'weight of size {list(w)}'}, expected bias to be "
-                           f"1-dimensional with {channels} elements, but got bias of size {list(bias.shape)} instead")
+        raise RuntimeError(f"Given {'transposed=1' if transposed else f'weight of size {list(w)}'}, expected bias to "
+                           f"be 1-dimensional with {channels} elements, but got bias of size {list(bias.shape)} instead")
     sizes = []
     for d in range(n):
         reach = dilation[d] * (w[2 + d] - 1) + 1
@@ -80,8 +80,8 @@ def _conv_shape(x, w, bias, stride, padding, dilation, transposed, output_paddin
                                    f"output_padding: {list(output_padding)}, stride: {list(stride)}, dilation: "
                                    f"{list(dilation)}")
             if size <= 0:
-                raise RuntimeError(f"Given input size per channel: {list(x[2:])}. Calculated output size per channel is "
-                                   "too small")
+                raise RuntimeError(f"Given input size per channel: {list(x[2:])}. Calculated output size per channel "
+                                   "is too small")
         else:
             room = x[2 + d] + 2 * padding[d]
             if room < reach or w[2 + d] <= 0:
@@ -167,8 +167,8 @@ def _batched(name, n, input, weight):
     if input.dim() == n + 2:
         return input, False
     if input.dim() != n + 1:
-        raise RuntimeError(f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input of size: "
-                           f"{list(input.shape)}")
+        raise RuntimeError(f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input of "
+                           f"size: {list(input.shape)}")
     return input.unsqueeze(0), True
 
 
@@ -194,8 +194,8 @@ def _named_padding(name, n):
             raise RuntimeError("padding='same' is not supported for strided convolutions")
         if weight.dim() != n + 2 or input.dim() not in (n + 1, n + 2):
             k = weight.dim()
-            raise RuntimeError(f"Expected {k}-dimensional input for {k}-dimensional weight {list(weight.shape)}, but got "
-                               f"{input.dim()}-dimensional input of size {list(input.shape)} instead")
+            raise RuntimeError(f"Expected {k}-dimensional input for {k}-dimensional weight {list(weight.shape)}, but "
+                               f"got {input.dim()}-dimensional input of size {list(input.shape)} instead")
         _check_types(input, weight, bias)
         total = [d * (k - 1) for d, k in zip(_listed(dilation, n), weight.shape[2:], strict=True)]
         if any(t % 2 for t in total):           # the odd item goes to the right

@@ -13,9 +13,9 @@ _INT32, _BOOL = _C._dtype_named("int32"), _C._dtype_named("bool")
 # ---- embedding -------------------------------------------------------------------------------------------------------
 def _check_indices(name, indices, number=1):
     if indices.dtype not in (INT64, _INT32):
-        raise RuntimeError(f"Expected tensor for argument #{number} 'indices' to have one of the following scalar types: "
-                           f"Long, Int; but got torch.{word(indices.dtype)}Tensor instead (while checking arguments for "
-                           f"{name})")
+        raise RuntimeError(f"Expected tensor for argument #{number} 'indices' to have one of the following scalar "
+                           f"types: Long, Int; but got torch.{word(indices.dtype)}Tensor instead (while checking "
+                           f"arguments for {name})")
 
 
 def _embedding_rule(weight, indices, padding_idx, scale_grad_by_freq, sparse):
@@ -170,17 +170,17 @@ def _check_bag(weight, indices, offsets, mode, per_sample_weights, include_last_
     if offsets.dim() != 1:
         raise RuntimeError(f"offsets has to be a 1D Tensor, but got Tensor of dimension {offsets.dim()}")
     if offsets.numel() and int(offsets[0]) != 0:
-        raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position "
-                           f"0. However, got {int(offsets[0])}")
+        raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from "
+                           f"position 0. However, got {int(offsets[0])}")
     if offsets.numel() and int(offsets[-1]) > indices.numel():
-        raise RuntimeError(f"offsets[-1] can not be greater than input's length({indices.numel()}) but got offsets[-1] of "
-                           f"{int(offsets[-1])}")
+        raise RuntimeError(f"offsets[-1] can not be greater than input's length({indices.numel()}) but got offsets[-1] "
+                           f"of {int(offsets[-1])}")
     if include_last_offset and offsets.numel() < 1:
         raise RuntimeError("include_last_offset: number of offset should be at least 1")
     if per_sample_weights is not None:
         if mode != _SUM:
-            raise RuntimeError("embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for "
-                               "mode='sum'")
+            raise RuntimeError("embedding_bag: per_sample_weights was not None. per_sample_weights is only supported "
+                               "for mode='sum'")
         if per_sample_weights.numel() != indices.numel():
             raise RuntimeError("expected per_sample_weights to have the same number of elements as indices")
 

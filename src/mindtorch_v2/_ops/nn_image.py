@@ -9,8 +9,8 @@ def _constant_rule(self, pad, value):
     if len(pad) % 2:
         raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}")
     if len(pad) > 2 * self.dim():
-        raise RuntimeError(f"Length of pad should be no more than twice the number of dimensions of the input. Pad length "
-                           f"is {len(pad)} while the input has {self.dim()} dimensions.")
+        raise RuntimeError(f"Length of pad should be no more than twice the number of dimensions of the input. Pad "
+                           f"length is {len(pad)} while the input has {self.dim()} dimensions.")
     sizes = list(self.shape)
     for i in range(len(pad) // 2):
         d = self.dim() - 1 - i
@@ -34,8 +34,8 @@ def _pad_rule(name, n, reflect):
         if len(padding) != 2 * n:
             raise RuntimeError(f"padding size is expected to be {2 * n}")
         if self.dim() not in (n + 1, n + 2) or any(s == 0 for s in self.shape[-n - 1:]):
-            raise RuntimeError(f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other "
-                               f"non-zero dimensions for input, but got: {list(self.shape)}")
+            raise RuntimeError(f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and "
+                               f"other non-zero dimensions for input, but got: {list(self.shape)}")
         sizes = list(self.shape)
         for i in range(n):
             d, left, right = self.dim() - 1 - i, padding[2 * i], padding[2 * i + 1]
@@ -45,8 +45,8 @@ def _pad_rule(name, n, reflect):
                                    f"{list(self.shape)}")
             sizes[d] += left + right
             if sizes[d] < 1:
-                raise RuntimeError(f"input (size: {list(self.shape)}) is too small. Calculated output size at dimension "
-                                   f"{d}: {sizes[d]}")
+                raise RuntimeError(f"input (size: {list(self.shape)}) is too small. Calculated output size at "
+                                   f"dimension {d}: {sizes[d]}")
         return sizes, self.dtype
     return rule
 
@@ -97,8 +97,8 @@ def _pad(self, pad, mode, value):
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * self.dim():
-        raise RuntimeError(f"Padding length should be less than or equal to two times the input dimension but got padding "
-                           f"length {len(pad)} and input of dimension {self.dim()}")
+        raise RuntimeError(f"Padding length should be less than or equal to two times the input dimension but got "
+                           f"padding length {len(pad)} and input of dimension {self.dim()}")
     if mode == "constant":
         return ops.constant_pad_nd(self, pad, 0 if value is None else value)
     if value is not None and value != 0:

@@ -148,8 +148,8 @@ def _nll_rule(self, target, weight, reduction, ignore_index):
 
 def _check_class_weight(weight, classes):
     if weight is not None and (weight.dim() != 1 or weight.numel() != classes):
-        raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got weight "
-                           f"tensor of shape: {list(weight.shape)}")
+        raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got "
+                           f"weight tensor of shape: {list(weight.shape)}")
 
 
 def _nll2d_rule(self, target, weight, reduction, ignore_index):

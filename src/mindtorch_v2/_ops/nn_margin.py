@@ -122,9 +122,9 @@ def _cosine_embedding_loss(input1, input2, target, margin, reduction):
 def _triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction):
     """max(0, margin + distance to the positive - distance to the negative)."""
     if not anchor.dim() == positive.dim() == negative.dim():
-        raise RuntimeError(f"The anchor, positive, and negative tensors are expected to have the same number of dimensions, "
-                           f"but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative {negative.dim()}D "
-                           "inputs")
+        raise RuntimeError(f"The anchor, positive, and negative tensors are expected to have the same number of "
+                           f"dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative "
+                           f"{negative.dim()}D inputs")
     near, far = ops.pairwise_distance(anchor, positive, p, eps), ops.pairwise_distance(anchor, negative, p, eps)
     if swap:
         far = ops.minimum(far, ops.pairwise_distance(positive, negative, p, eps))
@@ -285,8 +285,8 @@ def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reductio
         targets = targets.unsqueeze(0) if targets.dim() == 1 else targets
     batch = log_probs.size(1)
     if len(input_lengths) != batch or len(target_lengths) != batch:
-        raise RuntimeError(f"input_lengths must be of size batch_size ({batch}), got {len(input_lengths)}; target_lengths "
-                           f"got {len(target_lengths)}")
+        raise RuntimeError(f"input_lengths must be of size batch_size ({batch}), got {len(input_lengths)}; "
+                           f"target_lengths got {len(target_lengths)}")
     if not 0 <= blank < log_probs.size(2):
         raise RuntimeError("blank must be in label range")
     if max(input_lengths, default=0) > log_probs.size(0):

@@ -26,8 +26,8 @@ def _out_size(size, kernel, stride, pad, dilation, ceil_mode):
 
 def _check_input(name, self, n):
     if self.dim() not in (n + 1, n + 2) or any(s == 0 for s in self.shape[-n - 1:]):
-        raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for "
-                           f"input, but got: {list(self.shape)}")
+        raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size "
+                           f"for input, but got: {list(self.shape)}")
 
 
 def _windows(name, self, n, kernel_size, stride, padding, dilation, ceil_mode):
@@ -233,11 +233,11 @@ def _unpool(name, self, indices, output_size, n):
     if len(output_size) != n:
         raise RuntimeError(f"There should be exactly {n} elements in output_size, but got {len(output_size)} elements.")
     if self.dim() not in (n + 1, n + 2):
-        raise RuntimeError(f"Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with {self.dim()} "
-                           "dimensions")
+        raise RuntimeError(f"Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with "
+                           f"{self.dim()} dimensions")
     if self.shape != indices.shape:
-        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(self.shape)}) but got "
-                           f"indices tensor with shape: {list(indices.shape)}")
+        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(self.shape)}) but "
+                           f"got indices tensor with shape: {list(indices.shape)}")
     for d in range(1, self.dim()):
         if self.size(d) == 0:
             raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but got "
@@ -290,8 +290,8 @@ def _fractional(self, kernel_size, output_size, random_samples, n):
         d = axis if n == 3 else 1 - axis         # torch draws width before height in 2-d
         size = self.size(axis - n)
         if out[axis] + kernel[axis] - 1 > size:
-            raise RuntimeError(f"fractional_max_pool{n}d: pool dim {axis} size {kernel[axis]} too large relative to input "
-                               f"dim {size}")
+            raise RuntimeError(f"fractional_max_pool{n}d: pool dim {axis} size {kernel[axis]} too large relative to "
+                               f"input dim {size}")
         offsets = _starts(samples[..., d], size, out[axis], kernel[axis]).unsqueeze(-1) + ops.arange(kernel[axis])
         stride = 1
         for later in range(axis + 1, n):

@@ -37,20 +37,20 @@ def _grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
         raise RuntimeError(f"grid_sampler(): expected grid and input to have same batch size, but got input with sizes "
                            f"{list(input.shape)} and grid with sizes {list(grid.shape)}")
     if grid.size(-1) != input.dim() - 2:
-        raise RuntimeError(f"grid_sampler(): expected grid to have size {input.dim() - 2} in last dimension, but got grid "
-                           f"with sizes {list(grid.shape)}")
+        raise RuntimeError(f"grid_sampler(): expected grid to have size {input.dim() - 2} in last dimension, but got "
+                           f"grid with sizes {list(grid.shape)}")
     for d in range(2, input.dim()):
         if input.size(d) <= 0:
-            raise RuntimeError(f"grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes "
-                               f"{list(input.shape)} with dimension {d} being empty")
+            raise RuntimeError(f"grid_sampler(): expected input to have non-empty spatial dimensions, but input has "
+                               f"sizes {list(input.shape)} with dimension {d} being empty")
     if input.dim() not in (4, 5) or input.dim() != grid.dim():
         raise RuntimeError(f"grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got "
                            f"input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}")
     if input.dim() == 5 and interpolation_mode == 2:
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
     if input.dtype is not grid.dtype:
-        raise RuntimeError(f"grid_sampler(): expected input and grid to have same dtype, but input has {word(input.dtype)} "
-                           f"and grid has {word(grid.dtype)}")
+        raise RuntimeError(f"grid_sampler(): expected input and grid to have same dtype, but input has "
+                           f"{word(input.dtype)} and grid has {word(grid.dtype)}")
     sampler = ops.grid_sampler_2d if input.dim() == 4 else ops.grid_sampler_3d
     return sampler(input, grid, interpolation_mode, padding_mode, align_corners)
 
@@ -81,8 +81,8 @@ def _pixel_shuffle(self, upscale_factor):
     """(*, C r r, H, W) as (*, C, H r, W r)."""
     r = upscale_factor
     if self.dim() < 3:
-        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {self.dim()} "
-                           "dimension(s)")
+        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with "
+                           f"{self.dim()} dimension(s)")
     if r <= 0:
         raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
     *batch, c, h, w = self.shape
@@ -100,8 +100,8 @@ def _pixel_unshuffle(self, downscale_factor):
     """(*, C, H r, W r) as (*, C r r, H, W)."""
     r = downscale_factor
     if self.dim() < 3:
-        raise RuntimeError(f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {self.dim()} "
-                           "dimension(s)")
+        raise RuntimeError(f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
+                           f"{self.dim()} dimension(s)")
     if r <= 0:
         raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
     *batch, c, h, w = self.shape
@@ -159,8 +159,8 @@ def _patch_arguments(kernel_size, dilation, padding, stride):
 def _im2col_rule(self, kernel_size, dilation, padding, stride):
     kernel, dilation, padding, stride = _patch_arguments(kernel_size, dilation, padding, stride)
     if self.dim() not in (3, 4) or any(s == 0 for s in self.shape[-3:]):
-        raise RuntimeError("Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
-                           f"for input, but got: {list(self.shape)}")
+        raise RuntimeError("Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
+                           f"dimensions for input, but got: {list(self.shape)}")
     blocks = _blocks(self.shape[-2:], kernel, dilation, padding, stride)
     if min(blocks) < 1:
         raise RuntimeError(f"Given input with spatial size {tuple(self.shape[-2:])}, kernel_size={tuple(kernel)}, "
@@ -176,8 +176,8 @@ def _col2im_rule(self, output_size, kernel_size, dilation, padding, stride):
         raise RuntimeError("Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
                            f"dimensions for input, but got: {list(self.shape)}")
     if self.size(-2) % (kernel[0] * kernel[1]):
-        raise RuntimeError("Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
-                           f"input.size(1)={self.size(-2)} and kernel_size={tuple(kernel)}.")
+        raise RuntimeError("Expected size of input's dimension 1 to be divisible by the product of kernel_size, but "
+                           f"got input.size(1)={self.size(-2)} and kernel_size={tuple(kernel)}.")
     blocks = _blocks(size, kernel, dilation, padding, stride)
     if min(blocks) < 1 or self.size(-1) != blocks[0] * blocks[1]:
         raise RuntimeError(f"Given output_size={tuple(size)}, kernel_size={tuple(kernel)}, dilation={tuple(dilation)}, "

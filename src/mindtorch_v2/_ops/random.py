@@ -108,6 +108,8 @@ op("_bernoulli_scalar_(Tensor(a!) self, float p, *, Generator? generator=None) -
 
 
 def _like_p(p, out, generator):
+    if p.shape != out.shape:
+        raise RuntimeError(f"bernoulli: probabilities of shape {list(p.shape)} do not fit {list(out.shape)}")
     return tuple(out.shape), out.dtype
 
 
@@ -205,7 +207,13 @@ def _randperm(n, generator, dtype, layout, device, pin_memory, requires_grad):
     return _finish(made if device is None else made.to(device), requires_grad)
 
 
-op("_randperm_(Tensor(a!) self, SymInt n, *, Generator? generator=None) -> Tensor(a!)", kernel="randperm", variants="")
+def _randperm_rule(self, n, generator):
+    if tuple(self.shape) != (n,) or self.is_complex():
+        raise RuntimeError(f"randperm: expected a real tensor of shape [{n}], but got {list(self.shape)}")
+
+
+op("_randperm_(Tensor(a!) self, SymInt n, *, Generator? generator=None) -> Tensor(a!)", kernel="randperm", variants="",
+   rule=_randperm_rule)
 
 
 def _normal(mean, std, generator):

@@ -108,7 +108,15 @@ op("_bincount(Tensor self, Tensor? weights, int size) -> Tensor", kernel="bincou
    rule=lambda self, weights, size: ((size,), INT64 if weights is None else _sum_dtype(weights.dtype)),
    npu="aclnnBincount(self, weights, size, out)")
 op("_histogram(Tensor self, Tensor edges, Tensor? weight) -> Tensor", kernel="histogram_edges", variants="",
-   rule=lambda self, edges, weight: ((edges.size(0) - 1,), self.dtype))
+   rule=lambda self, edges, weight: _edges_rule(self, edges, weight))
+
+
+def _edges_rule(self, edges, weight):
+    if edges.dim() != 1 or edges.numel() == 0:
+        raise RuntimeError("torch.histogramdd(): bins tensor should have one dimension and at least one element")
+    if weight is not None and weight.numel() != self.numel():
+        raise RuntimeError("torch.histogramdd(): weight should have as many elements as the input")
+    return (edges.size(0) - 1,), self.dtype
 
 
 def _sum_dtype(dtype):

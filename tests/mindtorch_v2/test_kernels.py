@@ -1,0 +1,206 @@
+"""The kernels behind the ops: accuracy in ulps, large reductions, threads, and the allocator."""
+from __future__ import annotations
+
+import gc
+import threading
+
+import pytest
+import torch
+from oracle import to_ours, to_torch
+
+import mindtorch_v2 as mt
+from mindtorch_v2 import _C
+
+# function -> the range of arguments and the error allowed, in units of the last place
+ACCURATE = {
+    "exp": (-87.0, 88.0, 2), "exp2": (-125.0, 127.0, 2), "expm1": (-80.0, 88.0, 2), "log": (1e-30, 1e30, 2),
+    "log2": (1e-30, 1e30, 2), "log10": (1e-30, 1e30, 2), "log1p": (-0.99, 1e6, 2), "sin": (-100.0, 100.0, 2),
+    "cos": (-100.0, 100.0, 2), "tan": (-100.0, 100.0, 2), "asin": (-1.0, 1.0, 2), "acos": (-1.0, 1.0, 2),
+    "atan": (-1e4, 1e4, 2), "sinh": (-80.0, 80.0, 2), "cosh": (-80.0, 80.0, 2), "tanh": (-10.0, 10.0, 2),
+    "asinh": (-1e6, 1e6, 2), "acosh": (1.0, 1e6, 2), "atanh": (-0.999, 0.999, 2), "sqrt": (0.0, 1e30, 0.5),
+    "rsqrt": (1e-30, 1e30, 2), "sigmoid": (-80.0, 80.0, 2), "erf": (-4.0, 4.0, 2), "erfc": (-4.0, 9.0, 2),
+    "reciprocal": (1e-30, 1e30, 0.5), "lgamma": (3.0, 1e4, 2), "square": (-1e15, 1e15, 0.5),
+}
+
+
+def ulps(name: str, x: torch.Tensor) -> torch.Tensor:
+    """The distance of our float32 result from the float64 one, in units in the last place."""
+    exact = getattr(torch, name)(x.double())
+    got = to_torch(getattr(mt, name)(to_ours(x))).double()
+    step = torch.nextafter(exact.float().abs(), torch.tensor(torch.inf)).double() - exact.float().abs().double()
+    return ((got - exact).abs() / step)[exact.float().isfinite() & (exact.abs() > 2e-38)]
+
+
+@pytest.mark.parametrize("name", ACCURATE)
+def test_float32_functions_are_accurate(name):
+    low, high, allowed = ACCURATE[name]
+    torch.manual_seed(0)
+    x = torch.cat([torch.rand(20_003) * (high - low) + low, torch.rand(5000) * 2 - 1,
+                   torch.logspace(-20, 0, 2000), -torch.logspace(-20, 0, 2000)])
+    x = x[(x >= low) & (x <= high)]
+    worst = ulps(name, x)
+    assert float(worst.max()) <= allowed + 1e-3, f"{float(worst.max()):.2f} ulp at {float(x[worst.argmax()])}"
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "sin", "cos", "tanh", "sqrt", "rsqrt", "sigmoid", "erf", "log1p", "expm1",
+                                  "atan", "reciprocal", "sinh", "cosh", "asinh", "lgamma", "relu", "floor", "round",
+                                  "sign", "abs", "trunc", "neg"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_special_values(name, dtype):
+    values = [0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1.0, -1.0, 1e-40, -1e-40, 3e38, 0.5, 2.5, -2.5]
+    x = torch.tensor(values * 3, dtype=getattr(torch, dtype))      # long enough for the vector loop
+    expected = getattr(torch, name)(x)
+    got = to_torch(getattr(mt, name)(to_ours(x)))
+    torch.testing.assert_close(got, expected, equal_nan=True, rtol=1e-2 if dtype in ("float16", "bfloat16") else 1e-6,
+                               atol=1e-30)
+    zero = (expected == 0)
+    assert torch.equal(torch.signbit(got[zero]), torch.signbit(expected[zero])), "the sign of zero"
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 63, 64, 65, 1000, 4097, 100_003])
+def test_lengths_around_the_vector_width(n):
+    x = torch.linspace(-3, 3, n)
+    ours = to_ours(x)
+    for name in ("exp", "sin", "tanh", "abs", "neg"):
+        torch.testing.assert_close(to_torch(getattr(mt, name)(ours)), getattr(torch, name)(x), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(to_torch(ours * 2 + 1), x * 2 + 1)
+    torch.testing.assert_close(to_torch((ours > 0).sum()), (x > 0).sum())
+
+
+# ---- reductions ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("shape, dim", [((3_000_000,), 0), ((1000, 3000), 0), ((1000, 3000), 1), ((30, 100, 1000), 1)])
+def test_large_sums_are_accurate(shape, dim):
+    torch.manual_seed(1)
+    x = torch.rand(shape) + 1.0
+    exact = x.double().sum(dim)
+    for got in (to_torch(to_ours(x).sum(dim)), to_torch(to_ours(x).mean(dim)) * shape[dim]):
+        assert float(((got.double() - exact) / exact).abs().max()) < 1e-6
+    got = to_torch(to_ours(x).var(dim)).double()
+    assert float((got / x.double().var(dim) - 1).abs().max()) < 1e-5
+
+
+def test_large_sum_of_half_precision():
+    x = torch.full((1 << 16,), 0.1).half()
+    assert abs(to_ours(x).sum().item() / float(x.double().sum()) - 1) < 1e-3
+    assert abs(to_ours(x.bfloat16()).sum().item() / float(x.bfloat16().double().sum()) - 1) < 5e-3
+
+
+def test_variance_of_a_large_mean():
+    torch.manual_seed(2)
+    x = torch.randn(100_000) + 10_000
+    assert abs(to_ours(x).var().item() / float(x.double().var()) - 1) < 1e-3
+
+
+def test_integer_sums_do_not_overflow_early():
+    x = torch.full((70_000,), 100, dtype=torch.int8)
+    assert to_ours(x).sum().item() == 7_000_000
+    assert to_ours(torch.full((3,), 2**62, dtype=torch.int64)).sum().item() == int(torch.full((3,), 2**62).sum())
+
+
+@pytest.mark.parametrize("m, k, n", [(1, 1, 1), (3, 5, 7), (64, 64, 64), (129, 257, 65), (1, 1000, 1), (1000, 1, 1000),
+                                     (0, 4, 3), (4, 0, 3)])
+def test_matrix_products(m, k, n):
+    torch.manual_seed(3)
+    a, b = torch.randn(m, k), torch.randn(k, n)
+    exact = (a.double() @ b.double()).float()
+    for x, y in ((a, b), (a.t().contiguous().t(), b), (a, b.t().contiguous().t())):
+        torch.testing.assert_close(to_torch(to_ours(x) @ to_ours(y)), exact, rtol=1e-4, atol=1e-4)
+    low = to_torch(to_ours(a.bfloat16()) @ to_ours(b.bfloat16()))
+    torch.testing.assert_close(low, (a.bfloat16().double() @ b.bfloat16().double()).bfloat16(), rtol=2e-2, atol=2e-2)
+
+
+# ---- threads -------------------------------------------------------------------------------------------------------
+def test_set_num_threads():
+    before = mt.get_num_threads()
+    x = mt.rand(500, 1000)
+    try:
+        results = []
+        for n in (1, 2, 3):
+            mt.set_num_threads(n)
+            assert mt.get_num_threads() == n
+            results.append(((x.exp() + 1), x.softmax(1)))
+        for r in results[1:]:
+            assert mt.equal(r[0], results[0][0]) and mt.equal(r[1], results[0][1])
+        with pytest.raises((RuntimeError, TypeError)):
+            mt.set_num_threads(0)
+    finally:
+        mt.set_num_threads(before)
+
+
+def test_use_from_many_threads():
+    torch.manual_seed(4)
+    x = torch.randn(300, 400)
+    expected = (x.exp() @ x.t()).softmax(1).sum(0)
+    failures = []
+
+    def work():
+        ours = to_ours(x)
+        for _ in range(10):
+            got = (ours.exp() @ ours.t()).softmax(1).sum(0)
+            if not torch.allclose(to_torch(got), expected, rtol=1e-3, atol=1e-5):
+                failures.append(got)
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+# ---- the allocator -------------------------------------------------------------------------------------------------
+def stats() -> dict[str, int]:
+    gc.collect()
+    return _C._cpu_memory_stats()
+
+
+def test_allocated_bytes_follow_the_tensors():
+    before = stats()["allocated_bytes"]
+    x = mt.empty(1 << 18)
+    held = stats()["allocated_bytes"] - before
+    assert held >= 1 << 20
+    view = x[5:]
+    del x
+    assert stats()["allocated_bytes"] - before == held, "a view keeps the storage"
+    del view
+    assert stats()["allocated_bytes"] == before
+
+
+def test_memory_is_reused():
+    x = mt.empty(1 << 18)
+    place = x.data_ptr()
+    del x
+    hits = stats()["cache_hits"]
+    y = mt.empty(1 << 18)
+    assert y.data_ptr() == place and stats()["cache_hits"] > hits
+
+
+def test_empty_cache_gives_memory_back():
+    x = mt.empty(1 << 20)
+    del x
+    assert stats()["cached_bytes"] > 0
+    _C._cpu_empty_cache()
+    assert stats()["cached_bytes"] == 0
+    assert stats()["reserved_bytes"] >= stats()["allocated_bytes"]
+
+
+def test_peak_counts():
+    x = mt.empty(1 << 19)
+    peak = stats()["peak_allocated_bytes"]
+    assert peak >= stats()["allocated_bytes"] >= 1 << 21
+    del x
+    assert stats()["peak_allocated_bytes"] == peak
+
+
+def test_memory_is_aligned():
+    for n in (1, 3, 100, 5000, 1 << 17):
+        assert mt.empty(n).data_ptr() % 64 == 0
+
+
+def test_too_large_is_refused():
+    with pytest.raises((RuntimeError, MemoryError)):
+        mt.empty(1 << 60)
+    with pytest.raises((RuntimeError, MemoryError)):
+        mt.empty(1 << 40, 1 << 40)
+    with pytest.raises(RuntimeError):
+        mt.empty(-1)
+    assert mt.ones(3).sum().item() == 3
