@@ -75,7 +75,7 @@ def ours_named(name: str) -> Any:
 
 # Entries whose OpInfo takes arguments in an order of its own.
 ADAPTED = {
-    "normal.number_mean": lambda std, mean, **kw: mt.normal(mean, std, **kw),
+    "normal.number_mean": lambda std, mean, *args, **kw: mt.normal(mean, std, *args, **kw),
     "normal.in_place": lambda x, *args, **kw: x.normal_(*args, **kw),
     "where": lambda x, condition, other, **kw: mt.where(condition, x, other, **kw),
     "real": lambda x: x.real,

@@ -80,8 +80,8 @@ def check(info, training, dtype=torch.float64):
         expected = theirs(*given.args, **given.kwargs)
         result = ours(*forward_args, **forward_kwargs)
         compare(result, expected, what)
-        inputs = [(x, y) for x, y in zip(flat([forward_args, forward_kwargs]), flat([list(given.args), dict(given.kwargs)]))
-                  if isinstance(y, torch.Tensor) and y.requires_grad]
+        pairs = zip(flat([forward_args, forward_kwargs]), flat([list(given.args), dict(given.kwargs)]))
+        inputs = [(x, y) for x, y in pairs if isinstance(y, torch.Tensor) and y.requires_grad]
         names = [n for n, p in theirs.named_parameters() if p.requires_grad]
         inputs += [(dict(ours.named_parameters())[n], dict(theirs.named_parameters())[n]) for n in names]
         starts = [torch.randn_like(o) for o in flat(expected) if isinstance(o, torch.Tensor) and o.requires_grad]
@@ -89,7 +89,8 @@ def check(info, training, dtype=torch.float64):
         got = gradients(result, [x for x, _ in inputs], mt, [to_ours(s) for s in starts])
         for i, (x, y) in enumerate(zip(got, want)):
             if y is None or x is None or y.layout != torch.strided:
-                assert y is None or y.layout != torch.strided or not bool((y != 0).any()), f"{what}: gradient {i} missing"
+                absent = y is None or y.layout != torch.strided or not bool((y != 0).any())
+                assert absent, f"{what}: gradient {i} missing"
                 continue
             compare(x, y, f"{what}: gradient {i}")
         for name, buffer in theirs.named_buffers():

@@ -25,14 +25,29 @@ KNOWN: dict[str, str] = {
     "empty": "memory that is not set", "empty_like": "memory that is not set", "new_empty": "memory that is not set",
     "empty_permuted": "memory that is not set", "empty_strided": "memory that is not set",
     "new_empty_strided": "memory that is not set",
+    "rand_like": "its OpInfo calls randn_like; test_random holds it",
+    "nn.functional.triplet_margin_with_distance_loss": "its samples pass functions of torch",
 }
+# entry -> why its float32 values need a wider tolerance than the others'
+WIDE = {"polygamma": "torch is off by up to 5 ulp near the poles", "matrix_exp": "cancellation differs"}
 KNOWN_GRAD: dict[str, str] = {
     "zero_": "changes its input, which is a leaf", "nextafter": "torch records it but has no derivative either",
+    "as_strided_scatter": "torch's gradient fails its own gradcheck, ours passes",
+    "native_group_norm": "gradients by way of mean and rstd fail torch's own gradcheck",
+    "normal": "ours differentiates mean + std * noise, torch gives zeros",
+    "normal.number_mean": "ours differentiates mean + std * noise, torch gives zeros",
 }
+ROUGH = "torch computes positions and sums in half precision"
 TIES = "equal items may come in either order"
 KNOWN_DTYPE: dict[tuple[str, str], str] = {
     (name, f"torch.{dtype}"): TIES for name in ("sort", "argsort", "topk", "kthvalue")
     for dtype in ("bool", "int64", "bfloat16", "float16")
+} | {
+    (name, f"torch.{dtype}"): ROUGH for name in ("nn.functional.grid_sample", "grid_sampler_2d", "grid_sampler_3d",
+                                                 "nn.functional.conv_transpose2d", "nn.functional.conv_transpose3d", "addbmm")
+    for dtype in ("bfloat16", "float16")
+} | {
+    ("matrix_exp", "torch.bfloat16"): "torch gives NaN", ("matrix_exp", "torch.float16"): "torch gives NaN",
 }
 
 
@@ -81,7 +96,7 @@ def test_exceptions_name_entries_that_exist():
 
 @pytest.mark.parametrize("info", entries(supports(torch.float32)))
 def test_values(info):
-    oracle.run(info, torch.float32, False, SEED, 6)
+    oracle.run(info, torch.float32, False, SEED, 6, 200.0 if info.name.rpartition(".")[2] in WIDE else 1.0)
 
 
 @pytest.mark.parametrize("info", entries(supports(torch.float64), lambda name, info: info.supports_autograd and
@@ -145,7 +160,7 @@ def test_out(info):
                 oracle.compare(o, oracle.to_torch(r), f"{info.name} out")
             if outs is not wrong:
                 assert held == [o.data_ptr() for o in outs], "the memory given is used"
-        if any(r.is_floating_point() for r in results):
+        if any(r.is_floating_point() for r in results) and info.name not in ("normal", "tensordot"):   # these cast
             bad = [mt.empty_like(r, dtype=mt.int64) for r in results]
             theirs = [torch.empty(tuple(r.shape), dtype=torch.int64) for r in results]
             try:
@@ -192,6 +207,9 @@ LENIENT = {                            # what torch refuses and we do, because i
 }
 
 
+OTHER_CHECK = {("arange", "step must be nonzero"): "the step is not cast to out's dtype before it is looked at"}
+
+
 def lenient(given: Any) -> bool:
     """Whether we may accept it: the table above, and Python numbers wherever a 0-dim tensor may stand."""
     return given.error_type is Exception or any(re.search(pattern, given.error_regex) for pattern in LENIENT)
@@ -213,6 +231,8 @@ def test_errors(info):
             if isinstance(error, (TypeError, RuntimeError, ValueError, IndexError)) and \
                     given.error_type in (TypeError, RuntimeError):
                 continue               # refused, by binding instead of by the op or the other way round
+            if (info.name, given.error_regex) in OTHER_CHECK:
+                continue
             wrong.append(f"{number}: {type(error).__name__} instead of {given.error_type.__name__}: {error}")
         else:
             if not lenient(given):

@@ -218,6 +218,8 @@ cdef int assign(object target, list indices, object v) except -1:
     if indices is not None:
         if (<TensorBase>v).count == 1:           # a single value may be of another dtype
             v = v.to(dtypes[(<TensorBase>target).dt])
+        while (<TensorBase>v).rank and (<TensorBase>v).sizes[0] == 1:      # leading dims of size 1 fall away
+            v = v.squeeze(0)
         hot_call3(HOT_INDEX_PUT_, target, indices, v)
     elif (<TensorBase>v).rank == 0 and (<TensorBase>v).dev == CPU and not (<TensorBase>v).requires:
         hot_call2(HOT_FILL_, target, item_of(<TensorBase>v))

@@ -59,9 +59,13 @@ cdef bint out_ready(Overload ov, PyObject** s, TensorBase out):
 cdef int check_partial_overlap(TensorBase out, TensorBase t) except -1:
     """As torch: refused where both are dense and share a part of their memory; other overlaps are copied around."""
     if is_dense(out) and is_dense(t) and ranges_meet(out, t):
-        raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to "
-                           "a single memory location. Please clone() the tensor before performing the operation.")
+        raise shared_memory_error()
     return 0
+
+
+cdef object shared_memory_error():
+    return RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
+                        "single memory location. Please clone() the tensor before performing the operation.")
 
 
 cdef inline bint same_place(TensorBase a, TensorBase b) noexcept:
@@ -105,7 +109,7 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
     cdef TensorBase self, r
     cdef Node node = None
     cdef bint grad
-    cdef object kept                             # owns what slot 0 then borrows
+    cdef object kept, kept_too                   # own what the slots then borrow
     if not is_tensor(s[0]):
         raise TypeError(f"{op.name}(): argument 'input' (position 1) must be Tensor, "
                         f"not {type(<object>s[0]).__name__}")
@@ -132,6 +136,7 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
             if ov.formulas is None:
                 raise no_gradient(ov)
             node = record(ov, s)
+        kept_too = own_arguments(ov, s, self)
         if ov.rule is not None:
             PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL)
         if self.count or self.dev != CPU:
@@ -145,6 +150,35 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
             return run_native(ov, s)
         return PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
     return hot_call2(HOT_COPY_, self, inplace_value(ov, s, self))
+
+
+cdef list own_arguments(Overload ov, PyObject** s, TensorBase self):
+    """Sees to it that no argument changes while self is written: of those that share its memory torch refuses the dense
+    ones (but for masks), the others are copied. Returns the copies, which the slots only borrow."""
+    cdef list copies = None
+    cdef TensorBase t
+    cdef int i, p, dev = self.dev, index = self.dev_index
+    place_of(ov, s, &dev, &index)
+    if dev != self.dev or index != self.dev_index:
+        raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, "
+                           f"{device_object(self.dev, self.dev_index)} and {device_object(dev, index)}!")
+    for i in range(ov.ntensors):
+        p = ov.tensor_at[i]
+        if p == 0:
+            continue
+        if ov.kind[p] == K_TENSORS:
+            for item in <object>s[p] or ():
+                if item is not None and (<TensorBase>item).st == self.st and ranges_meet(<TensorBase>item, self):
+                    raise shared_memory_error()
+        elif is_tensor(s[p]) and (<TensorBase>s[p]).st == self.st and ranges_meet(<TensorBase>s[p], self):
+            t = <TensorBase>s[p]
+            if not ov.name.startswith("masked"):
+                check_partial_overlap(self, t)
+            made = empty_like(t, t.dt)
+            copy_into(made, t)
+            copies = [made] if copies is None else copies + [made]
+            s[p] = <PyObject*>made
+    return copies
 
 
 cdef object inplace_value(Overload ov, PyObject** s, TensorBase self):

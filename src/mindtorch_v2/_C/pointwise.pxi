@@ -162,6 +162,7 @@ cdef int cpu_pointwise(Overload ov, PyObject** s, int n, bint direct, int comput
 cdef TensorBase pointwise_output(Overload ov, PyObject** s, int n, bint same, bint all_contig, TensorBase ref,
                                  int out_dt, int dev, int index, int64_t* shape):
     cdef TensorBase t
+    cdef int64_t strides[MAX_DIMS]
     cdef int i, rank
     if same and all_contig:
         return new_empty(ref.rank, ref.sizes, out_dt, dev, index)
@@ -174,6 +175,8 @@ cdef TensorBase pointwise_output(Overload ov, PyObject** s, int n, bint same, bi
                 if t.rank == rank and memcmp(t.sizes, shape, rank * sizeof(int64_t)) == 0:
                     if not t.contig and is_dense(t):
                         return new_strided(rank, shape, t.strides, out_dt, dev, index)
+                    if not t.contig and packed_strides(t, strides):
+                        return new_strided(rank, shape, strides, out_dt, dev, index)
                     break
     return new_empty(rank, shape, out_dt, dev, index)
 

@@ -368,6 +368,25 @@ cdef bint is_channels_last(TensorBase t, int spatial) noexcept:
     return True
 
 
+cdef bint packed_strides(TensorBase t, int64_t* strides) noexcept:
+    """The strides of a dense tensor whose dims lie in t's order of memory; False where an expanded dim has no place."""
+    cdef int order[MAX_DIMS]
+    cdef int64_t want = 1
+    cdef int i, d, n
+    if t.count == 0 or has_overlap(t):
+        return False
+    n = stride_order(t, order)
+    for i in range(n - 1, -1, -1):
+        strides[order[i]] = want
+        want *= t.sizes[order[i]]
+    want = 1
+    for d in range(t.rank - 1, -1, -1):          # a dim of size 1 stands where a contiguous tensor would have it
+        if t.sizes[d] == 1:
+            strides[d] = want
+        want = strides[d] * t.sizes[d]
+    return True
+
+
 cdef bint plain_strides(TensorBase t) noexcept:
     """Whether a contiguous tensor's strides are those of a fresh one (where a size is 0 or 1, others are possible)."""
     cdef int64_t want = 1
@@ -387,6 +406,8 @@ cdef TensorBase new_like_format(TensorBase a, int dt, int format, int dev, int i
     cdef int n, i, d, spatial = 2 if format == CHANNELS_LAST else 3
     if format == PRESERVE and (is_dense(a) if not a.contig else not plain_strides(a)):
         return new_strided(a.rank, a.sizes, a.strides, dt, dev, index)
+    if format == PRESERVE and not a.contig and packed_strides(a, strides):
+        return new_strided(a.rank, a.sizes, strides, dt, dev, index)
     if format == CHANNELS_LAST or format == CHANNELS_LAST_3D:
         if a.rank != spatial + 2:
             raise RuntimeError(f"required rank {spatial + 2} tensor to use channels_last"

@@ -16,7 +16,7 @@ LinAlgError.__module__ = "torch.linalg"
 _C._LinAlgError = LinAlgError
 
 
-# ---- checks -------------------------------------------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------------------------
 def word(dtype):
     return _C.TYPE_WORDS[dtype._id]
 
@@ -63,18 +63,20 @@ def broadcast(name, a, b):
 
 # Why LAPACK's positive code came, by a word in the caller's name; the first that fits.
 _CAUSES = (
-    ("inv", "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular."),
+    ("inv", "The diagonal element {} is zero, the inversion could not be completed because the input matrix is "
+            "singular."),
     ("solve", "The solver failed because the input matrix is singular."),
-    ("cholesky", "The factorization could not be completed because the input is not positive-definite (the leading minor "
-                 "of order {} is not positive-definite)."),
+    ("cholesky", "The factorization could not be completed because the input is not positive-definite (the leading "
+                 "minor of order {} is not positive-definite)."),
     ("eig", "The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
             "eigenvalues (error code: {})."),
     ("svd", "The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
             "singular values (error code: {})."),
     ("lstsq", "The least squares solution could not be computed because the input matrix does not have full rank "
               "(error code: {})."),
-    ("lu_factor", "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you still want to "
-                  "perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"),
+    ("lu_factor", "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you still "
+                  "want to perform the factorization, consider calling linalg.lu(A, pivot) or "
+                  "linalg.lu_factor_ex(A, pivot)"),
 )
 
 
@@ -111,7 +113,7 @@ def epsilon(dtype):
         real_dtype(dtype)._name]
 
 
-# ---- Cholesky -------------------------------------------------------------------------------------------------------
+# ---- Cholesky ------------------------------------------------------------------------------------
 def _square_rule(name, *more):
     """self's shape and dtype, then `more` outputs given as (dims dropped from the batch shape, dtype)."""
     def rule(A, *rest):
@@ -161,11 +163,11 @@ def _system_rule(name, self, A):
     check_square(A, name)
     check_matrix(self, name, "B")
     if A.size(-2) != self.size(-2):
-        raise RuntimeError(f"Incompatible matrix sizes for {name}: each A matrix is {A.size(-1)} by {A.size(-1)} but each "
-                           f"b matrix is {self.size(-2)} by {self.size(-1)}")
+        raise RuntimeError(f"Incompatible matrix sizes for {name}: each A matrix is {A.size(-1)} by {A.size(-1)} but "
+                           f"each b matrix is {self.size(-2)} by {self.size(-1)}")
     if A.dtype != self.dtype:
-        raise RuntimeError(f"{name}: Expected b and A to have the same dtype, but found b of type {word(self.dtype)} and "
-                           f"A of type {word(A.dtype)} instead")
+        raise RuntimeError(f"{name}: Expected b and A to have the same dtype, but found b of type {word(self.dtype)} "
+                           f"and A of type {word(A.dtype)} instead")
     return (*broadcast(name, self.shape[:-2], A.shape[:-2]), *self.shape[-2:]), self.dtype
 
 
@@ -203,7 +205,7 @@ def _cholesky_inverse_grad(g, self, upper, result):
 op("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", rule=_cholesky_inverse_rule,
    grad={"self": lambda g, self, upper, result: _cholesky_inverse_grad(g, self, upper, result)})
 
-# ---- triangular systems ---------------------------------------------------------------------------------------------
+# ---- triangular systems --------------------------------------------------------------------------
 def _triangular_rule(self, B, upper, left, unitriangular):
     name = "linalg.solve_triangular"
     check_square(self, name)
@@ -246,7 +248,7 @@ def _triangular_solve(self, A, upper, transpose, unitriangular):
     return made, A.clone()
 
 
-# ---- LU ---------------------------------------------------------------------------------------------------------------
+# ---- LU ------------------------------------------------------------------------------------------
 def _lu_rule(A, pivot):
     check_matrix(A, "torch.lu_factor")
     check_float(A, "torch.lu_factor", False)
@@ -347,8 +349,8 @@ def _lu_solve_rule(LU, pivots, B, left, adjoint):
     if LU.size(-1) != pivots.size(-1):
         raise RuntimeError("linalg.lu_solve: Number of pivots per batch should be same as the dimension of the matrix")
     if tuple(LU.shape[:-1]) != tuple(pivots.shape):
-        raise RuntimeError(f"linalg.lu_solve: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots with "
-                           f"shape {list(pivots.shape)} instead")
+        raise RuntimeError(f"linalg.lu_solve: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots "
+                           f"with shape {list(pivots.shape)} instead")
     check_matrix(B, "linalg.lu_solve", "B")
     if LU.size(-2) != B.size(-2 if left else -1):
         raise RuntimeError(f"linalg.lu_solve: Incompatible shapes of A and B for the equation "

@@ -7,7 +7,7 @@ from mindtorch_v2._ops.spectral import complex_dtype
 from mindtorch_v2._ops.table import composite, functions, methods, op, ops
 from mindtorch_v2._ops.view import wrap
 
-# ---- kernels: normalization is 0 (none), 1 (by sqrt(n)) or 2 (by n) -----------------------------------------------
+# ---- kernels: normalization is 0 (none), 1 (by sqrt(n)) or 2 (by n) ------------------------------
 op("_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor", variants="function",
    rule=lambda self, dim, normalization, forward: (tuple(self.shape), self.dtype),
    grad={"self": lambda g, dim, normalization, forward: ops._fft_c2c(g, dim, normalization, not forward)})
@@ -51,7 +51,7 @@ op("_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) ->
    grad={"self": lambda g, dim, normalization, last_dim_size: _c2r_grad(g, dim, normalization, last_dim_size)})
 
 
-# ---- what all share -----------------------------------------------------------------------------------------------
+# ---- what all share ------------------------------------------------------------------------------
 def _sized(x, dim, size):
     """x cut or padded with zeros to `size` along dim."""
     have = x.size(dim)
@@ -141,7 +141,7 @@ def _c2c(x, dim, norm, forward):
     return made if forward else made.conj()
 
 
-# ---- one dim ------------------------------------------------------------------------------------------------------------
+# ---- one dim -------------------------------------------------------------------------------------
 _ONE = "(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"
 
 
@@ -181,7 +181,7 @@ for _name, _body, _doc in (
     op(f"fft_{_name}{_ONE}", body=_body, variants="fft", doc=_doc)
 
 
-# ---- several dims -------------------------------------------------------------------------------------------------------
+# ---- several dims --------------------------------------------------------------------------------
 def _many(forward):
     def body(self, s, dim, norm):
         x = _floats(self, True)
@@ -234,7 +234,7 @@ for _name, _make, _doc in (
        body=_make(_name + "n"), variants="fft", doc=_doc)
 
 
-# ---- helpers of users ---------------------------------------------------------------------------------------------------
+# ---- helpers of users ----------------------------------------------------------------------------
 def _shift(up):
     def body(self, dim):
         dims = list(range(self.dim())) if dim is None else _listed(dim)
@@ -267,7 +267,7 @@ def _rfftfreq(n, d, dtype, layout, device, pin_memory, requires_grad):
     return made.requires_grad_(True) if requires_grad else made
 
 
-# ---- short time -----------------------------------------------------------------------------------------------------------
+# ---- short time ----------------------------------------------------------------------------------
 def _window(window, win_length, n_fft, like):
     """The window, ones by default, centred in n_fft items."""
     if window is None:
@@ -309,8 +309,8 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     if not 0 < win <= n_fft:
         _refuse("stft", input, f"expected 0 < win_length <= n_fft, but got win_length={win}")
     if window is not None and (window.dim() != 1 or window.size(0) != win):
-        _refuse("stft", input, f"expected a 1D window tensor of size equal to win_length={win}, but got window with size "
-                               f"{list(window.shape)}")
+        _refuse("stft", input, f"expected a 1D window tensor of size equal to win_length={win}, but got window with "
+                               f"size {list(window.shape)}")
     onesided = not complex_in if onesided is None else onesided
     if onesided and complex_in:
         _refuse("stft", input, "Cannot have onesided output if window or input is complex")

@@ -12,7 +12,7 @@ from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import wrap
 
 
-# ---- norms ----------------------------------------------------------------------------------------------------------
+# ---- norms ---------------------------------------------------------------------------------------
 def _norm(self, ord, dim, keepdim, dtype):
     """A vector norm, or a matrix norm where ord and two dims say so."""
     if dim is not None:
@@ -105,7 +105,7 @@ def _cond(self, p):
     return made.masked_fill(singular, math.inf)
 
 
-# ---- rank, pseudo-inverse ---------------------------------------------------------------------------------------------
+# ---- rank, pseudo-inverse ------------------------------------------------------------------------
 def _tolerances(self, atol, rtol):
     """atol and rtol as given; rtol defaults to eps * max(m, n), or to 0 where atol is positive."""
     default = epsilon(self.dtype) * max(self.shape[-2:])
@@ -181,7 +181,8 @@ def _pinv_grad(g, A, P):
             - ops.matmul(ops.matmul(Ph, g), Ph))
 
 
-op("_linalg_pinv(Tensor self, Tensor atol, Tensor rtol, bool hermitian) -> Tensor", rule=_pinv_rule, variants="", numbers=True,
+op("_linalg_pinv(Tensor self, Tensor atol, Tensor rtol, bool hermitian) -> Tensor", rule=_pinv_rule, variants="",
+   numbers=True,
    grad={"self": lambda g, self, result: _pinv_grad(g, self, result)})
 for _device in ("cpu", "npu"):
     _C._set_kernel(ops._linalg_pinv, 0, _device, _pinv_kernel)
@@ -209,7 +210,7 @@ def _pinverse(self, rcond):
     return _pinv(self, 0.0, rcond, False)
 
 
-# ---- least squares ------------------------------------------------------------------------------------------------------
+# ---- least squares -------------------------------------------------------------------------------
 def _lstsq_rule(self, b, driver, rcond):
     *batch, m, n = self.shape
     batch = broadcast("linalg.lstsq", batch, b.shape[:-2])
@@ -242,8 +243,8 @@ def _lstsq(self, b, rcond, driver):
         raise RuntimeError(f"{name}: Expected input and other to have the same dtype, but got input's dtype "
                            f"{word(self.dtype)} and other's dtype {word(b.dtype)}")
     if self.dim() - b.dim() not in (0, 1):
-        raise RuntimeError(f"{name}: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) "
-                           "<= 1")
+        raise RuntimeError(f"{name}: input.dim() must be greater or equal to other.dim() and (input.dim() - "
+                           "other.dim()) <= 1")
     vector = b.dim() == 1 or tuple(self.shape[:-1]) == tuple(b.shape)
     rhs = b.unsqueeze(-1) if vector else b
     m, n = self.shape[-2:]
@@ -260,7 +261,7 @@ def _lstsq(self, b, rcond, driver):
     return X.squeeze(-1) if vector else X, residuals, rank, values
 
 
-# ---- powers and products --------------------------------------------------------------------------------------------------
+# ---- powers and products -------------------------------------------------------------------------
 @composite("linalg_matrix_power(Tensor self, int n) -> Tensor", variants="linalg")
 def _matrix_power(self, n):
     """A matrix times itself n times; the inverse's power for negative n."""
@@ -372,7 +373,7 @@ def chain_matmul(*matrices, out=None):
 publish_plain(chain_matmul)
 
 
-# ---- vectors ----------------------------------------------------------------------------------------------------------------
+# ---- vectors -------------------------------------------------------------------------------------
 @composite("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", variants="linalg",
            npu="aclnnLinalgCross(self, other, dim, out)")
 def _linalg_cross(self, other, dim):
@@ -403,8 +404,8 @@ def _vecdot(x, y, dim):
     """Sums of products along a dim, the first operand conjugated."""
     check_float(x, "linalg.vecdot")
     if x.dtype != y.dtype:
-        raise RuntimeError(f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {word(x.dtype)} "
-                           f"and y of type {word(y.dtype)} instead")
+        raise RuntimeError(f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type "
+                           f"{word(x.dtype)} and y of type {word(y.dtype)} instead")
     return (x.conj() * y).sum(dim)
 
 
@@ -425,7 +426,7 @@ def _vander(x, N):
     return ops.cat([ones, x.unsqueeze(-1).expand((*x.shape, N - 1)).cumprod(-1)], -1)
 
 
-# ---- tensors as matrices ------------------------------------------------------------------------------------------------------
+# ---- tensors as matrices -------------------------------------------------------------------------
 @composite("linalg_tensorinv(Tensor self, int ind=2) -> Tensor", variants="linalg")
 def _tensorinv(self, ind):
     """The inverse for tensordot over `ind` dims."""
@@ -434,8 +435,8 @@ def _tensorinv(self, ind):
     first, rest = tuple(self.shape[:ind]), tuple(self.shape[ind:])
     rows, columns = math.prod(first), math.prod(rest)
     if rows != columns:
-        raise RuntimeError(f"Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), "
-                           f"but got {columns} != {rows}")
+        raise RuntimeError(f"Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind])"
+                           f", but got {columns} != {rows}")
     inverse, info = ops.linalg_inv_ex(self.reshape(rows, columns))
     check_info(info, "linalg.tensorinv: inv")
     return inverse.reshape(rest + first)

@@ -221,8 +221,8 @@ for _name, _camel, _slope in (
 ):
     op(f"_{_name}(Tensor self, int dim, bool half_to_float) -> Tensor", rule="like", variants="function",
        npu=f"aclnn{_camel}(self, dim, out)", grad={"self": _slope})
-    op(f"{_name}(Tensor self, int dim) -> Tensor", rule="like", kernel=f"_{_name}", npu=f"aclnn{_camel}(self, dim, out)",
-       grad={"self": _slope})
+    op(f"{_name}(Tensor self, int dim) -> Tensor", rule="like", kernel=f"_{_name}",
+       npu=f"aclnn{_camel}(self, dim, out)", grad={"self": _slope})
     op(f"{_name}.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", body=_softmax_dtype(_name))
     alias("special_" + _name, _name, "special")
 ops.softmax.doc = "exp(x) along dim, divided by its sum."

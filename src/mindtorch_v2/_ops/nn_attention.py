@@ -70,7 +70,8 @@ def _check_attention(query, key, value, attn_mask, is_causal):
                                f"{query.dtype} key.dtype: {key.dtype} and value.dtype: {value.dtype} instead.")
     if attn_mask is not None:
         if is_causal:
-            raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+            raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when "
+                               "is_causal=True")
         if attn_mask.dtype is not _BOOL and attn_mask.dtype is not query.dtype and attn_mask.dtype is not _FLOAT32:
             raise RuntimeError(f"Expected attn_mask dtype to be bool or float or to match query dtype, but got "
                                f"attn_mask.dtype: {attn_mask.dtype} and  query.dtype: {query.dtype} instead.")

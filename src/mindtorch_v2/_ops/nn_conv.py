@@ -69,7 +69,8 @@ def _conv_shape(x, w, bias, stride, padding, dilation, transposed, output_paddin
     channels = w[1] * groups if transposed else outer
     if bias is not None and (bias.dim() != 1 or bias.size(0) != channels):
         raise RuntimeError(f"Given {'transposed=1' if transposed else f'weight of size {list(w)}'}, expected bias to "
-                           f"be 1-dimensional with {channels} elements, but got bias of size {list(bias.shape)} instead")
+                           f"be 1-dimensional with {channels} elements, but got bias of size "
+                           f"{list(bias.shape)} instead")
     sizes = []
     for d in range(n):
         reach = dilation[d] * (w[2 + d] - 1) + 1
@@ -177,8 +178,8 @@ def _forward(name, n):
 
     def body(input, weight, bias, stride, padding, dilation, groups):
         input, alone = _batched(name, n, input, weight)
-        out = ops.convolution(input, weight, bias, _each(stride, n), _each(padding, n), _each(dilation, n), False, zeros,
-                              groups)
+        out = ops.convolution(input, weight, bias, _each(stride, n), _each(padding, n), _each(dilation, n), False,
+                              zeros, groups)
         return out.squeeze(0) if alone else out
     body.__doc__ = f"Convolution over the last {n} dim{'s' * (n > 1)}."
     return body

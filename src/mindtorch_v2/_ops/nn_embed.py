@@ -104,7 +104,8 @@ def _bag_sample_grad(g, weight, indices, offsets, mode, padding_idx, include_las
 op("_bag(Tensor weight, Tensor indices, Tensor offsets, Tensor? per_sample_weights, int mode, int padding_idx, "
    "bool include_last_offset) -> Tensor", kernel="embedding_bag", variants="", rule=_bag_rule,
    grad={"weight": lambda g, weight_shape, indices, offsets, per_sample_weights, mode, padding_idx, include_last_offset:
-         _bag_weight_grad(g, weight_shape, indices, offsets, per_sample_weights, mode, padding_idx, include_last_offset),
+         _bag_weight_grad(g, weight_shape, indices, offsets, per_sample_weights, mode, padding_idx,
+                          include_last_offset),
          "per_sample_weights": lambda g, weight, indices, offsets, mode, padding_idx, include_last_offset:
          _bag_sample_grad(g, weight, indices, offsets, mode, padding_idx, include_last_offset)})
 
@@ -213,7 +214,7 @@ def _one_hot(self, num_classes):
     return out.scatter_(-1, self.unsqueeze(-1), 1)
 
 
-# ---- dropout: the same draws from the generator as torch's CPU ---------------------------------------------------------
+# ---- dropout: the same draws from the generator as torch's CPU -------------------------------------------------------
 _ALPHA = 1.7580993408473766
 
 

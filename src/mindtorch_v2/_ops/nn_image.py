@@ -17,7 +17,8 @@ def _constant_rule(self, pad, value):
         size = sizes[d] + pad[2 * i] + pad[2 * i + 1]
         if size < 0:
             raise RuntimeError(f"The input size {sizes[d]}, plus negative padding {pad[2 * i]} and {pad[2 * i + 1]} "
-                               f"resulted in a negative output size, which is invalid. Check dimension {d} of your input.")
+                               f"resulted in a negative output size, which is invalid. Check dimension {d} of "
+                               "your input.")
         sizes[d] = size
     return sizes, self.dtype
 
@@ -57,10 +58,12 @@ def _pad_row(kind, n):
        rule=lambda grad_output, self, padding: (self.shape, self.dtype),
        npu=f"aclnn{camel}Backward(grad_output, self, padding, out)",
        grad={"grad_output": lambda g, padding: getattr(ops, name)(g, padding)})
-    op(f"{name}(Tensor self, SymInt[{2 * n}] padding) -> Tensor", variants="nn", npu=f"aclnn{camel}(self, padding, out)",
+    op(f"{name}(Tensor self, SymInt[{2 * n}] padding) -> Tensor", variants="nn",
+       npu=f"aclnn{camel}(self, padding, out)",
        rule=_pad_rule(name, n, kind == "reflection"),
        grad={"self": lambda g, self, padding: getattr(ops, name + "_backward")(g, self, padding)},
-       doc="The last dims continued by " + ("their mirror image." if kind == "reflection" else "their first and last items."))
+       doc="The last dims continued by " +
+       ("their mirror image." if kind == "reflection" else "their first and last items."))
 
 
 for _kind in ("reflection", "replication"):
@@ -107,7 +110,9 @@ def _pad(self, pad, mode, value):
     if n not in (1, 2, 3) or self.dim() not in (n + 1, n + 2):
         raise NotImplementedError("Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now")
     if mode == "circular":
-        return ops._pad_circular(self, pad) if self.dim() == n + 2 else ops._pad_circular(self.unsqueeze(0), pad).squeeze(0)
+        alone = self.dim() == n + 1
+        out = ops._pad_circular(self.unsqueeze(0) if alone else self, pad)
+        return out.squeeze(0) if alone else out
     kind = {"reflect": "reflection", "replicate": "replication"}.get(mode)
     if kind is None:
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
@@ -132,7 +137,8 @@ def _resize_rule(name, n):
             raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(self.shape[2:])} "
                                f"output {sizes}")
         if self.numel() == 0 and self.size(1) == 0:
-            raise RuntimeError(f"Non-empty {n + 2}D data tensor expected but got a tensor with sizes {list(self.shape)}")
+            raise RuntimeError(f"Non-empty {n + 2}D data tensor expected but got a tensor with sizes "
+                               f"{list(self.shape)}")
         return (*self.shape[:2], *sizes), self.dtype
     return rule
 
@@ -159,8 +165,8 @@ def _resize_row(name, n, aligned, npu):
        variants="", rule=lambda grad_output, output_size, input_size, *_: (input_size, grad_output.dtype),
        npu=npu and f"aclnn{npu}Backward(grad_output, output_size, input_size{given}{names}, out)",
        grad={"grad_output": _named(f"output_size{given}{names}", curve)})
-    op(f"{name}(Tensor self, SymInt[{n}] output_size{corners}{text}) -> Tensor", variants="nn", rule=_resize_rule(name, n),
-       npu=npu and f"aclnn{npu}(self, output_size{given}{names}, out)",
+    op(f"{name}(Tensor self, SymInt[{n}] output_size{corners}{text}) -> Tensor", variants="nn",
+       rule=_resize_rule(name, n), npu=npu and f"aclnn{npu}(self, output_size{given}{names}, out)",
        grad={"self": _named(f"self_shape{given}{names}", slope)},
        doc=f"The last {n} dim{'s' * (n > 1)} resized to output_size, or by scale factors.")
 

@@ -31,8 +31,8 @@ def _l1_loss(self, target, reduction):
     return reduced_loss((self - target).abs(), reduction)
 
 
-op("_smooth_l1_backward(Tensor grad_output, Tensor self, float beta) -> Tensor", rule=binary, kernel="smooth_l1_backward",
-   variants="", inplace=False,
+op("_smooth_l1_backward(Tensor grad_output, Tensor self, float beta) -> Tensor", rule=binary,
+   kernel="smooth_l1_backward", variants="", inplace=False,
    grad={"grad_output": lambda g, self, beta: ops._smooth_l1_backward(g, self, beta),
          "self": lambda g, grad_output, self, beta: (g * grad_output / beta).masked_fill(self.abs() >= beta, 0)})
 op("_smooth_l1(Tensor self, float beta) -> Tensor", rule=unary, kernel="smooth_l1", variants="", inplace=False,
@@ -58,8 +58,8 @@ def _huber_loss(self, target, reduction, delta):
     return reduced_loss(ops._smooth_l1(self - target, delta) * delta, reduction)
 
 
-@composite("kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor", variants="function",
-           npu="aclnnKlDiv(self, target, reduction, log_target, out)")
+@composite("kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor",
+           variants="function", npu="aclnnKlDiv(self, target, reduction, log_target, out)")
 def _kl_div(self, target, reduction, log_target):
     """target * (log(target) - self), of log-probabilities self."""
     if self.is_complex() or target.is_complex():
@@ -70,8 +70,8 @@ def _kl_div(self, target, reduction, log_target):
     return reduced_loss(loss, reduction)
 
 
-@composite("poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor",
-           variants="function")
+@composite("poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) "
+           "-> Tensor", variants="function")
 def _poisson_nll_loss(input, target, log_input, full, eps, reduction):
     """Negative log likelihood of a Poisson distribution; full adds Stirling's term."""
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
@@ -99,8 +99,8 @@ def _bce_curve(p, t):
     return (p * p - 2 * p * t + t) / (scale * scale)
 
 
-@composite("binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor", variants="nn",
-           npu="aclnnBinaryCrossEntropy(self, target, weight, reduction, out)")
+@composite("binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor",
+           variants="nn", npu="aclnnBinaryCrossEntropy(self, target, weight, reduction, out)")
 def _binary_cross_entropy(self, target, weight, reduction):
     """Cross entropy of probabilities and targets, both between 0 and 1."""
     if self.dtype is not target.dtype:
@@ -109,14 +109,15 @@ def _binary_cross_entropy(self, target, weight, reduction):
     return reduced_loss(loss if weight is None else loss * weight, reduction)
 
 
-op("_bce_logits_backward(Tensor grad_output, Tensor self, Tensor target) -> Tensor", rule=binary, variants="", inplace=False,
-   numbers=False, kernel="binary_cross_entropy_with_logits_backward",
+op("_bce_logits_backward(Tensor grad_output, Tensor self, Tensor target) -> Tensor", rule=binary, variants="",
+   inplace=False, numbers=False, kernel="binary_cross_entropy_with_logits_backward",
    grad={"grad_output": lambda g, self, target: g * (self.sigmoid() - target),
          "self": lambda g, grad_output, self: ops.sigmoid_backward(g * grad_output, self.sigmoid()),
          "target": lambda g, grad_output: -g * grad_output})
 op("_bce_logits(Tensor self, Tensor target) -> Tensor", rule=binary, variants="", inplace=False, numbers=False,
    kernel="binary_cross_entropy_with_logits",
-   grad={"self": lambda g, self, target: ops._bce_logits_backward(g, self, target), "target": lambda g, self: -g * self})
+   grad={"self": lambda g, self, target: ops._bce_logits_backward(g, self, target),
+         "target": lambda g, self: -g * self})
 
 
 @composite("binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, "
@@ -138,7 +139,7 @@ def _nll_rule(self, target, weight, reduction, ignore_index):
     if target.dim() > 1:
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
     if self.dim() == 2 and target.dim() == 0:
-        raise RuntimeError("size mismatch (got input: {list(self.shape)}, target: [])")
+        raise RuntimeError(f"size mismatch (got input: {list(self.shape)}, target: [])")
     if not (self.dim() == 1 and target.dim() == 0) and self.size(0) != target.size(0):
         raise RuntimeError(f"size mismatch (got input: {list(self.shape)}, target: {list(target.shape)})")
     _check_class_weight(weight, self.size(-1))
@@ -169,7 +170,8 @@ _NLL = "Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore
 for _name, _camel, _rule, _slope, _curve in (
     ("nll_loss", "NLLLoss", _nll_rule, lambda g, self, target, weight, reduction, ignore_index, result1:
      ops.nll_loss_backward(g, self, target, weight, reduction, ignore_index, result1),
-     lambda g, target, weight, reduction, ignore_index: ops.nll_loss_forward(g, target, weight, reduction, ignore_index)[0]),
+     lambda g, target, weight, reduction, ignore_index:
+     ops.nll_loss_forward(g, target, weight, reduction, ignore_index)[0]),
     ("nll_loss2d", "NLLLoss2d", _nll2d_rule, lambda g, self, target, weight, reduction, ignore_index, result1:
      ops.nll_loss2d_backward(g, self, target, weight, reduction, ignore_index, result1),
      lambda g, target, weight, reduction, ignore_index:
@@ -178,8 +180,8 @@ for _name, _camel, _rule, _slope, _curve in (
     op(f"{_name}_backward(Tensor grad_output, {_NLL}, Tensor total_weight) -> Tensor", variants="",
        rule=lambda grad_output, self, *_: (self.shape, self.dtype), grad={"grad_output": _curve},
        npu=f"aclnn{_camel}Backward(grad_output, self, target, weight, reduction, ignore_index, total_weight, out)")
-    op(f"{_name}_forward({_NLL}) -> (Tensor output, Tensor total_weight)", variants="", rule=_rule, grad={"self": _slope},
-       npu=f"aclnn{_camel}(self, target, weight, reduction, ignore_index, output, total_weight)")
+    op(f"{_name}_forward({_NLL}) -> (Tensor output, Tensor total_weight)", variants="", rule=_rule,
+       grad={"self": _slope}, npu=f"aclnn{_camel}(self, target, weight, reduction, ignore_index, output, total_weight)")
     op(f"{_name}(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) -> Tensor",
        variants="nn", doc="Minus the log-probability of the target class, times its weight.",
        body=lambda self, target, weight, reduction, ignore_index, _forward=getattr(ops, _name + "_forward"):
@@ -211,7 +213,8 @@ def _nll_loss_nd(self, target, weight, reduction, ignore_index):
     places = 1
     for size in rest:
         places *= size
-    out = ops.nll_loss2d(self.reshape(n, classes, 1, places), target.reshape(n, 1, places), weight, reduction, ignore_index)
+    out = ops.nll_loss2d(self.reshape(n, classes, 1, places), target.reshape(n, 1, places), weight, reduction,
+                         ignore_index)
     return out.reshape(n, *rest) if reduction == 0 else out
 
 
@@ -279,7 +282,8 @@ def _cross_entropy_loss(self, target, weight, reduction, ignore_index, label_smo
     target = _as_classes(target)
     if self.dim() <= 2:
         if self.dim() == 2 and target.dim() and self.size(0) != target.size(0):
-            raise ValueError(f"Expected input batch_size ({self.size(0)}) to match target batch_size ({target.size(0)}).")
+            raise ValueError(f"Expected input batch_size ({self.size(0)}) to match target batch_size "
+                             f"({target.size(0)}).")
         return ops._cross_entropy(self, target, weight, reduction, ignore_index, label_smoothing)[0]
     n, classes, *rest = self.shape
     if tuple(target.shape) != (n, *rest):

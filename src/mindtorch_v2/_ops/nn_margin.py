@@ -54,7 +54,8 @@ def _cdist(x1, x2, p, compute_mode):
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
     mode = _CDIST_MODES.index(compute_mode) % 3
     if p == 2 and (mode == 1 or mode == 0 and max(x1.size(-2), x2.size(-2)) > 25):
-        square = x1.square().sum(-1, True) + x2.square().sum(-1).unsqueeze(-2) - 2 * ops.matmul(x1, x2.transpose(-2, -1))
+        product = ops.matmul(x1, x2.transpose(-2, -1))
+        square = x1.square().sum(-1, True) + x2.square().sum(-1).unsqueeze(-2) - 2 * product
         near = square <= 0
         return square.masked_fill(near, 1).sqrt().masked_fill(near, 0)
     if x1.size(-1) == 0 or x1.numel() == 0 or x2.numel() == 0:
@@ -79,8 +80,8 @@ def _pdist(self, p):
 
 
 # ---- margins ---------------------------------------------------------------------------------------------------------
-@composite("margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) -> Tensor",
-           variants="function")
+@composite("margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) "
+           "-> Tensor", variants="function")
 def _margin_ranking_loss(input1, input2, target, margin, reduction):
     """max(0, margin - target * (input1 - input2))."""
     if not input1.dim() == input2.dim() == target.dim():
@@ -186,7 +187,7 @@ def _multilabel_margin_loss(self, target, reduction):
     return reduced_loss(loss.reshape(()) if self.dim() < 2 else loss, reduction)
 
 
-# ---- CTC ---------------------------------------------------------------------------------------------------------------
+# ---- CTC -------------------------------------------------------------------------------------------------------------
 def _ctc_labels(targets, target_lengths, blank):
     """(batch, 2 S + 1): every target with blanks before, between and after; short ones end in blanks."""
     longest = max(target_lengths, default=0)
@@ -271,7 +272,8 @@ def _ctc_kernel(log_probs, targets, input_lengths, target_lengths, blank, zero_i
 op("_ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, "
    "bool zero_infinity=False) -> (Tensor, Tensor)", variants="function",
    npu="aclnnCtcLoss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, out0, out1)",
-   grad={"log_probs": lambda g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0, result1:
+   grad={"log_probs": lambda g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0,
+         result1:
          _ctc_backward(g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0, result1)})
 _C._set_kernel(ops._ctc_loss, 0, "cpu", _ctc_kernel)
 

@@ -75,7 +75,8 @@ op("native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalize
    rule=lambda grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask: _wants(
        [(input.shape, input.dtype), (normalized_shape, _type_of_stats(input, weight)),
         (normalized_shape, _type_of_stats(input, weight))], output_mask),
-   npu="aclnnLayerNormBackward(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask, out0, out1, out2)")
+   npu="aclnnLayerNormBackward(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask, out0, "
+       "out1, out2)")
 op("native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) "
    "-> (Tensor, Tensor, Tensor)", rule=_layer_rule, variants="function",
    npu="aclnnLayerNorm(input, normalized_shape, weight, bias, eps, out0, out1, out2)",

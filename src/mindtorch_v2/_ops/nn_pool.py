@@ -12,7 +12,7 @@ def _listed(name, word, value, n, default=None):
     if not value and default is not None:
         return default
     if len(value) not in (1, n):
-        how = {1: "a single int", 2: "a single int, or a tuple of two ints", 3: "a single int, or a tuple of three ints"}[n]
+        how = "a single int" + ("", ", or a tuple of two ints", ", or a tuple of three ints")[n - 1]
         omitted = "omitted, " if word == "stride" else ""
         raise RuntimeError(f"{name}: {word} must either be {omitted}{how}")
     return value * n if len(value) == 1 else value
@@ -51,7 +51,8 @@ def _windows(name, self, n, kernel_size, stride, padding, dilation, ceil_mode):
     sizes = [_out_size(s, *window, ceil_mode)
              for s, *window in zip(self.shape[-n:], kernel, stride, padding, dilation, strict=True)]
     if min(sizes) < 1:
-        raise RuntimeError(f"Given input size: {list(self.shape)}. Calculated output size: {sizes}. Output size is too small")
+        raise RuntimeError(f"Given input size: {list(self.shape)}. Calculated output size: {sizes}. Output size is "
+                           "too small")
     return (*self.shape[:-n], *sizes)
 
 
@@ -76,7 +77,8 @@ def _max_alone(name):
 
 
 _MAX2 = ("MaxPool2dWithIndices(self, kernel_size, stride, padding, dilation, ceil_mode, out0, out1)",
-         "MaxPool2dWithIndicesBackward(grad_output, self, indices, kernel_size, stride, padding, dilation, ceil_mode, out)")
+         "MaxPool2dWithIndicesBackward(grad_output, self, indices, kernel_size, stride, padding, dilation, ceil_mode, "
+         "out)")
 _MAX3 = tuple(text.replace("MaxPool2dWithIndices", "MaxPool3dWithArgmax") for text in _MAX2)
 for _n, (_npu, _npu_back), _slope, _back in (
     (2, _MAX2, lambda g, self, kernel_size, stride, padding, dilation, ceil_mode, result1:
@@ -90,7 +92,8 @@ for _n, (_npu, _npu_back), _slope, _back in (
     _window = (f"int[{_n}] kernel_size, int[{_n}] stride=[], int[{_n}] padding=0, int[{_n}] dilation=1, "
                "bool ceil_mode=False")
     op(f"{_name}_backward(Tensor grad_output, Tensor self, {_window}, Tensor indices) -> Tensor", variants="",
-       rule=lambda grad_output, self, *_: (self.shape, self.dtype), npu="aclnn" + _npu_back, grad={"grad_output": _back})
+       rule=lambda grad_output, self, *_: (self.shape, self.dtype), npu="aclnn" + _npu_back,
+       grad={"grad_output": _back})
     op(f"{_name}(Tensor self, {_window}) -> (Tensor, Tensor)", variants="nn", npu="aclnn" + _npu,
        rule=_max_rule(f"max_pool{_n}d", _n), grad={"self": _slope})
     op(f"max_pool{_n}d(Tensor self, {_window}) -> Tensor", variants="function", body=_max_alone(_name))
@@ -281,7 +284,8 @@ def _starts(samples, size, out, kernel):
 def _fractional(self, kernel_size, output_size, random_samples, n):
     """The largest item of windows that start at random places, and where it stands."""
     if self.dim() not in (n + 1, n + 2):
-        raise RuntimeError(f"fractional_max_pool{n}d: Expected {n + 1}D or {n + 2}D tensor, but got: {list(self.shape)}")
+        raise RuntimeError(f"fractional_max_pool{n}d: Expected {n + 1}D or {n + 2}D tensor, but got: "
+                           f"{list(self.shape)}")
     kernel = _listed(f"fractional_max_pool{n}d", "kernel_size", kernel_size, n)
     out = _listed(f"fractional_max_pool{n}d", "output_size", output_size, n)
     samples = random_samples if self.dim() == n + 2 else random_samples[0]

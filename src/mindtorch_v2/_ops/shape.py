@@ -19,6 +19,8 @@ def _cat_rule(tensors, dim):
     if not tensors:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
     for i, t in enumerate(tensors):
+        if t is None:
+            raise TypeError(f"expected Tensor as element {i} in argument 0, but got None")
         if t.dim() == 0:
             raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
     real = [t for t in tensors if not _is_legacy_empty(t)]

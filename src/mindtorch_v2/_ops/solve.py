@@ -8,7 +8,7 @@ from mindtorch_v2._ops.decompose import (
 from mindtorch_v2._ops.linalg import _t
 from mindtorch_v2._ops.table import composite, op, ops
 
-# ---- solve, inverse ---------------------------------------------------------------------------------------------------
+# ---- solve, inverse ------------------------------------------------------------------------------
 def _is_vector(A_shape, B_shape):
     """B holds a vector for each matrix of A."""
     return len(B_shape) == 1 or tuple(A_shape[:-1]) == tuple(B_shape)
@@ -21,8 +21,8 @@ def _solve_rule(A, B, left):
     check_same(A, B, name)
     vector = _is_vector(A.shape, B.shape)
     if vector and not left:
-        raise RuntimeError("linalg.solve: Vector broadcasting of the left hand side is not supported for left=False. In "
-                           "this case linalg.solve is equivalent to B / A.squeeze(-1)")
+        raise RuntimeError("linalg.solve: Vector broadcasting of the left hand side is not supported for left=False. "
+                           "In this case linalg.solve is equivalent to B / A.squeeze(-1)")
     shape = (*B.shape, 1) if vector else tuple(B.shape)
     if len(shape) < 2:
         check_matrix(B, name, "B")
@@ -91,13 +91,14 @@ def _inverse(self):
     return ops.linalg_inv(self)
 
 
-# ---- determinants -----------------------------------------------------------------------------------------------------
+# ---- determinants --------------------------------------------------------------------------------
 def _det_rule(name, *firsts):
     def rule(A):
         check_square(A, name)
         check_float(A, name, False)
         batch = tuple(A.shape[:-2])
-        return [*((batch, first(A.dtype)) for first in firsts), (tuple(A.shape), A.dtype), ((*batch, A.size(-1)), INT32)]
+        return [*((batch, first(A.dtype)) for first in firsts), (tuple(A.shape), A.dtype),
+                ((*batch, A.size(-1)), INT32)]
     return rule
 
 

@@ -19,7 +19,7 @@ def _limit(x, at_zero, slope):
     return ops.where(zero, at_zero, slope(x.masked_fill(zero, 1)))
 
 
-# ---- one input ------------------------------------------------------------------------------------------------------
+# ---- one input -----------------------------------------------------------------------------------
 for _name, _grad in (
     ("i0e", lambda g, self, result: g * (ops.special_i1e(self) - self.sgn() * result)),
     ("i1", lambda g, self: g * _limit(self, 0.5, lambda x: ops.i0(x) - ops.special_i1(x) / x)),
@@ -46,7 +46,7 @@ def _ndtr(self):
     return ops.erfc(self * -math.sqrt(0.5)) * 0.5
 
 
-# ---- gamma functions ----------------------------------------------------------------------------------------------------
+# ---- gamma functions -----------------------------------------------------------------------------
 op("special_zeta(Tensor self, Tensor other) -> Tensor", rule=binary_float, variants="special", inplace=False,
    grad={"self": _no_gradient("zeta", "self"),
          "other": lambda g, self, other: g * -self * ops.special_zeta(self + 1, other)})
@@ -87,7 +87,7 @@ def _mvlgamma(self, p):
     return (x.unsqueeze(-1) + shifts).lgamma().sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
 
 
-# ---- polynomials: (x, n) ----------------------------------------------------------------------------------------------
+# ---- polynomials: (x, n) -------------------------------------------------------------------------
 for _name in (*(f"{shifted}chebyshev_polynomial_{kind}" for shifted in ("", "shifted_") for kind in "tuvw"),
               "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"):
     op(f"special_{_name}(Tensor x, Tensor n) -> Tensor", rule=binary_float, variants="special", inplace=False)

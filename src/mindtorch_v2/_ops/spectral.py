@@ -29,7 +29,7 @@ def _rows(x):
     return x.unsqueeze(-1)
 
 
-# ---- QR ---------------------------------------------------------------------------------------------------------------
+# ---- QR ------------------------------------------------------------------------------------------
 def _qr_rule(A, mode):
     check_matrix(A, "linalg.qr")
     check_float(A, "linalg.qr", False)
@@ -157,7 +157,7 @@ def _ormqr(self, input2, input3, left, transpose):
     return made if left else _t(made)
 
 
-# ---- eigenvalues --------------------------------------------------------------------------------------------------------
+# ---- eigenvalues ---------------------------------------------------------------------------------
 def _eigh_rule(A, UPLO, compute_v):
     check_square(A, "linalg.eigh")
     check_float(A, "linalg.eigh", False)
@@ -175,8 +175,8 @@ def _gaps(values):
 
 def _check_phase(diagonal, name, which):
     if diagonal.is_complex() and bool((diagonal.imag.abs() > 1e-2).any()):
-        raise RuntimeError(f"{name}: The {which} in the complex case are specified up to multiplication by e^{{i phi}}. "
-                           "The specified loss function depends on this quantity, so it is ill-defined.")
+        raise RuntimeError(f"{name}: The {which} in the complex case are specified up to multiplication by e^{{i phi}}"
+                           ". The specified loss function depends on this quantity, so it is ill-defined.")
 
 
 def _eigh_grad(gs, values, V):
@@ -264,16 +264,17 @@ def _eigvals(self):
     return values
 
 
-# ---- singular values ------------------------------------------------------------------------------------------------------
+# ---- singular values -----------------------------------------------------------------------------
 def _svd_rule(A, full_matrices, compute_uv, driver):
     check_matrix(A, "linalg.svd")
     check_float(A, "linalg.svd", False)
     if driver is not None:
-        raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER "
-                           "backend.")
+        raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with "
+                           "cuSOLVER backend.")
     *batch, m, n = A.shape
     k = min(m, n)
-    return [((*batch, m, m if full_matrices else k) if compute_uv else (0,), A.dtype), ((*batch, k), real_dtype(A.dtype)),
+    return [((*batch, m, m if full_matrices else k) if compute_uv else (0,), A.dtype),
+            ((*batch, k), real_dtype(A.dtype)),
             ((*batch, n if full_matrices else k, n) if compute_uv else (0,), A.dtype), (tuple(batch), INT32)]
 
 
