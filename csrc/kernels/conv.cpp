@@ -165,7 +165,7 @@ void pointwise_input_grad(DType dtype, const Conv& s, const void* gy, const void
 Conv conv_shape(const View& x, const View& w, const View& y, const Attr* attr) {
   bool transposed = attr[3].i;
   int nd = x.ndim - 2, skip = 3 - nd;
-  if (nd < 1 || nd > 3 || w.ndim != x.ndim || y.ndim != x.ndim)
+  if (nd < 1 || nd > 3 || w.ndim != x.ndim || y.ndim != x.ndim || y.sizes[0] != x.sizes[0])
     throw std::runtime_error("convolution: expected input, weight and output of 3 to 5 dims of the same number");
   const View &inner = transposed ? y : x, &outer = transposed ? x : y;
   Conv s{x.sizes[0], inner.sizes[1], outer.sizes[1], attr[5].i, {}, {}, {}, {}, {}, {}};

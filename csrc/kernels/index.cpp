@@ -137,6 +137,7 @@ const int64_t* IndexWalk::offsets(const int64_t* at, int64_t n, int64_t* buffer)
   using Yes = std::true_type;
   using No = std::false_type;
   if (ready) return index[0] + at[2];
+  if (count() == 0) std::fill_n(buffer, n, int64_t(0));  // no index at all: every item stays where it is
   for (int j = 0; j < count(); ++j) {
     const int64_t *p = index[j] + at[j + 2], step = walk.inner()[j + 2], len = size[j], mul = stride[j];
     const int64_t back = wrap ? len : 0;

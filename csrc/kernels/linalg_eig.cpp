@@ -146,7 +146,13 @@ void linalg_svd(const Args& g) {
       std::vector<real_t<T>> s(k);
       for (int64_t b = from; b < to; ++b) {
         load(Matrix<T>(A, batch, b), a.data(), m);
-        if (k) {
+        if (has_infinity(a)) {
+          const real_t<T> none = std::numeric_limits<real_t<T>>::quiet_NaN();
+          std::fill(s.begin(), s.end(), none);
+          std::fill(u.begin(), u.end(), T(none));
+          std::fill(vt.begin(), vt.end(), T(none));
+          store_info(info, batch, b, 0);
+        } else if (k) {
           store_info(info, batch, b, gesdd(vectors ? (full ? "A" : "S") : "N", m, n, a.data(), s.data(), u.data(), vt.data(), vectors ? vr : 1));
         } else {
           store_info(info, batch, b, 0);  // an empty matrix: the full bases are identities

@@ -1,7 +1,9 @@
 // Inside of the linalg_* files: matrices of a batch to and from LAPACK's column-major memory.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <complex>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -99,6 +101,16 @@ template <class T> void store_vector(const View& v, const Batches& b, int64_t i,
 }
 inline void store_info(const View& v, const Batches& b, int64_t i, int info) {
   if (v.given()) v.ptr<int32_t>()[b.offset(v, 0, i)] = info;
+}
+
+// LAPACK answers a NaN with an error code, but may search forever in a matrix that holds infinities.
+template <class T> inline bool has_infinity(const std::vector<T>& a) {
+  bool inf = false, nan = false;
+  for (const T& v : a) {
+    inf |= std::isinf(std::real(v)) || std::isinf(std::imag(v));
+    nan |= v != v;
+  }
+  return inf && !nan;
 }
 
 inline void check_square(const View& A, const char* op) {

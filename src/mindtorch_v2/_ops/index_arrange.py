@@ -165,6 +165,17 @@ def _repeat_interleave_int(self, repeats, dim, output_size):
 
 
 # ---- windows -----------------------------------------------------------------------------------------------------
+def _unfold_backward_rule(grad_in, input_sizes, dim, size, step):
+    windows = list(input_sizes) or [1]
+    dim = wrap(dim, len(windows))
+    if step <= 0 or not 0 <= size <= windows[dim]:
+        raise RuntimeError(f"unfold_backward: no windows of size {size} and step {step} in {list(input_sizes)}")
+    windows[dim] = (windows[dim] - size) // step + 1
+    if list(grad_in.shape) != (windows + [size] if len(input_sizes) else [size]):
+        raise RuntimeError(f"unfold_backward: a gradient of shape {list(grad_in.shape)} does not fit {windows + [size]}")
+    return input_sizes, grad_in.dtype
+
+
 op("unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, SymInt size, SymInt step) -> Tensor", variants="",
-   rule=lambda grad_in, input_sizes, dim, size, step: (input_sizes, grad_in.dtype),
+   rule=lambda grad_in, input_sizes, dim, size, step: _unfold_backward_rule(grad_in, input_sizes, dim, size, step),
    grad={"grad_in": lambda g, dim, size, step: g.unfold(dim, size, step)})

@@ -162,6 +162,8 @@ op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1
 @composite("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", inplace=True)
 def _addbmm(self, batch1, batch2, beta, alpha):
     """beta * self plus alpha times the sum of the batch's products."""
+    if not (self.is_floating_point() or self.is_complex()):
+        beta, alpha = int(beta), int(alpha)
     total = ops.bmm(batch1, batch2).sum(0) * alpha
     return total.expand(total.shape) if beta == 0 else self * beta + total
 

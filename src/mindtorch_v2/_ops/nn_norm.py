@@ -127,6 +127,12 @@ def _rms_norm(input, normalized_shape, weight, eps):
     if weight is not None and weight.dtype is not input.dtype:
         wide = _C.promote_types(input.dtype, weight.dtype)
         return ops._fused_rms_norm(input.to(wide), normalized_shape, weight.to(wide), eps)[0]
+    if input.is_complex():
+        shape = _check_layer("rms_norm", input, normalized_shape, weight=weight)
+        dims = list(range(-len(shape), 0))
+        limit = 2.0 ** (-23 if input.dtype.itemsize == 8 else -52) if eps is None else eps
+        normed = input * ((input * input).mean(dims, True) + limit).rsqrt()    # torch squares, without conj
+        return normed if weight is None else normed * weight
     return ops._fused_rms_norm(input, normalized_shape, weight, eps)[0]
 
 

@@ -105,10 +105,16 @@ def _histc_rule(self, bins, min, max):
 op("_histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor", kernel="histc", variants="",
    rule=_histc_rule, npu="aclnnHistc(self, bins, min, max, out)")
 op("_bincount(Tensor self, Tensor? weights, int size) -> Tensor", kernel="bincount", variants="",
-   rule=lambda self, weights, size: ((size,), INT64 if weights is None else _sum_dtype(weights.dtype)),
+   rule=lambda self, weights, size: _bincount_rule(self, weights, size),
    npu="aclnnBincount(self, weights, size, out)")
 op("_histogram(Tensor self, Tensor edges, Tensor? weight) -> Tensor", kernel="histogram_edges", variants="",
    rule=lambda self, edges, weight: _edges_rule(self, edges, weight))
+
+
+def _bincount_rule(self, weights, size):
+    if weights is not None and weights.numel() != self.numel():
+        raise RuntimeError("weights should be 1-d and have the same length as input")
+    return (size,), INT64 if weights is None else _sum_dtype(weights.dtype)
 
 
 def _edges_rule(self, edges, weight):

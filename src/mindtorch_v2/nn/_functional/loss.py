@@ -97,10 +97,19 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     options: Any = None,
 ) -> Tensor:
-    """Cross entropy of the logits that a linear layer gives; classes come last in the logits."""
-    logits = torch._C._nn.linear(input, linear_weight, linear_bias)
-    if logits.dim() > 2:
-        logits = logits.movedim(-1, 1)
+    """Cross entropy of the logits of a linear layer whose weight is (classes, ..., features)."""
+    if ignore_index is not None and target.is_floating_point():
+        raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
+    if linear_weight.dim() > 2 and input.dim() == 1:
+        raise RuntimeError(
+            f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires "
+            f"batched input, (N, {linear_weight.shape[-1]}), got unbatched input with shape "
+            f"{tuple(input.shape)}"
+        )
+    outputs = linear_weight.shape[:-1]
+    bias = None if linear_bias is None else linear_bias.reshape(-1)
+    logits = torch._C._nn.linear(input, linear_weight.reshape(-1, linear_weight.shape[-1]), bias)
+    logits = logits.reshape(input.shape[:-1] + outputs)
     ignore_index = -100 if ignore_index is None else ignore_index
     return cross_entropy(
         logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction,
