@@ -2,6 +2,8 @@
 // themselves are in copy.cpp.
 #pragma once
 #include <memory>
+#include <stdexcept>
+#include <string>
 
 #include "library.h"
 
@@ -48,6 +50,7 @@ inline DType widened(DType d) { return d == kHalf || d == kBFloat16 ? kFloat : d
 // Item i of an int list that may be given as one number for all dims, or left empty for a default.
 inline int64_t list_item(const Attr& a, int64_t i, int64_t otherwise = 1) {
   if (a.list == nullptr) return a.given && a.n == 0 ? a.i : otherwise;
+  if (a.n > 1 && i >= a.n) throw std::runtime_error("expected a list of " + std::to_string(i + 1) + " ints or more");
   return a.n == 0 ? otherwise : a.list[a.n == 1 ? 0 : i];
 }
 

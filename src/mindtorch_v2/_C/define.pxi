@@ -85,8 +85,10 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
             ov.native_id = RULE_IDS[rule]
     elif ov.family == F_VIEW:
         ov.native_id = VIEW_IDS[mode]
+        ov.one_int = ov.native_id == V_VIEW
     elif ov.family == F_NATIVE:
         ov.native_id = NATIVE_IDS[mode]
+        ov.one_int = ov.native_id < N_FULL
     if ov.family == F_POINTWISE:                 # an op lives as long as the process: never freed
         ov.default_attr = <Attr*>calloc(MAX_PARAMS, sizeof(Attr))
         for i in range(ov.nparams):

@@ -18,6 +18,8 @@ cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
     cdef PyObject* o
     cdef int i, n = ov.ntensors, compute, out_dt, dev = CPU, index = -1
     cdef bint grad = False, same = True, all_contig = True, numbers_in = False
+    if out is None and is_plain(ov, s, n):
+        return run_plain(ov, s, n)
     pr.dims = pr.zero = pr.wrapped = -1
     for i in range(n):
         o = s[ov.tensor_at[i]]
@@ -106,6 +108,46 @@ cdef int check_operands(Overload ov, PyObject** s, int compute) except -1:
         raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a "
                            "mask, use the `~` or `logical_not()` operator instead.")
     return 0
+
+
+cdef inline bint is_plain(Overload ov, PyObject** s, int n) noexcept:
+    """The common case: one or two small contiguous CPU tensors of one shape and one dtype that has a loop."""
+    cdef PyObject* a = s[0]
+    cdef PyObject* b = s[1]
+    if n > 2 or n == 0 or ov.tensor_at[0] != 0 or ov.guard or ov.pw == NULL or ov.pw.first >= 0 or not is_tensor(a):
+        return False
+    if (<TensorBase>a).dev != CPU or not (<TensorBase>a).contig or (<TensorBase>a).rank > INLINE_DIMS:
+        return False
+    if (<TensorBase>a).count == 0 or (<TensorBase>a).count > DIRECT_ITEMS or (<TensorBase>a).dt < kFloat or \
+            ov.pw.loop[(<TensorBase>a).dt] == NULL:
+        return False
+    if n == 1:
+        return True
+    return ov.tensor_at[1] == 1 and is_tensor(b) and (<TensorBase>a).dt == (<TensorBase>b).dt and \
+        (<TensorBase>b).contig and (<TensorBase>b).dev == CPU and same_shape(<TensorBase>a, <TensorBase>b)
+
+
+cdef object run_plain(Overload ov, PyObject** s, int n):
+    """run_pointwise() where is_plain(): nothing to broadcast or promote."""
+    cdef int64_t attrs[8 * ATTR_WORDS]
+    cdef void* ptr[3]
+    cdef PyObject* a = s[0]
+    cdef int dt = (<TensorBase>a).dt
+    cdef int out_dt = kBool if ov.mode == P_BOOL else real_of(dt) if ov.mode >= P_REAL else dt
+    cdef bint grad = modes().grad and is_differentiable(out_dt) and \
+        ((<TensorBase>a).requires or (n == 2 and (<TensorBase>s[1]).requires))
+    cdef TensorBase result
+    if grad and ov.formulas is None:
+        raise no_gradient(ov)
+    result = new_same(<TensorBase>a, out_dt)
+    fill_attrs(ov, s, <Attr*>attrs)
+    ptr[0], ptr[1] = ptr_of(result), ptr_of(<TensorBase>a)
+    if n == 2:
+        ptr[2] = ptr_of(<TensorBase>s[1])
+    ov.pw.loop[dt](ptr, result.count, <Attr*>attrs)
+    if grad:
+        attach(record(ov, s), result, 0, ov)
+    return result
 
 
 cdef int cpu_pointwise(Overload ov, PyObject** s, int n, bint direct, int compute, TensorBase result,

@@ -64,6 +64,7 @@ cdef class Overload:
     cdef int ntensors
     cdef int tensor_at[MAX_PARAMS]
     cdef bint has_list                           # a Tensor[] is among the parameters
+    cdef bint one_int                            # a single int may stand for its int[]
     cdef readonly bint mutates                   # the schema changes self in place (uniform_)
     cdef bint numbers                            # Tensor parameters accept Python numbers
     cdef bint prefill                            # the kernel's output starts as a copy of self
@@ -334,8 +335,7 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
     cdef int p, np = ov.npositional
     cdef PyObject* o
     cdef PyTypeObject* tp
-    for p in range(ov.nparams):
-        b.slot[p] = NULL
+    memset(b.slot, 0, ov.nparams * sizeof(PyObject*))
     b.out = NULL
     b.foreign = False
     if nargs > np or (nargs > 0 and np > 0 and ov.kind[np - 1] == K_INTS and nargs >= np
@@ -346,7 +346,10 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
         if k < 0 and nargs > np:
             b.why = BAD_MANY
             return 0
-        if k >= 0 and (k + 1 < nargs or ov.list_size[k] == 0):
+        if k >= 0 and k + 1 == nargs and ov.one_int and PyLong_CheckExact(<object>args[k]):
+            b.slot[k] = args[k]                  # zeros(4), x.view(-1): these read a single int as it is
+            n = k
+        elif k >= 0 and (k + 1 < nargs or ov.list_size[k] == 0):
             for i in range(k, nargs):
                 if not fits_int(args[i]):
                     b.why, b.bad = BAD_TYPE if i == k else BAD_MANY, <int>k

@@ -66,15 +66,15 @@ cdef PyTypeObject* tensor_type = NULL            # the Python class Tensor
 cdef PyTypeObject* parameter_type = NULL
 cdef object size_class = tuple
 cdef object tuple_new = tuple.__new__
-cdef tuple no_args = ()
 
 
 def _set_tensor_classes(tensor, size):
     """The Python classes of results and of shapes."""
-    global tensor_type, parameter_type, size_class
+    global tensor_type, parameter_type, size_class, pattern
     Py_INCREF(tensor)
     tensor_type = parameter_type = <PyTypeObject*>tensor
     mt_take_slots(tensor_type, <PyTypeObject*>TensorMethods)
+    pattern = TensorBase.__new__(TensorBase)
     size_class = size
 
 
@@ -86,8 +86,16 @@ def _set_parameter_class(parameter):
     mt_take_slots(parameter_type, <PyTypeObject*>TensorMethods)
 
 
+cdef TensorBase pattern = None                   # a new tensor as __cinit__ leaves it, to copy from
+
+
 cdef inline TensorBase tensor_shell():
-    return <TensorBase>mt_new(<PyTypeObject*>TensorBase, tensor_type, no_args)
+    """A new tensor to be filled in: allocated by its type and copied from the pattern, which is half the cost of a
+    call of the type."""
+    cdef TensorBase t = <TensorBase>mt_copy_shell(tensor_type, <PyObject*>pattern, <PyTypeObject*>TensorBase)
+    t.sizes = t.inline_dims
+    t.strides = t.inline_dims + INLINE_DIMS
+    return t
 
 
 cdef inline bint is_tensor(PyObject* o) noexcept:
@@ -240,6 +248,16 @@ cdef TensorBase new_strided(int rank, const int64_t* sizes, const int64_t* strid
     t.dt, t.dev, t.dev_index = dt, dev, index
     t.st = storage_new(<size_t>items * itemsize(<DType>dt), dev, index)
     set_geometry(t, rank, sizes, strides, 0)
+    t.inference = modes().inference
+    return t
+
+
+cdef inline TensorBase new_same(TensorBase a, int dt):
+    """A fresh tensor in the shape of a, which is contiguous, on the CPU and of at most INLINE_DIMS dims."""
+    cdef TensorBase t = tensor_shell()
+    memcpy(t.inline_dims, a.inline_dims, sizeof(t.inline_dims))
+    t.rank, t.count, t.dt = a.rank, a.count, dt
+    t.st = storage_new(<size_t>a.count * itemsize(<DType>dt), CPU, -1)
     t.inference = modes().inference
     return t
 

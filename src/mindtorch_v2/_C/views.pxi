@@ -53,7 +53,7 @@ cdef int geometry(int id, TensorBase self, PyObject** s, int64_t* sizes, int64_t
     memcpy(sizes, self.sizes, rank * sizeof(int64_t))
     memcpy(strides, self.strides, rank * sizeof(int64_t))
     if id == V_VIEW:
-        n = read_ints(<object>s[1], sizes)
+        n = read_ints_or_one(<object>s[1], sizes, 1)
         infer_size(self, sizes, n)
         if not view_strides(self, sizes, n, strides):
             raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension "

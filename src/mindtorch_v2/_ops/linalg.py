@@ -161,11 +161,12 @@ op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1
 
 @composite("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", inplace=True)
 def _addbmm(self, batch1, batch2, beta, alpha):
-    """beta * self plus alpha times the sum of the batch's products."""
-    if not (self.is_floating_point() or self.is_complex()):
-        beta, alpha = int(beta), int(alpha)
-    total = ops.bmm(batch1, batch2).sum(0) * alpha
-    return total.expand(total.shape) if beta == 0 else self * beta + total
+    """beta * self plus alpha times the sum of the batch's products, as one product that sums only once."""
+    _, rows, columns = _bmm_rule(batch1, batch2)[0]
+    _expands(self, (rows, columns), "addbmm")
+    inner = batch1.size(0) * batch1.size(2)
+    return ops.addmm(self, batch1.transpose(0, 1).reshape(rows, inner), batch2.reshape(inner, columns), beta=beta,
+                     alpha=alpha)
 
 
 @composite("outer(Tensor self, Tensor vec2) -> Tensor")

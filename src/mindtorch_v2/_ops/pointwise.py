@@ -150,7 +150,8 @@ op("hypot(Tensor self, Tensor other) -> Tensor", rule=binary,
 op("copysign(Tensor self, Tensor other) -> Tensor", rule=binary_float,
    grad={"self": lambda g, self, result: g * ops.where(self == 0, 0, result / self),
          "other": lambda g: ops.zeros_like(g)})
-op("nextafter(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False)
+op("nextafter(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False,
+   grad={"self": lambda g, self, other: g * (self != other), "other": lambda g: ops.zeros_like(g)})
 op("logaddexp(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
    npu="aclnnLogAddExp(self, other, out)",
    grad={"self": lambda g, self, other: g / (1 + (other - self).exp()),
