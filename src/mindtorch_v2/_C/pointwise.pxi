@@ -44,6 +44,8 @@ cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
         else:
             numbers_in = True
             promotion_add(&pr, number_dtype(o), 0, True)
+    if ref is None:
+        raise TypeError(f"{ov.name}(): argument 'input' (position 1) must be Tensor, not {type(<object>s[0]).__name__}")
     compute = promotion_result(&pr)
     if compute < kHalf and (ov.mode == P_FLOAT or ov.mode == P_FLOAT_REAL):
         compute = default_dtype

@@ -210,8 +210,8 @@ cdef int slice_geometry(TensorBase self, PyObject** s, int64_t* sizes, int64_t* 
     start = min(max(start, 0), size)
     end = min(max(end, start), size)
     offset[0] += start * strides[d]
-    sizes[d] = (end - start + step - 1) // step
-    strides[d] *= step
+    sizes[d] = (end - start - 1) // step + 1 if end > start else 0
+    strides[d] *= min(step, <int64_t>1 << 31)    # a longer step has but one item, whose stride does not matter
     return 0
 
 
@@ -306,7 +306,7 @@ cdef int unfold_geometry(TensorBase self, PyObject** s, int64_t* sizes, int64_t*
         return 1
     sizes[self.rank], strides[self.rank] = size, strides[d]
     sizes[d] = (full - size) // step + 1
-    strides[d] *= step
+    strides[d] *= min(step, <int64_t>1 << 31)
     return self.rank + 1
 
 
