@@ -78,6 +78,8 @@ op("_eye_(Tensor(a!) self, int n, int m) -> Tensor(a!)", kernel="eye", variants=
 def _arange(start, end, step, dtype, layout, device, pin_memory, requires_grad):
     """Numbers from start to end (excluded) by step."""
     start, end, step = (x.item() if hasattr(x, "item") else x for x in (start, end, step))
+    if dtype is not None and dtype._name == "int64":       # torch counts in the integers themselves
+        start, end, step = int(start), int(end), int(step)
     whole = all(isinstance(x, int) for x in (start, end, step))
     if step == 0:
         raise RuntimeError("step must be nonzero")

@@ -228,6 +228,7 @@ def _normal(mean, std, generator):
     like = mean if hasattr(mean, "dtype") else std
     shape = ops.broadcast_shapes(*(tuple(x.shape) for x in (mean, std) if hasattr(x, "dtype")))
     made = ops.empty(shape, dtype=like.dtype, device=like.device)
+    mean, std = (x.detach() if hasattr(x, "detach") else x for x in (mean, std))   # no gradient flows through a draw
     return _fill_normal(made, generator).mul_(std).add_(mean)
 
 
