@@ -4,7 +4,8 @@ from __future__ import annotations
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._C import TensorBase, dtype as DType
+from mindtorch_v2._C import TensorBase
+from mindtorch_v2._C import dtype as DType
 from mindtorch_v2._ops import ops
 
 

@@ -1,7 +1,7 @@
 """finfo and iinfo: the limits of dtypes."""
 from __future__ import annotations
 
-from mindtorch_v2._C import dtype, get_default_dtype, _dtype_named
+from mindtorch_v2._C import _dtype_named, dtype, get_default_dtype
 
 # bits, exponent of the largest value + 1, digits of the significand, decimal digits
 _FLOATS = {"float16": (16, 16, 11, 3), "bfloat16": (16, 128, 8, 2), "float32": (32, 128, 24, 6),

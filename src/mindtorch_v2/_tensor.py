@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import copy as _copy
-import copy
 import copyreg
 import importlib
 import warnings
@@ -10,7 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._C import TensorMethods, device as Device, dtype as DType
+from mindtorch_v2._C import TensorMethods
+from mindtorch_v2._C import device as Device
+from mindtorch_v2._C import dtype as DType
 from mindtorch_v2._printing import tensor_repr
 from mindtorch_v2._shape import Size
 from mindtorch_v2._storage import TypedStorage

@@ -5,11 +5,10 @@ import warnings
 
 import pytest
 import torch
+from oracle import compare, flat, to_ours
 from torch.testing._internal.common_modules import module_db
 
 import mindtorch_v2 as mt
-from oracle import compare, flat, to_ours
-
 
 
 def ours_of(info):

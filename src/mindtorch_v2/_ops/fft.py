@@ -19,8 +19,15 @@ def _with(shape, dim, size):
     return tuple(shape)
 
 
+def _points(n):
+    if n < 1:
+        raise RuntimeError(f"Invalid number of data points ({n}) specified")
+    return n
+
+
 def _r2c_rule(self, dim, normalization, onesided):
     last = dim[-1]
+    _points(self.size(last))
     size = self.size(last) // 2 + 1 if onesided else self.size(last)
     return _with(self.shape, last, size), complex_dtype(self.dtype)
 
@@ -46,7 +53,7 @@ def _c2r_grad(g, dim, normalization, last_dim_size):
 
 
 op("_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor", variants="function",
-   rule=lambda self, dim, normalization, last_dim_size: (_with(self.shape, dim[-1], last_dim_size),
+   rule=lambda self, dim, normalization, last_dim_size: (_with(self.shape, dim[-1], _points(last_dim_size)),
                                                          real_dtype(self.dtype)),
    grad={"self": lambda g, dim, normalization, last_dim_size: _c2r_grad(g, dim, normalization, last_dim_size)})
 

@@ -5,7 +5,16 @@ import math
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.decompose import (
-    INT32, INT64, broadcast, check_float, check_info, check_matrix, check_square, epsilon, real_dtype, word,
+    INT32,
+    INT64,
+    broadcast,
+    check_float,
+    check_info,
+    check_matrix,
+    check_square,
+    epsilon,
+    real_dtype,
+    word,
 )
 from mindtorch_v2._ops.linalg import _t
 from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
@@ -142,7 +151,7 @@ def _rank(self, atol, rtol, hermitian):
             shape = broadcast("matrix_rank", shape, t.shape) if hasattr(t, "dtype") else shape
         return ops.zeros(shape, dtype=INT64, device=self.device)
     S = ops.linalg_eigvalsh(self).abs() if hermitian else ops.linalg_svdvals(self)
-    return (S > _limit(S.amax(-1, True), atol, rtol)).sum(-1)
+    return (_limit(S.amax(-1, True), atol, rtol) < S).sum(-1)
 
 
 op("linalg_matrix_rank(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",

@@ -4,6 +4,7 @@ from __future__ import annotations
 from mindtorch_v2._ops.reduce import word
 from mindtorch_v2._ops.table import composite, op, ops
 
+
 # ---- sampling at the points of a grid --------------------------------------------------------------------------------
 def _grid_rule(n):
     def rule(input, grid, interpolation_mode, padding_mode, align_corners):

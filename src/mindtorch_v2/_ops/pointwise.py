@@ -6,7 +6,13 @@ import math
 from mindtorch_v2 import _C
 from mindtorch_v2._C._core import _conj as conj
 from mindtorch_v2._ops.infer import (
-    binary, binary_float, compare, unary, unary_float, unary_float_real, unary_real,
+    binary,
+    binary_float,
+    compare,
+    unary,
+    unary_float,
+    unary_float_real,
+    unary_real,
 )
 from mindtorch_v2._ops.table import alias, composite, op, ops
 

@@ -3,10 +3,20 @@ from __future__ import annotations
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.decompose import (
-    INT32, _square_rule, broadcast, check_float, check_matrix, check_same, check_square, checked, epsilon, real_dtype,
+    INT32,
+    _square_rule,
+    broadcast,
+    check_float,
+    check_matrix,
+    check_same,
+    check_square,
+    checked,
+    epsilon,
+    real_dtype,
 )
 from mindtorch_v2._ops.linalg import _t
 from mindtorch_v2._ops.table import composite, op, ops
+
 
 # ---- solve, inverse ------------------------------------------------------------------------------
 def _is_vector(A_shape, B_shape):

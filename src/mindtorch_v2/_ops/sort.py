@@ -6,7 +6,15 @@ import math
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.index import INT32
 from mindtorch_v2._ops.reduce import (
-    BOOL, INT64, _shared, is_float, picked, reduced, refuse_complex, refuse_empty, word,
+    BOOL,
+    INT64,
+    _shared,
+    is_float,
+    picked,
+    reduced,
+    refuse_complex,
+    refuse_empty,
+    word,
 )
 from mindtorch_v2._ops.table import composite, op, ops
 from mindtorch_v2._ops.view import wrap

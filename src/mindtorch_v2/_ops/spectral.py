@@ -3,7 +3,13 @@ from __future__ import annotations
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.decompose import (
-    INT32, check_float, check_info, check_matrix, check_square, real_dtype, word,
+    INT32,
+    check_float,
+    check_info,
+    check_matrix,
+    check_square,
+    real_dtype,
+    word,
 )
 from mindtorch_v2._ops.linalg import _t
 from mindtorch_v2._ops.table import composite, op, ops

@@ -5,7 +5,13 @@ from mindtorch_v2.autograd.engine import backward, grad
 from mindtorch_v2.autograd.function import Function, once_differentiable
 from mindtorch_v2.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from mindtorch_v2.autograd.modes import (
-    detect_anomaly, enable_grad, inference_mode, is_anomaly_check_nan_enabled, is_anomaly_enabled, no_grad, set_detect_anomaly,
+    detect_anomaly,
+    enable_grad,
+    inference_mode,
+    is_anomaly_check_nan_enabled,
+    is_anomaly_enabled,
+    no_grad,
+    set_detect_anomaly,
     set_grad_enabled,
 )
 from mindtorch_v2.autograd.variable import Variable

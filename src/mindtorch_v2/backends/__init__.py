@@ -130,12 +130,4 @@ quantized: Any = _module("quantized", "Quantized engines: none.", engine="none",
 cusparselt: Any = _module("cusparselt", "cuSPARSELt: absent.", version=lambda: None)
 cpu: Any = _module("cpu", "This processor.", available=True,
                    get_cpu_capability=lambda: "AVX2" if _kernel_level == "avx2" else "DEFAULT")
-_kernel_level = "base"
-
-
-def _set_kernel_level(level: str) -> None:
-    global _kernel_level
-    _kernel_level = level
-
-
 fp32_precision = "none"

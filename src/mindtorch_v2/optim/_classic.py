@@ -131,12 +131,12 @@ class Adafactor(PerParameter):
         if isinstance(lr, torch.Tensor) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
         check_range("lr", lr, f"Learning rate should be >= 0 but is: {lr}")
-        if not 0.0 >= beta2_decay:
+        if not beta2_decay <= 0.0:
             raise ValueError(f"beta2_decay should be <= 0 but is: {beta2_decay}")
         if eps[0] is not None:
             check_range("eps", eps[0], f"epsilon1 should be >= 0 but is: {eps[0]}")
         check_range("eps", eps[1], f"epsilon2 should be >= 0 but is: {eps[1]}")
-        if not 1.0 <= d:
+        if not d >= 1.0:
             raise ValueError(f"Clipping threshold d should be >= 1 but is: {d}")
         message = f"weight_decay should be >= 0 but is: {weight_decay}"
         check_range("weight_decay", weight_decay, message)

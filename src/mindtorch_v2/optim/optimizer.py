@@ -51,7 +51,7 @@ def register_optimizer_step_post_hook(hook: Callable) -> RemovableHandle:
 
 def check_range(name: str, value: Any, message: str | None = None) -> None:
     """Refuse a negative option by torch's words."""
-    if not 0.0 <= value:
+    if not value >= 0.0:
         raise ValueError(message or f"Invalid {name} value: {value}")
 
 

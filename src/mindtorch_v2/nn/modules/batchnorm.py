@@ -95,7 +95,7 @@ class _NormBase(Module):
         unexpected_keys: list,
         error_msgs: list,
     ) -> None:
-        version = local_metadata.get("version", None)
+        version = local_metadata.get("version")
         if (version is None or version < 2) and self.track_running_stats:
             # Checkpoints of version 1 have no num_batches_tracked.
             key = prefix + "num_batches_tracked"

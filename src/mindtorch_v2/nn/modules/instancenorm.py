@@ -58,7 +58,7 @@ class _InstanceNorm(_NormBase):
         unexpected_keys: list,
         error_msgs: list,
     ) -> None:
-        version = local_metadata.get("version", None)
+        version = local_metadata.get("version")
         if version is None and not self.track_running_stats:
             keys = [prefix + name for name in ("running_mean", "running_var")]
             keys = [key for key in keys if key in state_dict]

@@ -4,9 +4,21 @@ from mindtorch_v2.utils.data._collate import default_collate, default_convert
 from mindtorch_v2.utils.data._worker import get_worker_info
 from mindtorch_v2.utils.data.dataloader import DataLoader
 from mindtorch_v2.utils.data.dataset import (
-    ChainDataset, ConcatDataset, Dataset, IterableDataset, StackDataset, Subset, TensorDataset, random_split,
+    ChainDataset,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    random_split,
 )
 from mindtorch_v2.utils.data.distributed import DistributedSampler
 from mindtorch_v2.utils.data.sampler import (
-    BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler,
+    BatchSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
 )
