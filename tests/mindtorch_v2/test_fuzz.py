@@ -14,6 +14,6 @@ HERE = Path(__file__).parent
 def test_nothing_crashes() -> None:
     source = str(Path(mt.__file__).parents[1])
     env = os.environ | {"PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
-    run = subprocess.run([sys.executable, "-X", "faulthandler", str(HERE / "fuzz.py"), "--seed", "0", "--rounds", "12"],
+    run = subprocess.run([sys.executable, "-X", "faulthandler", str(HERE / "fuzz.py"), "--seed", "0", "--rounds", "25"],
                          capture_output=True, text=True, env=env, timeout=600)
     assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-4000:]

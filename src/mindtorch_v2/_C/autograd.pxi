@@ -13,12 +13,14 @@ cdef bint anomaly = False, anomaly_nan = True
 cdef list saved_hooks = []                       # (pack, unpack) pairs, innermost last
 
 
+@cython.freelist(64)
 @cython.trashcan(True)
 cdef class Node:
     """One recorded op: its inputs' nodes, what backward needs, and the formulas that use it."""
     cdef readonly Overload op
     cdef tuple targets                           # per input: Node, leaf Tensor or None
-    cdef int32_t* target_nr
+    cdef int32_t* target_nr                      # few_nr, or a block of its own
+    cdef int32_t few_nr[4]
     cdef list saved
     cdef uint32_t versions[MAX_SAVED]
     cdef uint64_t mask                           # which saved values are filled
@@ -44,7 +46,7 @@ cdef class Node:
 
     def __dealloc__(self):
         cdef int i
-        if self.target_nr != NULL:
+        if self.target_nr != NULL and self.target_nr != self.few_nr:
             free(self.target_nr)
         for i in range(self.noutputs):
             if self.metas[i].many != NULL:
@@ -190,7 +192,10 @@ cdef Node record(Overload ov, PyObject** s):
     if ov.has_list:
         return record_lists(node, ov, s)
     targets = PyTuple_New(total)
-    node.target_nr = <int32_t*>malloc(max(1, total) * sizeof(int32_t))
+    if total <= 4:
+        node.target_nr = node.few_nr
+    else:
+        node.target_nr = <int32_t*>malloc(total * sizeof(int32_t))
     for i in range(total):
         o = s[ov.tensor_at[i]]
         target = None
