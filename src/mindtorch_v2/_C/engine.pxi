@@ -289,44 +289,6 @@ cdef void release(Node node):
         node._release()
 
 
-cdef object hook_value(object hook, object was, object got, bint alike):
-    """A gradient that a hook put in the place of another; alike: it must be of the same kind."""
-    cdef TensorBase a, b
-    if got is None:
-        return None
-    if not isinstance(got, TensorBase):
-        raise TypeError(f"expected Variable, but hook returned '{builtin_type(got).__name__}'")
-    if was is None:
-        raise RuntimeError("can't replace a None gradient with a non-None value")
-    a, b = <TensorBase>was, <TensorBase>got
-    name = getattr(hook, "__name__", builtin_type(hook).__name__)
-    if alike and (a.dt != b.dt or a.dev != b.dev):
-        raise RuntimeError(f"hook '{name}' has changed the type of value (was {was.type()} got {got.type()})")
-    if alike and not same_shape(a, b):
-        raise RuntimeError(f"hook '{name}' has changed the size of value")
-    return got
-
-
-cdef list hook_values(object hook, list were, object got, bint alike):
-    if not isinstance(got, tuple):
-        raise TypeError(f"expected tuple, but hook returned '{builtin_type(got).__name__}'")
-    if len(got) != len(were):
-        raise RuntimeError(f"hook '{getattr(hook, '__name__', builtin_type(hook).__name__)}' has returned an incorrect number "
-                           f"of values (got {len(got)}, but expected {len(were)})")
-    return [hook_value(hook, was, new, alike) for was, new in zip(were, tuple(got))]
-
-
-cdef object run_tensor_hooks(dict hooks, object grad):
-    for key, hook in list(hooks.items()):
-        if key != RETAIN:
-            changed = hook(grad)
-            if changed is not None:
-                grad = hook_value(hook, grad, changed, True)
-    if RETAIN in hooks:
-        hooks[RETAIN](grad)
-    return grad
-
-
 cdef list apply_node(Node node, list grads):
     """The gradients of the node's inputs, given those of its outputs."""
     cdef Overload ov = node.op
