@@ -31,7 +31,7 @@ import sys
 import traceback
 import warnings
 import weakref
-from _thread import get_ident
+from _thread import RLock, get_ident
 
 cdef extern from "Python.h":
     ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject**, size_t, PyObject*)

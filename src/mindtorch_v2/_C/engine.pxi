@@ -423,8 +423,18 @@ cdef object shape_mismatch(TensorBase g, int rank, const int64_t* sizes, Node so
                         f"expected shape compatible with {[sizes[d] for d in range(rank)]}")
 
 
+cdef object sum_lock = RLock()                   # large sums give up the GIL, and may not meet in one .grad
+
+
 cdef int accumulate(TensorBase leaf, TensorBase grad, bint create_graph) except -1:
     """Adds to leaf.grad."""
+    if leaf.count <= NOGIL_ITEMS:
+        return add_to_grad(leaf, grad, create_graph)
+    with sum_lock:
+        return add_to_grad(leaf, grad, create_graph)
+
+
+cdef int add_to_grad(TensorBase leaf, TensorBase grad, bint create_graph) except -1:
     cdef TensorBase have
     if leaf.grad_object is None:
         if create_graph:
