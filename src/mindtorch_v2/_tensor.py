@@ -17,10 +17,6 @@ from mindtorch_v2._shape import Size
 from mindtorch_v2._storage import TypedStorage
 
 
-class _TensorMeta(type):
-    """isinstance(x, torch.FloatTensor) and friends ask the class; Tensor itself needs nothing special."""
-
-
 def _disabled_torch_function_impl(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     return NotImplemented
 
@@ -412,7 +408,6 @@ def install_methods(methods: dict[str, Any]) -> None:
         method = _cast_method(_C._dtype_named(target))
         method.__name__ = name
         setattr(Tensor, name, method)
-    Tensor.__dict__  # noqa: B018
     for name in ("shape", "device", "dtype", "requires_grad", "ndim", "is_leaf", "layout", "grad_fn"):
         _plain_results.add(getattr(TensorMethods, name).__get__)
 

@@ -183,9 +183,7 @@ cdef Node record(Overload ov, PyObject** s):
     """A node for this call: edges to the inputs, and what the needed formulas will read."""
     cdef Node node = Node.__new__(Node)
     cdef PyObject* o
-    cdef int i, j, p, at = 0, total = ov.ntensors
-    cdef uint64_t mask = 0
-    cdef Formula f
+    cdef int i, total = ov.ntensors
     cdef tuple targets
     cdef object target
     node.op = ov

@@ -203,13 +203,7 @@ cdef object _tensor_from_data(object data, int dt, bint share):
     t = new_empty(rank, sizes, dt, CPU, -1)
     if t.count:
         fill_from(t, data, 0, ptr_of(t))
-    elif rank:
-        check_empty(data)
     return t
-
-
-cdef int check_empty(object data) except -1:
-    return 0
 
 
 cdef TensorBase detached_copy(TensorBase t, int dt):

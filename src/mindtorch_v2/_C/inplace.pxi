@@ -126,7 +126,7 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
         if inplace_ready(ov, s, self):
             run_pointwise(ov, s, self)
         else:
-            with_no_grad_copy(self, run_pointwise_plain(ov, s, self))
+            copy_into(self, run_pointwise_plain(ov, s, self))
         bump_version(self)
         if node is not None:
             finish_inplace(node, ov, self)
@@ -212,11 +212,6 @@ cdef TensorBase run_pointwise_plain(Overload ov, PyObject** s, TensorBase self):
     if not castable(r.dt, self.dt):
         raise RuntimeError(f"result type {type_word(r.dt)} can't be cast to the desired output type {type_word(self.dt)}")
     return r
-
-
-cdef int with_no_grad_copy(TensorBase self, TensorBase r) except -1:
-    copy_into(self, r)
-    return 0
 
 
 cdef bint inplace_ready(Overload ov, PyObject** s, TensorBase self):

@@ -27,7 +27,7 @@ op("squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", view="squeeze_dim",
 op("unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", view="unsqueeze",
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
 op("select(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", view="select",
-   npu="", grad={"self": lambda g, self_shape, dim, index: _select_grad(g, self_shape, dim, index)})
+   grad={"self": lambda g, self_shape, dim, index: _select_grad(g, self_shape, dim, index)})
 op("slice(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)",
    view="slice", variants="",
    grad={"self": lambda g, self_shape, dim, start, end, step: _slice_grad(g, self_shape, dim, start, end, step)})
