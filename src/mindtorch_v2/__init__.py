@@ -18,6 +18,7 @@ _C._set_tensor_classes(Tensor, Size)
 _C._set_disabled_torch_function(_tensor._disabled_torch_function_impl)
 
 from mindtorch_v2 import _ops, autograd
+from mindtorch_v2._backends import registry as _registry
 from mindtorch_v2._backends.cpu import ops as _cpu_ops
 from mindtorch_v2.autograd import (
     enable_grad, inference_mode, is_anomaly_check_nan_enabled, is_anomaly_enabled, no_grad, set_grad_enabled,
@@ -49,8 +50,8 @@ from mindtorch_v2 import fft, linalg, special
 newaxis = None
 __version__ = version.__version__
 
-# Floor 5 is loaded when it is first asked for: `import mindtorch_v2` does not wait for it.
-_ROOMS = ("nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
+# Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
+_ROOMS = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
           "accelerator", "return_types", "storage", "__config__", "_dynamo", "xpu")
 _FROM = {"load": "serialization", "save": "serialization"}
 

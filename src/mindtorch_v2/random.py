@@ -18,13 +18,17 @@ _C._set_default_generator(default_generator)
 
 
 def manual_seed(seed: int) -> Generator:
-    """Seeds the default generator."""
-    return default_generator.manual_seed(int(seed))
+    """Seeds the default generators of all devices; returns the CPU's."""
+    default_generator.manual_seed(int(seed))
+    _C._npu_manual_seed_all(int(seed))
+    return default_generator
 
 
 def seed() -> int:
-    """Seeds the default generator from the system; returns the seed."""
-    return default_generator.seed()
+    """Seeds the default generators of all devices from the system; returns the seed."""
+    fresh = default_generator.seed()
+    _C._npu_manual_seed_all(fresh)
+    return fresh
 
 
 def initial_seed() -> int:

@@ -158,6 +158,7 @@ cdef enum:
     NUM_DEVICES = 3
 cdef dict device_cache = {}
 cdef list current_index = [None, None, None]     # per type: a callable that gives the current device, or None
+cdef object load_backend = None                  # imports the backend of a device type, at the first use of a device
 cdef list default_devices = []                   # a stack; the last one counts
 
 
@@ -246,11 +247,24 @@ cdef device as_device(object d):
         r = <device>d
     else:
         r = device(d)
-    if r.code == NPU and r.number < 0 and current_index[NPU] is not None:
-        return device_object(NPU, current_index[NPU]())
+    if r.code == NPU:
+        if current_index[NPU] is None:
+            load_backend("npu")                  # it sets current_index
+        return device_object(NPU, current_index[NPU]()) if r.number < 0 else r
     return cpu_device if r.code == CPU else r    # tensors do not keep an index of the CPU
 
 cdef device cpu_device = device_object(CPU, -1)
+
+
+def _set_backend_loader(loader):
+    """What is called with a device type at its first use."""
+    global load_backend
+    load_backend = loader
+
+
+def _set_current_index(str type, index):
+    """Who knows the current device of a type: a callable."""
+    current_index[DEVICE_TYPES.index(type)] = index
 
 
 def get_default_device():

@@ -1,0 +1,131 @@
+# Random generators: on the CPU a Mersenne twister of the kernel library, on an npu a seed and an offset, because a
+# counter-based kernel on the device takes both. Drawing numbers is elsewhere.
+
+cdef enum:
+    PHILOX_STEP = 4                              # a counter gives four numbers; offsets keep to whole counters
+
+cdef uint64_t DEFAULT_SEED = 67280421310721
+
+
+cdef class GeneratorBase:
+    """A stream of random numbers; on the CPU the same numbers as PyTorch's for the same seed."""
+    cdef CGenerator* g                           # NULL on an npu
+    cdef uint64_t philox_seed, philox_offset     # of an npu
+    cdef readonly object device
+
+    def __cinit__(self, device="cpu"):
+        self.device = as_device(device)
+        self.philox_seed = DEFAULT_SEED
+        if (<device_type>self.device).code == CPU:
+            self.g = lib.generator_new(DEFAULT_SEED)
+        elif (<device_type>self.device).code != NPU:
+            raise RuntimeError(f"no generator for device {device}")
+
+    def __dealloc__(self):
+        if self.g != NULL:
+            lib.generator_delete(self.g)
+
+    def manual_seed(self, seed):
+        if not -(1 << 63) <= int(seed) < 1 << 64:
+            raise RuntimeError(f"Overflow when unpacking long long: the seed {seed} does not fit in 64 bits")
+        self.philox_seed, self.philox_offset = <uint64_t>(int(seed) & 0xFFFFFFFFFFFFFFFF), 0
+        if self.g != NULL:
+            lib.generator_seed(self.g, self.philox_seed)
+        return self
+
+    def initial_seed(self):
+        return self.philox_seed if self.g == NULL else lib.generator_initial_seed(self.g)
+
+    def seed(self):
+        fresh = int.from_bytes(os.urandom(8), "little") & 0x1FFFFFFFFFFFFF
+        self.manual_seed(fresh)
+        return fresh
+
+    def get_state(self):
+        """The state as a uint8 tensor on the CPU; of an npu's generator its seed and offset."""
+        cdef int64_t n = 16 if self.g == NULL else lib.generator_state(self.g, NULL)
+        cdef TensorBase t = new_empty(1, &n, kUInt8, CPU, -1)
+        if self.g == NULL:
+            memcpy(ptr_of(t), &self.philox_seed, 8)
+            memcpy(ptr_of(t) + 8, &self.philox_offset, 8)
+        else:
+            lib.generator_state(self.g, ptr_of(t))
+        return t
+
+    def set_state(self, TensorBase new_state not None):
+        cdef TensorBase t = contiguous_of(new_state)
+        if t.dt != kUInt8 or t.dev != CPU:
+            raise TypeError("RNG state must be a torch.ByteTensor")
+        if self.g == NULL:
+            if t.count != 16:
+                raise RuntimeError(f"RNG state is wrong size: expected 16 bytes, got {t.count}")
+            memcpy(&self.philox_seed, ptr_of(t), 8)
+            memcpy(&self.philox_offset, ptr_of(t) + 8, 8)
+        else:
+            lib.generator_set_state(self.g, ptr_of(t), t.count)
+        return self
+
+    def clone_state(self):
+        other = type(self)(self.device)
+        other.set_state(self.get_state())
+        return other
+
+    def get_offset(self):
+        """How far an npu's generator has come."""
+        if self.g != NULL:
+            raise RuntimeError("a generator on the cpu has no offset")
+        return self.philox_offset
+
+    def set_offset(self, offset):
+        """Moves an npu's generator; a multiple of 4."""
+        if self.g != NULL:
+            raise RuntimeError("a generator on the cpu has no offset")
+        if offset % PHILOX_STEP:
+            raise RuntimeError(f"offset must be a multiple of {PHILOX_STEP}, got {offset}")
+        self.philox_offset = offset
+
+    def _next_seed_offset(self, uint64_t increment):
+        """(seed, offset) for one kernel of an npu that draws up to increment numbers per lane; moves on behind them."""
+        if self.g != NULL:
+            raise RuntimeError("Expected a 'npu' device type for generator but found 'cpu'")
+        offset = self.philox_offset
+        self.philox_offset += (increment + PHILOX_STEP - 1) // PHILOX_STEP * PHILOX_STEP
+        return self.philox_seed, offset
+
+    def _random64(self):
+        if self.g == NULL:
+            raise RuntimeError("Expected a 'cpu' device type for generator but found 'npu'")
+        return lib.generator_random64(self.g)
+
+
+cdef GeneratorBase default_generator = None
+cdef dict npu_generators = {}                    # the default generator of each npu, by index
+cdef object npu_seed = DEFAULT_SEED              # what an npu that is seen for the first time starts from
+
+
+def _set_default_generator(GeneratorBase g):
+    global default_generator
+    default_generator = g
+
+
+def _npu_default_generator(int index):
+    """The default generator of an npu; it touches no device."""
+    found = npu_generators.get(index)
+    if found is None:
+        found = npu_generators[index] = type(default_generator)(device_object(NPU, index)).manual_seed(npu_seed)
+    return found
+
+
+def _npu_manual_seed_all(seed):
+    """Seeds the default generators of all npus, those not yet seen included."""
+    global npu_seed
+    for found in npu_generators.values():
+        found.manual_seed(seed)
+    npu_seed = seed
+
+
+cdef CGenerator* generator_of(object o) except NULL:
+    cdef GeneratorBase chosen = default_generator if o is None else <GeneratorBase>o
+    if chosen.g == NULL:
+        raise RuntimeError(f"Expected a 'cpu' device type for generator but found '{chosen.device.type}'")
+    return chosen.g
