@@ -24,6 +24,7 @@ def _disabled_torch_function_impl(func: Any, types: Any, args: Any = (), kwargs:
 class Tensor(TensorMethods):
     """A multi-dimensional array of items of one dtype, on one device."""
 
+    __slots__ = ()               # the core has the places of __dict__ and of weak references
     __array_priority__ = 1000    # NumPy leaves mixed expressions to the tensor
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

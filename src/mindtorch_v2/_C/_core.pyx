@@ -52,23 +52,7 @@ cdef extern from *:
     static_assert(sizeof(mt::View) <= 4 * 8 && sizeof(mt::Attr) <= 8 * 8, "VIEW_WORDS, ATTR_WORDS in schema.pxi");
     static inline float bf16_to_float(unsigned short v) { return mt::to_float(mt::bf16{v}); }
     static inline float f16_to_float(unsigned short v) { return mt::to_float(mt::f16{v}); }
-    // The pattern's object fields are all None; everything else is plain data.
-    static inline PyObject* mt_copy_shell(PyTypeObject* t, PyObject* pattern, PyTypeObject* base) {
-        PyObject* o = t->tp_alloc(t, 0);
-        if (!o) return NULL;
-        memcpy((char*)o + sizeof(PyObject), (char*)pattern + sizeof(PyObject), base->tp_basicsize - sizeof(PyObject));
-        for (int i = 0; i < 4; ++i) Py_INCREF(Py_None);
-        return o;
-    }
     static inline PyObject** tuple_items(PyObject* t) { return ((PyTupleObject*)t)->ob_item; }
-    // A Python subclass calls Cython's binary operators by name; with the base's own slots it calls them directly.
-    static void mt_take_slots(PyTypeObject* t, PyTypeObject* base) {
-        void** to = (void**)t->tp_as_number;
-        void** from = (void**)base->tp_as_number;
-        for (size_t i = 0; i < sizeof(PyNumberMethods) / sizeof(void*); ++i)
-            if (from[i]) to[i] = from[i];
-        PyType_Modified(t);
-    }
     static inline void mt_enable_vectorcall(PyTypeObject* t, Py_ssize_t offset) {
         t->tp_vectorcall_offset = offset;
         t->tp_call = PyVectorcall_Call;
@@ -78,14 +62,13 @@ cdef extern from *:
     """
     float bf16_to_float(unsigned short)
     float f16_to_float(unsigned short)
-    object mt_copy_shell(PyTypeObject*, PyObject*, PyTypeObject*)
     PyObject** tuple_items(tuple)
-    void mt_take_slots(PyTypeObject*, PyTypeObject*)
     void mt_enable_vectorcall(PyTypeObject*, Py_ssize_t)
 
 include "dtype.pxi"
 include "storage.pxi"
 include "tensor.pxi"
+include "shell.pxi"
 include "schema.pxi"
 include "autograd.pxi"
 include "history.pxi"

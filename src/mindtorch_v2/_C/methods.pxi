@@ -141,6 +141,14 @@ cdef class TensorMethods(TensorBase):
 
     is_neg = is_conj
 
+    @property
+    def __dict__(self):
+        return PyObject_GenericGetDict(self, NULL)
+
+    @__dict__.setter
+    def __dict__(self, value):
+        PyObject_GenericSetDict(self, value, NULL)
+
     # ---- autograd state
     @property
     def requires_grad(self):

@@ -44,6 +44,15 @@ inline const Library* open_library(const char* file) {
   return entry();
 }
 
+// A null where there is no memory: cheaper to test than a Python exception to catch.
+inline void* allocate_or_null(const Library* lib, size_t bytes) {
+  try {
+    return lib->allocate(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 // A kernel's exception as torch's: a dtype that an op does not know is a NotImplementedError, and is named as torch does.
 inline void raise_kernel_error() {
   static const char* const names[][2] = {

@@ -16,6 +16,7 @@ cdef extern from "storage.h" namespace "mt":
         cbool grad, inference, function_off
     Modes& modes() nogil
     const Library* open_library(const char*) except +
+    void* allocate_or_null(const Library*, size_t)
     cbool has_avx2()
 
 cdef const Library* lib = NULL
@@ -42,7 +43,6 @@ cdef inline Storage* storage_shell() noexcept:
     global spare_count
     if spare_count:
         spare_count -= 1
-        spare_storages[spare_count][0] = Storage()
         return spare_storages[spare_count]
     return new Storage()
 
@@ -50,37 +50,42 @@ cdef inline Storage* storage_shell() noexcept:
 cdef inline void storage_drop(Storage* s) noexcept:
     global spare_count
     if spare_count < SPARE_STORAGES:
+        s[0] = Storage()
         spare_storages[spare_count] = s
         spare_count += 1
     else:
         del s
 
 
-cdef Storage* storage_new(size_t nbytes, int dev, int index) except NULL:
+cdef inline Storage* storage_new(size_t nbytes, int dev, int index) except NULL:
     cdef Storage* s = storage_shell()
     s.nbytes = nbytes
     s.device = dev
     s.index = index
     if dev == CPU:
         if nbytes:
-            try:
-                s.data = lib.allocate(nbytes)
-            except MemoryError:
+            s.data = allocate_or_null(lib, nbytes)
+            if s.data == NULL:
                 storage_drop(s)
                 raise RuntimeError(f"[enforce fail] DefaultCPUAllocator: can't allocate memory: "
-                                   f"you tried to allocate {nbytes} bytes.") from None
+                                   f"you tried to allocate {nbytes} bytes.")
     elif dev != META:
-        try:
-            if device_allocators[dev] is None:
-                raise RuntimeError(f"no {DEVICE_TYPES[dev]} backend is loaded; tensors can be made on cpu and meta")
-            address, owner = device_allocators[dev](nbytes, index)
-        except BaseException:
-            storage_drop(s)
-            raise
-        s.data = <void*><size_t>address
-        Py_INCREF(owner)
-        s.owner = <PyObject*>owner
+        allocate_on_device(s)
     return s
+
+
+cdef int allocate_on_device(Storage* s) except -1:
+    try:
+        if device_allocators[s.device] is None:
+            raise RuntimeError(f"no {DEVICE_TYPES[s.device]} backend is loaded; tensors can be made on cpu and meta")
+        address, owner = device_allocators[s.device](s.nbytes, s.index)
+    except BaseException:
+        storage_drop(s)
+        raise
+    s.data = <void*><size_t>address
+    Py_INCREF(owner)
+    s.owner = <PyObject*>owner
+    return 0
 
 
 cdef Storage* storage_foreign(void* data, size_t nbytes, int dev, int index, object owner):
@@ -92,7 +97,7 @@ cdef Storage* storage_foreign(void* data, size_t nbytes, int dev, int index, obj
     return s
 
 
-cdef void storage_free_block(Storage* s):
+cdef void storage_free_block(Storage* s) noexcept:
     if s.owner != NULL:
         Py_DECREF(<object>s.owner)
         s.owner = NULL
@@ -101,7 +106,7 @@ cdef void storage_free_block(Storage* s):
     s.data = NULL
 
 
-cdef inline void storage_decref(Storage* s):
+cdef inline void storage_decref(Storage* s) noexcept:
     s.refs -= 1
     if s.refs == 0:
         storage_free_block(s)

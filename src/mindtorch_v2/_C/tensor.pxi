@@ -23,23 +23,37 @@ cdef class TensorBase:
     cdef Node fn                                 # grad_fn
     cdef object grad_object
     cdef dict extra                              # hooks, retain_grad, names: what few tensors have
+    cdef PyObject* attributes                    # __dict__ and weak references: see shell.pxi
+    cdef PyObject* weakrefs
 
     def __cinit__(self):
         self.sizes = self.inline_dims
         self.strides = self.inline_dims + INLINE_DIMS
-        self.contig = True
-        self.st = nothing                        # an empty tensor until a maker fills it in
         self.rank = self.strides[0] = 1
-        self.dt = default_dtype
-        self.dev_index = -1
+        clean(self)
 
     def __dealloc__(self):
-        if self.st != nothing:
-            storage_decref(self.st)
+        release_memory(self)
         if self.sizes != self.inline_dims:
             free(self.sizes)
-        if self.shared_version != NULL:
-            version_decref(self.shared_version)
+
+
+cdef inline void clean(TensorBase t) noexcept:
+    """An empty tensor until a maker fills it in."""
+    t.st = nothing
+    t.shared_version = NULL
+    t.offset = t.count = 0
+    t.dt, t.dev, t.dev_index = default_dtype, CPU, -1
+    t.contig, t.requires, t.inference = True, False, False
+    t.output_nr = t.creation = 0
+    t.version = t.view_version = 0
+
+
+cdef inline void release_memory(TensorBase t) noexcept:
+    if t.st != nothing:
+        storage_decref(t.st)
+    if t.shared_version != NULL:
+        version_decref(t.shared_version)
 
 
 cdef inline void version_decref(Version* v) noexcept:
@@ -61,42 +75,6 @@ cdef inline void share_version(TensorBase t, TensorBase source) noexcept:
 
 cdef Storage* nothing = new Storage()
 nothing.refs = <int64_t>1 << 60                  # shared by all shells, never freed
-
-cdef PyTypeObject* tensor_type = NULL            # the Python class Tensor
-cdef PyTypeObject* parameter_type = NULL
-cdef object size_class = tuple
-cdef object tuple_new = tuple.__new__
-
-
-def _set_tensor_classes(tensor, size):
-    """The Python classes of results and of shapes."""
-    global tensor_type, parameter_type, size_class, pattern
-    Py_INCREF(tensor)
-    tensor_type = parameter_type = <PyTypeObject*>tensor
-    mt_take_slots(tensor_type, <PyTypeObject*>TensorMethods)
-    pattern = TensorBase.__new__(TensorBase)
-    size_class = size
-
-
-def _set_parameter_class(parameter):
-    """The class of parameters: a subclass that overrides nothing, so that ops need not look."""
-    global parameter_type
-    Py_INCREF(parameter)
-    parameter_type = <PyTypeObject*>parameter
-    mt_take_slots(parameter_type, <PyTypeObject*>TensorMethods)
-
-
-cdef TensorBase pattern = None                   # a new tensor as __cinit__ leaves it, to copy from
-
-
-cdef inline TensorBase tensor_shell():
-    """A new tensor to be filled in: allocated by its type and copied from the pattern, which is half the cost of a
-    call of the type."""
-    cdef TensorBase t = <TensorBase>mt_copy_shell(tensor_type, <PyObject*>pattern, <PyTypeObject*>TensorBase)
-    t.sizes = t.inline_dims
-    t.strides = t.inline_dims + INLINE_DIMS
-    return t
-
 
 cdef inline bint is_tensor(PyObject* o) noexcept:
     return Py_TYPE(o) == tensor_type or PyObject_TypeCheck(<object>o, <PyTypeObject*>TensorBase)

@@ -1,0 +1,114 @@
+# How tensor objects are made and freed: spare ones wait for the next result. What is in a tensor: tensor.pxi.
+
+cdef extern from *:
+    """
+    static destructor mt_base_dealloc, mt_own_dealloc;
+
+    // What is not kept for reuse. A subclass's own tp_dealloc calls ours last and leaves the type's reference to it.
+    static void mt_free_tensor(PyObject* o) {
+        PyTypeObject* t = Py_TYPE(o);
+        PyObject_GC_UnTrack(o);
+        Py_TRASHCAN_BEGIN(o, mt_own_dealloc)
+        if (*(PyObject**)((char*)o + t->tp_weaklistoffset)) PyObject_ClearWeakRefs(o);
+        Py_CLEAR(*(PyObject**)((char*)o + t->tp_dictoffset));
+        mt_base_dealloc(o);
+        Py_DECREF(t);
+        Py_TRASHCAN_END
+    }
+    // The interpreter's own __dict__ of a Python class costs an allocation for every instance, so the class has none
+    // (__slots__ = ()) and gets ours. Its traverse and clear find the dict by the offset.
+    static void mt_take_life(PyTypeObject* t, PyTypeObject* base, destructor dealloc, Py_ssize_t dict, Py_ssize_t weakrefs) {
+        mt_base_dealloc = base->tp_dealloc;
+        t->tp_dealloc = mt_own_dealloc = dealloc;
+        t->tp_dictoffset = dict;
+        t->tp_weaklistoffset = weakrefs;
+        PyType_Modified(t);
+    }
+    // A Python subclass calls Cython's binary operators by name; with the base's own slots it calls them directly.
+    static void mt_take_slots(PyTypeObject* t, PyTypeObject* base) {
+        void** to = (void**)t->tp_as_number;
+        void** from = (void**)base->tp_as_number;
+        for (size_t i = 0; i < sizeof(PyNumberMethods) / sizeof(void*); ++i)
+            if (from[i]) to[i] = from[i];
+        PyType_Modified(t);
+    }
+    """
+    void mt_free_tensor(PyObject*)
+    void mt_take_life(PyTypeObject*, PyTypeObject*, void (*)(PyObject*) noexcept, Py_ssize_t, Py_ssize_t)
+    void mt_take_slots(PyTypeObject*, PyTypeObject*)
+
+cdef extern from "Python.h":
+    void _Py_NewReference(PyObject*)
+    void PyObject_GC_Track(PyObject*)
+    void PyObject_GC_UnTrack(PyObject*)
+    object PyObject_GenericGetDict(object, void*)
+    int PyObject_GenericSetDict(object, object, void*) except -1
+
+cdef enum:
+    SPARE_TENSORS = 1024
+
+cdef PyObject* spare_tensors[SPARE_TENSORS]      # freed, as __cinit__ leaves a new one, but for sizes and strides
+cdef int spare_tensor_count = 0
+cdef PyTypeObject* tensor_type = NULL            # the Python class Tensor
+cdef PyTypeObject* parameter_type = NULL
+cdef object size_class = tuple
+cdef object tuple_new = tuple.__new__
+
+
+def _set_tensor_classes(tensor, size):
+    """The Python classes of results and of shapes."""
+    global tensor_type, parameter_type, size_class
+    cdef TensorBase probe = TensorBase.__new__(TensorBase)
+    Py_INCREF(tensor)
+    tensor_type = parameter_type = <PyTypeObject*>tensor
+    mt_take_slots(tensor_type, <PyTypeObject*>TensorMethods)
+    mt_take_life(tensor_type, <PyTypeObject*>TensorMethods, free_tensor, <char*>&probe.attributes - <char*><PyObject*>probe,
+                 <char*>&probe.weakrefs - <char*><PyObject*>probe)
+    size_class = size
+
+
+def _set_parameter_class(parameter):
+    """The class of parameters: a subclass that overrides nothing, so that ops need not look."""
+    global parameter_type
+    Py_INCREF(parameter)
+    parameter_type = <PyTypeObject*>parameter
+    mt_take_slots(parameter_type, <PyTypeObject*>TensorMethods)
+
+
+cdef inline TensorBase tensor_shell():
+    """A new tensor to be filled in."""
+    global spare_tensor_count
+    cdef PyObject* o
+    if spare_tensor_count == 0:
+        return <TensorBase>TensorBase.__new__(<type>tensor_type)
+    spare_tensor_count -= 1
+    o = spare_tensors[spare_tensor_count]
+    _Py_NewReference(o)
+    PyObject_GC_Track(o)
+    return <TensorBase>steal(o)
+
+
+cdef void free_tensor(PyObject* o) noexcept:
+    """tp_dealloc of Tensor: a plain one waits for the next result. Plain is what has no attributes, weak references,
+    gradient or hooks, and is of no subclass."""
+    global spare_tensor_count
+    if Py_TYPE(o) != tensor_type or spare_tensor_count == SPARE_TENSORS or \
+            (<TensorBase>o).attributes != NULL or (<TensorBase>o).weakrefs != NULL or \
+            (<TensorBase>o).grad_object is not None or (<TensorBase>o).extra is not None or \
+            (<TensorBase>o).sizes != (<TensorBase>o).inline_dims:
+        mt_free_tensor(o)
+        return
+    PyObject_GC_UnTrack(o)
+    # These may run other people's code, which frees tensors too: o joins the spare ones last.
+    if (<TensorBase>o).fn is not None:
+        (<TensorBase>o).fn = None
+    if (<TensorBase>o).base is not None:
+        (<TensorBase>o).base = None
+    release_memory(<TensorBase>o)
+    clean(<TensorBase>o)
+    if spare_tensor_count == SPARE_TENSORS:
+        PyObject_GC_Track(o)
+        mt_free_tensor(o)
+        return
+    spare_tensors[spare_tensor_count] = o
+    spare_tensor_count += 1
