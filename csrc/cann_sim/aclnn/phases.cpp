@@ -1,0 +1,228 @@
+// libopapi: the two phases that all aclnn ops share. What an op checks and computes beyond its row is under ops/.
+#include <cstring>
+
+#include "ops/op.h"
+
+namespace cann_sim {
+namespace {
+
+void refuse_argument(const OpRow& row, const ArgRow& arg, int code, const char* what) {
+  refuse(code, "%s: argument %s %s", row.name, arg.name, what);
+}
+
+// The object behind a handle; nullptr when it is absent and may be.
+template <class T>
+const T* object(const OpRow& row, const ArgRow& arg, Handles<T>& pool, const void* handle) {
+  if (!handle) {
+    // An empty list is passed as null, so lists may always be absent.
+    if (!arg.optional && !is_tensor_list(arg.kind)) refuse_argument(row, arg, ACLNN_ERR_PARAM_NULLPTR, "is null");
+    return nullptr;
+  }
+  const T* found = pool.get(handle);
+  if (!found) refuse_argument(row, arg, ACLNN_ERR_PARAM_INVALID, "is not a live object of its kind");
+  return found;
+}
+
+bool is_dense(const TensorMeta& t) {
+  int64_t step = 1;
+  for (int d = t.ndim - 1; d >= 0; --d) {
+    if (t.sizes[d] != 1 && t.strides[d] != step) return false;
+    step *= t.sizes[d];
+  }
+  return true;
+}
+
+void check_tensor(const OpRow& row, const ArgRow& arg, const TensorMeta& t) {
+  if (arg.dtypes && !((arg.dtypes >> t.dtype) & 1))
+    refuse(ACLNN_ERR_PARAM_INVALID, "%s: argument %s does not take data type %d", row.name, arg.name, t.dtype);
+  if (t.ndim < arg.min_rank || t.ndim > arg.max_rank)
+    refuse(ACLNN_ERR_PARAM_INVALID, "%s: argument %s has %d dims; expected %d to %d", row.name, arg.name, t.ndim,
+           arg.min_rank, arg.max_rank);
+  int64_t low = t.offset, high = t.offset;
+  for (int d = 0; d < t.ndim; ++d) {
+    if (t.sizes[d] == 0) return;
+    (t.strides[d] < 0 ? low : high) += t.strides[d] * (t.sizes[d] - 1);
+  }
+  if (low < 0 || high >= t.storage_numel)
+    refuse(ACLNN_ERR_PARAM_INVALID, "%s: argument %s reaches elements %ld to %ld of a storage of %ld", row.name, arg.name,
+           low, high, t.storage_numel);
+  if (arg.dense && !is_dense(t)) refuse_argument(row, arg, ACLNN_ERR_PARAM_INVALID, "is not contiguous, which it has to be");
+  if (!t.addr) refuse_argument(row, arg, ACLNN_ERR_PARAM_NULLPTR, "has elements and a null address");
+}
+
+void take_tensor(Call& call, const ArgRow& arg, const aclTensor* t) {
+  if (t) {
+    check_tensor(*call.row, arg, t->meta);
+    call.metas.push_back(t->meta);
+  } else {
+    call.metas.emplace_back();
+  }
+  call.handles.push_back(const_cast<aclTensor*>(t));
+}
+
+// Copies one argument out of the client's objects; throws Refusal.
+void take(Call& call, const ArgRow& arg, const Raw& raw) {
+  const OpRow& row = *call.row;
+  Arg a{arg.kind};
+  a.count = 1;
+  switch (arg.kind) {
+    case Kind::k_tensor: case Kind::k_out: case Kind::k_inout: {
+      a.first = static_cast<int32_t>(call.metas.size());
+      const aclTensor* t = object(row, arg, tensors(), raw.p);
+      take_tensor(call, arg, t);
+      a.given = t;
+      break;
+    }
+    case Kind::k_tensors: case Kind::k_outs: case Kind::k_inouts: {
+      a.first = static_cast<int32_t>(call.metas.size());
+      const aclTensorList* list = object(row, arg, tensor_lists(), raw.p);
+      a.given = list;
+      a.count = list ? static_cast<int32_t>(list->items.size()) : 0;
+      for (int32_t i = 0; i < a.count; ++i) {
+        const aclTensor* item = list->items[i];
+        if (item && !tensors().check(item)) refuse_argument(row, arg, ACLNN_ERR_PARAM_INVALID, "holds a destroyed tensor");
+        take_tensor(call, arg, item);
+      }
+      break;
+    }
+    case Kind::k_scalar: {
+      const aclScalar* s = object(row, arg, scalars(), raw.p);
+      a.given = s;
+      a.first = static_cast<int32_t>(call.scalars_.size());
+      call.scalars_.push_back(s ? *s : aclScalar{});
+      break;
+    }
+    case Kind::k_scalars: {
+      const aclScalarList* list = object(row, arg, scalar_lists(), raw.p);
+      a.given = list;
+      a.first = static_cast<int32_t>(call.scalars_.size());
+      a.count = list ? static_cast<int32_t>(list->items.size()) : 0;
+      for (int32_t i = 0; i < a.count; ++i) {
+        if (!scalars().check(list->items[i])) refuse_argument(row, arg, ACLNN_ERR_PARAM_INVALID, "holds a destroyed scalar");
+        call.scalars_.push_back(*list->items[i]);
+      }
+      break;
+    }
+    case Kind::k_ints: case Kind::k_bools: {
+      a.first = static_cast<int32_t>(call.ints_.size());
+      if (arg.kind == Kind::k_ints) {
+        if (const aclIntArray* x = object(row, arg, int_arrays(), raw.p))
+          a.given = true, call.ints_.insert(call.ints_.end(), x->items.begin(), x->items.end());
+      } else if (const aclBoolArray* x = object(row, arg, bool_arrays(), raw.p)) {
+        a.given = true, call.ints_.insert(call.ints_.end(), x->items.begin(), x->items.end());
+      }
+      a.count = static_cast<int32_t>(call.ints_.size()) - a.first;
+      break;
+    }
+    case Kind::k_floats: {
+      a.first = static_cast<int32_t>(call.floats_.size());
+      if (const aclFloatArray* x = object(row, arg, float_arrays(), raw.p))
+        a.given = true, call.floats_.insert(call.floats_.end(), x->items.begin(), x->items.end());
+      a.count = static_cast<int32_t>(call.floats_.size()) - a.first;
+      break;
+    }
+    case Kind::k_string:
+      a.first = static_cast<int32_t>(call.strings_.size());
+      a.given = raw.p;
+      call.strings_.emplace_back(raw.p ? static_cast<const char*>(raw.p) : "");
+      break;
+    case Kind::k_double: case Kind::k_float:
+      a.given = true;
+      a.d = raw.d;
+      break;
+    default:
+      a.given = true;
+      a.i = raw.i;
+  }
+  call.args.push_back(a);
+}
+
+// The scratch that CANN asks for when it has to make a tensor contiguous; the simulator scribbles on it while it runs.
+uint64_t default_workspace(const Call& call) {
+  uint64_t bytes = 0;
+  for (const TensorMeta& t : call.metas)
+    if (t.given() && !is_dense(t)) bytes += (static_cast<uint64_t>(t.numel() * element_size(t.dtype)) + 511) / 512 * 512;
+  return bytes;
+}
+
+void execute(const Call& call) {
+  Run run(call);
+  if (call.workspace_bytes) {  // a workspace that another user also writes must not go unnoticed
+    Pins pins;
+    std::memset(pins.resolve(call.workspace, call.workspace_bytes), 0xA5, call.workspace_bytes);
+  }
+  call.row->impl->run(run);
+}
+
+}  // namespace
+
+int refuse_op(const OpRow& row) {
+  return fail(ACLNN_ERR_INNER_FIND_KERNEL_ERROR, "%s: no kernel; this CANN exports the op and does not compute it", row.name);
+}
+
+int first_phase(const OpRow& row, const Raw* raw, uint64_t* workspace, aclOpExecutor** executor) {
+  if (int planned = planned_fault(row.name)) return planned;
+  if (!workspace || !executor) return fail(ACLNN_ERR_PARAM_NULLPTR, "%s: null workspaceSize or executor", row.name);
+  if (!row.impl) return refuse_op(row);
+  if (int code = check_context()) return code;
+  Call* call = Call::make(row);
+  try {
+    for (int i = 0; i < row.nargs; ++i) take(*call, row.args[i], raw[i]);
+    if (row.impl->check) row.impl->check(*call);
+    *workspace = row.impl->workspace ? row.impl->workspace(*call) : default_workspace(*call);
+  } catch (const Refusal& refusal) {
+    call->release();
+    return fail(refusal.code, "%s", refusal.message.c_str());
+  } catch (const std::exception& error) {
+    call->release();
+    return fail(ACLNN_ERR_INNER, "%s: %s", row.name, error.what());
+  }
+  call->execute = execute;
+  call->workspace_bytes = *workspace;
+  *executor = executors().make(call);
+  if (!*executor) {
+    call->release();
+    return fail(ACLNN_ERR_INNER_CREATE_EXECUTOR, "%s: too many executors are alive", row.name);
+  }
+  return 0;
+}
+
+int second_phase(const OpRow& row, void* workspace, uint64_t bytes, aclOpExecutor* handle, aclrtStream stream) {
+  if (!handle) return fail(ACLNN_ERR_INNER_NULLPTR, "%s: null executor", row.name);
+  aclOpExecutor* executor = executors().get(handle);
+  if (!executor)
+    return fail(ACLNN_ERR_PARAM_INVALID, "%s: executor %p is unknown, or was consumed by an earlier second phase", row.name,
+                static_cast<void*>(handle));
+  Call* call = executor->call;
+  int code = 0;
+  if (call->row != &row) {
+    code = fail(ACLNN_ERR_PARAM_INVALID, "%s: the executor was made by %s", row.name, call->name());
+  } else if (bytes < call->workspace_bytes) {
+    code = fail(ACLNN_ERR_PARAM_INVALID, "%s: a workspace of %lu bytes; %lu are needed", row.name, bytes, call->workspace_bytes);
+  } else if (call->workspace_bytes && !workspace) {
+    code = fail(ACLNN_ERR_PARAM_NULLPTR, "%s: null workspace; %lu bytes are needed", row.name, call->workspace_bytes);
+  } else {
+    for (size_t i = 0; i < call->handles.size() && !code; ++i)
+      if (call->handles[i] && !tensors().check(call->handles[i]))
+        code = fail(ACLNN_ERR_PARAM_INVALID, "%s: a tensor was destroyed between the phases", row.name);
+  }
+  if (!code) {
+    Call* launched = executor->repeatable ? call->clone() : (call->retain(), call);
+    launched->workspace = workspace;
+    launched->workspace_bytes = call->workspace_bytes;
+    code = enqueue(stream, launched);
+  }
+  if (!executor->repeatable) executors().drop(handle);  // also when the phase failed
+  return code;
+}
+
+}  // namespace cann_sim
+
+// For `cann-sim info`.
+CANN_ABI int cannSimOpCount() { return cann_sim::op_count; }
+CANN_ABI const char* cannSimOpName(int i) {
+  return i >= 0 && i < cann_sim::op_count ? cann_sim::op_rows[i].name : nullptr;
+}
+CANN_ABI int cannSimOpComputed(int i) {
+  return i >= 0 && i < cann_sim::op_count && cann_sim::op_rows[i].impl ? 1 : 0;
+}

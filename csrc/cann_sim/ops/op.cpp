@@ -1,0 +1,129 @@
+// Registration of ops and the checks that many of them share.
+#include "ops/op.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+namespace cann_sim {
+namespace {
+
+OpRow* find_row(const char* name) {
+  static const auto* rows = [] {
+    auto* made = new std::unordered_map<std::string, OpRow*>;
+    for (int i = 0; i < op_count; ++i) made->emplace(op_rows[i].name, &op_rows[i]);
+    return made;
+  }();
+  const auto found = rows->find(name);
+  return found == rows->end() ? nullptr : found->second;
+}
+
+}  // namespace
+
+Op::Op(const char* name, Check check, Execute run, uint64_t (*workspace)(const Call&)) {
+  OpRow* row = find_row(name);
+  if (!row || row->impl) {  // a slip of the pen, found by the first load of the library
+    std::fprintf(stderr, "cann_sim: op %s %s\n", name, row ? "is registered twice" : "has no row in csrc/cann/aclnn.txt");
+    std::abort();
+  }
+  row->impl = new OpImpl{check, run, workspace};
+}
+
+// ---- running ---------------------------------------------------------------------------------------------------
+Value Run::value(const TensorMeta& meta) {
+  Value v;
+  if (!meta.given()) return v;
+  v.ndim = meta.ndim;
+  v.dtype = bits_of(meta.dtype);
+  int64_t low = meta.offset, high = meta.offset;
+  bool none = false;
+  for (int d = 0; d < meta.ndim; ++d) {
+    v.sizes[d] = meta.sizes[d];
+    v.strides[d] = meta.strides[d];
+    if (meta.sizes[d] == 0) none = true;
+    else (meta.strides[d] < 0 ? low : high) += meta.strides[d] * (meta.sizes[d] - 1);
+  }
+  if (none) return v;
+  const int64_t item = mt::itemsize(v.dtype);
+  const char* first = static_cast<const char*>(meta.addr) + low * item;
+  v.data = static_cast<char*>(pins_.resolve(first, static_cast<size_t>((high - low + 1) * item))) + (meta.offset - low) * item;
+  return v;
+}
+
+std::vector<Value> Run::tensors(int i) {
+  std::vector<Value> all;
+  for (const TensorMeta& meta : call.tensors(i)) all.push_back(value(meta));
+  return all;
+}
+
+void Run::set_shape(int i, const std::vector<int64_t>& sizes) {
+  aclTensor* t = cann_sim::tensors().get(call.handles[call.args[i].first]);
+  if (!t) throw DeviceFault(ACL_ERROR_RT_AICPU_EXCEPTION, std::string(call.name()) + ": the output tensor was destroyed before the stream was synchronised");
+  t->meta.ndim = static_cast<int32_t>(sizes.size());
+  int64_t step = 1;
+  for (int d = t->meta.ndim - 1; d >= 0; --d) {
+    t->meta.sizes[d] = sizes[d];
+    t->meta.strides[d] = step;
+    step *= sizes[d];
+  }
+}
+
+// ---- checks ----------------------------------------------------------------------------------------------------
+std::string describe(const TensorMeta& t) {
+  if (!t.given()) return "nothing";
+  std::string text = computes(t.dtype) ? mt::dtype_name(dtype_of(t.dtype)) : "data type " + std::to_string(t.dtype);
+  text += " [";
+  for (int d = 0; d < t.ndim; ++d) text += (d ? ", " : "") + std::to_string(t.sizes[d]);
+  return text + "]";
+}
+
+std::vector<int64_t> sizes_of(const TensorMeta& t) { return {t.sizes, t.sizes + (t.ndim > 0 ? t.ndim : 0)}; }
+
+void expect_shape(const Call& c, int i, const std::vector<int64_t>& sizes) {
+  const TensorMeta& t = c.tensor(i);
+  if (!t.given() || sizes_of(t) == sizes) return;
+  std::string wanted;
+  for (size_t d = 0; d < sizes.size(); ++d) wanted += (d ? ", " : "") + std::to_string(sizes[d]);
+  refuse(ACLNN_ERR_PARAM_INVALID, "%s: expected %s of shape [%s], got %s", c.name(), c.row->args[i].name, wanted.c_str(),
+         describe(t).c_str());
+}
+
+void expect_same_shape(const Call& c, int i, int j) {
+  if (c.given(j)) expect_shape(c, i, sizes_of(c.tensor(j)));
+}
+
+void expect_same_dtype(const Call& c, int i, int j) {
+  if (c.given(i) && c.given(j) && c.tensor(i).dtype != c.tensor(j).dtype)
+    refuse(ACLNN_ERR_PARAM_INVALID, "%s: expected %s and %s of one data type, got %s and %s", c.name(), c.row->args[i].name,
+           c.row->args[j].name, describe(c.tensor(i)).c_str(), describe(c.tensor(j)).c_str());
+}
+
+int64_t wrap_dim(int64_t dim, int64_t ndim) {
+  const int64_t range = ndim > 0 ? ndim : 1;  // a 0-dim tensor counts as one dim here
+  if (dim < -range || dim >= range)
+    refuse(ACLNN_ERR_PARAM_INVALID, "dim %ld is out of range for a tensor of %ld dims", dim, ndim);
+  return dim < 0 ? dim + range : dim;
+}
+
+std::vector<int64_t> broadcast_sizes(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+  const auto& longer = a.size() >= b.size() ? a : b;
+  const auto& shorter = a.size() >= b.size() ? b : a;
+  std::vector<int64_t> out = longer;
+  const size_t added = longer.size() - shorter.size();
+  for (size_t d = 0; d < shorter.size(); ++d) {
+    int64_t& x = out[d + added];
+    if (x != shorter[d] && x != 1 && shorter[d] != 1)
+      refuse(ACLNN_ERR_PARAM_INVALID, "sizes %ld and %ld do not broadcast", x, shorter[d]);
+    if (x == 1) x = shorter[d];
+  }
+  return out;
+}
+
+bool can_cast(mt::DType from, mt::DType to) {
+  return to != mt::kBool || from == mt::kBool;
+}
+
+}  // namespace cann_sim

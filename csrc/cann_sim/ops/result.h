@@ -1,0 +1,39 @@
+// Where an op writes when it computes in a dtype of its own, and the checks that the ops of several families share.
+#pragma once
+#include "ops/op.h"
+
+namespace cann_sim {
+
+// Calls compute(value) with the output itself when it has this dtype, else with a temporary that is cast into it.
+template <class F> void into(const Value& out, DType dtype, F&& compute) {
+  if (out.dtype == dtype) return compute(out);
+  Value made = empty(out.shape(), dtype);
+  compute(made);
+  copy(out, made);
+}
+
+// A list argument for a kernel; the call owns the items.
+inline mt::Attr list_of(const Call& c, int i) {
+  Span<int64_t> items = c.ints(i);
+  return list(items.data, items.n);
+}
+
+// Argument i has a dtype that kernels compute with.
+inline void expect_computes(const Call& c, int i) { dtype_of(c.tensor(i).dtype); }
+
+// What is computed from argument `from` may be stored in `to`: they are of one dtype, or both compute and aclnn casts.
+inline void expect_castable(const Call& c, int from, int to) {
+  if (c.tensor(from).dtype == c.tensor(to).dtype) return;
+  DType a = dtype_of(c.tensor(from).dtype), b = dtype_of(c.tensor(to).dtype);
+  EXPECT(can_cast(a, b), "%s of %s cannot be stored in %s of %s", c.row->args[from].name, mt::dtype_name(a),
+         c.row->args[to].name, mt::dtype_name(b));
+}
+
+inline void expect_numel(const Call& c, int i, int64_t numel) {
+  EXPECT(c.tensor(i).numel() == numel, "%s has %ld items, expected %ld", c.row->args[i].name, c.tensor(i).numel(), numel);
+}
+
+// Index tensors as the kernels want them.
+inline Value index_value(Run& r, int i) { return r.tensor(i).to(mt::kInt64); }
+
+}  // namespace cann_sim

@@ -1,0 +1,97 @@
+// What the runtime (libascendcl) offers to the simulator's other libraries: errors, settings, device memory, tasks.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "structs.h"
+
+#define CANN_SIM_API __attribute__((visibility("default")))
+
+namespace cann_sim {
+
+// ---- errors ----------------------------------------------------------------------------------------------
+// Notes the message for aclGetRecentErrMsg and the code for aclrtGetLastError on this thread; returns the code.
+CANN_SIM_API int fail(int code, const char* format, ...) __attribute__((format(printf, 2, 3)));
+// For functions that are exported and not implemented: 207000 with a message that names them.
+CANN_SIM_API int refuse_function(const char* name);
+// The code that this call of `function` is to fail with by the fault plan, or 0. Cheap when there is no plan.
+CANN_SIM_API int planned_fault(const char* function);
+// Begins every exported function: a planned fault leaves with its code.
+#define CANN_ENTRY(name) \
+  if (int planned = ::cann_sim::planned_fault(name)) return planned
+
+// ---- settings (CANN_SIM_*) -----------------------------------------------------------------------------
+enum class Mode { normal, delay, null };
+struct Settings {
+  int devices = 2;
+  uint64_t memory = 0;               // bytes of one device
+  std::string soc = "Ascend910B2", version = "8.5.0", trace, faults;
+  Mode mode = Mode::normal;
+  uint64_t seed = 0;
+  bool strict = false;
+};
+CANN_SIM_API const Settings& settings();
+
+// ---- device memory ---------------------------------------------------------------------------------------
+// A fault of the device while a task runs: it surfaces at the next synchronising call of the host.
+struct DeviceFault : std::runtime_error {
+  int code;
+  DeviceFault(int code, const std::string& message) : std::runtime_error(message), code(code) {}
+};
+// Keeps what a task uses mapped while it runs, even when the client frees it in the middle.
+class CANN_SIM_API Pins {
+ public:
+  Pins();
+  ~Pins();
+  Pins(const Pins&) = delete;
+  Pins& operator=(const Pins&) = delete;
+  // The host address behind `bytes` of device memory at `p`. Throws DeviceFault when they are not (or no longer) all
+  // inside one live allocation. nullptr with 0 bytes is allowed.
+  void* resolve(const void* p, size_t bytes);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+// Whether all bytes lie inside one live device allocation (for checks at launch).
+CANN_SIM_API bool is_device_memory(const void* p, size_t bytes);
+
+// ---- tasks -----------------------------------------------------------------------------------------------
+// Work for a stream. run() is called by the stream's worker, once, or once per replay when the task was captured
+// into a graph; it may throw DeviceFault or any std::exception (which becomes 507015 with its text).
+class CANN_SIM_API Task {
+ public:
+  Task() = default;
+  virtual ~Task();
+  virtual void run() = 0;
+  virtual const char* name() const = 0;   // for traces, faults and error messages
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+  void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
+  void release() { if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy(); }
+  Task* next = nullptr;                   // the queue's link
+
+ protected:
+  virtual void destroy() { delete this; } // a pooled task goes back to its pool
+
+ private:
+  std::atomic<int> refs_{1};
+};
+// Queues the task on the stream (nullptr: the current context's default stream), or captures it. Takes over one
+// reference, also when it fails. In null mode an idle stream drops the task at once.
+CANN_SIM_API int enqueue(aclrtStream stream, Task* task);
+// 0 when the stream can take tasks from this thread now; otherwise the code, with its message noted.
+CANN_SIM_API int check_stream(aclrtStream stream);
+// 0 when this thread has a current context; otherwise 107002 with its message noted.
+CANN_SIM_API int check_context();
+// The device of the stream (nullptr: the current context), or -1.
+CANN_SIM_API int stream_device(aclrtStream stream);
+
+// ---- objects that clients hold as pointers -----------------------------------------------------------------
+// A pool of T in address space of its own: a wild or destroyed handle is recognised without touching memory that
+// may not be there. Slots of destroyed objects are reused last. Defined in handles.h.
+}  // namespace cann_sim
