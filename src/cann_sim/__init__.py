@@ -1,0 +1,38 @@
+"""Where this CANN for any host lives and what a program needs in its environment to find it. The libraries are C++."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["env", "home"]
+
+
+def home() -> str:
+    """The folder laid out like an installed toolkit; CANN_SIM_HOME names another one (a build that is not installed)."""
+    found = Path(os.environ.get("CANN_SIM_HOME") or Path(__file__).parent / "home").resolve()
+    if not (found / "lib64" / "libascendcl.so").is_file():
+        raise FileNotFoundError(
+            f"[cann_sim] expected lib64/libascendcl.so under {found}; "
+            "install the package (make build), or let CANN_SIM_HOME name a home that was built"
+        )
+    return str(found)
+
+
+def env(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that make a program find this CANN; search paths keep what `base` (default: os.environ) has."""
+    base = os.environ if base is None else base
+    root = home()
+
+    def prepend(folder: str, name: str) -> str:
+        rest = [part for part in base.get(name, "").split(os.pathsep) if part and part != folder]
+        return os.pathsep.join([folder, *rest])
+
+    return {
+        "ASCEND_HOME_PATH": root,
+        "ASCEND_TOOLKIT_HOME": root,
+        "ASCEND_OPP_PATH": f"{root}/opp",
+        "LD_LIBRARY_PATH": prepend(f"{root}/lib64", "LD_LIBRARY_PATH"),
+        "PYTHONPATH": prepend(f"{root}/python/site-packages", "PYTHONPATH"),
+    }
