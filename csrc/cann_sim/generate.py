@@ -73,8 +73,10 @@ class Argument:
             elif set(fact.split("/")) <= set(DTYPES):
                 made.dtypes = sum(1 << DTYPES[d] for d in fact.split("/"))
             elif m := re.fullmatch(r"(?:max)?(\d)(?:-(\d))?", fact):
-                low = 0 if fact.startswith("max") else int(m[1])
-                made.ranks = (low, int(m[2] or m[1]))  # longer forms list the ranks of several SoCs: not used
+                # "8" and "1-8" are how the documents say "at most 8 dims": CANN itself takes 0-dim tensors there. Longer
+                # forms list the ranks of several SoCs: not used.
+                low, high = int(m[1]), int(m[2] or m[1])
+                made.ranks = (0 if high == 8 and low in (1, 8) or fact.startswith("max") else low, high)
         return made
 
 

@@ -172,7 +172,8 @@ int first_phase(const OpRow& row, const Raw* raw, uint64_t* workspace, aclOpExec
     *workspace = row.impl->workspace ? row.impl->workspace(*call) : default_workspace(*call);
   } catch (const Refusal& refusal) {
     call->release();
-    return fail(refusal.code, "%s", refusal.message.c_str());
+    const bool named = refusal.message.rfind(row.name, 0) == 0;  // checks that many ops share cannot name the op
+    return fail(refusal.code, "%s%s%s", named ? "" : row.name, named ? "" : ": ", refusal.message.c_str());
   } catch (const std::exception& error) {
     call->release();
     return fail(ACLNN_ERR_INNER, "%s: %s", row.name, error.what());
