@@ -20,11 +20,6 @@ template <int... outs> void check_extreme(const Call& c) {
   (expect_castable(c, kSelf, outs), ...);
 }
 
-// The dtype that argument i asks to compute in; ACL_DT_UNDEFINED leaves it to the output.
-DType asked(const Call& c, int i, int out) {
-  const int64_t dtype = c.integer(i);
-  return dtype_of(aclDataType(dtype == ACL_DT_UNDEFINED ? c.tensor(out).dtype : dtype));
-}
 void expect_stored(const Call& c, DType computed, int out) {
   const DType to = dtype_of(c.tensor(out).dtype);
   EXPECT(computed == to || can_cast(computed, to), "a result of %s cannot be stored in %s of %s", mt::dtype_name(computed),
@@ -34,15 +29,15 @@ void expect_stored(const Call& c, DType computed, int out) {
 // ---- sums and means: (self, dims, keepdim, dtype, out) ------------------------------------------------------------
 void check_sum(const Call& c) {
   check_shapes<4>(c);
-  expect_stored(c, asked(c, 3, 4), 4);
+  expect_stored(c, asked_dtype(c, 3, 4), 4);
 }
 void fold(Run& r, const char* kernel, int out, DType dtype) {
   into(r.tensor(out), dtype, [&](const Value& to) { call_kernel(kernel, {to, r.tensor(kSelf)}, {list_of(r.call, kDims)}); });
 }
-void sum(Run& r, const char* kernel) { fold(r, kernel, 4, asked(r.call, 3, 4)); }
+void sum(Run& r, const char* kernel) { fold(r, kernel, 4, asked_dtype(r.call, 3, 4)); }
 // Kernels have no mean of integers: it is that of doubles.
 DType mean_dtype(DType d) { return mt::is_integral(d) ? mt::kDouble : d; }
-void mean(Run& r) { fold(r, "mean", 4, mean_dtype(asked(r.call, 3, 4))); }
+void mean(Run& r) { fold(r, "mean", 4, mean_dtype(asked_dtype(r.call, 3, 4))); }
 
 // A reduction over no dims that is to do nothing: (self, dims, keepdim, noop, out).
 bool is_noop(const Call& c) { return c.integer(3) && c.ints(kDims).size() == 0; }
@@ -79,20 +74,20 @@ void log_sum_or_nothing(Run& r) {
 void check_prod(const Call& c) {
   expect_computes(c, 0);
   expect_numel(c, 2, 1);
-  expect_stored(c, asked(c, 1, 2), 2);
+  expect_stored(c, asked_dtype(c, 1, 2), 2);
 }
 void prod(Run& r) {
-  into(r.tensor(2), asked(r.call, 1, 2), [&](const Value& to) { call_kernel("prod", {to, r.tensor(0)}); });
+  into(r.tensor(2), asked_dtype(r.call, 1, 2), [&](const Value& to) { call_kernel("prod", {to, r.tensor(0)}); });
 }
 void check_prod_dim(const Call& c) {
   const TensorMeta& self = c.tensor(0);
   expect_computes(c, 0);
   expect_reduced(c, 4, self, uint64_t(1) << wrap_dim(c.integer(1), self.ndim), c.integer(2));
-  expect_stored(c, asked(c, 3, 4), 4);
+  expect_stored(c, asked_dtype(c, 3, 4), 4);
 }
 void prod_dim(Run& r) {
   const Sizes dim{r.call.integer(1)};
-  into(r.tensor(4), asked(r.call, 3, 4), [&](const Value& to) { call_kernel("prod", {to, r.tensor(0)}, {list(dim)}); });
+  into(r.tensor(4), asked_dtype(r.call, 3, 4), [&](const Value& to) { call_kernel("prod", {to, r.tensor(0)}, {list(dim)}); });
 }
 
 // ---- truth: (self, dims, keepdim, out), extremes alike ------------------------------------------------------------

@@ -29,6 +29,12 @@ inline void expect_castable(const Call& c, int from, int to) {
          c.row->args[to].name, mt::dtype_name(b));
 }
 
+// The dtype that argument i asks to compute in; ACL_DT_UNDEFINED leaves it to the output.
+inline DType asked_dtype(const Call& c, int i, int out) {
+  const int64_t dtype = c.integer(i);
+  return dtype_of(dtype == ACL_DT_UNDEFINED ? c.tensor(out).dtype : aclDataType(dtype));
+}
+
 inline void expect_numel(const Call& c, int i, int64_t numel) {
   EXPECT(c.tensor(i).numel() == numel, "%s has %ld items, expected %ld", c.row->args[i].name, c.tensor(i).numel(), numel);
 }

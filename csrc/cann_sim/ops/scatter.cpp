@@ -1,0 +1,208 @@
+// Writing and reducing into indexed places along one dim: scatter, index_add, index_copy, index_fill.
+#include <algorithm>
+
+#include "ops/result.h"
+
+namespace cann_sim {
+namespace {
+
+// What aclnn's `reduce` says.
+enum Reduce { kReplace, kAdd, kMultiply, kReduces };
+
+// ---- scatter ------------------------------------------------------------------------------------------------------
+// An index of self's rank, in no dim but `dim` larger than self, and in none larger than src.
+void check_index(const Call& c, int self_at, int64_t dim, int index_at, int src_at) {
+  const TensorMeta &self = c.tensor(self_at), &index = c.tensor(index_at);
+  dim = wrap_dim(dim, self.ndim);
+  if (index.numel() == 0) return;
+  EXPECT(std::max(index.ndim, 1) == std::max(self.ndim, 1), "index of %s for self of %s", describe(index).c_str(),
+         describe(self).c_str());
+  for (int d = 0; d < std::min(self.ndim, index.ndim); ++d)
+    EXPECT(d == dim || index.sizes[d] <= self.sizes[d], "index of %s is larger than self of %s at dim %d",
+           describe(index).c_str(), describe(self).c_str(), d);
+  if (src_at < 0) return;
+  const TensorMeta& src = c.tensor(src_at);
+  EXPECT(std::max(src.ndim, 1) == std::max(index.ndim, 1), "src of %s for index of %s", describe(src).c_str(),
+         describe(index).c_str());
+  for (int d = 0; d < std::min(src.ndim, index.ndim); ++d)
+    EXPECT(index.sizes[d] <= src.sizes[d], "index of %s is larger than src of %s at dim %d", describe(index).c_str(),
+           describe(src).c_str(), d);
+  expect_same_dtype(c, self_at, src_at);
+}
+void check_reduce(const Call& c, int64_t reduce) {
+  EXPECT(reduce >= 0 && reduce < kReduces, "reduce of %ld is none of 0 (replace), 1 (add), 2 (multiply)", reduce);
+  expect_computes(c, 0);
+}
+void scatter_into(const Value& out, int64_t dim, const Value& index, const Value& src, int64_t reduce) {
+  if (index.numel() == 0) return;
+  if (reduce == kMultiply) return call_kernel("scatter_reduce", {out, index, src}, {integer(dim), string("prod"), integer(1)});
+  call_kernel(reduce == kAdd ? "scatter_add" : "scatter", {out, index, src}, {integer(dim)});
+}
+Value spread(const aclScalar& value, const Value& index, DType dtype) {
+  Value one = empty({}, dtype);
+  call_kernel("fill", {one}, {scalar(value)});
+  return one.expand(index.shape());
+}
+void check_out(const Call& c, int out) {
+  expect_same_shape(c, out, 0);
+  expect_same_dtype(c, out, 0);
+}
+
+// aclnnScatter(self, dim, index, src, reduce, out), aclnnInplaceScatter without out; aclnnScatterAdd without reduce
+void check_scatter(const Call& c) {
+  check_index(c, 0, c.integer(1), 2, 3);
+  check_reduce(c, c.integer(4));
+}
+void check_scatter_out(const Call& c) {
+  check_scatter(c);
+  check_out(c, 5);
+}
+void check_scatter_add(const Call& c) {
+  check_index(c, 0, c.integer(1), 2, 3);
+  check_out(c, 4);
+}
+void scatter(Run& r) {
+  Value out = r.tensor(5);
+  copy(out, r.tensor(0));
+  scatter_into(out, r.call.integer(1), r.tensor(2), r.tensor(3), r.call.integer(4));
+}
+void scatter_add(Run& r) {
+  Value out = r.tensor(4);
+  copy(out, r.tensor(0));
+  scatter_into(out, r.call.integer(1), r.tensor(2), r.tensor(3), kAdd);
+}
+void scatter_in_place(Run& r) {
+  scatter_into(r.tensor(0), r.call.integer(1), r.tensor(2), r.tensor(3), r.call.integer(4));
+}
+
+// aclnnScatterValue(self, dim, index, value, reduce, out), aclnnInplaceScatterValue without out
+void check_scatter_value(const Call& c) {
+  check_index(c, 0, c.integer(1), 2, -1);
+  check_reduce(c, c.integer(4));
+}
+void scatter_value(Run& r, const Value& out) {
+  Value index = r.tensor(2);
+  scatter_into(out, r.call.integer(1), index, spread(r.call.scalar(3), index, out.dtype), r.call.integer(4));
+}
+
+// ---- index_add(self, dim, index, source, alpha, out) --------------------------------------------------------------
+// A 1-D index with as many items as source has along dim; the other dims of source are those of self.
+void check_rows(const Call& c, int64_t dim, int index_at, int source_at) {
+  const TensorMeta &self = c.tensor(0), &index = c.tensor(index_at), &source = c.tensor(source_at);
+  dim = wrap_dim(dim, self.ndim);
+  EXPECT(index.ndim <= 1, "index of %s has more than one dim", describe(index).c_str());
+  EXPECT(std::max(source.ndim, 1) == std::max(self.ndim, 1), "source of %s for self of %s", describe(source).c_str(),
+         describe(self).c_str());
+  for (int d = 0; d < source.ndim; ++d)
+    EXPECT(d < self.ndim ? source.sizes[d] == (d == dim ? index.numel() : self.sizes[d]) : source.sizes[d] == 1,
+           "source of %s does not fit self of %s and %ld indices", describe(source).c_str(), describe(self).c_str(),
+           index.numel());
+  if (source.ndim == 0) EXPECT(index.numel() == 1, "%ld indices for a source without dims", index.numel());
+  expect_same_dtype(c, 0, source_at);
+}
+template <int out> void check_index_add(const Call& c) {
+  check_rows(c, c.integer(1), 2, 3);
+  expect_computes(c, 0);
+  check_out(c, out);
+}
+void index_add(Run& r, int at) {
+  Value out = r.tensor(at), source = r.tensor(3);
+  copy(out, r.tensor(0));
+  if (source.numel() == 0) return;
+  call_kernel("index_add", {out, r.tensor(2), source}, {integer(r.call.integer(1)), scalar(r.call.scalar(4))});
+}
+
+// ---- index_copy(selfRef, dim, index, source [, outRef]) -----------------------------------------------------------
+void check_index_copy(const Call& c) { check_rows(c, c.integer(1), 2, 3); }
+void check_index_copy_out(const Call& c) {
+  check_index_copy(c);
+  check_out(c, 4);
+}
+void index_copy(Run& r, const Value& out) {
+  if (r.call.tensor(3).numel() == 0) return;
+  call_kernel("index_copy", {out, r.tensor(2), r.tensor(3)}, {integer(r.call.integer(1))});
+}
+
+// ---- index_fill(self, dim, index, value [, out]): the index is a list, or a tensor in later CANN ------------------
+void check_listed(const Call& c) {
+  const TensorMeta& self = c.tensor(0);
+  const int64_t dim = wrap_dim(c.integer(1), self.ndim), n = self.ndim ? self.sizes[dim] : 1;
+  for (int64_t i : c.ints(2)) EXPECT(i >= -n && i < n, "index %ld is out of range for a dim of %ld items", i, n);
+}
+void check_listed_out(const Call& c) {
+  check_listed(c);
+  check_out(c, 4);
+}
+void check_filled(const Call& c) {
+  wrap_dim(c.integer(1), c.tensor(0).ndim);
+  expect_computes(c, 0);
+  EXPECT(c.tensor(2).ndim <= 1, "index of %s has more than one dim", describe(c.tensor(2)).c_str());
+}
+void check_filled_out(const Call& c) {
+  check_filled(c);
+  check_out(c, 4);
+}
+Value listed(const Call& c) {
+  Span<int64_t> items = c.ints(2);
+  Value v = empty({items.size()}, mt::kInt64);
+  std::copy(items.begin(), items.end(), v.ptr<int64_t>());
+  return v;
+}
+void index_fill(Run& r, const Value& out, const Value& index) {
+  if (index.numel() == 0 || out.numel() == 0) return;
+  call_kernel("index_fill", {out, index}, {integer(r.call.integer(1)), scalar(r.call.scalar(3))});
+}
+// Copies argument 0 into the output first.
+Value copied(Run& r, int out) {
+  Value v = r.tensor(out);
+  copy(v, r.tensor(0));
+  return v;
+}
+
+// ---- aclnnInplaceFillDiagonal(selfRef, fillValue, wrap) -----------------------------------------------------------
+void check_fill_diagonal(const Call& c) {
+  const TensorMeta& self = c.tensor(0);
+  EXPECT(self.ndim >= 2, "self of %s has fewer than two dims", describe(self).c_str());
+  for (int d = 1; self.ndim > 2 && d < self.ndim; ++d)
+    EXPECT(self.sizes[d] == self.sizes[0], "the dims of %s differ", describe(self).c_str());
+}
+void fill_diagonal(Run& r) {
+  Value self = r.tensor(0), diagonal = self;
+  if (self.numel() == 0) return;
+  diagonal.ndim = 1;
+  diagonal.sizes[0] = *std::min_element(self.sizes, self.sizes + self.ndim);
+  diagonal.strides[0] = 0;
+  for (int d = 0; d < self.ndim; ++d) diagonal.strides[0] += self.strides[d];
+  call_kernel("fill", {diagonal}, {scalar(r.call.scalar(1))});
+  // In a tall matrix the diagonal starts again one row below where it ended.
+  const int64_t cols = self.sizes[self.ndim - 1];
+  if (!r.call.integer(2) || self.ndim != 2) return;
+  for (int64_t row = cols + 1; row < self.sizes[0]; row += cols + 1) {
+    Value again = self.narrow(0, row, 1);
+    again.ndim = 1;
+    again.sizes[0] = std::min(cols, self.sizes[0] - row);
+    again.strides[0] = self.strides[0] + self.strides[1];
+    call_kernel("fill", {again}, {scalar(r.call.scalar(1))});
+  }
+}
+
+const Op ops[] = {
+    {"aclnnScatter", check_scatter_out, scatter},
+    {"aclnnInplaceScatter", check_scatter, scatter_in_place},
+    {"aclnnScatterAdd", check_scatter_add, scatter_add},
+    {"aclnnScatterValue", [](const Call& c) { check_scatter_value(c), check_out(c, 5); },
+     [](Run& r) { scatter_value(r, copied(r, 5)); }},
+    {"aclnnInplaceScatterValue", check_scatter_value, [](Run& r) { scatter_value(r, r.tensor(0)); }},
+    {"aclnnIndexAdd", check_index_add<5>, [](Run& r) { index_add(r, 5); }},
+    {"aclnnIndexAddV2", check_index_add<6>, [](Run& r) { index_add(r, 6); }},
+    {"aclnnIndexCopy", check_index_copy_out, [](Run& r) { index_copy(r, copied(r, 4)); }},
+    {"aclnnInplaceIndexCopy", check_index_copy, [](Run& r) { index_copy(r, r.tensor(0)); }},
+    {"aclnnIndexFillTensor", check_listed_out, [](Run& r) { index_fill(r, copied(r, 4), listed(r.call)); }},
+    {"aclnnInplaceIndexFillTensor", check_listed, [](Run& r) { index_fill(r, r.tensor(0), listed(r.call)); }},
+    {"aclnnIndexFill", check_filled_out, [](Run& r) { index_fill(r, copied(r, 4), r.tensor(2)); }},
+    {"aclnnInplaceIndexFill", check_filled, [](Run& r) { index_fill(r, r.tensor(0), r.tensor(2)); }},
+    {"aclnnInplaceFillDiagonal", check_fill_diagonal, fill_diagonal},
+};
+
+}  // namespace
+}  // namespace cann_sim
