@@ -4,6 +4,7 @@ VENV   ?= .venv
 BUILD  ?= build
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check install -q
+CONFORMANCE ?= .venv-conformance
 
 # Folders count too: their times change when a file is removed.
 SOURCES := pyproject.toml CMakeLists.txt README.md \
@@ -14,7 +15,7 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
   g = {"system": p["build-system"]["requires"], "run": p["project"]["dependencies"], \
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
-.PHONY: run test bench build lint clean
+.PHONY: run test bench build lint clean conformance test-sanitize sanitize-address sanitize-thread
 
 run: $(VENV)/package
 	$(PY) examples/mlp.py $(ARGS)
@@ -32,7 +33,30 @@ lint: $(VENV)/lint-tools
 	$(PY) -m mypy
 
 clean:
-	rm -rf $(BUILD) $(VENV)
+	rm -rf $(BUILD) $(VENV) $(CONFORMANCE)
+
+# torch_npu, unmodified, as a client of cann_sim: with its task queue off, on, and on with both phases in its thread.
+QUEUES := 0 1 2
+conformance: $(VENV)/package $(CONFORMANCE)/tools
+	@for queue in $(QUEUES); do echo "TASK_QUEUE_ENABLE=$$queue"; \
+	  TASK_QUEUE_ENABLE=$$queue $(VENV)/bin/cann-sim run $(CONFORMANCE)/bin/python -m pytest \
+	    --confcutdir tests/cann_sim/conformance tests/cann_sim/conformance $(ARGS) || exit 1; done
+
+# The simulator's tests on libraries built with sanitizers; everything else in the home is the installed package's.
+SANITIZE_address := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+SANITIZE_thread  := -fsanitize=thread
+RUN_address := LD_PRELOAD=$$(g++ -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0
+RUN_thread  := LD_PRELOAD=$$(g++ -print-file-name=libtsan.so) \
+               TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1:report_signal_unsafe=0
+test-sanitize: sanitize-address sanitize-thread
+sanitize-address sanitize-thread: sanitize-%: $(VENV)/package $(VENV)/test-tools
+	@echo "building cann_sim with $(SANITIZE_$*)"
+	@PATH="$(abspath $(VENV))/bin:$$PATH" && cmake -S . -B $(BUILD)/$* -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DPython_EXECUTABLE=$(abspath $(PY)) "-DCANN_SIM_FLAGS=$(subst $(empty) ,;,$(SANITIZE_$*))" >/dev/null && \
+	  cmake --build $(BUILD)/$* --target cann_sim
+	@rm -rf $(BUILD)/$*/home && cp -r $$($(PY) -c 'import cann_sim; print(cann_sim.home())') $(BUILD)/$*/home
+	@cp $(BUILD)/$*/cann_sim/lib64/*.so $(BUILD)/$*/home/lib64
+	CANN_SIM_HOME=$(abspath $(BUILD)/$*/home) $(RUN_$*) $(PY) -m pytest tests/cann_sim $(ARGS)
 
 # The package is installed, not linked: tests import what a user would get. The build folder stays, so that only
 # changed files are compiled again; the lock keeps two builds apart.
@@ -56,4 +80,11 @@ $(VENV)/test-tools: $(VENV)/build-tools
 $(VENV)/lint-tools: $(VENV)/build-tools
 	@echo "installing lint tools"
 	@$(PIP) $(call requires,lint)
+	@touch $@
+
+$(CONFORMANCE)/tools: pyproject.toml
+	@test -x $(CONFORMANCE)/bin/python || $(PYTHON) -m venv $(CONFORMANCE)
+	@echo "installing torch and torch_npu into $(CONFORMANCE)"
+	@$(CONFORMANCE)/bin/python -m pip --disable-pip-version-check install -q $(call requires,conformance)
+	@$(CONFORMANCE)/bin/python -m pip --disable-pip-version-check install -q --no-deps torch_npu==2.13.0
 	@touch $@

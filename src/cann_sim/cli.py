@@ -7,6 +7,7 @@ import ctypes
 import os
 import shlex
 import shutil
+import sys
 import textwrap
 from typing import Any, NamedTuple
 
@@ -78,7 +79,7 @@ def run(command: list[str]) -> int:
     try:
         os.execvp(command[0], command)
     except OSError as error:
-        print(f"cann-sim: cannot run {command[0]}: {error.strerror}")
+        print(f"cann-sim: cannot run {command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 

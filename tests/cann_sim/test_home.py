@@ -1,0 +1,98 @@
+"""The home is laid out like an installed toolkit, and cann-sim runs programs on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tables
+
+import cann_sim
+from cann_sim.cli import main
+
+
+def cann_sim_command(*args: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cann_sim", *args]
+    return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "version.info", "ascend_toolkit_install.info", "runtime/version.info", "compiler/version.info", "opp/version.info",
+        "python/site-packages/acl/__init__.py", "lib64/libascendcl.so", "lib64/libnnopbase.so", "lib64/libopapi.so",
+        "lib64/libhccl.so", "lib64/libacl_op_compiler.so", "lib64/libge_runner.so", "lib64/libgraph.so",
+        "lib64/libacl_tdt_channel.so", "lib64/libascend_hal.so",
+    ],
+)  # fmt: skip
+def test_layout(path: str) -> None:
+    assert (Path(cann_sim.home()) / path).is_file()
+
+
+def test_home_follows_its_variable_and_refuses_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANN_SIM_HOME", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="libascendcl.so"):
+        cann_sim.home()
+    (tmp_path / "lib64").mkdir()
+    (tmp_path / "lib64/libascendcl.so").touch()
+    assert cann_sim.home() == str(tmp_path)
+    assert cann_sim.env({})["ASCEND_HOME_PATH"] == str(tmp_path)
+
+
+def test_env_prepends_to_search_paths_once() -> None:
+    home = cann_sim.home()
+    base = {"LD_LIBRARY_PATH": "/a:/b", "PYTHONPATH": "/c", "HOME": "/d"}
+    once = cann_sim.env(base)
+    assert once == {
+        "ASCEND_HOME_PATH": home,
+        "ASCEND_TOOLKIT_HOME": home,
+        "ASCEND_OPP_PATH": f"{home}/opp",
+        "LD_LIBRARY_PATH": f"{home}/lib64:/a:/b",
+        "PYTHONPATH": f"{home}/python/site-packages:/c",
+    }
+    assert cann_sim.env(base | once) == once
+    assert cann_sim.env({})["LD_LIBRARY_PATH"] == f"{home}/lib64"  # no empty part: it would mean the current folder
+
+
+def test_run_gives_a_program_this_cann(run_python: Callable[..., str]) -> None:
+    code = "import acl; print(acl.init(), acl.rt.get_device_count(), acl.get_soc_name(), acl.finalize())"
+    assert run_python(code, CANN_SIM_DEVICES="5", CANN_SIM_SOC="Ascend910B4").split("\n")[0] == "0 (5, 0) Ascend910B4 0"
+
+
+def test_run_passes_arguments_and_status_on() -> None:
+    done = cann_sim_command("run", "sh", "-c", 'echo "$@"; exit 3', "sh", "--help", "-x", "a b")
+    assert (done.returncode, done.stdout) == (3, "--help -x a b\n")
+
+
+def test_run_of_an_unknown_program() -> None:
+    done = cann_sim_command("run", "no-such-program")
+    assert done.returncode == 127
+    assert "no-such-program" in done.stderr
+
+
+def test_env_prints_what_a_shell_can_read() -> None:
+    exports = cann_sim_command("env").stdout
+    done = subprocess.run(["sh", "-c", exports + "echo $ASCEND_OPP_PATH"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == f"{cann_sim.home()}/opp"
+
+
+def test_info_counts_the_ops_of_the_tables() -> None:
+    done = cann_sim_command("info", CANN_SIM_DEVICES="3", CANN_SIM_MEMORY="16G", CANN_SIM_VERSION="8.3.0")
+    assert done.returncode == 0, done.stderr
+    head, computed, refused = done.stdout.split("\n\n")
+    assert "CANN 8.3.0" in head and "3 x Ascend910B2, 16.0 GiB each" in head
+    names = [text.split(":")[1].split() for text in (computed, refused)]
+    assert f"{len(names[0])} computed, {len(names[1])} refused" in head
+    assert sorted(names[0] + names[1]) == sorted(op.name for op in tables.ops())
+    assert "aclnnAdd" in names[0]
+
+
+def test_a_command_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([])
+    assert stop.value.code == 2
+    assert "COMMAND" in capsys.readouterr().err
