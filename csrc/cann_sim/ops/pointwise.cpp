@@ -10,6 +10,7 @@ namespace {
 
 bool is_scalar(Kind k) { return k == Kind::k_scalar || k == Kind::k_scalars; }
 int position(char c) { return c - '0'; }
+bool is_position(char c) { return c >= '0' && c <= '9'; }
 
 const aclScalar& scalar_at(const Call& c, int i, int64_t item) {
   return c.row->args[i].kind == Kind::k_scalars ? c.scalars(i)[item] : c.scalar(i);
@@ -42,7 +43,7 @@ DType common_dtype(const Call& c, const PointwiseOp& op, int64_t item) {
   for (const char* text : texts)
     for (; *text; ++text) {
       const int i = position(*text);
-      if (*text != '-' && c.given(i) && is_scalar(c.row->args[i].kind)) common = promote(common, scalar_at(c, i, item));
+      if (is_position(*text) && c.given(i) && is_scalar(c.row->args[i].kind)) common = promote(common, scalar_at(c, i, item));
     }
   if (op.rule == Rule::floating && mt::is_integral(common)) return mt::kFloat;
   return common;
@@ -86,7 +87,7 @@ struct Broadcast {
          c.row->args[i].name, describe(t).c_str());
 }
 
-void expect_castable(const Call& c, DType result, const TensorMeta& t, int i) {
+void expect_result(const Call& c, DType result, const TensorMeta& t, int i) {
   if (!can_cast(result, operand_dtype(c, t, i)))
     refuse(ACLNN_ERR_PARAM_INVALID, "%s: the result is %s and cannot be cast to %s, which is %s", c.name(),
            mt::dtype_name(result), c.row->args[i].name, describe(t).c_str());
@@ -105,9 +106,11 @@ Value operand(Run& run, int i, int64_t item) {
   return is_number_tensor(c, i) ? number_at(whole, item) : whole;
 }
 
-mt::Attr attribute(Run& run, int i, int64_t item) {
+mt::Attr attribute(Run& run, char where, int64_t item) {
   const Call& c = run.call;
-  if (!c.given(i)) return none();
+  const int i = position(where);
+  if (where == '+') return integer(1);
+  if (where == '-' || !c.given(i)) return none();
   switch (c.row->args[i].kind) {
     case Kind::k_scalar: case Kind::k_scalars: return scalar(scalar_at(c, i, item));
     case Kind::k_tensor: return number(*number_at(run.tensor(i), item).to(mt::kDouble).ptr<double>());
@@ -131,7 +134,7 @@ int output_of(const Call& c) {
   throw std::logic_error("an op without an output");
 }
 
-void expect_castable(const Call& c, DType result, int i) { expect_castable(c, result, c.tensor(i), i); }
+void expect_result(const Call& c, DType result, int i) { expect_result(c, result, c.tensor(i), i); }
 
 void expect_broadcast(const Call& c, std::initializer_list<int> inputs, int out) {
   Broadcast shape;
@@ -155,10 +158,10 @@ void check_pointwise(const Call& c, const PointwiseOp& op, const mt::Pointwise* 
   const DType common = common_dtype(c, op, item), loop = loop_dtype(kernel, common);
   if (!kernel->loop[loop] && !kernel->loop[opmath(loop)])
     refuse(ACLNN_ERR_PARAM_INVALID, "%s: does not compute in %s", c.name(), mt::dtype_name(common));
-  expect_castable(c, result_dtype(op, common), out, at);
+  expect_result(c, result_dtype(op, common), out, at);
   for (const char* p = op.attributes; *p; ++p) {
     const int i = position(*p);
-    if (*p != '-' && c.given(i) && c.row->args[i].kind == Kind::k_scalar && c.scalar(i).im != 0)
+    if (is_position(*p) && c.given(i) && c.row->args[i].kind == Kind::k_scalar && c.scalar(i).im != 0)
       EXPECT(mt::is_complex(common), "%s: %s is complex, and the op computes in %s", c.name(), c.row->args[i].name,
              mt::dtype_name(common));
   }
@@ -172,7 +175,7 @@ void run_pointwise(Run& run, const PointwiseOp& op, const mt::Pointwise* kernel,
   int n = 0, many = 0;
   values[n++] = run.value(tensor_at(c, output_of(c), item));
   for (const char* p = op.operands; *p; ++p) values[n++] = operand(run, position(*p), item);
-  for (const char* p = op.attributes; *p; ++p) attributes[many++] = *p == '-' ? none() : attribute(run, position(*p), item);
+  for (const char* p = op.attributes; *p; ++p) attributes[many++] = attribute(run, *p, item);
   for (int i = 0; i < n; ++i) views[i] = values[i].view();
   kernels().pointwise(kernel, loop_dtype(kernel, common_dtype(c, op, item)), views, attributes);
 }
@@ -181,6 +184,7 @@ void check_foreach(const Call& c, const PointwiseOp& op, const mt::Pointwise* ke
   const int64_t n = c.args[output_of(c)].count;
   auto check_length = [&](const char* text) {
     for (; *text; ++text) {
+      if (!is_position(*text)) continue;
       const int i = position(*text);
       const Kind kind = c.row->args[i].kind;
       if (is_tensor_list(kind) || kind == Kind::k_scalars) {

@@ -23,7 +23,7 @@ struct PointwiseOp {
   const char* kernel;                 // of csrc/kernels
   Rule rule = Rule::promote;
   const char* operands = "0";         // positions of the kernel's inputs: tensors, or scalars as 0-dim tensors
-  const char* attributes = "";        // positions of its other arguments; '-' is one that is not given
+  const char* attributes = "";        // positions of its other arguments; '-' is not given, '+' is the number 1
   const mt::Pointwise* own = nullptr; // the kernel itself, where csrc/kernels has none
 };
 
@@ -45,7 +45,7 @@ Value value_of(const aclScalar& s);
 // Argument `out` must have the shape that these arguments broadcast to.
 void expect_broadcast(const Call& c, std::initializer_list<int> inputs, int out);
 // A result of this dtype may be written to argument i.
-void expect_castable(const Call& c, DType result, int i);
+void expect_result(const Call& c, DType result, int i);
 int output_of(const Call& c);         // the first argument that is written
 
 // ---- registration: one pair of functions an op, made from the table's row ------------------------------------------

@@ -1,0 +1,141 @@
+// Gated activations: a tensor is split in two along a dim, one half is activated and multiplied with the other.
+#include "ops/pointwise.h"
+
+namespace cann_sim {
+namespace {
+
+struct Halves {
+  Value left, right;
+};
+Halves halves(const Value& x, int64_t dim) {
+  const int64_t half = x.size(dim) / 2;
+  return {x.narrow(dim, 0, half), x.narrow(dim, half, half)};
+}
+
+// Argument `whole` splits evenly along dim; every one of `parts` has the shape of a half.
+void expect_halves(const Call& c, int whole, int64_t dim, std::initializer_list<int> parts) {
+  const TensorMeta& x = c.tensor(whole);
+  EXPECT(x.ndim > 0, "%s: a 0-dim tensor cannot be split", c.name());
+  dim = wrap_dim(dim, x.ndim);
+  EXPECT(x.sizes[dim] % 2 == 0, "%s: dim %ld of %s does not split evenly", c.name(), dim, describe(x).c_str());
+  Sizes half = sizes_of(x);
+  half[dim] /= 2;
+  dtype_of(x.dtype);
+  for (int i : parts) {
+    expect_shape(c, i, half);
+    if (c.given(i)) dtype_of(c.tensor(i).dtype);
+  }
+}
+DType wide(const Value& x) { return opmath(x.dtype); }
+void write_product(const Value& out, const Value& a, const Value& b) {
+  call_pointwise("mul", wide(a), {out, a, b});
+}
+
+// ---- SwiGlu: silu(left) * right ---------------------------------------------------------------------------------------
+void check_swiglu(const Call& c) { expect_halves(c, 0, c.integer(1), {2}); }
+void run_swiglu(Run& run) {
+  const Value x = run.tensor(0);
+  const auto [left, right] = halves(x, run.call.integer(1));
+  write_product(run.tensor(2), pointwise("silu", wide(x), {left}), right);
+}
+void check_swiglu_grad(const Call& c) {  // (yGrad, x, dim, out)
+  expect_halves(c, 1, c.integer(2), {0});
+  expect_same_shape(c, 3, 1);
+}
+void run_swiglu_grad(Run& run) {
+  const int64_t dim = run.call.integer(2);
+  const Value grad = run.tensor(0), x = run.tensor(1);
+  const auto [left, right] = halves(x, dim);
+  const auto [to_left, to_right] = halves(run.tensor(3), dim);
+  call_pointwise("silu_backward", wide(x), {to_left, pointwise("mul", wide(x), {grad, right}), left});
+  write_product(to_right, pointwise("silu", wide(x), {left}), grad);
+}
+
+// ---- Glu: left * sigmoid(right) ----------------------------------------------------------------------------------------
+void check_glu(const Call& c) { expect_halves(c, 0, c.integer(1), {2}); }
+void run_glu(Run& run) {
+  const Value x = run.tensor(0);
+  const auto [left, right] = halves(x, run.call.integer(1));
+  write_product(run.tensor(2), pointwise("sigmoid", wide(x), {right}), left);
+}
+void run_glu_backward(Run& run) {
+  const int64_t dim = run.call.integer(2);
+  const Value grad = run.tensor(0), x = run.tensor(1);
+  const auto [left, right] = halves(x, dim);
+  const auto [to_left, to_right] = halves(run.tensor(3), dim);
+  const Value gate = pointwise("sigmoid", wide(x), {right});
+  write_product(to_left, gate, grad);
+  call_pointwise("sigmoid_backward", wide(x), {to_right, pointwise("mul", wide(x), {grad, left}), gate});
+}
+
+// ---- GeGlu: one half * gelu(other half); the right one is activated unless activateLeft --------------------------------
+const char* gelu_form(int64_t approximate) { return approximate ? "tanh" : "none"; }
+
+// GeGlu(self, dim, approximate, out, outGelu); V3 has activateLeft before the outputs.
+template <bool v3> void check_geglu(const Call& c) {
+  EXPECT(c.integer(2) == 0 || c.integer(2) == 1, "%s: expected approximate 0 or 1, got %ld", c.name(), c.integer(2));
+  expect_halves(c, 0, c.integer(1), {3 + v3, 4 + v3});
+}
+template <bool v3> void run_geglu(Run& run) {
+  const Value x = run.tensor(0);
+  auto [plain, active] = halves(x, run.call.integer(1));
+  if (v3 && run.call.integer(3)) std::swap(plain, active);
+  const Value gelu = pointwise("gelu", wide(x), {active}, {string(gelu_form(run.call.integer(2)))});
+  copy(run.tensor(4 + v3), gelu);
+  write_product(run.tensor(3 + v3), gelu, plain);
+}
+// GeGluBackward(gradOutput, self, gelu, dim, approximate, gradInput); V3 has activateLeft before the output.
+template <bool v3> void check_geglu_backward(const Call& c) {
+  EXPECT(c.integer(4) == 0 || c.integer(4) == 1, "%s: expected approximate 0 or 1, got %ld", c.name(), c.integer(4));
+  expect_halves(c, 1, c.integer(3), {0, 2});
+  expect_same_shape(c, 5 + v3, 1);
+}
+template <bool v3> void run_geglu_backward(Run& run) {
+  const int64_t dim = run.call.integer(3);
+  const Value grad = run.tensor(0), x = run.tensor(1), gelu = run.tensor(2);
+  auto [plain, active] = halves(x, dim);
+  auto [to_plain, to_active] = halves(run.tensor(5 + v3), dim);
+  if (v3 && run.call.integer(5)) std::swap(plain, active), std::swap(to_plain, to_active);
+  call_pointwise("mul", wide(x), {to_plain, grad, gelu});
+  call_pointwise("gelu_backward", wide(x), {to_active, pointwise("mul", wide(x), {grad, plain}), active},
+                 {string(gelu_form(run.call.integer(4)))});
+}
+
+// ---- over the last dim: gelu(left) * right, and (left above the threshold) * right -------------------------------------
+void check_gelu_mul(const Call& c) {
+  const std::string form = c.given(1) ? c.string(1) : "none";
+  EXPECT(form == "none" || form == "tanh", "%s: expected approximate none or tanh, got %s", c.name(), form.c_str());
+  expect_halves(c, 0, -1, {2});
+}
+void run_gelu_mul(Run& run) {
+  const Value x = run.tensor(0);
+  const auto [left, right] = halves(x, -1);
+  const char* form = run.given(1) ? run.call.string(1) : "none";
+  write_product(run.tensor(2), pointwise("gelu", wide(x), {left}, {string(form)}), right);
+}
+void check_fatrelu_mul(const Call& c) {
+  EXPECT(c.tensor(1).numel() == 1, "%s: expected threshold with one element, got %s", c.name(), describe(c.tensor(1)).c_str());
+  expect_halves(c, 0, -1, {2});
+}
+void run_fatrelu_mul(Run& run) {
+  const Value x = run.tensor(0);
+  const auto [left, right] = halves(x, -1);
+  const double edge = *run.tensor(1).reshape({}).to(mt::kDouble).ptr<double>();
+  write_product(run.tensor(2), pointwise("threshold", wide(x), {left}, {number(edge), number(0)}), right);
+}
+
+const Op ops[] = {
+    {"aclnnSwiGlu", check_swiglu, run_swiglu},
+    {"aclnnSwiGluGrad", check_swiglu_grad, run_swiglu_grad},
+    {"aclnnGlu", check_glu, run_glu},
+    {"aclnnGluBackward", check_swiglu_grad, run_glu_backward},
+    {"aclnnGeGlu", check_geglu<false>, run_geglu<false>},
+    {"aclnnGeGluV3", check_geglu<true>, run_geglu<true>},
+    {"aclnnGeGluBackward", check_geglu_backward<false>, run_geglu_backward<false>},
+    {"aclnnGeGluV3Backward", check_geglu_backward<true>, run_geglu_backward<true>},
+    {"aclnnGeluMul", check_gelu_mul, run_gelu_mul},
+    {"aclnnFatreluMul", check_fatrelu_mul, run_fatrelu_mul},
+};
+
+}  // namespace
+}  // namespace cann_sim

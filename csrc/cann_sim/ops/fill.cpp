@@ -1,0 +1,82 @@
+// Ops that write numbers or copies: fill, zero, one, the diagonal, cast and copy. Ranges and random numbers live elsewhere.
+#include "ops/pointwise.h"
+
+namespace cann_sim {
+namespace {
+
+bool same_bits(const Call& c, int i, int j) { return c.tensor(i).dtype == c.tensor(j).dtype; }
+
+// ---- one number everywhere -------------------------------------------------------------------------------------------
+void check_moves(const Call& c) { bits_of(c.tensor(0).dtype); }
+void check_fill(const Call& c) {
+  EXPECT(computes(c.tensor(0).dtype), "%s: selfRef is %s, which is moved but not computed with", c.name(),
+         describe(c.tensor(0)).c_str());
+}
+void run_fill_scalar(Run& run) { call_kernel("fill", {run.tensor(0)}, {scalar(run.call.scalar(1))}); }
+
+void check_fill_tensor(const Call& c) {
+  EXPECT(c.tensor(1).numel() == 1, "%s: expected value with one element, got %s", c.name(), describe(c.tensor(1)).c_str());
+  if (!same_bits(c, 0, 1)) dtype_of(c.tensor(0).dtype), dtype_of(c.tensor(1).dtype);
+}
+void run_fill_tensor(Run& run) {
+  const Value self = run.tensor(0);
+  copy(self, run.tensor(1).reshape({}).expand(self.shape()));
+}
+// Zero is all bits zero in every type, so it needs no dtype.
+void run_zero(Run& run) { fill(run.tensor(0), 0); }
+void run_one(Run& run) { fill(run.tensor(0), 1); }
+
+// fill_diagonal_(self, value, wrap): a tall matrix starts again below the square when it wraps.
+void check_diagonal(const Call& c) {
+  check_fill(c);
+  const TensorMeta& self = c.tensor(0);
+  EXPECT(self.ndim >= 2, "%s: expected a tensor of at least 2 dims, got %s", c.name(), describe(self).c_str());
+  for (int d = 1; d < self.ndim && self.ndim > 2; ++d)
+    EXPECT(self.sizes[d] == self.sizes[0], "%s: all dims of %s must be of one size", c.name(), describe(self).c_str());
+}
+void run_diagonal(Run& run) {
+  const Value self = run.tensor(0);
+  const mt::Attr value = scalar(run.call.scalar(1));
+  int64_t step = 0, least = self.sizes[0];
+  for (int d = 0; d < self.ndim; ++d) step += self.strides[d], least = std::min(least, self.sizes[d]);
+  const bool wrap = run.call.integer(2) && self.ndim == 2;
+  const int64_t height = self.sizes[0], width = self.sizes[1];
+  for (int64_t top = 0; top < (wrap ? height : std::min<int64_t>(height, 1)); top += width + 1) {
+    Value diagonal = self.narrow(0, top, height - top);
+    diagonal.ndim = 1;
+    diagonal.sizes[0] = std::min(least, height - top);
+    diagonal.strides[0] = step;
+    call_kernel("fill", {diagonal}, {value});
+  }
+}
+
+// ---- copies ----------------------------------------------------------------------------------------------------------
+void check_cast(const Call& c) {
+  EXPECT(c.integer(1) == c.tensor(2).dtype, "%s: dtype is %ld, and out is %s", c.name(), c.integer(1),
+         describe(c.tensor(2)).c_str());
+  expect_broadcast(c, {0}, 2);
+  if (!same_bits(c, 0, 2)) dtype_of(c.tensor(0).dtype), dtype_of(c.tensor(2).dtype);
+}
+void run_cast(Run& run) { copy(run.tensor(2), run.tensor(0)); }
+
+void check_copy(const Call& c) {
+  expect_broadcast(c, {0, 1}, 0);
+  if (!same_bits(c, 0, 1)) dtype_of(c.tensor(0).dtype), dtype_of(c.tensor(1).dtype);
+}
+void run_copy(Run& run) {
+  const Value self = run.tensor(0);
+  copy(self, run.tensor(1).expand(self.shape()));
+}
+
+const Op ops[] = {
+    {"aclnnInplaceFillScalar", check_fill, run_fill_scalar},
+    {"aclnnInplaceFillTensor", check_fill_tensor, run_fill_tensor},
+    {"aclnnInplaceZero", check_moves, run_zero},
+    {"aclnnInplaceOne", check_fill, run_one},
+    {"aclnnInplaceFillDiagonal", check_diagonal, run_diagonal},
+    {"aclnnCast", check_cast, run_cast},
+    {"aclnnInplaceCopy", check_copy, run_copy},
+};
+
+}  // namespace
+}  // namespace cann_sim
