@@ -20,9 +20,7 @@ cdef object run_kernel(Overload ov, PyObject** s, object outs):
     if outs is None:
         results = infer(ov, s, dev, index)
         if results is None:                      # the kernel itself gives the results
-            fn = ov.kernels[dev]
-            if fn is None:
-                raise no_kernel(ov, dev)
+            fn = kernel_of(ov, dev)
             given = fn(*[<object>s[i] for i in range(ov.nparams)])
             results = given if type(given) is tuple else (given,)
         else:
@@ -133,10 +131,31 @@ cdef int launch(Overload ov, int dev, tuple results, PyObject** s) except -1:
     return 0
 
 
-cdef int device_kernel(Overload ov, int dev, tuple results, PyObject** s) except -1:
+cdef list kernel_resolvers = [None, None, None]  # per device: callable(op name, schema, npu mapping), for kernels not yet known
+
+
+def _set_kernel_resolver(str device, resolve):
+    """Who finds the kernel of an overload at its first use on a device: resolve(name, schema, npu mapping) or None."""
+    kernel_resolvers[DEVICE_TYPES.index(device)] = resolve
+
+
+cdef object kernel_of(Overload ov, int dev):
+    """The kernel that a backend has for an overload."""
     fn = ov.kernels[dev]
     if fn is None:
-        raise no_kernel(ov, dev)
+        resolve = kernel_resolvers[dev]
+        if resolve is not None:
+            fn = resolve(ov.name, ov.schema, ov.npu)
+        if fn is None:
+            raise no_kernel(ov, dev)
+        ov.kernels[dev] = fn
+    return fn
+
+
+cdef int device_kernel(Overload ov, int dev, tuple results, PyObject** s) except -1:
+    fn = kernel_of(ov, dev)
+    if type(fn) is NpuPlan:
+        return npu_kernel(ov, <NpuPlan>fn, results, s)
     fn(results, tuple([<object>s[i] for i in range(ov.nparams)]))
     return 0
 

@@ -120,16 +120,15 @@ cdef object zero_op(Overload ov, TensorBase self, PyObject** s):
 
 
 cdef int set_zero(TensorBase t) except -1:
+    cdef PyObject* slot[1]
     if t.dev == CPU:
         if t.contig:
             zero_block(t)
         else:
             fill_with(t, 0)
     elif t.dev != META:
-        fn = (<Overload>(<Op>hot[HOT_ZERO_]).overloads[0]).kernels[t.dev]
-        if fn is None:
-            raise no_kernel(<Overload>(<Op>hot[HOT_ZERO_]).overloads[0], t.dev)
-        fn((t,), (t,))
+        slot[0] = <PyObject*>t
+        device_kernel(<Overload>hot_overload[HOT_ZERO_], t.dev, (t,), slot)
     return 0
 
 

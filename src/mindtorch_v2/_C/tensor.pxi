@@ -440,12 +440,17 @@ cdef int copy_into(TensorBase dst, TensorBase src, bint non_blocking=False) exce
     global copy_kernel
     cdef View v[2]
     cdef Args args
+    cdef PyObject* slots[3]
     if dst.dev == META or src.dev == META:
         if dst.dev != META:
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         return 0
     if dst.dev != CPU or src.dev != CPU:
-        device_copy(dst, src, non_blocking)
+        if dst.dev == src.dev and dst.dev_index == src.dev_index and dst.dev == NPU:
+            slots[0], slots[1], slots[2] = <PyObject*>dst, <PyObject*>src, <PyObject*>None
+            device_kernel(<Overload>hot_overload[HOT_COPY_], NPU, (dst,), slots)
+        else:
+            device_copy(dst, src, non_blocking)
         return 0
     if dst.count == 0:
         return 0

@@ -1,0 +1,386 @@
+// Launches aclnn ops: arguments in, CANN's two phases out. Knows CANN's C ABI by function pointers that were resolved
+// elsewhere, and nothing of Python. Everything runs under the interpreter's lock, so there is no other.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace mt {
+namespace npu {
+
+// CANN's functions around an op, in the order of API_NAMES in launch.pxi.
+struct Api {
+  void* (*create_tensor)(const int64_t*, uint64_t, int32_t, const int64_t*, int64_t, int32_t, const int64_t*, uint64_t, void*);
+  void* (*create_scalar)(void*, int32_t);
+  void* (*create_ints)(const int64_t*, uint64_t);
+  void* (*create_floats)(const float*, uint64_t);
+  void* (*create_bools)(const bool*, uint64_t);
+  void* (*create_tensors)(void* const*, uint64_t);
+  void* (*create_scalars)(void* const*, uint64_t);
+  int32_t (*destroy_tensor)(void*);
+  int32_t (*destroy_scalar)(void*);
+  int32_t (*destroy_ints)(void*);
+  int32_t (*destroy_floats)(void*);
+  int32_t (*destroy_bools)(void*);
+  int32_t (*destroy_tensors)(void*);
+  int32_t (*destroy_scalars)(void*);
+  int32_t (*destroy_executor)(void*);
+  int32_t (*set_repeatable)(void*);
+  int32_t (*set_input)(void*, size_t, void*, void*);
+  int32_t (*set_output)(void*, size_t, void*, void*);
+  int32_t (*view_shape)(void*, int64_t**, uint64_t*);
+  int32_t (*synchronize)(void*);
+};
+
+enum Kind : int32_t {  // in the order of KINDS in _backends/npu/aclnn.py
+  kTensor, kOut, kInout, kTensors, kOuts, kInouts, kScalar, kScalars, kInts, kFloats, kBools, kString,
+  kInt64, kInt32, kInt8, kUint64, kBool, kDtype, kDouble, kFloatValue
+};
+inline bool is_tensor_kind(int32_t k) { return k <= kInout; }
+inline bool is_list_kind(int32_t k) { return k >= kTensors && k <= kInouts; }
+
+// ---- calling a function whose arguments are only known as data -----------------------------------------------------
+// Integers and pointers go to one row of registers, floats to another, each in order; the rest go to the stack in order.
+// So one prototype with all registers first serves every signature. A float travels in the low half of a double.
+#if defined(__x86_64__)
+constexpr int kWordRegisters = 6;
+#elif defined(__aarch64__)
+constexpr int kWordRegisters = 8;
+#else
+#error "the calling convention of this processor is not known here"
+#endif
+constexpr int kFloatRegisters = 8, kStackWords = 64;
+
+class Words {
+ public:
+  void word(int64_t x) {
+    if (words_ < kWordRegisters) word_[words_++] = x;
+    else push(x);
+  }
+  void pointer(const void* p) { word(reinterpret_cast<int64_t>(p)); }
+  void number(double x) {
+    if (floats_ < kFloatRegisters) {
+      float_[floats_++] = x;
+    } else {
+      int64_t bits;
+      std::memcpy(&bits, &x, 8);
+      push(bits);
+    }
+  }
+  void short_number(float x) {  // the callee reads the low 32 bits only
+    double wide = 0;
+    std::memcpy(&wide, &x, 4);
+    number(wide);
+  }
+  bool fits() const { return stacked_ <= kStackWords; }
+  int32_t call(void* function) const {
+    if (stacked_ == 0) return with_stack<0>(function, std::make_index_sequence<0>());
+    if (stacked_ <= 8) return with_stack<8>(function, std::make_index_sequence<8>());
+    if (stacked_ <= 24) return with_stack<24>(function, std::make_index_sequence<24>());
+    return with_stack<kStackWords>(function, std::make_index_sequence<kStackWords>());
+  }
+
+ private:
+  void push(int64_t x) {
+    if (stacked_ < kStackWords) stack_[stacked_] = x;
+    ++stacked_;
+  }
+  template <size_t> using Word = int64_t;
+  template <int N, size_t... I>
+  int32_t with_stack(void* function, std::index_sequence<I...>) const {
+    const double* f = float_;
+    const int64_t* w = word_;
+#if defined(__x86_64__)
+    using Function = int32_t (*)(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, double, double, double, double, double,
+                                 double, double, double, Word<I>...);
+    return reinterpret_cast<Function>(function)(w[0], w[1], w[2], w[3], w[4], w[5], f[0], f[1], f[2], f[3], f[4], f[5], f[6],
+                                                f[7], stack_[I]...);
+#else
+    using Function = int32_t (*)(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, double, double,
+                                 double, double, double, double, double, double, Word<I>...);
+    return reinterpret_cast<Function>(function)(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], f[0], f[1], f[2], f[3], f[4],
+                                                f[5], f[6], f[7], stack_[I]...);
+#endif
+  }
+  int64_t word_[8] = {};
+  double float_[kFloatRegisters] = {};
+  int64_t stack_[kStackWords];
+  int words_ = 0, floats_ = 0, stacked_ = 0;
+};
+
+// ---- the arguments of one call -----------------------------------------------------------------------------------
+struct TensorArg {
+  const int64_t *sizes, *strides;
+  int64_t offset, storage_items;
+  void* base;
+  int32_t ndim, dtype;  // ndim -1: absent
+};
+struct Item {
+  int32_t kind;
+  bool given;
+  int32_t first, count;  // of a tensor or list: its place in the call's pools
+  int64_t i;
+  double d;
+};
+struct Number {
+  int32_t dtype;
+  int64_t i;
+  double re, im;
+};
+
+class Call {
+ public:
+  Call() { items.reserve(16); tensors.reserve(16); key.reserve(160); }
+  void begin(const void* plan) {
+    items.clear();
+    tensors.clear();
+    numbers.clear();
+    ints.clear();
+    floats.clear();
+    text.clear();
+    key.clear();
+    key.push_back(reinterpret_cast<uint64_t>(plan));
+  }
+  void tensor(int32_t kind, const TensorArg& t) {
+    items.push_back({kind, t.ndim >= 0, static_cast<int32_t>(tensors.size()), 1, 0, 0});
+    add(t);
+  }
+  void list(int32_t kind, int32_t count, bool given) {  // count calls of add follow
+    items.push_back({kind, given, static_cast<int32_t>(tensors.size()), count, 0, 0});
+    key.push_back(static_cast<uint64_t>(count) << 1 | given);
+  }
+  void add(const TensorArg& t) {
+    tensors.push_back(t);
+    key.push_back(static_cast<uint64_t>(static_cast<uint32_t>(t.ndim)) << 32 | static_cast<uint32_t>(t.dtype));
+    if (t.ndim < 0) return;
+    key.push_back(static_cast<uint64_t>(t.offset));
+    key.push_back(static_cast<uint64_t>(t.storage_items));
+    const size_t at = key.size();
+    key.resize(at + 2 * static_cast<size_t>(t.ndim));
+    std::memcpy(&key[at], t.sizes, 8 * static_cast<size_t>(t.ndim));
+    std::memcpy(&key[at + t.ndim], t.strides, 8 * static_cast<size_t>(t.ndim));
+  }
+  void scalars(int32_t kind, int32_t count, bool given) {  // count calls of scalar follow
+    items.push_back({kind, given, static_cast<int32_t>(numbers.size()), count, 0, 0});
+    key.push_back(static_cast<uint64_t>(count) << 1 | given);
+  }
+  void scalar(const Number& n) {
+    numbers.push_back(n);
+    uint64_t words[3];
+    std::memcpy(words, &n.i, 8);
+    std::memcpy(words + 1, &n.re, 8);
+    std::memcpy(words + 2, &n.im, 8);
+    key.push_back(static_cast<uint64_t>(n.dtype));
+    key.insert(key.end(), words, words + 3);
+  }
+  void integers(int32_t kind, const int64_t* from, int32_t count, bool given) {
+    items.push_back({kind, given, static_cast<int32_t>(ints.size()), count, 0, 0});
+    ints.insert(ints.end(), from, from + count);
+    key.push_back(static_cast<uint64_t>(count) << 1 | given);
+    for (int32_t k = 0; k < count; ++k) key.push_back(static_cast<uint64_t>(from[k]));
+  }
+  void reals(const double* from, int32_t count, bool given) {
+    items.push_back({kFloats, given, static_cast<int32_t>(floats.size()), count, 0, 0});
+    key.push_back(static_cast<uint64_t>(count) << 1 | given);
+    for (int32_t k = 0; k < count; ++k) {
+      floats.push_back(static_cast<float>(from[k]));
+      uint64_t bits;
+      std::memcpy(&bits, &from[k], 8);
+      key.push_back(bits);
+    }
+  }
+  void plain(int32_t kind, int64_t i, double d) {
+    items.push_back({kind, true, 0, 0, i, d});
+    uint64_t bits;
+    std::memcpy(&bits, &d, 8);
+    key.push_back(static_cast<uint64_t>(i) ^ bits);
+  }
+  void string(const char* s) {
+    const size_t n = s ? std::strlen(s) : 0;
+    items.push_back({kString, s != nullptr, static_cast<int32_t>(text.size()), 0, 0, 0});
+    if (s) text.insert(text.end(), s, s + n + 1);
+    key.push_back(n << 1 | (s != nullptr));
+    for (size_t k = 0; k < n; ++k) key.push_back(static_cast<uint64_t>(s[k]));
+  }
+
+  std::vector<Item> items;
+  std::vector<TensorArg> tensors;
+  std::vector<Number> numbers;
+  std::vector<int64_t> ints;
+  std::vector<float> floats;
+  std::vector<char> text;
+  std::vector<uint64_t> key;
+};
+
+// ---- executors that are kept -------------------------------------------------------------------------------------
+// The objects behind one first phase. Destroyed with it, unless a repeatable executor keeps them for the next call.
+class Prepared {
+ public:
+  explicit Prepared(const Api& api) : api_(api) {}
+  ~Prepared() {
+    if (executor && repeatable) api_.destroy_executor(executor);
+    for (const Made& m : made_) m.destroy(m.object);
+  }
+  Prepared(const Prepared&) = delete;
+  Prepared& operator=(const Prepared&) = delete;
+
+  // Makes CANN's objects and runs the first phase; its status.
+  int32_t first_phase(const Call& call, void* function) {
+    Words words;
+    for (const Item& item : call.items)
+      if (!argument(words, call, item)) return -1;
+    words.pointer(&workspace);
+    words.pointer(&executor);
+    return words.fits() ? words.call(function) : -1;
+  }
+
+  void* executor = nullptr;
+  uint64_t workspace = 0;
+  bool repeatable = false;
+  struct Slot { int32_t at; int32_t input, output; void* tensor; void* address; };  // input/output -1: not one
+  std::vector<Slot> slots;      // every tensor argument that is not in a list
+  bool has_lists = false;
+  void* last_tensor(size_t i) const { return i < slots.size() ? slots[i].tensor : nullptr; }
+
+ private:
+  struct Made { int32_t (*destroy)(void*); void* object; };
+
+  void* keep(void* object, int32_t (*destroy)(void*)) {
+    if (object) made_.push_back({destroy, object});
+    return object;
+  }
+  void* make_tensor(const TensorArg& t) {
+    if (t.ndim < 0) return nullptr;
+    // CANN wants a layout by rank; all of these mean "plain, strided" (NCL, NCHW, NCDHW, ND).
+    const int32_t format = t.ndim == 3 ? 47 : t.ndim == 4 ? 0 : t.ndim == 5 ? 30 : 2;
+    return api_.create_tensor(t.sizes, static_cast<uint64_t>(t.ndim), t.dtype, t.strides, t.offset, format, &t.storage_items,
+                              1, t.base);
+  }
+  void* make_scalar(const Number& n) {
+    if (n.dtype == 9 || n.dtype == 12) {  // ACL_INT64, ACL_BOOL
+      int64_t i = n.i;
+      return api_.create_scalar(&i, n.dtype);
+    }
+    double parts[2] = {n.re, n.im};
+    return api_.create_scalar(parts, n.dtype);
+  }
+  bool argument(Words& words, const Call& call, const Item& item) {
+    void* object = nullptr;
+    switch (item.kind) {
+      case kTensor: case kOut: case kInout: {
+        const TensorArg& t = call.tensors[item.first];
+        object = keep(make_tensor(t), api_.destroy_tensor);
+        if (item.given && !object) return false;
+        slots.push_back({item.first, item.kind != kOut ? inputs_++ : -1, item.kind != kTensor ? outputs_++ : -1, object, t.base});
+        break;
+      }
+      case kTensors: case kOuts: case kInouts: {
+        has_lists = true;
+        if (item.kind != kOuts) ++inputs_;
+        if (item.kind != kTensors) ++outputs_;
+        if (!item.given || !item.count) break;
+        std::vector<void*> all;
+        for (int32_t k = 0; k < item.count; ++k) all.push_back(make_tensor(call.tensors[item.first + k]));
+        object = keep(api_.create_tensors(all.data(), all.size()), api_.destroy_tensors);
+        if (!object) return false;
+        break;
+      }
+      case kScalar:
+        if (item.given) object = keep(make_scalar(call.numbers[item.first]), api_.destroy_scalar);
+        break;
+      case kScalars: {
+        std::vector<void*> all;
+        for (int32_t k = 0; k < item.count; ++k) all.push_back(make_scalar(call.numbers[item.first + k]));
+        object = keep(api_.create_scalars(all.data(), all.size()), api_.destroy_scalars);
+        break;
+      }
+      case kInts:
+        if (item.given) object = keep(api_.create_ints(call.ints.data() + item.first, item.count), api_.destroy_ints);
+        break;
+      case kBools: {
+        if (!item.given) break;
+        std::unique_ptr<bool[]> all(new bool[item.count + 1]);
+        for (int32_t k = 0; k < item.count; ++k) all[k] = call.ints[item.first + k] != 0;
+        object = keep(api_.create_bools(all.get(), item.count), api_.destroy_bools);
+        break;
+      }
+      case kFloats:
+        if (item.given) object = keep(api_.create_floats(call.floats.data() + item.first, item.count), api_.destroy_floats);
+        break;
+      case kString:
+        words.pointer(item.given ? call.text.data() + item.first : nullptr);
+        return true;
+      case kDouble: words.number(item.d); return true;
+      case kFloatValue: words.short_number(static_cast<float>(item.d)); return true;
+      default: words.word(item.i); return true;
+    }
+    words.pointer(object);
+    return true;
+  }
+
+  const Api& api_;
+  std::vector<Made> made_;
+  int32_t inputs_ = 0, outputs_ = 0;
+};
+
+// Prepared calls by their arguments' shapes and values; the oldest goes when there are too many.
+class Prepareds {
+ public:
+  Prepared* find(const std::vector<uint64_t>& key) {
+    const auto found = map_.find(hash(key));
+    if (found == map_.end() || found->second.key != key) return nullptr;
+    return found->second.prepared.get();
+  }
+  void keep(const std::vector<uint64_t>& key, std::unique_ptr<Prepared> prepared) {
+    const uint64_t h = hash(key);
+    if (map_.count(h)) return;  // another key with this hash has the place
+    if (order_.size() >= kKept) {
+      map_.erase(order_.front());
+      order_.pop_front();
+    }
+    map_.emplace(h, Entry{key, std::move(prepared)});
+    order_.push_back(h);
+  }
+  void clear() {
+    map_.clear();
+    order_.clear();
+  }
+  size_t size() const { return map_.size(); }
+
+ private:
+  static constexpr size_t kKept = 4096;
+  static uint64_t hash(const std::vector<uint64_t>& key) {
+    uint64_t h = 0x9E3779B97F4A7C15ull ^ key.size();
+    for (uint64_t word : key) {
+      h = (h ^ word) * 0xFF51AFD7ED558CCDull;
+      h ^= h >> 32;
+    }
+    return h;
+  }
+  struct Entry {
+    std::vector<uint64_t> key;
+    std::unique_ptr<Prepared> prepared;
+  };
+  std::unordered_map<uint64_t, Entry> map_;
+  std::deque<uint64_t> order_;
+};
+
+using SecondPhase = int32_t (*)(void*, uint64_t, void*, void*);
+
+// Moves a kept call to this call's addresses; false when CANN refuses.
+inline bool move_to(const Api& api, Prepared& p, const Call& call) {
+  for (Prepared::Slot& slot : p.slots) {
+    void* address = call.tensors[slot.at].base;
+    if (!slot.tensor || address == slot.address) continue;
+    if (slot.input >= 0 && api.set_input(p.executor, static_cast<size_t>(slot.input), slot.tensor, address)) return false;
+    if (slot.output >= 0 && api.set_output(p.executor, static_cast<size_t>(slot.output), slot.tensor, address)) return false;
+    slot.address = address;
+  }
+  return true;
+}
+
+}  // namespace npu
+}  // namespace mt

@@ -1,0 +1,428 @@
+# Ops on an npu: a row's arguments are marshalled by its plan and launched by CANN's two phases (launch.h).
+# Which aclnn op serves which row, and what CANN is, is decided in _backends/npu.
+
+cdef extern from "launch.h" namespace "mt::npu":
+    cdef cppclass NpuApi "mt::npu::Api":
+        int32_t (*synchronize)(void*) noexcept nogil
+        int32_t (*set_repeatable)(void*) noexcept
+        int32_t (*view_shape)(void*, int64_t**, uint64_t*) noexcept
+    cdef struct TensorArg:
+        const int64_t* sizes
+        const int64_t* strides
+        int64_t offset, storage_items
+        void* base
+        int32_t ndim, dtype
+    cdef struct Number "mt::npu::Number":
+        int32_t dtype
+        int64_t i
+        double re, im
+    cdef cppclass NpuCall "mt::npu::Call":
+        NpuCall()
+        void begin(const void*)
+        void tensor(int32_t, const TensorArg&)
+        void list(int32_t, int32_t, cbool)
+        void add(const TensorArg&)
+        void scalars(int32_t, int32_t, cbool)
+        void scalar(const Number&)
+        void integers(int32_t, const int64_t*, int32_t, cbool)
+        void reals(const double*, int32_t, cbool)
+        void plain(int32_t, int64_t, double)
+        void string(const char*)
+        vector[uint64_t] key
+    cdef cppclass PreparedSlot "mt::npu::Prepared::Slot":
+        int32_t at, output
+        void* tensor
+    cdef cppclass Prepared:
+        Prepared(const NpuApi&)
+        int32_t first_phase(const NpuCall&, void*)
+        void* executor
+        uint64_t workspace
+        cbool repeatable, has_lists
+        vector[PreparedSlot] slots
+    cdef cppclass PreparedOwner "std::unique_ptr<mt::npu::Prepared>":
+        PreparedOwner()
+        PreparedOwner(Prepared*)
+        Prepared* get()
+    cdef cppclass Prepareds:
+        Prepared* find(const vector[uint64_t]&)
+        void clear()
+        size_t size()
+    ctypedef int32_t (*SecondPhase)(void*, uint64_t, void*, void*) noexcept
+    cbool move_to(const NpuApi&, Prepared&, const NpuCall&)
+    enum:
+        kTensor, kOut, kInout, kTensors, kOuts, kInouts, kScalar, kScalars, kInts, kFloats, kBools, kString, kDtype
+        kDouble, kFloatValue
+
+cdef extern from *:
+    """
+    // The npu whose context the running thread has, -1: none yet.
+    static thread_local int npu_bound_device __attribute__((tls_model("initial-exec"))) = -1;
+    static inline int npu_bound() { return npu_bound_device; }
+    static inline void npu_set_bound(int device) { npu_bound_device = device; }
+    static inline void npu_keep(mt::npu::Prepareds& all, mt::npu::Call& call, std::unique_ptr<mt::npu::Prepared>& p) {
+        all.keep(call.key, std::move(p));
+    }
+    """
+    int npu_bound() nogil
+    void npu_set_bound(int) nogil
+    void npu_keep(Prepareds&, NpuCall&, PreparedOwner&)
+
+API_NAMES = ("aclCreateTensor", "aclCreateScalar", "aclCreateIntArray", "aclCreateFloatArray", "aclCreateBoolArray",
+             "aclCreateTensorList", "aclCreateScalarList", "aclDestroyTensor", "aclDestroyScalar", "aclDestroyIntArray",
+             "aclDestroyFloatArray", "aclDestroyBoolArray", "aclDestroyTensorList", "aclDestroyScalarList",
+             "aclDestroyAclOpExecutor", "aclSetAclOpExecutorRepeatable", "aclSetInputTensorAddr", "aclSetOutputTensorAddr",
+             "aclGetViewShape", "aclrtSynchronizeStream")
+
+cdef enum:
+    MAX_NPU_ARGS = 64
+    FROM_PARAM = 0                               # where a plan's argument comes from, as in _backends/npu/aclnn.py
+    FROM_RESULT, FROM_CONSTANT
+    MAX_RANK = 8                                 # of CANN's tensors
+
+cdef int32_t ACL_DTYPES[12]
+ACL_DTYPES[:] = [12, 4, 2, 6, 3, 9, 1, 27, 0, 11, 16, 17]    # of kBool .. kComplexDouble
+cdef enum:
+    ACL_INT64 = 9
+    ACL_DOUBLE = 11
+    ACL_BOOL = 12
+    ACL_COMPLEX128 = 17
+
+cdef NpuApi npu_api
+cdef bint npu_ready = False                      # npu_api is filled
+cdef bint npu_blocking = False                   # wait for every op (ACL_LAUNCH_BLOCKING)
+cdef object npu_failed = None                    # callable(name of the op, code, arguments in words): the exception to raise
+cdef object npu_bind_thread = None               # callable(device): gives the calling thread the device's context
+cdef Prepareds npu_prepared[MAX_NPUS]
+cdef NpuCall npu_calls[4]                        # one per depth: marshalling may launch (a number becomes a tensor)
+cdef int npu_depth = 0
+
+
+def _npu_bind(list addresses, bind_thread, failed, bint blocking):
+    """Fills in CANN's functions, in the order of API_NAMES, and the hooks of the backend."""
+    global npu_ready, npu_bind_thread, npu_failed, npu_blocking
+    cdef size_t* slots = <size_t*>&npu_api
+    if len(addresses) != len(API_NAMES):
+        raise ValueError(f"expected {len(API_NAMES)} addresses, got {len(addresses)}")
+    for i in range(len(API_NAMES)):
+        slots[i] = addresses[i]
+    npu_bind_thread, npu_failed, npu_blocking, npu_ready = bind_thread, failed, blocking, True
+
+
+def _npu_unbind():
+    """Forgets prepared calls and CANN's functions: the runtime is about to end."""
+    global npu_ready
+    for i in range(MAX_NPUS):
+        npu_prepared[i].clear()
+    npu_ready = False
+
+
+def _npu_set_bound(int device):
+    """Notes which npu's context the calling thread has now; -1: not known."""
+    npu_set_bound(device)
+
+
+def _npu_prepared_count(int device):
+    """How many prepared calls are kept for a device."""
+    return npu_prepared[npu_index(device)].size()
+
+
+cdef class NpuPlan:
+    """How an aclnn op takes the arguments of an op row."""
+    cdef readonly str name
+    cdef void* first
+    cdef void* second
+    cdef int n
+    cdef int32_t kind[MAX_NPU_ARGS]
+    cdef int32_t source[MAX_NPU_ARGS]
+    cdef int32_t at[MAX_NPU_ARGS]
+    cdef bint dense[MAX_NPU_ARGS]
+    cdef readonly tuple constants
+    cdef bint kept                               # whether prepared calls are kept
+    cdef public dict with_number                 # parameter -> the plan for a number there
+
+    def __init__(self, str name, size_t first, size_t second, list arguments, bint kept=True):
+        """arguments: (kind, source, index or constant, dense) of each."""
+        self.name, self.first, self.second = name, <void*>first, <void*>second
+        self.n, self.kept, self.with_number = len(arguments), kept, {}
+        if self.n > MAX_NPU_ARGS:
+            raise ValueError(f"{name} takes {self.n} arguments; the launcher takes {MAX_NPU_ARGS}")
+        constants = []
+        for i, (kind, source, at, dense) in enumerate(arguments):
+            self.kind[i], self.source[i], self.dense[i] = kind, source, dense
+            if source == FROM_CONSTANT:
+                constants.append(at)
+                at = len(constants) - 1
+            self.at[i] = at
+        self.constants = tuple(constants)
+
+    def __repr__(self):
+        return f"<NpuPlan {self.name}>"
+
+
+# ---- launching --------------------------------------------------------------------------------------------------
+cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device) except -1:
+    """1 marshal the arguments  2 find or make a prepared call  3 workspace from the allocator  4 enqueue."""
+    global npu_depth
+    cdef NpuCall* call
+    cdef list keep = None                        # what must live until the op is queued
+    if npu_depth == 4:
+        raise RuntimeError(f"[{plan.name}] launches nest too deep")
+    if not npu_ready:
+        raise RuntimeError(f"[{plan.name}] the npu runtime has ended")
+    if npu_bound() != device:
+        npu_bind_thread(device)
+        npu_set_bound(device)
+    call = &npu_calls[npu_depth]
+    npu_depth += 1
+    try:
+        call.begin(<void*>plan)
+        keep = marshal(plan, call, results, s, device)
+        enqueue_call(plan, call, device)
+    finally:
+        npu_depth -= 1
+    return 0
+
+
+cdef int enqueue_call(NpuPlan plan, NpuCall* call, int device) except -1:
+    cdef Prepared* p = npu_prepared[device].find(call.key) if plan.kept else NULL
+    cdef PreparedOwner owner
+    cdef size_t workspace = 0
+    cdef void* stream = <void*>npu_stream_of(device)
+    cdef int32_t code
+    if p == NULL or not move_to(npu_api, p[0], call[0]):
+        owner = PreparedOwner(new Prepared(npu_api))
+        p = owner.get()
+        code = p.first_phase(call[0], plan.first)
+        if code:
+            raise launch_error(plan, code)
+        p.repeatable = plan.kept and not p.has_lists and npu_api.set_repeatable(p.executor) == 0
+    if p.workspace:
+        workspace = npu_block_alloc(device, p.workspace)
+    code = (<SecondPhase>plan.second)(<void*>workspace, p.workspace, p.executor, stream)
+    if workspace:
+        npu_block_free(device, workspace)        # reused in stream order, after this op
+    if code:
+        raise launch_error(plan, code)
+    if npu_blocking:
+        with nogil:
+            code = npu_api.synchronize(stream)
+        if code:
+            raise launch_error(plan, code)
+    if owner.get() != NULL and p.repeatable:
+        npu_keep(npu_prepared[device], call[0], owner)
+    return 0
+
+
+cdef object launch_error(NpuPlan plan, int32_t code):
+    return npu_failed(plan.name, code)
+
+
+# ---- marshalling ------------------------------------------------------------------------------------------------
+cdef list marshal(NpuPlan plan, NpuCall* call, tuple results, PyObject** s, int device):
+    """Reads every argument into call; returns what has to stay alive."""
+    cdef list keep = None
+    cdef int i, kind
+    cdef PyObject* o
+    cdef TensorArg t
+    cdef object made
+    for i in range(plan.n):
+        kind = plan.kind[i]
+        if plan.source[i] == FROM_PARAM:
+            o = s[plan.at[i]]
+        elif plan.source[i] == FROM_RESULT:
+            o = PyTuple_GET_ITEM_(results, plan.at[i])
+        else:
+            o = PyTuple_GET_ITEM_(plan.constants, plan.at[i])
+        if kind <= kInout:
+            if is_tensor(o) and (<TensorBase>o).dev == NPU and not (plan.dense[i] and not (<TensorBase>o).contig):
+                if (<TensorBase>o).dev_index != device:
+                    raise RuntimeError(f"[{plan.name}] expected tensors on npu:{device}, got one on npu:{(<TensorBase>o).dev_index}")
+                describe_tensor(plan, <TensorBase>o, &t)
+            elif <object>o is None:
+                t.ndim = -1
+            else:
+                made = tensor_on_npu(<object>o, results, device)
+                keep = [made] if keep is None else keep + [made]
+                describe_tensor(plan, <TensorBase>made, &t)
+            call.tensor(kind, t)
+        elif kind <= kInouts:
+            keep = marshal_list(plan, call, kind, <object>o, keep, results, device)
+        else:
+            marshal_value(plan, call, kind, <object>o, results)
+    return keep
+
+
+cdef inline int describe_tensor(NpuPlan plan, TensorBase t, TensorArg* a) except -1:
+    if t.rank > MAX_RANK:
+        raise RuntimeError(f"[{plan.name}] expected tensors of at most {MAX_RANK} dims, got {t.rank}")
+    a.sizes, a.strides, a.offset = t.sizes, t.strides, t.offset
+    a.storage_items = <int64_t>(t.st.nbytes // itemsize(<DType>t.dt))
+    a.base, a.ndim, a.dtype = t.st.data, t.rank, ACL_DTYPES[t.dt]
+    return 0
+
+
+cdef object tensor_on_npu(object o, tuple results, int device):
+    """A number or a 0-dim CPU tensor as a tensor of the device; a tensor there as a dense one."""
+    cdef TensorBase t, made
+    if isinstance(o, TensorBase):
+        t = <TensorBase>o
+        if t.dev == NPU:
+            made = new_empty(t.rank, t.sizes, t.dt, NPU, device)
+            copy_into(made, t)
+            return made
+        if t.rank:
+            raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, "
+                               f"npu:{device} and {device_object(t.dev, t.dev_index)}!")
+        made = new_empty(0, NULL, t.dt, NPU, device)
+        hot_call2(HOT_FILL_, made, item_of(t))
+        return made
+    made = new_empty(0, NULL, number_dtype(<PyObject*>o), NPU, device)
+    hot_call2(HOT_FILL_, made, o)
+    return made
+
+
+cdef list marshal_list(NpuPlan plan, NpuCall* call, int kind, object o, list keep, tuple results, int device):
+    cdef TensorArg t
+    call.list(kind, 0 if o is None else <int32_t>len(o), o is not None)
+    if o is None:
+        return keep
+    for item in o:
+        if item is None:
+            t.ndim = -1
+        else:
+            if (<TensorBase?>item).dev != NPU:
+                item = tensor_on_npu(item, results, device)
+                keep = [item] if keep is None else keep + [item]
+            describe_tensor(plan, <TensorBase>item, &t)
+        call.add(t)
+    return keep
+
+
+cdef int read_number(object o, Number* n) except -1:
+    cdef Attr a
+    if isinstance(o, TensorBase):
+        o = item_of(<TensorBase>o)
+    number_attr(o, &a)
+    n.i, n.re, n.im = a.i, a.f, a.im
+    n.dtype = ACL_BOOL if PyBool_Check(o) else ACL_INT64 if PyLong_Check(o) else \
+        ACL_COMPLEX128 if PyComplex_Check(o) else ACL_DOUBLE
+    return 0
+
+
+cdef int marshal_value(NpuPlan plan, NpuCall* call, int kind, object o, tuple results) except -1:
+    cdef Number n
+    cdef int64_t ints[MAX_DIMS]
+    cdef double reals[MAX_DIMS]
+    cdef int count
+    if kind == kScalar:
+        call.scalars(kind, 1, o is not None)
+        if o is not None:
+            read_number(o, &n)
+            call.scalar(n)
+        else:
+            call.scalar(Number(ACL_DOUBLE, 0, 0, 0))
+    elif kind == kScalars:
+        call.scalars(kind, <int32_t>len(o), True)
+        for item in o:
+            read_number(item, &n)
+            call.scalar(n)
+    elif kind == kInts or kind == kBools:
+        count = 0 if o is None else read_ints_or_one(o, ints, 1)
+        call.integers(kind, ints, count, True)   # no dims given: an empty array, which CANN reads as all of them
+    elif kind == kFloats:
+        count = 0 if o is None else <int>len(o)
+        if count > MAX_DIMS:
+            raise RuntimeError(f"[{plan.name}] takes at most {MAX_DIMS} floats in a list, got {count}")
+        for i in range(count):
+            reals[i] = o[i]
+        call.reals(reals, count, o is not None)
+    elif kind == kString:
+        if o is None:
+            call.string(NULL)
+        else:
+            call.string(PyUnicode_AsUTF8(o))
+    elif kind == kDtype:
+        call.plain(kind, ACL_DTYPES[(<TensorBase>results[0]).dt if o is None else dtype_id(o)], 0)
+    else:
+        if o is None:
+            raise TypeError(f"[{plan.name}] expected a number, got None")
+        read_number(o, &n)
+        if kind == kDouble or kind == kFloatValue:
+            call.plain(kind, 0, n.re)
+        else:
+            call.plain(kind, n.i, 0)
+    return 0
+
+
+# ---- the doors --------------------------------------------------------------------------------------------------
+cdef int npu_kernel(Overload ov, NpuPlan plan, tuple results, PyObject** s) except -1:
+    """An op row on an npu; numbers among its tensors choose the plan that takes them."""
+    cdef TensorBase t = None
+    cdef bint any_items = False
+    cdef int i
+    for item in results:
+        if item is not None:
+            t = <TensorBase>item
+            any_items = any_items or t.count
+    if not any_items:
+        return 0
+    if plan.with_number:
+        for i in range(ov.ntensors):
+            if is_number_slot(s[ov.tensor_at[i]]) and ov.tensor_at[i] in plan.with_number:
+                plan = <NpuPlan>plan.with_number[ov.tensor_at[i]]
+                break
+    return npu_launch(plan, results, s, t.dev_index)
+
+
+cdef inline bint is_number_slot(PyObject* o):
+    return (<TensorBase>o).rank == 0 and (<TensorBase>o).dev == CPU if is_tensor(o) else <object>o is not None
+
+
+def _npu_call(NpuPlan plan not None, int device, tuple arguments, tuple results=()):
+    """Launches a plan whose parameters are the items of arguments."""
+    npu_launch(plan, results, tuple_items(arguments), npu_index(device))
+
+
+def _npu_call_dynamic(NpuPlan plan not None, int device, tuple arguments, tuple results):
+    """As _npu_call, for ops that find out how many results there are: waits, then returns the outputs' real shapes."""
+    cdef NpuCall* call = &npu_calls[0]
+    cdef PreparedOwner owner
+    cdef Prepared* p
+    cdef PreparedSlot slot
+    cdef int64_t* sizes = NULL
+    cdef uint64_t rank = 0
+    cdef size_t workspace = 0
+    cdef void* stream
+    cdef int32_t code
+    cdef list shapes = []
+    if npu_depth or not npu_ready:
+        raise RuntimeError(f"[{plan.name}] cannot be launched now")
+    npu_bind_thread(npu_index(device))
+    npu_set_bound(device)
+    stream = <void*>npu_stream_of(device)
+    call.begin(<void*>plan)
+    keep = marshal(plan, call, results, tuple_items(arguments), device)
+    owner = PreparedOwner(new Prepared(npu_api))
+    p = owner.get()
+    code = p.first_phase(call[0], plan.first)
+    if code:
+        raise launch_error(plan, code)
+    if p.workspace:
+        workspace = npu_block_alloc(device, p.workspace)
+    code = (<SecondPhase>plan.second)(<void*>workspace, p.workspace, p.executor, stream)
+    if not code:
+        with nogil:
+            code = npu_api.synchronize(stream)
+    if workspace:
+        npu_block_free(device, workspace)
+    if code:
+        raise launch_error(plan, code)
+    for slot in p.slots:
+        if slot.output < 0 or slot.tensor == NULL:
+            continue
+        code = npu_api.view_shape(slot.tensor, &sizes, &rank)
+        if code:
+            raise launch_error(plan, code)
+        shapes.append(tuple([sizes[d] for d in range(rank)]))
+        free(sizes)                              # CANN allocates it with new[], which is malloc here
+    return shapes
