@@ -1,6 +1,7 @@
 """Settings of the whole process, each with a sentence; read here and nowhere else."""
 from __future__ import annotations
 
+import os
 import warnings
 from typing import Any
 
@@ -87,6 +88,16 @@ def get_num_interop_threads() -> int:
 def set_flush_denormal(mode: bool) -> bool:
     """False: this library keeps denormal numbers, and says so."""
     return False
+
+
+def ascend_homes() -> dict[str, str]:
+    """Where the user says that CANN is: the variables that CANN's own set_env.sh sets; "" where one is not set."""
+    return {name: os.environ.get(name, "") for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")}
+
+
+def launch_blocking() -> bool:
+    """ACL_LAUNCH_BLOCKING=1, or torch_npu's ASCEND_LAUNCH_BLOCKING=1: every op on an npu is waited for where it is."""
+    return "1" in (os.environ.get("ACL_LAUNCH_BLOCKING"), os.environ.get("ASCEND_LAUNCH_BLOCKING"))
 
 
 settings: dict[str, Any] = {function.__name__: function for function in (

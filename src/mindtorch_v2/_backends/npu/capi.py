@@ -1,0 +1,32 @@
+"""C functions of CANN that pyACL has no names for, called its way: outputs before the status. No ops."""
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch_v2._backends.npu import acl_binding, acl_loader
+
+# In the form of acl_binding's tables; the names are the C names in pyACL's spelling.
+_TABLE = """
+capture_get_info aclmdlRICaptureGetInfo(ptr >i32 >ptr)
+get_device_res_limit aclrtGetDeviceResLimit(i32 i32 >u32)
+set_device_res_limit aclrtSetDeviceResLimit(i32 i32 u32)
+get_stream_res_limit aclrtGetStreamResLimit(ptr i32 >u32)
+set_stream_res_limit aclrtSetStreamResLimit(ptr i32 u32)
+reset_stream_res_limit aclrtResetStreamResLimit(ptr)
+get_event_id aclrtGetEventId(ptr >u32)
+set_op_execute_time_out_with_ms aclrtSetOpExecuteTimeOutWithMs(u32)
+"""
+_ROWS = {line.partition(" ")[0]: line for line in filter(None, _TABLE.split("\n"))}
+
+
+@functools.cache
+def function(name: str) -> Callable[..., Any]:
+    """The function of a row; raises MissingSymbolError where the installed CANN has none."""
+    def find(symbol: str) -> Any:
+        made = ctypes.CFUNCTYPE(ctypes.c_int32)(acl_loader.symbol(symbol))
+        made.__name__ = symbol
+        return made
+    return acl_binding.declared(find, _ROWS[name])[name]

@@ -1,0 +1,247 @@
+"""The ACL runtime of this process: per device one context and one stream, made at first use and given back at exit."""
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu import errors
+from mindtorch_v2._backends.npu.acl_loader import ensure_acl
+
+acl: Any = None                                   # the acl module; None until an npu is used
+_RUNTIME_CLEANUP_REGISTERED = False
+_LOCK = threading.RLock()
+_runtimes: dict[int, _Runtime] = {}
+_started: Any = None                              # the acl module whose init() was called
+_counted: tuple[Any, int] = (None, 0)             # an acl module and the devices it sees
+_closers: list[Callable[[int], None]] = []
+_forked = False
+
+errors.acl_in_use = lambda: acl
+
+
+class _Thread(threading.local):
+    """What ACL and torch keep per thread."""
+    session: Any = None                           # of the runtime whose context is current in this thread
+    device: int = 0                               # torch.npu.current_device()
+
+
+_thread = _Thread()
+
+
+class _Runtime:
+    """One device in use: its context, its stream, and what is freed once that stream has passed."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self.initialized = False
+        self.device_id = 0
+        self.context: Any = None
+        self.stream: Any = None
+        self.session = object()                   # a new one after every end: what threads and events kept is stale
+        self.streams: dict[int, list[int]] = {}   # further streams, by priority
+        self.made_events: list[int] = []
+        self.events: dict[int, list[int]] = {}    # those that nobody uses now, by creation flags
+        self._deferred: list[int] = []
+        self._acl: Any = None                     # the acl module that init used
+        self._device_set = False
+
+    def init(self, device_id: int = 0) -> None:
+        """Starts ACL and the device; nothing if that was done."""
+        if self.initialized:
+            return
+        with _LOCK:
+            if self.initialized:
+                return
+            _start_acl()
+            _register_cleanup(self)
+            self.device_id, self._acl = device_id, acl
+            try:
+                self._open()
+            except BaseException:
+                self._close()                     # so that a later try starts from nothing
+                raise
+
+    def _open(self) -> None:
+        errors.check(acl.rt.set_device(self.device_id), f"aclrtSetDevice({self.device_id})")
+        self._device_set = True
+        context, code = acl.rt.create_context(self.device_id)
+        errors.check(code, f"aclrtCreateContext({self.device_id})")
+        self.context = context
+        stream, code = acl.rt.create_stream()
+        errors.check(code, "aclrtCreateStream")
+        self.stream = stream
+        _thread.session = self.session            # aclrtCreateContext made the context current here
+        self.initialized = True
+
+    def defer_free(self, pointer: int) -> None:
+        """Frees device memory at the next synchronize(), when no op in flight can still use it."""
+        self._deferred.append(pointer)
+
+    def synchronize(self) -> None:
+        """Waits for all work of the device, then frees what was deferred."""
+        if self.streams:                          # every stream of the device, not only its own
+            errors.check(acl.rt.synchronize_device(), "aclrtSynchronizeDevice")
+        else:
+            errors.check(acl.rt.synchronize_stream(self.stream), "aclrtSynchronizeStream")
+        pointers, self._deferred = self._deferred, []
+        codes = [acl.rt.free(pointer) for pointer in pointers]
+        errors.check(next(filter(None, codes), 0), "aclrtFree")
+
+    def finalize(self) -> None:
+        """Ends ACL in this process, and so every device first. It runs at exit: it never raises, twice is once."""
+        if _forked:                               # the parent owns what there is
+            return
+        with _LOCK:
+            ours = [self] + [runtime for runtime in _runtimes.values() if runtime is not self and runtime._acl is acl]
+            used = any([runtime._close() for runtime in ours])
+            _stop_acl(used)
+
+    def _close(self) -> bool:
+        """Gives back what init took, newest first, and goes on where a step fails; whether there was anything."""
+        if self.context is None and not self._device_set:
+            return False
+        if self.context is not None and _thread.session is not self.session:
+            _end("set_context", self.context)
+        closers = _closers if self.initialized and _runtimes.get(self.device_id) is self else ()
+        if self._deferred or closers:             # aclrtFree does not wait for the ops that use the memory
+            _attempt("synchronize", self.synchronize)
+        for closer in closers:
+            _attempt("freeing memory", closer, self.device_id)
+        for event in self.made_events:
+            _end("destroy_event", event)
+        for stream in sum(self.streams.values(), [] if self.stream is None else [self.stream]):
+            _end("destroy_stream", stream)
+        if self.context is not None:
+            _end("destroy_context", self.context)
+        _end("reset_device", self.device_id)
+        self._forget()
+        return True
+
+
+def _attempt(what: str, act: Callable[..., Any], *args: Any) -> None:
+    """One step of an end that nobody can stop: a failure is said on stderr, and the next step runs."""
+    try:
+        code = act(*args)
+        failure = errors.describe(code, what) if code else ""
+    except Exception as error:
+        failure = f"[{what}] {error}"
+    if failure:
+        print(f"mindtorch_v2: at the end of the npu: {failure}", file=sys.stderr)
+
+
+def _end(name: str, *args: Any) -> None:
+    _attempt(name, lambda: getattr(acl.rt, name)(*args))
+
+
+def _register_cleanup(runtime: _Runtime) -> None:
+    global _RUNTIME_CLEANUP_REGISTERED
+    if not _RUNTIME_CLEANUP_REGISTERED:
+        atexit.register(runtime.finalize)         # one is enough: it ends the other devices too
+        _RUNTIME_CLEANUP_REGISTERED = True
+
+
+def load_acl() -> Any:
+    """The acl module; loads CANN at the first call."""
+    global acl
+    if acl is None:
+        acl = ensure_acl()
+    return acl
+
+
+def _start_acl() -> None:
+    global _started
+    _refuse_fork()
+    load_acl()
+    if _started is not acl:
+        code = acl.init()
+        if code != errors.REPEAT_INITIALIZE:
+            errors.check(code, "aclInit")
+        _started = acl
+
+
+def _stop_acl(used: bool) -> None:
+    global _started
+    if used or (acl is not None and _started is acl):
+        _attempt("finalize", lambda: acl.finalize())
+    _started = None
+
+
+def on_close(closer: Callable[[int], None]) -> None:
+    """Has closer(device_id) called before a device is given back: memory is returned there."""
+    _closers.append(closer)
+
+
+def get_runtime(device_id: int = 0) -> _Runtime:
+    """The runtime of a device, started, and its context current in the calling thread."""
+    runtime = _runtimes.get(device_id)
+    if runtime is not None and runtime.session is _thread.session:
+        return runtime
+    _refuse_fork()
+    with _LOCK:
+        runtime = _runtimes.setdefault(device_id, _Runtime())
+        if not runtime.initialized:
+            runtime.init(device_id)
+            _C._npu_set_default_stream(device_id, runtime.stream)
+    if runtime.session is not _thread.session:
+        errors.check(acl.rt.set_context(runtime.context), f"aclrtSetCurrentContext of npu:{device_id}")
+        _thread.session = runtime.session
+    return runtime
+
+
+bind_thread = get_runtime                         # said for its effect: any thread may use any device
+
+
+def is_initialized() -> bool:
+    """Whether a device is in use in this process."""
+    return not _forked and any(runtime.initialized for runtime in _runtimes.values())
+
+
+def device_count() -> int:
+    """How many devices CANN sees; starts none of them."""
+    global _counted
+    if _counted[0] is None or _counted[0] is not acl:
+        load_acl()
+        count, code = acl.rt.get_device_count()
+        if code == errors.UNINITIALIZED:          # some versions want aclInit before they count
+            _start_acl()
+            count, code = acl.rt.get_device_count()
+        errors.check(code, "aclrtGetDeviceCount")
+        _counted = (acl, count)
+    return _counted[1]
+
+
+def current_device() -> int:
+    """The device that "npu" without an index means in this thread."""
+    return _thread.device
+
+
+def set_current_device(device_id: int) -> None:
+    """Makes a device the current one of this thread; it is started when it is first used."""
+    if not 0 <= device_id < device_count():
+        raise RuntimeError(f"invalid device ordinal: npu:{device_id} of {device_count()} devices")
+    _thread.device = device_id
+
+
+def _refuse_fork() -> None:
+    if _forked:
+        raise RuntimeError("Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, you must "
+                           "use the 'spawn' start method")
+
+
+def _after_fork() -> None:
+    """In a child: ACL's threads and handles are the parent's, so what was started there cannot be used here."""
+    global _forked, _LOCK
+    _LOCK = threading.RLock()                     # another thread of the parent may have held it
+    if _started is not None:
+        _forked = True
+        _thread.session = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

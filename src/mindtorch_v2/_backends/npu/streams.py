@@ -1,0 +1,82 @@
+"""Handles of streams and events: pools, and which stream a thread uses. torch's classes are in mindtorch_v2.npu."""
+from __future__ import annotations
+
+import itertools
+
+from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu import capi, runtime
+from mindtorch_v2._backends.npu.errors import MissingSymbolError, check
+
+STREAMS_PER_PRIORITY = 32     # as torch: further ones come round again, so that a program cannot use up the device's
+FAST_STREAM = 1 | 2           # ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC
+EVENT_SYNC = 1                # ACL_EVENT_SYNC: streams can wait for it
+EVENT_TIME_LINE = 8           # ACL_EVENT_TIME_LINE: it keeps the time
+EVENT_EXTERNAL = 32           # ACL_EVENT_EXTERNAL: a wait on it in a graph can be updated
+
+_turn = itertools.count()
+
+
+def current_stream_handle(device_id: int) -> int:
+    """The stream that the calling thread uses on a device."""
+    runtime.get_runtime(device_id)
+    return _C._npu_current_stream(device_id)
+
+
+def set_current_stream(device_id: int, handle: int) -> None:
+    """Makes a stream the one that the calling thread uses on its device."""
+    own = runtime.get_runtime(device_id).stream
+    _C._npu_set_current_stream(device_id, 0 if handle == own else handle)
+
+
+def priority_range(device_id: int) -> tuple[int, int]:
+    """(least, greatest): the priorities of streams; (0, 0) where CANN has none."""
+    runtime.get_runtime(device_id)
+    ask = getattr(runtime.acl.rt, "device_get_stream_priority_range", None)
+    if ask is None:                               # before 8.5
+        return 0, 0
+    least, greatest, code = ask()
+    return (0, 0) if code else (least, greatest)
+
+
+def stream_from_pool(device_id: int, priority: int) -> tuple[int, int]:
+    """(a stream, the priority it has): made here until the pool is full, then one of the pool in turn."""
+    owner = runtime.get_runtime(device_id)
+    least, greatest = priority_range(device_id)
+    priority = max(min(priority, max(least, greatest)), min(least, greatest))
+    pool = owner.streams.setdefault(priority, [])
+    if len(pool) >= STREAMS_PER_PRIORITY:
+        return pool[next(_turn) % STREAMS_PER_PRIORITY], priority
+    handle, code = runtime.acl.rt.create_stream_with_config(priority, FAST_STREAM)
+    check(code, "aclrtCreateStreamWithConfig")
+    pool.append(handle)
+    return handle, priority
+
+
+def is_capturing(device_id: int, handle: int) -> bool:
+    """Whether work on a stream goes into a graph instead of to the device."""
+    runtime.get_runtime(device_id)
+    try:
+        status, _, code = capi.function("capture_get_info")(handle)
+    except MissingSymbolError:                    # a CANN without graphs
+        return False
+    check(code, "aclmdlRICaptureGetInfo")
+    return status == 1                            # ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE
+
+
+def take_event(device_id: int, flags: int) -> int:
+    """An event that can be recorded again and again; give it back with give_event()."""
+    owner = runtime.get_runtime(device_id)
+    free = owner.events.get(flags)
+    if free:
+        return free.pop()
+    rt = runtime.acl.rt
+    handle, code = (rt.create_event_with_flag if flags == EVENT_EXTERNAL else rt.create_event_ex_with_flag)(flags)
+    check(code, "aclrtCreateEvent")
+    owner.made_events.append(handle)
+    return handle
+
+
+def give_event(owner: runtime._Runtime, session: object, flags: int, handle: int) -> None:
+    """Keeps an event for the next user. Makes no call: it runs wherever Python drops an object, at exit too."""
+    if owner.session is session and flags != EVENT_EXTERNAL:   # that kind is recorded once
+        owner.events.setdefault(flags, []).append(handle)
