@@ -40,20 +40,6 @@ int64_t count_true(const Value& v) {
   return *count.ptr<int64_t>();
 }
 
-// The first items of a dense output, under the shape that the op found.
-Value found_part(Run& r, int i, const Sizes& sizes) {
-  r.set_shape(i, sizes);
-  Value out = r.tensor(i), part = out;
-  part.ndim = int32_t(sizes.size());
-  int64_t step = 1;
-  for (int d = part.ndim - 1; d >= 0; --d) {
-    part.sizes[d] = sizes[d];
-    part.strides[d] = step;
-    step *= sizes[d];
-  }
-  return part;
-}
-
 // aclnnMaskedSelect(self, mask, out): out has room for every item
 void check_select(const Call& c) {
   const std::vector<int64_t> sizes = broadcast_sizes(sizes_of(c.tensor(0)), sizes_of(c.tensor(1)));

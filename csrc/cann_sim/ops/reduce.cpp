@@ -141,31 +141,6 @@ void value_and_place(Run& r, const char* kernel) {
 }
 void place(Run& r, const char* kernel) { call_kernel(kernel, {r.tensor(3), r.tensor(0)}, {integer(r.call.integer(1))}); }
 
-// ---- over a list of tensors, item by item: (tensors, out) ---------------------------------------------------------
-void check_list(const Call& c) {
-  Span<TensorMeta> tensors = c.tensors(0);
-  EXPECT(tensors.size() > 0, "tensors is an empty list");
-  std::vector<int64_t> sizes = sizes_of(tensors[0]);
-  for (const TensorMeta& t : tensors) {
-    dtype_of(t.dtype);
-    sizes = broadcast_sizes(sizes, sizes_of(t));
-  }
-  expect_computes(c, 1);
-  expect_shape(c, 1, sizes);
-}
-void over_list(Run& r, const char* kernel) {
-  std::vector<Value> tensors = r.tensors(0);
-  DType dtype = tensors[0].dtype;
-  for (const Value& t : tensors) dtype = promote(dtype, t.dtype);
-  Value out = r.tensor(1), total = empty(out.shape(), opmath(dtype));
-  copy(total, tensors[0]);
-  for (size_t i = 1; i < tensors.size(); ++i) {
-    if (kernel[0] == 'a') call_pointwise(kernel, opmath(dtype), {total, total, tensors[i]}, {number(1)});
-    else call_pointwise(kernel, opmath(dtype), {total, total, tensors[i]});
-  }
-  copy(out, total);
-}
-
 const Op ops[] = {
     {"aclnnReduceSum", check_sum, [](Run& r) { sum(r, "sum"); }},
     {"aclnnReduceNansum", check_sum, [](Run& r) { sum(r, "nansum"); }},
@@ -190,10 +165,6 @@ const Op ops[] = {
     {"aclnnMinDim", check_value_and_place, [](Run& r) { value_and_place(r, "min_dim"); }},
     {"aclnnArgMax", check_place<3>, [](Run& r) { place(r, "argmax"); }},
     {"aclnnArgMin", check_place<3>, [](Run& r) { place(r, "argmin"); }},
-    {"aclnnMaxN", check_list, [](Run& r) { over_list(r, "maximum"); }},
-    {"aclnnMinN", check_list, [](Run& r) { over_list(r, "minimum"); }},
-    {"aclnnSum", check_list, [](Run& r) { over_list(r, "add"); }},
-    {"aclnnAddN", check_list, [](Run& r) { over_list(r, "add"); }},
 };
 
 }  // namespace

@@ -42,4 +42,18 @@ inline void expect_numel(const Call& c, int i, int64_t numel) {
 // Index tensors as the kernels want them.
 inline Value index_value(Run& r, int i) { return r.tensor(i).to(mt::kInt64); }
 
+// The first items of an output with a shape that the op found: the client then sees it dense, whatever it passed.
+inline Value found_part(Run& r, int i, const Sizes& sizes) {
+  r.set_shape(i, sizes);
+  Value part = r.tensor(i);
+  part.ndim = int32_t(sizes.size());
+  int64_t step = 1;
+  for (int d = part.ndim - 1; d >= 0; --d) {
+    part.sizes[d] = sizes[d];
+    part.strides[d] = step;
+    step *= sizes[d];
+  }
+  return part;
+}
+
 }  // namespace cann_sim

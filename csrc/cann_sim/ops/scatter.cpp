@@ -159,33 +159,6 @@ Value copied(Run& r, int out) {
   return v;
 }
 
-// ---- aclnnInplaceFillDiagonal(selfRef, fillValue, wrap) -----------------------------------------------------------
-void check_fill_diagonal(const Call& c) {
-  const TensorMeta& self = c.tensor(0);
-  EXPECT(self.ndim >= 2, "self of %s has fewer than two dims", describe(self).c_str());
-  for (int d = 1; self.ndim > 2 && d < self.ndim; ++d)
-    EXPECT(self.sizes[d] == self.sizes[0], "the dims of %s differ", describe(self).c_str());
-}
-void fill_diagonal(Run& r) {
-  Value self = r.tensor(0), diagonal = self;
-  if (self.numel() == 0) return;
-  diagonal.ndim = 1;
-  diagonal.sizes[0] = *std::min_element(self.sizes, self.sizes + self.ndim);
-  diagonal.strides[0] = 0;
-  for (int d = 0; d < self.ndim; ++d) diagonal.strides[0] += self.strides[d];
-  call_kernel("fill", {diagonal}, {scalar(r.call.scalar(1))});
-  // In a tall matrix the diagonal starts again one row below where it ended.
-  const int64_t cols = self.sizes[self.ndim - 1];
-  if (!r.call.integer(2) || self.ndim != 2) return;
-  for (int64_t row = cols + 1; row < self.sizes[0]; row += cols + 1) {
-    Value again = self.narrow(0, row, 1);
-    again.ndim = 1;
-    again.sizes[0] = std::min(cols, self.sizes[0] - row);
-    again.strides[0] = self.strides[0] + self.strides[1];
-    call_kernel("fill", {again}, {scalar(r.call.scalar(1))});
-  }
-}
-
 const Op ops[] = {
     {"aclnnScatter", check_scatter_out, scatter},
     {"aclnnInplaceScatter", check_scatter, scatter_in_place},
@@ -201,7 +174,6 @@ const Op ops[] = {
     {"aclnnInplaceIndexFillTensor", check_listed, [](Run& r) { index_fill(r, r.tensor(0), listed(r.call)); }},
     {"aclnnIndexFill", check_filled_out, [](Run& r) { index_fill(r, copied(r, 4), r.tensor(2)); }},
     {"aclnnInplaceIndexFill", check_filled, [](Run& r) { index_fill(r, r.tensor(0), r.tensor(2)); }},
-    {"aclnnInplaceFillDiagonal", check_fill_diagonal, fill_diagonal},
 };
 
 }  // namespace

@@ -80,13 +80,9 @@ void unique(Run& r, const char* kernel, int value, int inverse, int counts) {
   if (counts >= 0) many = empty({n}, mt::kInt64);
   call_kernel(kernel, {items, where, many, found, self});
   const int64_t size = *found.ptr<int64_t>();
-  auto give = [&](int i, const Value& from) {
-    r.set_shape(i, {size});
-    copy(r.tensor(i).reshape({-1}).narrow(0, 0, size), from.narrow(0, 0, size));
-  };
-  give(value, items);
+  copy(found_part(r, value, {size}), items.narrow(0, 0, size));
   if (inverse >= 0) copy(r.tensor(inverse), where);
-  if (counts >= 0) give(counts, many);
+  if (counts >= 0) copy(found_part(r, counts, {size}), many.narrow(0, 0, size));
 }
 // aclnnUnique(self, sorted, returnInverse, value, inverse)
 void check_unique1(const Call& c) { check_unique(c, 3, c.integer(2) ? 4 : -1, -1); }
@@ -147,13 +143,9 @@ void unique_along(Run& r, int64_t dim, bool sorted, int value, int inverse, int 
   sizes[dim] = int64_t(g.first.size());
   Value items = empty(sizes, self.dtype);
   call_kernel("index_select", {items, self, as_value(g.first)}, {integer(dim)});
-  auto give = [&](int i, const Value& from) {
-    r.set_shape(i, from.shape());
-    copy(r.tensor(i).reshape({-1}).narrow(0, 0, from.numel()), from.reshape({-1}));
-  };
-  give(value, items);
+  copy(found_part(r, value, sizes), items);
   if (inverse >= 0) copy(r.tensor(inverse), as_value(g.inverse));
-  if (counts >= 0) give(counts, as_value(g.counts));
+  if (counts >= 0) copy(found_part(r, counts, {sizes[dim]}), as_value(g.counts));
 }
 void check_unique_along(const Call& c, int64_t dim, int value, int inverse, int counts) {
   const TensorMeta& self = c.tensor(0);
