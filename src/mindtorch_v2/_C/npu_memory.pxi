@@ -348,6 +348,10 @@ cdef class NpuHeap:
             raise RuntimeError(f"memory pool {pool} is not in use on npu:{self.device}")
         self.heap.release_pool(as_pool(pool))
 
+    def has_pool(self, pool):
+        """Whether a pool has users or memory."""
+        return self.heap.private_pool(as_pool(pool)) != NULL
+
     def pool_users(self, pool):
         cdef PrivatePool* found = self.heap.private_pool(as_pool(pool))
         return 0 if found == NULL else found.users
@@ -423,9 +427,9 @@ cdef inline size_t npu_block_alloc(int device, size_t nbytes) except 0:
 
 
 cdef inline void npu_block_free(int device, size_t address) noexcept:
-    """Gives memory back to the stream that it was allocated on. A heap that was replaced meanwhile knows nothing of it."""
-    cdef Block* b
-    if npu_heaps[device] != NULL:
-        b = (<NpuHeap>npu_heaps[device]).heap.find(address)
-        if b != NULL:
-            (<NpuHeap>npu_heaps[device]).release(b)
+    """Gives memory of npu_block_alloc back to the stream that it was allocated on."""
+    npu_heap_free(<NpuHeap>npu_heaps[device], address)
+
+
+cdef void npu_heap_free(NpuHeap heap, size_t address) noexcept:
+    heap.release(heap.block(address))

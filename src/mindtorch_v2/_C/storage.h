@@ -17,7 +17,7 @@ struct Storage {
   void* data = nullptr;
   size_t nbytes = 0;
   int32_t device = 0, index = -1;
-  PyObject* owner = nullptr;   // keeps foreign or device memory alive; null: the block is the CPU allocator's
+  PyObject* owner = nullptr;   // of foreign memory what keeps it alive, of an npu's its heap; null: the CPU allocator's
   bool pinned = false, resizable = true;
   bool shrunk = false;         // was made smaller: tensors may now reach beyond its end
 };

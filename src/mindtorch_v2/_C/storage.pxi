@@ -20,7 +20,6 @@ cdef extern from "storage.h" namespace "mt":
     cbool has_avx2()
 
 cdef const Library* lib = NULL
-cdef list device_allocators = [None, None, None]   # per type: callable(nbytes, index) -> (address, owner)
 
 
 def _load_kernels(str folder):
@@ -58,34 +57,31 @@ cdef inline void storage_drop(Storage* s) noexcept:
 
 
 cdef inline Storage* storage_new(size_t nbytes, int dev, int index) except NULL:
-    cdef Storage* s = storage_shell()
+    cdef Storage* s
+    if dev == NPU:
+        return npu_storage_new(nbytes, index)
+    s = storage_shell()
     s.nbytes = nbytes
     s.device = dev
     s.index = index
-    if dev == CPU:
-        if nbytes:
-            s.data = allocate_or_null(lib, nbytes)
-            if s.data == NULL:
-                storage_drop(s)
-                raise RuntimeError(f"[enforce fail] DefaultCPUAllocator: can't allocate memory: "
-                                   f"you tried to allocate {nbytes} bytes.")
-    elif dev != META:
-        allocate_on_device(s)
+    if dev == CPU and nbytes:
+        s.data = allocate_or_null(lib, nbytes)
+        if s.data == NULL:
+            storage_drop(s)
+            raise RuntimeError(f"[enforce fail] DefaultCPUAllocator: can't allocate memory: "
+                               f"you tried to allocate {nbytes} bytes.")
     return s
 
 
-cdef int allocate_on_device(Storage* s) except -1:
-    try:
-        if device_allocators[s.device] is None:
-            raise RuntimeError(f"no {DEVICE_TYPES[s.device]} backend is loaded; tensors can be made on cpu and meta")
-        address, owner = device_allocators[s.device](s.nbytes, s.index)
-    except BaseException:
-        storage_drop(s)
-        raise
-    s.data = <void*><size_t>address
-    Py_INCREF(owner)
-    s.owner = <PyObject*>owner
-    return 0
+cdef Storage* npu_storage_new(size_t nbytes, int index) except NULL:
+    """A storage on an npu; its owner is the heap that the block goes back to."""
+    cdef size_t address = npu_block_alloc(index, nbytes) if nbytes else 0
+    cdef Storage* s = storage_shell()
+    s.data, s.nbytes, s.device, s.index = <void*>address, nbytes, NPU, index
+    if address:
+        s.owner = npu_heaps[index]
+        Py_INCREF(<object>s.owner)
+    return s
 
 
 cdef Storage* storage_foreign(void* data, size_t nbytes, int dev, int index, object owner):
@@ -97,8 +93,14 @@ cdef Storage* storage_foreign(void* data, size_t nbytes, int dev, int index, obj
     return s
 
 
+cdef inline bint is_npu_block(Storage* s) noexcept:
+    return s.device == NPU and Py_TYPE(s.owner) == <PyTypeObject*>NpuHeap
+
+
 cdef void storage_free_block(Storage* s) noexcept:
     if s.owner != NULL:
+        if is_npu_block(s):
+            npu_heap_free(<NpuHeap>s.owner, <size_t>s.data)
         Py_DECREF(<object>s.owner)
         s.owner = NULL
     elif s.device == CPU and s.data != NULL:
@@ -219,7 +221,7 @@ cdef class StorageBase:
     @property
     def _owner(self):
         """What keeps foreign memory alive; None for a block of the allocator."""
-        return None if self.s.owner == NULL else <object>self.s.owner
+        return None if self.s.owner == NULL or is_npu_block(self.s) else <object>self.s.owner
 
     def resizable(self):
         return self.s.resizable
