@@ -55,16 +55,21 @@ cdef extern from "launch.h" namespace "mt::npu":
 
 cdef extern from *:
     """
-    // The npu whose context the running thread has, -1: none yet.
+    // The npu whose context the running thread has, -1: none yet. A runtime that ended took all contexts with it, so what
+    // a thread noted counts for the runtime of that time only.
+    static int npu_lifetime = 0;
     static thread_local int npu_bound_device __attribute__((tls_model("initial-exec"))) = -1;
-    static inline int npu_bound() { return npu_bound_device; }
-    static inline void npu_set_bound(int device) { npu_bound_device = device; }
+    static thread_local int npu_bound_lifetime __attribute__((tls_model("initial-exec"))) = 0;
+    static inline int npu_bound() { return npu_bound_lifetime == npu_lifetime ? npu_bound_device : -1; }
+    static inline void npu_set_bound(int device) { npu_bound_device = device; npu_bound_lifetime = npu_lifetime; }
+    static inline void npu_end_lifetime() { ++npu_lifetime; }
     static inline void npu_keep(mt::npu::Prepareds& all, mt::npu::Call& call, std::unique_ptr<mt::npu::Prepared>& p) {
         all.keep(call.key, std::move(p));
     }
     """
     int npu_bound() nogil
     void npu_set_bound(int) nogil
+    void npu_end_lifetime()
     void npu_keep(Prepareds&, NpuCall&, PreparedOwner&)
 
 API_NAMES = ("aclCreateTensor", "aclCreateScalar", "aclCreateIntArray", "aclCreateFloatArray", "aclCreateBoolArray",
@@ -113,6 +118,7 @@ def _npu_unbind():
     global npu_ready
     for i in range(MAX_NPUS):
         npu_prepared[i].clear()
+    npu_end_lifetime()
     npu_ready = False
 
 
@@ -139,6 +145,7 @@ cdef class NpuPlan:
     cdef readonly tuple constants
     cdef bint kept                               # whether prepared calls are kept
     cdef public dict with_number                 # parameter -> the plan for a number there
+    cdef public NpuPlan in_place                 # the plan where the result is self
 
     def __init__(self, str name, size_t first, size_t second, list arguments, bint kept=True):
         """arguments: (kind, source, index or constant, dense) of each."""
@@ -371,6 +378,8 @@ cdef int npu_kernel(Overload ov, NpuPlan plan, tuple results, PyObject** s) exce
             if is_number_slot(s[ov.tensor_at[i]]) and ov.tensor_at[i] in plan.with_number:
                 plan = <NpuPlan>plan.with_number[ov.tensor_at[i]]
                 break
+    if plan.in_place is not None and PyTuple_GET_ITEM_(results, 0) == s[0]:
+        plan = plan.in_place
     return npu_launch(plan, results, s, t.dev_index)
 
 

@@ -42,10 +42,10 @@ def _matmul_other(g, self, other_shape):
     return ops.matmul(_t(self), g)
 
 
-op("matmul(Tensor self, Tensor other) -> Tensor", rule=infer.matmul, npu="aclnnMatmul(self, other, out, 1)",
+op("matmul(Tensor self, Tensor other) -> Tensor", rule=infer.matmul, npu="aclnnMatmul(self, other, out, 0)",
    grad={"self": lambda g, self_shape, other: _matmul_self(g, self_shape, other),
          "other": lambda g, self, other_shape: _matmul_other(g, self, other_shape)})
-op("mm(Tensor self, Tensor mat2) -> Tensor", rule=infer.mm, npu="aclnnMm(self, mat2, out, 1)",
+op("mm(Tensor self, Tensor mat2) -> Tensor", rule=infer.mm, npu="aclnnMm(self, mat2, out, 0)",
    grad={"self": lambda g, mat2: ops.mm(g, _t(mat2)), "mat2": lambda g, self: ops.mm(_t(self), g)})
 op("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", rule=infer.linear, variants="nn",
    grad={"input": lambda g, weight: ops.matmul(g, weight) if weight.dim() == 2 else g.unsqueeze(-1) * weight,
@@ -104,9 +104,9 @@ def _dot_rule(self, tensor):
     return (), self.dtype
 
 
-op("bmm(Tensor self, Tensor mat2) -> Tensor", rule=_bmm_rule, npu="aclnnBatchMatMul(self, mat2, out, 1)",
+op("bmm(Tensor self, Tensor mat2) -> Tensor", rule=_bmm_rule, npu="aclnnBatchMatMul(self, mat2, out, 0)",
    grad={"self": lambda g, mat2: ops.bmm(g, _t(mat2)), "mat2": lambda g, self: ops.bmm(_t(self), g)})
-op("mv(Tensor self, Tensor vec) -> Tensor", rule=_mv_rule, npu="aclnnMv(self, vec, out, 1)",
+op("mv(Tensor self, Tensor vec) -> Tensor", rule=_mv_rule, npu="aclnnMv(self, vec, out, 0)",
    grad={"self": lambda g, vec: g.unsqueeze(1) * conj(vec), "vec": lambda g, self: ops.mv(_t(self), g)})
 op("dot(Tensor self, Tensor tensor) -> Tensor", rule=_dot_rule, npu="aclnnDot(self, tensor, out)",
    grad={"self": lambda g, tensor: g * conj(tensor), "tensor": lambda g, self: g * conj(self)})
@@ -142,15 +142,15 @@ def _times(g, factor):
 
 
 op("addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", rule=_scaled("addmm"),
-   inplace=True, npu="aclnnAddmm(self, mat1, mat2, beta, alpha, out, 1)",
+   inplace=True, npu="aclnnAddmm(self, mat1, mat2, beta, alpha, out, 0)",
    grad={"self": lambda g, beta: _times(g, beta), "mat1": lambda g, mat2, alpha: _times(ops.mm(g, _t(mat2)), alpha),
          "mat2": lambda g, mat1, alpha: _times(ops.mm(_t(mat1), g), alpha)})
 op("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
-   rule=_scaled("baddbmm"), inplace=True, npu="aclnnBaddbmm(self, batch1, batch2, beta, alpha, out, 1)",
+   rule=_scaled("baddbmm"), inplace=True, npu="aclnnBaddbmm(self, batch1, batch2, beta, alpha, out, 0)",
    grad={"self": lambda g, beta: _times(g, beta), "batch1": lambda g, batch2, alpha: _times(ops.bmm(g, _t(batch2)), alpha),
          "batch2": lambda g, batch1, alpha: _times(ops.bmm(_t(batch1), g), alpha)})
 op("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", rule=_scaled("addmv"),
-   inplace=True, npu="aclnnAddmv(self, mat, vec, alpha, beta, out, 1)",
+   inplace=True, npu="aclnnAddmv(self, mat, vec, alpha, beta, out, 0)",
    grad={"self": lambda g, beta: _times(g, beta), "mat": lambda g, vec, alpha: _times(g.unsqueeze(1) * conj(vec), alpha),
          "vec": lambda g, mat, alpha: _times(ops.mv(_t(mat), g), alpha)})
 op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", rule=_scaled("addr"),

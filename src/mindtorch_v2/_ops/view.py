@@ -102,7 +102,7 @@ op("_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device
    "bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor", native="_to_copy", variants="",
    grad={"self": lambda g, self_dtype, self_device: g.to(self_device, self_dtype)})
 op("copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)", native="copy_", variants="method",
-   numbers=True, grad={"self": lambda g: ops.zeros_like(g), "src": lambda g: g})
+   npu="aclnnInplaceCopy(self, src)", numbers=True, grad={"self": lambda g: ops.zeros_like(g), "src": lambda g: g})
 op("zero_(Tensor(a!) self) -> Tensor(a!)", native="zero_", npu="aclnnInplaceZero(self)",
    grad={"self": lambda g: ops.zeros_like(g)})
 

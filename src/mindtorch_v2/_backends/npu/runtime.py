@@ -192,6 +192,7 @@ def get_runtime(device_id: int = 0) -> _Runtime:
     if runtime.session is not _thread.session:
         errors.check(acl.rt.set_context(runtime.context), f"aclrtSetCurrentContext of npu:{device_id}")
         _thread.session = runtime.session
+    _C._npu_set_bound(device_id)                  # the launcher need not ask again
     return runtime
 
 

@@ -1,0 +1,124 @@
+"""Copies between devices: cpu to npu, npu to cpu, npu to another npu. Copies within one device are an op (copy_)."""
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu import runtime, streams
+from mindtorch_v2._backends.npu.errors import check
+
+HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3   # aclrtMemcpyKind
+_in_flight: deque[tuple[Any, Any, int, Any]] = deque()       # (runtime, session, event, pinned tensor) of copies under way
+
+
+def copy(dst: Any, src: Any, non_blocking: bool) -> None:
+    """dst's items become src's, cast and broadcast; at least one of them is on an npu, and not both on the same."""
+    if dst.numel() == 0:
+        return
+    if src.shape != dst.shape:
+        src = src.expand(dst.shape)
+    if dst.is_cpu:
+        _to_host(dst, src, non_blocking)
+    elif src.is_cpu:
+        _to_device(dst, src, non_blocking)
+    else:
+        _between(dst, src)
+
+
+def _to_device(dst: Any, src: Any, non_blocking: bool) -> None:
+    if not dst.is_contiguous():
+        staged = _empty(dst, dst.dtype, dst.device)
+        _to_device(staged, src, non_blocking)
+        dst.copy_(staged)
+        return
+    given, src = src, src.to(dst.dtype).contiguous()
+    index = dst.device.index
+    stream = streams.current_stream_handle(index)
+    n = dst.numel() * dst.element_size()
+    # On the stream, after what was queued there: the block may have another user before.
+    check(runtime.acl.rt.memcpy_async(dst.data_ptr(), n, src.data_ptr(), n, HOST_TO_DEVICE, stream), "copy from cpu to npu")
+    if non_blocking and src is given and src.is_pinned():
+        _keep_until_done(index, stream, src)
+    else:
+        check(runtime.acl.rt.synchronize_stream(stream), "copy from cpu to npu")
+
+
+def _to_host(dst: Any, src: Any, non_blocking: bool) -> None:
+    src = src.contiguous()
+    if dst.dtype != src.dtype or not dst.is_contiguous():
+        staged = _empty(src, src.dtype, "cpu")
+        _to_host(staged, src, False)
+        dst.copy_(staged)
+        return
+    index = src.device.index
+    stream = streams.current_stream_handle(index)
+    n = src.numel() * src.element_size()
+    check(runtime.acl.rt.memcpy_async(dst.data_ptr(), n, src.data_ptr(), n, DEVICE_TO_HOST, stream), "copy from npu to cpu")
+    if non_blocking and dst.is_pinned():
+        _keep_until_done(index, stream, dst)
+    else:
+        check(runtime.acl.rt.synchronize_stream(stream), "copy from npu to cpu")
+
+
+def _between(dst: Any, src: Any) -> None:
+    """Between two npus, through the host where they do not see one another."""
+    if not can_access(src.device.index, dst.device.index):
+        dst.copy_(src.cpu())
+        return
+    src = src.to(dst.dtype).contiguous()
+    target = dst if dst.is_contiguous() else _empty(dst, dst.dtype, dst.device)
+    n = src.numel() * src.element_size()
+    for tensor in (dst, src):                     # the copy below waits for no stream
+        stream = streams.current_stream_handle(tensor.device.index)
+        check(runtime.acl.rt.synchronize_stream(stream), "copy between npus")
+    check(runtime.acl.rt.memcpy(target.data_ptr(), n, src.data_ptr(), n, DEVICE_TO_DEVICE), "copy between npus")
+    if target is not dst:
+        dst.copy_(target)
+
+
+_peers: set[tuple[int, int]] = set()
+
+
+def can_access(source: int, target: int) -> bool:
+    """Whether copies from one npu to another need no host; opens the way at the first use."""
+    if (source, target) in _peers:
+        return True
+    runtime.bind_thread(source)
+    can, code = runtime.acl.rt.device_can_access_peer(source, target)
+    check(code, "aclrtDeviceCanAccessPeer")
+    if not can:
+        return False
+    for own, other in ((source, target), (target, source)):
+        runtime.bind_thread(own)
+        check(runtime.acl.rt.device_enable_peer_access(other, 0), "aclrtDeviceEnablePeerAccess")
+    _peers.update({(source, target), (target, source)})
+    return True
+
+
+def _empty(like: Any, dtype: Any, device: Any) -> Any:
+    return like.new_empty(like.shape, dtype=dtype, device=device)
+
+
+def _keep_until_done(index: int, stream: int, tensor: Any) -> None:
+    """Holds host memory that a copy on a stream still uses."""
+    _forget_done()
+    owner = runtime.get_runtime(index)
+    event = streams.take_event(index, streams.EVENT_SYNC)
+    check(runtime.acl.rt.record_event(event, stream), "aclrtRecordEvent")
+    _in_flight.append((owner, owner.session, event, tensor))
+
+
+def _forget_done() -> None:
+    while _in_flight:
+        owner, session, event, _ = _in_flight[0]
+        if owner.session is session:
+            status, code = runtime.acl.rt.query_event_status(event)
+            check(code, "aclrtQueryEventStatus")
+            if status != 1:                       # ACL_EVENT_RECORDED_STATUS_COMPLETE
+                return
+        _in_flight.popleft()
+        streams.give_event(owner, session, streams.EVENT_SYNC, event)
+
+
+_C._set_device_copy(copy)

@@ -1,0 +1,241 @@
+"""aclnn ops by name: the signature table, plans for the native launcher, and one call for every op of CANN."""
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mindtorch_v2 import _C, _config
+from mindtorch_v2._backends.npu import acl_loader, errors
+from mindtorch_v2._backends.npu import runtime as npu_runtime
+from mindtorch_v2._schema import Schema
+
+KINDS = ("tensor", "out", "inout", "tensors", "outs", "inouts", "scalar", "scalars", "ints", "floats", "bools", "string",
+         "int64", "int32", "int8", "uint64", "bool", "dtype", "double", "float")
+TENSOR_KINDS = ("tensor", "out", "inout")
+FROM_PARAM, FROM_RESULT, FROM_CONSTANT = range(3)
+_TABLES = ("aclnn.txt", "aclnn_later.txt")           # csrc/cann has them; the build lays them beside this file
+
+
+class Argument(NamedTuple):
+    name: str
+    kind: str
+    dense: bool
+
+
+@functools.cache
+def table() -> dict[str, tuple[Argument, ...]]:
+    """The arguments of every aclnn op, in order and without the two that all first phases end with."""
+    rows = {}
+    for file in _TABLES:
+        for line in (Path(__file__).parent / file).read_text().splitlines():
+            found = re.fullmatch(r"(\w+)\((.*)\) \| .*", line)
+            if found:
+                words = [part.split() for part in found[2].split(", ")] if found[2] else []
+                rows[found[1]] = tuple(Argument(w[1].rstrip("?"), w[0], w[-1] == "dense") for w in words)
+    return rows
+
+
+def signature(name: str) -> tuple[Argument, ...]:
+    """The arguments of an op; raises NotImplementedError for a name that is not in the table."""
+    found = table().get(name)
+    if found is None:
+        raise NotImplementedError(f"[{name}] is not an aclnn op whose arguments are known")
+    return found
+
+
+# ---- plans ----------------------------------------------------------------------------------------------------------
+# An aclnn op that takes a number in place of one tensor: op -> (parameter of the row, mapping).
+NUMBERS = {
+    "aclnnAdd": {"other": "aclnnAdds(self, other, alpha, out)"},
+    "aclnnSub": {"other": "aclnnSubs(self, other, alpha, out)"},
+    "aclnnRsub": {"other": "aclnnRsubs(self, other, alpha, out)"},
+    "aclnnMul": {"other": "aclnnMuls(self, other, out)"},
+    "aclnnDiv": {"other": "aclnnDivs(self, other, out)"},
+    "aclnnFloorDivide": {"other": "aclnnFloorDivides(self, other, out)"},
+    "aclnnRemainderTensorTensor": {"other": "aclnnRemainderTensorScalar(self, other, out)",
+                                   "self": "aclnnRemainderScalarTensor(self, other, out)"},
+    "aclnnFmodTensor": {"other": "aclnnFmodScalar(self, other, out)"},
+    "aclnnPowTensorTensor": {"exponent": "aclnnPowTensorScalar(self, exponent, out)",
+                             "self": "aclnnPowScalarTensor(self, exponent, out)"},
+    "aclnnBitwiseAndTensor": {"other": "aclnnBitwiseAndScalar(self, other, out)"},
+    "aclnnBitwiseOrTensor": {"other": "aclnnBitwiseOrScalar(self, other, out)"},
+    "aclnnBitwiseXorTensor": {"other": "aclnnBitwiseXorScalar(self, other, out)"},
+    "aclnnLerp": {"weight": "aclnnLerps(self, end, weight, out)"},
+    **{f"aclnn{word}Tensor": {"other": f"aclnn{word}Scalar(self, other, out)"} for word in ("Eq", "Ne", "Lt", "Le", "Gt", "Ge")},
+}
+
+
+def read_mapping(mapping: str) -> tuple[str, list[str]]:
+    """("aclnnAdd", ["self", "other", "alpha", "out"]) of "aclnnAdd(self, other, alpha, out)"."""
+    name, _, rest = mapping.rstrip(")").partition("(")
+    return name, [word.strip() for word in rest.split(",")] if rest else []
+
+
+def _source(word: str, schema: Schema, extra: Sequence[str]) -> tuple[int, Any]:
+    params = [p.name for p in schema.params] + list(extra)
+    returns = [name for _, name in schema.returns]
+    if word in params and not (params.index(word) == 0 and schema.params[0].mutable):
+        return FROM_PARAM, params.index(word)
+    if schema.params and word == params[0]:              # an op that changes self: the launcher gets it as its result
+        return FROM_RESULT, 0
+    if word in returns:
+        return FROM_RESULT, returns.index(word)
+    if re.fullmatch(r"out\d*", word):
+        return FROM_RESULT, int(word[3:] or 0)
+    if word in ("True", "False", "None"):
+        return FROM_CONSTANT, {"True": True, "False": False, "None": None}[word]
+    if word.startswith("'"):
+        return FROM_CONSTANT, word.strip("'")
+    return FROM_CONSTANT, float(word) if "." in word else int(word)
+
+
+def build_plan(name: str, sources: Sequence[tuple[int, Any]], kept: bool = True) -> _C.NpuPlan:
+    """A plan from where each argument of the op comes from."""
+    args = signature(name)
+    if len(args) != len(sources):
+        raise TypeError(f"[{name}] takes {len(args)} arguments ({', '.join(a.name for a in args)}), got {len(sources)}")
+    bind()
+    described = [(KINDS.index(a.kind), source, at, a.dense) for a, (source, at) in zip(args, sources, strict=True)]
+    return _C.NpuPlan(name, acl_loader.symbol(name + "GetWorkspaceSize"), acl_loader.symbol(name), described, kept)
+
+
+def plan(mapping: str, schema: Schema, extra: Sequence[str] = (), kept: bool = True) -> _C.NpuPlan:
+    """The plan of a row: its mapping names parameters, results ("out", "out1" or their names) and literals.
+
+    extra: names of values that a kernel in ops.py appends to the parameters."""
+    made = _plan(mapping, schema, extra, kept)
+    params = [p.name for p in schema.params]
+    for param, other in NUMBERS.get(made.name, {}).items():
+        if param in params and has(read_mapping(other)[0]):
+            made.with_number[params.index(param)] = _plan(other, schema, extra, kept)
+    return made
+
+
+def _plan(mapping: str, schema: Schema, extra: Sequence[str], kept: bool) -> _C.NpuPlan:
+    name, words = read_mapping(mapping)
+    made = build_plan(name, [_source(word, schema, extra) for word in words], kept)
+    inplace = "aclnnInplace" + name.removeprefix("aclnn")
+    if words[-1:] == ["out"] and len(table().get(inplace, ())) == len(words) - 1 and has(inplace):
+        made.in_place = build_plan(inplace, [_source(word, schema, extra) for word in words[:-1]], kept)
+    return made
+
+
+def has(name: str) -> bool:
+    """Whether the installed CANN has an op."""
+    try:
+        acl_loader.symbol(name + "GetWorkspaceSize")
+    except errors.MissingSymbolError:
+        return False
+    return True
+
+
+# ---- calling --------------------------------------------------------------------------------------------------------
+_bound = False
+
+
+def bind() -> None:
+    """Gives the launcher CANN's functions, once per start of the runtime."""
+    global _bound
+    if not _bound:
+        _C._npu_bind([acl_loader.symbol(name) for name in _C.API_NAMES], npu_runtime.bind_thread, _failure,
+                     _config.launch_blocking())
+        _bound = True
+
+
+def _unbind(_device: int) -> None:
+    global _bound
+    if _bound:
+        _C._npu_unbind()
+        _bound = False
+
+
+npu_runtime.on_close(_unbind)
+
+
+def _failure(name: str, code: int) -> Exception:
+    """The exception for a launch that failed."""
+    if code == -1:
+        return RuntimeError(f"[{name}] CANN could not make the objects of the call: {errors.recent_message() or 'no reason given'}")
+    return RuntimeError(errors.describe(code, name))
+
+
+@functools.cache
+def plan_of(name: str, kept: bool = True) -> _C.NpuPlan:
+    """The plan that takes an op's own arguments in their order."""
+    return build_plan(name, [(FROM_PARAM, i) for i in range(len(signature(name)))], kept)
+
+
+def call(name: str, *arguments: Any, device: int | None = None) -> None:
+    """Launches an aclnn op by name, arguments in CANN's order, outputs included: call("aclnnAdd", a, b, 1, out)."""
+    if device is None:
+        device = next((t.device.index for a in arguments for t in (a if isinstance(a, (list, tuple)) else (a,))
+                       if isinstance(t, _C.TensorBase) and t.is_npu), npu_runtime.current_device())
+    npu_runtime.bind_thread(device)
+    made = plan_of(name)
+    if len(arguments) != len(signature(name)):
+        raise TypeError(f"[{name}] takes {len(signature(name))} arguments "
+                        f"({', '.join(a.name for a in signature(name))}), got {len(arguments)}")
+    _C._npu_call(made, device, arguments)
+
+
+def _on(runtime: Any, name: str, *arguments: Any) -> None:
+    call(name, *arguments, device=runtime.device_id)
+
+
+def add(self: Any, other: Any, out: Any, runtime: Any, alpha: Any = 1) -> None:
+    """out = self + alpha * other"""
+    _on(runtime, "aclnnAdd", self, other, alpha, out)
+
+
+def mul(self: Any, other: Any, out: Any, runtime: Any) -> None:
+    """out = self * other"""
+    _on(runtime, "aclnnMul", self, other, out)
+
+
+def relu(self: Any, out: Any, runtime: Any) -> None:
+    """out = max(self, 0)"""
+    _on(runtime, "aclnnRelu", self, out)
+
+
+def reduce_sum(self: Any, out: Any, dim: Sequence[int], keepdim: bool, runtime: Any) -> None:
+    """out = self summed over dim"""
+    _on(runtime, "aclnnReduceSum", self, dim, keepdim, out.dtype, out)
+
+
+def matmul(self: Any, mat2: Any, out: Any, runtime: Any, cube_math_type: int = 0) -> None:
+    """out = self @ mat2"""
+    _on(runtime, "aclnnMatmul", self, mat2, out, cube_math_type)
+
+
+def inplace_one(self: Any, runtime: Any) -> None:
+    """Every item of self becomes 1."""
+    _on(runtime, "aclnnInplaceOne", self)
+
+
+def inplace_zero(self: Any, runtime: Any) -> None:
+    """Every item of self becomes 0."""
+    _on(runtime, "aclnnInplaceZero", self)
+
+
+# ---- probes (the front door shows them as torch._C._npu_aclnn_*) ----------------------------------------------------
+def available() -> bool:
+    """Whether CANN's op library can be loaded here."""
+    try:
+        acl_loader.ensure_acl()
+        acl_loader.symbol("aclCreateTensor")
+    except (ImportError, OSError, RuntimeError, errors.MissingSymbolError):
+        return False
+    return True
+
+
+def symbols_ok() -> bool:
+    """Whether every function that the launcher itself needs is there."""
+    try:
+        for name in _C.API_NAMES:
+            acl_loader.symbol(name)
+    except (ImportError, OSError, RuntimeError, errors.MissingSymbolError):
+        return False
+    return True

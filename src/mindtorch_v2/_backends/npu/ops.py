@@ -1,0 +1,108 @@
+"""Kernels of the npu: how an op row finds its aclnn op, and the ops that need more than one call of CANN."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu import aclnn
+from mindtorch_v2._schema import parse
+
+Kernel = Callable[..., Any]
+KERNELS: dict[str, Kernel] = {}        # op name -> fn(outs, args), or fn(*args) where only the kernel can size the results
+_empty = _C._op_named("empty")
+_INT64 = _C._dtype_named("int64")
+
+
+def kernel(*names: str) -> Callable[[Kernel], Kernel]:
+    """Registers a kernel for ops by name; it is asked before the row's own mapping."""
+    def register(function: Kernel) -> Kernel:
+        KERNELS.update(dict.fromkeys(names, function))
+        return function
+    return register
+
+
+def resolve(name: str, schema: str, mapping: str | None) -> Any:
+    """The kernel of an op at its first use on an npu; None: there is none."""
+    if name in KERNELS:
+        return KERNELS[name]
+    if not mapping:
+        return None
+    if "seed" in aclnn.read_mapping(mapping)[1]:
+        return _random_kernel(mapping, schema)
+    return aclnn.plan(mapping, parse(schema))
+
+
+# ---- random numbers -------------------------------------------------------------------------------------------------
+def _random_kernel(mapping: str, text: str) -> Kernel:
+    """A kernel that gives CANN the generator's seed and offset beside the row's arguments."""
+    schema = parse(text)
+    plan = aclnn.plan(mapping, schema, extra=("seed", "offset"), kept=False)
+    at = next(i for i, p in enumerate(schema.params) if p.kind == "Generator")
+
+    def launch(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+        index = outs[0].device.index
+        if outs[0].numel():
+            generator = args[at] or _C._npu_default_generator(index)
+            _C._npu_call(plan, index, args + generator._next_seed_offset(outs[0].numel()), outs)
+    return launch
+
+
+# ---- results that only the data can size ------------------------------------------------------------------------------
+def _dynamic(name: str, device: int, args: tuple[Any, ...]) -> list[tuple[int, ...]]:
+    return _C._npu_call_dynamic(aclnn.plan_of(name, False), device, args, ())
+
+
+@kernel("_nonzero")
+def _nonzero(self: Any) -> Any:
+    rank, n = self.dim(), self.numel()
+    out = _empty((n, rank), dtype=_INT64, device=self.device)
+    if n == 0:
+        return out
+    if rank == 0:
+        return out[:int(self.item() != 0)]
+    (shape,) = _dynamic("aclnnNonzero", self.device.index, (self, out))
+    return out[:shape[0]].clone()
+
+
+@kernel("_masked_select")
+def _masked_select(self: Any, mask: Any) -> Any:
+    self, mask = _C._op_named("broadcast_tensors")((self.detach(), mask))
+    out = _empty((self.numel(),), dtype=self.dtype, device=self.device)
+    if self.numel() == 0:
+        return out
+    (shape,) = _dynamic("aclnnMaskedSelect", self.device.index, (self, mask, out))
+    return out[:shape[0]].clone()
+
+
+# ---- several calls ------------------------------------------------------------------------------------------------------
+@kernel("linear")
+def _linear(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    (out,), (input, weight, bias) = outs, args
+    turned = weight.detach().t() if weight.dim() == 2 else weight.detach()
+    if bias is not None and input.dim() == 2 and weight.dim() == 2:
+        aclnn.call("aclnnAddmm", bias, input, turned, 1, 1, out, 0)
+        return
+    aclnn.call("aclnnMatmul", input, turned, out, 0)
+    if bias is not None:
+        aclnn.call("aclnnInplaceAdd", out, bias, 1)
+
+
+@kernel("index")
+def _index(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    self, indices = args
+    aclnn.call("aclnnIndex", self, _whole(self, indices), outs[0])
+
+
+@kernel("_index_put_list_")
+def _index_put(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    _, indices, values, accumulate = args
+    aclnn.call("aclnnIndexPutImpl", outs[0], _whole(outs[0], indices), values, accumulate, False)
+
+
+def _whole(self: Any, indices: Any) -> list[Any]:
+    """Indices as CANN takes them: an empty tensor where a dim is not indexed."""
+    return [_empty((0,), dtype=_INT64, device=self.device) if i is None else i for i in indices]
+
+
+_C._set_kernel_resolver("npu", resolve)
