@@ -48,7 +48,7 @@ aclOpExecutor* expect_executor(aclOpExecutor* handle, const char* function, int*
   return executor;
 }
 
-// The address setters count tensors among the inputs, the outputs, or all; a tensor that is both counts in each.
+// The address setters count tensors and lists among the inputs, the outputs, or all; what is both counts in each.
 enum class Among { inputs, outputs, all };
 bool counts(Kind kind, Among among) {
   const bool in_and_out = kind == Kind::k_inout || kind == Kind::k_inouts;
@@ -65,9 +65,9 @@ int set_address(const char* function, aclOpExecutor* handle, Among among, size_t
   Call& call = *executor->call;
   size_t seen = 0;
   for (const Arg& arg : call.args) {
-    if (!is_tensor(arg.kind) || !counts(arg.kind, among)) continue;
+    if (!(is_tensor(arg.kind) || is_tensor_list(arg.kind)) || !counts(arg.kind, among)) continue;
     if (seen++ != index) continue;
-    if (call.handles[arg.first] != tensor)
+    if (!is_tensor(arg.kind) || call.handles[arg.first] != tensor)
       return fail(ACLNN_ERR_PARAM_INVALID, "%s: tensor %p is not argument %zu of %s's first phase", function,
                   static_cast<const void*>(tensor), index, call.name());
     call.metas[arg.first].addr = addr;

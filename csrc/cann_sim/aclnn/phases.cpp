@@ -208,7 +208,8 @@ int second_phase(const OpRow& row, void* workspace, uint64_t bytes, aclOpExecuto
         code = fail(ACLNN_ERR_PARAM_INVALID, "%s: a tensor was destroyed between the phases", row.name);
   }
   if (!code) {
-    Call* launched = executor->repeatable ? call->clone() : (call->retain(), call);
+    // A repeatable call that is still queued keeps its addresses: the next launch takes a copy.
+    Call* launched = executor->repeatable && !call->unique() ? call->clone() : (call->retain(), call);
     launched->workspace = workspace;
     launched->workspace_bytes = call->workspace_bytes;
     code = enqueue(stream, launched);

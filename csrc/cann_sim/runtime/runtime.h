@@ -53,9 +53,6 @@ class CANN_SIM_API Pins {
   // inside one live allocation. nullptr with 0 bytes is allowed.
   void* resolve(const void* p, size_t bytes);
 
- private:
-  struct State;
-  std::unique_ptr<State> state_;
 };
 // Whether all bytes lie inside one live device allocation (for checks at launch).
 CANN_SIM_API bool is_device_memory(const void* p, size_t bytes);
@@ -73,7 +70,9 @@ class CANN_SIM_API Task {
   Task& operator=(const Task&) = delete;
   void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() { if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy(); }
+  bool unique() const { return refs_.load(std::memory_order_acquire) == 1; }
   Task* next = nullptr;                   // the queue's link
+  bool always_runs = false;               // in null mode too; ops do not
 
  protected:
   virtual void destroy() { delete this; } // a pooled task goes back to its pool
