@@ -192,7 +192,7 @@ def _plain(function: Any, kinds: list[Any], result: Any) -> Callable[..., Any]:
     return call
 
 
-def _with_outputs(function: Any, words: list[str]) -> Callable[..., Any]:
+def _with_outputs(name: str, function: Any, words: list[str]) -> Callable[..., Any]:
     """A function with out-parameters or structs: (outputs, status)."""
     kinds = [_TYPES[word.lstrip(">&")] for word in words]
     marks = [word[0] if word[0] in ">&" else "" for word in words]
@@ -202,7 +202,7 @@ def _with_outputs(function: Any, words: list[str]) -> Callable[..., Any]:
 
     def call(*args: Any) -> Any:
         if len(args) != given:
-            raise TypeError(f"{function.__name__} takes {given} arguments, got {len(args)}")
+            raise TypeError(f"{name} takes {given} arguments, got {len(args)}")
         rest = iter(args)
         places = [kind() if mark == ">" else _as_struct(kind, next(rest)) if mark else next(rest)
                   for kind, mark in zip(kinds, marks)]
@@ -226,7 +226,7 @@ def declared(find: Callable[[str], Any], table: str) -> dict[str, Callable[..., 
         if function is None:
             continue
         if any(word[0] in ">&" for word in words):
-            made[name] = _with_outputs(function, words)
+            made[name] = _with_outputs(name, function, words)
         else:
             made[name] = _plain(function, [_TYPES[word] for word in words], _TYPES[result.strip() or "i32"])
     return made

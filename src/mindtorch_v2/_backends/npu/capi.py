@@ -26,7 +26,5 @@ _ROWS = {line.partition(" ")[0]: line for line in filter(None, _TABLE.split("\n"
 def function(name: str) -> Callable[..., Any]:
     """The function of a row; raises MissingSymbolError where the installed CANN has none."""
     def find(symbol: str) -> Any:
-        made = ctypes.CFUNCTYPE(ctypes.c_int32)(acl_loader.symbol(symbol))
-        made.__name__ = symbol
-        return made
+        return ctypes.CFUNCTYPE(ctypes.c_int32)(acl_loader.symbol(symbol))
     return acl_binding.declared(find, _ROWS[name])[name]

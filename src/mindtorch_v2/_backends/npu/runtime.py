@@ -100,8 +100,8 @@ class _Runtime:
             return
         with _LOCK:
             ours = [self] + [runtime for runtime in _runtimes.values() if runtime is not self and runtime._acl is acl]
-            used = any([runtime._close() for runtime in ours])
-            _stop_acl(used)
+            used = sum(runtime._close() for runtime in ours)   # sum, because any() would stop at the first
+            _stop_acl(used > 0)
 
     def _close(self) -> bool:
         """Gives back what init took, newest first, and goes on where a step fails; whether there was anything."""
@@ -109,6 +109,7 @@ class _Runtime:
             return False
         if self.context is not None and _thread.session is not self.session:
             _end("set_context", self.context)
+            _thread.session = self.session
         closers = _closers if self.initialized and _runtimes.get(self.device_id) is self else ()
         if self._deferred or closers:             # aclrtFree does not wait for the ops that use the memory
             _attempt("synchronize", self.synchronize)
