@@ -32,13 +32,29 @@ PLAIN = {
 }  # fmt: skip
 
 
+COMPUTED = {  # the tables' names of the dtypes that ops compute with; others are only moved
+    "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64, "bool": torch.bool,
+    "u8": torch.uint8, "s8": torch.int8, "s16": torch.int16, "s32": torch.int32, "s64": torch.int64,
+    "c64": torch.complex64, "c128": torch.complex128,
+}  # fmt: skip
+
+
 class Row:
-    """One op of the tables: the kinds of its arguments and its facts."""
+    """One op of the tables: the kinds of its arguments, their dtypes, and its facts."""
 
     def __init__(self, name: str, args: str, facts: str) -> None:
         self.name = name
-        self.kinds = [a.split()[0] for a in args.split(", ")] if args else []
+        self.args = [a.split() for a in args.split(", ")] if args else []
+        self.kinds = [a[0] for a in self.args]
         self.dynamic_output = "dynamic_output" in facts.split()
+
+    def dtypes(self, i: int) -> list[torch.dtype]:
+        """The dtypes that argument i computes with; all when its row names none."""
+        found = [COMPUTED[d] for fact in self.args[i][2:] for d in fact.split("/") if d in COMPUTED]
+        return found or list(COMPUTED.values())
+
+    def dense(self, i: int) -> bool:
+        return "dense" in self.args[i][2:]
 
 
 @cache

@@ -169,15 +169,20 @@ void check_pointwise(const Call& c, const PointwiseOp& op, const mt::Pointwise* 
 
 void run_pointwise(Run& run, const PointwiseOp& op, const mt::Pointwise* kernel, int64_t item) {
   const Call& c = run.call;
+  const DType common = common_dtype(c, op, item), result = result_dtype(op, common);
   Value values[kMostOperands + 1];
   mt::View views[kMostOperands + 1];
   mt::Attr attributes[kMostAttributes];
   int n = 0, many = 0;
-  values[n++] = run.value(tensor_at(c, output_of(c), item));
+  const Value out = run.value(tensor_at(c, output_of(c), item));
+  // A 16-bit result is rounded before it is cast to a wider output; everything else is cast on the way.
+  const bool rounds = (result == mt::kHalf || result == mt::kBFloat16) && out.dtype != result;
+  values[n++] = rounds ? empty(out.shape(), result) : out;
   for (const char* p = op.operands; *p; ++p) values[n++] = operand(run, position(*p), item);
   for (const char* p = op.attributes; *p; ++p) attributes[many++] = attribute(run, *p, item);
   for (int i = 0; i < n; ++i) views[i] = values[i].view();
-  kernels().pointwise(kernel, loop_dtype(kernel, common_dtype(c, op, item)), views, attributes);
+  kernels().pointwise(kernel, loop_dtype(kernel, common), views, attributes);
+  if (rounds) copy(out, values[0]);
 }
 
 void check_foreach(const Call& c, const PointwiseOp& op, const mt::Pointwise* kernel) {
