@@ -28,34 +28,34 @@ class Absent(Exception):
     """mindtorch_v2 has no such function."""
 
 
-def to_ours(x: Any) -> Any:
-    """A torch object as ours: tensors with the same strides, dtypes, devices, containers."""
+def to_ours(x: Any, device: str = "cpu") -> Any:
+    """A torch object as ours: tensors with the same strides, dtypes, containers; what is on the cpu goes to device."""
     if isinstance(x, torch.Tensor):
         base = x.detach().resolve_conj().resolve_neg()
         flat = base.as_strided((base.untyped_storage().nbytes() // base.itemsize,), (1,), 0)     # the whole storage
         raw = mt.from_dlpack(flat.view(torch.uint8)) if flat.dtype == torch.bool else mt.from_dlpack(flat)
-        ours = raw.clone().view(mt.bool) if flat.dtype == torch.bool else raw.clone()
+        ours = (raw.clone().view(mt.bool) if flat.dtype == torch.bool else raw.clone()).to(device)
         return ours.as_strided(tuple(base.shape), base.stride(), base.storage_offset()).detach().requires_grad_(x.requires_grad)
     if isinstance(x, torch.dtype):
         return DTYPES[x]
     if isinstance(x, (torch.memory_format, torch.layout)):
         return CONSTANTS[x]
     if isinstance(x, torch.device):
-        return mt.device(str(x))
+        return mt.device(device if x.type == "cpu" else str(x))
     if isinstance(x, torch.Size):
         return mt.Size(x)
     if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return tuple(to_ours(i) for i in x)
+        return tuple(to_ours(i, device) for i in x)
     if isinstance(x, (list, tuple)):
-        return type(x)(to_ours(i) for i in x)
+        return type(x)(to_ours(i, device) for i in x)
     if isinstance(x, dict):
-        return {k: to_ours(v) for k, v in x.items()}
+        return {k: mt.device(device) if k == "device" and v == "cpu" else to_ours(v, device) for k, v in x.items()}
     return x
 
 
 def to_torch(x: Any) -> Any:
     """One of our tensors as torch's, strides kept."""
-    x = x.detach()
+    x = x.detach().cpu()
     if x.numel() == 0:
         return torch.empty_strided(tuple(x.shape), x.stride(), dtype=NAMES[x.dtype])
     if x.dtype is mt.bool:
@@ -157,7 +157,8 @@ def chosen(samples: Any, limit: int, seed: int, among: int = 40) -> list:
     return [numbered[0], *sorted(random.Random(seed).sample(numbered[1:], limit - 1), key=lambda pair: pair[0])]
 
 
-def run(info: Any, dtype: Any, grad: bool, seed: int, limit: int | None = None, tolerance: float = 1.0) -> int:
+def run(info: Any, dtype: Any, grad: bool, seed: int, limit: int | None = None, tolerance: float = 1.0,
+        device: str = "cpu") -> int:
     """Every sample of one entry; returns how many ran. Raises at the first difference."""
     fn = function_of(info)
     torch.manual_seed(seed)
@@ -165,7 +166,7 @@ def run(info: Any, dtype: Any, grad: bool, seed: int, limit: int | None = None, 
     samples = info.sample_inputs("cpu", dtype, requires_grad=grad)
     for number, sample in enumerate(samples) if limit is None else chosen(samples, limit, seed):
         try:
-            ours_in = to_ours((sample.input, list(sample.args), dict(sample.kwargs)))
+            ours_in = to_ours((sample.input, list(sample.args), dict(sample.kwargs)), device)
         except KeyError:
             continue                       # a dtype or layout we do not have
         what = f"{info.name} sample {number}"
@@ -199,8 +200,8 @@ def compare_gradients(ours: Any, theirs: Any, ours_in: Any, sample: Any, what: s
         return
     starts = [torch.randn_like(y) for _, y in pairs]
     expected = torch.autograd.grad([y for _, y in pairs], [y for _, y in inputs], starts, allow_unused=True)
-    got = mt.autograd.grad([x for x, _ in pairs], [x for x, _ in inputs], [to_ours(s) for s in starts],
-                           allow_unused=True)
+    got = mt.autograd.grad([x for x, _ in pairs], [x for x, _ in inputs],
+                           [to_ours(s, str(x.device)) for s, (x, _) in zip(starts, pairs)], allow_unused=True)
     for i, (x, y) in enumerate(zip(got, expected)):
         if y is None or x is None:
             zero = x if y is None else y
@@ -210,7 +211,8 @@ def compare_gradients(ours: Any, theirs: Any, ours_in: Any, sample: Any, what: s
         compare(x, y, f"{what}: gradient {i}", tolerance)
 
 
-def report(names: list[str], dtype: Any, grad: bool, seed: int, verbose: bool, limit: int | None) -> int:
+def report(names: list[str], dtype: Any, grad: bool, seed: int, verbose: bool, limit: int | None,
+           device: str = "cpu") -> int:
     """Runs the entries and prints a line for each that fails; returns how many failed."""
     warnings.simplefilter("ignore")
     absent, failed, passed = [], [], []
@@ -221,7 +223,7 @@ def report(names: list[str], dtype: Any, grad: bool, seed: int, verbose: bool, l
         if dtype not in info.supported_dtypes("cpu") or (grad and not info.supports_autograd):
             continue
         try:
-            ran = run(info, dtype, grad, seed, limit)
+            ran = run(info, dtype, grad, seed, limit, device=device)
             passed.append(f"{full}({ran})")
         except Absent:
             absent.append(full)
@@ -244,7 +246,8 @@ if __name__ == "__main__":
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
     sys.exit(bool(report(options.names, getattr(torch, options.dtype), options.grad, options.seed, options.verbose,
-                         options.limit)))
+                         options.limit, options.device)))
