@@ -100,6 +100,19 @@ def launch_blocking() -> bool:
     return "1" in (os.environ.get("ACL_LAUNCH_BLOCKING"), os.environ.get("ASCEND_LAUNCH_BLOCKING"))
 
 
+def npu_alloc_conf() -> str:
+    """PYTORCH_NPU_ALLOC_CONF, or PYTORCH_ALLOC_CONF: settings of the npu allocator; "" where neither is set."""
+    found = [os.environ[name] for name in ("PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF") if name in os.environ]
+    if len(found) > 1:
+        raise RuntimeError("PYTORCH_NPU_ALLOC_CONF and PYTORCH_ALLOC_CONF are both set: keep one of them")
+    return found[0] if found else ""
+
+
+def npu_memory_caching() -> bool:
+    """False with PYTORCH_NO_NPU_MEMORY_CACHING=1: freed memory of an npu goes back at once, as a memory checker likes."""
+    return os.environ.get("PYTORCH_NO_NPU_MEMORY_CACHING") != "1"
+
+
 settings: dict[str, Any] = {function.__name__: function for function in (
     use_deterministic_algorithms, are_deterministic_algorithms_enabled,
     is_deterministic_algorithms_warn_only_enabled, set_deterministic_debug_mode, get_deterministic_debug_mode,

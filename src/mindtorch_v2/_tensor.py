@@ -155,11 +155,10 @@ class Tensor(TensorMethods):
 
     def record_stream(self, s: Any) -> None:
         """Keeps the memory from being reused before the work queued on another stream is done."""
-        owner = self.untyped_storage()._owner
-        if not hasattr(owner, "record_stream"):
+        if self.device.type != "npu":
             raise NotImplementedError("Could not run 'aten::record_stream' with arguments from the "
                                       f"'{self.device.type.upper()}' backend.")
-        owner.record_stream(s)
+        self.untyped_storage()._record_stream(s.npu_stream)
 
     # ---- new tensors like this one
     def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,

@@ -107,9 +107,9 @@ class Heap {
   }
 
   // ---- giving memory back: the chunks are off the books, the caller frees them -------------------------------------
-  void release_free(Chunks& out) {
+  void release_free(Chunks& out, const PoolId* only = nullptr) {
     for (auto& lane : lanes_)
-      if (releasable(lane->id))
+      if (only ? lane->id == *only : releasable(lane->id))
         for (Pool* pool : {&lane->small, &lane->large})
           for (Block *b = pool->find(0), *next; b; b = next) {
             next = pool->after(b);

@@ -52,7 +52,7 @@ cdef extern from "caching.h" namespace "mt::caching":
         cbool release(Block*)
         void record(Block*, uint64_t)
         void event_done(Block*)
-        void release_free(vector[Chunk]&)
+        void release_free(vector[Chunk]&, const PoolId*)
         cbool release_oversize(size_t, uint64_t, vector[Chunk]&)
         void release_aged(size_t, vector[Chunk]&)
         size_t granule(size_t)
@@ -286,10 +286,9 @@ cdef class NpuHeap:
         cdef Block* b = self.heap.take_of(as_pool(pool), nbytes, self.heap.round(nbytes), stream)
         return 0 if b == NULL else b.address
 
-    def block_info(self, size_t address):
-        """(size, requested size, stream) of an allocation."""
-        cdef Block* b = self.block(address)
-        return b.size, b.requested, b.pool.stream
+    def owns(self, size_t address):
+        """Whether an address is that of a live allocation."""
+        return self.heap.find(address) != NULL
 
     def record(self, size_t address, size_t stream):
         """Another stream uses an allocation: after its free the block waits for that stream."""
@@ -304,9 +303,15 @@ cdef class NpuHeap:
 
     # Lists of (kind, address, size, stream, pool), to be freed by the caller. Kinds: 0 a segment, 1 a mapped piece of
     # an expandable segment, 2 the addresses of one.
-    def release_free(self):
+    def release_free(self, pool=None):
+        """Of one private pool, or of all that nobody uses and the common one."""
         cdef vector[Chunk] chunks
-        self.heap.release_free(chunks)
+        cdef PoolId id
+        cdef PoolId* only = NULL
+        if pool is not None:
+            id = as_pool(pool)
+            only = &id
+        self.heap.release_free(chunks, only)
         return chunk_list(chunks)
 
     def release_oversize(self, size_t size, size_t stream):

@@ -94,7 +94,7 @@ cdef Storage* storage_foreign(void* data, size_t nbytes, int dev, int index, obj
 
 
 cdef inline bint is_npu_block(Storage* s) noexcept:
-    return s.device == NPU and Py_TYPE(s.owner) == <PyTypeObject*>NpuHeap
+    return s.device == NPU and s.owner != NULL and Py_TYPE(s.owner) == <PyTypeObject*>NpuHeap
 
 
 cdef void storage_free_block(Storage* s) noexcept:
@@ -222,6 +222,11 @@ cdef class StorageBase:
     def _owner(self):
         """What keeps foreign memory alive; None for a block of the allocator."""
         return None if self.s.owner == NULL or is_npu_block(self.s) else <object>self.s.owner
+
+    def _record_stream(self, size_t stream):
+        """Another stream of an npu uses the bytes: they are not reused before the work queued there is done."""
+        if is_npu_block(self.s):
+            (<NpuHeap>self.s.owner).record(<size_t>self.s.data, stream)
 
     def resizable(self):
         return self.s.resizable

@@ -1,0 +1,63 @@
+"""Addresses reserved on a device, and the physical memory mapped into them: what expandable segments are made of."""
+from __future__ import annotations
+
+from typing import Any
+
+from mindtorch_v2._backends.npu import errors, runtime
+
+_HUGE_PAGES, _HUGE_PAGES_1G = 4, 10               # ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G
+_DEVICE = 1                                       # ACL_MEM_LOCATION_TYPE_DEVICE
+_RESERVE_FLAGS = 1                                # huge pages: what torch_npu asks for
+
+
+class VirtualMemory:
+    """The mappings of one device. A piece is one physical allocation, mapped whole."""
+
+    def __init__(self, device_id: int) -> None:
+        self.pages_1g = False
+        self._location = {"id": device_id, "type": _DEVICE}
+        self._pieces: dict[int, tuple[int, int]] = {}   # address: (handle, size)
+        self._reservations: list[int] = []
+
+    def reserve(self, size: int) -> int:
+        """Reserves addresses; 0 where CANN or the device cannot."""
+        ask = getattr(runtime.acl.rt, "reserve_mem_address", None)
+        address, code = ask(size, 0, 0, _RESERVE_FLAGS) if ask else (0, 0)
+        if code or not address:
+            return 0
+        self._reservations.append(address)
+        return address
+
+    def release(self, address: int) -> None:
+        self._reservations.remove(address)
+        errors.check(runtime.acl.rt.release_mem_address(address), "aclrtReleaseMemAddress")
+
+    def map(self, address: int, size: int, piece: int) -> bool:
+        """Maps pieces from address on; False, and nothing mapped, where the device has no memory left."""
+        rt: Any = runtime.acl.rt
+        wanted = {"handleType": 0, "allocationType": 0, "memAttr": _HUGE_PAGES_1G if self.pages_1g else _HUGE_PAGES,
+                  "location": self._location, "reserve": 0}
+        for place in range(address, address + size, piece):
+            handle, code = rt.malloc_physical(piece, wanted, 0)
+            if code in errors.OUT_OF_MEMORY:
+                self.unmap(address, place - address)
+                return False
+            errors.check(code, "aclrtMallocPhysical")
+            errors.check(rt.map_mem(place, piece, 0, handle, 0), "aclrtMapMem")
+            self._pieces[place] = (handle, piece)
+        return True
+
+    def unmap(self, address: int, size: int) -> None:
+        rt, end = runtime.acl.rt, address + size
+        while address < end:
+            handle, piece = self._pieces.pop(address)
+            errors.check(rt.unmap_mem(address), "aclrtUnmapMem")
+            errors.check(rt.free_physical(handle), "aclrtFreePhysical")
+            address += piece
+
+    def close(self) -> None:
+        """Gives back everything."""
+        for address, (_, piece) in list(self._pieces.items()):
+            self.unmap(address, piece)
+        for address in list(self._reservations):
+            self.release(address)
