@@ -53,7 +53,7 @@ __version__ = version.__version__
 # Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
 _ROOMS = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
           "accelerator", "return_types", "storage", "__config__", "_dynamo", "xpu")
-_FROM = {"load": "serialization", "save": "serialization"}
+_FROM = {"Event": "accelerator", "Stream": "accelerator", "load": "serialization", "save": "serialization"}
 
 
 def __getattr__(name):

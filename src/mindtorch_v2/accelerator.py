@@ -1,39 +1,35 @@
-"""torch.accelerator: the accelerator of this machine, which is the npu where there is one."""
+"""torch.accelerator, torch.Stream and torch.Event: the accelerator of this machine, the npu where there is one."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mindtorch_v2 as torch
 
-
-def _npu() -> Any:
-    module = getattr(torch, "npu", None)
-    return module if module is not None and module.is_available() else None
+Stream = torch.npu.Stream
+Event = torch.npu.streams.AnyEvent
 
 
 def _needed() -> Any:
-    module = _npu()
-    if module is None:
+    if not torch.npu.is_available():
         raise RuntimeError("Cannot access accelerator device when none is available.")
-    return module
+    return torch.npu
 
 
 def is_available() -> bool:
     """Whether an npu is there."""
-    return _npu() is not None
+    return torch.npu.is_available()
 
 
 def current_accelerator(check_available: bool = False) -> Any:
-    """The device type of the accelerator; None without one."""
-    return torch.device("npu") if _npu() is not None else None
+    """The device type of the accelerator; None without one, whether that is to be checked or not."""
+    return torch.device("npu") if is_available() else None
 
 
 def device_count() -> int:
     """How many npus there are."""
-    module = _npu()
-    return 0 if module is None else module.device_count()
+    return torch.npu.device_count()
 
 
 def current_device_index() -> int:
@@ -41,15 +37,31 @@ def current_device_index() -> int:
     return _needed().current_device()
 
 
-current_device_idx = current_device_index
-
-
 def set_device_index(device: Any, /) -> None:
     """Makes an npu the current one."""
     _needed().set_device(device)
 
 
-set_device_idx = set_device_index
+current_device_idx, set_device_idx = current_device_index, set_device_index
+
+
+@contextlib.contextmanager
+def device_index(device: int | None, /) -> Iterator[None]:
+    """A with block on another npu; None changes nothing."""
+    if device is None:
+        yield
+        return
+    with _needed().device(device):
+        yield
+
+
+def get_device_capability(device: Any = None, /) -> dict[str, Any]:
+    """The dtypes that tensors on an npu can have."""
+    names = "bool uint8 int8 int16 int32 int64 float16 float32 float64 complex64 complex128"
+    dtypes = {getattr(torch, name) for name in names.split()}
+    if _needed().get_device_capability(device) >= (9, 1):
+        dtypes.add(torch.bfloat16)
+    return {"supported_dtypes": dtypes}
 
 
 def current_stream(device: Any = None, /) -> Any:
@@ -67,27 +79,26 @@ def synchronize(device: Any = None, /) -> None:
     _needed().synchronize(device)
 
 
-def empty_cache() -> None:
-    """Returns cached memory of the npu to the system; nothing without one."""
-    module = _npu()
-    if module is not None:
-        module.empty_cache()
-
-
-def get_memory_info(device: Any = None, /) -> tuple[int, int]:
+def get_memory_info(device_index: Any = None, /) -> tuple[int, int]:
     """(free, total) bytes of an npu."""
-    return _needed().mem_get_info(device)
+    return _needed().mem_get_info(device_index)
 
 
-@contextlib.contextmanager
-def device_index(device: int | None, /) -> Iterator[None]:
-    """A with block on another npu; None changes nothing."""
-    if device is None:
-        yield
-        return
-    before = current_device_index()
-    set_device_index(device)
-    try:
-        yield
-    finally:
-        set_device_index(before)
+def _of_memory(name: str) -> Callable[..., Any]:
+    """A function of torch.npu about memory; it says nothing, or 0, where no npu is."""
+    function = getattr(torch.npu, name)
+
+    def call(device_index: Any = None, /) -> Any:
+        return function(device_index)
+    call.__name__, call.__doc__ = name, function.__doc__
+    return call
+
+
+memory_stats = _of_memory("memory_stats")
+memory_allocated = _of_memory("memory_allocated")
+max_memory_allocated = _of_memory("max_memory_allocated")
+memory_reserved = _of_memory("memory_reserved")
+max_memory_reserved = _of_memory("max_memory_reserved")
+reset_peak_memory_stats = _of_memory("reset_peak_memory_stats")
+reset_accumulated_memory_stats = _of_memory("reset_accumulated_memory_stats")
+empty_cache, empty_host_cache = torch.npu.empty_cache, torch.npu.host_empty_cache

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mindtorch_v2.npu import random, streams
+from mindtorch_v2.npu import memory, random, streams
 from mindtorch_v2.npu.devices import (
     _device_index,
     _get_device_capability,
@@ -33,6 +33,44 @@ from mindtorch_v2.npu.devices import (
     synchronize,
     utilization,
 )
+from mindtorch_v2.npu.memory import (
+    MemPool,
+    NPUPluggableAllocator,
+    _dump_snapshot,
+    _get_allocator,
+    _record_memory_history,
+    _set_allocator_settings,
+    _snapshot,
+    caching_allocator_alloc,
+    caching_allocator_delete,
+    change_current_allocator,
+    empty_cache,
+    empty_virt_addr_cache,
+    get_allocator_backend,
+    get_per_process_memory_fraction,
+    host_empty_cache,
+    host_memory_stats,
+    host_memory_stats_as_nested_dict,
+    max_memory_allocated,
+    max_memory_cached,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_cached,
+    memory_reserved,
+    memory_snapshot,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    reset_accumulated_host_memory_stats,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_max_memory_cached,
+    reset_peak_host_memory_stats,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+    use_mem_pool,
+)
+from mindtorch_v2.npu.memory_summary import memory_summary
 from mindtorch_v2.npu.random import (
     get_default_generator,
     get_rng_state,

@@ -24,6 +24,7 @@ class Stream:
 
     def _set(self, index: int, handle: int, priority: int) -> None:
         self.device_index, self.npu_stream, self.priority = index, handle, priority
+        self._entered: list[StreamContext] = []
 
     @classmethod
     def _over(cls, index: int, handle: int) -> Stream:
@@ -57,7 +58,7 @@ class Stream:
         """(least, greatest) of the current device."""
         return stream_priority_range()
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: AnyEvent) -> None:
         """Work given to this stream from now on waits for an event."""
         event.wait(self)
 
@@ -65,7 +66,7 @@ class Stream:
         """Work given to this stream from now on waits for all work that another stream has now."""
         self.wait_event(stream.record_event())
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: AnyEvent | None = None) -> AnyEvent:
         """Records an event behind the work that the stream has now; makes one if none is given."""
         event = Event() if event is None else event
         event.record(self)
@@ -86,6 +87,13 @@ class Stream:
     def is_capturing(self) -> bool:
         """Whether work given to the stream goes into a graph."""
         return streams.is_capturing(self.device_index, self.npu_stream)
+
+    def __enter__(self) -> Stream:
+        self._entered.append(StreamContext(self).__enter__())
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._entered.pop().__exit__(*exc)
 
     def set_data_preprocess_stream(self, is_data_preprocess_stream: bool = False) -> None:
         """Nothing: torch_npu treats such streams apart in its queue of tasks, and there is no such queue here."""
@@ -120,12 +128,16 @@ class SyncLaunchStream(Stream):
     """A stream whose work is given to CANN by the calling thread; here every stream's is."""
 
 
-class Event:
-    """A mark in a stream: it can be waited for, asked, and timed. Its handle is made when it is first recorded."""
+class AnyEvent:
+    """A mark in a stream: it can be waited for, asked, and timed. Its handle is made when it is first recorded.
+
+    This is torch.Event; a device may be named, and the first record decides."""
 
     _flags = streams.EVENT_SYNC
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+    def __init__(self, device: Any = None, *, enable_timing: bool = False, blocking: bool = False,
+                 interprocess: bool = False) -> None:
+        _device_index(device)                     # refuses what is no npu
         if interprocess:
             raise NotImplementedError("Event(interprocess=True): events of other processes are not supported on npu")
         if enable_timing:
@@ -161,6 +173,9 @@ class Event:
         if not self._recorded:
             return
         stream = current_stream() if stream is None else stream
+        if stream.device_index != self._index:    # CANN's events do not reach other devices: the host waits instead
+            self.synchronize()
+            return
         runtime.get_runtime(stream.device_index)
         check(runtime.acl.rt.stream_wait_event(stream.npu_stream, self.npu_event), "aclrtStreamWaitEvent")
 
@@ -179,7 +194,7 @@ class Event:
             runtime.get_runtime(self._index)
             check(runtime.acl.rt.synchronize_event(self.npu_event), "aclrtSynchronizeEvent")
 
-    def elapsed_time(self, end_event: Event) -> float:
+    def elapsed_time(self, end_event: AnyEvent) -> float:
         """Milliseconds between two recorded events; waits for both."""
         if not (self._flags & end_event._flags & streams.EVENT_TIME_LINE):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
@@ -219,7 +234,7 @@ class Event:
         raise NotImplementedError("Event.ipc_handle: events of other processes are not supported on npu")
 
     @classmethod
-    def from_ipc_handle(cls, device: Any, handle: bytes) -> Event:
+    def from_ipc_handle(cls, device: Any, handle: bytes) -> AnyEvent:
         """Refuses: see interprocess."""
         raise NotImplementedError("Event.from_ipc_handle: events of other processes are not supported on npu")
 
@@ -238,6 +253,13 @@ class Event:
     def _as_parameter_(self) -> int:
         """What ctypes passes for the event."""
         return self.npu_event
+
+
+class Event(AnyEvent):
+    """A mark in a stream of an npu, with torch.npu's order of arguments."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        super().__init__(enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 class ExternalEvent(Event):

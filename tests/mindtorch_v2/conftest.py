@@ -1,0 +1,21 @@
+"""The npu for tests: a card where this machine has one, else the simulator. Nothing is skipped for want of a device."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+import pytest
+
+import mindtorch_v2 as torch
+
+
+@pytest.fixture(scope="session")
+def npu() -> ModuleType:
+    """torch.npu, with at least one device."""
+    if not torch.npu.is_available():
+        import cann_sim  # not needed where there is a card
+
+        os.environ["ASCEND_HOME_PATH"] = cann_sim.home()
+    assert torch.npu.is_available(verbose=True)
+    return torch.npu
