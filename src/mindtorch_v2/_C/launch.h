@@ -37,7 +37,7 @@ struct Api {
 
 enum Kind : int32_t {  // in the order of KINDS in _backends/npu/aclnn.py
   kTensor, kOut, kInout, kTensors, kOuts, kInouts, kScalar, kScalars, kInts, kFloats, kBools, kString,
-  kInt64, kInt32, kInt8, kUint64, kBool, kDtype, kDouble, kFloatValue
+  kInt64, kInt32, kInt8, kUint64, kBool, kDtype, kDoubleValue, kFloatValue
 };
 inline bool is_tensor_kind(int32_t k) { return k <= kInout; }
 inline bool is_list_kind(int32_t k) { return k >= kTensors && k <= kInouts; }
@@ -313,7 +313,7 @@ class Prepared {
       case kString:
         words.pointer(item.given ? call.text.data() + item.first : nullptr);
         return true;
-      case kDouble: words.number(item.d); return true;
+      case kDoubleValue: words.number(item.d); return true;
       case kFloatValue: words.short_number(static_cast<float>(item.d)); return true;
       default: words.word(item.i); return true;
     }

@@ -51,7 +51,7 @@ cdef extern from "launch.h" namespace "mt::npu":
     cbool move_to(const NpuApi&, Prepared&, const NpuCall&)
     enum:
         kTensor, kOut, kInout, kTensors, kOuts, kInouts, kScalar, kScalars, kInts, kFloats, kBools, kString, kDtype
-        kDouble, kFloatValue
+        kDoubleValue, kFloatValue
 
 cdef extern from *:
     """
@@ -354,7 +354,7 @@ cdef int marshal_value(NpuPlan plan, NpuCall* call, int kind, object o, tuple re
         if o is None:
             raise TypeError(f"[{plan.name}] expected a number, got None")
         read_number(o, &n)
-        if kind == kDouble or kind == kFloatValue:
+        if kind == kDoubleValue or kind == kFloatValue:
             call.plain(kind, 0, n.re)
         else:
             call.plain(kind, n.i, 0)
