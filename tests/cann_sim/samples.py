@@ -1,0 +1,61 @@
+"""Inputs for the op tests: numbers of every dtype that a row of the tables names, in every layout. Holds no tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+
+import tables
+import torch
+
+DTYPES = {
+    "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64, "s8": torch.int8,
+    "s16": torch.int16, "s32": torch.int32, "s64": torch.int64, "u8": torch.uint8, "bool": torch.bool,
+    "c64": torch.complex64, "c128": torch.complex128,
+}  # fmt: skip
+MOVED = {"u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64}  # not computed with
+
+
+@cache
+def _texts() -> dict[str, list[str]]:
+    text = (tables.FOLDER / "aclnn.txt").read_text() + (tables.FOLDER / "aclnn_later.txt").read_text()
+    return {m[1]: m[2].split(", ") for m in re.finditer(r"^(\w+)\((.*)\) \|", text, re.M)}
+
+
+def dtypes(op: str, argument: int = 0, moved: bool = False) -> list[torch.dtype]:
+    """The dtypes that the op's row names for an argument; all when it names none."""
+    known = DTYPES | (MOVED if moved else {})
+    for fact in _texts()[op][argument].split()[2:]:
+        if set(fact.split("/")) & set(DTYPES):
+            return [known[d] for d in fact.split("/") if d in known]
+    return list(known.values())
+
+
+def sample(dtype: torch.dtype, *shape: int, seed: int = 0) -> torch.Tensor:
+    """Small numbers with repeats, zeros and both signs; halves hold them exactly, and their sums nearly so."""
+    generator = torch.Generator().manual_seed(seed)
+    low = -6 if dtype.is_signed and not dtype.is_floating_point else 0
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape, generator=generator).bool()
+    if dtype.is_complex:
+        return torch.complex(sample(torch.float64, *shape, seed=seed), sample(torch.float64, *shape, seed=seed + 1)).to(dtype)
+    if dtype.is_floating_point:
+        return (torch.randint(-24, 25, shape, generator=generator) / 8).to(dtype)
+    return torch.randint(low, 7, shape, generator=generator).to(dtype)
+
+
+def _sliced(x: torch.Tensor) -> torch.Tensor:
+    if x.ndim == 0:
+        return torch.stack([x, x, x])[1]
+    wide = x.new_empty(*x.shape[:-1], 2 * x.shape[-1] + 1)[..., 1::2]
+    return wide.copy_(x)
+
+
+def _transposed(x: torch.Tensor) -> torch.Tensor:
+    return x.movedim(0, -1).contiguous().movedim(-1, 0) if x.ndim > 1 else _sliced(x)
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "dense": lambda x: x.contiguous(), "sliced": _sliced, "transposed": _transposed,
+}  # fmt: skip
