@@ -18,8 +18,6 @@ from libc.stdlib cimport malloc, calloc, free
 from libc.string cimport memcpy, memmove, memcmp, memset
 from libcpp cimport bool as cbool
 from libcpp.algorithm cimport sort
-from libcpp.queue cimport priority_queue
-from libcpp.unordered_map cimport unordered_map
 from libcpp.utility cimport pair
 from libcpp.vector cimport vector
 
@@ -31,7 +29,7 @@ import sys
 import traceback
 import warnings
 import weakref
-from _thread import RLock, get_ident
+from _thread import RLock
 
 cdef extern from "Python.h":
     ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject**, size_t, PyObject*)
@@ -52,6 +50,17 @@ cdef extern from *:
     static_assert(sizeof(mt::View) <= 4 * 8 && sizeof(mt::Attr) <= 8 * 8, "VIEW_WORDS, ATTR_WORDS in schema.pxi");
     static inline float bf16_to_float(unsigned short v) { return mt::to_float(mt::bf16{v}); }
     static inline float f16_to_float(unsigned short v) { return mt::to_float(mt::f16{v}); }
+    template <class T> static void mt_repeat(char* to, const void* item, int64_t n) {
+        const T value = *(const T*)item;
+        for (int64_t i = 0; i < n; ++i) ((T*)to)[i] = value;
+    }
+    // n copies of one item; `to` is aligned for any of them and may begin with it.
+    static inline void repeat_item(char* to, const void* item, int size, int64_t n) {
+        struct Pair { uint64_t a, b; };
+        size == 4 ? mt_repeat<uint32_t>(to, item, n) : size == 8 ? mt_repeat<uint64_t>(to, item, n) :
+        size == 2 ? mt_repeat<uint16_t>(to, item, n) : size == 1 ? mt_repeat<uint8_t>(to, item, n) :
+        mt_repeat<Pair>(to, item, n);
+    }
     static inline PyObject** tuple_items(PyObject* t) { return ((PyTupleObject*)t)->ob_item; }
     static inline void mt_enable_vectorcall(PyTypeObject* t, Py_ssize_t offset) {
         t->tp_vectorcall_offset = offset;
@@ -62,6 +71,7 @@ cdef extern from *:
     """
     float bf16_to_float(unsigned short)
     float f16_to_float(unsigned short)
+    void repeat_item(char*, const void*, int, int64_t)
     PyObject** tuple_items(tuple)
     void mt_enable_vectorcall(PyTypeObject*, Py_ssize_t)
 
@@ -79,6 +89,7 @@ include "inplace.pxi"
 include "views.pxi"
 include "native.pxi"
 include "engine.pxi"
+include "gradient.pxi"
 include "index.pxi"
 include "exchange.pxi"
 include "generator.pxi"
@@ -86,3 +97,4 @@ include "npu_memory.pxi"
 include "launch.pxi"
 include "methods.pxi"
 include "define.pxi"
+include "formulas.pxi"

@@ -18,10 +18,10 @@ cdef list saved_hooks = []                       # (pack, unpack) pairs, innermo
 cdef class Node:
     """One recorded op: its inputs' nodes, what backward needs, and the formulas that use it."""
     cdef readonly Overload op
-    cdef tuple targets                           # per input: Node, leaf Tensor or None
+    cdef tuple links                             # per input: Node, leaf Tensor or None; then the saved values
+    cdef int ntargets                            # how many of the links are inputs
     cdef int32_t* target_nr                      # few_nr, or a block of its own
     cdef int32_t few_nr[4]
-    cdef list saved
     cdef uint32_t versions[MAX_SAVED]
     cdef uint64_t mask                           # which saved values are filled
     cdef uint64_t needs                          # which inputs need a gradient
@@ -63,7 +63,7 @@ cdef class Node:
     @property
     def next_functions(self):
         return tuple([(AccumulateGrad(t) if isinstance(t, TensorBase) else t, self.target_nr[i])
-                      for i, t in enumerate(self.targets or ())])
+                      for i, t in enumerate((self.links or ())[:self.ntargets])])
 
     def _sequence_nr(self):
         return self.sequence
@@ -90,24 +90,17 @@ cdef class Node:
     # For custom functions: Python classes derive from Node and give apply(self, *grads).
     def _set_inputs(self, tuple inputs):
         """Connects the node to the tensors (or other objects, which get no gradient) it was computed from."""
-        cdef int i
-        self.target_nr = <int32_t*>calloc(max(1, len(inputs)), sizeof(int32_t))
-        targets = []
+        make_links(self, <int>len(inputs), 0)
         for i, item in enumerate(inputs):
             if isinstance(item, TensorBase) and (<TensorBase>item).requires:
-                targets.append(edge_of(<TensorBase>item, &self.target_nr[i]))
-                if i < 64:
-                    self.needs |= <uint64_t>1 << i
-            else:
-                targets.append(None)
-        self.targets = tuple(targets)
+                connect(self, i, <TensorBase>item)
 
     def _attach(self, TensorBase out, int nr):
         """Makes out the node's output number nr."""
         attach(self, out, nr, None)
 
     def _needs_input_grad(self, int i):
-        return i < len(self.targets) and self.targets[i] is not None
+        return i < self.ntargets and self.links[i] is not None
 
 
 class AccumulateGrad:
@@ -179,31 +172,59 @@ cdef object edge_of(TensorBase t, int32_t* nr):
     return t.fn
 
 
+cdef int make_links(Node node, int ntargets, int nsaved) except -1:
+    """Room for the inputs' targets and the saved values, all None."""
+    cdef tuple links = PyTuple_New(ntargets + nsaved)
+    cdef int i
+    for i in range(ntargets + nsaved):
+        Py_INCREF(None)
+        PyTuple_SET_ITEM(links, i, None)
+    node.links, node.ntargets = links, ntargets
+    node.target_nr = node.few_nr
+    if ntargets > 4:
+        node.target_nr = <int32_t*>calloc(ntargets, sizeof(int32_t))
+        if node.target_nr == NULL:
+            raise MemoryError()
+    return 0
+
+
+cdef inline void set_link(Node node, int at, object value) noexcept:
+    """The tuple is the node's alone, so it may change."""
+    cdef PyObject* was = PyTuple_GET_ITEM_(node.links, at)
+    Py_INCREF(value)
+    PyTuple_SET_ITEM(node.links, at, value)
+    Py_DECREF(<object>was)
+
+
+cdef inline void set_saved(Node node, int j, object value) noexcept:
+    set_link(node, node.ntargets + j, value)
+
+
+cdef inline object saved_at(Node node, int j):
+    return <object>PyTuple_GET_ITEM_(node.links, node.ntargets + j)
+
+
+cdef inline int connect(Node node, int i, TensorBase t) except -1:
+    """Input number i is t, which needs a gradient."""
+    set_link(node, i, edge_of(t, &node.target_nr[i]))
+    if i < 64:
+        node.needs |= <uint64_t>1 << i
+    return 0
+
+
 cdef Node record(Overload ov, PyObject** s):
     """A node for this call: edges to the inputs, and what the needed formulas will read."""
     cdef Node node = Node.__new__(Node)
     cdef PyObject* o
-    cdef int i, total = ov.ntensors
-    cdef tuple targets
-    cdef object target
+    cdef int i
     node.op = ov
     if ov.has_list:
         return record_lists(node, ov, s)
-    targets = PyTuple_New(total)
-    if total <= 4:
-        node.target_nr = node.few_nr
-    else:
-        node.target_nr = <int32_t*>malloc(total * sizeof(int32_t))
-    for i in range(total):
+    make_links(node, ov.ntensors, ov.nsaved)
+    for i in range(ov.ntensors):
         o = s[ov.tensor_at[i]]
-        target = None
-        node.target_nr[i] = 0
         if is_tensor(o) and (<TensorBase>o).requires:
-            target = edge_of(<TensorBase>o, &node.target_nr[i])
-            node.needs |= <uint64_t>1 << i
-        Py_INCREF(target)
-        PyTuple_SET_ITEM(targets, i, target)
-    node.targets = targets
+            connect(node, i, <TensorBase>o)
     save_inputs(node, ov, s)
     return node
 
@@ -211,23 +232,21 @@ cdef Node record(Overload ov, PyObject** s):
 cdef Node record_lists(Node node, Overload ov, PyObject** s):
     """record() for an op with a Tensor[]: every item of the list is an input."""
     cdef list flat = []
-    cdef int i
+    cdef int i, at = 0, k
+    cdef uint64_t needs = 0
+    cdef list ordinals = []                      # which parameter each input belongs to
     for i in range(ov.ntensors):
         o = <object>s[ov.tensor_at[i]]
-        if ov.kind[ov.tensor_at[i]] == K_TENSORS:
-            flat.extend(o or ())
-        else:
-            flat.append(o)
-    node._set_inputs(tuple(flat))
-    # needs counts parameters here, not list items
-    node.needs = 0
-    at = 0
-    for i in range(ov.ntensors):
-        o = <object>s[ov.tensor_at[i]]
-        width = len(o or ()) if ov.kind[ov.tensor_at[i]] == K_TENSORS else 1
-        if any([t is not None for t in node.targets[at:at + width]]):
-            node.needs |= <uint64_t>1 << i
-        at += width
+        items = list(o or ()) if ov.kind[ov.tensor_at[i]] == K_TENSORS else [o]
+        flat += items
+        ordinals += [i] * len(items)
+    make_links(node, <int>len(flat), ov.nsaved)
+    for at, item in enumerate(flat):
+        if isinstance(item, TensorBase) and (<TensorBase>item).requires:
+            connect(node, at, <TensorBase>item)
+            k = ordinals[at]
+            needs |= <uint64_t>1 << k
+    node.needs = needs                           # counts parameters here, not list items
     save_inputs(node, ov, s)
     return node
 
@@ -235,37 +254,30 @@ cdef Node record_lists(Node node, Overload ov, PyObject** s):
 cdef int save_inputs(Node node, Overload ov, PyObject** s) except -1:
     cdef Formula f
     cdef uint64_t mask = 0
-    cdef int i, j, p
-    cdef TensorBase t
+    cdef int j, p
     for f in ov.formulas:
-        for i in range(f.ninputs):
-            if node.needs >> f.inputs[i] & 1:
-                mask |= f.mask
-                break
+        if node.needs & f.needs:
+            mask |= f.mask
     node.mask = mask
     if mask == 0:
         return 0
-    node.saved = [None] * ov.nsaved
     for j in range(ov.nsaved):
         if not (mask >> j & 1):
             continue
         p = ov.saved_param[j]
         if ov.saved_kind[j] == S_VALUE:
-            value = <object>s[p]
-            if isinstance(value, TensorBase):
-                save_tensor(node, j, <TensorBase>value)
+            if is_tensor(s[p]):
+                save_tensor(node, j, <TensorBase>s[p])
             else:
-                node.saved[j] = value
+                set_saved(node, j, <object>s[p])
         elif ov.saved_kind[j] == S_SHAPE:
-            node.saved[j] = shapes_of(<object>s[p])
+            set_saved(node, j, shapes_of(<object>s[p]))
         elif ov.saved_kind[j] == S_DTYPE:
-            value = <object>s[p]
-            node.saved[j] = dtypes[(<TensorBase>value).dt] if isinstance(value, TensorBase) else None
+            set_saved(node, j, dtypes[(<TensorBase>s[p]).dt] if is_tensor(s[p]) else None)
         elif ov.saved_kind[j] == S_GEOMETRY:
-            node.saved[j] = geometry_of(<TensorBase>s[p])
+            set_saved(node, j, geometry_of(<TensorBase>s[p]))
         elif ov.saved_kind[j] == S_DEVICE:
-            value = <object>s[p]
-            node.saved[j] = device_object((<TensorBase>value).dev, (<TensorBase>value).dev_index)
+            set_saved(node, j, device_object((<TensorBase>s[p]).dev, (<TensorBase>s[p]).dev_index))
     return 0
 
 
@@ -333,7 +345,7 @@ cdef int save_tensor(Node node, int j, TensorBase t) except -1:
                            "inference mode in computation tracked by autograd. To work around this, you can make a "
                            "clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
                            "`torch.inference_mode()`.")
-    node.saved[j] = _pack(t, node.op.saved_kind[j] == S_VALUE) if saved_hooks else t
+    set_saved(node, j, _pack(t, node.op.saved_kind[j] == S_VALUE) if saved_hooks else t)
     return 0
 
 
@@ -351,16 +363,19 @@ class _no_grad_and_hooks:
         saved_hooks[:] = self.hooks
 
 
-cdef int save_results(Node node, Overload ov, tuple results) except -1:
+cdef int save_results(Node node, Overload ov, PyObject** results, int n) except -1:
     """Saves outputs that formulas read: as aliases without history, so that no cycle keeps the graph alive."""
     cdef int j
+    if not ov.saves_results:
+        return 0
     for j in range(ov.nsaved):
         if not (node.mask >> j & 1):
             continue
-        if ov.saved_kind[j] == S_RESULT and results[ov.saved_param[j]] is not None:
+        if ov.saved_kind[j] == S_RESULT and <object>results[ov.saved_param[j]] is not None:
             save_tensor(node, j, alias(<TensorBase>results[ov.saved_param[j]]))
         elif ov.saved_kind[j] == S_RESULTS:
-            node.saved[j] = [None if r is None else alias(<TensorBase>r) for r in results]
+            set_saved(node, j, [None if <object>results[i] is None else alias(<TensorBase>results[i])
+                                for i in range(n)])
     return 0
 
 
@@ -368,6 +383,7 @@ cdef int attach(Node node, TensorBase out, int nr, Overload ov) except -1:
     """out becomes the node's output number nr."""
     cdef OutMeta* m
     cdef OutMeta* grown
+    cdef PyObject* result = <PyObject*>out
     cdef int i
     if nr >= node.noutputs:
         if nr > 0:
@@ -390,8 +406,8 @@ cdef int attach(Node node, TensorBase out, int nr, Overload ov) except -1:
     out.fn = node
     out.output_nr = nr
     out.requires = True
-    if ov is not None and node.mask and ov.nreturns == 1:
-        save_results(node, ov, (out,))
+    if ov is not None and ov.nreturns == 1:
+        save_results(node, ov, &result, 1)
     return 0
 
 
@@ -442,7 +458,7 @@ cdef object unpack_saved(Node node, int j):
     """A saved value, checked against later in-place changes."""
     cdef TensorBase t, r
     cdef Overload ov = node.op
-    value = node.saved[j]
+    value = saved_at(node, j)
     if isinstance(value, Packed):
         t = <TensorBase>_unpack(<Packed>value)
     elif isinstance(value, TensorBase):

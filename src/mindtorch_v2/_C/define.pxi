@@ -5,14 +5,14 @@ cdef enum:
     HOT_POW, HOT_MATMUL, HOT_AND, HOT_OR, HOT_XOR, HOT_LSHIFT, HOT_RSHIFT, HOT_NEG, HOT_ABS, HOT_NOT
     HOT_LT, HOT_LE, HOT_EQ, HOT_NE, HOT_GT, HOT_GE           # in the order of Python's comparison codes
     HOT_COPY_, HOT_ZERO_, HOT_FILL_, HOT_CLONE, HOT_VIEW, HOT_AS_STRIDED, HOT_SELECT, HOT_SLICE, HOT_UNSQUEEZE
-    HOT_ALIAS, HOT_DETACH, HOT_INDEX, HOT_INDEX_PUT_
+    HOT_EXPAND, HOT_ALIAS, HOT_DETACH, HOT_INDEX, HOT_INDEX_PUT_
     HOT_COUNT
 
 HOT_NAMES = ("add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "floor_divide", "remainder",
              "pow", "matmul", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
              "neg", "abs", "bitwise_not", "lt", "le", "eq", "ne", "gt", "ge",
              "copy_", "zero_", "fill_", "clone", "view", "as_strided", "select", "slice", "unsqueeze",
-             "alias", "detach", "index", "_index_put_list_")
+             "expand", "alias", "detach", "index", "_index_put_list_")
 cdef list hot = [Op(name) for name in HOT_NAMES]  # refuse by name until their rows are read
 cdef list hot_overload = [None] * HOT_COUNT      # their first overloads
 
@@ -89,12 +89,8 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     elif ov.family == F_NATIVE:
         ov.native_id = NATIVE_IDS[mode]
         ov.one_int = ov.native_id < N_FULL
-    if ov.family == F_POINTWISE:                 # an op lives as long as the process: never freed
-        ov.default_attr = <Attr*>calloc(MAX_PARAMS, sizeof(Attr))
-        for i in range(ov.nparams):
-            ov.default_attr[i] = Attr()
-            if ov.kind[i] != K_TENSOR and not ov.required[i]:
-                fill_attr(ov.kind[i], ov.defaults[i], &ov.default_attr[i])
+    if ov.family == F_POINTWISE:
+        set_default_attr(ov)
     ov.node_name = node_name
     if grad is not None:
         set_formulas(ov, grad)
@@ -105,6 +101,21 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     op.overloads.append(ov)
     note_hot(op)
     return op
+
+
+cdef int set_default_attr(Overload ov) except -1:
+    """The row's non-tensor defaults as a kernel reads them. An op lives as long as the process: never freed."""
+    cdef int p, n = 0
+    ov.default_attr = <Attr*>calloc(MAX_PARAMS, sizeof(Attr))
+    if ov.default_attr == NULL:
+        raise MemoryError()
+    for p in range(ov.nparams):
+        if ov.kind[p] != K_TENSOR:
+            ov.default_attr[n] = Attr()
+            if not ov.required[p]:
+                fill_attr(ov.kind[p], ov.defaults[p], &ov.default_attr[n])
+            n += 1
+    return 0
 
 
 def _define_inplace(str name, Op functional):
@@ -137,6 +148,7 @@ cdef int set_formulas(Overload ov, dict grad) except -1:
         f.ninputs, f.joint = len(names), len(names) > 1
         for i, n in enumerate(names):
             f.inputs[i] = tensor_names.index(n)
+            f.needs |= <uint64_t>1 << f.inputs[i]
         code = fn.__code__
         arguments = code.co_varnames[:code.co_argcount]
         f.nargs = len(arguments)
@@ -148,6 +160,7 @@ cdef int set_formulas(Overload ov, dict grad) except -1:
     ov.nsaved = len(plan)
     for i, (kind, index) in enumerate(plan):
         ov.saved_kind[i], ov.saved_param[i] = kind, index
+        ov.saves_results = ov.saves_results or kind in (S_RESULT, S_RESULTS)
     return 0
 
 

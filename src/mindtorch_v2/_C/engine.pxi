@@ -1,183 +1,202 @@
 # Backward: walks the recorded graph from the roots to the leaves.
 
-ctypedef void* voidp
-ctypedef pair[uint64_t, voidp] Ready            # sequence number, target
+cdef extern from "graph.h" namespace "mt":
+    cdef cppclass Refs:
+        PyObject** at
+        int n
+        void make(int) except +
+        void set(int, PyObject*)
+        void put(int, PyObject*)
+        PyObject* take(int)
+    cdef cppclass Visit:
+        PyObject* target
+        PyObject* grad
+        uint64_t sequence
+        int32_t dependencies
+        cbool leaf, needed
+    cdef cppclass Graph:
+        int size()
+        Visit& operator[](int)
+        int find(PyObject*)
+        int add(PyObject*, cbool, uint64_t) except +
+        void begin_edges(int)
+        void add_edge(int) except +
+        int edge(int, int)
+        void arrived(int) except +
+        int next()
+        PyObject* take_grad(int)
+        void clear()
 
-cdef struct Task:
-    int dependencies                             # gradients still to come
-    bint needed, queued
-    PyObject* grads                              # owned: a tensor, or a list when the node has several outputs
+cdef Graph* spare_graph = new Graph()            # of the last run, for the next; NULL while one has it
+cdef uint64_t run_number = 0
 
 
 cdef class GraphTask:
     """One run of backward."""
-    cdef unordered_map[voidp, Task] tasks
-    cdef priority_queue[Ready] ready
-    cdef vector[voidp] order                     # every node and leaf met, each kept alive here
+    cdef Graph* graph
     cdef bint keep_graph, create_graph
     cdef dict captures                           # (id of target, output) -> index of the gradient asked for
     cdef list captured
     cdef uint64_t number                         # tells runs apart
 
-    def __dealloc__(self):
-        cdef pair[voidp, Task] entry
-        cdef voidp p
-        for entry in self.tasks:
-            if entry.second.grads != NULL:
-                Py_DECREF(<object>entry.second.grads)
-        for p in self.order:
-            Py_DECREF(<object><PyObject*>p)
+    def __cinit__(self):
+        global run_number, spare_graph
+        run_number += 1
+        self.number = run_number
+        self.graph = spare_graph if spare_graph != NULL else new Graph()
+        spare_graph = NULL
 
-    cdef int discover(self, list roots) except -1:
+    def __dealloc__(self):
+        global spare_graph
+        cdef int met = self.graph.size()
+        self.graph.clear()
+        if spare_graph == NULL and met <= 4096:
+            spare_graph = self.graph
+        else:
+            del self.graph
+
+    cdef int meet(self, object target) except -1:
+        """The number of a node or leaf in this run, which may meet it for the first time."""
+        cdef int i = self.graph.find(<PyObject*>target)
+        if i >= 0:
+            return i
+        if isinstance(target, Node):
+            return self.graph.add(<PyObject*>target, False, (<Node>target).sequence)
+        return self.graph.add(<PyObject*>target, True, <uint64_t>-1)
+
+    cdef int discover(self) except -1:
         """Counts, for each node reachable from the roots, the gradients it will receive."""
-        cdef vector[voidp] stack
-        cdef void* p
+        cdef int i = 0, k
         cdef Node node
-        cdef Task fresh
         cdef PyObject* target
-        cdef Py_ssize_t i
-        cdef Task* task
-        fresh.dependencies, fresh.needed, fresh.queued = 0, True, False
-        fresh.grads = NULL
-        for root in roots:
-            p = <void*><PyObject*>root
-            if self.tasks.find(p) == self.tasks.end():
-                self.tasks[p] = fresh
-                Py_INCREF(root)
-                self.order.push_back(p)
-                stack.push_back(p)
-        while stack.size():
-            p = stack.back()
-            stack.pop_back()
-            if not isinstance(<object><PyObject*>p, Node):
-                continue
-            node = <Node><PyObject*>p
-            if node.targets is None:
-                continue
-            for i in range(PyTuple_GET_SIZE(node.targets)):
-                target = PyTuple_GET_ITEM_(node.targets, i)
-                if <object>target is None:
-                    continue
-                if self.tasks.find(target) == self.tasks.end():
-                    self.tasks[target] = fresh
-                    Py_INCREF(<object>target)
-                    self.order.push_back(target)
-                    stack.push_back(target)
-                self.tasks[target].dependencies += 1
+        while i < self.graph.size():
+            if not self.graph[0][i].leaf:
+                node = <Node>self.graph[0][i].target
+                self.graph.begin_edges(i)
+                for k in range(node.ntargets):
+                    target = PyTuple_GET_ITEM_(node.links, k)
+                    self.graph.add_edge(-1 if <object>target is None else self.meet(<object>target))
+            i += 1
         return 0
 
     cdef int prune(self) except -1:
         """With inputs given: only what leads to one of them is needed."""
-        cdef vector[Ready] by_age
-        cdef Ready entry
-        cdef Node node
-        cdef PyObject* target
-        cdef Py_ssize_t i
-        cdef bint needed
-        cdef voidp p
+        cdef vector[pair[uint64_t, int]] by_age
+        cdef pair[uint64_t, int] entry
+        cdef int i
         wanted = {key[0] for key in self.captures}
-        for p in self.order:
-            o = <object><PyObject*>p
-            if isinstance(o, Node):
-                by_age.push_back(Ready((<Node>o).sequence, p))
-            else:
-                self.tasks[p].needed = id(o) in wanted
+        for i in range(self.graph.size()):
+            self.graph[0][i].needed = <size_t>self.graph[0][i].target in wanted
+            if not self.graph[0][i].leaf:
+                by_age.push_back(pair[uint64_t, int](self.graph[0][i].sequence, i))
         sort(by_age.begin(), by_age.end())
         for entry in by_age:
-            node = <Node><PyObject*>entry.second
-            needed = id(node) in wanted
-            if not needed and node.targets is not None:
-                for i in range(PyTuple_GET_SIZE(node.targets)):
-                    target = PyTuple_GET_ITEM_(node.targets, i)
-                    if <object>target is not None and self.tasks[target].needed:
-                        needed = True
-                        break
-            self.tasks[entry.second].needed = needed
+            if not self.graph[0][entry.second].needed:
+                self.graph[0][entry.second].needed = self.leads_on(entry.second)
         return 0
 
-    cdef int give(self, object target, int nr, object grad) except -1:
-        """Adds a gradient to what the target has received; queues the target when all have come."""
-        cdef Task* task = &self.tasks[<PyObject*>target]
-        cdef TensorBase have
+    cdef bint leads_on(self, int i) noexcept:
+        """Whether any input of the node still needs a gradient in this run."""
+        cdef int k, to
+        for k in range((<Node>self.graph[0][i].target).ntargets):
+            to = self.graph.edge(i, k)
+            if to >= 0 and self.graph[0][to].needed:
+                return True
+        return False
+
+    cdef int give(self, int i, int nr, object grad) except -1:
+        """Adds a gradient to what number i has received."""
+        cdef Visit* v = &self.graph[0][i]
         cdef int n
-        if grad is not None and task.needed:
-            n = (<Node>target).noutputs if isinstance(target, Node) else 1
-            if n <= 1:
-                if task.grads == NULL:
-                    Py_INCREF(grad)
-                    task.grads = <PyObject*>grad
-                else:
-                    total = hot_call2(HOT_ADD, <object>task.grads, grad)
-                    task = &self.tasks[<PyObject*>target]
-                    Py_INCREF(total)
-                    Py_DECREF(<object>task.grads)
-                    task.grads = <PyObject*>total
-            else:
-                if task.grads == NULL:
-                    fresh = [None] * n
-                    Py_INCREF(fresh)
-                    task.grads = <PyObject*>fresh
-                slots = <list>task.grads
-                slots[nr] = grad if slots[nr] is None else hot_call2(HOT_ADD, slots[nr], grad)
-        return 0
-
-    cdef int arrived(self, object target) except -1:
-        cdef Task* task = &self.tasks[<PyObject*>target]
-        task.dependencies -= 1
-        if task.dependencies <= 0 and not task.queued:
-            task.queued = True
-            self.ready.push(Ready(
-                (<Node>target).sequence if isinstance(target, Node) else <uint64_t>-1, <void*><PyObject*>target))
+        if not v.needed:
+            return 0
+        n = 1 if v.leaf else (<Node>v.target).noutputs
+        if n > 1:
+            if v.grad == NULL:
+                slots = [None] * n
+                Py_INCREF(slots)
+                v.grad = <PyObject*>slots
+            slots = <list>v.grad
+            slots[nr] = grad if slots[nr] is None else hot_call2(HOT_ADD, slots[nr], grad)
+            return 0
+        if v.grad != NULL:
+            grad = hot_call2(HOT_ADD, <object>v.grad, grad)
+            Py_DECREF(<object>v.grad)
+        Py_INCREF(grad)
+        v.grad = <PyObject*>grad
         return 0
 
     cdef int run(self) except -1:
-        cdef void* p
-        cdef Task* task
-        while self.ready.size():
-            p = self.ready.top().second
-            self.ready.pop()
-            task = &self.tasks[p]
-            if task.grads == NULL:
-                grads = None
-            else:
-                grads = <object>task.grads
-                Py_DECREF(grads)
-                task.grads = NULL
-            target = <object><PyObject*>p
-            if isinstance(target, Node):
-                self.run_node(<Node>target, grads)
-            elif grads is not None:
-                self.run_leaf(<TensorBase>target, grads)
-        return 0
+        cdef int i
+        cdef PyObject* given
+        while True:
+            i = self.graph.next()
+            if i < 0:
+                return 0
+            given = self.graph.take_grad(i)
+            grad = None if given == NULL else steal(given)
+            if not self.graph[0][i].needed:      # a root that leads to nothing that was asked for
+                grad = None
+            if not self.graph[0][i].leaf:
+                self.run_node(i, <Node>self.graph[0][i].target, grad)
+            elif grad is not None:
+                self.run_leaf(<TensorBase>self.graph[0][i].target, grad)
 
     cdef int run_leaf(self, TensorBase leaf, object grad) except -1:
-        if leaf.extra is not None:
-            hooks = leaf.extra.get("hooks")
-            if hooks:
-                grad = run_tensor_hooks(hooks, grad)
+        if leaf.extra is None and self.captures is None:
+            return accumulate(leaf, <TensorBase>grad, self.create_graph)
+        changed = grad
+        if leaf.extra is not None and leaf.extra.get("hooks"):
+            changed = run_tensor_hooks(leaf.extra["hooks"], grad)
         if self.captures is not None:
             key = (id(leaf), 0)
             if key in self.captures:
-                self.captured[self.captures[key]] = grad
+                self.captured[self.captures[key]] = changed
             return 0
-        accumulate(leaf, <TensorBase>grad, self.create_graph)
-        if leaf.extra is not None:
-            after = leaf.extra.get("after")
-            if after:
-                for hook in list(after.values()):
-                    hook(leaf)
+        accumulate(leaf, <TensorBase>changed, self.create_graph)
+        run_after_hooks(leaf)
         return 0
 
-    cdef int run_node(self, Node node, object given) except -1:
-        cdef list grads, results
-        cdef int i, n
-        cdef object target
-        cdef bint leads_on
+    cdef int run_node(self, int i, Node node, object given) except -1:
+        """Computes the gradients of the node's inputs and hands them on."""
+        cdef Refs grads, results
+        cdef int k, to
+        cdef bint leads_on = self.captures is None or self.leads_on(i)
+        grads.make(max(node.noutputs, 1))
         if node.noutputs > 1:
-            grads = <list>given if given is not None else [None] * node.noutputs
-        else:
-            grads = [given]
-        leads_on = self.leads_on(node)
+            for k in range(node.noutputs if given is not None else 0):
+                if (<list>given)[k] is not None:
+                    grads.set(k, PyList_GET_ITEM_(<list>given, k))
+        elif given is not None:
+            grads.set(0, <PyObject*>given)
+        given = None
+        if node.pre_hooks is not None or node.node_pre_hooks or self.captures is not None:
+            self.before_node(node, &grads, leads_on)
+        if self.graph[0][i].needed and leads_on and any_given(&grads):
+            results.make(node.ntargets)
+            compute(node, &grads, &results)
+            if not self.keep_graph:
+                release(node)
+            if node.post_hooks:
+                run_post_hooks(node, &grads, &results)
+            for k in range(grads.n):
+                grads.put(k, NULL)
+            for k in range(node.ntargets):
+                to = self.graph.edge(i, k)
+                if to >= 0 and results.at[k] != NULL:
+                    grad = steal(results.take(k))
+                    self.give(to, node.target_nr[k], fit(grad, self.graph[0][to].target, node.target_nr[k], node))
+                    grad = None
+        for k in range(node.ntargets):
+            to = self.graph.edge(i, k)
+            if to >= 0:
+                self.graph.arrived(to)
+        return 0
+
+    cdef int before_node(self, Node node, Refs* refs, bint leads_on) except -1:
+        """Hooks on the gradients that came, and those that were asked for."""
+        cdef list grads = list_of_refs(refs)
+        cdef int i
         if self.captures is not None and leads_on:   # as torch: before the hooks, unless the node is only asked for
             self.capture(node, grads)
         if node.pre_hooks is not None:
@@ -192,34 +211,7 @@ cdef class GraphTask:
                     grads = hook_values(hook, grads, changed, True)
         if self.captures is not None and not leads_on:
             self.capture(node, grads)
-        if node.targets is None:
-            return 0
-        n = <int>PyTuple_GET_SIZE(node.targets)
-        if self.tasks[<PyObject*>node].needed and any_given(grads) and leads_on:
-            results = self.compute(node, grads)
-            if len(results) != n:
-                raise RuntimeError(f"{node.name()} returned an incorrect number of gradients "
-                                   f"(expected {n}, got {len(results)})")
-            if node.post_hooks:
-                for hook in list(node.post_hooks.values()):
-                    changed = hook(tuple(results), tuple(grads))
-                    if changed is not None:
-                        results = hook_values(hook, results, changed, False)
-            grads = None
-            given = None
-            for i in range(n):
-                target = <object>PyTuple_GET_ITEM_(node.targets, i)
-                if target is not None:
-                    grad = results[i]
-                    results[i] = None
-                    if grad is not None:
-                        self.give(target, node.target_nr[i], fit(grad, target, node.target_nr[i], node))
-                    grad = None
-        for i in range(n):
-            target = <object>PyTuple_GET_ITEM_(node.targets, i)
-            if target is not None:
-                self.arrived(target)
-        return 0
+        return refs_of_list(refs, grads)
 
     cdef int capture(self, Node node, list grads) except -1:
         """Keeps the gradients of the node's outputs that were asked for."""
@@ -230,40 +222,60 @@ cdef class GraphTask:
                 self.captured[self.captures[key]] = grads[i]
         return 0
 
-    cdef bint leads_on(self, Node node):
-        """Whether any input of the node still needs a gradient in this run."""
-        cdef Py_ssize_t i
-        cdef PyObject* target
-        if self.captures is None:
-            return True
-        if node.targets is None:
-            return False
-        for i in range(PyTuple_GET_SIZE(node.targets)):
-            target = PyTuple_GET_ITEM_(node.targets, i)
-            if <object>target is not None and self.tasks[target].needed:
-                return True
-        return False
 
-    cdef list compute(self, Node node, list grads):
-        try:
-            results = apply_node(node, grads)
-            if anomaly and anomaly_nan:
-                check_nan(node, results)
-        except Exception:
-            if anomaly and node.trace is not None:
-                warnings.warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
-                              f"{node.trace}", UserWarning)
-            raise
-        if not self.keep_graph:
-            release(node)
-        return results
+cdef list list_of_refs(Refs* refs):
+    return [None if refs.at[i] == NULL else <object>refs.at[i] for i in range(refs.n)]
 
 
-cdef bint any_given(list grads):
-    for g in grads:
-        if g is not None:
+cdef int refs_of_list(Refs* refs, list items) except -1:
+    cdef int i
+    for i in range(refs.n):
+        if items[i] is None:
+            refs.put(i, NULL)
+        else:
+            refs.set(i, PyList_GET_ITEM_(items, i))
+    return 0
+
+
+cdef inline bint any_given(Refs* grads) noexcept:
+    cdef int i
+    for i in range(grads.n):
+        if grads.at[i] != NULL:
             return True
     return False
+
+
+cdef int run_post_hooks(Node node, Refs* grads, Refs* results) except -1:
+    for hook in list(node.post_hooks.values()):
+        were = list_of_refs(results)
+        changed = hook(tuple(were), tuple(list_of_refs(grads)))
+        if changed is not None:
+            refs_of_list(results, hook_values(hook, were, changed, False))
+    return 0
+
+
+cdef int run_after_hooks(TensorBase leaf) except -1:
+    """What register_post_accumulate_grad_hook has added."""
+    after = leaf.extra.get("after") if leaf.extra is not None else None
+    for hook in list(after.values()) if after else ():
+        hook(leaf)
+    return 0
+
+
+cdef int compute(Node node, Refs* grads, Refs* results) except -1:
+    """apply_node(), watched where anomaly mode asks for it."""
+    if not anomaly:
+        return apply_node(node, grads, results)
+    try:
+        apply_node(node, grads, results)
+        if anomaly_nan:
+            check_nan(node, list_of_refs(results))
+    except Exception:
+        if node.trace is not None:
+            warnings.warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
+                          f"{node.trace}", UserWarning)
+        raise
+    return 0
 
 
 cdef int check_nan(Node node, list results) except -1:
@@ -273,266 +285,162 @@ cdef int check_nan(Node node, list results) except -1:
     return 0
 
 
-cdef void release(Node node):
+cdef int release(Node node) except -1:
+    """Drops the saved tensors. Numbers and shapes stay: without tensors, backward may run again."""
     cdef Overload ov = node.op
     cdef int j
-    if ov is not None:
-        for j in range(ov.nsaved):               # numbers and shapes stay: without tensors, backward may run again
-            if node.mask >> j & 1 and (ov.saved_kind[j] == S_RESULT or ov.saved_kind[j] == S_RESULTS or (
-                    ov.saved_kind[j] == S_VALUE and ov.kind[ov.saved_param[j]] <= K_TENSORS)):
-                node.saved = None
-                node.released = True
-                break
-    elif isinstance(node, CopySlices):
-        release((<CopySlices>node).inner)
-    else:
+    if ov is None:
+        if isinstance(node, CopySlices):
+            return release((<CopySlices>node).inner)
         node._release()
+        return 0
+    for j in range(ov.nsaved):
+        if node.mask >> j & 1 and (ov.saved_kind[j] == S_RESULT or ov.saved_kind[j] == S_RESULTS or (
+                ov.saved_kind[j] == S_VALUE and ov.kind[ov.saved_param[j]] <= K_TENSORS)):
+            node.released = True
+            set_saved(node, j, None)
+    return 0
 
 
-cdef list apply_node(Node node, list grads):
+cdef int apply_node(Node node, Refs* grads, Refs* results) except -1:
     """The gradients of the node's inputs, given those of its outputs."""
     cdef Overload ov = node.op
     cdef Formula f
-    cdef list results
-    cdef int i, j, k
-    cdef PyObject* args[MAX_SAVED]
-    cdef list values
-    cdef bint wanted
+    cdef int i
     if ov is None:
-        result = node.apply(*grads)
-        return list(result) if isinstance(result, (tuple, list)) else [result]
+        return apply_custom(node, grads, results)
     if node.released:
         raise RuntimeError(RELEASED)
     if node.noutputs > 1:
         for i in range(node.noutputs):
-            if grads[i] is None and node.metas[i].dt >= kHalf:
-                grads[i] = meta_zeros(&node.metas[i])
-    results = [None] * (len(node.targets) if ov.has_list else ov.ntensors)
+            if grads.at[i] == NULL and node.metas[i].dt >= kHalf:
+                zeros = meta_zeros(&node.metas[i])
+                grads.set(i, <PyObject*>zeros)
     for f in ov.formulas:
-        wanted = False
-        for i in range(f.ninputs):
-            if node.needs >> f.inputs[i] & 1:
-                wanted = True
-                break
-        if not wanted:
-            continue
-        values = PyList_New(f.nargs)
-        for i in range(f.nargs):
-            k = f.source[i]
-            if k >= 0:
-                value = unpack_any(node, k)
-            elif k == A_GRAD:
-                value = grads[0]
-            elif k == A_GRADS:
-                value = grads
-            else:
-                value = tuple([bool(node.needs >> f.inputs[j] & 1) for j in range(f.ninputs)])
-            Py_INCREF(value)
-            PyList_SET_ITEM(values, i, value)
-            args[i] = <PyObject*>value
-        value = None
-        result = PyObject_Vectorcall(f.fn, args, f.nargs, NULL)
-        if f.joint:
-            for i in range(f.ninputs):
-                if node.needs >> f.inputs[i] & 1:
-                    put_result(results, ov, f.inputs[i], result[i])
+        if node.needs & f.needs:
+            apply_formula(node, f, grads, results)
+    return 0
+
+
+cdef int apply_custom(Node node, Refs* grads, Refs* results) except -1:
+    """A node of Python's making has an apply() of its own."""
+    result = node.apply(*list_of_refs(grads))
+    found = list(result) if isinstance(result, (tuple, list)) else [result]
+    if len(found) != results.n:
+        raise RuntimeError(f"{node.name()} returned an incorrect number of gradients "
+                           f"(expected {results.n}, got {len(found)})")
+    return refs_of_list(results, found)
+
+
+cdef int apply_formula(Node node, Formula f, Refs* grads, Refs* results) except -1:
+    cdef Refs values
+    cdef int i, j, k
+    values.make(f.nargs)
+    for i in range(f.nargs):
+        k = f.source[i]
+        if k >= 0:
+            value = saved_at(node, k) if node.op.saved_kind[k] == S_RESULTS else unpack_saved(node, k)
+        elif k == A_GRAD:
+            value = None if grads.at[0] == NULL else <object>grads.at[0]
+        elif k == A_GRADS:
+            value = list_of_refs(grads)
         else:
-            put_result(results, ov, f.inputs[0], result)
-    return results
+            value = tuple([bool(node.needs >> f.inputs[j] & 1) for j in range(f.ninputs)])
+        values.set(i, <PyObject*>value)
+    value = None
+    result = PyObject_Vectorcall(f.fn, values.at, f.nargs, NULL)
+    if not f.joint:
+        return put_result(node.op, f.inputs[0], result, results)
+    for i in range(f.ninputs):
+        if node.needs >> f.inputs[i] & 1:
+            put_result(node.op, f.inputs[i], result[i], results)
+    return 0
 
 
-cdef object unpack_any(Node node, int k):
-    if node.op.saved_kind[k] == S_RESULTS:
-        return node.saved[k]
-    return unpack_saved(node, k)
-
-
-cdef int put_result(list results, Overload ov, int ordinal, object result) except -1:
+cdef int put_result(Overload ov, int ordinal, object result, Refs* results) except -1:
     """A gradient to its place; the gradient of a Tensor[] is a list and fills the list's places."""
-    cdef int i
-    if not ov.has_list:
-        results[ordinal] = result
+    cdef int i, at = ordinal, width
+    if result is None:
         return 0
-    if ov.kind[ov.tensor_at[ordinal]] == K_TENSORS:
-        if ov.ntensors == 1:
-            results[:] = result
-        else:
-            width = len(results) - (ov.ntensors - 1)
-            results[ordinal:ordinal + width] = result
-        return 0
-    for i in range(ordinal):
-        if ov.kind[ov.tensor_at[i]] == K_TENSORS:    # the list stands before this parameter
-            results[len(results) - (ov.ntensors - ordinal)] = result
+    if ov.has_list:
+        width = results.n - (ov.ntensors - 1)    # of the list, the only one of the row
+        if ov.kind[ov.tensor_at[ordinal]] == K_TENSORS:
+            for i in range(width):
+                item = result[i]
+                if item is not None:
+                    results.set(ordinal + i, <PyObject*>item)
             return 0
-    results[ordinal] = result
+        for i in range(ordinal):
+            if ov.kind[ov.tensor_at[i]] == K_TENSORS:
+                at = ordinal + width - 1
+    results.set(at, <PyObject*>result)
     return 0
 
 
-cdef object meta_zeros(OutMeta* m):
-    cdef TensorBase t = new_empty(m.rank, m.many if m.many != NULL else m.sizes, m.dt, m.dev, m.index)
-    return hot_call1(HOT_ZERO_, t)
-
-
-cdef object fit(object grad, object target, int nr, Node source):
-    """The gradient in the shape and dtype of what it is the gradient of: sums what was broadcast, casts."""
-    cdef TensorBase g
-    cdef OutMeta* m
-    cdef OutMeta leaf
-    cdef int64_t* sizes
-    if not isinstance(grad, TensorBase):
-        raise RuntimeError(f"function {source.name()} returned a gradient of type {type(grad).__name__}, expected "
-                           "a Tensor or None")
-    g = <TensorBase>grad
-    if isinstance(target, Node):
-        m = &(<Node>target).metas[nr]
-        sizes = m.many if m.many != NULL else m.sizes
-    else:
-        leaf.rank, leaf.dt = (<TensorBase>target).rank, (<TensorBase>target).dt
-        leaf.dev, leaf.index = (<TensorBase>target).dev, (<TensorBase>target).dev_index
-        sizes = (<TensorBase>target).sizes
-        m = &leaf
-    if g.rank != m.rank or memcmp(g.sizes, sizes, g.rank * sizeof(int64_t)) != 0:
-        grad = sum_to(g, m.rank, sizes, source)
-        g = <TensorBase>grad
-    if g.dt != m.dt:
-        if g.dt >= kComplexFloat and m.dt < kComplexFloat:
-            grad = grad.real
-        grad = grad.to(dtypes[m.dt])
-    if g.dev != m.dev and m.rank == 0:
-        grad = grad.to(device_object(m.dev, m.index))
-    return grad
-
-
-cdef object sum_to(TensorBase g, int rank, const int64_t* sizes, Node source):
-    """The sum of g over the dims that broadcasting had added or stretched."""
-    cdef int d, lead = g.rank - rank
-    cdef list dims = list(range(lead)) if lead > 0 else []
-    if lead < 0:
-        raise shape_mismatch(g, rank, sizes, source)
-    for d in range(rank):
-        if g.sizes[lead + d] != sizes[d]:
-            if sizes[d] != 1:
-                raise shape_mismatch(g, rank, sizes, source)
-            dims.append(lead + d)
-    summed = g.sum(dims, True) if dims else g
-    return summed.view([sizes[d] for d in range(rank)]) if lead > 0 else summed
-
-
-cdef object shape_mismatch(TensorBase g, int rank, const int64_t* sizes, Node source):
-    return RuntimeError(f"Function {source.name()} returned an invalid gradient - got {list(shape_of(g))} but "
-                        f"expected shape compatible with {[sizes[d] for d in range(rank)]}")
-
-
-cdef object sum_lock = RLock()                   # large sums give up the GIL, and may not meet in one .grad
-
-
-cdef int accumulate(TensorBase leaf, TensorBase grad, bint create_graph) except -1:
-    """Adds to leaf.grad."""
-    if leaf.count <= NOGIL_ITEMS:
-        return add_to_grad(leaf, grad, create_graph)
-    with sum_lock:
-        return add_to_grad(leaf, grad, create_graph)
-
-
-cdef int add_to_grad(TensorBase leaf, TensorBase grad, bint create_graph) except -1:
-    cdef TensorBase have
-    if leaf.grad_object is None:
-        if create_graph:
-            leaf.grad_object = grad
-        elif grad.contig == leaf.contig and grad.base is None and not grad.requires and \
-                grad.shared_version == NULL and Py_REFCNT(grad) <= 3 and grad.st.refs == 1:
-            leaf.grad_object = grad              # nobody else has it: no copy
-        else:
-            have = new_like_format(leaf, leaf.dt, PRESERVE, grad.dev, grad.dev_index)
-            copy_into(have, grad)
-            leaf.grad_object = have
-    elif create_graph:
-        leaf.grad_object = hot_call2(HOT_ADD, leaf.grad_object, grad)
-    else:
-        hot_call2(HOT_ADD_, leaf.grad_object, grad)
-    return 0
-
-
-cdef object start_gradient(TensorBase t, object given, int i):
-    """The gradient to start from: given and checked, or 1 for a real scalar; None where t needs none."""
-    cdef TensorBase g
-    if given is not None:
-        if not isinstance(given, TensorBase):
-            raise TypeError(f"gradients can be either Tensors or None, but got {type(given).__name__}")
-        g = <TensorBase>given
-        if not same_shape(g, t):
-            raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {size_of(g)} and output[{i}] has a "
-                               f"shape of {size_of(t)}.")
-        if (g.dt >= kComplexFloat) != (t.dt >= kComplexFloat):
-            raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. "
-                               f"Mismatch in dtype: grad_output[{i}] has a dtype of {dtypes[g.dt]} and output[{i}] has a "
-                               f"dtype of {dtypes[t.dt]}.")
-        return given
-    if not t.requires:
-        return None
-    if t.count != 1:
-        raise RuntimeError("grad can be implicitly created only for scalar outputs")
-    if not is_float_id(t.dt):
-        raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {dtypes[t.dt]}")
-    g = new_empty(t.rank, t.sizes, t.dt, t.dev, t.dev_index)
-    fill_new(g, 1, N_ONES)
-    return g
-
-
-cdef dict running = {}                           # thread -> its runs of backward, innermost last
-cdef uint64_t run_number = 0
+cdef list gradients_of(Node node, object grad):
+    """The gradients of the inputs of a node with one output."""
+    cdef Refs grads, results
+    grads.make(1)
+    grads.set(0, <PyObject*>grad)
+    results.make(node.ntargets)
+    apply_node(node, &grads, &results)
+    return list_of_refs(&results)
 
 
 def _run_backward(tuple tensors, tuple grads, bint keep_graph, bint create_graph, inputs, bint accumulate_grad,
                   bint allow_unused):
     """Backward from tensors, with the given gradients (None: ones for scalars). With inputs: returns their gradients
     instead of, or limited to, accumulating. A (node, output number) pair may stand for a tensor."""
-    global run_number
+    return run_backward(tensors, grads, keep_graph, create_graph, inputs, accumulate_grad, allow_unused)
+
+
+cdef object run_backward(tuple tensors, tuple grads, bint keep_graph, bint create_graph, object inputs,
+                         bint accumulate_grad, bint allow_unused):
     cdef GraphTask task = GraphTask.__new__(GraphTask)
-    cdef list roots = [], starts = [], numbers = []
-    cdef int32_t nr
     cdef bint mode = modes().grad
-    cdef Py_ssize_t n
+    cdef PyObject* outer = modes().backward
+    cdef int i, roots
     task.keep_graph, task.create_graph = keep_graph, create_graph
-    run_number += 1
-    task.number = run_number
     if grads is not None and len(grads) != len(tensors):
         raise RuntimeError(f"got {len(tensors)} tensors and {len(grads)} gradients")
-    for n in range(len(tensors)):
-        root = tensors[n]
-        start = None if grads is None else grads[n]
-        if isinstance(root, TensorBase):
-            start = start_gradient(<TensorBase>root, start, <int>n)
-            if not (<TensorBase>root).requires:
-                raise RuntimeError(f"element {n} of tensors does not require grad and does not have a grad_fn")
-        roots.append(target_of(root, &nr))
-        starts.append(start)
-        numbers.append(nr)
-    if inputs is not None:
-        ask_for(task, inputs, accumulate_grad)
-    task.discover(roots)
-    if inputs is not None:
-        task.prune()
-    mine = running.setdefault(get_ident(), [])
-    mine.append(task)
     modes().grad = create_graph
+    modes().backward = <PyObject*>task
     try:
-        for root in roots:
-            task.tasks[<PyObject*>root].dependencies += 1
-        for n in range(len(roots)):
-            task.give(roots[n], numbers[n], starts[n])
-            starts[n] = None
-            task.arrived(roots[n])
-        start = grads = None
+        for i in range(<int>PyTuple_GET_SIZE(tensors)):
+            give_start(task, tensors[i], None if grads is None else grads[i], i)
+        grads = None
+        roots = task.graph.size()
+        if inputs is not None:
+            ask_for(task, inputs, accumulate_grad)
+        task.discover()
+        if inputs is not None:
+            task.prune()
+        for i in range(roots):
+            task.graph.arrived(i)
         task.run()
         if inputs is None:
             return None
         return finish_captures(task, inputs, accumulate_grad, allow_unused, create_graph)
     finally:
         modes().grad = mode
-        mine.pop()
-        if not mine:
-            running.pop(get_ident(), None)
+        modes().backward = outer
+
+
+cdef int give_start(GraphTask task, object root, object grad, int n) except -1:
+    """Backward starts at root, with that gradient."""
+    cdef int32_t nr = 0
+    cdef int i, known = task.graph.size()
+    start = grad
+    if isinstance(root, TensorBase):
+        start = start_gradient(<TensorBase>root, grad, n)
+        if not (<TensorBase>root).requires:
+            raise RuntimeError(f"element {n} of tensors does not require grad and does not have a grad_fn")
+    i = task.meet(target_of(root, &nr))
+    if i == known:                               # a root waits for its start as for any other gradient
+        task.graph[0][i].dependencies += 1
+    if start is not None:
+        task.give(i, nr, start)
+    return 0
 
 
 cdef object target_of(object tensor, int32_t* nr):
@@ -568,9 +476,7 @@ cdef object finish_captures(GraphTask task, inputs, bint accumulate_grad, bint a
         for t, g in {id(t): (t, g) for t, g in zip(inputs, found)}.values():
             if g is not None and (<TensorBase>t).fn is None:
                 accumulate(<TensorBase>t, <TensorBase>g, create_graph)
-                if (<TensorBase>t).extra is not None and (<TensorBase>t).extra.get("after"):
-                    for hook in list((<TensorBase>t).extra["after"].values()):
-                        hook(t)
+                run_after_hooks(<TensorBase>t)
         return None
     if not allow_unused:
         for i, g in enumerate(found):
@@ -582,14 +488,13 @@ cdef object finish_captures(GraphTask task, inputs, bint accumulate_grad, bint a
 
 def _current_run():
     """The number of the backward that runs in this thread, -1 when none does."""
-    mine = running.get(get_ident())
-    return (<GraphTask>mine[-1]).number if mine else -1
+    return -1 if modes().backward == NULL else (<GraphTask>modes().backward).number
 
 
 def _will_run(TensorBase t):
     """Whether the backward that runs in this thread computes the gradient of t."""
     cdef int32_t nr = 0
-    cdef GraphTask task = running[get_ident()][-1]
+    cdef GraphTask task = <GraphTask>modes().backward
     cdef object target = edge_of(t, &nr)
-    cdef void* p = <void*><PyObject*>target
-    return task.tasks.find(p) != task.tasks.end() and task.tasks[p].needed
+    cdef int i = task.graph.find(<PyObject*>target)
+    return i >= 0 and task.graph[0][i].needed

@@ -27,11 +27,11 @@ cdef object keep_original(Overload ov, TensorBase self, PyObject** s):
 cdef int finish_inplace(Node node, Overload ov, TensorBase self) except -1:
     """self's history is now node."""
     cdef TensorBase base
+    cdef PyObject* result = <PyObject*>self
     if self.base is None:
         attach(node, self, 0, ov)
         return 0
-    if node.mask:
-        save_results(node, ov, (self,))
+    save_results(node, ov, &result, 1)
     base = self.base
     rebase_view(node, self, base)
     return 0
@@ -40,18 +40,17 @@ cdef int finish_inplace(Node node, Overload ov, TensorBase self) except -1:
 cdef int rebase_view(Node node, TensorBase view, TensorBase base) except -1:
     """A view was changed in place: the base's history is 'its old value with that slice replaced'."""
     cdef CopySlices slices = CopySlices.__new__(CopySlices)
-    cdef int i, n = len(node.targets)
-    cdef int32_t nr = 0
+    cdef int i, n = node.ntargets
     slices.inner = node
     slices.view_shape, slices.view_strides, slices.view_offset = geometry_of(view)
     slices.view_dt = view.dt
     slices.view_offset -= base.offset * itemsize(<DType>base.dt) // itemsize(<DType>view.dt)
-    slices.target_nr = <int32_t*>calloc(n + 1, sizeof(int32_t))
-    first = edge_of(base, &nr) if base.requires else None
-    slices.target_nr[0] = nr
+    make_links(slices, n, 0)
+    if base.requires:
+        connect(slices, 0, base)
     for i in range(1, n):
+        set_link(slices, i, node.links[i])
         slices.target_nr[i] = node.target_nr[i]
-    slices.targets = (first,) + tuple(node.targets[1:])
     slices.base_strides = tuple([base.strides[i] for i in range(base.rank)])
     attach(slices, base, 0, None)
     view.requires = True
@@ -83,7 +82,7 @@ cdef class CopySlices(Node):
         whole = grad.new_empty_strided(grad.shape, self.base_strides)
         whole.copy_(grad)
         part = as_viewed(whole, self.view_dt).as_strided(self.view_shape, self.view_strides, self.view_offset)
-        grads = apply_node(self.inner, [part.clone()])
+        grads = gradients_of(self.inner, part.clone())
         if modes().grad:                         # the part's own history reads whole: write to another copy
             whole = grad.new_empty_strided(grad.shape, self.base_strides)
             whole.copy_(grad)
@@ -92,7 +91,7 @@ cdef class CopySlices(Node):
             part.zero_()
         else:
             part.copy_(grads[0])
-        return (whole,) + tuple(grads[1:])
+        return (whole, *grads[1:])
 
 
 cdef int refresh_view(TensorBase t) except -1:

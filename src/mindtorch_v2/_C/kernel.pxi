@@ -37,9 +37,9 @@ cdef object run_kernel(Overload ov, PyObject** s, object outs):
                     if ov.formulas is None:
                         raise no_gradient(ov)
                     node = record(ov, s)
-                attach(node, <TensorBase>results[i], i, ov)
+                attach(node, <TensorBase>results[i], i, None)
         if node is not None:
-            save_results(node, ov, results)
+            save_results(node, ov, tuple_items(results), <int>PyTuple_GET_SIZE(results))
     return wrap_results(ov, results)
 
 
@@ -274,22 +274,6 @@ cdef int fill_attr(int kind, object o, Attr* a) except -1:
     else:
         number_attr(o, a)
     return 0
-
-
-cdef int fill_attrs(Overload ov, PyObject** s, Attr* attr) except -1:
-    """The non-tensor arguments of a pointwise op."""
-    cdef int p, n = 0
-    if ov.nparams == ov.ntensors:
-        return 0
-    for p in range(ov.nparams):
-        if ov.kind[p] != K_TENSOR:
-            if s[p] == PyTuple_GET_ITEM_(ov.defaults, p):
-                attr[n] = ov.default_attr[p]
-            else:
-                attr[n] = Attr()
-                fill_attr(ov.kind[p], <object>s[p], &attr[n])
-            n += 1
-    return n
 
 
 cdef int dtype_id(object o) except -1:

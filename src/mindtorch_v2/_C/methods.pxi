@@ -307,9 +307,9 @@ cdef class TensorMethods(TensorBase):
         """Adds the gradient of this tensor to the .grad of the leaves it was computed from."""
         if foreign(self):
             return override_call("backward", (self, gradient, retain_graph, create_graph, inputs))
-        _run_backward((self,), None if gradient is None else (gradient,),
-                      create_graph if retain_graph is None else retain_graph, create_graph,
-                      given_inputs(inputs), True, True)
+        run_backward((self,), None if gradient is None else (gradient,),
+                     create_graph if retain_graph is None else retain_graph, create_graph,
+                     given_inputs(inputs), True, True)
 
     def register_hook(self, hook):
         """Calls hook(grad) when the gradient of this tensor is computed; its result, if any, replaces the gradient."""

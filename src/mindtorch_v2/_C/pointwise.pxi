@@ -2,87 +2,98 @@
 
 cdef enum:
     DIRECT_ITEMS = 4096                          # up to here contiguous tensors go straight to the loop
-    SMALL_ITEMS = 64                             # the same where a number takes part
+    SMALL_ITEMS = 64                             # the same where a single value is repeated for it
+
+
+cdef struct Operands:                            # what one look at the arguments tells
+    PyObject* first                              # the first tensor
+    int compute, dev, index
+    bint grad, same, dense, numbers              # same: one shape; dense: all contiguous
 
 
 cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
     """Broadcast, promote, allocate (or write to out), run the loop."""
-    cdef int64_t views[6 * VIEW_WORDS]           # raw memory, as in cpu_kernel
-    cdef int64_t attrs[8 * ATTR_WORDS]
-    cdef View* v = <View*>views
-    cdef Attr* attr = <Attr*>attrs
-    cdef double numbers[6][2]
-    cdef int64_t shape[MAX_DIMS]
-    cdef Promotion pr
-    cdef TensorBase t, ref = None, result
-    cdef PyObject* o
-    cdef int i, n = ov.ntensors, compute, out_dt, dev = CPU, index = -1
-    cdef bint grad = False, same = True, all_contig = True, numbers_in = False
-    if out is None and is_plain(ov, s, n):
-        return run_plain(ov, s, n)
-    pr.dims = pr.zero = pr.wrapped = -1
-    for i in range(n):
-        o = s[ov.tensor_at[i]]
-        if is_tensor(o):
-            t = <TensorBase>o
-            if i > 0 or ov.pw == NULL or ov.pw.first < 0:
-                promotion_add(&pr, t.dt, t.rank, False)
-            grad = grad or t.requires
-            if ref is None:
-                ref, dev, index = t, t.dev, t.dev_index
-            else:
-                if t.dev != dev or t.dev_index != index:
-                    if t.rank == 0 and t.dev == CPU:
-                        pass
-                    elif ref.rank == 0 and dev == CPU:
-                        dev, index = t.dev, t.dev_index
-                    else:
-                        raise device_error(ref, t)
-                if same and not same_shape(ref, t):
-                    same = False
-            all_contig = all_contig and t.contig
-        else:
-            numbers_in = True
-            promotion_add(&pr, number_dtype(o), 0, True)
-    if ref is None:
-        raise TypeError(f"{ov.name}(): argument 'input' (position 1) must be Tensor, not {type(<object>s[0]).__name__}")
-    compute = promotion_result(&pr)
-    if compute < kHalf and (ov.mode == P_FLOAT or ov.mode == P_FLOAT_REAL):
-        compute = default_dtype
-    out_dt = compute
-    if ov.mode == P_BOOL:
-        out_dt = kBool
-    elif ov.mode >= P_REAL:
-        out_dt = real_of(compute)
+    cdef Operands x
+    cdef TensorBase result
+    cdef int out_dt
+    survey(ov, s, &x)
+    if x.compute < kHalf and (ov.mode == P_FLOAT or ov.mode == P_FLOAT_REAL):
+        x.compute = default_dtype
+    out_dt = kBool if ov.mode == P_BOOL else real_of(x.compute) if ov.mode >= P_REAL else x.compute
     if ov.guard:
-        check_operands(ov, s, compute)
-    grad = grad and modes().grad and is_differentiable(out_dt)
-    if grad and ov.formulas is None:
-        raise no_gradient(ov)
-    # the output
+        check_operands(ov, s, x.compute)
+    if x.grad:
+        x.grad = modes().grad and is_differentiable(out_dt)
+        if x.grad and ov.formulas is None:
+            raise no_gradient(ov)
     if out is None:
-        result = pointwise_output(ov, s, n, same, all_contig, ref, out_dt, dev, index, shape)
+        result = pointwise_output(ov, s, &x, out_dt)
     else:
+        check_output(ov, s, &x, out, out_dt)
         result = out
-        if out.dev != dev or out.dev_index != index:
-            raise device_error(out, ref)
-        if not same or not same_shape(ref, out):
-            check_inplace_shape(ov, s, n, out, shape)
-        if not castable(out_dt, out.dt):
-            raise RuntimeError(f"result type {type_word(out_dt)} can't be cast to the desired output type "
-                               f"{type_word(out.dt)}")
-    # the kernel
-    if dev == CPU:
+    if x.dev == CPU:
         if result.count:
-            if ov.pw == NULL:
-                raise no_kernel(ov, dev)
-            cpu_pointwise(ov, s, n, same and all_contig and (out is None or (out.contig and out.dt == out_dt)) and
-                          result.count <= (SMALL_ITEMS if numbers_in else DIRECT_ITEMS), compute, result, v, attr, numbers)
-    elif dev != META:
-        device_kernel(ov, dev, (result,), s)
-    if grad and out is None:
+            cpu_pointwise(ov, s, x.compute, result, out_dt)
+    elif x.dev != META:
+        device_kernel(ov, x.dev, (result,), s)
+    if x.grad and out is None:
         attach(record(ov, s), result, 0, ov)
     return result
+
+
+cdef inline int survey(Overload ov, PyObject** s, Operands* x) except -1:
+    """Looks at the operands: where they are, their common dtype, whether they are alike."""
+    cdef PyObject* o
+    cdef int i
+    cdef bint mixed = ov.pw != NULL and ov.pw.first >= 0     # of more than one dtype
+    x.first = NULL
+    x.same = x.dense = True
+    x.grad = x.numbers = False
+    for i in range(ov.ntensors):
+        o = s[ov.tensor_at[i]]
+        if not is_tensor(o):
+            x.numbers = True
+            continue
+        x.grad = x.grad or (<TensorBase>o).requires
+        x.dense = x.dense and (<TensorBase>o).contig
+        if x.first == NULL:
+            x.first, x.compute = o, (<TensorBase>o).dt
+            x.dev, x.index = (<TensorBase>o).dev, (<TensorBase>o).dev_index
+            continue
+        mixed = mixed or (<TensorBase>o).dt != x.compute
+        x.same = x.same and same_shape(<TensorBase>x.first, <TensorBase>o)
+        if (<TensorBase>o).dev != x.dev or (<TensorBase>o).dev_index != x.index:
+            meet_devices(x, <TensorBase>o)
+    if x.first == NULL:
+        raise TypeError(f"{ov.name}(): argument 'input' (position 1) must be Tensor, not {type(<object>s[0]).__name__}")
+    if mixed or x.numbers:
+        x.compute = common_dtype(ov, s)
+    return 0
+
+
+cdef int meet_devices(Operands* x, TensorBase t) except -1:
+    """A 0-dim CPU tensor goes where the others are."""
+    if t.rank == 0 and t.dev == CPU:
+        return 0
+    if (<TensorBase>x.first).rank != 0 or x.dev != CPU:
+        raise device_error(<TensorBase>x.first, t)
+    x.dev, x.index = t.dev, t.dev_index
+    return 0
+
+
+cdef int common_dtype(Overload ov, PyObject** s) noexcept:
+    """What torch's promotion makes of the operands; a mask that comes first has no say."""
+    cdef Promotion pr
+    cdef PyObject* o
+    cdef int i
+    pr.dims = pr.zero = pr.wrapped = -1
+    for i in range(ov.ntensors):
+        o = s[ov.tensor_at[i]]
+        if not is_tensor(o):
+            promotion_add(&pr, number_dtype(o), 0, True)
+        elif i > 0 or ov.pw == NULL or ov.pw.first < 0:
+            promotion_add(&pr, (<TensorBase>o).dt, (<TensorBase>o).rank, False)
+    return promotion_result(&pr)
 
 
 cdef enum:
@@ -112,82 +123,72 @@ cdef int check_operands(Overload ov, PyObject** s, int compute) except -1:
     return 0
 
 
-cdef inline bint is_plain(Overload ov, PyObject** s, int n) noexcept:
-    """The common case: one or two small contiguous CPU tensors of one shape and one dtype that has a loop."""
-    cdef PyObject* a = s[0]
-    cdef PyObject* b = s[1]
-    if n > 2 or n == 0 or ov.tensor_at[0] != 0 or ov.guard or ov.pw == NULL or ov.pw.first >= 0 or not is_tensor(a):
-        return False
-    if (<TensorBase>a).dev != CPU or not (<TensorBase>a).contig or (<TensorBase>a).rank > INLINE_DIMS:
-        return False
-    if (<TensorBase>a).count == 0 or (<TensorBase>a).count > DIRECT_ITEMS or (<TensorBase>a).dt < kFloat or \
-            ov.pw.loop[(<TensorBase>a).dt] == NULL:
-        return False
-    if n == 1:
-        return True
-    return ov.tensor_at[1] == 1 and is_tensor(b) and (<TensorBase>a).dt == (<TensorBase>b).dt and \
-        (<TensorBase>b).contig and (<TensorBase>b).dev == CPU and same_shape(<TensorBase>a, <TensorBase>b)
+cdef inline bint is_single(TensorBase t) noexcept:
+    """Whether all items of t are one and the same place in memory."""
+    cdef int d
+    for d in range(t.rank):
+        if t.strides[d] != 0 and t.sizes[d] != 1:
+            return False
+    return t.count != 0
 
 
-cdef object run_plain(Overload ov, PyObject** s, int n):
-    """run_pointwise() where is_plain(): nothing to broadcast or promote."""
-    cdef int64_t attrs[8 * ATTR_WORDS]
-    cdef void* ptr[3]
-    cdef PyObject* a = s[0]
-    cdef int dt = (<TensorBase>a).dt
-    cdef int out_dt = kBool if ov.mode == P_BOOL else real_of(dt) if ov.mode >= P_REAL else dt
-    cdef bint grad = modes().grad and is_differentiable(out_dt) and \
-        ((<TensorBase>a).requires or (n == 2 and (<TensorBase>s[1]).requires))
-    cdef TensorBase result
-    if grad and ov.formulas is None:
-        raise no_gradient(ov)
-    result = new_same(<TensorBase>a, out_dt)
-    fill_attrs(ov, s, <Attr*>attrs)
-    ptr[0], ptr[1] = ptr_of(result), ptr_of(<TensorBase>a)
-    if n == 2:
-        ptr[2] = ptr_of(<TensorBase>s[1])
-    ov.pw.loop[dt](ptr, result.count, <Attr*>attrs)
-    if grad:
-        attach(record(ov, s), result, 0, ov)
-    return result
-
-
-cdef int cpu_pointwise(Overload ov, PyObject** s, int n, bint direct, int compute, TensorBase result,
-                       View* v, Attr* attr, double[2]* numbers) except -1:
+cdef int cpu_pointwise(Overload ov, PyObject** s, int compute, TensorBase result, int out_dt) except -1:
+    """Small contiguous operands go straight to the loop; the library brings every other case to it."""
+    cdef int64_t attrs[8 * ATTR_WORDS]           # raw memory, as in cpu_kernel
+    cdef int64_t repeated[2][2 * SMALL_ITEMS]    # single values, as often as the loop reads them
     cdef void* ptr[6]
-    cdef char spread[2][SMALL_ITEMS * 16]        # numbers, repeated to the tensors' length
+    cdef const Attr* attr
     cdef TensorBase t
     cdef PyObject* o
-    cdef int i, used = 0, size
-    cdef int64_t j
-    fill_attrs(ov, s, attr)
-    if direct and ov.pw.loop[compute] != NULL:
-        check_room(result)
-        ptr[0] = ptr_of(result)
-        for i in range(n):
-            o = s[ov.tensor_at[i]]
-            if is_tensor(o):
-                t = <TensorBase>o
-                if t.dt != (ov.pw.first if i == 0 and ov.pw.first >= 0 else compute):
-                    direct = False
-                    break
-                check_room(t)
-                ptr[1 + i] = ptr_of(t)
-                continue
-            if used == 2 or (i == 0 and ov.pw.first >= 0):
+    cdef int i, used = 0
+    cdef int64_t count = result.count
+    cdef bint direct
+    if ov.pw == NULL:
+        raise no_kernel(ov, CPU)
+    attr = pointwise_attrs(ov, s, <Attr*>attrs)
+    check_room(result)
+    direct = count <= DIRECT_ITEMS and result.contig and result.dt == out_dt and ov.pw.loop[compute] != NULL
+    ptr[0] = ptr_of(result)
+    for i in range(ov.ntensors):
+        if not direct:
+            break
+        o = s[ov.tensor_at[i]]
+        if is_tensor(o):
+            t = <TensorBase>o
+            check_room(t)
+            ptr[1 + i] = ptr_of(t)
+            if t.dt != (ov.pw.first if i == 0 and ov.pw.first >= 0 else compute):
                 direct = False
-                break
-            size = itemsize(<DType>compute)
-            write_number(<object>o, compute, spread[used])
-            for j in range(1, result.count):
-                memcpy(spread[used] + j * size, spread[used], size)
-            ptr[1 + i] = spread[used]
+            elif t.count == count and t.contig:
+                continue
+            elif count <= SMALL_ITEMS and used < 2 and is_single(t):
+                repeat_item(<char*>repeated[used], ptr[1 + i], itemsize(<DType>t.dt), count)
+                ptr[1 + i] = repeated[used]
+                used += 1
+            else:
+                direct = False
+        elif count <= SMALL_ITEMS and used < 2 and (i > 0 or ov.pw.first < 0):
+            write_number(<object>o, compute, <char*>repeated[used])
+            repeat_item(<char*>repeated[used], repeated[used], itemsize(<DType>compute), count)
+            ptr[1 + i] = repeated[used]
             used += 1
-        if direct:
-            ov.pw.loop[compute](ptr, result.count, attr)
-            return 0
+        else:
+            direct = False
+    if direct:
+        ov.pw.loop[compute](ptr, count, attr)
+        return 0
+    return library_pointwise(ov, s, compute, result, attr)
+
+
+cdef int library_pointwise(Overload ov, PyObject** s, int compute, TensorBase result, const Attr* attr) except -1:
+    """Operands of any strides, dtypes and shapes that broadcast."""
+    cdef int64_t views[6 * VIEW_WORDS]           # raw memory, as in cpu_kernel
+    cdef double numbers[6][2]
+    cdef View* v = <View*>views
+    cdef PyObject* o
+    cdef int i
     v[0] = view_of(result)
-    for i in range(n):
+    for i in range(ov.ntensors):
         o = s[ov.tensor_at[i]]
         if is_tensor(o):
             v[1 + i] = view_of(<TensorBase>o)
@@ -203,26 +204,60 @@ cdef int cpu_pointwise(Overload ov, PyObject** s, int n, bint direct, int comput
     return 0
 
 
-cdef TensorBase pointwise_output(Overload ov, PyObject** s, int n, bint same, bint all_contig, TensorBase ref,
-                                 int out_dt, int dev, int index, int64_t* shape):
-    cdef TensorBase t
+cdef const Attr* pointwise_attrs(Overload ov, PyObject** s, Attr* room) except? NULL:
+    """The non-tensor arguments: those of the row when all are defaults, else filled into room."""
+    cdef int p, n = 0
+    cdef bint given = False
+    if ov.nparams == ov.ntensors:
+        return ov.default_attr
+    for p in range(ov.nparams):
+        if ov.kind[p] != K_TENSOR and s[p] != PyTuple_GET_ITEM_(ov.defaults, p):
+            given = True
+    if not given:
+        return ov.default_attr
+    for p in range(ov.nparams):
+        if ov.kind[p] != K_TENSOR:
+            room[n] = Attr()
+            fill_attr(ov.kind[p], <object>s[p], &room[n])
+            n += 1
+    return room
+
+
+cdef TensorBase pointwise_output(Overload ov, PyObject** s, Operands* x, int out_dt):
+    cdef TensorBase t = <TensorBase>x.first
+    cdef int64_t shape[MAX_DIMS]
     cdef int64_t strides[MAX_DIMS]
     cdef int i, rank
-    if same and all_contig:
-        return new_empty(ref.rank, ref.sizes, out_dt, dev, index)
-    rank = broadcast_slots(ov, s, n, shape)
-    if not all_contig:
+    if x.same and x.dense:
+        if x.dev == CPU and t.count and t.sizes == t.inline_dims:
+            return new_same(t, out_dt)
+        return new_empty(t.rank, t.sizes, out_dt, x.dev, x.index)
+    rank = broadcast_slots(ov, s, ov.ntensors, shape)
+    if not x.dense:
         # as TensorIterator: a dense, permuted input of the full shape gives the output its layout
-        for i in range(n):
+        for i in range(ov.ntensors):
             if is_tensor(s[ov.tensor_at[i]]):
                 t = <TensorBase>s[ov.tensor_at[i]]
                 if t.rank == rank and memcmp(t.sizes, shape, rank * sizeof(int64_t)) == 0:
                     if not t.contig and is_dense(t):
-                        return new_strided(rank, shape, t.strides, out_dt, dev, index)
+                        return new_strided(rank, shape, t.strides, out_dt, x.dev, x.index)
                     if not t.contig and packed_strides(t, strides):
-                        return new_strided(rank, shape, strides, out_dt, dev, index)
+                        return new_strided(rank, shape, strides, out_dt, x.dev, x.index)
                     break
-    return new_empty(rank, shape, out_dt, dev, index)
+    return new_empty(rank, shape, out_dt, x.dev, x.index)
+
+
+cdef int check_output(Overload ov, PyObject** s, Operands* x, TensorBase out, int out_dt) except -1:
+    """Whether the result may be written to out."""
+    cdef int64_t shape[MAX_DIMS]
+    if out.dev != x.dev or out.dev_index != x.index:
+        raise device_error(out, <TensorBase>x.first)
+    if not x.same or not same_shape(<TensorBase>x.first, out):
+        check_inplace_shape(ov, s, ov.ntensors, out, shape)
+    if not castable(out_dt, out.dt):
+        raise RuntimeError(f"result type {type_word(out_dt)} can't be cast to the desired output type "
+                           f"{type_word(out.dt)}")
+    return 0
 
 
 cdef int broadcast_slots(Overload ov, PyObject** s, int n, int64_t* shape) except -1:

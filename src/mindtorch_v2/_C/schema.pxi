@@ -35,6 +35,7 @@ cdef class Formula:
     cdef int inputs[8]                           # ordinals among the op's tensor parameters
     cdef int nargs
     cdef int source[MAX_SAVED]                   # an A_ code, or an index into the node's saved values
+    cdef uint64_t needs                          # the same as bits
     cdef uint64_t mask                           # saved values it needs
     cdef bint joint                              # gives a tuple, one gradient per input
 
@@ -73,7 +74,7 @@ cdef class Overload:
     cdef object rule
     cdef readonly object body                    # the composite
     cdef const Pointwise* pw
-    cdef Attr* default_attr                      # of a pointwise op: its non-tensor defaults, ready made
+    cdef Attr* default_attr                      # of a pointwise op: its non-tensor arguments when all are defaults
     cdef Kernel kernel
     cdef readonly list kernels                   # per device type: callable(outs, args) or None
     cdef readonly str npu
@@ -81,6 +82,7 @@ cdef class Overload:
     cdef list formulas
     cdef bint differentiable
     cdef int nsaved
+    cdef bint saves_results                      # some of them are outputs
     cdef int saved_kind[MAX_SAVED]
     cdef int saved_param[MAX_SAVED]
     cdef readonly str node_name

@@ -31,8 +31,9 @@ struct Version {
 // What the running thread has switched on or off.
 struct Modes {
   bool grad = true, inference = false, function_off = false;
+  PyObject* backward = nullptr;   // the innermost GraphTask that runs, borrowed
 };
-// initial-exec: read without a call; three bytes fit the room that the loader keeps for this.
+// initial-exec: read without a call; so few bytes fit the room that the loader keeps for this.
 static thread_local Modes thread_modes __attribute__((tls_model("initial-exec")));
 inline Modes& modes() { return thread_modes; }
 

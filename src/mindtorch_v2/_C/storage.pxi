@@ -14,6 +14,7 @@ cdef extern from "storage.h" namespace "mt":
         uint32_t value
     cdef cppclass Modes:
         cbool grad, inference, function_off
+        PyObject* backward
     Modes& modes() nogil
     const Library* open_library(const char*) except +
     void* allocate_or_null(const Library*, size_t)

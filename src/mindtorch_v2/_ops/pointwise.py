@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 
 from mindtorch_v2 import _C
+from mindtorch_v2._C import _core as core
 from mindtorch_v2._C._core import _conj as conj
 from mindtorch_v2._ops.infer import (
     binary,
@@ -21,18 +22,17 @@ _2_SQRTPI = 2 / math.sqrt(math.pi)
 # ---- arithmetic -------------------------------------------------------------------------------------------------
 op("add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary,
    npu="aclnnAdd(self, other, alpha, out)",
-   grad={"self": lambda g: g, "other": lambda g, alpha: g if alpha == 1 else g * conj(alpha)})
+   grad={"self": core._grad_same, "other": core._grad_add})
 op("sub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary,
    npu="aclnnSub(self, other, alpha, out)",
-   grad={"self": lambda g: g, "other": lambda g, alpha: -g if alpha == 1 else g * -conj(alpha)})
+   grad={"self": core._grad_same, "other": core._grad_sub})
 op("rsub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary, inplace=False,
    npu="aclnnRsub(self, other, alpha, out)",
-   grad={"self": lambda g, alpha: -g if alpha == 1 else g * -conj(alpha), "other": lambda g: g})
+   grad={"self": core._grad_sub, "other": core._grad_same})
 op("mul(Tensor self, Tensor other) -> Tensor", rule=binary, npu="aclnnMul(self, other, out)",
-   grad={"self": lambda g, other: g * conj(other), "other": lambda g, self: g * conj(self)})
+   grad={"self": core._grad_mul_self, "other": core._grad_mul_other})
 op("div(Tensor self, Tensor other) -> Tensor", rule=binary_float, npu="aclnnDiv(self, other, out)",
-   grad={"self": lambda g, other: g / conj(other),
-         "other": lambda g, self, other: -g * conj((self / other) / other)})
+   grad={"self": core._grad_div_self, "other": lambda g, self, other: -g * conj((self / other) / other)})
 
 
 op("_div_trunc(Tensor self, Tensor other) -> Tensor", rule=binary, kernel="div_trunc", variants="",
@@ -88,7 +88,7 @@ op("pow(Tensor self, Tensor exponent) -> Tensor", rule=binary,
    npu="aclnnPowTensorTensor(self, exponent, out)",
    grad={"self": lambda g, self, exponent: _pow_self(g, self, exponent),
          "exponent": lambda g, self, exponent, result: _pow_other(g, self, exponent, result)})
-op("neg(Tensor self) -> Tensor", rule=unary, npu="aclnnNeg(self, out)", grad={"self": lambda g: -g})
+op("neg(Tensor self) -> Tensor", rule=unary, npu="aclnnNeg(self, out)", grad={"self": core._grad_neg})
 op("reciprocal(Tensor self) -> Tensor", rule=unary_float, npu="aclnnReciprocal(self, out)",
    grad={"self": lambda g, result: -g * conj(result * result)})
 op("_square(Tensor self) -> Tensor", rule=unary, kernel="square", variants="", npu="aclnnSquare(self, out)",

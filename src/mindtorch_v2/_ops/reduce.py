@@ -5,6 +5,7 @@ import math
 import warnings
 
 from mindtorch_v2 import _C
+from mindtorch_v2._C._core import _grad_sum as spread
 from mindtorch_v2._ops import infer
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.table import alias, composite, op, ops
@@ -29,13 +30,6 @@ def _dims(dim, rank):
         return range(rank)
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
     return [d % rank for d in dims] if dims and rank else range(rank)
-
-
-def spread(g, shape, dim, keepdim):
-    """A reduced gradient back over the dims that were reduced."""
-    if dim is None:
-        return g.expand(shape)
-    return unreduced(g, len(shape), dim, keepdim).expand(shape)
 
 
 def unreduced(x, rank, dim, keepdim):
@@ -84,7 +78,7 @@ def refuse_empty(name, self, dim, error=IndexError):
 # ---- sums --------------------------------------------------------------------------------------------------------
 op("sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    rule=infer.reduce_sum, npu="aclnnReduceSum(self, dim, keepdim, dtype, out)",
-   grad={"self": lambda g, self_shape, dim, keepdim: spread(g, self_shape, dim, keepdim)})
+   grad={"self": spread})
 op("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    rule=infer.reduce_mean, npu="aclnnMean(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self_shape, dim, keepdim: spread(g, self_shape, dim, keepdim) / items(self_shape, dim)})

@@ -1,0 +1,111 @@
+# The gradients themselves: where one starts, what it must look like, how it is added to .grad.
+
+cdef object meta_zeros(OutMeta* m):
+    cdef TensorBase t = new_empty(m.rank, m.many if m.many != NULL else m.sizes, m.dt, m.dev, m.index)
+    return hot_call1(HOT_ZERO_, t)
+
+
+cdef object fit(object grad, PyObject* target, int nr, Node source):
+    """The gradient in the shape and dtype of what it is the gradient of: sums what was broadcast, casts."""
+    cdef TensorBase g
+    cdef OutMeta* m
+    cdef OutMeta leaf
+    cdef int64_t* sizes
+    if not isinstance(grad, TensorBase):
+        raise RuntimeError(f"function {source.name()} returned a gradient of type {type(grad).__name__}, expected "
+                           "a Tensor or None")
+    g = <TensorBase>grad
+    if not is_tensor(target):
+        m = &(<Node>target).metas[nr]
+        sizes = m.many if m.many != NULL else m.sizes
+    else:
+        leaf.rank, leaf.dt = (<TensorBase>target).rank, (<TensorBase>target).dt
+        leaf.dev, leaf.index = (<TensorBase>target).dev, (<TensorBase>target).dev_index
+        sizes = (<TensorBase>target).sizes
+        m = &leaf
+    if g.rank != m.rank or memcmp(g.sizes, sizes, g.rank * sizeof(int64_t)) != 0:
+        grad = sum_to(g, m.rank, sizes, source)
+        g = <TensorBase>grad
+    if g.dt != m.dt:
+        if g.dt >= kComplexFloat and m.dt < kComplexFloat:
+            grad = grad.real
+        grad = grad.to(dtypes[m.dt])
+    if g.dev != m.dev and m.rank == 0:
+        grad = grad.to(device_object(m.dev, m.index))
+    return grad
+
+
+cdef object sum_to(TensorBase g, int rank, const int64_t* sizes, Node source):
+    """The sum of g over the dims that broadcasting had added or stretched."""
+    cdef int d, lead = g.rank - rank
+    cdef list dims = list(range(lead)) if lead > 0 else []
+    if lead < 0:
+        raise shape_mismatch(g, rank, sizes, source)
+    for d in range(rank):
+        if g.sizes[lead + d] != sizes[d]:
+            if sizes[d] != 1:
+                raise shape_mismatch(g, rank, sizes, source)
+            dims.append(lead + d)
+    summed = g.sum(dims, True) if dims else g
+    return summed.view([sizes[d] for d in range(rank)]) if lead > 0 else summed
+
+
+cdef object shape_mismatch(TensorBase g, int rank, const int64_t* sizes, Node source):
+    return RuntimeError(f"Function {source.name()} returned an invalid gradient - got {list(shape_of(g))} but "
+                        f"expected shape compatible with {[sizes[d] for d in range(rank)]}")
+
+
+cdef object sum_lock = RLock()                   # large sums give up the GIL, and may not meet in one .grad
+
+
+cdef int accumulate(TensorBase leaf, TensorBase grad, bint create_graph) except -1:
+    """Adds to leaf.grad."""
+    if leaf.count <= NOGIL_ITEMS:
+        return add_to_grad(leaf, grad, create_graph)
+    with sum_lock:
+        return add_to_grad(leaf, grad, create_graph)
+
+
+cdef int add_to_grad(TensorBase leaf, TensorBase grad, bint create_graph) except -1:
+    cdef TensorBase have
+    if leaf.grad_object is None:
+        if create_graph:
+            leaf.grad_object = grad
+        elif grad.contig == leaf.contig and grad.base is None and not grad.requires and \
+                grad.shared_version == NULL and Py_REFCNT(grad) == 1 and grad.st.refs == 1:
+            leaf.grad_object = grad              # nobody else has it: no copy
+        else:
+            have = new_like_format(leaf, leaf.dt, PRESERVE, grad.dev, grad.dev_index)
+            copy_into(have, grad)
+            leaf.grad_object = have
+    elif create_graph:
+        leaf.grad_object = hot_call2(HOT_ADD, leaf.grad_object, grad)
+    else:
+        hot_call2(HOT_ADD_, leaf.grad_object, grad)
+    return 0
+
+
+cdef object start_gradient(TensorBase t, object given, int i):
+    """The gradient to start from: given and checked, or 1 for a real scalar; None where t needs none."""
+    cdef TensorBase g
+    if given is not None:
+        if not isinstance(given, TensorBase):
+            raise TypeError(f"gradients can be either Tensors or None, but got {type(given).__name__}")
+        g = <TensorBase>given
+        if not same_shape(g, t):
+            raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {size_of(g)} and output[{i}] has a "
+                               f"shape of {size_of(t)}.")
+        if (g.dt >= kComplexFloat) != (t.dt >= kComplexFloat):
+            raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. "
+                               f"Mismatch in dtype: grad_output[{i}] has a dtype of {dtypes[g.dt]} and output[{i}] has a "
+                               f"dtype of {dtypes[t.dt]}.")
+        return given
+    if not t.requires:
+        return None
+    if t.count != 1:
+        raise RuntimeError("grad can be implicitly created only for scalar outputs")
+    if not is_float_id(t.dt):
+        raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {dtypes[t.dt]}")
+    g = new_empty(t.rank, t.sizes, t.dt, t.dev, t.dev_index)
+    fill_new(g, 1, N_ONES)
+    return g
