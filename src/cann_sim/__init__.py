@@ -10,7 +10,7 @@ __all__ = ["env", "home"]
 
 
 def home() -> str:
-    """The folder laid out like an installed toolkit; CANN_SIM_HOME names another one (a build that is not installed)."""
+    """The folder laid out like an installed toolkit; CANN_SIM_HOME names another one (a build, not installed)."""
     found = Path(os.environ.get("CANN_SIM_HOME") or Path(__file__).parent / "home").resolve()
     if not (found / "lib64" / "libascendcl.so").is_file():
         raise FileNotFoundError(

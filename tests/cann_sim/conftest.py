@@ -1,4 +1,4 @@
-"""What the tests of the simulator share: the pyACL module, and programs that run on this CANN in a process of their own."""
+"""What the tests of the simulator share: the pyACL module, and programs that run on this CANN."""
 
 from __future__ import annotations
 

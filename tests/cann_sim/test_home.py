@@ -23,8 +23,8 @@ def cann_sim_command(*args: str, **settings: str) -> subprocess.CompletedProcess
 @pytest.mark.parametrize(
     "path",
     [
-        "version.info", "ascend_toolkit_install.info", "runtime/version.info", "compiler/version.info", "opp/version.info",
-        "python/site-packages/acl/__init__.py", "lib64/libascendcl.so", "lib64/libnnopbase.so", "lib64/libopapi.so",
+        "version.info", "ascend_toolkit_install.info", "runtime/version.info", "compiler/version.info",
+        "opp/version.info", "python/site-packages/acl/__init__.py", "lib64/libascendcl.so", "lib64/libnnopbase.so", "lib64/libopapi.so",
         "lib64/libhccl.so", "lib64/libacl_op_compiler.so", "lib64/libge_runner.so", "lib64/libgraph.so",
         "lib64/libacl_tdt_channel.so", "lib64/libascend_hal.so",
     ],

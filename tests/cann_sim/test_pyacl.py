@@ -32,7 +32,7 @@ def stream(rt: ModuleType) -> Iterator[int]:
     assert rt.destroy_stream(handle) == 0
 
 
-# ---- the rows and C's declarations ------------------------------------------------------------------------------------
+# ---- the rows and C's declarations ---------------------------------------------------------------
 SCALARS = {
     "int": "i32", "int32_t": "i32", "uint32_t": "u32", "int64_t": "i64", "uint64_t": "u64", "size_t": "size",
     "uint8_t": "u8", "aclFloat16": "u16", "float": "f32", "void": "none",
@@ -78,19 +78,22 @@ def test_rows_agree_with_the_declarations(acl: ModuleType) -> None:
     assert len(rows) > 100
 
 
-# ---- calling ----------------------------------------------------------------------------------------------------------
+# ---- calling -------------------------------------------------------------------------------------
 BAD_CALLS: list[tuple[str, tuple[Any, ...]]] = [
-    ("init", (1,)), ("init", ("a", "b")), ("init", (None,)), ("finalize", (0,)), ("get_version", (1,)), ("data_type_size", ("0",)),
-    ("data_type_size", ()), ("create_data_buffer", (0,)), ("create_tensor_desc", (0, 3, 2)), ("create_tensor_desc", (0, [1])),
-    ("create_tensor_desc", (0, ["a"], 2)), ("float_to_float16", ("1",)), ("get_version_str", (3,)), ("app_log", (1,)),
-    ("rt.set_device", ()), ("rt.set_device", (0.0,)), ("rt.set_device", (0, 1)), ("rt.set_device", (None,)),
-    ("rt.malloc", (64,)), ("rt.malloc", (64.0, 0)), ("rt.malloc", ("64", 0)), ("rt.free", ()), ("rt.free", (None,)),
+    ("init", (1,)), ("init", ("a", "b")), ("init", (None,)), ("finalize", (0,)), ("get_version", (1,)),
+    ("data_type_size", ("0",)), ("data_type_size", ()), ("create_data_buffer", (0,)),
+    ("create_tensor_desc", (0, 3, 2)), ("create_tensor_desc", (0, [1])), ("create_tensor_desc", (0, ["a"], 2)),
+    ("float_to_float16", ("1",)), ("get_version_str", (3,)), ("app_log", (1,)), ("rt.set_device", ()),
+    ("rt.set_device", (0.0,)), ("rt.set_device", (0, 1)), ("rt.set_device", (None,)), ("rt.malloc", (64,)),
+    ("rt.malloc", (64.0, 0)), ("rt.malloc", ("64", 0)), ("rt.free", ()), ("rt.free", (None,)),
     ("rt.memcpy", (0, 0, 0, 0)), ("rt.memcpy", (0, 0, b"", 0, 1)), ("rt.memcpy_async", (0, 0, 0, 0, 1)),
     ("rt.record_event", (0,)), ("rt.stream_wait_event", (0, "1")), ("rt.malloc_physical", (MIB, [], 0)),
-    ("rt.malloc_physical", (MIB, {"unknown": 1}, 0)), ("rt.malloc_with_cfg", (64, 0, None)), ("rt.launch_callback", (1, [], 0, 0)),
-    ("rt.launch_callback", (print, [], 0)), ("rt.set_exception_info_callback", (1,)), ("rt.mem_set_pid_to_shareable_handle", (1, 2)),
+    ("rt.malloc_physical", (MIB, {"unknown": 1}, 0)), ("rt.malloc_with_cfg", (64, 0, None)),
+    ("rt.launch_callback", (1, [], 0, 0)), ("rt.launch_callback", (print, [], 0)),
+    ("rt.set_exception_info_callback", (1,)), ("rt.mem_set_pid_to_shareable_handle", (1, 2)),
     ("rt.get_mem_uce_info", (0,)), ("rt.mem_uce_repair", (0,)), ("mdl.set_dump", (1,)), ("op.set_attr_int", (0, "a")),
-    ("util.bytes_to_ptr", ("text",)), ("util.ptr_to_bytes", (0,)), ("util.start_thread", (1, [])), ("util.stop_thread", ()),
+    ("util.bytes_to_ptr", ("text",)), ("util.ptr_to_bytes", (0,)), ("util.start_thread", (1, [])),
+    ("util.stop_thread", ()),
 ]  # fmt: skip
 
 
@@ -135,7 +138,7 @@ def test_failures_are_returned_and_have_a_message(acl: ModuleType) -> None:
     assert acl.get_recent_err_msg() is None
 
 
-# ---- what comes back --------------------------------------------------------------------------------------------------
+# ---- what comes back -----------------------------------------------------------------------------
 def test_module_level(acl: ModuleType) -> None:
     assert acl.get_soc_name() == "Ascend910B2"
     *version, ret = acl.get_version()
@@ -248,7 +251,7 @@ def test_events(rt: ModuleType, stream: int) -> None:
     assert [rt.destroy_event(event) for event in (start, end)] == [0, 0]
 
 
-# ---- callbacks, threads, the GIL --------------------------------------------------------------------------------------
+# ---- callbacks, threads, the GIL -----------------------------------------------------------------
 def test_callbacks_run_in_order_in_their_thread(acl: ModuleType, rt: ModuleType, stream: int) -> None:
     context, _ = rt.get_context()
     seen: list[tuple[int, int]] = []
@@ -308,4 +311,6 @@ def test_numpy_pointers(acl: ModuleType) -> None:
 
 
 def test_a_second_finalize_is_refused(run_python: Callable[..., str]) -> None:
-    assert run_python("import acl; print(acl.init(), acl.init(), acl.finalize(), acl.finalize())") == "0 100002 0 100037\n"
+    assert (
+        run_python("import acl; print(acl.init(), acl.init(), acl.finalize(), acl.finalize())") == "0 100002 0 100037\n"
+    )

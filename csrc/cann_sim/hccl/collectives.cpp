@@ -1,4 +1,5 @@
-// The collectives: each is planned, when it is called, as phases of pieces between ranks, and runs as one task of its stream.
+// The collectives: each is planned, when it is called, as phases of pieces between ranks, and runs as one task of its
+// stream.
 #include <algorithm>
 #include <cstring>
 
@@ -9,7 +10,8 @@ namespace {
 
 class Collective final : public Task {
  public:
-  Collective(std::shared_ptr<Comm> comm, const char* name, HcclDataType dtype, ReduceFn reduce, std::vector<Phase> phases)
+  Collective(std::shared_ptr<Comm> comm, const char* name, HcclDataType dtype, ReduceFn reduce,
+             std::vector<Phase> phases)
       : comm_(std::move(comm)), name_(name), dtype_(dtype), reduce_(reduce), phases_(std::move(phases)) {}
 
   const char* name() const override { return name_; }
@@ -18,8 +20,14 @@ class Collective final : public Task {
     std::vector<std::unique_lock<std::mutex>> held = lock_rings();
     Pins pins;
     Frame frame{op_number(name_), static_cast<uint32_t>(dtype_), 0, {}};
-    Exchange exchange{comm_->segment, comm_->rank, name_, frame, reduce_, hccl_element_size(dtype_),
-                      after_setting("HCCL_EXEC_TIMEOUT", 1836), comm_->aborted};
+    Exchange exchange{comm_->segment,
+                      comm_->rank,
+                      name_,
+                      frame,
+                      reduce_,
+                      hccl_element_size(dtype_),
+                      after_setting("HCCL_EXEC_TIMEOUT", 1836),
+                      comm_->aborted};
     try {
       for (const Phase& phase : phases_)
         run_phase(exchange, phase, [&](void* p, size_t bytes) { return bytes ? pins.resolve(p, bytes) : nullptr; });
@@ -55,11 +63,13 @@ struct Plan {
   Plan(const char* name_, HcclComm handle, HcclDataType dtype_, aclrtStream stream_)
       : name(name_), comm(live_comm(handle)), dtype(dtype_), stream(stream_), size(hccl_element_size(dtype_)) {
     if (!size) refuse_hccl(HCCL_E_NOT_SUPPORT, "unknown data type " + std::to_string(dtype));
-    if (comm->aborted) refuse_hccl(comm->error ? static_cast<int>(comm->error) : HCCL_E_UNAVAIL, "an earlier collective failed");
-    if (int code = check_stream(stream)) refuse_hccl(HCCL_E_RUNTIME, "the stream was refused with " + std::to_string(code));
+    if (comm->aborted)
+      refuse_hccl(comm->error ? static_cast<int>(comm->error) : HCCL_E_UNAVAIL, "an earlier collective failed");
+    if (int code = check_stream(stream))
+      refuse_hccl(HCCL_E_RUNTIME, "the stream was refused with " + std::to_string(code));
     if (stream_device(stream) != comm->device)
-      refuse_hccl(HCCL_E_PARA, "a stream of device " + std::to_string(stream_device(stream)) + "; the communicator is on device " +
-                                   std::to_string(comm->device));
+      refuse_hccl(HCCL_E_PARA, "a stream of device " + std::to_string(stream_device(stream)) +
+                                   "; the communicator is on device " + std::to_string(comm->device));
   }
 
   uint32_t me() const { return comm->rank; }
@@ -68,19 +78,23 @@ struct Plan {
 
   // `count` elements at p, which must be device memory.
   char* buffer(const char* what, const void* p, uint64_t count) const {
-    if (count > UINT64_MAX / size / (2 * kMaxRanks)) refuse_hccl(HCCL_E_PARA, std::string(what) + ": the count is too large");
+    if (count > UINT64_MAX / size / (2 * kMaxRanks))
+      refuse_hccl(HCCL_E_PARA, std::string(what) + ": the count is too large");
     if (count && !p) refuse_hccl(HCCL_E_PTR, std::string("null ") + what);
     if (count && !is_device_memory(p, count * size))
-      refuse_hccl(HCCL_E_PARA, std::string(what) + ": not " + std::to_string(count * size) + " bytes of one device allocation");
+      refuse_hccl(HCCL_E_PARA,
+                  std::string(what) + ": not " + std::to_string(count * size) + " bytes of one device allocation");
     return static_cast<char*>(const_cast<void*>(p));
   }
   void rank_exists(const char* what, uint32_t rank, bool other = false) const {
     if (rank >= ranks() || (other && rank == me()))
-      refuse_hccl(HCCL_E_PARA, std::string(what) + " " + std::to_string(rank) + " of " + std::to_string(ranks()) + " ranks");
+      refuse_hccl(HCCL_E_PARA,
+                  std::string(what) + " " + std::to_string(rank) + " of " + std::to_string(ranks()) + " ranks");
   }
   void reduces(HcclReduceOp op) {
     reduce = find_reduce(dtype, op);
-    if (!reduce) refuse_hccl(HCCL_E_NOT_SUPPORT, "reduction " + std::to_string(op) + " of data type " + std::to_string(dtype));
+    if (!reduce)
+      refuse_hccl(HCCL_E_NOT_SUPPORT, "reduction " + std::to_string(op) + " of data type " + std::to_string(dtype));
   }
 
   Phase& phase() { return phases.emplace_back(); }
@@ -123,7 +137,8 @@ void plan_all_reduce(Plan& plan, char* send, char* recv, uint64_t count) {
   }
 }
 
-// Counts and offsets, in elements, of what goes to and comes from every rank; they are read when the function is called.
+// Counts and offsets, in elements, of what goes to and comes from every rank; they are read when the function is
+// called.
 struct Parts {
   std::vector<uint64_t> count, offset;
   Parts(const void* counts, const void* offsets, uint32_t n) {
@@ -186,8 +201,8 @@ constexpr const char* kPointToPoint = "HcclSend or HcclRecv";
 thread_local int group_depth = 0;
 thread_local std::vector<Plan> grouped;
 
-int point_to_point(const char* function, Move move, void* buf, uint64_t count, HcclDataType dtype, uint32_t peer, HcclComm comm,
-                   aclrtStream stream) {
+int point_to_point(const char* function, Move move, void* buf, uint64_t count, HcclDataType dtype, uint32_t peer,
+                   HcclComm comm, aclrtStream stream) {
   return guarded(function, [&] {
     Plan plan(kPointToPoint, comm, dtype, stream);
     plan.rank_exists(move == Move::send ? "destRank" : "srcRank", peer, true);
@@ -216,7 +231,8 @@ HcclResult HcclAllReduce(void* send, void* recv, uint64_t count, HcclDataType dt
   });
 }
 
-HcclResult HcclBroadcast(void* buf, uint64_t count, HcclDataType dtype, uint32_t root, HcclComm comm, aclrtStream stream) {
+HcclResult HcclBroadcast(void* buf, uint64_t count, HcclDataType dtype, uint32_t root, HcclComm comm,
+                         aclrtStream stream) {
   return guarded("HcclBroadcast", [&] {
     Plan plan("HcclBroadcast", comm, dtype, stream);
     plan.rank_exists("root", root);
@@ -229,8 +245,8 @@ HcclResult HcclBroadcast(void* buf, uint64_t count, HcclDataType dtype, uint32_t
   });
 }
 
-HcclResult HcclReduce(void* send, void* recv, uint64_t count, HcclDataType dtype, HcclReduceOp op, uint32_t root, HcclComm comm,
-                      aclrtStream stream) {
+HcclResult HcclReduce(void* send, void* recv, uint64_t count, HcclDataType dtype, HcclReduceOp op, uint32_t root,
+                      HcclComm comm, aclrtStream stream) {
   return guarded("HcclReduce", [&] {
     Plan plan("HcclReduce", comm, dtype, stream);
     plan.reduces(op);
@@ -267,7 +283,8 @@ HcclResult HcclScatter(void* send, void* recv, uint64_t count, HcclDataType dtyp
   });
 }
 
-HcclResult HcclAllGather(void* send, void* recv, uint64_t count, HcclDataType dtype, HcclComm comm, aclrtStream stream) {
+HcclResult HcclAllGather(void* send, void* recv, uint64_t count, HcclDataType dtype, HcclComm comm,
+                         aclrtStream stream) {
   return guarded("HcclAllGather", [&] {
     Plan plan("HcclAllGather", comm, dtype, stream);
     plan_all_gather(plan, send, count, recv, Parts(count, plan.ranks()));
@@ -275,8 +292,8 @@ HcclResult HcclAllGather(void* send, void* recv, uint64_t count, HcclDataType dt
   });
 }
 
-HcclResult HcclAllGatherV(void* send, uint64_t count, void* recv, const void* counts, const void* offsets, HcclDataType dtype,
-                          HcclComm comm, aclrtStream stream) {
+HcclResult HcclAllGatherV(void* send, uint64_t count, void* recv, const void* counts, const void* offsets,
+                          HcclDataType dtype, HcclComm comm, aclrtStream stream) {
   return guarded("HcclAllGatherV", [&] {
     Plan plan("HcclAllGatherV", comm, dtype, stream);
     plan_all_gather(plan, send, count, recv, Parts(counts, offsets, plan.ranks()));
@@ -294,8 +311,8 @@ HcclResult HcclReduceScatter(void* send, void* recv, uint64_t count, HcclDataTyp
   });
 }
 
-HcclResult HcclReduceScatterV(void* send, const void* counts, const void* offsets, void* recv, uint64_t count, HcclDataType dtype,
-                              HcclReduceOp op, HcclComm comm, aclrtStream stream) {
+HcclResult HcclReduceScatterV(void* send, const void* counts, const void* offsets, void* recv, uint64_t count,
+                              HcclDataType dtype, HcclReduceOp op, HcclComm comm, aclrtStream stream) {
   return guarded("HcclReduceScatterV", [&] {
     Plan plan("HcclReduceScatterV", comm, dtype, stream);
     plan.reduces(op);
@@ -304,8 +321,8 @@ HcclResult HcclReduceScatterV(void* send, const void* counts, const void* offset
   });
 }
 
-HcclResult HcclAlltoAll(const void* send, uint64_t send_count, HcclDataType dtype, const void* recv, uint64_t recv_count,
-                        HcclDataType recv_dtype, HcclComm comm, aclrtStream stream) {
+HcclResult HcclAlltoAll(const void* send, uint64_t send_count, HcclDataType dtype, const void* recv,
+                        uint64_t recv_count, HcclDataType recv_dtype, HcclComm comm, aclrtStream stream) {
   return guarded("HcclAlltoAll", [&] {
     Plan plan("HcclAlltoAll", comm, dtype, stream);
     if (recv_dtype != dtype || recv_count != send_count) refuse_hccl(HCCL_E_PARA, "what is sent and received differs");
@@ -314,9 +331,9 @@ HcclResult HcclAlltoAll(const void* send, uint64_t send_count, HcclDataType dtyp
   });
 }
 
-HcclResult HcclAlltoAllV(const void* send, const void* send_counts, const void* send_offsets, HcclDataType dtype, const void* recv,
-                         const void* recv_counts, const void* recv_offsets, HcclDataType recv_dtype, HcclComm comm,
-                         aclrtStream stream) {
+HcclResult HcclAlltoAllV(const void* send, const void* send_counts, const void* send_offsets, HcclDataType dtype,
+                         const void* recv, const void* recv_counts, const void* recv_offsets, HcclDataType recv_dtype,
+                         HcclComm comm, aclrtStream stream) {
   return guarded("HcclAlltoAllV", [&] {
     Plan plan("HcclAlltoAllV", comm, dtype, stream);
     if (recv_dtype != dtype) refuse_hccl(HCCL_E_PARA, "sendType and recvType differ");
@@ -326,8 +343,8 @@ HcclResult HcclAlltoAllV(const void* send, const void* send_counts, const void* 
   });
 }
 
-HcclResult HcclAlltoAllVC(const void* send, const void* matrix, HcclDataType dtype, const void* recv, HcclDataType recv_dtype,
-                          HcclComm comm, aclrtStream stream) {
+HcclResult HcclAlltoAllVC(const void* send, const void* matrix, HcclDataType dtype, const void* recv,
+                          HcclDataType recv_dtype, HcclComm comm, aclrtStream stream) {
   return guarded("HcclAlltoAllVC", [&] {
     Plan plan("HcclAlltoAllVC", comm, dtype, stream);
     if (!matrix) refuse_hccl(HCCL_E_PTR, "null sendCountMatrix");

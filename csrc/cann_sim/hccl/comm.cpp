@@ -8,7 +8,11 @@
 namespace cann_sim {
 
 Comm::Comm(const RootRecord& root, uint32_t ranks_, uint32_t rank_, int device_, std::string name_)
-    : ranks(ranks_), rank(rank_), device(device_), name(std::move(name_)), segment(root, ranks_, rank_),
+    : ranks(ranks_),
+      rank(rank_),
+      device(device_),
+      name(std::move(name_)),
+      segment(root, ranks_, rank_),
       ring_locks(2 * size_t{ranks_}) {
   segment.join();
 }
@@ -59,7 +63,8 @@ void check_ranks(uint32_t ranks, uint32_t rank) {
   if (!ranks || rank >= ranks)
     refuse_hccl(HCCL_E_PARA, "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + " ranks");
   if (ranks > kMaxRanks)
-    refuse_hccl(HCCL_E_NOT_SUPPORT, std::to_string(ranks) + " ranks; this CANN has at most " + std::to_string(kMaxRanks));
+    refuse_hccl(HCCL_E_NOT_SUPPORT,
+                std::to_string(ranks) + " ranks; this CANN has at most " + std::to_string(kMaxRanks));
 }
 
 // Waits, as HCCL does, until every rank is there.
@@ -68,7 +73,8 @@ void meet(Comm& comm) {
   refuse_hccl(HCCL_E_TIMEOUT, "not all of " + std::to_string(comm.ranks) + " ranks came within HCCL_CONNECT_TIMEOUT");
 }
 
-int init_root_info(uint32_t ranks, const HcclRootInfo* info, uint32_t rank, const HcclCommConfig* config, HcclComm* out) {
+int init_root_info(uint32_t ranks, const HcclRootInfo* info, uint32_t rank, const HcclCommConfig* config,
+                   HcclComm* out) {
   if (!info || !out) refuse_hccl(HCCL_E_PTR, "null rootInfo or comm");
   check_ranks(ranks, rank);
   RootRecord root;
@@ -109,11 +115,12 @@ RootRecord await(Segment& parent, uint64_t key) {
   }
 }
 
-int create_sub(Comm& parent, uint32_t count, const uint32_t* members, uint64_t id, uint32_t rank, const HcclCommConfig* config,
-               HcclComm* out) {
+int create_sub(Comm& parent, uint32_t count, const uint32_t* members, uint64_t id, uint32_t rank,
+               const HcclCommConfig* config, HcclComm* out) {
   check_ranks(count, rank);
   for (uint32_t i = 0; i < count; ++i)
-    if (members[i] >= parent.ranks) refuse_hccl(HCCL_E_PARA, "member " + std::to_string(members[i]) + " is no rank of comm");
+    if (members[i] >= parent.ranks)
+      refuse_hccl(HCCL_E_PARA, "member " + std::to_string(members[i]) + " is no rank of comm");
   if (members[rank] != parent.rank)
     refuse_hccl(HCCL_E_PARA, "rankIds[subCommRankId] is " + std::to_string(members[rank]) + ", this is rank " +
                                  std::to_string(parent.rank));
@@ -151,8 +158,8 @@ HcclResult HcclCommInitRootInfo(uint32_t ranks, const HcclRootInfo* info, uint32
   return guarded("HcclCommInitRootInfo", [&] { return init_root_info(ranks, info, rank, nullptr, comm); });
 }
 
-HcclResult HcclCommInitRootInfoConfig(uint32_t ranks, const HcclRootInfo* info, uint32_t rank, const HcclCommConfig* config,
-                                      HcclComm* comm) {
+HcclResult HcclCommInitRootInfoConfig(uint32_t ranks, const HcclRootInfo* info, uint32_t rank,
+                                      const HcclCommConfig* config, HcclComm* comm) {
   return guarded("HcclCommInitRootInfoConfig", [&] {
     if (!config) refuse_hccl(HCCL_E_PTR, "null config");
     return init_root_info(ranks, info, rank, config, comm);
@@ -274,10 +281,28 @@ HcclResult HcclGetCommConfig(HcclComm comm, HcclConfig config, HcclConfigValue* 
 uint32_t HcclGetCommConfigCapability() { return HCCL_COMM_CONFIG_RESERVED; }
 
 const char* HcclGetErrorString(HcclResult code) {
-  static const char* const kNames[] = {
-      "no error", "parameter error", "empty pointer", "memory error", "internal error", "not supported", "not found",
-      "resource unavailable", "system call error", "timeout", "open file failure", "tcp connect failure",
-      "roce connect failure", "tcp transfer failure", "roce transfer failure", "runtime error", "driver error",
-      "profiling error", "cce error", "network error", "operation should be retried", "remote error", "suspending"};
+  static const char* const kNames[] = {"no error",
+                                       "parameter error",
+                                       "empty pointer",
+                                       "memory error",
+                                       "internal error",
+                                       "not supported",
+                                       "not found",
+                                       "resource unavailable",
+                                       "system call error",
+                                       "timeout",
+                                       "open file failure",
+                                       "tcp connect failure",
+                                       "roce connect failure",
+                                       "tcp transfer failure",
+                                       "roce transfer failure",
+                                       "runtime error",
+                                       "driver error",
+                                       "profiling error",
+                                       "cce error",
+                                       "network error",
+                                       "operation should be retried",
+                                       "remote error",
+                                       "suspending"};
   return code >= 0 && code < static_cast<int>(std::size(kNames)) ? kNames[code] : "unknown error";
 }

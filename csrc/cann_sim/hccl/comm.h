@@ -19,7 +19,7 @@ class Comm {
   const std::string name;
   Segment segment;
   std::atomic<bool> aborted{false};
-  std::atomic<int> error{0};           // what HcclGetCommAsyncError says
+  std::atomic<int> error{0};  // what HcclGetCommAsyncError says
   std::atomic<int32_t> deterministic{0};
   // A ring has one user at a time: tasks of several streams may use one communicator.
   std::vector<std::mutex> ring_locks;  // 2 * peer, and one more for the direction to this rank
@@ -33,16 +33,13 @@ struct CommHandle {
 Handles<CommHandle>& comms();
 
 // Turns what went wrong into a code and a message for aclGetRecentErrMsg.
-template <class Body>
-int guarded(const char* function, Body body) {
+template <class Body> int guarded(const char* function, Body body) {
   if (int planned = planned_fault(function)) return planned;
   try {
     return body();
   } catch (const HcclFailure& failure) {
     return fail(failure.code, "%s: %s", function, failure.message.c_str());
-  } catch (const std::exception& error) {
-    return fail(HCCL_E_INTERNAL, "%s: %s", function, error.what());
-  }
+  } catch (const std::exception& error) { return fail(HCCL_E_INTERNAL, "%s: %s", function, error.what()); }
 }
 
 [[noreturn]] inline void refuse_hccl(int code, std::string message) { throw HcclFailure{code, std::move(message)}; }

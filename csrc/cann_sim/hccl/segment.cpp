@@ -1,4 +1,5 @@
-// Shared memory between ranks: a memfd that the others open through /proc, so that nothing is left behind after a crash.
+// Shared memory between ranks: a memfd that the others open through /proc, so that nothing is left behind after a
+// crash.
 #include "hccl/segment.h"
 
 #include <fcntl.h>
@@ -59,12 +60,15 @@ Segment::Segment(const RootRecord& root, uint32_t ranks, uint32_t rank) : ranks_
   bytes_ = kHeaderBytes + sizeof(Ring) * ranks * ranks;
   std::string path = "/proc/" + std::to_string(root.pid) + "/fd/" + std::to_string(root.fd);
   int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) throw HcclFailure{HCCL_E_OPEN_FILE_FAILURE, "cannot open " + path + " of the root: " + std::strerror(errno)};
+  if (fd < 0)
+    throw HcclFailure{HCCL_E_OPEN_FILE_FAILURE, "cannot open " + path + " of the root: " + std::strerror(errno)};
   // Every rank gives the file the same length; pages are taken only where a ring is used.
-  void* at = ftruncate(fd, static_cast<off_t>(bytes_)) ? MAP_FAILED
-                                                       : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void* at = ftruncate(fd, static_cast<off_t>(bytes_))
+                 ? MAP_FAILED
+                 : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
-  if (at == MAP_FAILED) throw HcclFailure{HCCL_E_MEMORY, std::string("cannot map the ranks' memory: ") + std::strerror(errno)};
+  if (at == MAP_FAILED)
+    throw HcclFailure{HCCL_E_MEMORY, std::string("cannot map the ranks' memory: ") + std::strerror(errno)};
   header_ = static_cast<SegmentHeader*>(at);
   uint32_t none = 0;
   std::string wrong;
@@ -113,8 +117,8 @@ Ring& Segment::ring(uint32_t from, uint32_t to) const {
   return *reinterpret_cast<Ring*>(rings + sizeof(Ring) * (from * ranks_ + to));
 }
 
-// The doorbell moves before the sleepers are counted, and a sleeper counts itself before it looks at the doorbell: one of
-// the two sees the other, so no wake is lost and an awake rank costs no system call.
+// The doorbell moves before the sleepers are counted, and a sleeper counts itself before it looks at the doorbell: one
+// of the two sees the other, so no wake is lost and an awake rank costs no system call.
 void Segment::wake(uint32_t rank) const {
   RankSlot& slot = header_->slot[rank];
   slot.doorbell.fetch_add(1, std::memory_order_seq_cst);

@@ -1,4 +1,5 @@
-// The progress of messages over rings: every piece of a phase moves as far as it can, then the rank sleeps at its doorbell.
+// The progress of messages over rings: every piece of a phase moves as far as it can, then the rank sleeps at its
+// doorbell.
 #include "hccl/transfer.h"
 
 #include <algorithm>
@@ -9,17 +10,22 @@
 namespace cann_sim {
 namespace {
 
-constexpr const char* kOps[] = {"HcclAllReduce", "HcclBroadcast", "HcclReduce", "HcclAllGather", "HcclAllGatherV",
-                                "HcclReduceScatter", "HcclReduceScatterV", "HcclScatter", "HcclAlltoAll", "HcclAlltoAllV",
-                                "HcclAlltoAllVC", "HcclSend or HcclRecv", "HcclBarrier"};
+constexpr const char* kOps[] = {"HcclAllReduce",  "HcclBroadcast",     "HcclReduce",         "HcclAllGather",
+                                "HcclAllGatherV", "HcclReduceScatter", "HcclReduceScatterV", "HcclScatter",
+                                "HcclAlltoAll",   "HcclAlltoAllV",     "HcclAlltoAllVC",     "HcclSend or HcclRecv",
+                                "HcclBarrier"};
 
 size_t padded(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 class Transfer {
  public:
   Transfer(const Exchange& exchange, const Piece& piece, char* at)
-      : exchange_(exchange), piece_(piece), at_(at), sends_(piece.move == Move::send),
-        ring_(sends_ ? exchange.segment.ring(exchange.rank, piece.peer) : exchange.segment.ring(piece.peer, exchange.rank)) {}
+      : exchange_(exchange),
+        piece_(piece),
+        at_(at),
+        sends_(piece.move == Move::send),
+        ring_(sends_ ? exchange.segment.ring(exchange.rank, piece.peer)
+                     : exchange.segment.ring(piece.peer, exchange.rank)) {}
 
   // The transfer before this one on the same ring; and, for reductions, the one whose bytes are added first, so that
   // sums do not depend on who is fast.
@@ -89,9 +95,10 @@ class Transfer {
     if (frame.op == exchange_.frame.op && frame.dtype == exchange_.frame.dtype && frame.bytes == piece_.bytes) return;
     throw DeviceFault(ACL_ERROR_RT_AICPU_EXCEPTION,
                       std::string(exchange_.name) + ": rank " + std::to_string(exchange_.rank) + " expects " +
-                          std::to_string(piece_.bytes) + " bytes of data type " + std::to_string(exchange_.frame.dtype) +
-                          " from rank " + std::to_string(piece_.peer) + ", which sends " + std::to_string(frame.bytes) +
-                          " of data type " + std::to_string(frame.dtype) + " in " + op_name(frame.op));
+                          std::to_string(piece_.bytes) + " bytes of data type " +
+                          std::to_string(exchange_.frame.dtype) + " from rank " + std::to_string(piece_.peer) +
+                          ", which sends " + std::to_string(frame.bytes) + " of data type " +
+                          std::to_string(frame.dtype) + " in " + op_name(frame.op));
   }
 
   const Exchange& exchange_;
@@ -115,7 +122,8 @@ void link(std::vector<Transfer>& transfers) {
 // Nothing moved: says why it never will, or sleeps.
 void wait(const Exchange& x, const std::vector<Transfer>& transfers, uint32_t seen, bool* warned) {
   auto fault = [&](int code, const std::string& why) { throw DeviceFault(code, std::string(x.name) + ": " + why); };
-  if (x.aborted.load(std::memory_order_acquire)) fault(ACL_ERROR_RT_STREAM_ABORT, "the communicator was destroyed or suspended");
+  if (x.aborted.load(std::memory_order_acquire))
+    fault(ACL_ERROR_RT_STREAM_ABORT, "the communicator was destroyed or suspended");
   for (const Transfer& t : transfers) {
     std::string gone = t.done() ? "" : x.segment.gone(t.peer());
     if (gone.empty()) continue;

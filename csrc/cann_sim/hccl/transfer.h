@@ -18,7 +18,7 @@ enum class Move : uint8_t { send, receive, reduce, copy };
 struct Piece {
   Move move;
   uint32_t peer;
-  void* at;           // sent from, received or reduced into, copied to
+  void* at;  // sent from, received or reduced into, copied to
   size_t bytes;
   const void* from = nullptr;  // of a copy inside this rank
 };
@@ -26,7 +26,7 @@ using Phase = std::vector<Piece>;
 
 // What every message begins with, so that ranks that disagree are told instead of getting each other's bytes.
 struct Frame {
-  uint32_t op;        // a number for the function's name
+  uint32_t op;  // a number for the function's name
   uint32_t dtype;
   uint64_t bytes;
   uint64_t rsv[2];
@@ -36,8 +36,8 @@ static_assert(sizeof(Frame) == kAlign, "a frame keeps messages aligned");
 struct Exchange {
   Segment& segment;
   uint32_t rank;
-  const char* name;   // of the collective, for messages
-  Frame frame;        // op and dtype
+  const char* name;  // of the collective, for messages
+  Frame frame;       // op and dtype
   ReduceFn reduce;
   size_t element;
   Deadline deadline;

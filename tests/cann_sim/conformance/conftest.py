@@ -33,7 +33,9 @@ def check() -> Callable[..., None]:
             outs = [o for o in (out if isinstance(out, tuple | list) else (out,)) if torch.is_tensor(o)]
             needy = [a for a in moved if torch.is_tensor(a) and a.requires_grad]
             if needy:
-                torch.autograd.backward([o for o in outs if o.requires_grad], [torch.ones_like(o) for o in outs if o.requires_grad])
+                torch.autograd.backward(
+                    [o for o in outs if o.requires_grad], [torch.ones_like(o) for o in outs if o.requires_grad]
+                )
             assert device == "cpu" or all(o.device.type == "npu" for o in outs)
             results.append([o.detach().cpu() for o in outs])
             gradients.append([a.grad.cpu() for a in needy])

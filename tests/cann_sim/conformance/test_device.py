@@ -41,7 +41,9 @@ def test_two_devices() -> None:
         a + b
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool]
+)
 def test_copies(dtype: torch.dtype) -> None:
     source = torch.arange(24).reshape(2, 3, 4).to(dtype)
     assert torch.equal(source.npu().cpu(), source)

@@ -25,8 +25,10 @@ def all_reduce():
 def broadcast():
     x = mine(5); dist.broadcast(x, 1); assert (x == 2).all()
 def all_gather():
-    out = [torch.empty(4, device="npu") for _ in range(2)]; dist.all_gather(out, mine(4)); assert [o[0].item() for o in out] == [1, 2]
-    flat = torch.empty(8, device="npu"); dist.all_gather_into_tensor(flat, mine(4)); assert flat.tolist() == [1] * 4 + [2] * 4
+    out = [torch.empty(4, device="npu") for _ in range(2)]
+    dist.all_gather(out, mine(4)); assert [o[0].item() for o in out] == [1, 2]
+    flat = torch.empty(8, device="npu")
+    dist.all_gather_into_tensor(flat, mine(4)); assert flat.tolist() == [1] * 4 + [2] * 4
 def reduce_scatter():
     out = torch.empty(4, device="npu"); dist.reduce_scatter_tensor(out, mine(8)); assert (out == 3).all()
 def all_to_all():
@@ -58,8 +60,8 @@ print("done", rank)
 """
 
 CASES = [
-    "all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "reduce", "send_recv", "barrier", "data_parallel",
-    "asynchronous",
+    "all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "reduce", "send_recv", "barrier",
+    "data_parallel", "asynchronous",
 ]  # fmt: skip
 
 
@@ -70,7 +72,13 @@ def test_two_processes(case: str) -> None:
         port = free.getsockname()[1]
     base = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "CASE": case}
     started = [
-        subprocess.Popen([sys.executable, "-c", PROGRAM], env=base | {"RANK": str(rank)}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            env=base | {"RANK": str(rank)},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         for rank in range(2)
     ]
     try:

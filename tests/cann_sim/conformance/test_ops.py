@@ -15,12 +15,13 @@ POSITIVE = A.abs() + 0.5
 COUNTS = torch.randint(-9, 9, (4, 5))
 
 UNARY = [
-    "abs", "neg", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "floor", "ceil",
-    "round", "trunc", "sign", "log2", "log1p", "expm1", "sinh", "cosh", "atan", "isfinite", "isinf", "isnan", "square", "relu",
+    "abs", "neg", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "floor",
+    "ceil", "round", "trunc", "sign", "log2", "log1p", "expm1", "sinh", "cosh", "atan", "isfinite", "isinf", "isnan",
+    "square", "relu",
 ]  # fmt: skip
 BINARY = [
-    "add", "sub", "mul", "div", "maximum", "minimum", "pow", "fmod", "remainder", "floor_divide", "atan2", "eq", "ne", "lt", "le",
-    "gt", "ge",
+    "add", "sub", "mul", "div", "maximum", "minimum", "pow", "fmod", "remainder", "floor_divide", "atan2", "eq", "ne",
+    "lt", "le", "gt", "ge",
 ]  # fmt: skip
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "add scalar": (lambda a: a + 2, (A,)),
@@ -57,7 +58,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "pad": (lambda a: F.pad(a, (1, 2), value=3.0), (A,)),
     "index": (lambda a, i: (a[i], a.index_select(0, i), a[i, 0], a[:, i]), (A, torch.tensor([3, 0, 2]))),
     "index put": (lambda a, i: a.clone().index_put_((i,), torch.tensor(5.0).to(a)), (A, torch.tensor([3, 0]))),
-    "gather": (lambda a, i: (a.gather(1, i), a.scatter(1, i, 2.0), a.scatter_add(1, i, a)), (A, torch.tensor([[0, 4], [1, 2], [3, 3], [2, 0]]))),
+    "gather": (lambda a, i: (a.gather(1, i), a.scatter(1, i, 2.0), a.scatter_add(1, i, a)),
+               (A, torch.tensor([[0, 4], [1, 2], [3, 3], [2, 0]]))),
     "one hot": (lambda i: F.one_hot(i, 5), (torch.tensor([1, 4, 0]),)),
     "create": (lambda a: (torch.arange(5, device=a.device), torch.ones_like(a), torch.full((2,), 3.0, device=a.device),
                           torch.eye(3, device=a.device), torch.linspace(0, 1, 5, device=a.device)), (A,)),
@@ -128,7 +130,11 @@ def test_arithmetic_dtypes(dtype: torch.dtype, check: Callable[..., None]) -> No
 
 @pytest.mark.parametrize("name", BINARY)
 def test_binary(name: str, check: Callable[..., None]) -> None:
-    check(getattr(torch, name), POSITIVE, B if name not in ("pow", "fmod", "remainder", "floor_divide") else POSITIVE.flip(0))
+    check(
+        getattr(torch, name),
+        POSITIVE,
+        B if name not in ("pow", "fmod", "remainder", "floor_divide") else POSITIVE.flip(0),
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
