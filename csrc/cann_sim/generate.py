@@ -119,7 +119,7 @@ def read_functions(tables: Path) -> list[Function]:
     return [Function.parse(lib, line) for lib, lines in sections(tables / "runtime.txt").items() for line in lines]
 
 
-def write_abi(tables: Path, functions: list[Function], structs: set[str]) -> str:
+def write_abi(tables: Path, functions: list[Function], structs: dict[str, str]) -> str:
     enums = sections(tables / "enums.txt")
     out = [HEADER, "#pragma once\n#include <cstddef>\n#include <cstdint>\n"]
     numbers: dict[str, str] = {}
@@ -139,11 +139,11 @@ def write_abi(tables: Path, functions: list[Function], structs: set[str]) -> str
                 used[words[0]] = used.get(words[0], False) or by_value
     out += [f"typedef {c} {name};" for name, c in HANDLES.items()]
     known = set(enums) | set(HANDLES) | set(CALLBACKS)
-    opaque = {n for n in used if n not in known | structs} | {"aclrtExceptionInfo", "acldumpChunk"}
+    opaque = {n for n in used if n not in known | set(structs)} | {"aclrtExceptionInfo", "acldumpChunk"}
     meta = {"aclTensor", "aclScalar", "aclIntArray", "aclFloatArray", "aclBoolArray", "aclTensorList", "aclScalarList"}
     for name in sorted(opaque | meta):
         out.append(f"typedef void* {name};" if used.get(name) else f"struct {name};")
-    out += [f"struct {name};" for name in sorted(structs)]
+    out += [f"{word} {name};" for name, word in sorted(structs.items())]
     out += CALLBACKS.values()
     out.append('#define CANN_ABI extern "C" __attribute__((visibility("default")))')
     out += [f"CANN_ABI {f.result} {f.name}({f.args});" for f in functions if f.result]
@@ -212,7 +212,8 @@ def write(path: Path, text: str) -> None:
 def main(tables: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     functions, ops = read_functions(tables), read_ops(tables)
-    structs = set(re.findall(r"^(?:struct|union) (\w+) {", (Path(__file__).parent / "structs.h").read_text(), re.M))
+    text = (Path(__file__).parent / "structs.h").read_text()
+    structs = {name: word for word, name in re.findall(r"^(struct|union) (\w+) {", text, re.M)}
     write(out / "acl_abi.h", write_abi(tables, functions, structs))
     for library in {f.library for f in functions}:
         write(out / f"refuse_{library[3:-3]}.cpp", write_refusals(library, functions))
