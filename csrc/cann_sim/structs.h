@@ -3,6 +3,8 @@
 #include "acl_abi.h"
 
 struct aclrtMemLocation { uint32_t id; aclrtMemLocationType type; };
+struct aclrtMallocAttribute { aclrtMallocAttrType attr; uint32_t value[2]; };
+struct aclrtMallocConfig { aclrtMallocAttribute* attrs; size_t numAttrs; };
 struct aclrtPtrAttributes { aclrtMemLocation location; uint32_t pageSize; uint32_t rsv[4]; };
 struct aclrtPhysicalMemProp {
   aclrtMemHandleType handleType;
@@ -37,6 +39,7 @@ struct HcclSendRecvItem {
 };
 
 static_assert(sizeof(aclrtMemLocation) == 8 && sizeof(aclrtPtrAttributes) == 28, "ABI");
+static_assert(sizeof(aclrtMallocAttribute) == 12 && sizeof(aclrtMallocConfig) == 16, "ABI");
 static_assert(sizeof(aclrtPhysicalMemProp) == 32 && offsetof(aclrtPhysicalMemProp, reserve) == 24, "ABI");
 static_assert(sizeof(aclrtUtilizationInfo) == 24 && sizeof(aclCANNPackageVersion) == 512, "ABI");
 static_assert(sizeof(aclrtMemUceInfo) == 128 && sizeof(aclrtStreamConfigHandle) == 32, "ABI");

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <new>
 #include <utility>
+#include <vector>
 
 namespace cann_sim {
 
@@ -24,12 +25,14 @@ class Handles {
   template <class... Args>
   T* make(Args&&... args) {  // nullptr: all handles are in use
     std::lock_guard<std::mutex> hold(mutex_);
-    Slot* slot = free_;
-    if (slot) {
-      free_ = slot->next;
-    } else {
-      if (used_ == capacity_) return nullptr;
+    Slot* slot = oldest_;
+    if (used_ < capacity_ && freed_ <= kQuarantine) {  // a destroyed handle stays recognisable for a while
       slot = &slots_[used_++];
+    } else {
+      if (!slot) return nullptr;
+      oldest_ = slot->next;
+      if (!oldest_) newest_ = nullptr;
+      --freed_;
     }
     T* made = new (slot->bytes) T(std::forward<Args>(args)...);
     slot->live.store(true, std::memory_order_release);
@@ -51,12 +54,21 @@ class Handles {
     Slot* slot = reinterpret_cast<Slot*>(const_cast<void*>(p));
     slot->live.store(false, std::memory_order_release);
     static_cast<T*>(const_cast<void*>(p))->~T();
-    slot->next = free_;
-    free_ = slot;
+    slot->next = nullptr;
+    (newest_ ? newest_->next : oldest_) = slot;
+    newest_ = slot;
+    ++freed_;
     --live_;
     return true;
   }
   size_t live() const { return live_; }
+  std::vector<T*> all() {
+    std::lock_guard<std::mutex> hold(mutex_);
+    std::vector<T*> found;
+    for (size_t i = 0; i < used_; ++i)
+      if (slots_[i].live.load(std::memory_order_relaxed)) found.push_back(reinterpret_cast<T*>(slots_[i].bytes));
+    return found;
+  }
 
  private:
   struct Slot {
@@ -65,8 +77,9 @@ class Handles {
     Slot* next;
   };
   Slot* slots_ = nullptr;
-  Slot* free_ = nullptr;
-  size_t capacity_, used_ = 0;
+  static constexpr size_t kQuarantine = 256;
+  Slot *oldest_ = nullptr, *newest_ = nullptr;  // of the freed slots
+  size_t capacity_, used_ = 0, freed_ = 0;
   std::atomic<size_t> live_{0};
   std::mutex mutex_;
 };

@@ -90,6 +90,10 @@ CANN_SIM_API int check_context();
 // The device of the stream (nullptr: the current context), or -1.
 CANN_SIM_API int stream_device(aclrtStream stream);
 
+// ---- the end -------------------------------------------------------------------------------------------------
+// In strict mode aclFinalize reports what is still alive: other libraries tell here what they count.
+CANN_SIM_API void count_at_finalize(const char* what, size_t (*count)());
+
 // ---- objects that clients hold as pointers -----------------------------------------------------------------
 // A pool of T in address space of its own: a wild or destroyed handle is recognised without touching memory that
 // may not be there. Slots of destroyed objects are reused last. Defined in handles.h.

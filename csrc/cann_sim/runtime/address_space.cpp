@@ -1,0 +1,126 @@
+// The addresses of device memory: one reserved range for clients, its twin for the workers, and who has which part.
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+#include "runtime/memory.h"
+
+namespace cann_sim {
+namespace {
+
+constexpr uint64_t kGap = 64 << 10;           // never readable, between any two blocks
+constexpr uint64_t kLeast = 256ull << 30, kMost = 8192ull << 30;
+
+struct Space {
+  Range client;
+  std::mutex mutex;
+  std::map<uintptr_t, uint64_t> taken;        // base: size, gap included
+  uintptr_t cursor;                           // addresses are handed out upwards, so that freed ones are reused late
+
+  Space() {
+    const Settings& set = settings();
+    uint64_t size = std::min(kMost, std::max(kLeast, round_up(4 * set.memory * set.devices, 1ull << 30)));
+    // The twin lies right behind. A host with little address space gives less.
+    for (void* p = MAP_FAILED; p == MAP_FAILED; size /= 2) {
+      if (size < (1ull << 30)) {
+        fprintf(stderr, "cann_sim: no address space for device memory (errno %d)\n", errno);
+        abort();
+      }
+      p = mmap(nullptr, 2 * size + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (p == MAP_FAILED) continue;
+      madvise(p, 2 * size + kHugePage, MADV_DONTFORK);
+      client.base = round_up(reinterpret_cast<uintptr_t>(p), kHugePage);
+      client.size = size;
+    }
+    cursor = client.base;
+  }
+
+  // The lowest free run at or above `from`; 0: none.
+  uintptr_t search(uintptr_t from, uint64_t size, uint64_t alignment) {
+    uintptr_t at = round_up(from, alignment), end = client.base + client.size;
+    auto next = taken.upper_bound(at);
+    if (next != taken.begin()) {
+      auto before = std::prev(next);
+      at = std::max(at, round_up(before->first + before->second, alignment));
+    }
+    while (at + size <= end) {
+      if (next == taken.end() || at + size <= next->first) return at;
+      at = round_up(next->first + next->second, alignment);
+      ++next;
+    }
+    return 0;
+  }
+};
+
+Space& space() {
+  static Space& one = *new Space;
+  return one;
+}
+
+void remap(uintptr_t client, uint64_t size, int protection, int flags, int file, uint64_t offset) {
+  void* at = worker_address(reinterpret_cast<void*>(client));
+  void* p = mmap(at, size, protection, MAP_FIXED | MAP_NORESERVE | flags, file, static_cast<off_t>(offset));
+  if (p == MAP_FAILED) throw std::bad_alloc();
+}
+
+}  // namespace
+
+const Range& client_range() { return space().client; }
+
+char* worker_address(const void* client) {
+  return const_cast<char*>(static_cast<const char*>(client)) + space().client.size;
+}
+
+uintptr_t take_addresses(uint64_t size, uint64_t alignment, uintptr_t wanted) {
+  Space& s = space();
+  std::lock_guard<std::mutex> hold(s.mutex);
+  uint64_t whole = round_up(size, kPage) + kGap;
+  if (wanted && wanted % kPage == 0 && s.client.owns(reinterpret_cast<void*>(wanted)) &&
+      s.search(wanted, whole, kPage) == wanted) {
+    s.taken[wanted] = whole;
+    return wanted;
+  }
+  uintptr_t at = s.search(s.cursor, whole, alignment);
+  if (!at) at = s.search(s.client.base, whole, alignment);
+  if (!at) return 0;
+  s.taken[at] = whole;
+  s.cursor = at + whole;
+  return at;
+}
+
+void give_addresses(uintptr_t base) {
+  Space& s = space();
+  std::lock_guard<std::mutex> hold(s.mutex);
+  s.taken.erase(base);
+}
+
+bool back_with_memory(uintptr_t client, uint64_t size) {
+  try {
+    remap(client, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  char* at = worker_address(reinterpret_cast<void*>(client));
+  if (size >= kHugePage) madvise(at, size, MADV_HUGEPAGE);
+  madvise(at, size, MADV_DONTFORK);
+  return true;
+}
+
+bool back_with_file(uintptr_t client, uint64_t size, int file, uint64_t offset) {
+  try {
+    remap(client, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, offset);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  madvise(worker_address(reinterpret_cast<void*>(client)), size, MADV_DONTFORK);
+  return true;
+}
+
+void take_back(uintptr_t client, uint64_t size) {
+  remap(client, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  madvise(worker_address(reinterpret_cast<void*>(client)), size, MADV_DONTFORK);
+}
+
+}  // namespace cann_sim

@@ -1,0 +1,88 @@
+// Devices, contexts and what a thread knows of them: inside libascendcl only.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/handles.h"
+#include "runtime/runtime.h"
+
+namespace cann_sim {
+
+class Stream;
+struct StreamHandle;
+struct Context;
+
+struct Soc {
+  const char *name, *family;
+  int64_t ai_cores, cube_cores, vector_cores, ai_cpus, memory, l2;  // 0: not known
+};
+const Soc& soc();
+// What is wrong with the CANN_SIM_* settings, and the first item of the fault plan that is not understood; or empty.
+const std::string& settings_error();
+const std::string& faults_error();
+
+struct Device {
+  int id = 0;
+  int set_count = 0;                  // aclrtSetDevice less aclrtResetDevice, over all threads
+  Context* primary = nullptr;         // the default context, made by the first aclrtSetDevice
+  std::atomic<uint64_t> peers{0};     // a bit per device that this one may reach
+  std::atomic<uint64_t> used{0};      // bytes of memory given out
+  std::atomic<uint64_t> peak{0};
+  std::atomic<bool> lost{false};
+  std::atomic<int32_t> saturation{1};
+  uint32_t core_limit[2] = {0, 0};    // cube and vector cores for the ops; 0: all
+};
+std::mutex& devices_mutex();          // guards set_count, primary, peers, and every context's list of streams
+int device_count();
+Device* device(int id);               // nullptr: no such device
+uint64_t device_memory(const Device& d);
+
+// What went wrong on the device for a context. Streams keep it too: a worker may outlive the context.
+struct Faults {
+  std::atomic<int> code{0};           // every synchronising call answers it until the device is reset
+  std::atomic<bool> halted{false};    // a stream with STOP_ON_FAILURE failed: tasks are neither taken nor run
+  void note(int fault, const std::string& text);  // the first one stays
+  int report();                       // 0, or the fault with its message noted for this thread
+
+ private:
+  std::mutex mutex_;
+  std::string message_;
+};
+
+struct Context {
+  Context(Device* d, bool is_primary) : device(d), primary(is_primary), faults(std::make_shared<Faults>()) {}
+  Device* const device;
+  const bool primary;
+  const std::shared_ptr<Faults> faults;
+  StreamHandle* default_stream = nullptr;
+  std::set<StreamHandle*> streams;    // the default one too
+  std::map<int, int64_t> params;      // aclrtCtxSetSysParamOpt
+};
+Handles<Context>& contexts();
+
+// The calling thread's context, or nullptr with 107002 noted.
+Context* current_context();
+// The same without a note, for questions.
+Context* peek_context();
+void set_current_context(Context* context);
+// True in a child of a process that used a device before fork: nothing works there.
+bool is_forked_child();
+// Ends every context, stream and allocation of all devices.
+void close_all_devices();
+
+// ---- fault plan
+// The code that this run of the task named is to fail with, or 0; also loses the device when its time has come.
+int planned_task_fault(const char* task, Device& d);
+bool planned_allocation_failure();
+
+// ---- trace
+bool tracing();
+int64_t now_ns();
+void trace_task(const char* name, int device, int stream, int64_t begin, int64_t end);
+void close_trace();
+
+}  // namespace cann_sim

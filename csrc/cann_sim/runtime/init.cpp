@@ -1,0 +1,110 @@
+// aclInit and aclFinalize, and the report of what is still alive at the end.
+#include <sys/stat.h>
+
+#include <cstdio>
+
+#include "runtime/allocation.h"
+#include "runtime/stream.h"
+
+namespace cann_sim {
+namespace {
+
+std::mutex init_mutex;
+uint64_t inits = 0;                     // aclInit less aclFinalizeReference
+bool finalized = false;
+
+struct Counter {
+  const char* what;
+  size_t (*count)();
+};
+std::vector<Counter>& counters() {
+  static auto& one = *new std::vector<Counter>;
+  return one;
+}
+
+void report_line(const char* what, size_t count, uint64_t bytes) {
+  if (!count) return;
+  fprintf(stderr, "cann_sim: aclFinalize: still alive: %zu %s", count, what);
+  if (bytes) fprintf(stderr, " (%llu bytes)", static_cast<unsigned long long>(bytes));
+  fputc('\n', stderr);
+}
+
+void report_leaks() {
+  size_t mallocs = 0, mapped = 0, pinned;
+  uint64_t bytes = 0, mapped_bytes = 0, pinned_bytes;
+  for (auto& live : live_allocations(nullptr)) {
+    (live.second.mapped ? mapped : mallocs)++;
+    (live.second.mapped ? mapped_bytes : bytes) += live.second.size;
+  }
+  count_pinned(&pinned, &pinned_bytes);
+  size_t made = 0, defaults = contexts().live();  // each context has a default stream
+  for (Context* c : contexts().all()) made += !c->primary;
+  report_line("allocations of device memory", mallocs, bytes);
+  report_line("mappings of device memory", mapped, mapped_bytes);
+  report_line("allocations or registrations of pinned host memory", pinned, pinned_bytes);
+  report_line("contexts", made, 0);
+  report_line("streams", streams().live() - defaults, 0);
+  report_line("events", events().live(), 0);
+  std::lock_guard<std::mutex> hold(init_mutex);
+  for (const Counter& c : counters()) report_line(c.what, c.count(), 0);
+}
+
+int finalize() {
+  if (settings().strict) report_leaks();
+  close_all_devices();
+  close_trace();
+  return 0;
+}
+
+}  // namespace
+
+void count_at_finalize(const char* what, size_t (*count)()) {
+  std::lock_guard<std::mutex> hold(init_mutex);
+  counters().push_back({what, count});
+}
+
+}  // namespace cann_sim
+
+using namespace cann_sim;
+
+aclError aclInit(const char* configPath) {
+  CANN_ENTRY("aclInit");
+  if (is_forked_child())
+    return fail(ACL_ERROR_RT_DEV_SETUP_ERROR, "aclInit: the process was forked after its parent had used a device");
+  if (!settings_error().empty()) return fail(ACL_ERROR_INVALID_PARAM, "aclInit: %s", settings_error().c_str());
+  if (!faults_error().empty())
+    return fail(ACL_ERROR_INVALID_PARAM, "aclInit: CANN_SIM_FAULTS: '%s' is not understood", faults_error().c_str());
+  struct stat found;
+  if (configPath && *configPath && stat(configPath, &found))
+    return fail(ACL_ERROR_INVALID_FILE, "aclInit: there is no file %s", configPath);
+  std::lock_guard<std::mutex> hold(init_mutex);
+  finalized = false;
+  if (inits++) return fail(ACL_ERROR_REPEAT_INITIALIZE, "aclInit: already initialised");
+  return 0;
+}
+
+aclError aclFinalize() {
+  CANN_ENTRY("aclFinalize");
+  {
+    std::lock_guard<std::mutex> hold(init_mutex);
+    if (!inits)
+      return finalized ? fail(ACL_ERROR_REPEAT_FINALIZE, "aclFinalize: already finalised")
+                       : fail(ACL_ERROR_UNINITIALIZE, "aclFinalize: aclInit was not called");
+    inits = 0;
+    finalized = true;
+  }
+  return finalize();
+}
+
+aclError aclFinalizeReference(uint64_t* refCount) {
+  CANN_ENTRY("aclFinalizeReference");
+  bool last;
+  {
+    std::lock_guard<std::mutex> hold(init_mutex);
+    if (!inits) return fail(ACL_ERROR_REPEAT_FINALIZE, "aclFinalizeReference: not initialised");
+    last = --inits == 0;
+    finalized = last;
+    if (refCount) *refCount = inits;
+  }
+  return last ? finalize() : 0;
+}

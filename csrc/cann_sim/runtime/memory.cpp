@@ -1,0 +1,240 @@
+// aclrtMalloc and its kin: sizes, poison, accounting, small allocations in shared chunks. Copies are in copy.cpp.
+#include <cstring>
+
+#include "runtime/allocation.h"
+#include "runtime/stream.h"
+
+namespace cann_sim {
+
+// Small allocations share 2 MiB: a mapping for each would soon meet the host's limit of mappings. Addresses are only
+// handed out upwards; an exhausted chunk goes back when its last allocation is freed.
+struct Chunk {
+  Device* device;
+  uintptr_t base;
+  uint64_t used = 0;
+  size_t live = 0;
+  bool current = true;
+};
+
+namespace {
+
+constexpr uint64_t kSmall = 256 << 10, kSmallGap = 128;
+constexpr uint64_t kPoisoned = 32ull << 20;   // of each allocation, outside of strict mode
+constexpr int kFresh = 0xFF, kFreed = 0xDB;   // 0xFF...: not a number, or -1
+
+std::mutex chunks_mutex;
+std::map<Device*, Chunk*>& current_chunks() {
+  static auto& one = *new std::map<Device*, Chunk*>;
+  return one;
+}
+
+void poison(uintptr_t client, uint64_t size, int value) {
+  if (settings().mode == Mode::null) return;
+  if (!settings().strict) size = std::min(size, kPoisoned);
+  memset(worker_address(reinterpret_cast<void*>(client)), value, size);
+}
+
+void drop_chunk(Chunk* chunk) {
+  take_back(chunk->base, kHugePage);
+  give_addresses(chunk->base);
+  delete chunk;
+}
+
+uintptr_t take_small(Device& d, uint64_t size, Chunk** in) {
+  std::lock_guard<std::mutex> hold(chunks_mutex);
+  Chunk*& current = current_chunks()[&d];
+  if (current && current->used + size > kHugePage) {
+    current->current = false;
+    if (!current->live) drop_chunk(current);
+    current = nullptr;
+  }
+  if (!current) {
+    uintptr_t base = take_addresses(kHugePage, kHugePage, 0);
+    if (!base || !back_with_memory(base, kHugePage)) return 0;
+    current = new Chunk{&d, base};
+  }
+  uintptr_t at = current->base + current->used;
+  current->used += round_up(size + kSmallGap, 64);
+  ++current->live;
+  *in = current;
+  return at;
+}
+
+void give_small(Chunk* chunk) {
+  std::lock_guard<std::mutex> hold(chunks_mutex);
+  if (--chunk->live == 0 && !chunk->current) drop_chunk(chunk);
+}
+
+uintptr_t take_large(uint64_t size) {
+  uintptr_t base = take_addresses(size, kHugePage, 0);
+  if (base && !back_with_memory(base, round_up(size, kPage))) {
+    give_addresses(base);
+    return 0;
+  }
+  return base;
+}
+
+int out_of_memory(const char* function, uint64_t size, Device& d) {
+  uint64_t total = device_memory(d), used = d.used.load();
+  return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "%s: device %d has no %llu bytes left (%llu of %llu are in use)", function,
+              d.id, static_cast<unsigned long long>(size), static_cast<unsigned long long>(used),
+              static_cast<unsigned long long>(total));
+}
+
+bool is_policy(int32_t policy) {
+  int32_t kinds = ACL_MEM_TYPE_LOW_BAND_WIDTH | ACL_MEM_TYPE_HIGH_BAND_WIDTH | ACL_MEM_ACCESS_USER_SPACE_READONLY;
+  int32_t pages = policy & ~kinds;
+  return policy >= 0 && pages <= ACL_MEM_MALLOC_HUGE1G_ONLY_P2P;
+}
+
+// `extra`: the 32 bytes that kernels may read past the end.
+int allocate(void** out, size_t size, int32_t policy, uint64_t extra, const char* function) {
+  if (!out) return fail(ACL_ERROR_INVALID_PARAM, "%s: devPtr is NULL", function);
+  if (!size) return fail(ACL_ERROR_INVALID_PARAM, "%s: size is 0", function);
+  if (!is_policy(policy)) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %d is not a malloc policy", function, policy);
+  Context* c = current_context();
+  if (!c) return ACL_ERROR_RT_CONTEXT_NULL;
+  Device& d = *c->device;
+  if (size > device_memory(d)) return out_of_memory(function, size, d);
+  int32_t pages = policy & 7;
+  bool giant = pages >= ACL_MEM_MALLOC_HUGE1G_ONLY;
+  bool normal = pages == ACL_MEM_MALLOC_NORMAL_ONLY || pages == ACL_MEM_MALLOC_NORMAL_ONLY_P2P;
+  Allocation made;
+  made.size = round_up(size, 32);
+  uint64_t whole = made.size + (giant ? 0 : extra);
+  made.huge = giant || (!normal && size > (1 << 20));
+  made.charged = round_up(whole, giant ? 1ull << 30 : made.huge ? kHugePage : kPage);
+  made.device = &d;
+  if (planned_allocation_failure() || !charge(d, made.charged)) return out_of_memory(function, size, d);
+  uintptr_t base = whole <= kSmall ? take_small(d, whole, &made.chunk) : take_large(whole);
+  if (!base) {
+    discharge(d, made.charged);
+    return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "%s: the host has no address space for %zu bytes", function, size);
+  }
+  poison(base, whole, kFresh);
+  enter_allocation(base, made);
+  *out = reinterpret_cast<void*>(base);
+  return 0;
+}
+
+void give_back(uintptr_t base, const Allocation& gone) {
+  discharge(*gone.device, gone.charged);
+  if (Chunk* chunk = gone.chunk) {
+    uint64_t size = gone.size;
+    retire([chunk, base, size] {
+      poison(base, size, kFreed);
+      give_small(chunk);
+    });
+  } else {
+    uint64_t pages = round_up(gone.size + 32, kPage);
+    retire([base, pages] {
+      take_back(base, pages);
+      give_addresses(base);
+    });
+  }
+}
+
+int release(void* p, const char* function) {
+  if (!p) return fail(ACL_ERROR_INVALID_PARAM, "%s: devPtr is NULL", function);
+  if (is_forked_child()) return fail(ACL_ERROR_RT_CONTEXT_NULL, "%s: the process was forked", function);
+  Allocation gone;
+  if (!remove_allocation(reinterpret_cast<uintptr_t>(p), false, &gone))
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: no allocation of device memory begins there: %s", function,
+                describe_memory(p, 1).c_str());
+  give_back(reinterpret_cast<uintptr_t>(p), gone);
+  return 0;
+}
+
+}  // namespace
+
+uint64_t device_memory(const Device&) { return settings().memory; }
+
+bool charge(Device& d, uint64_t bytes) {
+  uint64_t used = d.used.load();
+  do {
+    if (used + bytes > device_memory(d)) return false;
+  } while (!d.used.compare_exchange_weak(used, used + bytes));
+  for (uint64_t peak = d.peak.load(); peak < used + bytes && !d.peak.compare_exchange_weak(peak, used + bytes);) {
+  }
+  return true;
+}
+
+void discharge(Device& d, uint64_t bytes) { d.used.fetch_sub(bytes); }
+
+void free_all(Device& d) {
+  drop_virtual_memory(d);
+  for (auto& live : live_allocations(&d)) {
+    Allocation gone;
+    if (remove_allocation(live.first, false, &gone)) give_back(live.first, gone);
+  }
+}
+
+}  // namespace cann_sim
+
+using namespace cann_sim;
+
+aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  CANN_ENTRY("aclrtMalloc");
+  return allocate(devPtr, size, policy, 32, "aclrtMalloc");
+}
+
+aclError aclrtMallocAlign32(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  CANN_ENTRY("aclrtMallocAlign32");
+  return allocate(devPtr, size, policy, 0, "aclrtMallocAlign32");
+}
+
+aclError aclrtMallocCached(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  CANN_ENTRY("aclrtMallocCached");
+  return allocate(devPtr, size, policy, 32, "aclrtMallocCached");
+}
+
+aclError aclrtMallocWithCfg(void** devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig* cfg) {
+  CANN_ENTRY("aclrtMallocWithCfg");
+  if (cfg && cfg->numAttrs && !cfg->attrs) return fail(ACL_ERROR_INVALID_PARAM, "aclrtMallocWithCfg: cfg->attrs is NULL");
+  return allocate(devPtr, size, policy, 32, "aclrtMallocWithCfg");
+}
+
+aclError aclrtMallocForTaskScheduler(void** devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig* cfg) {
+  CANN_ENTRY("aclrtMallocForTaskScheduler");
+  if (cfg && cfg->numAttrs && !cfg->attrs)
+    return fail(ACL_ERROR_INVALID_PARAM, "aclrtMallocForTaskScheduler: cfg->attrs is NULL");
+  return allocate(devPtr, size, policy, 32, "aclrtMallocForTaskScheduler");
+}
+
+aclError aclrtFree(void* devPtr) {
+  CANN_ENTRY("aclrtFree");
+  return release(devPtr, "aclrtFree");
+}
+
+aclError aclrtFreeWithDevSync(void* devPtr) {
+  CANN_ENTRY("aclrtFreeWithDevSync");
+  Context* c = current_context();
+  if (!c) return ACL_ERROR_RT_CONTEXT_NULL;
+  if (int code = refuse_unsafe_call("aclrtFreeWithDevSync")) return code;
+  if (int code = synchronize_device(*c->device, kForever)) return code;
+  return release(devPtr, "aclrtFreeWithDevSync");
+}
+
+aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, size_t* total) {
+  CANN_ENTRY("aclrtGetMemInfo");
+  if (!free || !total) return fail(ACL_ERROR_INVALID_PARAM, "aclrtGetMemInfo: %s is NULL", free ? "total" : "free");
+  if (attr < ACL_DDR_MEM || attr > ACL_MEM_P2P_HUGE1G)
+    return fail(ACL_ERROR_RT_INVALID_MEMORY_TYPE, "aclrtGetMemInfo: %d is not a kind of memory", attr);
+  Context* c = current_context();
+  if (!c) return ACL_ERROR_RT_CONTEXT_NULL;
+  bool ddr = attr == ACL_DDR_MEM || attr == ACL_DDR_MEM_HUGE || attr == ACL_DDR_MEM_NORMAL ||
+             attr == ACL_DDR_MEM_P2P_HUGE || attr == ACL_DDR_MEM_P2P_NORMAL;  // there is only HBM
+  *total = ddr ? 0 : device_memory(*c->device);
+  *free = ddr ? 0 : *total - c->device->used.load();
+  return 0;
+}
+
+aclError aclrtMemGetAddressRange(void* ptr, void** pbase, size_t* psize) {
+  CANN_ENTRY("aclrtMemGetAddressRange");
+  Found found;
+  if (!find_memory(ptr, &found))
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMemGetAddressRange: %s", describe_memory(ptr, 1).c_str());
+  if (pbase) *pbase = reinterpret_cast<void*>(found.base);
+  if (psize) *psize = found.size;
+  return 0;
+}

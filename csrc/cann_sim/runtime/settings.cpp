@@ -1,0 +1,101 @@
+// The settings of the simulator, read once from CANN_SIM_*, and the SoC they name. Nothing else reads the environment.
+#include <cstdlib>
+#include <cstring>
+
+#include "runtime/device.h"
+
+namespace cann_sim {
+namespace {
+
+const Soc socs[] = {
+#include "soc_rows.inc"
+};
+constexpr uint64_t kGiB = 1ull << 30;
+constexpr uint64_t kMostMemory = 1024 * kGiB;  // of one device: it must fit into the address space several times
+
+struct Reader {
+  Settings made;
+  const Soc* soc = nullptr;
+  std::string error;
+
+  void refuse(const char* name, const char* expected, const char* value) {
+    if (error.empty()) error = std::string(name) + ": expected " + expected + ", got '" + value + "'";
+  }
+
+  template <class T>
+  void number(const char* name, uint64_t least, uint64_t most, T* out) {
+    const char* text = getenv(name);
+    if (!text || !*text) return;
+    char* end;
+    uint64_t n = strtoull(text, &end, 10);
+    if (*end || *text == '-' || n < least || n > most) {
+      std::string range = "a number from " + std::to_string(least) + " to " + std::to_string(most);
+      return refuse(name, range.c_str(), text);
+    }
+    *out = static_cast<T>(n);
+  }
+
+  void text(const char* name, std::string* out) {
+    const char* found = getenv(name);
+    if (found && *found) *out = found;
+  }
+
+  void memory() {
+    made.memory = soc->memory ? soc->memory : 32 * kGiB;
+    const char* text = getenv("CANN_SIM_MEMORY");
+    if (!text || !*text) return;
+    char* end;
+    uint64_t n = strtoull(text, &end, 10);
+    const char* units = "\0KMGT";
+    const char* unit = *end ? strchr(units + 1, *end & ~0x20) : units;
+    bool whole = unit && (!*end || !end[1]) && end != text && *text != '-';
+    int shift = whole ? static_cast<int>(unit - units) * 10 : 0;
+    if (!whole || n > (kMostMemory >> shift) || (n << shift) < (1 << 20))
+      return refuse("CANN_SIM_MEMORY", "bytes, or a number with K, M, G or T, from 1M to 1T", text);
+    made.memory = n << shift;
+  }
+
+  void mode() {
+    std::string name = "normal";
+    text("CANN_SIM_MODE", &name);
+    if (name == "normal") made.mode = Mode::normal;
+    else if (name == "delay") made.mode = Mode::delay;
+    else if (name == "null") made.mode = Mode::null;
+    else refuse("CANN_SIM_MODE", "normal, delay or null", name.c_str());
+  }
+
+  Reader() {
+    number("CANN_SIM_DEVICES", 1, 64, &made.devices);
+    number("CANN_SIM_SEED", 0, UINT64_MAX, &made.seed);
+    int strict = 0;
+    number("CANN_SIM_STRICT", 0, 1, &strict);
+    made.strict = strict;
+    text("CANN_SIM_SOC", &made.soc);
+    text("CANN_SIM_VERSION", &made.version);
+    text("CANN_SIM_TRACE", &made.trace);
+    text("CANN_SIM_FAULTS", &made.faults);
+    for (const Soc& s : socs)
+      if (made.soc == s.name) soc = &s;
+    if (!soc) {
+      refuse("CANN_SIM_SOC", "the long name of a SoC, such as Ascend910B2", made.soc.c_str());
+      made.soc = "Ascend910B2";
+      for (const Soc& s : socs)
+        if (made.soc == s.name) soc = &s;
+    }
+    memory();
+    mode();
+  }
+};
+
+const Reader& reader() {
+  static const Reader& once = *new Reader;  // never destroyed: workers may still ask while the process ends
+  return once;
+}
+
+}  // namespace
+
+const Settings& settings() { return reader().made; }
+const Soc& soc() { return *reader().soc; }
+const std::string& settings_error() { return reader().error; }
+
+}  // namespace cann_sim

@@ -1,0 +1,224 @@
+// The calls of clients on streams: making, ending, waiting, asking, and queueing a task. The queue itself is in queue.cpp.
+#include "runtime/stream.h"
+
+namespace cann_sim {
+namespace {
+
+constexpr uint32_t kStreamFlags = ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC | ACL_STREAM_PERSISTENT | ACL_STREAM_HUGE |
+                                  ACL_STREAM_CPU_SCHEDULE | ACL_STREAM_DEVICE_USE_ONLY;
+constexpr size_t kMostStreams = 2048;   // of one device, as on the card
+
+std::atomic<int> next_stream_id{0};
+
+int check_timeout(int32_t timeout, const char* function) {
+  if (timeout >= -1) return 0;
+  return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: timeout must be -1 (for ever) or milliseconds, got %d", function, timeout);
+}
+
+int synchronize(aclrtStream handle, int32_t timeout, const char* function) {
+  if (int code = check_timeout(timeout, function)) return code;
+  int code;
+  StreamHandle* found = find_stream(handle, function, &code);
+  if (!found) return code;
+  Stream& s = *found->stream;
+  if (int refused = refuse_captured_stream(s, function)) return refused;
+  s.retain();                           // another thread may destroy the stream while this one waits
+  bool in_time = s.wait(deadline_ms(timeout));
+  code = in_time ? s.report() : fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "%s: stream %d was not done after %d ms", function,
+                                     s.id, timeout);
+  s.release();
+  return code;
+}
+
+int create(aclrtStream* out, uint32_t priority, uint32_t flags, const char* function) {
+  if (!out) return fail(ACL_ERROR_INVALID_PARAM, "%s: stream is NULL", function);
+  if (priority > 7) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: priority must be 0 to 7, got %u", function, priority);
+  if (flags & ~kStreamFlags) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: unknown flag %#x", function, flags);
+  Context* c = current_context();
+  if (!c) return ACL_ERROR_RT_CONTEXT_NULL;
+  std::lock_guard<std::mutex> hold(devices_mutex());
+  StreamHandle* made;
+  if (int code = new_stream(*c, priority, flags, &made)) return code;
+  *out = made;
+  return 0;
+}
+
+int destroy(aclrtStream handle, bool wait, const char* function) {
+  if (!handle) return fail(ACL_ERROR_INVALID_PARAM, "%s: stream is NULL", function);
+  int code;
+  StreamHandle* found = find_stream(handle, function, &code);
+  if (!found) return code;
+  if (found == found->context->default_stream)
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: the default stream of a context cannot be destroyed", function);
+  if (int refused = refuse_captured_stream(*found->stream, function)) return refused;
+  if (wait) found->stream->wait(kForever);
+  else found->stream->drop_queued();
+  code = wait ? found->stream->report() : 0;
+  std::lock_guard<std::mutex> hold(devices_mutex());
+  drop_stream(found);
+  return code;
+}
+
+}  // namespace
+
+Handles<StreamHandle>& streams() {
+  static Handles<StreamHandle>& pool = *new Handles<StreamHandle>(65536);
+  return pool;
+}
+
+// The caller holds devices_mutex().
+int new_stream(Context& c, uint32_t priority, uint32_t flags, StreamHandle** made) {
+  if (c.streams.size() >= kMostStreams) return fail(ACL_ERROR_RT_NO_STREAM_RESOURCE, "device %d has no more streams", c.device->id);
+  auto stream = new Stream(c, next_stream_id.fetch_add(1), priority, flags);
+  *made = streams().make(&c, stream);
+  if (!*made) {
+    stream->release();
+    return fail(ACL_ERROR_RT_NO_STREAM_RESOURCE, "too many streams");
+  }
+  c.streams.insert(*made);
+  return 0;
+}
+
+// The caller holds devices_mutex().
+void drop_stream(StreamHandle* handle) {
+  unsubscribe_stream(handle);
+  handle->context->streams.erase(handle);
+  handle->stream->close();
+  streams().drop(handle);
+}
+
+StreamHandle* find_stream(aclrtStream handle, const char* function, int* code) {
+  Context* c = current_context();
+  if (!c) {
+    *code = ACL_ERROR_RT_CONTEXT_NULL;
+    return nullptr;
+  }
+  if (!handle) return c->default_stream;
+  StreamHandle* found = streams().get(handle);
+  if (found && found->context == c) return found;
+  *code = fail(ACL_ERROR_RT_STREAM_CONTEXT, found ? "%s: stream %p belongs to another context than this thread's"
+                                                  : "%s: %p is not a live stream", function, handle);
+  return nullptr;
+}
+
+int check_stream(aclrtStream handle) {
+  int code = 0;
+  StreamHandle* found = find_stream(handle, "launch", &code);
+  if (!found) return code;
+  return found->stream->faults->halted.load(std::memory_order_relaxed) ? found->stream->faults->report() : 0;
+}
+
+int stream_device(aclrtStream handle) {
+  Context* c = peek_context();
+  if (!handle) return c ? c->device->id : -1;
+  StreamHandle* found = streams().get(handle);
+  return found ? found->context->device->id : -1;
+}
+
+int enqueue(aclrtStream handle, Task* task) {
+  int code = 0;
+  StreamHandle* found = find_stream(handle, task->name(), &code);
+  if (found && found->stream->faults->halted.load(std::memory_order_relaxed)) code = found->stream->faults->report();
+  if (code) {
+    task->release();
+    return code;
+  }
+  Stream& s = *found->stream;
+  if (any_capture() && capture_task(s, task, &code)) return code;
+  if (settings().mode == Mode::null && !task->always_runs && s.idle()) {
+    task->release();
+    return 0;
+  }
+  s.push(task);
+  return 0;
+}
+
+int synchronize_device(Device& d, Deadline deadline) {
+  std::vector<Stream*> waited;
+  {
+    std::lock_guard<std::mutex> hold(devices_mutex());
+    for (StreamHandle* s : streams().all())
+      if (s->context->device == &d) {
+        s->stream->retain();
+        waited.push_back(s->stream);
+      }
+  }
+  int code = 0;
+  for (Stream* s : waited) {
+    if (!code && !s->wait(deadline))
+      code = fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "stream %d of device %d was not done in time", s->id, d.id);
+    if (!code) code = s->report();
+    s->release();
+  }
+  return code;
+}
+
+}  // namespace cann_sim
+
+using namespace cann_sim;
+
+aclError aclrtCreateStream(aclrtStream* stream) {
+  CANN_ENTRY("aclrtCreateStream");
+  return create(stream, 0, 0, "aclrtCreateStream");
+}
+
+aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t priority, uint32_t flag) {
+  CANN_ENTRY("aclrtCreateStreamWithConfig");
+  return create(stream, priority, flag, "aclrtCreateStreamWithConfig");
+}
+
+aclError aclrtDestroyStream(aclrtStream stream) {
+  CANN_ENTRY("aclrtDestroyStream");
+  return destroy(stream, true, "aclrtDestroyStream");
+}
+
+aclError aclrtDestroyStreamForce(aclrtStream stream) {
+  CANN_ENTRY("aclrtDestroyStreamForce");
+  return destroy(stream, false, "aclrtDestroyStreamForce");
+}
+
+aclError aclrtSynchronizeStream(aclrtStream stream) {
+  CANN_ENTRY("aclrtSynchronizeStream");
+  return synchronize(stream, -1, "aclrtSynchronizeStream");
+}
+
+aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout) {
+  CANN_ENTRY("aclrtSynchronizeStreamWithTimeout");
+  return synchronize(stream, timeout, "aclrtSynchronizeStreamWithTimeout");
+}
+
+namespace {
+
+int synchronize_current_device(int32_t timeout, const char* function) {
+  if (int code = check_timeout(timeout, function)) return code;
+  Context* c = current_context();
+  if (!c) return ACL_ERROR_RT_CONTEXT_NULL;
+  if (int code = refuse_unsafe_call(function)) return code;
+  return synchronize_device(*c->device, deadline_ms(timeout));
+}
+
+}  // namespace
+
+aclError aclrtSynchronizeDevice() {
+  CANN_ENTRY("aclrtSynchronizeDevice");
+  return synchronize_current_device(-1, "aclrtSynchronizeDevice");
+}
+
+aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) {
+  CANN_ENTRY("aclrtSynchronizeDeviceWithTimeout");
+  return synchronize_current_device(timeout, "aclrtSynchronizeDeviceWithTimeout");
+}
+
+aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status) {
+  CANN_ENTRY("aclrtStreamQuery");
+  if (!status) return fail(ACL_ERROR_INVALID_PARAM, "aclrtStreamQuery: status is NULL");
+  int code;
+  StreamHandle* found = find_stream(stream, "aclrtStreamQuery", &code);
+  if (!found) return code;
+  if (int refused = refuse_captured_stream(*found->stream, "aclrtStreamQuery")) return refused;
+  bool idle = found->stream->idle();
+  if (idle)
+    if (int fault = found->stream->report()) return fault;
+  *status = idle ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
+  return 0;
+}

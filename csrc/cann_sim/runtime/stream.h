@@ -1,0 +1,186 @@
+// Streams, events and the waiting on them: inside libascendcl only.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <random>
+#include <thread>
+
+#include "runtime/device.h"
+
+namespace cann_sim {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+constexpr Deadline kForever = Deadline::max();
+// From CANN's timeouts: -1 for ever, otherwise milliseconds.
+Deadline deadline_ms(int64_t milliseconds);
+
+// Wakes those who wait for something rare: a mark reached, a stream interrupted, a callback delivered.
+class Bell {
+ public:
+  void ring() {
+    if (listeners_.load() == 0) return;
+    std::lock_guard<std::mutex> hold(mutex_);
+    condition_.notify_all();
+  }
+  template <class Ready>
+  bool wait(Ready ready, Deadline deadline) {
+    if (ready()) return true;
+    std::unique_lock<std::mutex> hold(mutex_);
+    ++listeners_;  // before the last look: whoever changes the state after it sees a listener
+    bool in_time = true;
+    while (!ready() && in_time) {
+      if (deadline == kForever) condition_.wait(hold);
+      else in_time = condition_.wait_until(hold, deadline) != std::cv_status::timeout;
+    }
+    --listeners_;
+    return in_time || ready();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable condition_;
+  std::atomic<int> listeners_{0};
+};
+Bell& bell();
+
+// A task that is the runtime's own business: it runs in null mode too, where ops and copies do not.
+class ControlTask : public Task {
+ public:
+  ControlTask() { always_runs = true; }
+};
+
+class Capture;
+
+// The queue of a stream and the thread that empties it. It outlives its handle while tasks or the thread hold it.
+class Stream {
+ public:
+  Stream(Context& context, int id, uint32_t priority, uint32_t flags);
+  void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
+  void release();
+
+  void push(Task* task);              // takes over one reference
+  bool idle() const { return completed_.load() == submitted_.load(); }
+  // Waits until all that was queued before the call is done. 0, or 507046.
+  bool wait(Deadline deadline);
+  // Drops what is queued and interrupts what waits; does not wait for a task that runs.
+  void drop_queued();
+  // No task after those queued now: the worker ends when it is through (or at once after drop_queued()).
+  void close();
+  // True when the task that the calling worker runs was dropped, and should stop waiting.
+  static bool interrupted();
+  static Stream* of_this_worker();
+  void run_task(Task* task);          // with delay, trace and the handling of faults
+  void note_fault(const Task& task, int code, const std::string& message);
+
+  Device& device;
+  const int id;
+  const uint32_t priority, flags;
+  std::atomic<bool> stop_on_failure{false};
+  std::atomic<int> pending{0};        // a failure that leaves the device sound, or an abort: answered once
+  std::atomic<uint32_t> overflow_switch{0};
+  std::atomic<uint32_t> last_task{0};
+  Capture* capture = nullptr;         // guarded by capture_mutex()
+  uint32_t core_limit[2] = {0, 0};
+
+  // 0, or what a synchronising call has to answer, with its message noted: the device's fault, an abort, a failure.
+  int report();
+  void note_pending(int code, const std::string& message);
+  const std::shared_ptr<Faults> faults;
+
+ private:
+  ~Stream() = default;
+  void start();
+  void work();
+  Task* take_all();                   // oldest first; nullptr: nothing queued
+  void sleep_until_pushed();
+  void finish(Task* task);
+  void delay();
+
+  std::atomic<Task*> head_{nullptr};  // newest first
+  std::atomic<uint64_t> submitted_{0}, completed_{0};
+  std::atomic<uint64_t> drop_until_{0};          // tasks up to this number are not run any more
+  std::atomic<uint64_t> wake_at_{UINT64_MAX};    // the number of done tasks that someone waits for
+  std::atomic<bool> sleeping_{false}, started_{false}, closed_{false};
+  std::atomic<int> refs_{1};
+  std::mutex mutex_;
+  std::condition_variable pushed_, done_;
+  std::string pending_message_;
+  std::mt19937_64 random_;
+};
+
+struct StreamHandle {
+  StreamHandle(Context* c, Stream* s) : context(c), stream(s) {}
+  ~StreamHandle() { stream->release(); }
+  Context* const context;
+  Stream* const stream;
+};
+Handles<StreamHandle>& streams();
+// The live stream of the calling thread's context that the handle names (nullptr: the default one); nullptr with
+// *code and its message noted when there is none.
+StreamHandle* find_stream(aclrtStream stream, const char* function, int* code);
+int new_stream(Context& context, uint32_t priority, uint32_t flags, StreamHandle** made);
+void drop_stream(StreamHandle* handle);
+// Waits for every stream of the device; 0 or a code.
+int synchronize_device(Device& d, Deadline deadline);
+// Callbacks of a stream that goes away are forgotten.
+void unsubscribe_stream(StreamHandle* handle);
+
+// Tells the client's exception callback, if there is one, what went wrong (callback.cpp).
+void report_exception(const Stream& stream, int code);
+
+// One record of an event: reached when the stream's worker gets to it.
+class Mark {
+ public:
+  void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
+  void release() { if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this; }
+  bool reached() const { return time_.load() != 0; }
+  int64_t time_ns() const { return time_.load(); }
+  void reach() { time_ = now_ns(); bell().ring(); }
+  void forget() { time_ = 0; }        // aclrtResetEvent of a one-shot event
+
+ private:
+  std::atomic<int64_t> time_{0};
+  std::atomic<int> refs_{1};
+};
+
+// How an event came to be; each kind has rules of its own.
+enum class EventKind { plain, flagged, capturing };  // aclrtCreateEvent, ...WithFlag, ...ExWithFlag
+struct CapturePoint;
+struct Event {
+  Event(Context* c, EventKind k, uint32_t f);
+  ~Event();
+  Context* const context;
+  const std::shared_ptr<Faults> faults;
+  const EventKind kind;
+  const uint32_t flags, id;
+  std::mutex mutex;                   // guards latest
+  Mark* latest = nullptr;             // the newest record; nullptr: none yet
+  // One-shot kinds wait for a flag that a record sets and only aclrtResetEvent clears.
+  Mark* const flag = new Mark;
+  std::shared_ptr<std::atomic<int>> waits = std::make_shared<std::atomic<int>>(0);  // queued and not yet over
+  std::atomic<bool> was_awaited{false};  // and not reset since
+  std::shared_ptr<CapturePoint> captured;  // recorded into a capture; guarded by capture_mutex()
+  bool one_shot() const { return kind != EventKind::capturing; }
+  Mark* take_latest();                // one reference, or nullptr
+};
+Handles<Event>& events();
+void drop_events(const Context* context);
+
+// ---- capture into graphs (graph.cpp)
+std::mutex& capture_mutex();
+// Whether any capture is going on at all, and so whether the slow questions below are worth asking.
+bool any_capture();
+// True when the stream is being captured: the task was added to its graph (or *code says why not).
+bool capture_task(Stream& stream, Task* task, int* code);
+// What recording and waiting mean for a stream that is captured, or is drawn into a capture by the event. True: done.
+bool capture_record(Stream& stream, Event& event, int* code);
+bool capture_wait(Stream& stream, Event& event, int* code);
+int refuse_captured_event(Event& event, const char* function);
+int refuse_pageable_copy(aclrtStream stream, const char* function);
+// 0, or the code (noted) because `function` must not be called on a stream or event that is being captured.
+int refuse_captured_stream(Stream& stream, const char* function);
+// 0, or the code because a blocking call of this kind is not allowed in this thread while a capture goes on.
+int refuse_unsafe_call(const char* function);
+
+}  // namespace cann_sim
