@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 import mindtorch_v2 as torch
+from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import capi, runtime, streams
 
 # torch_npu 2.13's names of devices, streams, events and random numbers, with their parameters.
@@ -103,8 +105,9 @@ for use in (torch.npu.init, torch.npu.synchronize, lambda: torch.ones(2, device=
 
 
 @pytest.fixture
-def little_acl(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def little_acl(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """A device of which CANN says nothing."""
+    before = dict(runtime._runtimes)
     rt = SimpleNamespace(
         set_device=lambda device: 0, create_context=lambda device: (1, 0), create_stream=lambda: (2, 0), set_context=lambda context: 0,
         get_mem_info=lambda kind: (0, 0, 207000),
@@ -113,7 +116,10 @@ def little_acl(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     for name, value in (("acl", acl), ("_runtimes", {}), ("_started", None), ("_thread", runtime._Thread())):
         monkeypatch.setattr(runtime, name, value)
     monkeypatch.setattr(runtime, "_RUNTIME_CLEANUP_REGISTERED", True)
-    return acl
+    yield acl
+    _C._npu_set_bound(-1)
+    for index in (0, 1):
+        _C._npu_set_default_stream(index, before[index].stream if index in before else 0)
 
 
 def test_what_cann_does_not_say_has_a_default_and_a_warning(little_acl: SimpleNamespace) -> None:

@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import acl_loader, errors, runtime
 
 STREAM, CONTEXT = 0x57, 0xC0
@@ -52,14 +54,19 @@ CLOSED = [("destroy_stream", STREAM), ("destroy_context", CONTEXT), ("reset_devi
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that has not used an npu."""
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that has not used an npu; a runtime that was there before is there again afterwards."""
+    before = dict(runtime._runtimes)
     monkeypatch.setattr(runtime, "_runtimes", {})
     monkeypatch.setattr(runtime, "_started", None)
     monkeypatch.setattr(runtime, "_counted", (None, 0))
     monkeypatch.setattr(runtime, "_closers", [])
     monkeypatch.setattr(runtime, "_thread", runtime._Thread())
     monkeypatch.setattr(runtime, "_RUNTIME_CLEANUP_REGISTERED", True)  # nothing is left behind for the exit of pytest
+    yield
+    _C._npu_set_bound(-1)
+    for index in (0, 1):
+        _C._npu_set_default_stream(index, before[index].stream if index in before else 0)
 
 
 def use(monkeypatch: pytest.MonkeyPatch, acl: Any) -> Any:

@@ -78,6 +78,7 @@ class _Runtime:
         errors.check(code, "aclrtCreateStream")
         self.stream = stream
         _thread.session = self.session            # aclrtCreateContext made the context current here
+        _C._npu_set_bound(-1)                     # so the launcher cannot rely on what it knew
         self.initialized = True
 
     def defer_free(self, pointer: int) -> None:
@@ -122,6 +123,7 @@ class _Runtime:
         if self.context is not None:
             _end("destroy_context", self.context)
         _end("reset_device", self.device_id)
+        _C._npu_set_bound(-1)
         self._forget()
         return True
 
@@ -244,6 +246,7 @@ def _after_fork() -> None:
     if _started is not None:
         _forked = True
         _thread.session = None
+        _C._npu_set_bound(-1)                     # the next launch asks get_runtime(), which refuses
 
 
 os.register_at_fork(after_in_child=_after_fork)
