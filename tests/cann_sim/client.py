@@ -1,4 +1,4 @@
-"""A small ctypes client of CANN's C ABI for tests: torch tensors in, aclnn calls by name, torch tensors out. Holds no tests."""
+"""A small ctypes client of CANN's C ABI for tests: torch tensors in, aclnn calls by name, torch tensors out."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ ND, NCL, NCHW, NCDHW = 2, 47, 0, 30
 FORMATS = {3: NCL, 4: NCHW, 5: NCDHW}  # by rank, as torch_npu passes them; every other rank is ND
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
 SCALARS = {  # a scalar's torch dtype: the C type that holds it (complex, 16-bit floats: as bytes of a torch tensor)
-    torch.float32: ctypes.c_float, torch.float64: ctypes.c_double, torch.int64: ctypes.c_int64, torch.bool: ctypes.c_bool,
-    torch.int32: ctypes.c_int32, torch.int16: ctypes.c_int16, torch.int8: ctypes.c_int8, torch.uint8: ctypes.c_uint8,
+    torch.float32: ctypes.c_float, torch.float64: ctypes.c_double, torch.int64: ctypes.c_int64,
+    torch.bool: ctypes.c_bool, torch.int32: ctypes.c_int32, torch.int16: ctypes.c_int16,
+    torch.int8: ctypes.c_int8, torch.uint8: ctypes.c_uint8,
 }  # fmt: skip
 PLAIN = {
     "int64": ctypes.c_int64, "int32": ctypes.c_int32, "int8": ctypes.c_int8, "uint64": ctypes.c_uint64,
@@ -120,7 +121,8 @@ class Client:
     def __init__(self, device: int = 0) -> None:
         lib64 = Path(cann_sim.home()) / "lib64"
         self.libraries = [
-            ctypes.CDLL(str(lib64 / f"lib{name}.so"), mode=ctypes.RTLD_GLOBAL) for name in ("ascendcl", "nnopbase", "opapi")
+            ctypes.CDLL(str(lib64 / f"lib{name}.so"), mode=ctypes.RTLD_GLOBAL)
+            for name in ("ascendcl", "nnopbase", "opapi")
         ]
         self.function("aclGetRecentErrMsg").restype = ctypes.c_char_p
         for name in ("Tensor", "Scalar", "IntArray", "FloatArray", "BoolArray", "TensorList", "ScalarList"):
@@ -218,7 +220,9 @@ class Client:
             self.call(name, *args)
         except CannError as error:
             assert error.code == code, str(error)
-            assert name in error.message, f"{name} refused with {code}, but its message does not name it: {error.message!r}"
+            assert name in error.message, (
+                f"{name} refused with {code}, but its message does not name it: {error.message!r}"
+            )
             return error.message
         raise AssertionError(f"{name} was accepted, {code} expected")
 
@@ -229,7 +233,7 @@ class Arguments:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.tensors: list[tuple[DeviceTensor, bool]] = []  # with whether the op writes it
-        self.made: list[tuple[DeviceTensor, bool]] = []     # ours to free; whether its handle is still ours
+        self.made: list[tuple[DeviceTensor, bool]] = []  # ours to free; whether its handle is still ours
         self.others: list[tuple[str, ctypes.c_void_p]] = []
 
     def convert(self, kind: str, arg: Any) -> Any:
@@ -250,7 +254,9 @@ class Arguments:
             return self._own("Scalar", self.client.scalar(arg))
         if kind == "scalars":
             return self._list("ScalarList", [self.client.scalar(a) for a in arg])
-        return self._own({"ints": "Int", "floats": "Float", "bools": "Bool"}[kind] + "Array", self.client.array(kind, arg))
+        return self._own(
+            {"ints": "Int", "floats": "Float", "bools": "Bool"}[kind] + "Array", self.client.array(kind, arg)
+        )
 
     def _tensor(self, arg: Any, is_out: bool, listed: bool) -> ctypes.c_void_p:
         if not isinstance(arg, DeviceTensor):

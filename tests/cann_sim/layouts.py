@@ -1,4 +1,4 @@
-"""Random tensors of every dtype, built in every layout that a client may pass, and outputs for results. Holds no tests."""
+"""Random tensors of every dtype in every layout that a client may pass, and outputs for results. Holds no tests."""
 
 from __future__ import annotations
 

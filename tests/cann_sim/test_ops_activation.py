@@ -43,7 +43,7 @@ def gradient(f: Function) -> Function:
     return wide(g)
 
 
-# ---- forward: name, further arguments, torch; the in-place form has the same arguments ---------------------------------
+# ---- forward: name, further arguments, torch; the in-place form has the same arguments -----------
 FORWARD: dict[str, tuple[tuple[Any, ...], Function]] = {
     "Relu": ((), torch.relu),
     "Sigmoid": ((), torch.sigmoid),
@@ -64,7 +64,10 @@ FORWARD: dict[str, tuple[tuple[Any, ...], Function]] = {
     "Hardtanh": ((-1, 2), lambda x: F.hardtanh(x, -1, 2)),
     "Hardshrink": ((0.5,), F.hardshrink),
     "Softshrink": ((0.5,), F.softshrink),
-    "Shrink": ((0.5, 0.25), lambda x: torch.where(x > 0.5, x - 0.25, torch.where(x < -0.5, x + 0.25, torch.zeros_like(x)))),
+    "Shrink": (
+        (0.5, 0.25),
+        lambda x: torch.where(x > 0.5, x - 0.25, torch.where(x < -0.5, x + 0.25, torch.zeros_like(x))),
+    ),
     "SquaredRelu": ((), wide(lambda x: torch.relu(x) ** 2)),
     "LogSigmoid": ((), F.logsigmoid),
 }
@@ -137,7 +140,7 @@ def test_log_sigmoid_with_a_buffer() -> None:
     same(client().call("aclnnLogSigmoidBackward", g, x, torch.zeros(5, 6), like(x)), want)
 
 
-# ---- gradients: arguments around (grad, saved), and torch ---------------------------------------------------------------
+# ---- gradients: arguments around (grad, saved), and torch ----------------------------------------
 def selu_backward(g: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     alpha, scale = 1.6732632423543772, 1.0507009873554805
     return aten.elu_backward(g, alpha, scale, 1.0, True, result)
@@ -197,7 +200,7 @@ def test_prelu(dtype: torch.dtype, shape: tuple[int, ...], weights: int) -> None
     same(grad_w, ws.grad.to(dtype), rtol=2e-2, atol=2e-2)
 
 
-# ---- gated ------------------------------------------------------------------------------------------------------------
+# ---- gated ---------------------------------------------------------------------------------------
 def gate_by(activate: Function, left: bool) -> Function:
     def f(x: torch.Tensor, dim: int) -> torch.Tensor:
         a, b = x.chunk(2, dim)
@@ -253,8 +256,13 @@ def test_products_with_an_activated_half() -> None:
     same(client().call("aclnnFatreluMul", x, torch.tensor([0.5]), like(a)), want)
 
 
-# ---- refusals ---------------------------------------------------------------------------------------------------------
-X, Y, D, N = torch.zeros(3, 4), torch.zeros(4, 3), torch.zeros(3, 4, dtype=torch.float64), torch.zeros(3, 4, dtype=torch.int16)
+# ---- refusals ------------------------------------------------------------------------------------
+X, Y, D, N = (
+    torch.zeros(3, 4),
+    torch.zeros(4, 3),
+    torch.zeros(3, 4, dtype=torch.float64),
+    torch.zeros(3, 4, dtype=torch.int16),
+)
 REFUSED: list[tuple[int, str, tuple[Any, ...]]] = [
     (NULL, "aclnnRelu", (None, X)),
     (NULL, "aclnnRelu", (X, None)),

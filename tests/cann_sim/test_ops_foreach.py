@@ -40,12 +40,15 @@ def check(name: str, args: list[Any], want: list[torch.Tensor], **tolerance: flo
 
 def each(f: Callable[..., torch.Tensor], *columns: Any) -> list[torch.Tensor]:
     """torch, item by item, in float32 where it has 16 bits or integers, rounded once."""
-    return [f(*(t if t.dtype == torch.int32 else t.float() for t in items)).to(items[0].dtype) for items in zip(*columns, strict=True)]
+    return [
+        f(*(t if t.dtype == torch.int32 else t.float() for t in items)).to(items[0].dtype)
+        for items in zip(*columns, strict=True)
+    ]
 
 
-# ---- one list -----------------------------------------------------------------------------------------------------------
-UNARY = ["Abs", "Acos", "Asin", "Atan", "Cos", "Cosh", "Erf", "Erfc", "Exp", "Expm1", "Log", "Log10", "Log1p", "Log2", "Neg",
-         "Reciprocal", "Sigmoid", "Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh"]  # fmt: skip
+# ---- one list ------------------------------------------------------------------------------------
+UNARY = ["Abs", "Acos", "Asin", "Atan", "Cos", "Cosh", "Erf", "Erfc", "Exp", "Expm1", "Log", "Log10", "Log1p", "Log2",
+         "Neg", "Reciprocal", "Sigmoid", "Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "dtype"), cases(UNARY))
@@ -82,7 +85,13 @@ def test_rounding_modes(dtype: torch.dtype, mode: int, function: Callable[..., t
 def test_norm(dtype: torch.dtype, order: float) -> None:
     x = [t for t in lists(dtype) if t.numel()]
     outs = [torch.empty((), dtype=dtype) for _ in x]
-    check("Norm", [x, order, outs], torch._foreach_norm(x, order), rtol=2e-2 if dtype != torch.float32 else 2e-5, atol=1e-5)
+    check(
+        "Norm",
+        [x, order, outs],
+        torch._foreach_norm(x, order),
+        rtol=2e-2 if dtype != torch.float32 else 2e-5,
+        atol=1e-5,
+    )
 
 
 @pytest.mark.parametrize("dtype", rows()["aclnnForeachCopy"].dtypes(0))
@@ -93,7 +102,7 @@ def test_copy_and_zero(dtype: torch.dtype) -> None:
         check("ZeroInplace", [x], [torch.zeros_like(t) for t in x])
 
 
-# ---- lists and numbers --------------------------------------------------------------------------------------------------
+# ---- lists and numbers ---------------------------------------------------------------------------
 BINARY = {"Add": torch.add, "Sub": torch.sub, "Mul": torch.mul, "Div": torch.div, "Maximum": torch.maximum,
           "Minimum": torch.minimum, "Pow": torch.pow}  # fmt: skip
 
@@ -160,14 +169,16 @@ def test_list_and_number_in_place() -> None:
 def test_three_lists(operation: str, form: str) -> None:
     for dtype in rows()[f"aclnnForeach{operation}{form}"].dtypes(0):
         a, b, c = lists(dtype), lists(dtype), lists(dtype, 1, 3)
-        floats = dtype.is_floating_point
-        values = [2.0] * len(a) if form.startswith("Scalar") and form != "ScalarList" else [k + 1.0 for k in range(len(a))]
-        argument = values[0] if form == "ScalarV2" else torch.tensor(sorted(set(values)), dtype=torch.float32 if floats else torch.int32)
-        if form == "ScalarV2" and not floats:
-            argument = int(argument)
+        number = float if dtype.is_floating_point else int
+        one = form in ("Scalar", "ScalarV2")
+        values = [number(2 if one else k + 1) for k in range(len(a))]
+        numbers = torch.float32 if number is float else torch.int32
+        argument = values[0] if form == "ScalarV2" else torch.tensor(values[:1] if one else values, dtype=numbers)
         function = getattr(torch, operation.lower())
-        want = [function(x.float() if floats else x, y.float() if floats else y, z.float() if floats else z,
-                         value=v if floats else int(v)).to(dtype) for x, y, z, v in zip(a, b, c, values, strict=True)]  # fmt: skip
+        terms = zip(
+            *([t.float() if number is float else t for t in column] for column in (a, b, c)), values, strict=True
+        )
+        want = [function(x, y, z, value=v).to(dtype) for x, y, z, v in terms]
         check(f"{operation}{form}", [a, b, c, argument, blank(a)], want)
 
 
@@ -179,10 +190,14 @@ def test_lerp(dtype: torch.dtype) -> None:
     check("LerpScalar", [a, b, 0.25, blank(a)], want)
 
 
-# ---- optimizers ---------------------------------------------------------------------------------------------------------
-def adamw(param: torch.Tensor, grads: list[torch.Tensor], amsgrad: bool, maximize: bool) -> tuple[torch.Tensor, dict[str, Any]]:
+# ---- optimizers ----------------------------------------------------------------------------------
+def adamw(
+    param: torch.Tensor, grads: list[torch.Tensor], amsgrad: bool, maximize: bool
+) -> tuple[torch.Tensor, dict[str, Any]]:
     held = param.detach().clone().requires_grad_()
-    optimizer = torch.optim.AdamW([held], lr=0.1, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.05, amsgrad=amsgrad, maximize=maximize)
+    optimizer = torch.optim.AdamW(
+        [held], lr=0.1, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.05, amsgrad=amsgrad, maximize=maximize
+    )
     for grad in grads:
         held.grad = grad
         optimizer.step()
@@ -197,8 +212,9 @@ def test_adamw_counts_the_steps_before_this_one(amsgrad: bool, maximize: bool, s
     want, state = adamw(param, grads, amsgrad, maximize)
     m, v, most = torch.zeros(3, 4), torch.zeros(3, 4), torch.zeros(3, 4) if amsgrad else None
     for done, grad in enumerate(grads):
-        outs = client().call("aclnnApplyAdamWV2", param, m, v, most, grad, torch.tensor([done], dtype=step_dtype), 0.1, 0.8, 0.9,
-                             0.05, 1e-6, amsgrad, maximize)  # fmt: skip
+        step = torch.tensor([done], dtype=step_dtype)
+        numbers = (0.1, 0.8, 0.9, 0.05, 1e-6)
+        outs = client().call("aclnnApplyAdamWV2", param, m, v, most, grad, step, *numbers, amsgrad, maximize)
         param, m, v, *rest = outs
         most = rest[0] if amsgrad else None
     same(param, want)
@@ -220,15 +236,12 @@ def test_fused_adamw() -> None:
     params, grads = lists(torch.float32), lists(torch.float32)
     wants = [adamw(p, [g], True, False)[0] for p, g in zip(params, grads, strict=True)]
     zeros, steps = [torch.zeros_like(p) for p in params], [torch.zeros(1) for _ in params]
-    scaled = [g * 4 for g in grads]
-    got = client().call("aclnnFusedAdamw", params, scaled, zeros, zeros, zeros, steps, torch.tensor([4.0]), torch.tensor([0.0]), 0.1,
-                        0.8, 0.9, 0.05, 1e-6, True, False)  # fmt: skip
-    for g, want in zip(got[: len(params)], wants, strict=True):
-        same(g, want)
-    got = client().call("aclnnFusedAdamw", params, scaled, zeros, zeros, zeros, steps, torch.tensor([4.0]), torch.tensor([1.0]), 0.1,
-                        0.8, 0.9, 0.05, 1e-6, True, False)  # fmt: skip
-    for g, want in zip(got[: len(params)], params, strict=True):
-        same(g, want)  # an infinity was found: nothing moves
+    lists_of = (params, [g * 4 for g in grads], zeros, zeros, zeros, steps)
+    for found, expected in ((0.0, wants), (1.0, params)):  # an infinity was found: nothing moves
+        scale, numbers = torch.tensor([4.0]), (0.1, 0.8, 0.9, 0.05, 1e-6)
+        got = client().call("aclnnFusedAdamw", *lists_of, scale, torch.tensor([found]), *numbers, True, False)
+        for g, want in zip(got[: len(params)], expected, strict=True):
+            same(g, want)
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
@@ -242,20 +255,24 @@ def test_fused_sgd(nesterov: bool) -> None:
         for p, g in zip(held, grads, strict=True):
             p.grad = g
         optimizer.step()
-        out = client().call("aclnnFusedSgd", params, grads, buffers, None, 0.05, 0.9, 0.1, dampening, nesterov, False, k == 0)
+        out = client().call(
+            "aclnnFusedSgd", params, grads, buffers, None, 0.05, 0.9, 0.1, dampening, nesterov, False, k == 0
+        )
         n = len(params)
         params, buffers = list(out[:n]), list(out[2 * n :])
     for p, want in zip(params, held, strict=True):
         same(p, want.detach())
 
 
-# ---- loss scaling -------------------------------------------------------------------------------------------------------
+# ---- loss scaling --------------------------------------------------------------------------------
 @pytest.mark.parametrize("bad", [None, math.inf, math.nan])
 def test_unscale(bad: float | None) -> None:
     grads = lists(torch.float32)
     if bad is not None:
         grads[0][1, 1] = bad
-    *got, found = client().call("aclnnForeachNonFiniteCheckAndUnscale", grads, torch.tensor([0.0]), torch.tensor([0.25]))
+    *got, found = client().call(
+        "aclnnForeachNonFiniteCheckAndUnscale", grads, torch.tensor([0.0]), torch.tensor([0.25])
+    )
     for g, want in zip(got, grads, strict=True):
         same(g, want * 0.25)
     assert found.item() == (bad is not None)
@@ -271,8 +288,13 @@ def test_update_scale(found: int, tracker: int, scale: float) -> None:
     assert got[1].item() == want_tracker.item()
 
 
-# ---- refusals ---------------------------------------------------------------------------------------------------------
-X, Y, I, D = torch.zeros(3, 4), torch.zeros(4, 3), torch.zeros(3, 4, dtype=torch.int32), torch.zeros(3, 4, dtype=torch.float64)
+# ---- refusals ------------------------------------------------------------------------------------
+X, Y, I, D = (
+    torch.zeros(3, 4),
+    torch.zeros(4, 3),
+    torch.zeros(3, 4, dtype=torch.int32),
+    torch.zeros(3, 4, dtype=torch.float64),
+)
 ONE, TWO = torch.ones(1), torch.ones(2)
 NUMBERS = (0.1, 0.9, 0.99, 0.0, 1e-8)
 REFUSED: list[tuple[int, str, tuple[Any, ...]]] = [

@@ -24,12 +24,13 @@ def functions(*names: str) -> dict[str, Function]:
     return {f"aclnn{name}": getattr(torch, name.lower()) for name in names}
 
 
-# ---- one tensor -----------------------------------------------------------------------------------------------------
+# ---- one tensor ----------------------------------------------------------------------------------
 UNARY: dict[str, Function] = {
     **functions(
-        "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Tanh", "Exp", "Exp2", "Expm1",
-        "Log", "Log10", "Log1p", "Log2", "Sqrt", "Rsqrt", "Reciprocal", "Erf", "Erfc", "Erfinv", "Digamma", "Lgamma", "Sinc",
-        "Neg", "Square", "Floor", "Ceil", "Trunc", "Round", "IsFinite", "IsInf", "IsPosInf", "IsNegInf", "Signbit",
+        "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Tanh", "Exp", "Exp2",
+        "Expm1", "Log", "Log10", "Log1p", "Log2", "Sqrt", "Rsqrt", "Reciprocal", "Erf", "Erfc", "Erfinv", "Digamma",
+        "Lgamma", "Sinc", "Neg", "Square", "Floor", "Ceil", "Trunc", "Round", "IsFinite", "IsInf", "IsPosInf",
+        "IsNegInf", "Signbit",
     ),
     "aclnnAbs": lambda x: x if x.dtype == torch.bool else torch.abs(x),
     "aclnnSign": torch.sgn,
@@ -81,7 +82,21 @@ def test_one_tensor_in_place(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_special_values(dtype: torch.dtype) -> None:
     x = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5]).to(dtype)
-    for name in ("Exp", "Log", "Sqrt", "Rsqrt", "Sigmoid", "Tanh", "Floor", "Round", "Neg", "Abs", "Sin", "Atan", "Erf"):
+    for name in (
+        "Exp",
+        "Log",
+        "Sqrt",
+        "Rsqrt",
+        "Sigmoid",
+        "Tanh",
+        "Floor",
+        "Round",
+        "Neg",
+        "Abs",
+        "Sin",
+        "Atan",
+        "Erf",
+    ):
         if dtype in rows()[f"aclnn{name}"].dtypes(0):
             same(client().call(f"aclnn{name}", x, like(x)), getattr(torch, name.lower())(x))
     for name in ("IsFinite", "IsInf", "IsPosInf", "IsNegInf"):
@@ -114,7 +129,7 @@ def test_parts_of_complex_numbers(dtype: torch.dtype) -> None:
     same(client().call("aclnnAngleV2", x, like(x.angle())), x.angle())
 
 
-# ---- two tensors, or a tensor and a number ----------------------------------------------------------------------------
+# ---- two tensors, or a tensor and a number -------------------------------------------------------
 def as_ints(f: Function) -> Function:
     """torch does not take bool here and CANN does: it computes with 0 and 1."""
 
@@ -264,14 +279,27 @@ PAIRS = [
 @pytest.mark.parametrize(("left", "right"), [*PAIRS, *(p[::-1] for p in PAIRS)])
 def test_promotion(left: torch.dtype, right: torch.dtype) -> None:
     a, b = sample((3, 4), left), second("", right, (4,))
-    for name, function, more in (("Add", torch.add, (1,)), ("Mul", torch.mul, ()), ("Div", torch.div, ()), ("EqTensor", torch.eq, ())):
+    for name, function, more in (
+        ("Add", torch.add, (1,)),
+        ("Mul", torch.mul, ()),
+        ("Div", torch.div, ()),
+        ("EqTensor", torch.eq, ()),
+    ):
         want = function(a, b)
         same(client().call(f"aclnn{name}", a, b, *more, like(want)), want)
 
 
 @pytest.mark.parametrize(
-    ("made", "held"), [(torch.int32, torch.float32), (torch.float32, torch.int64), (torch.float32, torch.float16),
-                       (torch.complex64, torch.float32), (torch.bool, torch.float32), (torch.int64, torch.uint8)])
+    ("made", "held"),
+    [
+        (torch.int32, torch.float32),
+        (torch.float32, torch.int64),
+        (torch.float32, torch.float16),
+        (torch.complex64, torch.float32),
+        (torch.bool, torch.float32),
+        (torch.int64, torch.uint8),
+    ],
+)
 def test_result_is_cast_to_the_output(made: torch.dtype, held: torch.dtype) -> None:
     a, b = sample((3, 4), made, 0, 3), sample((3, 4), made, 0, 3)
     with pytest.warns(UserWarning) if made.is_complex else torch.no_grad():  # torch says that the imaginary part goes
@@ -366,7 +394,7 @@ def test_add_relu() -> None:
     same(client().call("aclnnInplaceAddRelu", a, b, 2), torch.relu(a + 2 * b))
 
 
-# ---- whole tensors compared --------------------------------------------------------------------------------------------
+# ---- whole tensors compared ----------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", rows()["aclnnEqual"].dtypes(0))
 def test_equal(dtype: torch.dtype) -> None:
     a = sample((3, 4), dtype)
@@ -399,7 +427,7 @@ def test_isin(invert: bool) -> None:
         same(client().call("aclnnIsInScalarTensor", element, x, False, invert, like(want)), want)
 
 
-# ---- numbers and copies -------------------------------------------------------------------------------------------------
+# ---- numbers and copies --------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", COMPUTED.values())
 def test_fill(dtype: torch.dtype) -> None:
     value = 1 - 2j if dtype.is_complex else True if dtype == torch.bool else 3
@@ -452,7 +480,7 @@ def test_dtypes_that_are_only_moved(dtype: torch.dtype) -> None:
     client().expect_code(INVALID, "aclnnCast", x, torch.float32, torch.empty(3, 4))
 
 
-# ---- refusals ---------------------------------------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------
 F, I, B, C = (torch.zeros(3, 4, dtype=d) for d in (torch.float32, torch.int32, torch.bool, torch.complex64))
 NINE = torch.zeros((1,) * 9)
 REFUSED: list[tuple[int, str, tuple[Any, ...]]] = [

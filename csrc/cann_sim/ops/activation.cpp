@@ -1,5 +1,5 @@
-// Activation functions of neural networks and their gradients, item by item. Gated ones, which split a tensor in two, are
-// in activation_gated.cpp.
+// Activation functions of neural networks and their gradients, item by item. Those that split a tensor in two are in
+// activation_gated.cpp.
 #include <cmath>
 
 #include "loops.h"  // csrc/kernels: functors become loops
@@ -10,7 +10,7 @@ namespace {
 
 using mt::Attr;
 
-// ---- kernels that csrc/kernels does not have; g is the gradient ------------------------------------------------------
+// ---- kernels that csrc/kernels does not have; g is the gradient ---------------------------------
 template <class T> T sigmoid(T x) { return T(1) / (T(1) + std::exp(-x)); }
 template <class T> T number_or(const Attr& a, double otherwise) { return a.given ? T(a.f) : T(otherwise); }
 
@@ -140,7 +140,7 @@ constexpr PointwiseOp kActivations[] = {
 };
 REGISTER_POINTWISE(kActivations);
 
-// ---- gelu with an argument that names its form -----------------------------------------------------------------------
+// ---- gelu with an argument that names its form --------------------------------------------------
 constexpr PointwiseOp kGelu[] = {{"aclnnGeluV2", nullptr, "gelu"},
                                  {"aclnnGeluBackwardV2", nullptr, "gelu_backward", Rule::promote, "01", "2"}};
 void check_gelu(const Call& c) {  // (x, approximate: 0 none, 1 tanh, y)
@@ -159,12 +159,12 @@ void check_gelu_backward(const Call& c) {
 const Op gelu_v2("aclnnGeluV2", check_gelu, run_gelu);
 const Op gelu_backward_v2("aclnnGeluBackwardV2", check_gelu_backward, run_row<kGelu, 1>);
 
-// ---- prelu: one weight, or one for each channel (dim 1) --------------------------------------------------------------
+// ---- prelu: one weight, or one for each channel (dim 1) -----------------------------------------
 void check_weight(const Call& c, int self, int weight) {
   const TensorMeta& x = c.tensor(self);
   const int64_t n = c.tensor(weight).numel(), channels = x.ndim > 1 ? x.sizes[1] : 1;
-  EXPECT(n == 1 || n == channels, "%s: expected a weight for each of %ld channels or one for all, got %s", c.name(), channels,
-         describe(c.tensor(weight)).c_str());
+  EXPECT(n == 1 || n == channels, "%s: expected a weight for each of %ld channels or one for all, got %s", c.name(),
+         channels, describe(c.tensor(weight)).c_str());
 }
 Value along_channels(const Value& weight, const Value& self) {
   Sizes sizes(self.ndim, 1);

@@ -31,7 +31,7 @@ void write_product(const Value& out, const Value& a, const Value& b) {
   call_pointwise("mul", wide(a), {out, a, b});
 }
 
-// ---- SwiGlu: silu(left) * right ---------------------------------------------------------------------------------------
+// ---- SwiGlu: silu(left) * right -----------------------------------------------------------------
 void check_swiglu(const Call& c) { expect_halves(c, 0, c.integer(1), {2}); }
 void run_swiglu(Run& run) {
   const Value x = run.tensor(0);
@@ -51,7 +51,7 @@ void run_swiglu_grad(Run& run) {
   write_product(to_right, pointwise("silu", wide(x), {left}), grad);
 }
 
-// ---- Glu: left * sigmoid(right) ----------------------------------------------------------------------------------------
+// ---- Glu: left * sigmoid(right) -----------------------------------------------------------------
 void check_glu(const Call& c) { expect_halves(c, 0, c.integer(1), {2}); }
 void run_glu(Run& run) {
   const Value x = run.tensor(0);
@@ -68,7 +68,7 @@ void run_glu_backward(Run& run) {
   call_pointwise("sigmoid_backward", wide(x), {to_right, pointwise("mul", wide(x), {grad, left}), gate});
 }
 
-// ---- GeGlu: one half * gelu(other half); the right one is activated unless activateLeft --------------------------------
+// ---- GeGlu: one half * gelu(other half); the right one is activated unless activateLeft ---------
 const char* gelu_form(int64_t approximate) { return approximate ? "tanh" : "none"; }
 
 // GeGlu(self, dim, approximate, out, outGelu); V3 has activateLeft before the outputs.
@@ -101,7 +101,7 @@ template <bool v3> void run_geglu_backward(Run& run) {
                  {string(gelu_form(run.call.integer(4)))});
 }
 
-// ---- over the last dim: gelu(left) * right, and (left above the threshold) * right -------------------------------------
+// ---- over the last dim: gelu(left) * right, and (left above the threshold) * right --------------
 void check_gelu_mul(const Call& c) {
   const std::string form = c.given(1) ? c.string(1) : "none";
   EXPECT(form == "none" || form == "tanh", "%s: expected approximate none or tanh, got %s", c.name(), form.c_str());
@@ -114,7 +114,7 @@ void run_gelu_mul(Run& run) {
   write_product(run.tensor(2), pointwise("gelu", wide(x), {left}, {string(form)}), right);
 }
 void check_fatrelu_mul(const Call& c) {
-  EXPECT(c.tensor(1).numel() == 1, "%s: expected threshold with one element, got %s", c.name(), describe(c.tensor(1)).c_str());
+  expect_one_element(c, 1);
   expect_halves(c, 0, -1, {2});
 }
 void run_fatrelu_mul(Run& run) {

@@ -41,7 +41,7 @@ bool all_true(const Value& mask) {
 
 // equal(self, other): one bool for two whole tensors; other shapes are an answer, not an error.
 void check_equal(const Call& c) {
-  EXPECT(c.tensor(2).numel() == 1, "%s: expected out with one element, got %s", c.name(), describe(c.tensor(2)).c_str());
+  expect_one_element(c, 2);
   expect_same_dtype(c, 0, 1);
 }
 void run_equal(Run& run) {
@@ -79,11 +79,12 @@ void check_in_scalar(const Call& c) {  // (element, testElement number, assumeUn
 void run_in_scalar(Run& run) {
   const Value element = run.tensor(0);
   const aclScalar& test = run.call.scalar(1);
-  call_pointwise(run.call.integer(3) ? "ne" : "eq", promote(element.dtype, test), {run.tensor(4), element, value_of(test)});
+  const char* kernel = run.call.integer(3) ? "ne" : "eq";
+  call_pointwise(kernel, promote(element.dtype, test), {run.tensor(4), element, value_of(test)});
 }
 void check_scalar_in(const Call& c) {  // (element number, testElements, assumeUnique, invert, out)
   dtype_of(c.tensor(1).dtype);
-  EXPECT(c.tensor(4).numel() == 1, "%s: expected out with one element, got %s", c.name(), describe(c.tensor(4)).c_str());
+  expect_one_element(c, 4);
 }
 void run_scalar_in(Run& run) {
   const Value tests = run.tensor(1);

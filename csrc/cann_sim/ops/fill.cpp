@@ -1,4 +1,4 @@
-// Ops that write numbers or copies: fill, zero, one, the diagonal, cast and copy. Ranges and random numbers live elsewhere.
+// Ops that write numbers or copies: fill, zero, one, the diagonal, cast and copy. No ranges, no random numbers.
 #include "ops/pointwise.h"
 
 namespace cann_sim {
@@ -6,7 +6,7 @@ namespace {
 
 bool same_bits(const Call& c, int i, int j) { return c.tensor(i).dtype == c.tensor(j).dtype; }
 
-// ---- one number everywhere -------------------------------------------------------------------------------------------
+// ---- one number everywhere ----------------------------------------------------------------------
 void check_moves(const Call& c) { bits_of(c.tensor(0).dtype); }
 void check_fill(const Call& c) {
   EXPECT(computes(c.tensor(0).dtype), "%s: selfRef is %s, which is moved but not computed with", c.name(),
@@ -15,7 +15,7 @@ void check_fill(const Call& c) {
 void run_fill_scalar(Run& run) { call_kernel("fill", {run.tensor(0)}, {scalar(run.call.scalar(1))}); }
 
 void check_fill_tensor(const Call& c) {
-  EXPECT(c.tensor(1).numel() == 1, "%s: expected value with one element, got %s", c.name(), describe(c.tensor(1)).c_str());
+  expect_one_element(c, 1);
   if (!same_bits(c, 0, 1)) dtype_of(c.tensor(0).dtype), dtype_of(c.tensor(1).dtype);
 }
 void run_fill_tensor(Run& run) {
@@ -50,7 +50,7 @@ void run_diagonal(Run& run) {
   }
 }
 
-// ---- copies ----------------------------------------------------------------------------------------------------------
+// ---- copies -------------------------------------------------------------------------------------
 void check_cast(const Call& c) {
   EXPECT(c.integer(1) == c.tensor(2).dtype, "%s: dtype is %ld, and out is %s", c.name(), c.integer(1),
          describe(c.tensor(2)).c_str());

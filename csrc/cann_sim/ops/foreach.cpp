@@ -1,5 +1,5 @@
-// Ops over lists of tensors: the pointwise ops of other files for every item, norms, rounding by a mode, copies and zeros.
-// An optimizer's fused steps are in optim.cpp.
+// Ops over lists of tensors: pointwise ops for every item, norms, rounding by a mode, copies and zeros. The fused steps
+// of optimizers are in optim.cpp.
 #include "ops/pointwise.h"
 
 namespace cann_sim {
@@ -78,7 +78,7 @@ constexpr PointwiseOp kLists[] = {
 };
 REGISTER_FOREACH(kLists);
 
-// ---- rounding by a mode: a tensor of one number, or a scalar in the second version --------------------------------------
+// ---- rounding by a mode: a tensor of one number, or a scalar in the second version --------------
 constexpr PointwiseOp kRoundings[] = {
     {"to even", nullptr, "round", Rule::promote, "0", "-"}, {"down", nullptr, "floor"}, {"up", nullptr, "ceil"},
     {"to zero", nullptr, "trunc"}, {"fraction", nullptr, "frac"},
@@ -93,9 +93,7 @@ const PointwiseOp& rounding(int64_t mode) {
   }
 }
 void check_round(const Call& c) {
-  if (c.row->args[1].kind == Kind::k_tensor)
-    EXPECT(c.tensor(1).numel() == 1, "%s: expected roundMode with one element, got %s", c.name(),
-           describe(c.tensor(1)).c_str());
+  if (c.row->args[1].kind == Kind::k_tensor) expect_one_element(c, 1);
   check_foreach(c, kRoundings[0], kernel_of(kRoundings[0]));
 }
 void run_round(Run& run) {
@@ -106,9 +104,13 @@ void run_round(Run& run) {
 const Op round_op("aclnnForeachRoundOffNumber", check_round, run_round);
 const Op round_v2_op("aclnnForeachRoundOffNumberV2", check_round, run_round);
 
-// ---- norms: one number for each tensor -----------------------------------------------------------------------------------
+// ---- norms: one number for each tensor ----------------------------------------------------------
+void expect_outputs(const Call& c, int i) {
+  EXPECT(c.args[0].count == c.args[i].count, "%s: %d tensors and %d outputs", c.name(), c.args[0].count,
+         c.args[i].count);
+}
 void check_norm(const Call& c) {  // (x, ord, out)
-  EXPECT(c.args[0].count == c.args[2].count, "%s: %d tensors and %d outputs", c.name(), c.args[0].count, c.args[2].count);
+  expect_outputs(c, 2);
   for (int32_t k = 0; k < c.args[0].count; ++k) {
     dtype_of(c.tensors(0)[k].dtype), dtype_of(c.tensors(2)[k].dtype);
     EXPECT(c.tensors(2)[k].numel() == 1, "%s: output %d must have one element, and is %s", c.name(), k,
@@ -125,9 +127,9 @@ void run_norm(Run& run) {
 }
 const Op norm_op("aclnnForeachNorm", check_norm, run_norm);
 
-// ---- copies and zeros ----------------------------------------------------------------------------------------------------
+// ---- copies and zeros ---------------------------------------------------------------------------
 void check_copy(const Call& c) {
-  EXPECT(c.args[0].count == c.args[1].count, "%s: %d tensors and %d outputs", c.name(), c.args[0].count, c.args[1].count);
+  expect_outputs(c, 1);
   for (int32_t k = 0; k < c.args[0].count; ++k) {
     const TensorMeta &from = c.tensors(0)[k], &to = c.tensors(1)[k];
     EXPECT(sizes_of(from) == sizes_of(to), "%s: item %d is %s, and its output %s", c.name(), k, describe(from).c_str(),

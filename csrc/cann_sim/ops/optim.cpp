@@ -8,10 +8,6 @@ namespace {
 
 double item(const Value& v) { return *v.reshape({}).to(mt::kDouble).ptr<double>(); }
 
-void expect_one_number(const Call& c, int i) {
-  EXPECT(!c.given(i) || c.tensor(i).numel() == 1, "%s: expected %s with one element, got %s", c.name(), c.row->args[i].name,
-         describe(c.tensor(i)).c_str());
-}
 void expect_like(const Call& c, int first, std::initializer_list<int> others) {
   dtype_of(c.tensor(first).dtype);
   for (int i : others) {
@@ -27,15 +23,15 @@ struct Adam {
 // Weight decay apart from the gradient (AdamW). `most` is absent unless amsgrad.
 void adamw(const Value& param, const Value& grad, const Value& m, const Value& v, const Value& most, const Adam& a) {
   call_kernel("adam_step", {param, grad, m, v, most},
-              {number(a.step), number(a.lr), number(a.beta1), number(a.beta2), number(a.eps), number(a.decay), integer(1),
-               integer(a.amsgrad), integer(a.maximize)});
+              {number(a.step), number(a.lr), number(a.beta1), number(a.beta2), number(a.eps), number(a.decay),
+               integer(1), integer(a.amsgrad), integer(a.maximize)});
 }
 
-// ApplyAdamWV2(var, m, v, maxGradNorm?, grad, step, lr, beta1, beta2, weightDecay, eps, amsgrad, maximize): `step` counts
-// the steps that are done, this one not among them.
+// ApplyAdamWV2(var, m, v, maxGradNorm?, grad, step, lr, beta1, beta2, weightDecay, eps, amsgrad, maximize): `step`
+// counts the steps that are done, this one not among them.
 void check_adamw(const Call& c) {
   expect_like(c, 0, {1, 2, 3, 4});
-  expect_one_number(c, 5);
+  expect_one_element(c, 5);
   EXPECT(!c.integer(11) || c.given(3), "%s: amsgrad needs maxGradNormOptionalRef", c.name());
 }
 void run_adamw(Run& run) {
@@ -45,11 +41,11 @@ void run_adamw(Run& run) {
          c.integer(12) != 0});
 }
 
-// ApplyAdamW(var, m, v, beta1Power, beta2Power, lr, weightDecay, beta1, beta2, eps, grad, maxGradNorm?, amsgrad, maximize):
-// the powers are those of the steps that are done.
+// ApplyAdamW(var, m, v, beta1Power, beta2Power, lr, weightDecay, beta1, beta2, eps, grad, maxGradNorm?, amsgrad,
+// maximize): the powers are those of the steps that are done.
 void check_adamw_tensors(const Call& c) {
   expect_like(c, 0, {1, 2, 10, 11});
-  for (int i = 3; i < 10; ++i) expect_one_number(c, i);
+  for (int i = 3; i < 10; ++i) expect_one_element(c, i);
   EXPECT(!c.integer(12) || c.given(11), "%s: amsgrad needs maxGradNormOptional", c.name());
 }
 void run_adamw_tensors(Run& run) {
@@ -92,9 +88,10 @@ Value unscaled(const Value& grad, const Value& scale) {
 void check_fused_adamw(const Call& c) {
   expect_lists(c, {1, 2, 3});
   if (c.integer(13)) expect_lists(c, {4});
-  EXPECT(c.args[5].count == c.args[0].count, "%s: %d steps for %d parameters", c.name(), c.args[5].count, c.args[0].count);
-  expect_one_number(c, 6);
-  expect_one_number(c, 7);
+  EXPECT(c.args[5].count == c.args[0].count, "%s: %d steps for %d parameters", c.name(), c.args[5].count,
+         c.args[0].count);
+  expect_one_element(c, 6);
+  expect_one_element(c, 7);
 }
 void run_fused_adamw(Run& run) {
   const Call& c = run.call;
@@ -109,12 +106,13 @@ void run_fused_adamw(Run& run) {
            c.integer(14) != 0});
 }
 
-// FusedSgd(params, grads, momentumBuffers, gradScale?, weightDecay, momentum, lr, dampening, nesterov, maximize, isFirstStep)
+// FusedSgd(params, grads, momentumBuffers, gradScale?, weightDecay, momentum, lr, dampening, nesterov, maximize,
+// isFirstStep)
 void check_fused_sgd(const Call& c) {
   expect_lists(c, {1});
   if (c.args[2].count) expect_lists(c, {2});
   EXPECT(c.number(5) == 0 || c.args[2].count, "%s: momentum needs momentumBufferListOptionalRef", c.name());
-  expect_one_number(c, 3);
+  expect_one_element(c, 3);
 }
 void run_fused_sgd(Run& run) {
   const Call& c = run.call;
@@ -122,17 +120,17 @@ void run_fused_sgd(Run& run) {
   const Value scale = run.tensor(3);
   for (size_t k = 0; k < params.size(); ++k)
     call_kernel("sgd_step", {params[k], unscaled(grads[k], scale), buffers.empty() ? Value{} : buffers[k]},
-                {number(c.number(6)), number(c.number(5)), number(c.number(7)), number(c.number(4)), integer(c.integer(8)),
-                 integer(c.integer(9)), integer(c.integer(10))});
+                {number(c.number(6)), number(c.number(5)), number(c.number(7)), number(c.number(4)),
+                 integer(c.integer(8)), integer(c.integer(9)), integer(c.integer(10))});
 }
 
-// ---- loss scaling ------------------------------------------------------------------------------------------------------
-// ForeachNonFiniteCheckAndUnscale(scaledGrads, foundInf, invScale): grads *= invScale; foundInf is 1 when one of them is
-// not finite, and is left as it is otherwise.
+// ---- loss scaling -------------------------------------------------------------------------------
+// ForeachNonFiniteCheckAndUnscale(scaledGrads, foundInf, invScale): grads *= invScale; foundInf becomes 1 when one of
+// them is not finite, and is left as it is otherwise.
 void check_unscale(const Call& c) {
   for (const TensorMeta& t : c.tensors(0)) dtype_of(t.dtype);
-  expect_one_number(c, 1);
-  expect_one_number(c, 2);
+  expect_one_element(c, 1);
+  expect_one_element(c, 2);
 }
 void run_unscale(Run& run) {
   const Value scale = run.tensor(2).reshape({});
@@ -147,7 +145,7 @@ void run_unscale(Run& run) {
 // AmpUpdateScale(currentScale, growthTracker, foundInf, growthFactor, backoffFactor, growthInterval, updatedScale,
 // updatedGrowthTracker)
 void check_update_scale(const Call& c) {
-  for (int i : {0, 1, 2, 6, 7}) expect_one_number(c, i);
+  for (int i : {0, 1, 2, 6, 7}) expect_one_element(c, i);
 }
 void run_update_scale(Run& run) {
   const Call& c = run.call;

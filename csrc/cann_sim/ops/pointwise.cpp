@@ -43,7 +43,8 @@ DType common_dtype(const Call& c, const PointwiseOp& op, int64_t item) {
   for (const char* text : texts)
     for (; *text; ++text) {
       const int i = position(*text);
-      if (is_position(*text) && c.given(i) && is_scalar(c.row->args[i].kind)) common = promote(common, scalar_at(c, i, item));
+      if (is_position(*text) && c.given(i) && is_scalar(c.row->args[i].kind))
+        common = promote(common, scalar_at(c, i, item));
     }
   if (op.rule == Rule::floating && mt::is_integral(common)) return mt::kFloat;
   return common;
@@ -132,6 +133,11 @@ int output_of(const Call& c) {
   for (int i = 0; i < c.row->nargs; ++i)
     if (is_output(c.row->args[i].kind)) return i;
   throw std::logic_error("an op without an output");
+}
+
+void expect_one_element(const Call& c, int i) {
+  EXPECT(!c.given(i) || c.tensor(i).numel() == 1, "%s: expected %s with one element, got %s", c.name(),
+         c.row->args[i].name, describe(c.tensor(i)).c_str());
 }
 
 void expect_result(const Call& c, DType result, int i) { expect_result(c, result, c.tensor(i), i); }

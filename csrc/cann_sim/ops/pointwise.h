@@ -1,5 +1,5 @@
-// Pointwise aclnn ops as rows of a table: name, kernel, dtype rule, and which arguments go where. The rows themselves are
-// in the files that register them.
+// Pointwise aclnn ops as rows of a table: name, kernel, dtype rule, and which arguments go where. The rows are in the
+// files that register them.
 #pragma once
 #include <utility>
 
@@ -44,16 +44,20 @@ Value pointwise(const char* kernel, DType compute, std::initializer_list<Value> 
 Value value_of(const aclScalar& s);
 // Argument `out` must have the shape that these arguments broadcast to.
 void expect_broadcast(const Call& c, std::initializer_list<int> inputs, int out);
+// Argument i, where it is given, is a number in a tensor.
+void expect_one_element(const Call& c, int i);
 // A result of this dtype may be written to argument i.
 void expect_result(const Call& c, DType result, int i);
 int output_of(const Call& c);         // the first argument that is written
 
-// ---- registration: one pair of functions an op, made from the table's row ------------------------------------------
+// ---- registration: one pair of functions an op, made from the table's row -----------------------
 template <const auto& rows, size_t i> const mt::Pointwise* row_kernel() {
   static const mt::Pointwise* const found = kernel_of(rows[i]);
   return found;
 }
-template <const auto& rows, size_t i> void check_row(const Call& c) { check_pointwise(c, rows[i], row_kernel<rows, i>()); }
+template <const auto& rows, size_t i> void check_row(const Call& c) {
+  check_pointwise(c, rows[i], row_kernel<rows, i>());
+}
 template <const auto& rows, size_t i> void run_row(Run& r) { run_pointwise(r, rows[i], row_kernel<rows, i>()); }
 template <const auto& rows, size_t i> void check_foreach_row(const Call& c) {
   check_foreach(c, rows[i], row_kernel<rows, i>());

@@ -62,14 +62,15 @@ constexpr PointwiseOp kArithmetic[] = {
 };
 REGISTER_POINTWISE(kArithmetic);
 
-// ---- divisions whose rounding is an argument: 0 none, 1 towards zero, 2 towards minus infinity ------------------------
+// ---- divisions whose rounding is an argument: 0 none, 1 towards zero, 2 towards minus infinity -----
 constexpr PointwiseOp kDivisions[] = {
     {"aclnnDivMod", nullptr, "div", Rule::floating, "01"},
     {"aclnnDivMod", nullptr, "div_trunc", Rule::promote, "01"},
     {"aclnnDivMod", nullptr, "div_floor", Rule::promote, "01"},
 };
 const mt::Pointwise* division(int64_t mode) {
-  static const mt::Pointwise* const found[] = {kernel_of(kDivisions[0]), kernel_of(kDivisions[1]), kernel_of(kDivisions[2])};
+  static const mt::Pointwise* const found[] = {kernel_of(kDivisions[0]), kernel_of(kDivisions[1]),
+                                               kernel_of(kDivisions[2])};
   return found[mode];
 }
 void check_division(const Call& c) {
@@ -85,7 +86,7 @@ const Op divisions[] = {
     {"aclnnDivMod", check_division, run_division}, {"aclnnInplaceDivMod", check_division, run_division},
     {"aclnnDivMods", check_division, run_division}, {"aclnnInplaceDivMods", check_division, run_division}};
 
-// ---- the sum and the extremes of a list of tensors of one shape -------------------------------------------------------
+// ---- the sum and the extremes of a list of tensors of one shape ---------------------------------
 DType list_dtype(const Call& c) {
   DType common = dtype_of(c.tensors(0)[0].dtype);
   for (const TensorMeta& t : c.tensors(0)) common = promote(common, dtype_of(t.dtype));
@@ -111,7 +112,7 @@ void run_min(Run& run) { fold(run, "minimum", {}); }
 const Op lists[] = {{"aclnnSum", check_list, run_sum}, {"aclnnAddN", check_list, run_sum},
                     {"aclnnMaxN", check_list, run_max}, {"aclnnMinN", check_list, run_min}};
 
-// ---- add, then relu --------------------------------------------------------------------------------------------------
+// ---- add, then relu -----------------------------------------------------------------------------
 constexpr PointwiseOp kAddRelu[] = {{"aclnnAddRelu", "aclnnInplaceAddRelu", "add", Rule::promote, "01", "2"}};
 void check_add_relu(const Call& c) { check_row<kAddRelu, 0>(c); }
 void run_add_relu(Run& run) {

@@ -49,7 +49,7 @@ constexpr PointwiseOp kFunctions[] = {
 };
 REGISTER_POINTWISE(kFunctions);
 
-// ---- complex numbers and their parts ---------------------------------------------------------------------------------
+// ---- complex numbers and their parts ------------------------------------------------------------
 void check_part(const Call& c) {
   expect_broadcast(c, {0}, 1);
   expect_result(c, real_of(dtype_of(c.tensor(0).dtype)), 1);
