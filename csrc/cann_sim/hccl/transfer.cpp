@@ -124,6 +124,7 @@ void wait(const Exchange& x, const std::vector<Transfer>& transfers, uint32_t se
   auto fault = [&](int code, const std::string& why) { throw DeviceFault(code, std::string(x.name) + ": " + why); };
   if (x.aborted.load(std::memory_order_acquire))
     fault(ACL_ERROR_RT_STREAM_ABORT, "the communicator was destroyed or suspended");
+  if (interrupted()) fault(ACL_ERROR_RT_STREAM_ABORT, "the stream was aborted");
   for (const Transfer& t : transfers) {
     std::string gone = t.done() ? "" : x.segment.gone(t.peer());
     if (gone.empty()) continue;

@@ -79,6 +79,8 @@ bool Stream::interrupted() {
   return this_worker && (this_task <= this_worker->drop_until_.load() || this_worker->faults->halted.load());
 }
 
+bool interrupted() { return Stream::interrupted(); }
+
 // ---- pushing ------------------------------------------------------------------------------------------------
 
 void Stream::push(Task* task) {

@@ -83,6 +83,8 @@ class CANN_SIM_API Task {
 // Queues the task on the stream (nullptr: the current context's default stream), or captures it. Takes over one
 // reference, also when it fails. In null mode an idle stream drops the task at once.
 CANN_SIM_API int enqueue(aclrtStream stream, Task* task);
+// Inside run(): whether the stream, its device or the process ends, so that a task that waits for others has to stop.
+CANN_SIM_API bool interrupted();
 // 0 when the stream can take tasks from this thread now; otherwise the code, with its message noted.
 CANN_SIM_API int check_stream(aclrtStream stream);
 // 0 when this thread has a current context; otherwise 107002 with its message noted.
