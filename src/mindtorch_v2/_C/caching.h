@@ -182,8 +182,8 @@ class Heap {
     auto at = std::find_if(pool.unmapped.begin(), pool.unmapped.end(), [&](Block* b) { return b->address == address; });
     Block* b = *at;
     pool.unmapped.erase(at);
-    if (bytes < b->size) set_unmapped(cut(b, bytes));
     b->mapped = true;
+    if (bytes < b->size) set_unmapped(cut(b, bytes));
     stats.add(RESERVED_BYTES, pool.part, bytes);
     ++stats.num_device_alloc;
     join(b);

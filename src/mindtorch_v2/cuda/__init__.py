@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from mindtorch_v2._C import OutOfMemoryError as OutOfMemoryError
+
 _NO_CUDA = ("Torch not compiled with CUDA enabled: mindtorch_v2 has the devices cpu and npu; "
             "use torch.npu, or device='npu'")
 
@@ -122,10 +124,6 @@ class Event(_NeedsCuda):
 
 class CUDAGraph(_NeedsCuda):
     """A CUDA graph; none can be made."""
-
-
-class OutOfMemoryError(RuntimeError):
-    """A device is out of memory."""
 
 
 class device:

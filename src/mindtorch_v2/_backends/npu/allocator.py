@@ -26,7 +26,7 @@ COMMON_POOL: PoolId = (0, 0)
 class _Statistics(MutableMapping[str, int]):
     """The native counters by torch's flat names."""
 
-    def __init__(self, heap: _C.NpuHeap) -> None:
+    def __init__(self, heap: Any) -> None:
         self._heap = heap
 
     def __getitem__(self, key: str) -> int:
