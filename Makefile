@@ -15,16 +15,22 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
   g = {"system": p["build-system"]["requires"], "run": p["project"]["dependencies"], \
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
-.PHONY: run test bench build lint clean conformance test-sanitize sanitize-address sanitize-thread
+.PHONY: run test bench bench-npu build lint clean conformance test-sanitize sanitize-address sanitize-thread
 
+# On the npu of this machine; where there is none, on the simulated one.
 run: $(VENV)/package
-	$(PY) examples/mlp.py $(ARGS)
+	@if $(PY) -c 'import sys, mindtorch_v2; sys.exit(not mindtorch_v2.npu.is_available())'; \
+	  then $(PY) examples/transformer.py $(ARGS); \
+	  else $(VENV)/bin/cann-sim run $(PY) examples/transformer.py $(ARGS); fi
 
 test: $(VENV)/package $(VENV)/test-tools
 	$(PY) -m pytest tests $(ARGS)
 
 bench: $(VENV)/package $(VENV)/test-tools
 	$(PY) benchmarks/run.py $(ARGS)
+
+bench-npu: $(VENV)/package $(CONFORMANCE)/tools
+	$(PY) benchmarks/npu.py --peer $(CONFORMANCE)/bin/python $(ARGS)
 
 build: $(VENV)/package
 
