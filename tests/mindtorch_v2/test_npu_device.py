@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 
 import mindtorch_v2 as torch
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu import capi, runtime, streams
+from mindtorch_v2._backends.npu import acl_loader, capi, runtime, streams
 
 # torch_npu 2.13's names of devices, streams, events and random numbers, with their parameters.
 PUBLIC = """
@@ -429,7 +431,27 @@ def test_a_device_is_stopped_and_goes_on(npu: ModuleType) -> None:
 
 def test_c_functions_beyond_pyacl_are_called(npu: ModuleType) -> None:
     npu.init()
-    assert capi.function("capture_get_info")(npu.default_stream().npu_stream)[0] == 0
+    status, _, code = capi.function("capture_get_info")(npu.default_stream().npu_stream)
+    assert (status, code) == (0, 0)
+
+
+def test_the_binding_serves_a_toolkit_without_an_acl_module(npu: ModuleType, tmp_path: Path) -> None:
+    library = Path(next(iter(acl_loader.libraries().values())))
+    (tmp_path / "lib64").symlink_to(library.parent)
+    code = """
+import mindtorch_v2 as torch
+from mindtorch_v2._backends.npu import acl_loader, runtime
+start, end = torch.npu.Event(enable_timing=True), torch.npu.Event(enable_timing=True)
+with torch.npu.stream(torch.npu.Stream(1)):
+    start.record()
+    assert (torch.arange(3, device="npu") + 1).tolist() == [1, 2, 3]
+    end.record()
+assert start.elapsed_time(end) > 0 and torch.npu.mem_get_info()[1] > 0
+print(type(runtime.acl).__name__, acl_loader._home)
+"""
+    environment = os.environ | {"ASCEND_HOME_PATH": str(tmp_path), "PYTHONPATH": ":".join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"SimpleNamespace {tmp_path}\n", "")
 
 
 def test_a_forked_child_cannot_use_the_parents_device(npu: ModuleType) -> None:

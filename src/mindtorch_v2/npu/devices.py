@@ -171,7 +171,7 @@ def _or_default(ask: Any, device_id: int, default: Any) -> Any:
     try:
         return ask(device_id)
     except (AttributeError, RuntimeError) as error:
-        warnings.warn(f"the properties of npu:{device_id} are incomplete: {error}", stacklevel=4)
+        warnings.warn(f"the properties of npu:{device_id} are incomplete: {error}", stacklevel=3)
         return default
 
 

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 UNINITIALIZED = 100001       # ACL_ERROR_UNINITIALIZE: aclInit has not run
 REPEAT_INITIALIZE = 100002   # ACL_ERROR_REPEAT_INITIALIZE: somebody else in this process has called aclInit
+NOT_SUPPORTED = 207000       # ACL_ERROR_RT_FEATURE_NOT_SUPPORT
 OUT_OF_MEMORY = (207001, 207018)
 
 # A line is a first code and the names from it on, without ACL_ERROR_ (161, 361 and 561 thousand: ACLNN_ERR_).

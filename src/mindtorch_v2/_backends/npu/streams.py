@@ -5,7 +5,7 @@ import itertools
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import capi, runtime
-from mindtorch_v2._backends.npu.errors import MissingSymbolError, check
+from mindtorch_v2._backends.npu.errors import NOT_SUPPORTED, MissingSymbolError, check
 
 STREAMS_PER_PRIORITY = 32     # as torch: further ones come round again, so that a program cannot use up the device's
 FAST_STREAM = 1 | 2           # ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC
@@ -59,7 +59,8 @@ def is_capturing(device_id: int, handle: int) -> bool:
         status, _, code = capi.function("capture_get_info")(handle)
     except MissingSymbolError:                    # a CANN without graphs
         return False
-    check(code, "aclmdlRICaptureGetInfo")
+    if code != NOT_SUPPORTED:                     # graphs, on this SoC
+        check(code, "aclmdlRICaptureGetInfo")
     return status == 1                            # ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE
 
 
