@@ -5,8 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from mindtorch_v2._backends.npu import allocator, pinned, runtime
+
 OK, INVALID, NO_MEMORY = 0, 100000, 207001
-GB = 1 << 30
+KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
+RESERVED = "reserved_bytes.all.current"
 
 
 class FakeDevice:
@@ -120,3 +125,28 @@ class FakeDevice:
 
     def free_host(self, address: int) -> int:
         return OK if self.memory.pop(address, None) else INVALID
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    """Puts a fake device under a process that has not used an npu."""
+    fake = FakeDevice()
+    fake.rt.get_device_count = lambda: (2, OK)
+    monkeypatch.setattr(runtime, "acl", fake)
+    monkeypatch.setattr(runtime, "_runtimes", {})
+    monkeypatch.setattr(runtime, "_started", None)
+    monkeypatch.setattr(runtime, "_counted", (None, 0))
+    monkeypatch.setattr(runtime, "_thread", runtime._Thread())
+    monkeypatch.setattr(runtime, "_RUNTIME_CLEANUP_REGISTERED", True)
+    monkeypatch.setattr(allocator, "_ALLOCATORS", {})
+    monkeypatch.setattr(allocator, "_recording", ())
+    monkeypatch.setattr(allocator, "_source", None)
+    monkeypatch.setattr(pinned, "host", pinned.PinnedAllocator())
+    for name in ("PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_NPU_MEMORY_CACHING"):
+        monkeypatch.delenv(name, raising=False)
+    return fake
+
+
+def size_of(alloc: allocator.NpuAllocator, address: int) -> int:
+    """The size of the block at an address."""
+    blocks = [b for s in alloc.snapshot()["segments"] for b in s["blocks"]]
+    return next(b["size"] for b in blocks if b["address"] == address)
