@@ -345,6 +345,10 @@ def test_clamp(dtype: torch.dtype) -> None:
     same(client().call("aclnnClamp", x, -1.5, 2.5, like(want)), want)
     low, high = sample((6, 1), dtype, -2, 0), sample((5,), dtype, 1, 2)
     same(client().call("aclnnClampTensor", x, low, high, like(x)), torch.clamp(x, low, high))
+    same(client().call("aclnnClamp", x, None, 2, like(x)), torch.clamp(x, max=2))
+    same(client().call("aclnnClamp", x, 1, None, like(x)), torch.clamp(x, min=1))
+    same(client().call("aclnnClampTensor", x, low, None, like(x)), torch.clamp(x, low, None))
+    same(client().call("aclnnClampTensor", x, None, high, like(x)), torch.clamp(x, None, high))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -489,6 +493,8 @@ REFUSED: list[tuple[int, str, tuple[Any, ...]]] = [
     (NULL, "aclnnAdd", (F, F, None, F)),
     (NULL, "aclnnAdd", (F, F, 1, None)),
     (NULL, "aclnnExp", (None, F)),
+    (NULL, "aclnnClamp", (F, None, None, F)),
+    (NULL, "aclnnClampTensor", (F, None, None, F)),
     (NULL, "aclnnInplaceCopy", (F, None)),
     (INVALID, "aclnnAdd", (F, torch.zeros(3, 5), 1, F)),
     (INVALID, "aclnnAdd", (F, torch.zeros(4), 1, torch.zeros(4))),

@@ -37,10 +37,8 @@ constexpr PointwiseOp kArithmetic[] = {
     {"aclnnHeaviside", nullptr, "heaviside", Rule::promote, "01"},
     {"aclnnMaximum", nullptr, "maximum", Rule::promote, "01"},
     {"aclnnMinimum", nullptr, "minimum", Rule::promote, "01"},
-    {"aclnnClamp", nullptr, "clamp", Rule::attributes, "0", "12"},
     {"aclnnClampMin", nullptr, "clamp", Rule::attributes, "0", "1-"},
     {"aclnnClampMax", "aclnnInplaceClampMax", "clamp", Rule::attributes, "0", "-1"},
-    {"aclnnClampTensor", nullptr, "clamp_tensor", Rule::promote, "012"},
     {"aclnnClampMinTensor", "aclnnInplaceClampMinTensor", "maximum", Rule::promote, "01"},
     {"aclnnClampMaxTensor", "aclnnInplaceClampMaxTensor", "minimum", Rule::promote, "01"},
     {"aclnnLerp", "aclnnInplaceLerp", "lerp", Rule::floating, "012"},
@@ -85,6 +83,31 @@ void run_division(Run& run) {
 const Op divisions[] = {
     {"aclnnDivMod", check_division, run_division}, {"aclnnInplaceDivMod", check_division, run_division},
     {"aclnnDivMods", check_division, run_division}, {"aclnnInplaceDivMods", check_division, run_division}};
+
+// ---- clamping between two bounds, of which one may be absent -----------------------------------------
+constexpr PointwiseOp kClamp[] = {
+    {"aclnnClamp", nullptr, "clamp", Rule::attributes, "0", "12"},
+    {"aclnnClampTensor", nullptr, "clamp_tensor", Rule::promote, "012"},
+    {"aclnnClampTensor", nullptr, "maximum", Rule::promote, "01"},
+    {"aclnnClampTensor", nullptr, "minimum", Rule::promote, "02"},
+};
+void expect_a_bound(const Call& c) {
+  if (!c.given(1) && !c.given(2))
+    refuse(ACLNN_ERR_PARAM_NULLPTR, "%s: clipValueMin and clipValueMax are both null", c.name());
+}
+void check_clamp(const Call& c) {
+  expect_a_bound(c);
+  check_row<kClamp, 0>(c);
+}
+void check_clamp_tensor(const Call& c) {
+  expect_a_bound(c);
+  (!c.given(2) ? check_row<kClamp, 2> : !c.given(1) ? check_row<kClamp, 3> : check_row<kClamp, 1>)(c);
+}
+void run_clamp_tensor(Run& run) {
+  (!run.given(2) ? run_row<kClamp, 2> : !run.given(1) ? run_row<kClamp, 3> : run_row<kClamp, 1>)(run);
+}
+const Op clamp("aclnnClamp", check_clamp, run_row<kClamp, 0>);
+const Op clamp_tensor("aclnnClampTensor", check_clamp_tensor, run_clamp_tensor);
 
 // ---- the sum and the extremes of a list of tensors of one shape ---------------------------------
 DType list_dtype(const Call& c) {
