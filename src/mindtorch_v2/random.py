@@ -54,12 +54,24 @@ def thread_safe_generator() -> Generator | None:
 @contextlib.contextmanager
 def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True, _caller: str = "fork_rng",
              _devices_kw: str = "devices", device_type: str = "cpu") -> Iterator[None]:
-    """Random numbers drawn in the with block leave the state outside as it was."""
+    """Random numbers drawn in the with block, on the CPU and on the given npus, leave the states as they were.
+
+    None stands for all npus; no device is started to find out how many there are."""
     if not enabled:
         yield
         return
-    state = get_rng_state()
+    state, npus = get_rng_state(), _C._npu_rng_states()
+    chosen = {} if devices is None else {g: g.get_state() for g in map(_npu_generator, devices)}
     try:
         yield
     finally:
         set_rng_state(state)
+        if devices is None:
+            _C._npu_set_rng_states(npus)
+        for generator, before in chosen.items():
+            generator.set_state(before)
+
+
+def _npu_generator(device: Any) -> Generator:
+    index = device if isinstance(device, int) else Generator(device).device.index
+    return _C._npu_default_generator(index)

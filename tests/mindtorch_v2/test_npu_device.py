@@ -404,6 +404,18 @@ def test_seeds_of_all_devices(npu: ModuleType) -> None:
     assert npu.get_default_generator(1) is npu.default_generators[1]
 
 
+def test_forked_generators_come_back(npu: ModuleType) -> None:
+    torch.manual_seed(21)
+    npu.random.next_seed_offset(None, 4)
+    with torch.random.fork_rng():
+        torch.manual_seed(22)
+        npu.random.next_seed_offset(None, 4)
+    assert npu.random.next_seed_offset(None, 4) == (21, 4) and npu.get_default_generator(1).initial_seed() == 21
+    with torch.random.fork_rng(devices=["npu:1"]):
+        npu.manual_seed_all(23)
+    assert npu.initial_seed() == 23 and npu.get_default_generator(1).initial_seed() == 21
+
+
 # ---- torch.accelerator --------------------------------------------------------------------------------------------------------
 def test_the_accelerator_is_the_npu(npu: ModuleType) -> None:
     accelerator = torch.accelerator

@@ -33,6 +33,8 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _npu_current_stream,
     _npu_default_generator,
     _npu_manual_seed_all,
+    _npu_rng_states,
+    _npu_set_rng_states,
     _npu_set_attach,
     _npu_set_current_stream,
     _npu_set_default_stream,

@@ -124,6 +124,22 @@ def _npu_manual_seed_all(seed):
     npu_seed = seed
 
 
+def _npu_rng_states():
+    """What _npu_set_rng_states takes to bring all npus' default generators back to where they are now."""
+    return npu_seed, {index: g.get_state() for index, g in npu_generators.items()}
+
+
+def _npu_set_rng_states(saved):
+    """Brings the default generators back; those that were not seen then start from the seed of then."""
+    global npu_seed
+    npu_seed, states = saved
+    for index, g in npu_generators.items():
+        if index in states:
+            g.set_state(states[index])
+        else:
+            g.manual_seed(npu_seed)
+
+
 cdef CGenerator* generator_of(object o) except NULL:
     cdef GeneratorBase chosen = default_generator if o is None else <GeneratorBase>o
     if chosen.g == NULL:

@@ -13,7 +13,7 @@ class _Replay:
     """Runs fn again with the random state it had the first time."""
 
     def __init__(self, preserve_rng_state: bool, context: Any) -> None:
-        self.state = torch.get_rng_state() if preserve_rng_state else None
+        self.state = (torch.get_rng_state(), torch._C._npu_rng_states()) if preserve_rng_state else None
         self.context = context
 
     @contextlib.contextmanager
@@ -22,13 +22,11 @@ class _Replay:
             with self.context:
                 yield
             return
-        now = torch.get_rng_state()
-        torch.set_rng_state(self.state)
-        try:
+        with torch.random.fork_rng():
+            torch.set_rng_state(self.state[0])
+            torch._C._npu_set_rng_states(self.state[1])
             with self.context:
                 yield
-        finally:
-            torch.set_rng_state(now)
 
 
 class _Reentrant(torch.autograd.Function):
