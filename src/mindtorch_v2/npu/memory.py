@@ -163,6 +163,16 @@ def reset_max_memory_cached(device: Any = None) -> None:
 
 
 # ---- pinned memory of the host ------------------------------------------------------------------------------------------
+def pin_memory(tensor: Any, device: Any = None) -> Any:
+    """A copy of a CPU tensor in page-locked memory; itself when it is pinned."""
+    return tensor.pin_memory(device)
+
+
+def is_pinned(tensor: Any, device: Any = None) -> bool:
+    """Whether a tensor is in page-locked memory."""
+    return tensor.is_pinned(device)
+
+
 def host_memory_stats() -> dict[str, int]:
     """Counters of the allocator of pinned host memory."""
     return dict(sorted(_pinned.host.stats().items()))
