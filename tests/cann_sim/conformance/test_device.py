@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 import torch_npu
@@ -84,6 +86,7 @@ def test_streams_and_events() -> None:
 
 
 def test_memory_counters() -> None:
+    gc.collect()  # what an earlier test left must not go away in between
     torch.npu.synchronize()
     torch.npu.empty_cache()
     before = torch.npu.memory_allocated()
