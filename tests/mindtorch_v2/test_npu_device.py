@@ -360,6 +360,34 @@ def test_streams_run_side_by_side_and_events_order_them(npu: ModuleType) -> None
         assert torch.equal(back, source)
 
 
+def test_ops_in_flight_keep_their_addresses(npu: ModuleType) -> None:
+    """Prepared calls are launched again with other tensors while earlier launches wait."""
+    results = [torch.full((64,), float(i), device="npu") + 1 for i in range(50)]
+    assert [result.sum().item() for result in results] == [64.0 * (i + 1) for i in range(50)]
+
+
+def test_threads_and_streams_compute_side_by_side(npu: ModuleType) -> None:
+    results: dict[int, float] = {}
+
+    def work(i: int) -> None:
+        with npu.device(i % 2):
+            x = torch.full((64,), float(i), device="npu")
+            side = npu.Stream()
+            side.wait_stream(npu.current_stream())
+            with npu.stream(side):
+                y = (x + 1) * 2
+            npu.current_stream().wait_stream(side)
+            assert y.device.index == i % 2
+            results[i] = y.sum().item()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {i: 128.0 * (i + 1) for i in range(12)}
+
+
 # ---- generators ---------------------------------------------------------------------------------------------------------------
 def test_generators_are_a_seed_and_an_offset(npu: ModuleType) -> None:
     made = torch.Generator("npu:1").manual_seed(7)

@@ -48,6 +48,17 @@ aclOpExecutor* expect_executor(aclOpExecutor* handle, const char* function, int*
   return executor;
 }
 
+// The call whose addresses may change: one that is still queued keeps its own, and the executor goes on with a copy.
+Call& changeable(aclOpExecutor& executor) {
+  if (!executor.call->unique()) {
+    Call* copy = executor.call->clone();
+    copy->workspace_bytes = executor.call->workspace_bytes;
+    executor.call->release();
+    executor.call = copy;
+  }
+  return *executor.call;
+}
+
 // The address setters count tensors and lists among the inputs, the outputs, or all; what is both counts in each.
 enum class Among { inputs, outputs, all };
 bool counts(Kind kind, Among among) {
@@ -62,7 +73,7 @@ int set_address(const char* function, aclOpExecutor* handle, Among among, size_t
   if (!tensor) return fail(ACLNN_ERR_PARAM_NULLPTR, "%s: null tensor", function);
   if (!executor->repeatable)
     return fail(ACLNN_ERR_PARAM_INVALID, "%s: %s's executor is not repeatable", function, executor->call->name());
-  Call& call = *executor->call;
+  Call& call = changeable(*executor);
   size_t seen = 0;
   for (const Arg& arg : call.args) {
     if (!(is_tensor(arg.kind) || is_tensor_list(arg.kind)) || !counts(arg.kind, among)) continue;
@@ -84,7 +95,7 @@ int set_list_address(const char* function, aclOpExecutor* handle, Among among, s
   if (!list) return fail(ACLNN_ERR_PARAM_NULLPTR, "%s: null tensor list", function);
   if (!executor->repeatable)
     return fail(ACLNN_ERR_PARAM_INVALID, "%s: %s's executor is not repeatable", function, executor->call->name());
-  Call& call = *executor->call;
+  Call& call = changeable(*executor);
   size_t seen = 0;  // irIndex counts the op's tensor arguments, lists and single ones alike
   for (const Arg& arg : call.args) {
     if (!(is_tensor(arg.kind) || is_tensor_list(arg.kind)) || !counts(arg.kind, among)) continue;
