@@ -481,7 +481,24 @@ def test_dtypes_that_are_only_moved(dtype: torch.dtype) -> None:
     assert client().call("aclnnInplaceCopy", torch.zeros(4, 3, dtype=dtype), x.t()).tolist() == x.t().tolist()
     assert client().call("aclnnCast", x, dtype, torch.zeros(3, 4, dtype=dtype)).tolist() == x.tolist()
     assert client().call("aclnnEqual", x, x, torch.zeros(1, dtype=torch.bool)).item() is True
-    client().expect_code(INVALID, "aclnnCast", x, torch.float32, torch.empty(3, 4))
+    client().expect_code(INVALID, "aclnnAdd", x, x, 1, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64, torch.complex32])
+@pytest.mark.parametrize("other", [*COMPUTED.values(), torch.uint16, torch.uint32, torch.uint64])
+@pytest.mark.filterwarnings("ignore:Casting complex values", "ignore:ComplexHalf")
+def test_dtypes_that_are_only_converted(dtype: torch.dtype, other: torch.dtype) -> None:
+    x = sample((3, 4), torch.float32, 0, 100).to(dtype).t()
+    if not dtype.is_complex:
+        signed = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+        x[0, 0] = torch.tensor(-1, dtype=signed).view(dtype)  # all bits: beyond the signed type
+    for source, target in ((x, other), (sample((4, 3), other, 0, 100).to(other), dtype)):
+        if target == source.dtype or {source.dtype, target} == {torch.uint64, torch.float16}:
+            continue  # torch rounds 2**64 to float16 by way of float32, and gives infinity either way
+        want = source.to(target)
+        got = client().call("aclnnCast", source, target, torch.empty_like(want))
+        assert got.dtype == target
+        same(got.to(torch.complex128), want.to(torch.complex128))
 
 
 # ---- refusals ------------------------------------------------------------------------------------
