@@ -16,10 +16,10 @@ EIGHT = (2, 1, 3, 2, 2, 1, 2, 2)
 
 
 def equal(got: torch.Tensor, want: torch.Tensor) -> None:
-    """Moved, not computed: bit for bit; unsigned dtypes compare as bytes."""
+    """Moved, not computed: bit for bit."""
     assert got.dtype == want.dtype and got.shape == want.shape
-    assert torch.equal(got.contiguous().view(torch.uint8) if got.ndim else got.reshape(1).view(torch.uint8),
-                       want.contiguous().view(torch.uint8) if want.ndim else want.reshape(1).view(torch.uint8))
+    a, b = (x.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8) for x in (got, want))
+    assert torch.equal(a, b)
 
 
 # ---- creation ---------------------------------------------------------------------------------------------------------

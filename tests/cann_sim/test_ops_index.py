@@ -119,6 +119,7 @@ def test_places_in_the_last_dim() -> None:
 
 
 # ---- scatter ----------------------------------------------------------------------------------------------------------
+@pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", dtypes("aclnnScatter"), ids=str)
 def test_scatter(dtype: torch.dtype, layout: str) -> None:

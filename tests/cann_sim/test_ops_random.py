@@ -52,8 +52,8 @@ def test_normal(dtype: torch.dtype) -> None:
     got = client().call("aclnnInplaceNormal", empty(dtype), 3.0, 2.0, 1, 0).double()
     if dtype.is_floating_point:
         assert abs(got.mean() - 3) < 0.15 and abs(got.std() - 2) < 0.15
-    else:
-        assert got.unique().numel() > 1
+    elif dtype != torch.bool:  # of which nearly all numbers are true
+        assert got.unique().numel() > 4
 
 
 def test_normal_with_tensors() -> None:

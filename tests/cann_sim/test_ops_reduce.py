@@ -284,6 +284,22 @@ def test_running_extremes(name: str, dtype: torch.dtype, shape: tuple[int, ...],
         same(got[1], want.indices.to(index))
 
 
+def test_a_number_is_a_row_of_one() -> None:
+    x, index = torch.tensor(2.5), torch.empty((), dtype=torch.int64)
+    for op, arguments in {
+        "aclnnMaxDim": (0, False), "aclnnMinDim": (-1, True), "aclnnMedianDim": (0, False), "aclnnKthvalue": (1, 0, True),
+        "aclnnTopk": (1, 0, True, True),
+    }.items():  # fmt: skip
+        values, indices = client().call(op, x, *arguments, torch.empty(()), index)
+        same(values, x)
+        same(indices, torch.tensor(0))
+    same(client().call("aclnnArgMax", x, 0, False, index), torch.tensor(0))
+    same(client().call("aclnnFlip", x, [0], torch.empty(())), x)
+    got = client().call("aclnnSort", x, True, 0, False, torch.empty(()), index)
+    same(got[0], x)
+    same(got[1], torch.tensor(0))
+
+
 # ---- nothing to reduce, and refusals ----------------------------------------------------------------------------------
 def test_reductions_of_nothing() -> None:
     none = torch.empty(0, 3)

@@ -1,4 +1,4 @@
-"""Ordering ops against torch: sort, topk, unique, searches in sorted sequences, membership, refusals."""
+"""Ordering ops against torch: sort, topk, unique, searches in sorted sequences, refusals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_sort(dtype: torch.dtype, shape: tuple[int, ...], layout: str) -> None:
     x = LAYOUTS[layout](sample(dtype, *shape))
     for dim in (0, -1):
         for descending in (False, True):
-            values, indices = x.sort(dim, descending, stable=True)
+            values, indices = x.sort(dim=dim, descending=descending, stable=True)
             got = client().call("aclnnSort", x, True, dim, descending, torch.empty(shape, dtype=dtype), index_like(x))
             same(got[0], values)
             same(got[1], indices)
@@ -102,7 +102,7 @@ def test_unique_rows(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", dtypes("aclnnSearchSorted"), ids=str)
 def test_search_sorted(dtype: torch.dtype, right: bool, layout: str) -> None:
     sequence, x = sample(dtype, 3, 6).sort(-1).values, LAYOUTS[layout](sample(dtype, 3, 4, seed=1))
-    sorter = sequence.flip(-1).argsort(-1, stable=True)
+    sorter = sequence.flip(-1).argsort(dim=-1, stable=True)
     for int32, kind in ((False, torch.int64), (True, torch.int32)):
         out = torch.empty(3, 4, dtype=kind)
         want = torch.searchsorted(sequence, x.contiguous(), right=right, out_int32=int32)
@@ -114,15 +114,6 @@ def test_search_sorted(dtype: torch.dtype, right: bool, layout: str) -> None:
     same(got[0], torch.searchsorted(sequence[0], torch.tensor(2, dtype=dtype), right=right))
 
 
-@pytest.mark.parametrize("dtype", dtypes("aclnnIsInTensorScalar"), ids=str)
-def test_membership_of_a_number(dtype: torch.dtype) -> None:
-    x, out = sample(dtype, 3, 4), torch.empty(3, 4, dtype=torch.bool)
-    for invert in (False, True):
-        same(client().call("aclnnIsInTensorScalar", x, 1, False, invert, out), (x == 1) ^ invert)
-        got = client().call("aclnnIsInScalarTensor", 1, x, False, invert, torch.empty((), dtype=torch.bool))
-        same(got, (x == 1).any() ^ invert)
-
-
 A, I64, ROW = torch.empty(2, 3), torch.empty(2, 3, dtype=torch.int64), torch.empty(3)
 REFUSED: dict[str, tuple[Any, ...]] = {
     "sort dim": (INVALID, "aclnnSort", A, True, 2, False, A, I64),
@@ -130,7 +121,6 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "sort index": (INVALID, "aclnnSort", A, True, 0, False, A, I64.int()),
     "sort of complex": (INVALID, "aclnnSort", A.to(torch.complex64), True, 0, False, A, I64),
     "sort null": (NULL, "aclnnSort", A, True, 0, False, A, None),
-    "sort of a number": (INVALID, "aclnnSort", torch.empty(()), True, 0, False, torch.empty(()), I64[0, 0]),
     "argsort shape": (INVALID, "aclnnArgsort", A, 0, False, I64[0]),
     "topk k": (INVALID, "aclnnTopk", A, 4, 1, True, True, torch.empty(2, 4), torch.empty(2, 4, dtype=torch.int64)),
     "topk negative": (INVALID, "aclnnTopk", A, -1, 1, True, True, A, I64),
@@ -146,8 +136,6 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "search shape": (INVALID, "aclnnSearchSorted", ROW, A, False, False, None, I64[0]),
     "sorter": (INVALID, "aclnnSearchSorted", ROW, A, False, False, torch.zeros(2, dtype=torch.int64), I64),
     "boundaries": (INVALID, "aclnnBucketize", A, A, False, False, I64),
-    "is in": (INVALID, "aclnnIsInTensorScalar", A, 1, False, False, torch.empty(3, dtype=torch.bool)),
-    "is in null": (NULL, "aclnnIsInTensorScalar", A, None, False, False, torch.empty(2, 3, dtype=torch.bool)),
 }  # fmt: skip
 
 

@@ -145,6 +145,7 @@ void check_part(const Call& c, const TensorMeta& part, int64_t dim, int64_t size
 void check_split(const Call& c) {
   const TensorMeta& self = c.tensor(0);
   Span<TensorMeta> outs = c.tensors(3);
+  expect_dims(c, 0);
   const int64_t dim = wrap_dim(c.integer(2), self.ndim), each = c.integer(1), n = self.sizes[dim];
   EXPECT(each > 0 || n == 0, "splitSections of %ld", each);
   const int64_t parts = n == 0 ? 1 : (n + each - 1) / each;
@@ -153,7 +154,7 @@ void check_split(const Call& c) {
 }
 void check_split_sizes(const Call& c) {
   const TensorMeta& self = c.tensor(0);
-  EXPECT(self.ndim > 0, "self has no dims");
+  expect_dims(c, 0);
   Span<TensorMeta> outs = c.tensors(3);
   Span<int64_t> sizes = c.ints(1);
   const int64_t dim = wrap_dim(c.integer(2), self.ndim);
@@ -182,6 +183,7 @@ struct Slice {
 };
 Slice make_slice(const TensorMeta& self, int64_t dim, int64_t start, int64_t end, int64_t step) {
   dim = wrap_dim(dim, self.ndim);
+  EXPECT(self.ndim > 0, "a slice of a tensor without dims");
   EXPECT(step > 0, "a step of %ld", step);
   const int64_t n = self.sizes[dim];
   auto inside = [n](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };

@@ -42,6 +42,7 @@ void flat_int(Run& r) { interleave(r.tensor(3), r.tensor(0).reshape({-1}), one(r
 // aclnnRepeatInterleaveWithDim(self, repeats, dim, outputSize, out)
 int64_t check_along(const Call& c) {
   const TensorMeta& self = c.tensor(0);
+  expect_dims(c, 0);
   const int64_t dim = wrap_dim(c.integer(2), self.ndim);
   std::vector<int64_t> sizes = sizes_of(self);
   const int64_t items = sizes[dim];
@@ -64,6 +65,7 @@ void indices(Run& r) { call_kernel("repeat_interleave_index", {r.tensor(2), r.te
 // aclnnRepeatInterleaveGrad(yGrad, repeats, axis, out): the gradients of the copies are added up
 void check_grad(const Call& c) {
   const TensorMeta& grad = c.tensor(0);
+  expect_dims(c, 0);
   const int64_t axis = wrap_dim(c.integer(2), grad.ndim);
   std::vector<int64_t> sizes = sizes_of(grad);
   EXPECT(c.tensor(3).ndim == grad.ndim, "out of %s for yGrad of %s", describe(c.tensor(3)).c_str(),

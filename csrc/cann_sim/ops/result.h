@@ -35,6 +35,10 @@ inline DType asked_dtype(const Call& c, int i, int out) {
   return dtype_of(dtype == ACL_DT_UNDEFINED ? c.tensor(out).dtype : aclDataType(dtype));
 }
 
+inline void expect_dims(const Call& c, int i) {
+  EXPECT(c.tensor(i).ndim > 0, "%s has no dims", c.row->args[i].name);
+}
+
 inline void expect_numel(const Call& c, int i, int64_t numel) {
   EXPECT(c.tensor(i).numel() == numel, "%s has %ld items, expected %ld", c.row->args[i].name, c.tensor(i).numel(), numel);
 }
