@@ -8,8 +8,10 @@ from mindtorch_v2 import _C
 
 
 def load(device_type: str) -> ModuleType:
-    """Imports the backend of a device type; it puts its hooks into the core by itself."""
-    return import_module(f"mindtorch_v2._backends.{device_type}")
+    """Imports the backend of a device type and the copies from and to it; they put their hooks into the core."""
+    backend = import_module(f"mindtorch_v2._backends.{device_type}")
+    import_module("mindtorch_v2._backends.common.convert")
+    return backend
 
 
 _C._set_backend_loader(load)
