@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import allocator, pinned, runtime
 
 OK, INVALID, NO_MEMORY = 0, 100000, 207001
@@ -137,6 +138,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     monkeypatch.setattr(runtime, "_counted", (None, 0))
     monkeypatch.setattr(runtime, "_thread", runtime._Thread())
     monkeypatch.setattr(runtime, "_RUNTIME_CLEANUP_REGISTERED", True)
+    for name in ("_npu_set_default_stream", "_npu_set_bound"):  # the launcher must not believe in the fake
+        monkeypatch.setattr(_C, name, lambda *_: None)
     monkeypatch.setattr(allocator, "_ALLOCATORS", {})
     monkeypatch.setattr(allocator, "_recording", ())
     monkeypatch.setattr(allocator, "_source", None)
