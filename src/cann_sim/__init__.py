@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 __all__ = ["env", "home"]
@@ -29,10 +30,14 @@ def env(base: Mapping[str, str] | None = None) -> dict[str, str]:
         rest = [part for part in base.get(name, "").split(os.pathsep) if part and part != folder]
         return os.pathsep.join([folder, *rest])
 
-    return {
+    found = {
         "ASCEND_HOME_PATH": root,
         "ASCEND_TOOLKIT_HOME": root,
         "ASCEND_OPP_PATH": f"{root}/opp",
         "LD_LIBRARY_PATH": prepend(f"{root}/lib64", "LD_LIBRARY_PATH"),
         "PYTHONPATH": prepend(f"{root}/python/site-packages", "PYTHONPATH"),
     }
+    blas = find_spec("scipy_openblas32")  # the libraries look beside this package; it may be elsewhere
+    if blas and blas.origin and "CANN_SIM_BLAS" not in base:
+        found["CANN_SIM_BLAS"] = str(Path(blas.origin).parent / "lib" / "libscipy_openblas.so")
+    return found

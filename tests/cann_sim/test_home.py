@@ -45,7 +45,7 @@ def test_home_follows_its_variable_and_refuses_an_empty_folder(tmp_path: Path, m
 
 def test_env_prepends_to_search_paths_once() -> None:
     home = cann_sim.home()
-    base = {"LD_LIBRARY_PATH": "/a:/b", "PYTHONPATH": "/c", "HOME": "/d"}
+    base = {"LD_LIBRARY_PATH": "/a:/b", "PYTHONPATH": "/c", "HOME": "/d", "CANN_SIM_BLAS": "/e"}
     once = cann_sim.env(base)
     assert once == {
         "ASCEND_HOME_PATH": home,
@@ -55,7 +55,9 @@ def test_env_prepends_to_search_paths_once() -> None:
         "PYTHONPATH": f"{home}/python/site-packages:/c",
     }
     assert cann_sim.env(base | once) == once
-    assert cann_sim.env({})["LD_LIBRARY_PATH"] == f"{home}/lib64"  # no empty part: it would mean the current folder
+    alone = cann_sim.env({})
+    assert alone["LD_LIBRARY_PATH"] == f"{home}/lib64"  # no empty part: it would mean the current folder
+    assert Path(alone["CANN_SIM_BLAS"]).is_file()
 
 
 def test_run_gives_a_program_this_cann(run_python: Callable[..., str]) -> None:
