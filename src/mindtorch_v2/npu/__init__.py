@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mindtorch_v2._backends import registry
 from mindtorch_v2.npu import memory, random, streams
 from mindtorch_v2.npu.devices import (
     _device_index,
@@ -101,6 +102,8 @@ from mindtorch_v2.npu.streams import (
     stream,
     stream_priority_range,
 )
+
+registry.load("npu")     # whoever comes by torch.npu needs the backend's hooks as much as who comes by a tensor
 
 
 def __getattr__(name: str) -> Any:
