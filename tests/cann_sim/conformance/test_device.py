@@ -80,8 +80,9 @@ def test_streams_and_events() -> None:
     end.record()
     end.synchronize()
     assert start.elapsed_time(end) >= 0
-    assert end.query() and main.query()
-    torch.npu.synchronize()
+    assert end.query()
+    main.synchronize()
+    assert main.query() and side.query()
     assert torch.equal(c.cpu(), torch.full((256, 256), 257.0))
 
 
