@@ -90,12 +90,12 @@ def _home_of(folder: str) -> str:
 
 
 def _of_one_home(folders: list[str]) -> list[str]:
-    """The folders of the first toolkit that has a runtime, and the driver's: two toolkits are never mixed."""
+    """The folders of the first toolkit that has libraries, and the driver's: two toolkits are never mixed."""
     for folder in folders:
-        if any(os.path.exists(os.path.join(folder, name)) for name in _RUNTIME_LIBS):
+        if any(os.path.exists(os.path.join(folder, name)) for name in _PRELOAD_LIBS):
             home = _home_of(folder)
             return [other for other in folders if other in _DRIVER_LIB_DIRS or _home_of(other) == home]
-    return []
+    return folders                                # there is nothing to mix
 
 
 def _prepend_ld_library_path(folders: list[str]) -> None:
