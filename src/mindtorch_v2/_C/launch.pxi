@@ -142,23 +142,27 @@ cdef class NpuPlan:
     cdef int32_t source[MAX_NPU_ARGS]
     cdef int32_t at[MAX_NPU_ARGS]
     cdef bint dense[MAX_NPU_ARGS]
+    cdef int32_t otherwise[MAX_NPU_ARGS]         # the constant that stands for None; -1: there is none
     cdef readonly tuple constants
     cdef bint kept                               # whether prepared calls are kept
     cdef public dict with_number                 # parameter -> the plan for a number there
     cdef public NpuPlan in_place                 # the plan where the result is self
 
     def __init__(self, str name, size_t first, size_t second, list arguments, bint kept=True):
-        """arguments: (kind, source, index or constant, dense) of each."""
+        """arguments: (kind, source, index or constant, dense, what stands for None) of each."""
         self.name, self.first, self.second = name, <void*>first, <void*>second
         self.n, self.kept, self.with_number = len(arguments), kept, {}
         if self.n > MAX_NPU_ARGS:
             raise ValueError(f"{name} takes {self.n} arguments; the launcher takes {MAX_NPU_ARGS}")
         constants = []
-        for i, (kind, source, at, dense) in enumerate(arguments):
-            self.kind[i], self.source[i], self.dense[i] = kind, source, dense
+        for i, (kind, source, at, dense, otherwise) in enumerate(arguments):
+            self.kind[i], self.source[i], self.dense[i], self.otherwise[i] = kind, source, dense, -1
             if source == FROM_CONSTANT:
                 constants.append(at)
                 at = len(constants) - 1
+            elif otherwise is not None:
+                self.otherwise[i] = len(constants)
+                constants.append(otherwise)
             self.at[i] = at
         self.constants = tuple(constants)
 
@@ -240,6 +244,8 @@ cdef list marshal(NpuPlan plan, NpuCall* call, tuple results, PyObject** s, int 
             o = PyTuple_GET_ITEM_(results, plan.at[i])
         else:
             o = PyTuple_GET_ITEM_(plan.constants, plan.at[i])
+        if o == <PyObject*>None and plan.otherwise[i] >= 0:
+            o = PyTuple_GET_ITEM_(plan.constants, plan.otherwise[i])
         if kind <= kInout:
             if is_tensor(o) and (<TensorBase>o).dev == NPU and not (plan.dense[i] and not (<TensorBase>o).contig):
                 if (<TensorBase>o).dev_index != device:

@@ -1,5 +1,2 @@
 """The Ascend backend: CANN called directly. Importing it loads no CANN and starts no device; the first use does."""
-from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import allocator, ops, runtime  # noqa: F401  (their hooks go into the core)
-
-_C._set_current_index("npu", runtime.current_device)

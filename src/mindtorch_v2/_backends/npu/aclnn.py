@@ -74,36 +74,49 @@ def read_mapping(mapping: str) -> tuple[str, list[str]]:
     return name, [word.strip() for word in rest.split(",")] if rest else []
 
 
-def _source(word: str, schema: Schema, extra: Sequence[str]) -> tuple[int, Any]:
+class Source(NamedTuple):
+    """Where an argument of an aclnn op comes from: a parameter or result by its place, or a constant."""
+    kind: int
+    at: Any
+    otherwise: Any = None                                # what stands for None
+
+
+def _source(word: str, schema: Schema, extra: Sequence[str]) -> Source:
+    word, _, otherwise = word.partition("=")
     params = [p.name for p in schema.params] + list(extra)
     returns = [name for _, name in schema.returns]
     if word in params and not (params.index(word) == 0 and schema.params[0].mutable):
-        return FROM_PARAM, params.index(word)
+        return Source(FROM_PARAM, params.index(word), _literal(otherwise) if otherwise else None)
     if schema.params and word == params[0]:              # an op that changes self: the launcher gets it as its result
-        return FROM_RESULT, 0
+        return Source(FROM_RESULT, 0)
     if word in returns:
-        return FROM_RESULT, returns.index(word)
+        return Source(FROM_RESULT, returns.index(word))
     if re.fullmatch(r"out\d*", word):
-        return FROM_RESULT, int(word[3:] or 0)
+        return Source(FROM_RESULT, int(word[3:] or 0))
+    return Source(FROM_CONSTANT, _literal(word))
+
+
+def _literal(word: str) -> Any:
     if word in ("True", "False", "None"):
-        return FROM_CONSTANT, {"True": True, "False": False, "None": None}[word]
+        return {"True": True, "False": False, "None": None}[word]
     if word.startswith("'"):
-        return FROM_CONSTANT, word.strip("'")
-    return FROM_CONSTANT, float(word) if "." in word else int(word)
+        return word.strip("'")
+    return float(word) if "." in word or "e" in word else int(word)
 
 
-def build_plan(name: str, sources: Sequence[tuple[int, Any]], kept: bool = True) -> _C.NpuPlan:
+def build_plan(name: str, sources: Sequence[Source], kept: bool = True) -> _C.NpuPlan:
     """A plan from where each argument of the op comes from."""
     args = signature(name)
     if len(args) != len(sources):
         raise TypeError(f"[{name}] takes {len(args)} arguments ({', '.join(a.name for a in args)}), got {len(sources)}")
     bind()
-    described = [(KINDS.index(a.kind), source, at, a.dense) for a, (source, at) in zip(args, sources, strict=True)]
+    described = [(KINDS.index(a.kind), s.kind, s.at, a.dense, s.otherwise) for a, s in zip(args, sources, strict=True)]
     return _C.NpuPlan(name, acl_loader.symbol(name + "GetWorkspaceSize"), acl_loader.symbol(name), described, kept)
 
 
 def plan(mapping: str, schema: Schema, extra: Sequence[str] = (), kept: bool = True) -> _C.NpuPlan:
-    """The plan of a row: its mapping names parameters, results ("out", "out1" or their names) and literals.
+    """The plan of a row: its mapping names parameters ("eps=1e-5" says what stands for None), results ("out", "out1" or
+    their names) and literals.
 
     extra: names of values that a kernel in ops.py appends to the parameters."""
     made = _plan(mapping, schema, extra, kept)
@@ -165,7 +178,7 @@ def _failure(name: str, code: int) -> Exception:
 @functools.cache
 def plan_of(name: str, kept: bool = True) -> _C.NpuPlan:
     """The plan that takes an op's own arguments in their order."""
-    return build_plan(name, [(FROM_PARAM, i) for i in range(len(signature(name)))], kept)
+    return build_plan(name, [Source(FROM_PARAM, i) for i in range(len(signature(name)))], kept)
 
 
 def call(name: str, *arguments: Any, device: int | None = None) -> None:
