@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -256,6 +257,47 @@ def test_products_with_an_activated_half() -> None:
     same(client().call("aclnnFatreluMul", x, torch.tensor([0.5]), like(a)), want)
 
 
+def clipped_swiglu(
+    x: torch.Tensor, dim: int, alpha: float, limit: float, bias: float, interleaved: bool
+) -> torch.Tensor:
+    shape = list(x.shape)
+    shape[dim] //= 2
+    rows = x.flatten(dim % x.dim()).reshape(math.prod(x.shape[: dim % x.dim()]), -1)
+    a, b = (rows[:, ::2], rows[:, 1::2]) if interleaved else rows.chunk(2, -1)
+    a, b = a.clamp(max=limit), b.clamp(-limit, limit)
+    return (a * torch.sigmoid(alpha * a) * (b + bias)).reshape(shape)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize(("shape", "dim"), SPLITS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_clipped_swiglu(dtype: torch.dtype, shape: tuple[int, ...], dim: int, interleaved: bool) -> None:
+    x = sample(shape, dtype)
+    held = x.float().requires_grad_()
+    numbers = (1.7, 1.5, 0.5, interleaved)
+    want = clipped_swiglu(held, dim, *numbers)
+    g = sample(tuple(want.shape), dtype)
+    want.backward(g.float())
+    same(client().call("aclnnClippedSwiglu", x, None, dim, *numbers, like(g)), want.detach().to(dtype))
+    same(client().call("aclnnClippedSwigluGrad", g, x, None, dim, *numbers, like(x)), held.grad.to(dtype))
+
+
+def test_clipped_swiglu_computes_only_the_rows_of_its_groups() -> None:
+    x, out, groups = sample((6, 8), torch.float32), torch.full((6, 4), 7.0), torch.tensor([1, 0, 2])
+    want = clipped_swiglu(x, -1, 1.7, 7.0, 1.0, True)
+    want[3:] = 7
+    same(client().call("aclnnClippedSwiglu", x, groups, -1, 1.7, 7.0, 1.0, True, out), want)
+
+
+@pytest.mark.parametrize("middle", [False, True])
+def test_modulate(middle: bool) -> None:
+    x, scale, shift = (sample(s, torch.float32) for s in ((2, 3, 4), (2, 1, 4), (2, 1, 4)))
+    given = [t if middle else t.squeeze(1) for t in (scale, shift)]
+    same(client().call("aclnnModulate", x, *given, like(x)), x * (1 + scale) + shift)
+    same(client().call("aclnnModulate", x, None, given[1], like(x)), x + shift)
+    same(client().call("aclnnModulate", x, given[0], None, like(x)), x * (1 + scale))
+
+
 # ---- refusals ------------------------------------------------------------------------------------
 X, Y, D, N = (
     torch.zeros(3, 4),
@@ -291,6 +333,8 @@ REFUSED: list[tuple[int, str, tuple[Any, ...]]] = [
     (INVALID, "aclnnGlu", (X, -3, X)),
     (INVALID, "aclnnGeGlu", (X, -1, 2, torch.zeros(3, 2), torch.zeros(3, 2))),
     (INVALID, "aclnnGeluMul", (X, "erf", torch.zeros(3, 2))),
+    (INVALID, "aclnnClippedSwiglu", (X, None, 0, 1.0, 7.0, 1.0, True, torch.zeros(1, 4))),
+    (INVALID, "aclnnModulate", (X, None, None, X)),
 ]
 
 

@@ -232,6 +232,23 @@ def test_adamw_with_tensors_for_numbers() -> None:
     same(param, want)
 
 
+@pytest.mark.parametrize("mode", [0, 1])
+@pytest.mark.parametrize("corrects", [False, True])
+def test_ema_adam(mode: int, corrects: bool) -> None:
+    grad, w, m, mean = (sample((3, 4), torch.float32) for _ in range(4))
+    v = sample((3, 4), torch.float32, 0, 2)
+    lr, ema, beta1, beta2, eps, decay, step = 0.1, 0.9, 0.8, 0.95, 1e-6, 0.05, 3
+    g = grad + decay * w if mode == 0 else grad
+    want_m, want_v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+    one, two = (1 - beta1**step, 1 - beta2**step) if corrects else (1, 1)
+    update = want_m / one / ((want_v / two).sqrt() + eps) + (decay * w if mode == 1 else 0)
+    want = w - lr * update
+    got = client().call("aclnnApplyFusedEmaAdam", grad, w, m, v, mean, torch.tensor([step]), lr, ema, beta1, beta2, eps,
+                        mode, corrects, decay)  # fmt: skip
+    for out, expected in zip(got, (want, want_m, want_v, ema * mean + (1 - ema) * want), strict=True):
+        same(out, expected)
+
+
 def test_fused_adamw() -> None:
     params, grads = lists(torch.float32), lists(torch.float32)
     wants = [adamw(p, [g], True, False)[0] for p, g in zip(params, grads, strict=True)]

@@ -1,4 +1,7 @@
 // Gated activations: a tensor is split in two along a dim, one half is activated and multiplied with the other.
+#include <algorithm>
+#include <cmath>
+
 #include "ops/pointwise.h"
 
 namespace cann_sim {
@@ -124,6 +127,99 @@ void run_fatrelu_mul(Run& run) {
   write_product(run.tensor(2), pointwise("threshold", wide(x), {left}, {number(edge), number(0)}), right);
 }
 
+// ---- ClippedSwiglu: min(a, limit) sigmoid(alpha a) * (b limited to both sides + bias) ----------------
+struct Clipped {
+  int64_t dim;
+  float alpha, limit, bias;
+  bool interleaved;
+};
+Clipped clipped_at(const Call& c, int dim) {  // (dim, alpha, limit, bias, interleaved)
+  return {c.integer(dim), float(c.number(dim + 1)), float(c.number(dim + 2)), float(c.number(dim + 3)),
+          c.integer(dim + 4) != 0};
+}
+// The rows that are computed: all, or as many as the groups have together. The rest of the output is left as it is.
+int64_t row_count(Run& run, int groups, int64_t rows) {
+  if (!run.given(groups)) return rows;
+  const Value sizes = run.tensor(groups).to(mt::kInt64).dense();
+  int64_t sum = 0;
+  for (int64_t i = 0, n = sizes.numel(); i < n; ++i) sum += sizes.ptr<int64_t>()[i];
+  return std::min(sum, rows);
+}
+// [rows, width] with everything from `dim` on in one row, and its two operands: neighbours, or halves.
+Value flat_rows(const Value& x, int64_t dim) {
+  int64_t rows = 1;
+  for (int64_t d = 0; d < wrap_dim(dim, x.ndim); ++d) rows *= x.sizes[d];
+  return x.reshape({rows, rows ? x.numel() / rows : 0});
+}
+Halves operands(const Value& rows, bool interleaved) {
+  if (!interleaved) return halves(rows, 1);
+  const int64_t half = rows.sizes[1] / 2;
+  return {rows.narrow(1, 0, half, 2), rows.narrow(1, 1, half, 2)};
+}
+void check_clipped(const Call& c) {  // (x, groupIndex?, dim, alpha, limit, bias, interleaved, out)
+  expect_halves(c, 0, c.integer(2), {7});
+  EXPECT(!c.given(1) || c.tensor(1).ndim == 1, "%s: expected groupIndex of 1 dim", c.name());
+}
+void run_clipped(Run& run) {
+  const Clipped k = clipped_at(run.call, 2);
+  const Value x = flat_rows(run.tensor(0).to(mt::kFloat), k.dim), out = run.tensor(7), y = flat_rows(out, k.dim);
+  const int64_t rows = row_count(run, 1, x.sizes[0]);
+  const auto [a, b] = operands(x.narrow(0, 0, rows), k.interleaved);
+  const Value left = pointwise("clamp", mt::kFloat, {a}, {none(), number(k.limit)});
+  const Value right = pointwise("clamp", mt::kFloat, {b}, {number(-k.limit), number(k.limit)});
+  const Value scaled = pointwise("mul", mt::kFloat, {left, full({}, mt::kFloat, k.alpha)});
+  const Value gate = pointwise("sigmoid", mt::kFloat, {scaled});
+  const Value shifted = pointwise("add", mt::kFloat, {right, full({}, mt::kFloat, k.bias)}, {integer(1)});
+  write_product(y.narrow(0, 0, rows), pointwise("mul", mt::kFloat, {left, gate}), shifted);
+  if (y.data != out.data) copy(out, y.reshape(out.shape()));
+}
+void check_clipped_grad(const Call& c) {  // (gradY, x, groupIndex?, dim, alpha, limit, bias, interleaved, gradX)
+  expect_halves(c, 1, c.integer(3), {0});
+  expect_same_shape(c, 8, 1);
+  dtype_of(c.tensor(8).dtype);
+}
+void run_clipped_grad(Run& run) {
+  const Clipped k = clipped_at(run.call, 3);
+  const Value x = flat_rows(run.tensor(1).to(mt::kFloat), k.dim), out = run.tensor(8), dx = flat_rows(out, k.dim);
+  const int64_t rows = row_count(run, 2, x.sizes[0]);
+  const auto [a, b] = operands(x.narrow(0, 0, rows), k.interleaved);
+  const auto [to_a, to_b] = operands(dx.narrow(0, 0, rows), k.interleaved);
+  const Value dy = flat_rows(run.tensor(0).to(mt::kFloat), k.dim), p = a.dense(), q = b.dense();
+  const Value da = empty(p.shape(), mt::kFloat), db = empty(p.shape(), mt::kFloat);
+  for (int64_t i = 0, n = p.numel(); i < n; ++i) {
+    const float g = dy.ptr<float>()[i], u = p.ptr<float>()[i], v = q.ptr<float>()[i];
+    const float left = std::min(u, k.limit), right = std::min(std::max(v, -k.limit), k.limit);
+    const float s = 1 / (1 + std::exp(-k.alpha * left));
+    da.ptr<float>()[i] = u <= k.limit ? g * (right + k.bias) * s * (1 + k.alpha * left * (1 - s)) : 0;
+    db.ptr<float>()[i] = right == v ? g * left * s : 0;
+  }
+  copy(to_a, da);
+  copy(to_b, db);
+  if (dx.data != out.data) copy(out, dx.reshape(out.shape()));
+}
+
+// ---- Modulate: self * (1 + scale) + shift, of [B, L, D] by [B, D] or [B, 1, D] -----------------------
+void check_modulate(const Call& c) {
+  const Sizes self = sizes_of(c.tensor(0));
+  EXPECT(self.size() == 3, "%s: expected self of 3 dims, got %s", c.name(), describe(c.tensor(0)).c_str());
+  for (int i : {1, 2})
+    if (c.given(i)) expect_shape(c, i, c.tensor(i).ndim == 2 ? Sizes{self[0], self[2]} : Sizes{self[0], 1, self[2]});
+  expect_same_shape(c, 3, 0);
+  for (int i = 0; i < 4; ++i)
+    if (c.given(i)) dtype_of(c.tensor(i).dtype);
+}
+void run_modulate(Run& run) {
+  auto middle = [&](int i) {
+    const Value v = run.tensor(i);
+    return v.ndim == 2 ? v.unsqueeze(1) : v;
+  };
+  Value y = run.tensor(0);
+  const DType compute = wide(y);
+  if (run.given(1)) y = pointwise("addcmul", compute, {y, y, middle(1)}, {integer(1)});
+  if (run.given(2)) y = pointwise("add", compute, {y, middle(2)}, {integer(1)});
+  copy(run.tensor(3), y);
+}
+
 const Op ops[] = {
     {"aclnnSwiGlu", check_swiglu, run_swiglu},
     {"aclnnSwiGluGrad", check_swiglu_grad, run_swiglu_grad},
@@ -135,6 +231,9 @@ const Op ops[] = {
     {"aclnnGeGluV3Backward", check_geglu_backward<true>, run_geglu_backward<true>},
     {"aclnnGeluMul", check_gelu_mul, run_gelu_mul},
     {"aclnnFatreluMul", check_fatrelu_mul, run_fatrelu_mul},
+    {"aclnnClippedSwiglu", check_clipped, run_clipped},
+    {"aclnnClippedSwigluGrad", check_clipped_grad, run_clipped_grad},
+    {"aclnnModulate", check_modulate, run_modulate},
 };
 
 }  // namespace

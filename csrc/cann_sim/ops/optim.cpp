@@ -68,6 +68,33 @@ void run_adamw_tensors(Run& run) {
   copy(run.tensor(2), v);
 }
 
+// ApplyFusedEmaAdam(grad, var, m, v, s, step, lr, emaDecay, beta1, beta2, eps, mode, biasCorrection, weightDecay):
+// `step` counts this one; mode 0 decays through the gradient, 1 apart from it; s is the running mean of the parameter.
+void check_ema_adam(const Call& c) {
+  expect_like(c, 0, {1, 2, 3, 4});
+  expect_one_element(c, 5);
+  EXPECT(c.integer(11) == 0 || c.integer(11) == 1, "%s: expected mode 0 or 1, got %ld", c.name(), c.integer(11));
+}
+void run_ema_adam(Run& run) {
+  const Call& c = run.call;
+  auto wide = [&](int i) { return run.tensor(i).to(mt::kDouble).dense(); };
+  const double step = item(run.tensor(5)), lr = c.number(6), ema = c.number(7), beta1 = c.number(8);
+  const double beta2 = c.number(9), eps = c.number(10), decay = c.number(13), decay_in = c.integer(11) == 0 ? decay : 0;
+  const bool corrects = c.integer(12);
+  const double one = corrects ? 1 - std::pow(beta1, step) : 1, two = corrects ? 1 - std::pow(beta2, step) : 1;
+  const Value grad = wide(0), param = wide(1), m = wide(2), v = wide(3), mean = wide(4);
+  for (int64_t i = 0, n = param.numel(); i < n; ++i) {
+    double &w = param.ptr<double>()[i], &first = m.ptr<double>()[i], &second = v.ptr<double>()[i];
+    const double g = grad.ptr<double>()[i] + decay_in * w;
+    first = beta1 * first + (1 - beta1) * g;
+    second = beta2 * second + (1 - beta2) * g * g;
+    w -= lr * ((first / one) / (std::sqrt(second / two) + eps) + (decay - decay_in) * w);
+    mean.ptr<double>()[i] = ema * mean.ptr<double>()[i] + (1 - ema) * w;
+  }
+  const Value* results[] = {&param, &m, &v, &mean};
+  for (int k = 0; k < 4; ++k) copy(run.tensor(k + 1), *results[k]);
+}
+
 void expect_lists(const Call& c, std::initializer_list<int> lists) {
   for (int i : lists) {
     EXPECT(c.args[i].count == c.args[0].count, "%s: %s has %d items for %d parameters", c.name(), c.row->args[i].name,
@@ -166,6 +193,7 @@ void run_update_scale(Run& run) {
 const Op ops[] = {
     {"aclnnApplyAdamWV2", check_adamw, run_adamw},
     {"aclnnApplyAdamW", check_adamw_tensors, run_adamw_tensors},
+    {"aclnnApplyFusedEmaAdam", check_ema_adam, run_ema_adam},
     {"aclnnFusedAdamw", check_fused_adamw, run_fused_adamw},
     {"aclnnFusedSgd", check_fused_sgd, run_fused_sgd},
     {"aclnnForeachNonFiniteCheckAndUnscale", check_unscale, run_unscale},

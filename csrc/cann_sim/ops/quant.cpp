@@ -66,12 +66,12 @@ void expect_along(const Call& c, int i, const Sizes& x, int64_t axis) {
   const int64_t n = t.numel();
   const bool fits = n == 1 || (n == x[axis] && (t.ndim <= 1 || t.sizes[axis] == n));
   EXPECT(fits && (t.ndim <= 1 || t.ndim == int64_t(x.size())),
-         "%s: expected %s with one element or one for each of the %ld of dim %ld, got %s", c.name(), c.row->args[i].name,
-         x[axis], axis, describe(t).c_str());
+         "%s: expected %s with one element or one for each of the %ld of dim %ld, got %s", c.name(),
+         c.row->args[i].name, x[axis], axis, describe(t).c_str());
 }
 void expect_storable(const Call& c, int x, int y) {
-  EXPECT(computes(c.tensor(y).dtype), "%s: %s is %s, which is moved but not computed with", c.name(), c.row->args[y].name,
-         describe(c.tensor(y)).c_str());
+  EXPECT(computes(c.tensor(y).dtype), "%s: %s is %s, which is moved but not computed with", c.name(),
+         c.row->args[y].name, describe(c.tensor(y)).c_str());
   Sizes sizes = sizes_of(c.tensor(x));
   if (c.tensor(y).dtype == ACL_INT32) {
     EXPECT(!sizes.empty() && sizes.back() % 8 == 0, "%s: the last dim of %s does not divide by 8", c.name(),
@@ -177,7 +177,7 @@ void run_dynamic_quant(Run& run) {
 }
 
 // ---- x * weightScale * activateScale, the bias added before (integers) or after (floats) -----------------------
-void check_dequant_bias(const Call& c) {  // (x [M, N], weightScale [N], activateScale? [M], bias? [N], outputDtype, out)
+void check_dequant_bias(const Call& c) {  // (x [M, N], weightScale [N], activateScale? [M], bias? [N], dtype, out)
   const Sizes x = sizes_of(c.tensor(0));
   expect_shape(c, 1, {x[1]});
   if (c.given(2)) expect_shape(c, 2, {x[0]});
