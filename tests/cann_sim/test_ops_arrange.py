@@ -245,6 +245,58 @@ def test_one_hot(dtype: torch.dtype, axis: int) -> None:
     same(client().call("aclnnOneHot", outside, 5, on, off, -1, torch.empty(2, 5, dtype=dtype)), off.expand(2, 5))
 
 
+# ---- other shapes -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", dtypes("aclnnFlatten"), ids=str)
+def test_flatten_and_shuffle(dtype: torch.dtype, layout: str) -> None:
+    x = LAYOUTS[layout](sample(dtype, 2, 6, 4))
+    for axis, shape in ((0, (1, 48)), (1, (2, 24)), (-1, (12, 4)), (3, (48, 1))):
+        equal(client().call("aclnnFlatten", x, axis, torch.empty(shape, dtype=dtype)), x.reshape(shape))
+    if dtype in dtypes("aclnnChannelShuffle"):
+        want = x.reshape(2, 3, 2, 4).transpose(1, 2).reshape(2, 6, 4)
+        equal(client().call("aclnnChannelShuffle", x, 3, torch.empty(2, 6, 4, dtype=dtype)), want)
+    want = x.permute(2, 0, 1).reshape(8, 6)
+    equal(client().call("aclnnConfusionTranspose", x, [2, 0, 1], [8, 6], True, torch.empty(8, 6, dtype=dtype))[1], want)
+    want = x.reshape(8, 6).t()
+    equal(client().call("aclnnConfusionTranspose", x, [1, 0], [8, 6], False, torch.empty(6, 8, dtype=dtype))[1], want)
+
+
+def test_chunk_cat() -> None:
+    tensors = [sample(torch.float32, *shape) for shape in ((2, 5, 3), (2, 4), (2, 1, 2))]
+    want = torch._chunk_cat(tensors, 1, 3)
+    same(client().call("aclnnChunkCat", tensors, 1, 3, torch.empty_like(want)), want)
+    same(client().call("aclnnChunkCat", tensors, 1, 3, torch.empty_like(want, dtype=torch.float64)), want.double())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_gradient_of_unfold(dtype: torch.dtype) -> None:
+    leaf = sample(torch.float32, 3, 9).requires_grad_()
+    windows = leaf.unfold(1, 4, 2)
+    grad = sample(dtype, *windows.shape, seed=2)
+    windows.backward(grad.float())
+    same(client().call("aclnnUnfoldGrad", grad, [3, 9], 1, 4, 2, torch.empty(3, 9, dtype=dtype)), leaf.grad.to(dtype))
+
+
+def test_strided_slices() -> None:
+    x = sample(torch.float32, 4, 5, 6)
+    whole = 0, 0, 0, 0, 0
+    cases: list[tuple[Any, ...]] = [
+        (x[1:3, ::2], [1, 0], [3, 5], [1, 2], *whole),
+        (x[:3, 1:], [9, 1], [3, 9], [1, 1], 1, 2, 0, 0, 0),
+        (x.flip(0)[1:3], [-2], [-4], [-1], *whole),
+        (x[2, 1:3], [2, 1], [3, 3], [1, 1], 0, 0, 0, 0, 1),
+        (x[..., 1:4], [0, 1], [0, 4], [1, 1], 0, 0, 1, 0, 0),
+        (x[None, 1:2], [0, 1], [0, 2], [1, 1], 0, 0, 0, 1, 0),
+        (x[3:1], [3], [1], [1], *whole),
+    ]
+    for want, begin, end, strides, *masks in cases:
+        same(client().call("aclnnStridedSlice", x, begin, end, strides, *masks, torch.empty(want.shape)), want)
+    changed, value = x.clone(), sample(torch.float32, 4, 2, 3, seed=4)
+    changed[:, 1:3, ::2] = value
+    got = client().call("aclnnStridedSliceAssignV2", x, value, [1, 0], [3, 6], [1, 2], [1, 2])
+    same(got, changed)
+
+
 # ---- refusals ---------------------------------------------------------------------------------------------------------
 A, B = torch.empty(2, 3), torch.empty(3, 2)
 FIVE, SIX = torch.empty(5), torch.empty(6)
@@ -286,6 +338,13 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "replication": (INVALID, "aclnnReplicationPad1d", torch.empty(1, 3), [1], torch.empty(1, 4)),
     "repeats": (INVALID, "aclnnRepeatInterleave", A, torch.tensor([1, 2]), 3, torch.empty(3)),
     "repeats size": (INVALID, "aclnnRepeatInterleaveInt", A, 2, 11, torch.empty(11)),
+    "flatten": (INVALID, "aclnnFlatten", A, 1, B),
+    "shuffle": (INVALID, "aclnnChannelShuffle", torch.empty(1, 5, 2), 2, torch.empty(1, 5, 2)),
+    "confusion": (INVALID, "aclnnConfusionTranspose", A, [1, 0], [5], True, FIVE),
+    "chunks": (INVALID, "aclnnChunkCat", [A, B], 0, 0, A),
+    "windows": (INVALID, "aclnnUnfoldGrad", torch.empty(2, 3), [5], 0, 3, 0, FIVE),
+    "strides": (INVALID, "aclnnStridedSlice", A, [0], [1], [0], 0, 0, 0, 0, 0, A),
+    "assigned": (INVALID, "aclnnStridedSliceAssignV2", A, B, [0], [1], [1], None),
     "one hot": (INVALID, "aclnnOneHot", torch.tensor([1]), 3, torch.ones(1), torch.zeros(1), -1, torch.empty(1, 4)),
     "one hot values": (INVALID, "aclnnOneHot", torch.tensor([1]), 3, torch.ones(2), torch.zeros(1), -1, torch.empty(1, 3)),
 }  # fmt: skip

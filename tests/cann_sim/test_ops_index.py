@@ -141,6 +141,45 @@ def test_scatter(dtype: torch.dtype, layout: str) -> None:
         same(client().call("aclnnInplaceScatterValue", x, 0, index, 2, code), want)
 
 
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("code, name", [(1, "sum"), (2, "prod"), (3, "amax"), (4, "amin"), (5, "mean")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32], ids=str)
+def test_scatter_reduce(dtype: torch.dtype, code: int, name: str, include_self: bool) -> None:
+    x, src, index = sample(dtype, 4, 5), sample(dtype, 4, 5, seed=1), places(4, 4, 3)
+    want = x.scatter_reduce(0, index, src, name, include_self=include_self)
+    same(client().call("aclnnScatterReduce", x, 0, index, src, code, include_self, torch.empty_like(x)), want)
+    same(client().call("aclnnInplaceScatterReduce", x, 0, index, src, code, include_self), want)
+    unique = torch.tensor([[3, 1, 0, 2, 2]])
+    same(client().call("aclnnInplaceScatterReduce", x, 0, unique, src, 0, include_self), x.scatter(0, unique, src))
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32], ids=str)
+def test_rows_of_a_table(dtype: torch.dtype) -> None:
+    table, at, updates = sample(dtype, 5, 3) * 8, torch.tensor([[0, 3], [3, 1]]), sample(dtype, 2, 2, 3, seed=1).abs() + 1
+    flat, rows = at.reshape(-1), updates.reshape(4, 3)
+    same(client().call("aclnnTfScatterAdd", table, at, updates), table.index_add(0, flat, rows))
+    for op, name in (("Mul", "prod"), ("Max", "amax"), ("Min", "amin")):
+        want = table.clone().index_reduce_(0, flat, rows, name)
+        same(client().call(f"aclnnScatter{op}", table, at.int(), updates, False), want)
+    want = table.clone()
+    for i, row in zip(flat.tolist(), rows, strict=True):
+        want[i] = torch.div(want[i], row, rounding_mode=None if dtype.is_floating_point else "trunc")
+    same(client().call("aclnnScatterDiv", table, at, updates, False), want)
+
+
+def test_updates_of_a_cache() -> None:
+    cache, updates = sample(torch.float16, 3, 2, 6, 4), sample(torch.float16, 3, 2, 2, 4, seed=1)
+    want = cache.clone()
+    for b, place in enumerate((4, 0, 1)):
+        want[b, :, place : place + 2] = updates[b]
+    same(client().call("aclnnInplaceScatterUpdate", cache, torch.tensor([4, 0, 1]), updates, -2), want)
+    pairs = torch.tensor([[2, 1], [0, 4]], dtype=torch.int32)
+    want = cache.clone()
+    want[2, :, 1:3], want[0, :, 4:6] = updates[0], updates[1]
+    same(client().call("aclnnInplaceScatterUpdate", cache, pairs, updates[:2].contiguous(), 2), want)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", dtypes("aclnnIndexAdd"), ids=str)
 def test_index_add(dtype: torch.dtype, layout: str) -> None:
@@ -282,6 +321,11 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "scatter reduce": (INVALID, "aclnnScatter", A, 0, I64, A, 5, A),
     "scatter dtype": (INVALID, "aclnnScatter", A, 0, I64, A.double(), 0, A),
     "scatter value null": (NULL, "aclnnInplaceScatterValue", A, 0, I64, None, 0),
+    "scatter mean": (INVALID, "aclnnScatterReduce", A, 0, I64, A, 6, True, A),
+    "table rows": (INVALID, "aclnnTfScatterAdd", A, ONE, A),
+    "table index": (INVALID, "aclnnTfScatterAdd", A, torch.zeros(1), A[:1]),
+    "cache batches": (INVALID, "aclnnInplaceScatterUpdate", A, ONE, A, 1),
+    "cache axis": (INVALID, "aclnnInplaceScatterUpdate", A, torch.zeros(2, dtype=torch.int64), A, 0),
     "add rows": (INVALID, "aclnnIndexAdd", A, 0, ONE, A, 1, A),
     "add alpha": (NULL, "aclnnIndexAdd", A, 0, ONE, A[:1], None, A),
     "copy rows": (INVALID, "aclnnInplaceIndexCopy", A, 1, ONE, A),

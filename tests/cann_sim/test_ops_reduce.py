@@ -246,6 +246,17 @@ def test_histc(dtype: torch.dtype) -> None:
         same(client().call("aclnnHistc", x, 5, low, high, torch.empty(5, dtype=dtype)), want)
 
 
+@pytest.mark.parametrize("p", [0.0, 1.0, 1.5, 2.0, 3.0, float("inf")])
+@pytest.mark.parametrize("shapes", [((4, 3), (5, 3)), ((2, 4, 3), (2, 5, 3)), ((0, 3), (5, 3))], ids=str)
+def test_gradient_of_distances(p: float, shapes: tuple[tuple[int, ...], ...]) -> None:
+    a, b = (sample(torch.float32, *s, seed=i).requires_grad_() for i, s in enumerate(shapes))
+    distance = torch.cdist(a, b, p)
+    grad = sample(torch.float32, *distance.shape, seed=3)
+    distance.backward(grad)
+    inputs = grad, a.detach(), b.detach(), distance.detach()
+    same(client().call("aclnnCdistBackward", *inputs, p, torch.empty_like(a)), a.grad)
+
+
 # ---- scans ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -49,6 +49,8 @@ def test_topk(dtype: torch.dtype, layout: str) -> None:
         values, indices = client().call("aclnnTopk", x, k, dim, largest, True, torch.empty(want.shape, dtype=dtype), index_like(want))
         same(values, want)
         same(x.gather(dim, indices), values)
+        out = torch.empty(want.shape, dtype=dtype), index_like(want)
+        same(client().call("aclnnTopkV2", x, k, dim, largest, True, 1, *out)[0], want)
 
 
 def room(n: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:

@@ -6,8 +6,9 @@
 namespace cann_sim {
 namespace {
 
-// What aclnn's `reduce` says.
-enum Reduce { kReplace, kAdd, kMultiply, kReduces };
+// What aclnn's `reduce` says, and the kernels' words for it. aclnnScatter knows the first three.
+enum Reduce { kReplace, kAdd, kMultiply, kReduces = 6 };
+constexpr const char* kNames[kReduces] = {"", "sum", "prod", "amax", "amin", "mean"};
 
 // ---- scatter ------------------------------------------------------------------------------------------------------
 // An index of self's rank, in no dim but `dim` larger than self, and in none larger than src.
@@ -29,14 +30,16 @@ void check_index(const Call& c, int self_at, int64_t dim, int index_at, int src_
            describe(src).c_str(), d);
   expect_same_dtype(c, self_at, src_at);
 }
-void check_reduce(const Call& c, int64_t reduce) {
-  EXPECT(reduce >= 0 && reduce < kReduces, "reduce of %ld is none of 0 (replace), 1 (add), 2 (multiply)", reduce);
+void check_reduce(const Call& c, int64_t reduce, int64_t last = kMultiply) {
+  EXPECT(reduce >= 0 && reduce <= last, "reduce of %ld is outside of [0, %ld]", reduce, last);
   expect_computes(c, 0);
 }
-void scatter_into(const Value& out, int64_t dim, const Value& index, const Value& src, int64_t reduce) {
+void scatter_into(const Value& out, int64_t dim, const Value& index, const Value& src, int64_t reduce,
+                  bool include_self = true) {
   if (index.numel() == 0) return;
-  if (reduce == kMultiply) return call_kernel("scatter_reduce", {out, index, src}, {integer(dim), string("prod"), integer(1)});
-  call_kernel(reduce == kAdd ? "scatter_add" : "scatter", {out, index, src}, {integer(dim)});
+  if (reduce == kReplace || (reduce == kAdd && include_self))
+    return call_kernel(reduce == kAdd ? "scatter_add" : "scatter", {out, index, src}, {integer(dim)});
+  call_kernel("scatter_reduce", {out, index, src}, {integer(dim), string(kNames[reduce]), integer(include_self)});
 }
 Value spread(const aclScalar& value, const Value& index, DType dtype) {
   Value one = empty({}, dtype);
@@ -83,6 +86,69 @@ void check_scatter_value(const Call& c) {
 void scatter_value(Run& r, const Value& out) {
   Value index = r.tensor(2);
   scatter_into(out, r.call.integer(1), index, spread(r.call.scalar(3), index, out.dtype), r.call.integer(4));
+}
+
+// aclnnScatterReduce(self, dim, index, src, reduce, includeSelf, out), aclnnInplaceScatterReduce without out
+void check_scatter_reduce(const Call& c) {
+  check_index(c, 0, c.integer(1), 2, 3);
+  check_reduce(c, c.integer(4), kReduces - 1);
+}
+void scatter_reduce(Run& r, const Value& out) {
+  scatter_into(out, r.call.integer(1), r.tensor(2), r.tensor(3), r.call.integer(4), r.call.integer(5));
+}
+
+// ---- rows of a table: (varRef, indices, updates [, useLocking]), indices of any shape -----------------------------
+void check_table(const Call& c) {
+  const TensorMeta &table = c.tensor(0), &indices = c.tensor(1);
+  expect_dims(c, 0);
+  std::vector<int64_t> sizes = sizes_of(indices);
+  sizes.insert(sizes.end(), table.sizes + 1, table.sizes + table.ndim);
+  EXPECT(dtype_of(indices.dtype) == mt::kInt32 || dtype_of(indices.dtype) == mt::kInt64, "indices of %s",
+         describe(indices).c_str());
+  expect_computes(c, 0);
+  expect_same_dtype(c, 0, 2);
+  expect_shape(c, 2, sizes);
+}
+void reduce_rows(Run& r, const Value& table, const char* reduce) {
+  Value indices = r.tensor(1).reshape({-1});
+  if (indices.numel() == 0 || table.numel() == 0) return;
+  Sizes sizes = table.shape();
+  sizes[0] = indices.numel();
+  call_kernel("index_reduce", {table, indices, r.tensor(2).reshape(sizes)}, {integer(0), string(reduce), integer(1)});
+}
+// One after the other, which is the same as by their product.
+void divide_rows(Run& r) {
+  Value table = r.tensor(0), divisors = full(table.shape(), table.dtype, 1);
+  reduce_rows(r, divisors, "prod");
+  call_pointwise(mt::is_integral(table.dtype) ? "div_trunc" : "div", opmath(table.dtype), {table, table, divisors});
+}
+
+// ---- aclnnInplaceScatterUpdate(data, indices, updates, axis) ------------------------------------------------------
+// Batch b of the updates is written into data from place indices[b] of the axis on; rows (batch, place) name the batch.
+void check_scatter_update(const Call& c) {
+  const TensorMeta &data = c.tensor(0), &indices = c.tensor(1), &updates = c.tensor(2);
+  const int64_t axis = wrap_dim(c.integer(3), data.ndim);
+  EXPECT(axis != 0, "axis 0 is that of the batches");
+  EXPECT(updates.ndim == data.ndim, "updates of %s for data of %s", describe(updates).c_str(), describe(data).c_str());
+  for (int d = 1; d < data.ndim; ++d)
+    EXPECT(d == axis ? updates.sizes[d] <= data.sizes[d] : updates.sizes[d] == data.sizes[d],
+           "updates of %s for data of %s", describe(updates).c_str(), describe(data).c_str());
+  EXPECT(indices.ndim == 2 ? indices.sizes[1] == 2 && indices.sizes[0] == updates.sizes[0]
+                           : indices.numel() == updates.sizes[0],
+         "indices of %s for updates of %s", describe(indices).c_str(), describe(updates).c_str());
+  expect_same_dtype(c, 0, 2);
+}
+void scatter_update(Run& r) {
+  Value data = r.tensor(0), indices = index_value(r, 1).dense(), updates = r.tensor(2);
+  const int64_t axis = wrap_dim(r.call.integer(3), data.ndim), length = updates.size(axis);
+  for (int64_t b = 0; b < updates.sizes[0]; ++b) {
+    const int64_t* at = indices.ptr<int64_t>() + (indices.ndim == 2 ? 2 * b : b);
+    const int64_t batch = indices.ndim == 2 ? at[0] : b, place = at[indices.ndim == 2];
+    if (batch < 0 || batch >= data.sizes[0] || place < 0 || place + length > data.size(axis))
+      throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, "aclnnInplaceScatterUpdate: batch " + std::to_string(batch) +
+                                                           ", place " + std::to_string(place) + " lies outside of data");
+    copy(data.select(0, batch).narrow(axis - 1, place, length), updates.select(0, b));
+  }
 }
 
 // ---- index_add(self, dim, index, source, alpha, out) --------------------------------------------------------------
@@ -166,6 +232,15 @@ const Op ops[] = {
     {"aclnnScatterValue", [](const Call& c) { check_scatter_value(c), check_out(c, 5); },
      [](Run& r) { scatter_value(r, copied(r, 5)); }},
     {"aclnnInplaceScatterValue", check_scatter_value, [](Run& r) { scatter_value(r, r.tensor(0)); }},
+    {"aclnnScatterReduce", [](const Call& c) { check_scatter_reduce(c), check_out(c, 6); },
+     [](Run& r) { scatter_reduce(r, copied(r, 6)); }},
+    {"aclnnInplaceScatterReduce", check_scatter_reduce, [](Run& r) { scatter_reduce(r, r.tensor(0)); }},
+    {"aclnnTfScatterAdd", check_table, [](Run& r) { reduce_rows(r, r.tensor(0), "sum"); }},
+    {"aclnnScatterMul", check_table, [](Run& r) { reduce_rows(r, r.tensor(0), "prod"); }},
+    {"aclnnScatterMax", check_table, [](Run& r) { reduce_rows(r, r.tensor(0), "amax"); }},
+    {"aclnnScatterMin", check_table, [](Run& r) { reduce_rows(r, r.tensor(0), "amin"); }},
+    {"aclnnScatterDiv", check_table, divide_rows},
+    {"aclnnInplaceScatterUpdate", check_scatter_update, scatter_update},
     {"aclnnIndexAdd", check_index_add<5>, [](Run& r) { index_add(r, 5); }},
     {"aclnnIndexAddV2", check_index_add<6>, [](Run& r) { index_add(r, 6); }},
     {"aclnnIndexCopy", check_index_copy_out, [](Run& r) { index_copy(r, copied(r, 4)); }},

@@ -36,23 +36,24 @@ void argsort(Run& r) {
   sort_into(empty(self.shape(), self.dtype), r.tensor(3), self, r.call.integer(1), r.call.integer(2));
 }
 
-// ---- topk(self, k, dim, largest, sorted, values, indices) ---------------------------------------------------------
-void check_topk(const Call& c) {
+// ---- topk(self, k, dim, largest, sorted, values, indices); V2 has a sort policy before values ---------------------
+template <int values> void check_topk(const Call& c) {
   const TensorMeta& self = c.tensor(0);
   expect_computes(c, 0);
   std::vector<int64_t> sizes = sizes_of(self);
   const int64_t dim = wrap_dim(c.integer(2), self.ndim), k = c.integer(1), n = self.ndim ? self.sizes[dim] : 1;
   EXPECT(k >= 0 && k <= n, "k of %ld is outside of [0, %ld]", k, n);
   if (self.ndim) sizes[dim] = k;
-  expect_shape(c, 5, sizes);
-  expect_shape(c, 6, sizes);
-  expect_castable(c, 0, 5);
+  EXPECT(dtype_of(self.dtype) != mt::kBool && !mt::is_complex(dtype_of(self.dtype)), "self of %s", describe(self).c_str());
+  expect_shape(c, values, sizes);
+  expect_shape(c, values + 1, sizes);
+  expect_castable(c, 0, values);
 }
-void topk(Run& r) {
-  Value self = r.tensor(0), indices = r.tensor(6);
+void topk(Run& r, int values) {
+  Value self = r.tensor(0), indices = r.tensor(values + 1);
   if (indices.numel() == 0) return;
-  into(r.tensor(5), self.dtype, [&](const Value& values) {
-    call_kernel("topk", {values, indices, self},
+  into(r.tensor(values), self.dtype, [&](const Value& to) {
+    call_kernel("topk", {to, indices, self},
                 {integer(r.call.integer(1)), integer(r.call.integer(2)), integer(r.call.integer(3)),
                  integer(r.call.integer(4))});
   });
@@ -234,7 +235,8 @@ void bucketize(Run& r) { search(r.tensor(4), r.tensor(1), r.tensor(0), Value(), 
 const Op ops[] = {
     {"aclnnSort", check_sort, sort},
     {"aclnnArgsort", check_argsort, argsort},
-    {"aclnnTopk", check_topk, topk},
+    {"aclnnTopk", check_topk<5>, [](Run& r) { topk(r, 5); }},
+    {"aclnnTopkV2", check_topk<6>, [](Run& r) { topk(r, 6); }},
     {"aclnnUnique", check_unique1, unique1},
     {"aclnnUnique2", check_unique2, unique2},
     {"aclnnUniqueDim", check_unique_dim, unique_dim},
