@@ -12,6 +12,7 @@ namespace mt {
 namespace {
 
 constexpr int kBatchDims = kMaxDims;
+constexpr int64_t kSmallBias = 1 << 14;  // items up to which a bias is copied row by row, on one thread
 
 // A stack of matrices: batch dims with their strides (0 where broadcast), then one matrix.
 struct Stack {
@@ -171,6 +172,12 @@ void multiply(const Batch& batch, Stack& A, Stack& B, Stack& C, c128 alpha, c128
 // out = self broadcast to out, unless it already is; beta == 0 leaves out alone, NaN and all.
 void start_from(const View& out, const View& self, c128 beta) {
   if (beta == c128(0) || out.numel() == 0) return;
+  if (out.ndim > 0 && self.ndim == 1 && self.sizes[0] == out.sizes[out.ndim - 1] && self.strides[0] == 1 &&
+      self.dtype == out.dtype && out.contiguous() && self.data != out.data && out.numel() <= kSmallBias) {
+    const int64_t row = self.sizes[0] * itemsize(self.dtype), all = out.numel() * itemsize(out.dtype);
+    for (int64_t at = 0; at < all; at += row) std::memcpy(out.ptr<char>() + at, self.data, size_t(row));
+    return;
+  }
   int64_t strides[kMaxDims];
   bool same = self.data == out.data;
   for (int d = 0; d < out.ndim; ++d) {

@@ -9,6 +9,7 @@ namespace mt {
 namespace {
 
 constexpr int64_t kWide = 512;  // columns of a panel at a time, at most
+constexpr int64_t kShort = 8;   // items of a row that a vector holds
 
 // ---- one row ----------------------------------------------------------------------------------------------------
 template <class T> T maximum(const T* x, int64_t n) {
@@ -16,7 +17,19 @@ template <class T> T maximum(const T* x, int64_t n) {
   fold_lanes<1, MaxLanes>(x, n, -std::numeric_limits<T>::infinity(), &m);
   return m;
 }
+// A row that fits a vector: exp of all lanes at once, where the loop below would take them one by one.
+template <class T> void softmax_short(const T* x, T* y, int64_t n) {
+  T e[kShort], max = x[0], sum = 0;
+  for (int64_t i = 1; i < n; ++i) max = x[i] > max || x[i] != x[i] ? x[i] : max;
+  for (int64_t i = 0; i < kShort; ++i) e[i] = i < n ? x[i] - max : T(0);
+  for (int64_t i = 0; i < kShort; ++i) e[i] = exp_nonpositive(e[i]);
+  for (int64_t i = 0; i < n; ++i) sum += e[i];
+  const T scale = 1 / sum;
+  for (int64_t i = 0; i < n; ++i) y[i] = e[i] * scale;
+}
 template <class T, bool kLog> void softmax_row(const T* x, T* y, int64_t n) {
+  if constexpr (!kLog)
+    if (n <= kShort) return softmax_short(x, y, n);
   T max = maximum(x, n);
   if constexpr (kLog) {
     alignas(64) T e[1024];

@@ -1,6 +1,8 @@
 """PyTorch's eager API on the CPU and on Huawei Ascend NPUs: `import mindtorch_v2 as torch`."""
 from importlib import import_module
 from math import e, inf, nan, pi
+from sys import modules as _modules
+from types import ModuleType as _ModuleType
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import (
@@ -56,13 +58,22 @@ _ROOMS = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "si
 _FROM = {"Event": "accelerator", "Stream": "accelerator", "load": "serialization", "save": "serialization"}
 
 
-def __getattr__(name):
-    if name in _ROOMS:
-        return import_module("mindtorch_v2." + name)
-    if name in _FROM:
-        globals()[name] = found = getattr(import_module("mindtorch_v2." + _FROM[name]), name)
+class _AtFirstUse:
+    """A name of the front door whose room is imported when it is first read; from then on it is an attribute."""
+
+    def __init__(self, name: str, room: str) -> None:
+        self.name, self.room = name, room
+
+    def __get__(self, door, cls=None):
+        found = import_module("mindtorch_v2." + self.room)
+        door.__dict__[self.name] = found = found if self.name == self.room else getattr(found, self.name)
         return found
-    raise AttributeError(f"module 'mindtorch_v2' has no attribute '{name}'")
+
+
+# A __getattr__ of the module would keep the interpreter from caching torch.f: three times the cost of reading it.
+# With the plain lookup of an object, the class is asked only for what the module does not have.
+_lazy = {name: _AtFirstUse(name, _FROM.get(name, name)) for name in (*_ROOMS, *_FROM)}
+_modules[__name__].__class__ = type("module", (_ModuleType,), _lazy | {"__getattribute__": object.__getattribute__})
 
 
 def __dir__():

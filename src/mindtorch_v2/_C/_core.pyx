@@ -61,6 +61,16 @@ cdef extern from *:
         size == 2 ? mt_repeat<uint16_t>(to, item, n) : size == 1 ? mt_repeat<uint8_t>(to, item, n) :
         mt_repeat<Pair>(to, item, n);
     }
+    // A tuple, or an instance of a subclass of it, of n ints.
+    static inline PyObject* mt_ints(PyTypeObject* t, int n, const int64_t* values) {
+        PyObject* r = t == &PyTuple_Type ? PyTuple_New(n) : t->tp_alloc(t, n);
+        for (int i = 0; r && i < n; ++i) {
+            PyObject* item = PyLong_FromLongLong(values[i]);
+            if (!item) Py_CLEAR(r);
+            else PyTuple_SET_ITEM(r, i, item);
+        }
+        return r;
+    }
     static inline PyObject** tuple_items(PyObject* t) { return ((PyTupleObject*)t)->ob_item; }
     static inline void mt_enable_vectorcall(PyTypeObject* t, Py_ssize_t offset) {
         t->tp_vectorcall_offset = offset;
@@ -72,6 +82,7 @@ cdef extern from *:
     float bf16_to_float(unsigned short)
     float f16_to_float(unsigned short)
     void repeat_item(char*, const void*, int, int64_t)
+    object mt_ints(PyTypeObject*, int, const int64_t*)
     PyObject** tuple_items(tuple)
     void mt_enable_vectorcall(PyTypeObject*, Py_ssize_t)
 

@@ -283,7 +283,7 @@ cdef int save_inputs(Node node, Overload ov, PyObject** s) except -1:
 
 cdef tuple geometry_of(TensorBase t):
     """(sizes, strides, offset)"""
-    return shape_of(t), tuple([t.strides[i] for i in range(t.rank)]), t.offset
+    return shape_of(t), mt_ints(<PyTypeObject*>tuple, t.rank, t.strides), t.offset
 
 
 cdef object shapes_of(object value):

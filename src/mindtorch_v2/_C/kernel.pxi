@@ -69,28 +69,32 @@ cdef object wrap_results(Overload ov, tuple results):
 
 cdef int place_of(Overload ov, PyObject** s, int* dev, int* index) except -1:
     """The device of the call: that of its tensors, which must agree (0-dim CPU tensors go anywhere)."""
-    cdef TensorBase first = None
+    cdef PyObject* first = NULL
     cdef PyObject* o
     cdef int i
     for i in range(ov.ntensors):
         o = s[ov.tensor_at[i]]
         if is_tensor(o):
-            first = same_place_as(first, <TensorBase>o)
-        elif ov.kind[ov.tensor_at[i]] == K_TENSORS and <object>o is not None:
+            first = same_place_as(first, o)
+        elif ov.has_list and ov.kind[ov.tensor_at[i]] == K_TENSORS and <object>o is not None:
             for item in <object>o:
                 if item is not None:
-                    first = same_place_as(first, <TensorBase>item)
-    if first is not None:
-        dev[0], index[0] = first.dev, first.dev_index
+                    first = same_place_as(first, <PyObject*>item)
+    if first != NULL:
+        dev[0], index[0] = (<TensorBase>first).dev, (<TensorBase>first).dev_index
     return 0
 
 
-cdef inline TensorBase same_place_as(TensorBase first, TensorBase t):
+cdef inline PyObject* same_place_as(PyObject* first, PyObject* t) except NULL:
     """The tensor that says where the call runs, t now looked at too."""
-    if first is None or (first.rank == 0 and first.dev == CPU and t.dev != CPU):
+    if first == NULL:
         return t
-    if (t.dev != first.dev or t.dev_index != first.dev_index) and not (t.rank == 0 and t.dev == CPU):
-        raise device_error(first, t)
+    if (<TensorBase>t).dev == (<TensorBase>first).dev and (<TensorBase>t).dev_index == (<TensorBase>first).dev_index:
+        return first
+    if (<TensorBase>first).rank == 0 and (<TensorBase>first).dev == CPU:
+        return t
+    if (<TensorBase>t).rank != 0 or (<TensorBase>t).dev != CPU:
+        raise device_error(<TensorBase>first, <TensorBase>t)
     return first
 
 

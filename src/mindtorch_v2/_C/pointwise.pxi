@@ -138,9 +138,8 @@ cdef int cpu_pointwise(Overload ov, PyObject** s, int compute, TensorBase result
     cdef int64_t repeated[2][2 * SMALL_ITEMS]    # single values, as often as the loop reads them
     cdef void* ptr[6]
     cdef const Attr* attr
-    cdef TensorBase t
     cdef PyObject* o
-    cdef int i, used = 0
+    cdef int i, want, used = 0
     cdef int64_t count = result.count
     cdef bint direct
     if ov.pw == NULL:
@@ -149,31 +148,26 @@ cdef int cpu_pointwise(Overload ov, PyObject** s, int compute, TensorBase result
     check_room(result)
     direct = count <= DIRECT_ITEMS and result.contig and result.dt == out_dt and ov.pw.loop[compute] != NULL
     ptr[0] = ptr_of(result)
-    for i in range(ov.ntensors):
+    for i in range(ov.ntensors if direct else 0):
+        o = s[ov.tensor_at[i]]
+        want = ov.pw.first if i == 0 and ov.pw.first >= 0 else compute
+        if is_tensor(o):
+            direct = (<TensorBase>o).dt == want
+            check_room(<TensorBase>o)
+            ptr[1 + i] = ptr_of(<TensorBase>o)
+            if (<TensorBase>o).contig and (<TensorBase>o).count == count and direct:
+                continue
+            direct = direct and count <= SMALL_ITEMS and used < 2 and is_single(<TensorBase>o)
+        else:
+            direct = count <= SMALL_ITEMS and used < 2 and want == compute
+            if direct:
+                write_number(<object>o, compute, <char*>repeated[used])
+                ptr[1 + i] = repeated[used]
         if not direct:
             break
-        o = s[ov.tensor_at[i]]
-        if is_tensor(o):
-            t = <TensorBase>o
-            check_room(t)
-            ptr[1 + i] = ptr_of(t)
-            if t.dt != (ov.pw.first if i == 0 and ov.pw.first >= 0 else compute):
-                direct = False
-            elif t.count == count and t.contig:
-                continue
-            elif count <= SMALL_ITEMS and used < 2 and is_single(t):
-                repeat_item(<char*>repeated[used], ptr[1 + i], itemsize(<DType>t.dt), count)
-                ptr[1 + i] = repeated[used]
-                used += 1
-            else:
-                direct = False
-        elif count <= SMALL_ITEMS and used < 2 and (i > 0 or ov.pw.first < 0):
-            write_number(<object>o, compute, <char*>repeated[used])
-            repeat_item(<char*>repeated[used], repeated[used], itemsize(<DType>compute), count)
-            ptr[1 + i] = repeated[used]
-            used += 1
-        else:
-            direct = False
+        repeat_item(<char*>repeated[used], ptr[1 + i], itemsize(<DType>want), count)
+        ptr[1 + i] = repeated[used]
+        used += 1
     if direct:
         ov.pw.loop[compute](ptr, count, attr)
         return 0

@@ -352,21 +352,13 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
             b.slot[k] = args[k]                  # zeros(4), x.view(-1): these read a single int as it is
             n = k
         elif k >= 0 and (k + 1 < nargs or ov.list_size[k] == 0):
-            for i in range(k, nargs):
-                if not fits_int(args[i]):
-                    b.why, b.bad = BAD_TYPE if i == k else BAD_MANY, <int>k
-                    return 0
-            packed = PyTuple_New(nargs - k)
-            for i in range(k, nargs):
-                item = <object>args[i]
-                Py_INCREF(item)
-                PyTuple_SET_ITEM(packed, i - k, item)
-            hold(b, packed)
-            accept(ov, <int>k, <PyObject*>packed, b)
+            if not bind_rest(ov, k, args, nargs, b):
+                return 0
             n = k
     for i in range(n):
         o = args[i]
-        if ov.kind[i] == K_TENSOR and Py_TYPE(o) == tensor_type:
+        if (ov.kind[i] == K_TENSOR and Py_TYPE(o) == tensor_type) or \
+                (ov.kind[i] == K_INT and PyLong_CheckExact(<object>o)):
             b.slot[i] = o
             continue
         if not fits(ov, <int>i, o):
@@ -401,13 +393,29 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
     return 1
 
 
-cdef void hold(Binding* b, object o):
+cdef int bind_rest(Overload ov, Py_ssize_t k, PyObject** args, Py_ssize_t nargs, Binding* b) except -1:
+    """The positional arguments from k on as the int[] of parameter k."""
+    cdef Py_ssize_t i
+    cdef tuple packed = PyTuple_New(nargs - k)
+    for i in range(k, nargs):
+        if not fits_int(args[i]):
+            b.why, b.bad = BAD_TYPE if i == k else BAD_MANY, <int>k
+            return 0
+        Py_INCREF(<object>args[i])
+        PyTuple_SET_ITEM(packed, i - k, <object>args[i])
+    hold(b, packed)
+    accept(ov, <int>k, <PyObject*>packed, b)
+    return 1
+
+
+cdef int hold(Binding* b, object o) except -1:
     """Keeps an object that binding made alive until the call is over."""
     held = o if b.temp == NULL else (<object>b.temp, o)
     Py_INCREF(held)
     if b.temp != NULL:
         Py_DECREF(<object>b.temp)
     b.temp = <PyObject*>held
+    return 0
 
 
 cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1:

@@ -52,7 +52,6 @@ cdef int spare_tensor_count = 0
 cdef PyTypeObject* tensor_type = NULL            # the Python class Tensor
 cdef PyTypeObject* parameter_type = NULL
 cdef object size_class = tuple
-cdef object tuple_new = tuple.__new__
 
 
 def _set_tensor_classes(tensor, size):

@@ -287,18 +287,12 @@ cdef inline View view_of(TensorBase t) except *:
     return v
 
 
-cdef object shape_of(TensorBase t):
-    cdef tuple r = PyTuple_New(t.rank)
-    cdef int d
-    for d in range(t.rank):
-        o = PyLong_FromLongLong(t.sizes[d])
-        Py_INCREF(o)
-        PyTuple_SET_ITEM(r, d, o)
-    return r
+cdef inline object shape_of(TensorBase t):
+    return mt_ints(<PyTypeObject*>tuple, t.rank, t.sizes)
 
 
 cdef inline object size_of(TensorBase t):
-    return tuple_new(size_class, shape_of(t))
+    return mt_ints(<PyTypeObject*>size_class, t.rank, t.sizes)
 
 
 cdef int wrap_dim(int64_t d, int rank) except -1:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import mindtorch_v2 as torch
 from mindtorch_v2.nn import _reduction as _Reduction  # noqa: F401  (torch has it here)
 from mindtorch_v2.nn._functional.activation import *  # noqa: F403
@@ -16,8 +14,7 @@ from mindtorch_v2.nn._functional.norm import *  # noqa: F403
 from mindtorch_v2.nn._functional.pooling import *  # noqa: F403
 from mindtorch_v2.nn._functional.vision import *  # noqa: F403
 
-# Names that are an op itself: bound at first use, because the front door is still being
-# imported when this file is read, and then as fast as the op.
+# Names that are an op itself.
 _TORCH_OPS = (
     "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d conv_tbc "
     "avg_pool1d adaptive_avg_pool1d relu_ celu_ selu_ rrelu_ threshold_ hardshrink prelu "
@@ -29,19 +26,6 @@ _NN_OPS = (
     "scaled_dot_product_attention"
 ).split()
 
-
-def __getattr__(name: str) -> Any:
-    if name in _TORCH_OPS:
-        value = getattr(torch, name)
-    elif name in _NN_OPS:
-        value = getattr(torch._C._nn, name)
-    elif name == "logsigmoid":
-        value = torch._C._nn.log_sigmoid
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_TORCH_OPS, *_NN_OPS, "logsigmoid"})
+globals().update({name: getattr(torch, name) for name in _TORCH_OPS})
+globals().update({name: getattr(torch._C._nn, name) for name in _NN_OPS})
+logsigmoid = torch._C._nn.log_sigmoid
