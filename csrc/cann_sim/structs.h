@@ -22,6 +22,12 @@ struct aclCANNPackageVersion {
 };
 struct aclrtMemUceInfo { void* addr; size_t len; size_t reserved[14]; };
 struct aclrtStreamConfigHandle { void* workptr; size_t workSize, flag; uint32_t priority; };
+struct aclrtMemUsageInfo { char name[32]; uint64_t curMemSize, memPeakSize; size_t reserved[8]; };
+struct aclrtErrorInfo { uint8_t tryRepair, hasDetail, reserved[2]; aclrtErrorType errorType; uint64_t detail[321]; };
+struct aclrtUuid { char bytes[16]; };
+struct aclrtStreamAttrValue { uint64_t value, reserve; };
+struct aclrtMemcpyBatchAttr { aclrtMemLocation dstLoc, srcLoc; uint8_t rsv[16]; };
+struct aclrtIpcEventHandle { char reserved[64]; };
 struct HcclConfigValue { int32_t value; };
 struct HcclRootInfo { char internal[4108]; };
 struct HcclCommConfig {
@@ -43,4 +49,6 @@ static_assert(sizeof(aclrtMallocAttribute) == 12 && sizeof(aclrtMallocConfig) ==
 static_assert(sizeof(aclrtPhysicalMemProp) == 32 && offsetof(aclrtPhysicalMemProp, reserve) == 24, "ABI");
 static_assert(sizeof(aclrtUtilizationInfo) == 24 && sizeof(aclCANNPackageVersion) == 512, "ABI");
 static_assert(sizeof(aclrtMemUceInfo) == 128 && sizeof(aclrtStreamConfigHandle) == 32, "ABI");
+static_assert(sizeof(aclrtMemUsageInfo) == 112 && sizeof(aclrtErrorInfo) == 2576 && sizeof(aclrtUuid) == 16, "ABI");
+static_assert(sizeof(aclrtStreamAttrValue) == 16 && sizeof(aclrtMemcpyBatchAttr) == 32, "ABI");
 static_assert(sizeof(HcclRootInfo) == 4108 && sizeof(HcclCommConfig) == 300 && sizeof(HcclSendRecvItem) == 32, "ABI");

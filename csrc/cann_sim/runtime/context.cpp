@@ -19,8 +19,11 @@ void watch_forks() {
 
 Device* all_devices() {
   static Device* const made = [] {
-    Device* d = new Device[settings().devices];
-    for (int i = 0; i < settings().devices; ++i) d[i].id = i;
+    Device* d = new Device[visible_devices().size() + 1];
+    for (size_t i = 0; i < visible_devices().size(); ++i) {
+      d[i].id = static_cast<int>(i);
+      d[i].physical_id = visible_devices()[i];
+    }
     return d;
   }();
   return made;
@@ -40,7 +43,7 @@ Handles<Context>& contexts() {
   return pool;
 }
 
-int device_count() { return settings().devices; }
+int device_count() { return static_cast<int>(visible_devices().size()); }
 Device* device(int id) { return id >= 0 && id < device_count() ? &all_devices()[id] : nullptr; }
 
 Context* peek_context() { return !is_forked_child() && contexts().check(current) ? current : nullptr; }

@@ -24,9 +24,12 @@ const Soc& soc();
 // What is wrong with the CANN_SIM_* settings, and the first item of the fault plan that is not understood; or empty.
 const std::string& settings_error();
 const std::string& faults_error();
+// The devices that ASCEND_RT_VISIBLE_DEVICES leaves, in its order; without it all.
+const std::vector<int>& visible_devices();
 
 struct Device {
-  int id = 0;
+  int id = 0;                         // as the client counts
+  int physical_id = 0;                // as ASCEND_RT_VISIBLE_DEVICES counts
   int set_count = 0;                  // aclrtSetDevice less aclrtResetDevice, over all threads
   Context* primary = nullptr;         // the default context, made by the first aclrtSetDevice
   std::atomic<uint64_t> peers{0};     // a bit per device that this one may reach
@@ -47,6 +50,7 @@ struct Faults {
   std::atomic<bool> halted{false};    // a stream with STOP_ON_FAILURE failed: tasks are neither taken nor run
   void note(int fault, const std::string& text);  // the first one stays
   int report();                       // 0, or the fault with its message noted for this thread
+  void clear();
 
  private:
   std::mutex mutex_;

@@ -226,7 +226,7 @@ aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream) {
     mark->retain();
   }
   code = 0;
-  if (found->stream->idle() && settings().mode != Mode::delay && !found->stream->faults->halted.load()) {
+  if (!any_capture() && found->stream->idle() && settings().mode != Mode::delay && !found->stream->faults->halted.load()) {
     mark->reach();                    // nothing to wait for: the worker is not woken for it
     if (e->one_shot()) e->flag->reach();
   } else {

@@ -1,16 +1,205 @@
-// Capture into graphs.
-#include "runtime/stream.h"
+// Graphs after their capture: replayed, printed, named, destroyed. How they come to be is in capture.cpp.
+#include "runtime/graph.h"
+
+#include <cstdio>
+#include <cstring>
+
 namespace cann_sim {
-struct CapturePoint {};
-bool any_capture() { return false; }
-bool capture_task(Stream&, Task*, int*) { return false; }
-bool capture_record(Stream&, Event&, int*) { return false; }
-bool capture_wait(Stream&, Event&, int*) { return false; }
-int refuse_captured_event(Event&, const char*) { return 0; }
-int refuse_pageable_copy(aclrtStream, const char*) { return 0; }
-int refuse_captured_stream(Stream&, const char*) { return 0; }
-int refuse_unsafe_call(const char*) { return 0; }
-void unsubscribe_stream(StreamHandle*) {}
-void report_exception(const Stream&, int) {}
-void drop_virtual_memory(Device&) {}
+namespace {
+
+class ReplayTask final : public ControlTask {
+ public:
+  explicit ReplayTask(std::shared_ptr<GraphBody> graph) : graph_(std::move(graph)) {}
+  void run() override { graph_->replay(*Stream::of_this_worker()); }
+  const char* name() const override { return "aclmdlRIExecuteAsync"; }
+
+ private:
+  std::shared_ptr<GraphBody> graph_;
+};
+
+Graph* find_graph(aclmdlRI handle, const char* function, int* code) {
+  if (!handle) return *code = fail(ACL_ERROR_INVALID_PARAM, "%s: modelRI is NULL", function), nullptr;
+  Graph* found = is_forked_child() ? nullptr : graphs().get(handle);
+  if (!found) *code = fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %p is not a live graph", function, handle);
+  else if (found->body->capturing.load()) {
+    *code = fail(ACL_ERROR_RT_MODEL_CAPTURED, "%s: the graph is still being captured", function);
+    return nullptr;
+  }
+  return found;
+}
+
+}  // namespace
+
+GraphBody::~GraphBody() {
+  for (Node& n : nodes_) n.task->release();
+}
+
+size_t GraphBody::add(Task* task, int stream) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  nodes_.push_back({task, stream});
+  return nodes_.size() - 1;
+}
+
+void GraphBody::replace(size_t node, Task* task) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  nodes_[node].task->release();
+  nodes_[node].task = task;
+}
+
+size_t GraphBody::size() {
+  std::lock_guard<std::mutex> hold(mutex_);
+  return nodes_.size();
+}
+
+Task* GraphBody::take(size_t node) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  nodes_[node].task->retain();
+  return nodes_[node].task;
+}
+
+std::vector<GraphBody::Node> GraphBody::list() {
+  std::lock_guard<std::mutex> hold(mutex_);
+  return nodes_;
+}
+
+void GraphBody::replay(Stream& worker) {
+  std::lock_guard<std::mutex> hold(replaying_);
+  for (size_t i = 0, n = size(); i < n && !Stream::interrupted(); ++i) {
+    Task* task = take(i);
+    worker.run_task(task);
+    task->release();
+  }
+}
+
+Handles<Graph>& graphs() {
+  static Handles<Graph>& pool = *new Handles<Graph>(65536);
+  return pool;
+}
+
+Handles<TaskGroup>& task_groups() {
+  static Handles<TaskGroup>& pool = *new Handles<TaskGroup>(65536);
+  return pool;
+}
+
+}  // namespace cann_sim
+
+using namespace cann_sim;
+
+aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream) {
+  CANN_ENTRY("aclmdlRIExecuteAsync");
+  int code = 0;
+  Graph* g = find_graph(modelRI, "aclmdlRIExecuteAsync", &code);
+  if (!g) return code;
+  return enqueue(stream, new ReplayTask(g->body));
+}
+
+aclError aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout) {
+  CANN_ENTRY("aclmdlRIExecute");
+  int code = 0;
+  Graph* g = find_graph(modelRI, "aclmdlRIExecute", &code);
+  if (!g) return code;
+  if (timeout < -1) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRIExecute: bad timeout %d", timeout);
+  if (int refused = refuse_unsafe_call("aclmdlRIExecute")) return refused;
+  if (int refused = enqueue(nullptr, new ReplayTask(g->body))) return refused;
+  return aclrtSynchronizeStreamWithTimeout(nullptr, timeout);
+}
+
+aclError aclmdlRIDestroy(aclmdlRI modelRI) {
+  CANN_ENTRY("aclmdlRIDestroy");
+  int code = 0;
+  Graph* g = find_graph(modelRI, "aclmdlRIDestroy", &code);
+  if (!g) return code;
+  auto told = g->when_destroyed;
+  for (TaskGroup* group : task_groups().all())
+    if (group->graph == g->body) task_groups().drop(group);
+  graphs().drop(g);                   // replays that are queued keep the tasks
+  for (auto& callback : told) callback.first(callback.second);
+  return 0;
+}
+
+aclError aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func, void* userData) {
+  CANN_ENTRY("aclmdlRIDestroyRegisterCallback");
+  if (!func) return fail(ACL_ERROR_INVALID_PARAM, "aclmdlRIDestroyRegisterCallback: func is NULL");
+  int code = 0;
+  Graph* g = find_graph(modelRI, "aclmdlRIDestroyRegisterCallback", &code);
+  if (!g) return code;
+  std::lock_guard<std::mutex> hold(capture_mutex());
+  g->when_destroyed.emplace_back(func, userData);
+  return 0;
+}
+
+aclError aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func) {
+  CANN_ENTRY("aclmdlRIDestroyUnregisterCallback");
+  int code = 0;
+  Graph* g = find_graph(modelRI, "aclmdlRIDestroyUnregisterCallback", &code);
+  if (!g) return code;
+  std::lock_guard<std::mutex> hold(capture_mutex());
+  for (auto i = g->when_destroyed.begin(); i != g->when_destroyed.end(); ++i)
+    if (i->first == func) return g->when_destroyed.erase(i), 0;
+  return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRIDestroyUnregisterCallback: the callback is not registered");
+}
+
+aclError aclmdlRIDebugPrint(aclmdlRI modelRI) {
+  CANN_ENTRY("aclmdlRIDebugPrint");
+  int code = 0;
+  Graph* g = find_graph(modelRI, "aclmdlRIDebugPrint", &code);
+  if (!g) return code;
+  printf("graph %u, %zu tasks\n", g->body->id, g->body->size());
+  for (const GraphBody::Node& n : g->body->list()) printf("  stream %d: %s\n", n.stream, n.task->name());
+  fflush(stdout);
+  return 0;
+}
+
+aclError aclmdlRIDebugJsonPrint(aclmdlRI modelRI, const char* path, uint32_t flags) {
+  CANN_ENTRY("aclmdlRIDebugJsonPrint");
+  if (!path) return fail(ACL_ERROR_INVALID_PARAM, "aclmdlRIDebugJsonPrint: path is NULL");
+  if (flags > ACL_MDLRI_DEBUG_JSON_PRINT_VERBOSE)
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRIDebugJsonPrint: unknown flags %u", flags);
+  int code = 0;
+  Graph* g = find_graph(modelRI, "aclmdlRIDebugJsonPrint", &code);
+  if (!g) return code;
+  FILE* file = fopen(path, "w");
+  if (!file) return fail(ACL_ERROR_RT_FILE_OPEN, "aclmdlRIDebugJsonPrint: cannot write %s", path);
+  fprintf(file, "[\n");
+  const char* comma = "";
+  for (const GraphBody::Node& n : g->body->list()) {
+    fprintf(file, "%s{\"name\": \"%s\", \"ph\": \"X\", \"pid\": %u, \"tid\": %d}", comma, n.task->name(), g->body->id, n.stream);
+    comma = ",\n";
+  }
+  fprintf(file, "\n]\n");
+  fclose(file);
+  return 0;
+}
+
+aclError aclmdlRIGetId(aclmdlRI modelRI, uint32_t* modelRIId) {
+  CANN_ENTRY("aclmdlRIGetId");
+  if (!modelRIId) return fail(ACL_ERROR_INVALID_PARAM, "aclmdlRIGetId: modelRIId is NULL");
+  Graph* g = modelRI ? graphs().get(modelRI) : nullptr;  // also while it is being captured
+  if (!g) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRIGetId: %p is not a live graph", modelRI);
+  *modelRIId = g->body->id;
+  return 0;
+}
+
+aclError aclmdlRISetName(aclmdlRI modelRI, const char* name) {
+  CANN_ENTRY("aclmdlRISetName");
+  if (!name) return fail(ACL_ERROR_INVALID_PARAM, "aclmdlRISetName: name is NULL");
+  int code = 0;
+  Graph* g = find_graph(modelRI, "aclmdlRISetName", &code);
+  if (!g) return code;
+  std::lock_guard<std::mutex> hold(capture_mutex());
+  g->name = name;
+  return 0;
+}
+
+aclError aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char* name) {
+  CANN_ENTRY("aclmdlRIGetName");
+  if (!name) return fail(ACL_ERROR_INVALID_PARAM, "aclmdlRIGetName: name is NULL");
+  int code = 0;
+  Graph* g = find_graph(modelRI, "aclmdlRIGetName", &code);
+  if (!g) return code;
+  std::lock_guard<std::mutex> hold(capture_mutex());
+  if (g->name.size() >= maxLen)
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRIGetName: the name needs %zu bytes, got %u", g->name.size() + 1, maxLen);
+  memcpy(name, g->name.c_str(), g->name.size() + 1);
+  return 0;
 }

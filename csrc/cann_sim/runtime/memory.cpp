@@ -111,7 +111,7 @@ int allocate(void** out, size_t size, int32_t policy, uint64_t extra, const char
     discharge(d, made.charged);
     return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "%s: the host has no address space for %zu bytes", function, size);
   }
-  poison(base, whole, kFresh);
+  poison_fresh(base, whole);
   enter_allocation(base, made);
   *out = reinterpret_cast<void*>(base);
   return 0;
@@ -146,6 +146,8 @@ int release(void* p, const char* function) {
 }
 
 }  // namespace
+
+void poison_fresh(uintptr_t client, uint64_t size) { poison(client, size, kFresh); }
 
 uint64_t device_memory(const Device&) { return settings().memory; }
 

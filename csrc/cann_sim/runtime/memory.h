@@ -36,6 +36,9 @@ bool back_with_memory(uintptr_t client, uint64_t size);
 bool back_with_file(uintptr_t client, uint64_t size, int file, uint64_t offset);
 void take_back(uintptr_t client, uint64_t size);
 
+// Fills new memory with what is neither zero nor a number, so that nobody takes it for initialised.
+void poison_fresh(uintptr_t client, uint64_t size);
+
 // ---- accounting
 bool charge(Device& d, uint64_t bytes);  // false: the device has no more memory
 void discharge(Device& d, uint64_t bytes);

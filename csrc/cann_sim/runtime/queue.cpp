@@ -64,6 +64,12 @@ int Faults::report() {
   return fail(fault, "%s", message_.c_str());
 }
 
+void Faults::clear() {
+  std::lock_guard<std::mutex> hold(mutex_);
+  code = 0;
+  halted = false;
+}
+
 Stream::Stream(Context& context, int number, uint32_t its_priority, uint32_t its_flags)
     : device(*context.device), id(number), priority(its_priority), flags(its_flags), faults(context.faults),
       random_(settings().seed * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(number) + 1) {}

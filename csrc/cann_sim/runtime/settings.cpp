@@ -1,4 +1,4 @@
-// The settings of the simulator, read once from CANN_SIM_*, and the SoC they name. Nothing else reads the environment.
+// The settings of the simulator, read once from CANN_SIM_*, and the SoC they name. 
 #include <cstdlib>
 #include <cstring>
 
@@ -16,6 +16,7 @@ constexpr uint64_t kMostMemory = 1024 * kGiB;  // of one device: it must fit int
 struct Reader {
   Settings made;
   const Soc* soc = nullptr;
+  std::vector<int> visible;
   std::string error;
 
   void refuse(const char* name, const char* expected, const char* value) {
@@ -84,6 +85,23 @@ struct Reader {
     }
     memory();
     mode();
+    see_devices();
+  }
+
+  // Like CANN: a list such as 1,0; what follows the first number that is none is not seen.
+  void see_devices() {
+    const char* text = getenv("ASCEND_RT_VISIBLE_DEVICES");
+    if (!text) {
+      for (int i = 0; i < made.devices; ++i) visible.push_back(i);
+      return;
+    }
+    while (*text) {
+      char* end;
+      long id = strtol(text, &end, 10);
+      if (end == text || (*end && *end != ',') || id < 0 || id >= made.devices) return;
+      visible.push_back(static_cast<int>(id));
+      text = *end ? end + 1 : end;
+    }
   }
 };
 
@@ -96,6 +114,7 @@ const Reader& reader() {
 
 const Settings& settings() { return reader().made; }
 const Soc& soc() { return *reader().soc; }
+const std::vector<int>& visible_devices() { return reader().visible; }
 const std::string& settings_error() { return reader().error; }
 
 }  // namespace cann_sim

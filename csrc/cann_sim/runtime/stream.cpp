@@ -9,6 +9,7 @@ constexpr uint32_t kStreamFlags = ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC 
 constexpr size_t kMostStreams = 2048;   // of one device, as on the card
 
 std::atomic<int> next_stream_id{0};
+thread_local uint32_t launched_by_thread = 0;
 
 int check_timeout(int32_t timeout, const char* function) {
   if (timeout >= -1) return 0;
@@ -82,6 +83,7 @@ int new_stream(Context& c, uint32_t priority, uint32_t flags, StreamHandle** mad
 // The caller holds devices_mutex().
 void drop_stream(StreamHandle* handle) {
   unsubscribe_stream(handle);
+  abandon_capture(*handle->stream);
   handle->context->streams.erase(handle);
   handle->stream->close();
   streams().drop(handle);
@@ -124,6 +126,7 @@ int enqueue(aclrtStream handle, Task* task) {
     return code;
   }
   Stream& s = *found->stream;
+  ++launched_by_thread;
   if (any_capture() && capture_task(s, task, &code)) return code;
   if (settings().mode == Mode::null && !task->always_runs && s.idle()) {
     task->release();
@@ -220,5 +223,53 @@ aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status) {
   if (idle)
     if (int fault = found->stream->report()) return fault;
   *status = idle ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
+  return 0;
+}
+
+aclError aclrtStreamGetId(aclrtStream stream, int32_t* streamId) {
+  CANN_ENTRY("aclrtStreamGetId");
+  if (!streamId) return fail(ACL_ERROR_INVALID_PARAM, "aclrtStreamGetId: streamId is NULL");
+  int code = 0;
+  StreamHandle* found = find_stream(stream, "aclrtStreamGetId", &code);
+  if (!found) return code;
+  *streamId = found->stream->id;
+  return 0;
+}
+
+aclError aclrtStreamGetPriority(aclrtStream stream, uint32_t* priority) {
+  CANN_ENTRY("aclrtStreamGetPriority");
+  if (!priority) return fail(ACL_ERROR_INVALID_PARAM, "aclrtStreamGetPriority: priority is NULL");
+  int code = 0;
+  StreamHandle* found = find_stream(stream, "aclrtStreamGetPriority", &code);
+  if (!found) return code;
+  *priority = found->stream->priority;
+  return 0;
+}
+
+aclError aclrtStreamGetFlags(aclrtStream stream, uint32_t* flags) {
+  CANN_ENTRY("aclrtStreamGetFlags");
+  if (!flags) return fail(ACL_ERROR_INVALID_PARAM, "aclrtStreamGetFlags: flags is NULL");
+  int code = 0;
+  StreamHandle* found = find_stream(stream, "aclrtStreamGetFlags", &code);
+  if (!found) return code;
+  *flags = found->stream->flags;
+  return 0;
+}
+
+aclError aclrtGetStreamAvailableNum(uint32_t* streamCount) {
+  CANN_ENTRY("aclrtGetStreamAvailableNum");
+  if (!streamCount) return fail(ACL_ERROR_INVALID_PARAM, "aclrtGetStreamAvailableNum: streamCount is NULL");
+  Context* c = current_context();
+  if (!c) return ACL_ERROR_RT_CONTEXT_NULL;
+  std::lock_guard<std::mutex> hold(devices_mutex());
+  *streamCount = static_cast<uint32_t>(kMostStreams - c->streams.size());
+  return 0;
+}
+
+aclError aclrtGetThreadLastTaskId(uint32_t* taskId) {
+  CANN_ENTRY("aclrtGetThreadLastTaskId");
+  if (!taskId) return fail(ACL_ERROR_INVALID_PARAM, "aclrtGetThreadLastTaskId: taskId is NULL");
+  if (!current_context()) return ACL_ERROR_RT_CONTEXT_NULL;
+  *taskId = launched_by_thread;
   return 0;
 }

@@ -178,6 +178,7 @@ bool capture_record(Stream& stream, Event& event, int* code);
 bool capture_wait(Stream& stream, Event& event, int* code);
 int refuse_captured_event(Event& event, const char* function);
 int refuse_pageable_copy(aclrtStream stream, const char* function);
+void abandon_capture(Stream& stream);  // its context ends
 // 0, or the code (noted) because `function` must not be called on a stream or event that is being captured.
 int refuse_captured_stream(Stream& stream, const char* function);
 // 0, or the code because a blocking call of this kind is not allowed in this thread while a capture goes on.

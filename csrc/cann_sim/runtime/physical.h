@@ -1,0 +1,31 @@
+// Physical memory: ranges of one memfd a device, so that they can be mapped anywhere, by other processes too.
+#pragma once
+#include "runtime/memory.h"
+
+namespace cann_sim {
+
+struct Physical {
+  Physical(Device* d, uint64_t s, int f, uint64_t o, const aclrtPhysicalMemProp& p, bool mine)
+      : device(d), size(s), file(f), offset(o), prop(p), owned(mine) {}
+  ~Physical();
+  Device* const device;
+  const uint64_t size;
+  const int file;
+  const uint64_t offset;
+  const aclrtPhysicalMemProp prop;
+  const bool owned;                   // false: imported; it counts against its maker
+  std::atomic<bool> fresh{true};      // not mapped yet, and so not poisoned
+  int ticket = -1;                    // a file that tells importers where the memory lies (share.cpp)
+};
+// A new range, charged to the device; nullptr: the host has no memory for it.
+std::shared_ptr<Physical> make_physical(Device& d, uint64_t size, const aclrtPhysicalMemProp& prop);
+
+// The handle may be freed while the memory is still mapped: the mapping keeps it.
+struct PhysicalHandle {
+  explicit PhysicalHandle(std::shared_ptr<Physical> m) : memory(std::move(m)) {}
+  const std::shared_ptr<Physical> memory;
+};
+Handles<PhysicalHandle>& physical();
+PhysicalHandle* find_physical(aclrtDrvMemHandle handle, const char* function, int* code);
+
+}  // namespace cann_sim
