@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -39,3 +40,14 @@ class Size(tuple):
 
     def __reduce__(self) -> Any:
         return Size, (tuple(self),)
+
+
+def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    """The shape that two shapes broadcast to."""
+    rank = max(len(a), len(b))
+    a, b = (1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b)
+    for d, (n, m) in enumerate(zip(a, b)):
+        if n != m and 1 not in (n, m):
+            raise RuntimeError(f"The size of tensor a ({n}) must match the size of tensor b ({m}) at non-singleton "
+                               f"dimension {d}")
+    return tuple(m if n == 1 else n for n, m in zip(a, b))

@@ -153,8 +153,8 @@ def _complex_rule(real, imag):
     return ops.broadcast_shapes(tuple(real.shape), tuple(imag.shape)), real.dtype.to_complex()
 
 
-op("complex(Tensor real, Tensor imag) -> Tensor", rule=_complex_rule, variants="function",
+op("complex(Tensor real, Tensor imag) -> Tensor", rule=_complex_rule, variants="function", npu="aclnnComplex(real, imag, out)",
    grad={"real": lambda g: g.real, "imag": lambda g: g.imag})
-op("polar(Tensor abs, Tensor angle) -> Tensor", rule=_complex_rule, variants="function",
+op("polar(Tensor abs, Tensor angle) -> Tensor", rule=_complex_rule, variants="function", npu="aclnnPolar(abs, angle, out)",
    grad={"abs": lambda g, angle: (g * ops.polar(ops.ones_like(angle), -angle)).real,
          "angle": lambda g, result: (g * (1j * result).conj()).real})

@@ -178,8 +178,8 @@ def _number_log(x):
 op("special_xlog1py(Tensor self, Tensor other) -> Tensor", rule=binary_float, variants="special", inplace=False,
    grad={"self": lambda g, self, other: g * (other + 1).log().masked_fill((self == 0) & (other <= -1), 0),
          "other": lambda g, self, other: g * self / (other + 1)})
-op("heaviside(Tensor self, Tensor values) -> Tensor", rule=binary, numbers=False)
-op("gcd(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False)
+op("heaviside(Tensor self, Tensor values) -> Tensor", rule=binary, numbers=False, npu="aclnnHeaviside(self, values, out)")
+op("gcd(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, npu="aclnnGcd(self, other, out)")
 op("lcm(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False)
 
 # ---- comparison and logic -------------------------------------------------------------------------------------
@@ -194,8 +194,8 @@ for _name in ("and", "or", "xor"):
        npu=f"aclnnLogical{_name.capitalize()}(self, other, out)")
     op(f"bitwise_{_name}(Tensor self, Tensor other) -> Tensor", rule=binary,
        npu=f"aclnnBitwise{_name.capitalize()}Tensor(self, other, out)")
-op("bitwise_left_shift(Tensor self, Tensor other) -> Tensor", rule=binary)
-op("bitwise_right_shift(Tensor self, Tensor other) -> Tensor", rule=binary)
+op("bitwise_left_shift(Tensor self, Tensor other) -> Tensor", rule=binary, npu="aclnnLeftShift(self, other, out)")
+op("bitwise_right_shift(Tensor self, Tensor other) -> Tensor", rule=binary, npu="aclnnRightShift(self, other, out)")
 op("bitwise_not(Tensor self) -> Tensor", rule=unary, npu="aclnnBitwiseNot(self, out)")
 op("logical_not(Tensor self) -> Tensor", rule=compare, npu="aclnnLogicalNot(self, out)")
 for _name, _npu in (("isnan", None), ("isinf", "aclnnIsInf"), ("isfinite", "aclnnIsFinite"),
@@ -317,7 +317,7 @@ op("conj_physical(Tensor self) -> Tensor", rule=unary, grad={"self": lambda g: c
 op("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor", rule=unary,
    npu="aclnnNanToNum(self, nan, posinf, neginf, out)",
    grad={"self": lambda g, self: g * (self.isfinite())})
-op("logit(Tensor self, float? eps=None) -> Tensor", rule=unary_float, npu="aclnnLogit(self, eps, out)",
+op("logit(Tensor self, float? eps=None) -> Tensor", rule=unary_float, npu="aclnnLogit(self, eps=-1.0, out)",
    grad={"self": lambda g, self, eps: _logit_grad(g, self, eps)})
 
 

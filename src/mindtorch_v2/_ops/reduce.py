@@ -274,16 +274,16 @@ def _mean_grad(g, self, dim, keepdim):
 _MOMENT = "(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False)"
 for _name, _results, _grad, _npu in (
     ("var", "Tensor", lambda g, self, dim, correction, keepdim: _var_grad(g, self, dim, correction, keepdim),
-     "aclnnVarCorrection(self, dim, correction, keepdim, out)"),
+     "aclnnVarCorrection(self, dim, correction=1, keepdim, out)"),
     ("std", "Tensor",
      lambda g, self, dim, correction, keepdim, result: _std_grad(g, self, dim, correction, keepdim, result),
-     "aclnnStd(self, dim, correction, keepdim, out)"),
+     "aclnnStd(self, dim, correction=1, keepdim, out)"),
     ("var_mean", "(Tensor, Tensor)", lambda gs, self, dim, correction, keepdim:
      _var_grad(gs[0], self, dim, correction, keepdim) + _mean_grad(gs[1], self, dim, keepdim),
-     "aclnnVarMean(self, dim, correction, keepdim, out0, out1)"),
+     "aclnnVarMean(self, dim, correction=1, keepdim, out0, out1)"),
     ("std_mean", "(Tensor, Tensor)", lambda gs, self, dim, correction, keepdim, result0:
      _std_grad(gs[0], self, dim, correction, keepdim, result0) + _mean_grad(gs[1], self, dim, keepdim),
-     "aclnnStdMeanCorrection(self, dim, correction, keepdim, out0, out1)"),
+     "aclnnStdMeanCorrection(self, dim, correction=1, keepdim, out0, out1)"),
 ):
     _where = "function" if "_" in _name else "function, method"
     op(f"{_name}(Tensor self, bool unbiased) -> {_results}", variants=_where, body=lambda self, unbiased, _name=_name:

@@ -53,7 +53,7 @@ def _sorted_grad(g, shape, dim, indices):
 
 
 op("sort(Tensor self, int dim=-1, bool descending=False, *, bool? stable=None) -> (Tensor values, Tensor indices)",
-   rule=_sort_rule, npu="aclnnSort(self, stable, dim, descending, values, indices)",
+   rule=_sort_rule, npu="aclnnSort(self, stable=False, dim, descending, values, indices)",
    grad={"self": lambda g, self_shape, dim, result1: _sorted_grad(g, self_shape, dim, result1)})
 op("topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)",
    rule=_topk_rule, npu="aclnnTopk(self, k, dim, largest, sorted, values, indices)",

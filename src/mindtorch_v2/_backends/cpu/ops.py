@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from mindtorch_v2 import _C
+from mindtorch_v2._shape import broadcast
 
 _empty = _C._op_named("empty")
 _INT64 = _C._dtype_named("int64")
@@ -22,22 +23,11 @@ def _nonzero(self: Any) -> Any:
 
 
 def _masked_select(self: Any, mask: Any) -> Any:
-    shape = _common(self.shape, mask.shape)
+    shape = broadcast(self.shape, mask.shape)
     self, mask = self.detach().expand(shape), mask.expand(shape)
     out = _empty((_count(mask),), dtype=self.dtype)
     _C._run_kernel("masked_select", (out,), (self, mask))
     return out
-
-
-def _common(a: Any, b: Any) -> tuple[int, ...]:
-    """The shape that two shapes broadcast to."""
-    rank = max(len(a), len(b))
-    a, b = (1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b)
-    for d, (n, m) in enumerate(zip(a, b)):
-        if n != m and 1 not in (n, m):
-            raise RuntimeError(f"The size of tensor a ({n}) must match the size of tensor b ({m}) at non-singleton "
-                               f"dimension {d}")
-    return tuple(m if n == 1 else n for n, m in zip(a, b))
 
 
 def _unique(kernel: str, self: Any, inverse: bool, counts: bool) -> tuple[Any, Any, Any]:

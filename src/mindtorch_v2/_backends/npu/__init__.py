@@ -1,2 +1,9 @@
 """The Ascend backend: CANN called directly. Importing it loads no CANN and starts no device; the first use does."""
-from mindtorch_v2._backends.npu import allocator, ops, runtime  # noqa: F401  (their hooks go into the core)
+from mindtorch_v2._backends.npu import (  # noqa: F401  (their hooks go into the core)
+    allocator,
+    ops,
+    ops_pointwise,
+    ops_random,
+    ops_reduce,
+    runtime,
+)

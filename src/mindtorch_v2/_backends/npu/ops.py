@@ -6,7 +6,8 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
-from mindtorch_v2._schema import parse
+from mindtorch_v2._schema import Schema, parse
+from mindtorch_v2._shape import broadcast
 
 Kernel = Callable[..., Any]
 KERNELS: dict[str, Kernel] = {}        # op name -> fn(outs, args), or fn(*args) where only the kernel can size the results
@@ -29,27 +30,57 @@ def resolve(name: str, schema: str, mapping: str | None) -> Any:
     if not mapping:
         return None
     if "seed" in aclnn.read_mapping(mapping)[1]:
-        return _random_kernel(mapping, schema)
+        return random_kernel(mapping, parse(schema))
     return aclnn.plan(mapping, parse(schema))
 
 
-# ---- random numbers -------------------------------------------------------------------------------------------------
-def _random_kernel(mapping: str, text: str) -> Kernel:
+def random_kernel(mapping: str, schema: Schema) -> Kernel:
     """A kernel that gives CANN the generator's seed and offset beside the row's arguments."""
-    schema = parse(text)
     plan = aclnn.plan(mapping, schema, extra=("seed", "offset"), kept=False)
     at = next(i for i, p in enumerate(schema.params) if p.kind == "Generator")
 
     def launch(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
-        index = outs[0].device.index
         if outs[0].numel():
-            generator = args[at] or _C._npu_default_generator(index)
-            _C._npu_call(plan, index, args + generator._next_seed_offset(outs[0].numel()), outs)
+            index = outs[0].device.index
+            _C._npu_call(plan, index, args + next_state(args[at], outs[0]), outs)
     return launch
 
 
+def next_state(generator: Any, out: Any) -> tuple[int, int]:
+    """(seed, offset) of the draws for one output."""
+    return (generator or _C._npu_default_generator(out.device.index))._next_seed_offset(out.numel())
+
+
+def composed(*names: str) -> Callable[[Kernel], Kernel]:
+    """Registers ops that CANN lacks and others make up: the function gives the value of the one result."""
+    def register(function: Kernel) -> Kernel:
+        def launch(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+            before = _C._is_grad_enabled()
+            _C._set_grad_enabled(False)           # the row records its own gradient
+            try:
+                outs[0].copy_(function(*args))
+            finally:
+                _C._set_grad_enabled(before)
+        KERNELS.update(dict.fromkeys(names, launch))
+        return function
+    return register
+
+
+class _Ops:
+    """Ops by name, for kernels that others make up."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _C._op_named(name)
+
+
+ops = _Ops()
+
+
+
+
 # ---- results that only the data can size ------------------------------------------------------------------------------
-def _dynamic(name: str, device: int, args: tuple[Any, ...]) -> list[tuple[int, ...]]:
+def dynamic(name: str, device: int, args: tuple[Any, ...]) -> list[tuple[int, ...]]:
+    """Calls an op that finds out how large its outputs are; waits, and gives their real shapes."""
     return _C._npu_call_dynamic(aclnn.plan_of(name, False), device, args, ())
 
 
@@ -61,17 +92,18 @@ def _nonzero(self: Any) -> Any:
         return out
     if rank == 0:
         return out[:int(self.item() != 0)]
-    (shape,) = _dynamic("aclnnNonzero", self.device.index, (self, out))
+    (shape,) = dynamic("aclnnNonzero", self.device.index, (self, out))
     return out[:shape[0]].clone()
 
 
 @kernel("_masked_select")
 def _masked_select(self: Any, mask: Any) -> Any:
-    self, mask = _C._op_named("broadcast_tensors")((self.detach(), mask))
+    shape = broadcast(self.shape, mask.shape)
+    self, mask = self.detach().expand(shape), mask.expand(shape)
     out = _empty((self.numel(),), dtype=self.dtype, device=self.device)
     if self.numel() == 0:
         return out
-    (shape,) = _dynamic("aclnnMaskedSelect", self.device.index, (self, mask, out))
+    (shape,) = dynamic("aclnnMaskedSelect", self.device.index, (self, mask, out))
     return out[:shape[0]].clone()
 
 

@@ -1,0 +1,139 @@
+"""Pointwise kernels of the npu that CANN has no op for, made of ops it has; and those whose arguments it wants otherwise."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu import aclnn
+from mindtorch_v2._backends.npu.ops import composed, kernel, ops
+
+_LIMITS = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38,
+           "float64": 1.7976931348623157e308}
+
+
+def _tensor(x: Any, like: Any) -> Any:
+    """A number as a tensor beside another one."""
+    return x if isinstance(x, _C.TensorBase) else ops.full((), x, dtype=like.dtype, device=like.device)
+
+
+def _both(self: Any, other: Any) -> tuple[Any, Any]:
+    like = self if isinstance(self, _C.TensorBase) else other
+    return _tensor(self, like), _tensor(other, like)
+
+
+@composed("isnan")
+def _isnan(self: Any) -> Any:
+    return self != self
+
+
+@composed("fmax")
+def _fmax(self: Any, other: Any) -> Any:
+    self, other = _both(self, other)
+    return ops.where((self >= other) | (other != other), self, other)
+
+
+@composed("fmin")
+def _fmin(self: Any, other: Any) -> Any:
+    self, other = _both(self, other)
+    return ops.where((self <= other) | (other != other), self, other)
+
+
+@composed("hypot")
+def _hypot(self: Any, other: Any) -> Any:
+    self, other = (x.abs() for x in _both(self, other))
+    large, small = ops.maximum(self, other), ops.minimum(self, other)
+    ratio = ops.where(large == 0, 0.0, small / large)           # the squares of the items themselves could overflow
+    found = large * (1 + ratio * ratio).sqrt()
+    return ops.where((self == math.inf) | (other == math.inf), math.inf, found)
+
+
+def _is_negative(x: Any) -> Any:
+    """The sign bit of floats: 1 / -0. is -inf."""
+    return (x < 0) | ((x == 0) & (1 / x < 0)) if x.is_floating_point() else x < 0
+
+
+@composed("copysign")
+def _copysign(self: Any, other: Any) -> Any:
+    self, other = _both(self, other)
+    size = self.abs()
+    size = size if size.is_floating_point() else size.to(_C.get_default_dtype())
+    return ops.where(_is_negative(other), -size, size)
+
+
+@composed("special_xlog1py")
+def _xlog1py(self: Any, other: Any) -> Any:
+    self, other = _both(self, other)
+    return ops.where((self == 0) & (other == other), 0.0, self * (other + 1).log() if not other.is_floating_point()
+                     else self * other.log1p())
+
+
+@composed("deg2rad")
+def _deg2rad(self: Any) -> Any:
+    return self * (math.pi / 180)
+
+
+@composed("rad2deg")
+def _rad2deg(self: Any) -> Any:
+    return self * (180 / math.pi)
+
+
+@composed("sgn")
+def _sgn(self: Any) -> Any:
+    if not self.is_complex():
+        return self.sign()
+    size = self.abs()
+    return ops.where(size == 0, 0.0, self / ops.where(size == 0, 1.0, size))
+
+
+@kernel("angle")
+def _angle(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    (out,), (self,) = outs, args
+    if self.is_complex():
+        aclnn.call("aclnnAngleV2", self, out)
+    else:
+        out.copy_(ops.where(self < 0, math.pi, 0.0))
+        if self.is_floating_point():
+            out.copy_(ops.where(self != self, self.detach(), out))
+
+
+@composed("conj_physical")
+def _conj_physical(self: Any) -> Any:
+    if not self.is_complex():
+        return self
+    parts = ops.view_as_real(self)
+    return ops.view_as_complex(ops.stack([parts.select(-1, 0), -parts.select(-1, 1)], -1))
+
+
+@composed("lcm")
+def _lcm(self: Any, other: Any) -> Any:
+    self, other = _both(self, other)
+    common = ops.gcd(self, other)
+    return (ops.floor_divide(self, common.masked_fill(common == 0, 1)) * other).abs()
+
+
+@composed("special_entr")
+def _entr(self: Any) -> Any:
+    return ops.where(self < 0, -math.inf, ops.where(self == 0, 0.0, -self * self.log()))
+
+
+@kernel("nan_to_num")
+def _nan_to_num(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    (out,), (self, nan, posinf, neginf) = outs, args
+    if not self.is_floating_point():
+        out.copy_(self)
+        return
+    limit = _LIMITS[self.dtype._name]
+    aclnn.call("aclnnNanToNum", self, nan or 0.0, limit if posinf is None else posinf, -limit if neginf is None else neginf, out)
+
+
+@composed("_clamp_tensor")
+def _clamp_tensor(self: Any, min: Any, max: Any) -> Any:
+    if min is not None:
+        self = ops.maximum(self, min)
+    return self if max is None else ops.minimum(self, max)
+
+
+@composed("_logspace_")
+def _logspace(self: Any, start: Any, end: Any, steps: int, base: float) -> Any:
+    return ops.pow(base, ops.linspace(start, end, steps, dtype=self.dtype, device=self.device))

@@ -1,0 +1,64 @@
+"""Random kernels of the npu: draws that are made of CANN's uniform and normal numbers, and integers in a range."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mindtorch_v2._backends.npu import aclnn
+from mindtorch_v2._backends.npu.ops import composed, kernel, next_state, ops
+
+_DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}   # of the significand: integers up to 2**n are exact
+_INTEGERS = {"bool": 1, "uint8": 8, "int8": 7, "int16": 15, "int32": 31, "int64": 63}
+
+
+def _uniform(like: Any, generator: Any) -> Any:
+    """Numbers in (0, 1]: their logarithm is finite."""
+    return 1 - ops.empty_like(like).uniform_(generator=generator)
+
+
+@composed("exponential_")
+def _exponential(self: Any, lambd: float, generator: Any) -> Any:
+    return _uniform(self, generator).log() / -lambd
+
+
+@composed("geometric_")
+def _geometric(self: Any, p: float, generator: Any) -> Any:
+    like = self if self.is_floating_point() else self.float()
+    return (_uniform(like, generator).log() / math.log1p(-p)).ceil().clamp(min=1)
+
+
+@composed("cauchy_")
+def _cauchy(self: Any, median: float, sigma: float, generator: Any) -> Any:
+    return median + sigma * ((_uniform(self, generator) - 0.5) * math.pi).tan()
+
+
+@composed("log_normal_")
+def _log_normal(self: Any, mean: float, std: float, generator: Any) -> Any:
+    return ops.empty_like(self).normal_(mean, std, generator=generator).exp()
+
+
+@kernel("random_")
+def _random(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    """random_(self, *, generator) and random_.from(self, from, to, *, generator)."""
+    (out,), generator = outs, args[-1]
+    low, high = (args[1], args[2]) if len(args) > 2 else (0, None)
+    name = out.dtype._name
+    if high is None:
+        high = 2 ** _INTEGERS[name] if name in _INTEGERS else 2 ** _DIGITS[name] + 1
+        high = min(high, 2 ** 63 - 1)
+    if out.numel():
+        aclnn.call("aclnnInplaceRandom", out, low, high, *next_state(generator, out))
+
+
+@kernel("_bernoulli_tensor")
+def _bernoulli_tensor(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    (out,), (p, like, generator) = outs, args
+    if out.numel():
+        aclnn.call("aclnnBernoulliTensor", like.detach(), p.detach().contiguous(), *next_state(generator, out), out)
+
+
+@kernel("_randperm_")
+def _randperm(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    (out,), (_, n, generator) = outs, args
+    if n:
+        aclnn.call("aclnnRandperm", n, *next_state(generator, out), out)
