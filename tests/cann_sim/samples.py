@@ -39,7 +39,9 @@ def sample(dtype: torch.dtype, *shape: int, seed: int = 0) -> torch.Tensor:
     if dtype == torch.bool:
         return torch.randint(0, 2, shape, generator=generator).bool()
     if dtype.is_complex:
-        return torch.complex(sample(torch.float64, *shape, seed=seed), sample(torch.float64, *shape, seed=seed + 1)).to(dtype)
+        return torch.complex(sample(torch.float64, *shape, seed=seed), sample(torch.float64, *shape, seed=seed + 1)).to(
+            dtype
+        )
     if dtype.is_floating_point:
         return (torch.randint(-24, 25, shape, generator=generator) / 8).to(dtype)
     return torch.randint(low, 7, shape, generator=generator).to(dtype)

@@ -1,4 +1,4 @@
-"""Random ops: the same seed and offset give the same numbers, others give others, and the numbers have their distribution."""
+"""Random ops: a seed and an offset give their numbers again, others give others, and all have their distribution."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DRAWS: dict[str, Draw] = {
     "random": lambda s, o: client().call("aclnnInplaceRandom", empty(torch.int64), -5, 9, s, o),
     "bernoulli": lambda s, o: client().call("aclnnInplaceBernoulli", empty(torch.float32), 0.25, s, o),
     "randperm": lambda s, o: client().call("aclnnRandperm", N, s, o, empty(torch.int64)),
-    "multinomial": lambda s, o: client().call("aclnnMultinomial", torch.arange(1.0, 6.0), N, True, s, o, empty(torch.int64)),
+    "multinomial": lambda s, o: client().call("aclnnMultinomial", torch.ones(5), N, True, s, o, empty(torch.int64)),
     "dropout mask": lambda s, o: client().call("aclnnDropoutGenMask", [N], 0.25, s, o, empty(torch.uint8, N // 8)),
     "exponential": lambda s, o: client().call("aclnnSimThreadExponential", empty(torch.float32), N, 2.0, s, o),
 }  # fmt: skip
@@ -119,14 +119,16 @@ def test_seeds_in_device_memory() -> None:
     want = client().call("aclnnInplaceRandom", empty(torch.int32), 0, 9, 7, 5)
     same(client().call("aclnnInplaceRandomTensor", empty(torch.int32), 0, 9, seed, offset, 3), want)
     want = client().call("aclnnDropoutGenMaskV2", [N], 0.5, 7, 5, torch.float32, empty(torch.uint8, N // 8))
-    got = client().call("aclnnDropoutGenMaskV2Tensor", [N], 0.5, seed, offset, 3, torch.float32, empty(torch.uint8, N // 8))
+    got = client().call(
+        "aclnnDropoutGenMaskV2Tensor", [N], 0.5, seed, offset, 3, torch.float32, empty(torch.uint8, N // 8)
+    )
     same(got, want)
     want = client().call("aclnnInplaceRandomWithoutFromTo", empty(torch.int32), 7, 5)
     same(client().call("aclnnInplaceRandomWithoutFromToTensor", empty(torch.int32), seed, offset, 3), want)
     assert want.max() > 2**29
 
 
-# ---- dropout ----------------------------------------------------------------------------------------------------------
+# ---- dropout -----------------------------------------------------------------------------------------------
 def bits(mask: torch.Tensor, n: int) -> torch.Tensor:
     return (mask[:, None] >> torch.arange(8, dtype=torch.uint8) & 1).reshape(-1)[:n].bool()
 
@@ -136,17 +138,24 @@ def bits(mask: torch.Tensor, n: int) -> torch.Tensor:
 def test_dropout(dtype: torch.dtype, p: float) -> None:
     x = sample(dtype, 10, 101)
     n, room = x.numel(), (x.numel() + 127) // 128 * 16
-    mask = client().call("aclnnDropoutGenMaskV2", list(x.shape), p, 1, 0, dtype, torch.full((room,), 255, dtype=torch.uint8))
+    mask = client().call(
+        "aclnnDropoutGenMaskV2", list(x.shape), p, 1, 0, dtype, torch.full((room,), 255, dtype=torch.uint8)
+    )
     kept = bits(mask, n)
     assert abs(kept.double().mean() - (1 - p)) < 0.06
     assert not bits(mask, room * 8)[n:].any()
     want = torch.where(kept.view(x.shape), x.float() * (0 if p == 1 else 1 / (1 - p)), 0).to(dtype)
     for layout in LAYOUTS.values():
         same(client().call("aclnnDropoutDoMask", layout(x), mask, p, layout(torch.empty_like(x))), want)
-    out, made = client().call("aclnnDropout", x, p, True, 1, 0, torch.empty_like(x), torch.zeros(room, dtype=torch.uint8))
+    out, made = client().call(
+        "aclnnDropout", x, p, True, 1, 0, torch.empty_like(x), torch.zeros(room, dtype=torch.uint8)
+    )
     same(out, want)
     same(made, mask)
-    same(client().call("aclnnDropoutBackward", x, mask, 2.0, torch.empty_like(x)), torch.where(kept.view(x.shape), x * 2, 0))
+    same(
+        client().call("aclnnDropoutBackward", x, mask, 2.0, torch.empty_like(x)),
+        torch.where(kept.view(x.shape), x * 2, 0),
+    )
     same(client().call("aclnnDropout", x, p, False, 1, 0, torch.empty_like(x), mask)[0], x)
 
 
@@ -183,12 +192,12 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "samples": (INVALID, "aclnnMultinomial", F32, 0, True, 0, 0, I64),
     "too many samples": (INVALID, "aclnnMultinomial", F32, 5, False, 0, 0, torch.empty(5, dtype=torch.int64)),
     "samples shape": (INVALID, "aclnnMultinomial", F32, 3, True, 0, 0, I64),
-    "samples rank": (INVALID, "aclnnMultinomial", torch.empty(2, 2, 2), 1, True, 0, 0, torch.empty(2, 2, 1, dtype=torch.int64)),
+    "samples rank": (INVALID, "aclnnMultinomial", torch.empty(2, 2, 2), 1, True, 0, 0, I64.view(2, 2, 1)),
     "drop probability": (INVALID, "aclnnDropoutGenMask", [128], 1.5, 0, 0, torch.empty(16, dtype=torch.uint8)),
     "mask room": (INVALID, "aclnnDropoutGenMask", [129], 0.5, 0, 0, torch.empty(16, dtype=torch.uint8)),
     "mask dtype": (INVALID, "aclnnDropoutGenMask", [128], 0.5, 0, 0, torch.empty(16)),
     "mask shape": (INVALID, "aclnnDropoutGenMask", [-128], 0.5, 0, 0, torch.empty(16, dtype=torch.uint8)),
-    "mask too small": (INVALID, "aclnnDropoutDoMask", torch.empty(300), torch.empty(32, dtype=torch.uint8), 0.5, torch.empty(300)),
+    "mask too small": (INVALID, "aclnnDropoutDoMask", torch.empty(300), empty(torch.uint8, 32), 0.5, torch.empty(300)),
     "dropped shape": (INVALID, "aclnnDropoutDoMask", F32, torch.empty(16, dtype=torch.uint8), 0.5, torch.empty(5)),
     "exponential": (INVALID, "aclnnSimThreadExponential", F32, 4, 0.0, 0, 0),
 }  # fmt: skip

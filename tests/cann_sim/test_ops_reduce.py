@@ -1,4 +1,4 @@
-"""Reductions and scans of the simulator against torch: dtypes of the tables, shapes, layouts, outputs of other dtypes, refusals."""
+"""Reductions and scans against torch: the dtypes of the tables, shapes, layouts, outputs of other dtypes, refusals."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def test_extremes(name: str, dtype: torch.dtype, shape: tuple[int, ...], layout:
 
 def test_both_extremes_along_dims() -> None:
     x = sample(torch.int16, 3, 4, 2)
-    low, high = client().call("aclnnAminmax", x, [0, 2], False, torch.empty(4, dtype=x.dtype), torch.empty(4, dtype=x.dtype))
+    low, high = client().call(
+        "aclnnAminmax", x, [0, 2], False, torch.empty(4, dtype=x.dtype), torch.empty(4, dtype=x.dtype)
+    )
     same(low, x.amin((0, 2)))
     same(high, x.amax((0, 2)))
     out = torch.empty(3, 1, 2, dtype=torch.float32)
@@ -200,7 +202,7 @@ def test_log_sum_exp(dtype: torch.dtype) -> None:
     same(client().call("aclnnLogSumExp", x, [1], False, torch.empty(3, dtype=out)), want)
 
 
-# ---- rows -------------------------------------------------------------------------------------------------------------
+# ---- rows --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", dtypes("aclnnMedian"), ids=str)
 def test_median(dtype: torch.dtype, layout: str) -> None:
@@ -218,7 +220,9 @@ def test_median(dtype: torch.dtype, layout: str) -> None:
 def test_kthvalue(dtype: torch.dtype) -> None:
     x = sample(dtype, 3, 6)
     for k in (1, 4):
-        values, indices = client().call("aclnnKthvalue", x, k, 1, False, torch.empty(3, dtype=dtype), torch.empty(3, dtype=torch.int64))
+        values, indices = client().call(
+            "aclnnKthvalue", x, k, 1, False, torch.empty(3, dtype=dtype), torch.empty(3, dtype=torch.int64)
+        )
         same(values, x.kthvalue(k, 1).values)
         same(x.gather(1, indices[:, None])[:, 0], values)
 
@@ -226,14 +230,21 @@ def test_kthvalue(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", dtypes("aclnnTrace"), ids=str)
 def test_trace(dtype: torch.dtype) -> None:
     x = sample(dtype, 3, 5).t()
-    want = (x.long() if dtype == torch.bool else x).trace() if dtype not in (torch.float16, torch.bfloat16) else x.double().trace().to(dtype)
+    want = (
+        (x.long() if dtype == torch.bool else x).trace()
+        if dtype not in (torch.float16, torch.bfloat16)
+        else x.double().trace().to(dtype)
+    )
     same(client().call("aclnnTrace", x, torch.empty_like(want)), want)
 
 
 @pytest.mark.parametrize("dtype", dtypes("aclnnBincount"), ids=str)
 def test_bincount(dtype: torch.dtype) -> None:
     x, weights = sample(dtype, 20).abs(), sample(torch.float64, 20)
-    same(client().call("aclnnBincount", x, None, 0, torch.empty(9, dtype=torch.int64)), torch.bincount(x.long(), minlength=9))
+    same(
+        client().call("aclnnBincount", x, None, 0, torch.empty(9, dtype=torch.int64)),
+        torch.bincount(x.long(), minlength=9),
+    )
     got = client().call("aclnnBincount", x, weights, 9, torch.empty(9, dtype=torch.float64))
     same(got, torch.bincount(x.long(), weights, 9))
 
@@ -257,7 +268,7 @@ def test_gradient_of_distances(p: float, shapes: tuple[tuple[int, ...], ...]) ->
     same(client().call("aclnnCdistBackward", *inputs, p, torch.empty_like(a)), a.grad)
 
 
-# ---- scans ------------------------------------------------------------------------------------------------------------
+# ---- scans -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", ["cumsum", "cumprod"])
@@ -298,8 +309,8 @@ def test_running_extremes(name: str, dtype: torch.dtype, shape: tuple[int, ...],
 def test_a_number_is_a_row_of_one() -> None:
     x, index = torch.tensor(2.5), torch.empty((), dtype=torch.int64)
     for op, arguments in {
-        "aclnnMaxDim": (0, False), "aclnnMinDim": (-1, True), "aclnnMedianDim": (0, False), "aclnnKthvalue": (1, 0, True),
-        "aclnnTopk": (1, 0, True, True),
+        "aclnnMaxDim": (0, False), "aclnnMinDim": (-1, True), "aclnnMedianDim": (0, False),
+        "aclnnKthvalue": (1, 0, True), "aclnnTopk": (1, 0, True, True),
     }.items():  # fmt: skip
         values, indices = client().call(op, x, *arguments, torch.empty(()), index)
         same(values, x)
@@ -311,7 +322,7 @@ def test_a_number_is_a_row_of_one() -> None:
     same(got[1], torch.tensor(0))
 
 
-# ---- nothing to reduce, and refusals ----------------------------------------------------------------------------------
+# ---- nothing to reduce, and refusals -----------------------------------------------------------------------
 def test_reductions_of_nothing() -> None:
     none = torch.empty(0, 3)
     same(client().call("aclnnReduceSum", none, [0], False, torch.float32, torch.empty(3)), torch.zeros(3))

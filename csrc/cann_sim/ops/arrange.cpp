@@ -1,5 +1,5 @@
-// Rearranging whole tensors without computing: cat, stack, permute, expand, repeat, flip, roll, split, slice, triangles,
-// diagonals. Padding is in arrange_pad.cpp, repetition of single items in arrange_repeat.cpp.
+// Rearranging whole tensors: cat, stack, permute, expand, repeat, flip, roll, split, slice, triangles, diagonals.
+// Padding is in arrange_pad.cpp, repetition of single items in arrange_repeat.cpp.
 #include <algorithm>
 
 #include "ops/result.h"
@@ -8,7 +8,8 @@ namespace cann_sim {
 namespace {
 
 // ---- cat(tensors, dim, out), stack --------------------------------------------------------------------------------
-bool is_skipped(const TensorMeta& t) { return t.ndim == 1 && t.sizes[0] == 0; }  // it fits any shape, as in torch
+// As in torch, one empty row fits tensors of any shape, and adds nothing.
+bool is_joined(const TensorMeta& t) { return t.ndim != 1 || t.sizes[0] != 0; }
 
 // Tensors of one dtype are moved whatever it is; of several, all are cast to out's.
 void expect_castable_list(const Call& c, Span<TensorMeta> tensors, int out) {
@@ -22,14 +23,14 @@ void expect_castable_list(const Call& c, Span<TensorMeta> tensors, int out) {
 void check_cat(const Call& c) {
   Span<TensorMeta> tensors = c.tensors(0);
   expect_castable_list(c, tensors, 2);
-  const TensorMeta* first = std::find_if(tensors.begin(), tensors.end(), [](const TensorMeta& t) { return !is_skipped(t); });
+  const TensorMeta* first = std::find_if(tensors.begin(), tensors.end(), is_joined);
   if (first == tensors.end()) return expect_numel(c, 2, 0);
   EXPECT(first->ndim > 0, "tensors without dims cannot be concatenated");
   const int64_t dim = wrap_dim(c.integer(1), first->ndim);
   std::vector<int64_t> sizes = sizes_of(*first);
   sizes[dim] = 0;
   for (const TensorMeta& t : tensors) {
-    if (is_skipped(t)) continue;
+    if (!is_joined(t)) continue;
     bool fits = t.ndim == first->ndim;
     for (int d = 0; fits && d < t.ndim; ++d) fits = d == dim || t.sizes[d] == first->sizes[d];
     EXPECT(fits, "%s and %s differ in more than dim %ld", describe(*first).c_str(), describe(t).c_str(), dim);
@@ -191,7 +192,9 @@ Slice make_slice(const TensorMeta& self, int64_t dim, int64_t start, int64_t end
   end = std::max(inside(end), start);
   return {dim, start, (end - start + step - 1) / step, step};
 }
-Slice slice_of(const Call& c) { return make_slice(c.tensor(0), c.integer(1), c.integer(2), c.integer(3), c.integer(4)); }
+std::vector<Slice> slice_of(const Call& c) {
+  return {make_slice(c.tensor(0), c.integer(1), c.integer(2), c.integer(3), c.integer(4))};
+}
 std::vector<Slice> slices_of(const Call& c) {
   Span<int64_t> starts = c.ints(1), ends = c.ints(2), axes = c.ints(3), steps = c.ints(4);
   EXPECT(starts.size() == ends.size() && starts.size() == axes.size() && starts.size() == steps.size(),
@@ -222,7 +225,8 @@ void check_triangle(const Call& c) {
 }
 void triangle(Run& r, const char* kernel) {
   Value self = r.tensor(0);
-  into(r.tensor(2), self.dtype, [&](const Value& to) { call_kernel(kernel, {to, self}, {integer(r.call.integer(1))}); });
+  const mt::Attr diagonal = integer(r.call.integer(1));
+  into(r.tensor(2), self.dtype, [&](const Value& to) { call_kernel(kernel, {to, self}, {diagonal}); });
 }
 void triangle_in_place(Run& r, const char* kernel) {
   Value self = r.tensor(0);
@@ -231,12 +235,15 @@ void triangle_in_place(Run& r, const char* kernel) {
 
 // ---- diagonals: (self, diagonal, out) -----------------------------------------------------------------------------
 // The diagonal of a matrix as a view; above the main one when positive.
+int64_t diagonal_length(const int64_t* sizes, int64_t offset) {
+  const int64_t rows = sizes[0] + std::min<int64_t>(offset, 0), cols = sizes[1] - std::max<int64_t>(offset, 0);
+  return std::max<int64_t>(std::min(rows, cols), 0);
+}
 Value diagonal_of(const Value& matrix, int64_t offset) {
-  const int64_t rows = std::max<int64_t>(matrix.sizes[0] + std::min<int64_t>(offset, 0), 0);
-  const int64_t cols = std::max<int64_t>(matrix.sizes[1] - std::max<int64_t>(offset, 0), 0);
-  Value v = matrix.narrow(offset < 0 ? 0 : 1, std::min(rows, cols) ? std::abs(offset) : 0, 1);
+  const int64_t n = diagonal_length(matrix.sizes, offset);
+  Value v = matrix.narrow(offset < 0 ? 0 : 1, n ? std::abs(offset) : 0, 1);
   v.ndim = 1;
-  v.sizes[0] = std::min(rows, cols);
+  v.sizes[0] = n;
   v.strides[0] = matrix.strides[0] + matrix.strides[1];
   return v;
 }
@@ -248,8 +255,8 @@ void check_diag(const Call& c) {
     const int64_t n = self.sizes[0] + std::abs(offset);
     return expect_shape(c, 2, {n, n});
   }
-  const int64_t rows = self.sizes[0] + std::min<int64_t>(offset, 0), cols = self.sizes[1] - std::max<int64_t>(offset, 0);
-  expect_shape(c, 2, {std::max<int64_t>(std::min(rows, cols), 0)});
+  EXPECT(self.ndim == 2, "self of %s is neither a row nor a matrix", describe(self).c_str());
+  expect_shape(c, 2, {diagonal_length(self.sizes, offset)});
 }
 void diag(Run& r) {
   Value self = r.tensor(0), out = r.tensor(2);
@@ -281,8 +288,10 @@ const Op ops[] = {
     {"aclnnRoll", check_roll, roll},
     {"aclnnSplitTensor", check_split, split},
     {"aclnnSplitWithSize", check_split_sizes, split},
-    {"aclnnSlice", [](const Call& c) { check_slices(c, {slice_of(c)}); }, [](Run& r) { copy_slices(r, {slice_of(r.call)}); }},
-    {"aclnnSliceV2", [](const Call& c) { check_slices(c, slices_of(c)); }, [](Run& r) { copy_slices(r, slices_of(r.call)); }},
+    {"aclnnSlice", [](const Call& c) { check_slices(c, slice_of(c)); },
+     [](Run& r) { copy_slices(r, slice_of(r.call)); }},
+    {"aclnnSliceV2", [](const Call& c) { check_slices(c, slices_of(c)); },
+     [](Run& r) { copy_slices(r, slices_of(r.call)); }},
     {"aclnnTril", check_triangle, [](Run& r) { triangle(r, "tril"); }},
     {"aclnnTriu", check_triangle, [](Run& r) { triangle(r, "triu"); }},
     {"aclnnInplaceTril", nullptr, [](Run& r) { triangle_in_place(r, "tril"); }},

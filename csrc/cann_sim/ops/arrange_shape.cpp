@@ -25,7 +25,8 @@ void flatten(Run& r) { copy(r.tensor(2), r.tensor(0).reshape(r.tensor(2).shape()
 void check_shuffle(const Call& c) {
   const TensorMeta& self = c.tensor(0);
   EXPECT(self.ndim >= 3, "self of %s has fewer than three dims", describe(self).c_str());
-  EXPECT(c.integer(1) > 0 && self.sizes[1] % c.integer(1) == 0, "%ld channels in %ld groups", self.sizes[1], c.integer(1));
+  EXPECT(c.integer(1) > 0 && self.sizes[1] % c.integer(1) == 0, "%ld channels in %ld groups", self.sizes[1],
+         c.integer(1));
   expect_same_shape(c, 2, 0);
   expect_same_dtype(c, 2, 0);
 }
@@ -141,8 +142,8 @@ Range make_range(int64_t n, int64_t begin, int64_t end, int64_t stride, bool who
 // in TensorFlow's reading: bit i of a mask is about entry i of the lists. A value of no memory serves the check.
 Value strided_view(const Call& c, Value v) {
   Span<int64_t> begin = c.ints(1), end = c.ints(2), strides = c.ints(3);
-  EXPECT(begin.size() == end.size() && begin.size() == strides.size(), "begin, end and strides have %ld, %ld and %ld items",
-         begin.size(), end.size(), strides.size());
+  EXPECT(begin.size() == end.size() && begin.size() == strides.size(),
+         "begin, end and strides have %ld, %ld and %ld items", begin.size(), end.size(), strides.size());
   auto bit = [&](int mask, int64_t i) { return c.integer(mask) >> i & 1; };
   int64_t named = 0, at = 0;
   for (int64_t i = 0; i < begin.size(); ++i) named += !bit(6, i) && !bit(7, i);
@@ -181,7 +182,8 @@ void strided(Run& r) { copy(r.tensor(9), strided_view(r.call, r.tensor(0))); }
 // aclnnStridedSliceAssignV2(varRef, inputValue, begin, end, strides, axes?)
 Value assigned_view(const Call& c, Value v) {
   Span<int64_t> begin = c.ints(2), end = c.ints(3), strides = c.ints(4), axes = c.ints(5);
-  EXPECT(begin.size() == end.size() && begin.size() == strides.size() && (axes.size() == 0 || axes.size() == begin.size()),
+  EXPECT(begin.size() == end.size() && begin.size() == strides.size() &&
+             (axes.size() == 0 || axes.size() == begin.size()),
          "begin, end, strides and axes have %ld, %ld, %ld and %ld items", begin.size(), end.size(), strides.size(),
          axes.size());
   for (int64_t i = 0; i < begin.size(); ++i) {

@@ -11,7 +11,8 @@ bool is_whole(const aclScalar& s) { return s.im == 0 && s.re == std::floor(s.re)
 // How many numbers lie in [start, end), or [start, end] when closed, `step` apart. Whole numbers are counted exactly.
 int64_t count(const Call& c, bool closed) {
   const aclScalar &start = c.scalar(0), &end = c.scalar(1), &step = c.scalar(2);
-  EXPECT(std::isfinite(start.re) && std::isfinite(end.re), "start of %g and end of %g are not finite", start.re, end.re);
+  EXPECT(std::isfinite(start.re) && std::isfinite(end.re), "start of %g and end of %g are not finite", start.re,
+         end.re);
   EXPECT(step.re != 0 && std::isfinite(step.re), "step of %g", step.re);
   EXPECT(step.re > 0 ? end.re >= start.re : end.re <= start.re, "end of %g is not reached from %g with steps of %g",
          end.re, start.re, step.re);

@@ -92,7 +92,8 @@ void gather_v3(Run& r) {
 
 // ---- aclnnTake(self, index, out), aclnnInplacePut(selfRef, index, source, accumulate) -----------------------------
 void check_take(const Call& c) {
-  EXPECT(c.tensor(0).numel() > 0 || c.tensor(1).numel() == 0, "self of %s holds no items", describe(c.tensor(0)).c_str());
+  EXPECT(c.tensor(0).numel() > 0 || c.tensor(1).numel() == 0, "self of %s holds no items",
+         describe(c.tensor(0)).c_str());
   expect_same_shape(c, 2, 1);
   expect_same_dtype(c, 2, 0);
 }
@@ -116,9 +117,8 @@ bool is_indexed(const TensorMeta& t) { return t.given() && t.numel() > 0; }
 bool any_indexed(Span<TensorMeta> indices) { return std::any_of(indices.begin(), indices.end(), is_indexed); }
 
 // Masks take as many dims as they have, and their shape is known only when they were read.
-bool has_mask(Span<TensorMeta> indices) {
-  return std::any_of(indices.begin(), indices.end(), [](const TensorMeta& t) { return t.given() && t.dtype == ACL_BOOL; });
-}
+bool is_mask(const TensorMeta& t) { return t.given() && t.dtype == ACL_BOOL; }
+bool has_mask(Span<TensorMeta> indices) { return std::any_of(indices.begin(), indices.end(), is_mask); }
 
 // The shape that self has under its indices: their common shape stands where the first of them stood when they are
 // neighbours, else first.
@@ -142,7 +142,7 @@ std::vector<int64_t> indexed_sizes(const TensorMeta& self, Span<TensorMeta> indi
 
 void check_indices(const Call& c, Span<TensorMeta> indices) {
   int64_t dims = 0;
-  for (const TensorMeta& t : indices) dims += t.given() && t.dtype == ACL_BOOL ? t.ndim : 1;
+  for (const TensorMeta& t : indices) dims += is_mask(t) ? t.ndim : 1;
   EXPECT(dims <= c.tensor(0).ndim, "%ld dims are indexed of %s", dims, describe(c.tensor(0)).c_str());
 }
 
@@ -171,7 +171,8 @@ std::vector<Value> index_values(Run& r, int i) {
 // aclnnIndex(self, indices, out)
 void check_index(const Call& c) {
   check_indices(c, c.tensors(1));
-  if (any_indexed(c.tensors(1)) && !has_mask(c.tensors(1))) expect_shape(c, 2, indexed_sizes(c.tensor(0), c.tensors(1)));
+  Span<TensorMeta> indices = c.tensors(1);
+  if (any_indexed(indices) && !has_mask(indices)) expect_shape(c, 2, indexed_sizes(c.tensor(0), indices));
   expect_same_dtype(c, 2, 0);
 }
 void index(Run& r) {

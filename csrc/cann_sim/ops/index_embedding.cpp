@@ -117,7 +117,8 @@ void count_bags(Run& r, const Value& indices, const Value& offsets, int64_t bags
   if (r.call.tensor(11).numel() == bags) copy(r.tensor(11), size);
 }
 void bag(Run& r) {
-  Value weight = r.tensor(0), indices = index_value(r, 1).dense(), offsets = index_value(r, 2).dense(), scale = r.tensor(6);
+  Value weight = r.tensor(0), scale = r.tensor(6);
+  Value indices = index_value(r, 1).dense(), offsets = index_value(r, 2).dense();
   const int64_t bags = bags_of(r.call);
   if (scale.given() && scale.numel() == 0) scale = Value();
   call_kernel("embedding_bag", {r.tensor(9), weight, indices, offsets, scale},

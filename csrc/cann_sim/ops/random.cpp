@@ -1,5 +1,5 @@
-// Random numbers from a seed and an offset: normal, uniform, integers, bernoulli, permutations, multinomial. Dropout is in
-// random_dropout.cpp.
+// Random numbers from a seed and an offset: normal, uniform, integers, bernoulli, permutations, multinomial.
+// Dropout is in random_dropout.cpp.
 #include "ops/random.h"
 
 namespace cann_sim {
@@ -49,7 +49,8 @@ DType drawn(DType d) { return mt::is_integral(d) ? mt::kFloat : d; }
 // ---- normal -------------------------------------------------------------------------------------------------------
 void expect_std(double std) { EXPECT(std >= 0, "std of %g is negative", std); }
 void normal(const Value& out, double mean, double std, const Seed& seed) {
-  draw(out, drawn(out.dtype), [&](const Value& to) { call_kernel("normal_", {to}, {number(mean), number(std)}, seeded(seed)); });
+  draw(out, drawn(out.dtype),
+       [&](const Value& to) { call_kernel("normal_", {to}, {number(mean), number(std)}, seeded(seed)); });
 }
 // mean + std * z; either may be a tensor.
 void normal_around(const Value& out, const Value& mean, const Value& std, const Seed& seed) {
@@ -151,8 +152,9 @@ void check_exponential(const Call& c) {
 }
 void exponential(Run& r) {
   Value out = r.tensor(0);
-  draw(out, out.dtype,
-       [&](const Value& to) { call_kernel("exponential_", {to}, {number(r.call.number(2))}, seeded(plain_seed(r, 3))); });
+  draw(out, out.dtype, [&](const Value& to) {
+    call_kernel("exponential_", {to}, {number(r.call.number(2))}, seeded(plain_seed(r, 3)));
+  });
 }
 
 // ---- aclnnRReluWithNoise(self, noise, lower, upper, training, seed, offset, out) ----------------------------------
@@ -204,7 +206,8 @@ const Op ops[] = {
     {"aclnnInplaceBernoulliTensor", check_prob_tensor, [](Run& r) { bernoulli_tensor(r, 0); }},
     {"aclnnBernoulliTensor", check_prob_tensor, [](Run& r) { bernoulli_tensor(r, 4); }},
     {"aclnnRandperm", check_randperm, randperm},
-    {"aclnnMultinomial", [](const Call& c) { check_multinomial(c, 5); }, [](Run& r) { multinomial(r, 5, plain_seed(r, 3)); }},
+    {"aclnnMultinomial", [](const Call& c) { check_multinomial(c, 5); },
+     [](Run& r) { multinomial(r, 5, plain_seed(r, 3)); }},
     {"aclnnMultinomialTensor", [](const Call& c) { check_multinomial(c, 6), check_tensor_seed(c, 3); },
      [](Run& r) { multinomial(r, 6, tensor_seed(r, 3)); }},
     {"aclnnSimThreadExponential", check_exponential, exponential},

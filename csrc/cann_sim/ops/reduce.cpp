@@ -1,4 +1,4 @@
-// Reductions that add, multiply, count or choose: sum, mean, prod, all, any, the extremes with and without their places.
+// Reductions that add, multiply, count or choose: sum, mean, prod, all, any, the extremes and their places.
 // Moments and norms are in reduce_moments.cpp, what needs whole rows is in reduce_rows.cpp.
 #include "ops/reduce.h"
 
@@ -22,8 +22,8 @@ template <int... outs> void check_extreme(const Call& c) {
 
 void expect_stored(const Call& c, DType computed, int out) {
   const DType to = dtype_of(c.tensor(out).dtype);
-  EXPECT(computed == to || can_cast(computed, to), "a result of %s cannot be stored in %s of %s", mt::dtype_name(computed),
-         c.row->args[out].name, mt::dtype_name(to));
+  EXPECT(computed == to || can_cast(computed, to), "a result of %s cannot be stored in %s of %s",
+         mt::dtype_name(computed), c.row->args[out].name, mt::dtype_name(to));
 }
 
 // ---- sums and means: (self, dims, keepdim, dtype, out) ------------------------------------------------------------
@@ -32,7 +32,8 @@ void check_sum(const Call& c) {
   expect_stored(c, asked_dtype(c, 3, 4), 4);
 }
 void fold(Run& r, const char* kernel, int out, DType dtype) {
-  into(r.tensor(out), dtype, [&](const Value& to) { call_kernel(kernel, {to, r.tensor(kSelf)}, {list_of(r.call, kDims)}); });
+  const mt::Attr dims = list_of(r.call, kDims);
+  into(r.tensor(out), dtype, [&](const Value& to) { call_kernel(kernel, {to, r.tensor(kSelf)}, {dims}); });
 }
 void sum(Run& r, const char* kernel) { fold(r, kernel, 4, asked_dtype(r.call, 3, 4)); }
 // Kernels have no mean of integers: it is that of doubles.
@@ -87,11 +88,14 @@ void check_prod_dim(const Call& c) {
 }
 void prod_dim(Run& r) {
   const Sizes dim{r.call.integer(1)};
-  into(r.tensor(4), asked_dtype(r.call, 3, 4), [&](const Value& to) { call_kernel("prod", {to, r.tensor(0)}, {list(dim)}); });
+  into(r.tensor(4), asked_dtype(r.call, 3, 4),
+       [&](const Value& to) { call_kernel("prod", {to, r.tensor(0)}, {list(dim)}); });
 }
 
 // ---- truth: (self, dims, keepdim, out), extremes alike ------------------------------------------------------------
-void by_dims(Run& r, const char* kernel) { call_kernel(kernel, {r.tensor(3), r.tensor(kSelf)}, {list_of(r.call, kDims)}); }
+void truth(Run& r, const char* kernel) {
+  call_kernel(kernel, {r.tensor(3), r.tensor(kSelf)}, {list_of(r.call, kDims)});
+}
 void extreme(Run& r, const char* kernel) { fold(r, kernel, 3, r.tensor(kSelf).dtype); }
 
 // ---- extremes of all items: (self, out) and (self, min, max) ------------------------------------------------------
@@ -139,7 +143,9 @@ void value_and_place(Run& r, const char* kernel) {
   into(r.tensor(3), self.dtype,
        [&](const Value& values) { call_kernel(kernel, {values, r.tensor(4), self}, {integer(r.call.integer(1))}); });
 }
-void place(Run& r, const char* kernel) { call_kernel(kernel, {r.tensor(3), r.tensor(0)}, {integer(r.call.integer(1))}); }
+void place(Run& r, const char* kernel) {
+  call_kernel(kernel, {r.tensor(3), r.tensor(0)}, {integer(r.call.integer(1))});
+}
 
 const Op ops[] = {
     {"aclnnReduceSum", check_sum, [](Run& r) { sum(r, "sum"); }},
@@ -150,8 +156,8 @@ const Op ops[] = {
     {"aclnnReduceLogSum", check_noop, log_sum_or_nothing},
     {"aclnnProd", check_prod, prod},
     {"aclnnProdDim", check_prod_dim, prod_dim},
-    {"aclnnAll", check_shapes<3>, [](Run& r) { by_dims(r, "all"); }},
-    {"aclnnAny", check_shapes<3>, [](Run& r) { by_dims(r, "any"); }},
+    {"aclnnAll", check_shapes<3>, [](Run& r) { truth(r, "all"); }},
+    {"aclnnAny", check_shapes<3>, [](Run& r) { truth(r, "any"); }},
     {"aclnnAmax", check_extreme<3>, [](Run& r) { extreme(r, "amax"); }},
     {"aclnnAmin", check_extreme<3>, [](Run& r) { extreme(r, "amin"); }},
     {"aclnnMax", check_all_items<1>, [](Run& r) { extreme_of_all(r, "max"); }},

@@ -38,7 +38,8 @@ void check_cdist_backward(const Call& c) {
   std::vector<int64_t> rows = sizes;
   rows.back() = c.tensor(1).sizes[c.tensor(1).ndim - 1];
   expect_shape(c, 5, rows);
-  for (int i : {0, 1, 2, 3, 5}) EXPECT(is_float(dtype_of(c.tensor(i).dtype)), "%s is not floating", c.row->args[i].name);
+  for (int i : {0, 1, 2, 3, 5})
+    EXPECT(is_float(dtype_of(c.tensor(i).dtype)), "%s is not floating", c.row->args[i].name);
 }
 void cdist_backward(Run& r) {
   Value out = r.tensor(5);

@@ -79,7 +79,8 @@ void check_histc(const Call& c) {
 void histc(Run& r) {
   Value self = r.tensor(0);
   if (mt::is_integral(self.dtype)) self = self.to(self.dtype >= mt::kInt32 ? mt::kDouble : mt::kFloat);
-  call_kernel("histc", {r.tensor(4), self}, {integer(r.call.integer(1)), scalar(r.call.scalar(2)), scalar(r.call.scalar(3))});
+  call_kernel("histc", {r.tensor(4), self},
+              {integer(r.call.integer(1)), scalar(r.call.scalar(2)), scalar(r.call.scalar(3))});
 }
 
 const Op ops[] = {

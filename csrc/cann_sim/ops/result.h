@@ -40,7 +40,8 @@ inline void expect_dims(const Call& c, int i) {
 }
 
 inline void expect_numel(const Call& c, int i, int64_t numel) {
-  EXPECT(c.tensor(i).numel() == numel, "%s has %ld items, expected %ld", c.row->args[i].name, c.tensor(i).numel(), numel);
+  EXPECT(c.tensor(i).numel() == numel, "%s has %ld items, expected %ld", c.row->args[i].name, c.tensor(i).numel(),
+         numel);
 }
 
 // Index tensors as the kernels want them.

@@ -145,8 +145,9 @@ void scatter_update(Run& r) {
     const int64_t* at = indices.ptr<int64_t>() + (indices.ndim == 2 ? 2 * b : b);
     const int64_t batch = indices.ndim == 2 ? at[0] : b, place = at[indices.ndim == 2];
     if (batch < 0 || batch >= data.sizes[0] || place < 0 || place + length > data.size(axis))
-      throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, "aclnnInplaceScatterUpdate: batch " + std::to_string(batch) +
-                                                           ", place " + std::to_string(place) + " lies outside of data");
+      throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION,
+                        "aclnnInplaceScatterUpdate: batch " + std::to_string(batch) + ", place " +
+                            std::to_string(place) + " lies outside of data");
     copy(data.select(0, batch).narrow(axis - 1, place, length), updates.select(0, b));
   }
 }

@@ -44,7 +44,8 @@ template <int values> void check_topk(const Call& c) {
   const int64_t dim = wrap_dim(c.integer(2), self.ndim), k = c.integer(1), n = self.ndim ? self.sizes[dim] : 1;
   EXPECT(k >= 0 && k <= n, "k of %ld is outside of [0, %ld]", k, n);
   if (self.ndim) sizes[dim] = k;
-  EXPECT(dtype_of(self.dtype) != mt::kBool && !mt::is_complex(dtype_of(self.dtype)), "self of %s", describe(self).c_str());
+  EXPECT(dtype_of(self.dtype) != mt::kBool && !mt::is_complex(dtype_of(self.dtype)), "self of %s has no topk",
+         describe(self).c_str());
   expect_shape(c, values, sizes);
   expect_shape(c, values + 1, sizes);
   expect_castable(c, 0, values);
@@ -102,7 +103,8 @@ template <class T> int compare_rows(const T* a, const T* b, int64_t n) {
   return 0;
 }
 struct Groups {
-  std::vector<int64_t> first, inverse, counts;  // of each group one item; of each item its group; of each group its items
+  std::vector<int64_t> first, counts;  // of each group an item, and how many it has
+  std::vector<int64_t> inverse;        // of each item its group
 };
 template <class T> Groups group_rows(const T* rows, int64_t n, int64_t width, bool sorted) {
   std::vector<int64_t> order(static_cast<size_t>(n));
