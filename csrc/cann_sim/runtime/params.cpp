@@ -69,7 +69,8 @@ aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
   if (!value) return fail(ACL_ERROR_INVALID_PARAM, "aclrtGetSysParamOpt: value is NULL");
   if (int code = check_option(opt, 0, "aclrtGetSysParamOpt")) return code;
   std::lock_guard<std::mutex> hold(params_mutex);
-  return get_option(process_params(), opt, value, "aclrtGetSysParamOpt");
+  *value = process_params()[opt];  // 0 when it was not set: torch_npu asks for it first (a context's option is refused then)
+  return 0;
 }
 
 aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value) {
