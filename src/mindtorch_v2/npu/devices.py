@@ -205,7 +205,7 @@ def utilization(device: Any = None) -> int:
     runtime.get_runtime(index)
     rates, code = runtime.acl.rt.get_device_utilization_rate(index)
     check(code, "aclrtGetDeviceUtilizationRate")
-    return max(rates["cubeUtilization"], rates["vectorUtilization"], 0)   # -1 is a rate that the device does not count
+    return max(rates["cube_utilization"], rates["vector_utilization"], 0)   # -1 is a rate that is not counted
 
 
 def npurt() -> Any:

@@ -26,9 +26,9 @@ class _PointerAttributes(ctypes.Structure):
 
 
 class _Utilization(ctypes.Structure):
-    _fields_ = [("cubeUtilization", ctypes.c_int32), ("vectorUtilization", ctypes.c_int32),
-                ("aicpuUtilization", ctypes.c_int32), ("memoryUtilization", ctypes.c_int32),
-                ("utilizationExtend", ctypes.c_void_p)]
+    _fields_ = [("cube_utilization", ctypes.c_int32), ("vector_utilization", ctypes.c_int32),
+                ("aicpu_utilization", ctypes.c_int32), ("memory_utilization", ctypes.c_int32),
+                ("utilization_extend", ctypes.c_void_p)]
 
 
 class _PackageVersion(ctypes.Structure):
