@@ -86,14 +86,20 @@ def _same_batch(query, key, value, enable_gqa):
         and key.shape[:-2] == value.shape[:-2]
 
 
+def _has_kernel(query, key, value, attn_mask, dropout_p, enable_gqa):
+    """Whether one kernel does it all: CANN's takes neither masks as torch means them nor float64."""
+    return dropout_p == 0 and query.is_floating_point() and _same_batch(query, key, value, enable_gqa) \
+        and query.numel() and key.numel() and value.numel() and not (attn_mask is not None and attn_mask.requires_grad) \
+        and not (query.is_npu and (attn_mask is not None or query.dtype.itemsize > 4 or query.size(-1) != value.size(-1)))
+
+
 @composite("scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
            "float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
            variants="nn")
 def _scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
     """softmax(query key^T scale + mask) value; a bool mask says what takes part."""
     _check_attention(query, key, value, attn_mask, is_causal)
-    if dropout_p == 0 and query.is_floating_point() and _same_batch(query, key, value, enable_gqa) and query.numel() \
-            and key.numel() and value.numel() and not (attn_mask is not None and attn_mask.requires_grad):
+    if _has_kernel(query, key, value, attn_mask, dropout_p, enable_gqa):
         return ops._attention(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
     return ops._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale,
                                                   enable_gqa=enable_gqa)[0]

@@ -153,7 +153,8 @@ def _resize_row(name, n, aligned, npu):
     corners, given = (", bool align_corners", ", align_corners") if aligned else ("", "")
     scales = {1: ["scales"], 2: ["scales_h", "scales_w"], 3: ["scales_d", "scales_h", "scales_w"]}[n]
     text, names = "".join(f", float? {s}=None" for s in scales), "".join(f", {s}" for s in scales)
-    backward = name + "_backward"
+    free = "".join(f", {s}=0.0" for s in scales)             # CANN's word for a scale that was not given
+    backward, back = name + "_backward", (npu or "").removesuffix("V2") + ("Grad" if npu == "UpsampleBicubic2dAA" else "Backward")
 
     def slope(g, self_shape, *arguments):
         return getattr(ops, backward)(g, list(g.shape[2:]), list(self_shape), *arguments)
@@ -163,10 +164,10 @@ def _resize_row(name, n, aligned, npu):
 
     op(f"{backward}(Tensor grad_output, SymInt[{n}] output_size, SymInt[{n + 2}] input_size{corners}{text}) -> Tensor",
        variants="", rule=lambda grad_output, output_size, input_size, *_: (input_size, grad_output.dtype),
-       npu=npu and f"aclnn{npu}Backward(grad_output, output_size, input_size{given}{names}, out)",
+       npu=npu and f"aclnn{back}(grad_output, output_size, input_size{given}{free}, out)",
        grad={"grad_output": _named(f"output_size{given}{names}", curve)})
     op(f"{name}(Tensor self, SymInt[{n}] output_size{corners}{text}) -> Tensor", variants="nn",
-       rule=_resize_rule(name, n), npu=npu and f"aclnn{npu}(self, output_size{given}{names}, out)",
+       rule=_resize_rule(name, n), npu=npu and f"aclnn{npu}(self, output_size{given}{free}, out)",
        grad={"self": _named(f"self_shape{given}{names}", slope)},
        doc=f"The last {n} dim{'s' * (n > 1)} resized to output_size, or by scale factors.")
 
@@ -186,14 +187,14 @@ def _resize_row(name, n, aligned, npu):
 
 
 for _name, _n, _aligned, _npu in (
-    ("upsample_nearest1d", 1, False, None), ("upsample_nearest2d", 2, False, None),
+    ("upsample_nearest1d", 1, False, "UpsampleNearest1dV2"), ("upsample_nearest2d", 2, False, "UpsampleNearest2dV2"),
     ("upsample_nearest3d", 3, False, "UpsampleNearest3d"),
     ("_upsample_nearest_exact1d", 1, False, "UpsampleNearestExact1d"),
     ("_upsample_nearest_exact2d", 2, False, "UpsampleNearestExact2d"),
     ("_upsample_nearest_exact3d", 3, False, "UpsampleNearestExact3d"),
     ("upsample_linear1d", 1, True, "UpsampleLinear1d"), ("upsample_bilinear2d", 2, True, "UpsampleBilinear2d"),
     ("upsample_trilinear3d", 3, True, "UpsampleTrilinear3d"), ("upsample_bicubic2d", 2, True, "UpsampleBicubic2d"),
-    ("_upsample_bilinear2d_aa", 2, True, "UpsampleBilinear2dAA"), ("_upsample_bicubic2d_aa", 2, True, None),
+    ("_upsample_bilinear2d_aa", 2, True, "UpsampleBilinear2dAA"), ("_upsample_bicubic2d_aa", 2, True, "UpsampleBicubic2dAA"),
     ("_upsample_lanczos2d_aa", 2, True, None),
 ):
     _resize_row(_name, _n, _aligned, _npu)

@@ -85,11 +85,13 @@ def _poisson_nll_loss(input, target, log_input, full, eps, reduction):
 
 op("_bce_backward(Tensor grad_output, Tensor self, Tensor target) -> Tensor", rule=binary, variants="", inplace=False,
    numbers=False, kernel="binary_cross_entropy_backward",
+   npu="aclnnBinaryCrossEntropyBackward(grad_output, self, target, None, 0, out)",
    grad={"grad_output": lambda g, self, target: ops._bce_backward(g, self, target),
          "self": lambda g, grad_output, self, target: g * grad_output * _bce_curve(self, target),
          "target": lambda g, grad_output, self: -g * grad_output / ((1 - self) * self).clamp_min(1e-12)})
 op("_bce(Tensor self, Tensor target) -> Tensor", rule=binary, kernel="binary_cross_entropy", variants="", inplace=False,
-   numbers=False, grad={"self": lambda g, self, target: ops._bce_backward(g, self, target),
+   numbers=False, npu="aclnnBinaryCrossEntropy(self, target, None, 0, out)",
+   grad={"self": lambda g, self, target: ops._bce_backward(g, self, target),
                         "target": lambda g, self: g * (ops.log1p(-self).clamp_min(-100) - self.log().clamp_min(-100))})
 
 
@@ -111,11 +113,12 @@ def _binary_cross_entropy(self, target, weight, reduction):
 
 op("_bce_logits_backward(Tensor grad_output, Tensor self, Tensor target) -> Tensor", rule=binary, variants="",
    inplace=False, numbers=False, kernel="binary_cross_entropy_with_logits_backward",
+   npu="aclnnBinaryCrossEntropyWithLogitsBackward(grad_output, self, target, None, None, 0, out)",
    grad={"grad_output": lambda g, self, target: g * (self.sigmoid() - target),
          "self": lambda g, grad_output, self: ops.sigmoid_backward(g * grad_output, self.sigmoid()),
          "target": lambda g, grad_output: -g * grad_output})
 op("_bce_logits(Tensor self, Tensor target) -> Tensor", rule=binary, variants="", inplace=False, numbers=False,
-   kernel="binary_cross_entropy_with_logits",
+   kernel="binary_cross_entropy_with_logits", npu="aclnnBinaryCrossEntropyWithLogits(self, target, None, None, 0, out)",
    grad={"self": lambda g, self, target: ops._bce_logits_backward(g, self, target),
          "target": lambda g, self: -g * self})
 
@@ -252,6 +255,19 @@ op(f"_cross_entropy(Tensor self, Tensor target, Tensor? weight, {_CROSS}) -> (Te
          _cross_entropy_grad(g, self, target, weight, reduction, ignore_index, label_smoothing, result1, result2)})
 
 
+def _by_class(self, target, weight, reduction, ignore_index, label_smoothing):
+    """Cross entropy of logits (N, C) or (C) against class indices."""
+    if not self.is_npu:
+        return ops._cross_entropy(self, target, weight, reduction, ignore_index, label_smoothing)[0]
+    logs = ops.log_softmax(self, -1)             # CANN has no single pass for it that all its devices know
+    loss, total_weight = ops.nll_loss_forward(logs, target, weight, reduction, ignore_index)
+    if label_smoothing == 0:
+        return loss
+    spread = -(logs if weight is None else logs * weight).sum(-1).masked_fill(target == ignore_index, 0)
+    spread = spread if reduction == 0 else spread.sum() if reduction == 2 else spread.sum() / total_weight
+    return (1 - label_smoothing) * loss + label_smoothing / self.size(-1) * spread
+
+
 def _by_probability(self, target, weight, reduction, label_smoothing):
     """Cross entropy against a distribution over the classes, which are dim 1."""
     dim = 0 if self.dim() == 1 else 1
@@ -284,11 +300,11 @@ def _cross_entropy_loss(self, target, weight, reduction, ignore_index, label_smo
         if self.dim() == 2 and target.dim() and self.size(0) != target.size(0):
             raise ValueError(f"Expected input batch_size ({self.size(0)}) to match target batch_size "
                              f"({target.size(0)}).")
-        return ops._cross_entropy(self, target, weight, reduction, ignore_index, label_smoothing)[0]
+        return _by_class(self, target, weight, reduction, ignore_index, label_smoothing)
     n, classes, *rest = self.shape
     if tuple(target.shape) != (n, *rest):
         raise (ValueError if target.dim() == 0 or target.size(0) != n else RuntimeError)(
             f"Expected target size {[n, *rest]}, got {list(target.shape)}")
     rows = self.movedim(1, -1).reshape(target.numel(), classes)
-    loss = ops._cross_entropy(rows, target.reshape(-1), weight, reduction, ignore_index, label_smoothing)[0]
+    loss = _by_class(rows, target.reshape(-1), weight, reduction, ignore_index, label_smoothing)
     return loss.reshape(target.shape) if reduction == 0 else loss

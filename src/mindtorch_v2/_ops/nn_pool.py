@@ -139,7 +139,7 @@ for _n, _extra, _slope, _back in (
 ):
     _window = (f"int[{_n}] kernel_size, int[{_n}] stride=[], int[{_n}] padding=0, bool ceil_mode=False, "
                "bool count_include_pad=True, int? divisor_override=None")
-    _args = f"kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, {_extra}out)"
+    _args = f"kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override=0, {_extra}out)"
     op(f"avg_pool{_n}d_backward(Tensor grad_output, Tensor self, {_window}) -> Tensor", variants="",
        rule=lambda grad_output, self, *_: (self.shape, self.dtype),
        npu=f"aclnnAvgPool{_n}dBackward(grad_output, self, {_args}", grad={"grad_output": _back})
@@ -296,7 +296,8 @@ def _fractional(self, kernel_size, output_size, random_samples, n):
         if out[axis] + kernel[axis] - 1 > size:
             raise RuntimeError(f"fractional_max_pool{n}d: pool dim {axis} size {kernel[axis]} too large relative to "
                                f"input dim {size}")
-        offsets = _starts(samples[..., d], size, out[axis], kernel[axis]).unsqueeze(-1) + ops.arange(kernel[axis])
+        offsets = _starts(samples[..., d], size, out[axis], kernel[axis]).unsqueeze(-1)
+        offsets = offsets + ops.arange(kernel[axis], device=self.device)
         stride = 1
         for later in range(axis + 1, n):
             stride *= self.size(later - n)
