@@ -14,7 +14,14 @@ cdef object get_item(TensorBase self, object index):
     value, indices = apply_basic(self, index)
     if indices is None:
         return value if value is not self else hot_call1(HOT_ALIAS, self)
-    return hot_call2(HOT_INDEX, value, indices)
+    return hot_call2(HOT_INDEX, value, beside(<TensorBase>value, indices))
+
+
+cdef list beside(TensorBase self, list indices):
+    """Indices where self is: those on the CPU may index a tensor anywhere."""
+    if self.dev == CPU:
+        return indices
+    return [i if i is None or (<TensorBase>i).dev != CPU else i.to(self.device) for i in indices]
 
 
 cdef bint foreign(TensorBase self):
@@ -220,7 +227,7 @@ cdef int assign(object target, list indices, object v) except -1:
             v = v.to(dtypes[(<TensorBase>target).dt])
         while (<TensorBase>v).rank and (<TensorBase>v).sizes[0] == 1:      # leading dims of size 1 fall away
             v = v.squeeze(0)
-        hot_call3(HOT_INDEX_PUT_, target, indices, v)
+        hot_call3(HOT_INDEX_PUT_, target, beside(<TensorBase>target, indices), v)
     elif (<TensorBase>v).rank == 0 and (<TensorBase>v).dev == CPU and not (<TensorBase>v).requires:
         hot_call2(HOT_FILL_, target, item_of(<TensorBase>v))
     else:

@@ -73,11 +73,11 @@ def _plain_indices(self, indices):
                 if at >= self.dim() or self.size(at) != n:
                     raise IndexError(f"The shape of the mask {list(index.shape)} at index {d} does not match the shape "
                                      f"of the indexed tensor {list(self.shape)} at index {at}")
-            plain.extend(index.nonzero().unbind(1))
+            plain.extend(index.nonzero().to(self.device).unbind(1))
         elif index.dtype is not INT64 and index.dtype is not INT32:
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
         else:
-            plain.append(index.to(INT64))
+            plain.append(index.to(self.device, INT64))
     return plain
 
 

@@ -68,8 +68,9 @@ def _scatter_reduce(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
 @kernel("index_reduce")
 def _index_reduce(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     (out,), (_, dim, index, source, reduce, include_self) = outs, args
-    shape = [1] * max(source.dim(), 1)
-    shape[dim] = index.numel()
+    shape = [1] * source.dim()
+    if shape:
+        shape[dim] = index.numel()
     wide = index.reshape(shape).expand(source.shape).contiguous()
     aclnn.call("aclnnInplaceScatterReduce", out, dim, wide, source, _REDUCES[reduce], include_self)
 
