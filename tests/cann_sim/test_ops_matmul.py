@@ -1,0 +1,150 @@
+"""Products of matrices and vectors in the simulator against torch: dtypes of the tables, layouts, broadcasting, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from client import client, same
+from samples import LAYOUTS, dtypes, sample
+
+INVALID, NULL = 161002, 161001
+CLOSE = {
+    torch.float16: {"rtol": 2e-3, "atol": 2e-2}, torch.bfloat16: {"rtol": 2e-2, "atol": 1e-1},
+    torch.float32: {"rtol": 1e-5, "atol": 1e-4},
+}  # fmt: skip
+
+
+def close(got: torch.Tensor, want: torch.Tensor) -> None:
+    same(got, want, **CLOSE.get(want.dtype, {"rtol": 1e-9, "atol": 1e-9}))
+
+
+def blank(like: torch.Tensor) -> torch.Tensor:
+    """An output full of what must not survive."""
+    return torch.full_like(like, 77)
+
+
+MATMULS = [
+    ("aclnnMatmul", (3, 4), (4, 5)), ("aclnnMatmul", (4,), (4,)), ("aclnnMatmul", (4,), (4, 5)),
+    ("aclnnMatmul", (3, 4), (4,)), ("aclnnMatmul", (2, 3, 4), (4, 5)), ("aclnnMatmul", (2, 1, 3, 4), (6, 4, 5)),
+    ("aclnnMatmul", (2, 3, 1, 2, 3, 4), (1, 3, 2, 1, 4, 5)), ("aclnnMatmul", (3, 0), (0, 5)), ("aclnnMatmul", (0, 4), (4, 5)),
+    ("aclnnMm", (3, 4), (4, 5)), ("aclnnMm", (3, 0), (0, 5)), ("aclnnBatchMatMul", (2, 3, 4), (2, 4, 5)),
+    ("aclnnBatchMatMul", (0, 3, 4), (0, 4, 5)), ("aclnnMv", (3, 4), (4,)), ("aclnnMm", (65, 130), (130, 70)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", dtypes("aclnnMatmul"), ids=str)
+@pytest.mark.parametrize("op, a, b", MATMULS)
+def test_matmul(op: str, a: tuple[int, ...], b: tuple[int, ...], dtype: torch.dtype, layout: str) -> None:
+    x, y = LAYOUTS[layout](sample(dtype, *a)), LAYOUTS[layout](sample(dtype, *b, seed=1))
+    want = torch.matmul(x, y)
+    close(client().call(op, x, y, LAYOUTS[layout](blank(want)), 0), want)
+
+
+ADDS = [
+    ("aclnnAddmm", (3, 5), (3, 4), (4, 5), torch.addmm), ("aclnnAddmm", (5,), (3, 4), (4, 5), torch.addmm),
+    ("aclnnAddmm", (3, 1), (3, 4), (4, 5), torch.addmm), ("aclnnAddmm", (3, 5), (3, 0), (0, 5), torch.addmm),
+    ("aclnnBaddbmm", (2, 3, 5), (2, 3, 4), (2, 4, 5), torch.baddbmm), ("aclnnBaddbmm", (5,), (2, 3, 4), (2, 4, 5), torch.baddbmm),
+    ("aclnnAddbmm", (3, 5), (2, 3, 4), (2, 4, 5), torch.addbmm), ("aclnnAddbmm", (5,), (2, 3, 4), (2, 4, 5), torch.addbmm),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("beta, alpha", [(1, 1), (0.5, 2), (0, 1), (2, 0)])
+@pytest.mark.parametrize("dtype", dtypes("aclnnAddmm"), ids=str)
+@pytest.mark.parametrize("op, s, a, b, judge", ADDS)
+def test_add_of_a_product(op: str, s: Any, a: Any, b: Any, judge: Any, dtype: torch.dtype, beta: float, alpha: float) -> None:
+    self, x, y = sample(dtype, *s), LAYOUTS["transposed"](sample(dtype, *a, seed=1)), sample(dtype, *b, seed=2)
+    want = judge(self, x, y, beta=beta, alpha=alpha)
+    close(client().call(op, self, x, y, beta, alpha, blank(want), 1), want)
+    if s == tuple(want.shape):
+        close(client().call(op.replace("aclnn", "aclnnInplace"), self, x, y, beta, alpha, 0), want)
+
+
+def test_a_factor_of_zero_ignores_nan() -> None:
+    x = torch.ones(2, 2)
+    got = client().call("aclnnAddmm", torch.full((2, 2), float("nan")), x, x, 0.0, 1.0, torch.empty(2, 2), 0)
+    same(got, torch.full((2, 2), 2.0))
+
+
+@pytest.mark.parametrize("dtype", [d for d in dtypes("aclnnAddmv") if d != torch.bool], ids=str)
+def test_addmv_takes_alpha_before_beta(dtype: torch.dtype) -> None:
+    self, mat, vec = sample(dtype, 3), sample(dtype, 3, 4, seed=1), sample(dtype, 4, seed=2)
+    want = torch.addmv(self, mat, vec, alpha=2, beta=3)
+    close(client().call("aclnnAddmv", self, mat, vec, 2, 3, blank(want), 0), want)
+
+
+@pytest.mark.parametrize("trans_a", [0, 1])
+@pytest.mark.parametrize("trans_b", [0, 1])
+def test_gemm(trans_a: int, trans_b: int) -> None:
+    a, b, c = sample(torch.float32, 3, 4), sample(torch.float32, 4, 5, seed=1), sample(torch.float32, 3, 5, seed=2)
+    want = 2 * (a @ b) + 0.5 * c
+    x, y = (a.t().contiguous() if trans_a else a), (b.t().contiguous() if trans_b else b)
+    close(client().call("aclnnGemm", x, y, c, 2.0, 0.5, trans_a, trans_b, blank(want), 0), want)
+
+
+@pytest.mark.parametrize("dtype", dtypes("aclnnDot"), ids=str)
+@pytest.mark.parametrize("n", [0, 1, 7, 300])
+def test_dot(dtype: torch.dtype, n: int) -> None:
+    a, b = LAYOUTS["sliced"](sample(dtype, n)), sample(dtype, n, seed=1)
+    same(client().call("aclnnDot", a, b, torch.empty((), dtype=dtype)), torch.dot(a, b), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", dtypes("aclnnGer"), ids=str)
+def test_ger(dtype: torch.dtype, layout: str) -> None:
+    a, b = LAYOUTS[layout](sample(dtype, 3)), LAYOUTS[layout](sample(dtype, 4, seed=1))
+    want = a[:, None] * b
+    close(client().call("aclnnGer", a, b, LAYOUTS[layout](torch.ones_like(want))), want)
+
+
+@pytest.mark.parametrize("dtype", dtypes("aclnnAddr"), ids=str)
+def test_addr(dtype: torch.dtype) -> None:
+    self, a, b = sample(dtype, 3, 4), sample(dtype, 3, seed=1), sample(dtype, 4, seed=2)
+    factor = True if dtype == torch.bool else 2
+    want = torch.addr(self, a, b, beta=factor, alpha=factor)
+    close(client().call("aclnnAddr", self, a, b, factor, factor, torch.ones_like(want)), want)
+    close(client().call("aclnnInplaceAddr", self, a, b, factor, factor), want)
+    close(client().call("aclnnAddr", self, a, b, None, None, torch.ones_like(want)), torch.addr(self, a, b))
+
+
+def test_half_products_keep_the_accumulator_in_a_float_output() -> None:
+    a, b = sample(torch.float16, 4, 300), sample(torch.float16, 300, 4, seed=1)
+    same(client().call("aclnnMm", a, b, torch.empty(4, 4), 0), a.float() @ b.float(), rtol=1e-6, atol=1e-3)
+
+
+def test_float16_math_rounds_float32_operands() -> None:
+    a = torch.tensor([[1.0001]])
+    assert client().call("aclnnMm", a, torch.ones(1, 1), torch.empty(1, 1), 2).item() == 1
+
+
+BAD: list[tuple[int, str, tuple[Any, ...]]] = [
+    (INVALID, "aclnnMm", (torch.ones(3, 4), torch.ones(5, 6), torch.ones(3, 6), 0)),
+    (INVALID, "aclnnMm", (torch.ones(3, 4), torch.ones(4, 6), torch.ones(3, 5), 0)),
+    (INVALID, "aclnnMm", (torch.ones(3, 4), torch.ones(4, 6), torch.ones(3, 6), 7)),
+    (INVALID, "aclnnMm", (torch.ones(3, 4), torch.ones(4, 6), torch.ones(3, 6), -1)),
+    (INVALID, "aclnnMm", (torch.ones(3), torch.ones(3, 6), torch.ones(6), 0)),
+    (INVALID, "aclnnMm", (torch.ones(3, 4).double(), torch.ones(4, 6).double(), torch.ones(3, 6).double(), 0)),
+    (INVALID, "aclnnMm", (torch.ones(3, 4).bfloat16(), torch.ones(4, 6), torch.ones(3, 6), 0)),
+    (INVALID, "aclnnMm", (torch.ones(3, 4).bfloat16(), torch.ones(4, 6).bfloat16(), torch.ones(3, 6).bfloat16(), 2)),
+    (NULL, "aclnnMm", (None, torch.ones(4, 6), torch.ones(3, 6), 0)),
+    (NULL, "aclnnMm", (torch.ones(3, 4), torch.ones(4, 6), None, 0)),
+    (INVALID, "aclnnMatmul", (torch.ones(2, 3, 4), torch.ones(3, 4, 5), torch.ones(2, 3, 5), 0)),
+    (INVALID, "aclnnMatmul", (torch.ones(()), torch.ones(3), torch.ones(3), 0)),
+    (INVALID, "aclnnBatchMatMul", (torch.ones(2, 3, 4), torch.ones(3, 4, 5), torch.ones(2, 3, 5), 0)),
+    (INVALID, "aclnnAddmm", (torch.ones(2, 5), torch.ones(3, 4), torch.ones(4, 5), 1, 1, torch.ones(3, 5), 0)),
+    (NULL, "aclnnAddmm", (torch.ones(3, 5), torch.ones(3, 4), torch.ones(4, 5), None, 1, torch.ones(3, 5), 0)),
+    (INVALID, "aclnnBaddbmm", (torch.ones(3, 5), torch.ones(1, 3, 4), torch.ones(2, 4, 5), 1, 1, torch.ones(2, 3, 5), 0)),
+    (INVALID, "aclnnInplaceAddmm", (torch.ones(3, 4), torch.ones(3, 4), torch.ones(4, 5), 1, 1, 0)),
+    (INVALID, "aclnnDot", (torch.ones(3), torch.ones(4), torch.ones(()))),
+    (INVALID, "aclnnDot", (torch.ones(3, 1), torch.ones(3, 1), torch.ones(()))),
+    (INVALID, "aclnnGer", (torch.ones(3), torch.ones(4), torch.ones(4, 3))),
+    (INVALID, "aclnnAddr", (torch.ones(3, 4), torch.ones(3), torch.ones(5), None, None, torch.ones(3, 5))),
+    (INVALID, "aclnnMv", (torch.ones(3, 4), torch.ones(3), torch.ones(3), 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("code, op, args", BAD, ids=[f"{op}-{i}" for i, (_, op, _) in enumerate(BAD)])
+def test_refusals(code: int, op: str, args: tuple[Any, ...]) -> None:
+    client().expect_code(code, op, *args)
