@@ -140,7 +140,7 @@ int copy_now(const Region& r, aclrtMemcpyKind kind, const char* function) {
 }
 
 int copy_later(const Region& r, aclrtMemcpyKind kind, aclrtStream stream, const char* function) {
-  if (int code = check_stream(stream)) return code;
+  if (int code = check_stream(stream, function)) return code;
   if (int code = check_region(r, kind, function)) return code;
   if (int code = check_kind(r, kind, function)) return code;
   if (!on_device(r.dst) && !on_device(r.src))
@@ -171,7 +171,7 @@ int fill_now(void* p, size_t room, uint32_t value, size_t width, size_t count, c
 }
 
 int fill_later(void* p, size_t room, uint32_t value, size_t width, size_t count, aclrtStream stream, const char* function) {
-  if (int code = check_stream(stream)) return code;
+  if (int code = check_stream(stream, function)) return code;
   if (int code = check_room(room, width * count, function)) return code;
   if (int code = check_fill(p, width * count, function)) return code;
   if (p && !on_device(p))
@@ -195,7 +195,7 @@ aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, a
 
 aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind, aclrtStream stream) {
   CANN_ENTRY("aclrtMemcpyAsync");
-  if (!count) return check_stream(stream);
+  if (!count) return check_stream(stream, "aclrtMemcpyAsync");
   if (int code = check_room(destMax, count, "aclrtMemcpyAsync")) return code;
   return copy_later(plain(dst, src, count), kind, stream, "aclrtMemcpyAsync");
 }
@@ -203,7 +203,7 @@ aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t cou
 aclError aclrtMemcpyAsyncWithCondition(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind,
                                        aclrtStream stream) {
   CANN_ENTRY("aclrtMemcpyAsyncWithCondition");
-  if (!count) return check_stream(stream);
+  if (!count) return check_stream(stream, "aclrtMemcpyAsyncWithCondition");
   if (int code = check_room(destMax, count, "aclrtMemcpyAsyncWithCondition")) return code;
   return copy_later(plain(dst, src, count), kind, stream, "aclrtMemcpyAsyncWithCondition");
 }

@@ -103,9 +103,11 @@ StreamHandle* find_stream(aclrtStream handle, const char* function, int* code) {
   return nullptr;
 }
 
-int check_stream(aclrtStream handle) {
+int check_stream(aclrtStream handle) { return check_stream(handle, "launch"); }
+
+int check_stream(aclrtStream handle, const char* function) {
   int code = 0;
-  StreamHandle* found = find_stream(handle, "launch", &code);
+  StreamHandle* found = find_stream(handle, function, &code);
   if (!found) return code;
   return found->stream->faults->halted.load(std::memory_order_relaxed) ? found->stream->faults->report() : 0;
 }

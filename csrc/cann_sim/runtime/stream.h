@@ -119,6 +119,8 @@ Handles<StreamHandle>& streams();
 // The live stream of the calling thread's context that the handle names (nullptr: the default one); nullptr with
 // *code and its message noted when there is none.
 StreamHandle* find_stream(aclrtStream stream, const char* function, int* code);
+// As check_stream(), with the name of the client's function in the message.
+int check_stream(aclrtStream stream, const char* function);
 int new_stream(Context& context, uint32_t priority, uint32_t flags, StreamHandle** made);
 void drop_stream(StreamHandle* handle);
 // Waits for every stream of the device; 0 or a code.
