@@ -98,19 +98,19 @@ cdef bint npu_blocking = False                   # wait for every op (ACL_LAUNCH
 cdef object npu_failed = None                    # callable(name of the op, code, arguments in words): the exception to raise
 cdef object npu_bind_thread = None               # callable(device): gives the calling thread the device's context
 cdef Prepareds npu_prepared[MAX_NPUS]
-cdef NpuCall npu_calls[4]                        # one per depth: marshalling may launch (a number becomes a tensor)
-cdef int npu_depth = 0
+cdef vector[NpuCall*] npu_spare_calls            # not in use. A launch may wait, or run Python that launches: each has its own
+cdef object npu_rebind = None                    # callable(): fills in CANN's functions again after the runtime ended
 
 
-def _npu_bind(list addresses, bind_thread, failed, bint blocking):
+def _npu_bind(list addresses, bind_thread, failed, rebind, bint blocking):
     """Fills in CANN's functions, in the order of API_NAMES, and the hooks of the backend."""
-    global npu_ready, npu_bind_thread, npu_failed, npu_blocking
+    global npu_ready, npu_bind_thread, npu_failed, npu_rebind, npu_blocking
     cdef size_t* slots = <size_t*>&npu_api
     if len(addresses) != len(API_NAMES):
         raise ValueError(f"expected {len(API_NAMES)} addresses, got {len(addresses)}")
     for i in range(len(API_NAMES)):
         slots[i] = addresses[i]
-    npu_bind_thread, npu_failed, npu_blocking, npu_ready = bind_thread, failed, blocking, True
+    npu_bind_thread, npu_failed, npu_rebind, npu_blocking, npu_ready = bind_thread, failed, rebind, blocking, True
 
 
 def _npu_unbind():
@@ -171,26 +171,39 @@ cdef class NpuPlan:
 
 
 # ---- launching --------------------------------------------------------------------------------------------------
+cdef NpuCall* take_call() except NULL:
+    cdef NpuCall* call
+    if npu_spare_calls.empty():
+        return new NpuCall()
+    call = npu_spare_calls.back()
+    npu_spare_calls.pop_back()
+    return call
+
+
+cdef int bind_device(int device) except -1:
+    """The calling thread has the device's context, and the launcher CANN's functions."""
+    if npu_bound() != device or not npu_ready:
+        if npu_bind_thread is None:
+            raise RuntimeError("no npu backend is loaded")
+        npu_bind_thread(device)
+        if not npu_ready:
+            npu_rebind()
+        npu_set_bound(device)
+    return 0
+
+
 cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device) except -1:
     """1 marshal the arguments  2 find or make a prepared call  3 workspace from the allocator  4 enqueue."""
-    global npu_depth
     cdef NpuCall* call
-    cdef list keep = None                        # what must live until the op is queued
-    if npu_depth == 4:
-        raise RuntimeError(f"[{plan.name}] launches nest too deep")
-    if not npu_ready:
-        raise RuntimeError(f"[{plan.name}] the npu runtime has ended")
-    if npu_bound() != device:
-        npu_bind_thread(device)
-        npu_set_bound(device)
-    call = &npu_calls[npu_depth]
-    npu_depth += 1
+    cdef list keep                               # what must live until the op is queued
+    bind_device(device)
+    call = take_call()
     try:
         call.begin(<void*>plan)
         keep = marshal(plan, call, results, s, device)
         enqueue_call(plan, call, device)
     finally:
-        npu_depth -= 1
+        npu_spare_calls.push_back(call)
     return 0
 
 
@@ -198,29 +211,38 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, int device) except -1:
     cdef Prepared* p = npu_prepared[device].find(call.key) if plan.kept else NULL
     cdef PreparedOwner owner
     cdef size_t workspace = 0
+    cdef uint64_t bytes
     cdef void* stream = <void*>npu_stream_of(device)
-    cdef int32_t code
+    cdef int32_t code = 0
+    bytes = 0 if p == NULL else p.workspace
+    if bytes:
+        workspace = npu_block_alloc(device, bytes)
+        p = npu_prepared[device].find(call.key)  # the allocator may have let another thread run
+    # From here on nothing gives the interpreter away, so that no other thread moves this prepared call.
     if p == NULL or not move_to(npu_api, p[0], call[0]):
+        if workspace:
+            npu_block_free(device, workspace)
+            workspace = 0
         owner = PreparedOwner(new Prepared(npu_api))
         p = owner.get()
         code = p.first_phase(call[0], plan.first)
         if code:
             raise launch_error(plan, code)
         p.repeatable = plan.kept and not p.has_lists and npu_api.set_repeatable(p.executor) == 0
-    if p.workspace:
-        workspace = npu_block_alloc(device, p.workspace)
+        if p.workspace:
+            workspace = npu_block_alloc(device, p.workspace)
     code = (<SecondPhase>plan.second)(<void*>workspace, p.workspace, p.executor, stream)
     if workspace:
         npu_block_free(device, workspace)        # reused in stream order, after this op
     if code:
         raise launch_error(plan, code)
+    if owner.get() != NULL and p.repeatable:
+        npu_keep(npu_prepared[device], call[0], owner)
     if npu_blocking:
         with nogil:
             code = npu_api.synchronize(stream)
         if code:
             raise launch_error(plan, code)
-    if owner.get() != NULL and p.repeatable:
-        npu_keep(npu_prepared[device], call[0], owner)
     return 0
 
 
@@ -400,26 +422,28 @@ def _npu_call(NpuPlan plan not None, int device, tuple arguments, tuple results=
 
 def _npu_call_dynamic(NpuPlan plan not None, int device, tuple arguments, tuple results):
     """As _npu_call, for ops that find out how many results there are: waits, then returns the outputs' real shapes."""
-    cdef NpuCall* call = &npu_calls[0]
-    cdef PreparedOwner owner
-    cdef Prepared* p
+    cdef NpuCall* call
+    bind_device(npu_index(device))
+    call = take_call()
+    try:
+        call.begin(<void*>plan)
+        keep = marshal(plan, call, results, tuple_items(arguments), device)
+        return shapes_found(plan, call, device)
+    finally:
+        npu_spare_calls.push_back(call)
+
+
+cdef list shapes_found(NpuPlan plan, NpuCall* call, int device):
+    """Launches, waits, and reads the outputs' shapes from CANN's tensors."""
+    cdef PreparedOwner owner = PreparedOwner(new Prepared(npu_api))
+    cdef Prepared* p = owner.get()
     cdef PreparedSlot slot
     cdef int64_t* sizes = NULL
     cdef uint64_t rank = 0
     cdef size_t workspace = 0
-    cdef void* stream
-    cdef int32_t code
+    cdef void* stream = <void*>npu_stream_of(device)
+    cdef int32_t code = p.first_phase(call[0], plan.first)
     cdef list shapes = []
-    if npu_depth or not npu_ready:
-        raise RuntimeError(f"[{plan.name}] cannot be launched now")
-    npu_bind_thread(npu_index(device))
-    npu_set_bound(device)
-    stream = <void*>npu_stream_of(device)
-    call.begin(<void*>plan)
-    keep = marshal(plan, call, results, tuple_items(arguments), device)
-    owner = PreparedOwner(new Prepared(npu_api))
-    p = owner.get()
-    code = p.first_phase(call[0], plan.first)
     if code:
         raise launch_error(plan, code)
     if p.workspace:

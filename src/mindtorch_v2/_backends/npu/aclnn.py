@@ -153,7 +153,7 @@ def bind() -> None:
     """Gives the launcher CANN's functions, once per start of the runtime."""
     global _bound
     if not _bound:
-        _C._npu_bind([acl_loader.symbol(name) for name in _C.API_NAMES], npu_runtime.bind_thread, _failure,
+        _C._npu_bind([acl_loader.symbol(name) for name in _C.API_NAMES], npu_runtime.bind_thread, _failure, bind,
                      _config.launch_blocking())
         _bound = True
 
