@@ -88,9 +88,10 @@ def _same_batch(query, key, value, enable_gqa):
 
 def _has_kernel(query, key, value, attn_mask, dropout_p, enable_gqa):
     """Whether one kernel does it all: CANN's takes neither masks as torch means them nor float64."""
+    if query.is_npu and (attn_mask is not None or query.dtype.itemsize > 4 or query.size(-1) != value.size(-1)):
+        return False
     return dropout_p == 0 and query.is_floating_point() and _same_batch(query, key, value, enable_gqa) \
-        and query.numel() and key.numel() and value.numel() and not (attn_mask is not None and attn_mask.requires_grad) \
-        and not (query.is_npu and (attn_mask is not None or query.dtype.itemsize > 4 or query.size(-1) != value.size(-1)))
+        and query.numel() and key.numel() and value.numel() and not (attn_mask is not None and attn_mask.requires_grad)
 
 
 @composite("scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "

@@ -32,6 +32,12 @@ def _dense_double(g, indices, padding_idx, scale_grad_by_freq):
     return rows.masked_fill((indices == padding_idx).unsqueeze(-1), 0) if padding_idx >= 0 else rows
 
 
+def _embedding_grad(g, num_weights, indices, padding_idx, scale_grad_by_freq):
+    if indices.dim() == 0:                                   # aclnn's gradient wants at least one dim of indices
+        g, indices = g.unsqueeze(0), indices.unsqueeze(0)
+    return ops.embedding_dense_backward(g, indices, num_weights, padding_idx, scale_grad_by_freq)
+
+
 op("embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, "
    "bool scale_grad_by_freq) -> Tensor", variants="",
    rule=lambda grad_output, indices, num_weights, *_: ((num_weights, grad_output.size(-1)), grad_output.dtype),
@@ -42,7 +48,7 @@ op("embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weig
 op("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) "
    "-> Tensor", rule=_embedding_rule, variants="function", npu="aclnnEmbedding(weight, indices, out)",
    grad={"weight": lambda g, weight_shape, indices, padding_idx, scale_grad_by_freq:
-         ops.embedding_dense_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq)},
+         _embedding_grad(g, weight_shape[0], indices, padding_idx, scale_grad_by_freq)},
    doc="The rows of weight that the indices name.")
 
 

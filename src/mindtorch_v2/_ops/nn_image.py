@@ -154,7 +154,7 @@ def _resize_row(name, n, aligned, npu):
     scales = {1: ["scales"], 2: ["scales_h", "scales_w"], 3: ["scales_d", "scales_h", "scales_w"]}[n]
     text, names = "".join(f", float? {s}=None" for s in scales), "".join(f", {s}" for s in scales)
     free = "".join(f", {s}=0.0" for s in scales)             # CANN's word for a scale that was not given
-    backward, back = name + "_backward", (npu or "").removesuffix("V2") + ("Grad" if npu == "UpsampleBicubic2dAA" else "Backward")
+    backward, back = name + "_backward", f"{npu}".removesuffix("V2") + ("Grad" if npu == "UpsampleBicubic2dAA" else "Backward")
 
     def slope(g, self_shape, *arguments):
         return getattr(ops, backward)(g, list(g.shape[2:]), list(self_shape), *arguments)
@@ -194,7 +194,8 @@ for _name, _n, _aligned, _npu in (
     ("_upsample_nearest_exact3d", 3, False, "UpsampleNearestExact3d"),
     ("upsample_linear1d", 1, True, "UpsampleLinear1d"), ("upsample_bilinear2d", 2, True, "UpsampleBilinear2d"),
     ("upsample_trilinear3d", 3, True, "UpsampleTrilinear3d"), ("upsample_bicubic2d", 2, True, "UpsampleBicubic2d"),
-    ("_upsample_bilinear2d_aa", 2, True, "UpsampleBilinear2dAA"), ("_upsample_bicubic2d_aa", 2, True, "UpsampleBicubic2dAA"),
+    ("_upsample_bilinear2d_aa", 2, True, "UpsampleBilinear2dAA"),
+    ("_upsample_bicubic2d_aa", 2, True, "UpsampleBicubic2dAA"),
     ("_upsample_lanczos2d_aa", 2, True, None),
 ):
     _resize_row(_name, _n, _aligned, _npu)

@@ -191,7 +191,7 @@ def _multilabel_margin_loss(self, target, reduction):
 def _ctc_labels(targets, target_lengths, blank):
     """(batch, 2 S + 1): every target with blanks before, between and after; short ones end in blanks."""
     longest = max(target_lengths, default=0)
-    labels = ops.full((len(target_lengths), 2 * longest + 1), blank, dtype=INT64)
+    labels = ops.full((len(target_lengths), 2 * longest + 1), blank, dtype=INT64, device=targets.device)
     start = 0
     for b, length in enumerate(target_lengths):
         row = targets[b, :length] if targets.dim() == 2 else targets[start:start + length]
@@ -271,11 +271,11 @@ def _ctc_kernel(log_probs, targets, input_lengths, target_lengths, blank, zero_i
 
 op("_ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, "
    "bool zero_infinity=False) -> (Tensor, Tensor)", variants="function",
-   npu="aclnnCtcLoss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, out0, out1)",
    grad={"log_probs": lambda g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0,
          result1:
          _ctc_backward(g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0, result1)})
-_C._set_kernel(ops._ctc_loss, 0, "cpu", _ctc_kernel)
+for _device in ("cpu", "npu"):                               # written with ops, so it runs where they do
+    _C._set_kernel(ops._ctc_loss, 0, _device, _ctc_kernel)
 
 
 def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity):

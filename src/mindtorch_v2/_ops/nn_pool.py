@@ -204,7 +204,8 @@ for _n, _average, _average_back, _max, _max_back in (
        rule=_adaptive_rule(f"adaptive_avg_pool{_n}d", _n), grad={"self": _average},
        npu=f"aclnnAdaptiveAvgPool{_n}d(self, output_size, out)", doc="The mean of as many windows as asked for.")
     op(f"adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor", variants="nn",
-       body=lambda self, output_size, _name=f"_adaptive_avg_pool{_n}d": getattr(ops, _name)(self, output_size))
+       body=lambda self, output_size, _n=_n:
+       getattr(ops, f"_adaptive_avg_pool{_n}d")(self, _listed("adaptive_avg_pool", "output_size", output_size, _n)))
     op(f"adaptive_max_pool{_n}d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor", variants="",
        rule=_like_input, npu=_n == 3 and "aclnnAdaptiveMaxPool3dBackward(grad_output, self, indices, out)" or None,
        grad={"grad_output": _max_back})

@@ -47,7 +47,7 @@ def _solve_rule(A, B, left):
 def _solve_grad(g, A, B_shape, left, result, LU, pivots, needs):
     vector = _is_vector(A.shape, B_shape)
     g = g.unsqueeze(-1) if vector else g
-    if _C._is_grad_enabled():
+    if _C._is_grad_enabled() or A.is_npu:                    # CANN keeps no LU factors
         rhs = ops._linalg_solve_ex(_t(A), g, left=left)[0]
     else:
         rhs = ops.linalg_lu_solve(LU, pivots, g, left=left, adjoint=True)
@@ -115,7 +115,7 @@ def _det_rule(name, *firsts):
 def _scaled_inverse(scale, A, LU, pivots, shift):
     """inv(A^H) times a number per matrix; with shift, zeros on U's diagonal become that: det has a limit there."""
     d = ops.diag_embed(scale.unsqueeze(-1).expand((*A.shape[:-1],)))
-    if _C._is_grad_enabled():
+    if _C._is_grad_enabled() or A.is_npu:
         return ops._linalg_solve_ex(_t(A), d)[0]
     if shift:
         diagonal = LU.diagonal(0, -2, -1)

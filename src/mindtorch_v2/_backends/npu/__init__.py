@@ -2,6 +2,7 @@
 from mindtorch_v2._backends.npu import (  # noqa: F401  (their hooks go into the core)
     allocator,
     ops,
+    ops_linalg,
     ops_nn,
     ops_pointwise,
     ops_random,

@@ -134,6 +134,13 @@ def _convolution_backward(outs: Outs, args: Args) -> None:
     launch("aclnnConvolutionBackward", out, *given[:3], [channels], *given[3:], mask, 1, *outs)
 
 
+# ---- pooling -----------------------------------------------------------------------------------------------------------
+@composed("adaptive_max_pool2d_backward")
+def _adaptive_max_pool2d_backward(grad_output: Any, self: Any, indices: Any) -> Any:
+    flat = ops.zeros_like(self).flatten(-2)                  # aclnn has it from CANN 8.5 on only
+    return flat.scatter_add(-1, indices.flatten(-2), grad_output.flatten(-2)).reshape(self.shape)
+
+
 # ---- bags of rows ------------------------------------------------------------------------------------------------------
 @kernel("_bag")
 def _bag(outs: Outs, args: Args) -> None:

@@ -1,0 +1,163 @@
+"""Kernels of the npu for matrices: products whose operands need a turn, factors and systems as far as CANN has them.
+
+LU factors, eigenvalues and least squares have no aclnn op: those rows refuse by name."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu.ops import KERNELS, Kernel, composed, kernel, ops
+from mindtorch_v2._backends.npu.ops_nn import Args, Outs, launch
+from mindtorch_v2._shape import broadcast
+
+_INT32 = _C._dtype_named("int32")
+
+
+def quiet(*names: str) -> Callable[[Kernel], Kernel]:
+    """Registers a kernel that uses ops: nothing it does is recorded, for the row has a gradient of its own."""
+    def register(function: Kernel) -> Kernel:
+        def run(*arguments: Any) -> Any:
+            before = _C._is_grad_enabled()
+            _C._set_grad_enabled(False)
+            try:
+                return function(*arguments)
+            finally:
+                _C._set_grad_enabled(before)
+        KERNELS.update(dict.fromkeys(names, run))
+        return function
+    return register
+
+
+# ---- products ----------------------------------------------------------------------------------------------------------
+@kernel("addmm")
+def _addmm(outs: Outs, args: Args) -> None:
+    (out,), (self, mat1, mat2, beta, alpha) = outs, args
+    launch("aclnnAddmm", out, _with_dim(self), mat1, mat2, beta, alpha, out, 0)
+
+
+@kernel("baddbmm")
+def _baddbmm(outs: Outs, args: Args) -> None:
+    (out,), (self, batch1, batch2, beta, alpha) = outs, args
+    launch("aclnnBaddbmm", out, _with_dim(self), batch1, batch2, beta, alpha, out, 0)
+
+
+@quiet("addmv")
+def _addmv(outs: Outs, args: Args) -> None:
+    (out,), (self, mat, vec, beta, alpha) = outs, args
+    launch("aclnnAddmv", out, self.expand(out.shape), mat, vec, alpha, beta, out, 0)
+
+
+def _with_dim(self: Any) -> Any:
+    """A 0-dim tensor as one of one item: CANN's sums of products want a dim."""
+    return self if self.dim() else self.detach().reshape(1)
+
+
+# ---- factors -----------------------------------------------------------------------------------------------------------
+def _note_failures(info: Any, made: Any) -> None:
+    """info as LAPACK gives it, as far as it can be told from a result: 1 where a matrix has none."""
+    info.copy_((made - made).abs().amax((-2, -1)) != 0) if made.numel() else info.fill_(0)
+
+
+@quiet("_linalg_cholesky_ex")
+def _cholesky(outs: Outs, args: Args) -> None:
+    (L, info), (self, upper) = outs, args
+    launch("aclnnLinalgCholesky", L, self, upper, L)
+    _note_failures(info, L)
+
+
+@quiet("_linalg_inv_ex")
+def _inverse(outs: Outs, args: Args) -> None:
+    (inverse, info), (A,) = outs, args
+    launch("aclnnInverse", inverse, A, inverse)
+    _note_failures(info, inverse)
+
+
+_QR_MODES = {"reduced": 0, "complete": 1, "r": 2}
+
+
+@kernel("linalg_qr")
+def _qr(outs: Outs, args: Args) -> None:
+    (Q, R), (A, mode) = outs, args
+    launch("aclnnLinalgQr", R, A, _QR_MODES[mode], Q, R)
+
+
+@quiet("_linalg_svd")
+def _svd(outs: Outs, args: Args) -> None:
+    (U, S, Vh, info), (A, full_matrices, compute_uv, _) = outs, args
+    rows, columns, k = *A.shape[-2:], S.size(-1)
+    V = ops.empty([*A.shape[:-2], columns, columns if full_matrices else k] if compute_uv else [0], dtype=A.dtype,
+                  device=A.device)
+    launch("aclnnSvd", S, A, full_matrices, compute_uv, S, U, V)
+    if compute_uv:
+        Vh.copy_(V.transpose(-2, -1))
+    info.fill_(0)
+
+
+# ---- determinants: LU and pivots stay unwritten, for CANN keeps its own; the rows' gradients here go by the inverse -------
+def _slogdet(A: Any, sign: Any, size: Any) -> None:
+    n = A.size(-1)
+    if n == 0:
+        sign.fill_(1)
+        size.fill_(0)
+        return
+    signs, sizes = sign.reshape(-1), size.reshape(-1)
+    for i, matrix in enumerate(A.detach().reshape(-1, n, n)):            # aclnnSlogdet takes one matrix
+        launch("aclnnSlogdet", matrix, matrix, signs[i], sizes[i])
+
+
+@quiet("_linalg_slogdet")
+def _linalg_slogdet(outs: Outs, args: Args) -> None:
+    _slogdet(args[0], outs[0], outs[1])
+
+
+@quiet("_linalg_det")
+def _linalg_det(outs: Outs, args: Args) -> None:
+    out = outs[0]
+    sign, size = ops.empty_like(out), ops.empty_like(out)
+    _slogdet(args[0], sign, size)
+    ops.mul(sign, size.exp(), out=out)
+
+
+# ---- systems -----------------------------------------------------------------------------------------------------------
+def _triangular(A: Any, B: Any, upper: bool, unitriangular: bool, transpose: bool = False) -> Any:
+    """X of A X = B, of matrices with any batch dims."""
+    batch = broadcast(A.shape[:-2], B.shape[:-2])
+    A, B = A.expand((*batch, *A.shape[-2:])), B.expand((*batch, *B.shape[-2:]))
+    X, M = ops.empty_like(B.contiguous()), ops.empty_like(A.contiguous())
+    launch("aclnnTriangularSolve", X, B, A, upper, transpose, unitriangular, X, M)
+    return X
+
+
+@composed("linalg_solve_triangular")
+def _solve_triangular(self: Any, B: Any, upper: bool, left: bool, unitriangular: bool) -> Any:
+    if left:
+        return _triangular(self, B, upper, unitriangular)
+    return _triangular(self.transpose(-2, -1), B.transpose(-2, -1), not upper, unitriangular).transpose(-2, -1)
+
+
+@quiet("_linalg_solve_ex")
+def _solve(outs: Outs, args: Args) -> None:
+    """By QR, the factors that CANN has; LU and pivots stay unwritten."""
+    (result, _, _, info), (A, B, left) = outs, args
+    vector = B.dim() == 1 or A.shape[:-1] == B.shape
+    X, B = (result.unsqueeze(-1), B.unsqueeze(-1)) if vector else (result, B)
+    if not left:
+        A, B, X = A.transpose(-2, -1), B.transpose(-2, -1), X.transpose(-2, -1)
+    Q, R = ops.empty_like(A.contiguous()), ops.empty_like(A.contiguous())
+    launch("aclnnLinalgQr", R, A, _QR_MODES["complete"], Q, R)
+    if result.numel():
+        X.copy_(_triangular(R, ops.matmul(Q.transpose(-2, -1), B), True, False))
+    info.copy_((R.diagonal(0, -2, -1) == 0).any(-1)) if A.numel() else info.fill_(0)
+
+
+@composed("cholesky_solve")
+def _cholesky_solve(self: Any, input2: Any, upper: bool) -> Any:
+    half = _triangular(input2, self, upper, False, transpose=upper)
+    return _triangular(input2, half, upper, False, transpose=not upper)
+
+
+@composed("cholesky_inverse")
+def _cholesky_inverse(self: Any, upper: bool) -> Any:
+    one = ops.eye(self.size(-1), dtype=self.dtype, device=self.device).expand(self.shape)
+    return _cholesky_solve(one, self, upper)
