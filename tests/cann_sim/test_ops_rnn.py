@@ -72,7 +72,7 @@ def test_network(
         back = client().call("aclnnLstmBackward", data, first, params, *grads, *kept, *form, *results)
     else:
         form = (None, bias, layers, both, batch_first)
-        back = client().call("aclnnGRUBackward", data, params, first, *grads, *kept, *form, *results)
+        back = client().call("aclnnGRUBackward", data, params, first[0], *grads, *kept, *form, *results)
     wants = [x.grad, *(s.grad for s in states), *(p.grad for p in weights(net))]
     for g, want in zip(back, wants, strict=True):
         close(g, want.to(dtype))
