@@ -31,6 +31,7 @@ cdef Graph* spare_graph = new Graph()            # of the last run, for the next
 cdef uint64_t run_number = 0
 
 
+@cython.freelist(4)
 cdef class GraphTask:
     """One run of backward."""
     cdef Graph* graph

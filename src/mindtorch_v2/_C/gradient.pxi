@@ -107,5 +107,8 @@ cdef object start_gradient(TensorBase t, object given, int i):
     if not is_float_id(t.dt):
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {dtypes[t.dt]}")
     g = new_empty(t.rank, t.sizes, t.dt, t.dev, t.dev_index)
-    fill_new(g, 1, N_ONES)
+    if g.dev == CPU:
+        write_number(1, g.dt, ptr_of(g))
+    else:
+        fill_new(g, 1, N_ONES)
     return g

@@ -289,9 +289,13 @@ cdef int dtype_id(object o) except -1:
     return dtype_id(_dtype_named(name))
 
 
-cdef int64_t read_int(object o) except? -1:
+cdef inline int64_t read_int(object o) except? -1:
     if PyLong_Check(o):
         return PyLong_AsLongLong(o)
+    return read_odd_int(o)
+
+
+cdef int64_t read_odd_int(object o) except? -1:
     if isinstance(o, TensorBase):
         return item_of(<TensorBase>o)
     return o.__index__()

@@ -84,12 +84,19 @@ cdef inline bint same_shape(TensorBase a, TensorBase b) noexcept:
     return a.rank == b.rank and memcmp(a.sizes, b.sizes, a.rank * sizeof(int64_t)) == 0
 
 
-cdef int reserve_dims(TensorBase t, int rank) except -1:
+cdef inline int reserve_dims(TensorBase t, int rank) except -1:
     """Makes room for rank sizes and strides."""
+    if rank > INLINE_DIMS:
+        reserve_many_dims(t, rank)
+    t.rank = rank
+    return 0
+
+
+cdef int reserve_many_dims(TensorBase t, int rank) except -1:
     cdef int64_t* block
     if rank > MAX_DIMS:
         raise RuntimeError(f"tensors have at most {MAX_DIMS} dimensions, got {rank}")
-    if rank > INLINE_DIMS and (t.sizes == t.inline_dims or rank > t.rank):
+    if t.sizes == t.inline_dims or rank > t.rank:
         block = <int64_t*>malloc(2 * rank * sizeof(int64_t))
         if block == NULL:
             raise MemoryError()
@@ -97,7 +104,6 @@ cdef int reserve_dims(TensorBase t, int rank) except -1:
             free(t.sizes)
         t.sizes = block
         t.strides = block + rank
-    t.rank = rank
     return 0
 
 
@@ -295,11 +301,15 @@ cdef inline object size_of(TensorBase t):
     return mt_ints(<PyTypeObject*>size_class, t.rank, t.sizes)
 
 
-cdef int wrap_dim(int64_t d, int rank) except -1:
+cdef inline int wrap_dim(int64_t d, int rank) except -1:
     cdef int n = rank if rank > 0 else 1
     if d < -n or d >= n:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {d})")
+        return dim_out_of_range(d, n)
     return <int>(d + n if d < 0 else d)
+
+
+cdef int dim_out_of_range(int64_t d, int n) except -1:
+    raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {d})")
 
 
 cdef bint is_dense(TensorBase t) noexcept:
