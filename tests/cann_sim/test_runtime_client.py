@@ -1,0 +1,49 @@
+"""A C++ client, compiled against the declarations of the tables: threads, streams, events, memory and graphs at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cann_sim
+
+CSRC = Path(__file__).parents[2] / "csrc"
+COMPILER = shutil.which(os.environ.get("CXX", "g++"))
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not COMPILER:
+        pytest.skip("there is no C++ compiler")
+    folder, lib64 = tmp_path_factory.mktemp("client"), Path(cann_sim.home()) / "lib64"
+    subprocess.run([sys.executable, CSRC / "cann_sim" / "generate.py", CSRC / "cann", folder], check=True)
+    command = [
+        COMPILER, "-std=c++17", "-O1", f"-I{CSRC / 'cann_sim'}", f"-I{folder}", Path(__file__).parent / "client.cpp",
+        f"-L{lib64}", "-lascendcl", f"-Wl,-rpath,{lib64}", "-lpthread", "-o", folder / "client",
+    ]  # fmt: skip
+    subprocess.run(command, check=True)
+    return folder / "client"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"CANN_SIM_STRICT": "1"}, *({"CANN_SIM_MODE": "delay", "CANN_SIM_SEED": str(seed)} for seed in range(4))],
+    ids=str,
+)
+def test_everything_at_once(client: Path, settings: dict[str, str]) -> None:
+    done = subprocess.run([client, "10"], env=os.environ | settings, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # nothing leaked either: strict mode would say so
+
+
+def test_queueing_is_cheap(client: Path) -> None:
+    """A task costs the host well under a microsecond; the bound leaves room for a busy machine."""
+    text = subprocess.run(
+        [client, "bench"], env=os.environ | {"CANN_SIM_MODE": "null"}, capture_output=True, text=True, check=True
+    ).stdout
+    assert float(text.split("one task: ")[1].split()[0]) < 1000, text
