@@ -157,7 +157,6 @@ cdef enum:
     NPU = 2
     NUM_DEVICES = 3
 cdef dict device_cache = {}
-cdef list current_index = [None, None, None]     # per type: a callable that gives the current device, or None
 cdef object load_backend = None                  # imports the backend of a device type, at the first use of a device
 cdef list default_devices = []                   # a stack; the last one counts
 
@@ -236,10 +235,37 @@ cdef device device_object(int code, int number):
     return d
 
 
+cdef extern from *:
+    """
+    // The npu that "npu" without an index means in the running thread.
+    static thread_local int npu_current_device __attribute__((tls_model("initial-exec"))) = 0;
+    static inline int npu_current() { return npu_current_device; }
+    static inline void npu_set_current(int index) { npu_current_device = index; }
+    """
+    int npu_current()
+    void npu_set_current(int)
+
+cdef dict named_devices = {}                     # the device of a string that was read before
+cdef bint npu_loaded = False
+
+
+def _npu_current_device():
+    """The index of the npu that the calling thread uses where none is named."""
+    return npu_current()
+
+
+def _npu_set_current_device(int index):
+    npu_set_current(index)
+
+
 cdef device as_device(object d):
     """A device from what the user gave (None: the default); accelerators get their index."""
     cdef device r
-    if d is None:
+    if builtin_type(d) is str:
+        r = <device>named_devices.get(d)
+        if r is None:
+            r = named_devices[d] = device(d)
+    elif d is None:
         if not default_devices:
             return cpu_device
         r = <device>default_devices[-1]
@@ -248,9 +274,9 @@ cdef device as_device(object d):
     else:
         r = device(d)
     if r.code == NPU:
-        if current_index[NPU] is None:
-            load_backend("npu")                  # it sets current_index
-        return device_object(NPU, current_index[NPU]()) if r.number < 0 else r
+        if not npu_loaded:
+            load_backend("npu")                  # it says when all of it is there
+        return device_object(NPU, npu_current()) if r.number < 0 else r
     return cpu_device if r.code == CPU else r    # tensors do not keep an index of the CPU
 
 cdef device cpu_device = device_object(CPU, -1)
@@ -262,9 +288,10 @@ def _set_backend_loader(loader):
     load_backend = loader
 
 
-def _set_current_index(str type, index):
-    """Who knows the current device of a type: a callable."""
-    current_index[DEVICE_TYPES.index(type)] = index
+def _set_backend_loaded(str type):
+    """Says that a backend has put its hooks into the core."""
+    global npu_loaded
+    npu_loaded = type == "npu"
 
 
 def get_default_device():

@@ -11,7 +11,7 @@ def load(device_type: str) -> ModuleType:
     """Imports the backend of a device type and the copies from and to it; they put their hooks into the core."""
     backend = import_module(f"mindtorch_v2._backends.{device_type}")
     import_module("mindtorch_v2._backends.common.convert")
-    _C._set_current_index(device_type, backend.runtime.current_device)   # the sign that all is there
+    _C._set_backend_loaded(device_type)
     return backend
 
 

@@ -27,7 +27,6 @@ errors.acl_in_use = lambda: acl
 class _Thread(threading.local):
     """What ACL and torch keep per thread."""
     session: Any = None                           # of the runtime whose context is current in this thread
-    device: int = 0                               # torch.npu.current_device()
 
 
 _thread = _Thread()
@@ -223,14 +222,14 @@ def device_count() -> int:
 
 def current_device() -> int:
     """The device that "npu" without an index means in this thread."""
-    return _thread.device
+    return _C._npu_current_device()
 
 
 def set_current_device(device_id: int) -> None:
     """Makes a device the current one of this thread; it is started when it is first used."""
     if not 0 <= device_id < device_count():
         raise RuntimeError(f"invalid device ordinal: npu:{device_id} of {device_count()} devices")
-    _thread.device = device_id
+    _C._npu_set_current_device(device_id)
 
 
 def _refuse_fork() -> None:
