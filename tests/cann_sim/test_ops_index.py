@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -324,6 +326,35 @@ def test_embedding_bag(mode: str) -> None:
 
 
 # ---- faults and refusals -----------------------------------------------------------------------------------
+FAULT = """
+import sys
+sys.path.insert(0, {folder!r})
+import torch
+from client import CannError, client
+x, at = torch.zeros(3, 4), torch.tensor([[0, 7]])
+try:
+    client().call({op!r}, *{arguments})
+except CannError as error:
+    print(error.code, error.message)
+"""
+FAULTS = {
+    "aclnnGather": "(x, 1, at, torch.empty(1, 2))",
+    "aclnnIndexSelect": "(x, 0, at[0], torch.empty(2, 4))",
+    "aclnnIndex": "(x, [at], torch.empty(1, 2, 4))",
+    "aclnnEmbedding": "(x, at, torch.empty(1, 2, 4))",
+    "aclnnInplaceScatterValue": "(x, 0, at, 1.0, 0)",
+    "aclnnTake": "(x, at * 2, torch.empty(1, 2))",
+}
+
+
+@pytest.mark.parametrize("op", FAULTS)
+def test_an_index_out_of_range_is_a_fault_of_the_device(op: str, run_python: Callable[..., str]) -> None:
+    """Only the device sees it: both phases succeed, and the next synchronisation fails and names the op."""
+    code = FAULT.format(folder=str(Path(__file__).parent), op=op, arguments=FAULTS[op])
+    said = run_python(code)
+    assert said.startswith("507") and op in said, said
+
+
 A, ROW, I64 = torch.empty(2, 3), torch.empty(3), torch.zeros(2, 3, dtype=torch.int64)
 ONE = torch.zeros(1, dtype=torch.int64)
 REFUSED: dict[str, tuple[Any, ...]] = {

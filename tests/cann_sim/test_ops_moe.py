@@ -13,7 +13,7 @@ INVALID = 161002
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 T, K, E, H = 5, 2, 4, 3
 INDICES = torch.tensor([[1, 0], [3, 1], [0, 3], [1, 2], [0, 1]])
-I32, I64 = torch.int32, torch.int64
+I32 = torch.int32
 
 
 def sorted_places() -> torch.Tensor:
