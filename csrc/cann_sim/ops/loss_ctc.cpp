@@ -1,0 +1,164 @@
+// Connectionist temporal classification: the loss by the forward variables, and its gradient.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/result.h"
+
+namespace cann_sim {
+namespace {
+
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+double log_add(double a, double b) {
+  if (a < b) std::swap(a, b);
+  return b == kNever ? a : a + std::log1p(std::exp(b - a));
+}
+
+// Where logProbs, targets and the lengths lie: (logProbs, targets, inputLengths, targetLengths) from `first`.
+struct Batch {
+  int64_t steps, samples, classes, longest = 0;  // longest: of the targets
+  Span<int64_t> inputs, targets;
+  bool packed;                                   // targets laid end to end in one dim
+
+  Batch(const Call& c, int first) : inputs(c.ints(first + 2)), targets(c.ints(first + 3)) {
+    const TensorMeta &x = c.tensor(first), &t = c.tensor(first + 1);
+    EXPECT(x.ndim == 2 || x.ndim == 3, "logProbs must have 2 or 3 dims, got %s", describe(x).c_str());
+    steps = x.sizes[0], samples = x.ndim == 3 ? x.sizes[1] : 1, classes = x.sizes[x.ndim - 1];
+    EXPECT(inputs.size() == samples && targets.size() == samples, "%ld samples need as many lengths, got %ld and %ld",
+           long(samples), long(inputs.size()), long(targets.size()));
+    packed = t.ndim == 1 && x.ndim == 3;
+    int64_t sum = 0;
+    for (int64_t n = 0; n < samples; ++n) {
+      EXPECT(inputs[n] >= 0 && inputs[n] <= steps, "input length %ld is not in [0, %ld]", long(inputs[n]), long(steps));
+      EXPECT(targets[n] >= 0, "target length %ld is negative", long(targets[n]));
+      longest = std::max(longest, targets[n]);
+      sum += targets[n];
+    }
+    if (packed) EXPECT(t.numel() == sum, "targets %s do not have %ld items", describe(t).c_str(), long(sum));
+    else EXPECT(t.numel() >= samples * longest, "targets %s are shorter than %ld", describe(t).c_str(), long(longest));
+  }
+  void expect_blank(int64_t blank) const {
+    EXPECT(blank >= 0 && blank < classes, "blank %ld is not in [0, %ld)", long(blank), long(classes));
+  }
+  Sizes alpha_sizes() const { return {samples, steps, 2 * longest + 1}; }
+};
+
+// One sample: its probabilities, and its target with blanks between.
+struct Sample {
+  const double* log_probs;
+  int64_t stride, steps, states;
+  std::vector<int64_t> labels;  // of the states
+  double at(int64_t t, int64_t s) const { return log_probs[t * stride + labels[size_t(s)]]; }
+  // A state may be reached from two before it, unless the label repeats or is a blank.
+  bool skips(int64_t s) const { return s % 2 == 1 && s >= 2 && labels[size_t(s)] != labels[size_t(s - 2)]; }
+};
+
+struct Samples {
+  Batch batch;
+  Value probs, targets;
+  int64_t blank;
+  Samples(Run& r, int first, int64_t blank_class)
+      : batch(r.call, first), probs(r.tensor(first).to(mt::kDouble).dense()),
+        targets(r.tensor(first + 1).to(mt::kInt64).dense()), blank(blank_class) {}
+  Sample operator[](int64_t n) const {
+    int64_t length = batch.targets[n], from = 0;
+    if (batch.packed) for (int64_t i = 0; i < n; ++i) from += batch.targets[i];
+    else from = n * (targets.numel() / std::max<int64_t>(batch.samples, 1));
+    Sample s{probs.ptr<double>() + n * batch.classes, batch.samples * batch.classes, batch.inputs[n], 2 * length + 1, {}};
+    for (int64_t i = 0; i < s.states; ++i) {
+      int64_t label = i % 2 ? targets.ptr<int64_t>()[from + i / 2] : blank;
+      if (label < 0 || label >= batch.classes) throw std::out_of_range("ctc_loss: target " + std::to_string(label) + " is no class");
+      s.labels.push_back(label);
+    }
+    return s;
+  }
+};
+
+// alpha[t][s]: everything that ends in state s at step t. Rows are `width` long.
+double forward(const Sample& x, double* alpha, int64_t width) {
+  if (x.steps == 0) return x.states == 1 ? 0 : -kNever;
+  for (int64_t s = 0; s < std::min<int64_t>(x.states, 2); ++s) alpha[s] = x.at(0, s);
+  for (int64_t t = 1; t < x.steps; ++t)
+    for (int64_t s = 0; s < x.states; ++s) {
+      const double* before = alpha + (t - 1) * width;
+      double sum = before[s];
+      if (s >= 1) sum = log_add(sum, before[s - 1]);
+      if (x.skips(s)) sum = log_add(sum, before[s - 2]);
+      alpha[t * width + s] = sum + x.at(t, s);
+    }
+  const double* last = alpha + (x.steps - 1) * width;
+  return -(x.states > 1 ? log_add(last[x.states - 1], last[x.states - 2]) : last[0]);
+}
+
+// ---- (logProbs, targets, inputLengths, targetLengths, blank, zeroInfinity, negLogLikelihood, logAlpha) ------------------
+void check_ctc(const Call& c) {
+  Batch b(c, 0);
+  b.expect_blank(c.integer(4));
+  expect_numel(c, 6, b.samples);
+  expect_numel(c, 7, b.samples * b.steps * (2 * b.longest + 1));
+}
+void ctc(Run& r) {
+  Samples samples(r, 0, r.call.integer(4));
+  const Batch& b = samples.batch;
+  Value alpha = full(b.alpha_sizes(), mt::kDouble, kNever), loss = empty({b.samples}, mt::kDouble);
+  int64_t width = alpha.size(2);
+  for (int64_t n = 0; n < b.samples; ++n)
+    loss.ptr<double>()[n] = forward(samples[n], alpha.ptr<double>() + n * b.steps * width, width);
+  Value out = r.tensor(6), alphas = r.tensor(7);
+  copy(out, loss.reshape(out.shape()));
+  copy(alphas, alpha.reshape(alphas.shape()));
+}
+
+// ---- (gradOut, logProbs, targets, inputLengths, targetLengths, negLogLikelihood, logAlpha, blank, zeroInfinity, out) -----
+void check_ctc_backward(const Call& c) {
+  Batch b(c, 1);
+  b.expect_blank(c.integer(7));
+  for (int i : {0, 5}) expect_numel(c, i, b.samples);
+  expect_numel(c, 6, b.samples * b.steps * (2 * b.longest + 1));
+  expect_same_shape(c, 9, 1);
+}
+// The gradient of one sample: exp(p) less the share of the paths through each class.
+void backward(const Sample& x, const double* alpha, int64_t width, double loss, double grad, int64_t classes, double* out) {
+  std::vector<double> beta(size_t(x.states), kNever), next, through(static_cast<size_t>(classes));
+  for (int64_t t = x.steps - 1; t >= 0; --t) {
+    next = beta;
+    for (int64_t s = x.states - 1; s >= 0; --s) {
+      double sum = t == x.steps - 1 ? (s >= x.states - 2 ? 0 : kNever) : next[size_t(s)];
+      if (t < x.steps - 1 && s + 1 < x.states) sum = log_add(sum, next[size_t(s + 1)]);
+      if (t < x.steps - 1 && s + 2 < x.states && x.skips(s + 2)) sum = log_add(sum, next[size_t(s + 2)]);
+      beta[size_t(s)] = sum + x.at(t, s);
+    }
+    std::fill(through.begin(), through.end(), kNever);
+    for (int64_t s = 0; s < x.states; ++s) {
+      double& sum = through[size_t(x.labels[size_t(s)])];
+      sum = log_add(sum, alpha[t * width + s] + beta[size_t(s)]);
+    }
+    for (int64_t k = 0; k < classes; ++k) {
+      double p = x.log_probs[t * x.stride + k];
+      out[t * x.stride + k] = (std::exp(p) - std::exp(through[size_t(k)] + loss - p)) * grad;
+    }
+  }
+}
+void ctc_backward(Run& r) {
+  Samples samples(r, 1, r.call.integer(7));
+  const Batch& b = samples.batch;
+  Value grad = r.tensor(0).to(mt::kDouble).dense(), loss = r.tensor(5).to(mt::kDouble).dense(),
+        alpha = r.tensor(6).to(mt::kDouble).dense(), made = full(samples.probs.shape(), mt::kDouble, 0);
+  int64_t width = 2 * b.longest + 1;
+  for (int64_t n = 0; n < b.samples; ++n) {
+    double value = loss.ptr<double>()[n];
+    if (r.call.integer(8) && std::isinf(value)) continue;
+    backward(samples[n], alpha.ptr<double>() + n * b.steps * width, width, value, grad.ptr<double>()[n], b.classes,
+             made.ptr<double>() + n * b.classes);
+  }
+  copy(r.tensor(9), made);
+}
+
+const Op ops[] = {
+    {"aclnnCtcLoss", check_ctc, ctc},
+    {"aclnnCtcLossBackward", check_ctc_backward, ctc_backward},
+};
+
+}  // namespace
+}  // namespace cann_sim
