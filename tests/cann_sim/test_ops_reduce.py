@@ -283,6 +283,11 @@ def test_scans(name: str, dtype: torch.dtype, shape: tuple[int, ...], layout: st
         same(client().call("aclnnInplaceCumprod", x, Scalar(-1, torch.int32)), want if shape else x)
 
 
+def test_cumsum_of_truth_counts() -> None:
+    x = sample(torch.bool, 3, 5)
+    same(client().call("aclnnCumsum", x, 1, torch.int64, torch.empty(3, 5, dtype=torch.int64)), x.cumsum(1))
+
+
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_cumsum_from_the_other_end_and_without_the_last(exclusive: bool, reverse: bool) -> None:
@@ -363,6 +368,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "histc order": (INVALID, "aclnnHistc", F32, 3, 2, 1, ROW),
     "bincount of floats": (INVALID, "aclnnBincount", ROW, None, 0, torch.empty(3, dtype=torch.int64)),
     "bincount rank": (INVALID, "aclnnBincount", I64, None, 0, torch.empty(3, dtype=torch.int64)),
+    "cumsum dtype": (INVALID, "aclnnCumsum", F32, 0, torch.float16, F32),
     "cumsum dim": (INVALID, "aclnnCumsum", F32, 2, torch.float32, F32),
     "cumsum shape": (INVALID, "aclnnCumsum", F32, 0, torch.float32, ROW),
     "cummax index": (INVALID, "aclnnCummax", F32, 0, F32, F32),

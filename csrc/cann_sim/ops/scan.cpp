@@ -19,11 +19,13 @@ void scan(const Value& out, const Value& self, const char* kernel, int64_t dim, 
 // aclnnCumsum(self, dim, dtype, out); aclnnCumprod takes its dim as a scalar, and in place has no output.
 void check_cumsum(const Call& c) {
   check_scan(c, c.integer(1), 3);
-  EXPECT(asked_dtype(c, 2, 3) != mt::kBool, "cumsum of bool");
+  const DType dtype = asked_dtype(c, 2, 3);
+  EXPECT(dtype == dtype_of(c.tensor(3).dtype), "dtype of %s for out of %s", mt::dtype_name(dtype),
+         describe(c.tensor(3)).c_str());
 }
 void check_cumprod(const Call& c) {
   check_scan(c, c.scalar(1).i, 3);
-  EXPECT(asked_dtype(c, 2, 3) != mt::kBool, "cumprod of bool");
+  EXPECT(asked_dtype(c, 2, 3) != mt::kBool, "a running product of bool");
 }
 void cumsum(Run& r) { scan(r.tensor(3), r.tensor(0), "cumsum", r.call.integer(1), asked_dtype(r.call, 2, 3)); }
 void cumprod(Run& r) { scan(r.tensor(3), r.tensor(0), "cumprod", r.call.scalar(1).i, asked_dtype(r.call, 2, 3)); }
