@@ -113,7 +113,10 @@ int set_list_address(const char* function, aclOpExecutor* handle, Among among, s
 namespace cann_sim {
 
 Handles<aclOpExecutor>& executors() {
-  static auto* made = new Handles<aclOpExecutor>(1 << 18);
+  static auto* made = [] {
+    count_at_finalize("aclOpExecutor", [] { return executors().live(); });
+    return new Handles<aclOpExecutor>(1 << 18);
+  }();
   return *made;
 }
 

@@ -166,9 +166,15 @@ int give(const int64_t* from, int32_t n, int64_t** items, uint64_t* count, const
 
 namespace cann_sim {
 
-// The pools are never destroyed: clients and workers may use them while the process ends.
-#define POOL(name, type, capacity) \
-  Handles<type>& name() { static auto* pool = new Handles<type>(capacity); return *pool; }
+// The pools are never destroyed: clients and workers may use them while the process ends. aclFinalize counts what is left.
+#define POOL(name, type, capacity)                              \
+  Handles<type>& name() {                                       \
+    static auto* pool = [] {                                    \
+      count_at_finalize(#type, [] { return name().live(); });   \
+      return new Handles<type>(capacity);                       \
+    }();                                                        \
+    return *pool;                                               \
+  }
 POOL(tensors, aclTensor, kTensors)
 POOL(scalars, aclScalar, kObjects)
 POOL(int_arrays, aclIntArray, kObjects)

@@ -243,3 +243,52 @@ aclError aclrtMemsetD32Async(void* ptr, size_t memSize, uint32_t value, size_t N
   CANN_ENTRY("aclrtMemsetD32Async");
   return fill_later(ptr, memSize, value, 4, N, stream, "aclrtMemsetD32Async");
 }
+
+// ---- many copies in one call: the addresses say in which direction each goes -----------------------------------------
+
+namespace {
+
+template <class Copy>
+int copy_all(void** dsts, size_t* rooms, void** srcs, size_t* sizes, size_t count, size_t* failed, const char* function, Copy copy) {
+  if (failed) *failed = SIZE_MAX;
+  if (!dsts || !rooms || !srcs || !sizes || !count)
+    return fail(ACL_ERROR_INVALID_PARAM, "%s: an array is NULL, or numBatches is 0", function);
+  for (size_t i = 0; i < count; ++i) {
+    int code = check_room(rooms[i], sizes[i], function);
+    if (!code && sizes[i]) code = copy(plain(dsts[i], srcs[i], sizes[i]));
+    if (!code) continue;
+    if (failed) *failed = i;
+    return code;
+  }
+  return 0;
+}
+
+}  // namespace
+
+aclError aclrtMemcpyBatch(void** dsts, size_t* destMaxs, void** srcs, size_t* sizes, size_t numBatches, aclrtMemcpyBatchAttr*,
+                          size_t*, size_t, size_t* failIndex) {
+  CANN_ENTRY("aclrtMemcpyBatch");
+  return copy_all(dsts, destMaxs, srcs, sizes, numBatches, failIndex, "aclrtMemcpyBatch",
+                  [](const Region& r) { return copy_now(r, ACL_MEMCPY_DEFAULT, "aclrtMemcpyBatch"); });
+}
+
+aclError aclrtMemcpyBatchV2(void** dsts, size_t* destMaxs, void** srcs, size_t* sizes, size_t numBatches,
+                            aclrtMemcpyBatchAttr*, size_t*, size_t) {
+  CANN_ENTRY("aclrtMemcpyBatchV2");
+  return copy_all(dsts, destMaxs, srcs, sizes, numBatches, nullptr, "aclrtMemcpyBatchV2",
+                  [](const Region& r) { return copy_now(r, ACL_MEMCPY_DEFAULT, "aclrtMemcpyBatchV2"); });
+}
+
+aclError aclrtMemcpyBatchAsync(void** dsts, size_t* destMaxs, void** srcs, size_t* sizes, size_t numBatches,
+                               aclrtMemcpyBatchAttr*, size_t*, size_t, size_t* failIndex, aclrtStream stream) {
+  CANN_ENTRY("aclrtMemcpyBatchAsync");
+  return copy_all(dsts, destMaxs, srcs, sizes, numBatches, failIndex, "aclrtMemcpyBatchAsync",
+                  [=](const Region& r) { return copy_later(r, ACL_MEMCPY_DEFAULT, stream, "aclrtMemcpyBatchAsync"); });
+}
+
+aclError aclrtMemcpyBatchAsyncV2(void** dsts, size_t* destMaxs, void** srcs, size_t* sizes, size_t numBatches,
+                                 aclrtMemcpyBatchAttr*, size_t*, size_t, aclrtStream stream) {
+  CANN_ENTRY("aclrtMemcpyBatchAsyncV2");
+  return copy_all(dsts, destMaxs, srcs, sizes, numBatches, nullptr, "aclrtMemcpyBatchAsyncV2",
+                  [=](const Region& r) { return copy_later(r, ACL_MEMCPY_DEFAULT, stream, "aclrtMemcpyBatchAsyncV2"); });
+}

@@ -7,18 +7,18 @@
 
 namespace cann_sim {
 
-Handles<aclDataBuffer>& data_buffers() {
-  static Handles<aclDataBuffer>& pool = *new Handles<aclDataBuffer>(1 << 20);
-  return pool;
-}
-Handles<aclTensorDesc>& tensor_descs() {
-  static Handles<aclTensorDesc>& pool = *new Handles<aclTensorDesc>(1 << 20);
-  return pool;
-}
-Handles<aclopAttr>& op_attrs() {
-  static Handles<aclopAttr>& pool = *new Handles<aclopAttr>(1 << 20);
-  return pool;
-}
+#define POOL(name, type)                                        \
+  Handles<type>& name() {                                       \
+    static auto* pool = [] {                                    \
+      count_at_finalize(#type, [] { return name().live(); });   \
+      return new Handles<type>(1 << 20);                        \
+    }();                                                        \
+    return *pool;                                               \
+  }
+POOL(data_buffers, aclDataBuffer)
+POOL(tensor_descs, aclTensorDesc)
+POOL(op_attrs, aclopAttr)
+#undef POOL
 
 namespace {
 

@@ -242,6 +242,15 @@ aclError aclrtGetUserDevIdByLogicDevId(const int32_t logicDevId, int32_t* const 
   return fail(ACL_ERROR_RT_INVALID_DEVICEID, "aclrtGetUserDevIdByLogicDevId: device %d is not visible", logicDevId);
 }
 
+aclError aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid* uuid) {
+  CANN_ENTRY("aclrtDeviceGetUuid");
+  if (!uuid) return null_argument("aclrtDeviceGetUuid", "uuid");
+  if (int code = check_device(deviceId, "aclrtDeviceGetUuid")) return code;
+  *uuid = {};
+  snprintf(uuid->bytes, sizeof uuid->bytes, "cann_sim-%d", device(deviceId)->physical_id);
+  return 0;
+}
+
 // ---- data types -------------------------------------------------------------------------------------------------
 
 size_t aclDataTypeSize(aclDataType dataType) {

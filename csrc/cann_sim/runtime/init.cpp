@@ -4,7 +4,8 @@
 #include <cstdio>
 
 #include "runtime/allocation.h"
-#include "runtime/stream.h"
+#include "runtime/graph.h"
+#include "runtime/physical.h"
 
 namespace cann_sim {
 namespace {
@@ -41,7 +42,10 @@ void report_leaks() {
   for (Context* c : contexts().all()) made += !c->primary;
   report_line("allocations of device memory", mallocs, bytes);
   report_line("mappings of device memory", mapped, mapped_bytes);
+  report_line("reservations of addresses", count_reservations(), 0);
   report_line("allocations or registrations of pinned host memory", pinned, pinned_bytes);
+  report_line("handles of physical memory", physical().live(), 0);
+  report_line("graphs", graphs().live(), 0);
   report_line("contexts", made, 0);
   report_line("streams", streams().live() - defaults, 0);
   report_line("events", events().live(), 0);

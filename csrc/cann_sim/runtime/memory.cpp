@@ -240,3 +240,17 @@ aclError aclrtMemGetAddressRange(void* ptr, void** pbase, size_t* psize) {
   if (psize) *psize = found.size;
   return 0;
 }
+
+aclError aclrtGetMemUsageInfo(int32_t deviceId, aclrtMemUsageInfo* memUsageInfo, size_t inputNum, size_t* outputNum) {
+  CANN_ENTRY("aclrtGetMemUsageInfo");
+  if (!memUsageInfo || !inputNum || !outputNum)
+    return fail(ACL_ERROR_INVALID_PARAM, "aclrtGetMemUsageInfo: an output is NULL, or inputNum is 0");
+  Device* d = device(deviceId);
+  if (!d) return fail(ACL_ERROR_RT_INVALID_DEVICEID, "aclrtGetMemUsageInfo: there is no device %d", deviceId);
+  *memUsageInfo = {};                 // one module holds it all
+  strcpy(memUsageInfo->name, "APP");
+  memUsageInfo->curMemSize = d->used.load();
+  memUsageInfo->memPeakSize = d->peak.load();
+  *outputNum = 1;
+  return 0;
+}

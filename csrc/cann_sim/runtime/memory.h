@@ -48,6 +48,7 @@ void retire(std::function<void()> when_unused);  // called after the memory left
 
 // ---- mapped memory inside reservations (virtual_memory.cpp)
 void drop_virtual_memory(Device& d);
+size_t count_reservations();
 
 // ---- pinned host memory (host_memory.cpp)
 bool is_pinned(const void* p, size_t bytes);

@@ -78,7 +78,7 @@ class Stream {
   const uint32_t priority, flags;
   std::atomic<bool> stop_on_failure{false};
   std::atomic<int> pending{0};        // a failure that leaves the device sound, or an abort: answered once
-  std::atomic<uint32_t> overflow_switch{0};
+  std::atomic<uint32_t> overflow_switch{0}, custom_tag{0}, caches_op_info{0};
   std::atomic<uint32_t> last_task{0};
   Capture* capture = nullptr;         // guarded by capture_mutex()
   uint32_t core_limit[2] = {0, 0};

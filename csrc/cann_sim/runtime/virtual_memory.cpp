@@ -74,6 +74,12 @@ int reserve(void** out, size_t size, size_t alignment, void* wanted, uint64_t fl
 
 }  // namespace
 
+size_t count_reservations() {
+  Reservations& r = reservations();
+  std::lock_guard<std::mutex> hold(r.mutex);
+  return r.all.size();
+}
+
 void drop_virtual_memory(Device& d) {
   Reservations& r = reservations();
   std::lock_guard<std::mutex> hold(r.mutex);
