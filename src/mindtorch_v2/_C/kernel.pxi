@@ -15,7 +15,7 @@ cdef object run_kernel(Overload ov, PyObject** s, object outs):
     cdef bint grad
     place_of(ov, s, &dev, &index)
     grad = wants_grad(ov, s)
-    if outs is None and ov.native_id and dev == CPU and ov.kernels[CPU] is None:
+    if outs is None and ov.native_id and ov.nreturns == 1 and dev == CPU and ov.kernels[CPU] is None:
         return run_native_rule(ov, s, grad)
     if outs is None:
         results = infer(ov, s, dev, index)
@@ -105,7 +105,9 @@ cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
     cdef TensorBase like
     if ov.rule is None:
         return None
-    if ov.native_id:                             # a rule of this file, for the hottest ops
+    if ov.native_id == R_LAYER:
+        return layer_norm_outputs(s, dev, index)
+    if ov.native_id:                             # a compiled rule, for the hottest ops
         native_rule(ov.native_id, ov, s, &spec)
         return (new_empty(spec.rank, spec.sizes, spec.dt, dev, index),)
     specs = PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL)

@@ -280,10 +280,10 @@ cdef int set_requires(TensorBase t, bint value) except -1:
 # ---- rules --------------------------------------------------------------------------------------------------------
 cdef enum:
     R_LIKE = 1
-    R_LIKE_FLOAT, R_SUM, R_REDUCE, R_REDUCE_BOOL, R_MEAN, R_MATMUL, R_MM, R_LINEAR, R_REDUCE_REAL
+    R_LIKE_FLOAT, R_SUM, R_REDUCE, R_REDUCE_BOOL, R_MEAN, R_MATMUL, R_MM, R_LINEAR, R_REDUCE_REAL, R_LAYER
 
 RULE_IDS = {"like": R_LIKE, "like_float": R_LIKE_FLOAT, "sum": R_SUM, "reduce": R_REDUCE, "reduce_bool": R_REDUCE_BOOL,
-            "mean": R_MEAN, "matmul": R_MATMUL, "mm": R_MM, "linear": R_LINEAR, "reduce_real": R_REDUCE_REAL}
+            "mean": R_MEAN, "matmul": R_MATMUL, "mm": R_MM, "linear": R_LINEAR, "reduce_real": R_REDUCE_REAL, "layer_norm": R_LAYER}
 
 
 cdef int native_rule(int id, Overload ov, PyObject** s, OutSpec* out) except -1:
@@ -419,4 +419,34 @@ cdef int linear_rule(TensorBase a, TensorBase w, object bias, OutSpec* out) exce
         out.rank += 1
     if bias is not None:
         check_addend(<TensorBase>bias, out)
+    return 0
+
+
+cdef tuple layer_norm_outputs(PyObject** s, int dev, int index):
+    """(input, normalized_shape, weight, bias, eps) -> output, mean, rstd"""
+    cdef TensorBase input = <TensorBase>s[0], stats
+    cdef int64_t shape[MAX_DIMS]
+    cdef int n = read_ints_or_one(<object>s[1], shape, 1), lead = input.rank - n, d, dt = input.dt
+    if n == 0:
+        raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+                           "element, but got normalized_shape = []")
+    check_norm_param("weight", s[2], n, shape)
+    check_norm_param("bias", s[3], n, shape)
+    if lead < 0 or memcmp(input.sizes + lead, shape, n * sizeof(int64_t)) != 0:
+        raise RuntimeError(f"Given normalized_shape={[shape[d] for d in range(n)]}, expected input with shape "
+                           f"[*, {', '.join([str(shape[d]) for d in range(n)])}], but got input of "
+                           f"size{list(shape_of(input))}")
+    if is_tensor(s[2]):
+        dt = (<TensorBase>s[2]).dt               # statistics are kept in the type of the parameters
+    memcpy(shape, input.sizes, lead * sizeof(int64_t))
+    for d in range(lead, input.rank):
+        shape[d] = 1
+    return (new_empty(input.rank, input.sizes, input.dt, dev, index),
+            new_empty(input.rank, shape, dt, dev, index), new_empty(input.rank, shape, dt, dev, index))
+
+
+cdef int check_norm_param(str name, PyObject* o, int n, const int64_t* shape) except -1:
+    if is_tensor(o) and ((<TensorBase>o).rank != n or memcmp((<TensorBase>o).sizes, shape, n * sizeof(int64_t)) != 0):
+        raise RuntimeError(f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
+                           f"{list(shape_of(<TensorBase>o))} and normalized_shape = {[shape[i] for i in range(n)]}")
     return 0

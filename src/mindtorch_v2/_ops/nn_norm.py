@@ -55,12 +55,6 @@ def _stats_shape(input, n):
     return tuple(input.shape[:rank]) + (1,) * n
 
 
-def _layer_rule(input, normalized_shape, weight, bias, eps):
-    shape = _check_layer("layer_norm", input, normalized_shape, weight=weight, bias=bias)
-    stats = (_stats_shape(input, len(shape)), _type_of_stats(input, weight))
-    return [(input.shape, input.dtype), stats, stats]
-
-
 def _layer_grad(g, input, normalized_shape, weight, bias, eps, mean, rstd, needs):
     if not _C._is_grad_enabled():
         return ops.native_layer_norm_backward(g, input, normalized_shape, mean, rstd, weight, bias, needs)
@@ -78,7 +72,7 @@ op("native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalize
    npu="aclnnLayerNormBackward(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask, out0, "
        "out1, out2)")
 op("native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) "
-   "-> (Tensor, Tensor, Tensor)", rule=_layer_rule, variants="function",
+   "-> (Tensor, Tensor, Tensor)", rule="layer_norm", variants="function",
    npu="aclnnLayerNorm(input, normalized_shape, weight, bias, eps, out0, out1, out2)",
    grad={"input, weight, bias": lambda g, input, normalized_shape, weight, bias, eps, result1, result2, needs:
          _layer_grad(g, input, normalized_shape, weight, bias, eps, result1, result2, needs)})
