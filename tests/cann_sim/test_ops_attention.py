@@ -182,6 +182,87 @@ def test_packed_sequences() -> None:
         close(g, w)
 
 
+# ---- inference ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("layout", ["BSH", "BSND", "BNSD"])
+@pytest.mark.parametrize("dtype", FLOATS[1:], ids=str)
+def test_prompt(dtype: torch.dtype, layout: str) -> None:
+    q, k, v = heads(dtype, N, S, 0), heads(dtype, 2, K, 1), heads(dtype, 2, K, 2)
+    hidden = torch.ones(S, K, dtype=torch.bool).triu(1)
+    wide = q.float(), k.float(), v.float()
+    args = [laid(x, layout) for x in (q, k, v)]
+    out = torch.empty_like(args[0])
+    got = client().call("aclnnPromptFlashAttention", *args, None, None, None, N, 0.3, FAR, FAR, layout, 2, out)
+    close(got, laid(attention(*wide, 0.3)[0], layout).to(dtype))
+    rest = [None] * 5
+    got = client().call("aclnnPromptFlashAttentionV3", *args, None, hidden, None, None, *rest, N, 0.3, FAR, FAR, layout, 2, 0, 1, out)
+    close(got, laid(attention(*wide, 0.3, hidden=hidden)[0], layout).to(dtype))
+
+
+def test_prompt_of_given_lengths() -> None:
+    q, k, v = heads(torch.float16, N, S, 0), heads(torch.float16, N, K, 1), heads(torch.float16, N, K, 2)
+    args = (None, None, [3, 5], [4, 7], *[None] * 5, N, 0.3, FAR, FAR, "BNSD", N, 0, 1)
+    got = client().call("aclnnPromptFlashAttentionV3", q, k, v, *args, torch.empty_like(q))
+    want = attention(q[:1, :, :3].float(), k[:1, :, :4].float(), v[:1, :, :4].float(), 0.3)[0].half()
+    close(got[:1, :, :3], want)
+    assert not got[0, :, 3:].any()
+
+
+def test_incremental_and_fused() -> None:
+    q, k, v = heads(torch.float16, N, 1, 0), heads(torch.float16, 2, K, 1), heads(torch.float16, 2, K, 2)
+    want, top, total = attention(q.float(), k.float(), v.float(), 0.3)
+    got = client().call("aclnnIncreFlashAttention", q, [k], [v], None, None, None, N, 0.3, "BNSD", 2, torch.empty_like(q))
+    close(got, want.half())
+    got = client().call("aclnnIncreFlashAttention", q, [k], [v], None, None, [4, 4], N, 0.3, "BNSD", 2, torch.empty_like(q))
+    close(got, attention(q.float(), k[:, :, :4].float(), v[:, :, :4].float(), 0.3)[0].half())
+    fused = (None, None, None, None, *[None] * 10, N, 0.3, FAR, FAR, "BNSD", 2, 0, 0, 0, 0, True)
+    got = client().call("aclnnFusedInferAttentionScore", q, [k], [v], *fused, torch.empty_like(q), torch.empty(B, N, 1, 1))
+    close(got[0], want.half())
+    close(got[1], top + total.log())
+    paged = list(fused)
+    paged[11] = torch.zeros(B, dtype=torch.int32)
+    client().expect_code(561003, "aclnnFusedInferAttentionScore", q, [k], [v], *paged, torch.empty_like(q), torch.empty(B, N, 1, 1))
+
+
+# ---- rotary embedding -----------------------------------------------------------------------------------------------------
+def rotated(x: Tensor, mode: int) -> Tensor:
+    if mode == 1:
+        return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+    parts = x.chunk(2 if mode == 0 else 4, -1)
+    return torch.cat([y for a, b in zip(parts[::2], parts[1::2], strict=True) for y in (-b, a)], -1)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_rotary(dtype: torch.dtype, mode: int) -> None:
+    x, dy = torch.randn(2, 3, 4, 8).to(dtype), torch.randn(2, 3, 4, 8).to(dtype)
+    cos, sin = torch.rand(1, 3, 1, 8).to(dtype), torch.rand(1, 3, 1, 8).to(dtype)
+
+    def judge(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return x * cos + rotated(x, mode) * sin
+
+    leaves = [t.float().requires_grad_() for t in (x, cos, sin)]
+    want = judge(*leaves)
+    close(client().call("aclnnRotaryPositionEmbedding", x, cos, sin, mode, torch.empty_like(x)), want.detach().to(dtype))
+    wanted = torch.autograd.grad(want, leaves, dy.float())
+    outs = torch.empty_like(x), torch.empty_like(cos), torch.empty_like(sin)
+    for got, w in zip(client().call("aclnnRotaryPositionEmbeddingGrad", dy, cos, sin, x, mode, *outs), wanted, strict=True):
+        close(got, w.to(dtype))
+    key = torch.randn(2, 3, 1, 8).to(dtype)
+    name = ["half", "interleave", "quarter"][mode]
+    got = client().call("aclnnApplyRotaryPosEmbV2", x, key, cos, sin, 1, name)
+    close(got[0], want.detach().to(dtype))
+    close(got[1], judge(key.float(), cos.float(), sin.float()).to(dtype))
+
+
+def test_rotary_refusals() -> None:
+    x, cos = torch.ones(2, 3, 4, 8), torch.ones(1, 3, 1, 8)
+    for bad_call in [
+        (x, torch.ones(1, 2, 1, 8), torch.ones(1, 2, 1, 8), 0, x), (x, cos, torch.ones(1, 3, 1, 4), 0, x), (x, cos, cos, 5, x),
+        (x, cos, cos, 0, torch.ones(2, 3, 4, 4)), (torch.ones(2, 3, 4, 7), torch.ones(1, 3, 1, 7), torch.ones(1, 3, 1, 7), 0, torch.ones(2, 3, 4, 7)),
+    ]:  # fmt: skip
+        client().expect_code(INVALID, "aclnnRotaryPositionEmbedding", *bad_call)
+
+
 Q, KV, STATS = torch.ones(B, N, S, D), torch.ones(B, N, K, D), torch.ones(B, N, S, 8)
 
 

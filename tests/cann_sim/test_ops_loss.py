@@ -146,6 +146,56 @@ def test_nll(dtype: torch.dtype, shape: Any, kind: torch.dtype, reduction: str, 
     close(back, gradient(judge, g, x))
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_cross_entropy(dtype: torch.dtype, reduction: str, weighted: bool, smoothing: float) -> None:
+    x, target, w = sample(dtype, 6, 5), torch.tensor([0, 4, 2, 1, 1, 3]), torch.rand(5) + 0.5 if weighted else None
+
+    def judge(x: Tensor) -> Tensor:
+        return F.cross_entropy(x, target, w, ignore_index=2, reduction=reduction, label_smoothing=smoothing)
+
+    want = judge(x.float()).reshape(-1).to(dtype)
+    nothing = torch.empty(0)
+    got = client().call("aclnnCrossEntropyLoss", x, target, w, reduction, 2, smoothing, 0.0, False, blank(want), blank(x), nothing, nothing)
+    close(got[0], want)
+    close(got[1], torch.log_softmax(x.float(), 1).to(dtype))
+    g = sample(dtype, *want.shape, seed=3)
+    back = gradient(lambda x: judge(x).reshape(-1), g, x)
+    close(client().call("aclnnCrossEntropyLossGrad", g, got[1], target, w, None, None, reduction, 2, smoothing, 0.0, blank(x)), back)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("shape", [(4,), (3, 4)], ids=str)
+def test_multilabel_margin(shape: Any, reduction: str) -> None:
+    x, target = sample(torch.float32, *shape), torch.tensor([[1, 3, -1, 0], [-1, 0, 1, 2], [0, 1, 2, 3]])[: shape[0] if len(shape) == 2 else 1]
+    target = target.reshape(shape)
+    want = F.multilabel_margin_loss(x, target, reduction=reduction)
+    got = client().call("aclnnMultilabelMarginLoss", x, target, REDUCTIONS.index(reduction), blank(want), blank(x))
+    close(got[0], want)
+    close(got[1], torch.ops.aten.multilabel_margin_loss_forward(x, target, 0)[1])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_ctc(dtype: torch.dtype, packed: bool) -> None:
+    logs = torch.randn(7, 3, 5, dtype=dtype).log_softmax(-1)
+    targets, inputs, lengths = torch.tensor([[1, 2, 2], [3, 0, 0], [4, 4, 1]]), [7, 5, 3], [3, 1, 3]
+    taken = torch.cat([t[:n] for t, n in zip(targets, lengths, strict=True)]) if packed else targets
+    for zero in (False, True):
+        want, alpha = torch.ops.aten._ctc_loss(logs, taken, inputs, lengths, 0, zero)
+        got = client().call("aclnnCtcLoss", logs, taken, inputs, lengths, 0, zero, blank(want), blank(alpha))
+        close(got[0], want)
+        for n, steps in enumerate(inputs):
+            close(got[1][n, :steps, : 2 * lengths[n] + 1], alpha[n, :steps, : 2 * lengths[n] + 1])
+        g = torch.rand(3, dtype=dtype)
+        back = torch.ops.aten._ctc_loss_backward(g, logs, taken, inputs, lengths, want, alpha, 0, zero)
+        made = client().call("aclnnCtcLossBackward", g, logs, taken, inputs, lengths, *got, 0, zero, blank(logs))
+        same(made[:, :2], back[:, :2], rtol=1e-4, atol=1e-4)
+        assert zero is False or not made[:, 2].any()  # the last sample cannot be spelled in 3 steps
+
+
 X, T = torch.ones(3, 4), torch.zeros(3, dtype=torch.int64)
 BAD: list[tuple[int, str, tuple[Any, ...]]] = [
     (NULL, "aclnnMseLoss", (None, X, 0, X)),
@@ -171,6 +221,12 @@ BAD: list[tuple[int, str, tuple[Any, ...]]] = [
     (INVALID, "aclnnNLLLoss", (X, T, torch.ones(4), 0, -100, torch.ones(()), torch.ones(()))),
     (NULL, "aclnnNLLLoss", (X, T, None, 1, -100, torch.ones(()), torch.ones(()))),
     (INVALID, "aclnnNLLLoss", (X, T.float(), torch.ones(4), 1, -100, torch.ones(()), torch.ones(()))),
+    (INVALID, "aclnnCrossEntropyLoss", (X, T, None, "middle", -100, 0.0, 0.0, False, torch.ones(1), X, torch.ones(0), torch.ones(0))),
+    (INVALID, "aclnnCrossEntropyLoss", (X, T, None, "mean", -100, 1.5, 0.0, False, torch.ones(1), X, torch.ones(0), torch.ones(0))),
+    (INVALID, "aclnnMultilabelMarginLoss", (X, X.long(), 3, torch.ones(3), X)),
+    (INVALID, "aclnnCtcLoss", (torch.ones(4, 2, 3), torch.ones(2, 2).long(), [4], [2, 2], 0, False, torch.ones(2), torch.ones(2, 4, 5))),
+    (INVALID, "aclnnCtcLoss", (torch.ones(4, 2, 3), torch.ones(2, 2).long(), [4, 5], [2, 2], 0, False, torch.ones(2), torch.ones(2, 4, 5))),
+    (INVALID, "aclnnCtcLoss", (torch.ones(4, 2, 3), torch.ones(2, 2).long(), [4, 4], [2, 2], 3, False, torch.ones(2), torch.ones(2, 4, 5))),
     (INVALID, "aclnnNLLLossBackward", (torch.ones(3), X, T, torch.ones(4), 1, -100, torch.ones(()), X)),
 ]  # fmt: skip
 
