@@ -59,10 +59,13 @@ Space& space() {
   return one;
 }
 
-void remap(uintptr_t client, uint64_t size, int protection, int flags, int file, uint64_t offset) {
+// Other pages behind the workers' addresses; false: the host has reached a limit.
+bool remap(uintptr_t client, uint64_t size, int protection, int flags, int file, uint64_t offset) {
   void* at = worker_address(reinterpret_cast<void*>(client));
   void* p = mmap(at, size, protection, MAP_FIXED | MAP_NORESERVE | flags, file, static_cast<off_t>(offset));
-  if (p == MAP_FAILED) throw std::bad_alloc();
+  if (p == MAP_FAILED) return false;
+  madvise(at, size, MADV_DONTFORK);
+  return true;
 }
 
 }  // namespace
@@ -97,30 +100,19 @@ void give_addresses(uintptr_t base) {
 }
 
 bool back_with_memory(uintptr_t client, uint64_t size) {
-  try {
-    remap(client, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-  char* at = worker_address(reinterpret_cast<void*>(client));
-  if (size >= kHugePage) madvise(at, size, MADV_HUGEPAGE);
-  madvise(at, size, MADV_DONTFORK);
+  if (!remap(client, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) return false;
+  if (size >= kHugePage) madvise(worker_address(reinterpret_cast<void*>(client)), size, MADV_HUGEPAGE);
   return true;
 }
 
 bool back_with_file(uintptr_t client, uint64_t size, int file, uint64_t offset) {
-  try {
-    remap(client, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, offset);
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-  madvise(worker_address(reinterpret_cast<void*>(client)), size, MADV_DONTFORK);
-  return true;
+  return remap(client, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, offset);
 }
 
 void take_back(uintptr_t client, uint64_t size) {
-  remap(client, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  madvise(worker_address(reinterpret_cast<void*>(client)), size, MADV_DONTFORK);
+  if (remap(client, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) return;
+  // Too many mappings to make another one: the pages go at least. The table of live memory keeps tasks away.
+  madvise(worker_address(reinterpret_cast<void*>(client)), size, MADV_DONTNEED);
 }
 
 }  // namespace cann_sim

@@ -13,7 +13,8 @@ thread_local Context* current = nullptr;
 std::atomic<bool> forked{false};
 
 void watch_forks() {
-  static const int once = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+  // A child would write what is still in the trace's buffer a second time.
+  static const int once = pthread_atfork(flush_trace, nullptr, [] { forked = true; });
   (void)once;
 }
 

@@ -87,6 +87,7 @@ bool planned_allocation_failure();
 bool tracing();
 int64_t now_ns();
 void trace_task(const char* name, int device, int stream, int64_t begin, int64_t end);
+void flush_trace();
 void close_trace();
 
 }  // namespace cann_sim

@@ -104,16 +104,14 @@ int wait_for_event(aclrtStream stream, aclrtEvent handle, int64_t timeout_ms, co
   StreamHandle* found = find_stream(stream, function, &code);
   if (!found) return code;
   if (!can_sync(*e)) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: the event was made without ACL_EVENT_SYNC", function);
-  Stream& s = *found->stream;
-  if (any_capture() && capture_wait(s, *e, &code)) return code;
+  if (any_capture() && capture_wait(*found->stream, *e, &code)) return code;
   if (e->one_shot()) {
     e->was_awaited = true;
     return enqueue(stream, new WaitTask(e->flag, e->waits, timeout_ms));
   }
   Mark* latest = e->take_latest();
   if (!latest) return 0;              // never recorded: nothing to wait for
-  bool over = latest->reached() && s.idle();
-  if (!over) code = enqueue(stream, new WaitTask(latest, e->waits, timeout_ms));
+  if (!latest->reached()) code = enqueue(stream, new WaitTask(latest, e->waits, timeout_ms));
   latest->release();
   return code;
 }

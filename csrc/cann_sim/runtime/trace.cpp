@@ -50,6 +50,12 @@ void trace_task(const char* name, int device, int stream, int64_t begin, int64_t
   t.flushed = end;
 }
 
+void flush_trace() {
+  if (!tracing()) return;
+  std::lock_guard<std::mutex> hold(trace().mutex);
+  if (trace().file) fflush(trace().file);
+}
+
 void close_trace() {
   if (!tracing()) return;
   Trace& t = trace();
