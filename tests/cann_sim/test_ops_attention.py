@@ -54,7 +54,16 @@ def heads(dtype: torch.dtype, n: int, length: int, seed: int) -> Tensor:
 
 
 def score(layout: str, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, ...]:
-    o = {"shift": None, "drop": None, "mask": None, "prefix": None, "keep": 1.0, "before": FAR, "after": FAR, "mode": 0} | options
+    o = {
+        "shift": None,
+        "drop": None,
+        "mask": None,
+        "prefix": None,
+        "keep": 1.0,
+        "before": FAR,
+        "after": FAR,
+        "mode": 0,
+    } | options
     stats = torch.empty(B, q.shape[1], q.shape[2], 8)
     return client().call(
         "aclnnFlashAttentionScore", laid(q, layout), laid(k, layout), laid(v, layout), o["shift"], o["drop"], None,
@@ -73,10 +82,20 @@ def check_both(layout: str, q: Tensor, k: Tensor, v: Tensor, judged: dict[str, A
     close(got[1], total.detach().expand(-1, -1, -1, 8))
     dy = heads(q.dtype, q.shape[1], q.shape[2], 9)
     wanted = torch.autograd.grad(want, leaves, dy.float())
-    o = {"shift": None, "drop": None, "mask": None, "prefix": None, "keep": 1.0, "before": FAR, "after": FAR, "mode": 0} | options
+    o = {
+        "shift": None,
+        "drop": None,
+        "mask": None,
+        "prefix": None,
+        "keep": 1.0,
+        "before": FAR,
+        "after": FAR,
+        "mode": 0,
+    } | options
     shift = o["shift"]
     made = client().call(
-        "aclnnFlashAttentionScoreGrad", laid(q, layout), laid(k, layout), laid(v, layout), laid(dy, layout), shift, o["drop"],
+        "aclnnFlashAttentionScoreGrad", laid(q, layout), laid(k, layout), laid(v, layout), laid(dy, layout), shift,
+        o["drop"],
         None, o["mask"], got[0], got[1], None, got[3], o["prefix"], 0.3, o["keep"], o["before"], o["after"], q.shape[1],
         layout, 0, o["mode"], laid(torch.empty_like(q), layout), laid(torch.empty_like(k), layout),
         laid(torch.empty_like(v), layout), torch.empty(0, dtype=q.dtype) if shift is None else torch.empty_like(shift),
@@ -141,7 +160,8 @@ def test_shift_has_a_gradient() -> None:
         (wanted,) = torch.autograd.grad(want, shift, dy)
         stats = [x.detach().expand(-1, -1, -1, 8).contiguous() for x in (top, total)]
         made = client().call(
-            "aclnnFlashAttentionScoreGradV2", q, k, v, dy, shift.detach(), None, None, None, *stats, None, want.detach(), None,
+            "aclnnFlashAttentionScoreGradV2", q, k, v, dy, shift.detach(), None, None, None, *stats, None,
+            want.detach(), None,
             None, None, 0.3, 1.0, FAR, FAR, N, "BNSD", 0, 0, kind, torch.empty_like(q), torch.empty_like(k),
             torch.empty_like(v), torch.empty(shape),
         )  # fmt: skip
@@ -174,15 +194,17 @@ def test_packed_sequences() -> None:
     dy = torch.randn(5, N, D)
     wanted = torch.autograd.grad(want, leaves, dy)
     made = client().call(
-        "aclnnFlashAttentionUnpaddingScoreGrad", q, k, v, dy, None, None, None, None, got[0], got[1], None, got[3], None,
-        ends, key_ends, 0.3, 1.0, FAR, FAR, N, "TND", 0, 0, torch.empty_like(q), torch.empty_like(k), torch.empty_like(v),
+        "aclnnFlashAttentionUnpaddingScoreGrad", q, k, v, dy, None, None, None, None, got[0], got[1], None, got[3],
+        None,
+        ends, key_ends, 0.3, 1.0, FAR, FAR, N, "TND", 0, 0, torch.empty_like(q), torch.empty_like(k),
+        torch.empty_like(v),
         torch.empty(0),
     )  # fmt: skip
     for g, w in zip(made, wanted, strict=False):
         close(g, w)
 
 
-# ---- inference ------------------------------------------------------------------------------------------------------------
+# ---- inference --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("layout", ["BSH", "BSND", "BNSD"])
 @pytest.mark.parametrize("dtype", FLOATS[1:], ids=str)
 def test_prompt(dtype: torch.dtype, layout: str) -> None:
@@ -194,7 +216,9 @@ def test_prompt(dtype: torch.dtype, layout: str) -> None:
     got = client().call("aclnnPromptFlashAttention", *args, None, None, None, N, 0.3, FAR, FAR, layout, 2, out)
     close(got, laid(attention(*wide, 0.3)[0], layout).to(dtype))
     rest = [None] * 5
-    got = client().call("aclnnPromptFlashAttentionV3", *args, None, hidden, None, None, *rest, N, 0.3, FAR, FAR, layout, 2, 0, 1, out)
+    got = client().call(
+        "aclnnPromptFlashAttentionV3", *args, None, hidden, None, None, *rest, N, 0.3, FAR, FAR, layout, 2, 0, 1, out
+    )
     close(got, laid(attention(*wide, 0.3, hidden=hidden)[0], layout).to(dtype))
 
 
@@ -210,20 +234,28 @@ def test_prompt_of_given_lengths() -> None:
 def test_incremental_and_fused() -> None:
     q, k, v = heads(torch.float16, N, 1, 0), heads(torch.float16, 2, K, 1), heads(torch.float16, 2, K, 2)
     want, top, total = attention(q.float(), k.float(), v.float(), 0.3)
-    got = client().call("aclnnIncreFlashAttention", q, [k], [v], None, None, None, N, 0.3, "BNSD", 2, torch.empty_like(q))
+    got = client().call(
+        "aclnnIncreFlashAttention", q, [k], [v], None, None, None, N, 0.3, "BNSD", 2, torch.empty_like(q)
+    )
     close(got, want.half())
-    got = client().call("aclnnIncreFlashAttention", q, [k], [v], None, None, [4, 4], N, 0.3, "BNSD", 2, torch.empty_like(q))
+    got = client().call(
+        "aclnnIncreFlashAttention", q, [k], [v], None, None, [4, 4], N, 0.3, "BNSD", 2, torch.empty_like(q)
+    )
     close(got, attention(q.float(), k[:, :, :4].float(), v[:, :, :4].float(), 0.3)[0].half())
     fused = (None, None, None, None, *[None] * 10, N, 0.3, FAR, FAR, "BNSD", 2, 0, 0, 0, 0, True)
-    got = client().call("aclnnFusedInferAttentionScore", q, [k], [v], *fused, torch.empty_like(q), torch.empty(B, N, 1, 1))
+    got = client().call(
+        "aclnnFusedInferAttentionScore", q, [k], [v], *fused, torch.empty_like(q), torch.empty(B, N, 1, 1)
+    )
     close(got[0], want.half())
     close(got[1], top + total.log())
     paged = list(fused)
     paged[11] = torch.zeros(B, dtype=torch.int32)
-    client().expect_code(561003, "aclnnFusedInferAttentionScore", q, [k], [v], *paged, torch.empty_like(q), torch.empty(B, N, 1, 1))
+    client().expect_code(
+        561003, "aclnnFusedInferAttentionScore", q, [k], [v], *paged, torch.empty_like(q), torch.empty(B, N, 1, 1)
+    )
 
 
-# ---- rotary embedding -----------------------------------------------------------------------------------------------------
+# ---- rotary embedding -------------------------------------------------------------------------------------------
 def rotated(x: Tensor, mode: int) -> Tensor:
     if mode == 1:
         return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
@@ -242,10 +274,14 @@ def test_rotary(dtype: torch.dtype, mode: int) -> None:
 
     leaves = [t.float().requires_grad_() for t in (x, cos, sin)]
     want = judge(*leaves)
-    close(client().call("aclnnRotaryPositionEmbedding", x, cos, sin, mode, torch.empty_like(x)), want.detach().to(dtype))
+    close(
+        client().call("aclnnRotaryPositionEmbedding", x, cos, sin, mode, torch.empty_like(x)), want.detach().to(dtype)
+    )
     wanted = torch.autograd.grad(want, leaves, dy.float())
     outs = torch.empty_like(x), torch.empty_like(cos), torch.empty_like(sin)
-    for got, w in zip(client().call("aclnnRotaryPositionEmbeddingGrad", dy, cos, sin, x, mode, *outs), wanted, strict=True):
+    for got, w in zip(
+        client().call("aclnnRotaryPositionEmbeddingGrad", dy, cos, sin, x, mode, *outs), wanted, strict=True
+    ):
         close(got, w.to(dtype))
     key = torch.randn(2, 3, 1, 8).to(dtype)
     name = ["half", "interleave", "quarter"][mode]
@@ -257,8 +293,10 @@ def test_rotary(dtype: torch.dtype, mode: int) -> None:
 def test_rotary_refusals() -> None:
     x, cos = torch.ones(2, 3, 4, 8), torch.ones(1, 3, 1, 8)
     for bad_call in [
-        (x, torch.ones(1, 2, 1, 8), torch.ones(1, 2, 1, 8), 0, x), (x, cos, torch.ones(1, 3, 1, 4), 0, x), (x, cos, cos, 5, x),
-        (x, cos, cos, 0, torch.ones(2, 3, 4, 4)), (torch.ones(2, 3, 4, 7), torch.ones(1, 3, 1, 7), torch.ones(1, 3, 1, 7), 0, torch.ones(2, 3, 4, 7)),
+        (x, torch.ones(1, 2, 1, 8), torch.ones(1, 2, 1, 8), 0, x), (x, cos, torch.ones(1, 3, 1, 4), 0, x),
+        (x, cos, cos, 5, x),
+        (x, cos, cos, 0, torch.ones(2, 3, 4, 4)),
+        (torch.ones(2, 3, 4, 7), torch.ones(1, 3, 1, 7), torch.ones(1, 3, 1, 7), 0, torch.ones(2, 3, 4, 7)),
     ]:  # fmt: skip
         client().expect_code(INVALID, "aclnnRotaryPositionEmbedding", *bad_call)
 
@@ -268,16 +306,41 @@ Q, KV, STATS = torch.ones(B, N, S, D), torch.ones(B, N, K, D), torch.ones(B, N, 
 
 def bad(position: int, value: Any) -> tuple[Any, ...]:
     """A good call of aclnnFlashAttentionScore with one argument changed."""
-    good = [Q, KV, KV, None, None, None, None, None, 1.0, 1.0, FAR, FAR, N, "BNSD", 0, 0, STATS, STATS, torch.ones(0), Q]
+    good = [
+        Q,
+        KV,
+        KV,
+        None,
+        None,
+        None,
+        None,
+        None,
+        1.0,
+        1.0,
+        FAR,
+        FAR,
+        N,
+        "BNSD",
+        0,
+        0,
+        STATS,
+        STATS,
+        torch.ones(0),
+        Q,
+    ]
     good[position] = value
     return tuple(good)
 
 
 BAD = [
-    (NULL, bad(0, None)), (NULL, bad(1, None)), (NULL, bad(19, None)), (INVALID, bad(13, "")), (INVALID, bad(0, Q.half())), (INVALID, bad(0, Q.double())),
-    (INVALID, bad(1, torch.ones(B, 3, K, D))), (INVALID, bad(1, torch.ones(B, N, K, D + 1))), (INVALID, bad(1, torch.ones(1, N, K, D))),
-    (INVALID, bad(2, torch.ones(B, N, K + 1, D))), (INVALID, bad(9, 0.0)), (INVALID, bad(9, 1.5)), (INVALID, bad(9, 0.5)), (INVALID, bad(12, 0)),
-    (INVALID, bad(12, 3)), (INVALID, bad(13, "XYZ")), (INVALID, bad(13, "BSH")), (INVALID, bad(13, "TND")), (INVALID, bad(15, 9)), (INVALID, bad(15, 2)),
+    (NULL, bad(0, None)), (NULL, bad(1, None)), (NULL, bad(19, None)), (INVALID, bad(13, "")),
+    (INVALID, bad(0, Q.half())), (INVALID, bad(0, Q.double())),
+    (INVALID, bad(1, torch.ones(B, 3, K, D))), (INVALID, bad(1, torch.ones(B, N, K, D + 1))),
+    (INVALID, bad(1, torch.ones(1, N, K, D))),
+    (INVALID, bad(2, torch.ones(B, N, K + 1, D))), (INVALID, bad(9, 0.0)), (INVALID, bad(9, 1.5)),
+    (INVALID, bad(9, 0.5)), (INVALID, bad(12, 0)),
+    (INVALID, bad(12, 3)), (INVALID, bad(13, "XYZ")), (INVALID, bad(13, "BSH")), (INVALID, bad(13, "TND")),
+    (INVALID, bad(15, 9)), (INVALID, bad(15, 2)),
     (INVALID, bad(16, torch.ones(B, N, S, 1))), (INVALID, bad(19, KV)), (INVALID, bad(3, torch.ones(B, N, S, 3))),
     (INVALID, bad(6, torch.ones(S, K - 1, dtype=torch.bool))), (INVALID, bad(0, torch.ones(N, D))),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Convolutions, pooling and upsampling of the simulator against torch: dtypes, layouts, geometries, gradients, refusals."""
+"""Convolutions, pooling and upsampling of the simulator against torch: dtypes, layouts, gradients, refusals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def grads(f: Callable[..., Tensor], grad: Tensor, *inputs: Tensor) -> tuple[Tens
     return tuple(g.to(x.dtype) for g, x in zip(made, inputs, strict=True))
 
 
-# ---- convolution ----------------------------------------------------------------------------------------------------------
+# ---- convolution ------------------------------------------------------------------------------------------------
 # input, weight, stride, padding, dilation, transposed, output padding, groups
 CONVS: list[tuple[Any, ...]] = [
     ((2, 4, 9), (6, 4, 3), [2], [1], [1], False, [0], 1),
@@ -54,7 +54,16 @@ CONVS: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("x, w, stride, pad, dilation, transposed, extra, groups", CONVS)
 def test_convolution(
-    x: Any, w: Any, stride: Any, pad: Any, dilation: Any, transposed: bool, extra: Any, groups: int, dtype: Any, layout: str
+    x: Any,
+    w: Any,
+    stride: Any,
+    pad: Any,
+    dilation: Any,
+    transposed: bool,
+    extra: Any,
+    groups: int,
+    dtype: Any,
+    layout: str,
 ) -> None:
     geometry = (stride, pad, dilation, transposed, extra, groups)
     inputs, weight = LAYOUTS[layout](sample(dtype, *x)), LAYOUTS[layout](sample(dtype, *w, seed=1))
@@ -108,8 +117,9 @@ def test_im2col(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
         close(client().call("aclnnIm2colBackward", g, shape[-2:], *geometry, blank(back)), back)
 
 
-# ---- pooling ----------------------------------------------------------------------------------------------------------------
-POOLS = [([2, 2], [2, 2], [0, 0], False), ([3, 2], [2, 1], [1, 1], False), ([3, 3], [2, 2], [1, 1], True), ([3], [2], [1], True),
+# ---- pooling ----------------------------------------------------------------------------------------------------
+POOLS = [([2, 2], [2, 2], [0, 0], False), ([3, 2], [2, 1], [1, 1], False), ([3, 3], [2, 2], [1, 1], True),
+([3], [2], [1], True),
          ([2, 2], [], [0, 0], False)]  # fmt: skip
 POOLS3 = [([2, 2, 2], [2, 1, 2], [0, 1, 1], False), ([3, 2, 3], [2, 2, 2], [1, 1, 1], True)]
 
@@ -143,7 +153,10 @@ def test_pool2d(dtype: torch.dtype, kernel: Any, stride: Any, pad: Any, ceil: bo
         want = F.avg_pool2d(x.float(), kernel, stride or None, pad, *rest).to(dtype)
         close(client().call("aclnnAvgPool2d", x, kernel, stride, pad, ceil, include, divisor, 0, blank(want)), want)
         (back,) = grads(lambda x, rest=rest: F.avg_pool2d(x, kernel, stride or None, pad, *rest), g, x)
-        close(client().call("aclnnAvgPool2dBackward", g, x, kernel, stride, pad, ceil, include, divisor, 0, blank(back)), back)
+        close(
+            client().call("aclnnAvgPool2dBackward", g, x, kernel, stride, pad, ceil, include, divisor, 0, blank(back)),
+            back,
+        )
 
 
 @pytest.mark.parametrize("kernel, stride, pad, ceil", POOLS3)
@@ -165,7 +178,11 @@ def test_pool3d(dtype: torch.dtype, kernel: Any, stride: Any, pad: Any, ceil: bo
     close(client().call("aclnnAvgPool3dBackward", g, x, kernel, stride, pad, ceil, True, 0, blank(back)), back)
 
 
-@pytest.mark.parametrize("shape, size", [((2, 3, 7, 8), [3, 4]), ((3, 7, 8), [1, 1]), ((2, 3, 4, 4), [4, 4]), ((2, 3, 3, 3), [5, 2])], ids=str)
+@pytest.mark.parametrize(
+    "shape, size",
+    [((2, 3, 7, 8), [3, 4]), ((3, 7, 8), [1, 1]), ((2, 3, 4, 4), [4, 4]), ((2, 3, 3, 3), [5, 2])],
+    ids=str,
+)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_adaptive_pool2d(dtype: torch.dtype, shape: Any, size: Any) -> None:
     x = (torch.randperm(torch.Size(shape).numel()).view(shape) / 8).to(dtype)
@@ -219,16 +236,19 @@ def test_unpool(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
 def test_global_pool(dtype: torch.dtype) -> None:
     x = sample(dtype, 2, 3, 4, 5)
-    close(client().call("aclnnGlobalAveragePool", x, torch.empty(2, 3, 1, 1, dtype=dtype)), x.mean((2, 3), keepdim=True))
+    close(
+        client().call("aclnnGlobalAveragePool", x, torch.empty(2, 3, 1, 1, dtype=dtype)), x.mean((2, 3), keepdim=True)
+    )
     same(client().call("aclnnGlobalMaxPool", x, torch.empty(2, 3, 1, 1, dtype=dtype)), x.amax((2, 3), keepdim=True))
 
 
-# ---- upsampling ---------------------------------------------------------------------------------------------------------------
+# ---- upsampling -------------------------------------------------------------------------------------------------
 UPSAMPLES = [
     ("Nearest1d", "upsample_nearest1d", 1, False, 0), ("Nearest1dV2", "upsample_nearest1d", 1, False, 1),
     ("Nearest2d", "upsample_nearest2d", 2, False, 0), ("Nearest2dV2", "upsample_nearest2d", 2, False, 2),
     ("Nearest3d", "upsample_nearest3d", 3, False, 3), ("NearestExact1d", "_upsample_nearest_exact1d", 1, False, 1),
-    ("NearestExact2d", "_upsample_nearest_exact2d", 2, False, 2), ("NearestExact3d", "_upsample_nearest_exact3d", 3, False, 3),
+    ("NearestExact2d", "_upsample_nearest_exact2d", 2, False, 2),
+    ("NearestExact3d", "_upsample_nearest_exact3d", 3, False, 3),
     ("Linear1d", "upsample_linear1d", 1, True, 1), ("Bilinear2d", "upsample_bilinear2d", 2, True, 2),
     ("Bicubic2d", "upsample_bicubic2d", 2, True, 2), ("Trilinear3d", "upsample_trilinear3d", 3, True, 3),
     ("Bilinear2dAA", "_upsample_bilinear2d_aa", 2, True, 2), ("Bicubic2dAA", "_upsample_bicubic2d_aa", 2, True, 2),
@@ -265,7 +285,10 @@ def test_upsample_by_a_scale() -> None:
     want = F.interpolate(x, scale_factor=(1.3, 2.1), mode="bilinear")
     got = client().call("aclnnUpsampleBilinear2d", x, list(want.shape[2:]), False, 1.3, 2.1, blank(want))
     close(got, want)
-    close(client().call("aclnnResize", x, [1.0, 1.0, 2.0, 2.0], "bilinear", torch.empty(1, 1, 8, 10)), F.interpolate(x, scale_factor=2, mode="bilinear"))
+    close(
+        client().call("aclnnResize", x, [1.0, 1.0, 2.0, 2.0], "bilinear", torch.empty(1, 1, 8, 10)),
+        F.interpolate(x, scale_factor=2, mode="bilinear"),
+    )
     bytes_ = torch.randint(0, 255, (1, 2, 3, 3), dtype=torch.uint8)
     got = client().call("aclnnUpsampleNearest2d", bytes_, [6, 6], torch.empty(1, 2, 6, 6, dtype=torch.uint8))
     same(got, F.interpolate(bytes_, scale_factor=2))
@@ -276,7 +299,10 @@ def test_upsample_by_a_scale() -> None:
 @pytest.mark.parametrize("align", [False, True])
 def test_grid_sampler(mode: int, padding: int, align: bool) -> None:
     x, grid = sample(torch.float32, 2, 3, 4, 5), torch.rand(2, 3, 4, 2) * 2.4 - 1.2
-    names = {"mode": ["bilinear", "nearest", "bicubic"][mode], "padding_mode": ["zeros", "border", "reflection"][padding]}
+    names = {
+        "mode": ["bilinear", "nearest", "bicubic"][mode],
+        "padding_mode": ["zeros", "border", "reflection"][padding],
+    }
 
     def judge(x: Tensor, grid: Tensor) -> Tensor:
         return F.grid_sample(x, grid, align_corners=align, **names)
@@ -284,7 +310,9 @@ def test_grid_sampler(mode: int, padding: int, align: bool) -> None:
     want, g = judge(x, grid), sample(torch.float32, 2, 3, 3, 4, seed=1)
     close(client().call("aclnnGridSampler2D", x, grid, mode, padding, align, blank(want)), want)
     wanted = grads(judge, g, x, grid)
-    made = client().call("aclnnGridSampler2DBackward", g, x, grid, mode, padding, align, [True, True], blank(x), blank(grid))
+    made = client().call(
+        "aclnnGridSampler2DBackward", g, x, grid, mode, padding, align, [True, True], blank(x), blank(grid)
+    )
     for a, b in zip(made, wanted, strict=True):
         same(a, b, rtol=1e-3, atol=1e-3)
 

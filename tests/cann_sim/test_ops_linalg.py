@@ -52,11 +52,15 @@ def test_qr(dtype: torch.dtype, batch: tuple[int, ...], m: int, n: int) -> None:
     x = matrices(dtype, batch, m, n)
     for code, mode in enumerate(("reduced", "complete", "r")):
         q, r = torch.linalg.qr(judged(x), mode)
-        got = client().call("aclnnLinalgQr", x, code, torch.empty(q.shape, dtype=dtype), torch.empty(r.shape, dtype=dtype))
+        got = client().call(
+            "aclnnLinalgQr", x, code, torch.empty(q.shape, dtype=dtype), torch.empty(r.shape, dtype=dtype)
+        )
         near(got[1], r.to(dtype))
         if mode != "r":
             near(got[0], q.to(dtype))
-            got = client().call("aclnnQr", x, mode == "reduced", torch.empty(q.shape, dtype=dtype), torch.empty(r.shape, dtype=dtype))
+            got = client().call(
+                "aclnnQr", x, mode == "reduced", torch.empty(q.shape, dtype=dtype), torch.empty(r.shape, dtype=dtype)
+            )
             near(got[0], q.to(dtype))
 
 
@@ -86,13 +90,17 @@ def test_triangular_solve(dtype: torch.dtype, unit: bool, transpose: bool, upper
     b, a = sample(dtype, 2, 3, 2), matrices(dtype, (1,), 3, 3)
     whole = a.mT if transpose else a
     want = torch.linalg.solve_triangular(whole, b, upper=upper != transpose, unitriangular=unit)
-    got = client().call("aclnnTriangularSolve", b, a, upper, transpose, unit, torch.empty_like(want), torch.empty(2, 3, 3, dtype=dtype))
+    got = client().call(
+        "aclnnTriangularSolve", b, a, upper, transpose, unit, torch.empty_like(want), torch.empty(2, 3, 3, dtype=dtype)
+    )
     near(got[0], want)
     near(got[1], a.expand(2, 3, 3))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("a, b, dim", [((3,), (3,), 0), ((4, 3), (4, 3), -1), ((3, 4), (3, 1), 0), ((2, 3, 2), (1, 3, 2), 1)], ids=str)
+@pytest.mark.parametrize(
+    "a, b, dim", [((3,), (3,), 0), ((4, 3), (4, 3), -1), ((3, 4), (3, 1), 0), ((2, 3, 2), (1, 3, 2), 1)], ids=str
+)
 @pytest.mark.parametrize("dtype", dtypes("aclnnLinalgCross"), ids=str)
 def test_cross(dtype: torch.dtype, a: Any, b: Any, dim: int, layout: str) -> None:
     x, y = LAYOUTS[layout](sample(dtype, *a)), LAYOUTS[layout](sample(dtype, *b, seed=1))
@@ -102,8 +110,10 @@ def test_cross(dtype: torch.dtype, a: Any, b: Any, dim: int, layout: str) -> Non
 
 EINSUMS = [
     ("ij,jk->ik", [(3, 4), (4, 5)]), ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)]), ("ij->ji", [(3, 4)]), ("ij->", [(3, 4)]),
-    ("ii->i", [(3, 3)]), ("ii", [(3, 3)]), ("i,j->ij", [(3,), (4,)]), ("i,i", [(3,), (3,)]), ("ij,jk", [(3, 4), (4, 2)]),
-    ("...ij,...jk->...ik", [(2, 3, 4), (4, 5)]), ("...i->...", [(2, 3, 4)]), ("bhqd,bhkd->bhqk", [(2, 2, 3, 4), (2, 2, 5, 4)]),
+    ("ii->i", [(3, 3)]), ("ii", [(3, 3)]), ("i,j->ij", [(3,), (4,)]), ("i,i", [(3,), (3,)]), ("ij,jk", [(3, 4),
+    (4, 2)]),
+    ("...ij,...jk->...ik", [(2, 3, 4), (4, 5)]), ("...i->...", [(2, 3, 4)]), ("bhqd,bhkd->bhqk", [(2, 2, 3, 4),
+    (2, 2, 5, 4)]),
     ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 2)]), ("ab,cd->abcd", [(2, 3), (2, 2)]), ("ij,ij->ij", [(3, 4), (3, 1)]),
     ("ijk,k->ij", [(2, 3, 4), (4,)]), ("ba , cb -> ca", [(2, 3), (4, 2)]), ("ij,kj->i", [(2, 3), (4, 3)]),
 ]  # fmt: skip

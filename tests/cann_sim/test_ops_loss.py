@@ -35,7 +35,8 @@ def gradient(f: Callable[[Tensor], Tensor], grad: Tensor, x: Tensor) -> Tensor:
 
 
 PAIRS: list[tuple[str, tuple[Any, ...], Callable[..., Tensor]]] = [
-    ("Mse", (), F.mse_loss), ("L1", (), F.l1_loss), ("SmoothL1", (0.7,), lambda x, t, reduction: F.smooth_l1_loss(x, t, reduction=reduction, beta=0.7)),
+    ("Mse", (), F.mse_loss), ("L1", (), F.l1_loss),
+    ("SmoothL1", (0.7,), lambda x, t, reduction: F.smooth_l1_loss(x, t, reduction=reduction, beta=0.7)),
     ("SmoothL1", (0.0,), lambda x, t, reduction: F.smooth_l1_loss(x, t, reduction=reduction, beta=0.0)),
     ("SoftMargin", (), lambda x, t, reduction: F.soft_margin_loss(x, t.sign(), reduction=reduction)),
     ("KlDiv", (False,), lambda x, t, reduction: F.kl_div(x, t.abs(), reduction=reduction)),
@@ -81,7 +82,7 @@ def test_kl_div_batchmean() -> None:
     close(client().call("aclnnKlDiv", x, t, 3, False, torch.empty(())), F.kl_div(x, t, reduction="batchmean"))
 
 
-# ---- binary cross entropy -------------------------------------------------------------------------------------------------
+# ---- binary cross entropy ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -113,13 +114,16 @@ def test_binary_cross_entropy(dtype: torch.dtype, reduction: str, weighted: bool
 
 def test_binary_cross_entropy_at_the_ends() -> None:
     x, t = torch.tensor([0.0, 1.0, 0.0, 1.0]), torch.tensor([0.0, 1.0, 1.0, 0.0])
-    close(client().call("aclnnBinaryCrossEntropy", x, t, None, 0, torch.empty(4)), F.binary_cross_entropy(x, t, reduction="none"))
+    close(
+        client().call("aclnnBinaryCrossEntropy", x, t, None, 0, torch.empty(4)),
+        F.binary_cross_entropy(x, t, reduction="none"),
+    )
     big = torch.tensor([-200.0, 200.0, -200.0, 200.0])
     got = client().call("aclnnBinaryCrossEntropyWithLogits", big, t, None, None, 0, torch.empty(4))
     close(got, F.binary_cross_entropy_with_logits(big, t, reduction="none"))
 
 
-# ---- classes ------------------------------------------------------------------------------------------------------------------
+# ---- classes ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("ignore", [-100, 2])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.uint8], ids=str)
@@ -142,7 +146,9 @@ def test_nll(dtype: torch.dtype, shape: Any, kind: torch.dtype, reduction: str, 
     if reduction != "none":
         close(got[1], total.to(dtype))
     g = sample(dtype, *want.shape, seed=3)
-    back = client().call(f"{op}Backward", g, x, target, w, code, ignore, total.to(dtype), torch.empty(shape, dtype=dtype))
+    back = client().call(
+        f"{op}Backward", g, x, target, w, code, ignore, total.to(dtype), torch.empty(shape, dtype=dtype)
+    )
     close(back, gradient(judge, g, x))
 
 
@@ -158,18 +164,40 @@ def test_cross_entropy(dtype: torch.dtype, reduction: str, weighted: bool, smoot
 
     want = judge(x.float()).reshape(-1).to(dtype)
     nothing = torch.empty(0)
-    got = client().call("aclnnCrossEntropyLoss", x, target, w, reduction, 2, smoothing, 0.0, False, blank(want), blank(x), nothing, nothing)
+    got = client().call(
+        "aclnnCrossEntropyLoss",
+        x,
+        target,
+        w,
+        reduction,
+        2,
+        smoothing,
+        0.0,
+        False,
+        blank(want),
+        blank(x),
+        nothing,
+        nothing,
+    )
     close(got[0], want)
     close(got[1], torch.log_softmax(x.float(), 1).to(dtype))
     g = sample(dtype, *want.shape, seed=3)
     back = gradient(lambda x: judge(x).reshape(-1), g, x)
-    close(client().call("aclnnCrossEntropyLossGrad", g, got[1], target, w, None, None, reduction, 2, smoothing, 0.0, blank(x)), back)
+    close(
+        client().call(
+            "aclnnCrossEntropyLossGrad", g, got[1], target, w, None, None, reduction, 2, smoothing, 0.0, blank(x)
+        ),
+        back,
+    )
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("shape", [(4,), (3, 4)], ids=str)
 def test_multilabel_margin(shape: Any, reduction: str) -> None:
-    x, target = sample(torch.float32, *shape), torch.tensor([[1, 3, -1, 0], [-1, 0, 1, 2], [0, 1, 2, 3]])[: shape[0] if len(shape) == 2 else 1]
+    x, target = (
+        sample(torch.float32, *shape),
+        torch.tensor([[1, 3, -1, 0], [-1, 0, 1, 2], [0, 1, 2, 3]])[: shape[0] if len(shape) == 2 else 1],
+    )
     target = target.reshape(shape)
     want = F.multilabel_margin_loss(x, target, reduction=reduction)
     got = client().call("aclnnMultilabelMarginLoss", x, target, REDUCTIONS.index(reduction), blank(want), blank(x))
@@ -215,18 +243,24 @@ BAD: list[tuple[int, str, tuple[Any, ...]]] = [
     (INVALID, "aclnnBinaryCrossEntropy", (X, X, torch.ones(3), 0, X)),
     (INVALID, "aclnnBinaryCrossEntropyWithLogits", (X, X, None, torch.ones(3), 0, X)),
     (INVALID, "aclnnBinaryCrossEntropyBackward", (torch.ones(2), X, X, None, 0, X)),
-    (INVALID, "aclnnNLLLoss", (X, torch.zeros(4, dtype=torch.int64), torch.ones(4), 1, -100, torch.ones(()), torch.ones(()))),
+    (INVALID, "aclnnNLLLoss", (X, torch.zeros(4, dtype=torch.int64), torch.ones(4), 1, -100, torch.ones(()),
+        torch.ones(()))),
     (INVALID, "aclnnNLLLoss", (X, T, torch.ones(3), 1, -100, torch.ones(()), torch.ones(()))),
     (INVALID, "aclnnNLLLoss", (X, T, torch.ones(4), 5, -100, torch.ones(()), torch.ones(()))),
     (INVALID, "aclnnNLLLoss", (X, T, torch.ones(4), 0, -100, torch.ones(()), torch.ones(()))),
     (NULL, "aclnnNLLLoss", (X, T, None, 1, -100, torch.ones(()), torch.ones(()))),
     (INVALID, "aclnnNLLLoss", (X, T.float(), torch.ones(4), 1, -100, torch.ones(()), torch.ones(()))),
-    (INVALID, "aclnnCrossEntropyLoss", (X, T, None, "middle", -100, 0.0, 0.0, False, torch.ones(1), X, torch.ones(0), torch.ones(0))),
-    (INVALID, "aclnnCrossEntropyLoss", (X, T, None, "mean", -100, 1.5, 0.0, False, torch.ones(1), X, torch.ones(0), torch.ones(0))),
+    (INVALID, "aclnnCrossEntropyLoss", (X, T, None, "middle", -100, 0.0, 0.0, False, torch.ones(1), X, torch.ones(0),
+        torch.ones(0))),
+    (INVALID, "aclnnCrossEntropyLoss", (X, T, None, "mean", -100, 1.5, 0.0, False, torch.ones(1), X, torch.ones(0),
+        torch.ones(0))),
     (INVALID, "aclnnMultilabelMarginLoss", (X, X.long(), 3, torch.ones(3), X)),
-    (INVALID, "aclnnCtcLoss", (torch.ones(4, 2, 3), torch.ones(2, 2).long(), [4], [2, 2], 0, False, torch.ones(2), torch.ones(2, 4, 5))),
-    (INVALID, "aclnnCtcLoss", (torch.ones(4, 2, 3), torch.ones(2, 2).long(), [4, 5], [2, 2], 0, False, torch.ones(2), torch.ones(2, 4, 5))),
-    (INVALID, "aclnnCtcLoss", (torch.ones(4, 2, 3), torch.ones(2, 2).long(), [4, 4], [2, 2], 3, False, torch.ones(2), torch.ones(2, 4, 5))),
+    (INVALID, "aclnnCtcLoss", (torch.ones(4, 2, 3), torch.ones(2, 2).long(), [4], [2, 2], 0, False, torch.ones(2),
+        torch.ones(2, 4, 5))),
+    (INVALID, "aclnnCtcLoss", (torch.ones(4, 2, 3), torch.ones(2, 2).long(), [4, 5], [2, 2], 0, False, torch.ones(2),
+        torch.ones(2, 4, 5))),
+    (INVALID, "aclnnCtcLoss", (torch.ones(4, 2, 3), torch.ones(2, 2).long(), [4, 4], [2, 2], 3, False, torch.ones(2),
+        torch.ones(2, 4, 5))),
     (INVALID, "aclnnNLLLossBackward", (torch.ones(3), X, T, torch.ones(4), 1, -100, torch.ones(()), X)),
 ]  # fmt: skip
 

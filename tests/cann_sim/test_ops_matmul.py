@@ -1,4 +1,4 @@
-"""Products of matrices and vectors in the simulator against torch: dtypes of the tables, layouts, broadcasting, refusals."""
+"""Products of matrices and vectors in the simulator against torch: dtypes, layouts, broadcasting, refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def blank(like: torch.Tensor) -> torch.Tensor:
 MATMULS = [
     ("aclnnMatmul", (3, 4), (4, 5)), ("aclnnMatmul", (4,), (4,)), ("aclnnMatmul", (4,), (4, 5)),
     ("aclnnMatmul", (3, 4), (4,)), ("aclnnMatmul", (2, 3, 4), (4, 5)), ("aclnnMatmul", (2, 1, 3, 4), (6, 4, 5)),
-    ("aclnnMatmul", (2, 3, 1, 2, 3, 4), (1, 3, 2, 1, 4, 5)), ("aclnnMatmul", (3, 0), (0, 5)), ("aclnnMatmul", (0, 4), (4, 5)),
+    ("aclnnMatmul", (2, 3, 1, 2, 3, 4), (1, 3, 2, 1, 4, 5)), ("aclnnMatmul", (3, 0), (0, 5)),
+    ("aclnnMatmul", (0, 4), (4, 5)),
     ("aclnnMm", (3, 4), (4, 5)), ("aclnnMm", (3, 0), (0, 5)), ("aclnnBatchMatMul", (2, 3, 4), (2, 4, 5)),
     ("aclnnBatchMatMul", (0, 3, 4), (0, 4, 5)), ("aclnnMv", (3, 4), (4,)), ("aclnnMm", (65, 130), (130, 70)),
 ]  # fmt: skip
@@ -46,15 +47,19 @@ def test_matmul(op: str, a: tuple[int, ...], b: tuple[int, ...], dtype: torch.dt
 ADDS = [
     ("aclnnAddmm", (3, 5), (3, 4), (4, 5), torch.addmm), ("aclnnAddmm", (5,), (3, 4), (4, 5), torch.addmm),
     ("aclnnAddmm", (3, 1), (3, 4), (4, 5), torch.addmm), ("aclnnAddmm", (3, 5), (3, 0), (0, 5), torch.addmm),
-    ("aclnnBaddbmm", (2, 3, 5), (2, 3, 4), (2, 4, 5), torch.baddbmm), ("aclnnBaddbmm", (5,), (2, 3, 4), (2, 4, 5), torch.baddbmm),
-    ("aclnnAddbmm", (3, 5), (2, 3, 4), (2, 4, 5), torch.addbmm), ("aclnnAddbmm", (5,), (2, 3, 4), (2, 4, 5), torch.addbmm),
+    ("aclnnBaddbmm", (2, 3, 5), (2, 3, 4), (2, 4, 5), torch.baddbmm), ("aclnnBaddbmm", (5,), (2, 3, 4),
+    (2, 4, 5), torch.baddbmm),
+    ("aclnnAddbmm", (3, 5), (2, 3, 4), (2, 4, 5), torch.addbmm), ("aclnnAddbmm", (5,), (2, 3, 4),
+    (2, 4, 5), torch.addbmm),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("beta, alpha", [(1, 1), (0.5, 2), (0, 1), (2, 0)])
 @pytest.mark.parametrize("dtype", dtypes("aclnnAddmm"), ids=str)
 @pytest.mark.parametrize("op, s, a, b, judge", ADDS)
-def test_add_of_a_product(op: str, s: Any, a: Any, b: Any, judge: Any, dtype: torch.dtype, beta: float, alpha: float) -> None:
+def test_add_of_a_product(
+    op: str, s: Any, a: Any, b: Any, judge: Any, dtype: torch.dtype, beta: float, alpha: float
+) -> None:
     self, x, y = sample(dtype, *s), LAYOUTS["transposed"](sample(dtype, *a, seed=1)), sample(dtype, *b, seed=2)
     want = judge(self, x, y, beta=beta, alpha=alpha)
     close(client().call(op, self, x, y, beta, alpha, blank(want), 1), want)
@@ -135,7 +140,8 @@ BAD: list[tuple[int, str, tuple[Any, ...]]] = [
     (INVALID, "aclnnBatchMatMul", (torch.ones(2, 3, 4), torch.ones(3, 4, 5), torch.ones(2, 3, 5), 0)),
     (INVALID, "aclnnAddmm", (torch.ones(2, 5), torch.ones(3, 4), torch.ones(4, 5), 1, 1, torch.ones(3, 5), 0)),
     (NULL, "aclnnAddmm", (torch.ones(3, 5), torch.ones(3, 4), torch.ones(4, 5), None, 1, torch.ones(3, 5), 0)),
-    (INVALID, "aclnnBaddbmm", (torch.ones(3, 5), torch.ones(1, 3, 4), torch.ones(2, 4, 5), 1, 1, torch.ones(2, 3, 5), 0)),
+    (INVALID, "aclnnBaddbmm", (torch.ones(3, 5), torch.ones(1, 3, 4), torch.ones(2, 4, 5), 1, 1, torch.ones(2, 3, 5),
+        0)),
     (INVALID, "aclnnInplaceAddmm", (torch.ones(3, 4), torch.ones(3, 4), torch.ones(4, 5), 1, 1, 0)),
     (INVALID, "aclnnDot", (torch.ones(3), torch.ones(4), torch.ones(()))),
     (INVALID, "aclnnDot", (torch.ones(3, 1), torch.ones(3, 1), torch.ones(()))),

@@ -30,7 +30,7 @@ def grads(f: Callable[..., Tensor], grad: Tensor, *inputs: Tensor) -> tuple[Tens
     return torch.autograd.grad(f(*leaves), leaves, grad.float())
 
 
-# ---- fused ---------------------------------------------------------------------------------------------------------------
+# ---- fused ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_add_rms_norm(dtype: torch.dtype) -> None:
     a, b, gamma = sample(dtype, 2, 3, 8), sample(dtype, 2, 3, 8, seed=1), sample(dtype, 8, seed=2)
@@ -41,7 +41,9 @@ def test_add_rms_norm(dtype: torch.dtype) -> None:
     for g, w in zip(got, (want, rstd, x.to(dtype)), strict=True):
         close(g, w)
     close(client().call("aclnnAddRmsNorm", a, b, gamma, 1e-6, blank(a), None, None), want)
-    got = client().call("aclnnAddRmsNormCast", a, b, gamma, 1e-6, blank(rstd.expand_as(x)), blank(a), blank(rstd), blank(a))
+    got = client().call(
+        "aclnnAddRmsNormCast", a, b, gamma, 1e-6, blank(rstd.expand_as(x)), blank(a), blank(rstd), blank(a)
+    )
     close(got[0], (x * rstd * gamma.float()))
     close(got[1], want)
     got = client().call("aclnnInplaceAddRmsNorm", a, b, gamma, 1e-6, blank(rstd))
@@ -65,7 +67,9 @@ def test_add_layer_norm(dtype: torch.dtype) -> None:
     _, mean, rstd = torch.native_layer_norm(x, [8], gamma.float(), beta.float(), 1e-5)
     dy, dsum = sample(dtype, 2, 3, 8, seed=6), sample(dtype, 2, 3, 8, seed=7)
     dx, dgamma, dbeta = grads(lambda x, g, b: F.layer_norm(x, (8,), g, b, 1e-5), dy, x, gamma, beta)
-    got = client().call("aclnnAddLayerNormGrad", dy, a, b, rstd, mean, gamma, dsum, blank(a), torch.empty(8), torch.empty(8))
+    got = client().call(
+        "aclnnAddLayerNormGrad", dy, a, b, rstd, mean, gamma, dsum, blank(a), torch.empty(8), torch.empty(8)
+    )
     for g, w in zip(got, ((dx + dsum.float()).to(dtype), dgamma, dbeta), strict=True):
         close(g, w)
 
@@ -89,7 +93,11 @@ def test_deep_norm(dtype: torch.dtype) -> None:
 
 
 def test_ada_layer_norm() -> None:
-    x, scale, shift = sample(torch.float32, 2, 3, 8), sample(torch.float32, 2, 8, seed=1), sample(torch.float32, 2, 8, seed=2)
+    x, scale, shift = (
+        sample(torch.float32, 2, 3, 8),
+        sample(torch.float32, 2, 8, seed=1),
+        sample(torch.float32, 2, 8, seed=2),
+    )
     want = F.layer_norm(x, (8,)) * (1 + scale[:, None]) + shift[:, None]
     close(client().call("aclnnAdaLayerNorm", x, scale, shift, None, None, 1e-5, blank(x)), want)
     got = client().call("aclnnAdaLayerNormV2", x, scale, shift, None, None, 1e-5, blank(x), torch.empty(2, 3, 1), None)
@@ -106,22 +114,41 @@ def test_group_norm_with_an_activation(dtype: torch.dtype) -> None:
         return y * torch.sigmoid(scale * y)
 
     wide = x.float(), gamma.float(), beta.float()
-    close(client().call("aclnnGroupNormSilu", x, gamma, beta, 3, 1e-5, blank(x), stats, stats.clone())[0], judge(*wide).to(dtype))
+    close(
+        client().call("aclnnGroupNormSilu", x, gamma, beta, 3, 1e-5, blank(x), stats, stats.clone())[0],
+        judge(*wide).to(dtype),
+    )
     got = client().call("aclnnGroupNormSiluV2", x, gamma, beta, 3, 1e-5, False, blank(x), stats, stats.clone())
     close(got[0], F.group_norm(wide[0], 3, *wide[1:], 1e-5).to(dtype))
-    got = client().call("aclnnGroupNormSwish", x, gamma, beta, 3, "NCHW", 1e-5, True, 0.7, blank(x), stats, stats.clone())
+    got = client().call(
+        "aclnnGroupNormSwish", x, gamma, beta, 3, "NCHW", 1e-5, True, 0.7, blank(x), stats, stats.clone()
+    )
     close(got[0], judge(*wide, 0.7).to(dtype))
     if dtype != torch.float32:
         return  # the saved statistics are rounded
     wanted = grads(lambda x, g, b: judge(x, g, b, 0.7), dy, x, gamma, beta)
     made = client().call(
-        "aclnnGroupNormSwishGrad", dy, got[1], got[2], x, gamma, beta, 3, "NCHW", 0.7, True, True, blank(x), blank(gamma), blank(beta)
+        "aclnnGroupNormSwishGrad",
+        dy,
+        got[1],
+        got[2],
+        x,
+        gamma,
+        beta,
+        3,
+        "NCHW",
+        0.7,
+        True,
+        True,
+        blank(x),
+        blank(gamma),
+        blank(beta),
     )
     for g, w in zip(made, wanted, strict=True):
         close(g, w)
 
 
-# ---- synchronised batch norm ---------------------------------------------------------------------------------------------
+# ---- synchronised batch norm ------------------------------------------------------------------------------------
 def test_batch_norm_over_workers_is_batch_norm_over_the_whole() -> None:
     whole, dy = sample(torch.float32, 6, 3, 4), sample(torch.float32, 6, 3, 4, seed=1)
     weight, bias, mean, var = torch.rand(3) + 0.5, torch.rand(3), torch.rand(3), torch.rand(3) + 0.5
@@ -130,7 +157,17 @@ def test_batch_norm_over_workers_is_batch_norm_over_the_whole() -> None:
     means, invstds = (torch.stack(s) for s in zip(*stats, strict=True))
     counts = torch.tensor([16.0, 8.0])
     got = client().call(
-        "aclnnBatchNormGatherStatsWithCounts", parts[0], means, invstds, mean, var, 0.1, 1e-5, counts, torch.empty(3), torch.empty(3)
+        "aclnnBatchNormGatherStatsWithCounts",
+        parts[0],
+        means,
+        invstds,
+        mean,
+        var,
+        0.1,
+        1e-5,
+        counts,
+        torch.empty(3),
+        torch.empty(3),
     )
     kept = (mean.clone(), var.clone())
     want, all_mean, all_invstd = torch.native_batch_norm(whole, weight, bias, *kept, True, 0.1, 1e-5)
@@ -138,16 +175,31 @@ def test_batch_norm_over_workers_is_batch_norm_over_the_whole() -> None:
         close(g, w)
     made = [client().call("aclnnBatchNormElemt", p, weight, bias, all_mean, all_invstd, 1e-5, blank(p)) for p in parts]
     close(torch.cat(made), want)
-    wanted = torch.ops.aten.native_batch_norm_backward(dy, whole, weight, None, None, all_mean, all_invstd, True, 1e-5, [True] * 3)
+    wanted = torch.ops.aten.native_batch_norm_backward(
+        dy, whole, weight, None, None, all_mean, all_invstd, True, 1e-5, [True] * 3
+    )
     sums = [
-        client().call("aclnnBatchNormReduceBackward", g, p, all_mean, all_invstd, weight, True, True, True, *[torch.empty(3) for _ in range(4)])
+        client().call(
+            "aclnnBatchNormReduceBackward",
+            g,
+            p,
+            all_mean,
+            all_invstd,
+            weight,
+            True,
+            True,
+            True,
+            *[torch.empty(3) for _ in range(4)],
+        )
         for g, p in zip(grad_parts, parts, strict=True)
     ]
     sum_dy, along, gw, gb = (sum(s) for s in zip(*sums, strict=True))
     close(gw, wanted[1])
     close(gb, wanted[2])
     back = [
-        client().call("aclnnBatchNormElemtBackward", g, p, all_mean, all_invstd, weight, sum_dy, along, counts.int(), blank(p))
+        client().call(
+            "aclnnBatchNormElemtBackward", g, p, all_mean, all_invstd, weight, sum_dy, along, counts.int(), blank(p)
+        )
         for g, p in zip(grad_parts, parts, strict=True)
     ]
     close(torch.cat(back), wanted[0])
@@ -165,7 +217,8 @@ BAD: list[tuple[str, tuple[Any, ...]]] = [
     ("aclnnAddRmsNorm", (X, torch.ones(2, 3, 7), torch.ones(8), 1e-6, X, None, None)),
     ("aclnnAddRmsNorm", (X, X, torch.ones(7), 1e-6, X, None, None)),
     ("aclnnAddRmsNorm", (X, X, torch.ones(8), 1e-6, X, torch.ones(5), None)),
-    ("aclnnAddLayerNorm", (X, X, torch.ones(8), torch.ones(7), None, 1e-5, False, X, torch.ones(2, 3), torch.ones(2, 3), X)),
+    ("aclnnAddLayerNorm", (X, X, torch.ones(8), torch.ones(7), None, 1e-5, False, X, torch.ones(2, 3), torch.ones(2,
+        3), X)),
     ("aclnnDeepNorm", (X, X, torch.ones(8), torch.ones(8), 0.3, 1e-6, torch.ones(2, 2), torch.ones(2, 3), X)),
     ("aclnnGroupNormSilu", (X, C, C, 2, 1e-5, X, torch.ones(2, 2), torch.ones(2, 2))),
     ("aclnnGroupNormSwish", (X, C, C, 0, "NCHW", 1e-5, True, 1.0, X, torch.ones(2, 3), torch.ones(2, 3))),
@@ -173,7 +226,8 @@ BAD: list[tuple[str, tuple[Any, ...]]] = [
     ("aclnnBatchNormStats", (X, 1e-5, torch.ones(2), C)),
     ("aclnnBatchNormElemt", (X, C, C, torch.ones(2), C, 1e-5, X)),
     ("aclnnBatchNormReduceBackward", (X, X, C, C, None, True, False, False, None, None, None, None)),
-    ("aclnnBatchNormGatherStatsWithCounts", (X, torch.ones(2, 3), torch.ones(1, 3), None, None, 0.1, 1e-5, torch.ones(2), C, C)),
+    ("aclnnBatchNormGatherStatsWithCounts", (X, torch.ones(2, 3), torch.ones(1, 3), None, None, 0.1, 1e-5,
+        torch.ones(2), C, C)),
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-// Flash attention for training: the score and its gradient, padded (BSH, SBH, BSND, BNSD) and packed (TND), all versions.
+// Flash attention for training: the score and its gradient, padded (BSH, SBH, BSND, BNSD) and packed (TND).
 #include "ops/attention.h"
 
 namespace cann_sim {
@@ -31,7 +31,8 @@ struct Problem {
       : at(c), layout(known_layout(c, at)), q(query, layout, head_count(c, at)),
         k(key, layout, shared_heads(query, key, layout, head_count(c, at))), v(value, layout, k.heads()) {
     expect_heads(q, k, v);
-    EXPECT(q.heads() == head_count(c, at), "headNum is %ld, query has %ld heads", long(head_count(c, at)), long(q.heads()));
+    EXPECT(q.heads() == head_count(c, at), "headNum is %ld, query has %ld heads", long(head_count(c, at)),
+           long(q.heads()));
     if (layout != "TND") {
       for (int64_t b = 0; b < q.batch(); ++b) pieces.push_back({b, 0, q.length(), 0, k.length()});
       return;
@@ -110,7 +111,8 @@ Problem expect_problem(const Call& c) {
   Attention a = settings(c, at);
   for (int i : {at.key, at.value}) expect_same_dtype(c, i, at.query);
   EXPECT(a.keep > 0 && a.keep <= 1, "keepProb %g is not in (0, 1]", a.keep);
-  EXPECT(at.shift_type < 0 || c.integer(at.shift_type) <= 1, "pseType %ld is not supported", long(c.integer(at.shift_type)));
+  EXPECT(at.shift_type < 0 || c.integer(at.shift_type) <= 1, "pseType %ld is not supported",
+         long(c.integer(at.shift_type)));
   if (c.given(at.mask) && c.tensor(at.mask).numel()) a.mask.bits = sizes_only(c.tensor(at.mask));
   int64_t items = 0;
   for (const Piece& piece : p.pieces) {
@@ -134,7 +136,7 @@ Problem expect_problem(const Call& c) {
   return p;
 }
 
-// ---- the score --------------------------------------------------------------------------------------------------------------
+// ---- the score -------------------------------------------------------------------------------------------------
 int output(const Call& c, const char* name) { return argument(c, {name}); }
 
 void check_score(const Call& c) {
@@ -162,7 +164,7 @@ void score(Run& r) {
     }
 }
 
-// ---- its gradient -----------------------------------------------------------------------------------------------------------
+// ---- its gradient ----------------------------------------------------------------------------------------------
 void check_grad(const Call& c) {
   Problem p = expect_problem(c);
   Sizes dy = sizes_of(c.tensor(p.at.query));

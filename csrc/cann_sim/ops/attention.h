@@ -1,4 +1,4 @@
-// Attention by heads over any of CANN's layouts, forward and backward. The ops that call it: attention.cpp, attention_infer.cpp.
+// Attention by heads over any of CANN's layouts, forward and backward. Its ops: attention.cpp, attention_infer.cpp.
 #pragma once
 #include <string>
 
@@ -54,7 +54,7 @@ void attend(const Attention& a, const Head& head, const Value& out, const Value&
 void attend_backward(const Attention& a, const Head& head, const Value& dy, const Value& max, const Value& sum,
                      const Value& dq, const Value& dk, const Value& dv, const Value& dshift);
 
-// ---- what the ops share: their many versions differ in where the arguments lie, so these go by name -----------------------
+// ---- what the ops share: their many versions differ in where the arguments lie, so these go by name ------------
 int argument(const Call& c, std::initializer_list<const char*> names);  // the first that the row has; -1: none
 Value sizes_only(const TensorMeta& t);                                  // a value that may be asked for its sizes
 // The heads of keys or values that `heads` queries of this depth share.

@@ -7,11 +7,12 @@
 
 namespace cann_sim {
 
-// ---- layouts --------------------------------------------------------------------------------------------------------------
+// ---- layouts ---------------------------------------------------------------------------------------------------
 Heads::Heads(const Value& v, const std::string& layout, int64_t heads) : v_(v) {
   std::string dims = layout;
   if (dims.back() == 'H') {  // all heads side by side: split the dim
-    EXPECT(heads > 0 && v_.size(-1) % heads == 0, "a last dim of %ld does not hold %ld heads", long(v_.size(-1)), long(heads));
+    EXPECT(heads > 0 && v_.size(-1) % heads == 0, "a last dim of %ld does not hold %ld heads", long(v_.size(-1)),
+           long(heads));
     int64_t depth = v_.size(-1) / heads, step = v_.strides[v_.ndim - 1];
     v_.sizes[v_.ndim - 1] = heads, v_.strides[v_.ndim - 1] = depth * step;
     v_.sizes[v_.ndim] = depth, v_.strides[v_.ndim] = step;
@@ -40,7 +41,7 @@ Value Heads::matrix(int64_t b, int64_t h, int64_t from, int64_t n) const {
   return m;
 }
 
-// ---- arguments ------------------------------------------------------------------------------------------------------------
+// ---- arguments -------------------------------------------------------------------------------------------------
 int argument(const Call& c, std::initializer_list<const char*> names) {
   for (const char* name : names)
     for (int i = 0; i < c.row->nargs; ++i)
@@ -58,18 +59,20 @@ Value sizes_only(const TensorMeta& t) {
 int64_t shared_heads(const Value& q, const Value& k, const std::string& layout, int64_t heads) {
   if (layout.back() != 'H') return heads;  // they have a dim of their own
   int64_t depth = q.size(-1) / heads;
-  EXPECT(depth > 0 && k.size(-1) % depth == 0, "keys of %ld do not hold heads of depth %ld", long(k.size(-1)), long(depth));
+  EXPECT(depth > 0 && k.size(-1) % depth == 0, "keys of %ld do not hold heads of depth %ld", long(k.size(-1)),
+         long(depth));
   return k.size(-1) / depth;
 }
 
 void expect_heads(const Heads& q, const Heads& k, const Heads& v) {
   EXPECT(q.depth() == k.depth(), "queries have depth %ld, keys %ld", long(q.depth()), long(k.depth()));
-  EXPECT(k.heads() > 0 && q.heads() % k.heads() == 0, "%ld query heads cannot share %ld key heads", long(q.heads()), long(k.heads()));
+  EXPECT(k.heads() > 0 && q.heads() % k.heads() == 0, "%ld query heads cannot share %ld key heads", long(q.heads()),
+         long(k.heads()));
   EXPECT(k.heads() == v.heads() && k.length() == v.length(), "keys and values differ in heads or length");
   EXPECT(q.batch() == k.batch() && k.batch() == v.batch(), "query, key and value differ in batch");
 }
 
-// ---- masks ----------------------------------------------------------------------------------------------------------------
+// ---- masks -----------------------------------------------------------------------------------------------------
 // sparseMode: 0 the mask within a band, 1 the mask alone, 2 causal from the top left, 3 causal from the bottom right,
 // 4 a band from the bottom right, 5 and 6 causal with a visible prefix. 2 to 4 and 6 come with a mask of a fixed size
 // whose content the card does not need to read either.
@@ -97,7 +100,7 @@ void Mask::expect_valid(int64_t queries, int64_t keys) const {
          "attenMask is smaller than %ld queries by %ld keys", long(queries), long(keys));
 }
 
-// ---- one head -------------------------------------------------------------------------------------------------------------
+// ---- one head --------------------------------------------------------------------------------------------------
 namespace {
 
 constexpr float kHidden = -FLT_MAX;

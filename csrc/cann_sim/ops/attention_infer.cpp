@@ -1,4 +1,4 @@
-// Flash attention for inference (prompt, incremental, fused): the plain forms; quantised and paged ones are refused by name.
+// Flash attention for inference (prompt, incremental, fused): the plain forms; quantised and paged ones are refused.
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +8,8 @@ namespace cann_sim {
 namespace {
 
 struct Places {
-  int query, key, value, shift, mask, q_lengths, k_lengths, heads, key_heads, scale, before, after, layout, mode, out, lse;
+  int query, key, value, shift, mask, q_lengths, k_lengths, heads, key_heads, scale, before, after, layout, mode, out,
+      lse;
   explicit Places(const Call& c)
       : query(argument(c, {"query"})), key(argument(c, {"key"})), value(argument(c, {"value"})),
         shift(argument(c, {"pseShift", "pseShiftOptional"})), mask(argument(c, {"attenMask", "attenMaskOptional"})),
@@ -20,10 +21,14 @@ struct Places {
     // An incremental step has one query a batch: its lengths are the keys'.
     if (argument(c, {"preTokens"}) < 0) std::swap(q_lengths, k_lengths);
   }
-  bool plain(int i) const { return i == query || i == key || i == value || i == shift || i == mask || i == out || i == lse; }
+  bool plain(int i) const {
+    return i == query || i == key || i == value || i == shift || i == mask || i == out || i == lse;
+  }
 };
 
-const TensorMeta& first_of(const Call& c, int i) { return is_tensor_list(c.row->args[i].kind) ? c.tensors(i)[0] : c.tensor(i); }
+const TensorMeta& first_of(const Call& c, int i) {
+  return is_tensor_list(c.row->args[i].kind) ? c.tensors(i)[0] : c.tensor(i);
+}
 
 struct Problem {
   Places at;
@@ -44,8 +49,8 @@ struct Problem {
  private:
   static std::string known_layout(const Call& c, const Places& at) {
     std::string layout = c.string(at.layout);
-    EXPECT(layout == "BSH" || layout == "BSND" || layout == "BNSD" || layout == "BNSD_BSND", "inputLayout %s is not supported",
-           layout.c_str());
+    EXPECT(layout == "BSH" || layout == "BSND" || layout == "BNSD" || layout == "BNSD_BSND",
+           "inputLayout %s is not supported", layout.c_str());
     return layout;
   }
   static int64_t shared(const Call& c, const Places& at) {
@@ -63,8 +68,8 @@ void check(const Call& c) {
       refuse(561003, "%s with %s is not computed: only plain attention is", c.name(), c.row->args[i].name);
   }
   for (int i : {at.key, at.value})
-    EXPECT(!is_tensor_list(c.row->args[i].kind) || c.tensors(i).size() == 1, "one tensor of keys and values is expected, got %ld",
-           long(c.tensors(i).size()));
+    EXPECT(!is_tensor_list(c.row->args[i].kind) || c.tensors(i).size() == 1,
+           "one tensor of keys and values is expected, got %ld", long(c.tensors(i).size()));
   Problem p(c, sizes_only(c.tensor(at.query)), sizes_only(first_of(c, at.key)), sizes_only(first_of(c, at.value)));
   EXPECT(c.tensor(at.query).dtype == first_of(c, at.key).dtype && c.tensor(at.out).dtype == c.tensor(at.query).dtype,
          "query, key and attentionOut must have one dtype");
@@ -74,7 +79,8 @@ void check(const Call& c) {
   if (at.mask >= 0 && c.given(at.mask)) mask.bits = sizes_only(c.tensor(at.mask));
   for (int64_t b = 0; b < p.q.batch(); ++b) {
     int64_t queries = p.length(c, at.q_lengths, b, p.q.length()), keys = p.length(c, at.k_lengths, b, p.k.length());
-    EXPECT(queries >= 0 && queries <= p.q.length() && keys >= 0 && keys <= p.k.length(), "the lengths of batch %ld do not fit", long(b));
+    EXPECT(queries >= 0 && queries <= p.q.length() && keys >= 0 && keys <= p.k.length(),
+           "the lengths of batch %ld do not fit", long(b));
     mask.expect_valid(queries, keys);
   }
   if (at.lse >= 0 && c.integer(argument(c, {"softmaxLseFlag"})))
@@ -94,7 +100,8 @@ void run(Run& r) {
   if (at.mask >= 0) a.mask.bits = r.tensor(at.mask);
   if (at.mode >= 0) a.mask.mode = c.integer(at.mode);
   if (at.before >= 0) a.mask.before = c.integer(at.before), a.mask.after = c.integer(at.after);
-  Value whole = r.tensor(at.out), lse = at.lse >= 0 && c.integer(argument(c, {"softmaxLseFlag"})) ? r.tensor(at.lse) : Value();
+  Value whole = r.tensor(at.out),
+        lse = at.lse >= 0 && c.integer(argument(c, {"softmaxLseFlag"})) ? r.tensor(at.lse) : Value();
   Heads out(whole, p.out_layout, p.q.heads());
   fill(whole, 0);  // queries beyond a batch's length
   int64_t shared = p.q.heads() / p.k.heads();

@@ -51,11 +51,12 @@ void combine(const Value& out, const Value& a, const Value& cos, const Value& b,
 
 void expect_angles(const Call& c, int x, int cos, int sin) {
   expect_same_shape(c, sin, cos);
-  EXPECT(c.tensor(x).ndim > 0 && broadcast_sizes(sizes_of(c.tensor(cos)), sizes_of(c.tensor(x))) == sizes_of(c.tensor(x)),
-         "cos %s does not broadcast to %s", describe(c.tensor(cos)).c_str(), describe(c.tensor(x)).c_str());
+  EXPECT(
+      c.tensor(x).ndim > 0 && broadcast_sizes(sizes_of(c.tensor(cos)), sizes_of(c.tensor(x))) == sizes_of(c.tensor(x)),
+      "cos %s does not broadcast to %s", describe(c.tensor(cos)).c_str(), describe(c.tensor(x)).c_str());
 }
 
-// ---- (x, cos, sin, mode, out) -------------------------------------------------------------------------------------------
+// ---- (x, cos, sin, mode, out) ----------------------------------------------------------------------------------
 void check_rotary(const Call& c) {
   expect_angles(c, 0, 1, 2);
   Turn{mode_of(c.integer(3)), c.tensor(0).sizes[c.tensor(0).ndim - 1]}.expect_fits();
@@ -66,7 +67,7 @@ void rotary(Run& r) {
   combine(r.tensor(4), x, r.tensor(1), turned(x, mode_of(r.call.integer(3))), r.tensor(2), 1);
 }
 
-// ---- (dy, cos, sin, x?, mode, dx, dcos, dsin): without x the angles have no gradient --------------------------------------
+// ---- (dy, cos, sin, x?, mode, dx, dcos, dsin): without x the angles have no gradient ---------------------------
 void check_grad(const Call& c) {
   expect_angles(c, 0, 1, 2);
   Turn{mode_of(c.integer(4)), c.tensor(0).sizes[c.tensor(0).ndim - 1]}.expect_fits();
@@ -79,7 +80,8 @@ void check_grad(const Call& c) {
 void reduce_into(const Value& out, const Value& whole) {
   Sizes dims;
   for (int d = 0; d < whole.ndim; ++d)
-    if (d < whole.ndim - out.ndim || (out.sizes[d - (whole.ndim - out.ndim)] == 1 && whole.sizes[d] != 1)) dims.push_back(d);
+    if (d < whole.ndim - out.ndim || (out.sizes[d - (whole.ndim - out.ndim)] == 1 && whole.sizes[d] != 1))
+      dims.push_back(d);
   if (dims.empty()) return copy(out, whole);
   Sizes kept;
   for (int d = 0, next = 0; d < whole.ndim; ++d) {
@@ -102,7 +104,7 @@ void grad(Run& r) {
   reduce_into(r.tensor(7), product(dy, turned(x, mode), dy.shape()));
 }
 
-// ---- in place on query and key: (query, key, cos, sin, layout, [rotaryMode]) -----------------------------------------------
+// ---- in place on query and key: (query, key, cos, sin, layout, [rotaryMode]) -----------------------------------
 Mode named_mode(const Call& c) {
   if (c.row->nargs <= 5) return kHalf;
   std::string name = c.string(5);

@@ -4,7 +4,7 @@
 namespace cann_sim {
 namespace {
 
-// ---- geometry -------------------------------------------------------------------------------------------------------
+// ---- geometry --------------------------------------------------------------------------------------------------
 // stride, padding, dilation, outputPadding: one number a spatial dim, or one for all.
 int64_t item(const Span<int64_t>& list, int d) { return list[list.size() == 1 ? 0 : d]; }
 
@@ -37,7 +37,8 @@ Sizes conv_sizes(const TensorMeta& x, const TensorMeta& w, const Geometry& g) {
   expect_list(g.padding, "padding", n, 0);
   expect_list(g.dilation, "dilation", n, 1);
   EXPECT(g.groups > 0, "groups must be positive, got %ld", long(g.groups));
-  int64_t in = g.transposed ? w.sizes[0] : w.sizes[1] * g.groups, out = g.transposed ? w.sizes[1] * g.groups : w.sizes[0];
+  int64_t in = g.transposed ? w.sizes[0] : w.sizes[1] * g.groups,
+          out = g.transposed ? w.sizes[1] * g.groups : w.sizes[0];
   EXPECT(x.sizes[1] == in, "input %s has not the %ld channels that weight %s with groups %ld takes",
          describe(x).c_str(), long(in), describe(w).c_str(), long(g.groups));
   EXPECT((g.transposed ? in : out) % g.groups == 0, "weight %s is not divisible by groups %ld", describe(w).c_str(),
@@ -47,8 +48,9 @@ Sizes conv_sizes(const TensorMeta& x, const TensorMeta& w, const Geometry& g) {
   for (int d = 0; d < n; ++d) {
     int64_t size = x.sizes[2 + d], kernel = w.sizes[2 + d], stride = item(g.stride, d), pad = item(g.padding, d),
             dilation = item(g.dilation, d);
-    sizes.push_back(g.transposed ? (size - 1) * stride - 2 * pad + dilation * (kernel - 1) + 1 + item(g.output_padding, d)
-                                 : window_count(size, kernel, stride, pad, dilation));
+    sizes.push_back(g.transposed
+                        ? (size - 1) * stride - 2 * pad + dilation * (kernel - 1) + 1 + item(g.output_padding, d)
+                        : window_count(size, kernel, stride, pad, dilation));
     EXPECT(sizes.back() > 0, "the output would have size %ld: the kernel does not fit %s", long(sizes.back()),
            describe(x).c_str());
   }
@@ -56,7 +58,8 @@ Sizes conv_sizes(const TensorMeta& x, const TensorMeta& w, const Geometry& g) {
 }
 
 void expect_bias(const Call& c, int i, int64_t channels) {
-  if (c.given(i)) EXPECT(c.tensor(i).numel() == channels, "bias %s is not [%ld]", describe(c.tensor(i)).c_str(), long(channels));
+  if (c.given(i))
+    EXPECT(c.tensor(i).numel() == channels, "bias %s is not [%ld]", describe(c.tensor(i)).c_str(), long(channels));
 }
 void expect_math_type(const Call& c, int i) {
   EXPECT(c.integer(i) >= 0 && c.integer(i) <= 4, "cubeMathType %ld is not in [0, 4]", long(c.integer(i)));
@@ -64,7 +67,7 @@ void expect_math_type(const Call& c, int i) {
 
 mt::Attr list_of(const Span<int64_t>& s) { return list(s.data, s.n); }
 
-// ---- convolution: (input, weight, bias?, stride, padding, dilation, transposed, outputPadding, groups, out, type) ------
+// ---- convolution: (input, weight, bias?, stride, padding, dilation, transposed, outputPadding, groups, out, type)
 void check_convolution(const Call& c) {
   expect_math_type(c, 10);
   Sizes out = conv_sizes(c.tensor(0), c.tensor(1), Geometry(c, 3));
@@ -80,7 +83,7 @@ void convolution(Run& r) {
                list_of(g.output_padding), integer(g.groups)});
 }
 
-// ---- its gradients: (gradOutput, input, weight, biasSizes?, stride ... groups, outputMask, type, three outputs) ---------
+// ---- its gradients: (gradOutput, input, weight, biasSizes?, stride ... groups, outputMask, type, three outputs)
 void check_convolution_backward(const Call& c) {
   expect_math_type(c, 11);
   Geometry g(c, 4);
@@ -104,7 +107,7 @@ void convolution_backward(Run& r) {
                list_of(g.output_padding), integer(g.groups)});
 }
 
-// ---- depthwise: (self, weight, kernelSize, bias?, stride, padding, dilation, out, cubeMathType) -------------------------
+// ---- depthwise: (self, weight, kernelSize, bias?, stride, padding, dilation, out, cubeMathType) ----------------
 void check_depthwise(const Call& c) {
   expect_math_type(c, 8);
   const TensorMeta &x = c.tensor(0), &w = c.tensor(1);
@@ -131,7 +134,7 @@ void depthwise(Run& r) {
                integer(x.size(1))});
 }
 
-// ---- time, batch, channels: a 1-D convolution with the dims turned ------------------------------------------------------
+// ---- time, batch, channels: a 1-D convolution with the dims turned ---------------------------------------------
 // self [T, B, C_in] -> [B, C_in, T]; weight [k, C_in, C_out] -> [C_out, C_in, k]
 Value batch_first(const Value& v) { return v.given() ? v.permute({1, 2, 0}) : v; }
 Value out_first(const Value& v) { return v.given() ? v.permute({2, 1, 0}) : v; }
@@ -169,7 +172,7 @@ void tbc_backward(Run& r) {
               {list(one), list(pad), list(one), integer(0), list(zero), integer(1)});
 }
 
-// ---- columns --------------------------------------------------------------------------------------------------------
+// ---- columns ---------------------------------------------------------------------------------------------------
 // kernelSize, dilation, padding, stride at `first`; the columns of an image of these sizes.
 Sizes column_sizes(const Call& c, const Sizes& image, int first) {
   const char* names[] = {"kernelSize", "dilation", "padding", "stride"};

@@ -25,7 +25,7 @@ Value info_for(const Value& matrices) {
   return empty(Sizes(shape.begin(), shape.end() - 2), mt::kInt32);
 }
 
-// ---- inverse: (self, out) -------------------------------------------------------------------------------------------------
+// ---- inverse: (self, out) --------------------------------------------------------------------------------------
 void check_inverse(const Call& c) {
   expect_square(c, 0);
   expect_same_shape(c, 1, 0);
@@ -38,7 +38,7 @@ void inverse(Run& r) {
   });
 }
 
-// ---- determinants: (self, sign, log) and (self, out) ------------------------------------------------------------------------
+// ---- determinants: (self, sign, log) and (self, out) -----------------------------------------------------------
 struct Determinant {
   Value sign, log;
   explicit Determinant(const Value& self) {
@@ -68,7 +68,7 @@ void logdet(Run& r) {
   call_pointwise("add", t, {r.tensor(1), d.sign, d.log}, {number(1)});
 }
 
-// ---- QR: (self, mode, Q, R); mode 0 reduced, 1 complete, 2 R alone. aclnnQr has `some` instead --------------------------------
+// ---- QR: (self, mode, Q, R); mode 0 reduced, 1 complete, 2 R alone. aclnnQr has `some` instead -----------------
 enum QrMode { kReduced, kComplete, kOnlyR };
 QrMode qr_mode(const Call& c) {
   if (c.row->args[1].kind == Kind::k_bool) return c.integer(1) ? kReduced : kComplete;
@@ -97,7 +97,7 @@ void qr(Run& r) {
   });
 }
 
-// ---- SVD: (input, fullMatrices, computeUV, sigma, u, v); v is V, not its adjoint ---------------------------------------------
+// ---- SVD: (input, fullMatrices, computeUV, sigma, u, v); v is V, not its adjoint -------------------------------
 void check_svd(const Call& c) {
   const TensorMeta& a = c.tensor(0);
   EXPECT(a.ndim >= 2, "%s is no batch of matrices", describe(a).c_str());
@@ -124,7 +124,7 @@ void svd(Run& r) {
   copy(v, right.transpose(-1, -2));
 }
 
-// ---- Cholesky: (self, upper, out) ---------------------------------------------------------------------------------------------
+// ---- Cholesky: (self, upper, out) ------------------------------------------------------------------------------
 void check_cholesky(const Call& c) {
   expect_square(c, 0);
   expect_same_shape(c, 2, 0);
@@ -137,7 +137,7 @@ void cholesky(Run& r) {
   });
 }
 
-// ---- triangular solve: (self, A, upper, transpose, unitriangular, x, m): A x = self, and m is a copy of A --------------------
+// ---- triangular solve: (self, A, upper, transpose, unitriangular, x, m): A x = self, and m is a copy of A ------
 Sizes solve_batch(const Call& c) { return broadcast_sizes(batch_of(c.tensor(0)), batch_of(c.tensor(1))); }
 void check_triangular(const Call& c) {
   const TensorMeta &b = c.tensor(0), &a = c.tensor(1);
@@ -157,7 +157,7 @@ void triangular(Run& r) {
   copy(m, a);
 }
 
-// ---- cross products: (self, other, dim, out) ----------------------------------------------------------------------------------
+// ---- cross products: (self, other, dim, out) -------------------------------------------------------------------
 void check_cross(const Call& c) {
   Sizes out = broadcast_sizes(sizes_of(c.tensor(0)), sizes_of(c.tensor(1)));
   int64_t dim = wrap_dim(c.integer(2), int64_t(out.size()));
@@ -182,7 +182,7 @@ void cross(Run& r) {
   copy(out, made);
 }
 
-// ---- distances ----------------------------------------------------------------------------------------------------------------
+// ---- distances -------------------------------------------------------------------------------------------------
 // (x1, x2, p, computeMode, out)
 void check_cdist(const Call& c) {
   const TensorMeta &a = c.tensor(0), &b = c.tensor(1);

@@ -29,7 +29,8 @@ std::string spelled(const std::string& term, int64_t ndim, int64_t& width) {
   size_t dots = letters.find('.');
   if (ndim >= 0) {
     width = ndim - int64_t(letters.size()) + (dots != std::string::npos);
-    EXPECT(dots == std::string::npos ? width == 0 : width >= 0, "subscripts '%s' do not fit %ld dims", term.c_str(), long(ndim));
+    EXPECT(dots == std::string::npos ? width == 0 : width >= 0, "subscripts '%s' do not fit %ld dims", term.c_str(),
+           long(ndim));
   }
   if (dots != std::string::npos) letters.replace(dots, 1, std::string(kEllipsis + 8 - width, size_t(width)));
   return letters;

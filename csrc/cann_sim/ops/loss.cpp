@@ -12,7 +12,7 @@ void expect_reduction(int64_t reduction, int64_t last = kSum) {
   EXPECT(reduction >= 0 && reduction <= last, "reduction %ld is not in [0, %ld]", long(reduction), long(last));
 }
 
-// ---- losses of pairs: rows of a value and its slope in the input ------------------------------------------------------
+// ---- losses of pairs: rows of a value and its slope in the input -----------------------------------------------
 // p: what else the op was given (beta of smooth l1, logTarget of kl_div).
 struct Pair {
   const char *name, *backward;
@@ -24,7 +24,7 @@ constexpr Pair kPairs[] = {
      [](float x, float t, float) { return 2 * (x - t); }},
     {"aclnnMseLossOut", "", [](float x, float t, float) { return (x - t) * (x - t); }, nullptr},
     {"aclnnL1Loss", "aclnnL1LossBackward", [](float x, float t, float) { return std::abs(x - t); },
-     [](float x, float t, float) { return x > t ? 1.f : x < t ? -1.f : x - t; }},
+     [](float x, float t, float) { return x == t ? 0 : std::copysign((x - t) / (x - t), x - t); }},  // NaN stays
     {"aclnnSmoothL1Loss", "aclnnSmoothL1LossBackward",
      [](float x, float t, float beta) {
        float size = std::abs(x - t);
@@ -40,7 +40,8 @@ constexpr Pair kPairs[] = {
        return t == 0 ? -t * x : t * (std::log(t) - x);
      },
      [](float, float t, float log_target) { return log_target ? -std::exp(t) : -t; }},
-    {"aclnnSoftMarginLoss", "aclnnSoftMarginLossBackward", [](float x, float t, float) { return std::log1p(std::exp(-t * x)); },
+    {"aclnnSoftMarginLoss", "aclnnSoftMarginLossBackward",
+     [](float x, float t, float) { return std::log1p(std::exp(-t * x)); },
      [](float x, float t, float) { return -t / (1 + std::exp(t * x)); }},
 };
 
@@ -137,7 +138,7 @@ void pair_backward(Run& r) {
   copy(r.tensor(c.row->nargs - 1), made);
 }
 
-// ---- binary cross entropy: weight and, from logits, posWeight may be absent -----------------------------------------------
+// ---- binary cross entropy: weight and, from logits, posWeight may be absent ------------------------------------
 float limited(float log) { return std::max(log, -100.f); }
 float sigmoid(float x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
 float log_sigmoid(float x) { return std::min(x, 0.f) - std::log1p(std::exp(-std::abs(x))); }
@@ -188,13 +189,14 @@ template <int at, bool logits, Item f> void entropy(Run& r) {
   const int reduction = at + (logits ? 4 : 3);
   int64_t how = r.call.integer(reduction);
   Sizes sizes = sizes_of(r.call.tensor(at));
-  Value made = entropy_items(sizes, f, r.tensor(at), r.tensor(at + 1), r.tensor(at + 2),
-                             logits ? r.tensor(at + 3) : Value(), at ? r.tensor(0) : Value(), at ? share(sizes, how) : 1);
+  Value made =
+      entropy_items(sizes, f, r.tensor(at), r.tensor(at + 1), r.tensor(at + 2), logits ? r.tensor(at + 3) : Value(),
+                    at ? r.tensor(0) : Value(), at ? share(sizes, how) : 1);
   if (at) copy(r.tensor(reduction + 1), made);
   else reduce(r.tensor(reduction + 1), made, how);
 }
 
-// ---- classes: self [C], [N, C] or [N, C, H, W] ---------------------------------------------------------------------------
+// ---- classes: self [C], [N, C] or [N, C, H, W] -----------------------------------------------------------------
 void expect_classes(const Call& c, int self, int target, int weight, int64_t reduction) {
   const TensorMeta &x = c.tensor(self), &t = c.tensor(target);
   expect_reduction(reduction);

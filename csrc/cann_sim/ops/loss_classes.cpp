@@ -15,7 +15,7 @@ Reduction named_reduction(const Call& c, int i) {
   return name == "none" ? kNone : name == "sum" ? kSum : kMean;
 }
 
-// ---- cross entropy: input [N, C], target [N] --------------------------------------------------------------------------------
+// ---- cross entropy: input [N, C], target [N] -------------------------------------------------------------------
 // What every class of one sample counts: the target, and with label smoothing a little of all.
 struct Shares {
   Value target, weight;
@@ -49,7 +49,8 @@ void expect_classes(const Call& c, int input, int target, int weight, double smo
 // (input, target, weight?, reduction?, ignoreIndex, labelSmoothing, zlossScale, returnZloss, loss, logProb, zloss, lse)
 void check_cross_entropy(const Call& c) {
   expect_classes(c, 0, 1, 2, c.number(5));
-  EXPECT(c.number(6) == 0 && !c.integer(7), "zloss is not supported: lseSquareScaleForZloss must be 0, returnZloss false");
+  EXPECT(c.number(6) == 0 && !c.integer(7),
+         "zloss is not supported: lseSquareScaleForZloss must be 0, returnZloss false");
   if (named_reduction(c, 3) == kNone) expect_numel(c, 8, c.tensor(0).sizes[0]);
   else expect_numel(c, 8, 1);
   expect_same_shape(c, 9, 0);
@@ -59,8 +60,8 @@ void cross_entropy(Run& r) {
   Value input = r.tensor(0), logs = empty(input.shape(), mt::kFloat), weight = r.tensor(2);
   int64_t samples = input.size(0), classes = input.size(1);
   call_kernel("_log_softmax", {logs, input}, {integer(1), integer(0)});
-  Shares shares{r.tensor(1).to(mt::kInt64).dense(), weight.given() ? weight.to(mt::kFloat).dense() : weight, c.integer(4), classes,
-                c.number(5)};
+  Shares shares{r.tensor(1).to(mt::kInt64).dense(), weight.given() ? weight.to(mt::kFloat).dense() : weight,
+                c.integer(4), classes, c.number(5)};
   Reduction how = named_reduction(c, 3);
   Value each = full({samples}, mt::kFloat, 0), out = r.tensor(8);
   double sum = 0;
@@ -90,8 +91,8 @@ void cross_entropy_grad(Run& r) {
   Value logs = r.tensor(1).to(mt::kFloat).dense(), grad = r.tensor(0).to(mt::kFloat).dense(), weight = r.tensor(3),
         made = full(logs.shape(), mt::kFloat, 0);
   int64_t samples = logs.size(0), classes = logs.size(1);
-  Shares shares{r.tensor(2).to(mt::kInt64).dense(), weight.given() ? weight.to(mt::kFloat).dense() : weight, c.integer(7), classes,
-                c.number(8)};
+  Shares shares{r.tensor(2).to(mt::kInt64).dense(), weight.given() ? weight.to(mt::kFloat).dense() : weight,
+                c.integer(7), classes, c.number(8)};
   Reduction how = named_reduction(c, 6);
   double part = how == kMean ? 1 / shares.total(samples) : 1;
   for (int64_t n = 0; n < samples; ++n) {
@@ -106,7 +107,7 @@ void cross_entropy_grad(Run& r) {
   copy(r.tensor(10), made);
 }
 
-// ---- multilabel margin: (self [N, C] or [C], target alike, reduction, out, isTarget) -----------------------------------------
+// ---- multilabel margin: (self [N, C] or [C], target alike, reduction, out, isTarget) ---------------------------
 // A row of targets ends at the first negative one.
 void check_margin(const Call& c) {
   expect_same_shape(c, 1, 0);
@@ -116,7 +117,8 @@ void check_margin(const Call& c) {
   expect_numel(c, 3, each ? c.tensor(0).sizes[0] : 1);
 }
 void margin(Run& r) {
-  Value x = r.tensor(0).to(mt::kFloat).dense(), t = r.tensor(1).to(mt::kInt64).dense(), marks = full(x.shape(), mt::kFloat, 0);
+  Value x = r.tensor(0).to(mt::kFloat).dense(), t = r.tensor(1).to(mt::kInt64).dense(),
+        marks = full(x.shape(), mt::kFloat, 0);
   int64_t classes = x.size(-1), samples = x.ndim == 2 ? x.size(0) : 1;
   Value each = full({samples}, mt::kFloat, 0), out = r.tensor(3);
   double sum = 0;

@@ -65,10 +65,12 @@ struct Samples {
     int64_t length = batch.targets[n], from = 0;
     if (batch.packed) for (int64_t i = 0; i < n; ++i) from += batch.targets[i];
     else from = n * (targets.numel() / std::max<int64_t>(batch.samples, 1));
-    Sample s{probs.ptr<double>() + n * batch.classes, batch.samples * batch.classes, batch.inputs[n], 2 * length + 1, {}};
+    Sample s{
+        probs.ptr<double>() + n * batch.classes, batch.samples * batch.classes, batch.inputs[n], 2 * length + 1, {}};
     for (int64_t i = 0; i < s.states; ++i) {
       int64_t label = i % 2 ? targets.ptr<int64_t>()[from + i / 2] : blank;
-      if (label < 0 || label >= batch.classes) throw std::out_of_range("ctc_loss: target " + std::to_string(label) + " is no class");
+      if (label < 0 || label >= batch.classes)
+        throw std::out_of_range("ctc_loss: target " + std::to_string(label) + " is no class");
       s.labels.push_back(label);
     }
     return s;
@@ -91,7 +93,7 @@ double forward(const Sample& x, double* alpha, int64_t width) {
   return -(x.states > 1 ? log_add(last[x.states - 1], last[x.states - 2]) : last[0]);
 }
 
-// ---- (logProbs, targets, inputLengths, targetLengths, blank, zeroInfinity, negLogLikelihood, logAlpha) ------------------
+// ---- (logProbs, targets, inputLengths, targetLengths, blank, zeroInfinity, negLogLikelihood, logAlpha) ---------
 void check_ctc(const Call& c) {
   Batch b(c, 0);
   b.expect_blank(c.integer(4));
@@ -110,7 +112,7 @@ void ctc(Run& r) {
   copy(alphas, alpha.reshape(alphas.shape()));
 }
 
-// ---- (gradOut, logProbs, targets, inputLengths, targetLengths, negLogLikelihood, logAlpha, blank, zeroInfinity, out) -----
+// ---- (gradOut, logProbs, targets, inputLengths, targetLengths, negLogLikelihood, logAlpha, blank, zeroInfinity, out)
 void check_ctc_backward(const Call& c) {
   Batch b(c, 1);
   b.expect_blank(c.integer(7));
@@ -119,7 +121,8 @@ void check_ctc_backward(const Call& c) {
   expect_same_shape(c, 9, 1);
 }
 // The gradient of one sample: exp(p) less the share of the paths through each class.
-void backward(const Sample& x, const double* alpha, int64_t width, double loss, double grad, int64_t classes, double* out) {
+void backward(const Sample& x, const double* alpha, int64_t width, double loss, double grad, int64_t classes,
+              double* out) {
   std::vector<double> beta(size_t(x.states), kNever), next, through(static_cast<size_t>(classes));
   for (int64_t t = x.steps - 1; t >= 0; --t) {
     next = beta;

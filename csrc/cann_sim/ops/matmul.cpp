@@ -6,7 +6,7 @@
 namespace cann_sim {
 namespace {
 
-// ---- dtypes -------------------------------------------------------------------------------------------------------
+// ---- dtypes ----------------------------------------------------------------------------------------------------
 // cubeMathType: what a float32 product may lose. 0 nothing, 1 down-precision allowed, 2 float16, 3 HF32, 4 exact adds.
 constexpr int kUseFp16 = 2, kLastMathType = 4;
 
@@ -39,7 +39,7 @@ void expect_broadcasts(const Call& c, int i, const Sizes& to) {
          describe(c.tensor(i)).c_str());
 }
 
-// ---- matmul, mm, bmm, mv: (self, mat2, out, cubeMathType) -----------------------------------------------------------
+// ---- matmul, mm, bmm, mv: (self, mat2, out, cubeMathType) ------------------------------------------------------
 // torch.matmul's result: vectors lose their dim, batches broadcast.
 Sizes matmul_sizes(const Call& c, int i, int j) {
   Sizes a = sizes_of(c.tensor(i)), b = sizes_of(c.tensor(j));
@@ -65,7 +65,7 @@ void matmul(Run& r) {
   product("matmul", product_dtype(a, b, out, r.call.integer(3)), out, {a, b});
 }
 
-// ---- addmm, baddbmm, addbmm: beta * self + alpha * product ----------------------------------------------------------
+// ---- addmm, baddbmm, addbmm: beta * self + alpha * product -----------------------------------------------------
 // Where an op keeps its arguments; an in-place op has out == self.
 struct Add { int out, math_type; };
 constexpr Add kOutOfPlace{5, 6}, kInPlace{0, 5};  // (self, mat1, mat2, beta, alpha, out?, cubeMathType)
@@ -100,7 +100,7 @@ template <const Add& at> void addbmm(Run& r) {
               b.reshape({b.size(0) * b.size(1), b.size(2)}));
 }
 
-// ---- addmv: alpha comes before beta: (self, mat, vec, alpha, beta, out, cubeMathType) ---------------------------------
+// ---- addmv: alpha comes before beta: (self, mat, vec, alpha, beta, out, cubeMathType) --------------------------
 void check_addmv(const Call& c) {
   check_cube(c, 6, 1, 2);
   Sizes out = matmul_sizes(c, 1, 2);
@@ -113,7 +113,7 @@ void addmv(Run& r) {
           {scalar(r.call.scalar(4)), scalar(r.call.scalar(3))});
 }
 
-// ---- gemm: (A, B, C, alpha, beta, transA, transB, out, cubeMathType) --------------------------------------------------
+// ---- gemm: (A, B, C, alpha, beta, transA, transB, out, cubeMathType) -------------------------------------------
 Sizes turned(Sizes s, int64_t transposed) {
   if (transposed) std::swap(s[0], s[1]);
   return s;
@@ -133,7 +133,7 @@ void gemm(Run& r) {
           {number(r.call.number(4)), number(r.call.number(3))});
 }
 
-// ---- vectors --------------------------------------------------------------------------------------------------------
+// ---- vectors ---------------------------------------------------------------------------------------------------
 void check_dot(const Call& c) {  // (self, tensor, out)
   expect_same_shape(c, 1, 0);
   EXPECT(c.tensor(2).numel() == 1, "out must have one item, got %s", describe(c.tensor(2)).c_str());

@@ -1,4 +1,4 @@
-// Layer, RMS, group and batch norm with their gradients. The fused and the synchronised ones: norm_fused.cpp, norm_sync.cpp.
+// Layer, RMS, group and batch norm with their gradients. Fused ones: norm_fused.cpp; synchronised ones: norm_sync.cpp.
 #include <algorithm>
 
 #include "ops/result.h"
@@ -21,7 +21,7 @@ void expect_channels(const Call& c, int i, int64_t channels) {
   if (c.given(i)) expect_numel(c, i, channels);
 }
 
-// ---- layer norm -------------------------------------------------------------------------------------------------------
+// ---- layer norm ------------------------------------------------------------------------------------------------
 // The rows of an input whose last dims are `shape`.
 int64_t expect_rows(const Call& c, int input, const Sizes& shape) {
   Sizes in = sizes_of(c.tensor(input));
@@ -69,7 +69,7 @@ void layer_norm_backward(Run& r) {
               {list_of(r.call, 2), none()});
 }
 
-// ---- RMS norm: gamma has the normalized shape ------------------------------------------------------------------------------
+// ---- RMS norm: gamma has the normalized shape ------------------------------------------------------------------
 // (x, gamma, epsilon, y, rstd)
 void check_rms_norm(const Call& c) {
   int64_t rows = expect_rows(c, 0, sizes_of(c.tensor(1)));
@@ -106,10 +106,11 @@ void rms_norm_grad(Run& r) {
               {list(shape), none()});
 }
 
-// ---- group norm -----------------------------------------------------------------------------------------------------------
+// ---- group norm ------------------------------------------------------------------------------------------------
 // N, C, HxW, group at `first`
 void expect_groups(const Call& c, int input, int first) {
-  int64_t n = c.integer(first), channels = c.integer(first + 1), length = c.integer(first + 2), groups = c.integer(first + 3);
+  int64_t n = c.integer(first), channels = c.integer(first + 1), length = c.integer(first + 2),
+          groups = c.integer(first + 3);
   EXPECT(n >= 0 && channels >= 0 && length >= 0, "N, C and HxW must not be negative");
   EXPECT(groups > 0 && channels % groups == 0, "C %ld is not divisible by group %ld", long(channels), long(groups));
   expect_numel(c, input, n * channels * length);
@@ -147,7 +148,7 @@ void group_norm_backward(Run& r) {
               {integer(c.integer(5)), integer(c.integer(6)), integer(c.integer(7)), integer(c.integer(8)), none()});
 }
 
-// ---- batch norm -----------------------------------------------------------------------------------------------------------
+// ---- batch norm ------------------------------------------------------------------------------------------------
 Value or_full(const Value& v, int64_t channels, double otherwise) {
   return v.given() ? v : full({channels}, mt::kFloat, otherwise);
 }
@@ -181,7 +182,8 @@ void batch_norm(Run& r) {
               {integer(c.integer(5)), number(c.number(6)), number(c.number(7))});
 }
 
-// (gradOut, input, weight?, runningMean?, runningVar?, saveMean?, saveInvstd?, training, eps, outputMask, gradInput?, gradWeight?, gradBias?)
+// (gradOut, input, weight?, runningMean?, runningVar?, saveMean?, saveInvstd?, training, eps, outputMask, then the
+//  gradients of input, weight and bias, each of which may be absent)
 void check_batch_norm_backward(const Call& c) {
   int64_t channels = c.tensor(1).sizes[1];
   expect_mask(c, 9, 10);
@@ -198,10 +200,11 @@ void batch_norm_backward(Run& r) {
   const Call& c = r.call;
   Span<int64_t> mask = c.ints(9);
   Value input = r.tensor(1);
-  call_kernel("native_batch_norm_backward",
-              {wanted(r, mask, 0, 10), wanted(r, mask, 1, 11), wanted(r, mask, 2, 12), r.tensor(0), input, r.tensor(2),
-               or_full(r.tensor(3), input.size(1), 0), or_full(r.tensor(4), input.size(1), 1), r.tensor(5), r.tensor(6)},
-              {integer(c.integer(7)), number(c.number(8)), none()});
+  call_kernel(
+      "native_batch_norm_backward",
+      {wanted(r, mask, 0, 10), wanted(r, mask, 1, 11), wanted(r, mask, 2, 12), r.tensor(0), input, r.tensor(2),
+       or_full(r.tensor(3), input.size(1), 0), or_full(r.tensor(4), input.size(1), 1), r.tensor(5), r.tensor(6)},
+      {integer(c.integer(7)), number(c.number(8)), none()});
 }
 
 const Op ops[] = {

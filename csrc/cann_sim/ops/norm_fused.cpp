@@ -28,7 +28,7 @@ void expect_stats(const Call& c, int i, int64_t rows) {
 }
 Value given_or(const Value& v, const Sizes& shape) { return v.given() ? v : floats(shape); }
 
-// ---- x1 + x2, then RMS norm: (x1, x2, gamma, epsilon, y, [y2,] rstd?, x?) -----------------------------------------------
+// ---- x1 + x2, then RMS norm: (x1, x2, gamma, epsilon, y, [y2,] rstd?, x?) --------------------------------------
 struct AddRms { int y, y2, rstd, x; };  // outputs; -1: the op has none
 constexpr AddRms kAddRms{4, -1, 5, 6}, kCast{4, 5, 6, 7}, kInPlace{0, -1, 4, 1};
 
@@ -42,7 +42,8 @@ template <const AddRms& at> void check_add_rms(const Call& c) {
 template <const AddRms& at> void add_rms(Run& r) {
   Value gamma = r.tensor(2), sum = floats(r.tensor(0).shape());
   add(sum, r.tensor(0), r.tensor(1));
-  Value y = floats(sum.shape()), rstd = given_or(r.tensor(at.rstd), {sum.numel() / std::max<int64_t>(gamma.numel(), 1)});
+  Value y = floats(sum.shape()),
+        rstd = given_or(r.tensor(at.rstd), {sum.numel() / std::max<int64_t>(gamma.numel(), 1)});
   Sizes shape = gamma.shape();
   call_kernel("_fused_rms_norm", {y, rstd, sum, gamma}, {list(shape), number(r.call.number(3))});
   for (int i : {at.y, at.y2})
@@ -50,15 +51,16 @@ template <const AddRms& at> void add_rms(Run& r) {
   if (r.given(at.x)) copy(r.tensor(at.x), sum);
 }
 
-// ---- layer norm of a sum ------------------------------------------------------------------------------------------------
-void layer_norm(const Value& y, const Value& mean, const Value& rstd, const Value& x, const Value& gamma, const Value& beta,
-                double eps, const Sizes& shape) {
+// ---- layer norm of a sum ---------------------------------------------------------------------------------------
+void layer_norm(const Value& y, const Value& mean, const Value& rstd, const Value& x, const Value& gamma,
+                const Value& beta, double eps, const Sizes& shape) {
   call_kernel("native_layer_norm", {y, mean, rstd, x, gamma, beta}, {list(shape), number(eps)});
 }
 void layer_norm_backward(const Value& dx, const Value& dgamma, const Value& dbeta, const Value& dy, const Value& x,
                          const Value& mean, const Value& rstd, const Value& gamma) {
   Sizes shape = gamma.shape();
-  call_kernel("native_layer_norm_backward", {dx, dgamma, dbeta, dy, x, mean, rstd, gamma, Value()}, {list(shape), none()});
+  call_kernel("native_layer_norm_backward", {dx, dgamma, dbeta, dy, x, mean, rstd, gamma, Value()},
+              {list(shape), none()});
 }
 
 // (x1, x2, gamma, beta, bias?, epsilon, additionalOutput, y, mean, rstd, x)
@@ -97,7 +99,7 @@ void add_layer_grad(Run& r) {
   copy(r.tensor(7), dx);
 }
 
-// ---- DeepNorm: layer norm of alpha * x + gx -----------------------------------------------------------------------------------
+// ---- DeepNorm: layer norm of alpha * x + gx --------------------------------------------------------------------
 // (x, gx, beta, gamma, alpha, epsilon, mean, rstd, y)
 void check_deep(const Call& c) {
   int64_t rows = expect_rows(c, 0, 3);
@@ -127,7 +129,7 @@ void deep_grad(Run& r) {
   multiply(r.tensor(7), dx, constant(alpha));
 }
 
-// ---- AdaLayerNorm: layer norm * (1 + scale) + shift: (x, scale, shift, weight?, bias?, epsilon, out, mean?, rstd?) --------------
+// ---- AdaLayerNorm: layer norm * (1 + scale) + shift: (x, scale, shift, weight?, bias?, epsilon, out, mean?, rstd?)
 // x is [B, S, H]; scale and shift have a row a batch: [B, H] or [B, 1, H].
 void check_ada(const Call& c) {
   const TensorMeta& x = c.tensor(0);
@@ -143,19 +145,21 @@ void ada(Run& r) {
   Sizes shape{x.size(-1)}, by_batch(size_t(x.ndim), 1);
   by_batch.front() = x.size(0), by_batch.back() = x.size(-1);
   bool stats = r.call.row->nargs > 7;
-  layer_norm(y, stats ? r.tensor(7) : Value(), stats ? r.tensor(8) : Value(), x, r.tensor(3), r.tensor(4), r.call.number(5), shape);
+  layer_norm(y, stats ? r.tensor(7) : Value(), stats ? r.tensor(8) : Value(), x, r.tensor(3), r.tensor(4),
+             r.call.number(5), shape);
   add(scale, r.tensor(1), constant(1));
   multiply(y, y, scale.reshape(by_batch));
   add(y, y, r.tensor(2).reshape(by_batch));
   copy(r.tensor(6), y);
 }
 
-// ---- group norm, then y * sigmoid(scale * y) ------------------------------------------------------------------------------------
+// ---- group norm, then y * sigmoid(scale * y) -------------------------------------------------------------------
 struct Groups { int64_t batch, channels, length, groups; };
 Groups expect_groups(const Call& c, int x, int gamma, int beta, int64_t groups) {
   const TensorMeta& t = c.tensor(x);
   EXPECT(t.ndim >= 2, "%s has no channels", describe(t).c_str());
-  EXPECT(groups > 0 && t.sizes[1] % groups == 0, "%ld channels are not divisible by %ld groups", long(t.sizes[1]), long(groups));
+  EXPECT(groups > 0 && t.sizes[1] % groups == 0, "%ld channels are not divisible by %ld groups", long(t.sizes[1]),
+         long(groups));
   for (int i : {gamma, beta})
     if (c.given(i)) expect_numel(c, i, t.sizes[1]);
   int64_t rows = t.sizes[0] * t.sizes[1];
@@ -202,7 +206,8 @@ void group_grad(Run& r) {
   float scale = float(c.number(8));
   for (int64_t i = 0, n = x.numel(); i < n; ++i) {  // through the activation: its input is made again
     int64_t row = i / g.length, ch = row % g.channels, group = row / (g.channels / g.groups);
-    float y = (x.ptr<float>()[i] - mean.ptr<float>()[group]) * rstd.ptr<float>()[group] * gamma.ptr<float>()[ch] + beta.ptr<float>()[ch];
+    float y = (x.ptr<float>()[i] - mean.ptr<float>()[group]) * rstd.ptr<float>()[group] * gamma.ptr<float>()[ch] +
+              beta.ptr<float>()[ch];
     float s = 1 / (1 + std::exp(-scale * y));
     slope.ptr<float>()[i] = dy.ptr<float>()[i] * s * (1 + scale * y * (1 - s));
   }

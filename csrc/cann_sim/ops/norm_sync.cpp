@@ -1,4 +1,4 @@
-// Batch norm taken apart, so that its statistics can be gathered from many devices: stats, gather, apply, and backwards.
+// Batch norm taken apart, so that its statistics can be gathered from many devices: stats, gather, apply, backwards.
 #include <cmath>
 
 #include "ops/result.h"
@@ -108,10 +108,11 @@ void check_apply(const Call& c) {
 }
 void apply(Run& r) {
   Channels x(r.tensor(0));
-  Value w = vector_of(r.tensor(1), x.channels, 1), b = vector_of(r.tensor(2), x.channels), mean = vector_of(r.tensor(3), 0),
-        invstd = vector_of(r.tensor(4), 0), made = empty(x.v.shape(), mt::kFloat);
+  Value w = vector_of(r.tensor(1), x.channels, 1), b = vector_of(r.tensor(2), x.channels),
+        mean = vector_of(r.tensor(3), 0), invstd = vector_of(r.tensor(4), 0), made = empty(x.v.shape(), mt::kFloat);
   x.each([&](size_t c, int64_t i) {
-    made.ptr<float>()[i] = (x.data()[i] - mean.ptr<float>()[c]) * invstd.ptr<float>()[c] * w.ptr<float>()[c] + b.ptr<float>()[c];
+    made.ptr<float>()[i] =
+        (x.data()[i] - mean.ptr<float>()[c]) * invstd.ptr<float>()[c] * w.ptr<float>()[c] + b.ptr<float>()[c];
   });
   copy(r.tensor(6), made);
 }
@@ -121,7 +122,8 @@ void check_reduce(const Call& c) {
   expect_same_shape(c, 0, 1);
   expect_vectors(c, 1, {2, 3, 4, 8, 9, 10, 11});
   const bool wanted[] = {c.integer(5) != 0, c.integer(5) != 0, c.integer(6) != 0, c.integer(7) != 0};
-  for (int k = 0; k < 4; ++k) EXPECT(!wanted[k] || c.given(8 + k), "%s is asked for and not given", c.row->args[8 + k].name);
+  for (int k = 0; k < 4; ++k)
+    EXPECT(!wanted[k] || c.given(8 + k), "%s is asked for and not given", c.row->args[8 + k].name);
 }
 void reduce(Run& r) {
   const Call& c = r.call;

@@ -4,7 +4,7 @@
 namespace cann_sim {
 namespace {
 
-// ---- average: kernelSize, stride, padding, ceilMode, countIncludePad, divisorOverride at `first` -----------------------
+// ---- average: kernelSize, stride, padding, ceilMode, countIncludePad, divisorOverride at `first` ---------------
 Window average_window(const Call& c, int first) {
   return {c.ints(first), c.ints(first + 1), c.ints(first + 2), {}, c.integer(first + 3) != 0};
 }
@@ -29,7 +29,7 @@ template <int n> void average_backward(Run& r) {
               {r.tensor(r.call.row->nargs - 1), r.tensor(0), r.tensor(1)}, average_attrs(r.call, 2));
 }
 
-// ---- adaptive -----------------------------------------------------------------------------------------------------------
+// ---- adaptive --------------------------------------------------------------------------------------------------
 template <int n> Sizes adaptive_sizes(const Call& c) {  // (self, outputSize, ...)
   const TensorMeta& x = c.tensor(0);
   Span<int64_t> size = c.ints(1);
@@ -45,7 +45,8 @@ template <int n> Sizes adaptive_sizes(const Call& c) {  // (self, outputSize, ..
 }
 template <int n> void check_adaptive_average(const Call& c) { expect_shape(c, 2, adaptive_sizes<n>(c)); }
 template <int n> void adaptive_average(Run& r) {
-  call_kernel(n == 2 ? "_adaptive_avg_pool2d" : "_adaptive_avg_pool3d", {r.tensor(2), r.tensor(0)}, {list_of(r.call, 1)});
+  call_kernel(n == 2 ? "_adaptive_avg_pool2d" : "_adaptive_avg_pool3d", {r.tensor(2), r.tensor(0)},
+              {list_of(r.call, 1)});
 }
 // (gradOutput, self, out): any output size will do
 template <int n> void check_adaptive_backward(const Call& c) {
@@ -78,7 +79,7 @@ template <int n> void adaptive_max_backward(Run& r) {
               {r.tensor(3), r.tensor(0), r.tensor(1), r.tensor(2)});
 }
 
-// ---- all spatial dims at once: (self, out) --------------------------------------------------------------------------------
+// ---- all spatial dims at once: (self, out) ---------------------------------------------------------------------
 void check_global(const Call& c) {
   Sizes out = sizes_of(c.tensor(0));
   for (size_t d = 2; d < out.size(); ++d) out[d] = 1;

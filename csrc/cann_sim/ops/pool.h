@@ -7,9 +7,10 @@ namespace cann_sim {
 // Item d of a list of 1 or n numbers; an empty stride stands for the kernel.
 inline int64_t window_item(const Span<int64_t>& list, int d) { return list[list.size() == 1 ? 0 : d]; }
 
-inline void expect_window(const Span<int64_t>& list, const char* name, int n, int64_t least, bool may_be_empty = false) {
-  EXPECT(list.size() == 1 || list.size() == n || (may_be_empty && list.size() == 0), "%s must have 1 or %d items, got %ld",
-         name, n, long(list.size()));
+inline void expect_window(const Span<int64_t>& list, const char* name, int n, int64_t least,
+                          bool may_be_empty = false) {
+  EXPECT(list.size() == 1 || list.size() == n || (may_be_empty && list.size() == 0),
+         "%s must have 1 or %d items, got %ld", name, n, long(list.size()));
   for (int64_t x : list) EXPECT(x >= least, "%s must be at least %ld, got %ld", name, long(least), long(x));
 }
 

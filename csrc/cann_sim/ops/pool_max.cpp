@@ -17,7 +17,7 @@ std::vector<mt::Attr> max_attrs(const Call& c, int first) {
           integer(c.integer(first + 4))};
 }
 
-// ---- with indices into a plane: (self, window, out, indices) ------------------------------------------------------------
+// ---- with indices into a plane: (self, window, out, indices) ---------------------------------------------------
 template <int n> void check_indices(const Call& c) {
   Sizes out = max_window(c, 1).pooled(c.tensor(0), n);
   expect_shape(c, 6, out);
@@ -38,8 +38,8 @@ template <int n> void indices_backward(Run& r) {
               {r.tensor(8), r.tensor(0), r.tensor(1), r.tensor(2)}, max_attrs(r.call, 3));
 }
 
-// ---- with a mask: for every tap of the window one row of bits, one bit an output ------------------------------------------
-// The row is as long as the card's: 16 outputs take 32 bytes, and 32 more follow. Only the forward op and its gradient read it.
+// ---- with a mask: for every tap of the window one row of bits, one bit an output -------------------------------
+// The row is as long as the card's: 16 outputs take 32 bytes, and 32 more follow. Only the op and its gradient read it.
 Sizes mask_sizes(const Sizes& out, const Window& w) {
   int64_t outputs = out[out.size() - 1] * out[out.size() - 2];
   Sizes sizes(out.begin(), out.end() - 2);
@@ -107,12 +107,12 @@ void mask_backward(Run& r) {
   for (int64_t i = 0, n = grad.numel(); i < n; ++i) {
     int64_t plane = i / outputs, o = i % outputs, tap = 0;
     while (tap < rows && !(bits.ptr<uint8_t>()[(plane * rows + tap) * row + o / 8] >> o % 8 & 1)) ++tap;
-    at.ptr<int64_t>()[i] = tap == rows ? -1 : taps.index(o, tap);  // -1: not a mask of the forward op; the kernel refuses
+    at.ptr<int64_t>()[i] = tap == rows ? -1 : taps.index(o, tap);  // -1: no mask of the forward op; the kernel refuses
   }
   call_kernel("max_pool2d_with_indices_backward", {r.tensor(8), grad, self, at}, max_attrs(r.call, 3));
 }
 
-// ---- without either: (self, kernelShape, strides, autoPad, pads, dilations, ceilMode, out) ---------------------------------
+// ---- without either: (self, kernelShape, strides, autoPad, pads, dilations, ceilMode, out) ---------------------
 // pads: none, one for all, [h, w], or [h begin, w begin, h end, w end].
 struct Pads {
   int64_t begin[2] = {0, 0}, end[2] = {0, 0};
@@ -173,7 +173,7 @@ void max_pool(Run& r) {
               {list(kernel), list(step), list(zero), list(spread), integer(0)});
 }
 
-// ---- unpooling: items go back to where the indices say --------------------------------------------------------------------
+// ---- unpooling: items go back to where the indices say ---------------------------------------------------------
 void expect_unpooled(const Call& c, int pooled, int size, int whole, int n) {
   Sizes want = sizes_of(c.tensor(pooled));
   Span<int64_t> asked = c.ints(size);

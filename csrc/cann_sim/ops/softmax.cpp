@@ -9,7 +9,7 @@ namespace {
 // A 0-dim tensor has one row of one item.
 Value rows(const Value& v) { return v.ndim ? v : v.unsqueeze(0); }
 
-// ---- (self, dim, out) ---------------------------------------------------------------------------------------------
+// ---- (self, dim, out) ------------------------------------------------------------------------------------------
 void check_forward(const Call& c) {
   wrap_dim(c.integer(1), std::max(c.tensor(0).ndim, 1));
   expect_same_shape(c, 2, 0);
@@ -19,7 +19,7 @@ void forward(Run& r, const char* kernel) {
   call_kernel(kernel, {rows(r.tensor(2)), self}, {integer(wrap_dim(r.call.integer(1), self.ndim)), integer(0)});
 }
 
-// ---- (gradOutput, output, dim, out) ---------------------------------------------------------------------------------
+// ---- (gradOutput, output, dim, out) ----------------------------------------------------------------------------
 void check_backward(const Call& c) {
   wrap_dim(c.integer(2), std::max(c.tensor(0).ndim, 1));
   expect_same_shape(c, 1, 0);
@@ -33,11 +33,12 @@ void backward(Run& r, const char* kernel) {
 
 const Op softmax("aclnnSoftmax", check_forward, [](Run& r) { forward(r, "_softmax"); });
 const Op log_softmax("aclnnLogSoftmax", check_forward, [](Run& r) { forward(r, "_log_softmax"); });
-const Op softmax_backward("aclnnSoftmaxBackward", check_backward, [](Run& r) { backward(r, "_softmax_backward_data"); });
+const Op softmax_backward("aclnnSoftmaxBackward", check_backward,
+                          [](Run& r) { backward(r, "_softmax_backward_data"); });
 const Op log_softmax_backward("aclnnLogSoftmaxBackward", check_backward,
                               [](Run& r) { backward(r, "_log_softmax_backward_data"); });
 
-// ---- softmax(x * scale) over the last dim, masked items (mask true) taken as -10000 --------------------------------
+// ---- softmax(x * scale) over the last dim, masked items (mask true) taken as -10000 ----------------------------
 constexpr double kMasked = -10000;
 
 void check_mask(const Call& c, int x, int mask, int out, bool fixed_triu_mask) {

@@ -6,7 +6,7 @@
 namespace cann_sim {
 namespace {
 
-// ---- upsampling: rows ---------------------------------------------------------------------------------------------------
+// ---- upsampling: rows ------------------------------------------------------------------------------------------
 // An op (self, outputSize, [alignCorners,] [scales, one a dim,] out); its gradient has inputSize after outputSize.
 struct Upsample {
   const char *name, *kernel;
@@ -100,7 +100,7 @@ void upsample(Run& r) {
   call_kernel(u.kernel, {to, from}, attrs);
 }
 
-// ---- resize: (self, scales, mode, out): the sizes follow from the scales ---------------------------------------------------
+// ---- resize: (self, scales, mode, out): the sizes follow from the scales ---------------------------------------
 void check_resize(const Call& c) {
   Span<double> scales = c.floats(1);
   EXPECT(scales.size() == 4 && scales[0] == 1 && scales[1] == 1, "scales must be [1, 1, height, width]");
@@ -124,12 +124,13 @@ void resize(Run& r) {
   call_kernel(nearest ? "upsample_nearest2d" : "upsample_bilinear2d", {out, x}, attrs);
 }
 
-// ---- sampling by a grid: (input, grid, interpolationMode, paddingMode, alignCorners, out) ----------------------------------
+// ---- sampling by a grid: (input, grid, interpolationMode, paddingMode, alignCorners, out) ----------------------
 template <int n> Sizes sampled_sizes(const Call& c, int input, int grid, int modes) {
   const TensorMeta &x = c.tensor(input), &g = c.tensor(grid);
   EXPECT(x.ndim == n + 2 && g.ndim == n + 2 && g.sizes[n + 1] == n && g.sizes[0] == x.sizes[0],
          "grid %s does not fit input %s", describe(g).c_str(), describe(x).c_str());
-  EXPECT(c.integer(modes) >= 0 && c.integer(modes) <= 2, "interpolationMode %ld is not in [0, 2]", long(c.integer(modes)));
+  EXPECT(c.integer(modes) >= 0 && c.integer(modes) <= 2, "interpolationMode %ld is not in [0, 2]",
+         long(c.integer(modes)));
   EXPECT(n == 2 || c.integer(modes) < 2, "bicubic interpolation needs a 4-D input");
   EXPECT(c.integer(modes + 1) >= 0 && c.integer(modes + 1) <= 2, "paddingMode %ld is not in [0, 2]",
          long(c.integer(modes + 1)));
@@ -164,7 +165,7 @@ template <int n> void sampler_backward(Run& r) {
               {integer(c.integer(3)), integer(c.integer(4)), integer(c.integer(5))});
 }
 
-// ---- affine grids: (theta [N, n, n + 1], size, alignCorners, out [N, ..., n]) ----------------------------------------------
+// ---- affine grids: (theta [N, n, n + 1], size, alignCorners, out [N, ..., n]) ----------------------------------
 void check_affine_grid(const Call& c) {
   const TensorMeta& theta = c.tensor(0);
   Span<int64_t> size = c.ints(1);
