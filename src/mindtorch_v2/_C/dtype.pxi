@@ -288,6 +288,16 @@ def _set_backend_loader(loader):
     load_backend = loader
 
 
+def _npu_aclnn_available():
+    """Whether CANN's op library can be loaded on this machine."""
+    return load_backend("npu").aclnn.available()
+
+
+def _npu_aclnn_symbols_ok():
+    """Whether every function of CANN that the launcher needs is there."""
+    return load_backend("npu").aclnn.symbols_ok()
+
+
 def _set_backend_loaded(str type):
     """Says that a backend has put its hooks into the core."""
     global npu_loaded

@@ -1,5 +1,6 @@
 """The Ascend backend: CANN called directly. Importing it loads no CANN and starts no device; the first use does."""
 from mindtorch_v2._backends.npu import (  # noqa: F401  (their hooks go into the core)
+    aclnn,
     allocator,
     ops,
     ops_linalg,
@@ -7,5 +8,6 @@ from mindtorch_v2._backends.npu import (  # noqa: F401  (their hooks go into the
     ops_pointwise,
     ops_random,
     ops_reduce,
+    ops_special,
     runtime,
 )
