@@ -154,3 +154,48 @@ BAD: list[tuple[int, str, tuple[Any, ...]]] = [
 @pytest.mark.parametrize("code, op, args", BAD, ids=[f"{op}-{i}" for i, (_, op, _) in enumerate(BAD)])
 def test_refusals(code: int, op: str, args: tuple[Any, ...]) -> None:
     client().expect_code(code, op, *args)
+
+
+# ---- groups ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", dtypes("aclnnMatmul"), ids=str)
+def test_grouped_matmul(dtype: torch.dtype) -> None:
+    x, weight, bias = sample(dtype, 6, 4), sample(dtype, 3, 4, 5, seed=1), sample(dtype, 3, 5, seed=2)
+    ends = [2, 2, 6]
+    want = torch.cat([x[a:b].float() @ w.float() for a, b, w in zip([0, *ends], ends, weight, strict=False)]).to(dtype)
+    none = [None] * 4
+    got = client().call("aclnnGroupedMatmul", [x], list(weight), None, *none, ends, 3, [blank(want)])
+    close(got, want)
+    got = client().call("aclnnGroupedMatmulV2", [x], [weight], [bias.float()], *none, ends, 3, 0, [blank(want)])
+    shifted = want.float() + bias.float().repeat_interleave(torch.tensor([2, 0, 4]), 0)
+    close(got, shifted.to(dtype))
+    counts = torch.tensor([2, 0, 4])
+    rest = (None, None, None, 3, 0, 1, 0)
+    got = client().call(
+        "aclnnGroupedMatmulV4", [x], [weight], None, *none, None, counts, *rest, [blank(want)], None, None
+    )
+    close(got, want)
+    pairs = client().call(
+        "aclnnGroupedMatmul", [x, x[:2]], [weight[0], weight[1]], None, *none, None, 0, [want, want[:2].clone()]
+    )
+    close(pairs[1], (x[:2].float() @ weight[1].float()).to(dtype))
+
+
+def test_grouped_matmul_over_the_inner_dim() -> None:
+    x, w, ends = sample(torch.float32, 3, 6), sample(torch.float32, 6, 5, seed=1), torch.tensor([2, 2, 6])
+    want = torch.stack([x[:, a:b] @ w[a:b] for a, b in ((0, 2), (2, 2), (2, 6))])
+    got = client().call("aclnnGroupedMatmulV3", [x], [w], None, *[None] * 4, ends, 3, 2, [blank(want)])
+    close(got, want)
+    y = sample(torch.float32, 9, 5, seed=2)
+    got = client().call("aclnnGroupedMatmulAdd", x.t().contiguous(), w, ends, y, True, False, 2)
+    close(got, y + want.view(9, 5))
+
+
+def test_grouped_matmul_refuses_what_it_does_not_compute() -> None:
+    x, w, y = torch.ones(6, 4), torch.ones(3, 4, 5), torch.ones(6, 5)
+    client().expect_code(
+        561003, "aclnnGroupedMatmul", [x], [w], None, [torch.ones(5)], None, None, None, [2, 4, 6], 3, [y]
+    )
+    client().expect_code(INVALID, "aclnnGroupedMatmulV2", [x], [w], None, *[None] * 4, [2, 4, 6], 3, 7, [y])
+    client().expect_code(INVALID, "aclnnGroupedMatmulV2", [x], [w], None, *[None] * 4, [2, 4, 6], 3, 0, [x])
+    client().expect_code(INVALID, "aclnnGroupedMatmulV2", [x], [w], None, *[None] * 4, None, 3, 0, [y])
+    client().expect_code(INVALID, "aclnnGroupedMatmul", [x, x], [w[0]], None, *[None] * 4, None, 0, [y, y])
