@@ -29,8 +29,10 @@ test: $(VENV)/package $(VENV)/test-tools
 bench: $(VENV)/package $(VENV)/test-tools
 	$(PY) benchmarks/run.py $(ARGS)
 
-bench-npu: $(VENV)/package $(CONFORMANCE)/tools
+bench-npu: $(VENV)/package $(VENV)/test-tools $(CONFORMANCE)/tools
 	$(PY) benchmarks/npu.py --peer $(CONFORMANCE)/bin/python $(ARGS)
+	@for run in "$(PY) benchmarks/npu_allocator.py" "$(CONFORMANCE)/bin/python benchmarks/npu_allocator.py --library torch_npu"; \
+	  do CANN_SIM_MODE=null TASK_QUEUE_ENABLE=0 $(VENV)/bin/cann-sim run $$run 2>/dev/null | grep pairs; done
 
 build: $(VENV)/package
 
