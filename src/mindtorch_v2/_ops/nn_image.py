@@ -154,7 +154,8 @@ def _resize_row(name, n, aligned, npu):
     scales = {1: ["scales"], 2: ["scales_h", "scales_w"], 3: ["scales_d", "scales_h", "scales_w"]}[n]
     text, names = "".join(f", float? {s}=None" for s in scales), "".join(f", {s}" for s in scales)
     free = "".join(f", {s}=0.0" for s in scales)             # CANN's word for a scale that was not given
-    backward, back = name + "_backward", f"{npu}".removesuffix("V2") + ("Grad" if npu == "UpsampleBicubic2dAA" else "Backward")
+    backward = name + "_backward"
+    back = f"{npu}".removesuffix("V2") + ("Grad" if npu == "UpsampleBicubic2dAA" else "Backward")
 
     def slope(g, self_shape, *arguments):
         return getattr(ops, backward)(g, list(g.shape[2:]), list(self_shape), *arguments)

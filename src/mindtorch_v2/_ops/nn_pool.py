@@ -211,7 +211,6 @@ for _n, _average, _average_back, _max, _max_back in (
        grad={"grad_output": _max_back})
     op(f"adaptive_max_pool{_n}d(Tensor self, int[{_n}] output_size) -> (Tensor, Tensor)", variants="nn",
        rule=_adaptive_max_rule(f"adaptive_max_pool{_n}d", _n), grad={"self": _max},
-       npu=f"aclnnAdaptiveMaxPool{_n}d(self, output_size, out0, out1)",
        doc="The largest item of as many windows as asked for, and where it stands.")
 
 

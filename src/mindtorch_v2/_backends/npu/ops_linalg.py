@@ -29,7 +29,7 @@ def quiet(*names: str) -> Callable[[Kernel], Kernel]:
     return register
 
 
-# ---- products ----------------------------------------------------------------------------------------------------------
+# ---- products --------------------------------------------------------------------------------------------------------
 @kernel("addmm")
 def _addmm(outs: Outs, args: Args) -> None:
     (out,), (self, mat1, mat2, beta, alpha) = outs, args
@@ -53,7 +53,7 @@ def _with_dim(self: Any) -> Any:
     return self if self.dim() else self.detach().reshape(1)
 
 
-# ---- factors -----------------------------------------------------------------------------------------------------------
+# ---- factors ---------------------------------------------------------------------------------------------------------
 def _note_failures(info: Any, made: Any) -> None:
     """info as LAPACK gives it, as far as it can be told from a result: 1 where a matrix has none."""
     info.copy_((made - made).abs().amax((-2, -1)) != 0) if made.numel() else info.fill_(0)
@@ -94,7 +94,7 @@ def _svd(outs: Outs, args: Args) -> None:
     info.fill_(0)
 
 
-# ---- determinants: LU and pivots stay unwritten, for CANN keeps its own; the rows' gradients here go by the inverse -------
+# ---- determinants: LU and pivots stay unwritten, for CANN keeps its own; the rows' gradients here go by the inverse --
 def _slogdet(A: Any, sign: Any, size: Any) -> None:
     n = A.size(-1)
     if n == 0:
@@ -119,7 +119,7 @@ def _linalg_det(outs: Outs, args: Args) -> None:
     ops.mul(sign, size.exp(), out=out)
 
 
-# ---- systems -----------------------------------------------------------------------------------------------------------
+# ---- systems ---------------------------------------------------------------------------------------------------------
 def _triangular(A: Any, B: Any, upper: bool, unitriangular: bool, transpose: bool = False) -> Any:
     """X of A X = B, of matrices with any batch dims."""
     batch = broadcast(A.shape[:-2], B.shape[:-2])

@@ -1,4 +1,4 @@
-"""Kernels of the npu for torch.nn: what one aclnn call does not serve as the row has it. Matrices are in ops_linalg.py."""
+"""Kernels of the npu for torch.nn where one aclnn call does not serve the row as it is. Not matrices: ops_linalg.py."""
 from __future__ import annotations
 
 import math
@@ -20,7 +20,7 @@ def launch(name: str, out: Any, *arguments: Any) -> None:
         _C._npu_call(aclnn.plan_of(name), out.device.index, arguments)
 
 
-# ---- constants that CANN wants as tensors ------------------------------------------------------------------------------
+# ---- constants that CANN wants as tensors ----------------------------------------------------------------------------
 _constants: dict[tuple[Any, ...], Any] = {}
 npu_runtime.on_close(lambda _device: _constants.clear())     # they lie in memory that goes with the runtime
 
@@ -46,7 +46,7 @@ def _causal_mask(like: Any) -> Any:
     return found
 
 
-# ---- activations -------------------------------------------------------------------------------------------------------
+# ---- activations -----------------------------------------------------------------------------------------------------
 _GELU = {"none": 0, "tanh": 1}
 
 
@@ -63,7 +63,7 @@ def _log_sigmoid_backward(grad_output: Any, self: Any) -> Any:
     return grad_output * (-self).sigmoid()
 
 
-# ---- losses ------------------------------------------------------------------------------------------------------------
+# ---- losses ----------------------------------------------------------------------------------------------------------
 @kernel("_smooth_l1")
 def _smooth_l1(outs: Outs, args: Args) -> None:
     (out,), (self, beta) = outs, args
@@ -101,7 +101,7 @@ _nll("NLLLoss")
 _nll("NLLLoss2d")
 
 
-# ---- norms -------------------------------------------------------------------------------------------------------------
+# ---- norms -----------------------------------------------------------------------------------------------------------
 _EPSILON = {"float64": 2.0 ** -52}                           # rms_norm's eps where none is given; else float32's
 
 
@@ -124,7 +124,7 @@ def _rms_norm_backward(outs: Outs, args: Args) -> None:
         grad_weight.copy_(wide) if input.numel() else grad_weight.fill_(0)
 
 
-# ---- convolution -------------------------------------------------------------------------------------------------------
+# ---- convolution -----------------------------------------------------------------------------------------------------
 @kernel("_convolution_backward")
 def _convolution_backward(outs: Outs, args: Args) -> None:
     *given, wanted = args
@@ -134,14 +134,24 @@ def _convolution_backward(outs: Outs, args: Args) -> None:
     launch("aclnnConvolutionBackward", out, *given[:3], [channels], *given[3:], mask, 1, *outs)
 
 
-# ---- pooling -----------------------------------------------------------------------------------------------------------
+# ---- pooling ---------------------------------------------------------------------------------------------------------
+def _adaptive_max(n: int) -> None:
+    def forward(outs: Outs, args: Args) -> None:             # CANN wants every size, torch takes one for all
+        launch(f"aclnnAdaptiveMaxPool{n}d", outs[0], args[0], outs[0].shape[-n:], *outs)
+    kernel(f"adaptive_max_pool{n}d")(forward)
+
+
+_adaptive_max(2)
+_adaptive_max(3)
+
+
 @composed("adaptive_max_pool2d_backward")
 def _adaptive_max_pool2d_backward(grad_output: Any, self: Any, indices: Any) -> Any:
     flat = ops.zeros_like(self).flatten(-2)                  # aclnn has it from CANN 8.5 on only
     return flat.scatter_add(-1, indices.flatten(-2), grad_output.flatten(-2)).reshape(self.shape)
 
 
-# ---- bags of rows ------------------------------------------------------------------------------------------------------
+# ---- bags of rows ----------------------------------------------------------------------------------------------------
 @kernel("_bag")
 def _bag(outs: Outs, args: Args) -> None:
     (out,), (weight, indices, offsets, per_sample_weights, mode, padding_idx, include_last_offset) = outs, args
@@ -155,7 +165,7 @@ def _bag(outs: Outs, args: Args) -> None:
            include_last_offset, padding_idx, out, bag_of, sizes, best)
 
 
-# ---- attention ---------------------------------------------------------------------------------------------------------
+# ---- attention -------------------------------------------------------------------------------------------------------
 _ALL = 2 ** 31 - 1                                           # tokens before and after: no band
 
 
