@@ -591,3 +591,18 @@ def test_unknown_addresses_are_no_addresses(rt: Runtime) -> None:
     progress = rt.event(PROGRESS)
     assert rt.aclrtStreamWaitEvent(rt.stream(), progress) == 107000
     assert rt.aclrtMemcpy(rt.malloc(8), 8, rt.malloc(8), 8, DEFAULT_KIND) == 0
+
+
+def test_an_event_and_its_stream_are_complete_at_the_same_moment(rt: Runtime) -> None:
+    stream, event, device = rt.stream(), rt.event(), rt.malloc(64)
+    stream_status, event_status = ctypes.c_int32(), ctypes.c_int32()
+    for step in range(300):
+        rt.fill(device, 1, 64, stream)
+        rt.must("aclrtRecordEvent", event, stream)
+        if step % 2:
+            rt.must("aclrtSynchronizeEvent", event)
+        else:
+            rt.sync(stream)
+        rt.must("aclrtStreamQuery", stream, ctypes.byref(stream_status))
+        rt.must("aclrtQueryEventStatus", event, ctypes.byref(event_status))
+        assert (stream_status.value, event_status.value) == (0, 1)

@@ -11,22 +11,25 @@ std::atomic<uint32_t> wait_timeout_s{0};      // aclrtSetOpWaitTimeout; 0: for e
 class RecordTask final : public ControlTask {
  public:
   RecordTask(Mark* mark, Mark* flag) : mark_(mark), flag_(flag) {
+    is_awaited = true;
     mark->retain();
     if (flag) flag->retain();
   }
   ~RecordTask() override {
-    if (!mark_->reached()) mark_->reach();  // dropped: the host must not wait for it for ever
+    if (!recorded_) mark_->reach_now();  // dropped: the host must not wait for it for ever
     mark_->release();
     if (flag_) flag_->release();
   }
   void run() override {
-    mark_->reach();
-    if (flag_) flag_->reach();
+    recorded_ = true;
+    mark_->reach_with(Stream::task_of_this_worker());
+    if (flag_) flag_->reach_now();
   }
   const char* name() const override { return "aclrtRecordEvent"; }
 
  private:
   Mark *mark_, *flag_;
+  bool recorded_ = false;
 };
 
 class WaitTask final : public ControlTask {
@@ -135,7 +138,7 @@ int synchronize(aclrtEvent handle, int32_t timeout, const char* function) {
   return faults->report();
 }
 
-// The two completed records to compare, or a code.
+// When the event's newest record was reached, or a code.
 int times(aclrtEvent handle, const char* function, int64_t* ns) {
   int code = 0;
   Event* e = find_event(handle, function, &code);
@@ -145,9 +148,10 @@ int times(aclrtEvent handle, const char* function, int64_t* ns) {
     return fail(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID, "%s: the event was made without ACL_EVENT_TIME_LINE", function);
   Mark* latest = e->take_latest();
   if (!latest) return fail(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID, "%s: the event was never recorded", function);
+  bool complete = latest->reached();
   *ns = latest->time_ns();
   latest->release();
-  return *ns ? 0 : fail(ACL_ERROR_RT_EVENT_NOT_COMPLETE, "%s: the event is not complete", function);
+  return complete ? 0 : fail(ACL_ERROR_RT_EVENT_NOT_COMPLETE, "%s: the event is not complete", function);
 }
 
 }  // namespace
@@ -216,7 +220,7 @@ aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream) {
     return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtRecordEvent: this kind of event needs aclrtResetEvent after a wait, before "
                 "it is recorded again");
   if (any_capture() && capture_record(*found->stream, *e, &code)) return code;
-  Mark* mark = new Mark;
+  Mark* mark = new Mark(found->stream);
   {
     std::lock_guard<std::mutex> hold(e->mutex);
     if (e->latest) e->latest->release();
@@ -225,8 +229,8 @@ aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream) {
   }
   code = 0;
   if (!any_capture() && found->stream->idle() && settings().mode != Mode::delay && !found->stream->faults->halted.load()) {
-    mark->reach();                    // nothing to wait for: the worker is not woken for it
-    if (e->one_shot()) e->flag->reach();
+    mark->reach_now();                // nothing to wait for: the worker is not woken for it
+    if (e->one_shot()) e->flag->reach_now();
   } else {
     code = enqueue(stream, new RecordTask(mark, e->one_shot() ? e->flag : nullptr));
   }

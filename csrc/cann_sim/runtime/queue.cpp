@@ -79,6 +79,7 @@ void Stream::release() {
 }
 
 Stream* Stream::of_this_worker() { return this_worker; }
+uint64_t Stream::task_of_this_worker() { return this_task; }
 
 bool Stream::interrupted() {
   if (exiting.load()) return true;
@@ -173,8 +174,10 @@ void Stream::work() {
 }
 
 void Stream::finish(Task* task) {
+  bool awaited = task->is_awaited;
   task->release();  // before the count: who has synchronised may look whether everything was given back
   uint64_t done = completed_.fetch_add(1) + 1;
+  if (awaited) bell().ring();
   if (done >= wake_at_.load()) {
     std::lock_guard<std::mutex> hold(mutex_);
     wake_at_ = UINT64_MAX;

@@ -73,6 +73,7 @@ class CANN_SIM_API Task {
   bool unique() const { return refs_.load(std::memory_order_acquire) == 1; }
   Task* next = nullptr;                   // the queue's link
   bool always_runs = false;               // in null mode too; ops do not
+  bool is_awaited = false;                // someone may wait for this very task: told when it is done
 
  protected:
   virtual void destroy() { delete this; } // a pooled task goes back to its pool

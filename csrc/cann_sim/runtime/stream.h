@@ -61,6 +61,7 @@ class Stream {
 
   void push(Task* task);              // takes over one reference
   bool idle() const { return completed_.load() == submitted_.load(); }
+  bool done(uint64_t task) const { return completed_.load() >= task; }
   // Waits until all that was queued before the call is done. 0, or 507046.
   bool wait(Deadline deadline);
   // Drops what is queued and interrupts what waits; does not wait for a task that runs.
@@ -70,6 +71,7 @@ class Stream {
   // True when the task that the calling worker runs was dropped, and should stop waiting.
   static bool interrupted();
   static Stream* of_this_worker();
+  static uint64_t task_of_this_worker();  // the number of the task that it runs
   void run_task(Task* task);          // with delay, trace and the handling of faults
   void note_fault(const Task& task, int code, const std::string& message);
 
@@ -131,18 +133,30 @@ void unsubscribe_stream(StreamHandle* handle);
 // Tells the client's exception callback, if there is one, what went wrong (callback.cpp).
 void report_exception(const Stream& stream, int code);
 
-// One record of an event: reached when the stream's worker gets to it.
+// One record of an event. It is reached when the stream counts the task as done and not a moment before or after: who
+// sees the event complete sees the stream complete, and the other way round. A one-shot flag has no stream.
 class Mark {
  public:
+  explicit Mark(Stream* stream) : stream_(stream) {
+    if (stream) stream->retain();
+  }
   void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() { if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this; }
-  bool reached() const { return time_.load() != 0; }
+  bool reached() const {
+    uint64_t task = task_.load();
+    return task && (task == kNow || stream_->done(task));
+  }
   int64_t time_ns() const { return time_.load(); }
-  void reach() { time_ = now_ns(); bell().ring(); }
-  void forget() { time_ = 0; }        // aclrtResetEvent of a one-shot event
+  void reach_with(uint64_t task) { time_ = now_ns(); task_ = task; }
+  void reach_now() { reach_with(kNow); bell().ring(); }
+  void forget() { task_ = 0; }        // aclrtResetEvent of a one-shot event
 
  private:
+  ~Mark() { if (stream_) stream_->release(); }
+  static constexpr uint64_t kNow = UINT64_MAX;
+  Stream* const stream_;
   std::atomic<int64_t> time_{0};
+  std::atomic<uint64_t> task_{0};     // the number of the task that records; 0: not reached
   std::atomic<int> refs_{1};
 };
 
@@ -159,7 +173,7 @@ struct Event {
   std::mutex mutex;                   // guards latest
   Mark* latest = nullptr;             // the newest record; nullptr: none yet
   // One-shot kinds wait for a flag that a record sets and only aclrtResetEvent clears.
-  Mark* const flag = new Mark;
+  Mark* const flag = new Mark(nullptr);
   std::shared_ptr<std::atomic<int>> waits = std::make_shared<std::atomic<int>>(0);  // queued and not yet over
   std::atomic<bool> was_awaited{false};  // and not reset since
   std::shared_ptr<CapturePoint> captured;  // recorded into a capture; guarded by capture_mutex()
