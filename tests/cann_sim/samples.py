@@ -14,7 +14,10 @@ DTYPES = {
     "s16": torch.int16, "s32": torch.int32, "s64": torch.int64, "u8": torch.uint8, "bool": torch.bool,
     "c64": torch.complex64, "c128": torch.complex128,
 }  # fmt: skip
-MOVED = {"u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64}  # not computed with
+MOVED = {  # not computed with
+    "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64, "c32": torch.complex32,
+    "f8e5m2": torch.float8_e5m2, "f8e4m3": torch.float8_e4m3fn,
+}  # fmt: skip
 
 
 @cache

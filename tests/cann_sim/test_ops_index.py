@@ -112,6 +112,15 @@ def test_an_index_of_nothing_writes_nothing() -> None:
     same(client().call("aclnnIndex", x, [NONE], torch.empty(0)), torch.empty(0))
 
 
+def test_reading_and_writing_nothing() -> None:
+    x, none = sample(torch.float32, 3, 2), torch.empty(3, 0, dtype=torch.int64)
+    same(client().call("aclnnGather", x, 1, none, torch.empty(3, 0)), torch.empty(3, 0))
+    same(client().call("aclnnInplaceScatterValue", x, 1, none, 9.0, 0), x)
+    same(client().call("aclnnIndexAdd", x, 0, NONE, x[:0], 1, torch.empty(3, 2)), x)
+    same(client().call("aclnnIndexSelect", x, 0, NONE, torch.empty(0, 2)), x[:0])
+    same(client().call("aclnnTake", x, NONE, torch.empty(0)), torch.empty(0))
+
+
 def test_places_in_the_last_dim() -> None:
     x, at = sample(torch.float32, 3, 4, 2), torch.tensor([[0, 1], [2, 3], [1, 1]])
     want = x[at[:, 0], at[:, 1]]

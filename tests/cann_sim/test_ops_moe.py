@@ -67,6 +67,18 @@ def test_gating(dtype: torch.dtype) -> None:
     same(got[2], torch.arange(T * K).view(K, T).t().int())
 
 
+def test_gating_with_the_softmax_of_all_or_of_the_chosen() -> None:
+    x = (torch.arange(T * E).view(T, E) * 7 % 11) / 4
+    outs = torch.empty(T, K), torch.empty(T, K, dtype=I32)
+    chances = x.softmax(-1)
+    got = client().call("aclnnMoeGatingTopKSoftmaxV2", x, None, K, 0, True, *outs, torch.empty(T, E))
+    same(got[0], chances.topk(K).values)
+    same(got[1], chances.topk(K).indices.int())
+    same(got[2], chances)
+    got = client().call("aclnnMoeGatingTopKSoftmaxV2", x, None, K, 1, False, *outs, None)
+    same(got[0], x.topk(K).values.softmax(-1))
+
+
 def test_expert_tokens() -> None:
     experts = INDICES.reshape(-1).sort().values
     got = client().call("aclnnMoeComputeExpertTokens", experts.int(), E, torch.empty(E, dtype=I32))

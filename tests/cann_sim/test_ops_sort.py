@@ -78,6 +78,12 @@ def test_unique(dtype: torch.dtype, layout: str) -> None:
     inverse.free()
 
 
+def test_unique_of_nothing() -> None:
+    none = torch.empty(0)
+    values, inverse, counts = client().call("aclnnUnique2", none, True, True, True, none, room(0), room(0))
+    assert values.shape == inverse.shape == counts.shape == (0,)
+
+
 @pytest.mark.parametrize("dtype", [d for d in dtypes("aclnnUniqueConsecutive") if not d.is_complex], ids=str)
 def test_unique_neighbours(dtype: torch.dtype) -> None:
     x = sample(dtype, 12).sort().values.repeat(2)

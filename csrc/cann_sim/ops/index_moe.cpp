@@ -125,31 +125,71 @@ void unpermute_grad(Run& r) {
 
 // ---- aclnnMoeGatingTopKSoftmax(x, finished?, k, y, expertIdx, rowIdx) ---------------------------------------------
 // The k likeliest experts of each row; a finished row goes to none, which is the number past the last.
-void check_gating(const Call& c) {
+std::vector<int64_t> chosen_sizes(const Call& c) {
   const TensorMeta& x = c.tensor(0);
   EXPECT(is_float(dtype_of(x.dtype)) && x.ndim >= 2, "x of %s", describe(x).c_str());
   std::vector<int64_t> sizes = sizes_of(x);
-  EXPECT(c.integer(2) > 0 && c.integer(2) <= sizes.back(), "k of %ld for %ld experts", c.integer(2), sizes.back());
-  if (c.given(1)) expect_numel(c, 1, x.numel() / sizes.back());
-  sizes.back() = c.integer(2);
+  const int64_t k = c.integer(2), experts = sizes.back();
+  EXPECT(k > 0 && k <= experts, "k of %ld for %ld experts", k, experts);
+  if (c.given(1)) expect_numel(c, 1, x.numel() / experts);
+  sizes.back() = k;
+  return sizes;
+}
+void check_gating(const Call& c) {
+  const std::vector<int64_t> sizes = chosen_sizes(c);
   for (int i : {3, 4, 5}) expect_shape(c, i, sizes);
 }
+void softmax(const Value& out, const Value& x) { call_kernel("_softmax", {out, x}, {integer(1), integer(0)}); }
+
+// The k largest items of each row of a matrix, and whose they were; a finished row has none.
+void choose(Run& r, const Value& from, const Value& values, int at) {
+  const int64_t experts = from.sizes[1], k = r.call.integer(2), n = from.sizes[0];
+  Value chosen = empty({n, k}, mt::kInt64), finished = r.tensor(1).to(mt::kBool).dense();
+  call_kernel("topk", {values, chosen, from}, {integer(k), integer(1), integer(1), integer(1)});
+  for (int64_t i = 0; finished.given() && i < n * k; ++i)
+    if (finished.ptr<bool>()[i / k]) chosen.ptr<int64_t>()[i] = experts;
+  copy(r.tensor(at), chosen.reshape(r.tensor(at).shape()));
+}
+Value rows_of(const Value& x) { return x.reshape({x.numel() / x.size(-1), x.size(-1)}); }
+
 void gating(Run& r) {
-  Value x = in_float(r, 0), y = r.tensor(3);
+  Value y = r.tensor(3);
   if (y.numel() == 0) return;
-  const int64_t experts = x.size(-1), k = r.call.integer(2), n = x.numel() / experts;
-  Value chances = empty({n, experts}, x.dtype), values = empty({n, k}, x.dtype), chosen = empty({n, k}, mt::kInt64);
-  Value rows = empty({n, k}, mt::kInt64);
-  call_kernel("_softmax", {chances, x.reshape({n, experts})}, {integer(1), integer(0)});
-  call_kernel("topk", {values, chosen, chances}, {integer(k), integer(1), integer(1), integer(1)});
-  Value finished = r.tensor(1).to(mt::kBool).dense();
-  for (int64_t i = 0; i < n * k; ++i) {
-    rows.ptr<int64_t>()[i] = i % k * n + i / k;
-    if (finished.given() && finished.ptr<bool>()[i / k]) chosen.ptr<int64_t>()[i] = experts;
+  Value x = rows_of(in_float(r, 0)), chances = empty(x.shape(), x.dtype);
+  const int64_t k = r.call.integer(2), n = x.sizes[0];
+  Value values = empty({n, k}, x.dtype), rows = empty({n, k}, mt::kInt64);
+  softmax(chances, x);
+  choose(r, chances, values, 4);
+  for (int64_t i = 0; i < n * k; ++i) rows.ptr<int64_t>()[i] = i % k * n + i / k;
+  copy(y, values.reshape(y.shape()));
+  copy(r.tensor(5), rows.reshape(y.shape()));
+}
+
+// aclnnMoeGatingTopKSoftmaxV2(x, finished?, k, renorm, outputSoftmax, y, expertIdx, softmax?): with renorm, the softmax
+// is that of the k chosen alone
+void check_gating_v2(const Call& c) {
+  const std::vector<int64_t> sizes = chosen_sizes(c);
+  for (int i : {5, 6}) expect_shape(c, i, sizes);
+  EXPECT(c.integer(3) == 0 || c.integer(3) == 1, "renorm of %ld", c.integer(3));
+  if (c.integer(3) || !c.integer(4)) return;
+  EXPECT(c.given(7), "the softmax is asked for, and its output is null");
+  expect_same_shape(c, 7, 0);
+}
+void gating_v2(Run& r) {
+  Value y = r.tensor(5);
+  if (y.numel() == 0) return;
+  Value x = rows_of(in_float(r, 0)), values = empty({x.sizes[0], r.call.integer(2)}, x.dtype);
+  if (r.call.integer(3)) {
+    Value chosen = empty(values.shape(), x.dtype);
+    choose(r, x, chosen, 6);
+    softmax(values, chosen);
+  } else {
+    Value chances = empty(x.shape(), x.dtype);
+    softmax(chances, x);
+    choose(r, chances, values, 6);
+    if (r.call.integer(4)) copy(r.tensor(7), chances.reshape(r.tensor(7).shape()));
   }
   copy(y, values.reshape(y.shape()));
-  copy(r.tensor(4), chosen.reshape(y.shape()));
-  copy(r.tensor(5), rows.reshape(y.shape()));
 }
 
 // ---- aclnnMoeComputeExpertTokens(sortedExperts, numExperts, out): how many rows end at or before each expert ------
@@ -232,6 +272,7 @@ const Op ops[] = {
     {"aclnnMoeTokenUnpermute", [](const Call& c) { check_gathered(c, 5, 2, choices_of(c, 2)); }, unpermute},
     {"aclnnMoeTokenUnpermuteGrad", check_unpermute_grad, unpermute_grad},
     {"aclnnMoeGatingTopKSoftmax", check_gating, gating},
+    {"aclnnMoeGatingTopKSoftmaxV2", check_gating_v2, gating_v2},
     {"aclnnMoeComputeExpertTokens", check_expert_tokens, expert_tokens},
     {"aclnnMoeInitRouting", check_init_routing, init_routing},
     {"aclnnMoeFinalizeRouting", check_finalize, finalize},
