@@ -60,8 +60,9 @@ int reserve(void** out, size_t size, size_t alignment, void* wanted, uint64_t fl
   if (!out) return fail(ACL_ERROR_INVALID_PARAM, "%s: virPtr is NULL", function);
   if (!size) return fail(ACL_ERROR_INVALID_PARAM, "%s: size is 0", function);
   if (alignment) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: alignment must be 0, got %zu", function, alignment);
-  if (flags > 1) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: unknown flags %#llx", function, static_cast<unsigned long long>(flags));
-  if (!current_context()) return ACL_ERROR_RT_CONTEXT_NULL;
+  if (flags > 1) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: unknown flags %#llx", function,
+                             static_cast<unsigned long long>(flags));
+  // Addresses belong to no device, so no context is needed: torch_npu reserves before it sets one.
   uint64_t whole = round_up(size, kHugePage);
   uintptr_t base = take_addresses(whole, kHugePage, reinterpret_cast<uintptr_t>(wanted));
   if (!base) return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "%s: no addresses are left for %zu bytes", function, size);
@@ -106,7 +107,8 @@ aclError aclrtReserveMemAddress(void** virPtr, size_t size, size_t alignment, vo
   return reserve(virPtr, size, alignment, expectPtr, flags, "aclrtReserveMemAddress");
 }
 
-aclError aclrtReserveMemAddressNoUCMemory(void** virPtr, size_t size, size_t alignment, void* expectPtr, uint64_t flags) {
+aclError aclrtReserveMemAddressNoUCMemory(void** virPtr, size_t size, size_t alignment, void* expectPtr,
+                                          uint64_t flags) {
   CANN_ENTRY("aclrtReserveMemAddressNoUCMemory");
   return reserve(virPtr, size, alignment, expectPtr, flags, "aclrtReserveMemAddressNoUCMemory");
 }
@@ -136,7 +138,8 @@ aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size, const aclrt
   if (!current_context()) return ACL_ERROR_RT_CONTEXT_NULL;
   if (int code = check_prop(prop, "aclrtMallocPhysical")) return code;
   if (size % granularity_of(*prop))
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMallocPhysical: %zu is not a multiple of the granularity, %llu bytes", size,
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMallocPhysical: %zu is not a multiple of the granularity, %llu bytes",
+                size,
                 static_cast<unsigned long long>(granularity_of(*prop)));
   Device& d = *device(static_cast<int>(prop->location.id));
   if (planned_allocation_failure() || !charge(d, size))
@@ -162,7 +165,8 @@ aclError aclrtFreePhysical(aclrtDrvMemHandle handle) {
 
 aclError aclrtMapMem(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle, uint64_t flags) {
   CANN_ENTRY("aclrtMapMem");
-  if (!virPtr || !size) return fail(ACL_ERROR_INVALID_PARAM, "aclrtMapMem: %s", virPtr ? "size is 0" : "virPtr is NULL");
+  if (!virPtr || !size) return fail(ACL_ERROR_INVALID_PARAM, "aclrtMapMem: %s",
+                                    virPtr ? "size is 0" : "virPtr is NULL");
   if (offset || flags) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMapMem: offset and flags must be 0");
   int code = 0;
   PhysicalHandle* found = find_physical(handle, "aclrtMapMem", &code);
@@ -216,7 +220,8 @@ aclError aclrtUnmapMem(void* virPtr) {
   return 0;
 }
 
-aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp* prop, aclrtMemGranularityOptions option, size_t* granularity) {
+aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp* prop, aclrtMemGranularityOptions option,
+                                          size_t* granularity) {
   CANN_ENTRY("aclrtMemGetAllocationGranularity");
   if (!granularity) return fail(ACL_ERROR_INVALID_PARAM, "aclrtMemGetAllocationGranularity: granularity is NULL");
   if (int code = check_prop(prop, "aclrtMemGetAllocationGranularity")) return code;
