@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
 import torch
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TASK_QUEUE_ENABLE") == "2", reason="torch_npu does not capture with TASK_QUEUE_ENABLE=2"
+)
 
 
 def test_replay_computes_with_new_inputs() -> None:
