@@ -177,7 +177,8 @@ void bench() {
     aclrtSynchronizeStream(s);
   }
   auto end = std::chrono::steady_clock::now();
-  printf("one task and its synchronisation: %.0f ns\n", std::chrono::duration<double, std::nano>(end - begin).count() / 1e4);
+  printf("one task and its synchronisation: %.0f ns\n", std::chrono::duration<double,
+         std::nano>(end - begin).count() / 1e4);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""A C++ client, compiled against the declarations of the tables: threads, streams, events, memory and graphs at once."""
+"""A C++ client, compiled against the tables: threads, streams, events, memory and graphs at once."""
 
 from __future__ import annotations
 

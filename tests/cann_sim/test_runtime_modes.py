@@ -1,4 +1,4 @@
-"""What the settings do: delays by a seed, faults by a plan, no compute at all, traces, strictness; and fork and exit."""
+"""What the settings do: delays by a seed, faults by a plan, null mode, traces, strictness; and fork and exit."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ int move(const char* op, const std::vector<Operand>& in, const std::vector<Opera
 
 template <class Desc, class Buffer>
 int collect(const char* op, int count, Desc descs, Buffer buffers, std::vector<Operand>* out) {
-  if (count < 0 || (count && (!descs || !buffers))) return fail(ACL_ERROR_INVALID_PARAM, "%s: bad list of operands", op);
+  if (count < 0 || (count && (!descs || !buffers))) return fail(ACL_ERROR_INVALID_PARAM, "%s: bad list of operands",
+                                                                op);
   for (int i = 0; i < count; ++i) {
     if (!tensor_descs().check(descs[i]) || !data_buffers().check(buffers[i]))
       return fail(ACL_ERROR_INVALID_PARAM, "%s: operand %d is not a live description with a live buffer", op, i);
@@ -68,9 +69,10 @@ int execute(const char* op, const std::vector<Operand>& in, const std::vector<Op
 using namespace cann_sim;
 
 aclError aclopCompileAndExecute(const char* opType, int numInputs, const aclTensorDesc* const inputDesc[],
-                                const aclDataBuffer* const inputs[], int numOutputs, const aclTensorDesc* const outputDesc[],
-                                aclDataBuffer* const outputs[], const aclopAttr* attr, aclopEngineType, aclopCompileType,
-                                const char*, aclrtStream stream) {
+                                const aclDataBuffer* const inputs[], int numOutputs,
+                                const aclTensorDesc* const outputDesc[], aclDataBuffer* const outputs[],
+                                const aclopAttr* attr, aclopEngineType, aclopCompileType, const char*,
+                                aclrtStream stream) {
   CANN_ENTRY("aclopCompileAndExecute");
   if (!opType) return fail(ACL_ERROR_INVALID_PARAM, "aclopCompileAndExecute: opType is NULL");
   std::vector<Operand> in, out;
@@ -79,9 +81,10 @@ aclError aclopCompileAndExecute(const char* opType, int numInputs, const aclTens
   return execute(opType, in, out, attr, stream);
 }
 
-aclError aclopCompileAndExecuteV2(const char* opType, int numInputs, aclTensorDesc* inputDesc[], aclDataBuffer* inputs[],
-                                  int numOutputs, aclTensorDesc* outputDesc[], aclDataBuffer* outputs[], aclopAttr* attr,
-                                  aclopEngineType, aclopCompileType, const char*, aclrtStream stream) {
+aclError aclopCompileAndExecuteV2(const char* opType, int numInputs, aclTensorDesc* inputDesc[],
+                                  aclDataBuffer* inputs[], int numOutputs, aclTensorDesc* outputDesc[],
+                                  aclDataBuffer* outputs[], aclopAttr* attr, aclopEngineType, aclopCompileType,
+                                  const char*, aclrtStream stream) {
   CANN_ENTRY("aclopCompileAndExecuteV2");
   if (!opType) return fail(ACL_ERROR_INVALID_PARAM, "aclopCompileAndExecuteV2: opType is NULL");
   std::vector<Operand> in, out;

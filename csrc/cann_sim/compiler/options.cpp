@@ -56,7 +56,8 @@ aclError aclGetCompileopt(aclCompileOpt opt, char* value, size_t length) {
   auto found = options().find(opt);
   if (found == options().end()) return fail(ACL_ERROR_INVALID_PARAM, "aclGetCompileopt: option %d is not known", opt);
   if (length <= found->second.size())
-    return fail(ACL_ERROR_INVALID_PARAM, "aclGetCompileopt: the value needs %zu bytes, got %zu", found->second.size() + 1, length);
+    return fail(ACL_ERROR_INVALID_PARAM, "aclGetCompileopt: the value needs %zu bytes, got %zu",
+                found->second.size() + 1, length);
   memcpy(value, found->second.c_str(), found->second.size() + 1);
   return 0;
 }

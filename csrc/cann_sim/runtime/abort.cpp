@@ -41,7 +41,8 @@ aclError aclrtStreamAbort(aclrtStream stream) {
   if (int refused = refuse_captured_stream(*found->stream, "aclrtStreamAbort")) return refused;
   Stream& s = *found->stream;
   if (s.idle()) return 0;
-  s.note_pending(ACL_ERROR_RT_STREAM_ABORT, "stream " + std::to_string(s.id) + " was aborted; what was queued did not run");
+  s.note_pending(ACL_ERROR_RT_STREAM_ABORT,
+                 "stream " + std::to_string(s.id) + " was aborted; what was queued did not run");
   s.drop_queued();
   s.wait(kForever);
   return 0;
@@ -63,7 +64,8 @@ aclError aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout) {
   }
   for (Stream* s : stopped) {
     if (!s->idle())
-      s->note_pending(ACL_ERROR_RT_DEVICE_TASK_ABORT, "the tasks of device " + std::to_string(deviceId) + " were aborted");
+      s->note_pending(ACL_ERROR_RT_DEVICE_TASK_ABORT,
+                      "the tasks of device " + std::to_string(deviceId) + " were aborted");
     s->drop_queued();
   }
   bool in_time = true;
@@ -73,7 +75,8 @@ aclError aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout) {
     if (in_time) s->faults->clear();    // the card takes tasks again
     s->release();
   }
-  if (!in_time) return fail(ACL_ERROR_RT_TASK_TIMEOUT, "aclrtDeviceTaskAbort: a task did not end within %u ms", timeout);
+  if (!in_time) return fail(ACL_ERROR_RT_TASK_TIMEOUT, "aclrtDeviceTaskAbort: a task did not end within %u ms",
+                            timeout);
   return tell(deviceId, ACL_RT_DEVICE_TASK_ABORT_POST, timeout);
 }
 
@@ -117,6 +120,8 @@ aclError aclrtGetErrorVerbose(int32_t deviceId, aclrtErrorInfo* errorInfo) {
 aclError aclrtRepairError(int32_t deviceId, const aclrtErrorInfo* errorInfo) {
   CANN_ENTRY("aclrtRepairError");
   if (!errorInfo) return fail(ACL_ERROR_INVALID_PARAM, "aclrtRepairError: errorInfo is NULL");
-  if (!device(deviceId)) return fail(ACL_ERROR_RT_INVALID_DEVICEID, "aclrtRepairError: there is no device %d", deviceId);
-  return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "aclrtRepairError: faults end with aclrtResetDevice or aclrtDeviceTaskAbort");
+  if (!device(deviceId)) return fail(ACL_ERROR_RT_INVALID_DEVICEID, "aclrtRepairError: there is no device %d",
+                                     deviceId);
+  return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+              "aclrtRepairError: faults end with aclrtResetDevice or aclrtDeviceTaskAbort");
 }

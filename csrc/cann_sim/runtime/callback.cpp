@@ -108,7 +108,8 @@ int unsubscribe(uint64_t thread, aclrtStream stream, const char* function) {
 }
 
 int process(int32_t timeout, const char* function) {
-  if (timeout < -1) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: timeout must be -1 or milliseconds, got %d", function, timeout);
+  if (timeout < -1) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: timeout must be -1 or milliseconds, got %d", function,
+                                timeout);
   std::shared_ptr<Inbox> inbox;
   {
     Subscriptions& s = subscriptions();

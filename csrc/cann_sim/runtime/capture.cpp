@@ -99,11 +99,10 @@ bool is_default(const Stream& s) {
 }
 
 StreamHandle* find_for_capture(aclrtStream stream, const char* function, int* code) {
-  if (!stream) return *code = fail(ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, "%s: not on the default stream", function), nullptr;
   StreamHandle* found = find_stream(stream, function, code);
-  if (found && is_default(*found->stream))
-    return *code = fail(ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, "%s: not on the default stream", function), nullptr;
-  return found;
+  if (!found || !is_default(*found->stream)) return found;
+  *code = fail(ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, "%s: not on the default stream", function);
+  return nullptr;
 }
 
 class UpdateTask final : public ControlTask {
@@ -143,7 +142,8 @@ bool capture_task(Stream& s, Task* task, int* code) {
     Capture* other = is_default(s) ? forbidding_capture() : nullptr;
     if (!other) return false;
     task->release();
-    *code = invalidate(other, ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, "%s: the default stream is not to be used during a capture", "launch");
+    *code = invalidate(other, ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT,
+                       "%s: the default stream is not to be used during a capture", "launch");
   } else if (c->invalid) {
     task->release();
     *code = fail(ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, "launch: the capture of stream %d is invalid", s.id);
@@ -164,7 +164,8 @@ bool capture_record(Stream& s, Event& e, int* code) {
   Capture* c = s.capture;
   if (!c || c->updates || (e.flags & ACL_EVENT_EXTERNAL)) return false;
   if (c->invalid) {
-    *code = fail(ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, "aclrtRecordEvent: the capture of stream %d is invalid", s.id);
+    *code = fail(ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, "aclrtRecordEvent: the capture of stream %d is invalid",
+                 s.id);
     return true;
   }
   e.captured = std::make_shared<CapturePoint>(CapturePoint{c->serial, c->progress[&s]});
@@ -179,11 +180,13 @@ bool capture_wait(Stream& s, Event& e, int* code) {
   if (!there) {
     std::lock_guard<std::mutex> look(e.mutex);
     if (e.latest || e.one_shot())
-      *code = invalidate(here, ACL_ERROR_RT_CAPTURE_DEPENDENCY, "%s: the event was recorded outside of the capture", function);
+      *code = invalidate(here, ACL_ERROR_RT_CAPTURE_DEPENDENCY, "%s: the event was recorded outside of the capture",
+                         function);
   } else if (here && here != there) {
     *code = invalidate(here, ACL_ERROR_STREAM_CAPTURE_CONFLICT, "%s: the event belongs to another capture", function);
   } else if (!here && is_default(s)) {
-    *code = invalidate(there, ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, "%s: the default stream cannot be captured", function);
+    *code = invalidate(there, ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, "%s: the default stream cannot be captured",
+                       function);
   } else {
     if (!here) there->join(&s);
     Progress& mine = there->progress[&s];
@@ -249,7 +252,8 @@ aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode) {
   if (!found) return code;
   std::lock_guard<std::mutex> hold(capture_mutex());
   if (found->stream->capture)
-    return fail(ACL_ERROR_RT_STREAM_CAPTURED, "aclmdlRICaptureBegin: stream %d is being captured already", found->stream->id);
+    return fail(ACL_ERROR_RT_STREAM_CAPTURED, "aclmdlRICaptureBegin: stream %d is being captured already",
+                found->stream->id);
   auto body = std::make_shared<GraphBody>(next_graph.fetch_add(1));
   Graph* handle = graphs().make(body);
   if (!handle) return fail(ACL_ERROR_RT_NO_MODEL_RESOURCE, "aclmdlRICaptureBegin: too many graphs");
@@ -270,17 +274,21 @@ aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI* modelRI) {
   std::lock_guard<std::mutex> hold(capture_mutex());
   Capture* c = found->stream->capture;
   if (!c || c->updates)
-    return fail(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "aclmdlRICaptureEnd: stream %d is not being captured", found->stream->id);
+    return fail(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "aclmdlRICaptureEnd: stream %d is not being captured",
+                found->stream->id);
   if (c->origin != found->stream)
-    return fail(ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED, "aclmdlRICaptureEnd: the capture began on stream %d", c->origin->id);
+    return fail(ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED, "aclmdlRICaptureEnd: the capture began on stream %d",
+                c->origin->id);
   if (c->mode != ACL_MODEL_RI_CAPTURE_MODE_RELAXED && c->thread != std::this_thread::get_id())
     return fail(ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD, "aclmdlRICaptureEnd: the capture began in another thread");
   *modelRI = nullptr;
   Stream* loose = c->unjoined();
   if (c->invalid) {
-    code = fail(ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, "aclmdlRICaptureEnd: an illegal call made the capture invalid");
+    code = fail(ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
+                "aclmdlRICaptureEnd: an illegal call made the capture invalid");
   } else if (loose) {
-    code = fail(ACL_ERROR_RT_STREAM_UNJOINED, "aclmdlRICaptureEnd: stream %d took part and was not joined again", loose->id);
+    code = fail(ACL_ERROR_RT_STREAM_UNJOINED, "aclmdlRICaptureEnd: stream %d took part and was not joined again",
+                loose->id);
   } else if (!c->groups.empty()) {
     code = fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "aclmdlRICaptureEnd: a task group is still open");
   }
@@ -360,7 +368,8 @@ aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp handle)
   if (!group) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRICaptureTaskUpdateBegin: %p is not a task group", handle);
   std::lock_guard<std::mutex> hold(capture_mutex());
   if (found->stream->capture)
-    return fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "aclmdlRICaptureTaskUpdateBegin: the stream is being captured or updated");
+    return fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS,
+                "aclmdlRICaptureTaskUpdateBegin: the stream is being captured or updated");
   auto update = new Capture(group->graph, found->stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED);
   update->updates = group;
   update->join(found->stream);
@@ -385,7 +394,8 @@ aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream stream) {
     end_capture(c);
     if (given != expected) {
       update->release();
-      return fail(ACL_ERROR_RT_MODEL_UPDATE_FAILED, "aclmdlRICaptureTaskUpdateEnd: the group has %zu tasks, got %zu", expected, given);
+      return fail(ACL_ERROR_RT_MODEL_UPDATE_FAILED, "aclmdlRICaptureTaskUpdateEnd: the group has %zu tasks, got %zu",
+                  expected, given);
     }
   }
   return enqueue(stream, update);

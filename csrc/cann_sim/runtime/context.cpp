@@ -1,4 +1,4 @@
-// Devices opened and closed, contexts, and the current context of a thread. What a device can tell of itself is in info.cpp.
+// Devices opened and closed, contexts, and a thread's current context. What a device tells of itself is in info.cpp.
 #include <pthread.h>
 
 #include <cstdio>
@@ -52,9 +52,11 @@ Context* peek_context() { return !is_forked_child() && contexts().check(current)
 Context* current_context() {
   if (Context* found = peek_context()) return found;
   if (is_forked_child())
-    fail(ACL_ERROR_RT_CONTEXT_NULL, "this process was forked after its parent had used a device; start it with spawn or exec");
+    fail(ACL_ERROR_RT_CONTEXT_NULL,
+         "this process was forked after its parent had used a device; start it with spawn or exec");
   else
-    fail(ACL_ERROR_RT_CONTEXT_NULL, "this thread has no current context: call aclrtSetDevice or aclrtSetCurrentContext%s",
+    fail(ACL_ERROR_RT_CONTEXT_NULL,
+         "this thread has no current context: call aclrtSetDevice or aclrtSetCurrentContext%s",
          current ? " (the one it had was destroyed)" : "");
   return nullptr;
 }
@@ -102,10 +104,12 @@ void close_device(Device& d) {
 
 int find_device(int32_t id, const char* function, Device** found) {
   if (is_forked_child())
-    return fail(ACL_ERROR_RT_DEV_SETUP_ERROR, "%s: the process was forked after its parent had used a device", function);
+    return fail(ACL_ERROR_RT_DEV_SETUP_ERROR, "%s: the process was forked after its parent had used a device",
+                function);
   *found = device(id);
   if (*found) return 0;
-  return fail(ACL_ERROR_RT_INVALID_DEVICEID, "%s: device %d does not exist, there are %d", function, id, device_count());
+  return fail(ACL_ERROR_RT_INVALID_DEVICEID, "%s: device %d does not exist, there are %d", function, id,
+              device_count());
 }
 
 }  // namespace
@@ -204,7 +208,8 @@ int set_peer(int32_t peer, bool enable, const char* function) {
   uint64_t bit = 1ull << peer;
   if (enable) c->device->peers |= bit;
   else if (!(c->device->peers.fetch_and(~bit) & bit))
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: access from device %d to %d is not enabled", function, c->device->id, peer);
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: access from device %d to %d is not enabled", function, c->device->id,
+                peer);
   return 0;
 }
 

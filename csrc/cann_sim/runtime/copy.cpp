@@ -73,9 +73,10 @@ int check_peers(const Region& r, const char* function) {
   Found dst, src;
   if (!on_device(r.dst) || !on_device(r.src) || !find_memory(r.dst, &dst) || !find_memory(r.src, &src)) return 0;
   if (dst.device == src.device) return 0;
-  bool allowed = ((dst.device->peers.load() >> src.device->id) & 1) || ((src.device->peers.load() >> dst.device->id) & 1);
+  bool allowed = src.device->reaches(*dst.device) || dst.device->reaches(*src.device);
   if (allowed) return 0;
-  return fail(ACL_ERROR_RT_NO_PERMISSION, "%s: copies between devices %d and %d need aclrtDeviceEnablePeerAccess", function,
+  return fail(ACL_ERROR_RT_NO_PERMISSION, "%s: copies between devices %d and %d need aclrtDeviceEnablePeerAccess",
+              function,
               src.device->id, dst.device->id);
 }
 
@@ -91,7 +92,8 @@ int check_kind(const Region& r, aclrtMemcpyKind kind, const char* function) {
     case ACL_MEMCPY_INTER_DEVICE_TO_DEVICE: if (from && to) return 0; break;
     default: return 0;                  // ACL_MEMCPY_DEFAULT: the addresses decide
   }
-  return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: kind %d does not fit: src %p is %s memory, dst %p is %s memory", function,
+  return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: kind %d does not fit: src %p is %s memory, dst %p is %s memory",
+              function,
               kind, r.src, from ? "device" : "host", r.dst, to ? "device" : "host");
 }
 
@@ -170,12 +172,14 @@ int fill_now(void* p, size_t room, uint32_t value, size_t width, size_t count, c
   return 0;
 }
 
-int fill_later(void* p, size_t room, uint32_t value, size_t width, size_t count, aclrtStream stream, const char* function) {
+int fill_later(void* p, size_t room, uint32_t value, size_t width, size_t count, aclrtStream stream,
+               const char* function) {
   if (int code = check_stream(stream, function)) return code;
   if (int code = check_room(room, width * count, function)) return code;
   if (int code = check_fill(p, width * count, function)) return code;
   if (p && !on_device(p))
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %p is host memory; only device memory is filled by a stream", function, p);
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %p is host memory; only device memory is filled by a stream", function,
+                p);
   return count ? enqueue(stream, new FillTask(p, value, width, count)) : 0;
 }
 
@@ -193,7 +197,8 @@ aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, a
   return copy_now(plain(dst, src, count), kind, "aclrtMemcpy");
 }
 
-aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind, aclrtStream stream) {
+aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind,
+                          aclrtStream stream) {
   CANN_ENTRY("aclrtMemcpyAsync");
   if (!count) return check_stream(stream, "aclrtMemcpyAsync");
   if (int code = check_room(destMax, count, "aclrtMemcpyAsync")) return code;
@@ -244,12 +249,13 @@ aclError aclrtMemsetD32Async(void* ptr, size_t memSize, uint32_t value, size_t N
   return fill_later(ptr, memSize, value, 4, N, stream, "aclrtMemsetD32Async");
 }
 
-// ---- many copies in one call: the addresses say in which direction each goes -----------------------------------------
+// ---- many copies in one call: the addresses say in which direction each goes ------------------------------------
 
 namespace {
 
 template <class Copy>
-int copy_all(void** dsts, size_t* rooms, void** srcs, size_t* sizes, size_t count, size_t* failed, const char* function, Copy copy) {
+int copy_all(void** dsts, size_t* rooms, void** srcs, size_t* sizes, size_t count, size_t* failed, const char* function,
+             Copy copy) {
   if (failed) *failed = SIZE_MAX;
   if (!dsts || !rooms || !srcs || !sizes || !count)
     return fail(ACL_ERROR_INVALID_PARAM, "%s: an array is NULL, or numBatches is 0", function);
@@ -265,7 +271,8 @@ int copy_all(void** dsts, size_t* rooms, void** srcs, size_t* sizes, size_t coun
 
 }  // namespace
 
-aclError aclrtMemcpyBatch(void** dsts, size_t* destMaxs, void** srcs, size_t* sizes, size_t numBatches, aclrtMemcpyBatchAttr*,
+aclError aclrtMemcpyBatch(void** dsts, size_t* destMaxs, void** srcs, size_t* sizes, size_t numBatches,
+                          aclrtMemcpyBatchAttr*,
                           size_t*, size_t, size_t* failIndex) {
   CANN_ENTRY("aclrtMemcpyBatch");
   return copy_all(dsts, destMaxs, srcs, sizes, numBatches, failIndex, "aclrtMemcpyBatch",
@@ -290,5 +297,6 @@ aclError aclrtMemcpyBatchAsyncV2(void** dsts, size_t* destMaxs, void** srcs, siz
                                  aclrtMemcpyBatchAttr*, size_t*, size_t, aclrtStream stream) {
   CANN_ENTRY("aclrtMemcpyBatchAsyncV2");
   return copy_all(dsts, destMaxs, srcs, sizes, numBatches, nullptr, "aclrtMemcpyBatchAsyncV2",
-                  [=](const Region& r) { return copy_later(r, ACL_MEMCPY_DEFAULT, stream, "aclrtMemcpyBatchAsyncV2"); });
+                  [=](const Region& r) { return copy_later(r, ACL_MEMCPY_DEFAULT, stream,
+                                                           "aclrtMemcpyBatchAsyncV2"); });
 }

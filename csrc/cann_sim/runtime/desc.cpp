@@ -1,4 +1,4 @@
-// Data buffers, tensor descriptions and op attributes: made, filled, read, destroyed. Ops on them are in libacl_op_compiler.
+// Data buffers, tensor descriptions and op attributes: made, filled, read, destroyed. Their ops: libacl_op_compiler.
 #include "runtime/desc.h"
 
 #include <cstring>
@@ -26,7 +26,8 @@ namespace {
 template <class T>
 T* find(Handles<T>& pool, const T* handle, const char* function, const char* what) {
   T* found = handle ? pool.get(handle) : nullptr;
-  if (!found) fail(ACL_ERROR_INVALID_PARAM, "%s: %p is not a live %s", function, static_cast<const void*>(handle), what);
+  if (!found) fail(ACL_ERROR_INVALID_PARAM, "%s: %p is not a live %s", function, static_cast<const void*>(handle),
+                   what);
   return found;
 }
 aclTensorDesc* find_desc(const aclTensorDesc* desc, const char* function) {
@@ -136,7 +137,8 @@ aclError aclGetTensorDescDimV2(const aclTensorDesc* desc, size_t index, int64_t*
   aclTensorDesc* d = find_desc(desc, "aclGetTensorDescDimV2");
   if (!d) return ACL_ERROR_INVALID_PARAM;
   if (!dimSize || index >= d->dims.size())
-    return fail(ACL_ERROR_INVALID_PARAM, "aclGetTensorDescDimV2: %s", dimSize ? "no such dimension" : "dimSize is NULL");
+    return fail(ACL_ERROR_INVALID_PARAM, "aclGetTensorDescDimV2: %s",
+                dimSize ? "no such dimension" : "dimSize is NULL");
   *dimSize = d->dims[index];
   return 0;
 }
@@ -236,7 +238,8 @@ int set_list(std::map<std::string, std::vector<T>> aclopAttr::*where, aclopAttr*
              const From* values, const char* function) {
   aclopAttr* a = find_attr(attr, name, function);
   if (!a) return ACL_ERROR_INVALID_PARAM;
-  if (count < 0 || (count && !values)) return fail(ACL_ERROR_INVALID_PARAM, "%s: bad list of %d values", function, count);
+  if (count < 0 || (count && !values)) return fail(ACL_ERROR_INVALID_PARAM, "%s: bad list of %d values", function,
+                                                   count);
   (a->*where)[name].assign(values, values + count);
   return 0;
 }

@@ -33,6 +33,7 @@ struct Device {
   int set_count = 0;                  // aclrtSetDevice less aclrtResetDevice, over all threads
   Context* primary = nullptr;         // the default context, made by the first aclrtSetDevice
   std::atomic<uint64_t> peers{0};     // a bit per device that this one may reach
+  bool reaches(const Device& other) const { return (peers.load() >> other.id) & 1; }
   std::atomic<uint64_t> used{0};      // bytes of memory given out
   std::atomic<uint64_t> peak{0};
   std::atomic<bool> lost{false};

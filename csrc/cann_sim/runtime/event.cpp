@@ -46,7 +46,8 @@ class WaitTask final : public ControlTask {
   void run() override {
     bool in_time = bell().wait([this] { return mark_->reached() || Stream::interrupted(); }, deadline_ms(timeout_ms_));
     if (!in_time)
-      throw DeviceFault(ACL_ERROR_RT_WAIT_TIMEOUT, "the event was not recorded within " + std::to_string(timeout_ms_) + " ms");
+      throw DeviceFault(ACL_ERROR_RT_WAIT_TIMEOUT,
+                        "the event was not recorded within " + std::to_string(timeout_ms_) + " ms");
   }
   const char* name() const override { return "aclrtStreamWaitEvent"; }
 
@@ -82,7 +83,8 @@ int create(aclrtEvent* out, EventKind kind, uint32_t flags, const char* function
   if (!flags || (flags & ~known)) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: unknown flag %#x", function, flags);
   for (uint32_t alone : {ACL_EVENT_EXTERNAL, ACL_EVENT_IPC})
     if ((flags & alone) && flags != alone)
-      return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: flag %#x cannot be combined with others (got %#x)", function, alone, flags);
+      return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: flag %#x cannot be combined with others (got %#x)", function, alone,
+                  flags);
   Context* c = current_context();
   if (!c) return ACL_ERROR_RT_CONTEXT_NULL;
   if (events().live() >= kMostEvents * static_cast<size_t>(device_count()))
@@ -120,7 +122,8 @@ int wait_for_event(aclrtStream stream, aclrtEvent handle, int64_t timeout_ms, co
 }
 
 int synchronize(aclrtEvent handle, int32_t timeout, const char* function) {
-  if (timeout < -1) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: timeout must be -1 or milliseconds, got %d", function, timeout);
+  if (timeout < -1) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: timeout must be -1 or milliseconds, got %d", function,
+                                timeout);
   int code = 0;
   Event* e = find_event(handle, function, &code);
   if (!e) return code;
@@ -134,7 +137,8 @@ int synchronize(aclrtEvent handle, int32_t timeout, const char* function) {
   }
   bool in_time = bell().wait([&] { return latest->reached() || faults->halted.load(); }, deadline_ms(timeout));
   latest->release();
-  if (!in_time) return fail(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "%s: the event was not reached within %d ms", function, timeout);
+  if (!in_time) return fail(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "%s: the event was not reached within %d ms", function,
+                            timeout);
   return faults->report();
 }
 
@@ -217,7 +221,8 @@ aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream) {
   if (e->context != found->context)
     return fail(ACL_ERROR_RT_STREAM_CONTEXT, "aclrtRecordEvent: the event and the stream belong to different contexts");
   if (settings().strict && e->one_shot() && e->flag->reached() && e->was_awaited.load())
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtRecordEvent: this kind of event needs aclrtResetEvent after a wait, before "
+    return fail(ACL_ERROR_RT_PARAM_INVALID,
+                "aclrtRecordEvent: this kind of event needs aclrtResetEvent after a wait, before "
                 "it is recorded again");
   if (any_capture() && capture_record(*found->stream, *e, &code)) return code;
   Mark* mark = new Mark(found->stream);
@@ -228,7 +233,8 @@ aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream) {
     mark->retain();
   }
   code = 0;
-  if (!any_capture() && found->stream->idle() && settings().mode != Mode::delay && !found->stream->faults->halted.load()) {
+  bool nothing_before = found->stream->idle() && settings().mode != Mode::delay;
+  if (nothing_before && !any_capture() && !found->stream->faults->halted.load()) {
     mark->reach_now();                // nothing to wait for: the worker is not woken for it
     if (e->one_shot()) e->flag->reach_now();
   } else {
@@ -263,7 +269,8 @@ aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream) {
   if (!e) return code;
   if (!find_stream(stream, "aclrtResetEvent", &code)) return code;
   if (int refused = refuse_kind(*e, "aclrtResetEvent")) return refused;
-  if (!can_sync(*e)) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtResetEvent: the event was made without ACL_EVENT_SYNC");
+  if (!can_sync(*e)) return fail(ACL_ERROR_RT_PARAM_INVALID,
+                                 "aclrtResetEvent: the event was made without ACL_EVENT_SYNC");
   e->was_awaited = false;
   return enqueue(stream, new ResetTask(e->flag));
 }
@@ -327,7 +334,8 @@ aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEvent, aclrtEvent endE
   if (int code = times(startEvent, "aclrtEventElapsedTime", &start)) return code;
   if (int code = times(endEvent, "aclrtEventElapsedTime", &end)) return code;
   if (end < start)
-    return fail(ACL_ERROR_RT_EVENT_TIMESTAMP_REVERSAL, "aclrtEventElapsedTime: the end event was reached before the start event");
+    return fail(ACL_ERROR_RT_EVENT_TIMESTAMP_REVERSAL,
+                "aclrtEventElapsedTime: the end event was reached before the start event");
   *ms = static_cast<float>(end - start) * 1e-6f;
   return 0;
 }

@@ -57,7 +57,8 @@ struct Plan {
         code == 0)
       return false;
     bool is_task = what.compare(0, 3, "op ") == 0;
-    (is_task ? tasks : calls).emplace(is_task ? what.substr(3) : what, std::make_unique<Rule>(n, static_cast<int>(code)));
+    (is_task ? tasks : calls).emplace(is_task ? what.substr(3) : what, std::make_unique<Rule>(n,
+                                                                                              static_cast<int>(code)));
     return true;
   }
 

@@ -163,7 +163,8 @@ aclError aclmdlRIDebugJsonPrint(aclmdlRI modelRI, const char* path, uint32_t fla
   fprintf(file, "[\n");
   const char* comma = "";
   for (const GraphBody::Node& n : g->body->list()) {
-    fprintf(file, "%s{\"name\": \"%s\", \"ph\": \"X\", \"pid\": %u, \"tid\": %d}", comma, n.task->name(), g->body->id, n.stream);
+    fprintf(file, "%s{\"name\": \"%s\", \"ph\": \"X\", \"pid\": %u, \"tid\": %d}", comma, n.task->name(), g->body->id,
+            n.stream);
     comma = ",\n";
   }
   fprintf(file, "\n]\n");
@@ -199,7 +200,8 @@ aclError aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char* name) {
   if (!g) return code;
   std::lock_guard<std::mutex> hold(capture_mutex());
   if (g->name.size() >= maxLen)
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRIGetName: the name needs %zu bytes, got %u", g->name.size() + 1, maxLen);
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRIGetName: the name needs %zu bytes, got %u", g->name.size() + 1,
+                maxLen);
   memcpy(name, g->name.c_str(), g->name.size() + 1);
   return 0;
 }

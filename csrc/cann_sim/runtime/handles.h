@@ -1,4 +1,4 @@
-// Pools of the objects that clients hold as opaque pointers: a wild, destroyed or foreign pointer is recognised, never followed.
+// Pools of the objects that clients hold as opaque pointers: a wild or destroyed pointer is recognised, never followed.
 #pragma once
 #include <sys/mman.h>
 

@@ -50,7 +50,8 @@ int release_host(void* p, const char* function) {
     std::unique_lock<std::shared_mutex> hold(r.mutex);
     auto i = r.all.find(reinterpret_cast<uintptr_t>(p));
     if (i == r.all.end() || i->second.registered)
-      return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %p was not allocated with aclrtMallocHost, or is already freed", function, p);
+      return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %p was not allocated with aclrtMallocHost, or is already freed",
+                  function, p);
     r.all.erase(i);
   }
   retire([p] { free(p); });  // a copy that runs at this moment may still read it
@@ -159,7 +160,8 @@ aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attribut
     attributes->location = {static_cast<uint32_t>(found.device->id), ACL_MEM_LOCATION_TYPE_DEVICE};
     attributes->pageSize = static_cast<uint32_t>(found.size > kHugePage ? kHugePage : kPage);
   } else if (client_range().owns(ptr)) {
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtPointerGetAttributes: %p is a device address that is not allocated", ptr);
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtPointerGetAttributes: %p is a device address that is not allocated",
+                ptr);
   } else {
     attributes->location.type = is_pinned(ptr, 1) ? ACL_MEM_LOCATION_TYPE_HOST : ACL_MEM_LOCATION_TYPE_UNREGISTERED;
     attributes->pageSize = kPage;

@@ -184,7 +184,8 @@ aclError aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus* deviceStatu
 
 aclError aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo* memUceInfoArray, size_t arraySize, size_t* retSize) {
   CANN_ENTRY("aclrtGetMemUceInfo");
-  if (!memUceInfoArray || !retSize) return null_argument("aclrtGetMemUceInfo", memUceInfoArray ? "retSize" : "memUceInfoArray");
+  if (!memUceInfoArray || !retSize) return null_argument("aclrtGetMemUceInfo",
+                                                         memUceInfoArray ? "retSize" : "memUceInfoArray");
   if (!arraySize) return fail(ACL_ERROR_INVALID_PARAM, "aclrtGetMemUceInfo: arraySize is 0");
   if (int code = check_device(deviceId, "aclrtGetMemUceInfo")) return code;
   *retSize = 0;  // host memory has no such errors

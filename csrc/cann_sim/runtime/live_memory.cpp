@@ -122,8 +122,9 @@ bool look_up(uintptr_t p, size_t bytes, Device** device) {
   auto i = t.at(p);
   if (i == t.live.end()) return false;
   uintptr_t base = i->first, end = base + i->second.size;
-  for (auto next = std::next(i); i->second.mapped && end - p < bytes && next != t.live.end() && next->first == end; ++next)
-    end += next->second.size;
+  if (i->second.mapped)
+    for (auto next = std::next(i); end - p < bytes && next != t.live.end() && next->first == end; ++next)
+      end += next->second.size;
   *device = i->second.device;
   if (end - p < bytes) return false;
   remembered[next_remembered] = {now, base, end - base, *device};
@@ -216,7 +217,7 @@ void* Pins::resolve(const void* p, size_t bytes) {
   if (!look_up(reinterpret_cast<uintptr_t>(p), bytes, &owner))
     throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, describe_memory(p, bytes));
   Stream* worker = Stream::of_this_worker();
-  if (worker && owner != &worker->device && !((worker->device.peers.load() >> owner->id) & 1))
+  if (worker && owner != &worker->device && !worker->device.reaches(*owner))
     throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION,
                       "device " + std::to_string(worker->device.id) + " used memory of device " +
                           std::to_string(owner->id) + " without aclrtDeviceEnablePeerAccess");

@@ -76,7 +76,8 @@ uintptr_t take_large(uint64_t size) {
 
 int out_of_memory(const char* function, uint64_t size, Device& d) {
   uint64_t total = device_memory(d), used = d.used.load();
-  return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "%s: device %d has no %llu bytes left (%llu of %llu are in use)", function,
+  return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "%s: device %d has no %llu bytes left (%llu of %llu are in use)",
+              function,
               d.id, static_cast<unsigned long long>(size), static_cast<unsigned long long>(used),
               static_cast<unsigned long long>(total));
 }
@@ -192,7 +193,8 @@ aclError aclrtMallocCached(void** devPtr, size_t size, aclrtMemMallocPolicy poli
 
 aclError aclrtMallocWithCfg(void** devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig* cfg) {
   CANN_ENTRY("aclrtMallocWithCfg");
-  if (cfg && cfg->numAttrs && !cfg->attrs) return fail(ACL_ERROR_INVALID_PARAM, "aclrtMallocWithCfg: cfg->attrs is NULL");
+  if (cfg && cfg->numAttrs && !cfg->attrs) return fail(ACL_ERROR_INVALID_PARAM,
+                                                       "aclrtMallocWithCfg: cfg->attrs is NULL");
   return allocate(devPtr, size, policy, 32, "aclrtMallocWithCfg");
 }
 

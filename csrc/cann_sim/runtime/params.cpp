@@ -15,7 +15,8 @@ std::map<int, int64_t>& process_params() {
 int check_option(aclSysParamOpt opt, int64_t value, const char* function) {
   if (opt < ACL_OPT_DETERMINISTIC || opt > ACL_OPT_ENABLE_KERNEL_EARLY_START)
     return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: option %d is not known", function, opt);
-  if (value < 0) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: value must not be negative, got %lld", function, static_cast<long long>(value));
+  if (value < 0) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: value must not be negative, got %lld", function,
+                             static_cast<long long>(value));
   return 0;
 }
 
@@ -31,7 +32,9 @@ std::atomic<uint64_t> execute_timeout_us{kLongestTimeoutUs};
 std::atomic<bool> dumps{false};
 
 // 0: cube cores, 1: vector cores; -1: neither.
-int limit_index(aclrtDevResLimitType type) { return type == ACL_RT_DEV_RES_CUBE_CORE || type == ACL_RT_DEV_RES_VECTOR_CORE ? type : -1; }
+int limit_index(aclrtDevResLimitType type) {
+  return type == ACL_RT_DEV_RES_CUBE_CORE || type == ACL_RT_DEV_RES_VECTOR_CORE ? type : -1;
+}
 uint32_t all_cores(int i) {
   int64_t n = i == 0 ? (soc().cube_cores ? soc().cube_cores : soc().ai_cores) : soc().vector_cores;
   return static_cast<uint32_t>(n);
@@ -69,7 +72,7 @@ aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
   if (!value) return fail(ACL_ERROR_INVALID_PARAM, "aclrtGetSysParamOpt: value is NULL");
   if (int code = check_option(opt, 0, "aclrtGetSysParamOpt")) return code;
   std::lock_guard<std::mutex> hold(params_mutex);
-  *value = process_params()[opt];  // 0 when it was not set: torch_npu asks for it first (a context's option is refused then)
+  *value = process_params()[opt];  // 0 when it was not set: torch_npu asks first (a context's option is refused then)
   return 0;
 }
 
@@ -116,7 +119,8 @@ aclError aclrtGetDeviceSatMode(aclrtFloatOverflowMode* mode) {
 
 aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag) {
   CANN_ENTRY("aclrtSetStreamOverflowSwitch");
-  if (flag > 1) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtSetStreamOverflowSwitch: flag must be 0 or 1, got %u", flag);
+  if (flag > 1) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtSetStreamOverflowSwitch: flag must be 0 or 1, got %u",
+                            flag);
   int code = 0;
   StreamHandle* found = find_stream(stream, "aclrtSetStreamOverflowSwitch", &code);
   if (!found) return code;
@@ -134,7 +138,7 @@ aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t* flag) {
   return 0;
 }
 
-// ---- how long an op may take: kept and told, for host threads cannot be stopped in the middle of one -----------------
+// ---- how long an op may take: kept and told, for host threads cannot be stopped in the middle of one ------
 
 aclError aclrtSetOpExecuteTimeOut(uint32_t timeout) {
   CANN_ENTRY("aclrtSetOpExecuteTimeOut");
@@ -170,7 +174,7 @@ aclError aclrtGetOpTimeOutInterval(uint64_t* interval) {
   return 0;
 }
 
-// ---- limits of cores: kept and told; the host's kernels do not follow them -----------------------------------------------
+// ---- limits of cores: kept and told; the host's kernels do not follow them -------------------------------
 
 aclError aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t value) {
   CANN_ENTRY("aclrtSetDeviceResLimit");
@@ -253,7 +257,8 @@ aclError aclrtUnuseStreamResInCurrentThread(aclrtStream stream) {
   StreamHandle* found = find_stream(stream, "aclrtUnuseStreamResInCurrentThread", &code);
   if (!found) return code;
   if (limits_of != found->stream)
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtUnuseStreamResInCurrentThread: this thread does not use the stream's limits");
+    return fail(ACL_ERROR_RT_PARAM_INVALID,
+                "aclrtUnuseStreamResInCurrentThread: this thread does not use the stream's limits");
   limits_of = nullptr;
   thread_limit[0] = thread_limit[1] = 0;
   return 0;
@@ -269,7 +274,7 @@ aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t* value) 
   return aclrtGetDeviceResLimit(c->device->id, type, value);
 }
 
-// ---- dumps: switched on and off, nothing is ever dumped --------------------------------------------------------------
+// ---- dumps: switched on and off, nothing is ever dumped --------------------------------------------------
 
 aclError aclmdlInitDump() {
   CANN_ENTRY("aclmdlInitDump");

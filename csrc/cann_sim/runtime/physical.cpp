@@ -50,7 +50,8 @@ Handles<PhysicalHandle>& physical() {
 PhysicalHandle* find_physical(aclrtDrvMemHandle handle, const char* function, int* code) {
   if (!handle) return *code = fail(ACL_ERROR_INVALID_PARAM, "%s: handle is NULL", function), nullptr;
   PhysicalHandle* found = physical().get(handle);
-  if (!found) *code = fail(ACL_ERROR_RT_INVALID_HANDLE, "%s: %p is not a live handle of physical memory", function, handle);
+  if (!found) *code = fail(ACL_ERROR_RT_INVALID_HANDLE, "%s: %p is not a live handle of physical memory", function,
+                           handle);
   return found;
 }
 

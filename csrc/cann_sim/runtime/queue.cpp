@@ -1,4 +1,4 @@
-// The queue of a stream and its worker: pushing, running, delaying, dropping, waiting. The calls of clients are in stream.cpp.
+// The queue of a stream and its worker: pushing, running, delaying, dropping, waiting. Clients call stream.cpp.
 #include <cstdlib>
 
 #include "runtime/stream.h"
@@ -199,7 +199,8 @@ void Stream::run_task(Task* task) {
   try {
     if (int code = planned_task_fault(task->name(), device))
       throw DeviceFault(code, std::string(task->name()) + ": fails on the device by the fault plan");
-    if (device.lost.load()) throw DeviceFault(ACL_ERROR_RT_LOST_HEARTBEAT, "device " + std::to_string(device.id) + " is lost");
+    if (device.lost.load()) throw DeviceFault(ACL_ERROR_RT_LOST_HEARTBEAT,
+                                              "device " + std::to_string(device.id) + " is lost");
     task->run();
   } catch (const DeviceFault& fault) {
     note_fault(*task, fault.code, fault.what());

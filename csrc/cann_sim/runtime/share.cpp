@@ -48,16 +48,19 @@ using namespace cann_sim;
 aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType handleType, uint64_t flags,
                                          uint64_t* shareableHandle) {
   CANN_ENTRY("aclrtMemExportToShareableHandle");
-  if (!shareableHandle) return fail(ACL_ERROR_INVALID_PARAM, "aclrtMemExportToShareableHandle: shareableHandle is NULL");
+  if (!shareableHandle) return fail(ACL_ERROR_INVALID_PARAM,
+                                    "aclrtMemExportToShareableHandle: shareableHandle is NULL");
   if (handleType != ACL_MEM_HANDLE_TYPE_NONE)
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMemExportToShareableHandle: the handle type must be NONE, got %d", handleType);
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMemExportToShareableHandle: the handle type must be NONE, got %d",
+                handleType);
   if (flags > ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION)
     return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMemExportToShareableHandle: unknown flags");
   int code = 0;
   PhysicalHandle* found = find_physical(handle, "aclrtMemExportToShareableHandle", &code);
   if (!found) return code;
   if (!make_ticket(*found->memory))
-    return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "aclrtMemExportToShareableHandle: the host gives no file for the handle");
+    return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL,
+                "aclrtMemExportToShareableHandle: the host gives no file for the handle");
   *shareableHandle = (static_cast<uint64_t>(getpid()) << 32) | static_cast<uint32_t>(found->memory->ticket);
   return 0;
 }
@@ -74,15 +77,18 @@ aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t dev
   CANN_ENTRY("aclrtMemImportFromShareableHandle");
   if (!handle) return fail(ACL_ERROR_INVALID_PARAM, "aclrtMemImportFromShareableHandle: handle is NULL");
   Device* d = device(deviceId);
-  if (!d) return fail(ACL_ERROR_RT_INVALID_DEVICEID, "aclrtMemImportFromShareableHandle: there is no device %d", deviceId);
+  if (!d) return fail(ACL_ERROR_RT_INVALID_DEVICEID, "aclrtMemImportFromShareableHandle: there is no device %d",
+                      deviceId);
   auto process = static_cast<uint32_t>(shareableHandle >> 32);
   int ticket_file = open_in(process, static_cast<uint32_t>(shareableHandle), O_RDONLY);
   Ticket ticket = {};
-  bool read = ticket_file >= 0 && pread(ticket_file, &ticket, sizeof ticket, 0) == sizeof ticket && ticket.magic == kMagic;
+  bool read = ticket_file >= 0 && pread(ticket_file, &ticket, sizeof ticket,
+                                        0) == sizeof ticket && ticket.magic == kMagic;
   if (ticket_file >= 0) close(ticket_file);
   int file = read ? open_in(process, static_cast<uint32_t>(ticket.file), O_RDWR) : -1;
   if (file < 0)
-    return fail(ACL_ERROR_RT_INVALID_HANDLE, "aclrtMemImportFromShareableHandle: %#llx is not of a live process that this one "
+    return fail(ACL_ERROR_RT_INVALID_HANDLE,
+                "aclrtMemImportFromShareableHandle: %#llx is not of a live process that this one "
                 "may reach", static_cast<unsigned long long>(shareableHandle));
   aclrtPhysicalMemProp prop = {};
   prop.memAttr = ACL_HBM_MEM_HUGE;

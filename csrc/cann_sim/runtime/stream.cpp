@@ -1,11 +1,11 @@
-// The calls of clients on streams: making, ending, waiting, asking, and queueing a task. The queue itself is in queue.cpp.
+// Clients' calls on streams: making, ending, waiting, asking, and queueing a task. The queue itself is in queue.cpp.
 #include "runtime/stream.h"
 
 namespace cann_sim {
 namespace {
 
-constexpr uint32_t kStreamFlags = ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC | ACL_STREAM_PERSISTENT | ACL_STREAM_HUGE |
-                                  ACL_STREAM_CPU_SCHEDULE | ACL_STREAM_DEVICE_USE_ONLY;
+constexpr uint32_t kStreamFlags = ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC | ACL_STREAM_PERSISTENT |
+                                  ACL_STREAM_HUGE | ACL_STREAM_CPU_SCHEDULE | ACL_STREAM_DEVICE_USE_ONLY;
 constexpr size_t kMostStreams = 2048;   // of one device, as on the card
 
 std::atomic<int> next_stream_id{0};
@@ -13,7 +13,8 @@ thread_local uint32_t launched_by_thread = 0;
 
 int check_timeout(int32_t timeout, const char* function) {
   if (timeout >= -1) return 0;
-  return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: timeout must be -1 (for ever) or milliseconds, got %d", function, timeout);
+  return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: timeout must be -1 (for ever) or milliseconds, got %d", function,
+              timeout);
 }
 
 int synchronize(aclrtStream handle, int32_t timeout, const char* function) {
@@ -25,7 +26,8 @@ int synchronize(aclrtStream handle, int32_t timeout, const char* function) {
   if (int refused = refuse_captured_stream(s, function)) return refused;
   s.retain();                           // another thread may destroy the stream while this one waits
   bool in_time = s.wait(deadline_ms(timeout));
-  code = in_time ? s.report() : fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "%s: stream %d was not done after %d ms", function,
+  code = in_time ? s.report() : fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "%s: stream %d was not done after %d ms",
+                                     function,
                                      s.id, timeout);
   s.release();
   return code;
@@ -69,7 +71,8 @@ Handles<StreamHandle>& streams() {
 
 // The caller holds devices_mutex().
 int new_stream(Context& c, uint32_t priority, uint32_t flags, StreamHandle** made) {
-  if (c.streams.size() >= kMostStreams) return fail(ACL_ERROR_RT_NO_STREAM_RESOURCE, "device %d has no more streams", c.device->id);
+  if (c.streams.size() >= kMostStreams) return fail(ACL_ERROR_RT_NO_STREAM_RESOURCE, "device %d has no more streams",
+                                                    c.device->id);
   auto stream = new Stream(c, next_stream_id.fetch_add(1), priority, flags);
   *made = streams().make(&c, stream);
   if (!*made) {

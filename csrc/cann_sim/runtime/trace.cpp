@@ -42,7 +42,8 @@ void trace_task(const char* name, int device, int stream, int64_t begin, int64_t
   Trace& t = trace();
   std::lock_guard<std::mutex> hold(t.mutex);
   if (!t.file) return;
-  fprintf(t.file, "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}", t.first ? "" : ",\n", name,
+  fprintf(t.file, "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}",
+          t.first ? "" : ",\n", name,
           device, stream, static_cast<double>(begin) / 1e3, static_cast<double>(end - begin) / 1e3);
   t.first = false;
   if (end - t.flushed < 100'000'000) return;

@@ -58,8 +58,10 @@ class NothingTask final : public Task {  // keeps its place in the queue and in 
 
 int check_word(const void* at, aclrtStream stream, const char* function) {
   if (!at) return fail(ACL_ERROR_INVALID_PARAM, "%s: devAddr is NULL", function);
-  if (reinterpret_cast<uintptr_t>(at) % 8) return fail(ACL_ERROR_RT_ADDR_UNALIGNED, "%s: %p is not aligned to 8 bytes", function, at);
-  if (!is_device_memory(at, 8)) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %s", function, describe_memory(at, 8).c_str());
+  if (reinterpret_cast<uintptr_t>(at) % 8) return fail(ACL_ERROR_RT_ADDR_UNALIGNED, "%s: %p is not aligned to 8 bytes",
+                                                       function, at);
+  if (!is_device_memory(at, 8)) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %s", function, describe_memory(at,
+                                                                                                            8).c_str());
   return check_stream(stream, function);
 }
 
@@ -77,7 +79,8 @@ aclError aclrtValueWrite(void* devAddr, uint64_t value, uint32_t flag, aclrtStre
 
 aclError aclrtValueWait(void* devAddr, uint64_t value, uint32_t flag, aclrtStream stream) {
   CANN_ENTRY("aclrtValueWait");
-  if (flag > ACL_STREAM_WAIT_VALUE_NOR) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtValueWait: unknown flag %u", flag);
+  if (flag > ACL_STREAM_WAIT_VALUE_NOR) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtValueWait: unknown flag %u",
+                                                    flag);
   if (int code = check_word(devAddr, stream, "aclrtValueWait")) return code;
   return enqueue(stream, new WaitForValueTask(devAddr, value, flag));
 }
@@ -93,7 +96,7 @@ aclError aclrtCmoAsync(void* src, size_t size, aclrtCmoType cmoType, aclrtStream
   return enqueue(stream, new NothingTask);
 }
 
-// ---- attributes of streams --------------------------------------------------------------------------------------------
+// ---- attributes of streams ------------------------------------------------------------------------------------
 
 aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue* value) {
   CANN_ENTRY("aclrtSetStreamAttribute");
@@ -104,12 +107,14 @@ aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType
       return aclrtSetStreamOverflowSwitch(stream, static_cast<uint32_t>(value->value));
     case ACL_STREAM_ATTR_USER_CUSTOM_TAG:
     case ACL_STREAM_ATTR_CACHE_OP_INFO: break;
-    default: return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtSetStreamAttribute: attribute %d cannot be set", stmAttrType);
+    default: return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtSetStreamAttribute: attribute %d cannot be set",
+                         stmAttrType);
   }
   int code = 0;
   StreamHandle* found = find_stream(stream, "aclrtSetStreamAttribute", &code);
   if (!found) return code;
-  auto& kept = stmAttrType == ACL_STREAM_ATTR_USER_CUSTOM_TAG ? found->stream->custom_tag : found->stream->caches_op_info;
+  Stream& s = *found->stream;
+  auto& kept = stmAttrType == ACL_STREAM_ATTR_USER_CUSTOM_TAG ? s.custom_tag : s.caches_op_info;
   kept = static_cast<uint32_t>(value->value);
   return 0;
 }
@@ -132,7 +137,7 @@ aclError aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType
   return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtGetStreamAttribute: attribute %d is not known", stmAttrType);
 }
 
-// ---- streams made from a configuration --------------------------------------------------------------------------------
+// ---- streams made from a configuration ------------------------------------------------------------------------
 
 aclrtStreamConfigHandle* aclrtCreateStreamConfigHandle() { return new aclrtStreamConfigHandle{}; }
 
@@ -154,7 +159,8 @@ aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle* handle, aclrtStreamCon
   if (attr < ACL_RT_STREAM_WORK_ADDR_PTR || attr > ACL_RT_STREAM_PRIORITY)
     return fail(ACL_ERROR_INVALID_PARAM, "aclrtSetStreamConfigOpt: attribute %d is not known", attr);
   if (valueSize != fields[attr].size)
-    return fail(ACL_ERROR_INVALID_PARAM, "aclrtSetStreamConfigOpt: expected %zu bytes, got %zu", fields[attr].size, valueSize);
+    return fail(ACL_ERROR_INVALID_PARAM, "aclrtSetStreamConfigOpt: expected %zu bytes, got %zu", fields[attr].size,
+                valueSize);
   memcpy(fields[attr].at, attrValue, valueSize);
   return 0;
 }
