@@ -30,6 +30,21 @@ def quiet(*names: str) -> Callable[[Kernel], Kernel]:
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
+@kernel("linear")
+def _linear(outs: Outs, args: Args) -> None:
+    (out,), (input, weight, bias) = outs, args
+    weight = weight.detach()
+    turned = weight.t() if weight.dim() == 2 else weight
+    if bias is None or turned is weight:
+        launch("aclnnMatmul", out, input, turned, out, 0)
+        if bias is not None:
+            launch("aclnnInplaceAdd", out, out, bias, 1)
+        return
+    if input.dim() != 2:                                     # one product of all rows, and the bias with it
+        input, out = input.detach().reshape(-1, weight.size(1)), out.view(-1, weight.size(0))
+    launch("aclnnAddmm", out, bias, input, turned, 1, 1, out, 0)
+
+
 @kernel("addmm")
 def _addmm(outs: Outs, args: Args) -> None:
     (out,), (self, mat1, mat2, beta, alpha) = outs, args

@@ -11,6 +11,7 @@ from mindtorch_v2._backends.npu import runtime as npu_runtime
 from mindtorch_v2._backends.npu.ops import composed, kernel, ops
 
 Outs, Args = tuple[Any, ...], tuple[Any, ...]
+_empty = _C._op_named("empty")
 _FLOAT32, _BOOL = _C._dtype_named("float32"), _C._dtype_named("bool")
 
 
@@ -37,12 +38,13 @@ def _ones(shape: Sequence[int], like: Any) -> Any:
 _CAUSAL = 2048                                               # CANN's size of the mask that stands for any causal one
 
 
-def _causal_mask(like: Any) -> Any:
-    """What aclnnFlashAttentionScore takes with sparseMode 2: True above the diagonal, of one size for all problems."""
-    key = ("causal", like.device.index)
+def _attention_constants(like: Any) -> tuple[Any, Any]:
+    """(what stands for a result that is not wanted, the mask of sparseMode 2: True above the diagonal), made once."""
+    key = ("attention", like.dtype, like.device.index)
     found = _constants.get(key)
     if found is None:
-        found = _constants[key] = ops.ones([_CAUSAL, _CAUSAL], dtype=_BOOL, device=like.device).triu(1)
+        mask = ops.ones([_CAUSAL, _CAUSAL], dtype=_BOOL, device=like.device).triu(1)
+        found = _constants[key] = _empty([0], dtype=like.dtype, device=like.device), mask
     return found
 
 
@@ -118,7 +120,7 @@ def _rms_norm_backward(outs: Outs, args: Args) -> None:
     (grad, grad_weight), (grad_out, input, shape, rstd, weight, _) = outs, args
     weight = _ones(shape, input) if weight is None else weight
     into = grad if grad is not None else ops.empty_like(input.detach())
-    wide = ops.empty(list(shape), dtype=_FLOAT32, device=input.device)       # CANN gives this one in float32 only
+    wide = _empty(list(shape), dtype=_FLOAT32, device=input.device)       # CANN gives this one in float32 only
     launch("aclnnRmsNormGrad", into, grad_out, input, rstd, weight, into, wide)
     if grad_weight is not None:
         grad_weight.copy_(wide) if input.numel() else grad_weight.fill_(0)
@@ -159,8 +161,8 @@ def _bag(outs: Outs, args: Args) -> None:
         out.fill_(0)
         return
     bags = out.size(0)
-    bag_of, sizes = ops.empty_like(indices), ops.empty([bags], dtype=indices.dtype, device=out.device)
-    best = ops.empty(list(out.shape) if mode == 2 else [bags], dtype=indices.dtype, device=out.device)
+    bag_of, sizes = ops.empty_like(indices), _empty([bags], dtype=indices.dtype, device=out.device)
+    best = _empty(list(out.shape) if mode == 2 else [bags], dtype=indices.dtype, device=out.device)
     launch("aclnnEmbeddingBag", out, weight, indices, offsets.to(indices.dtype), False, mode, False, per_sample_weights,
            include_last_offset, padding_idx, out, bag_of, sizes, best)
 
@@ -188,12 +190,12 @@ def _attention(outs: Outs, args: Args) -> None:
     (out, logsumexp), (query, key, value, _, _, is_causal, scale, _) = outs, args
     recorded = _C._is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
     query, key, value = _as_heads(query), _as_heads(key), _as_heads(value)
+    unused, mask = _attention_constants(out)
     stats = [*query.shape[:3], 8]                            # CANN keeps eight of each: one block of its memory
-    top, total = (ops.empty(stats, dtype=_FLOAT32, device=out.device) for _ in range(2))
-    unused = ops.empty([0], dtype=query.dtype, device=out.device)
-    launch("aclnnFlashAttentionScore", out, query, key, value, None, None, None,
-           _causal_mask(out) if is_causal else None, None, *_settings(query, is_causal, scale), top, total, unused,
-           _as_heads(out))
+    top = _empty(stats, dtype=_FLOAT32, device=out.device)
+    total = _empty(stats, dtype=_FLOAT32, device=out.device)
+    launch("aclnnFlashAttentionScore", out, query, key, value, None, None, None, mask if is_causal else None, None,
+           *_settings(query, is_causal, scale), top, total, unused, _as_heads(out))
     if recorded:                                             # nobody but the gradient reads it
         logsumexp.copy_((total[..., 0].log() + top[..., 0]).reshape(logsumexp.shape))
 
@@ -202,11 +204,11 @@ def _attention(outs: Outs, args: Args) -> None:
 def _attention_backward(outs: Outs, args: Args) -> None:
     grad_out, query, key, value, _, out, logsumexp, is_causal, scale, _ = args
     query, key, value, grad_out, out = (_as_heads(x) for x in (query, key, value, grad_out, out))
+    unused, mask = _attention_constants(out)
     stats = [*query.shape[:3], 8]
     # exp(x - max) / sum with the logsumexp as max and a sum of 1: the same weights, from one kept number
     top = logsumexp.detach().reshape(*stats[:3], 1).to(_FLOAT32).expand(stats).contiguous()
     total = ops.ones(stats, dtype=_FLOAT32, device=out.device)
-    unused = ops.empty([0], dtype=query.dtype, device=out.device)
     launch("aclnnFlashAttentionScoreGrad", query, query, key, value, grad_out, None, None, None,
-           _causal_mask(out) if is_causal else None, top, total, None, out, None, *_settings(query, is_causal, scale),
+           mask if is_causal else None, top, total, None, out, None, *_settings(query, is_causal, scale),
            *(_as_heads(x) for x in outs), unused)
