@@ -158,6 +158,13 @@ def test_scatter(dtype: torch.dtype, layout: str) -> None:
         same(client().call("aclnnInplaceScatterValue", x, 0, index, 2, code), want)
 
 
+def test_one_tensor_as_input_and_output() -> None:
+    x, index, src = sample(torch.float32, 4, 5), places(4, 3, 5), sample(torch.float32, 4, 5, seed=1)
+    device = client().tensor(x)
+    same(client().call("aclnnScatterAdd", device, 0, index, src, device), x.scatter_add(0, index, src))
+    device.free()
+
+
 @pytest.mark.parametrize("include_self", [False, True])
 @pytest.mark.parametrize("code, name", [(1, "sum"), (2, "prod"), (3, "amax"), (4, "amin"), (5, "mean")])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32], ids=str)

@@ -46,6 +46,13 @@ Value spread(const aclScalar& value, const Value& index, DType dtype) {
   call_kernel("fill", {one}, {scalar(value)});
   return one.expand(index.shape());
 }
+// The output with argument 0 copied into it; clients pass one tensor as both to work in place.
+Value copied(Run& r, int out) {
+  Value v = r.tensor(out), self = r.tensor(0);
+  const bool same = v.data == self.data && std::equal(v.strides, v.strides + v.ndim, self.strides);
+  if (!same) copy(v, self);
+  return v;
+}
 void check_out(const Call& c, int out) {
   expect_same_shape(c, out, 0);
   expect_same_dtype(c, out, 0);
@@ -65,14 +72,10 @@ void check_scatter_add(const Call& c) {
   check_out(c, 4);
 }
 void scatter(Run& r) {
-  Value out = r.tensor(5);
-  copy(out, r.tensor(0));
-  scatter_into(out, r.call.integer(1), r.tensor(2), r.tensor(3), r.call.integer(4));
+  scatter_into(copied(r, 5), r.call.integer(1), r.tensor(2), r.tensor(3), r.call.integer(4));
 }
 void scatter_add(Run& r) {
-  Value out = r.tensor(4);
-  copy(out, r.tensor(0));
-  scatter_into(out, r.call.integer(1), r.tensor(2), r.tensor(3), kAdd);
+  scatter_into(copied(r, 4), r.call.integer(1), r.tensor(2), r.tensor(3), kAdd);
 }
 void scatter_in_place(Run& r) {
   scatter_into(r.tensor(0), r.call.integer(1), r.tensor(2), r.tensor(3), r.call.integer(4));
@@ -173,8 +176,7 @@ template <int out> void check_index_add(const Call& c) {
   check_out(c, out);
 }
 void index_add(Run& r, int at) {
-  Value out = r.tensor(at), source = r.tensor(3);
-  copy(out, r.tensor(0));
+  Value out = copied(r, at), source = r.tensor(3);
   if (source.numel() == 0) return;
   call_kernel("index_add", {out, r.tensor(2), source}, {integer(r.call.integer(1)), scalar(r.call.scalar(4))});
 }
@@ -218,12 +220,6 @@ Value listed(const Call& c) {
 void index_fill(Run& r, const Value& out, const Value& index) {
   if (index.numel() == 0 || out.numel() == 0) return;
   call_kernel("index_fill", {out, index}, {integer(r.call.integer(1)), scalar(r.call.scalar(3))});
-}
-// Copies argument 0 into the output first.
-Value copied(Run& r, int out) {
-  Value v = r.tensor(out);
-  copy(v, r.tensor(0));
-  return v;
 }
 
 const Op ops[] = {
