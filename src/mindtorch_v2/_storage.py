@@ -27,23 +27,32 @@ class UntypedStorage(StorageBase):
         return iter(memoryview(self))
 
     def tolist(self) -> list[int]:
-        return list(memoryview(self))
+        return list(memoryview(self.cpu()))
+
+    def _bytes(self) -> Any:
+        """The storage as a tensor of bytes."""
+        return _C._from_data([], _C._dtype_named("uint8"), False).set_(self)
 
     def clone(self) -> UntypedStorage:
-        return UntypedStorage._from_bytes(memoryview(self))
+        return self._bytes().clone().untyped_storage()
 
     def copy_(self, source: UntypedStorage, non_blocking: bool | None = None) -> UntypedStorage:
-        memoryview(self)[:] = memoryview(source)
+        self._bytes().copy_(source._bytes(), bool(non_blocking))
         return self
 
     def fill_(self, value: int) -> UntypedStorage:
-        memoryview(self)[:] = bytes([int(value) & 255]) * len(self)
+        self._bytes().fill_(int(value) & 255)
         return self
 
+    def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
+        """A copy on another device; itself when it is there."""
+        return _C._to(self._bytes(), None, device, non_blocking, False, None).untyped_storage()
+
     def cpu(self) -> UntypedStorage:
-        if self.device.type != "cpu":
-            raise RuntimeError(f"cannot copy a storage from {self.device}; copy the tensor instead")
-        return self
+        return self.to(device="cpu")
+
+    def npu(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
+        return self.to(device="npu" if device is None else device, non_blocking=non_blocking)
 
     def element_size(self) -> int:
         return 1
@@ -55,9 +64,26 @@ class UntypedStorage(StorageBase):
         """A pinned copy; itself when it is pinned."""
         if self._pinned:
             return self
+        if self.device.type != "cpu":
+            raise TypeError(f"cannot pin '{self.type()}' only CPU memory can be pinned")
         made = self.clone()
-        made._pinned = True
+        made._pin()
         return made
+
+    def type(self) -> str:
+        return "torch.storage.UntypedStorage" if self.device.type == "cpu" else f"torch.{self.device.type}.UntypedStorage"
+
+    @property
+    def is_npu(self) -> bool:
+        return self.device.type == "npu"
+
+    @property
+    def is_cuda(self) -> bool:
+        return False
+
+    def get_device(self) -> int:
+        """The index of the device; -1 on the CPU."""
+        return -1 if self.device.index is None else self.device.index
 
     def is_shared(self) -> bool:
         owner = self._owner
@@ -85,7 +111,12 @@ class UntypedStorage(StorageBase):
         return known[self._cdata]
 
     def __reduce__(self) -> Any:
-        return UntypedStorage._from_bytes, (bytes(self),)
+        return _rebuild_storage, (bytes(self.cpu()), str(self.device))
+
+
+def _rebuild_storage(data: bytes, device: str) -> UntypedStorage:
+    """What a pickle calls; on "npu:3" it comes back there."""
+    return UntypedStorage._from_bytes(data).to(device=device)
 
 
 class TypedStorage:
@@ -144,8 +175,14 @@ class TypedStorage:
     def resizable(self) -> bool:
         return self._untyped_storage.resizable()
 
+    def pin_memory(self, device: Any = None) -> TypedStorage:
+        return TypedStorage(wrap_storage=self._untyped_storage.pin_memory(), dtype=self.dtype)
+
     def cpu(self) -> TypedStorage:
-        return self
+        return TypedStorage(wrap_storage=self._untyped_storage.cpu(), dtype=self.dtype)
+
+    def npu(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
+        return TypedStorage(wrap_storage=self._untyped_storage.npu(device, non_blocking), dtype=self.dtype)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TypedStorage) and self.dtype == other.dtype and \

@@ -143,9 +143,7 @@ class Tensor(TensorMethods):
             raise RuntimeError(f"cannot pin '{_type_name(self.dtype, self.device)}' only dense CPU tensors can be pinned")
         if self.is_pinned():
             return self
-        made = self.clone()
-        made.untyped_storage()._pinned = True
-        return made
+        return _C._op_named("empty_like")(self, pin_memory=True, requires_grad=False).copy_(self)
 
     def cuda(self, *args: Any, **kwargs: Any) -> Any:
         raise AssertionError("Torch not compiled with CUDA enabled: the devices are cpu and npu")
@@ -274,7 +272,7 @@ class Tensor(TensorMethods):
                                "https://github.com/pytorch/pytorch/pull/103001")
         if id(self) in memo:
             return memo[id(self)]
-        if self.is_meta or self.device.type != "cpu":
+        if self.is_meta:
             data = self.detach().clone()
         else:
             storage = self.untyped_storage().__deepcopy__(memo)

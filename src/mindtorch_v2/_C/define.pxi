@@ -71,6 +71,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
             ov.has_list = ov.has_list or ov.kind[i] == K_TENSORS
     ov.kernels = [None, None, None]
     ov.body, ov.rule = body, rule
+    ov.pin_at = ov.names.index("pin_memory") if "pin_memory" in ov.names else -1
     ov.family = ("composite", "pointwise", "kernel", "view", "native").index(family)
     encoded = (kernel or name).encode()
     if ov.family == F_POINTWISE:

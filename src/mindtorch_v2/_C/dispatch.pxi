@@ -47,15 +47,21 @@ cdef object run(Op op, Overload ov, Binding* b):
         return run_inplace(op, ov, b.slot)
     if b.out != NULL:
         return run_out(op, ov, b.slot, <object>b.out)
+    if modes().autocast:
+        return run_autocast(op, ov, b.slot)
+    return run_family(ov, b.slot)
+
+
+cdef inline object run_family(Overload ov, PyObject** s):
     if ov.family == F_POINTWISE:
-        return run_pointwise(ov, b.slot, None)
+        return run_pointwise(ov, s, None)
     if ov.family == F_VIEW:
-        return run_view(ov, b.slot)
+        return run_view(ov, s)
     if ov.family == F_KERNEL:
-        return run_kernel(ov, b.slot, None)
+        return run_kernel(ov, s, None)
     if ov.family == F_NATIVE:
-        return run_native(ov, b.slot)
-    return run_composite(ov, b.slot)
+        return run_native(ov, s)
+    return run_composite(ov, s)
 
 
 # ---- overriding -----------------------------------------------------------------------------------------------
@@ -125,6 +131,8 @@ cdef object run_composite(Overload ov, PyObject** s):
     if dev > META and ov.kernels[dev] is not None and (ov.formulas is not None or not wants_grad(ov, s)):
         return run_kernel(ov, s, None)
     result = PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
+    if ov.pin_at >= 0 and <object>s[ov.pin_at] is True:
+        pin_new(<TensorBase?>result)
     if ov.returns_class is not None and type(result) is tuple:
         return ov.returns_class(result)
     return result

@@ -4,8 +4,6 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
     """Writes the result to the tensor(s) the user gave, resized when the shape differs."""
     cdef TensorBase o, r
     cdef tuple outs = out if isinstance(out, (tuple, list)) and not isinstance(out, TensorBase) else (out,)
-    cdef Binding b
-    cdef int i
     for item in outs:
         if not isinstance(item, TensorBase):
             raise TypeError(f"{op.name}(): argument 'out' must be Tensor, not {type(item).__name__}")
@@ -18,10 +16,7 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
         run_pointwise(ov, s, <TensorBase>outs[0])
         bump_version(<TensorBase>outs[0])
         return outs[0]
-    for i in range(ov.nparams):
-        b.slot[i] = s[i]
-    b.out = NULL
-    result = run(op, ov, &b)
+    result = run_family(ov, s)                   # not autocast: the user says where the result goes
     results = result if isinstance(result, (tuple, list)) else (result,)
     if len(results) != len(outs):
         raise TypeError(f"{op.name}(): expected a tuple of {len(results)} tensors for 'out', got {len(outs)}")

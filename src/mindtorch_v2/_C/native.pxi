@@ -148,6 +148,7 @@ cdef TensorBase to_copy(Overload ov, TensorBase self, PyObject** s):
     cdef int format = PRESERVE if <object>s[6] is None else (<memory_format>s[6]).code
     cdef device_type place
     cdef int dev = self.dev, index = self.dev_index
+    cdef bint non_blocking = <object>s[5] is True
     cdef TensorBase r
     if <object>s[3] is not None:
         place = as_device(<object>s[3])
@@ -155,7 +156,9 @@ cdef TensorBase to_copy(Overload ov, TensorBase self, PyObject** s):
     if dt < kComplexFloat and self.dt >= kComplexFloat and dt != kBool:
         warnings.warn("Casting complex values to real discards the imaginary part", UserWarning)
     r = new_like_format(self, dt, format, dev, index)
-    copy_into(r, self, <object>s[5] is True)
+    if <object>s[4] is True or (non_blocking and dev == CPU and self.dev == NPU):
+        pin_new(r)                               # as torch: only into pinned memory can a copy be left to itself
+    copy_into(r, self, non_blocking)
     return r
 
 
@@ -210,12 +213,19 @@ cdef object factory(Overload ov, int id, PyObject** s):
     r = new_empty(rank, sizes, dt, place.code, place.number)
     if <object>s[at + 5] is not None:
         r = new_like_format(r, dt, (<memory_format>s[at + 5]).code, place.code, place.number)
-    fill_new(r, 0 if id == N_ZEROS else 1 if id == N_ONES else <object>s[1] if id == N_FULL else None, id)
     if <object>s[at + 3] is True:
-        r = <TensorBase>r.pin_memory()
+        pin_new(r)
+    fill_new(r, 0 if id == N_ZEROS else 1 if id == N_ONES else <object>s[1] if id == N_FULL else None, id)
     if <object>s[at + 4] is True:
         set_requires(r, True)
     return r
+
+
+cdef int pin_new(TensorBase r) except -1:
+    """A new tensor goes to pinned memory."""
+    if r.dev != CPU:
+        raise RuntimeError("Only dense CPU tensors can be pinned")
+    return pin_storage(r.st)
 
 
 cdef int fill_new(TensorBase r, object value, int id) except -1:
@@ -240,6 +250,8 @@ cdef object like_factory(Overload ov, int id, TensorBase self, PyObject** s):
         place = as_device(<object>s[3])
         dev, index = place.code, place.number
     r = new_like_format(self, dt, format, dev, index)
+    if <object>s[4] is True:
+        pin_new(r)
     fill_new(r, 1, id)
     if <object>s[5] is True:
         set_requires(r, True)
@@ -260,6 +272,8 @@ cdef object strided_factory(Overload ov, PyObject** s):
         if sizes[d] < 0 or strides[d] < 0:
             raise RuntimeError("empty_strided: sizes and strides must not be negative")
     r = new_strided(rank, sizes, strides, dt, place.code, place.number)
+    if <object>s[5] is True:
+        pin_new(r)
     if <object>s[6] is True:
         set_requires(r, True)
     return r

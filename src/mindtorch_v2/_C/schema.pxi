@@ -70,6 +70,7 @@ cdef class Overload:
     cdef bint numbers                            # Tensor parameters accept Python numbers
     cdef bint prefill                            # the kernel's output starts as a copy of self
     cdef int family, mode, native_id
+    cdef int pin_at                              # where a composite has pin_memory; -1: nowhere
     cdef int guard                               # which pointwise op refuses some operands: see check_operands
     cdef object rule
     cdef readonly object body                    # the composite
@@ -106,6 +107,7 @@ cdef class Op:
     cdef readonly list overloads
     cdef readonly Op inplace_of                  # the functional op whose in-place form this is, or None
     cdef readonly str namespace
+    cdef unsigned char cast_policy[3]            # per device type: what autocast does with the arguments
     cdef public object doc
 
     def __init__(self, str name, Op inplace_of=None, str namespace="torch"):

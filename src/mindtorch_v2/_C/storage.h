@@ -31,6 +31,10 @@ struct Version {
 // What the running thread has switched on or off.
 struct Modes {
   bool grad = true, inference = false, function_off = false;
+  uint8_t autocast = 0;                // a bit for every device type (cpu, meta, npu) with autocast on
+  uint8_t autocast_dtype[3] = {7, 7, 6};   // of the types: bfloat16 on the CPU, float16 on an npu
+  bool autocast_cache = true;          // weights that were cast are kept until the outermost block ends
+  int32_t autocast_depth = 0;          // blocks that are open
   PyObject* backward = nullptr;   // the innermost GraphTask that runs, borrowed
 };
 // initial-exec: read without a call; so few bytes fit the room that the loader keeps for this.

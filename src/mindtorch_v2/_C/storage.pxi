@@ -13,7 +13,10 @@ cdef extern from "storage.h" namespace "mt":
         int64_t refs
         uint32_t value
     cdef cppclass Modes:
-        cbool grad, inference, function_off
+        cbool grad, inference, function_off, autocast_cache
+        unsigned char autocast
+        unsigned char autocast_dtype[3]
+        int32_t autocast_depth
         PyObject* backward
     Modes& modes() nogil
     const Library* open_library(const char*) except +
@@ -122,15 +125,53 @@ cdef int storage_resize(Storage* s, size_t nbytes) except -1:
         return 0
     if not s.resizable:
         raise RuntimeError("Trying to resize storage that is not resizable")
-    if s.device != CPU and s.device != META:
-        raise RuntimeError("resizing a storage on this device is not supported")
     fresh = storage_new(nbytes, s.device, s.index)
     if s.data != NULL and fresh.data != NULL:
-        memcpy(fresh.data, s.data, min(nbytes, s.nbytes))
+        if s.device == NPU:
+            # On the current stream; the old block may be of another, which must not reuse it before.
+            move_on_device(s.index, <size_t>fresh.data, <size_t>s.data, min(nbytes, s.nbytes))
+            record_use(s, npu_stream_of(s.index))
+        else:
+            memcpy(fresh.data, s.data, min(nbytes, s.nbytes))
     storage_free_block(s)
     s.shrunk = s.shrunk or nbytes < s.nbytes
     s.data, s.nbytes, s.owner = fresh.data, nbytes, fresh.owner
     storage_drop(fresh)
+    return 0
+
+
+cdef object move_on_device = None                # callable(index, to, from, bytes): queues a copy within an npu
+cdef object take_pinned = None                   # callable(bytes): (address, owner) of pinned memory; None: there is no npu
+
+
+def _set_device_memory(move, pinned):
+    """The npu's copies within a device, and its pinned memory of the host."""
+    global move_on_device, take_pinned
+    move_on_device, take_pinned = move, pinned
+
+
+cdef int record_use(Storage* s, uint64_t stream) except -1:
+    if is_npu_block(s):
+        (<NpuHeap>s.owner).record(<size_t>s.data, stream)
+    return 0
+
+
+cdef int pin_storage(Storage* s) except -1:
+    """Moves a storage of the CPU to pinned memory; where there is no npu it is only marked."""
+    if s.pinned:
+        return 0
+    if s.device != CPU:
+        raise RuntimeError("only storages on the CPU can be pinned")
+    if not npu_loaded:
+        load_backend("npu")
+    taken = take_pinned(s.nbytes) if s.nbytes else None
+    if taken is not None:
+        address, owner = taken
+        memcpy(<void*><size_t>address, s.data, s.nbytes)
+        storage_free_block(s)
+        Py_INCREF(owner)
+        s.data, s.owner, s.resizable = <void*><size_t>address, <PyObject*>owner, False
+    s.pinned = True
     return 0
 
 
@@ -202,6 +243,10 @@ cdef class StorageBase:
     def _pinned(self, value):
         self.s.pinned = value
 
+    def _pin(self):
+        """Moves the bytes to pinned memory."""
+        pin_storage(self.s)
+
     def _move_to(self, block):
         """Moves the bytes into a writable block, such as one of shared memory, which is kept alive."""
         cdef unsigned char[::1] view
@@ -226,8 +271,7 @@ cdef class StorageBase:
 
     def _record_stream(self, size_t stream):
         """Another stream of an npu uses the bytes: they are not reused before the work queued there is done."""
-        if is_npu_block(self.s):
-            (<NpuHeap>self.s.owner).record(<size_t>self.s.data, stream)
+        record_use(self.s, stream)
 
     def resizable(self):
         return self.s.resizable

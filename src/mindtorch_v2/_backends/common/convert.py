@@ -1,15 +1,13 @@
 """Copies between devices: cpu to npu, npu to cpu, npu to another npu. Copies within one device are an op (copy_)."""
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu import runtime, streams
+from mindtorch_v2._backends.npu import pinned, runtime, streams
 from mindtorch_v2._backends.npu.errors import check
 
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3   # aclrtMemcpyKind
-_in_flight: deque[tuple[Any, Any, int, Any]] = deque()       # (runtime, session, event, pinned tensor) of copies under way
 
 
 def copy(dst: Any, src: Any, non_blocking: bool) -> None:
@@ -38,9 +36,7 @@ def _to_device(dst: Any, src: Any, non_blocking: bool) -> None:
     n = dst.numel() * dst.element_size()
     # On the stream, after what was queued there: the block may have another user before.
     check(runtime.acl.rt.memcpy_async(dst.data_ptr(), n, src.data_ptr(), n, HOST_TO_DEVICE, stream), "copy from cpu to npu")
-    if non_blocking and src is given and src.is_pinned():
-        _keep_until_done(index, stream, src)
-    else:
+    if not (non_blocking and src is given and _left_to_itself(src, index, stream)):
         check(runtime.acl.rt.synchronize_stream(stream), "copy from cpu to npu")
 
 
@@ -55,9 +51,7 @@ def _to_host(dst: Any, src: Any, non_blocking: bool) -> None:
     stream = streams.current_stream_handle(index)
     n = src.numel() * src.element_size()
     check(runtime.acl.rt.memcpy_async(dst.data_ptr(), n, src.data_ptr(), n, DEVICE_TO_HOST, stream), "copy from npu to cpu")
-    if non_blocking and dst.is_pinned():
-        _keep_until_done(index, stream, dst)
-    else:
+    if not (non_blocking and _left_to_itself(dst, index, stream)):
         check(runtime.acl.rt.synchronize_stream(stream), "copy from npu to cpu")
 
 
@@ -100,25 +94,9 @@ def _empty(like: Any, dtype: Any, device: Any) -> Any:
     return like.new_empty(like.shape, dtype=dtype, device=device)
 
 
-def _keep_until_done(index: int, stream: int, tensor: Any) -> None:
-    """Holds host memory that a copy on a stream still uses."""
-    _forget_done()
-    owner = runtime.get_runtime(index)
-    event = streams.take_event(index, streams.EVENT_SYNC)
-    check(runtime.acl.rt.record_event(event, stream), "aclrtRecordEvent")
-    _in_flight.append((owner, owner.session, event, tensor))
-
-
-def _forget_done() -> None:
-    while _in_flight:
-        owner, session, event, _ = _in_flight[0]
-        if owner.session is session:
-            status, code = runtime.acl.rt.query_event_status(event)
-            check(code, "aclrtQueryEventStatus")
-            if status != 1:                       # ACL_EVENT_RECORDED_STATUS_COMPLETE
-                return
-        _in_flight.popleft()
-        streams.give_event(owner, session, streams.EVENT_SYNC, event)
+def _left_to_itself(host: Any, index: int, stream: int) -> bool:
+    """Whether a copy on a stream needs no waiting: from then on pinned memory is not reused before it is done."""
+    return pinned.host.record(host.untyped_storage().data_ptr(), index, stream)
 
 
 _C._set_device_copy(copy)

@@ -9,5 +9,6 @@ from mindtorch_v2._backends.npu import (  # noqa: F401  (their hooks go into the
     ops_random,
     ops_reduce,
     ops_special,
+    pinned,
     runtime,
 )

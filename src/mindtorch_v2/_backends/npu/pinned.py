@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import Any
 
-from mindtorch_v2 import _config
+from mindtorch_v2 import _C, _config
 from mindtorch_v2._backends.npu import alloc_conf, errors, runtime, streams
 
 _MB = 1 << 20
@@ -14,6 +14,7 @@ _KINDS = ("current", "peak", "allocated", "freed")
 _COUNTERS = ("allocations", "allocated_bytes", "active_requests", "active_bytes")
 _TIMES = ("host_alloc_time", "host_free_time")    # microseconds in CANN
 _MOMENTS = ("total", "max", "min", "count", "avg")
+_DEVICE_TO_DEVICE = 3                             # ACL_MEMCPY_DEVICE_TO_DEVICE
 
 
 class _Block:
@@ -25,6 +26,18 @@ class _Block:
         self.events: list[tuple[int, int]] = []       # (device, event) that the block waits for
 
 
+class Lease:
+    """Owns a piece of pinned memory for a storage. It may go wherever Python drops an object, in the midst of the
+    allocator's own work too, so it only leaves a note there."""
+
+    def __init__(self, allocator: PinnedAllocator, block: _Block) -> None:
+        self._returned, self._block = allocator._returned, block
+        self.address = block.address
+
+    def __del__(self) -> None:
+        self._returned.append(self._block)
+
+
 class PinnedAllocator:
     """Blocks of a power of two bytes. A freed one is used again when the copies recorded for it are done."""
 
@@ -34,6 +47,7 @@ class PinnedAllocator:
         self._live: dict[int, _Block] = {}
         self._free: dict[int, list[_Block]] = {}      # by size
         self._waiting: deque[_Block] = deque()
+        self._returned: deque[_Block] = deque()       # by storages that are gone; see Lease
         self._stats = {f"{name}.{kind}": 0 for name in _COUNTERS for kind in _KINDS}
         self._stats |= {f"{name}.{kind}": 0 for name in _TIMES for kind in _MOMENTS}
 
@@ -41,6 +55,7 @@ class PinnedAllocator:
         """The address of pinned memory, on the current device's host."""
         with self._lock:
             size = self._rounded(nbytes)
+            self._take_back()
             self._process_events()
             cached = self._free.get(size)
             block = cached.pop() if cached else self._new(size)
@@ -57,21 +72,33 @@ class PinnedAllocator:
                 block.uses[device_id, stream] = None
             return block is not None
 
+    def lease(self, nbytes: int) -> Lease:
+        """Memory that is given back when nobody holds the lease any more."""
+        with self._lock:
+            return Lease(self, self._live[self.malloc(nbytes)])
+
     def free(self, address: int) -> None:
         """Gives memory back; it waits for the copies that were recorded."""
         with self._lock:
-            block = self._live.pop(address)
-            for device_id, stream in block.uses:
-                event = streams.take_event(device_id, streams.EVENT_SYNC)
-                errors.check(runtime.acl.rt.record_event(event, stream), "aclrtRecordEvent")
-                block.events.append((device_id, event))
-            block.uses.clear()
-            self._waiting.append(block)
+            self._release(self._live.pop(address))
+            self._take_back()
             self._process_events()
+
+    def close(self, device_id: int) -> None:
+        """A device is about to go, its work done: frees what nothing uses. Live memory stays: tensors may read it."""
+        with self._lock:
+            self._take_back()
+            for block in self._waiting:
+                block.events = [(device, event) for device, event in block.events if device != device_id]
+            for block in self._live.values():
+                block.uses = {use: None for use in block.uses if use[0] != device_id}
+            self.empty_cache()
+            self._live.clear()
 
     def empty_cache(self) -> None:
         """Frees what nothing uses."""
         with self._lock:
+            self._take_back()
             self._process_events()
             cached, self._free = self._free, {}
             for block in sum(cached.values(), []):
@@ -79,6 +106,8 @@ class PinnedAllocator:
 
     def stats(self) -> dict[str, int]:
         with self._lock:
+            self._take_back()
+            self._process_events()
             made = dict(self._stats)
         for name in _TIMES:
             made[f"{name}.avg"] = made[f"{name}.total"] // max(made[f"{name}.count"], 1)
@@ -131,6 +160,20 @@ class PinnedAllocator:
         stats[f"{name}.min"] = spent if first else min(stats[f"{name}.min"], spent)
         return value
 
+    def _release(self, block: _Block) -> None:
+        for device_id, stream in block.uses:
+            event = streams.take_event(device_id, streams.EVENT_SYNC)
+            errors.check(runtime.acl.rt.record_event(event, stream), "aclrtRecordEvent")
+            block.events.append((device_id, event))
+        block.uses.clear()
+        self._waiting.append(block)
+
+    def _take_back(self) -> None:
+        while self._returned:
+            block = self._returned.popleft()
+            if self._live.get(block.address) is block:    # else the runtime it was of has ended
+                self._release(self._live.pop(block.address))
+
     def _process_events(self) -> None:
         """Makes freed blocks usable whose copies are done, oldest first."""
         while self._waiting:
@@ -161,3 +204,25 @@ class PinnedAllocator:
 
 
 host = PinnedAllocator()
+
+
+def take(nbytes: int) -> tuple[int, Lease] | None:
+    """Pinned memory for a storage, and its owner; None where there is no npu."""
+    try:
+        available = runtime.device_count() > 0
+    except errors.CannNotFoundError:
+        available = False
+    if not available:
+        return None
+    lease = host.lease(nbytes)
+    return lease.address, lease
+
+
+def _move(device_id: int, target: int, source: int, nbytes: int) -> None:
+    stream = streams.current_stream_handle(device_id)
+    code = runtime.acl.rt.memcpy_async(target, nbytes, source, nbytes, _DEVICE_TO_DEVICE, stream)
+    errors.check(code, "copy within an npu")
+
+
+_C._set_device_memory(_move, take)
+runtime.on_close(lambda device_id: host.close(device_id))   # looked up then: tests replace it
