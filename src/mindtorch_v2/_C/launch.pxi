@@ -147,16 +147,18 @@ cdef class NpuPlan:
     cdef bint kept                               # whether prepared calls are kept
     cdef public dict with_number                 # parameter -> the plan for a number there
     cdef public NpuPlan in_place                 # the plan where the result is self
+    cdef public object other                     # fn(outs, args) for tensors of dtypes that the op does not take
+    cdef uint32_t takes[MAX_NPU_ARGS]            # the dtypes that it takes, as bits; 0: no tensor, or not known
 
     def __init__(self, str name, size_t first, size_t second, list arguments, bint kept=True):
-        """arguments: (kind, source, index or constant, dense, what stands for None) of each."""
+        """arguments: (kind, source, index or constant, dense, what stands for None, dtypes as bits) of each."""
         self.name, self.first, self.second = name, <void*>first, <void*>second
         self.n, self.kept, self.with_number = len(arguments), kept, {}
         if self.n > MAX_NPU_ARGS:
             raise ValueError(f"{name} takes {self.n} arguments; the launcher takes {MAX_NPU_ARGS}")
         constants = []
-        for i, (kind, source, at, dense, otherwise) in enumerate(arguments):
-            self.kind[i], self.source[i], self.dense[i], self.otherwise[i] = kind, source, dense, -1
+        for i, (kind, source, at, dense, otherwise, takes) in enumerate(arguments):
+            self.kind[i], self.source[i], self.dense[i], self.otherwise[i], self.takes[i] = kind, source, dense, -1, takes
             if source == FROM_CONSTANT:
                 constants.append(at)
                 at = len(constants) - 1
@@ -408,7 +410,21 @@ cdef int npu_kernel(Overload ov, NpuPlan plan, tuple results, PyObject** s) exce
                 break
     if plan.in_place is not None and PyTuple_GET_ITEM_(results, 0) == s[0]:
         plan = plan.in_place
+    if plan.other is not None and not takes_dtypes(plan, results, s):
+        plan.other(results, tuple([<object>s[i] for i in range(ov.nparams)]))
+        return 0
     return npu_launch(plan, results, s, t.dev_index)
+
+
+cdef inline bint takes_dtypes(NpuPlan plan, tuple results, PyObject** s):
+    cdef int i
+    cdef PyObject* o
+    for i in range(plan.n):
+        if plan.takes[i]:
+            o = s[plan.at[i]] if plan.source[i] == FROM_PARAM else PyTuple_GET_ITEM_(results, plan.at[i])
+            if is_tensor(o) and not plan.takes[i] >> <int>(<TensorBase>o).dt & 1:
+                return False
+    return True
 
 
 cdef inline bint is_number_slot(PyObject* o):

@@ -118,7 +118,7 @@ def unravel_index(indices, shape):
         raise TypeError("unravel_index() 'shape' must be int or sequence of ints")
     if any(n < 0 for n in shape):
         raise ValueError("'shape' cannot have negative values, but got " + str(shape))
-    found, step = [], 1
+    found, step, indices = [], 1, indices.to(_C._dtype_named("int64"))
     for n in reversed(shape):
         found.append(ops.floor_divide(indices, step) % n)
         step *= n

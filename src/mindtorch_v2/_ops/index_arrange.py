@@ -100,6 +100,9 @@ for _name, _camel in (("tril", "Tril"), ("triu", "Triu")):
         if row < 0 or col < 0:
             which, n = ("row", row) if row < 0 else ("col", col)
             raise RuntimeError(f"{which} must be non-negative, got{n}")
+        if device is not None and ops.empty((0,), device=device).is_npu:     # found there, not brought there
+            whole = ops.ones((row, col), dtype=_C._dtype_named("bool"), device=device)
+            return getattr(whole, _name)(offset).nonzero().t().to(dtype or INT64)
         return getattr(ops, f"_{_name}_indices")(row, col, offset).to(device, dtype or INT64)
 
     op(f"{_name}_indices(int row, int col, int offset=0, *, ScalarType? dtype=long, Layout? layout=None, "

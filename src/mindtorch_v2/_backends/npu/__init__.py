@@ -3,6 +3,7 @@ from mindtorch_v2._backends.npu import (  # noqa: F401  (their hooks go into the
     aclnn,
     allocator,
     ops,
+    ops_fft,
     ops_linalg,
     ops_nn,
     ops_pointwise,

@@ -12,17 +12,22 @@ from mindtorch_v2._backends.npu import acl_loader, errors
 from mindtorch_v2._backends.npu import runtime as npu_runtime
 from mindtorch_v2._schema import Schema
 
-KINDS = ("tensor", "out", "inout", "tensors", "outs", "inouts", "scalar", "scalars", "ints", "floats", "bools", "string",
-         "int64", "int32", "int8", "uint64", "bool", "dtype", "double", "float")
+KINDS = ("tensor", "out", "inout", "tensors", "outs", "inouts", "scalar", "scalars", "ints", "floats", "bools",
+         "string", "int64", "int32", "int8", "uint64", "bool", "dtype", "double", "float")
 TENSOR_KINDS = ("tensor", "out", "inout")
 FROM_PARAM, FROM_RESULT, FROM_CONSTANT = range(3)
 _TABLES = ("aclnn.txt", "aclnn_later.txt")           # csrc/cann has them; the build lays them beside this file
+
+
+_DTYPES = {"bool": "bool", "u8": "uint8", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64",
+           "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
 
 
 class Argument(NamedTuple):
     name: str
     kind: str
     dense: bool
+    dtypes: frozenset[str]                               # what it may be, where the table says so; else empty
 
 
 @functools.cache
@@ -34,8 +39,14 @@ def table() -> dict[str, tuple[Argument, ...]]:
             found = re.fullmatch(r"(\w+)\((.*)\) \| .*", line)
             if found:
                 words = [part.split() for part in found[2].split(", ")] if found[2] else []
-                rows[found[1]] = tuple(Argument(w[1].rstrip("?"), w[0], w[-1] == "dense") for w in words)
+                rows[found[1]] = tuple(Argument(w[1].rstrip("?"), w[0], w[-1] == "dense", _dtypes(w[2:3]))
+                                       for w in words)
     return rows
+
+
+def _dtypes(words: list[str]) -> frozenset[str]:
+    """The dtypes of "f32/f16/…", as far as torch has them; none of another word."""
+    return frozenset(_DTYPES[part] for word in words for part in word.split("/") if part in _DTYPES)
 
 
 def signature(name: str) -> tuple[Argument, ...]:
@@ -64,7 +75,8 @@ NUMBERS = {
     "aclnnBitwiseOrTensor": {"other": "aclnnBitwiseOrScalar(self, other, out)"},
     "aclnnBitwiseXorTensor": {"other": "aclnnBitwiseXorScalar(self, other, out)"},
     "aclnnLerp": {"weight": "aclnnLerps(self, end, weight, out)"},
-    **{f"aclnn{word}Tensor": {"other": f"aclnn{word}Scalar(self, other, out)"} for word in ("Eq", "Ne", "Lt", "Le", "Gt", "Ge")},
+    **{f"aclnn{word}Tensor": {"other": f"aclnn{word}Scalar(self, other, out)"}
+       for word in ("Eq", "Ne", "Lt", "Le", "Gt", "Ge")},
 }
 
 
@@ -110,8 +122,44 @@ def build_plan(name: str, sources: Sequence[Source], kept: bool = True) -> _C.Np
     if len(args) != len(sources):
         raise TypeError(f"[{name}] takes {len(args)} arguments ({', '.join(a.name for a in args)}), got {len(sources)}")
     bind()
-    described = [(KINDS.index(a.kind), s.kind, s.at, a.dense, s.otherwise) for a, s in zip(args, sources, strict=True)]
-    return _C.NpuPlan(name, acl_loader.symbol(name + "GetWorkspaceSize"), acl_loader.symbol(name), described, kept)
+    described = [(KINDS.index(a.kind), s.kind, s.at, a.dense, s.otherwise, 0 if s.kind == FROM_CONSTANT else _takes(a))
+                 for a, s in zip(args, sources, strict=True)]
+    made = _C.NpuPlan(name, acl_loader.symbol(name + "GetWorkspaceSize"), acl_loader.symbol(name), described, kept)
+    made.other = functools.partial(_recast, made, args, tuple(sources))
+    return made
+
+
+def _takes(argument: Argument) -> int:
+    """The dtypes of a tensor argument as bits; 0 where the table says nothing."""
+    return sum(1 << _C._dtype_named(name)._id for name in argument.dtypes) if argument.kind in TENSOR_KINDS else 0
+
+
+# dtype -> those that hold all its values, the nearest first
+_WIDER = {"bool": ("uint8", "int32", "int64", "float32"), "uint8": ("int16", "int32", "int64", "float32"),
+          "int8": ("int16", "int32", "int64", "float32"), "int16": ("int32", "int64", "float32"), "int32": ("int64",),
+          "float16": ("float32",), "bfloat16": ("float32",)}
+
+
+def _recast(plan: _C.NpuPlan, args: tuple[Argument, ...], sources: tuple[Source, ...], outs: tuple[Any, ...],
+            given: tuple[Any, ...]) -> None:
+    """Launches with tensors of dtypes that the op takes, where that costs no digit; else CANN refuses."""
+    held = {FROM_PARAM: list(given), FROM_RESULT: list(outs)}
+    real = outs[0].dtype if outs[0].dtype.is_floating_point else None
+    for argument, source in zip(args, sources, strict=True):
+        t = held[source.kind][source.at] if source.kind in held else None
+        if argument.kind not in TENSOR_KINDS or not isinstance(t, _C.TensorBase) or not argument.dtypes or \
+                t.dtype._name in argument.dtypes:
+            continue
+        wider = _WIDER.get(t.dtype._name, ())
+        if real and not t.is_floating_point() and not t.is_complex():      # torch computes in the result's dtype
+            wider = (real._name, "float32")
+        name = next((name for name in wider if name in argument.dtypes), None)
+        if name:
+            held[source.kind][source.at] = t.detach().to(_C._dtype_named(name))
+    _C._npu_call(plan, outs[0].device.index, tuple(held[FROM_PARAM]), tuple(held[FROM_RESULT]))
+    for out, made in zip(outs, held[FROM_RESULT], strict=True):
+        if made is not out:
+            out.detach().copy_(made)
 
 
 def plan(mapping: str, schema: Schema, extra: Sequence[str] = (), kept: bool = True) -> _C.NpuPlan:
@@ -171,7 +219,8 @@ npu_runtime.on_close(_unbind)
 def _failure(name: str, code: int) -> Exception:
     """The exception for a launch that failed."""
     if code == -1:
-        return RuntimeError(f"[{name}] CANN could not make the objects of the call: {errors.recent_message() or 'no reason given'}")
+        reason = errors.recent_message() or "no reason given"
+        return RuntimeError(f"[{name}] CANN could not make the objects of the call: {reason}")
     return RuntimeError(errors.describe(code, name))
 
 

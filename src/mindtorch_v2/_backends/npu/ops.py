@@ -10,7 +10,10 @@ from mindtorch_v2._schema import Schema, parse
 from mindtorch_v2._shape import broadcast
 
 Kernel = Callable[..., Any]
-KERNELS: dict[str, Kernel] = {}        # op name -> fn(outs, args), or fn(*args) where only the kernel can size the results
+# op name -> fn(outs, args), or fn(*args) where only the kernel can size the results
+KERNELS: dict[str, Kernel] = {}
+# op name -> fn(outs, args) for dtypes that the row's aclnn op does not take
+OTHERS: dict[str, Kernel] = {}
 _empty = _C._op_named("empty")
 _INT64 = _C._dtype_named("int64")
 
@@ -31,7 +34,10 @@ def resolve(name: str, schema: str, mapping: str | None) -> Any:
         return None
     if "seed" in aclnn.read_mapping(mapping)[1]:
         return random_kernel(mapping, parse(schema))
-    return aclnn.plan(mapping, parse(schema))
+    plan = aclnn.plan(mapping, parse(schema))
+    if name in OTHERS:
+        plan.other = OTHERS[name]
+    return plan
 
 
 def random_kernel(mapping: str, schema: Schema) -> Kernel:
@@ -51,7 +57,7 @@ def next_state(generator: Any, out: Any) -> tuple[int, int]:
     return (generator or _C._npu_default_generator(out.device.index))._next_seed_offset(out.numel())
 
 
-def composed(*names: str) -> Callable[[Kernel], Kernel]:
+def composed(*names: str, registry: dict[str, Kernel] = KERNELS) -> Callable[[Kernel], Kernel]:
     """Registers ops that CANN lacks and others make up: the function gives the value of the one result."""
     def register(function: Kernel) -> Kernel:
         def launch(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
@@ -61,7 +67,7 @@ def composed(*names: str) -> Callable[[Kernel], Kernel]:
                 outs[0].copy_(function(*args))
             finally:
                 _C._set_grad_enabled(before)
-        KERNELS.update(dict.fromkeys(names, launch))
+        registry.update(dict.fromkeys(names, launch))
         return function
     return register
 
@@ -76,9 +82,7 @@ class _Ops:
 ops = _Ops()
 
 
-
-
-# ---- results that only the data can size ------------------------------------------------------------------------------
+# ---- results that only the data can size -----------------------------------------------------------------------------
 def dynamic(name: str, device: int, args: tuple[Any, ...]) -> list[tuple[int, ...]]:
     """Calls an op that finds out how large its outputs are; waits, and gives their real shapes."""
     return _C._npu_call_dynamic(aclnn.plan_of(name, False), device, args, ())
@@ -107,7 +111,7 @@ def _masked_select(self: Any, mask: Any) -> Any:
     return out[:shape[0]].clone()
 
 
-# ---- several calls ------------------------------------------------------------------------------------------------------
+# ---- several calls ---------------------------------------------------------------------------------------------------
 @kernel("linear")
 def _linear(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     (out,), (input, weight, bias) = outs, args

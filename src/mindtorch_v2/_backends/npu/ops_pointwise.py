@@ -1,4 +1,6 @@
-"""Pointwise kernels of the npu that CANN has no op for, made of ops it has; and those whose arguments it wants otherwise."""
+"""Pointwise kernels of the npu that CANN has no op for, made of ops it has; and those it wants other arguments for.
+
+Functions of torch.special are in ops_special.py."""
 from __future__ import annotations
 
 import math
@@ -6,10 +8,13 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
-from mindtorch_v2._backends.npu.ops import composed, kernel, ops
+from mindtorch_v2._backends.npu.ops import OTHERS, composed, kernel, ops
+from mindtorch_v2._shape import broadcast
 
 _LIMITS = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38,
            "float64": 1.7976931348623157e308}
+_REAL = {"complex64": _C._dtype_named("float32"), "complex128": _C._dtype_named("float64")}
+_FLOAT32, _FLOAT64 = _C._dtype_named("float32"), _C._dtype_named("float64")
 
 
 def _tensor(x: Any, like: Any) -> Any:
@@ -112,8 +117,19 @@ def _lcm(self: Any, other: Any) -> Any:
     return (ops.floor_divide(self, common.masked_fill(common == 0, 1)) * other).abs()
 
 
+@composed("ceil", "round", registry=OTHERS)
+def _rounded_integers(self: Any, *_: Any) -> Any:
+    return self                                              # CANN's ops take every float
+
+
+@composed("trunc", registry=OTHERS)
+def _trunc(self: Any) -> Any:
+    return ops.where(self < 0, self.ceil(), self.floor()) if self.is_floating_point() else self
+
+
 @composed("special_entr")
 def _entr(self: Any) -> Any:
+    self = self if self.is_floating_point() else self.float()
     return ops.where(self < 0, -math.inf, ops.where(self == 0, 0.0, -self * self.log()))
 
 
@@ -124,7 +140,8 @@ def _nan_to_num(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
         out.copy_(self)
         return
     limit = _LIMITS[self.dtype._name]
-    aclnn.call("aclnnNanToNum", self, nan or 0.0, limit if posinf is None else posinf, -limit if neginf is None else neginf, out)
+    aclnn.call("aclnnNanToNum", self, nan or 0.0, limit if posinf is None else posinf,
+               -limit if neginf is None else neginf, out)
 
 
 @composed("_clamp_tensor")
@@ -134,6 +151,37 @@ def _clamp_tensor(self: Any, min: Any, max: Any) -> Any:
     return self if max is None else ops.minimum(self, max)
 
 
+# ---- ranges ----------------------------------------------------------------------------------------------------------
+@composed("_linspace_", registry=OTHERS)
+def _linspace(self: Any, start: Any, end: Any, steps: int) -> Any:
+    """Of complex numbers and int64: doubles on the way."""
+    if self.is_complex():
+        return ops.complex(*(ops.linspace(a, b, steps, dtype=_REAL[self.dtype._name], device=self.device) for a, b in (
+            (complex(start).real, complex(end).real), (complex(start).imag, complex(end).imag))))
+    return ops.linspace(start, end, steps, dtype=_FLOAT64, device=self.device)
+
+
 @composed("_logspace_")
 def _logspace(self: Any, start: Any, end: Any, steps: int, base: float) -> Any:
-    return ops.pow(base, ops.linspace(start, end, steps, dtype=self.dtype, device=self.device))
+    dtype = self.dtype if self.is_floating_point() or self.is_complex() else _FLOAT64
+    return ops.pow(base, ops.linspace(start, end, steps, dtype=dtype, device=self.device))
+
+
+@composed("_eye_", registry=OTHERS)
+def _eye(self: Any, n: int, m: int) -> Any:
+    return ops.eye(n, m, dtype=_FLOAT32, device=self.device)
+
+
+# ---- steps between floats --------------------------------------------------------------------------------------------
+_BITS = {"float16": ("int16", 15), "bfloat16": ("int16", 15), "float32": ("int32", 31), "float64": ("int64", 63)}
+
+
+@composed("nextafter")
+def _nextafter(self: Any, other: Any) -> Any:
+    name, sign = _BITS[self.dtype._name]
+    self = self.expand(broadcast(self.shape, other.shape))
+    bits = self.contiguous().view(_C._dtype_named(name))
+    away = (other > self) == (self > 0)                      # from zero: the next number has the next bits
+    bits = ops.where(self == 0, ops.where(other > 0, 1, 1 - 2 ** sign), ops.where(away, bits + 1, bits - 1))
+    moved = bits.to(_C._dtype_named(name)).view(self.dtype)
+    return ops.where(self == other, other, ops.where((self != self) | (other != other), math.nan, moved))

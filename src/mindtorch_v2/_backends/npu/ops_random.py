@@ -7,7 +7,7 @@ from typing import Any
 from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu.ops import composed, kernel, next_state, ops
 
-_DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}   # of the significand: integers up to 2**n are exact
+_DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}   # integers up to 2 ** n are exact
 _INTEGERS = {"bool": 1, "uint8": 8, "int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
 
@@ -54,7 +54,8 @@ def _random(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
 def _bernoulli_tensor(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     (out,), (p, like, generator) = outs, args
     if out.numel():
-        aclnn.call("aclnnBernoulliTensor", like.detach(), p.detach().contiguous(), *next_state(generator, out), out)
+        p = p.detach().float() if p.dtype._name == "bfloat16" else p.detach().contiguous()
+        aclnn.call("aclnnBernoulliTensor", like.detach(), p, *next_state(generator, out), out)
 
 
 @kernel("_randperm_")

@@ -8,7 +8,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu.ops import composed, dynamic, kernel, ops
 
-_INT64 = _C._dtype_named("int64")
+_INT32, _INT64 = _C._dtype_named("int32"), _C._dtype_named("int64")
 _REDUCES = {"sum": 1, "prod": 2, "amax": 3, "amin": 4, "mean": 5}        # of aclnnScatterReduce; 0 replaces
 _ALL_ITEMS = 1000                                                         # aclnnUniqueConsecutive's word for "no dim"
 
@@ -38,6 +38,47 @@ def _place(name: str) -> Any:
 
 kernel("argmax")(_place("aclnnArgMax"))
 kernel("argmin")(_place("aclnnArgMin"))
+
+
+@kernel("mode")
+def _mode(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    """The longest run of equal items in sorted order: its last item stands as far from where the run began as any."""
+    (values, indices), (self, dim, _) = outs, args
+    if self.dim() == 0:
+        values.copy_(self.detach())
+        indices.fill_(0)
+        return
+    if values.numel() == 0:
+        return
+    ordered, places = (x.movedim(dim, -1) for x in ops.sort(self.detach(), dim, stable=True))
+    at = ops.arange(ordered.size(-1), device=self.device)
+    this, last = ordered[..., 1:], ordered[..., :-1]
+    begins = ops.ones(tuple(ordered.shape), dtype=_INT64, device=self.device)
+    begins[..., 1:] = ((this != last) & ((this == this) | (last == last))).to(_INT64)      # NaN counts as equal to NaN
+    best = (at - (begins * at).cummax(-1)[0]).argmax(-1, keepdim=True)
+    shape = tuple(values.shape)
+    values.copy_(ordered.gather(-1, best).movedim(-1, dim).reshape(shape))
+    indices.copy_(places.gather(-1, best).movedim(-1, dim).reshape(shape))
+
+
+@composed("_histogram")
+def _histogram(self: Any, edges: Any, weight: Any) -> Any:
+    x, bins = self.reshape(-1), edges.numel() - 1
+    inside = (x >= edges[0]) & (x <= edges[-1])              # not NaN either
+    bin = (ops.searchsorted(edges, x, right=True) - 1).clamp(0, max(bins - 1, 0))
+    amount = inside.to(self.dtype) if weight is None else ops.where(inside, weight.reshape(-1), 0.0)
+    return ops.zeros((bins,), dtype=self.dtype, device=self.device).scatter_add(0, bin, amount)
+
+
+@composed("unfold_backward")
+def _unfold_backward(grad_in: Any, input_sizes: Any, dim: int, size: int, step: int) -> Any:
+    if not input_sizes:
+        return grad_in.reshape(())
+    dim %= len(input_sizes)
+    windows = ops.arange(grad_in.size(dim), device=grad_in.device) * step
+    places = (windows.unsqueeze(-1) + ops.arange(size, device=grad_in.device)).reshape(-1)
+    out = ops.zeros(list(input_sizes), dtype=grad_in.dtype, device=grad_in.device)
+    return out.index_add(dim, places, grad_in.movedim(-1, dim + 1).flatten(dim, dim + 1))
 
 
 @composed("count_nonzero")
@@ -81,7 +122,10 @@ def _index_fill(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     if out.dim() == 0:
         out.fill_(value)
     elif index.numel():
-        aclnn.call("aclnnInplaceIndexFillTensor", out, dim, index.reshape(-1).tolist(), value)
+        wide = out.to(_INT32) if out.dtype._name == "uint8" else out
+        aclnn.call("aclnnInplaceIndexFillTensor", wide, dim, index.reshape(-1).tolist(), value)
+        if wide is not out:
+            out.copy_(wide)
 
 
 @composed("_repeat_index")
@@ -92,12 +136,14 @@ def _repeat_index(repeats: Any, output_size: int) -> Any:
 
 @kernel("_unique2")
 def _unique2(self: Any, sorted: bool, return_inverse: bool, return_counts: bool) -> tuple[Any, Any, Any]:
-    return _unique("aclnnUnique2", self, (True, return_inverse or return_counts, return_counts), return_inverse, return_counts)
+    options = True, return_inverse or return_counts, return_counts
+    return _unique("aclnnUnique2", self, options, return_inverse, return_counts)
 
 
 @kernel("_unique_runs")
 def _unique_runs(self: Any, return_inverse: bool, return_counts: bool) -> tuple[Any, Any, Any]:
-    return _unique("aclnnUniqueConsecutive", self, (return_inverse, return_counts, _ALL_ITEMS), return_inverse, return_counts)
+    options = return_inverse, return_counts, _ALL_ITEMS
+    return _unique("aclnnUniqueConsecutive", self, options, return_inverse, return_counts)
 
 
 def _unique(name: str, self: Any, options: tuple[Any, ...], inverse: bool, counts: bool) -> tuple[Any, Any, Any]:

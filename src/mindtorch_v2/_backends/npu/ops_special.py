@@ -1,0 +1,228 @@
+"""Special functions of the npu, which CANN has no ops for: approximations made of ops it has, good to float32.
+
+float64 is refused by name, for none is that exact; so are igamma, igammac and airy_ai, which have no short form."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu.ops import composed, ops
+
+_FLOAT32 = _C._dtype_named("float32")
+_INT64 = _C._dtype_named("int64")
+
+
+def _single(name: str, *numbers: Any) -> list[Any]:
+    """The arguments as float32 tensors of one device; refuses float64."""
+    tensors = [x for x in numbers if isinstance(x, _C.TensorBase)]
+    if any(x.dtype._name == "float64" for x in tensors):
+        raise NotImplementedError(f"[{name}] no kernel for npu in float64; the npu has it in float32")
+    device = tensors[0].device
+    return [x.to(_FLOAT32) if isinstance(x, _C.TensorBase) else ops.full((), x, dtype=_FLOAT32, device=device)
+            for x in numbers]
+
+
+def special(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers functions of float32 tensors."""
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            composed(name)(lambda *given, name=name: function(*_single(name, *given)))
+        return function
+    return register
+
+
+def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+    """c0 + c1 x + c2 x² …"""
+    *rest, last = coefficients
+    value = x * last + rest.pop()
+    for c in reversed(rest):
+        value = value * x + c
+    return value
+
+
+# ---- Bessel functions: Abramowitz and Stegun 9.4 and 9.8, polynomials near zero and far from it ----------------------
+_I0_NEAR = (1, 3.5156229, 3.0899424, 1.2067492, 0.2659732, 0.0360768, 0.0045813)
+_I0_FAR = (0.39894228, 0.01328592, 0.00225319, -0.00157565, 0.00916281, -0.02057706,
+           0.02635537, -0.01647633, 0.00392377)
+_I1_NEAR = (0.5, 0.87890594, 0.51498869, 0.15084934, 0.02658733, 0.00301532, 0.00032411)
+_I1_FAR = (0.39894228, -0.03988024, -0.00362018, 0.00163801, -0.01031555, 0.02282967,
+           -0.02895312, 0.01787654, -0.00420059)
+_K0_NEAR = (-0.57721566, 0.42278420, 0.23069756, 0.03488590, 0.00262698, 0.00010750, 0.00000740)
+_K0_FAR = (1.25331414, -0.07832358, 0.02189568, -0.01062446, 0.00587872, -0.00251540, 0.00053208)
+_K1_NEAR = (1, 0.15443144, -0.67278579, -0.18156897, -0.01919402, -0.00110404, -0.00004686)
+_K1_FAR = (1.25331414, 0.23498619, -0.03655620, 0.01504268, -0.00780353, 0.00325614, -0.00068245)
+_J0_NEAR = (1, -2.2499997, 1.2656208, -0.3163866, 0.0444479, -0.0039444, 0.0002100)
+_J1_NEAR = (0.5, -0.56249985, 0.21093573, -0.03954289, 0.00443319, -0.00031761, 0.00001109)
+_Y0_NEAR = (0.36746691, 0.60559366, -0.74350384, 0.25300117, -0.04261214, 0.00427916, -0.00024846)
+_Y1_NEAR = (-0.6366198, 0.2212091, 2.1682709, -1.3164827, 0.3123951, -0.0400976, 0.0027873)
+_SIZE = ((0.79788456, -0.00000077, -0.00552740, -0.00009512, 0.00137237, -0.00072805, 0.00014476),
+         (0.79788456, 0.00000156, 0.01659667, 0.00017105, -0.00249511, 0.00113653, -0.00020033))
+_PHASE = ((-0.78539816, -0.04166397, -0.00003954, 0.00262573, -0.00054125, -0.00029333, 0.00013558),
+          (-2.35619449, 0.12499612, 0.00005650, -0.00637879, 0.00074348, 0.00079824, -0.00029166))
+
+
+def _first_kind(x: Any, order: int, scaled: bool) -> Any:
+    """I0 or I1, times exp(-|x|) where scaled."""
+    near, far = (_I1_NEAR, _I1_FAR) if order else (_I0_NEAR, _I0_FAR)
+    size = x.abs()
+    small, large = size.clamp(max=3.75), size.clamp(min=3.75)        # each formula sees only what it is good for
+    inner, outer = _polynomial((small / 3.75).square(), near), _polynomial(3.75 / large, far) / large.sqrt()
+    if order:
+        inner, outer = inner * x.clamp(-3.75, 3.75), ops.where(x < 0, -outer, outer)
+    decay = (-size).exp()
+    return ops.where(size < 3.75, inner * decay if scaled else inner, outer if scaled else outer * size.exp())
+
+
+for _order in (0, 1):
+    special(*(("special_i1", "special_modified_bessel_i1") if _order else ("i0", "special_modified_bessel_i0")))(
+        lambda x, order=_order: _first_kind(x, order, False))
+    special(f"special_i{_order}e")(lambda x, order=_order: _first_kind(x, order, True))
+
+
+def _second_kind(x: Any, order: int, scaled: bool) -> Any:
+    """K0 or K1, times exp(x) where scaled; infinite at 0, undefined below."""
+    near, far = (_K1_NEAR, _K1_FAR) if order else (_K0_NEAR, _K0_FAR)
+    small, large = x.clamp(max=2), x.clamp(min=2)
+    log = (small / 2).log()
+    inner = _polynomial((small / 2).square(), near)
+    inner = log * _first_kind(small, 1, False) + inner / small if order else inner - log * _first_kind(small, 0, False)
+    outer = _polynomial(2 / large, far) / large.sqrt()
+    found = ops.where(x <= 2, inner * small.exp() if scaled else inner, outer if scaled else outer * (-large).exp())
+    return ops.where(x == 0, math.inf, found)
+
+
+for _order in (0, 1):
+    special(f"special_modified_bessel_k{_order}")(lambda x, order=_order: _second_kind(x, order, False))
+    special(f"special_scaled_modified_bessel_k{_order}")(lambda x, order=_order: _second_kind(x, order, True))
+
+
+def _wave(size: Any, order: int) -> tuple[Any, Any]:
+    """(size, phase) of the oscillation far from zero."""
+    large = size.clamp(min=3)
+    inverse = 3 / large
+    return _polynomial(inverse, _SIZE[order]) / large.sqrt(), large + _polynomial(inverse, _PHASE[order])
+
+
+@special("special_bessel_j0")
+def _j0(x: Any) -> Any:
+    size, phase = _wave(x.abs(), 0)
+    return ops.where(x.abs() < 3, _polynomial((x.clamp(-3, 3) / 3).square(), _J0_NEAR), size * phase.cos())
+
+
+@special("special_bessel_j1")
+def _j1(x: Any) -> Any:
+    size, phase = _wave(x.abs(), 1)
+    small, outer = x.clamp(-3, 3), size * phase.cos()
+    return ops.where(x.abs() < 3, small * _polynomial((small / 3).square(), _J1_NEAR), ops.where(x < 0, -outer, outer))
+
+
+def _neumann(x: Any, order: int) -> Any:
+    small = x.clamp(max=3)
+    log, square = (small / 2).log() * (2 / math.pi), (small / 3).square()
+    inner = log * _j1(small) + _polynomial(square, _Y1_NEAR) / small if order else \
+        log * _j0(small) + _polynomial(square, _Y0_NEAR)
+    size, phase = _wave(x, order)
+    return ops.where(x == 0, -math.inf, ops.where(x < 3, inner, size * phase.sin()))
+
+
+special("special_bessel_y0")(lambda x: _neumann(x, 0))
+special("special_bessel_y1")(lambda x: _neumann(x, 1))
+
+
+@special("special_spherical_bessel_j0")
+def _spherical_j0(x: Any) -> Any:
+    return (x / math.pi).sinc().masked_fill(x.abs() == math.inf, 0)
+
+
+# ---- the normal distribution -----------------------------------------------------------------------------------------
+_ERFCX = (-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398,
+          1.48851587, -0.82215223, 0.17087277)
+
+
+@special("special_erfcx")
+def _erfcx(x: Any) -> Any:
+    """exp(x²) erfc(x), by a fit whose relative error is below 1.2e-7 for all x >= 0."""
+    t = 1 / (1 + x.abs() / 2)
+    right = t * _polynomial(t, _ERFCX).exp()
+    return ops.where(x < 0, 2 * (x * x).exp() - right, right)
+
+
+@special("special_log_ndtr")
+def _log_ndtr(x: Any) -> Any:
+    left = x.clamp(max=-1) * math.sqrt(0.5)
+    return ops.where(x < -1, (_erfcx(-left) / 2).log() - left * left, (-(x * math.sqrt(0.5)).erfc() / 2).log1p())
+
+
+# Wichura's algorithm AS 241 (PPND7): numerator and denominator in the middle, in the tails, and far out.
+_MIDDLE = (3.3871327179, 50.434271938, 159.29113202, 59.109374720), (1, 17.895169469, 78.757757664, 67.187563600)
+_TAIL = (1.4234372777, 2.7568153900, 1.3067284816, 0.17023821103), (1, 0.73700164250, 0.12021132975)
+_FAR = (6.6579051150, 3.0812263860, 0.42868294337, 0.017337203997), (1, 0.24197894225, 0.012258202635)
+
+
+def _ratio(x: Any, parts: tuple[Sequence[float], Sequence[float]]) -> Any:
+    return _polynomial(x, parts[0]) / _polynomial(x, parts[1])
+
+
+@special("special_ndtri")
+def _ndtri(p: Any) -> Any:
+    q = p - 0.5
+    depth = (-ops.minimum(p, 1 - p).log()).sqrt()
+    tail = ops.where(depth <= 5, _ratio(depth - 1.6, _TAIL), _ratio(depth - 5, _FAR))
+    tail = tail.masked_fill((p == 0) | (p == 1), math.inf)
+    return ops.where(q.abs() <= 0.425, q * _ratio(0.180625 - q * q, _MIDDLE), ops.where(q < 0, -tail, tail))
+
+
+# ---- zeta ------------------------------------------------------------------------------------------------------------
+_EULER_MACLAURIN = (12, -720, 30240, -1209600, 47900160, -1892437580.3183792)    # (2j)! / B(2j)
+
+
+@special("special_zeta")
+def _zeta(x: Any, q: Any) -> Any:
+    """The sum of (q + k) ** -x: ten terms beyond zero one by one, the rest by Euler and Maclaurin."""
+    if q.numel() == 0 or x.numel() == 0:
+        return x + q
+    lowest = q.masked_fill(~q.isfinite(), 0).min().item()
+    terms = 10 + math.ceil(max(0, -lowest))
+    steps = ops.arange(terms, dtype=_FLOAT32, device=q.device)
+    total = (q.unsqueeze(-1) + steps).pow(-x.unsqueeze(-1)).sum(-1)
+    end = q + terms
+    power = end.pow(-x)
+    total = total + power * end / (x - 1) + power / 2
+    factor = x
+    for j, divisor in enumerate(_EULER_MACLAURIN):
+        power = power / end
+        total = total + factor * power / divisor
+        power, factor = power / end, factor * (x + 2 * j + 1) * (x + 2 * j + 2)
+    return ops.where(x == 1, math.inf, ops.where(x < 1, math.nan, total))
+
+
+# ---- orthogonal polynomials: the second one, and how the next follows from the last two ------------------------------
+_TWICE: Callable[..., Any] = lambda k, x, p, q: 2 * x * p - q
+_SECOND = {"t": lambda x: x, "u": lambda x: 2 * x, "v": lambda x: 2 * x - 1, "w": lambda x: 2 * x + 1}
+_POLYNOMIALS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    **{f"chebyshev_polynomial_{kind}": (second, _TWICE) for kind, second in _SECOND.items()},
+    "hermite_polynomial_h": (lambda x: 2 * x, lambda k, x, p, q: 2 * x * p - 2 * k * q),
+    "hermite_polynomial_he": (lambda x: x, lambda k, x, p, q: x * p - k * q),
+    "laguerre_polynomial_l": (lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1)),
+    "legendre_polynomial_p": (lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1)),
+}
+
+
+def _recurrence(name: str, x: Any, n: Any) -> Any:
+    second, following = _POLYNOMIALS[name]
+    n = n.to(_INT64)
+    last, this = ops.ones_like(x), second(x)
+    found = ops.where(n < 0, 0.0, last)
+    for k in range(1, (int(n.max().item()) if n.numel() else 0) + 1):
+        found = ops.where(n >= k, this, found)
+        last, this = this, following(k, x, this, last)
+    return found
+
+
+for _name in _POLYNOMIALS:
+    special("special_" + _name)(lambda x, n, name=_name: _recurrence(name, x, n))
+for _name in _SECOND:
+    special(f"special_shifted_chebyshev_polynomial_{_name}")(
+        lambda x, n, name=_name: _recurrence(f"chebyshev_polynomial_{name}", 2 * x - 1, n))
