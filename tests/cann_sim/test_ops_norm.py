@@ -174,6 +174,23 @@ def test_batch_norm(dtype: torch.dtype, training: bool, shape: tuple[int, ...]) 
     for a, b in zip(made, (wanted[0].to(dtype), wanted[1], wanted[2]), strict=True):
         close(a, b)
     close(client().call("aclnnBatchNormBackward", *args, [False, True, False], None, torch.empty(3), None), wanted[1])
+    if training:
+        made = client().call(
+            "aclnnFastBatchNormBackward", *args, [True] * 3, 0, blank(x), torch.empty(3), torch.empty(3)
+        )
+        close(made[0], wanted[0].to(dtype))
+
+
+@pytest.mark.parametrize("dtype", dtypes("aclnnInstanceNorm"), ids=str)
+def test_instance_norm(dtype: torch.dtype) -> None:
+    x, gamma, beta = sample(dtype, 2, 3, 4, 5), sample(dtype, 3, seed=1), sample(dtype, 3, seed=2)
+    stats = torch.empty(2, 3, 1, 1, dtype=dtype)
+    got = client().call("aclnnInstanceNorm", x, gamma, beta, "NCHW", 1e-5, blank(x), stats, stats.clone())
+    want = torch.instance_norm(x.float(), gamma.float(), beta.float(), None, None, True, 0.1, 1e-5, False)
+    close(got[0], want.to(dtype))
+    var, mean = torch.var_mean(x.float(), (2, 3), correction=0, keepdim=True)
+    close(got[1], mean.to(dtype))
+    close(got[2], var.to(dtype))
 
 
 def test_batch_norm_without_running_statistics_or_weights() -> None:

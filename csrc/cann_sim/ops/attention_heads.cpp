@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <cstring>
 
 #include "ops/attention.h"
 
@@ -45,7 +46,7 @@ Value Heads::matrix(int64_t b, int64_t h, int64_t from, int64_t n) const {
 int argument(const Call& c, std::initializer_list<const char*> names) {
   for (const char* name : names)
     for (int i = 0; i < c.row->nargs; ++i)
-      if (std::string(c.row->args[i].name) == name) return i;
+      if (std::strcmp(c.row->args[i].name, name) == 0) return i;
   return -1;
 }
 

@@ -1,5 +1,6 @@
 // Losses over pairs of items (mse, l1, smooth l1, kl_div, soft margin, binary cross entropy) and over classes (nll).
 #include <cmath>
+#include <cstring>
 
 #include "ops/result.h"
 
@@ -47,7 +48,7 @@ constexpr Pair kPairs[] = {
 
 const Pair& pair_of(const Call& c, const char* Pair::*name) {
   for (const Pair& p : kPairs)
-    if (std::string(c.name()) == p.*name) return p;
+    if (std::strcmp(c.name(), p.*name) == 0) return p;
   throw std::logic_error(std::string("no loss is called ") + c.name());
 }
 

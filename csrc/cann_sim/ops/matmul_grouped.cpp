@@ -1,6 +1,7 @@
 // Products of groups: rows (or the inner dim) of one matrix cut by a list, each piece times a matrix of its own.
 // Plain floats only: a call with scales or an activation is refused by name.
 #include <algorithm>
+#include <cstring>
 
 #include "ops/result.h"
 
@@ -11,7 +12,7 @@ enum GroupType { kNoGroups = -1, kRows = 0, kInner = 2 };
 
 int find(const Call& c, const char* name) {
   for (int i = 0; i < c.row->nargs; ++i)
-    if (std::string(c.row->args[i].name) == name) return i;
+    if (std::strcmp(c.row->args[i].name, name) == 0) return i;
   return -1;
 }
 

@@ -1,5 +1,6 @@
 // Layer, RMS, group and batch norm with their gradients. Fused ones: norm_fused.cpp; synchronised ones: norm_sync.cpp.
 #include <algorithm>
+#include <string>
 
 #include "ops/result.h"
 
@@ -183,28 +184,56 @@ void batch_norm(Run& r) {
 }
 
 // (gradOut, input, weight?, runningMean?, runningVar?, saveMean?, saveInvstd?, training, eps, outputMask, then the
-//  gradients of input, weight and bias, each of which may be absent)
+//  gradients of input, weight and bias, each of which may be absent). aclnnFastBatchNormBackward has a version number
+//  before these.
+int first_gradient(const Call& c) { return c.row->nargs - 3; }
 void check_batch_norm_backward(const Call& c) {
-  int64_t channels = c.tensor(1).sizes[1];
-  expect_mask(c, 9, 10);
+  EXPECT(c.tensor(1).ndim >= 2, "input %s has no channels", describe(c.tensor(1)).c_str());
+  const int64_t channels = c.tensor(1).sizes[1];
+  const int out = first_gradient(c);
+  expect_mask(c, 9, out);
   expect_same_shape(c, 0, 1);
   expect_channels(c, 2, channels);
   const int mean = c.integer(7) ? 5 : 3;
   for (int i : {mean, mean + 1}) expect_channels(c, i, channels);
   EXPECT(!c.integer(7) || (c.given(5) && c.given(6)), "training needs saveMean and saveInvstd");
-  if (c.ints(9)[0]) expect_same_shape(c, 10, 1);
+  if (c.ints(9)[0]) expect_same_shape(c, out, 1);
   for (int k : {1, 2})
-    if (c.ints(9)[k]) expect_numel(c, 10 + k, channels);
+    if (c.ints(9)[k]) expect_numel(c, out + k, channels);
 }
 void batch_norm_backward(Run& r) {
   const Call& c = r.call;
   Span<int64_t> mask = c.ints(9);
   Value input = r.tensor(1);
+  const int out = first_gradient(c);
+  call_kernel("native_batch_norm_backward",
+              {wanted(r, mask, 0, out), wanted(r, mask, 1, out + 1), wanted(r, mask, 2, out + 2), r.tensor(0), input,
+               r.tensor(2), or_full(r.tensor(3), input.size(1), 0), or_full(r.tensor(4), input.size(1), 1), r.tensor(5),
+               r.tensor(6)},
+              {integer(c.integer(7)), number(c.number(8)), none()});
+}
+
+// ---- instance norm: (x [N, C, H, W], gamma, beta, dataFormat, eps, y, mean, variance) ------------------------------
+void check_instance_norm(const Call& c) {
+  const TensorMeta& x = c.tensor(0);
+  EXPECT(std::string(c.string(3)) == "NCHW", "dataFormat %s is not supported: only NCHW", c.string(3));
+  for (int i : {1, 2}) expect_numel(c, i, x.sizes[1]);
+  expect_same_shape(c, 5, 0);
+  for (int i : {6, 7}) expect_shape(c, i, {x.sizes[0], x.sizes[1], 1, 1});
+}
+// A group norm with one channel a group; it saves the variance itself.
+void instance_norm(Run& r) {
+  Value x = r.tensor(0), mean = r.tensor(6), variance = r.tensor(7);
+  int64_t n = x.size(0), channels = x.size(1);
+  Value mean_made = empty({n, channels}, mt::kFloat), rstd = empty({n, channels}, mt::kFloat),
+        spread = empty({n, channels}, mt::kFloat);
   call_kernel(
-      "native_batch_norm_backward",
-      {wanted(r, mask, 0, 10), wanted(r, mask, 1, 11), wanted(r, mask, 2, 12), r.tensor(0), input, r.tensor(2),
-       or_full(r.tensor(3), input.size(1), 0), or_full(r.tensor(4), input.size(1), 1), r.tensor(5), r.tensor(6)},
-      {integer(c.integer(7)), number(c.number(8)), none()});
+      "native_group_norm", {r.tensor(5), mean_made, rstd, x, r.tensor(1), r.tensor(2)},
+      {integer(n), integer(channels), integer(x.size(2) * x.size(3)), integer(channels), number(r.call.number(4))});
+  Sizes image{2, 3};
+  call_kernel("var_mean", {spread, mean_made, x}, {list(image), number(0), integer(0)});
+  copy(mean, mean_made.reshape(mean.shape()));
+  copy(variance, spread.reshape(variance.shape()));
 }
 
 const Op ops[] = {
@@ -219,6 +248,8 @@ const Op ops[] = {
     {"aclnnGroupNormBackward", check_group_norm_backward, group_norm_backward},
     {"aclnnBatchNorm", check_batch_norm, batch_norm},
     {"aclnnBatchNormBackward", check_batch_norm_backward, batch_norm_backward},
+    {"aclnnFastBatchNormBackward", check_batch_norm_backward, batch_norm_backward},
+    {"aclnnInstanceNorm", check_instance_norm, instance_norm},
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Upsampling of images by nearest, linear and cubic rules with their gradients, sampling by a grid, and affine grids.
 #include <cmath>
+#include <cstring>
 
 #include "ops/result.h"
 
@@ -45,7 +46,7 @@ constexpr Upsample kUpsamples[] = {
 
 const Upsample& upsample_of(const Call& c) {
   for (const Upsample& u : kUpsamples)
-    if (std::string(c.name()) == u.name) return u;
+    if (std::strcmp(c.name(), u.name) == 0) return u;
   throw std::logic_error(std::string("no upsampling is called ") + c.name());
 }
 
