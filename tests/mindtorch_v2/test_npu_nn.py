@@ -1,4 +1,4 @@
-"""torch.nn and linear algebra on an npu: modules, functions and training against the cpu and PyTorch."""
+"""torch.nn, linear algebra and Fourier transforms on an npu: modules, functions and training against cpu and PyTorch."""
 from __future__ import annotations
 
 import copy
@@ -119,7 +119,7 @@ DIFFER = {                                                   # random numbers, o
     "nn.functional.scaled_dot_product_attention", "nn.functional.triplet_margin_with_distance_loss",
     "linalg.ldl_factor", "linalg.ldl_factor_ex", "linalg.ldl_solve"}
 FUNCTIONS = [info for info in op_db
-             if info.name.startswith(("nn.functional.", "linalg.")) and info.name not in DIFFER
+             if info.name.startswith(("nn.functional.", "linalg.", "fft.")) and info.name not in DIFFER
              and info.variant_test_name != "hermitian" and torch.float32 in info.supported_dtypes("cpu")]
 
 
@@ -138,6 +138,16 @@ def test_function(npu: ModuleType, info: Any) -> None:
 def test_refusal(npu: ModuleType, info: Any) -> None:
     with pytest.raises(NotImplementedError, match="no kernel for npu"):
         run_samples(info, torch.float32, False, seed=0, limit=1, device="npu")
+
+
+@pytest.mark.parametrize("n", [257, 512, 1000, 1009])         # longer than one product: prime, even and odd parts
+def test_long_transform(npu: ModuleType, n: int) -> None:
+    row = mt.randn(2, n)
+    there = mt.fft.fft(row.to("npu"))
+    torch.testing.assert_close(to_torch(there), torch.fft.fft(to_torch(row)), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(to_torch(mt.fft.ifft(there).real.contiguous()), to_torch(row), atol=1e-4, rtol=1e-4)
+    back = mt.fft.irfft(mt.fft.rfft(row.to("npu")), n=n)
+    torch.testing.assert_close(to_torch(back), to_torch(row), atol=1e-4, rtol=1e-4)
 
 
 HALVES = ("linear", "conv2d", "layer_norm", "rms_norm", "batch_norm", "group_norm", "gelu", "silu", "softmax",
