@@ -301,6 +301,40 @@ assert rt.read(base, 15) == b"from the child!"
     )
 
 
+@pytest.mark.parametrize("size", [100, 5 << 20])
+def test_allocations_are_shared_between_processes(size: int) -> None:
+    run(
+        f"""
+import subprocess
+p, neighbour = rt.malloc({size}), rt.malloc({size})
+for device in (p, neighbour): rt.write(device, b"before the export")
+key = ctypes.create_string_buffer(65)
+rt.must("aclrtIpcMemGetExportKey", p, {size}, key, 65, 0)
+assert rt.read(p, 17) == rt.read(neighbour, 17) == b"before the export"
+rt.write(p, b"from the parent")
+child = {START!r} + {OPEN!r} + '''
+key = sys.argv[1].encode()
+p = rt.made("aclrtIpcMemImportByKey", key, 0)
+assert rt.read(p, 15) == b"from the parent"
+rt.fill(p, 7, {size}, stream)
+rt.sync(stream)
+assert rt.aclrtFree(p) == 107000
+rt.must("aclrtIpcMemClose", key)
+assert rt.aclrtIpcMemClose(key) == 107000
+assert rt.aclrtMemset(p, 1, 0, 1) == 107000
+p = rt.made("aclrtIpcMemImportByKey", key, 0)
+rt.must("aclrtResetDeviceForce", 0)
+'''
+subprocess.run([sys.executable, "-c", child, key.value.decode()], check=True)
+assert rt.read(p, {size}) == bytes([7]) * {size}
+free = rt.memory()[0]
+rt.must("aclrtIpcMemClose", key)
+for device in (p, neighbour): rt.must("aclrtFree", device)
+assert rt.memory()[0] > free
+"""
+    )
+
+
 # ---- the life of a process -----------------------------------------------------------------------------------------
 
 

@@ -178,6 +178,16 @@ std::vector<std::pair<uintptr_t, Allocation>> live_allocations(const Device* d) 
   return found;
 }
 
+bool find_allocation(const void* p, uintptr_t* base, Allocation* found) {
+  Table& t = table();
+  std::shared_lock<std::shared_mutex> hold(t.mutex);
+  auto i = t.at(reinterpret_cast<uintptr_t>(p));
+  if (i == t.live.end()) return false;
+  *base = i->first;
+  *found = i->second;
+  return true;
+}
+
 bool find_memory(const void* p, Found* found) {
   Table& t = table();
   std::shared_lock<std::shared_mutex> hold(t.mutex);

@@ -1,7 +1,10 @@
 // aclrtMalloc and its kin: sizes, poison, accounting, small allocations in shared chunks. Copies are in copy.cpp.
+#include <unistd.h>
+
 #include <cstring>
 
 #include "runtime/allocation.h"
+#include "runtime/physical.h"
 #include "runtime/stream.h"
 
 namespace cann_sim {
@@ -14,6 +17,7 @@ struct Chunk {
   uint64_t used = 0;
   size_t live = 0;
   bool current = true;
+  std::shared_ptr<Physical> shared;
 };
 
 namespace {
@@ -50,7 +54,11 @@ uintptr_t take_small(Device& d, uint64_t size, Chunk** in) {
   }
   if (!current) {
     uintptr_t base = take_addresses(kHugePage, kHugePage, 0);
-    if (!base || !back_with_memory(base, kHugePage)) return 0;
+    if (!base) return 0;
+    if (!back_with_memory(base, kHugePage)) {
+      give_addresses(base);
+      return 0;
+    }
     current = new Chunk{&d, base};
   }
   uintptr_t at = current->base + current->used;
@@ -118,27 +126,14 @@ int allocate(void** out, size_t size, int32_t policy, uint64_t extra, const char
   return 0;
 }
 
-void give_back(uintptr_t base, const Allocation& gone) {
-  discharge(*gone.device, gone.charged);
-  if (Chunk* chunk = gone.chunk) {
-    uint64_t size = gone.size;
-    retire([chunk, base, size] {
-      poison(base, size, kFreed);
-      give_small(chunk);
-    });
-  } else {
-    uint64_t pages = round_up(gone.size + 32, kPage);
-    retire([base, pages] {
-      take_back(base, pages);
-      give_addresses(base);
-    });
-  }
-}
-
 int release(void* p, const char* function) {
   if (!p) return fail(ACL_ERROR_INVALID_PARAM, "%s: devPtr is NULL", function);
   if (is_forked_child()) return fail(ACL_ERROR_RT_CONTEXT_NULL, "%s: the process was forked", function);
   Allocation gone;
+  uintptr_t base;
+  if (find_allocation(p, &base, &gone) && gone.imported)
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: the memory is another process's; it ends with aclrtIpcMemClose",
+                function);
   if (!remove_allocation(reinterpret_cast<uintptr_t>(p), false, &gone))
     return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: no allocation of device memory begins there: %s", function,
                 describe_memory(p, 1).c_str());
@@ -162,7 +157,53 @@ bool charge(Device& d, uint64_t bytes) {
   return true;
 }
 
+std::shared_ptr<Physical> share_pages(uintptr_t base, uint64_t* offset) {
+  Allocation a;
+  uintptr_t begins;
+  if (!find_allocation(reinterpret_cast<void*>(base), &begins, &a) || begins != base) return nullptr;
+  std::lock_guard<std::mutex> hold(chunks_mutex);
+  uintptr_t pages = a.chunk ? a.chunk->base : base;
+  uint64_t size = a.chunk ? kHugePage : round_up(a.size + 32, kPage);
+  std::shared_ptr<Physical>& shared = a.chunk ? a.chunk->shared : a.shared;
+  *offset = base - pages;
+  if (shared) return shared;
+  aclrtPhysicalMemProp prop = {};
+  prop.memAttr = ACL_HBM_MEM_HUGE;
+  prop.location = {static_cast<uint32_t>(a.device->id), ACL_MEM_LOCATION_TYPE_DEVICE};
+  shared = make_physical(*a.device, round_up(size, kHugePage), prop, 0);  // it is charged as an allocation
+  if (!shared) return nullptr;
+  const char* from = worker_address(reinterpret_cast<void*>(pages));
+  for (uint64_t done = 0; done < size;) {
+    ssize_t n = pwrite(shared->file, from + done, size - done, static_cast<off_t>(shared->offset + done));
+    if (n <= 0) return shared = nullptr;
+    done += static_cast<uint64_t>(n);
+  }
+  if (!back_with_file(pages, size, shared->file, shared->offset)) return shared = nullptr;
+  if (!a.chunk) enter_allocation(base, a);
+  return shared;
+}
+
 void discharge(Device& d, uint64_t bytes) { d.used.fetch_sub(bytes); }
+
+void give_back(uintptr_t base, const Allocation& gone) {
+  discharge(*gone.device, gone.charged);
+  if (Chunk* chunk = gone.chunk) {
+    uint64_t size = gone.size;
+    retire([chunk, base, size] {
+      poison(base, size, kFreed);
+      give_small(chunk);
+    });
+    return;
+  }
+  // Imported pages begin before the allocation where it lay in a chunk of its maker.
+  uintptr_t pages = gone.imported ? base / kHugePage * kHugePage : base;
+  uint64_t size = gone.imported ? gone.shared->size : round_up(gone.size + 32, kPage);
+  auto shared = gone.shared;          // kept until its pages are not used any more
+  retire([pages, size, shared] {
+    take_back(pages, size);
+    give_addresses(pages);
+  });
+}
 
 void free_all(Device& d) {
   drop_virtual_memory(d);

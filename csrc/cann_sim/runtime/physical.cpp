@@ -55,12 +55,13 @@ PhysicalHandle* find_physical(aclrtDrvMemHandle handle, const char* function, in
   return found;
 }
 
-std::shared_ptr<Physical> make_physical(Device& d, uint64_t size, const aclrtPhysicalMemProp& prop) {
+std::shared_ptr<Physical> make_physical(Device& d, uint64_t size, const aclrtPhysicalMemProp& prop,
+                                        uint64_t charged) {
   std::lock_guard<std::mutex> hold(files_mutex);
   DeviceFile& f = file_of(d);
   uint64_t offset;
   if (!f.take(size, &offset)) return nullptr;
-  return std::make_shared<Physical>(&d, size, f.file, offset, prop, true);
+  return std::make_shared<Physical>(&d, size, f.file, offset, prop, true, charged);
 }
 
 Physical::~Physical() {
@@ -69,7 +70,7 @@ Physical::~Physical() {
     close(file);
     return;
   }
-  discharge(*device, size);
+  discharge(*device, charged);
   std::lock_guard<std::mutex> hold(files_mutex);
   file_of(*device).taken.erase(offset);
   // The pages go back to the host. An importer that still maps them sees zeros from here on.

@@ -5,8 +5,8 @@
 namespace cann_sim {
 
 struct Physical {
-  Physical(Device* d, uint64_t s, int f, uint64_t o, const aclrtPhysicalMemProp& p, bool mine)
-      : device(d), size(s), file(f), offset(o), prop(p), owned(mine) {}
+  Physical(Device* d, uint64_t s, int f, uint64_t o, const aclrtPhysicalMemProp& p, bool mine, uint64_t c)
+      : device(d), size(s), file(f), offset(o), prop(p), owned(mine), charged(c) {}
   ~Physical();
   Device* const device;
   const uint64_t size;
@@ -14,11 +14,16 @@ struct Physical {
   const uint64_t offset;
   const aclrtPhysicalMemProp prop;
   const bool owned;                   // false: imported; it counts against its maker
+  const uint64_t charged;             // to the device, given back at the end
   std::atomic<bool> fresh{true};      // not mapped yet, and so not poisoned
   int ticket = -1;                    // a file that tells importers where the memory lies (share.cpp)
 };
-// A new range, charged to the device; nullptr: the host has no memory for it.
-std::shared_ptr<Physical> make_physical(Device& d, uint64_t size, const aclrtPhysicalMemProp& prop);
+// A new range; nullptr: the host has no memory for it.
+std::shared_ptr<Physical> make_physical(Device& d, uint64_t size, const aclrtPhysicalMemProp& prop, uint64_t charged);
+// How other processes find it: the number of a file of this process; -1: the host gives none (share.cpp).
+int ticket_of(Physical& memory);
+// Opens what another process gave a ticket for; nullptr: it is not there, or not for this process.
+std::shared_ptr<Physical> open_ticket(uint32_t process, uint32_t ticket, Device& d);
 
 // The handle may be freed while the memory is still mapped: the mapping keeps it.
 struct PhysicalHandle {

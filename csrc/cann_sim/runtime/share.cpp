@@ -26,21 +26,38 @@ int open_in(uint32_t process, uint32_t file, int mode) {
   return open(path, mode | O_CLOEXEC);
 }
 
-bool make_ticket(Physical& memory) {
+}  // namespace
+
+int ticket_of(Physical& memory) {
   static std::mutex& mutex = *new std::mutex;
   std::lock_guard<std::mutex> hold(mutex);
-  if (memory.ticket >= 0) return true;
+  if (memory.ticket >= 0) return memory.ticket;
   int made = static_cast<int>(syscall(SYS_memfd_create, "shared device memory", 1u /* MFD_CLOEXEC */));
   Ticket ticket = {kMagic, memory.file, memory.offset, memory.size};
-  if (made < 0 || write(made, &ticket, sizeof ticket) != sizeof ticket) {
-    if (made >= 0) close(made);
-    return false;
+  if (made >= 0 && write(made, &ticket, sizeof ticket) != sizeof ticket) {
+    close(made);
+    made = -1;
   }
   memory.ticket = made;
-  return true;
+  return made;
 }
 
-}  // namespace
+std::shared_ptr<Physical> open_ticket(uint32_t process, uint32_t number, Device& d) {
+  int ticket_file = open_in(process, number, O_RDONLY);
+  Ticket ticket = {};
+  bool known = ticket_file >= 0 && pread(ticket_file, &ticket, sizeof ticket, 0) == sizeof ticket &&
+               ticket.magic == kMagic;
+  if (ticket_file >= 0) close(ticket_file);
+  int file = known ? open_in(process, static_cast<uint32_t>(ticket.file), O_RDWR) : -1;
+  if (file < 0) return nullptr;
+  aclrtPhysicalMemProp prop = {};
+  prop.memAttr = ACL_HBM_MEM_HUGE;
+  prop.location = {static_cast<uint32_t>(d.id), ACL_MEM_LOCATION_TYPE_DEVICE};
+  auto memory = std::make_shared<Physical>(&d, ticket.size, file, ticket.offset, prop, false, 0);
+  memory->fresh = false;
+  return memory;
+}
+
 }  // namespace cann_sim
 
 using namespace cann_sim;
@@ -58,10 +75,11 @@ aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandl
   int code = 0;
   PhysicalHandle* found = find_physical(handle, "aclrtMemExportToShareableHandle", &code);
   if (!found) return code;
-  if (!make_ticket(*found->memory))
+  int ticket = ticket_of(*found->memory);
+  if (ticket < 0)
     return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL,
                 "aclrtMemExportToShareableHandle: the host gives no file for the handle");
-  *shareableHandle = (static_cast<uint64_t>(getpid()) << 32) | static_cast<uint32_t>(found->memory->ticket);
+  *shareableHandle = (static_cast<uint64_t>(getpid()) << 32) | static_cast<uint32_t>(ticket);
   return 0;
 }
 
@@ -79,22 +97,11 @@ aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t dev
   Device* d = device(deviceId);
   if (!d) return fail(ACL_ERROR_RT_INVALID_DEVICEID, "aclrtMemImportFromShareableHandle: there is no device %d",
                       deviceId);
-  auto process = static_cast<uint32_t>(shareableHandle >> 32);
-  int ticket_file = open_in(process, static_cast<uint32_t>(shareableHandle), O_RDONLY);
-  Ticket ticket = {};
-  bool read = ticket_file >= 0 && pread(ticket_file, &ticket, sizeof ticket,
-                                        0) == sizeof ticket && ticket.magic == kMagic;
-  if (ticket_file >= 0) close(ticket_file);
-  int file = read ? open_in(process, static_cast<uint32_t>(ticket.file), O_RDWR) : -1;
-  if (file < 0)
+  auto memory = open_ticket(static_cast<uint32_t>(shareableHandle >> 32), static_cast<uint32_t>(shareableHandle), *d);
+  if (!memory)
     return fail(ACL_ERROR_RT_INVALID_HANDLE,
-                "aclrtMemImportFromShareableHandle: %#llx is not of a live process that this one "
-                "may reach", static_cast<unsigned long long>(shareableHandle));
-  aclrtPhysicalMemProp prop = {};
-  prop.memAttr = ACL_HBM_MEM_HUGE;
-  prop.location = {static_cast<uint32_t>(deviceId), ACL_MEM_LOCATION_TYPE_DEVICE};
-  auto memory = std::make_shared<Physical>(d, ticket.size, file, ticket.offset, prop, false);
-  memory->fresh = false;
+                "aclrtMemImportFromShareableHandle: %#llx is not of a live process that this "
+                "one may reach", static_cast<unsigned long long>(shareableHandle));
   PhysicalHandle* made = physical().make(memory);
   if (!made) return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "aclrtMemImportFromShareableHandle: too many handles");
   *handle = made;

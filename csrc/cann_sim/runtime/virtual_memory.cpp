@@ -144,7 +144,7 @@ aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size, const aclrt
   Device& d = *device(static_cast<int>(prop->location.id));
   if (planned_allocation_failure() || !charge(d, size))
     return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "aclrtMallocPhysical: device %d has no %zu bytes left", d.id, size);
-  auto memory = make_physical(d, size, *prop);
+  auto memory = make_physical(d, size, *prop, size);
   if (!memory) {
     discharge(d, size);
     return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "aclrtMallocPhysical: the host has no memory for %zu bytes", size);
