@@ -193,13 +193,10 @@ def test_cross_entropy(dtype: torch.dtype, reduction: str, weighted: bool, smoot
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("shape", [(4,), (3, 4)], ids=str)
+@pytest.mark.parametrize("shape", [(), (4,), (3, 4)], ids=str)
 def test_multilabel_margin(shape: Any, reduction: str) -> None:
-    x, target = (
-        sample(torch.float32, *shape),
-        torch.tensor([[1, 3, -1, 0], [-1, 0, 1, 2], [0, 1, 2, 3]])[: shape[0] if len(shape) == 2 else 1],
-    )
-    target = target.reshape(shape)
+    x, n = sample(torch.float32, *shape), torch.Size(shape).numel()
+    target = torch.tensor([1, 3, -1, 0, -1, 0, 1, 2, 0, 1, 2, 3])[:n].reshape(shape) if shape else torch.tensor(0)
     want = F.multilabel_margin_loss(x, target, reduction=reduction)
     got = client().call("aclnnMultilabelMarginLoss", x, target, REDUCTIONS.index(reduction), blank(want), blank(x))
     close(got[0], want)

@@ -45,7 +45,7 @@ def test_matmul(op: str, a: tuple[int, ...], b: tuple[int, ...], dtype: torch.dt
 
 
 ADDS = [
-    ("aclnnAddmm", (3, 5), (3, 4), (4, 5), torch.addmm), ("aclnnAddmm", (5,), (3, 4), (4, 5), torch.addmm),
+    ("aclnnAddmm", (3, 5), (3, 4), (4, 5), torch.addmm), ("aclnnAddmm", (), (3, 4), (4, 5), torch.addmm),
     ("aclnnAddmm", (3, 1), (3, 4), (4, 5), torch.addmm), ("aclnnAddmm", (3, 5), (3, 0), (0, 5), torch.addmm),
     ("aclnnBaddbmm", (2, 3, 5), (2, 3, 4), (2, 4, 5), torch.baddbmm), ("aclnnBaddbmm", (5,), (2, 3, 4),
     (2, 4, 5), torch.baddbmm),

@@ -107,7 +107,7 @@ void cross_entropy_grad(Run& r) {
   copy(r.tensor(10), made);
 }
 
-// ---- multilabel margin: (self [N, C] or [C], target alike, reduction, out, isTarget) ---------------------------
+// ---- multilabel margin: (self [N, C], [C] or one item, target alike, reduction, out, isTarget) ---
 // A row of targets ends at the first negative one.
 void check_margin(const Call& c) {
   expect_same_shape(c, 1, 0);
@@ -119,7 +119,7 @@ void check_margin(const Call& c) {
 void margin(Run& r) {
   Value x = r.tensor(0).to(mt::kFloat).dense(), t = r.tensor(1).to(mt::kInt64).dense(),
         marks = full(x.shape(), mt::kFloat, 0);
-  int64_t classes = x.size(-1), samples = x.ndim == 2 ? x.size(0) : 1;
+  int64_t classes = x.ndim ? x.size(-1) : 1, samples = x.ndim == 2 ? x.size(0) : 1;
   Value each = full({samples}, mt::kFloat, 0), out = r.tensor(3);
   double sum = 0;
   for (int64_t n = 0; n < samples; ++n) {
