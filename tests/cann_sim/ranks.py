@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,25 +46,30 @@ class Buffer:
 
 
 class Ranks:
-    """Communicators of one group over devices 0 … n-1, made by HcclCommInitAll, and a stream on each device."""
+    """Communicators of one group over `count` devices, made by HcclCommInitAll, and a stream on each device."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, first: int = 0) -> None:
+        self.count, self.first, self.streams = count, first, {}
+        self._open()
+        for rank in range(count):
+            self._make_stream(rank)
+        comms = (ctypes.c_void_p * count)()
+        self.must("HcclCommInitAll", count, (ctypes.c_int32 * count)(*range(first, first + count)), comms)
+        self.comms = {rank: ctypes.c_void_p(comm) for rank, comm in enumerate(comms)}
+
+    def _open(self) -> None:
         lib64 = f"{cann_sim.home()}/lib64"
         self.acl, self.hccl = ctypes.CDLL(f"{lib64}/libascendcl.so"), ctypes.CDLL(f"{lib64}/libhccl.so")
         self.acl.aclGetRecentErrMsg.restype = ctypes.c_char_p
         self.acl.aclInit(None)  # another test may have done it
-        self.count, self.streams = count, []
-        for rank in range(count):
-            self.on(rank)
-            stream = ctypes.c_void_p()
-            self.must("aclrtCreateStream", ctypes.byref(stream))
-            self.streams.append(stream)
-        comms = (ctypes.c_void_p * count)()
-        self.must("HcclCommInitAll", count, (ctypes.c_int32 * count)(*range(count)), comms)
-        self.comms = [ctypes.c_void_p(comm) for comm in comms]
+
+    def _make_stream(self, rank: int) -> None:
+        self.on(rank)
+        self.streams[rank] = ctypes.c_void_p()
+        self.must("aclrtCreateStream", ctypes.byref(self.streams[rank]))
 
     def on(self, rank: int) -> None:
-        self.must("aclrtSetDevice", rank)
+        self.must("aclrtSetDevice", self.first + rank)
 
     def code(self, name: str, *args: Any) -> int:
         return getattr(self.hccl if name.startswith("Hccl") else self.acl, name)(*args)
@@ -85,7 +92,7 @@ class Ranks:
 
     def synchronize(self) -> list[int]:
         codes = []
-        for rank, stream in enumerate(self.streams):
+        for rank, stream in self.streams.items():
             self.on(rank)
             codes.append(self.code("aclrtSynchronizeStream", stream))
         return codes
@@ -95,4 +102,22 @@ class Ranks:
             self.on(rank)
             self.must("HcclCommDestroy", self.comms[rank])
             self.must("aclrtDestroyStream", self.streams[rank])
-            self.must("aclrtResetDevice", rank)
+            self.must("aclrtResetDevice", self.first + rank)
+
+
+class OneRank(Ranks):
+    """One rank of a group of several processes, which meet by the root's information in a file."""
+
+    def __init__(self, rank: int, count: int, file: Path) -> None:
+        self.count, self.first, self.streams, self.comms = count, 0, {}, {rank: ctypes.c_void_p()}
+        self._open()
+        self._make_stream(rank)
+        root = (ctypes.c_char * 4108)()
+        if rank == 0:
+            self.must("HcclGetRootInfo", root)
+            file.with_suffix(".new").write_bytes(bytes(root))
+            file.with_suffix(".new").rename(file)  # it appears whole
+        while not file.exists():
+            time.sleep(0.01)
+        root.raw = file.read_bytes()
+        self.must("HcclCommInitRootInfo", count, root, rank, ctypes.byref(self.comms[rank]))
