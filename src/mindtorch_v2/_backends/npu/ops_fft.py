@@ -10,13 +10,14 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import runtime as npu_runtime
+from mindtorch_v2._backends.npu import streams
 from mindtorch_v2._backends.npu.ops import composed, ops
 
 _FLOAT64 = _C._dtype_named("float64")
 _SHORT = 256                                                 # up to here a dim is one product
 
 
-# ---- waves: made in float64 on the host, once for each size ------------------------------------------------------------
+# ---- waves: made in float64 on the host, once for each size ----------------------------------------------------------
 def _waves(rows: int, columns: int, n: int, forward: bool) -> tuple[Any, Any]:
     """cos and sin of the angle of item j of n at frequency k, as (j, k)."""
     turns = ops.arange(rows).unsqueeze(1) * ops.arange(columns) % n
@@ -25,8 +26,10 @@ def _waves(rows: int, columns: int, n: int, forward: bool) -> tuple[Any, Any]:
 
 
 @functools.lru_cache(maxsize=32)
-def _matrix(kind: str, n: int, forward: bool, like: Any, index: int) -> Any:
-    """What a row is multiplied with, in the real dtype `like` on an npu; kind tells what is complex."""
+def _matrix(kind: str, n: int, forward: bool, like: Any, index: int, _stream: int) -> Any:
+    """What a row is multiplied with, in the real dtype `like` on an npu; kind tells what is complex.
+
+    Every stream has its own: what the cache lets go is reused in the order of the stream that it was made for."""
     half = n // 2 + 1
     c, s = _waves(half if kind == "c2r" else n, half if kind == "r2c" else n, n, forward)
     if kind == "r2c":
@@ -43,7 +46,7 @@ def _matrix(kind: str, n: int, forward: bool, like: Any, index: int) -> Any:
 
 
 @functools.lru_cache(maxsize=32)
-def _turns(b: int, a: int, forward: bool, like: Any, index: int) -> Any:
+def _turns(b: int, a: int, forward: bool, like: Any, index: int, _stream: int) -> Any:
     """The turn of item j of the second part at frequency k of the first."""
     c, s = _waves(b, a, a * b, forward)
     return ops.view_as_complex(ops.stack([c, s], -1).to(like).to(f"npu:{index}"))
@@ -57,10 +60,14 @@ def _forget(_device: int) -> None:
 npu_runtime.on_close(_forget)
 
 
-# ---- along the last dim ------------------------------------------------------------------------------------------------
+def _place(x: Any) -> tuple[int, int]:
+    return x.device.index, streams.current_stream_handle(x.device.index)
+
+
+# ---- along the last dim ----------------------------------------------------------------------------------------------
 def _product(rows: Any, kind: str, n: int, forward: bool) -> Any:
     """Real rows (…, m) times a matrix of waves."""
-    matrix = _matrix(kind, n, forward, rows.dtype, rows.device.index)
+    matrix = _matrix(kind, n, forward, rows.dtype, *_place(rows))
     return ops.mm(rows.reshape(-1, rows.size(-1)), matrix).reshape((*rows.shape[:-1], matrix.size(1)))
 
 
@@ -78,7 +85,7 @@ def _transform(x: Any, forward: bool) -> Any:
     a = next((d for d in range(math.isqrt(n), 1, -1) if n % d == 0), 1) if n > _SHORT else 1
     if a == 1:
         return _complex_rows(_product(_real_rows(x), "c2c", n, forward))
-    turns = _turns(n // a, a, forward, ops.view_as_real(x).dtype, x.device.index)
+    turns = _turns(n // a, a, forward, ops.view_as_real(x).dtype, *_place(x))
     parts = _transform(x.unflatten(-1, (a, n // a)).transpose(-2, -1), forward) * turns
     return _transform(parts.transpose(-2, -1), forward).transpose(-2, -1).flatten(-2)
 
@@ -108,7 +115,7 @@ def _to_real(x: Any, n: int) -> Any:
     return ops.view_as_real(_transform(_mirrored(x, n), False)).select(-1, 0)
 
 
-# ---- along any dims ----------------------------------------------------------------------------------------------------
+# ---- along any dims --------------------------------------------------------------------------------------------------
 def _along(x: Any, dim: int, function: Any) -> Any:
     return function(x.transpose(dim, -1)).transpose(dim, -1)
 

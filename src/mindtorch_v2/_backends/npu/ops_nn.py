@@ -21,7 +21,7 @@ def launch(name: str, out: Any, *arguments: Any) -> None:
         _C._npu_call(aclnn.plan_of(name), out.device.index, arguments)
 
 
-# ---- constants that CANN wants as tensors ----------------------------------------------------------------------------
+# ---- constants that CANN wants as tensors: copied from the host, which waits, so that every stream may read them -----
 _constants: dict[tuple[Any, ...], Any] = {}
 npu_runtime.on_close(lambda _device: _constants.clear())     # they lie in memory that goes with the runtime
 
@@ -31,7 +31,7 @@ def _ones(shape: Sequence[int], like: Any) -> Any:
     key = (tuple(shape), like.dtype, like.device.index)
     found = _constants.get(key)
     if found is None:
-        found = _constants[key] = ops.ones(list(shape), dtype=like.dtype, device=like.device)
+        found = _constants[key] = ops.ones(list(shape), dtype=like.dtype).to(like.device)
     return found
 
 
@@ -43,7 +43,7 @@ def _attention_constants(like: Any) -> tuple[Any, Any]:
     key = ("attention", like.dtype, like.device.index)
     found = _constants.get(key)
     if found is None:
-        mask = ops.ones([_CAUSAL, _CAUSAL], dtype=_BOOL, device=like.device).triu(1)
+        mask = ops.ones([_CAUSAL, _CAUSAL], dtype=_BOOL).triu(1).to(like.device)
         found = _constants[key] = _empty([0], dtype=like.dtype, device=like.device), mask
     return found
 
