@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -91,6 +92,21 @@ def test_info_counts_the_ops_of_the_tables() -> None:
     assert f"{len(names[0])} computed, {len(names[1])} refused" in head
     assert sorted(names[0] + names[1]) == sorted(op.name for op in tables.ops())
     assert "aclnnAdd" in names[0]
+
+
+SOURCES = sorted((Path(__file__).parents[2] / "src" / "cann_sim").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_the_package_stands_alone(path: Path) -> None:
+    """It needs nothing but Python, says what lives in each file, and keeps them small."""
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree)
+    assert len(path.read_text().splitlines()) <= 600
+    tops = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    tops |= {node.module.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
+    foreign = tops - set(sys.stdlib_module_names)
+    assert foreign <= ({"numpy"} if path.name == "util.py" else set())
 
 
 def test_a_command_is_required(capsys: pytest.CaptureFixture[str]) -> None:
