@@ -308,8 +308,8 @@ assert ranks.code("aclrtSynchronizeStream", ranks.streams[0]) != 0
 print(ranks.message())
 """
     started = [start(body, tmp_path / "root", rank) for rank in range(2)]
-    started[1].wait(timeout=60)
     assert "rank 1 is no longer running" in started[0].communicate(timeout=60)[0]
+    assert started[1].wait(timeout=60) == 3  # not before: the rank was seen to end although nobody had asked for it
 
 
 def test_a_rank_that_does_not_come_is_waited_for_only_so_long(run_python: Callable[..., str]) -> None:

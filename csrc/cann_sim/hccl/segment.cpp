@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -24,6 +25,16 @@ constexpr size_t kHeaderBytes = (sizeof(SegmentHeader) + 4095) / 4096 * 4096;
 // FUTEX_WAIT and FUTEX_WAKE without the private flag: the waiters are other processes.
 long futex(std::atomic<uint32_t>& word, int op, uint32_t value, const timespec* timeout) {
   return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), op, value, timeout, nullptr, 0);
+}
+
+// kill() finds a process that has ended until its parent has asked for it; a pidfd tells at once, where there are any.
+bool is_running(int32_t pid) {
+  int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (fd < 0) return errno == ENOSYS ? !kill(pid, 0) || errno != ESRCH : errno != ESRCH;
+  pollfd ended{fd, POLLIN, 0};
+  bool running = poll(&ended, 1, 0) != 1;
+  close(fd);
+  return running;
 }
 
 }  // namespace
@@ -125,24 +136,24 @@ void Segment::wake(uint32_t rank) const {
   if (slot.sleepers.load(std::memory_order_seq_cst)) futex(slot.doorbell, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-void Segment::sleep(uint32_t seen, int milliseconds) const {
+bool Segment::sleep(uint32_t seen, int milliseconds) const {
   RankSlot& slot = header_->slot[rank_];
   for (int spin = 0; spin < 50; ++spin) {  // an answer is often near
-    if (slot.doorbell.load(std::memory_order_acquire) != seen) return;
+    if (slot.doorbell.load(std::memory_order_acquire) != seen) return true;
     std::this_thread::yield();
   }
   timespec timeout{milliseconds / 1000, (milliseconds % 1000) * 1000000L};
   slot.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  futex(slot.doorbell, FUTEX_WAIT, seen, &timeout);
+  bool in_time = futex(slot.doorbell, FUTEX_WAIT, seen, &timeout) == 0 || errno != ETIMEDOUT;
   slot.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  return in_time;
 }
 
 std::string Segment::gone(uint32_t rank) const {
   const RankSlot& slot = header_->slot[rank];
   if (slot.presence.load() == Presence::left) return "has destroyed the communicator";
   int32_t pid = slot.pid.load();
-  if (pid && kill(pid, 0) && errno == ESRCH) return "is no longer running (process " + std::to_string(pid) + ")";
-  return {};
+  return !pid || is_running(pid) ? "" : "is no longer running (process " + std::to_string(pid) + ")";
 }
 
 }  // namespace cann_sim

@@ -78,7 +78,8 @@ class Segment {
   SegmentHeader& header() const { return *header_; }
   uint32_t doorbell() const { return header_->slot[rank_].doorbell.load(std::memory_order_seq_cst); }
   void wake(uint32_t rank) const;
-  void sleep(uint32_t seen, int milliseconds) const;  // until this rank's doorbell is no longer `seen`
+  // Until this rank's doorbell is no longer `seen`; false: it was not rung in time.
+  bool sleep(uint32_t seen, int milliseconds) const;
   // Why nothing more will come from the rank, or an empty string.
   std::string gone(uint32_t rank) const;
 

@@ -10,6 +10,7 @@
 namespace cann_sim {
 namespace {
 
+constexpr int kIdleMs = 50;  // asleep for so long, a rank asks who is still there
 constexpr const char* kOps[] = {"HcclAllReduce",  "HcclBroadcast",     "HcclReduce",         "HcclAllGather",
                                 "HcclAllGatherV", "HcclReduceScatter", "HcclReduceScatterV", "HcclScatter",
                                 "HcclAlltoAll",   "HcclAlltoAllV",     "HcclAlltoAllVC",     "HcclSend or HcclRecv",
@@ -119,12 +120,13 @@ void link(std::vector<Transfer>& transfers) {
   }
 }
 
-// Nothing moved: says why it never will, or sleeps.
+// Nothing moved: sleeps, or says why nothing ever will.
 void wait(const Exchange& x, const std::vector<Transfer>& transfers, uint32_t seen, bool* warned) {
   auto fault = [&](int code, const std::string& why) { throw DeviceFault(code, std::string(x.name) + ": " + why); };
   if (x.aborted.load(std::memory_order_acquire))
     fault(ACL_ERROR_RT_STREAM_ABORT, "the communicator was destroyed or suspended");
   if (interrupted()) fault(ACL_ERROR_RT_STREAM_ABORT, "the stream was aborted");
+  if (x.segment.sleep(seen, kIdleMs)) return;
   for (const Transfer& t : transfers) {
     std::string gone = t.done() ? "" : x.segment.gone(t.peer());
     if (gone.empty()) continue;
@@ -135,7 +137,6 @@ void wait(const Exchange& x, const std::vector<Transfer>& transfers, uint32_t se
   }
   if (std::chrono::steady_clock::now() > x.deadline)
     fault(ACL_ERROR_RT_AICPU_TIMEOUT, "rank " + std::to_string(x.rank) + " waited longer than HCCL_EXEC_TIMEOUT");
-  x.segment.sleep(seen, 50);
 }
 
 }  // namespace
