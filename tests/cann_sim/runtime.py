@@ -18,7 +18,6 @@ SYNC, PROGRESS, TIME_LINE, EXTERNAL = 1, 2, 8, 0x20  # event flags
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2  # aclmdlRICaptureMode
 HUGE_PAGE = 2 << 20
 HOST_FUNC = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-CALLBACK = HOST_FUNC
 
 PLAIN = {
     "int": ctypes.c_int, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64,

@@ -70,8 +70,10 @@ void FillTask::run() { fill(p_, value_, width_, count_); }
 
 // Between devices the current one must be allowed to reach the other.
 int check_peers(const Region& r, const char* function) {
-  Found dst, src;
-  if (!on_device(r.dst) || !on_device(r.src) || !find_memory(r.dst, &dst) || !find_memory(r.src, &src)) return 0;
+  Allocation dst, src;
+  uintptr_t base;
+  if (!on_device(r.dst) || !on_device(r.src)) return 0;
+  if (!find_allocation(r.dst, &base, &dst) || !find_allocation(r.src, &base, &src)) return 0;
   if (dst.device == src.device) return 0;
   bool allowed = src.device->reaches(*dst.device) || dst.device->reaches(*src.device);
   if (allowed) return 0;

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <shared_mutex>
 
-#include "runtime/memory.h"
+#include "runtime/allocation.h"
 #include "runtime/stream.h"
 
 namespace cann_sim {
@@ -155,10 +155,11 @@ aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attribut
   if (!ptr || !attributes)
     return fail(ACL_ERROR_INVALID_PARAM, "aclrtPointerGetAttributes: %s is NULL", ptr ? "attributes" : "ptr");
   *attributes = {};
-  Found found;
-  if (find_memory(ptr, &found)) {
+  uintptr_t base;
+  Allocation found;
+  if (find_allocation(ptr, &base, &found)) {
     attributes->location = {static_cast<uint32_t>(found.device->id), ACL_MEM_LOCATION_TYPE_DEVICE};
-    attributes->pageSize = static_cast<uint32_t>(found.size > kHugePage ? kHugePage : kPage);
+    attributes->pageSize = static_cast<uint32_t>(found.huge ? kHugePage : kPage);
   } else if (client_range().owns(ptr)) {
     return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtPointerGetAttributes: %p is a device address that is not allocated",
                 ptr);

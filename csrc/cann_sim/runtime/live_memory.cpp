@@ -188,15 +188,6 @@ bool find_allocation(const void* p, uintptr_t* base, Allocation* found) {
   return true;
 }
 
-bool find_memory(const void* p, Found* found) {
-  Table& t = table();
-  std::shared_lock<std::shared_mutex> hold(t.mutex);
-  auto i = t.at(reinterpret_cast<uintptr_t>(p));
-  if (i == t.live.end()) return false;
-  *found = {i->first, i->second.size, i->second.device, i->second.mapped};
-  return true;
-}
-
 std::string describe_memory(const void* p, size_t bytes) { return describe(reinterpret_cast<uintptr_t>(p), bytes); }
 
 void retire(std::function<void()> when_unused) {

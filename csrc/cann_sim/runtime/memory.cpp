@@ -276,10 +276,11 @@ aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, size_t* total) {
 
 aclError aclrtMemGetAddressRange(void* ptr, void** pbase, size_t* psize) {
   CANN_ENTRY("aclrtMemGetAddressRange");
-  Found found;
-  if (!find_memory(ptr, &found))
+  uintptr_t base;
+  Allocation found;
+  if (!find_allocation(ptr, &base, &found))
     return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMemGetAddressRange: %s", describe_memory(ptr, 1).c_str());
-  if (pbase) *pbase = reinterpret_cast<void*>(found.base);
+  if (pbase) *pbase = reinterpret_cast<void*>(base);
   if (psize) *psize = found.size;
   return 0;
 }

@@ -17,13 +17,6 @@ struct Range {
 const Range& client_range();          // all device addresses there can be; reserved, never readable by the client
 char* worker_address(const void* client);
 
-// What is known of the live memory at an address.
-struct Found {
-  uintptr_t base = 0, size = 0;       // of the allocation, or of the mapped run inside a reservation
-  Device* device = nullptr;
-  bool mapped = false;                // by aclrtMapMem
-};
-bool find_memory(const void* p, Found* found);
 void free_all(Device& d);             // what the device still has given out
 
 
