@@ -143,7 +143,7 @@ def _set_autocast_cache_enabled(bint enabled):
 
 def _autocast_nesting(int change):
     """Counts the open blocks; returns how many there are."""
-    modes().autocast_depth += change
+    modes().autocast_depth = modes().autocast_depth + change   # not +=: Cython would add to a copy
     return modes().autocast_depth
 
 

@@ -8,4 +8,5 @@ from mindtorch_v2._ops import (
 )
 from mindtorch_v2._ops import composite, composite_foreach, composite_window
 from mindtorch_v2._ops import decompose, fft, matrix, solve, special, spectral
+from mindtorch_v2._ops import autocast
 from mindtorch_v2._ops.table import functions, methods, namespaces, ops

@@ -4,7 +4,14 @@ from __future__ import annotations
 from typing import Any
 
 from mindtorch_v2._backends import registry
-from mindtorch_v2.npu import memory, random, streams
+from mindtorch_v2.npu import amp, graphs, memory, random, streams
+from mindtorch_v2.npu.amp import (
+    get_amp_supported_dtype,
+    get_autocast_dtype,
+    is_autocast_enabled,
+    set_autocast_dtype,
+    set_autocast_enabled,
+)
 from mindtorch_v2.npu.devices import (
     _device_index,
     _get_device_capability,
@@ -33,6 +40,17 @@ from mindtorch_v2.npu.devices import (
     stop_device,
     synchronize,
     utilization,
+)
+from mindtorch_v2.npu.graphed_callables import make_graphed_callables
+from mindtorch_v2.npu.graphs import (
+    NPUGraph,
+    graph,
+    graph_pool_handle,
+    graph_task_group_begin,
+    graph_task_group_end,
+    graph_task_update_begin,
+    graph_task_update_end,
+    is_current_stream_capturing,
 )
 from mindtorch_v2.npu.memory import (
     MemPool,

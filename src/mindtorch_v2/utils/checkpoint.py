@@ -10,23 +10,25 @@ import mindtorch_v2 as torch
 
 
 class _Replay:
-    """Runs fn again with the random state it had the first time."""
+    """Runs fn again with the random state and the autocast state it had the first time."""
 
     def __init__(self, preserve_rng_state: bool, context: Any) -> None:
         self.state = (torch.get_rng_state(), torch._C._npu_rng_states()) if preserve_rng_state else None
+        self.autocast = [torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+                         for kind in ("cpu", "npu")]
         self.context = context
 
     @contextlib.contextmanager
     def again(self) -> Any:
-        if self.state is None:
-            with self.context:
-                yield
-            return
-        with torch.random.fork_rng():
-            torch.set_rng_state(self.state[0])
-            torch._C._npu_set_rng_states(self.state[1])
-            with self.context:
-                yield
+        with contextlib.ExitStack() as stack:
+            for block in self.autocast:
+                stack.enter_context(block)
+            if self.state is not None:
+                stack.enter_context(torch.random.fork_rng())
+                torch.set_rng_state(self.state[0])
+                torch._C._npu_set_rng_states(self.state[1])
+            stack.enter_context(self.context)
+            yield
 
 
 class _Reentrant(torch.autograd.Function):

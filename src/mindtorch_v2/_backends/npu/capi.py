@@ -10,7 +10,16 @@ from mindtorch_v2._backends.npu import acl_binding, acl_loader
 
 # In the form of acl_binding's tables; the names are the C names in pyACL's spelling.
 _TABLE = """
+capture_begin aclmdlRICaptureBegin(ptr i32)
+capture_end aclmdlRICaptureEnd(ptr >ptr)
 capture_get_info aclmdlRICaptureGetInfo(ptr >i32 >ptr)
+capture_task_grp_begin aclmdlRICaptureTaskGrpBegin(ptr)
+capture_task_grp_end aclmdlRICaptureTaskGrpEnd(ptr >ptr)
+capture_task_update_begin aclmdlRICaptureTaskUpdateBegin(ptr ptr)
+capture_task_update_end aclmdlRICaptureTaskUpdateEnd(ptr)
+model_ri_execute_async aclmdlRIExecuteAsync(ptr ptr)
+model_ri_destroy aclmdlRIDestroy(ptr)
+model_ri_debug_json_print aclmdlRIDebugJsonPrint(ptr str u32)
 get_device_res_limit aclrtGetDeviceResLimit(i32 i32 >u32)
 set_device_res_limit aclrtSetDeviceResLimit(i32 i32 u32)
 get_stream_res_limit aclrtGetStreamResLimit(ptr i32 >u32)

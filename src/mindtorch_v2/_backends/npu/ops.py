@@ -6,6 +6,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
+from mindtorch_v2._backends.npu.graph_random import captured
 from mindtorch_v2._schema import Schema, parse
 from mindtorch_v2._shape import broadcast
 
@@ -44,17 +45,31 @@ def random_kernel(mapping: str, schema: Schema) -> Kernel:
     """A kernel that gives CANN the generator's seed and offset beside the row's arguments."""
     plan = aclnn.plan(mapping, schema, extra=("seed", "offset"), kept=False)
     at = next(i for i, p in enumerate(schema.params) if p.kind == "Generator")
+    name = aclnn.read_mapping(mapping)[0]
 
     def launch(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
-        if outs[0].numel():
-            index = outs[0].device.index
+        if not outs[0].numel():
+            return
+        index = outs[0].device.index
+        graph = captured(args[at] or _C._npu_default_generator(index))
+        if graph is None:
             _C._npu_call(plan, index, args + next_state(args[at], outs[0]), outs)
+        elif name == "aclnnInplaceBernoulli":     # CANN has no form of it that reads the seed from memory
+            outs[0].copy_(ops.empty(outs[0].shape, device=outs[0].device).uniform_(generator=args[at]) < args[1])
+        else:
+            replayed = aclnn.plan(mapping.replace("(", "Tensor(", 1).replace("offset", "offset, begin"), schema,
+                                  extra=("seed", "offset", "begin"), kept=False)
+            _C._npu_call(replayed, index, args + graph.draw(outs[0].numel()), outs)
     return launch
 
 
 def next_state(generator: Any, out: Any) -> tuple[int, int]:
     """(seed, offset) of the draws for one output."""
-    return (generator or _C._npu_default_generator(out.device.index))._next_seed_offset(out.numel())
+    generator = generator or _C._npu_default_generator(out.device.index)
+    if captured(generator) is not None:
+        raise RuntimeError("this random op cannot be captured: CANN has no form of it that reads the seed from memory, so "
+                           "that every replay would draw the same numbers")
+    return generator._next_seed_offset(out.numel())
 
 
 def composed(*names: str, registry: dict[str, Kernel] = KERNELS) -> Callable[[Kernel], Kernel]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
+from mindtorch_v2._backends.npu.graph_random import captured
 from mindtorch_v2._backends.npu.ops import composed, kernel, next_state, ops
 
 _DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}   # integers up to 2 ** n are exact
@@ -46,8 +48,13 @@ def _random(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     if high is None:
         high = 2 ** _INTEGERS[name] if name in _INTEGERS else 2 ** _DIGITS[name] + 1
         high = min(high, 2 ** 63 - 1)
-    if out.numel():
+    if not out.numel():
+        return
+    graph = captured(generator or _C._npu_default_generator(out.device.index))
+    if graph is None:
         aclnn.call("aclnnInplaceRandom", out, low, high, *next_state(generator, out))
+    else:
+        aclnn.call("aclnnInplaceRandomTensor", out, low, high, *graph.draw(out.numel()))
 
 
 @kernel("_bernoulli_tensor")
