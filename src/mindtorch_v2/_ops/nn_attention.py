@@ -6,6 +6,7 @@ import math
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.table import composite, op, ops
 
+_LARGEST_HEAD = 512                              # of CANN's fused attention
 _BOOL, _FLOAT32 = _C._dtype_named("bool"), _C._dtype_named("float32")
 
 
@@ -88,7 +89,8 @@ def _same_batch(query, key, value, enable_gqa):
 
 def _has_kernel(query, key, value, attn_mask, dropout_p, enable_gqa):
     """Whether one kernel does it all: CANN's takes neither masks as torch means them nor float64."""
-    if query.is_npu and (attn_mask is not None or query.dtype.itemsize > 4 or query.size(-1) != value.size(-1)):
+    if query.is_npu and (attn_mask is not None or query.dtype.itemsize > 4 or query.size(-1) != value.size(-1)
+                         or query.size(-1) > _LARGEST_HEAD):
         return False
     return dropout_p == 0 and query.is_floating_point() and _same_batch(query, key, value, enable_gqa) \
         and query.numel() and key.numel() and value.numel() and not (attn_mask is not None and attn_mask.requires_grad)

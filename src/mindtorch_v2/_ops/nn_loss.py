@@ -137,17 +137,18 @@ def _binary_cross_entropy_with_logits(self, target, weight, pos_weight, reductio
 
 # ---- negative log likelihood -----------------------------------------------------------------------------------------
 def _nll_rule(self, target, weight, reduction, ignore_index):
-    if not 0 < self.dim() <= 2:
+    shape, targets, dtype = self.shape, target.shape, self.dtype
+    rank = len(shape)
+    if not 0 < rank <= 2:
         raise RuntimeError("input tensor should be 1D or 2D")
-    if target.dim() > 1:
+    if len(targets) > 1:
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
-    if self.dim() == 2 and target.dim() == 0:
-        raise RuntimeError(f"size mismatch (got input: {list(self.shape)}, target: [])")
-    if not (self.dim() == 1 and target.dim() == 0) and self.size(0) != target.size(0):
-        raise RuntimeError(f"size mismatch (got input: {list(self.shape)}, target: {list(target.shape)})")
-    _check_class_weight(weight, self.size(-1))
-    every = reduction == 0 and self.dim() == 2
-    return [((self.size(0),) if every else (), self.dtype), ((), self.dtype)]
+    if rank == 2 and not targets:
+        raise RuntimeError(f"size mismatch (got input: {list(shape)}, target: [])")
+    if targets and shape[0] != targets[0]:
+        raise RuntimeError(f"size mismatch (got input: {list(shape)}, target: {list(targets)})")
+    _check_class_weight(weight, shape[-1])
+    return [(targets if reduction == 0 and rank == 2 else (), dtype), ((), dtype)]
 
 
 def _check_class_weight(weight, classes):

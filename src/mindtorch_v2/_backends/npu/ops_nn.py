@@ -8,7 +8,7 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu import runtime as npu_runtime
-from mindtorch_v2._backends.npu.ops import composed, kernel, ops
+from mindtorch_v2._backends.npu.ops import OTHERS, composed, kernel, ops
 
 Outs, Args = tuple[Any, ...], tuple[Any, ...]
 _empty = _C._op_named("empty")
@@ -63,6 +63,17 @@ def _gelu(outs: Outs, args: Args) -> None:
 @composed("log_sigmoid_backward")
 def _log_sigmoid_backward(grad_output: Any, self: Any) -> Any:
     return grad_output * (-self).sigmoid()
+
+
+# CANN's softmax takes float64, its gradient does not.
+@composed("_softmax_backward_data", registry=OTHERS)
+def _softmax_backward(grad_output: Any, output: Any, dim: int, input_dtype: Any) -> Any:
+    return output * (grad_output - (grad_output * output).sum(dim, True))
+
+
+@composed("_log_softmax_backward_data", registry=OTHERS)
+def _log_softmax_backward(grad_output: Any, output: Any, dim: int, input_dtype: Any) -> Any:
+    return grad_output - output.exp() * grad_output.sum(dim, True)
 
 
 # ---- losses ----------------------------------------------------------------------------------------------------------
