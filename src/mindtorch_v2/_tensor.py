@@ -168,6 +168,7 @@ class Tensor(TensorMethods):
                           "tensor.new_tensor(sourceTensor).", UserWarning, stacklevel=2)
         made = _C._from_data(data, dtype or self.dtype, False)
         made = _C._to(made, None, device or self.device, False, False, None)
+        made = made.pin_memory() if pin_memory else made
         return made.requires_grad_(True) if requires_grad else made
 
     def new(self, *args: Any, device: Any = None) -> Any:

@@ -115,6 +115,10 @@ class _Iterator:
 
     def __init__(self, loader: DataLoader) -> None:
         self.loader = loader
+        self.pin = loader.pin_memory and torch.accelerator.is_available()
+        if loader.pin_memory and not self.pin:
+            warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
+                          "won't be used.", stacklevel=3)
         self.begin()
 
     def begin(self) -> None:
@@ -135,7 +139,7 @@ class _Iterator:
         if loader._iterable and hasattr(loader.dataset, "__len__") and self.given > len(loader):
             warnings.warn(f"Length of IterableDataset {loader.dataset} was reported to be {len(loader)} (when accessing "
                           f"len(dataloader)), but {self.given} samples have been fetched. ", stacklevel=2)
-        return _collate.pin_memory(batch, loader.pin_memory_device) if loader.pin_memory else batch
+        return _collate.pin_memory(batch, loader.pin_memory_device) if self.pin else batch
 
     def next_batch(self) -> Any:
         raise NotImplementedError
