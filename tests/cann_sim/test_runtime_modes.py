@@ -268,6 +268,25 @@ assert rt.aclrtRecordEvent(event, stream) == 0
     run(body.format(code=0))
 
 
+def test_more_allocations_than_the_host_has_mappings() -> None:
+    run(
+        """
+free = rt.memory()[0]
+for size in (300 << 10, 1100 << 10):
+    blocks = []
+    try:
+        while len(blocks) < 40000: blocks.append(rt.malloc(size))
+    except AclError as error:
+        assert error.code == 207001, error
+    assert len(blocks) > 20000
+    for p in blocks: rt.must("aclrtFree", p)
+    assert rt.memory()[0] == free
+    rt.must("aclrtFree", rt.malloc(1 << 30))
+""",
+        CANN_SIM_MODE="null",
+    )
+
+
 # ---- memory is the device's ------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ struct Space {
   Range client;
   std::mutex mutex;
   std::map<uintptr_t, uint64_t> taken;        // base: size, gap included
+  std::map<uintptr_t, uint64_t> lost;         // see take_back()
   uintptr_t cursor;                           // addresses are handed out upwards, so that freed ones are reused late
 
   Space() {
@@ -62,7 +63,8 @@ Space& space() {
 // Other pages behind the workers' addresses; false: the host has reached a limit.
 bool remap(uintptr_t client, uint64_t size, int protection, int flags, int file, uint64_t offset) {
   void* at = worker_address(reinterpret_cast<void*>(client));
-  void* p = mmap(at, size, protection, MAP_FIXED | MAP_NORESERVE | flags, file, static_cast<off_t>(offset));
+  if (!(flags & MAP_FIXED_NOREPLACE)) flags |= MAP_FIXED;
+  void* p = mmap(at, size, protection, MAP_NORESERVE | flags, file, static_cast<off_t>(offset));
   if (p == MAP_FAILED) return false;
   madvise(at, size, MADV_DONTFORK);
   return true;
@@ -96,7 +98,10 @@ uintptr_t take_addresses(uint64_t size, uint64_t alignment, uintptr_t wanted) {
 void give_addresses(uintptr_t base) {
   Space& s = space();
   std::lock_guard<std::mutex> hold(s.mutex);
-  s.taken.erase(base);
+  auto lost = s.lost.lower_bound(base);
+  auto block = s.taken.find(base);
+  bool whole = lost == s.lost.end() || block == s.taken.end() || lost->first >= base + block->second;
+  if (whole) s.taken.erase(base);
 }
 
 bool back_with_memory(uintptr_t client, uint64_t size) {
@@ -109,10 +114,20 @@ bool back_with_file(uintptr_t client, uint64_t size, int file, uint64_t offset) 
   return remap(client, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, offset);
 }
 
+void give_pages(uintptr_t client, uint64_t size) {
+  madvise(worker_address(reinterpret_cast<void*>(client)), size, MADV_DONTNEED);
+}
+
 void take_back(uintptr_t client, uint64_t size) {
   if (remap(client, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) return;
-  // Too many mappings to make another one: the pages go at least. The table of live memory keeps tasks away.
-  madvise(worker_address(reinterpret_cast<void*>(client)), size, MADV_DONTNEED);
+  // A process at the host's limit of mappings cannot exchange one, but it can end one and then make another. Should
+  // someone else take the addresses in between, back_with_memory() would destroy his mapping: they are not used again.
+  void* at = worker_address(reinterpret_cast<void*>(client));
+  munmap(at, size);
+  if (remap(client, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0)) return;
+  Space& s = space();
+  std::lock_guard<std::mutex> hold(s.mutex);
+  s.lost[client] = size;
 }
 
 }  // namespace cann_sim

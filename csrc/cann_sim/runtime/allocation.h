@@ -13,6 +13,7 @@ struct Allocation {
   Chunk* chunk = nullptr;             // the one it lies in; nullptr: it has pages of its own
   bool mapped = false;                // by aclrtMapMem
   bool huge = false;                  // 2 MiB pages
+  uintptr_t pages = 0;                // where its own pages begin, when that is not where it begins
   bool imported = false;              // from another process: ends with aclrtIpcMemClose
   std::shared_ptr<Physical> shared;   // its pages, once other processes may map them (ipc.cpp)
 };

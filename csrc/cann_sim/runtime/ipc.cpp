@@ -99,6 +99,7 @@ aclError aclrtIpcMemImportByKey(void** devPtr, const char* key, uint64_t flags) 
   made.size = k.size;
   made.device = c->device;
   made.imported = made.huge = true;
+  made.pages = pages;
   made.shared = memory;
   enter_allocation(pages + k.offset, made);
   imports()[key] = pages + k.offset;

@@ -9,7 +9,7 @@
 
 namespace cann_sim {
 
-// Small allocations share 2 MiB: a mapping for each would soon meet the host's limit of mappings. Addresses are only
+// Small allocations share a chunk: a mapping for each would soon meet the host's limit of mappings. Addresses are only
 // handed out upwards; an exhausted chunk goes back when its last allocation is freed.
 struct Chunk {
   Device* device;
@@ -22,7 +22,7 @@ struct Chunk {
 
 namespace {
 
-constexpr uint64_t kSmall = 256 << 10, kSmallGap = 128;
+constexpr uint64_t kSmall = 1 << 20, kSmallGap = 128, kChunk = 32 << 20;
 constexpr uint64_t kPoisoned = 32ull << 20;   // of each allocation, outside of strict mode
 constexpr int kFresh = 0xFF, kFreed = 0xDB;   // 0xFF...: not a number, or -1
 
@@ -38,8 +38,17 @@ void poison(uintptr_t client, uint64_t size, int value) {
   memset(worker_address(reinterpret_cast<void*>(client)), value, size);
 }
 
+// What lay in a chunk is gone: whole pages go back to the host, the rest is overwritten.
+void forget_content(uintptr_t client, uint64_t size) {
+  uintptr_t first = round_up(client, kPage), last = (client + size) / kPage * kPage;
+  if (first >= last) return poison(client, size, kFreed);
+  poison(client, first - client, kFreed);
+  poison(last, client + size - last, kFreed);
+  give_pages(first, last - first);
+}
+
 void drop_chunk(Chunk* chunk) {
-  take_back(chunk->base, kHugePage);
+  take_back(chunk->base, kChunk);
   give_addresses(chunk->base);
   delete chunk;
 }
@@ -47,15 +56,15 @@ void drop_chunk(Chunk* chunk) {
 uintptr_t take_small(Device& d, uint64_t size, Chunk** in) {
   std::lock_guard<std::mutex> hold(chunks_mutex);
   Chunk*& current = current_chunks()[&d];
-  if (current && current->used + size > kHugePage) {
+  if (current && current->used + size > kChunk) {
     current->current = false;
     if (!current->live) drop_chunk(current);
     current = nullptr;
   }
   if (!current) {
-    uintptr_t base = take_addresses(kHugePage, kHugePage, 0);
+    uintptr_t base = take_addresses(kChunk, kHugePage, 0);
     if (!base) return 0;
-    if (!back_with_memory(base, kHugePage)) {
+    if (!back_with_memory(base, kChunk)) {
       give_addresses(base);
       return 0;
     }
@@ -118,7 +127,8 @@ int allocate(void** out, size_t size, int32_t policy, uint64_t extra, const char
   uintptr_t base = whole <= kSmall ? take_small(d, whole, &made.chunk) : take_large(whole);
   if (!base) {
     discharge(d, made.charged);
-    return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "%s: the host has no address space for %zu bytes", function, size);
+    return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "%s: the host has no address space or no mapping left for %zu bytes",
+                function, size);
   }
   poison_fresh(base, whole);
   enter_allocation(base, made);
@@ -163,7 +173,7 @@ std::shared_ptr<Physical> share_pages(uintptr_t base, uint64_t* offset) {
   if (!find_allocation(reinterpret_cast<void*>(base), &begins, &a) || begins != base) return nullptr;
   std::lock_guard<std::mutex> hold(chunks_mutex);
   uintptr_t pages = a.chunk ? a.chunk->base : base;
-  uint64_t size = a.chunk ? kHugePage : round_up(a.size + 32, kPage);
+  uint64_t size = a.chunk ? kChunk : round_up(a.size + 32, kPage);
   std::shared_ptr<Physical>& shared = a.chunk ? a.chunk->shared : a.shared;
   *offset = base - pages;
   if (shared) return shared;
@@ -190,13 +200,12 @@ void give_back(uintptr_t base, const Allocation& gone) {
   if (Chunk* chunk = gone.chunk) {
     uint64_t size = gone.size;
     retire([chunk, base, size] {
-      poison(base, size, kFreed);
+      forget_content(base, size);
       give_small(chunk);
     });
     return;
   }
-  // Imported pages begin before the allocation where it lay in a chunk of its maker.
-  uintptr_t pages = gone.imported ? base / kHugePage * kHugePage : base;
+  uintptr_t pages = gone.pages ? gone.pages : base;
   uint64_t size = gone.imported ? gone.shared->size : round_up(gone.size + 32, kPage);
   auto shared = gone.shared;          // kept until its pages are not used any more
   retire([pages, size, shared] {

@@ -28,6 +28,7 @@ void give_addresses(uintptr_t base);
 bool back_with_memory(uintptr_t client, uint64_t size);
 bool back_with_file(uintptr_t client, uint64_t size, int file, uint64_t offset);
 void take_back(uintptr_t client, uint64_t size);
+void give_pages(uintptr_t client, uint64_t size);  // to the host; the addresses stay usable
 
 // Fills new memory with what is neither zero nor a number, so that nobody takes it for initialised.
 void poison_fresh(uintptr_t client, uint64_t size);
