@@ -26,7 +26,7 @@ PLAIN = {
 }  # fmt: skip
 POINTERS = {
     "aclrtStream", "aclrtEvent", "aclrtContext", "aclrtDrvMemHandle", "aclmdlRI", "aclrtCallback", "aclrtHostFunc",
-    "aclrtExceptionInfoCallback", "aclrtTaskGrp", "aclrtDeviceTaskAbortCallback",
+    "aclrtExceptionInfoCallback", "aclrtTaskGrp", "aclrtDeviceTaskAbortCallback", "aclrtNotify",
 }  # fmt: skip
 
 

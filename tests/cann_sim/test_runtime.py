@@ -399,6 +399,33 @@ def test_a_wait_that_takes_too_long_surfaces_at_synchronisation(rt: Runtime) -> 
     rt.sync(stream)
 
 
+def test_notifies_reset_themselves(rt: Runtime) -> None:
+    first, second, device = rt.stream(), rt.stream(), rt.malloc(4)
+    notify = rt.made("aclrtCreateNotify", 0)
+    for value in (1, 2):
+        rt.must("aclrtWaitAndResetNotify", notify, second, 0)
+        rt.fill(device, value, 4, second)
+        assert rt.aclrtSynchronizeStreamWithTimeout(second, 20) == 507046
+        rt.must("aclrtRecordNotify", notify, first)
+        rt.sync(second)
+        assert rt.read(device, 4) == bytes([value]) * 4
+    rt.must("aclrtWaitAndResetNotify", notify, second, 20)
+    assert rt.aclrtSynchronizeStream(second) == 107019
+    rt.must("aclrtDestroyNotify", notify)
+    assert rt.aclrtRecordNotify(notify, first) == 107000
+
+
+def test_streams_write_and_wait_for_words(rt: Runtime) -> None:
+    first, second, word = rt.stream(), rt.stream(), rt.malloc(8)
+    rt.must("aclrtMemset", word, 8, 0, 8)
+    rt.must("aclrtValueWait", word, 5, 0, second)  # until it is 5 or more
+    assert rt.aclrtSynchronizeStreamWithTimeout(second, 20) == 507046
+    rt.must("aclrtValueWrite", word, 7, 0, first)
+    rt.sync(second)
+    assert rt.read(word, 8) == (7).to_bytes(8, "little")
+    assert rt.aclrtValueWrite(word + 4, 7, 0, first) == 107008
+
+
 # ---- callbacks -----------------------------------------------------------------------------------------------
 
 

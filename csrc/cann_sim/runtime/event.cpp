@@ -256,6 +256,28 @@ aclError aclrtStreamWaitEventWithTimeout(aclrtStream stream, aclrtEvent event, i
   return wait_for_event(stream, event, timeout > 0 ? timeout : -1, "aclrtStreamWaitEventWithTimeout");
 }
 
+namespace {
+
+int refuse_external(uint32_t flag, const char* function) {
+  if (!flag) return 0;
+  return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s: only flag 0; an event for updates is made with ACL_EVENT_EXTERNAL",
+              function);
+}
+
+}  // namespace
+
+aclError aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint32_t flag) {
+  CANN_ENTRY("aclrtRecordEventWithFlag");
+  if (int code = refuse_external(flag, "aclrtRecordEventWithFlag")) return code;
+  return aclrtRecordEvent(event, stream);
+}
+
+aclError aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, uint32_t timeout, uint32_t flag) {
+  CANN_ENTRY("aclrtStreamWaitEventWithFlag");
+  if (int code = refuse_external(flag, "aclrtStreamWaitEventWithFlag")) return code;
+  return wait_for_event(stream, event, timeout ? static_cast<int64_t>(timeout) : -1, "aclrtStreamWaitEventWithFlag");
+}
+
 aclError aclrtSetOpWaitTimeout(uint32_t timeout) {
   CANN_ENTRY("aclrtSetOpWaitTimeout");
   wait_timeout_s = timeout;
