@@ -198,7 +198,8 @@ def test_storage_methods(npu: ModuleType) -> None:
     storage.fill_(9)
     assert storage.cpu().tolist() == [9, 9, 9] and twin.tolist() == [1, 2, 3]
     storage.copy_(twin)
-    assert storage.tolist() == [1, 2, 3] and storage.is_npu and not storage.is_cuda and storage.get_device() == 0
+    assert storage.tolist() == [1, 2, 3] and storage.is_npu and not storage.is_cuda
+    assert storage.get_device() == npu.current_device()
     host = storage.cpu()
     assert host.cpu().data_ptr() == host.data_ptr() and host.npu().tolist() == [1, 2, 3]
     typed = torch.arange(3.0, device="npu").storage()
@@ -226,7 +227,7 @@ def test_pickling(npu: ModuleType) -> None:
     assert part.tolist() == [0, 2, 4] and part.requires_grad and isinstance(part, torch.nn.Parameter)
 
 
-@pytest.mark.parametrize("where, device", [(None, "npu:1"), ("cpu", "cpu"), ("npu", "npu:0"), ("npu:0", "npu:0"),
+@pytest.mark.parametrize("where, device", [(None, "npu:1"), ("cpu", "cpu"), ("npu", "npu"), ("npu:0", "npu:0"),
                                            ({"npu:1": "npu:0"}, "npu:0"), (lambda storage, place: storage, "cpu"),
                                            (torch.device("npu", 1), "npu:1")])  # fmt: skip
 def test_saved_tensors_come_back(npu: ModuleType, where: Any, device: str) -> None:
@@ -235,7 +236,8 @@ def test_saved_tensors_come_back(npu: ModuleType, where: Any, device: str) -> No
     torch.save({"x": x, "view": x[1:3], "model": torch.nn.Linear(2, 2, device="npu:1").state_dict()}, file)
     file.seek(0)
     back = torch.load(file, map_location=where)
-    assert back["x"].device == torch.device(device) and back["model"]["weight"].device == torch.device(device)
+    expected = torch.device("npu", npu.current_device()) if device == "npu" else torch.device(device)
+    assert back["x"].device == back["model"]["weight"].device == expected
     assert back["view"].tolist() == [1, 2]
     back["x"].fill_(3)
     assert back["view"].tolist() == [3, 3]        # one storage, as before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from typing import Any
 
 from mindtorch_v2 import _C, npu
@@ -16,6 +17,7 @@ from mindtorch_v2.npu.streams import Stream, StreamContext
 
 _MODES = {"global": 0, "thread_local": 1, "relaxed": 2}      # aclmdlRICaptureMode
 _thread = threading.local()                       # .graph: the one that the thread captures
+_captured: weakref.WeakSet[NPUGraph] = weakref.WeakSet()
 
 
 def is_current_stream_capturing() -> bool:
@@ -89,9 +91,11 @@ class NPUGraph:
         runtime.get_runtime(self._owner.device_id)
         handle, code = capi.function("capture_end")(self._stream)
         self._end_allocating()
-        self._handle = 0 if code else handle
         if code:
             self.reset()
+        else:
+            self._handle = handle
+            _captured.add(self)
         return code
 
     def capture_end(self) -> None:
@@ -193,8 +197,19 @@ class graph:
                 self.npu_graph.capture_end()
             else:
                 self.npu_graph._end_capture()     # the block's own exception says what was wrong
+                self.npu_graph.reset()
         finally:
             self._on_stream.__exit__()
+
+
+def _close(device_id: int) -> None:
+    """Drops the graphs of a device that is about to go."""
+    for made in list(_captured):
+        if made._alive and made._owner.device_id == device_id:
+            made.reset()
+
+
+runtime.on_close(_close)
 
 
 # ---- tasks of a graph that can be given other arguments later ---------------------------------------------------------

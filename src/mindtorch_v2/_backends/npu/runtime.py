@@ -110,7 +110,7 @@ class _Runtime:
         if self.context is not None and _thread.session is not self.session:
             _end("set_context", self.context)
             _thread.session = self.session
-        closers = _closers if self.initialized and _runtimes.get(self.device_id) is self else ()
+        closers = _closers[::-1] if self.initialized and _runtimes.get(self.device_id) is self else []
         if self._deferred or closers:             # aclrtFree does not wait for the ops that use the memory
             _attempt("synchronize", self.synchronize)
         for closer in closers:
@@ -176,7 +176,7 @@ def _stop_acl(used: bool) -> None:
 
 
 def on_close(closer: Callable[[int], None]) -> None:
-    """Has closer(device_id) called before a device is given back: memory is returned there."""
+    """Has closer(device_id) called before a device is given back, the latest first: graphs, then the memory they use."""
     _closers.append(closer)
 
 
