@@ -127,7 +127,9 @@ class Client:
         self.function("aclGetRecentErrMsg").restype = ctypes.c_char_p
         for name in ("Tensor", "Scalar", "IntArray", "FloatArray", "BoolArray", "TensorList", "ScalarList"):
             self.function(f"aclCreate{name}").restype = ctypes.c_void_p
-        self.must("aclInit", None)
+        code = self.function("aclInit")(None)
+        if code not in (0, 100002):  # 100002: somebody else in this process has initialised ACL
+            raise CannError(code, "aclInit", self.message())
         self.must("aclrtSetDevice", device)
         self.stream = ctypes.c_void_p()
         self.must("aclrtCreateStream", ctypes.byref(self.stream))
