@@ -20,7 +20,8 @@ _TABLES = ("aclnn.txt", "aclnn_later.txt")           # csrc/cann has them; the b
 
 
 _DTYPES = {"bool": "bool", "u8": "uint8", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64",
-           "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
+           "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
+           "c64": "complex64", "c128": "complex128"}
 
 
 class Argument(NamedTuple):
@@ -152,7 +153,7 @@ def _recast(plan: _C.NpuPlan, args: tuple[Argument, ...], sources: tuple[Source,
             continue
         wider = _WIDER.get(t.dtype._name, ())
         if real and not t.is_floating_point() and not t.is_complex():      # torch computes in the result's dtype
-            wider = (real._name, "float32")
+            wider = (real._name, "float32", *wider)
         name = next((name for name in wider if name in argument.dtypes), None)
         if name:
             held[source.kind][source.at] = t.detach().to(_C._dtype_named(name))

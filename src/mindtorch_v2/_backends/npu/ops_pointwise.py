@@ -97,7 +97,7 @@ def _angle(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     if self.is_complex():
         aclnn.call("aclnnAngleV2", self, out)
     else:
-        out.copy_(ops.where(self < 0, math.pi, 0.0))
+        out.copy_((self < 0).to(out.dtype) * math.pi)
         if self.is_floating_point():
             out.copy_(ops.where(self != self, self.detach(), out))
 
@@ -158,7 +158,7 @@ def _linspace(self: Any, start: Any, end: Any, steps: int) -> Any:
     if self.is_complex():
         return ops.complex(*(ops.linspace(a, b, steps, dtype=_REAL[self.dtype._name], device=self.device) for a, b in (
             (complex(start).real, complex(end).real), (complex(start).imag, complex(end).imag))))
-    return ops.linspace(start, end, steps, dtype=_FLOAT64, device=self.device)
+    return ops.linspace(int(start), int(end), steps, dtype=_FLOAT64, device=self.device)
 
 
 @composed("_logspace_")

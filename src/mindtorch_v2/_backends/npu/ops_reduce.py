@@ -93,6 +93,8 @@ def _vdot(self: Any, other: Any) -> Any:
 
 @composed("logcumsumexp")
 def _logcumsumexp(self: Any, dim: int) -> Any:
+    if self.is_complex():
+        raise NotImplementedError(f"[logcumsumexp] no kernel for npu in {self.dtype}")
     if self.dim() == 0 or self.numel() == 0:
         return self
     top = self.amax(dim, True)

@@ -1,0 +1,250 @@
+"""Ops on the npu, judged by PyTorch on the CPU: every entry of its OpInfo database that we offer, and random numbers.
+
+How ops are launched, and what happens when one fails, is tested in test_npu_launch.py."""
+from __future__ import annotations
+
+import math
+import re
+from types import ModuleType
+from typing import Any
+
+import oracle
+import pytest
+import torch
+from test_ops import HALF, KNOWN, KNOWN_DTYPE, KNOWN_GRAD, OFFERED, SEED, entries, quiet, supports  # noqa: F401
+
+import mindtorch_v2 as mt
+from mindtorch_v2._backends.npu import aclnn
+from mindtorch_v2._backends.npu import ops as npu_ops
+from mindtorch_v2._ops import table
+
+pytestmark = pytest.mark.usefixtures("npu")
+
+# What an op says that the npu cannot do: our own words, or CANN's code with the aclnn op's name.
+REFUSAL = re.compile(r"\[\w+\] no kernel for npu|\[aclnn\w+\] failed with ACLNN_ERR_PARAM_INVALID")
+
+# entry -> why the npu refuses it
+REFUSED: dict[str, str] = {
+    name: why for why, names in (
+        ("CANN has no LU factors",
+         "lu lu_solve lu_unpack linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve"),
+        ("CANN has no eigenvalues",
+         "linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.matrix_rank.hermitian linalg.pinv.hermitian"),
+        ("CANN has no least squares", "linalg.lstsq linalg.lstsq.grad_oriented"),
+        ("CANN has no elementary reflectors", "geqrf"),
+        ("CANN has no such function, and it has no short form", "igamma igammac special.airy_ai"),
+    ) for name in names.split()
+}
+# entry -> why another test holds it
+ELSEWHERE = {"to": "its samples copy to the CPU without waiting; test_npu_launch.py waits"}
+# Draws of their own: test_random_entries and the tests below hold them.
+RANDOM = frozenset(
+    "normal normal.in_place normal.number_mean randn randn_like rand_like randint randint_like multinomial bernoulli "
+    "nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d nn.functional.alpha_dropout "
+    "nn.functional.rrelu nn.functional.feature_alpha_dropout.with_train nn.functional.scaled_dot_product_attention "
+    "nn.functional.multi_head_attention_forward".split())
+# entry -> how many times the float32 tolerance it needs, on the CPU as well
+WIDE = {"matrix_exp": 200.0, "polygamma": 10.0, "hermite_polynomial_he": 10.0, "hermite_polynomial_h": 10.0}
+# Gradients in float32 differ from torch's by more than a few roundings, here and on the CPU: sums of large terms.
+ROUGH_GRAD = {"matrix_exp": 2000.0, "grid_sampler_2d": 100.0, "grid_sampler_3d": 100.0, "digamma": 50.0,
+              "nn.functional.ctc_loss": 50.0, "linalg.householder_product": 100.0,
+              "nn.functional.conv_transpose3d": 50.0}
+REFUSED_GRAD: dict[str, str] = {
+    "softmax.with_dtype": "aclnnSoftmaxBackward takes no float64",
+    "nn.functional.softmin.with_dtype": "aclnnSoftmaxBackward takes no float64",
+    "log_softmax.with_dtype": "aclnnLogSoftmaxBackward takes no float64",
+}
+# dtype -> the entries that are refused in it, beyond those of REFUSED. CANN multiplies and pools no integers.
+REFUSED_BY_DTYPE = {
+    "bool": "", "float16": "", "bfloat16": "",
+    "int64": "__rmatmul__ addbmm addmm addmm.decomposed baddbmm bmm dot inner linalg.multi_dot matmul mm mv tensordot "
+             "nn.functional.avg_pool1d nn.functional.avg_pool2d nn.functional.avg_pool3d nn.functional.bilinear "
+             "nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose1d "
+             "nn.functional.conv_transpose2d nn.functional.conv_transpose3d nn.functional.linear "
+             "nn.functional.local_response_norm nn.functional.max_pool2d nn.functional.max_pool3d",
+}
+# Primitives that neither CANN nor a kernel serves on the npu: their composites do not use them there, or refuse.
+NO_KERNEL = ("_cross_entropy _cross_entropy_backward _householder_product _tril_indices _triu_indices _lu_permutation "
+             "_linalg_eig _linalg_eigh _linalg_eigvals _linalg_lstsq _linalg_lu_factor_ex _linalg_pinv linalg_lu_solve "
+             "geqrf igamma igammac special_airy_ai poisson _upsample_lanczos2d_aa _upsample_lanczos2d_aa_backward")
+
+
+def ours(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def refused(info: Any, dtype: Any = torch.float32, grad: bool = False) -> bool:
+    """Runs an entry; whether the npu refused it. Raises what is no refusal."""
+    try:
+        oracle.run(info, dtype, grad, SEED, 1, device="npu")
+    except (NotImplementedError, RuntimeError) as error:
+        if REFUSAL.search(str(error)):
+            return True
+        raise
+    return False
+
+
+def wanted(*leave_out: Any) -> Any:
+    return lambda name, info: not any(name in names for names in leave_out)
+
+
+@pytest.mark.parametrize("info", entries(supports(torch.float32), wanted(REFUSED, RANDOM, ELSEWHERE)))
+def test_values(info: Any) -> None:
+    oracle.run(info, torch.float32, False, SEED, 3, WIDE.get(ours(info.name), 1.0), "npu")
+
+
+@pytest.mark.parametrize("info", entries(supports(torch.float32), lambda name, info: info.supports_autograd,
+                                         wanted(REFUSED, RANDOM, ELSEWHERE, KNOWN_GRAD, REFUSED_GRAD)))
+def test_gradients(info: Any) -> None:
+    wide = ROUGH_GRAD.get(info.name, WIDE.get(ours(info.name), 1.0))
+    oracle.run(info, torch.float32, True, SEED, 2, 4 * wide, "npu")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_says_so(name: str) -> None:
+    assert refused(OFFERED[name]), f"{name} works now: take it out of REFUSED"
+
+
+@pytest.mark.parametrize("name", REFUSED_GRAD)
+def test_gradients_that_are_refused_say_so(name: str) -> None:
+    assert refused(OFFERED[name], grad=True), f"{name} works now: take it out of REFUSED_GRAD"
+
+
+# ---- other dtypes ----------------------------------------------------------------------------------------------------
+def sweep(dtype: Any) -> tuple[list[str], set[str], list[str]]:
+    """One sample of every entry in a dtype: what agrees, what is refused, and what is wrong."""
+    works, cannot, wrong = [], set(), []
+    for name, info in OFFERED.items():
+        if dtype not in info.supported_dtypes("cpu") or (name, str(dtype)) in KNOWN_DTYPE or \
+                any(name in names for names in (KNOWN, RANDOM, REFUSED, ELSEWHERE)):
+            continue
+        try:
+            oracle.run(info, dtype, False, SEED, 1, 4.0 if dtype in HALF else WIDE.get(ours(name), 1.0), "npu")
+            works.append(name)
+        except Exception as error:
+            if REFUSAL.search(str(error)):
+                cannot.add(name)
+            else:
+                wrong.append(f"{name}: {type(error).__name__}: {error}")
+    return works, cannot, wrong
+
+
+@pytest.mark.parametrize("dtype", REFUSED_BY_DTYPE)
+def test_dtypes(dtype: str) -> None:
+    _, cannot, wrong = sweep(getattr(torch, dtype))
+    assert not wrong, "\n".join(wrong)
+    assert cannot == set(REFUSED_BY_DTYPE[dtype].split())
+
+
+@pytest.mark.parametrize("dtype, least", [("float64", 370), ("complex64", 250)])
+def test_dtypes_that_cann_knows_little_of(dtype: str, least: int) -> None:
+    """Ops agree, or refuse by name."""
+    works, _, wrong = sweep(getattr(torch, dtype))
+    assert not wrong, "\n".join(wrong)
+    assert len(works) >= least
+
+
+def test_dtypes_are_cast_only_where_no_digit_is_lost() -> None:
+    x = mt.tensor([3, 1, 200], dtype=mt.uint8, device="npu")
+    assert (-x).tolist() == [253, 255, 56]
+    assert x.max(0)[0].item() == 200
+    assert mt.tensor([2 ** 40 + 1], device="npu").ceil().item() == 2 ** 40 + 1
+    assert mt.tensor([7], device="npu").lgamma().item() == pytest.approx(math.log(720), rel=1e-6)
+    assert mt.tensor([True, True], device="npu").cumsum(0).tolist() == [1, 2]
+    with pytest.raises(RuntimeError, match="aclnnMatmul"):
+        mt.ones(2, 2, dtype=mt.int64, device="npu") @ mt.ones(2, 2, dtype=mt.int64, device="npu")
+
+
+# ---- how many ops there are ------------------------------------------------------------------------------------------
+def direct() -> set[str]:
+    """torch's ops whose rows name an aclnn op of the table, or whose kernel calls CANN itself."""
+    named = {schema.name for schema, row in table.rows if row["npu"]}
+    return named | {schema.name for schema, _ in table.rows if schema.name in npu_ops.KERNELS}
+
+
+def test_at_least_250_ops_go_through_aclnn_directly() -> None:
+    assert len({schema.name for schema, row in table.rows if row["npu"]}) >= 250
+    assert len(direct()) >= 380
+
+
+def test_rows_name_aclnn_ops_that_exist_with_as_many_arguments() -> None:
+    for schema, row in table.rows:
+        if row["npu"]:
+            name, words = aclnn.read_mapping(row["npu"])
+            assert len(aclnn.signature(name)) == len(words), f"{schema.name}: {row['npu']}"
+
+
+def test_few_primitives_have_no_kernel() -> None:
+    """What is neither a view, nor made by the core itself, nor a composite, nor served by CANN."""
+    missing = {schema.name for schema, row in table.rows
+               if row["rule"] is not None and row["body"] is None and schema.name not in direct()}
+    assert missing == set(NO_KERNEL.split())
+
+
+# ---- random numbers --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", sorted(RANDOM))
+def test_random_entries_are_reproducible(name: str) -> None:
+    info = OFFERED[name]
+    fn = oracle.function_of(info)
+    torch.manual_seed(SEED)
+    for _, sample in oracle.chosen(info.sample_inputs("cpu", torch.float32), 3, SEED):
+        x, args, kwargs = oracle.to_ours((sample.input, list(sample.args), dict(sample.kwargs)), "npu")
+        expected = info.op(sample.input, *sample.args, **sample.kwargs)
+        results = []
+        for _ in range(2):
+            mt.manual_seed(7)
+            results.append(oracle.flat(fn(x.clone() if isinstance(x, mt.Tensor) else x, *args, **kwargs)))
+        for first, second, theirs in zip(*results, oracle.flat(expected), strict=True):
+            if isinstance(theirs, torch.Tensor):
+                assert first.is_npu and tuple(first.shape) == tuple(theirs.shape)
+                assert oracle.NAMES[first.dtype] == theirs.dtype
+                assert mt.equal(first, second)
+
+
+N = 20000
+# draw -> (mean, standard deviation)
+DRAWS: dict[str, tuple[Any, float, float]] = {
+    "rand": (lambda: mt.rand(N, device="npu"), 0.5, math.sqrt(1 / 12)),
+    "randn": (lambda: mt.randn(N, device="npu"), 0, 1),
+    "rand_like": (lambda: mt.rand_like(mt.empty(N, device="npu")), 0.5, math.sqrt(1 / 12)),
+    "randint": (lambda: mt.randint(3, 9, (N,), device="npu").float(), 5.5, math.sqrt(35 / 12)),
+    "normal": (lambda: mt.normal(2.0, 3.0, (N,), device="npu"), 2, 3),
+    "normal of tensors": (lambda: mt.normal(mt.full((N,), 2.0, device="npu"), mt.full((N,), 3.0, device="npu")), 2, 3),
+    "uniform_": (lambda: mt.empty(N, device="npu").uniform_(-1, 3), 1, math.sqrt(16 / 12)),
+    "exponential_": (lambda: mt.empty(N, device="npu").exponential_(2.0), 0.5, 0.5),
+    "geometric_": (lambda: mt.empty(N, device="npu").geometric_(0.25), 4, math.sqrt(12)),
+    "log_normal_": (lambda: mt.empty(N, device="npu").log_normal_(0, 0.5).log(), 0, 0.5),
+    "cauchy_": (lambda: (mt.empty(N, device="npu").cauchy_(1, 2) > 1).float(), 0.5, 0.5),
+    "random_": (lambda: mt.empty(N, dtype=mt.int32, device="npu").random_(0, 4).float(), 1.5, math.sqrt(15 / 12)),
+    "bernoulli": (lambda: mt.bernoulli(mt.full((N,), 0.3, device="npu")), 0.3, math.sqrt(0.21)),
+    "bernoulli_": (lambda: mt.empty(N, device="npu").bernoulli_(0.3), 0.3, math.sqrt(0.21)),
+    "dropout": (lambda: mt.nn.functional.dropout(mt.ones(N, device="npu"), 0.2), 1, 0.5),
+    "multinomial": (lambda: mt.multinomial(mt.tensor([1.0, 3.0], device="npu"), N, True).float(), 0.75,
+                    math.sqrt(3 / 16)),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_distributions(name: str) -> None:
+    draw, mean, deviation = DRAWS[name]
+    mt.manual_seed(3)
+    first, second = draw(), draw()
+    mt.manual_seed(3)
+    assert mt.equal(first, draw()), "the seed decides"
+    assert not mt.equal(first, second), "each draw goes on"
+    assert first.mean().item() == pytest.approx(mean, abs=5 * deviation / math.sqrt(N))
+    assert first.std().item() == pytest.approx(deviation, rel=0.06)
+
+
+def test_permutations() -> None:
+    mt.manual_seed(1)
+    first, second = mt.randperm(1000, device="npu"), mt.randperm(1000, device="npu")
+    assert first.sort()[0].tolist() == list(range(1000)) and not mt.equal(first, second)
+
+
+def test_a_generator_of_its_own(npu: ModuleType) -> None:
+    generator = mt.Generator(device="npu").manual_seed(5)
+    first = mt.rand(8, device="npu", generator=generator)
+    state = npu.get_rng_state()
+    assert mt.equal(first, mt.rand(8, device="npu", generator=generator.manual_seed(5)))
+    assert mt.equal(state, npu.get_rng_state()), "the device's own generator did not move"
