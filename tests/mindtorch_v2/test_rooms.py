@@ -18,9 +18,9 @@ FLOORS: dict[int, str] = {
     0: "_C _dtype _device _shape _schema _errors _config",
     1: "_storage _tensor _printing _numpy",
     2: "autograd _backends",
-    3: "_ops amp",
+    3: "_ops amp _legacy",
     4: "npu cpu linalg fft special random types version return_types backends compiler cuda jit overrides storage "
-       "__config__ _asserts _construct _legacy _symbolic xpu",
+       "__config__ _asserts _construct _symbolic xpu",
     5: "nn optim utils distributed serialization _pickling testing accelerator multiprocessing signal _dynamo",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}

@@ -32,10 +32,9 @@ svd trace triangular_solve view_as_complex""",
 _NPU = {
     "lower": _PRODUCTS + " addmv addr linalg_multi_dot mv",
     "float32": _LOSSES + """ acos asin cdist cosh cosine_similarity dist erfinv exp expm1 frobenius_norm group_norm layer_norm
-log log10 log1p log2 log_softmax logsumexp native_layer_norm norm nuclear_norm pdist pow reciprocal renorm rms_norm rsqrt sinh softmax
-softplus tan
-upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d
-upsample_trilinear3d _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d
+log log10 log1p log2 log_softmax logsumexp native_layer_norm norm nuclear_norm pdist pow reciprocal renorm rms_norm rsqrt
+sinh softmax softplus tan upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d
+upsample_nearest2d upsample_nearest3d upsample_trilinear3d _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d
 _upsample_nearest_exact3d""",
     "float32 result": "cumprod cumsum linalg_matrix_norm linalg_vector_norm prod sum",
     "widest": "addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put scatter_add vdot",

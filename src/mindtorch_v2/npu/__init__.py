@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from mindtorch_v2._backends import registry
+from mindtorch_v2._legacy import npu_tensor_types
 from mindtorch_v2.npu import amp, graphs, memory, random, streams
 from mindtorch_v2.npu.amp import (
     get_amp_supported_dtype,
@@ -104,6 +105,24 @@ from mindtorch_v2.npu.random import (
     set_rng_state,
     set_rng_state_all,
 )
+from mindtorch_v2.npu.settings import (
+    config,
+    conv,
+    finalize_dump,
+    get_mm_bmm_format_nd,
+    get_soc_version,
+    get_sync_debug_mode,
+    get_task_queue_enable,
+    init_dump,
+    ipc_collect,
+    is_jit_compile_false,
+    matmul,
+    set_compile_mode,
+    set_dump,
+    set_mm_bmm_format_nd,
+    set_sync_debug_mode,
+    set_task_queue_enable,
+)
 from mindtorch_v2.npu.streams import (
     Event,
     ExternalEvent,
@@ -121,6 +140,7 @@ from mindtorch_v2.npu.streams import (
     stream_priority_range,
 )
 
+globals().update(npu_tensor_types)
 registry.load("npu")     # whoever comes by torch.npu needs the backend's hooks as much as who comes by a tensor
 
 

@@ -37,7 +37,7 @@ class NPUGraph:
     What ops allocate during the capture comes from a pool of the graph's own, so that nobody else gets that memory while
     the graph lives: results stay where they are and are new after every replay."""
 
-    def __init__(self, keep_graph: bool = False) -> None:
+    def __init__(self) -> None:
         self._handle = 0
         self._owner: Any = None                   # the runtime of its device, and its session then
         self._session: Any = None

@@ -37,7 +37,7 @@ def _to_device(dst: Any, src: Any, non_blocking: bool) -> None:
     # On the stream, after what was queued there: the block may have another user before.
     check(runtime.acl.rt.memcpy_async(dst.data_ptr(), n, src.data_ptr(), n, HOST_TO_DEVICE, stream), "copy from cpu to npu")
     if not (non_blocking and src is given and _left_to_itself(src, index, stream)):
-        check(runtime.acl.rt.synchronize_stream(stream), "copy from cpu to npu")
+        _wait(stream, "copy from cpu to npu")
 
 
 def _to_host(dst: Any, src: Any, non_blocking: bool) -> None:
@@ -52,7 +52,7 @@ def _to_host(dst: Any, src: Any, non_blocking: bool) -> None:
     n = src.numel() * src.element_size()
     check(runtime.acl.rt.memcpy_async(dst.data_ptr(), n, src.data_ptr(), n, DEVICE_TO_HOST, stream), "copy from npu to cpu")
     if not (non_blocking and _left_to_itself(dst, index, stream)):
-        check(runtime.acl.rt.synchronize_stream(stream), "copy from npu to cpu")
+        _wait(stream, "copy from npu to cpu")
 
 
 def _between(dst: Any, src: Any) -> None:
@@ -92,6 +92,11 @@ def can_access(source: int, target: int) -> bool:
 
 def _empty(like: Any, dtype: Any, device: Any) -> Any:
     return like.new_empty(like.shape, dtype=dtype, device=device)
+
+
+def _wait(stream: int, what: str) -> None:
+    streams.about_to_wait(what)
+    check(runtime.acl.rt.synchronize_stream(stream), what)
 
 
 def _left_to_itself(host: Any, index: int, stream: int) -> bool:

@@ -26,6 +26,9 @@ get_stream_res_limit aclrtGetStreamResLimit(ptr i32 >u32)
 set_stream_res_limit aclrtSetStreamResLimit(ptr i32 u32)
 reset_stream_res_limit aclrtResetStreamResLimit(ptr)
 get_event_id aclrtGetEventId(ptr >u32)
+init_dump aclmdlInitDump()
+set_dump aclmdlSetDump(str)
+finalize_dump aclmdlFinalizeDump()
 set_op_execute_time_out_with_ms aclrtSetOpExecuteTimeOutWithMs(u32)
 """
 _ROWS = {line.partition(" ")[0]: line for line in filter(None, _TABLE.split("\n"))}

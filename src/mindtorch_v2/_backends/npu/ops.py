@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu import aclnn
+from mindtorch_v2._backends.npu import aclnn, streams
 from mindtorch_v2._backends.npu.graph_random import captured
 from mindtorch_v2._schema import Schema, parse
 from mindtorch_v2._shape import broadcast
@@ -100,6 +100,7 @@ ops = _Ops()
 # ---- results that only the data can size -----------------------------------------------------------------------------
 def dynamic(name: str, device: int, args: tuple[Any, ...]) -> list[tuple[int, ...]]:
     """Calls an op that finds out how large its outputs are; waits, and gives their real shapes."""
+    streams.about_to_wait(name)
     return _C._npu_call_dynamic(aclnn.plan_of(name, False), device, args, ())
 
 

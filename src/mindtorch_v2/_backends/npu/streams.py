@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import capi, runtime
@@ -14,6 +15,7 @@ EVENT_TIME_LINE = 8           # ACL_EVENT_TIME_LINE: it keeps the time
 EVENT_EXTERNAL = 32           # ACL_EVENT_EXTERNAL: a wait on it in a graph can be updated
 
 _turn = itertools.count()
+sync_debug_mode = 0           # of torch.npu.set_sync_debug_mode: 1 warns and 2 refuses where an op makes the host wait
 
 
 def current_stream_handle(device_id: int) -> int:
@@ -26,6 +28,14 @@ def set_current_stream(device_id: int, handle: int) -> None:
     """Makes a stream the one that the calling thread uses on its device."""
     own = runtime.get_runtime(device_id).stream
     _C._npu_set_current_stream(device_id, 0 if handle == own else handle)
+
+
+def about_to_wait(what: str) -> None:
+    """Said by an op that makes the host wait for a device."""
+    if sync_debug_mode == 2:
+        raise RuntimeError(f"called a synchronizing NPU operation: {what}")
+    if sync_debug_mode == 1:
+        warnings.warn(f"called a synchronizing NPU operation: {what}", stacklevel=3)
 
 
 def priority_range(device_id: int) -> tuple[int, int]:

@@ -1,0 +1,133 @@
+"""torch.npu: the names of torch_npu for memory, graphs, mixed precision and settings, and what the settings do."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import mindtorch_v2 as torch
+
+# torch_npu 2.13's names with their parameters.
+PUBLIC = """
+NPUGraph
+graph npu_graph pool stream auto_dispatch_capture capture_error_mode
+graph_pool_handle
+graph_task_group_begin stream
+graph_task_group_end stream
+graph_task_update_begin stream handle
+graph_task_update_end stream
+is_current_stream_capturing
+make_graphed_callables callables sample_args num_warmup_iters allow_unused_input pool
+get_amp_supported_dtype
+get_autocast_dtype
+is_autocast_enabled
+set_autocast_dtype dtype
+set_autocast_enabled enable
+is_bf16_supported including_emulation
+get_soc_version
+set_sync_debug_mode debug_mode
+get_sync_debug_mode
+set_compile_mode jit_compile
+is_jit_compile_false
+set_mm_bmm_format_nd is_nd
+get_mm_bmm_format_nd
+set_task_queue_enable mode
+get_task_queue_enable
+ipc_collect
+init_dump
+set_dump cfg_file
+finalize_dump
+host_empty_cache
+host_memory_stats
+caching_allocator_alloc size device stream
+caching_allocator_delete mem_ptr
+MemPool allocator use_on_oom no_split
+"""
+GRAPH_MEMBERS = ("capture_begin capture_end debug_dump enable_debug_mode get_currently_capturing_graph pool "
+                 "register_generator_state replay reset").split()  # fmt: skip
+
+
+@pytest.mark.parametrize("row", [row for row in PUBLIC.split("\n") if row])
+def test_names_and_parameters_are_torch_npus(row: str) -> None:
+    name, *parameters = row.split()
+    assert list(inspect.signature(getattr(torch.npu, name)).parameters) == parameters
+
+
+def test_members_of_a_graph(npu: ModuleType) -> None:
+    assert not set(GRAPH_MEMBERS) - set(dir(npu.NPUGraph))
+    assert set("autocast GradScaler custom_fwd custom_bwd".split()) <= set(dir(npu.amp))
+
+
+@pytest.mark.parametrize("soc, number", [("Ascend910B2", 221), ("Ascend910A", 102), ("Ascend310P7", 205), ("Ascend910_9362", 255),
+                                         ("Ascend910_95", 260), ("Ascend610", -1)])  # fmt: skip
+def test_soc_version(monkeypatch: pytest.MonkeyPatch, soc: str, number: int) -> None:
+    monkeypatch.setattr(torch.npu, "_get_device_name", lambda device: soc)
+    assert torch.npu.get_soc_version() == number
+
+
+# ---- waiting ----------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def quiet_afterwards(npu: ModuleType) -> Iterator[ModuleType]:
+    yield npu
+    npu.set_sync_debug_mode("default")
+
+
+WAITS: list[Any] = [lambda x: x.sum().item(), lambda x: x.tolist(), lambda x: torch.ones(3).npu(), lambda x: x.nonzero(),
+                    lambda x: x[x > 0], lambda x: bool(x[0])]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(WAITS)))
+def test_ops_that_wait_are_found(quiet_afterwards: ModuleType, number: int) -> None:
+    x = torch.ones(3, device="npu")
+    quiet_afterwards.set_sync_debug_mode(1)
+    with pytest.warns(UserWarning, match="called a synchronizing NPU operation"):
+        WAITS[number](x)
+    quiet_afterwards.set_sync_debug_mode("error")
+    assert quiet_afterwards.get_sync_debug_mode() == 2
+    with pytest.raises(RuntimeError, match="called a synchronizing NPU operation"):
+        WAITS[number](x)
+
+
+def test_what_does_not_wait_is_quiet(quiet_afterwards: ModuleType) -> None:
+    x, pinned = torch.ones(3, device="npu"), torch.ones(3).pin_memory()
+    quiet_afterwards.set_sync_debug_mode(2)
+    kept = (x * 2 + pinned.to("npu", non_blocking=True)).to("cpu", non_blocking=True)
+    quiet_afterwards.synchronize()                # said, so not found
+    assert kept.tolist() == [3, 3, 3]
+    for wrong in (3, "loud"):
+        with pytest.raises(RuntimeError, match="invalid value of debug_mode"):
+            quiet_afterwards.set_sync_debug_mode(wrong)
+
+
+# ---- the rest ---------------------------------------------------------------------------------------------------------
+def test_choices_that_are_made_already(npu: ModuleType) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        npu.set_compile_mode(jit_compile=False)
+        npu.set_mm_bmm_format_nd(True)
+        npu.set_task_queue_enable(0)
+        npu.config.allow_internal_format = False
+        npu.matmul.allow_hf32 = npu.conv.allow_hf32 = True
+    assert npu.is_jit_compile_false() and npu.get_mm_bmm_format_nd() and npu.get_task_queue_enable() == 0
+    for other in (lambda: npu.set_compile_mode(True), lambda: npu.set_mm_bmm_format_nd(False), lambda: npu.set_task_queue_enable(2)):
+        with pytest.warns(UserWarning, match="has no effect"):
+            other()
+
+
+def test_tensor_types(npu: ModuleType) -> None:
+    x = npu.FloatTensor([1, 2])
+    assert x.device.type == "npu" and x.dtype is torch.float32 and x.tolist() == [1, 2]
+    assert isinstance(x, npu.FloatTensor) and not isinstance(x, torch.FloatTensor) and not isinstance(x.cpu(), npu.FloatTensor)
+    assert npu.BFloat16Tensor(2, 3).shape == (2, 3)
+
+
+def test_dump(npu: ModuleType, tmp_path: Any) -> None:
+    npu.init_dump()
+    npu.finalize_dump()
+    with pytest.raises(RuntimeError, match="aclmdlSetDump"):
+        npu.set_dump(tmp_path / "missing.json")
