@@ -1,0 +1,406 @@
+"""How ops run on the npu: asynchronously, through prepared calls, on any thread and device; and how they fail.
+
+What each op computes is tested in test_npu_ops.py."""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import mindtorch_v2 as torch
+from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu import aclnn
+
+pytestmark = pytest.mark.usefixtures("npu")
+
+
+def run(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """A program of its own with settings for CANN, which are read once a process."""
+    return subprocess.run([sys.executable, "-c", "import mindtorch_v2 as torch\n" + textwrap.dedent(code)],
+                          env={**os.environ, **settings}, capture_output=True, text=True, timeout=120, check=False)
+
+
+def output(code: str, **settings: str) -> list[str]:
+    done = run(code, **settings)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\n")[:-1]
+
+
+# ---- asynchronous execution ------------------------------------------------------------------------------------------
+def test_ops_return_before_they_ran(npu: ModuleType) -> None:
+    x = torch.ones(512, 512, device="npu")
+    npu.synchronize()
+    for _ in range(20):
+        x = x @ x / 512
+    busy = not npu.current_stream().query()
+    npu.synchronize()
+    assert busy and npu.current_stream().query()
+    assert x[0, 0].item() == 1
+
+
+@pytest.mark.parametrize("read", [
+    lambda x: x.sum().item(), lambda x: float(x.sum()), lambda x: sum(x.tolist()), lambda x: x.cpu().sum().item(),
+    lambda x: x.cpu().numpy().sum(), lambda x: x.to("cpu").sum().item(), lambda x: int(str(x).count("2.")),
+    lambda x: 8 if bool((x == 2).all()) else 0, lambda x: len(x.nonzero()) * 2, lambda x: sum(2 for i in x if i > 1),
+])
+def test_reading_waits(npu: ModuleType, read: Any) -> None:
+    slow = torch.ones(512, 512, device="npu")
+    for _ in range(10):
+        slow = slow @ slow / 512
+    assert read(slow[0, :4] + 1) in (8, 4)               # str counts its four items
+
+
+def test_a_copy_that_does_not_wait_is_there_after_a_synchronisation(npu: ModuleType) -> None:
+    x = torch.arange(1000., device="npu")
+    host = (x * 2).to("cpu", non_blocking=True)
+    npu.synchronize()
+    assert torch.equal(host, torch.arange(1000.) * 2)
+
+
+def test_temporaries_are_reused_in_stream_order(npu: ModuleType) -> None:
+    x = torch.ones(1 << 20, device="npu")
+    npu.synchronize()
+    before = npu.memory_reserved()
+    for _ in range(200):
+        x = x + 1
+    assert npu.memory_reserved() <= before + 4 * x.nbytes, "memory does not grow between synchronisations"
+    assert x[0].item() == 201
+
+
+# ---- in place, out=, views, operands ---------------------------------------------------------------------------------
+def test_in_place_keeps_memory_and_counts_versions() -> None:
+    x = torch.arange(6., device="npu")
+    address, version = x.data_ptr(), x._version
+    x.add_(1).mul_(2).relu_()
+    assert x.data_ptr() == address and x._version == version + 3
+    assert x.tolist() == [2, 4, 6, 8, 10, 12]
+
+
+def test_out_is_filled_resized_and_returned() -> None:
+    x = torch.arange(4., device="npu")
+    out = torch.empty(4, device="npu")
+    assert torch.add(x, 1, out=out) is out and out.tolist() == [1, 2, 3, 4]
+    grown = torch.empty(0, device="npu")
+    assert torch.mul(x, x, out=grown).tolist() == [0, 1, 4, 9]
+    strided = torch.zeros(4, 2, device="npu")[:, 0]
+    torch.exp(x * 0, out=strided)
+    assert strided.tolist() == [1, 1, 1, 1]
+
+
+def test_views_share_memory_and_may_be_written_through() -> None:
+    x = torch.arange(12., device="npu").reshape(3, 4)
+    x.t()[1] += 100
+    x[:, ::2].mul_(-1)
+    x.diagonal().fill_(7)
+    expected = torch.arange(12.).reshape(3, 4)
+    expected.t()[1] += 100
+    expected[:, ::2].mul_(-1)
+    expected.diagonal().fill_(7)
+    assert torch.equal(x.cpu(), expected)
+
+
+def test_strided_operands() -> None:
+    a = torch.randn(4, 6, 5)
+    b = a.npu()
+    for look in (lambda t: t.transpose(0, 2), lambda t: t[:, 1::2], lambda t: t.permute(2, 0, 1)[1:],
+                 lambda t: t[:1].expand(4, 6, 5), lambda t: t.as_strided((3, 3), (1, 2), 4)):
+        assert torch.allclose(look(b).exp().sum(-1).cpu(), look(a).exp().sum(-1), rtol=1e-5)
+
+
+def test_numbers_and_cpu_scalars_beside_tensors_of_the_npu() -> None:
+    x = torch.tensor([1., 2.], device="npu")
+    one = torch.tensor(3.)                               # 0-dim on the CPU: a number
+    for made, expected in ((x + one, [4, 5]), (one * x, [3, 6]), (x / 2, [0.5, 1]), (2 - x, [1, 0]), (x ** 2, [1, 4]),
+                           (2 ** x, [2, 4]), (x > one, [False, False]), (torch.where(x > 1, x, 0.5), [0.5, 2]),
+                           (x.clamp(max=torch.tensor(1.5)), [1, 1.5])):
+        assert made.is_npu and made.tolist() == expected
+    assert (x.to(torch.int64) + 1.5).dtype is torch.float32
+
+
+def test_gradients_flow_between_devices() -> None:
+    x = torch.ones(3, requires_grad=True)
+    (x.npu() * 2).sum().cpu().backward()
+    assert x.grad.tolist() == [2, 2, 2] and not x.grad.is_npu
+
+
+# ---- errors that come at once ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("wrong, exception, words", [
+    (lambda x: x + torch.ones(3), RuntimeError, "two devices"),
+    (lambda x: torch.matmul(x, torch.ones(3, 3)), RuntimeError, "two devices"),
+    (lambda x: x + torch.ones(4, device="npu"), RuntimeError, "size"),
+    (lambda x: x @ torch.ones(4, device="npu"), RuntimeError, "size|shape"),
+    (lambda x: x.view(7), RuntimeError, "shape"),
+    (lambda x: x[5], IndexError, "out of bounds"),
+    (lambda x: x.sum(4), IndexError, "Dimension out of range"),
+    (lambda x: torch.cat([x, torch.ones(2, 2, device="npu")]), RuntimeError, "dimension"),
+    (lambda x: x.to(torch.int64) & 1.5, (RuntimeError, NotImplementedError), "[Bb]itwise"),
+    (lambda x: torch.igamma(x, x), NotImplementedError, r"\[igamma\] no kernel for npu"),
+    (lambda x: torch.add(x, x, out=torch.empty(3, dtype=torch.int64, device="npu")), RuntimeError, "can't be cast"),
+    (lambda x: x.double().tanh(), RuntimeError, r"\[aclnnTanh\] failed with ACLNN_ERR_PARAM_INVALID \(161002\)"),
+    (lambda x: x.add_("a"), TypeError, "add_"),
+    (lambda x: x.numpy(), TypeError, "npu"),
+])
+def test_wrong_calls_raise_torchs_exceptions(wrong: Any, exception: Any, words: str) -> None:
+    x = torch.ones(3, device="npu")
+    with pytest.raises(exception, match=words):
+        wrong(x)
+    assert (x + 1).tolist() == [2, 2, 2], "the device goes on"
+
+
+def test_tensors_of_two_npus(npu: ModuleType) -> None:
+    with pytest.raises(RuntimeError, match="npu:[01]"):
+        torch.ones(3, device="npu:0") + torch.ones(3, device="npu:1")
+    assert (torch.ones(3, device="npu:0").to("npu:1") + torch.ones(3, device="npu:1")).tolist() == [2, 2, 2]
+
+
+# ---- aclnn ops by name -----------------------------------------------------------------------------------------------
+def _npu(*values: float, dtype: Any = None) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype, device="npu")
+
+
+def _call(name: str, *arguments: Any) -> list[Any]:
+    aclnn.call(name, *arguments)
+    return [(a.tolist() if isinstance(a, torch.Tensor) else [t.tolist() for t in a]) for a in arguments
+            if isinstance(a, torch.Tensor) or (isinstance(a, list) and a and isinstance(a[0], torch.Tensor))]
+
+
+def test_calls_by_name_take_every_kind_of_argument() -> None:
+    kinds = {
+        "aclnnAdd": lambda: _call("aclnnAdd", _npu(1, 2), _npu(3, 4), 2, _npu(0, 0).float())[-1] == [7, 10],
+        "aclnnInplaceAdds": lambda: _call("aclnnInplaceAdds", _npu(1., 2.), 1.5, 2)[0] == [4, 5],
+        "aclnnCat": lambda: _call("aclnnCat", [_npu(1.), _npu(2., 3.)], 0, _npu(0., 0., 0.))[-1] == [1, 2, 3],
+        "aclnnForeachAbs": lambda: _call("aclnnForeachAbs", [_npu(-1.)], [_npu(0.)])[-1] == [[1]],
+        "aclnnForeachZeroInplace": lambda: _call("aclnnForeachZeroInplace", [_npu(5.)])[0] == [[0]],
+        "aclnnForeachAddScalarList":
+            lambda: _call("aclnnForeachAddScalarList", [_npu(1.)], [2], [_npu(0.)])[-1] == [[3]],
+        "aclnnReduceSum": lambda: _call("aclnnReduceSum", _npu(1., 2.), [0], True, torch.float32, _npu(0.))[-1] == [3],
+        "aclnnUpsampleNearest1d": lambda: _call("aclnnUpsampleNearest1d", _npu(1., 2.).reshape(1, 1, 2), [4],
+                                                torch.zeros(1, 1, 4, device="npu"))[-1] == [[[1, 1, 2, 2]]],
+        "aclnnDivMod": lambda: _call("aclnnDivMod", _npu(7.), _npu(2.), 2, _npu(0.))[-1] == [3],
+        "aclnnMatmul":
+            lambda: _call("aclnnMatmul", _npu(1., 2.), _npu(3., 4.), torch.zeros((), device="npu"), 0)[-1] == 11,
+        "aclnnGeluV2": lambda: abs(_call("aclnnGeluV2", _npu(1.), 0, _npu(0.))[-1][0] - 0.8413447) < 1e-6,
+        "aclnnInplaceUniform": lambda: 2 <= _call("aclnnInplaceUniform", _npu(0.), 2.0, 3.0, 1, 0)[0][0] <= 3,
+        "aclnnSWhere":
+            lambda: _call("aclnnSWhere", _npu(1, 0).bool(), _npu(1., 1.), _npu(2., 2.), _npu(0., 0.))[-1] == [1, 2],
+    }
+    met = {argument.kind for name in kinds for argument in aclnn.signature(name)}
+    assert {"tensor", "out", "inout", "tensors", "outs", "inouts", "scalar", "scalars", "ints", "int64", "int8", "bool",
+            "dtype", "double", "uint64"} <= met
+    for name, works in kinds.items():
+        assert works(), name
+
+
+def test_a_call_with_a_wrong_name_or_number_of_arguments() -> None:
+    with pytest.raises(NotImplementedError, match="aclnnNoSuchOp"):
+        aclnn.call("aclnnNoSuchOp")
+    with pytest.raises(TypeError, match=r"takes 4 arguments \(self, other, alpha, out\), got 2"):
+        aclnn.call("aclnnAdd", _npu(1.), _npu(1.))
+    with pytest.raises(RuntimeError, match=r"\[aclnnAdd\].*\(161001\)"):
+        aclnn.call("aclnnAdd", None, _npu(1.), 1, _npu(1.))
+
+
+def test_an_op_without_a_kernel_for_this_soc_says_so() -> None:
+    done = run("""
+        from mindtorch_v2._backends.npu import aclnn
+        x = torch.ones(2, device="npu")
+        try:
+            aclnn.call("aclnnExp", x, x)
+        except RuntimeError as error:
+            print(error)
+    """, CANN_SIM_FAULTS="aclnnExp:1=561003")
+    assert "[aclnnExp] failed with" in done.stdout and "the op has no kernel for this SoC or dtype" in done.stdout
+
+
+# ---- prepared calls --------------------------------------------------------------------------------------------------
+def test_a_repeated_call_is_prepared_once() -> None:
+    x = torch.ones(37, 41, device="npu")
+    (x * 1.25).sum()
+    count = _C._npu_prepared_count(0)
+    for _ in range(50):
+        (x * 1.25).sum()
+    assert _C._npu_prepared_count(0) == count
+
+
+def test_a_prepared_call_serves_other_addresses() -> None:
+    kept = [torch.full((5, 3), float(i), device="npu") for i in range(40)]
+    for i, x in enumerate(kept):
+        assert (x + kept[-1 - i]).sum().item() == 39 * 15
+
+
+def test_what_differs_is_prepared_apart() -> None:
+    x = torch.arange(12., device="npu")
+    assert (x.reshape(3, 4) + 1)[1].tolist() == [5, 6, 7, 8]
+    assert (x.reshape(4, 3).t() + 1)[1].tolist() == [2, 5, 8, 11]        # same sizes, other strides
+    assert (x[1:7] + 1).tolist() == [2, 3, 4, 5, 6, 7]
+    assert (x[2:8] + 1).tolist() == [3, 4, 5, 6, 7, 8]                   # same shape, other offset
+    assert (x[2:8] + 2).tolist() == [4, 5, 6, 7, 8, 9]                   # another number
+    assert (x.to(torch.int64)[2:8] + 2).tolist() == [4, 5, 6, 7, 8, 9]
+
+
+def test_prepared_calls_do_not_grow_without_end() -> None:
+    x = torch.ones(5000, device="npu")
+    for n in range(1, 5000):
+        x[:n].neg()
+    assert _C._npu_prepared_count(0) < 4999, "old ones make room"
+    assert x[:5].neg().tolist() == [-1] * 5, "and are prepared again"
+
+
+def test_draws_are_never_prepared() -> None:
+    torch.manual_seed(0)
+    draws = [torch.rand(4, device="npu").tolist() for _ in range(3)]
+    assert draws[0] != draws[1] != draws[2]
+
+
+def test_results_of_unknown_size_are_not_prepared() -> None:
+    for n in (3, 1, 5, 0):
+        x = torch.zeros(6, device="npu")
+        x[:n] = 1
+        assert x.nonzero().reshape(-1).tolist() == list(range(n))
+        assert len(torch.masked_select(x, x > 0)) == n
+
+
+def test_threads_launch_the_same_op_at_once() -> None:
+    wrong: list[Any] = []
+
+    def work(number: int) -> None:
+        x = torch.full((64,), float(number), device="npu")
+        for i in range(200):
+            if (x + i).sum().item() != 64 * (number + i):
+                wrong.append((number, i))
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_every_device_has_its_own(npu: ModuleType) -> None:
+    results = []
+    for index in range(npu.device_count()):
+        x = torch.arange(4., device=f"npu:{index}")
+        y = (x * 2).softmax(0)
+        assert y.device.index == index
+        results.append(y.cpu())
+    assert all(torch.equal(r, results[0]) for r in results)
+
+
+# ---- errors of the device --------------------------------------------------------------------------------------------
+LATE = """
+    x = torch.ones(3, device="npu")
+    torch.npu.synchronize()
+    try:
+        y = x.exp()
+        print("launched")
+        torch.npu.synchronize()
+    except RuntimeError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_an_error_of_the_device_comes_at_the_next_synchronisation() -> None:
+    first, *rest = output(LATE, CANN_SIM_FAULTS="op aclnnExp:1=507015")
+    assert first == "launched"
+    assert "(507015)" in rest[0] and "RuntimeError" in rest[0]
+    assert "aclnnExp" in "\n".join(rest)
+
+
+def test_blocking_launches_report_an_error_at_its_own_line() -> None:
+    first, *rest = output(LATE, CANN_SIM_FAULTS="op aclnnExp:1=507015", ACL_LAUNCH_BLOCKING="1")
+    assert first.startswith("RuntimeError [aclnnExp] failed with") and "(507015)" in first
+    assert "launched" not in rest
+
+
+@pytest.mark.parametrize("read", ["y.item()", "y.tolist()", "print(y)", "y.cpu()", "bool(y)", "torch.npu.synchronize()",
+                                  "torch.npu.current_stream().synchronize()"])
+def test_every_way_to_read_finds_the_error(read: str) -> None:
+    code = f"""
+        x = torch.ones((), device="npu")
+        y = x.exp()
+        try:
+            {read}
+        except RuntimeError as error:
+            print("found", "507015" in str(error))
+    """
+    assert output(code, CANN_SIM_FAULTS="op aclnnExp:1=507015")[0] == "found True"
+
+
+def test_a_failed_allocation_is_tried_again_and_then_an_error() -> None:
+    code = """
+        x = torch.ones(1000, device="npu")
+        print(x.sum().item())
+        try:
+            torch.empty(1 << 40, device="npu")
+        except torch.OutOfMemoryError as error:
+            print("out of memory", "Tried to allocate" in str(error))
+        print((x + 1).sum().item())
+    """
+    assert output(code) == ["1000.0", "out of memory True", "2000.0"]
+    assert output(code, CANN_SIM_FAULTS="oom:1") == ["1000.0", "out of memory True", "2000.0"]
+
+
+def test_a_launch_that_fails_is_an_error_of_its_own_and_the_next_works() -> None:
+    code = """
+        x = torch.ones(3, device="npu")
+        try:
+            x.exp()
+        except RuntimeError as error:
+            print(str(error).splitlines()[0])
+        print(x.exp().sum().item() > 8)
+    """
+    first, second = output(code, CANN_SIM_FAULTS="aclnnExp:1=561103")
+    assert first.startswith("[aclnnExp] failed with") and "(561103)" in first and second == "True"
+
+
+def test_a_lost_device_leaves_the_other() -> None:
+    code = """
+        a, b = torch.ones(3, device="npu:0"), torch.ones(3, device="npu:1")
+        torch.npu.synchronize(0)
+        try:
+            for _ in range(100):
+                b = b + 1
+            torch.npu.synchronize(1)
+        except RuntimeError as error:
+            print("lost")
+        print((a + 1).tolist())
+    """
+    assert output(code, CANN_SIM_FAULTS="lost:1@20") == ["lost", "[2.0, 2.0, 2.0]"]
+
+
+# ---- delays: a missing wait fails for some seed ----------------------------------------------------------------------
+STEPS = """
+    import threading
+    torch.manual_seed(0)
+    a, b = torch.randn(64, 64), torch.randn(64, 64)
+    x, y = a.npu(), b.npu()
+    side = torch.npu.Stream()
+    with torch.npu.stream(side):
+        side.wait_stream(torch.npu.default_stream())
+        z = (x @ y).relu()
+        z.record_stream(side)
+    torch.npu.current_stream().wait_stream(side)
+    w = torch.nn.Linear(64, 8).npu()
+    loss = w(z).square().mean()
+    loss.backward()
+    parts = [t.to("cpu", non_blocking=True) for t in z.split(16)]
+    torch.npu.synchronize()
+    print(torch.allclose(torch.cat(parts), (a @ b).relu(), atol=1e-4))
+    v = torch.nn.Linear(64, 8)
+    v.load_state_dict({k: t.cpu() for k, t in w.state_dict().items()})
+    v((a @ b).relu()).square().mean().backward()
+    print(torch.allclose(w.weight.grad.cpu(), v.weight.grad, rtol=1e-3, atol=1e-4))
+    print(z[z > 0.5].cpu().equal((lambda t: t[t > 0.5])(z.cpu())), z.unique().numel() == z.cpu().unique().numel())
+"""
+
+
+@pytest.mark.parametrize("settings", [{"CANN_SIM_MODE": "delay", "CANN_SIM_SEED": "1"}, {"ACL_LAUNCH_BLOCKING": "1"},
+                                      {"CANN_SIM_STRICT": "1"}])
+def test_work_is_right_however_late_it_is_done(settings: dict[str, str]) -> None:
+    assert output(STEPS, **settings) == ["True", "True", "True True"]
