@@ -15,7 +15,7 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
   g = {"system": p["build-system"]["requires"], "run": p["project"]["dependencies"], \
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
-.PHONY: run test bench bench-npu build lint clean conformance test-sanitize sanitize-address sanitize-thread
+.PHONY: run test test-npu-delay bench bench-npu build lint clean conformance test-sanitize sanitize-address sanitize-thread
 
 # On the npu of this machine; where there is none, on the simulated one.
 run: $(VENV)/package
@@ -27,6 +27,13 @@ run: $(VENV)/package
 test: $(VENV)/package $(VENV)/test-tools
 	$(PY) -m pytest tests/cann_sim $(ARGS)
 	$(PY) -m pytest tests/mindtorch_v2 $(ARGS)
+
+# Every task of the device late by a random time: a wait that is missing fails for some seed. Then each op waited for.
+DELAY_SEEDS ?= $(shell seq 20)
+test-npu-delay: $(VENV)/package $(VENV)/test-tools
+	@for seed in $(DELAY_SEEDS); do echo "CANN_SIM_SEED=$$seed"; \
+	  CANN_SIM_MODE=delay CANN_SIM_SEED=$$seed $(PY) -m pytest tests/mindtorch_v2/test_npu_*.py $(ARGS) || exit 1; done
+	ACL_LAUNCH_BLOCKING=1 $(PY) -m pytest tests/mindtorch_v2/test_npu_*.py $(ARGS)
 
 bench: $(VENV)/package $(VENV)/test-tools
 	$(PY) benchmarks/run.py $(ARGS)
