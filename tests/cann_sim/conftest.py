@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
+from runtime import Runtime
 
 import cann_sim
 
@@ -36,3 +37,25 @@ def run_python() -> Callable[..., str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def process() -> Runtime:
+    """libascendcl, initialised."""
+    runtime = Runtime()
+    assert runtime.aclInit(None) in (0, 100002)  # another test of this process did it
+    return runtime
+
+
+@pytest.fixture
+def rt(process: Runtime) -> Iterator[Runtime]:
+    """Device 0 with a context of the test's own: what the test leaves behind ends with it."""
+    process.must("aclrtSetDevice", 0)
+    process.aclrtGetLastError(0)
+    process.message()
+    context = process.made("aclrtCreateContext", 0)
+    yield process
+    assert process.aclrtDestroyContext(context) == 0
+    process.must("aclrtSetDevice", 0)
+    for _ in range(2):  # as often as it was set: the device closes unless another test has it open
+        process.must("aclrtResetDevice", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -150,3 +151,12 @@ def out(ctype: Any = ctypes.c_void_p) -> Any:
 
 def repeat(pattern: Sequence[int], size: int) -> bytes:
     return bytes(pattern) * (size // len(pattern))
+
+
+def in_thread(work: Callable[[], object]) -> object:
+    """What `work` returns in a new thread, which has no context yet."""
+    answers: list[object] = []
+    thread = threading.Thread(target=lambda: answers.append(work()))
+    thread.start()
+    thread.join()
+    return answers[0]

@@ -47,7 +47,7 @@ class World:
             ("aclrtFreeHost", self.pinned), ("aclrtFree", self.device), ("aclrtFreePhysical", self.physical),
             ("aclrtReleaseMemAddress", self.reserved), ("aclrtDestroyContext", self.context),
             ("aclrtSetCurrentContext", self.default_context), ("aclrtDestroyStream", self.foreign_stream),
-            ("aclrtDestroyEvent", self.foreign_event), ("aclrtResetDevice", 0), ("aclrtSetDevice", 0),
+            ("aclrtDestroyEvent", self.foreign_event), ("aclrtResetDevice", 0),
         ):  # fmt: skip
             rt.must(name, what)
 
@@ -280,10 +280,8 @@ CASES: list[tuple[Any, ...]] = [
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    rt = Runtime()
-    assert rt.aclInit(None) in (0, 100002)
-    made = World(rt)
+def world(process: Runtime) -> Iterator[World]:
+    made = World(process)
     yield made
     made.close()
 
