@@ -1,4 +1,4 @@
-"""torch.amp: what autocast casts on the CPU, with torch as the judge, and on an npu; GradScaler; custom_fwd and custom_bwd."""
+"""torch.amp: what autocast casts on the CPU, with torch as the judge, and on an npu; GradScaler; custom_fwd."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "out": lambda t, x, h, y, w: t.mm(x, x, out=t.empty(4, 4, device=x.device)),
     "float16 in": lambda t, x, h, y, w: h @ h,
 }  # fmt: skip
-LOWER = {"matmul", "mm", "bmm", "addmm", "baddbmm", "linear", "conv2d", "conv_transpose2d", "attention", "einsum", "prelu",
-         "mv", "relu", "gelu", "mean", "float16 in"}  # fmt: skip  (what an npu leaves in, or brings to, the block's dtype)
+# What an npu leaves in, or brings to, the dtype of the block.
+LOWER = {"matmul", "mm", "bmm", "addmm", "baddbmm", "linear", "conv2d", "conv_transpose2d", "attention", "einsum",
+         "prelu", "mv", "relu", "gelu", "mean", "float16 in"}  # fmt: skip
 
 
 def call(t: Any, name: str, device: str, dtype: Any) -> tuple[Any, Any]:
@@ -195,7 +196,8 @@ def test_the_state_belongs_to_a_thread() -> None:
 def test_state_functions(t: Any) -> Any:
     t.set_autocast_enabled("cpu", True)
     t.set_autocast_dtype("cpu", t.float16)
-    on = t.is_autocast_enabled("cpu"), t.is_autocast_cpu_enabled(), t.get_autocast_dtype("cpu"), t.get_autocast_cpu_dtype()
+    on = t.is_autocast_enabled("cpu"), t.is_autocast_cpu_enabled()
+    on += t.get_autocast_dtype("cpu"), t.get_autocast_cpu_dtype()
     depth = t.autocast_increment_nesting(), t.autocast_decrement_nesting()
     t.set_autocast_enabled("cpu", False)
     t.set_autocast_dtype("cpu", t.bfloat16)
@@ -227,7 +229,7 @@ def test_torch_npu_amp(npu: ModuleType) -> None:
     assert not npu.is_autocast_enabled() and mt.bfloat16 in npu.get_amp_supported_dtype()
 
 
-# ---- functions with a backward of their own ---------------------------------------------------------------------------
+# ---- functions with a backward of their own ------------------------------------------------------------------------
 @pytest.mark.parametrize("cast_inputs", [None, "float32"])
 @twin
 def test_custom_fwd(t: Any, cast_inputs: str | None) -> Any:
@@ -269,7 +271,7 @@ def test_checkpoint_runs_again_in_the_same_precision() -> None:
     assert seen == [mt.bfloat16, mt.bfloat16]
 
 
-# ---- GradScaler -------------------------------------------------------------------------------------------------------
+# ---- GradScaler ----------------------------------------------------------------------------------------------------
 def scaled_steps(t: Any, device: str) -> list[Any]:
     """Steps of which two are bad: the scale, the tracker and the weight after each."""
     w = t.ones(3).to(device).requires_grad_()

@@ -97,7 +97,7 @@ def test_by_hand(npu: ModuleType) -> None:
     assert y.tolist() == [2, 2]
 
 
-# ---- memory -------------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------------------------
 def test_a_graph_has_memory_of_its_own(npu: ModuleType) -> None:
     x = torch.ones(1000, device="npu")
     graph, out = captured(npu, lambda: (x * 2, x * 3))
@@ -150,7 +150,7 @@ def test_reset(npu: ModuleType) -> None:
     assert y.tolist() == [3, 3, 3]
 
 
-# ---- random numbers -----------------------------------------------------------------------------------------------------
+# ---- random numbers ------------------------------------------------------------------------------------------------
 def test_every_replay_draws_anew(npu: ModuleType) -> None:
     def draws() -> Any:
         ones = torch.ones(64, device="npu")
@@ -193,7 +193,7 @@ def test_a_generator_of_ones_own(npu: ModuleType) -> None:
     assert torch.rand(8, device="npu", generator=generator).tolist() == first
 
 
-# ---- what cannot be captured ----------------------------------------------------------------------------------------------
+# ---- what cannot be captured ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("body", [
     lambda npu, x: x.sum().item(),
     lambda npu, x: x.cpu(),
@@ -289,7 +289,7 @@ def test_a_thread_of_its_own(npu: ModuleType) -> None:
     assert seen == [[2, 2, 2]]
 
 
-# ---- training -------------------------------------------------------------------------------------------------------------
+# ---- training ------------------------------------------------------------------------------------------------------
 def model() -> Any:
     torch.manual_seed(7)
     return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).npu()

@@ -94,7 +94,7 @@ def test_a_pinned_copy_does_not_wait(npu: ModuleType) -> None:
     assert done.returncode == 0, done.stderr
 
 
-# ---- where pinned memory comes from -----------------------------------------------------------------------------------
+# ---- where pinned memory comes from --------------------------------------------------------------------------------
 def in_use() -> int:
     return torch.npu.host_memory_stats()["active_bytes.current"]
 
@@ -168,7 +168,7 @@ def test_a_loader_says_where_there_is_no_npu(tmp_path: Path) -> None:
     assert done.returncode == 0 and "no accelerator is found" in done.stderr, done.stderr
 
 
-# ---- storages ---------------------------------------------------------------------------------------------------------
+# ---- storages ------------------------------------------------------------------------------------------------------
 def test_out_is_resized(npu: ModuleType) -> None:
     x = torch.arange(6.0, device="npu")
     out = torch.empty(0, device="npu")

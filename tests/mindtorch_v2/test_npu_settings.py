@@ -63,22 +63,22 @@ def test_members_of_a_graph(npu: ModuleType) -> None:
     assert set("autocast GradScaler custom_fwd custom_bwd".split()) <= set(dir(npu.amp))
 
 
-@pytest.mark.parametrize("soc, number", [("Ascend910B2", 221), ("Ascend910A", 102), ("Ascend310P7", 205), ("Ascend910_9362", 255),
-                                         ("Ascend910_95", 260), ("Ascend610", -1)])  # fmt: skip
+@pytest.mark.parametrize("soc, number", [("Ascend910B2", 221), ("Ascend910A", 102), ("Ascend310P7", 205),
+                                         ("Ascend910_9362", 255), ("Ascend950", 260), ("Ascend610", -1)])  # fmt: skip
 def test_soc_version(monkeypatch: pytest.MonkeyPatch, soc: str, number: int) -> None:
     monkeypatch.setattr(torch.npu, "_get_device_name", lambda device: soc)
     assert torch.npu.get_soc_version() == number
 
 
-# ---- waiting ----------------------------------------------------------------------------------------------------------
+# ---- waiting -------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def quiet_afterwards(npu: ModuleType) -> Iterator[ModuleType]:
     yield npu
     npu.set_sync_debug_mode("default")
 
 
-WAITS: list[Any] = [lambda x: x.sum().item(), lambda x: x.tolist(), lambda x: torch.ones(3).npu(), lambda x: x.nonzero(),
-                    lambda x: x[x > 0], lambda x: bool(x[0])]  # fmt: skip
+WAITS: list[Any] = [lambda x: x.sum().item(), lambda x: x.tolist(), lambda x: torch.ones(3).npu(),
+                    lambda x: x.nonzero(), lambda x: x[x > 0], lambda x: bool(x[0])]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", range(len(WAITS)))
@@ -104,7 +104,7 @@ def test_what_does_not_wait_is_quiet(quiet_afterwards: ModuleType) -> None:
             quiet_afterwards.set_sync_debug_mode(wrong)
 
 
-# ---- the rest ---------------------------------------------------------------------------------------------------------
+# ---- the rest ------------------------------------------------------------------------------------------------------
 def test_choices_that_are_made_already(npu: ModuleType) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -114,15 +114,16 @@ def test_choices_that_are_made_already(npu: ModuleType) -> None:
         npu.config.allow_internal_format = False
         npu.matmul.allow_hf32 = npu.conv.allow_hf32 = True
     assert npu.is_jit_compile_false() and npu.get_mm_bmm_format_nd() and npu.get_task_queue_enable() == 0
-    for other in (lambda: npu.set_compile_mode(True), lambda: npu.set_mm_bmm_format_nd(False), lambda: npu.set_task_queue_enable(2)):
+    for name, other in (("set_compile_mode", True), ("set_mm_bmm_format_nd", False), ("set_task_queue_enable", 2)):
         with pytest.warns(UserWarning, match="has no effect"):
-            other()
+            getattr(npu, name)(other)
 
 
 def test_tensor_types(npu: ModuleType) -> None:
     x = npu.FloatTensor([1, 2])
     assert x.device.type == "npu" and x.dtype is torch.float32 and x.tolist() == [1, 2]
-    assert isinstance(x, npu.FloatTensor) and not isinstance(x, torch.FloatTensor) and not isinstance(x.cpu(), npu.FloatTensor)
+    assert isinstance(x, npu.FloatTensor) and not isinstance(x, torch.FloatTensor)
+    assert not isinstance(x.cpu(), npu.FloatTensor)
     assert npu.BFloat16Tensor(2, 3).shape == (2, 3)
 
 

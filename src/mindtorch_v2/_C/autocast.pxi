@@ -14,7 +14,7 @@ cdef dict cast_weights = {}                      # (id, dtype, grad mode) -> (te
 
 
 cdef object run_autocast(Op op, Overload ov, PyObject** s):
-    """run_family() with the tensors cast as the op's policy says; inside the op autocast is off for that device type."""
+    """run_family() with the tensors cast as the op's policy says; inside the op autocast is off for the device type."""
     cdef int dev = cast_device(ov, s)
     cdef int policy = op.cast_policy[dev]
     cdef int before = modes().autocast
@@ -22,9 +22,10 @@ cdef object run_autocast(Op op, Overload ov, PyObject** s):
     if not policy or not before >> dev & 1:
         return run_family(ov, s)
     if policy == CAST_REFUSED:
-        raise RuntimeError(f"torch.nn.functional.{op.name} and torch.nn.BCELoss are unsafe to autocast.\\nMany models use a "
-                           "sigmoid layer right before the binary cross entropy layer. In this case, combine the two layers "
-                           "using torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss.")
+        raise RuntimeError(f"torch.nn.functional.{op.name} and torch.nn.BCELoss are unsafe to autocast.\nMany models "
+                           "use a sigmoid layer right before the binary cross entropy layer. In this case, combine the "
+                           "two layers using torch.nn.functional.binary_cross_entropy_with_logits or "
+                           "torch.nn.BCEWithLogitsLoss.")
     if policy == CAST_RESULT:
         set_result_dtype(ov, s, dev)
     else:

@@ -54,15 +54,16 @@ def _check_dtype(device_type: str, dtype: Any) -> bool:
         return True
     kind = device_type.upper()
     names = ", ".join(str(known).replace("mindtorch_v2", "torch") for known in supported)
-    warnings.warn(f"In {kind} autocast, but the target dtype is not supported. Disabling autocast.\n{kind} Autocast only "
-                  f"supports dtypes of {names} currently.", stacklevel=4)
+    warnings.warn(f"In {kind} autocast, but the target dtype is not supported. Disabling autocast.\n{kind} Autocast "
+                  f"only supports dtypes of {names} currently.", stacklevel=4)
     return False
 
 
 class autocast:
     """A with block, or a decorator, in which ops of a device type run in lower precision where that is safe."""
 
-    def __init__(self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
+    def __init__(self, device_type: str, dtype: Any = None, enabled: bool = True,
+                 cache_enabled: bool | None = None) -> None:
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
         if device_type not in _DTYPES and device_type not in _ABSENT:
@@ -116,8 +117,8 @@ def _cast(value: Any, device_type: str, dtype: Any) -> Any:
 
 
 def custom_fwd(fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: Any = None) -> Any:
-    """For the forward of an autograd.Function: custom_bwd gives its backward the same autocast state. With cast_inputs the
-    function gets its tensors in that dtype, and runs without autocast."""
+    """For the forward of an autograd.Function: custom_bwd gives its backward the same autocast state. With cast_inputs
+    the function gets its tensors in that dtype, and runs without autocast."""
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
 

@@ -1,4 +1,4 @@
-"""torch.amp.GradScaler: multiplies the loss so that small float16 gradients do not become zero, and the gradients back."""
+"""torch.amp.GradScaler: scales the loss so that small float16 gradients do not become zero, and the gradients back."""
 from __future__ import annotations
 
 import enum
@@ -34,8 +34,8 @@ class GradScaler:
         self._device = device
         self._enabled = enabled
         if enabled and (device not in _DTYPES or device == "npu" and not _has_npu()):
-            warnings.warn(f"torch.{device}.amp.GradScaler is enabled, but {device.upper()} is not available.  Disabling.",
-                          stacklevel=2)
+            warnings.warn(f"torch.{device}.amp.GradScaler is enabled, but {device.upper()} is not available.  "
+                          "Disabling.", stacklevel=2)
             self._enabled = False
         if self._enabled:
             assert growth_factor > 1.0, "The growth factor must be > 1.0."
@@ -47,7 +47,7 @@ class GradScaler:
         self._growth_tracker: Any = None
         self._per_optimizer_states: dict[int, dict[str, Any]] = defaultdict(_fresh)
 
-    # ---- scaling ------------------------------------------------------------------------------------------------------
+    # ---- scaling ---------------------------------------------------------------------------------------------------
     def _lazy_init(self, device: Any) -> None:
         if self._scale is None:
             self._scale = _full(self._init_scale, "float32", device)
@@ -102,7 +102,7 @@ class GradScaler:
         state["found_inf_per_device"] = self._unscale_grads_(optimizer, inv_scale, found_inf, False)
         state["stage"] = OptState.UNSCALED
 
-    # ---- stepping -----------------------------------------------------------------------------------------------------
+    # ---- stepping --------------------------------------------------------------------------------------------------
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """optimizer.step(), with unscaled gradients, unless one of them is not finite."""
         if not self._enabled:
@@ -149,7 +149,7 @@ class GradScaler:
         scale.copy_(where(bad, scale * self._backoff_factor, better))
         tracker.copy_(where(bad | grow, tracker * 0, good_steps))
 
-    # ---- settings and state ---------------------------------------------------------------------------------------------
+    # ---- settings and state ----------------------------------------------------------------------------------------
     def get_scale(self) -> float:
         """The scale now; waits for the device."""
         if not self._enabled:
@@ -194,8 +194,8 @@ class GradScaler:
         if not self._enabled:
             return
         if not state_dict:
-            raise RuntimeError("The source state dict is empty, possibly because it was saved from a disabled instance of "
-                               "GradScaler.")
+            raise RuntimeError("The source state dict is empty, possibly because it was saved from a disabled instance "
+                               "of GradScaler.")
         self._init_scale, self._init_growth_tracker = state_dict["scale"], state_dict["_growth_tracker"]
         self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
         self._growth_interval = state_dict["growth_interval"]
@@ -205,8 +205,8 @@ class GradScaler:
 
     def __getstate__(self) -> dict[str, Any]:
         if self._per_optimizer_states:
-            raise AssertionError("A GradScaler instance may only be pickled at the beginning of an iteration, or at the end "
-                                 "after scaler.update().")
+            raise AssertionError("A GradScaler instance may only be pickled at the beginning of an iteration, or at "
+                                 "the end after scaler.update().")
         state = self.__dict__.copy()
         if self._enabled:
             state |= {"_init_scale": self.get_scale(), "_init_growth_tracker": self._get_growth_tracker()}

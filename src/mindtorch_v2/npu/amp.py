@@ -13,12 +13,13 @@ from mindtorch_v2.npu.devices import is_bf16_supported
 class autocast(_mode.autocast):
     """torch.autocast("npu", …)."""
 
-    def __init__(self, enabled: bool = True, dtype: Any = _C._dtype_named("float16"), cache_enabled: bool = True) -> None:
+    def __init__(self, enabled: bool = True, dtype: Any = _C._dtype_named("float16"),
+                 cache_enabled: bool = True) -> None:
         super().__init__("npu", dtype, enabled, cache_enabled)
 
 
 class GradScaler(_scaler.GradScaler):
-    """torch.amp.GradScaler("npu", …); without dynamic the scale stays as it is, though bad steps are still left out."""
+    """torch.amp.GradScaler("npu", …); without dynamic the scale stays as it is, but bad steps are still left out."""
 
     def __init__(self, init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5,
                  growth_interval: int = 2000, dynamic: bool = True, enabled: bool = True) -> None:

@@ -42,8 +42,8 @@ class _Recorded:
         self.function, self.args, self.allow_unused = function, args, allow_unused
         leaves = _leaves(args)
         if not all(isinstance(leaf, _C.TensorBase) for leaf in leaves):
-            raise TypeError("In the beta API, sample_args for each callable must contain only Tensors. Other types are not "
-                            "allowed.")
+            raise TypeError("In the beta API, sample_args for each callable must contain only Tensors. Other types are "
+                            "not allowed.")
         self.n_args = len(leaves)
         self.parameters = tuple(function.parameters()) if _is_module(function) else ()
         self.inputs = (*leaves, *self.parameters)
@@ -59,7 +59,8 @@ class _Recorded:
         pairs = [(o, g) for o, g in zip(outputs, grad_outputs) if g is not None]
         if not wanted or not pairs:
             return [None] * len(self.inputs)
-        found = iter(autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=self.allow_unused))
+        outputs, grad_outputs = map(list, zip(*pairs))
+        found = iter(autograd.grad(outputs, wanted, grad_outputs, allow_unused=self.allow_unused))
         return [next(found) if x.requires_grad else None for x in self.inputs]
 
     @staticmethod
@@ -123,12 +124,13 @@ def _in_place_of_forward(module: Any, replayed: Callable[..., Any]) -> Any:
     return module
 
 
-def make_graphed_callables(callables: Any, sample_args: Any, num_warmup_iters: int = 3, allow_unused_input: bool = False,
-                           pool: PoolId | None = None) -> Any:
-    """Functions or modules whose forward and backward are replays of graphs recorded with sample_args. Shapes stay as they
-    are there; several callables must be called in the order given, and their backwards in the reverse order."""
+def make_graphed_callables(callables: Any, sample_args: Any, num_warmup_iters: int = 3,
+                           allow_unused_input: bool = False, pool: PoolId | None = None) -> Any:
+    """Functions or modules whose forward and backward are replays of graphs recorded with sample_args. Shapes stay as
+    they are there; several callables must be called in the order given, and their backwards in the reverse order."""
     if is_autocast_enabled("npu") and _C._is_autocast_cache_enabled():
-        raise RuntimeError("make_graphed_callables does not support the autocast caching. Please set `cache_enabled=False`.")
+        raise RuntimeError("make_graphed_callables does not support the autocast caching. Please set "
+                           "`cache_enabled=False`.")
     if not isinstance(callables, tuple):
         return make_graphed_callables((callables,), (sample_args,), num_warmup_iters, allow_unused_input, pool)[0]
     pool = graph_pool_handle() if pool is None else pool

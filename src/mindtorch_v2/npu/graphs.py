@@ -32,10 +32,10 @@ def graph_pool_handle() -> PoolId:
 
 
 class NPUGraph:
-    """Work of a stream, recorded instead of run; replay() runs it with the memory and the arguments it was recorded with.
+    """Work of a stream, recorded instead of run; replay() runs it, with the memory and the arguments of then.
 
-    What ops allocate during the capture comes from a pool of the graph's own, so that nobody else gets that memory while
-    the graph lives: results stay where they are and are new after every replay."""
+    What ops allocate during the capture comes from a pool of the graph's own, so that nobody else gets that memory
+    while the graph lives: results stay where they are and are new after every replay."""
 
     def __init__(self) -> None:
         self._handle = 0
@@ -45,12 +45,12 @@ class NPUGraph:
         self._stream = 0                          # while it is captured
         self._random: list[GraphRandom] = []
 
-    # ---- capturing ------------------------------------------------------------------------------------------------------
+    # ---- capturing -------------------------------------------------------------------------------------------------
     def capture_begin(self, pool: PoolId | None = None, capture_error_mode: str = "global") -> None:
         """From now on the current stream's work is recorded; pool: one that other graphs use too."""
         if self._pool is not None:
-            raise RuntimeError("This NPUGraph instance already owns a captured graph. To capture a new graph, create a new "
-                               "instance.")
+            raise RuntimeError("This NPUGraph instance already owns a captured graph. To capture a new graph, create a "
+                               "new instance.")
         if capture_error_mode not in _MODES:
             raise RuntimeError(f"Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got "
                                f"{capture_error_mode}")
@@ -58,8 +58,8 @@ class NPUGraph:
         owner = runtime.get_runtime(index)
         stream = streams.current_stream_handle(index)
         if stream == owner.stream:
-            raise RuntimeError("NPU graphs must be captured on a non-default stream. (However, after capture, it's ok to "
-                               "replay them on the default stream.)")
+            raise RuntimeError("NPU graphs must be captured on a non-default stream. (However, after capture, it's ok "
+                               "to replay them on the default stream.)")
         begin = capi.function("capture_begin")
         self.register_generator_state(_C._npu_default_generator(index))   # its tensors are not of the graph's pool
         self._owner, self._session, self._stream = owner, owner.session, stream
@@ -110,11 +110,11 @@ class NPUGraph:
         return getattr(_thread, "graph", None)
 
     def register_generator_state(self, generator: Any) -> None:
-        """Draws from a generator of the user's go into the graph, and every replay moves it on; before capture_begin()."""
+        """Before capture_begin(): a generator's draws go into the graph too, and every replay moves it on."""
         if all(state.generator is not generator for state in self._random):
             self._random.append(GraphRandom(generator))
 
-    # ---- afterwards -----------------------------------------------------------------------------------------------------
+    # ---- afterwards ------------------------------------------------------------------------------------------------
     @property
     def _alive(self) -> bool:
         return self._handle != 0 and self._owner.session is self._session
@@ -170,7 +170,7 @@ class graph:
     def __init__(self, npu_graph: NPUGraph, pool: PoolId | None = None, stream: Stream | None = None,
                  auto_dispatch_capture: bool = False, capture_error_mode: str = "global") -> None:
         if auto_dispatch_capture:
-            raise NotImplementedError("graph(auto_dispatch_capture=True): recorded ops cannot be updated; capture again")
+            raise NotImplementedError("graph(auto_dispatch_capture=True): recorded ops are not updated by themselves")
         if stream is None:
             session = runtime.get_runtime(runtime.current_device()).session
             if graph._session is not session:     # another device, or a runtime that ended and began again
@@ -212,7 +212,7 @@ def _close(device_id: int) -> None:
 runtime.on_close(_close)
 
 
-# ---- tasks of a graph that can be given other arguments later ---------------------------------------------------------
+# ---- tasks of a graph that can be given other arguments later ------------------------------------------------------
 def graph_task_group_begin(stream: Stream) -> None:
     """Work that a captured stream gets from now on can be replaced; needs CANN 8.5."""
     check(capi.function("capture_task_grp_begin")(stream.npu_stream), "aclmdlRICaptureTaskGrpBegin")

@@ -31,7 +31,7 @@ def get_soc_version() -> int:
     return 260 if name.startswith(("Ascend950", "Ascend910_95")) else -1
 
 
-# ---- waiting ----------------------------------------------------------------------------------------------------------
+# ---- waiting -------------------------------------------------------------------------------------------------------
 def set_sync_debug_mode(debug_mode: int | str) -> None:
     """What happens where an op makes the host wait for a device: 0 or "default" nothing, 1 or "warn", 2 or "error"."""
     if isinstance(debug_mode, str):
@@ -48,7 +48,7 @@ def get_sync_debug_mode() -> int:
     return streams.sync_debug_mode
 
 
-# ---- choices that torch_npu has because it has several ways -----------------------------------------------------------
+# ---- choices that torch_npu has because it has several ways --------------------------------------------------------
 class _Permissions:
     """What ops may do. They run in the plain format and the dtype they are given, whatever is permitted."""
 
@@ -100,7 +100,7 @@ def ipc_collect() -> None:
     """Nothing: no memory is shared between processes."""
 
 
-# ---- CANN's dump of ops' data -------------------------------------------------------------------------------------------
+# ---- CANN's dump of ops' data --------------------------------------------------------------------------------------
 def init_dump() -> None:
     """Makes CANN ready to write ops' inputs and outputs to files."""
     init()

@@ -35,7 +35,8 @@ def _to_device(dst: Any, src: Any, non_blocking: bool) -> None:
     stream = streams.current_stream_handle(index)
     n = dst.numel() * dst.element_size()
     # On the stream, after what was queued there: the block may have another user before.
-    check(runtime.acl.rt.memcpy_async(dst.data_ptr(), n, src.data_ptr(), n, HOST_TO_DEVICE, stream), "copy from cpu to npu")
+    code = runtime.acl.rt.memcpy_async(dst.data_ptr(), n, src.data_ptr(), n, HOST_TO_DEVICE, stream)
+    check(code, "copy from cpu to npu")
     if not (non_blocking and src is given and _left_to_itself(src, index, stream)):
         _wait(stream, "copy from cpu to npu")
 
@@ -50,7 +51,8 @@ def _to_host(dst: Any, src: Any, non_blocking: bool) -> None:
     index = src.device.index
     stream = streams.current_stream_handle(index)
     n = src.numel() * src.element_size()
-    check(runtime.acl.rt.memcpy_async(dst.data_ptr(), n, src.data_ptr(), n, DEVICE_TO_HOST, stream), "copy from npu to cpu")
+    code = runtime.acl.rt.memcpy_async(dst.data_ptr(), n, src.data_ptr(), n, DEVICE_TO_HOST, stream)
+    check(code, "copy from npu to cpu")
     if not (non_blocking and _left_to_itself(dst, index, stream)):
         _wait(stream, "copy from npu to cpu")
 

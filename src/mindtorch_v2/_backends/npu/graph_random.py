@@ -1,4 +1,4 @@
-"""Random numbers inside captured graphs: a graph reads seed and offset from device memory, which every replay sets anew."""
+"""Random numbers inside captured graphs: they read seed and offset from device memory, which every replay sets anew."""
 from __future__ import annotations
 
 import threading

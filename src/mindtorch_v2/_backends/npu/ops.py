@@ -67,8 +67,8 @@ def next_state(generator: Any, out: Any) -> tuple[int, int]:
     """(seed, offset) of the draws for one output."""
     generator = generator or _C._npu_default_generator(out.device.index)
     if captured(generator) is not None:
-        raise RuntimeError("this random op cannot be captured: CANN has no form of it that reads the seed from memory, so "
-                           "that every replay would draw the same numbers")
+        raise RuntimeError("this random op cannot be captured: CANN has no form of it that reads the seed from memory, "
+                           "so that every replay would draw the same numbers")
     return generator._next_seed_offset(out.numel())
 
 
