@@ -7,6 +7,7 @@ import ctypes
 import os
 import shlex
 import shutil
+import signal
 import sys
 import textwrap
 from typing import Any, NamedTuple
@@ -84,6 +85,8 @@ def run(command: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
+    # Python ignores SIGPIPE, and a program started by exec would inherit that; `cann-sim info | head` is no error either.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     parser = argparse.ArgumentParser(prog="cann-sim", description="CANN's libraries on any host.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     runner = commands.add_parser("run", help="run a program that finds this CANN", usage="cann-sim run CMD [ARG ...]")

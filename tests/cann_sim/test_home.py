@@ -71,6 +71,13 @@ def test_run_passes_arguments_and_status_on() -> None:
     assert (done.returncode, done.stdout) == (3, "--help -x a b\n")
 
 
+def test_a_closed_pipe_ends_the_program_quietly() -> None:
+    command = f"{sys.executable} -m cann_sim run yes | head -1; {sys.executable} -m cann_sim info | head -1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("y\nhome")
+    assert done.stderr == ""
+
+
 def test_run_of_an_unknown_program() -> None:
     done = cann_sim_command("run", "no-such-program")
     assert done.returncode == 127
