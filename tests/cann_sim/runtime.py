@@ -63,7 +63,7 @@ class Runtime:
         self.library = ctypes.CDLL(str(Path(cann_sim.home()) / "lib64" / "libascendcl.so"), mode=ctypes.RTLD_GLOBAL)
 
     @cache  # noqa: B019 - there is one Runtime a process
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Any:
         function, declared = getattr(self.library, name), tables.declared()[name]
         function.restype = c_type(declared.result)
         function.argtypes = [c_type(a) for a in declared.arguments]
