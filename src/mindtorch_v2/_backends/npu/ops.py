@@ -128,18 +128,6 @@ def _masked_select(self: Any, mask: Any) -> Any:
 
 
 # ---- several calls ---------------------------------------------------------------------------------------------------
-@kernel("linear")
-def _linear(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
-    (out,), (input, weight, bias) = outs, args
-    turned = weight.detach().t() if weight.dim() == 2 else weight.detach()
-    if bias is not None and input.dim() == 2 and weight.dim() == 2:
-        aclnn.call("aclnnAddmm", bias, input, turned, 1, 1, out, 0)
-        return
-    aclnn.call("aclnnMatmul", input, turned, out, 0)
-    if bias is not None:
-        aclnn.call("aclnnInplaceAdd", out, bias, 1)
-
-
 @kernel("index")
 def _index(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     self, indices = args
