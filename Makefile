@@ -62,8 +62,10 @@ conformance: $(VENV)/package $(CONFORMANCE)/tools
 # The simulator's tests on libraries built with sanitizers; everything else in the home is the installed package's.
 SANITIZE_address := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 SANITIZE_thread  := -fsanitize=thread
-RUN_address := LD_PRELOAD=$$(g++ -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0
-RUN_thread  := LD_PRELOAD=$$(g++ -print-file-name=libtsan.so) \
+# libstdc++ comes along, because the sanitizer looks for __cxa_throw before the libraries are opened.
+preload = LD_PRELOAD="$$(g++ -print-file-name=$(1)) $$(g++ -print-file-name=libstdc++.so)"
+RUN_address := $(call preload,libasan.so) ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0
+RUN_thread  := $(call preload,libtsan.so) \
                TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1:report_signal_unsafe=0
 test-sanitize: sanitize-address sanitize-thread
 sanitize-address sanitize-thread: sanitize-%: $(VENV)/package $(VENV)/test-tools
