@@ -8,7 +8,7 @@ import weakref
 from typing import Any
 
 from mindtorch_v2 import _C, npu
-from mindtorch_v2._backends.npu import capi, runtime, streams
+from mindtorch_v2._backends.npu import aclnn, capi, runtime, streams
 from mindtorch_v2._backends.npu.errors import check
 from mindtorch_v2._backends.npu.graph_random import GraphRandom
 from mindtorch_v2.npu.devices import synchronize
@@ -72,6 +72,7 @@ class NPUGraph:
             self._end_allocating()
             self.reset()
             check(code, "aclmdlRICaptureBegin")
+        aclnn.pause_blocking(True)
         _thread.graph = self
         for state in self._random:
             state.begin()
@@ -85,6 +86,7 @@ class NPUGraph:
 
     def _end_capture(self) -> int:
         """Ends the capture, whether it went well or not; CANN's code."""
+        aclnn.pause_blocking(False)
         _thread.graph = None
         for state in self._random:
             state.end()
@@ -228,8 +230,10 @@ def graph_task_group_end(stream: Stream) -> int:
 def graph_task_update_begin(stream: Stream, handle: int) -> None:
     """Work that a stream gets from now on replaces that of a handle, task by task."""
     check(capi.function("capture_task_update_begin")(stream.npu_stream, handle), "aclmdlRICaptureTaskUpdateBegin")
+    aclnn.pause_blocking(True)
 
 
 def graph_task_update_end(stream: Stream) -> None:
     """Ends what graph_task_update_begin() began."""
+    aclnn.pause_blocking(False)
     check(capi.function("capture_task_update_end")(stream.npu_stream), "aclmdlRICaptureTaskUpdateEnd")

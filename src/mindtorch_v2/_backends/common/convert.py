@@ -34,11 +34,8 @@ def _to_device(dst: Any, src: Any, non_blocking: bool) -> None:
     index = dst.device.index
     stream = streams.current_stream_handle(index)
     n = dst.numel() * dst.element_size()
-    # On the stream, after what was queued there: the block may have another user before.
-    code = runtime.acl.rt.memcpy_async(dst.data_ptr(), n, src.data_ptr(), n, HOST_TO_DEVICE, stream)
-    check(code, "copy from cpu to npu")
-    if not (non_blocking and src is given and _left_to_itself(src, index, stream)):
-        _wait(stream, "copy from cpu to npu")
+    alone = non_blocking and src is given and _left_to_itself(src, index, stream)
+    _enqueue((dst.data_ptr(), n, src.data_ptr(), n, HOST_TO_DEVICE, stream), alone, "copy from cpu to npu")
 
 
 def _to_host(dst: Any, src: Any, non_blocking: bool) -> None:
@@ -51,10 +48,8 @@ def _to_host(dst: Any, src: Any, non_blocking: bool) -> None:
     index = src.device.index
     stream = streams.current_stream_handle(index)
     n = src.numel() * src.element_size()
-    code = runtime.acl.rt.memcpy_async(dst.data_ptr(), n, src.data_ptr(), n, DEVICE_TO_HOST, stream)
-    check(code, "copy from npu to cpu")
-    if not (non_blocking and _left_to_itself(dst, index, stream)):
-        _wait(stream, "copy from npu to cpu")
+    alone = non_blocking and _left_to_itself(dst, index, stream)
+    _enqueue((dst.data_ptr(), n, src.data_ptr(), n, DEVICE_TO_HOST, stream), alone, "copy from npu to cpu")
 
 
 def _between(dst: Any, src: Any) -> None:
@@ -96,9 +91,13 @@ def _empty(like: Any, dtype: Any, device: Any) -> Any:
     return like.new_empty(like.shape, dtype=dtype, device=device)
 
 
-def _wait(stream: int, what: str) -> None:
-    streams.about_to_wait(what)
-    check(runtime.acl.rt.synchronize_stream(stream), what)
+def _enqueue(copy: tuple[int, ...], alone: bool, what: str) -> None:
+    """A copy on a stream, after what was queued there: the memory may have another user before. Waits unless alone."""
+    if not alone:
+        streams.about_to_wait(what)               # it may refuse: not once the copy has begun to write
+    check(runtime.acl.rt.memcpy_async(*copy), what)
+    if not alone:
+        check(runtime.acl.rt.synchronize_stream(copy[-1]), what)
 
 
 def _left_to_itself(host: Any, index: int, stream: int) -> bool:

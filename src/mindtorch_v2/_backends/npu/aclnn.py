@@ -202,9 +202,18 @@ def bind() -> None:
     """Gives the launcher CANN's functions, once per start of the runtime."""
     global _bound
     if not _bound:
-        _C._npu_bind([acl_loader.symbol(name) for name in _C.API_NAMES], npu_runtime.bind_thread, _failure, bind,
-                     _config.launch_blocking())
+        _bind(_config.launch_blocking())
         _bound = True
+
+
+def _bind(blocking: bool) -> None:
+    _C._npu_bind([acl_loader.symbol(name) for name in _C.API_NAMES], npu_runtime.bind_thread, _failure, bind, blocking)
+
+
+def pause_blocking(paused: bool) -> None:
+    """Ends or takes up again what ACL_LAUNCH_BLOCKING asks for: while a graph is captured nothing may be waited for."""
+    if _config.launch_blocking():
+        _bind(not paused)
 
 
 def _unbind(_device: int) -> None:
