@@ -99,6 +99,16 @@ class Heap {
     if (stream != b->pool->stream && std::find(b->uses.begin(), b->uses.end(), stream) == b->uses.end())
       b->uses.push_back(stream);
   }
+  // The block behind a number that release() let out; null: it is none, or waits for nothing.
+  Block* waiting(uintptr_t handle) const {
+    for (auto& some : blocks_) {
+      const uintptr_t first = reinterpret_cast<uintptr_t>(some.get());
+      if (handle < first || handle >= first + kBlocks * sizeof(Block)) continue;
+      Block* b = reinterpret_cast<Block*>(handle);
+      return (handle - first) % sizeof(Block) || b->allocated || !b->events ? nullptr : b;
+    }
+    return nullptr;
+  }
   void event_done(Block* b) {
     if (--b->events) return;
     --pending;
@@ -177,9 +187,10 @@ class Heap {
     Pool& pool = pool_for(size, stream);
     set_unmapped(add_segment(pool, address, bytes, true, granule(size)));
   }
-  void map(uintptr_t address, size_t bytes, size_t size, uint64_t stream) {
+  bool map(uintptr_t address, size_t bytes, size_t size, uint64_t stream) {  // false: no such addresses
     Pool& pool = pool_for(size, stream);
     auto at = std::find_if(pool.unmapped.begin(), pool.unmapped.end(), [&](Block* b) { return b->address == address; });
+    if (at == pool.unmapped.end() || !bytes || bytes > (*at)->size) return false;
     Block* b = *at;
     pool.unmapped.erase(at);
     b->mapped = true;
@@ -187,6 +198,7 @@ class Heap {
     stats.add(RESERVED_BYTES, pool.part, bytes);
     ++stats.num_device_alloc;
     join(b);
+    return true;
   }
 
   // ---- private pools -----------------------------------------------------------------------------------------------
@@ -201,9 +213,10 @@ class Heap {
   }
   void release_pool(PoolId id) { --private_pool(id)->users; }
   void begin_route(PoolId id, uint64_t thread, uint64_t stream) { routes_.push_back({id, thread, stream}); }
-  bool end_route(PoolId id) {
+  bool end_route(PoolId id, uint64_t thread, uint64_t stream) {
     for (size_t i = routes_.size(); i--;)
-      if (routes_[i].id == id) return routes_.erase(routes_.begin() + i), true;
+      if (const Route& r = routes_[i]; r.id == id && r.thread == thread && r.stream == stream)
+        return routes_.erase(routes_.begin() + i), true;
     return false;
   }
   PoolId routed(uint64_t stream) const {
@@ -226,6 +239,7 @@ class Heap {
   }
 
  private:
+  static constexpr size_t kBlocks = 64;      // that are made at a time
   struct Lane {                              // the two pools of a stream
     uint64_t stream;
     PoolId id;
@@ -329,8 +343,8 @@ class Heap {
 
   Block* new_block(Pool* pool, Segment* segment, uintptr_t address, size_t size) {
     if (spares_.empty()) {
-      blocks_.emplace_back(new Block[64]);
-      for (int i = 64; i--;) spares_.push_back(&blocks_.back()[i]);
+      blocks_.emplace_back(new Block[kBlocks]);
+      for (size_t i = kBlocks; i--;) spares_.push_back(&blocks_.back()[i]);
     }
     Block* b = spares_.back();
     spares_.pop_back();

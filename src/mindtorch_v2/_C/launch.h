@@ -134,7 +134,7 @@ struct Number {
 class Call {
  public:
   Call() { items.reserve(16); tensors.reserve(16); key.reserve(160); }
-  void begin(const void* plan) {
+  void begin(uint64_t plan) {
     items.clear();
     tensors.clear();
     numbers.clear();
@@ -142,7 +142,7 @@ class Call {
     floats.clear();
     text.clear();
     key.clear();
-    key.push_back(reinterpret_cast<uint64_t>(plan));
+    key.push_back(plan);
   }
   void tensor(int32_t kind, const TensorArg& t) {
     items.push_back({kind, t.ndim >= 0, static_cast<int32_t>(tensors.size()), 1, 0, 0});
@@ -221,7 +221,7 @@ class Prepared {
  public:
   explicit Prepared(const Api& api) : api_(api) {}
   ~Prepared() {
-    if (executor && repeatable) api_.destroy_executor(executor);
+    if (executor) api_.destroy_executor(executor);  // kept, or made and never launched
     for (const Made& m : made_) m.destroy(m.object);
   }
   Prepared(const Prepared&) = delete;
@@ -375,6 +375,7 @@ inline bool move_to(const Api& api, Prepared& p, const Call& call) {
   for (Prepared::Slot& slot : p.slots) {
     void* address = call.tensors[slot.at].base;
     if (!slot.tensor || address == slot.address) continue;
+    slot.address = nullptr;  // not known while only one of the two is set
     if (slot.input >= 0 && api.set_input(p.executor, static_cast<size_t>(slot.input), slot.tensor, address)) return false;
     if (slot.output >= 0 && api.set_output(p.executor, static_cast<size_t>(slot.output), slot.tensor, address)) return false;
     slot.address = address;

@@ -18,7 +18,7 @@ cdef extern from "launch.h" namespace "mt::npu":
         double re, im
     cdef cppclass NpuCall "mt::npu::Call":
         NpuCall()
-        void begin(const void*)
+        void begin(uint64_t)
         void tensor(int32_t, const TensorArg&)
         void list(int32_t, int32_t, cbool)
         void add(const TensorArg&)
@@ -66,11 +66,14 @@ cdef extern from *:
     static inline void npu_keep(mt::npu::Prepareds& all, mt::npu::Call& call, std::unique_ptr<mt::npu::Prepared>& p) {
         all.keep(call.key, std::move(p));
     }
+    // Never destroyed: at the end of a process that did not end the runtime (a forked one) CANN must not be called.
+    static mt::npu::Prepareds* const npu_prepared = new mt::npu::Prepareds[16];
     """
     int npu_bound() nogil
     void npu_set_bound(int) nogil
     void npu_end_lifetime()
     void npu_keep(Prepareds&, NpuCall&, PreparedOwner&)
+    Prepareds* npu_prepared                      # of each device
 
 API_NAMES = ("aclCreateTensor", "aclCreateScalar", "aclCreateIntArray", "aclCreateFloatArray", "aclCreateBoolArray",
              "aclCreateTensorList", "aclCreateScalarList", "aclDestroyTensor", "aclDestroyScalar", "aclDestroyIntArray",
@@ -97,7 +100,6 @@ cdef bint npu_ready = False                      # npu_api is filled
 cdef bint npu_blocking = False                   # wait for every op (ACL_LAUNCH_BLOCKING)
 cdef object npu_failed = None                    # callable(name of the op, code, arguments in words): the exception to raise
 cdef object npu_bind_thread = None               # callable(device): gives the calling thread the device's context
-cdef Prepareds npu_prepared[MAX_NPUS]
 cdef vector[NpuCall*] npu_spare_calls            # not in use. A launch may wait, or run Python that launches: each has its own
 cdef object npu_rebind = None                    # callable(): fills in CANN's functions again after the runtime ended
 
@@ -105,11 +107,10 @@ cdef object npu_rebind = None                    # callable(): fills in CANN's f
 def _npu_bind(list addresses, bind_thread, failed, rebind, bint blocking):
     """Fills in CANN's functions, in the order of API_NAMES, and the hooks of the backend."""
     global npu_ready, npu_bind_thread, npu_failed, npu_rebind, npu_blocking
-    cdef size_t* slots = <size_t*>&npu_api
-    if len(addresses) != len(API_NAMES):
-        raise ValueError(f"expected {len(API_NAMES)} addresses, got {len(addresses)}")
-    for i in range(len(API_NAMES)):
-        slots[i] = addresses[i]
+    cdef vector[size_t] given = addresses        # all of them are numbers before one is used
+    if given.size() != <size_t>len(API_NAMES):
+        raise ValueError(f"expected {len(API_NAMES)} addresses, got {given.size()}")
+    memcpy(&npu_api, given.data(), given.size() * sizeof(size_t))
     npu_bind_thread, npu_failed, npu_rebind, npu_blocking, npu_ready = bind_thread, failed, rebind, blocking, True
 
 
@@ -132,9 +133,14 @@ def _npu_prepared_count(int device):
     return npu_prepared[npu_index(device)].size()
 
 
+cdef uint64_t npu_plans = 0                      # made until now
+
+
 cdef class NpuPlan:
     """How an aclnn op takes the arguments of an op row."""
     cdef readonly str name
+    cdef uint64_t id                             # what prepared calls are kept under: an address would be used again
+    cdef int params, results                     # how many of them the arguments name
     cdef void* first
     cdef void* second
     cdef int n
@@ -152,12 +158,19 @@ cdef class NpuPlan:
 
     def __init__(self, str name, size_t first, size_t second, list arguments, bint kept=True):
         """arguments: (kind, source, index or constant, dense, what stands for None, dtypes as bits) of each."""
-        self.name, self.first, self.second = name, <void*>first, <void*>second
-        self.n, self.kept, self.with_number = len(arguments), kept, {}
-        if self.n > MAX_NPU_ARGS:
-            raise ValueError(f"{name} takes {self.n} arguments; the launcher takes {MAX_NPU_ARGS}")
+        global npu_plans
+        if self.id:
+            raise RuntimeError(f"{self!r} is made already")
+        if len(arguments) > MAX_NPU_ARGS:
+            raise ValueError(f"{name} takes {len(arguments)} arguments; the launcher takes {MAX_NPU_ARGS}")
+        if not first or not second:
+            raise ValueError(f"{name} has no functions")
+        self.name, self.kept, self.with_number = name, kept, {}
         constants = []
         for i, (kind, source, at, dense, otherwise, takes) in enumerate(arguments):
+            if not kTensor <= kind <= kFloatValue or not FROM_PARAM <= source <= FROM_CONSTANT or \
+                    source != FROM_CONSTANT and at < 0:
+                raise ValueError(f"argument {i} of {name} cannot be of kind {kind} from {source}, {at}")
             self.kind[i], self.source[i], self.dense[i], self.otherwise[i], self.takes[i] = kind, source, dense, -1, takes
             if source == FROM_CONSTANT:
                 constants.append(at)
@@ -166,7 +179,13 @@ cdef class NpuPlan:
                 self.otherwise[i] = len(constants)
                 constants.append(otherwise)
             self.at[i] = at
-        self.constants = tuple(constants)
+            if source == FROM_PARAM:
+                self.params = max(self.params, self.at[i] + 1)
+            elif source == FROM_RESULT:
+                self.results = max(self.results, self.at[i] + 1)
+        self.constants, self.first, self.second, self.n = tuple(constants), <void*>first, <void*>second, len(arguments)
+        npu_plans += 1
+        self.id = npu_plans
 
     def __repr__(self):
         return f"<NpuPlan {self.name}>"
@@ -201,8 +220,9 @@ cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device) excep
     bind_device(device)
     call = take_call()
     try:
-        call.begin(<void*>plan)
+        call.begin(plan.id)
         keep = marshal(plan, call, results, s, device)
+        bind_device(device)                      # reading arguments may have run anything, on other devices too
         enqueue_call(plan, call, device)
     finally:
         npu_spare_calls.push_back(call)
@@ -212,19 +232,22 @@ cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device) excep
 cdef int enqueue_call(NpuPlan plan, NpuCall* call, int device) except -1:
     cdef Prepared* p = npu_prepared[device].find(call.key) if plan.kept else NULL
     cdef PreparedOwner owner
+    cdef NpuHeap heap = None
     cdef size_t workspace = 0
-    cdef uint64_t bytes
-    cdef void* stream = <void*>npu_stream_of(device)
+    cdef uint64_t stream_number = npu_stream_of(device)
+    cdef void* stream = <void*>stream_number
     cdef int32_t code = 0
-    bytes = 0 if p == NULL else p.workspace
-    if bytes:
-        workspace = npu_block_alloc(device, bytes)
+    if p != NULL and p.workspace:
+        heap = npu_heap(device)
+        workspace = heap.allocate(p.workspace, stream_number)
+        bind_device(device)
         p = npu_prepared[device].find(call.key)  # the allocator may have let another thread run
     # From here on nothing gives the interpreter away, so that no other thread moves this prepared call.
     if p == NULL or not move_to(npu_api, p[0], call[0]):
         if workspace:
-            npu_block_free(device, workspace)
+            npu_heap_free(heap, workspace)
             workspace = 0
+            bind_device(device)
         owner = PreparedOwner(new Prepared(npu_api))
         p = owner.get()
         code = p.first_phase(call[0], plan.first)
@@ -232,10 +255,12 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, int device) except -1:
             raise launch_error(plan, code)
         p.repeatable = plan.kept and not p.has_lists and npu_api.set_repeatable(p.executor) == 0
         if p.workspace:
-            workspace = npu_block_alloc(device, p.workspace)
-    code = (<SecondPhase>plan.second)(<void*>workspace, p.workspace, p.executor, stream)
+            heap = npu_heap(device)
+            workspace = heap.allocate(p.workspace, stream_number)
+            bind_device(device)
+    code = second_phase(plan, p, workspace, stream)
     if workspace:
-        npu_block_free(device, workspace)        # reused in stream order, after this op
+        npu_heap_free(heap, workspace)           # reused in stream order, after this op
     if code:
         raise launch_error(plan, code)
     if owner.get() != NULL and p.repeatable:
@@ -246,6 +271,13 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, int device) except -1:
         if code:
             raise launch_error(plan, code)
     return 0
+
+
+cdef inline int32_t second_phase(NpuPlan plan, Prepared* p, size_t workspace, void* stream) noexcept:
+    cdef void* executor = p.executor
+    if not p.repeatable:
+        p.executor = NULL                        # used up, also by a phase that fails
+    return (<SecondPhase>plan.second)(<void*>workspace, p.workspace, executor, stream)
 
 
 cdef object launch_error(NpuPlan plan, int32_t code):
@@ -271,16 +303,16 @@ cdef list marshal(NpuPlan plan, NpuCall* call, tuple results, PyObject** s, int 
         if o == <PyObject*>None and plan.otherwise[i] >= 0:
             o = PyTuple_GET_ITEM_(plan.constants, plan.otherwise[i])
         if kind <= kInout:
-            if is_tensor(o) and (<TensorBase>o).dev == NPU and not (plan.dense[i] and not (<TensorBase>o).contig):
-                if (<TensorBase>o).dev_index != device:
-                    raise RuntimeError(f"[{plan.name}] expected tensors on npu:{device}, got one on npu:{(<TensorBase>o).dev_index}")
-                describe_tensor(plan, <TensorBase>o, &t)
+            # A dense copy serves what is read only: CANN refuses an output that is not dense.
+            if is_tensor(o) and (<TensorBase>o).dev == NPU and \
+                    (kind != kTensor or not plan.dense[i] or (<TensorBase>o).contig):
+                describe_tensor(plan, <TensorBase>o, device, &t)
             elif <object>o is None:
                 t.ndim = -1
             else:
                 made = tensor_on_npu(<object>o, results, device)
                 keep = [made] if keep is None else keep + [made]
-                describe_tensor(plan, <TensorBase>made, &t)
+                describe_tensor(plan, <TensorBase>made, device, &t)
             call.tensor(kind, t)
         elif kind <= kInouts:
             keep = marshal_list(plan, call, kind, <object>o, keep, results, device)
@@ -289,7 +321,9 @@ cdef list marshal(NpuPlan plan, NpuCall* call, tuple results, PyObject** s, int 
     return keep
 
 
-cdef inline int describe_tensor(NpuPlan plan, TensorBase t, TensorArg* a) except -1:
+cdef inline int describe_tensor(NpuPlan plan, TensorBase t, int device, TensorArg* a) except -1:
+    if t.dev_index != device:
+        raise RuntimeError(f"[{plan.name}] expected tensors on npu:{device}, got one on npu:{t.dev_index}")
     if t.rank > MAX_RANK:
         raise RuntimeError(f"[{plan.name}] expected tensors of at most {MAX_RANK} dims, got {t.rank}")
     a.sizes, a.strides, a.offset = t.sizes, t.strides, t.offset
@@ -304,6 +338,8 @@ cdef object tensor_on_npu(object o, tuple results, int device):
     if isinstance(o, TensorBase):
         t = <TensorBase>o
         if t.dev == NPU:
+            if t.dev_index != device:
+                raise RuntimeError(f"expected tensors on npu:{device}, got one on npu:{t.dev_index}")
             made = new_empty(t.rank, t.sizes, t.dt, NPU, device)
             copy_into(made, t)
             return made
@@ -320,17 +356,18 @@ cdef object tensor_on_npu(object o, tuple results, int device):
 
 cdef list marshal_list(NpuPlan plan, NpuCall* call, int kind, object o, list keep, tuple results, int device):
     cdef TensorArg t
-    call.list(kind, 0 if o is None else <int32_t>len(o), o is not None)
-    if o is None:
-        return keep
-    for item in o:
+    cdef tuple items = () if o is None else tuple(o)    # its own: a list may change while items are read
+    call.list(kind, <int32_t>len(items), o is not None)
+    if items:
+        keep = [items] if keep is None else keep + [items]
+    for item in items:
         if item is None:
             t.ndim = -1
         else:
             if (<TensorBase?>item).dev != NPU:
                 item = tensor_on_npu(item, results, device)
                 keep = [item] if keep is None else keep + [item]
-            describe_tensor(plan, <TensorBase>item, &t)
+            describe_tensor(plan, <TensorBase>item, device, &t)
         call.add(t)
     return keep
 
@@ -359,19 +396,21 @@ cdef int marshal_value(NpuPlan plan, NpuCall* call, int kind, object o, tuple re
         else:
             call.scalar(Number(ACL_DOUBLE, 0, 0, 0))
     elif kind == kScalars:
-        call.scalars(kind, <int32_t>len(o), True)
-        for item in o:
+        items = tuple(o)
+        call.scalars(kind, <int32_t>len(items), True)
+        for item in items:
             read_number(item, &n)
             call.scalar(n)
     elif kind == kInts or kind == kBools:
         count = 0 if o is None else read_ints_or_one(o, ints, 1)
         call.integers(kind, ints, count, True)   # no dims given: an empty array, which CANN reads as all of them
     elif kind == kFloats:
-        count = 0 if o is None else <int>len(o)
-        if count > MAX_DIMS:
-            raise RuntimeError(f"[{plan.name}] takes at most {MAX_DIMS} floats in a list, got {count}")
+        items = () if o is None else tuple(o)
+        if len(items) > MAX_DIMS:
+            raise RuntimeError(f"[{plan.name}] takes at most {MAX_DIMS} floats in a list, got {len(items)}")
+        count = <int>len(items)
         for i in range(count):
-            reals[i] = o[i]
+            reals[i] = items[i]
         call.reals(reals, count, o is not None)
     elif kind == kString:
         if o is None:
@@ -379,7 +418,7 @@ cdef int marshal_value(NpuPlan plan, NpuCall* call, int kind, object o, tuple re
         else:
             call.string(PyUnicode_AsUTF8(o))
     elif kind == kDtype:
-        call.plain(kind, ACL_DTYPES[(<TensorBase>results[0]).dt if o is None else dtype_id(o)], 0)
+        call.plain(kind, ACL_DTYPES[(<TensorBase?>results[0]).dt if o is None else dtype_id(o)], 0)
     else:
         if o is None:
             raise TypeError(f"[{plan.name}] expected a number, got None")
@@ -433,17 +472,29 @@ cdef inline bint is_number_slot(PyObject* o):
 
 def _npu_call(NpuPlan plan not None, int device, tuple arguments, tuple results=()):
     """Launches a plan whose parameters are the items of arguments."""
+    check_counts(plan, arguments, results)
     npu_launch(plan, results, tuple_items(arguments), npu_index(device))
+
+
+cdef int check_counts(NpuPlan plan, tuple arguments, tuple results) except -1:
+    if not plan.id:
+        raise RuntimeError("the plan was not made")
+    if arguments is None or len(arguments) < plan.params or results is None or len(results) < plan.results:
+        raise TypeError(f"[{plan.name}] reads {plan.params} parameters and {plan.results} results, got "
+                        f"{len(arguments or ())} and {len(results or ())}")
+    return 0
 
 
 def _npu_call_dynamic(NpuPlan plan not None, int device, tuple arguments, tuple results):
     """As _npu_call, for ops that find out how many results there are: waits, then returns the outputs' real shapes."""
     cdef NpuCall* call
+    check_counts(plan, arguments, results)
     bind_device(npu_index(device))
     call = take_call()
     try:
-        call.begin(<void*>plan)
+        call.begin(plan.id)
         keep = marshal(plan, call, results, tuple_items(arguments), device)
+        bind_device(device)
         return shapes_found(plan, call, device)
     finally:
         npu_spare_calls.push_back(call)
@@ -457,19 +508,22 @@ cdef list shapes_found(NpuPlan plan, NpuCall* call, int device):
     cdef int64_t* sizes = NULL
     cdef uint64_t rank = 0
     cdef size_t workspace = 0
-    cdef void* stream = <void*>npu_stream_of(device)
+    cdef NpuHeap heap = npu_heap(device)
+    cdef uint64_t stream_number = npu_stream_of(device)
+    cdef void* stream = <void*>stream_number
     cdef int32_t code = p.first_phase(call[0], plan.first)
     cdef list shapes = []
     if code:
         raise launch_error(plan, code)
     if p.workspace:
-        workspace = npu_block_alloc(device, p.workspace)
-    code = (<SecondPhase>plan.second)(<void*>workspace, p.workspace, p.executor, stream)
+        workspace = heap.allocate(p.workspace, stream_number)
+        bind_device(device)
+    code = second_phase(plan, p, workspace, stream)
     if not code:
         with nogil:
             code = npu_api.synchronize(stream)
     if workspace:
-        npu_block_free(device, workspace)
+        npu_heap_free(heap, workspace)
     if code:
         raise launch_error(plan, code)
     for slot in p.slots:

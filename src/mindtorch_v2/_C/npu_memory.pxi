@@ -51,6 +51,7 @@ cdef extern from "caching.h" namespace "mt::caching":
         Block* find(size_t)
         cbool release(Block*)
         void record(Block*, uint64_t)
+        Block* waiting(size_t)
         void event_done(Block*)
         void release_free(vector[Chunk]&, const PoolId*)
         cbool release_oversize(size_t, uint64_t, vector[Chunk]&)
@@ -58,12 +59,12 @@ cdef extern from "caching.h" namespace "mt::caching":
         size_t granule(size_t)
         Chunk plan(size_t, uint64_t)
         void reserve(size_t, size_t, size_t, uint64_t)
-        void map(size_t, size_t, size_t, uint64_t)
+        cbool map(size_t, size_t, size_t, uint64_t)
         PrivatePool* private_pool(PoolId)
         void retain_pool(PoolId, cbool)
         void release_pool(PoolId)
         void begin_route(PoolId, uint64_t, uint64_t)
-        cbool end_route(PoolId)
+        cbool end_route(PoolId, uint64_t, uint64_t)
         PoolId routed(uint64_t)
         const vector[SegmentPointer]& segments()
         void reset_peak()
@@ -184,28 +185,38 @@ cdef class NpuHeap:
         if b == NULL:
             b = self.grow(nbytes, stream)
         if self.tracing:
-            self.trace("alloc", b)
+            try:
+                self.trace("alloc", b)
+            except BaseException:                # a key that was pressed now: nobody will have the block
+                self.heap.release(b)
+                raise
         return b.address
 
     cdef Block* grow(self, size_t nbytes, uint64_t stream) except NULL:
         cdef Block* b
-        cdef size_t address, size
+        cdef size_t address, size, rounded
         while True:
+            rounded = self.heap.round(nbytes)    # once: another thread may change the settings meanwhile
             # (address, bytes) of a new segment; (address, 0) of a block that is ours already; (0, 0): look again.
-            address, size = self.owner._provide(nbytes, self.heap.round(nbytes), stream)
+            address, size = self.owner._provide(nbytes, rounded, stream)
+            if 0 < size < rounded:
+                raise RuntimeError(f"a segment of {size} bytes cannot hold {rounded}")
             if size:
-                return self.heap.take_segment(address, size, nbytes, self.heap.round(nbytes), stream)
+                return self.heap.take_segment(address, size, nbytes, rounded, stream)
             b = self.heap.find(address) if address else self.heap.take(nbytes, self.heap.round(nbytes), stream)
             if b != NULL:
                 return b
 
-    cdef int release(self, Block* b) except -1:
-        if self.tracing:
-            self.trace("free_requested", b)
-            if b.uses.empty():                   # told first: the block may be gone once it is free
-                self.trace("free_completed", b)
-        if self.heap.release(b):
-            self.owner._record_events(<size_t>b, list(b.uses))
+    cdef int release(self, size_t address) except -1:
+        cdef Block* b = self.block(address)
+        try:
+            if self.tracing:
+                self.trace("free_requested", b)
+                if self.block(address).uses.empty():   # told first: the block may be gone once it is free
+                    self.trace("free_completed", b)
+        finally:                                 # found again: Python has run
+            if self.heap.release(self.block(address)):
+                self.owner._record_events(<size_t>b, list(b.uses))
         if self.uncached:
             self.owner._release_uncached()
         return 0
@@ -224,14 +235,15 @@ cdef class NpuHeap:
         return self.allocate(nbytes, stream)
 
     def free(self, size_t address):
-        self.release(self.block(address))
+        self.release(address)
 
     def attach(self):
         """From now on tensors on the device live in this heap."""
-        if npu_heaps[self.device] != NULL:
-            Py_DECREF(<object>npu_heaps[self.device])
+        cdef PyObject* before = npu_heaps[self.device]
         Py_INCREF(self)
         npu_heaps[self.device] = <PyObject*>self
+        if before != NULL:
+            Py_DECREF(<object>before)
 
     def detach(self):
         """Tensors no longer come from this heap; those that live in it may still be freed."""
@@ -243,10 +255,13 @@ cdef class NpuHeap:
     def configure(self, size_t max_split, size_t max_non_split_rounding, size_t large_segment, size_t large_round,
                   bint expandable, tuple power2_divisions):
         cdef Settings* s = &self.heap.settings
+        if large_segment < 1 << 20 or not large_round or len(power2_divisions) > 16:
+            raise ValueError(f"settings that no heap can have: {large_segment}, {large_round}, {power2_divisions}")
+        divisions_log2 = [max(int(divisions).bit_length() - 1, 0) for divisions in power2_divisions]
         s.max_split, s.max_non_split_rounding, s.large_segment = max_split, max_non_split_rounding, large_segment
         s.large_round, s.expandable = large_round, expandable
-        for i, divisions in enumerate(power2_divisions):
-            s.power2_divisions[i] = max(int(divisions).bit_length() - 1, 0)
+        for i, log2 in enumerate(divisions_log2):
+            s.power2_divisions[i] = log2
         self.set_stat("max_split_size", <int64_t>max_split)
 
     @property
@@ -296,7 +311,9 @@ cdef class NpuHeap:
 
     def event_done(self, size_t handle):
         """One event that _record_events made for a block is complete."""
-        cdef Block* b = <Block*>handle
+        cdef Block* b = self.heap.waiting(handle)
+        if b == NULL:
+            raise RuntimeError(f"{handle:#x} is no block of npu:{self.device} that waits for an event")
         if self.tracing and b.events == 1:
             self.trace("free_completed", b)
         self.heap.event_done(b)
@@ -342,7 +359,8 @@ cdef class NpuHeap:
         self.heap.reserve(address, nbytes, size, stream)
 
     def map(self, size_t address, size_t nbytes, size_t size, size_t stream):
-        self.heap.map(address, nbytes, size, stream)
+        if not self.heap.map(address, nbytes, size, stream):
+            raise RuntimeError(f"{nbytes} bytes at {address:#x} are not an unmapped piece of npu:{self.device}")
 
     # ---- private pools --------------------------------------------------------------------------------------------
     def retain_pool(self, pool, bint no_split=False):
@@ -365,8 +383,9 @@ cdef class NpuHeap:
         """Sends the requests of a thread, of a stream or (both 0) all to a pool."""
         self.heap.begin_route(as_pool(pool), thread, stream)
 
-    def end_route(self, pool):
-        if not self.heap.end_route(as_pool(pool)):
+    def end_route(self, pool, size_t thread, size_t stream):
+        """Ends what begin_route began with the same arguments."""
+        if not self.heap.end_route(as_pool(pool), thread, stream):
             raise RuntimeError(f"nothing is routed to memory pool {pool} on npu:{self.device}")
 
     def routed(self, size_t stream):
@@ -424,17 +443,5 @@ cdef NpuHeap npu_heap(int device):
     return <NpuHeap>npu_heaps[device]
 
 
-cdef inline size_t npu_block_alloc(int device, size_t nbytes) except 0:
-    """Device memory on the current stream of the calling thread."""
-    if <unsigned int>device >= MAX_NPUS or npu_heaps[device] == NULL:
-        npu_heap(device)
-    return (<NpuHeap>npu_heaps[device]).allocate(nbytes, npu_stream_of(device))
-
-
-cdef inline void npu_block_free(int device, size_t address) noexcept:
-    """Gives memory of npu_block_alloc back to the stream that it was allocated on."""
-    npu_heap_free(<NpuHeap>npu_heaps[device], address)
-
-
 cdef void npu_heap_free(NpuHeap heap, size_t address) noexcept:
-    heap.release(heap.block(address))
+    heap.release(address)

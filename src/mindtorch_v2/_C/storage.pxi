@@ -79,12 +79,17 @@ cdef inline Storage* storage_new(size_t nbytes, int dev, int index) except NULL:
 
 cdef Storage* npu_storage_new(size_t nbytes, int index) except NULL:
     """A storage on an npu; its owner is the heap that the block goes back to."""
-    cdef size_t address = npu_block_alloc(index, nbytes) if nbytes else 0
-    cdef Storage* s = storage_shell()
+    cdef size_t address = 0
+    cdef NpuHeap heap = None                     # held here: the device may end while it looks for memory
+    cdef Storage* s
+    if nbytes:
+        heap = npu_heap(index)
+        address = heap.allocate(nbytes, npu_stream_of(index))
+    s = storage_shell()
     s.data, s.nbytes, s.device, s.index = <void*>address, nbytes, NPU, index
-    if address:
-        s.owner = npu_heaps[index]
-        Py_INCREF(<object>s.owner)
+    if nbytes:
+        Py_INCREF(heap)
+        s.owner = <PyObject*>heap
     return s
 
 
@@ -126,17 +131,21 @@ cdef int storage_resize(Storage* s, size_t nbytes) except -1:
     if not s.resizable:
         raise RuntimeError("Trying to resize storage that is not resizable")
     fresh = storage_new(nbytes, s.device, s.index)
-    if s.data != NULL and fresh.data != NULL:
-        if s.device == NPU:
-            # On the current stream; the old block may be of another, which must not reuse it before.
-            move_on_device(s.index, <size_t>fresh.data, <size_t>s.data, min(nbytes, s.nbytes))
-            record_use(s, npu_stream_of(s.index))
-        else:
-            memcpy(fresh.data, s.data, min(nbytes, s.nbytes))
-    storage_free_block(s)
-    s.shrunk = s.shrunk or nbytes < s.nbytes
-    s.data, s.nbytes, s.owner = fresh.data, nbytes, fresh.owner
-    storage_drop(fresh)
+    try:
+        if s.data != NULL and fresh.data != NULL:
+            if s.device == NPU:
+                # On the current stream; the old block may be of another, which must not reuse it before.
+                move_on_device(s.index, <size_t>fresh.data, <size_t>s.data, min(nbytes, s.nbytes))
+                record_use(s, npu_stream_of(s.index))
+            else:
+                memcpy(fresh.data, s.data, min(nbytes, s.nbytes))
+        s.shrunk = s.shrunk or nbytes < s.nbytes
+        # Changed before the old block goes: its end may run Python, which must not find it here.
+        s.data, fresh.data = fresh.data, s.data
+        s.nbytes, fresh.nbytes = nbytes, s.nbytes
+        s.owner, fresh.owner = fresh.owner, s.owner
+    finally:
+        storage_decref(fresh)                    # with the old block, or with the new one if the copy failed
     return 0
 
 

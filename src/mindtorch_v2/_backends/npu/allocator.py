@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import deque
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, NamedTuple, NoReturn
 
 from mindtorch_v2 import _C, _config
@@ -56,6 +56,14 @@ def _size_text(size: int) -> str:
         if size > unit:
             return f"{size / unit:.2f} {name}"
     return f"{size} bytes"
+
+
+def _try(failures: list[Exception], act: Callable[..., Any], *args: Any) -> None:
+    """One of several steps that all have to be tried."""
+    try:
+        act(*args)
+    except Exception as failure:
+        failures.append(failure)
 
 
 class NpuAllocator:
@@ -312,28 +320,38 @@ class NpuAllocator:
 
     def _release_uncached(self) -> None:
         """Without a cache a freed block goes back at once."""
-        self._process_events()
-        self._free_chunks(self._heap.release_free())
+        if not runtime.is_forked():
+            self._process_events()
+            self._free_chunks(self._heap.release_free())
 
     def _free_chunks(self, chunks: list[tuple[int, int, int, int, PoolId]]) -> None:
-        """Frees what the heap has let go of. aclrtFree does not wait for work in flight, so we do."""
+        """Frees what the heap has let go of. aclrtFree does not wait for work in flight, so we do.
+
+        A failure is raised at the end: no chunk is in the books any more, so each is freed now or never."""
         if self._closed:
             return
+        failures: list[Exception] = []
         if any(self._source_of(pool) is None for *_, pool in chunks):
-            self._synchronize()
-        for kind, address, size, stream, pool in chunks:
-            source = self._source_of(pool)
-            if kind == _MAPPED:
-                self._virtual.unmap(address, size)
-                self._traced("segment_unmap", address, size, stream, pool)
-            elif kind == _RESERVED:
-                self._virtual.release(address)
+            _try(failures, self._synchronize)
+        for chunk in chunks:
+            _try(failures, self._free_chunk, *chunk)
+        if failures:
+            raise failures[0]
+
+    def _free_chunk(self, kind: int, address: int, size: int, stream: int, pool: PoolId) -> None:
+        source = self._source_of(pool)
+        if kind == _MAPPED:
+            self._virtual.unmap(address, size)
+            self._traced("segment_unmap", address, size, stream, pool)
+        elif kind == _RESERVED:
+            self._virtual.release(address)
+        else:
+            if source is None:
+                runtime.get_runtime(self.device_id)
+                self._raw_free(address)
             else:
-                if source is None:
-                    self._raw_free(address)
-                else:
-                    source.free(address, size, self.device_id, stream)
-                self._traced("segment_free", address, size, stream, pool)
+                source.free(address, size, self.device_id, stream)
+            self._traced("segment_free", address, size, stream, pool)
 
     def _synchronize(self) -> None:
         runtime.get_runtime(self.device_id)
@@ -344,18 +362,23 @@ class NpuAllocator:
         """Gives everything back, live blocks too: the device is about to go. Blocks that are freed later stay books."""
         with self._lock:
             self._heap.detach()
-            segments = self._heap.segments()
-            if segments and not self._closed:
-                self._synchronize()
-                for segment in segments:
-                    if self._source_of(segment["segment_pool_id"]) is None and not segment["is_expandable"]:
-                        self._raw_free(segment["address"])
-                self._virtual.close()
-            self._closed = True
+            segments = [] if self._closed else self._heap.segments()
+            failures: list[Exception] = []
+            if segments:
+                _try(failures, self._synchronize)
+            for segment in segments:
+                if self._source_of(segment["segment_pool_id"]) is None and not segment["is_expandable"]:
+                    _try(failures, self._raw_free, segment["address"])
+            _try(failures, self._virtual.close)
+            self._closed = True                   # whatever failed: blocks that go later must not start the device again
+            if failures:
+                raise failures[0]
 
     # ---- blocks that several streams use ----------------------------------------------------------------------------
     def _record_events(self, block: int, used: list[int]) -> None:
         """A freed block waits for the work that other streams have queued until now."""
+        if runtime.is_forked():                   # the memory is the parent's, and so may be the lock
+            return
         with self._lock:
             if self._closed:
                 for _ in used:
@@ -363,40 +386,64 @@ class NpuAllocator:
             elif self._captures:
                 self._until_captured.append((block, used))
             else:
+                failures: list[Exception] = []
                 for stream in used:
-                    event = streams.take_event(self.device_id, streams.EVENT_SYNC)
-                    errors.check(runtime.acl.rt.record_event(event, stream), "aclrtRecordEvent")
-                    self._waiting.setdefault(stream, deque()).append((event, block))
+                    _try(failures, self._record_event, block, stream)
+                if failures:
+                    raise failures[0]
+
+    def _record_event(self, block: int, stream: int) -> None:
+        try:
+            event = streams.take_event(self.device_id, streams.EVENT_SYNC)
+            errors.check(runtime.acl.rt.record_event(event, stream), "aclrtRecordEvent")
+        except RuntimeError:                      # no more events, or the stream is gone: then this says so
+            try:
+                errors.check(runtime.acl.rt.synchronize_stream(stream), "aclrtSynchronizeStream")
+            finally:
+                self._heap.event_done(block)
+        else:
+            self._waiting.setdefault(stream, deque()).append((event, block))
 
     def _process_events(self) -> None:
         """Frees the blocks whose events are complete. Nothing waits here: neither for events nor for another thread."""
         if not self._heap.pending or self._captures or self._closed or not self._lock.acquire(blocking=False):
             return
         try:
-            runtime.get_runtime(self.device_id)
-            for queue in list(self._waiting.values()):
-                while queue:
-                    status, code = runtime.acl.rt.query_event_status(queue[0][0])
-                    errors.check(code, "aclrtQueryEventStatus")
-                    if not status:                # 1: complete
-                        break
-                    self._event_done(*queue.popleft())
+            self._collect_events(self._is_complete)
         finally:
             self._lock.release()
 
     def _wait_for_events(self) -> None:
-        if self._captures or self._closed:
-            return
+        if not self._captures and not self._closed:
+            self._collect_events(self._wait_for_event)
+
+    def _collect_events(self, is_complete: Callable[[int], bool]) -> None:
+        """Frees the blocks at the front of every stream's queue as long as their events are complete."""
+        owner = runtime.get_runtime(self.device_id)
         for queue in list(self._waiting.values()):
             while queue:
-                runtime.get_runtime(self.device_id)
-                errors.check(runtime.acl.rt.synchronize_event(queue[0][0]), "aclrtSynchronizeEvent")
-                self._event_done(*queue.popleft())
+                event, block = queue.popleft()    # first: an object that goes meanwhile may bring us here again
+                complete = False
+                try:
+                    complete = is_complete(event)
+                finally:
+                    if not complete:
+                        queue.appendleft((event, block))
+                if not complete:
+                    break
+                streams.give_event(owner, owner.session, streams.EVENT_SYNC, event)
+                self._heap.event_done(block)
 
-    def _event_done(self, event: int, block: int) -> None:
-        owner = runtime.get_runtime(self.device_id)
-        streams.give_event(owner, owner.session, streams.EVENT_SYNC, event)
-        self._heap.event_done(block)
+    def _is_complete(self, event: int) -> bool:
+        runtime.get_runtime(self.device_id)
+        status, code = runtime.acl.rt.query_event_status(event)
+        errors.check(code, "aclrtQueryEventStatus")
+        return status == 1                        # ACL_EVENT_RECORDED_STATUS_COMPLETE
+
+    def _wait_for_event(self, event: int) -> bool:
+        runtime.get_runtime(self.device_id)
+        errors.check(runtime.acl.rt.synchronize_event(event), "aclrtSynchronizeEvent")
+        return True
 
     # ---- private pools: torch.npu.MemPool and captured graphs -------------------------------------------------------
     def create_pool(self, pool: PoolId, source: PluggableAllocator | None = None, use_on_oom: bool = False,
@@ -417,21 +464,22 @@ class NpuAllocator:
         """Sends the calling thread's allocations to a pool; with a stream, on which a graph is captured, that stream's."""
         self.create_pool(pool)
         with self._lock:
+            self._heap.begin_route(pool, *self._route(stream))
             self._captures += stream is not None
-            if stream is None:
-                self._heap.begin_route(pool, threading.get_ident(), 0)
-            else:
-                self._heap.begin_route(pool, 0, self._handle(stream))
 
     def end_allocate_to_pool(self, pool: PoolId, stream: Any = None) -> None:
         """Ends what begin_allocate_to_pool began with the same arguments; the pool keeps its user."""
         with self._lock:
-            self._heap.end_route(pool)
+            self._heap.end_route(pool, *self._route(stream))
             self._captures -= stream is not None
             if not self._captures:
                 waiting, self._until_captured = self._until_captured, []
                 for block, used in waiting:
                     self._record_events(block, used)
+
+    def _route(self, stream: Any) -> tuple[int, int]:
+        """(thread, stream) whose requests go to a pool."""
+        return (threading.get_ident(), 0) if stream is None else (0, self._handle(stream))
 
     def _traced(self, action: str, address: int, size: int, stream: int, pool: PoolId) -> None:
         if self._heap.tracing:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 import threading
@@ -27,6 +28,8 @@ errors.acl_in_use = lambda: acl
 class _Thread(threading.local):
     """What ACL and torch keep per thread."""
     session: Any = None                           # of the runtime whose context is current in this thread
+    switches = 0                                  # how often this thread has changed its context
+    interrupted: Any = None                       # the session when a collection began
 
 
 _thread = _Thread()
@@ -86,11 +89,15 @@ class _Runtime:
 
     def synchronize(self) -> None:
         """Waits for all work of the device, then frees what was deferred."""
-        if self.streams:                          # every stream of the device, not only its own
-            errors.check(acl.rt.synchronize_device(), "aclrtSynchronizeDevice")
-        else:
-            errors.check(acl.rt.synchronize_stream(self.stream), "aclrtSynchronizeStream")
-        pointers, self._deferred = self._deferred, []
+        pointers, self._deferred = self._deferred, []   # what comes in while we wait is for the next time
+        try:
+            if self.streams:                      # every stream of the device, not only its own
+                errors.check(acl.rt.synchronize_device(), "aclrtSynchronizeDevice")
+            else:
+                errors.check(acl.rt.synchronize_stream(self.stream), "aclrtSynchronizeStream")
+        except BaseException:
+            self._deferred = pointers + self._deferred
+            raise
         codes = [acl.rt.free(pointer) for pointer in pointers]
         errors.check(next(filter(None, codes), 0), "aclrtFree")
 
@@ -186,16 +193,49 @@ def get_runtime(device_id: int = 0) -> _Runtime:
     if runtime is not None and runtime.session is _thread.session:
         return runtime
     _refuse_fork()
-    with _LOCK:
-        runtime = _runtimes.setdefault(device_id, _Runtime())
-        if not runtime.initialized:
-            runtime.init(device_id)
-            _C._npu_set_default_stream(device_id, runtime.stream)
-    if runtime.session is not _thread.session:
-        errors.check(acl.rt.set_context(runtime.context), f"aclrtSetCurrentContext of npu:{device_id}")
-        _thread.session = runtime.session
-    _C._npu_set_bound(device_id)                  # the launcher need not ask again
+    if runtime is None or not runtime.initialized:    # only then: a thread that holds another lock may come by here
+        with _LOCK:
+            runtime = _runtimes.setdefault(device_id, _Runtime())
+            if not runtime.initialized:
+                runtime.init(device_id)
+                _C._npu_set_default_stream(device_id, runtime.stream)
+                _watch_collections()
+    if runtime.session is _thread.session:        # it was made just now
+        _C._npu_set_bound(device_id)
+    else:
+        _switch(runtime, device_id)
     return runtime
+
+
+def _switch(runtime: _Runtime, device_id: int) -> None:
+    """Makes a context current. An object that goes in the midst of it may make another one current, so that what was
+    noted would not be true: then it is done again."""
+    switched = -1
+    while switched != _thread.switches:
+        _thread.switches += 1
+        switched = _thread.switches
+        _thread.session = None                    # nothing is known until it is done
+        _C._npu_set_bound(-1)
+        errors.check(acl.rt.set_context(runtime.context), f"aclrtSetCurrentContext of npu:{device_id}")
+        if switched == _thread.switches:          # from here to the end nothing else runs
+            _thread.session = runtime.session
+            _C._npu_set_bound(device_id)          # the launcher need not ask again
+
+
+def _watch_collections() -> None:
+    """With several devices: a collection may come between two lines of ours, and objects that end in it may use another
+    device than those lines do."""
+    if len(_runtimes) > 1 and _around_collection not in gc.callbacks:
+        gc.callbacks.append(_around_collection)
+
+
+def _around_collection(phase: str, _info: dict[str, int]) -> None:
+    if phase == "start":
+        _thread.interrupted = _thread.session
+    elif _thread.interrupted is not _thread.session:
+        for runtime in list(_runtimes.values()):
+            if runtime.session is _thread.interrupted:
+                _switch(runtime, runtime.device_id)
 
 
 bind_thread = get_runtime                         # said for its effect: any thread may use any device
@@ -230,6 +270,11 @@ def set_current_device(device_id: int) -> None:
     if not 0 <= device_id < device_count():
         raise RuntimeError(f"invalid device ordinal: npu:{device_id} of {device_count()} devices")
     _C._npu_set_current_device(device_id)
+
+
+def is_forked() -> bool:
+    """Whether this process is the child of one that used an npu, which it cannot use."""
+    return _forked
 
 
 def _refuse_fork() -> None:

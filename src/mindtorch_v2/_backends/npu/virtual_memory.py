@@ -33,18 +33,29 @@ class VirtualMemory:
         errors.check(runtime.acl.rt.release_mem_address(address), "aclrtReleaseMemAddress")
 
     def map(self, address: int, size: int, piece: int) -> bool:
-        """Maps pieces from address on; False, and nothing mapped, where the device has no memory left."""
+        """Maps pieces from address on; False where the device has no memory left. All of them, or none."""
+        done = 0
+        try:
+            while done < size and self._map_piece(address + done, piece):
+                done += piece
+        finally:
+            if done < size:
+                self.unmap(address, done)
+        return done >= size
+
+    def _map_piece(self, address: int, piece: int) -> bool:
         rt: Any = runtime.acl.rt
         wanted = {"handleType": 0, "allocationType": 0, "memAttr": _HUGE_PAGES_1G if self.pages_1g else _HUGE_PAGES,
                   "location": self._location, "reserve": 0}
-        for place in range(address, address + size, piece):
-            handle, code = rt.malloc_physical(piece, wanted, 0)
-            if code in errors.OUT_OF_MEMORY:
-                self.unmap(address, place - address)
-                return False
-            errors.check(code, "aclrtMallocPhysical")
-            errors.check(rt.map_mem(place, piece, 0, handle, 0), "aclrtMapMem")
-            self._pieces[place] = (handle, piece)
+        handle, code = rt.malloc_physical(piece, wanted, 0)
+        if code in errors.OUT_OF_MEMORY:
+            return False
+        errors.check(code, "aclrtMallocPhysical")
+        code = rt.map_mem(address, piece, 0, handle, 0)
+        if code:
+            rt.free_physical(handle)
+        errors.check(code, "aclrtMapMem")
+        self._pieces[address] = (handle, piece)
         return True
 
     def unmap(self, address: int, size: int) -> None:
