@@ -111,6 +111,24 @@ def test_a_graph_has_memory_of_its_own(npu: ModuleType) -> None:
     assert second.max().item() == 3 and all(o.min().item() == o.max().item() == 7 for o in others)
 
 
+def test_memory_of_other_streams_is_the_graphs_too(npu: ModuleType) -> None:
+    x, side = torch.ones(1000, device="npu"), npu.Stream()
+
+    def fork_and_join() -> Any:
+        side.wait_stream(npu.current_stream())
+        with npu.stream(side):
+            out = (x * 3) + 1                     # the product is nobody's when the capture ends
+        npu.current_stream().wait_stream(side)
+        return out
+
+    graph, out = captured(npu, fork_and_join)
+    with npu.stream(side):
+        others = [torch.full((1000,), 7.0, device="npu") for _ in range(20)]
+    npu.current_stream().wait_stream(side)
+    graph.replay()
+    assert out.max().item() == 4 and all(o.min().item() == o.max().item() == 7 for o in others)
+
+
 def test_memory_goes_back_with_the_graph(npu: ModuleType) -> None:
     x = torch.ones(1000, device="npu")
     npu.empty_cache()
