@@ -317,7 +317,7 @@ C_KINDS = {  # what C's parameter types are called in the binding's tables
     "aclrtPhysicalMemProp": "&physical", "aclrtPtrAttributes": "attributes", "aclrtUtilizationInfo": "utilization",
     "aclCANNPackageVersion": "version",
 }  # fmt: skip
-HANDLES = ("aclrtStream", "aclrtEvent", "aclrtContext", "aclrtDrvMemHandle", "aclmdlRI", "void*", "aclDataBuffer*", "aclTensorDesc*")
+HANDLES = ("aclrtStream", "aclrtEvent", "aclrtContext", "aclrtDrvMemHandle", "aclmdlRI", "aclrtTaskGrp", "void*", "aclDataBuffer*", "aclTensorDesc*")
 
 
 def kind_of(c_type: str) -> tuple[str, bool]:
@@ -325,6 +325,8 @@ def kind_of(c_type: str) -> tuple[str, bool]:
     plain = c_type.replace("const", "").strip()
     if plain in HANDLES:
         return "ptr", False
+    if plain == "char*":
+        return "str", False
     address = plain.endswith("*")
     plain = plain.removesuffix("*").strip()
     return ("ptr" if plain in HANDLES else C_KINDS.get(plain, "i32")), address  # else an enum

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu import acl_loader, errors, runtime
+from mindtorch_v2._backends.npu import errors, runtime
 
 STREAM, CONTEXT = 0x57, 0xC0
 
@@ -384,13 +385,11 @@ def test_an_unknown_code_is_still_given(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_error_names_agree_with_the_table_of_cann() -> None:
-    table = (os.path.dirname(acl_loader.__file__), "..", "..", "..", "..", "csrc", "cann", "enums.txt")
     codes: dict[int, set[str]] = {}
-    with open(os.path.join(*table)) as text:
-        for line in text:
-            name, _, number = line.strip().partition(" ")
-            if name.startswith(("ACL_ERROR_", "ACLNN_ERR_")):
-                codes.setdefault(int(number), set()).add(name)
+    for line in (Path(__file__).resolve().parents[2] / "csrc" / "cann" / "enums.txt").read_text().splitlines():
+        name, _, number = line.partition(" ")
+        if name.startswith(("ACL_ERROR_", "ACLNN_ERR_")):
+            codes.setdefault(int(number), set()).add(name)
     assert len(errors._CODES) > 150
     assert not {code: name for code, name in errors._CODES.items() if name not in codes.get(code, ())}
 
