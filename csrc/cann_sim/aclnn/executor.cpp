@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "aclnn/call.h"
+#include "aclnn/executor_lock.h"
 
 using namespace cann_sim;
 
@@ -67,6 +68,7 @@ bool counts(Kind kind, Among among) {
 }
 
 int set_address(const char* function, aclOpExecutor* handle, Among among, size_t index, const aclTensor* tensor, void* addr) {
+  std::lock_guard<std::mutex> hold(executor_mutex(handle));
   int code;
   aclOpExecutor* executor = expect_executor(handle, function, &code);
   if (!executor) return code;
@@ -89,6 +91,7 @@ int set_address(const char* function, aclOpExecutor* handle, Among among, size_t
 
 int set_list_address(const char* function, aclOpExecutor* handle, Among among, size_t index, size_t item,
                      const aclTensorList* list, void* addr) {
+  std::lock_guard<std::mutex> hold(executor_mutex(handle));
   int code;
   aclOpExecutor* executor = expect_executor(handle, function, &code);
   if (!executor) return code;
@@ -118,6 +121,11 @@ Handles<aclOpExecutor>& executors() {
     return new Handles<aclOpExecutor>(1 << 18);
   }();
   return *made;
+}
+
+std::mutex& executor_mutex(const void* handle) {
+  static std::mutex locks[64];
+  return locks[reinterpret_cast<uintptr_t>(handle) / sizeof(aclOpExecutor) % 64];
 }
 
 void refuse(int code, const char* format, ...) {
@@ -176,6 +184,7 @@ aclnnStatus aclnnFinalize() {
 
 aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor* executor) {
   CANN_ENTRY("aclSetAclOpExecutorRepeatable");
+  std::lock_guard<std::mutex> hold(executor_mutex(executor));
   int code;
   aclOpExecutor* found = expect_executor(executor, "aclSetAclOpExecutorRepeatable", &code);
   if (!found) return code;
@@ -188,6 +197,7 @@ aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor* executor) {
 
 aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor* executor) {
   CANN_ENTRY("aclDestroyAclOpExecutor");
+  std::lock_guard<std::mutex> hold(executor_mutex(executor));
   int code;
   if (!expect_executor(executor, "aclDestroyAclOpExecutor", &code)) return code;
   executors().drop(executor);

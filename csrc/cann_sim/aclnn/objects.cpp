@@ -8,6 +8,8 @@ using namespace cann_sim;
 namespace {
 
 constexpr size_t kTensors = 1 << 20, kObjects = 1 << 18;  // handles that may live at once; only used ones take memory
+constexpr int64_t kMostItems = int64_t{1} << 56;          // of a tensor: so that bytes can be counted too
+constexpr uint64_t kMostValues = uint64_t{1} << 30;       // of an array or a list
 
 float half_to_float(uint16_t h) {
   const uint32_t sign = (h & 0x8000u) << 16, exponent = (h >> 10) & 31, fraction = h & 0x3ff;
@@ -97,6 +99,9 @@ bool describe(aclTensor& t, const int64_t* dims, uint64_t ndim, aclDataType dtyp
   m.offset = offset;
   m.addr = data;
   int64_t step = 1;
+  auto count = [](int64_t& product, int64_t size) {  // false: no tensor is that large
+    return !__builtin_mul_overflow(product, size, &product) && product >= 0 && product <= kMostItems;
+  };
   for (int d = static_cast<int>(ndim) - 1; d >= 0; --d) {
     if (dims[d] < 0) {
       fail(ACLNN_ERR_PARAM_INVALID, "aclCreateTensor: dim %d is %ld", d, dims[d]);
@@ -104,11 +109,18 @@ bool describe(aclTensor& t, const int64_t* dims, uint64_t ndim, aclDataType dtyp
     }
     m.sizes[d] = dims[d];
     m.strides[d] = strides ? strides[d] : step;
-    step *= dims[d];
+    if (count(step, dims[d])) continue;
+    fail(ACLNN_ERR_PARAM_INVALID, "aclCreateTensor: the view has too many elements");
+    return false;
   }
   t.storage_ndim = static_cast<int32_t>(storage_ndim);
   m.storage_numel = 1;
-  for (uint64_t d = 0; d < storage_ndim; ++d) m.storage_numel *= t.storage_dims[d] = storage[d];
+  for (uint64_t d = 0; d < storage_ndim; ++d) {
+    t.storage_dims[d] = storage[d];
+    if (storage[d] >= 0 && count(m.storage_numel, storage[d])) continue;
+    fail(ACLNN_ERR_PARAM_INVALID, "aclCreateTensor: storage dim %lu is %ld", d, storage[d]);
+    return false;
+  }
   return true;
 }
 
@@ -116,6 +128,10 @@ template <class T, class Item>
 T* make_array(Handles<T>& pool, const Item* items, uint64_t n, const char* function) {
   if (n && !items) {
     fail(ACLNN_ERR_PARAM_NULLPTR, "%s: the values pointer is null and the size is %lu", function, n);
+    return nullptr;
+  }
+  if (n > kMostValues) {
+    fail(ACLNN_ERR_PARAM_INVALID, "%s: %lu values", function, n);
     return nullptr;
   }
   T* made = pool.make();

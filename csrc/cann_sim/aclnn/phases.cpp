@@ -1,6 +1,7 @@
 // libopapi: the two phases that all aclnn ops share. What an op checks and computes beyond its row is under ops/.
 #include <cstring>
 
+#include "aclnn/executor_lock.h"
 #include "ops/op.h"
 
 namespace cann_sim {
@@ -41,11 +42,14 @@ void check_tensor(const OpRow& row, const ArgRow& arg, const TensorMeta& t) {
     refuse(ACLNN_ERR_PARAM_INVALID, "%s: argument %s has %d dims; expected %d to %d", row.name, arg.name, t.ndim,
            arg.min_rank, arg.max_rank);
   int64_t low = t.offset, high = t.offset;
+  bool too_far = false;  // beyond what 64 bits count
   for (int d = 0; d < t.ndim; ++d) {
     if (t.sizes[d] == 0) return;
-    (t.strides[d] < 0 ? low : high) += t.strides[d] * (t.sizes[d] - 1);
+    int64_t& end = t.strides[d] < 0 ? low : high;
+    int64_t reach;
+    too_far |= __builtin_mul_overflow(t.strides[d], t.sizes[d] - 1, &reach) || __builtin_add_overflow(end, reach, &end);
   }
-  if (low < 0 || high >= t.storage_numel)
+  if (too_far || low < 0 || high >= t.storage_numel)
     refuse(ACLNN_ERR_PARAM_INVALID, "%s: argument %s reaches elements %ld to %ld of a storage of %ld", row.name, arg.name,
            low, high, t.storage_numel);
   if (arg.dense && !is_dense(t)) refuse_argument(row, arg, ACLNN_ERR_PARAM_INVALID, "is not contiguous, which it has to be");
@@ -192,6 +196,7 @@ int first_phase(const OpRow& row, const Raw* raw, uint64_t* workspace, aclOpExec
 
 int second_phase(const OpRow& row, void* workspace, uint64_t bytes, aclOpExecutor* handle, aclrtStream stream) {
   if (!handle) return fail(ACLNN_ERR_INNER_NULLPTR, "%s: null executor", row.name);
+  std::lock_guard<std::mutex> hold(executor_mutex(handle));
   aclOpExecutor* executor = executors().get(handle);
   if (!executor)
     return fail(ACLNN_ERR_PARAM_INVALID, "%s: executor %p is unknown, or was consumed by an earlier second phase", row.name,

@@ -14,6 +14,12 @@ std::mutex init_mutex;
 uint64_t inits = 0;                     // aclInit less aclFinalizeReference
 bool finalized = false;
 
+// What there is to begin and to end is the parent's, and so may be every lock.
+int refuse_forked(const char* function) {
+  if (!is_forked_child()) return 0;
+  return fail(ACL_ERROR_RT_DEV_SETUP_ERROR, "%s: the process was forked after its parent had used a device", function);
+}
+
 struct Counter {
   const char* what;
   size_t (*count)();
@@ -73,8 +79,7 @@ using namespace cann_sim;
 
 aclError aclInit(const char* configPath) {
   CANN_ENTRY("aclInit");
-  if (is_forked_child())
-    return fail(ACL_ERROR_RT_DEV_SETUP_ERROR, "aclInit: the process was forked after its parent had used a device");
+  if (int code = refuse_forked("aclInit")) return code;
   if (!settings_error().empty()) return fail(ACL_ERROR_INVALID_PARAM, "aclInit: %s", settings_error().c_str());
   if (!faults_error().empty())
     return fail(ACL_ERROR_INVALID_PARAM, "aclInit: CANN_SIM_FAULTS: '%s' is not understood", faults_error().c_str());
@@ -89,6 +94,7 @@ aclError aclInit(const char* configPath) {
 
 aclError aclFinalize() {
   CANN_ENTRY("aclFinalize");
+  if (int code = refuse_forked("aclFinalize")) return code;
   {
     std::lock_guard<std::mutex> hold(init_mutex);
     if (!inits)
@@ -102,6 +108,7 @@ aclError aclFinalize() {
 
 aclError aclFinalizeReference(uint64_t* refCount) {
   CANN_ENTRY("aclFinalizeReference");
+  if (int code = refuse_forked("aclFinalizeReference")) return code;
   bool last;
   {
     std::lock_guard<std::mutex> hold(init_mutex);

@@ -53,11 +53,16 @@ int destroy(aclrtStream handle, bool wait, const char* function) {
   if (!found) return code;
   if (found == found->context->default_stream)
     return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: the default stream of a context cannot be destroyed", function);
-  if (int refused = refuse_captured_stream(*found->stream, function)) return refused;
-  if (wait) found->stream->wait(kForever);
-  else found->stream->drop_queued();
-  code = wait ? found->stream->report() : 0;
+  Stream& s = *found->stream;
+  if (int refused = refuse_captured_stream(s, function)) return refused;
+  s.retain();                           // another thread may destroy the stream too
+  if (wait) s.wait(kForever);
+  else s.drop_queued();
+  code = wait ? s.report() : 0;
+  s.release();
   std::lock_guard<std::mutex> hold(devices_mutex());
+  if (!streams().check(handle)) return fail(ACL_ERROR_RT_STREAM_CONTEXT, "%s: %p was destroyed by another thread",
+                                            function, handle);
   drop_stream(found);
   return code;
 }
@@ -152,8 +157,9 @@ int synchronize_device(Device& d, Deadline deadline) {
       }
   }
   int code = 0;
-  for (Stream* s : waited) {
-    if (!code && !s->wait(deadline))
+  for (Stream* s : waited) {            // also after one has failed: the client may free what all of them use
+    const bool in_time = s->wait(deadline);
+    if (!code && !in_time)
       code = fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "stream %d of device %d was not done in time", s->id, d.id);
     if (!code) code = s->report();
     s->release();

@@ -1,0 +1,149 @@
+"""The simulator and clients that do what they must not: sizes beyond counting, one executor or stream in several threads."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from client import Client
+
+UNKNOWN_EXECUTOR, WRONG_STREAM = 161002, 107003
+
+
+@pytest.fixture(scope="module")
+def client() -> Client:
+    return Client()
+
+
+def at_once(client: Client, *works: Callable[[], Any]) -> list[Any]:
+    """What the works answer that begin together, each in a thread of its own."""
+    barrier, answers, context = threading.Barrier(len(works)), [None] * len(works), ctypes.c_void_p()
+    client.must("aclrtGetCurrentContext", ctypes.byref(context))
+
+    def begin(i: int) -> None:
+        client.must("aclrtSetCurrentContext", context)
+        barrier.wait()
+        answers[i] = works[i]()
+
+    threads = [threading.Thread(target=begin, args=(i,)) for i in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def executor(client: Client, *args: Any) -> ctypes.c_void_p:
+    workspace, made = ctypes.c_uint64(), ctypes.c_void_p()
+    client.must("aclnnAddGetWorkspaceSize", *args, ctypes.byref(workspace), ctypes.byref(made))
+    assert workspace.value == 0
+    return made
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "offset", "storage"),
+    [
+        ((1 << 62,), (1,), 0, 1 << 62),
+        ((1 << 32, 1 << 32), (0, 0), 0, 4),
+        ((1 << 33,), (1 << 31,), 0, 16),
+        ((4,), (1 << 62,), 1 << 62, 16),
+        ((3,), (-(1 << 62),), 0, 16),
+        ((4,), (1,), 0, -4),
+    ],
+)
+def test_sizes_that_cannot_be_counted_are_refused(
+    client: Client, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int, storage: int
+) -> None:
+    t, n = client.tensor(torch.ones(16)), len(sizes)
+    made = client.function("aclCreateTensor")(
+        (ctypes.c_int64 * n)(*sizes), ctypes.c_uint64(n), 0, (ctypes.c_int64 * n)(*strides), ctypes.c_int64(offset), 2,
+        (ctypes.c_int64 * 1)(storage), ctypes.c_uint64(1), t.address,
+    )  # fmt: skip
+    if made:
+        tensor, found, workspace = ctypes.c_void_p(made), ctypes.c_void_p(), ctypes.c_uint64()
+        code = client.function("aclnnAbsGetWorkspaceSize")(
+            tensor, tensor, ctypes.byref(workspace), ctypes.byref(found)
+        )
+        assert code == 161002
+        client.must("aclDestroyTensor", tensor)
+    t.free()
+
+
+@pytest.mark.parametrize("count", [1 << 31, 1 << 61, (1 << 64) - 1])
+def test_arrays_that_cannot_be_are_refused(client: Client, count: int) -> None:
+    for name in ("aclCreateIntArray", "aclCreateFloatArray", "aclCreateTensorList"):
+        assert client.function(name)((ctypes.c_int64 * 1)(), ctypes.c_uint64(count)) is None
+
+
+def test_an_executor_serves_one_of_two_threads(client: Client) -> None:
+    t, alpha = client.tensor(torch.ones(4)), client.scalar(1.0)
+    launch = client.function("aclnnAdd")
+    for _ in range(50):
+        made = executor(client, t.handle, t.handle, alpha, t.handle)
+        work = [lambda made=made: launch(None, ctypes.c_uint64(0), made, None)] * 2
+        assert sorted(at_once(client, *work)) == [0, UNKNOWN_EXECUTOR]
+    client.must("aclrtSynchronizeStream", None)
+    t.free()
+
+
+def test_a_repeatable_executor_is_destroyed_while_others_launch_it(client: Client) -> None:
+    t, alpha = client.tensor(torch.ones(4)), client.scalar(1.0)
+    launch = client.function("aclnnAdd")
+    for _ in range(30):
+        made = executor(client, t.handle, t.handle, alpha, t.handle)
+        client.must("aclSetAclOpExecutorRepeatable", made)
+
+        def many(made: ctypes.c_void_p = made) -> set[int]:
+            return {launch(None, ctypes.c_uint64(0), made, None) for _ in range(40)}
+
+        first, second, gone = at_once(client, many, many, lambda made=made: destroy(client, made))
+        assert first | second <= {0, UNKNOWN_EXECUTOR}
+        assert gone == 0
+    client.must("aclrtSynchronizeStream", None)
+    t.free()
+
+
+def destroy(client: Client, made: ctypes.c_void_p) -> int:
+    return client.function("aclDestroyAclOpExecutor")(made)
+
+
+def test_a_stream_is_destroyed_once(client: Client) -> None:
+    for name in ("aclrtDestroyStream", "aclrtDestroyStreamForce"):
+        for _ in range(30):
+            stream = ctypes.c_void_p()
+            client.must("aclrtCreateStream", ctypes.byref(stream))
+            answers = at_once(client, *[lambda stream=stream, name=name: client.function(name)(stream)] * 2)
+            assert sorted(answers) == [0, WRONG_STREAM]
+
+
+def test_a_forked_child_that_finalizes_ends(run_python: Callable[..., str]) -> None:
+    """Its parent's other threads held locks when it was forked."""
+    printed = run_python(
+        """
+import os, threading, acl
+acl.init(), acl.rt.set_device(0)
+stop = False
+def busy():
+    acl.rt.set_device(0)
+    stream, _ = acl.rt.create_stream()
+    memory, _ = acl.rt.malloc(1024, 0)
+    while not stop:
+        acl.rt.memset_async(memory, 1024, 0, 1024, stream)
+        acl.rt.synchronize_stream(stream)
+threads = [threading.Thread(target=busy) for _ in range(2)]
+for thread in threads: thread.start()
+for _ in range(30):
+    child = os.fork()
+    if child == 0:
+        os._exit(acl.finalize() != 507033)
+    assert os.waitpid(child, 0)[1] == 0
+stop = True
+for thread in threads: thread.join()
+print("ended")
+"""
+    )
+    assert printed == "ended\n"
