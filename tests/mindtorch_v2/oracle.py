@@ -151,7 +151,7 @@ def compare(ours: Any, theirs: Any, what: str, tolerance: float = 1.0) -> None:
 
 def chosen(samples: Any, limit: int, seed: int, among: int = 40) -> list:
     """At most limit samples with their numbers: the first, and others of the first `among` by the seed."""
-    numbered = list(enumerate(itertools.islice(samples, among)))
+    numbered = list(enumerate(itertools.islice(samples, among if limit > 1 else 1)))
     if len(numbered) <= limit:
         return numbered
     return [numbered[0], *sorted(random.Random(seed).sample(numbered[1:], limit - 1), key=lambda pair: pair[0])]
