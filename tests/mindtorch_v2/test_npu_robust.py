@@ -265,6 +265,35 @@ def test_a_mapping_that_fails_leaves_nothing_behind(npu: ModuleType, monkeypatch
     assert torch.npu.mem_get_info()[0] == free
 
 
+def test_memory_that_cannot_be_unmapped_serves_again(npu: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    npu.init()
+    made, rt, refused = allocator.NpuAllocator(0), runtime.acl.rt, [507899]
+    made._configure("expandable_segments:True")
+    free, real = torch.npu.mem_get_info()[0], rt.unmap_mem
+    first = made.malloc(60 << 20)
+    made.free(first)
+    monkeypatch.setattr(rt, "unmap_mem", lambda address: refused.pop() if refused else real(address))
+    with pytest.raises(RuntimeError, match="aclrtUnmapMem"):
+        made.empty_cache()
+    made.free(made.malloc(60 << 20))
+    made.empty_cache()
+    made.close()
+    assert torch.npu.mem_get_info()[0] == free
+
+
+def test_shapes_that_were_not_waited_for_are_not_read(npu: ModuleType) -> None:
+    done = run_program("""
+import mindtorch_v2 as torch
+t = torch.ones(1000, device="npu")
+for _ in range(2):
+    try:
+        print(t.nonzero().shape[0])
+    except RuntimeError as error:
+        print("507899" in str(error))
+""", CANN_SIM_FAULTS="aclrtSynchronizeStream:1=507899", CANN_SIM_MODE="delay")
+    assert done.stdout == "True\n1000\n"
+
+
 def test_an_allocator_is_closed_whatever_fails(npu: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     npu.init()
     made = allocator.NpuAllocator(0)
@@ -341,6 +370,29 @@ class Ends:
 
     def __del__(self) -> None:
         self.result = torch.ones(3, device=self.device) + 1
+
+
+def test_threads_leave_a_stream_that_they_entered_together(npu: ModuleType) -> None:
+    shared, other, step = torch.npu.Stream(), torch.npu.Stream(), threading.Barrier(2, timeout=20)
+    left: list[Any] = []
+
+    def work() -> None:
+        torch.npu.set_stream(other)
+        step.wait()  # the main thread has entered
+        with shared:
+            step.wait()
+            step.wait()  # and left
+        left.append(torch.npu.current_stream())
+
+    before, thread = torch.npu.current_stream(), threading.Thread(target=work)
+    thread.start()
+    with shared:
+        step.wait()
+        step.wait()
+    assert torch.npu.current_stream() == before
+    step.wait()
+    thread.join()
+    assert left == [other]
 
 
 def test_a_collection_leaves_the_thread_on_its_device(two: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

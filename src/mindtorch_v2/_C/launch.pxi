@@ -43,6 +43,7 @@ cdef extern from "launch.h" namespace "mt::npu":
         PreparedOwner()
         PreparedOwner(Prepared*)
         Prepared* get()
+        Prepared* release()
     cdef cppclass Prepareds:
         Prepared* find(const vector[uint64_t]&)
         void clear()
@@ -522,6 +523,8 @@ cdef list shapes_found(NpuPlan plan, NpuCall* call, int device):
     if not code:
         with nogil:
             code = npu_api.synchronize(stream)
+        if code:
+            owner.release()                      # leaked: the op may be queued still, and writes into these tensors
     if workspace:
         npu_heap_free(heap, workspace)
     if code:

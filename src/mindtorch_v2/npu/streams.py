@@ -1,6 +1,7 @@
 """torch.npu, streams and events: torch's classes over the handles of _backends/npu/streams.py."""
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -24,7 +25,7 @@ class Stream:
 
     def _set(self, index: int, handle: int, priority: int) -> None:
         self.device_index, self.npu_stream, self.priority = index, handle, priority
-        self._entered: list[StreamContext] = []
+        self._entered: dict[int, list[StreamContext]] = {}   # by thread: each leaves what it entered
 
     @classmethod
     def _over(cls, index: int, handle: int) -> Stream:
@@ -89,11 +90,11 @@ class Stream:
         return streams.is_capturing(self.device_index, self.npu_stream)
 
     def __enter__(self) -> Stream:
-        self._entered.append(StreamContext(self).__enter__())
+        self._entered.setdefault(threading.get_ident(), []).append(StreamContext(self).__enter__())
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        self._entered.pop().__exit__(*exc)
+        self._entered[threading.get_ident()].pop().__exit__(*exc)
 
     def set_data_preprocess_stream(self, is_data_preprocess_stream: bool = False) -> None:
         """Nothing: torch_npu treats such streams apart in its queue of tasks, and there is no such queue here."""

@@ -17,7 +17,7 @@ class VirtualMemory:
         self.pages_1g = False
         self._location = {"id": device_id, "type": _DEVICE}
         self._pieces: dict[int, tuple[int, int]] = {}   # address: (handle, size)
-        self._reservations: list[int] = []
+        self._reservations: dict[int, int] = {}         # address: size
 
     def reserve(self, size: int) -> int:
         """Reserves addresses; 0 where CANN or the device cannot."""
@@ -25,12 +25,15 @@ class VirtualMemory:
         address, code = ask(size, 0, 0, _RESERVE_FLAGS) if ask else (0, 0)
         if code or not address:
             return 0
-        self._reservations.append(address)
+        self._reservations[address] = size
         return address
 
     def release(self, address: int) -> None:
-        self._reservations.remove(address)
+        end = address + self._reservations[address]
+        for place in [place for place in self._pieces if address <= place < end]:
+            self._unmap_piece(place)              # one that could not be unmapped when its turn was
         errors.check(runtime.acl.rt.release_mem_address(address), "aclrtReleaseMemAddress")
+        del self._reservations[address]
 
     def map(self, address: int, size: int, piece: int) -> bool:
         """Maps pieces from address on; False where the device has no memory left. All of them, or none."""
@@ -44,6 +47,8 @@ class VirtualMemory:
         return done >= size
 
     def _map_piece(self, address: int, piece: int) -> bool:
+        if address in self._pieces:               # could not be unmapped: it serves again
+            return True
         rt: Any = runtime.acl.rt
         wanted = {"handleType": 0, "allocationType": 0, "memAttr": _HUGE_PAGES_1G if self.pages_1g else _HUGE_PAGES,
                   "location": self._location, "reserve": 0}
@@ -59,12 +64,21 @@ class VirtualMemory:
         return True
 
     def unmap(self, address: int, size: int) -> None:
-        rt, end = runtime.acl.rt, address + size
+        end, failure = address + size, None
         while address < end:
-            handle, piece = self._pieces.pop(address)
-            errors.check(rt.unmap_mem(address), "aclrtUnmapMem")
-            errors.check(rt.free_physical(handle), "aclrtFreePhysical")
+            piece = self._pieces[address][1]
+            try:
+                self._unmap_piece(address)
+            except RuntimeError as error:         # the others go all the same
+                failure = failure or error
             address += piece
+        if failure:
+            raise failure
+
+    def _unmap_piece(self, address: int) -> None:
+        errors.check(runtime.acl.rt.unmap_mem(address), "aclrtUnmapMem")
+        handle, _ = self._pieces.pop(address)
+        errors.check(runtime.acl.rt.free_physical(handle), "aclrtFreePhysical")
 
     def close(self) -> None:
         """Gives back everything."""
