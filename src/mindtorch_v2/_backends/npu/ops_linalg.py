@@ -100,7 +100,7 @@ def _qr(outs: Outs, args: Args) -> None:
 @quiet("_linalg_svd")
 def _svd(outs: Outs, args: Args) -> None:
     (U, S, Vh, info), (A, full_matrices, compute_uv, _) = outs, args
-    rows, columns, k = *A.shape[-2:], S.size(-1)
+    columns, k = A.size(-1), S.size(-1)
     V = ops.empty([*A.shape[:-2], columns, columns if full_matrices else k] if compute_uv else [0], dtype=A.dtype,
                   device=A.device)
     launch("aclnnSvd", S, A, full_matrices, compute_uv, S, U, V)
