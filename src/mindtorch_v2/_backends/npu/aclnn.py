@@ -117,7 +117,7 @@ def _literal(word: str) -> Any:
     return float(word) if "." in word or "e" in word else int(word)
 
 
-def build_plan(name: str, sources: Sequence[Source], kept: bool = True) -> _C.NpuPlan:
+def build_plan(name: str, sources: Sequence[Source], kept: bool = True) -> Any:
     """A plan from where each argument of the op comes from."""
     args = signature(name)
     if len(args) != len(sources):
@@ -141,7 +141,7 @@ _WIDER = {"bool": ("uint8", "int32", "int64", "float32"), "uint8": ("int16", "in
           "float16": ("float32",), "bfloat16": ("float32",)}
 
 
-def _recast(plan: _C.NpuPlan, args: tuple[Argument, ...], sources: tuple[Source, ...], outs: tuple[Any, ...],
+def _recast(plan: Any, args: tuple[Argument, ...], sources: tuple[Source, ...], outs: tuple[Any, ...],
             given: tuple[Any, ...]) -> None:
     """Launches with tensors of dtypes that the op takes, where that costs no digit; else CANN refuses."""
     held = {FROM_PARAM: list(given), FROM_RESULT: list(outs)}
@@ -163,7 +163,7 @@ def _recast(plan: _C.NpuPlan, args: tuple[Argument, ...], sources: tuple[Source,
             out.detach().copy_(made)
 
 
-def plan(mapping: str, schema: Schema, extra: Sequence[str] = (), kept: bool = True) -> _C.NpuPlan:
+def plan(mapping: str, schema: Schema, extra: Sequence[str] = (), kept: bool = True) -> Any:
     """The plan of a row: its mapping names parameters ("eps=1e-5" says what stands for None), results ("out", "out1" or
     their names) and literals.
 
@@ -176,7 +176,7 @@ def plan(mapping: str, schema: Schema, extra: Sequence[str] = (), kept: bool = T
     return made
 
 
-def _plan(mapping: str, schema: Schema, extra: Sequence[str], kept: bool) -> _C.NpuPlan:
+def _plan(mapping: str, schema: Schema, extra: Sequence[str], kept: bool) -> Any:
     name, words = read_mapping(mapping)
     made = build_plan(name, [_source(word, schema, extra) for word in words], kept)
     inplace = "aclnnInplace" + name.removeprefix("aclnn")
@@ -235,7 +235,7 @@ def _failure(name: str, code: int) -> Exception:
 
 
 @functools.cache
-def plan_of(name: str, kept: bool = True) -> _C.NpuPlan:
+def plan_of(name: str, kept: bool = True) -> Any:
     """The plan that takes an op's own arguments in their order."""
     return build_plan(name, [Source(FROM_PARAM, i) for i in range(len(signature(name)))], kept)
 
