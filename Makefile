@@ -76,7 +76,8 @@ sanitize-address sanitize-thread: sanitize-%: $(VENV)/package $(VENV)/test-tools
 	  cmake --build $(BUILD)/$* --target cann_sim
 	@rm -rf $(BUILD)/$*/home && cp -r $$($(PY) -c 'import cann_sim; print(cann_sim.home())') $(BUILD)/$*/home
 	@cp $(BUILD)/$*/cann_sim/lib64/*.so $(BUILD)/$*/home/lib64
-	CANN_SIM_HOME=$(abspath $(BUILD)/$*/home) $(RUN_$*) $(PY) -m pytest tests/cann_sim $(ARGS)
+	export CANN_SIM_BLAS=$$($(PY) -c 'import cann_sim; print(cann_sim.env()["CANN_SIM_BLAS"])'); \
+	  CANN_SIM_HOME=$(abspath $(BUILD)/$*/home) $(RUN_$*) $(PY) -m pytest tests/cann_sim $(ARGS)
 
 # The package is installed, not linked: tests import what a user would get. The build folder stays, so that only
 # changed files are compiled again; the lock keeps two builds apart.

@@ -50,6 +50,8 @@ def process() -> Runtime:
 @pytest.fixture
 def rt(process: Runtime) -> Iterator[Runtime]:
     """Device 0 with a context of the test's own: what the test leaves behind ends with it."""
+    while process.aclrtResetDevice(1) == 0:  # other tests of this process may have set it
+        pass
     process.must("aclrtSetDevice", 0)
     process.aclrtGetLastError(0)
     process.message()
