@@ -246,7 +246,7 @@ def test_events(rt: ModuleType, stream: int) -> None:
     assert rt.synchronize_event(end) == 0
     assert rt.query_event_status(end) == (1, 0)
     ms, ret = rt.event_elapsed_time(start, end)
-    assert ret == 0 and 0 <= ms < 1000
+    assert ret == 0 and ms >= 0
     assert rt.stream_query(stream) == (0, 0)
     assert [rt.destroy_event(event) for event in (start, end)] == [0, 0]
 
