@@ -64,3 +64,14 @@ def _transposed(x: torch.Tensor) -> torch.Tensor:
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "dense": lambda x: x.contiguous(), "sliced": _sliced, "transposed": _transposed,
 }  # fmt: skip
+
+
+def blank(like: torch.Tensor) -> torch.Tensor:
+    return torch.full_like(like, 77)
+
+
+def grads(f: Callable[..., torch.Tensor], grad: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The gradients of f at float32, as each input's dtype."""
+    leaves = [x.detach().float().requires_grad_() for x in inputs]
+    made = torch.autograd.grad(f(*leaves), leaves, grad.float())
+    return tuple(g.to(x.dtype) for g, x in zip(made, inputs, strict=True))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from client import client, same
-from samples import LAYOUTS, dtypes, sample
+from samples import LAYOUTS, blank, dtypes, grads, sample
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -22,17 +21,6 @@ FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 
 def close(got: Tensor, want: Tensor) -> None:
     same(got, want, **CLOSE.get(want.dtype, {"rtol": 1e-9, "atol": 1e-9}))
-
-
-def blank(like: Tensor) -> Tensor:
-    return torch.full_like(like, 77)
-
-
-def grads(f: Callable[..., Tensor], grad: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    """The gradients of f at float32, as each input's dtype."""
-    leaves = [x.detach().float().requires_grad_() for x in inputs]
-    made = torch.autograd.grad(f(*leaves), leaves, grad.float())
-    return tuple(g.to(x.dtype) for g, x in zip(made, inputs, strict=True))
 
 
 # ---- convolution ------------------------------------------------------------------------------------------------

@@ -243,7 +243,6 @@ class Prepared {
   struct Slot { int32_t at; int32_t input, output; void* tensor; void* address; };  // input/output -1: not one
   std::vector<Slot> slots;      // every tensor argument that is not in a list
   bool has_lists = false;
-  void* last_tensor(size_t i) const { return i < slots.size() ? slots[i].tensor : nullptr; }
 
  private:
   struct Made { int32_t (*destroy)(void*); void* object; };
