@@ -166,7 +166,10 @@ class PinnedAllocator:
             errors.check(runtime.acl.rt.record_event(event, stream), "aclrtRecordEvent")
             block.events.append((device_id, event))
         block.uses.clear()
-        self._waiting.append(block)
+        if block.events:
+            self._waiting.append(block)
+        else:                                         # no copy to wait for, nor for those of blocks freed before it
+            self._keep(block)
 
     def _take_back(self) -> None:
         while self._returned:
@@ -187,14 +190,17 @@ class PinnedAllocator:
                     return
                 block.events.pop()
                 streams.give_event(owner, owner.session, streams.EVENT_SYNC, event)
-            self._waiting.popleft()
-            self._change("active_requests", -1)
-            self._change("active_bytes", -block.size)
-            limit = self._conf.pinned_max_cached_size_mb * _MB if self._conf else 0
-            if limit and block.size > limit:
-                self._drop(block)
-            else:
-                self._free.setdefault(block.size, []).append(block)
+            self._keep(self._waiting.popleft())
+
+    def _keep(self, block: _Block) -> None:
+        """Nothing uses a block any more: it goes to the cache, unless it is too large for that."""
+        self._change("active_requests", -1)
+        self._change("active_bytes", -block.size)
+        limit = self._conf.pinned_max_cached_size_mb * _MB if self._conf else 0
+        if limit and block.size > limit:
+            self._drop(block)
+        else:
+            self._free.setdefault(block.size, []).append(block)
 
     def _change(self, name: str, amount: int) -> None:
         stats = self._stats
