@@ -94,6 +94,21 @@ def test_a_pinned_copy_does_not_wait(npu: ModuleType) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_memory_that_no_copy_uses_waits_for_none(npu: ModuleType) -> None:
+    code = (
+        "import mindtorch_v2 as torch\n"
+        "in_use = lambda: torch.npu.host_memory_stats()['active_bytes.current']\n"
+        "x = torch.ones(1000, device='npu')\n"
+        "for n in range(20):\n"
+        "    (x * n).to('cpu', non_blocking=True)\n"
+        "torch.empty(100_000, pin_memory=True)\n"
+        "assert in_use() < 400_000 and not torch.npu.current_stream().query()\n"
+    )
+    env = {**os.environ, "CANN_SIM_MODE": "delay", "CANN_SIM_SEED": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 # ---- where pinned memory comes from --------------------------------------------------------------------------------
 def in_use() -> int:
     return torch.npu.host_memory_stats()["active_bytes.current"]
