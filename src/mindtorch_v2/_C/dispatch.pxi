@@ -127,9 +127,11 @@ cdef object call_override(object func, PyObject** args, Py_ssize_t nargs, PyObje
 
 # ---- composites -------------------------------------------------------------------------------------------------
 cdef object run_composite(Overload ov, PyObject** s):
-    cdef int dev = device_of_slots(ov, s)
-    if dev > META and ov.kernels[dev] is not None and (ov.formulas is not None or not wants_grad(ov, s)):
-        return run_kernel(ov, s, None)
+    cdef tuple results
+    if ov.rule is not None:
+        results = run_fused(ov, s, None)
+        if results is not None:
+            return wrap_results(ov, results)
     result = PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
     if ov.pin_at >= 0 and <object>s[ov.pin_at] is True:
         pin_new(<TensorBase?>result)
@@ -138,12 +140,92 @@ cdef object run_composite(Overload ov, PyObject** s):
     return result
 
 
-cdef int device_of_slots(Overload ov, PyObject** s) noexcept:
+cdef tuple run_fused(Overload ov, PyObject** s, TensorBase self):
+    """What the one op gives that a backend has for a composite (written to self, where that is given); None where it has
+    none for these arguments, and the body serves."""
+    cdef PyObject* first = NULL
+    cdef tuple results
+    cdef bint grad
     cdef int i
     for i in range(ov.ntensors):
-        if is_tensor(s[ov.tensor_at[i]]) and (<TensorBase>s[ov.tensor_at[i]]).dev != CPU:
-            return (<TensorBase>s[ov.tensor_at[i]]).dev
-    return CPU
+        if not find_place(s[ov.tensor_at[i]], &first):
+            return None
+    if first == NULL:
+        return None
+    fn = fused_kernel(ov, (<TensorBase>first).dev)
+    grad = wants_grad(ov, s)
+    if fn is None or grad and (self is not None or not has_formulas(ov, s)):
+        return None
+    if self is None:
+        results = infer(ov, s, (<TensorBase>first).dev, (<TensorBase>first).dev_index)
+    else:
+        results = None if PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL) is None else (self,)
+    if results is None:
+        return None
+    if type(fn) is NpuPlan:
+        if not takes_dtypes(<NpuPlan>fn, results, s):
+            return None
+        npu_kernel(ov, <NpuPlan>fn, results, s)
+    elif fn(results, tuple([<object>s[i] for i in range(ov.nparams)])) is NotImplemented:
+        return None
+    if grad:
+        record_results(ov, s, results)
+    return results
+
+
+cdef bint find_place(PyObject* o, PyObject** first):
+    """Sets first to the first tensor met; whether all are on its device and have what any fused op takes: items, and
+    as many dims as CANN knows. Else the body serves, or says what is wrong."""
+    cdef TensorBase t
+    if not is_tensor(o):
+        if isinstance(<object>o, (tuple, list)):
+            for item in <object>o:
+                if not find_place(<PyObject*>item, first):
+                    return False
+            return True
+        return <object>o is None
+    t = <TensorBase>o
+    if t.dev <= META:                            # no backend has more than the body there
+        return False
+    if first[0] == NULL:
+        first[0] = o
+    return t.count > 0 and t.rank <= MAX_RANK and t.dev == (<TensorBase>first[0]).dev and \
+        t.dev_index == (<TensorBase>first[0]).dev_index
+
+
+cdef object fused_kernel(Overload ov, int dev):
+    """A backend's kernel for a composite, looked for once; None: it has none."""
+    fn = ov.kernels[dev]
+    if fn is None:
+        resolve = kernel_resolvers[dev]
+        fn = None if resolve is None else resolve(ov.name, ov.schema, ov.npu, True)
+        ov.kernels[dev] = False if fn is None else fn
+    return None if fn is False else fn
+
+
+cdef bint has_formulas(Overload ov, PyObject** s):
+    """Whether every input that needs a gradient has a formula."""
+    cdef Formula f
+    cdef uint64_t known = 0
+    cdef int i
+    if ov.formulas is None:
+        return False
+    for f in ov.formulas:
+        known |= f.needs
+    for i in range(ov.ntensors):
+        if not known >> i & 1 and requires_any(s[ov.tensor_at[i]]):
+            return False
+    return True
+
+
+cdef bint requires_any(PyObject* o):
+    if is_tensor(o):
+        return (<TensorBase>o).requires
+    if isinstance(<object>o, (tuple, list)):
+        for item in <object>o:
+            if requires_any(<PyObject*>item):
+                return True
+    return False
 
 
 cdef bint wants_grad(Overload ov, PyObject** s):

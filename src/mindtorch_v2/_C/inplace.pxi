@@ -143,6 +143,9 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
     if ov.mutates:                               # a composite or native op that changes self on its own
         if ov.family == F_NATIVE:
             return run_native(ov, s)
+        if ov.rule is not None and run_fused(ov, s, self) is not None:
+            bump_version(self)
+            return self
         return PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
     return hot_call2(HOT_COPY_, self, inplace_value(ov, s, self))
 

@@ -8,10 +8,7 @@ cdef struct OutSpec:
 cdef object run_kernel(Overload ov, PyObject** s, object outs):
     """Infer the outputs by the row's rule, allocate them (or take outs), marshal the arguments, run."""
     cdef int dev = CPU, index = -1
-    cdef TensorBase t, r
     cdef tuple results
-    cdef Node node
-    cdef int i
     cdef bint grad
     place_of(ov, s, &dev, &index)
     grad = wants_grad(ov, s)
@@ -30,17 +27,24 @@ cdef object run_kernel(Overload ov, PyObject** s, object outs):
         launch(ov, dev, results, s)
         grad = False
     if grad:
-        node = None
-        for i in range(len(results)):
-            if results[i] is not None and is_differentiable((<TensorBase>results[i]).dt):
-                if node is None:
-                    if ov.formulas is None:
-                        raise no_gradient(ov)
-                    node = record(ov, s)
-                attach(node, <TensorBase>results[i], i, None)
-        if node is not None:
-            save_results(node, ov, tuple_items(results), <int>PyTuple_GET_SIZE(results))
+        record_results(ov, s, results)
     return wrap_results(ov, results)
+
+
+cdef int record_results(Overload ov, PyObject** s, tuple results) except -1:
+    """Makes the results that can have a gradient outputs of one node."""
+    cdef Node node = None
+    cdef int i
+    for i in range(len(results)):
+        if results[i] is not None and is_differentiable((<TensorBase>results[i]).dt):
+            if node is None:
+                if ov.formulas is None:
+                    raise no_gradient(ov)
+                node = record(ov, s)
+            attach(node, <TensorBase>results[i], i, None)
+    if node is not None:
+        save_results(node, ov, tuple_items(results), <int>PyTuple_GET_SIZE(results))
+    return 0
 
 
 cdef object run_native_rule(Overload ov, PyObject** s, bint grad):
@@ -99,7 +103,8 @@ cdef inline PyObject* same_place_as(PyObject* first, PyObject* t) except NULL:
 
 
 cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
-    """Allocates the outputs as the row's rule says; None when only the kernel can tell."""
+    """Allocates the outputs as the row's rule says; None when only the kernel can tell, or when a composite's rule leaves
+    these arguments to its body."""
     cdef OutSpec spec
     cdef int i
     cdef TensorBase like
@@ -111,6 +116,8 @@ cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
         native_rule(ov.native_id, ov, s, &spec)
         return (new_empty(spec.rank, spec.sizes, spec.dt, dev, index),)
     specs = PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL)
+    if specs is None and ov.body is not None:
+        return None
     if ov.prefill:
         like = <TensorBase>s[0]
         r = new_like_format(like, like.dt, PRESERVE, dev, index)

@@ -202,7 +202,9 @@ def _resize_as_(self, the_template, memory_format):
     return self
 
 
-@composite("fill_diagonal_(Tensor(a!) self, Scalar fill_value, bool wrap=False) -> Tensor(a!)", variants="method")
+@composite("fill_diagonal_(Tensor(a!) self, Scalar fill_value, bool wrap=False) -> Tensor(a!)", variants="method",
+           rule=lambda self, fill_value, wrap: (self.shape, self.dtype) if self.dim() == 2 else None,
+           npu="aclnnInplaceFillDiagonal(self, fill_value, wrap)")
 def _fill_diagonal_(self, fill_value, wrap):
     """Fills the main diagonal; wrap: it begins anew below a tall matrix's square."""
     if self.dim() < 2:

@@ -232,17 +232,21 @@ op("linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True
          _triangular_grad(g, self, upper, left, unitriangular, result, needs)})
 
 
-@composite("triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) "
-           "-> (Tensor solution, Tensor cloned_coefficient)",
-           npu="aclnnTriangularSolve(self, A, upper, transpose, unitriangular, solution, cloned_coefficient)")
-def _triangular_solve(self, A, upper, transpose, unitriangular):
-    """X of A X = self for a triangular A, and a copy of A."""
+def _triangular_pair(self, A, *_):
     for t, what in ((self, "b"), (A, "A")):
         if t.dim() < 2:
             raise RuntimeError(f"torch.triangular_solve: Expected {what} to have at least 2 dimensions, but it has "
                                f"{t.dim()} dimensions instead")
-    shape, _ = _system_rule("triangular_solve", self, A)
-    A = A.expand((*shape[:-2], *A.shape[-2:]))
+    shape, dtype = _system_rule("triangular_solve", self, A)
+    return [(shape, dtype), ((*shape[:-2], *A.shape[-2:]), dtype)]
+
+
+@composite("triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) "
+           "-> (Tensor solution, Tensor cloned_coefficient)", rule=_triangular_pair,
+           npu="aclnnTriangularSolve(self, A, upper, transpose, unitriangular, solution, cloned_coefficient)")
+def _triangular_solve(self, A, upper, transpose, unitriangular):
+    """X of A X = self for a triangular A, and a copy of A."""
+    A = A.expand(_triangular_pair(self, A)[1][0])
     used = A.transpose(-2, -1) if transpose else A
     made = ops.linalg_solve_triangular(used, self, upper=upper != transpose, unitriangular=unitriangular)
     return made, A.clone()

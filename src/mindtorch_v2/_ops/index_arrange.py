@@ -117,7 +117,8 @@ def _triangle_size(row, col, offset, lower):
 
 # ---- repeats -----------------------------------------------------------------------------------------------------
 op("_repeat_index(Tensor repeats, int output_size) -> Tensor", kernel="repeat_interleave_index", variants="",
-   rule=lambda repeats, output_size: ((output_size,), INT64))
+   rule=lambda repeats, output_size: ((output_size,), INT64),
+   npu="aclnnRepeatInterleaveTensor(repeats, output_size, out)")
 
 
 @composite("repeat_interleave.Tensor(Tensor repeats, *, int? output_size=None) -> Tensor")

@@ -162,7 +162,17 @@ op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1
          "vec2": lambda g, vec1, alpha: _times(ops.mv(g.t(), conj(vec1)), alpha)})
 
 
-@composite("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", inplace=True)
+def _addbmm_rule(self, batch1, batch2, *_):
+    _, *shape = _bmm_rule(batch1, batch2)[0]
+    _expands(self, tuple(shape), "addbmm")
+    return (shape, self.dtype) if self.dtype is batch1.dtype is batch2.dtype else None
+
+
+@composite("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", inplace=True,
+           rule=_addbmm_rule, npu="aclnnAddbmm(self, batch1, batch2, beta, alpha, out, 0)",
+           grad={"self": lambda g, beta: _times(g, beta),
+                 "batch1": lambda g, batch2, alpha: _times(ops.matmul(g, _t(batch2)), alpha),
+                 "batch2": lambda g, batch1, alpha: _times(ops.matmul(_t(batch1), g), alpha)})
 def _addbmm(self, batch1, batch2, beta, alpha):
     """beta * self plus alpha times the sum of the batch's products, as one product that sums only once."""
     _, rows, columns = _bmm_rule(batch1, batch2)[0]

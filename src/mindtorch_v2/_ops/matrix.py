@@ -17,6 +17,7 @@ from mindtorch_v2._ops.decompose import (
     word,
 )
 from mindtorch_v2._ops.linalg import _t
+from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import wrap
 
@@ -383,17 +384,23 @@ publish_plain(chain_matmul)
 
 
 # ---- vectors -------------------------------------------------------------------------------------
-@composite("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", variants="linalg",
-           npu="aclnnLinalgCross(self, other, dim, out)")
-def _linalg_cross(self, other, dim):
-    """The cross product of vectors of three items along a dim."""
+def _cross_rule(self, other, dim):
     if self.dim() != other.dim():
         raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
     if self.size(dim) != 3 or other.size(dim) != 3:
         raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {self.size(dim)} and "
                            f"{other.size(dim)}")
+    return broadcast("linalg.cross", self.shape, other.shape), ops.result_type(self, other)
+
+
+@composite("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", variants="linalg", rule=_cross_rule,
+           npu="aclnnLinalgCross(self, other, dim, out)",
+           grad={"self": lambda g, other, dim: ops.linalg_cross(conj(other), g, dim=dim),
+                 "other": lambda g, self, dim: ops.linalg_cross(g, conj(self), dim=dim)})
+def _linalg_cross(self, other, dim):
+    """The cross product of vectors of three items along a dim."""
+    shape, _ = _cross_rule(self, other, dim)
     dim = wrap(dim, self.dim())
-    shape = broadcast("linalg.cross", self.shape, other.shape)
     a, b = self.expand(shape).unbind(dim), other.expand(shape).unbind(dim)
     return ops.stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], dim)
 

@@ -109,13 +109,28 @@ op("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", rule=unar
    inplace="function", npu="aclnnThreshold(self, threshold, value, out)",
    grad={"self": lambda g, self, threshold: ops.threshold_backward(g, self, threshold)},
    doc="x where it is above the threshold, else value.")
+
+
+def _shrink_backward(grad_output, self, lambd):
+    return grad_output.masked_fill((self >= -lambd) & (self <= lambd), 0)
+
+
+def _shrink_slope(grad_output, self, lambd):
+    """The rule of a shrink's gradient where CANN has it: of one shape and dtype."""
+    same = grad_output.shape == self.shape and grad_output.dtype is self.dtype
+    return (self.shape, self.dtype) if same else None
+
+
+for _name in ("hardshrink", "softshrink"):
+    op(f"{_name}_backward(Tensor grad_output, Tensor self, Scalar lambd) -> Tensor", variants="",
+       body=_shrink_backward, rule=_shrink_slope,
+       npu=f"aclnn{_name.capitalize()}Backward(grad_output, self, lambd, out)")
 op("hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", rule=unary, inplace=False,
-   npu="aclnnHardshrink(self, lambd, out)",
-   grad={"self": lambda g, self, lambd: g.masked_fill((self >= -lambd) & (self <= lambd), 0)},
+   npu="aclnnHardshrink(self, lambd, out)", grad={"self": lambda g, self, lambd: ops.hardshrink_backward(g, self, lambd)},
    doc="x, and 0 between -lambd and lambd.")
 op("_softshrink(Tensor self, Scalar lambd) -> Tensor", rule=unary, kernel="softshrink", variants="", inplace=False,
    npu="aclnnSoftshrink(self, lambd, out)",
-   grad={"self": lambda g, self, lambd: g.masked_fill((self >= -lambd) & (self <= lambd), 0)})
+   grad={"self": lambda g, self, lambd: ops.softshrink_backward(g, self, lambd)})
 
 
 @composite("softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", variants="nn")
@@ -126,15 +141,14 @@ def _softshrink(self, lambd):
     return ops._softshrink(self, lambd)
 
 
-@composite("selu(Tensor self) -> Tensor", variants="function", inplace="function", npu="aclnnSelu(self, out)")
+@composite("selu(Tensor self) -> Tensor", variants="function", inplace="function")
 def _selu(self):
     """elu with the alpha and scale that keep mean 0 and variance 1."""
     return ops.elu(self, _SELU_ALPHA, _SELU_SCALE)
 
 
-@composite("prelu(Tensor self, Tensor weight) -> Tensor")
-def _prelu(self, weight):
-    """x, or weight * x below zero, with one weight or one for each channel."""
+def _channel_weight(self, weight):
+    """prelu's weight in a shape that broadcasts along the channels, which are dim 1."""
     if self.dtype is not weight.dtype:
         raise RuntimeError(f"prelu: Type promoting not supported. Got {word(self.dtype)} and {word(weight.dtype)}")
     if weight.numel() != 1:
@@ -147,22 +161,64 @@ def _prelu(self, weight):
     if weight.dim() > 1:
         raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}")
     if self.dim() > 1 and weight.dim() == 1:
-        weight = weight.reshape([-1 if d == 1 else 1 for d in range(self.dim())])
-    elif self.dim() == 0:
-        weight = weight.reshape(())
-    return ops.where(self > 0, self, weight * self)
+        return weight.reshape([-1 if d == 1 else 1 for d in range(self.dim())])
+    return weight.reshape(()) if self.dim() == 0 else weight
 
 
-@composite("glu(Tensor self, int dim=-1) -> Tensor", variants="nn", npu="aclnnGlu(self, dim, out)")
-def _glu(self, dim):
-    """The first half along dim times the sigmoid of the second."""
+def _prelu_rule(self, weight):
+    """CANN takes weights of one dim."""
+    _channel_weight(self, weight)
+    return (self.shape, self.dtype) if weight.dim() == 1 and self.dim() else None
+
+
+@composite("_prelu_backward(Tensor grad_output, Tensor self, Tensor weight) -> (Tensor, Tensor)", variants="",
+           rule=lambda grad_output, self, weight:
+           _prelu_rule(self, weight) and [(self.shape, self.dtype), (weight.shape, weight.dtype)],
+           npu="aclnnPreluBackward(grad_output, self, weight, out0, out1)")
+def _prelu_backward(grad_output, self, weight):
+    weights = _channel_weight(self, weight)
+    slope = ops.where(self > 0, grad_output, weights * grad_output)
+    return slope, ops.where(self > 0, 0, self * grad_output).sum_to_size(weights.shape).reshape(weight.shape)
+
+
+@composite("prelu(Tensor self, Tensor weight) -> Tensor", rule=_prelu_rule, npu="aclnnPrelu(self, weight, out)",
+           grad={"self, weight": lambda g, self, weight: ops._prelu_backward(g, self, weight)})
+def _prelu(self, weight):
+    """x, or weight * x below zero, with one weight or one for each channel."""
+    return ops.where(self > 0, self, _channel_weight(self, weight) * self)
+
+
+def _halved(self, dim):
+    """The dim that glu halves, and its new size."""
     if self.dim() == 0:
         raise RuntimeError("glu does not support 0-dimensional tensors")
     dim = wrap(dim, self.dim())
-    size = self.size(dim)
-    if size % 2:
-        raise RuntimeError(f"Halving dimension must be even, but dimension {dim} is size {size}")
-    return self.narrow(dim, 0, size // 2) * self.narrow(dim, size // 2, size // 2).sigmoid()
+    if self.size(dim) % 2:
+        raise RuntimeError(f"Halving dimension must be even, but dimension {dim} is size {self.size(dim)}")
+    return dim, self.size(dim) // 2
+
+
+def _glu_rule(self, dim):
+    dim, half = _halved(self, dim)
+    return [half if d == dim else size for d, size in enumerate(self.shape)], self.dtype
+
+
+@composite("glu_backward(Tensor grad_output, Tensor self, int dim) -> Tensor", variants="",
+           rule=lambda grad_output, self, dim: (self.shape, self.dtype),
+           npu="aclnnGluBackward(grad_output, self, dim, out)")
+def _glu_backward(grad_output, self, dim):
+    dim, half = _halved(self, dim)
+    gate = self.narrow(dim, half, half).sigmoid()
+    first = grad_output * gate
+    return ops.cat([first, first * (1 - gate) * self.narrow(dim, 0, half)], dim)
+
+
+@composite("glu(Tensor self, int dim=-1) -> Tensor", variants="nn", rule=_glu_rule, npu="aclnnGlu(self, dim, out)",
+           grad={"self": lambda g, self, dim: ops.glu_backward(g, self, dim)})
+def _glu(self, dim):
+    """The first half along dim times the sigmoid of the second."""
+    dim, half = _halved(self, dim)
+    return self.narrow(dim, 0, half) * self.narrow(dim, half, half).sigmoid()
 
 
 # ---- randomly leaky relu -----------------------------------------------------------------------------------------

@@ -52,13 +52,19 @@ op("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_g
    doc="The rows of weight that the indices name.")
 
 
-@composite("embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float norm_type) -> Tensor(a!)",
-           variants="function", npu="aclnnEmbeddingRenorm(self, indices, max_norm, norm_type)")
-def _embedding_renorm(self, indices, max_norm, norm_type):
-    """The rows that the indices name, scaled down to a norm of at most max_norm; in place."""
+def _embedding_renorm_rule(self, indices, *_):
     _check_indices("embedding_renorm_", indices, 2)
     if self.dim() != 2:
         raise RuntimeError("embedding_renorm_: Expected 2-dimensional tensor for argument #1 'self'")
+    return self.shape, self.dtype
+
+
+@composite("embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float norm_type) -> Tensor(a!)",
+           variants="function", rule=_embedding_renorm_rule,
+           npu="aclnnEmbeddingRenorm(self, indices, max_norm, norm_type)")
+def _embedding_renorm(self, indices, max_norm, norm_type):
+    """The rows that the indices name, scaled down to a norm of at most max_norm; in place."""
+    _embedding_renorm_rule(self, indices)
     rows = indices.reshape(-1).to(INT64)
     old = self.detach().index_select(0, rows)
     norm = ops.linalg_vector_norm(old, norm_type, 1, True)
@@ -199,7 +205,13 @@ op(f"embedding_bag.padding_idx{_BAG}, int mode, bool sparse, Tensor? per_sample_
    "int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)", body=_embedding_bag, variants="function")
 
 
-@composite("one_hot(Tensor self, int num_classes=-1) -> Tensor", variants="nn")
+def _one_hot_rule(self, num_classes):
+    """Where the number of classes is given, one op of CANN serves: as torch on a device, it looks at no class."""
+    known = self.dtype is INT64 and num_classes > 0
+    return ((*self.shape, num_classes), INT64) if known else None
+
+
+@composite("one_hot(Tensor self, int num_classes=-1) -> Tensor", variants="nn", rule=_one_hot_rule)
 def _one_hot(self, num_classes):
     """A row for each class index: 1 at the index, 0 elsewhere."""
     if self.dtype is not INT64:

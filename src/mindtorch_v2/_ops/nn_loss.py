@@ -7,6 +7,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._ops.infer import binary, unary
 from mindtorch_v2._ops.reduce import INT64, word
 from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._shape import broadcast
 
 _UINT8 = _C._dtype_named("uint8")
 
@@ -17,15 +18,56 @@ def reduced_loss(loss, reduction):
 
 
 # ---- item by item ----------------------------------------------------------------------------------------------------
-@composite("mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn",
-           npu="aclnnMseLoss(self, target, reduction, out)")
+# On an npu each of these losses and its gradient is one op of CANN, where that takes the dtypes; the bodies serve the rest.
+def pair_loss(self, target, reduction, *_):
+    """The rule of a loss of pairs that CANN has; it promotes otherwise than torch, and has no mean of integers."""
+    if self.dtype is not target.dtype or not self.is_floating_point() or reduction not in (0, 1, 2):
+        return None
+    return broadcast(self.shape, target.shape) if reduction == 0 else (), self.dtype
+
+
+def pair_slope(grad_output, self, target, reduction, *_):
+    """The rule of the gradient of such a loss."""
+    if pair_loss(self, target, reduction) is None or grad_output.dtype is not self.dtype:
+        return None
+    return broadcast(self.shape, target.shape), self.dtype
+
+
+def share(grad_output, self, target, reduction):
+    """The part of the gradient that each item gets."""
+    if reduction != 1:
+        return grad_output
+    items = 1
+    for size in broadcast(self.shape, target.shape):
+        items *= size
+    return grad_output / items
+
+
+@composite("mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor", variants="",
+           rule=pair_slope, npu="aclnnMseLossBackward(grad_output, self, target, reduction, out)")
+def _mse_loss_backward(grad_output, self, target, reduction):
+    return share(grad_output, self, target, reduction) * 2 * (self - target)
+
+
+@composite("mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn", rule=pair_loss,
+           npu="aclnnMseLoss(self, target, reduction, out)",
+           grad={"self": lambda g, self, target, reduction: ops.mse_loss_backward(g, self, target, reduction),
+                 "target": lambda g, self, target, reduction: ops.mse_loss_backward(g, target, self, reduction)})
 def _mse_loss(self, target, reduction):
     """The square of self - target."""
     return reduced_loss((self - target).square(), reduction)
 
 
-@composite("l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn",
-           npu="aclnnL1Loss(self, target, reduction, out)")
+@composite("_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor", variants="",
+           rule=pair_slope, npu="aclnnL1LossBackward(grad_output, self, target, reduction, out)")
+def _l1_loss_backward(grad_output, self, target, reduction):
+    return share(grad_output, self, target, reduction) * (self - target).sign()
+
+
+@composite("l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn", rule=pair_loss,
+           npu="aclnnL1Loss(self, target, reduction, out)",
+           grad={"self": lambda g, self, target, reduction: ops._l1_loss_backward(g, self, target, reduction),
+                 "target": lambda g, self, target, reduction: ops._l1_loss_backward(g, target, self, reduction)})
 def _l1_loss(self, target, reduction):
     """The size of self - target."""
     return reduced_loss((self - target).abs(), reduction)
@@ -39,8 +81,20 @@ op("_smooth_l1(Tensor self, float beta) -> Tensor", rule=unary, kernel="smooth_l
    grad={"self": lambda g, self, beta: ops._smooth_l1_backward(g, self, beta)})
 
 
+@composite("smooth_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float beta) -> Tensor",
+           variants="", rule=pair_slope,
+           npu="aclnnSmoothL1LossBackward(grad_output, self, target, reduction, beta, out)")
+def _smooth_l1_loss_backward(grad_output, self, target, reduction, beta):
+    return ops._smooth_l1_backward(share(grad_output, self, target, reduction), self - target, beta)
+
+
 @composite("smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.0) -> Tensor", variants="nn",
-           npu="aclnnSmoothL1Loss(self, target, reduction, beta, out)")
+           rule=lambda self, target, reduction, beta: pair_loss(self, target, reduction) if beta > 0 else None,
+           npu="aclnnSmoothL1Loss(self, target, reduction, beta, out)",
+           grad={"self": lambda g, self, target, reduction, beta:
+                 ops.smooth_l1_loss_backward(g, self, target, reduction, beta),
+                 "target": lambda g, self, target, reduction, beta:
+                 ops.smooth_l1_loss_backward(g, target, self, reduction, beta)})
 def _smooth_l1_loss(self, target, reduction, beta):
     """The size of self - target, rounded off to a square where that is below beta."""
     if beta < 0:
@@ -55,11 +109,19 @@ def _huber_loss(self, target, reduction, delta):
     """Half the square of self - target, a line where its size is above delta."""
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
-    return reduced_loss(ops._smooth_l1(self - target, delta) * delta, reduction)
+    return ops.smooth_l1_loss(self, target, reduction, delta) * delta
+
+
+@composite("_kl_div_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, bool log_target) -> Tensor",
+           variants="", rule=pair_slope, npu="aclnnKlDivBackward(grad_output, self, target, reduction, log_target, out)")
+def _kl_div_backward(grad_output, self, target, reduction, log_target):
+    return -share(grad_output, self, target, reduction) * (target.exp() if log_target else target)
 
 
 @composite("kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor",
-           variants="function", npu="aclnnKlDiv(self, target, reduction, log_target, out)")
+           variants="function", rule=pair_loss, npu="aclnnKlDiv(self, target, reduction, log_target, out)",
+           grad={"self": lambda g, self, target, reduction, log_target:
+                 ops._kl_div_backward(g, self, target, reduction, log_target)})
 def _kl_div(self, target, reduction, log_target):
     """target * (log(target) - self), of log-probabilities self."""
     if self.is_complex() or target.is_complex():
@@ -101,14 +163,41 @@ def _bce_curve(p, t):
     return (p * p - 2 * p * t + t) / (scale * scale)
 
 
+def _bce_rule(self, target, weight, reduction):
+    """CANN's op takes one shape and one dtype."""
+    if any(x is not None and (x.dtype is not self.dtype or x.shape != self.shape) for x in (target, weight)):
+        return None
+    return pair_loss(self, target, reduction)
+
+
+def _weighted(x, weight):
+    return x if weight is None else x * weight
+
+
+@composite("binary_cross_entropy_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight=None, "
+           "int reduction=1) -> Tensor", variants="",
+           rule=lambda grad_output, self, target, weight, reduction:
+           _bce_rule(self, target, weight, reduction) and (self.shape, self.dtype),
+           npu="aclnnBinaryCrossEntropyBackward(grad_output, self, target, weight, reduction, out)")
+def _binary_cross_entropy_backward(grad_output, self, target, weight, reduction):
+    return ops._bce_backward(_weighted(share(grad_output, self, target, reduction), weight), self, target)
+
+
+def _bce_target_slope(g, self, target, weight, reduction):
+    odds = ops.log1p(-self).clamp_min(-100) - self.log().clamp_min(-100)
+    return _weighted(share(g, self, target, reduction), weight) * odds
+
+
 @composite("binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor",
-           variants="nn", npu="aclnnBinaryCrossEntropy(self, target, weight, reduction, out)")
+           variants="nn", rule=_bce_rule, npu="aclnnBinaryCrossEntropy(self, target, weight, reduction, out)",
+           grad={"self": lambda g, self, target, weight, reduction:
+                 ops.binary_cross_entropy_backward(g, self, target, weight, reduction),
+                 "target": _bce_target_slope})
 def _binary_cross_entropy(self, target, weight, reduction):
     """Cross entropy of probabilities and targets, both between 0 and 1."""
     if self.dtype is not target.dtype:
         raise RuntimeError(f"Found dtype {word(target.dtype)} but expected {word(self.dtype)}")
-    loss = ops._bce(self, target)
-    return reduced_loss(loss if weight is None else loss * weight, reduction)
+    return reduced_loss(_weighted(ops._bce(self, target), weight), reduction)
 
 
 op("_bce_logits_backward(Tensor grad_output, Tensor self, Tensor target) -> Tensor", rule=binary, variants="",
@@ -123,16 +212,56 @@ op("_bce_logits(Tensor self, Tensor target) -> Tensor", rule=binary, variants=""
          "target": lambda g, self: -g * self})
 
 
+def _logits_rule(self, target, weight, pos_weight, reduction):
+    """CANN's op takes one dtype, and factors that broadcast to the logits."""
+    if target.shape != self.shape or any(x is not None and (x.dtype is not self.dtype or
+                                                            broadcast(x.shape, self.shape) != self.shape)
+                                         for x in (weight, pos_weight)):
+        return None
+    return pair_loss(self, target, reduction)
+
+
+def _logits_slope_rule(grad_output, self, *rest):
+    return _logits_rule(self, *rest) and (self.shape, self.dtype)
+
+
+_LOGITS = "Tensor self, Tensor target, Tensor? weight, Tensor? pos_weight, int reduction) -> Tensor"
+_LOGITS_NPU = "(grad_output, self, target, weight, pos_weight, reduction, out)"
+
+
+@composite(f"_binary_cross_entropy_with_logits_backward(Tensor grad_output, {_LOGITS}", variants="",
+           rule=_logits_slope_rule, npu="aclnnBinaryCrossEntropyWithLogitsBackward" + _LOGITS_NPU)
+def _logits_backward(grad_output, self, target, weight, pos_weight, reduction):
+    g = _weighted(share(grad_output, self, target, reduction), weight)
+    if pos_weight is None:
+        return ops._bce_logits_backward(g, self, target)
+    return g * (((pos_weight - 1) * target + 1) * self.sigmoid() - pos_weight * target)
+
+
+@composite(f"_binary_cross_entropy_with_logits_target_backward(Tensor grad_output, {_LOGITS}", variants="",
+           rule=lambda grad_output, self, *rest: _logits_slope_rule(grad_output, self, *rest) if self.dim() else None,
+           npu="aclnnBinaryCrossEntropyWithLogitsTargetBackward" + _LOGITS_NPU)
+def _logits_target_backward(grad_output, self, target, weight, pos_weight, reduction):
+    g = _weighted(share(grad_output, self, target, reduction), weight)
+    if pos_weight is None:
+        return -g * self
+    return g * (ops.log_sigmoid(-self) - pos_weight * ops.log_sigmoid(self))
+
+
 @composite("binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, "
-           "int reduction=1) -> Tensor", variants="function",
-           npu="aclnnBinaryCrossEntropyWithLogits(self, target, weight, pos_weight, reduction, out)")
+           "int reduction=1) -> Tensor", variants="function", rule=_logits_rule,
+           npu="aclnnBinaryCrossEntropyWithLogits(self, target, weight, pos_weight, reduction, out)",
+           grad={"self": lambda g, self, target, weight, pos_weight, reduction:
+                 ops._binary_cross_entropy_with_logits_backward(g, self, target, weight, pos_weight, reduction),
+                 "target": lambda g, self, target, weight, pos_weight, reduction:
+                 ops._binary_cross_entropy_with_logits_target_backward(g, self, target, weight, pos_weight, reduction)})
 def _binary_cross_entropy_with_logits(self, target, weight, pos_weight, reduction):
     """Cross entropy of logits and targets between 0 and 1; pos_weight multiplies the positive part."""
     if pos_weight is None:
         loss = ops._bce_logits(self, target)
     else:
         loss = (1 - target) * self - ((pos_weight - 1) * target + 1) * ops.log_sigmoid(self)
-    return reduced_loss(loss if weight is None else loss * weight, reduction)
+    return reduced_loss(_weighted(loss, weight), reduction)
 
 
 # ---- negative log likelihood -----------------------------------------------------------------------------------------

@@ -4,9 +4,10 @@ from __future__ import annotations
 import math
 
 from mindtorch_v2 import _C
-from mindtorch_v2._ops.nn_loss import reduced_loss
-from mindtorch_v2._ops.reduce import INT64
+from mindtorch_v2._ops.nn_loss import pair_loss, pair_slope, reduced_loss, share
+from mindtorch_v2._ops.reduce import INT64, _norm_grad
 from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._shape import broadcast
 
 
 # ---- distances -------------------------------------------------------------------------------------------------------
@@ -38,9 +39,7 @@ _CDIST_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist",
                 None, 1, 2)
 
 
-@composite("cdist(Tensor x1, Tensor x2, float p=2.0, any? compute_mode=None) -> Tensor", variants="function")
-def _cdist(x1, x2, p, compute_mode):
-    """The p-norm of every difference of a row of x1 and a row of x2."""
+def _check_cdist(x1, x2, p, compute_mode):
     if x1.dim() < 2 or x2.dim() < 2:
         which = x1 if x1.dim() < 2 else x2
         raise RuntimeError(f"cdist only supports at least 2D tensors, X{1 if which is x1 else 2} got: {which.dim()}D")
@@ -52,6 +51,40 @@ def _cdist(x1, x2, p, compute_mode):
         raise RuntimeError("cdist only supports non-negative p values")
     if compute_mode not in _CDIST_MODES:
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
+
+
+def _distances(x1, x2):
+    """The shape of the distances, and their dtype; None where CANN has no op for it."""
+    if x1.dtype is not x2.dtype or x1.dtype._name not in ("float16", "float32"):
+        return None
+    return (*broadcast(x1.shape[:-2], x2.shape[:-2]), x1.size(-2), x2.size(-2)), x1.dtype
+
+
+def _cdist_rule(x1, x2, p, compute_mode):
+    _check_cdist(x1, x2, p, compute_mode)
+    return _distances(x1, x2)
+
+
+def _cdist_slope(grad, x1, x2, p, cdist):
+    found = _distances(x1, x2)
+    return found and ((*found[0][:-1], x1.size(-1)), x1.dtype)
+
+
+@composite("_cdist_backward(Tensor grad, Tensor x1, Tensor x2, float p, Tensor cdist) -> Tensor", variants="function",
+           rule=_cdist_slope, npu="aclnnCdistBackward(grad, x1, x2, cdist, p, out)")
+def _cdist_backward(grad, x1, x2, p, cdist):
+    """The gradient toward x1."""
+    differences = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    return _norm_grad(grad, differences, p, (-1,), False, cdist).sum(-2)
+
+
+@composite("cdist(Tensor x1, Tensor x2, float p=2.0, any? compute_mode=None) -> Tensor", variants="function",
+           rule=_cdist_rule, npu="aclnnCdist(x1, x2, p, 0, out)",
+           grad={"x1": lambda g, x1, x2, p, result: ops._cdist_backward(g, x1, x2, p, result),
+                 "x2": lambda g, x1, x2, p, result: ops._cdist_backward(g.mT.contiguous(), x2, x1, p, result.mT)})
+def _cdist(x1, x2, p, compute_mode):
+    """The p-norm of every difference of a row of x1 and a row of x2."""
+    _check_cdist(x1, x2, p, compute_mode)
     mode = _CDIST_MODES.index(compute_mode) % 3
     if p == 2 and (mode == 1 or mode == 0 and max(x1.size(-2), x2.size(-2)) > 25):
         product = ops.matmul(x1, x2.transpose(-2, -1))
@@ -63,15 +96,21 @@ def _cdist(x1, x2, p, compute_mode):
     return ops.linalg_vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
 
 
-@composite("pdist(Tensor self, float p=2.0) -> Tensor", variants="function", npu="aclnnPdist(self, p, out)")
-def _pdist(self, p):
-    """The p-norm of the difference of every two rows."""
+def _pdist_rule(self, p):
     if self.dim() != 2:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {self.dim()}D")
     if not self.is_floating_point():
         raise RuntimeError("pdist only supports floating-point dtypes")
     if p < 0:
         raise RuntimeError("pdist only supports non-negative p values")
+    return (self.size(0) * (self.size(0) - 1) // 2,), self.dtype
+
+
+@composite("pdist(Tensor self, float p=2.0) -> Tensor", variants="function", rule=_pdist_rule,
+           npu="aclnnPdist(self, p, out)")
+def _pdist(self, p):
+    """The p-norm of the difference of every two rows."""
+    _pdist_rule(self, p)
     n = self.size(0)
     if n < 2 or self.size(1) == 0:
         return self.sum() * 0 + self.new_zeros((n * (n - 1) // 2,))
@@ -132,8 +171,15 @@ def _triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduc
     return reduced_loss((margin + near - far).clamp_min(0), reduction)
 
 
-@composite("soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn",
-           npu="aclnnSoftMarginLoss(self, target, reduction, out)")
+@composite("soft_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor",
+           variants="", rule=pair_slope, npu="aclnnSoftMarginLossBackward(grad_output, self, target, reduction, out)")
+def _soft_margin_loss_backward(grad_output, self, target, reduction):
+    return -share(grad_output, self, target, reduction) * target * (-target * self).sigmoid()
+
+
+@composite("soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn", rule=pair_loss,
+           npu="aclnnSoftMarginLoss(self, target, reduction, out)",
+           grad={"self": lambda g, self, target, reduction: ops.soft_margin_loss_backward(g, self, target, reduction)})
 def _soft_margin_loss(self, target, reduction):
     """log(1 + exp(-target * self))."""
     return reduced_loss((-target * self).exp().log1p(), reduction)

@@ -230,7 +230,7 @@ def _adaptive_max_pool1d(self, output_size):
 
 
 # ---- the inverse of max ----------------------------------------------------------------------------------------------
-def _unpool(name, self, indices, output_size, n):
+def _unpool_rule(name, self, indices, output_size, n):
     if indices.dtype is not INT64:
         raise RuntimeError(f"elements in indices should be type int64 but got: {indices.dtype}")
     if len(output_size) != n:
@@ -245,6 +245,11 @@ def _unpool(name, self, indices, output_size, n):
         if self.size(d) == 0:
             raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but got "
                                f"{list(self.shape)} with dimension {d} being empty.")
+    return (*self.shape[:-n], *output_size), self.dtype
+
+
+def _unpool(name, self, indices, output_size, n):
+    shape, _ = _unpool_rule(name, self, indices, output_size, n)
     items = 1
     for size in output_size:
         items *= size
@@ -253,18 +258,25 @@ def _unpool(name, self, indices, output_size, n):
         raise RuntimeError(f"Found an invalid max index: {int(flat.max())} (output volumes are of size "
                            f"{'x'.join(map(str, output_size))}")
     whole = self.new_zeros((*self.shape[:-n], items))
-    return whole.scatter(-1, flat, self.flatten(-n)).reshape(*self.shape[:-n], *output_size)
+    return whole.scatter(-1, flat, self.flatten(-n)).reshape(shape)
 
 
+# CANN's ops look at no index, as torch's on a device.
 @composite("max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor", variants="nn",
-           npu="aclnnMaxUnpool2d(self, indices, output_size, out)")
+           rule=lambda self, indices, output_size:
+           _unpool_rule("max_unpooling2d_forward_out", self, indices, output_size, 2),
+           npu="aclnnMaxUnpool2d(self, indices, output_size, out)",
+           grad={"self": lambda g, indices: _picked(g, indices, 2)})
 def _max_unpool2d(self, indices, output_size):
     """Every item where max pooling found it, zeros elsewhere."""
     return _unpool("max_unpooling2d_forward_out", self, indices, output_size, 2)
 
 
 @composite("max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor",
-           variants="nn", npu="aclnnMaxUnpool3d(self, indices, output_size, stride, padding, out)")
+           variants="nn", rule=lambda self, indices, output_size, stride, padding:
+           _unpool_rule("max_unpooling3d_forward_out", self, indices, output_size, 3),
+           npu="aclnnMaxUnpool3d(self, indices, output_size, stride, padding, out)",
+           grad={"self": lambda g, indices: _picked(g, indices, 3)})
 def _max_unpool3d(self, indices, output_size, stride, padding):
     """Every item where max pooling found it, zeros elsewhere."""
     return _unpool("max_unpooling3d_forward_out", self, indices, output_size, 3)

@@ -56,14 +56,15 @@ def _grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
     return sampler(input, grid, interpolation_mode, padding_mode, align_corners)
 
 
-@composite("affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor", variants="function",
-           npu="aclnnAffineGrid(theta, size, align_corners, out)")
-def _affine_grid(theta, size, align_corners):
-    """The grid of points that an affine map gives, for grid_sampler."""
-    n = len(size) - 2
-    if n not in (2, 3):
+def _affine_rule(theta, size, align_corners):
+    if len(size) not in (4, 5):
         raise RuntimeError("AffineGridGenerator needs 4d (spatial) or 5d (volumetric) inputs.")
-    axes = []
+    return (size[0], *size[2:], len(size) - 2), theta.dtype
+
+
+def _affine_points(theta, size, align_corners):
+    """The points that theta maps: (batch, points, x y [z] 1)."""
+    n, axes = len(size) - 2, []
     for axis in range(n - 1, -1, -1):                        # x first
         length = size[2 + axis]
         line = ops.linspace(-1, 1, length, dtype=theta.dtype, device=theta.device) if length > 1 else \
@@ -72,8 +73,21 @@ def _affine_grid(theta, size, align_corners):
             line = line * ((length - 1) / length)
         axes.append(line.reshape([-1 if d == axis else 1 for d in range(n)]).expand(*size[2:]))
     axes.append(ops.ones_like(axes[0]))
-    points = ops.stack(axes, -1).reshape(1, -1, n + 1).expand(size[0], -1, -1)
-    return ops.matmul(points, theta.transpose(1, 2)).reshape(size[0], *size[2:], n)
+    return ops.stack(axes, -1).reshape(1, -1, n + 1).expand(size[0], -1, -1)
+
+
+def _affine_grad(g, size, align_corners):
+    points = _affine_points(g, size, align_corners)
+    return ops.matmul(g.reshape(size[0], -1, g.size(-1)).transpose(1, 2), points)
+
+
+@composite("affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor", variants="function",
+           rule=_affine_rule, npu="aclnnAffineGrid(theta, size, align_corners, out)",
+           grad={"theta": lambda g, size, align_corners: _affine_grad(g, size, align_corners)})
+def _affine_grid(theta, size, align_corners):
+    """The grid of points that an affine map gives, for grid_sampler."""
+    shape, _ = _affine_rule(theta, size, align_corners)
+    return ops.matmul(_affine_points(theta, size, align_corners), theta.transpose(1, 2)).reshape(shape)
 
 
 # ---- pixels and channels ---------------------------------------------------------------------------------------------
@@ -130,8 +144,7 @@ def _channel_shuffle(self, groups):
 
 
 for _name in ("channel_shuffle", "native_channel_shuffle"):
-    op(f"{_name}(Tensor self, SymInt groups) -> Tensor", body=_channel_shuffle, variants="function",
-       npu="aclnnChannelShuffle(self, groups, out)")
+    op(f"{_name}(Tensor self, SymInt groups) -> Tensor", body=_channel_shuffle, variants="function")
 
 
 # ---- patches ---------------------------------------------------------------------------------------------------------

@@ -318,11 +318,14 @@ op("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=N
    npu="aclnnNanToNum(self, nan, posinf, neginf, out)",
    grad={"self": lambda g, self: g * (self.isfinite())})
 op("logit(Tensor self, float? eps=None) -> Tensor", rule=unary_float, npu="aclnnLogit(self, eps=-1.0, out)",
-   grad={"self": lambda g, self, eps: _logit_grad(g, self, eps)})
+   grad={"self": lambda g, self, eps: ops.logit_backward(g, self, eps)})
 
 
-def _logit_grad(g, self, eps):
-    slope = g / (self * (1 - self))
+@composite("logit_backward(Tensor grad_output, Tensor self, float? eps=None) -> Tensor", variants="",
+           rule=lambda grad_output, self, eps: None if grad_output.dtype is not self.dtype else (self.shape, self.dtype),
+           npu="aclnnLogitGrad(self, grad_output, eps=-1.0, out)")
+def _logit_backward(grad_output, self, eps):
+    slope = grad_output / (self * (1 - self))
     if eps is None:
         return ops.where((self < 0) | (self > 1), math.nan, slope)
     return ops.where((self < eps) | (self > 1 - eps), 0, slope)
@@ -361,7 +364,7 @@ op("_clamp_number(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor", r
    variants="", npu="aclnnClamp(self, min, max, out)", inplace=False,
    grad={"self": lambda g, self, min, max: ops.where(_inside(self, min, max), g, 0)})
 op("_clamp_tensor(Tensor self, Tensor min, Tensor max) -> Tensor", rule=binary, kernel="clamp_tensor",
-   variants="", inplace=False,
+   variants="", inplace=False, npu="aclnnClampTensor(self, min, max, out)",
    grad={"self": lambda g, self, min, max: ops.where((self >= min) & (self <= max), g, 0),
          "min": lambda g, self, min, max: ops.where((min < max) & (self < min), g, 0),
          "max": lambda g, self, min, max: ops.where((self > max) | (max < min), g, 0)})

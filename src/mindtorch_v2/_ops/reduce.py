@@ -10,6 +10,7 @@ from mindtorch_v2._ops import infer
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.table import alias, composite, op, ops
 from mindtorch_v2._ops.view import _diagonal_grad, wrap
+from mindtorch_v2._shape import broadcast
 
 INT64, BOOL, FLOAT64 = _C._dtype_named("int64"), _C._dtype_named("bool"), _C._dtype_named("float64")
 TYPE_WORDS = dict(zip(_C._core.DTYPE_NAMES, _C._core.TYPE_WORDS))
@@ -367,10 +368,7 @@ def _dist(self, other, p):
     return ops.linalg_vector_norm(self - other, p)
 
 
-@composite("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", inplace="method",
-           npu="aclnnRenorm(self, p, dim, maxnorm, out)")
-def _renorm(self, p, dim, maxnorm):
-    """Each slice along dim scaled down to a p-norm of at most maxnorm."""
+def _renorm_rule(self, p, dim, maxnorm):
     for value, name in ((p, "p"), (maxnorm, "maxnorm")):
         if isinstance(value, complex):
             raise RuntimeError(f"renorm: {name} must be real-valued")
@@ -380,6 +378,15 @@ def _renorm(self, p, dim, maxnorm):
         raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
     if self.dim() < 2:
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {self.dim()} dimensions")
+    wrap(dim, self.dim())
+    return self.shape, self.dtype
+
+
+@composite("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", inplace="method", rule=_renorm_rule,
+           npu="aclnnRenorm(self, p, dim, maxnorm, out)")
+def _renorm(self, p, dim, maxnorm):
+    """Each slice along dim scaled down to a p-norm of at most maxnorm."""
+    _renorm_rule(self, p, dim, maxnorm)
     dim = wrap(dim, self.dim())
     norm = ops.linalg_vector_norm(self, p, tuple(d for d in range(self.dim()) if d != dim), True)
     return self * ops.where(norm > maxnorm, maxnorm / (norm + 1e-7), 1.0).to(self.dtype)
@@ -422,14 +429,20 @@ def _equal(self, other):
     return ops._equal(self, other).item()
 
 
-@composite("isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor")
-def _isclose(self, other, rtol, atol, equal_nan):
-    """Where |self - other| <= atol + rtol * |other|."""
+def _isclose_rule(self, other, rtol, atol, equal_nan):
     if self.dtype is not other.dtype:
         raise RuntimeError(f"{word(self.dtype)} did not match {word(other.dtype)}")
     if rtol < 0 or atol < 0:
         bad = "rtol" if rtol < 0 else "atol"
         raise RuntimeError(f"{bad} must be greater than or equal to zero, but got {min(rtol, atol)}")
+    return broadcast(self.shape, other.shape), BOOL
+
+
+@composite("isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor",
+           rule=_isclose_rule, npu="aclnnIsClose(self, other, rtol, atol, equal_nan, out)")
+def _isclose(self, other, rtol, atol, equal_nan):
+    """Where |self - other| <= atol + rtol * |other|."""
+    _isclose_rule(self, other, rtol, atol, equal_nan)
     close = self == other
     if equal_nan and is_float(self.dtype):
         close = close | (self.isnan() & other.isnan())

@@ -62,16 +62,31 @@ alias("concat", "cat", "function")
 alias("concatenate", "cat", "function")
 
 
-@composite("stack(Tensor[] tensors, int dim=0) -> Tensor", variants="function", npu="aclnnStack(tensors, dim, out)")
-def _stack(tensors, dim):
-    """Joins tensors of one shape along a new dim."""
+def _stack_rule(tensors, dim):
+    """CANN joins tensors of one dtype."""
+    _check_stacked(tensors)
+    first, dtype = tuple(tensors[0].shape), tensors[0].dtype
+    dim = wrap(dim, len(first) + 1)
+    if any(t.dtype is not dtype for t in tensors) or len(first) == 8:
+        return None
+    return (*first[:dim], len(tensors), *first[dim:]), dtype
+
+
+def _check_stacked(tensors):
     if not tensors:
         raise RuntimeError("stack expects a non-empty TensorList")
-    dim = wrap(dim, tensors[0].dim() + 1)
     for i, t in enumerate(tensors):
         if t.shape != tensors[0].shape:
             raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(tensors[0].shape)} at entry "
                                f"0 and {list(t.shape)} at entry {i}")
+
+
+@composite("stack(Tensor[] tensors, int dim=0) -> Tensor", variants="function", rule=_stack_rule,
+           npu="aclnnStack(tensors, dim, out)", grad={"tensors": lambda g, dim: list(g.unbind(dim))})
+def _stack(tensors, dim):
+    """Joins tensors of one shape along a new dim."""
+    _check_stacked(tensors)
+    dim = wrap(dim, tensors[0].dim() + 1)
     return ops.cat([t.unsqueeze(dim) for t in tensors], dim)
 
 

@@ -89,13 +89,13 @@ def _inv_ex(A, check_errors):
     return checked(ops._linalg_inv_ex(A), check_errors, "linalg.inv_ex")
 
 
-@composite("linalg_inv(Tensor A) -> Tensor", variants="linalg", npu="aclnnInverse(A, out)")
+@composite("linalg_inv(Tensor A) -> Tensor", variants="linalg")
 def _inv(A):
     """The inverse of each matrix."""
     return checked(ops._linalg_inv_ex(A), True, "linalg.inv")[0]
 
 
-@composite("inverse(Tensor self) -> Tensor", npu="aclnnInverse(self, out)")
+@composite("inverse(Tensor self) -> Tensor")
 def _inverse(self):
     """The inverse of each matrix."""
     return ops.linalg_inv(self)
@@ -157,14 +157,14 @@ def _linalg_slogdet(A):
     return tuple(ops._linalg_slogdet(A))[:2]
 
 
-@composite("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)",
-           npu="aclnnSlogdet(self, sign, logabsdet)")
+@composite("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)")
 def _slogdet(self):
     """The sign of the determinant and the logarithm of its size."""
     return tuple(ops._linalg_slogdet(self))[:2]
 
 
-@composite("logdet(Tensor self) -> Tensor", npu="aclnnLogdet(self, out)")
+@composite("logdet(Tensor self) -> Tensor", npu="aclnnLogdet(self, out)",
+           rule=lambda self: _det_rule("linalg.slogdet", lambda t: t)(self)[0])
 def _logdet(self):
     """The logarithm of the determinant; nan where that is negative."""
     sign, size = tuple(ops._linalg_slogdet(self))[:2]

@@ -63,8 +63,14 @@ op("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor v
    grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
 
 
+def _argsort_rule(self, dim, descending, stable):
+    """CANN's op says nothing of the order of equal items."""
+    wrap(dim, self.dim())
+    return None if stable or self.dim() == 0 else (self.shape, INT64)
+
+
 @composite("argsort(Tensor self, int dim=-1, bool descending=False, *, bool stable=False) -> Tensor",
-           npu="aclnnArgsort(self, dim, descending, out)")
+           npu="aclnnArgsort(self, dim, descending, out)", rule=_argsort_rule)
 def _argsort(self, dim, descending, stable):
     """The indices that sort self along dim."""
     return ops.sort(self.detach(), dim, descending, stable=stable)[1]

@@ -77,7 +77,7 @@ op("linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)", rule=_qr_r
    grad={"A": lambda gs, mode, result0, result1: _qr_grad(gs, mode, result0, result1)})
 
 
-@composite("qr(Tensor self, bool some=True) -> (Tensor Q, Tensor R)", npu="aclnnQr(self, some, Q, R)")
+@composite("qr(Tensor self, bool some=True) -> (Tensor Q, Tensor R)")
 def _qr(self, some):
     """An orthogonal Q and an upper triangular R with self = Q R."""
     return tuple(ops.linalg_qr(self, "reduced" if some else "complete"))

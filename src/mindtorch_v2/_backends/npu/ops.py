@@ -27,11 +27,12 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
     return register
 
 
-def resolve(name: str, schema: str, mapping: str | None) -> Any:
-    """The kernel of an op at its first use on an npu; None: there is none."""
+def resolve(name: str, schema: str, mapping: str | None, composite: bool = False) -> Any:
+    """The kernel of an op at its first use on an npu; None: there is none. A composite does without an op that the
+    installed CANN lacks."""
     if name in KERNELS:
         return KERNELS[name]
-    if not mapping:
+    if not mapping or composite and not aclnn.has(aclnn.read_mapping(mapping)[0]):
         return None
     if "seed" in aclnn.read_mapping(mapping)[1]:
         return random_kernel(mapping, parse(schema))

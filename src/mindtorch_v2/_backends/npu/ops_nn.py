@@ -26,13 +26,18 @@ _constants: dict[tuple[Any, ...], Any] = {}
 npu_runtime.on_close(lambda _device: _constants.clear())     # they lie in memory that goes with the runtime
 
 
-def _ones(shape: Sequence[int], like: Any) -> Any:
-    """Ones that nobody writes to, made once: the weight of an op whose CANN form has no default."""
-    key = (tuple(shape), like.dtype, like.device.index)
+def _filled(value: int, shape: Sequence[int], like: Any) -> Any:
+    """A tensor of one value that nobody writes to, made once."""
+    key = (value, tuple(shape), like.dtype, like.device.index)
     found = _constants.get(key)
     if found is None:
-        found = _constants[key] = ops.ones(list(shape), dtype=like.dtype).to(like.device)
+        found = _constants[key] = ops.full(list(shape), value, dtype=like.dtype).to(like.device)
     return found
+
+
+def _ones(shape: Sequence[int], like: Any) -> Any:
+    """The weight of an op whose CANN form has no default."""
+    return _filled(1, shape, like)
 
 
 _CAUSAL = 2048                                               # CANN's size of the mask that stands for any causal one
@@ -162,6 +167,13 @@ _adaptive_max(3)
 def _adaptive_max_pool2d_backward(grad_output: Any, self: Any, indices: Any) -> Any:
     flat = ops.zeros_like(self).flatten(-2)                  # aclnn has it from CANN 8.5 on only
     return flat.scatter_add(-1, indices.flatten(-2), grad_output.flatten(-2)).reshape(self.shape)
+
+
+# ---- classes ---------------------------------------------------------------------------------------------------------
+@kernel("one_hot")
+def _one_hot(outs: Outs, args: Args) -> None:
+    (out,), (self, classes) = outs, args
+    launch("aclnnOneHot", out, self, classes, _ones((1,), out), _filled(0, (1,), out), -1, out)
 
 
 # ---- bags of rows ----------------------------------------------------------------------------------------------------

@@ -144,13 +144,6 @@ def _nan_to_num(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
                -limit if neginf is None else neginf, out)
 
 
-@composed("_clamp_tensor")
-def _clamp_tensor(self: Any, min: Any, max: Any) -> Any:
-    if min is not None:
-        self = ops.maximum(self, min)
-    return self if max is None else ops.minimum(self, max)
-
-
 # ---- ranges ----------------------------------------------------------------------------------------------------------
 @composed("_linspace_", registry=OTHERS)
 def _linspace(self: Any, start: Any, end: Any, steps: int) -> Any:

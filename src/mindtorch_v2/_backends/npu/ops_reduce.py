@@ -130,12 +130,6 @@ def _index_fill(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
             out.copy_(wide)
 
 
-@composed("_repeat_index")
-def _repeat_index(repeats: Any, output_size: int) -> Any:
-    ends = repeats.cumsum(0)
-    return ops.searchsorted(ends, ops.arange(output_size, device=repeats.device, dtype=ends.dtype), right=True)
-
-
 @kernel("_unique2")
 def _unique2(self: Any, sorted: bool, return_inverse: bool, return_counts: bool) -> tuple[Any, Any, Any]:
     options = True, return_inverse or return_counts, return_counts
