@@ -147,6 +147,7 @@ MAKERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_makers_pin(npu: ModuleType, name: str) -> None:
+    npu.synchronize()
     before = in_use()
     made = MAKERS[name]()
     assert made.is_pinned() and in_use() > before and getattr(made, "is_leaf", True)
