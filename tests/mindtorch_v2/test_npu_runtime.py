@@ -66,6 +66,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(runtime, "_RUNTIME_CLEANUP_REGISTERED", True)  # nothing is left behind for the exit of pytest
     yield
     _C._npu_set_bound(-1)
+    _C._npu_set_current_device(0)
     for index in (0, 1):
         _C._npu_set_default_stream(index, before[index].stream if index in before else 0)
 

@@ -327,6 +327,8 @@ cdef inline int describe_tensor(NpuPlan plan, TensorBase t, int device, TensorAr
         raise RuntimeError(f"[{plan.name}] expected tensors on npu:{device}, got one on npu:{t.dev_index}")
     if t.rank > MAX_RANK:
         raise RuntimeError(f"[{plan.name}] expected tensors of at most {MAX_RANK} dims, got {t.rank}")
+    if t.st.owner != npu_heaps[device]:
+        refuse_ended(t.st)
     a.sizes, a.strides, a.offset = t.sizes, t.strides, t.offset
     a.storage_items = <int64_t>(t.st.nbytes // itemsize(<DType>t.dt))
     a.base, a.ndim, a.dtype = t.st.data, t.rank, ACL_DTYPES[t.dt]

@@ -55,6 +55,8 @@ cdef class TensorMethods(TensorBase):
         return self.offset
 
     def data_ptr(self):
+        if self.dev == NPU:
+            refuse_ended(self.st)
         return <size_t>ptr_of(self)
 
     def element_size(self):

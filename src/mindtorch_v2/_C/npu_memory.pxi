@@ -77,20 +77,26 @@ cdef extern from *:
     """
     // The streams that the running thread chose, 0: none. The pointer, null in threads that never chose one, is read
     // without a call (initial-exec); the array would not fit the room that the loader keeps for such variables.
-    static thread_local uint64_t npu_thread_streams[16];
-    static thread_local uint64_t* npu_chosen_streams __attribute__((tls_model("initial-exec"))) = nullptr;
-    static uint64_t npu_default_streams[16];
+    // A choice counts until the device is started again: its streams ended with the start that they were made in.
+    struct NpuChoice { uint64_t stream, start; };
+    static thread_local NpuChoice npu_thread_choices[16];
+    static thread_local NpuChoice* npu_choices __attribute__((tls_model("initial-exec"))) = nullptr;
+    static NpuChoice npu_defaults[16];
     static inline uint64_t npu_stream_of(int device) {
-        const uint64_t chosen = npu_chosen_streams ? npu_chosen_streams[device] : 0;
-        return chosen ? chosen : npu_default_streams[device];
+        const NpuChoice& standard = npu_defaults[device];
+        const NpuChoice* chosen = npu_choices ? npu_choices + device : nullptr;
+        return chosen && chosen->stream && chosen->start == standard.start ? chosen->stream : standard.stream;
     }
     static inline void npu_choose_stream(int device, uint64_t stream) {
-        npu_chosen_streams = npu_thread_streams;
-        npu_thread_streams[device] = stream;
+        npu_choices = npu_thread_choices;
+        npu_thread_choices[device] = {stream, npu_defaults[device].start};
+    }
+    static inline void npu_start_device(int device, uint64_t stream) {
+        npu_defaults[device] = {stream, npu_defaults[device].start + 1};
     }
     """
-    uint64_t npu_default_streams[16]
     uint64_t npu_stream_of(int)
+    void npu_start_device(int, uint64_t)
     void npu_choose_stream(int, uint64_t)
 
 cdef PyObject* npu_heaps[MAX_NPUS]               # the NpuHeap that tensors on a device use; NULL until it is attached
@@ -100,7 +106,12 @@ cdef object npu_attach = None                    # called with a device that has
 class OutOfMemoryError(RuntimeError):
     """A device has no memory left for what was asked."""
 
-OutOfMemoryError.__module__ = "torch"            # where the front door has it
+
+class AcceleratorError(RuntimeError):
+    """A device or its runtime has failed; error_code is its own number for that."""
+    error_code = 0
+
+OutOfMemoryError.__module__ = AcceleratorError.__module__ = "torch"   # where the front door has them
 
 
 cdef inline int npu_index(int device) except -1:
@@ -115,8 +126,8 @@ def _npu_set_current_stream(int device, size_t stream):
 
 
 def _npu_set_default_stream(int device, size_t stream):
-    """The stream of a device for threads that chose none."""
-    npu_default_streams[npu_index(device)] = stream
+    """The stream of a device that was started now; what threads chose before is forgotten."""
+    npu_start_device(npu_index(device), stream)
 
 
 def _npu_current_stream(int device):
@@ -170,6 +181,7 @@ cdef class NpuHeap:
     cdef public bint tracing                     # tell the owner about every allocation
     cdef public bint lazy_reclaim                # look at pending events only when nothing else fits
     cdef public bint uncached                    # give every block back at once
+    cdef readonly bint ended                     # the device took back all memory, live blocks too
 
     def __init__(self, owner, int device):
         self.owner, self.device = owner, npu_index(device)
@@ -246,7 +258,8 @@ cdef class NpuHeap:
             Py_DECREF(<object>before)
 
     def detach(self):
-        """Tensors no longer come from this heap; those that live in it may still be freed."""
+        """The device is about to go, and all memory with it: tensors that live here may only be freed."""
+        self.ended = True
         if npu_heaps[self.device] == <PyObject*>self:
             npu_heaps[self.device] = NULL
             Py_DECREF(self)
@@ -441,6 +454,14 @@ cdef NpuHeap npu_heap(int device):
         if npu_heaps[device] == NULL:
             raise RuntimeError(f"the npu backend has not attached an allocator to npu:{device}")
     return <NpuHeap>npu_heaps[device]
+
+
+cdef int refuse_ended(Storage* s) except -1:
+    """Memory of a runtime that ended is not ours any more, and its address may be another tensor's by now."""
+    if is_npu_block(s) and (<NpuHeap>s.owner).ended:
+        raise RuntimeError(f"a tensor on npu:{s.index} has lost its memory: the npu runtime that it was made in has ended "
+                           "(runtime.finalize()); make it again")
+    return 0
 
 
 cdef void npu_heap_free(NpuHeap heap, size_t address) noexcept:

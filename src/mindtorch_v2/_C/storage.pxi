@@ -134,6 +134,7 @@ cdef int storage_resize(Storage* s, size_t nbytes) except -1:
     try:
         if s.data != NULL and fresh.data != NULL:
             if s.device == NPU:
+                refuse_ended(s)
                 # On the current stream; the old block may be of another, which must not reuse it before.
                 move_on_device(s.index, <size_t>fresh.data, <size_t>s.data, min(nbytes, s.nbytes))
                 record_use(s, npu_stream_of(s.index))
@@ -234,6 +235,7 @@ cdef class StorageBase:
         return self.s.nbytes
 
     def data_ptr(self):
+        refuse_ended(self.s)
         return <size_t>self.s.data
 
     @property

@@ -24,7 +24,8 @@ class Stream:
             self._set(index, *streams.stream_from_pool(index, priority))
 
     def _set(self, index: int, handle: int, priority: int) -> None:
-        self.device_index, self.npu_stream, self.priority = index, handle, priority
+        self.device_index, self._handle, self.priority = index, handle, priority
+        self._session = runtime.get_runtime(index).session
         self._entered: dict[int, list[StreamContext]] = {}   # by thread: each leaves what it entered
 
     @classmethod
@@ -33,6 +34,13 @@ class Stream:
         made = cls.__new__(cls)
         made._set(index, handle, 0)
         return made
+
+    @property
+    def npu_stream(self) -> int:
+        """The aclrtStream; its device's context is current in the calling thread then."""
+        if runtime.get_runtime(self.device_index).session is not self._session:
+            raise RuntimeError(f"{self!r} has ended with the npu runtime that it was made in; make a new one")
+        return self._handle
 
     @property
     def device(self) -> Any:
@@ -47,7 +55,7 @@ class Stream:
     @property
     def stream_id(self) -> int:
         """0 for the device's default stream, else the handle."""
-        return 0 if self.npu_stream == runtime.get_runtime(self.device_index).stream else self.npu_stream
+        return 0 if self.npu_stream == runtime.get_runtime(self.device_index).stream else self._handle
 
     @property
     def native_handle(self) -> int:
@@ -75,14 +83,12 @@ class Stream:
 
     def query(self) -> bool:
         """Whether all work is done."""
-        runtime.get_runtime(self.device_index)
         status, code = runtime.acl.rt.stream_query(self.npu_stream)
         check(code, "aclrtStreamQuery")
         return status == 0                        # ACL_STREAM_STATUS_COMPLETE
 
     def synchronize(self) -> None:
         """Waits for all work of the stream."""
-        runtime.get_runtime(self.device_index)
         check(runtime.acl.rt.synchronize_stream(self.npu_stream), "aclrtSynchronizeStream")
 
     def is_capturing(self) -> bool:
@@ -102,13 +108,13 @@ class Stream:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Stream):
             return NotImplemented
-        return (self.device_index, self.npu_stream) == (other.device_index, other.npu_stream)
+        return (self.device_index, self._handle) == (other.device_index, other._handle)
 
     def __hash__(self) -> int:
-        return hash((self.device_index, self.npu_stream))
+        return hash((self.device_index, self._handle))
 
     def __repr__(self) -> str:
-        return f"<torch.npu.{type(self).__name__} device=npu:{self.device_index} npu_stream={self.npu_stream:#x}>"
+        return f"<torch.npu.{type(self).__name__} device=npu:{self.device_index} npu_stream={self._handle:#x}>"
 
     @property
     def _as_parameter_(self) -> int:
@@ -163,11 +169,12 @@ class AnyEvent:
         if self._recorded and self._index != stream.device_index:
             raise RuntimeError(f"Event device {self._index} does not match recording stream's device "
                                f"{stream.device_index}.")
-        owner = runtime.get_runtime(stream.device_index)
+        handle = stream.npu_stream
         if not self._recorded:
+            owner = runtime.get_runtime(stream.device_index)
             self.npu_event = streams.take_event(stream.device_index, self._flags)
             self._owner, self._session, self._index = owner, owner.session, stream.device_index
-        check(runtime.acl.rt.record_event(self.npu_event, stream.npu_stream), "aclrtRecordEvent")
+        check(runtime.acl.rt.record_event(self.npu_event, handle), "aclrtRecordEvent")
 
     def wait(self, stream: Stream | None = None) -> None:
         """Work given to a stream, or the current one, from now on waits for the event; not if it was not recorded."""
@@ -177,7 +184,6 @@ class AnyEvent:
         if stream.device_index != self._index:    # CANN's events do not reach other devices: the host waits instead
             self.synchronize()
             return
-        runtime.get_runtime(stream.device_index)
         check(runtime.acl.rt.stream_wait_event(stream.npu_stream, self.npu_event), "aclrtStreamWaitEvent")
 
     def query(self) -> bool:
@@ -275,7 +281,6 @@ class ExternalEvent(Event):
         """Makes the event ready for the next record, in stream order."""
         if self._recorded:
             stream = current_stream() if stream is None else stream
-            runtime.get_runtime(stream.device_index)
             check(runtime.acl.rt.reset_event(self.npu_event, stream.npu_stream), "aclrtResetEvent")
 
 
@@ -294,8 +299,9 @@ def default_stream(device: Any = None) -> Stream:
 def set_stream(stream: Stream | None) -> None:
     """Makes a stream, and its device, the current one of this thread; None changes nothing."""
     if stream is not None:
+        handle = stream.npu_stream                # first: one that has ended changes nothing
         runtime.set_current_device(stream.device_index)
-        streams.set_current_stream(stream.device_index, stream.npu_stream)
+        streams.set_current_stream(stream.device_index, handle)
 
 
 class StreamContext:
@@ -303,18 +309,20 @@ class StreamContext:
 
     def __init__(self, stream_ctx: Stream | None) -> None:
         self.stream = stream_ctx
-        self._before: tuple[int, int] = (-1, 0)   # the current device, and the stream's device's stream
+        self._before: tuple[int, Stream | None] = (-1, None)   # the current device, and the stream's device's stream
 
     def __enter__(self) -> StreamContext:
         if self.stream is not None:
-            self._before = runtime.current_device(), streams.current_stream_handle(self.stream.device_index)
+            self._before = runtime.current_device(), current_stream(self.stream.device_index)
             set_stream(self.stream)
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        if self.stream is not None:
-            streams.set_current_stream(self.stream.device_index, self._before[1])
-            runtime.set_current_device(self._before[0])
+        device, before = self._before
+        if before is not None:
+            if runtime.get_runtime(before.device_index).session is before._session:   # else all choices are forgotten
+                streams.set_current_stream(before.device_index, before._handle)
+            runtime.set_current_device(device)
 
 
 def stream(stream: Stream | None) -> StreamContext:
@@ -329,7 +337,6 @@ def stream_priority_range() -> tuple[int, int]:
 
 def set_stream_limit(stream: Stream, cube_num: int = -1, vector_num: int = -1) -> None:
     """How many cores the work of a stream may use; -1 leaves a number as it is. Needs CANN 8.5."""
-    runtime.get_runtime(stream.device_index)
     for kind, number in ((_CUBE_CORES, cube_num), (_VECTOR_CORES, vector_num)):
         if number != -1:
             check(capi.function("set_stream_res_limit")(stream.npu_stream, kind, number), "aclrtSetStreamResLimit")
@@ -337,7 +344,6 @@ def set_stream_limit(stream: Stream, cube_num: int = -1, vector_num: int = -1) -
 
 def get_stream_limit(stream: Stream) -> dict[str, int]:
     """The cores that the work of a stream may use. Needs CANN 8.5."""
-    runtime.get_runtime(stream.device_index)
     limits = {}
     for name, kind in (("cube_core_num", _CUBE_CORES), ("vector_core_num", _VECTOR_CORES)):
         limits[name], code = capi.function("get_stream_res_limit")(stream.npu_stream, kind)
@@ -347,5 +353,4 @@ def get_stream_limit(stream: Stream) -> dict[str, int]:
 
 def reset_stream_limit(stream: Stream) -> None:
     """Lets a stream use all cores again. Needs CANN 8.5."""
-    runtime.get_runtime(stream.device_index)
     check(capi.function("reset_stream_res_limit")(stream.npu_stream), "aclrtResetStreamResLimit")

@@ -231,7 +231,7 @@ def _failure(name: str, code: int) -> Exception:
     if code == -1:
         reason = errors.recent_message() or "no reason given"
         return RuntimeError(f"[{name}] CANN could not make the objects of the call: {reason}")
-    return RuntimeError(errors.describe(code, name))
+    return errors.error_of(code, name)
 
 
 @functools.cache

@@ -4,6 +4,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from mindtorch_v2 import _C
+
 UNINITIALIZED = 100001       # ACL_ERROR_UNINITIALIZE: aclInit has not run
 REPEAT_INITIALIZE = 100002   # ACL_ERROR_REPEAT_INITIALIZE: somebody else in this process has called aclInit
 NOT_SUPPORTED = 207000       # ACL_ERROR_RT_FEATURE_NOT_SUPPORT
@@ -89,6 +91,7 @@ def _numbered(table: str) -> dict[int, str]:
 
 
 _CODES = _numbered(_NAMES)
+told: set[int] = set()       # the device faults that were described since the runtime began: its end need not repeat them
 
 # The runtime puts here what gives the acl module in use: this module is below it and must not import it.
 acl_in_use: Callable[[], Any] = lambda: None
@@ -97,6 +100,11 @@ acl_in_use: Callable[[], Any] = lambda: None
 def code_name(code: int) -> str:
     """CANN's name of a status code."""
     return _CODES.get(code, "an unknown CANN error")
+
+
+def is_device_fault(code: int) -> bool:
+    """Whether the device takes no more work from this process after this code."""
+    return code in _DEVICE_FAULTS
 
 
 def recent_message() -> str:
@@ -110,16 +118,24 @@ def describe(code: int, what: str) -> str:
     text = f"[{what}] failed with {code_name(code)} ({code})"
     if code in _ADVICE:
         text += f": {_ADVICE[code]}"
-    elif code in _DEVICE_FAULTS:
+    elif is_device_fault(code):
+        told.add(code)
         text += (": the device stopped and takes no more work from this process. An earlier op may have failed: "
                  "ACL_LAUNCH_BLOCKING=1 shows it at its own line")
     words = recent_message()
     return f"{text}\nCANN says: {words}" if words else text
 
 
+def error_of(code: int, what: str) -> RuntimeError:
+    """The exception of a status code that is not 0; what names the call or the op."""
+    error = _C.AcceleratorError(describe(code, what))
+    error.error_code = code
+    return error
+
+
 def raise_for(code: int, what: str) -> NoReturn:
-    """Raises the RuntimeError of a status code that is not 0; what names the call or the op."""
-    raise RuntimeError(describe(code, what))
+    """Raises the exception of a status code that is not 0."""
+    raise error_of(code, what)
 
 
 def check(code: int, what: str) -> None:

@@ -67,7 +67,7 @@ class _Runtime:
             try:
                 self._open()
             except BaseException:
-                self._close()                     # so that a later try starts from nothing
+                self._close(set(errors.told))     # so that a later try starts from nothing
                 raise
 
     def _open(self) -> None:
@@ -107,46 +107,52 @@ class _Runtime:
             return
         with _LOCK:
             ours = [self] + [runtime for runtime in _runtimes.values() if runtime is not self and runtime._acl is acl]
-            used = sum(runtime._close() for runtime in ours)   # sum, because any() would stop at the first
-            _stop_acl(used > 0)
+            told = set(errors.told)
+            used = sum(runtime._close(told) for runtime in ours)   # sum, because any() would stop at the first
+            _stop_acl(used > 0, told)
+            errors.told.clear()
 
-    def _close(self) -> bool:
+    def _close(self, told: set[int]) -> bool:
         """Gives back what init took, newest first, and goes on where a step fails; whether there was anything."""
+        def attempt(what: str, act: Callable[..., Any], *args: Any) -> None:
+            _attempt(told, what, act, *args)
+
+        def end(name: str, *args: Any) -> None:
+            attempt(name, lambda: getattr(acl.rt, name)(*args))
+
         if self.context is None and not self._device_set:
             return False
         if self.context is not None and _thread.session is not self.session:
-            _end("set_context", self.context)
+            end("set_context", self.context)
             _thread.session = self.session
         closers = _closers[::-1] if self.initialized and _runtimes.get(self.device_id) is self else []
         if self._deferred or closers:             # aclrtFree does not wait for the ops that use the memory
-            _attempt("synchronize", self.synchronize)
+            attempt("synchronize", self.synchronize)
         for closer in closers:
-            _attempt("freeing memory", closer, self.device_id)
+            attempt("freeing memory", closer, self.device_id)
         for event in self.made_events:
-            _end("destroy_event", event)
+            end("destroy_event", event)
         for stream in sum(self.streams.values(), [] if self.stream is None else [self.stream]):
-            _end("destroy_stream", stream)
+            end("destroy_stream", stream)
         if self.context is not None:
-            _end("destroy_context", self.context)
-        _end("reset_device", self.device_id)
+            end("destroy_context", self.context)
+        end("reset_device", self.device_id)
         _C._npu_set_bound(-1)
         self._forget()
         return True
 
 
-def _attempt(what: str, act: Callable[..., Any], *args: Any) -> None:
-    """One step of an end that nobody can stop: a failure is said on stderr, and the next step runs."""
+def _attempt(told: set[int], what: str, act: Callable[..., Any], *args: Any) -> None:
+    """One step of an end that nobody can stop: a failure is said on stderr, and the next step runs. A device fault that
+    was told before is the reason of this failure too, and not said again."""
     try:
-        code = act(*args)
-        failure = errors.describe(code, what) if code else ""
+        errors.check(act(*args) or 0, what)
     except Exception as error:
-        failure = f"[{what}] {error}"
-    if failure:
-        print(f"mindtorch_v2: at the end of the npu: {failure}", file=sys.stderr)
-
-
-def _end(name: str, *args: Any) -> None:
-    _attempt(name, lambda: getattr(acl.rt, name)(*args))
+        code = getattr(error, "error_code", 0)
+        if code not in told:
+            print(f"mindtorch_v2: at the end of the npu: {error if code else f'[{what}] {error}'}", file=sys.stderr)
+        if errors.is_device_fault(code):
+            told.add(code)
 
 
 def _register_cleanup(runtime: _Runtime) -> None:
@@ -175,10 +181,10 @@ def _start_acl() -> None:
         _started = acl
 
 
-def _stop_acl(used: bool) -> None:
+def _stop_acl(used: bool, told: set[int]) -> None:
     global _started
     if used or (acl is not None and _started is acl):
-        _attempt("finalize", lambda: acl.finalize())
+        _attempt(told, "finalize", lambda: acl.finalize())
     _started = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import queue
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -282,4 +283,5 @@ class _Workers(_Iterator):
                 continue
 
     def __del__(self) -> None:
-        self.close()
+        if not sys.is_finalizing():              # then multiprocessing has ended the workers, and no thread can start
+            self.close()
