@@ -84,6 +84,7 @@ def test_a_pinned_copy_does_not_wait(npu: ModuleType) -> None:
         "import mindtorch_v2 as torch\n"
         "x = torch.ones(1000, device='npu')\n"
         "torch.npu.synchronize()\n"
+        "torch.ones(1500, 1500, device='npu') @ torch.ones(1500, 1500, device='npu')\n"  # busy on a busy machine too
         "made = [(x * n).to('cpu', non_blocking=True) for n in range(20)]\n"
         "assert not torch.npu.current_stream().query()\n"
         "torch.npu.synchronize()\n"
@@ -99,6 +100,7 @@ def test_memory_that_no_copy_uses_waits_for_none(npu: ModuleType) -> None:
         "import mindtorch_v2 as torch\n"
         "in_use = lambda: torch.npu.host_memory_stats()['active_bytes.current']\n"
         "x = torch.ones(1000, device='npu')\n"
+        "torch.ones(1500, 1500, device='npu') @ torch.ones(1500, 1500, device='npu')\n"
         "for n in range(20):\n"
         "    (x * n).to('cpu', non_blocking=True)\n"
         "torch.empty(100_000, pin_memory=True)\n"
