@@ -66,6 +66,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _set_device_copy,
     _set_device_memory,
     _set_disabled_torch_function,
+    _set_foreach_resolver,
     _set_function_off,
     _set_grad_enabled,
     _set_inference_mode,

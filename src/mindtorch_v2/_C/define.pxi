@@ -64,7 +64,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     for i, (_, kind, optional, list_size, default, keyword_only, required, mutable) in enumerate(params):
         ov.kind[i] = KINDS.index(kind)
         ov.optional[i], ov.list_size[i], ov.required[i] = optional, list_size, required
-        ov.mutates = ov.mutates or (mutable and i == 0)
+        ov.mutates = ov.mutates or (mutable and i == 0 and kind == "Tensor")   # lists: see foreach.pxi
         if ov.kind[i] == K_TENSOR or ov.kind[i] == K_TENSORS:
             ov.tensor_at[ov.ntensors] = i
             ov.ntensors += 1

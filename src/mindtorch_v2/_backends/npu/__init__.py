@@ -4,6 +4,7 @@ from mindtorch_v2._backends.npu import (  # noqa: F401  (their hooks go into the
     allocator,
     ops,
     ops_fft,
+    ops_foreach,
     ops_linalg,
     ops_nn,
     ops_pointwise,
