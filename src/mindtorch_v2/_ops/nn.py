@@ -126,7 +126,8 @@ for _name in ("hardshrink", "softshrink"):
        body=_shrink_backward, rule=_shrink_slope,
        npu=f"aclnn{_name.capitalize()}Backward(grad_output, self, lambd, out)")
 op("hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", rule=unary, inplace=False,
-   npu="aclnnHardshrink(self, lambd, out)", grad={"self": lambda g, self, lambd: ops.hardshrink_backward(g, self, lambd)},
+   npu="aclnnHardshrink(self, lambd, out)",
+   grad={"self": lambda g, self, lambd: ops.hardshrink_backward(g, self, lambd)},
    doc="x, and 0 between -lambd and lambd.")
 op("_softshrink(Tensor self, Scalar lambd) -> Tensor", rule=unary, kernel="softshrink", variants="", inplace=False,
    npu="aclnnSoftshrink(self, lambd, out)",
@@ -236,6 +237,8 @@ def _rrelu_train(self, lower, upper, training, generator):
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
         return ops.leaky_relu(self, (lower + upper) / 2)
+    if self.is_npu:                              # CANN draws and multiplies at once, and leaves the slopes in a tensor
+        return ops.rrelu_with_noise(self, ops.empty_like(self.detach()), lower, upper, True, generator)
     return self * _rrelu_noise(self, lower, upper, generator)
 
 
@@ -243,8 +246,17 @@ op("rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool
    "Generator? generator=None) -> Tensor", body=_rrelu_train, variants="function", inplace="function")
 
 
+def _rrelu_rule(self, noise, lower, upper, training, generator):
+    """CANN draws for floats of one dtype, not for doubles; without training there is nothing to draw."""
+    if not training or self.dtype._name not in ("float16", "bfloat16", "float32") or noise.dtype is not self.dtype \
+            or noise.shape != self.shape:
+        return None
+    return self.shape, self.dtype
+
+
 @composite("rrelu_with_noise(Tensor self, Tensor noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, "
-           "bool training=False, Generator? generator=None) -> Tensor", variants="nn", inplace="nn")
+           "bool training=False, Generator? generator=None) -> Tensor", variants="nn", inplace="nn", rule=_rrelu_rule,
+           grad={"self": lambda g, noise: g * noise})
 def _rrelu_with_noise(self, noise, lower, upper, training, generator):
     """rrelu that leaves the slopes it drew in noise."""
     if not training:

@@ -225,13 +225,28 @@ for _n in (1, 2, 3):
        f"SymInt[{_n}] dilation=1) -> Tensor", body=_transposed(f"conv_transpose{_n}d", _n), variants="function")
 
 
-@composite("conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor", variants="function")
-def _conv_tbc(self, weight, bias, pad):
-    """conv1d of an input (time, batch, channels) with a weight (width, in, out)."""
+def _conv_tbc_rule(self, weight, bias, pad):
+    """What CANN's op gives; sizes that do not fit are for conv1d to refuse."""
+    _check_tbc(self, weight, bias)
+    steps = self.size(0) + 2 * pad - weight.size(0) + 1
+    fits = steps > 0 and self.size(2) == weight.size(1) and bias.size(0) == weight.size(2)
+    if not fits or not self.dtype is weight.dtype is bias.dtype:
+        return None
+    return (steps, self.size(1), weight.size(2)), self.dtype
+
+
+def _check_tbc(self, weight, bias):
     if self.dim() != 3:
         raise RuntimeError("Input must have 3 dims: time, batch, in_channel")
     if weight.dim() != 3:
         raise RuntimeError("Weight tensor must have 3 dims: kernel_width, in_channels, out_channels.")
     if bias.dim() != 1:
         raise RuntimeError("Bias must be 1-D")
+
+
+@composite("conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor", variants="function",
+           rule=_conv_tbc_rule, npu="aclnnConvTbc(self, weight, bias, pad, out, 0)")
+def _conv_tbc(self, weight, bias, pad):
+    """conv1d of an input (time, batch, channels) with a weight (width, in, out)."""
+    _check_tbc(self, weight, bias)
     return ops.conv1d(self.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad).permute(2, 0, 1)

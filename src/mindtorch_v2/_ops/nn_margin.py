@@ -211,14 +211,22 @@ def _multi_margin_loss(self, target, p, margin, weight, reduction):
     return reduced_loss(loss.reshape(()) if self.dim() < 2 else loss, reduction)
 
 
-@composite("multilabel_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn")
-def _multilabel_margin_loss(self, target, reduction):
-    """Over the targets up to the first -1: the mean of max(0, 1 - (self[target] - self[other]))."""
+def _multilabel_rule(self, target, reduction):
     if self.dim() > 2 or self.dim() and self.size(-1) == 0:
         raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
                            f"{list(self.shape)}")
     if target.shape != self.shape and not (self.dim() <= 1 and target.numel() == self.numel()):
         raise RuntimeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(self.shape)}")
+    if target.shape != self.shape or reduction not in (0, 1, 2):
+        return None
+    return [(self.shape[:1] if reduction == 0 and self.dim() == 2 else (), self.dtype), (self.shape, self.dtype)]
+
+
+@composite("multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) "
+           "-> (Tensor output, Tensor is_target)", variants="", rule=_multilabel_rule,
+           npu="aclnnMultilabelMarginLoss(self, target, reduction, output, is_target)")
+def _multilabel_margin_loss(self, target, reduction):
+    _multilabel_rule(self, target, reduction)
     classes = self.size(-1) if self.dim() else 1
     if target.numel() and (int(target.min()) < -1 or int(target.max()) >= classes):
         raise RuntimeError("target is out of range")
@@ -230,7 +238,13 @@ def _multilabel_margin_loss(self, target, reduction):
     over = (1 - rows.gather(1, places).unsqueeze(2) + rows.unsqueeze(1)).clamp_min(0)
     counted = kept.unsqueeze(2) & ~is_target.unsqueeze(1)
     loss = over.masked_fill(~counted, 0).sum((1, 2)) / classes
-    return reduced_loss(loss.reshape(()) if self.dim() < 2 else loss, reduction)
+    loss = reduced_loss(loss.reshape(()) if self.dim() < 2 else loss, reduction)
+    return loss, is_target.to(self.dtype).reshape(target.shape)
+
+
+op("multilabel_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn",
+   body=lambda self, target, reduction: ops.multilabel_margin_loss_forward(self, target, reduction)[0],
+   doc="Over the targets up to the first -1: the mean of max(0, 1 - (self[target] - self[other])).")
 
 
 # ---- CTC -------------------------------------------------------------------------------------------------------------
@@ -276,8 +290,21 @@ def _ctc_states(log_probs, labels, input_lengths):
     return ops.stack(all_states), scores, skip
 
 
-def _ctc_forward(log_probs, targets, input_lengths, target_lengths, blank):
-    """The loss of each sample, and the states that its gradient needs."""
+def _ctc_rule(log_probs, targets, input_lengths, target_lengths, *_):
+    """CANN's op wants a step and a target of each sample."""
+    if min(input_lengths) == 0 or min(target_lengths) == 0:
+        return None
+    batch, states = log_probs.size(1), 2 * max(target_lengths) + 1
+    return [((batch,), log_probs.dtype), ((batch, log_probs.size(0), states), log_probs.dtype)]
+
+
+_CTC_ARGS = "Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths"
+
+
+@composite(f"_ctc_forward({_CTC_ARGS}, int blank, bool zero_infinity) -> (Tensor, Tensor)", variants="", rule=_ctc_rule,
+           npu="aclnnCtcLoss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, out0, out1)")
+def _ctc_forward(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
+    """The loss of each sample, and the states that its gradient needs: (batch, time, state)."""
     labels = _ctc_labels(targets, target_lengths, blank)
     alpha, _, _ = _ctc_states(log_probs, labels, input_lengths)
     losses = []
@@ -287,10 +314,16 @@ def _ctc_forward(log_probs, targets, input_lengths, target_lengths, blank):
             continue
         ends = alpha[steps - 1, b, max(2 * length - 1, 0):2 * length + 1]
         losses.append(-_log_add(ends.unsqueeze(1)).squeeze(0) if length else -alpha[steps - 1, b, 0])
-    return ops.stack(losses), alpha
+    return ops.stack(losses), alpha.transpose(0, 1).contiguous()
 
 
-def _ctc_backward(g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, losses, alpha):
+@composite(f"_ctc_loss_backward(Tensor grad, {_CTC_ARGS}, Tensor neg_log_likelihood, Tensor log_alpha, int blank, "
+           "bool zero_infinity=False) -> Tensor", variants="",
+           rule=lambda grad, log_probs, targets, input_lengths, target_lengths, *_:
+           _ctc_rule(log_probs, targets, input_lengths, target_lengths) and (log_probs.shape, log_probs.dtype),
+           npu="aclnnCtcLossBackward(grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood, "
+           "log_alpha, blank, zero_infinity, out)")
+def _ctc_backward(g, log_probs, targets, input_lengths, target_lengths, losses, alpha, blank, zero_infinity):
     """Toward log_probs, which are taken to be normalised, as torch does."""
     labels, time = _ctc_labels(targets, target_lengths, blank), log_probs.size(0)
     grad = ops.zeros_like(log_probs)
@@ -300,7 +333,7 @@ def _ctc_backward(g, log_probs, targets, input_lengths, target_lengths, blank, z
         row, states = labels[b, :2 * length + 1], 2 * length + 1
         scores = log_probs[:steps, b].index_select(1, row)
         flipped, _, _ = _ctc_states(log_probs[:steps, b:b + 1].flip(0), row.flip(0).unsqueeze(0), [steps])
-        both = alpha[:steps, b, :states] + flipped[:, 0].flip((0, 1)) - scores
+        both = alpha[b, :steps, :states] + flipped[:, 0].flip((0, 1)) - scores
         top = both.amax(1, True)
         top = top.masked_fill(top == -math.inf, 0)
         seen = ops.zeros_like(log_probs[:steps, b]).index_add(1, row, (both - top).exp()).log() + top
@@ -311,17 +344,13 @@ def _ctc_backward(g, log_probs, targets, input_lengths, target_lengths, blank, z
     return grad if time else ops.zeros_like(log_probs)
 
 
-def _ctc_kernel(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
-    return _ctc_forward(log_probs, targets, input_lengths, target_lengths, blank)
-
-
-op("_ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, "
-   "bool zero_infinity=False) -> (Tensor, Tensor)", variants="function",
+op(f"_ctc_loss({_CTC_ARGS}, int blank=0, bool zero_infinity=False) -> (Tensor, Tensor)", variants="function",
    grad={"log_probs": lambda g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0,
-         result1:
-         _ctc_backward(g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0, result1)})
+         result1: ops._ctc_loss_backward(g, log_probs, targets, input_lengths, target_lengths, result0, result1, blank,
+                                         zero_infinity)})
 for _device in ("cpu", "npu"):                               # written with ops, so it runs where they do
-    _C._set_kernel(ops._ctc_loss, 0, _device, _ctc_kernel)
+    _C._set_kernel(ops._ctc_loss, 0, _device,
+                   lambda log_probs, *rest: tuple(ops._ctc_forward(log_probs.detach(), *rest)))
 
 
 def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity):
@@ -344,8 +373,7 @@ def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reductio
     if zero_infinity:
         losses = ops.where(losses == math.inf, 0.0, losses)
     if reduction == 1:
-        sizes = [ops.scalar_tensor(max(n, 1), dtype=losses.dtype, device=losses.device) for n in target_lengths]
-        return (losses / ops.stack(sizes)).mean()
+        return (losses / losses.new_tensor([max(n, 1) for n in target_lengths])).mean()
     return losses.sum() if reduction == 2 else losses if batched else losses.squeeze(0)
 
 

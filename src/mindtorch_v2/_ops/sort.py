@@ -124,6 +124,7 @@ op("_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool retu
    "(Tensor, Tensor, Tensor)", variants="function")
 op("_unique_runs(Tensor self, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)",
    variants="")
+op("_unique_slices(Tensor self, int dim, bool consecutive) -> (Tensor, Tensor, Tensor)", variants="")  # on the npu only
 
 
 def _wanted(found, return_inverse, return_counts):
@@ -150,10 +151,17 @@ def _unique_consecutive(self, return_inverse, return_counts, dim):
     """The first of each run of equal items (or slices along dim)."""
     if dim is None:
         found = ops._unique_runs(self.detach(), return_inverse, return_counts)
+    elif _has_slices(self):
+        found = ops._unique_slices(self.detach(), wrap(dim, self.dim()), True)
     else:
         rows = _slices(self.detach(), dim)
         found = _runs(self.detach(), dim, rows, None)
     return _wanted(found, return_inverse, return_counts)
+
+
+def _has_slices(self):
+    """Whether CANN finds the distinct slices in one op."""
+    return self.is_npu and self.dim() > 0 and self.numel() > 0 and not self.is_complex()
 
 
 def _slices(self, dim):
@@ -188,6 +196,8 @@ def _runs(self, dim, rows, order):
            "-> (Tensor, Tensor, Tensor)", variants="")
 def _unique_dim(self, dim, sorted, return_inverse, return_counts):
     """The distinct slices along dim, in lexicographic order."""
+    if _has_slices(self):
+        return ops._unique_slices(self.detach(), wrap(dim, self.dim()), False)
     rows = _slices(self, dim)
     order = ops.arange(rows.size(0), device=self.device)
     for column in range(rows.size(1) - 1, -1, -1):

@@ -51,6 +51,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | None = None, view: str | 
        variants: str = "function, method", doc: str | None = None) -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient."""
     parsed = parse(schema)
+    if body and npu and rule is None:
+        raise ValueError(f"{parsed.name}: nothing sizes what {npu} would give; a composite needs a rule for that")
     pointwise = isinstance(rule, Pointwise)
     family = ("view" if view else "native" if native else "pointwise" if pointwise else
               "composite" if body else "kernel")

@@ -8,7 +8,7 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu import runtime as npu_runtime
-from mindtorch_v2._backends.npu.ops import OTHERS, composed, kernel, ops
+from mindtorch_v2._backends.npu.ops import OTHERS, composed, kernel, next_state, ops
 
 Outs, Args = tuple[Any, ...], tuple[Any, ...]
 _empty = _C._op_named("empty")
@@ -79,6 +79,12 @@ def _softmax_backward(grad_output: Any, output: Any, dim: int, input_dtype: Any)
 @composed("_log_softmax_backward_data", registry=OTHERS)
 def _log_softmax_backward(grad_output: Any, output: Any, dim: int, input_dtype: Any) -> Any:
     return grad_output - output.exp() * grad_output.sum(dim, True)
+
+
+@kernel("rrelu_with_noise")
+def _rrelu_with_noise(outs: Outs, args: Args) -> None:
+    (out,), (self, noise, lower, upper, training, generator) = outs, args
+    launch("aclnnRReluWithNoise", out, self, noise, lower, upper, training, *next_state(generator, out), out)
 
 
 # ---- losses ----------------------------------------------------------------------------------------------------------

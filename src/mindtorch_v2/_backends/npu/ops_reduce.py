@@ -142,6 +142,16 @@ def _unique_runs(self: Any, return_inverse: bool, return_counts: bool) -> tuple[
     return _unique("aclnnUniqueConsecutive", self, options, return_inverse, return_counts)
 
 
+@kernel("_unique_slices")
+def _unique_slices(self: Any, dim: int, consecutive: bool) -> tuple[Any, Any, Any]:
+    self = self.contiguous()
+    out = ops.empty(tuple(self.shape), dtype=self.dtype, device=self.device)
+    places, repeats = (ops.empty((self.size(dim),), dtype=_INT64, device=self.device) for _ in range(2))
+    name = "aclnnUniqueConsecutive" if consecutive else "aclnnUniqueDim"
+    shape = dynamic(name, self.device.index, (self, True, True, dim, out, places, repeats))[0]
+    return out.flatten()[:math.prod(shape)].reshape(shape).clone(), places, repeats[:shape[dim]].clone()
+
+
 def _unique(name: str, self: Any, options: tuple[Any, ...], inverse: bool, counts: bool) -> tuple[Any, Any, Any]:
     self = self.detach().contiguous()
     out = ops.empty((self.numel(),), dtype=self.dtype, device=self.device)
