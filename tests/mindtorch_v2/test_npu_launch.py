@@ -209,6 +209,31 @@ def test_a_call_with_a_wrong_name_or_number_of_arguments() -> None:
         aclnn.call("aclnnAdd", None, _npu(1.), 1, _npu(1.))
 
 
+def _words(name: str, *arguments: Any) -> str:
+    """The call as an error would show it."""
+    aclnn.call(name, *arguments)
+    found, words = _C._npu_last_launches(0)[0]
+    assert found == name
+    return words
+
+
+def test_calls_in_words() -> None:
+    x, out = torch.ones(3, 4, device="npu"), torch.ones(3, 4, device="npu")
+    assert _words("aclnnAdd", x, x[0], 2, out) == "aclnnAdd(float32[3, 4], float32[4], 2, float32[3, 4])"
+    assert _words("aclnnInplaceAdds", x, 1.5, 2) == "aclnnInplaceAdds(float32[3, 4], 1.5, 2)"
+    half = torch.ones(2, device="npu", dtype=torch.float16)
+    assert _words("aclnnCat", [half] * 12, 0, torch.ones(24, device="npu", dtype=torch.float16)) == \
+        f"aclnnCat([{'float16[2], ' * 8}and 4 more], 0, float16[24])"
+    assert _words("aclnnForeachAddScalarList", [x], [2], [out]) == \
+        "aclnnForeachAddScalarList([float32[3, 4]], [2], [float32[3, 4]])"
+    assert _words("aclnnReduceSum", x, [0, 1], True, torch.float32, out[:1, :1]) == \
+        "aclnnReduceSum(float32[3, 4], [0, 1], 1, 0, float32[1, 1])"
+    assert _words("aclnnInplaceUniform", x, 2.0, 3.5, 1, 2**64 - 1) == "aclnnInplaceUniform(float32[3, 4], 2.0, 3.5, 1, -1)"
+    assert _words("aclnnClamp", x, None, 1, out) == "aclnnClamp(float32[3, 4], None, 1, float32[3, 4])"
+    with pytest.raises(RuntimeError, match=r"The call: aclnnAdd\(float32\[3, 4\], float32\[5\], 1, float32\[3, 4\]\)"):
+        aclnn.call("aclnnAdd", x, torch.ones(5, device="npu"), 1, out)
+
+
 def test_an_op_without_a_kernel_for_this_soc_says_so() -> None:
     done = run("""
         from mindtorch_v2._backends.npu import aclnn
@@ -312,7 +337,7 @@ def test_an_error_of_the_device_comes_at_the_next_synchronisation() -> None:
     first, *rest = output(LATE, CANN_SIM_FAULTS="op aclnnExp:1=507015", ACL_LAUNCH_BLOCKING="0")
     assert first == "launched"
     assert "(507015)" in rest[0] and "AcceleratorError" in rest[0]
-    assert "aclnnExp" in "\n".join(rest)
+    assert rest[-1].startswith("Launched last of it: aclnnExp(float32[")
 
 
 def test_blocking_launches_report_an_error_at_its_own_line() -> None:

@@ -367,6 +367,13 @@ class Prepareds {
   std::deque<uint64_t> order_;
 };
 
+// What was launched last, for the message about a device that failed: it tells only when somebody waits.
+struct Launched {
+  void* plan = nullptr;
+  int32_t device = 0;
+  std::vector<uint64_t> key;
+};
+
 using SecondPhase = int32_t (*)(void*, uint64_t, void*, void*);
 
 // Moves a kept call to this call's addresses; false when CANN refuses.

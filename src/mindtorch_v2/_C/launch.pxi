@@ -44,6 +44,10 @@ cdef extern from "launch.h" namespace "mt::npu":
         PreparedOwner(Prepared*)
         Prepared* get()
         Prepared* release()
+    cdef cppclass Launched:
+        void* plan
+        int32_t device
+        vector[uint64_t] key
     cdef cppclass Prepareds:
         Prepared* find(const vector[uint64_t]&)
         void clear()
@@ -52,7 +56,7 @@ cdef extern from "launch.h" namespace "mt::npu":
     cbool move_to(const NpuApi&, Prepared&, const NpuCall&)
     enum:
         kTensor, kOut, kInout, kTensors, kOuts, kInouts, kScalar, kScalars, kInts, kFloats, kBools, kString, kDtype
-        kDoubleValue, kFloatValue
+        kUint64, kDoubleValue, kFloatValue
 
 cdef extern from *:
     """
@@ -253,7 +257,7 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, int device) except -1:
         p = owner.get()
         code = p.first_phase(call[0], plan.first)
         if code:
-            raise launch_error(plan, code)
+            raise launch_error(plan, code, call.key)
         p.repeatable = plan.kept and not p.has_lists and npu_api.set_repeatable(p.executor) == 0
         if p.workspace:
             heap = npu_heap(device)
@@ -263,14 +267,15 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, int device) except -1:
     if workspace:
         npu_heap_free(heap, workspace)           # reused in stream order, after this op
     if code:
-        raise launch_error(plan, code)
+        raise launch_error(plan, code, call.key)
     if owner.get() != NULL and p.repeatable:
         npu_keep(npu_prepared[device], call[0], owner)
     if npu_blocking:
         with nogil:
             code = npu_api.synchronize(stream)
         if code:
-            raise launch_error(plan, code)
+            raise launch_error(plan, code, call.key)
+    note_launched(plan, call, device)
     return 0
 
 
@@ -281,8 +286,8 @@ cdef inline int32_t second_phase(NpuPlan plan, Prepared* p, size_t workspace, vo
     return (<SecondPhase>plan.second)(<void*>workspace, p.workspace, executor, stream)
 
 
-cdef object launch_error(NpuPlan plan, int32_t code):
-    return npu_failed(plan.name, code)
+cdef object launch_error(NpuPlan plan, int32_t code, const vector[uint64_t]& key):
+    return npu_failed(plan.name, code, call_in_words(plan, key))
 
 
 # ---- marshalling ------------------------------------------------------------------------------------------------
@@ -425,6 +430,9 @@ cdef int marshal_value(NpuPlan plan, NpuCall* call, int kind, object o, tuple re
     else:
         if o is None:
             raise TypeError(f"[{plan.name}] expected a number, got None")
+        if kind == kUint64 and PyLong_Check(o) and 0 < o < 1 << 64:
+            call.plain(kind, <int64_t><uint64_t>o, 0)
+            return 0
         read_number(o, &n)
         if kind == kDoubleValue or kind == kFloatValue:
             call.plain(kind, 0, n.re)
@@ -517,7 +525,7 @@ cdef list shapes_found(NpuPlan plan, NpuCall* call, int device):
     cdef int32_t code = p.first_phase(call[0], plan.first)
     cdef list shapes = []
     if code:
-        raise launch_error(plan, code)
+        raise launch_error(plan, code, call.key)
     if p.workspace:
         workspace = heap.allocate(p.workspace, stream_number)
         bind_device(device)
@@ -530,13 +538,13 @@ cdef list shapes_found(NpuPlan plan, NpuCall* call, int device):
     if workspace:
         npu_heap_free(heap, workspace)
     if code:
-        raise launch_error(plan, code)
+        raise launch_error(plan, code, call.key)
     for slot in p.slots:
         if slot.output < 0 or slot.tensor == NULL:
             continue
         code = npu_api.view_shape(slot.tensor, &sizes, &rank)
         if code:
-            raise launch_error(plan, code)
+            raise launch_error(plan, code, call.key)
         shapes.append(tuple([sizes[d] for d in range(rank)]))
         free(sizes)                              # CANN allocates it with new[], which is malloc here
     return shapes

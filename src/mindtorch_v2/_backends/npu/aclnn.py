@@ -226,12 +226,12 @@ def _unbind(_device: int) -> None:
 npu_runtime.on_close(_unbind)
 
 
-def _failure(name: str, code: int) -> Exception:
-    """The exception for a launch that failed."""
+def _failure(name: str, code: int, call: str) -> Exception:
+    """The exception for a launch that failed; call is the op with its arguments."""
     if code == -1:
         reason = errors.recent_message() or "no reason given"
-        return RuntimeError(f"[{name}] CANN could not make the objects of the call: {reason}")
-    return errors.error_of(code, name)
+        return RuntimeError(f"[{name}] CANN could not make the objects of {call}: {reason}")
+    return errors.error_of(code, name, call)
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """CANN's status codes as Python exceptions: the call, the code and its name, CANN's own words. Touches no device."""
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -113,8 +114,9 @@ def recent_message() -> str:
     return ((ask() if ask else None) or "").strip()
 
 
-def describe(code: int, what: str) -> str:
-    """One message about a failed call: what failed, the code and its name, what to do, CANN's own words."""
+def describe(code: int, what: str, call: str = "") -> str:
+    """One message about a failed call: what failed, the code and its name, what to do, CANN's own words, and the op with
+    its arguments: call, or where work queued earlier failed, what was launched last."""
     text = f"[{what}] failed with {code_name(code)} ({code})"
     if code in _ADVICE:
         text += f": {_ADVICE[code]}"
@@ -123,12 +125,27 @@ def describe(code: int, what: str) -> str:
         text += (": the device stopped and takes no more work from this process. An earlier op may have failed: "
                  "ACL_LAUNCH_BLOCKING=1 shows it at its own line")
     words = recent_message()
-    return f"{text}\nCANN says: {words}" if words else text
+    if words:
+        text += f"\nCANN says: {words}"
+    if call:
+        text += f"\nThe call: {call}"
+    elif code // 1000 == 507:                                # a failure on the device: of something that was queued before
+        text += _launches(words)
+    return text
 
 
-def error_of(code: int, what: str) -> RuntimeError:
+def _launches(words: str) -> str:
+    """The last launches of the op that CANN's words name; where they name none, the last launches."""
+    launches = _C._npu_last_launches(_C._npu_current_device())
+    named = [call for name, call in launches
+             if re.search(rf"(?<![a-z]){name.removeprefix('aclnn')}(?![a-z])", words.replace("aclnn", ""), re.IGNORECASE)]
+    calls = list(dict.fromkeys(named or [call for _, call in launches]))[:3]
+    return f"\nLaunched last{' of it' if named else ''}: {'; '.join(calls)}" if calls else ""
+
+
+def error_of(code: int, what: str, call: str = "") -> RuntimeError:
     """The exception of a status code that is not 0; what names the call or the op."""
-    error = _C.AcceleratorError(describe(code, what))
+    error = _C.AcceleratorError(describe(code, what, call))
     error.error_code = code
     return error
 
