@@ -31,9 +31,11 @@ test: $(VENV)/package $(VENV)/test-tools
 # Every task of the device late by a random time: a wait that is missing fails for some seed. Then each op waited for.
 DELAY_SEEDS ?= $(shell seq 20)
 test-npu-delay: $(VENV)/package $(VENV)/test-tools
-	@for seed in $(DELAY_SEEDS); do echo "CANN_SIM_SEED=$$seed"; \
-	  CANN_SIM_MODE=delay CANN_SIM_SEED=$$seed $(PY) -m pytest tests/mindtorch_v2/test_npu_*.py $(ARGS) || exit 1; done
-	ACL_LAUNCH_BLOCKING=1 $(PY) -m pytest tests/mindtorch_v2/test_npu_*.py $(ARGS)
+	@failed=; for seed in $(DELAY_SEEDS); do echo "CANN_SIM_SEED=$$seed"; \
+	    CANN_SIM_MODE=delay CANN_SIM_SEED=$$seed $(PY) -m pytest tests/mindtorch_v2/test_npu_*.py $(ARGS) || failed="$$failed $$seed"; \
+	  done; echo "ACL_LAUNCH_BLOCKING=1"; \
+	  ACL_LAUNCH_BLOCKING=1 $(PY) -m pytest tests/mindtorch_v2/test_npu_*.py $(ARGS) || failed="$$failed blocking"; \
+	  test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 bench: $(VENV)/package $(VENV)/test-tools
 	$(PY) benchmarks/run.py $(ARGS)
