@@ -272,12 +272,57 @@ def test_what_differs_is_prepared_apart() -> None:
     assert (x.to(torch.int64)[2:8] + 2).tolist() == [4, 5, 6, 7, 8, 9]
 
 
+def test_a_call_that_writes_over_its_argument_is_prepared_apart() -> None:
+    x, y = torch.arange(43., device="npu"), torch.ones(43, device="npu")
+    out = torch.empty(43, device="npu")
+    torch.atan2(x, y, out=out)
+    count = _C._npu_prepared_count(0)
+    torch.atan2(x, y, out=y)
+    assert _C._npu_prepared_count(0) == count + 1 and torch.equal(out, y)
+
+
 def test_prepared_calls_do_not_grow_without_end() -> None:
     x = torch.ones(5000, device="npu")
     for n in range(1, 5000):
         x[:n].neg()
     assert _C._npu_prepared_count(0) < 4999, "old ones make room"
     assert x[:5].neg().tolist() == [-1] * 5, "and are prepared again"
+
+
+def test_numbers_that_never_come_again_push_out_nothing_that_does() -> None:
+    code = """
+        x = torch.ones(4, device="npu")
+        for step in range(6000):
+            x * 1.25
+            x + 1e-6 * step
+        print((x * 1.25).tolist())
+    """
+    assert output(code, CANN_SIM_FAULTS="aclnnMuls:2=561103") == ["[1.25, 1.25, 1.25, 1.25]"], "prepared a second time"
+
+
+def test_calls_with_lists_are_prepared_too() -> None:
+    code = """
+        for i in range(20):
+            kept = [torch.full((2,), float(i + j), device="npu") for j in range(3)]
+            assert torch.cat(kept).tolist() == [i, i, i + 1, i + 1, i + 2, i + 2]
+            rows = torch.arange(6., device="npu").reshape(3, 2)[:, [1, i % 2]]
+            assert rows.tolist() == [[1, i % 2], [3, 2 + i % 2], [5, 4 + i % 2]]
+        print("right")
+    """
+    assert output(code, CANN_SIM_FAULTS="aclnnCat:2=561103,aclnnIndex:2=561103") == ["right"]
+
+
+def test_more_dims_than_cann_knows() -> None:
+    wide = torch.ones(1, device="npu").reshape((1,) * 9)
+    with pytest.raises(RuntimeError, match="at most 8 dims, got 9"):
+        wide.exp()
+    assert wide.reshape(-1).exp().shape == (1,)
+
+
+def test_broadcast_operands_and_tensors_without_items() -> None:
+    x = torch.arange(6., device="npu")[2:3].expand(4, 1)                 # strides 0, an offset
+    assert (x + torch.arange(3., device="npu")).tolist() == [[2, 3, 4]] * 4
+    assert (x[:0] + 1).shape == (0, 1) and x[:0].sum().item() == 0
 
 
 def test_draws_are_never_prepared() -> None:

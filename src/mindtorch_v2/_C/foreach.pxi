@@ -108,7 +108,7 @@ cdef class Foreach:
         for i in range(0, n, step):
             part = [a[i:i + step] if type(a) is tuple else a for a in args]
             self.pack_numbers(part, device)
-            npu_launch(self.plan, (outs[i:i + step],), tuple_items(tuple(part)), device)
+            npu_launch(self.plan, (outs[i:i + step],), tuple_items(tuple(part)), device, True)
         if self.changes:
             for t in outs:
                 bump_version(<TensorBase>t)

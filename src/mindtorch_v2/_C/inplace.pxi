@@ -3,19 +3,16 @@
 cdef object run_out(Op op, Overload ov, PyObject** s, object out):
     """Writes the result to the tensor(s) the user gave, resized when the shape differs."""
     cdef TensorBase o, r
-    cdef tuple outs = out if isinstance(out, (tuple, list)) and not isinstance(out, TensorBase) else (out,)
+    cdef tuple outs
+    if ov.family == F_POINTWISE and is_tensor(<PyObject*>out):
+        check_out(op, ov, s, out)
+        if out_ready(ov, s, <TensorBase>out):
+            run_pointwise(ov, s, <TensorBase>out)
+            bump_version(<TensorBase>out)
+            return out
+    outs = out if isinstance(out, (tuple, list)) else (out,)
     for item in outs:
-        if not isinstance(item, TensorBase):
-            raise TypeError(f"{op.name}(): argument 'out' must be Tensor, not {type(item).__name__}")
-        if has_overlap(<TensorBase>item):
-            raise self_overlap_error()
-        if modes().grad and ((<TensorBase>item).requires or wants_grad(ov, s)):
-            raise RuntimeError(f"{op.name}(): functions with out=... arguments don't support automatic "
-                               "differentiation, but one of the arguments requires grad.")
-    if ov.family == F_POINTWISE and len(outs) == 1 and out_ready(ov, s, <TensorBase>outs[0]):
-        run_pointwise(ov, s, <TensorBase>outs[0])
-        bump_version(<TensorBase>outs[0])
-        return outs[0]
+        check_out(op, ov, s, item)
     result = run_family(ov, s)                   # not autocast: the user says where the result goes
     results = result if isinstance(result, (tuple, list)) else (result,)
     if len(results) != len(outs):
@@ -35,19 +32,41 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
     return out if len(outs) == 1 or not isinstance(result, tuple) else type(result)(outs)
 
 
+cdef int check_out(Op op, Overload ov, PyObject** s, object out) except -1:
+    if not isinstance(out, TensorBase):
+        raise TypeError(f"{op.name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if has_overlap(<TensorBase>out):
+        raise self_overlap_error()
+    if modes().grad and ((<TensorBase>out).requires or wants_grad(ov, s)):
+        raise RuntimeError(f"{op.name}(): functions with out=... arguments don't support automatic "
+                           "differentiation, but one of the arguments requires grad.")
+    return 0
+
+
 cdef bint out_ready(Overload ov, PyObject** s, TensorBase out):
     """Whether the loop may write to out directly: right shape, and no partial overlap with an input."""
     cdef int64_t shape[MAX_DIMS]
     cdef TensorBase t
-    cdef int i, rank = broadcast_slots(ov, s, ov.ntensors, shape)
-    if rank != out.rank or memcmp(shape, out.sizes, rank * sizeof(int64_t)) != 0 or has_overlap(out):
-        return False
+    cdef int i, rank
+    if not all_shaped(ov, s, out):
+        rank = broadcast_slots(ov, s, ov.ntensors, shape)
+        if rank != out.rank or memcmp(shape, out.sizes, rank * sizeof(int64_t)) != 0:
+            return False
     for i in range(ov.ntensors):
         if is_tensor(s[ov.tensor_at[i]]):
             t = <TensorBase>s[ov.tensor_at[i]]
             if t.st == out.st and not same_place(t, out):
                 check_partial_overlap(out, t)
                 return False
+    return True
+
+
+cdef bint all_shaped(Overload ov, PyObject** s, TensorBase out) noexcept:
+    """Whether all arguments are tensors of out's shape."""
+    cdef int i
+    for i in range(ov.ntensors):
+        if not is_tensor(s[ov.tensor_at[i]]) or not same_shape(<TensorBase>s[ov.tensor_at[i]], out):
+            return False
     return True
 
 

@@ -115,6 +115,9 @@ cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
     if ov.native_id:                             # a compiled rule, for the hottest ops
         native_rule(ov.native_id, ov, s, &spec)
         return (new_empty(spec.rank, spec.sizes, spec.dt, dev, index),)
+    known = known_outputs(ov, s, dev, index)
+    if known is not None:
+        return known
     specs = PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL)
     if specs is None and ov.body is not None:
         return None
@@ -123,7 +126,8 @@ cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
         r = new_like_format(like, like.dt, PRESERVE, dev, index)
         copy_into(r, like)
         return (r,)
-    if type(specs) is not list:
+    note_outputs(ov, s, specs)
+    if not isinstance(specs, list):
         specs = [specs]
     results = []
     for item in specs:

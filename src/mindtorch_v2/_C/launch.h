@@ -3,10 +3,10 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <memory>
-#include <unordered_map>
 #include <vector>
+
+#include "kept.h"
 
 namespace mt {
 namespace npu {
@@ -31,6 +31,8 @@ struct Api {
   int32_t (*set_repeatable)(void*);
   int32_t (*set_input)(void*, size_t, void*, void*);
   int32_t (*set_output)(void*, size_t, void*, void*);
+  int32_t (*set_input_of_list)(void*, size_t, size_t, void*, void*);
+  int32_t (*set_output_of_list)(void*, size_t, size_t, void*, void*);
   int32_t (*view_shape)(void*, int64_t**, uint64_t*);
   int32_t (*synchronize)(void*);
 };
@@ -117,6 +119,8 @@ struct TensorArg {
   int64_t offset, storage_items;
   void* base;
   int32_t ndim, dtype;  // ndim -1: absent
+  bool dense;           // row-major, so that the strides follow from the sizes
+  bool whole;           // dense, and all of its storage
 };
 struct Item {
   int32_t kind;
@@ -130,10 +134,16 @@ struct Number {
   int64_t i;
   double re, im;
 };
+inline bool is_whole_number(int32_t dtype) { return dtype == 9 || dtype == 12; }  // ACL_INT64, ACL_BOOL
+inline uint64_t bits_of(double x) {
+  uint64_t bits;
+  std::memcpy(&bits, &x, 8);
+  return bits;
+}
 
+// Arguments as CANN's objects are made of them, and the key that says which calls are alike: everything but addresses.
 class Call {
  public:
-  Call() { items.reserve(16); tensors.reserve(16); key.reserve(160); }
   void begin(uint64_t plan) {
     items.clear();
     tensors.clear();
@@ -142,77 +152,86 @@ class Call {
     floats.clear();
     text.clear();
     key.clear();
-    key.push_back(plan);
+    key.push(plan);
   }
   void tensor(int32_t kind, const TensorArg& t) {
-    items.push_back({kind, t.ndim >= 0, static_cast<int32_t>(tensors.size()), 1, 0, 0});
+    items.push({kind, t.ndim >= 0, static_cast<int32_t>(tensors.size()), 1, 0, 0});
     add(t);
   }
   void list(int32_t kind, int32_t count, bool given) {  // count calls of add follow
-    items.push_back({kind, given, static_cast<int32_t>(tensors.size()), count, 0, 0});
-    key.push_back(static_cast<uint64_t>(count) << 1 | given);
+    items.push({kind, given, static_cast<int32_t>(tensors.size()), count, 0, 0});
+    key.push(static_cast<uint64_t>(count) << 1 | given);
   }
   void add(const TensorArg& t) {
-    tensors.push_back(t);
-    key.push_back(static_cast<uint64_t>(static_cast<uint32_t>(t.ndim)) << 32 | static_cast<uint32_t>(t.dtype));
-    if (t.ndim < 0) return;
-    key.push_back(static_cast<uint64_t>(t.offset));
-    key.push_back(static_cast<uint64_t>(t.storage_items));
-    const size_t at = key.size();
-    key.resize(at + 2 * static_cast<size_t>(t.ndim));
-    std::memcpy(&key[at], t.sizes, 8 * static_cast<size_t>(t.ndim));
-    std::memcpy(&key[at + t.ndim], t.strides, 8 * static_cast<size_t>(t.ndim));
+    tensors.push(t);
+    if (t.ndim < 0) return key.push(0);
+    const size_t n = static_cast<size_t>(t.ndim), words = 1 + n + (t.whole ? 0 : 2) + (t.dense ? 0 : n);
+    uint64_t* word = key.add(words);
+    *word++ = (n + 1) << 32 | static_cast<uint64_t>(t.dtype) << 2 | static_cast<uint64_t>(t.dense) << 1 | t.whole;
+    std::memcpy(word, t.sizes, 8 * n);
+    word += n;
+    if (t.whole) return;
+    *word++ = static_cast<uint64_t>(t.offset);
+    *word++ = static_cast<uint64_t>(t.storage_items);
+    if (!t.dense) std::memcpy(word, t.strides, 8 * n);
   }
   void scalars(int32_t kind, int32_t count, bool given) {  // count calls of scalar follow
-    items.push_back({kind, given, static_cast<int32_t>(numbers.size()), count, 0, 0});
-    key.push_back(static_cast<uint64_t>(count) << 1 | given);
+    items.push({kind, given, static_cast<int32_t>(numbers.size()), count, 0, 0});
+    key.push(static_cast<uint64_t>(count) << 1 | given);
   }
   void scalar(const Number& n) {
-    numbers.push_back(n);
-    uint64_t words[3];
-    std::memcpy(words, &n.i, 8);
-    std::memcpy(words + 1, &n.re, 8);
-    std::memcpy(words + 2, &n.im, 8);
-    key.push_back(static_cast<uint64_t>(n.dtype));
-    key.insert(key.end(), words, words + 3);
+    numbers.push(n);
+    uint64_t* word = key.add(3);
+    word[0] = static_cast<uint64_t>(n.dtype);
+    word[1] = is_whole_number(n.dtype) ? static_cast<uint64_t>(n.i) : bits_of(n.re);
+    word[2] = bits_of(n.im);
   }
   void integers(int32_t kind, const int64_t* from, int32_t count, bool given) {
-    items.push_back({kind, given, static_cast<int32_t>(ints.size()), count, 0, 0});
-    ints.insert(ints.end(), from, from + count);
-    key.push_back(static_cast<uint64_t>(count) << 1 | given);
-    for (int32_t k = 0; k < count; ++k) key.push_back(static_cast<uint64_t>(from[k]));
+    items.push({kind, given, static_cast<int32_t>(ints.size()), count, 0, 0});
+    key.push(static_cast<uint64_t>(count) << 1 | given);
+    if (!count) return;
+    std::memcpy(ints.add(count), from, 8 * static_cast<size_t>(count));
+    std::memcpy(key.add(count), from, 8 * static_cast<size_t>(count));
   }
   void reals(const double* from, int32_t count, bool given) {
-    items.push_back({kFloats, given, static_cast<int32_t>(floats.size()), count, 0, 0});
-    key.push_back(static_cast<uint64_t>(count) << 1 | given);
+    items.push({kFloats, given, static_cast<int32_t>(floats.size()), count, 0, 0});
+    key.push(static_cast<uint64_t>(count) << 1 | given);
     for (int32_t k = 0; k < count; ++k) {
-      floats.push_back(static_cast<float>(from[k]));
-      uint64_t bits;
-      std::memcpy(&bits, &from[k], 8);
-      key.push_back(bits);
+      floats.push(static_cast<float>(from[k]));
+      key.push(bits_of(from[k]));
     }
   }
   void plain(int32_t kind, int64_t i, double d) {
-    items.push_back({kind, true, 0, 0, i, d});
-    uint64_t bits;
-    std::memcpy(&bits, &d, 8);
-    key.push_back(static_cast<uint64_t>(i) ^ bits);
+    items.push({kind, true, 0, 0, i, d});
+    key.push(static_cast<uint64_t>(i) ^ bits_of(d));
   }
   void string(const char* s) {
     const size_t n = s ? std::strlen(s) : 0;
-    items.push_back({kString, s != nullptr, static_cast<int32_t>(text.size()), 0, 0, 0});
-    if (s) text.insert(text.end(), s, s + n + 1);
-    key.push_back(n << 1 | (s != nullptr));
-    for (size_t k = 0; k < n; ++k) key.push_back(static_cast<uint64_t>(s[k]));
+    items.push({kString, s != nullptr, static_cast<int32_t>(text.size()), 0, 0, 0});
+    if (s) std::memcpy(text.add(n + 1), s, n + 1);
+    key.push(n << 1 | (s != nullptr));
+    for (size_t k = 0; k < n; ++k) key.push(static_cast<uint64_t>(s[k]));
+  }
+  // All arguments are there. A call that writes over what it reads is of its own kind: CANN may copy first.
+  uint64_t end() {
+    uint64_t over = 0, at = 0;
+    for (const Item& out : items) {
+      if (out.kind != kOut || !out.given) continue;
+      for (const Item& in : items)
+        if (in.kind == kTensor && in.given && tensors[in.first].base == tensors[out.first].base) over |= 1ull << (at % 64);
+      ++at;
+    }
+    if (over) key.push(over);
+    return hash_of(key);
   }
 
-  std::vector<Item> items;
-  std::vector<TensorArg> tensors;
-  std::vector<Number> numbers;
-  std::vector<int64_t> ints;
-  std::vector<float> floats;
-  std::vector<char> text;
-  std::vector<uint64_t> key;
+  Row<Item> items;
+  Row<TensorArg> tensors;
+  Row<Number> numbers;
+  Row<int64_t> ints;
+  Row<float> floats;
+  Row<char> text;
+  Key key;
 };
 
 // ---- executors that are kept -------------------------------------------------------------------------------------
@@ -240,9 +259,12 @@ class Prepared {
   void* executor = nullptr;
   uint64_t workspace = 0;
   bool repeatable = false;
-  struct Slot { int32_t at; int32_t input, output; void* tensor; void* address; };  // input/output -1: not one
-  std::vector<Slot> slots;      // every tensor argument that is not in a list
-  bool has_lists = false;
+  struct Slot {
+    int32_t at, input, output;  // input/output -1: not one
+    int32_t place;              // in the list that `object` is then; -1: a tensor of its own
+    void *object, *address;
+  };
+  std::vector<Slot> slots;      // every tensor
 
  private:
   struct Made { int32_t (*destroy)(void*); void* object; };
@@ -259,7 +281,7 @@ class Prepared {
                               1, t.base);
   }
   void* make_scalar(const Number& n) {
-    if (n.dtype == 9 || n.dtype == 12) {  // ACL_INT64, ACL_BOOL
+    if (is_whole_number(n.dtype)) {
       int64_t i = n.i;
       return api_.create_scalar(&i, n.dtype);
     }
@@ -273,18 +295,19 @@ class Prepared {
         const TensorArg& t = call.tensors[item.first];
         object = keep(make_tensor(t), api_.destroy_tensor);
         if (item.given && !object) return false;
-        slots.push_back({item.first, item.kind != kOut ? inputs_++ : -1, item.kind != kTensor ? outputs_++ : -1, object, t.base});
+        slots.push_back({item.first, item.kind != kOut ? inputs_++ : -1, item.kind != kTensor ? outputs_++ : -1, -1,
+                         object, t.base});
         break;
       }
       case kTensors: case kOuts: case kInouts: {
-        has_lists = true;
-        if (item.kind != kOuts) ++inputs_;
-        if (item.kind != kTensors) ++outputs_;
+        const int32_t input = item.kind != kOuts ? inputs_++ : -1, output = item.kind != kTensors ? outputs_++ : -1;
         if (!item.given || !item.count) break;
         std::vector<void*> all;
         for (int32_t k = 0; k < item.count; ++k) all.push_back(make_tensor(call.tensors[item.first + k]));
         object = keep(api_.create_tensors(all.data(), all.size()), api_.destroy_tensors);
         if (!object) return false;
+        for (int32_t k = 0; k < item.count; ++k)
+          slots.push_back({item.first + k, input, output, k, object, call.tensors[item.first + k].base});
         break;
       }
       case kScalar:
@@ -325,65 +348,30 @@ class Prepared {
   int32_t inputs_ = 0, outputs_ = 0;
 };
 
-// Prepared calls by their arguments' shapes and values; the oldest goes when there are too many.
-class Prepareds {
- public:
-  Prepared* find(const std::vector<uint64_t>& key) {
-    const auto found = map_.find(hash(key));
-    if (found == map_.end() || found->second.key != key) return nullptr;
-    return found->second.prepared.get();
-  }
-  void keep(const std::vector<uint64_t>& key, std::unique_ptr<Prepared> prepared) {
-    const uint64_t h = hash(key);
-    if (map_.count(h)) return;  // another key with this hash has the place
-    if (order_.size() >= kKept) {
-      map_.erase(order_.front());
-      order_.pop_front();
-    }
-    map_.emplace(h, Entry{key, std::move(prepared)});
-    order_.push_back(h);
-  }
-  void clear() {
-    map_.clear();
-    order_.clear();
-  }
-  size_t size() const { return map_.size(); }
-
- private:
-  static constexpr size_t kKept = 4096;
-  static uint64_t hash(const std::vector<uint64_t>& key) {
-    uint64_t h = 0x9E3779B97F4A7C15ull ^ key.size();
-    for (uint64_t word : key) {
-      h = (h ^ word) * 0xFF51AFD7ED558CCDull;
-      h ^= h >> 32;
-    }
-    return h;
-  }
-  struct Entry {
-    std::vector<uint64_t> key;
-    std::unique_ptr<Prepared> prepared;
-  };
-  std::unordered_map<uint64_t, Entry> map_;
-  std::deque<uint64_t> order_;
-};
-
 // What was launched last, for the message about a device that failed: it tells only when somebody waits.
 struct Launched {
   void* plan = nullptr;
   int32_t device = 0;
-  std::vector<uint64_t> key;
+  Key key;
 };
 
+using Prepareds = Kept<Prepared>;
 using SecondPhase = int32_t (*)(void*, uint64_t, void*, void*);
 
 // Moves a kept call to this call's addresses; false when CANN refuses.
 inline bool move_to(const Api& api, Prepared& p, const Call& call) {
   for (Prepared::Slot& slot : p.slots) {
     void* address = call.tensors[slot.at].base;
-    if (!slot.tensor || address == slot.address) continue;
+    if (!slot.object || address == slot.address) continue;
     slot.address = nullptr;  // not known while only one of the two is set
-    if (slot.input >= 0 && api.set_input(p.executor, static_cast<size_t>(slot.input), slot.tensor, address)) return false;
-    if (slot.output >= 0 && api.set_output(p.executor, static_cast<size_t>(slot.output), slot.tensor, address)) return false;
+    const size_t in = static_cast<size_t>(slot.input), out = static_cast<size_t>(slot.output);
+    const size_t place = static_cast<size_t>(slot.place);
+    if (slot.input >= 0 && (slot.place < 0 ? api.set_input(p.executor, in, slot.object, address)
+                                           : api.set_input_of_list(p.executor, in, place, slot.object, address)))
+      return false;
+    if (slot.output >= 0 && (slot.place < 0 ? api.set_output(p.executor, out, slot.object, address)
+                                            : api.set_output_of_list(p.executor, out, place, slot.object, address)))
+      return false;
     slot.address = address;
   }
   return true;

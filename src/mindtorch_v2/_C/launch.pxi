@@ -12,10 +12,14 @@ cdef extern from "launch.h" namespace "mt::npu":
         int64_t offset, storage_items
         void* base
         int32_t ndim, dtype
+        cbool dense, whole
     cdef struct Number "mt::npu::Number":
         int32_t dtype
         int64_t i
         double re, im
+    cdef cppclass CallKey "mt::Key":
+        uint64_t& operator[](size_t)
+        void swap(CallKey&)
     cdef cppclass NpuCall "mt::npu::Call":
         NpuCall()
         void begin(uint64_t)
@@ -28,16 +32,17 @@ cdef extern from "launch.h" namespace "mt::npu":
         void reals(const double*, int32_t, cbool)
         void plain(int32_t, int64_t, double)
         void string(const char*)
-        vector[uint64_t] key
+        uint64_t end()
+        CallKey key
     cdef cppclass PreparedSlot "mt::npu::Prepared::Slot":
-        int32_t at, output
-        void* tensor
+        int32_t output
+        void* object
     cdef cppclass Prepared:
         Prepared(const NpuApi&)
         int32_t first_phase(const NpuCall&, void*)
         void* executor
         uint64_t workspace
-        cbool repeatable, has_lists
+        cbool repeatable
         vector[PreparedSlot] slots
     cdef cppclass PreparedOwner "std::unique_ptr<mt::npu::Prepared>":
         PreparedOwner()
@@ -47,9 +52,9 @@ cdef extern from "launch.h" namespace "mt::npu":
     cdef cppclass Launched:
         void* plan
         int32_t device
-        vector[uint64_t] key
+        CallKey key
     cdef cppclass Prepareds:
-        Prepared* find(const vector[uint64_t]&)
+        Prepared* find(const CallKey&, uint64_t)
         void clear()
         size_t size()
     ctypedef int32_t (*SecondPhase)(void*, uint64_t, void*, void*) noexcept
@@ -68,8 +73,9 @@ cdef extern from *:
     static inline int npu_bound() { return npu_bound_lifetime == npu_lifetime ? npu_bound_device : -1; }
     static inline void npu_set_bound(int device) { npu_bound_device = device; npu_bound_lifetime = npu_lifetime; }
     static inline void npu_end_lifetime() { ++npu_lifetime; }
-    static inline void npu_keep(mt::npu::Prepareds& all, mt::npu::Call& call, std::unique_ptr<mt::npu::Prepared>& p) {
-        all.keep(call.key, std::move(p));
+    static inline void npu_keep(mt::npu::Prepareds& all, mt::npu::Call& call, uint64_t hash,
+                                std::unique_ptr<mt::npu::Prepared>& p) {
+        all.keep(call.key, hash, std::move(p));
     }
     // Never destroyed: at the end of a process that did not end the runtime (a forked one) CANN must not be called.
     static mt::npu::Prepareds* const npu_prepared = new mt::npu::Prepareds[16];
@@ -77,14 +83,14 @@ cdef extern from *:
     int npu_bound() nogil
     void npu_set_bound(int) nogil
     void npu_end_lifetime()
-    void npu_keep(Prepareds&, NpuCall&, PreparedOwner&)
+    void npu_keep(Prepareds&, NpuCall&, uint64_t, PreparedOwner&)
     Prepareds* npu_prepared                      # of each device
 
 API_NAMES = ("aclCreateTensor", "aclCreateScalar", "aclCreateIntArray", "aclCreateFloatArray", "aclCreateBoolArray",
              "aclCreateTensorList", "aclCreateScalarList", "aclDestroyTensor", "aclDestroyScalar", "aclDestroyIntArray",
              "aclDestroyFloatArray", "aclDestroyBoolArray", "aclDestroyTensorList", "aclDestroyScalarList",
              "aclDestroyAclOpExecutor", "aclSetAclOpExecutorRepeatable", "aclSetInputTensorAddr", "aclSetOutputTensorAddr",
-             "aclGetViewShape", "aclrtSynchronizeStream")
+             "aclSetDynamicInputTensorAddr", "aclSetDynamicOutputTensorAddr", "aclGetViewShape", "aclrtSynchronizeStream")
 
 cdef enum:
     MAX_NPU_ARGS = 64
@@ -156,7 +162,8 @@ cdef class NpuPlan:
     cdef int32_t otherwise[MAX_NPU_ARGS]         # the constant that stands for None; -1: there is none
     cdef readonly tuple constants
     cdef bint kept                               # whether prepared calls are kept
-    cdef public dict with_number                 # parameter -> the plan for a number there
+    cdef list with_number                        # of each parameter the plan for a number there, or None
+    cdef bint takes_numbers                      # there is one
     cdef public NpuPlan in_place                 # the plan where the result is self
     cdef public object other                     # fn(outs, args) for tensors of dtypes that the op does not take
     cdef uint32_t takes[MAX_NPU_ARGS]            # the dtypes that it takes, as bits; 0: no tensor, or not known
@@ -170,7 +177,7 @@ cdef class NpuPlan:
             raise ValueError(f"{name} takes {len(arguments)} arguments; the launcher takes {MAX_NPU_ARGS}")
         if not first or not second:
             raise ValueError(f"{name} has no functions")
-        self.name, self.kept, self.with_number = name, kept, {}
+        self.name, self.kept, self.with_number = name, kept, [None] * MAX_PARAMS
         constants = []
         for i, (kind, source, at, dense, otherwise, takes) in enumerate(arguments):
             if not kTensor <= kind <= kFloatValue or not FROM_PARAM <= source <= FROM_CONSTANT or \
@@ -191,6 +198,10 @@ cdef class NpuPlan:
         self.constants, self.first, self.second, self.n = tuple(constants), <void*>first, <void*>second, len(arguments)
         npu_plans += 1
         self.id = npu_plans
+
+    def for_number(self, int param, NpuPlan plan not None):
+        """The plan that serves where parameter param is a number."""
+        self.with_number[param], self.takes_numbers = plan, True
 
     def __repr__(self):
         return f"<NpuPlan {self.name}>"
@@ -218,24 +229,31 @@ cdef int bind_device(int device) except -1:
     return 0
 
 
-cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device) except -1:
-    """1 marshal the arguments  2 find or make a prepared call  3 workspace from the allocator  4 enqueue."""
+cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device, bint any_dtype) except -1:
+    """1 marshal the arguments  2 find or make a prepared call  3 workspace from the allocator  4 enqueue.
+    Returns 0 without a launch where CANN does not take the tensors' dtypes, unless any_dtype; else 1."""
     cdef NpuCall* call
     cdef list keep                               # what must live until the op is queued
+    cdef uint64_t hash
+    cdef Prepared* known
     bind_device(device)
     call = take_call()
     try:
         call.begin(plan.id)
         keep = marshal(plan, call, results, s, device)
         bind_device(device)                      # reading arguments may have run anything, on other devices too
-        enqueue_call(plan, call, device)
+        hash = call.end()
+        known = npu_prepared[device].find(call.key, hash) if plan.kept else NULL
+        if known == NULL and not any_dtype and plan.other is not None and not takes_dtypes(plan, results, s):
+            return 0
+        enqueue_call(plan, call, hash, known, device)
     finally:
         npu_spare_calls.push_back(call)
-    return 0
+    return 1
 
 
-cdef int enqueue_call(NpuPlan plan, NpuCall* call, int device) except -1:
-    cdef Prepared* p = npu_prepared[device].find(call.key) if plan.kept else NULL
+cdef int enqueue_call(NpuPlan plan, NpuCall* call, uint64_t hash, Prepared* p, int device) except -1:
+    """p: the prepared call that was found, or NULL."""
     cdef PreparedOwner owner
     cdef NpuHeap heap = None
     cdef size_t workspace = 0
@@ -246,7 +264,7 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, int device) except -1:
         heap = npu_heap(device)
         workspace = heap.allocate(p.workspace, stream_number)
         bind_device(device)
-        p = npu_prepared[device].find(call.key)  # the allocator may have let another thread run
+        p = npu_prepared[device].find(call.key, hash)    # the allocator may have let another thread run
     # From here on nothing gives the interpreter away, so that no other thread moves this prepared call.
     if p == NULL or not move_to(npu_api, p[0], call[0]):
         if workspace:
@@ -258,7 +276,7 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, int device) except -1:
         code = p.first_phase(call[0], plan.first)
         if code:
             raise launch_error(plan, code, call.key)
-        p.repeatable = plan.kept and not p.has_lists and npu_api.set_repeatable(p.executor) == 0
+        p.repeatable = plan.kept and npu_api.set_repeatable(p.executor) == 0
         if p.workspace:
             heap = npu_heap(device)
             workspace = heap.allocate(p.workspace, stream_number)
@@ -268,8 +286,8 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, int device) except -1:
         npu_heap_free(heap, workspace)           # reused in stream order, after this op
     if code:
         raise launch_error(plan, code, call.key)
-    if owner.get() != NULL and p.repeatable:
-        npu_keep(npu_prepared[device], call[0], owner)
+    if owner.get() != NULL and p.repeatable and npu_prepared[device].find(call.key, hash) == NULL:
+        npu_keep(npu_prepared[device], call[0], hash, owner)
     if npu_blocking:
         with nogil:
             code = npu_api.synchronize(stream)
@@ -286,7 +304,7 @@ cdef inline int32_t second_phase(NpuPlan plan, Prepared* p, size_t workspace, vo
     return (<SecondPhase>plan.second)(<void*>workspace, p.workspace, executor, stream)
 
 
-cdef object launch_error(NpuPlan plan, int32_t code, const vector[uint64_t]& key):
+cdef object launch_error(NpuPlan plan, int32_t code, const CallKey& key):
     return npu_failed(plan.name, code, call_in_words(plan, key))
 
 
@@ -336,7 +354,8 @@ cdef inline int describe_tensor(NpuPlan plan, TensorBase t, int device, TensorAr
         refuse_ended(t.st)
     a.sizes, a.strides, a.offset = t.sizes, t.strides, t.offset
     a.storage_items = <int64_t>(t.st.nbytes // itemsize(<DType>t.dt))
-    a.base, a.ndim, a.dtype = t.st.data, t.rank, ACL_DTYPES[t.dt]
+    a.base, a.ndim, a.dtype, a.dense = t.st.data, t.rank, ACL_DTYPES[t.dt], t.contig
+    a.whole = t.contig and not t.offset and a.storage_items == t.count
     return 0
 
 
@@ -453,17 +472,16 @@ cdef int npu_kernel(Overload ov, NpuPlan plan, tuple results, PyObject** s) exce
             any_items = any_items or t.count
     if not any_items:
         return 0
-    if plan.with_number:
+    if plan.takes_numbers:
         for i in range(ov.ntensors):
-            if is_number_slot(s[ov.tensor_at[i]]) and ov.tensor_at[i] in plan.with_number:
+            if is_number_slot(s[ov.tensor_at[i]]) and plan.with_number[ov.tensor_at[i]] is not None:
                 plan = <NpuPlan>plan.with_number[ov.tensor_at[i]]
                 break
     if plan.in_place is not None and PyTuple_GET_ITEM_(results, 0) == s[0]:
         plan = plan.in_place
-    if plan.other is not None and not takes_dtypes(plan, results, s):
+    if not npu_launch(plan, results, s, t.dev_index, False):
         plan.other(results, tuple([<object>s[i] for i in range(ov.nparams)]))
-        return 0
-    return npu_launch(plan, results, s, t.dev_index)
+    return 0
 
 
 cdef inline bint takes_dtypes(NpuPlan plan, tuple results, PyObject** s):
@@ -484,7 +502,7 @@ cdef inline bint is_number_slot(PyObject* o):
 def _npu_call(NpuPlan plan not None, int device, tuple arguments, tuple results=()):
     """Launches a plan whose parameters are the items of arguments."""
     check_counts(plan, arguments, results)
-    npu_launch(plan, results, tuple_items(arguments), npu_index(device))
+    npu_launch(plan, results, tuple_items(arguments), npu_index(device), True)
 
 
 cdef int check_counts(NpuPlan plan, tuple arguments, tuple results) except -1:
@@ -540,9 +558,9 @@ cdef list shapes_found(NpuPlan plan, NpuCall* call, int device):
     if code:
         raise launch_error(plan, code, call.key)
     for slot in p.slots:
-        if slot.output < 0 or slot.tensor == NULL:
+        if slot.output < 0 or slot.object == NULL:
             continue
-        code = npu_api.view_shape(slot.tensor, &sizes, &rank)
+        code = npu_api.view_shape(slot.object, &sizes, &rank)
         if code:
             raise launch_error(plan, code, call.key)
         shapes.append(tuple([sizes[d] for d in range(rank)]))

@@ -33,7 +33,7 @@ def _npu_last_launches(int device):
     return found
 
 
-cdef str call_in_words(NpuPlan plan, const vector[uint64_t]& key):
+cdef str call_in_words(NpuPlan plan, const CallKey& key):
     """The arguments of a call as its key holds them (launch.h): "aclnnExp(float32[3, 4], float32[3, 4])"."""
     cdef size_t at = 1
     cdef int i, kind
@@ -53,19 +53,20 @@ cdef str call_in_words(NpuPlan plan, const vector[uint64_t]& key):
     return f"{plan.name}({', '.join(words)})"
 
 
-cdef str tensor_in_words(const vector[uint64_t]& key, size_t* at):
-    cdef int32_t ndim = <int32_t>(key[at[0]] >> 32), dtype = <int32_t>key[at[0]]
+cdef str tensor_in_words(const CallKey& key, size_t* at):
+    cdef uint64_t word = key[at[0]]              # rank + 1, dtype, whether it is dense, whether it is all of its storage
+    cdef int32_t ndim = <int32_t>(word >> 32) - 1, dtype = <int32_t>(word & 0xFFFFFFFF) >> 2
     cdef int i
-    at[0] += 1
     if ndim < 0:
+        at[0] += 1
         return "None"
-    sizes = [<int64_t>key[at[0] + 2 + i] for i in range(ndim)]
-    at[0] += 2 + 2 * ndim                        # offset, items of the storage, sizes, strides
+    sizes = [<int64_t>key[at[0] + 1 + i] for i in range(ndim)]
+    at[0] += 1 + ndim + (0 if word & 1 else 2) + (0 if word & 2 else ndim)   # sizes, offset and items, strides
     name = next((DTYPE_NAMES[i] for i in range(12) if ACL_DTYPES[i] == dtype), f"dtype {dtype}")
     return f"{name}{sizes}"
 
 
-cdef str list_in_words(int kind, const vector[uint64_t]& key, size_t* at):
+cdef str list_in_words(int kind, const CallKey& key, size_t* at):
     cdef size_t i, count = key[at[0]] >> 1
     cdef bint given = key[at[0]] & 1
     cdef list words = []
@@ -74,10 +75,10 @@ cdef str list_in_words(int kind, const vector[uint64_t]& key, size_t* at):
         if kind <= kInouts:
             words.append(tensor_in_words(key, at))
             continue
-        if kind == kScalar or kind == kScalars:  # dtype, as an integer, real part, imaginary part
+        if kind == kScalar or kind == kScalars:  # dtype, value, imaginary part
             words.append(str(<int64_t>key[at[0] + 1]) if key[at[0]] == ACL_INT64 or key[at[0]] == ACL_BOOL else
-                         repr(as_double(key[at[0] + 2])))
-            at[0] += 3
+                         repr(as_double(key[at[0] + 1])))
+            at[0] += 2
         else:
             words.append(repr(as_double(key[at[0]])) if kind == kFloats else chr(key[at[0]]) if kind == kString else
                          str(<int64_t>key[at[0]]))

@@ -504,11 +504,16 @@ cdef int varargs_at(Overload ov, Py_ssize_t nargs):
     return -1
 
 
+cdef str OUT = sys.intern("out")
+
+
 cdef int param_named(Overload ov, object name):
     cdef int p
     for p in range(ov.nparams):
         if <PyObject*>name == PyTuple_GET_ITEM_(ov.names, p):
             return p
+    if <PyObject*>name == <PyObject*>OUT:        # most often, and no op's parameter
+        return -1
     for p in range(ov.nparams):
         if name == ov.names[p]:
             return p

@@ -18,3 +18,7 @@ like, like_float = "like", "like_float"      # as self
 reduce, reduce_sum, reduce_bool, reduce_mean = "reduce", "sum", "reduce_bool", "mean"   # (self, dim, keepdim, dtype)
 reduce_real = "reduce_real"
 matmul, mm, linear = "matmul", "mm", "linear"
+
+
+class Once(list):
+    """What a rule returns that has to be asked at every call; what others return is kept for arguments that are alike."""

@@ -248,11 +248,13 @@ def _moment_rule(name, outputs):
         if not is_float(self.dtype):
             raise RuntimeError(f"{name} only support floating point and complex dtypes")
         shape = reduced(self.shape, dim, keepdim)
+        specs = [(shape, self.dtype.to_real()), (shape, self.dtype)][:outputs]
         if items(self.shape, dim) <= (1 if correction is None else correction):
             warnings.warn(f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
                           "reduction "
                           "factor (input numel divided by output numel).", UserWarning)
-        return [(shape, self.dtype.to_real()), (shape, self.dtype)][:outputs]
+            return infer.Once(specs)
+        return specs
     return rule
 
 

@@ -172,7 +172,7 @@ def plan(mapping: str, schema: Schema, extra: Sequence[str] = (), kept: bool = T
     params = [p.name for p in schema.params]
     for param, other in NUMBERS.get(made.name, {}).items():
         if param in params and has(read_mapping(other)[0]):
-            made.with_number[params.index(param)] = _plan(other, schema, extra, kept)
+            made.for_number(params.index(param), _plan(other, schema, extra, kept))
     return made
 
 

@@ -1,0 +1,147 @@
+# What a row's rule said about its outputs, kept for the next call with arguments alike. A rule is a function of shapes,
+# dtypes, devices and plain values, never of data; one that must be asked each time (it warns) returns an infer.Once.
+
+cdef extern from "kept.h" namespace "mt":
+    cdef cppclass SpecKey "mt::Key":
+        void clear()
+        void push(uint64_t)
+        uint64_t* add(size_t)
+    uint64_t hash_of(const SpecKey&)
+
+cdef extern from *:
+    """
+    static mt::Kept<std::vector<int64_t>> known_specs;       // rank (-1: no output), dtype and sizes of each output
+    static inline const std::vector<int64_t>* find_specs(const mt::Key& key) {
+        return known_specs.find(key, mt::hash_of(key));
+    }
+    static inline void keep_specs(const mt::Key& key, const std::vector<int64_t>& specs) {
+        const uint64_t hash = mt::hash_of(key);
+        if (!known_specs.find(key, hash))
+            known_specs.keep(key, hash, std::unique_ptr<std::vector<int64_t>>(new std::vector<int64_t>(specs)));
+    }
+    """
+    const vector[int64_t]* find_specs(const SpecKey&)
+    void keep_specs(const SpecKey&, const vector[int64_t]&)
+
+cdef SpecKey spec_key                            # the interpreter's lock guards it; no Python runs while it is in use
+cdef enum:                                       # what a word of the key begins with
+    W_NONE, W_TENSOR, W_INT, W_FLOAT, W_LIST, W_WORD, W_DTYPE, W_GENERATOR
+
+
+cdef tuple known_outputs(Overload ov, PyObject** s, int dev, int index):
+    """New outputs as the row's rule gave them for arguments like these; None: it has to be asked."""
+    cdef const vector[int64_t]* specs
+    cdef vector[int64_t] own
+    cdef const int64_t* at
+    cdef Py_ssize_t n = 0
+    if ov.prefill or not read_spec_key(ov, s):
+        return None
+    specs = find_specs(spec_key)
+    if specs == NULL:
+        return None
+    if ov.nreturns == 1 and specs.data()[0] >= 0:
+        at = specs.data()
+        return (new_empty(<int>at[0], at + 2, <int>at[1], dev, index),)
+    own = specs[0]                               # an allocation may run Python, which asks for other specs
+    results = []
+    while n < <Py_ssize_t>own.size():
+        at = own.data() + n
+        if at[0] < 0:
+            results.append(None)
+            n += 1
+        else:
+            results.append(new_empty(<int>at[0], at + 2, <int>at[1], dev, index))
+            n += 2 + at[0]
+    return tuple(results)
+
+
+cdef int note_outputs(Overload ov, PyObject** s, object specs) except -1:
+    """Keeps what a rule said: (shape, dtype), or a list of such and None."""
+    cdef vector[int64_t] row
+    cdef int64_t sizes[MAX_DIMS]
+    cdef int i, rank
+    if type(specs) is not list and type(specs) is not tuple or ov.prefill or not read_spec_key(ov, s):
+        return 0
+    for item in (specs if type(specs) is list else (specs,)):
+        if item is None:
+            row.push_back(-1)
+            continue
+        rank = read_ints(item[0], sizes)
+        row.push_back(rank)
+        row.push_back((<dtype?>item[1])._id)
+        for i in range(rank):
+            row.push_back(sizes[i])
+    read_spec_key(ov, s)                         # again: reading sizes may have run Python
+    keep_specs(spec_key, row)
+    return 0
+
+
+cdef bint read_spec_key(Overload ov, PyObject** s):
+    """Fills spec_key; False where an argument is of a kind that is not told apart here."""
+    cdef int p
+    spec_key.clear()
+    spec_key.push(<uint64_t><size_t><PyObject*>ov)       # an op lives as long as the process
+    spec_key.push(<uint64_t>default_dtype)
+    for p in range(ov.nparams):
+        if is_tensor(s[p]) and ov.kind[p] != K_TENSOR or not add_to_key(s[p], 0):    # a number in a tensor is data
+            return False
+    return True
+
+
+cdef bint add_to_key(PyObject* o, int depth):
+    cdef TensorBase t
+    cdef uint64_t* words
+    cdef double real
+    cdef int overflow = 0
+    cdef int64_t value
+    if o == <PyObject*>None:
+        spec_key.push(W_NONE)
+    elif is_tensor(o):
+        t = <TensorBase>o
+        words = spec_key.add(1 + t.rank)
+        words[0] = W_TENSOR | <uint64_t>t.dt << 8 | <uint64_t>t.dev << 16 | <uint64_t>t.rank << 32
+        memcpy(words + 1, t.sizes, t.rank * sizeof(int64_t))
+    elif PyFloat_CheckExact(<object>o):
+        real = PyFloat_AS_DOUBLE(<object>o)
+        words = spec_key.add(2)
+        words[0] = W_FLOAT
+        memcpy(words + 1, &real, sizeof(double))
+    elif PyBool_Check(<object>o) or PyLong_CheckExact(<object>o):
+        value = PyLong_AsLongLongAndOverflow(<object>o, &overflow)
+        words = spec_key.add(2)
+        words[0], words[1] = (W_INT | <uint64_t>PyBool_Check(<object>o) << 8), <uint64_t>value
+        return overflow == 0
+    elif type(<object>o) is tuple or type(<object>o) is list or type(<object>o) is size_class:
+        return depth < 2 and add_items(<object>o, depth + 1)
+    elif type(<object>o) is dtype:
+        spec_key.push(W_DTYPE | <uint64_t>(<dtype>o)._id << 8)
+    elif PyUnicode_Check(<object>o):
+        return add_word(<object>o)
+    elif isinstance(<object>o, GeneratorBase):
+        spec_key.push(W_GENERATOR)
+    else:
+        return False
+    return True
+
+
+cdef bint add_items(object items, int depth):
+    cdef Py_ssize_t i
+    spec_key.push(W_LIST | <uint64_t>len(items) << 8)
+    if type(items) is list:
+        for i in range(PyList_GET_SIZE(items)):
+            if not add_to_key(PyList_GET_ITEM_(items, i), depth):
+                return False
+    else:
+        for i in range(PyTuple_GET_SIZE(items)):
+            if not add_to_key(PyTuple_GET_ITEM_(items, i), depth):
+                return False
+    return True
+
+
+cdef bint add_word(object text):
+    cdef const char* at = PyUnicode_AsUTF8(text)
+    while at[0]:
+        spec_key.push(W_WORD | <uint64_t>at[0] << 8)
+        at += 1
+    spec_key.push(W_WORD)
+    return True
