@@ -76,6 +76,16 @@ def test_persistent_workers_serve_more_than_one_epoch() -> None:
     loader._iterator.close()
 
 
+def test_workers_that_stay_draw_one_seed_as_in_torch() -> None:
+    loader = mt.utils.data.DataLoader(mt.utils.data.TensorDataset(mt.arange(9)), shuffle=True, num_workers=1,
+                                      persistent_workers=True, generator=mt.Generator().manual_seed(3))
+    epochs = [[b[0].item() for b in loader] for _ in range(2)]
+    theirs = torch.Generator().manual_seed(3)
+    torch.empty((), dtype=torch.int64).random_(generator=theirs)
+    assert epochs == [torch.randperm(9, generator=theirs).tolist() for _ in range(2)]
+    loader._iterator.close()
+
+
 def test_shared_memory_reaches_a_forked_process() -> None:
     x = mt.zeros(3).share_memory_()
     process = mt.multiprocessing.get_context("fork").Process(target=x.fill_, args=(4.0,))

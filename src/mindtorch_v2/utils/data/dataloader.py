@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 import queue
 import sys
 import threading
@@ -120,11 +121,12 @@ class _Iterator:
         if loader.pin_memory and not self.pin:
             warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
                           "won't be used.", stacklevel=3)
+        # Drawn before the sampler draws, and once for workers that stay: the order of shuffled epochs depends on it.
+        self.seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
         self.begin()
 
     def begin(self) -> None:
         self.indices = iter(self.loader._index_sampler)
-        self.seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.loader.generator).item())
         self.given = 0
 
     def __iter__(self) -> _Iterator:
@@ -175,7 +177,7 @@ class _Workers(_Iterator):
             process.start()
             self.tasks.append(tasks)
             self.processes.append(process)
-        self.closed = False
+        self.closed, self.owner = False, os.getpid()
         self._start()
 
     def _start(self) -> None:
@@ -259,8 +261,8 @@ class _Workers(_Iterator):
         raise StopIteration
 
     def close(self) -> None:
-        """Ends the workers."""
-        if getattr(self, "closed", True):
+        """Ends the workers, if this process made them: a forked copy of this object owns none."""
+        if getattr(self, "closed", True) or self.owner != os.getpid():
             return
         self.closed = True
         for tasks in self.tasks:
