@@ -54,13 +54,15 @@ CASES: dict[str, Case] = {
         "BinaryCrossEntropyWithLogits", "BinaryCrossEntropyWithLogitsBackward"),
     "ctc_loss": (lambda x, y: F.ctc_loss(x, y, [5, 4], [3, 2], reduction="sum"),
                  (given(5, 2, 4).log_softmax(-1), mt.tensor([[1, 2, 1], [2, 3, 1]])), "CtcLoss ReduceSum",
-                 "InplaceZero CtcLossBackward"),             # zeros: the gradient of the states, which nobody uses
+                 "CtcLossBackward"),
     "glu": (F.glu, (X,), "Glu", "GluBackward"),
     "hardshrink": (F.hardshrink, (X,), "Hardshrink", "HardshrinkBackward"),
     "softshrink": (F.softshrink, (X,), "Softshrink", "SoftshrinkBackward"),
     "logit": (mt.logit, (X,), "Logit", "LogitGrad"),
     "prelu": (F.prelu, (X, WEIGHT), "Prelu", "PreluBackward"),
     "rrelu": (lambda x: F.rrelu(x, training=True), (signs(4, 6),), "RReluWithNoise", "Mul"),
+    "logsigmoid": (F.logsigmoid, (X,), "LogSigmoid", "LogSigmoidBackward"),
+    "layer_norm": (lambda x: F.layer_norm(x, (6,)), (X,), "LayerNorm", "LayerNormBackward"),   # no zeros for the moments
     "selu": (F.selu, (X,), "Elu", "EluBackward"),
     "logsumexp": (lambda x: x.logsumexp(1), (X,), "LogSumExp", "Sub Exp Mul"),
     "adaptive_avg_pool2d": (lambda x: F.adaptive_avg_pool2d(x, 2), (given(1, 2, 5, 5),), "AdaptiveAvgPool2d",
@@ -83,6 +85,7 @@ CASES: dict[str, Case] = {
     "multilabel_margin_loss": (F.multilabel_margin_loss, (X, LABELS), "MultilabelMarginLoss", "-"),
     "conv_tbc": (mt.conv_tbc, (given(5, 2, 3), given(2, 3, 4), given(4)), "ConvTbc", "-"),
     "isclose": (mt.isclose, (X, Y), "IsClose", "-"),
+    "isin": (lambda x: mt.isin(x, 2), (mt.tensor([3, 2]),), "EqScalar", "-"),
     "argsort": (mt.argsort, (X,), "Argsort", "-"),
     "one_hot": (lambda x: F.one_hot(x, 4), (mt.tensor([3, 1]),), "OneHot", "-"),
     "fill_diagonal_": (lambda x: x.fill_diagonal_(3), (X.clone(),), "InplaceFillDiagonal", "-"),
@@ -214,6 +217,7 @@ OTHERS: dict[str, Callable[[str], Any]] = {
         F.kl_div(X.to(d), (y := Y.clone().to(d).requires_grad_()), reduction="sum"), y)[0],
     "the gradient of a weight": lambda d: mt.autograd.grad(
         F.binary_cross_entropy(X.to(d), Y.to(d), (w := Y.clone().to(d).requires_grad_())), w)[0],
+    "a range that ends with its end": lambda d: mt.range(0, 5, device=d),
     "classes to count": lambda d: F.one_hot(mt.tensor([3, 1], device=d)),
     "beta of 0": lambda d: F.smooth_l1_loss(X.to(d), Y.to(d), beta=0.0),
     "stable": lambda d: mt.tensor([2, 1, 2, 1], device=d).argsort(stable=True),

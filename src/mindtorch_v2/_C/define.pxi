@@ -169,6 +169,7 @@ cdef int formula_source(Overload ov, str name, list plan, Formula f) except? -9:
     if name == "g":
         return A_GRAD
     if name == "gs":
+        ov.reads_grads = True
         return A_GRADS
     if name == "needs":
         return A_NEEDS

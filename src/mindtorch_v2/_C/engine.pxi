@@ -312,8 +312,8 @@ cdef int apply_node(Node node, Refs* grads, Refs* results) except -1:
         return apply_custom(node, grads, results)
     if node.released:
         raise RuntimeError(RELEASED)
-    if node.noutputs > 1:
-        for i in range(node.noutputs):
+    if node.noutputs > 1:                        # zeros where there is no gradient, as far as formulas read them
+        for i in range(node.noutputs if ov.reads_grads else 1):
             if grads.at[i] == NULL and node.metas[i].dt >= kHalf:
                 zeros = meta_zeros(&node.metas[i])
                 grads.set(i, <PyObject*>zeros)

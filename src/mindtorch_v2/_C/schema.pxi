@@ -84,6 +84,7 @@ cdef class Overload:
     cdef bint differentiable
     cdef int nsaved
     cdef bint saves_results                      # some of them are outputs
+    cdef bint reads_grads                        # a formula takes the gradients of all results, not of the first alone
     cdef int saved_kind[MAX_SAVED]
     cdef int saved_param[MAX_SAVED]
     cdef readonly str node_name

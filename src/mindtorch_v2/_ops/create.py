@@ -68,6 +68,8 @@ _RANGE = ("*, ScalarType? dtype=None, Layout? layout=None, Device? device=None, 
           "bool? requires_grad=False")
 op("_arange_(Tensor(a!) self, Scalar start, Scalar end, Scalar step) -> Tensor(a!)", kernel="arange", variants="",
    npu="aclnnArange(start, end, step, self)")
+op("_range_(Tensor(a!) self, Scalar start, Scalar end, Scalar step) -> Tensor(a!)", kernel="arange", variants="",
+   npu="aclnnRange(start, end, step, self)")
 op("_linspace_(Tensor(a!) self, Scalar start, Scalar end, int steps) -> Tensor(a!)", kernel="linspace", variants="",
    npu="aclnnLinspace(start, end, steps, self)")
 op("_logspace_(Tensor(a!) self, Scalar start, Scalar end, int steps, float base) -> Tensor(a!)", kernel="logspace",
@@ -109,7 +111,7 @@ def _range(start, end, step, dtype, layout, device, pin_memory, requires_grad):
     if step == 0:
         raise RuntimeError("step must be nonzero")
     n = math.floor((end - start) / step) + 1
-    return _finish(ops._arange_(ops.empty((n,), dtype=dtype, device=device), start, end, step), requires_grad)
+    return _finish(ops._range_(ops.empty((n,), dtype=dtype, device=device), start, end, step), requires_grad)
 
 
 def _space(name, start, end, steps, dtype, device, *extra):

@@ -84,10 +84,10 @@ for _name, _params, _slope, _curve, _inplace, _npu, _npu_back in (
      "Softplus(self, beta, threshold, out)", "SoftplusBackward(grad_output, self, beta, threshold, out)"),
     ("log_sigmoid", "", lambda g, self: ops.log_sigmoid_backward(g, self),
      lambda g, grad_output, self: g * grad_output * -ops.sigmoid_backward(ops.ones_like(self), self.sigmoid()), False,
-     "LogSigmoid(self, out)", None),
+     "LogSigmoid(self, out)", "LogSigmoidBackward(grad_output, self, self, out)"),    # a buffer that nobody reads
 ):
     op(f"{_name}_backward(Tensor grad_output, Tensor self{_params}) -> Tensor", rule=binary, variants="", inplace=False,
-       npu=_npu_back and "aclnn" + _npu_back, grad={"grad_output": _slope, "self": _curve})
+       npu="aclnn" + _npu_back, grad={"grad_output": _slope, "self": _curve})
     op(f"{_name}(Tensor self{_params}) -> Tensor", rule=unary, variants="nn", inplace=_inplace, npu="aclnn" + _npu,
        grad={"self": _slope})
 for _name, _text in (

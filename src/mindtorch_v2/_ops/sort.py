@@ -293,13 +293,14 @@ _FEW = 16                                        # test items up to which compar
            variants="function", numbers=True)
 def _isin(elements, test_elements, assume_unique, invert):
     """Where an item is among the test elements."""
-    if not hasattr(elements, "dtype"):
-        elements = _like_number(elements, test_elements)
-    if not hasattr(test_elements, "dtype"):
-        test_elements = _like_number(test_elements, elements)
     for tensor in (elements, test_elements):
-        if tensor.is_complex():
+        if hasattr(tensor, "dtype") and tensor.is_complex():
             raise RuntimeError(f"Unsupported input type encountered for isin(): {word(tensor.dtype)}")
+    if not hasattr(test_elements, "dtype"):
+        return elements != test_elements if invert else elements == test_elements
+    if not hasattr(elements, "dtype"):
+        found = (test_elements == elements).any()
+        return ~found if invert else found
     tests = test_elements.detach().reshape(-1)
     if tests.numel() <= _FEW or elements.dtype is BOOL or tests.dtype is BOOL:
         found = (elements.unsqueeze(-1) == tests).any(-1) if tests.numel() else \

@@ -65,7 +65,7 @@ def _gelu(outs: Outs, args: Args) -> None:
     launch("aclnnGeluV2", out, self, _GELU[approximate], out)
 
 
-@composed("log_sigmoid_backward")
+@composed("log_sigmoid_backward", registry=OTHERS)
 def _log_sigmoid_backward(grad_output: Any, self: Any) -> Any:
     return grad_output * (-self).sigmoid()
 
