@@ -55,7 +55,8 @@ __version__ = version.__version__
 # Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
 _ROOMS = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
           "accelerator", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu")
-_FROM = {"Event": "accelerator", "Stream": "accelerator", "load": "serialization", "save": "serialization"}
+_FROM = {"Event": "accelerator", "Stream": "accelerator", "get_device_module": "accelerator",
+         "load": "serialization", "save": "serialization"}
 _FROM |= dict.fromkeys((
     "autocast", "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",
     "is_autocast_cache_enabled", "set_autocast_cache_enabled", "clear_autocast_cache", "autocast_increment_nesting",

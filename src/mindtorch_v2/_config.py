@@ -113,6 +113,13 @@ def npu_memory_caching() -> bool:
     return os.environ.get("PYTORCH_NO_NPU_MEMORY_CACHING") != "1"
 
 
+def npu_oom_snapshot() -> tuple[str | None, str]:
+    """OOM_SNAPSHOT_ENABLE and OOM_SNAPSHOT_PATH: what is recorded, "all" (1) or "state" (2), for a file that is written
+    where an npu has no memory left, and that file's folder; None: there is no such file."""
+    mode = os.environ.get("OOM_SNAPSHOT_ENABLE", "0")
+    return {"0": None, "2": "state"}.get(mode, "all"), os.environ.get("OOM_SNAPSHOT_PATH") or "."
+
+
 settings: dict[str, Any] = {function.__name__: function for function in (
     use_deterministic_algorithms, are_deterministic_algorithms_enabled,
     is_deterministic_algorithms_warn_only_enabled, set_deterministic_debug_mode, get_deterministic_debug_mode,

@@ -17,6 +17,19 @@ def _needed() -> Any:
     return torch.npu
 
 
+def get_device_module(device: Any = None) -> Any:
+    """The module of a device's type, such as torch.npu; without a device, of the accelerator, else torch.cpu."""
+    if device is None:
+        return torch.npu if is_available() else torch.cpu
+    if not isinstance(device, (str, torch.device)):
+        raise RuntimeError(f"Invalid value of device '{device}', expect torch.device, str, or None")
+    kind = torch.device(device).type
+    module = getattr(torch, kind, None)
+    if module is None:
+        raise RuntimeError(f"Device '{device}' does not have a corresponding module registered as 'torch.{kind}'.")
+    return module
+
+
 def is_available() -> bool:
     """Whether an npu is there."""
     return torch.npu.is_available()
@@ -92,6 +105,32 @@ def _of_memory(name: str) -> Callable[..., Any]:
         return function(device_index)
     call.__name__, call.__doc__ = name, function.__doc__
     return call
+
+
+class Graph(torch.npu.NPUGraph):                  # type: ignore[name-defined]
+    """Work of a stream, recorded instead of run, with torch.accelerator's arguments: `with stream, graph: ...`."""
+
+    def __init__(self, keep_graph: bool = False, *, pool: tuple[int, int] | None = None,
+                 capture_error_mode: str = "default") -> None:
+        super().__init__()
+        self.graph_pool, self.capture_error_mode = pool, capture_error_mode
+
+    def capture_begin(self) -> None:             # type: ignore[override]
+        """From now on the current stream's work is recorded."""
+        mode = "global" if self.capture_error_mode == "default" else self.capture_error_mode
+        super().capture_begin(self.graph_pool, mode)
+
+    def instantiate(self) -> None:
+        """Nothing: what CANN has captured can be replayed as it is, whatever keep_graph says."""
+
+    def __enter__(self) -> None:
+        synchronize()
+        empty_cache()
+        empty_host_cache()
+        self.capture_begin()
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        self._leave(kind)
 
 
 memory_stats = _of_memory("memory_stats")

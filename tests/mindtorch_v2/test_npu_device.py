@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -17,7 +19,7 @@ import pytest
 
 import mindtorch_v2 as torch
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu import acl_loader, capi, runtime, streams
+from mindtorch_v2._backends.npu import acl_loader, capi, runtime, soc, streams
 
 # torch_npu 2.13's names of devices, streams, events and random numbers, with their parameters.
 PUBLIC = """
@@ -179,6 +181,15 @@ def test_the_current_device(npu: ModuleType) -> None:
             assert npu.current_device() == 1
 
 
+def test_socs_have_the_families_of_canns_table() -> None:
+    table = Path(__file__).parents[2] / "csrc" / "cann" / "soc.txt"
+    rows = [row.split()[:2] for row in table.read_text().split("\n") if row.startswith(("Ascend3", "Ascend9"))]
+    assert len(rows) > 20
+    for name, family in rows:
+        assert soc.family_of(name) == family.replace("Ascend910_95", "Ascend950")  # the name it is sold under
+    assert soc.family_of("Ascend031") == ""
+
+
 def test_properties_come_from_the_device(npu: ModuleType) -> None:
     properties = npu.get_device_properties()
     assert properties.name == npu.get_device_name() and properties.name.startswith("Ascend")
@@ -279,6 +290,27 @@ def test_streams_are_rebuilt_and_compared(npu: ModuleType) -> None:
     foreign = npu.ExternalStream(side.native_handle, device="npu:0")
     assert foreign == side and foreign.query() and not foreign.is_capturing()
     assert repr(side) == f"<torch.npu.Stream device=npu:0 npu_stream={side.npu_stream:#x}>"
+
+
+def test_streams_and_events_are_handles(npu: ModuleType) -> None:
+    """A copy of a stream is the stream; a copy of an event would give its handle back twice."""
+    stream, event = npu.Stream(-1), npu.Stream().record_event()
+    assert copy.copy(stream) is copy.deepcopy(stream) is stream and stream.device_index == npu.current_device()
+    for act, made in ((pickle.dumps, stream), (pickle.dumps, event), (copy.copy, event), (copy.deepcopy, event)):
+        with pytest.raises(TypeError, match="cannot pickle"):
+            act(made)
+    assert stream._as_parameter_.value == stream.npu_stream and event._as_parameter_.value == event.npu_event
+    assert repr(npu.ExternalEvent()) == "<torch.npu.ExternalEvent uninitialized>" and stream != stream.npu_stream
+    with pytest.raises(TypeError):
+        npu.ExternalStream("0x1")
+
+
+def test_the_module_of_a_device(npu: ModuleType) -> None:
+    assert torch.get_device_module("npu:1") is torch.get_device_module() is npu
+    assert torch.get_device_module(torch.device("cpu")) is torch.cpu
+    for wrong in ("meta", 3):
+        with pytest.raises(RuntimeError):
+            torch.get_device_module(wrong)
 
 
 def test_torchs_generic_names(npu: ModuleType) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -146,6 +148,31 @@ def test_history_names_the_line(npu: ModuleType) -> None:
         assert block["frames"][0]["name"] == "test_history_names_the_line"
     finally:
         npu._record_memory_history(None, clear_history=True)
+
+
+@pytest.mark.parametrize(("mode", "events"), [("1", True), ("2", False)])
+def test_where_memory_ends_a_snapshot_is_written(npu: ModuleType, tmp_path: Path, mode: str, events: bool) -> None:
+    """And what is freed when the interpreter has no frame left is no trouble for the history."""
+    from torch.cuda import _memory_viz as judge
+
+    program = """
+import mindtorch_v2 as torch
+kept = torch.ones(1000, device="npu")
+try:
+    torch.empty(1 << 50, device="npu")
+except torch.OutOfMemoryError as error:
+    print(str(error).split("\\n")[-1])
+"""
+    env = os.environ | {"OOM_SNAPSHOT_ENABLE": mode, "OOM_SNAPSHOT_PATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120)
+    (file,) = tmp_path.iterdir()
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"A snapshot of the memory was written to {file}\n", "")
+    made = pickle.loads(file.read_bytes())
+    names = [frame["name"] for segment in made["segments"] for block in segment["blocks"] for frame in block["frames"]]
+    assert bool(made["device_traces"][0]) is events and "<module>" in names and judge.segment_plot(made)
+    blocked = subprocess.run([sys.executable, "-c", program], env=env | {"OOM_SNAPSHOT_PATH": str(file)}, text=True,
+                             capture_output=True, timeout=120)  # fmt: skip
+    assert "Not a directory" in blocked.stdout and not blocked.returncode  # the error is still that of the memory
 
 
 def test_free_and_total_memory(npu: ModuleType) -> None:

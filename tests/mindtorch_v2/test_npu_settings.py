@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import mindtorch_v2 as torch
+from mindtorch_v2._backends.npu import capi
 
 # torch_npu 2.13's names with their parameters.
 PUBLIC = """
@@ -39,6 +40,9 @@ get_mm_bmm_format_nd
 set_task_queue_enable mode
 get_task_queue_enable
 ipc_collect
+check_uce_in_memory device_id
+get_npu_overflow_flag
+clear_npu_overflow_flag
 init_dump
 set_dump cfg_file
 finalize_dump
@@ -132,3 +136,29 @@ def test_dump(npu: ModuleType, tmp_path: Any) -> None:
     npu.finalize_dump()
     with pytest.raises(RuntimeError, match="aclmdlSetDump"):
         npu.set_dump(tmp_path / "missing.json")
+
+
+def test_overflow_is_seen_in_the_numbers(npu: ModuleType) -> None:
+    huge = torch.tensor([6e4, 6e4], device="npu", dtype=torch.float16)
+    assert npu.utils.npu_check_overflow(huge + huge) and not npu.utils.npu_check_overflow(huge)
+    assert npu.utils.npu_check_overflow(float("nan")) and not npu.utils.npu_check_overflow(1.0)
+    with pytest.raises(RuntimeError, match="npu_check_overflow"):
+        npu.get_npu_overflow_flag()
+    with pytest.warns(UserWarning, match="useless"):
+        npu.clear_npu_overflow_flag()
+
+
+def test_where_faulty_memory_lies(npu: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert npu.check_uce_in_memory(0) == 0
+    kept = torch.ones(5 << 20, device="npu")
+    cached = torch.ones(7 << 20, device="npu").data_ptr()
+    for address, where in ((1, 1), (cached, 2), (kept.data_ptr(), 3)):
+        monkeypatch.setattr(capi, "memory_faults", lambda device_id, address=address: [(address, 64)])
+        assert npu.check_uce_in_memory(0) == where
+
+
+def test_other_places_of_the_names(npu: ModuleType) -> None:
+    assert npu.utils.synchronize is npu.synchronize and npu.npu_config.set_dump is npu.set_dump
+    assert npu.utils.get_cann_version("RUNTIME")
+    with pytest.raises(ValueError, match="TOOLKIT"):
+        npu.utils.get_cann_version("DRIVERS")

@@ -5,7 +5,7 @@ from typing import Any
 
 from mindtorch_v2._backends import registry
 from mindtorch_v2._legacy import npu_tensor_types
-from mindtorch_v2.npu import amp, graphs, memory, random, streams
+from mindtorch_v2.npu import amp, graphs, memory, npu_config, random, streams, utils
 from mindtorch_v2.npu.amp import (
     get_amp_supported_dtype,
     get_autocast_dtype,
@@ -64,6 +64,7 @@ from mindtorch_v2.npu.memory import (
     caching_allocator_alloc,
     caching_allocator_delete,
     change_current_allocator,
+    check_uce_in_memory,
     empty_cache,
     empty_virt_addr_cache,
     get_allocator_backend,
@@ -106,10 +107,12 @@ from mindtorch_v2.npu.random import (
     set_rng_state_all,
 )
 from mindtorch_v2.npu.settings import (
+    clear_npu_overflow_flag,
     config,
     conv,
     finalize_dump,
     get_mm_bmm_format_nd,
+    get_npu_overflow_flag,
     get_soc_version,
     get_sync_debug_mode,
     get_task_queue_enable,

@@ -6,19 +6,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mindtorch_v2 import _C, npu
-from mindtorch_v2._backends.npu import acl_loader, capi, errors, runtime
+from mindtorch_v2._backends.npu import acl_loader, capi, errors, runtime, soc
 from mindtorch_v2._backends.npu.errors import check
 
 _HBM_MEM = 1                                      # ACL_HBM_MEM
 _CUBE_CORES, _VECTOR_CORES = 0, 1                 # aclrtDevResLimitType
 _TASK_ABORT = 107022                              # ACL_ERROR_RT_DEVICE_TASK_ABORT
 
-# (major, minor) by the beginning of the SoC's name, longest first. CANN has no such number; code written for CUDA
-# compares it, so a later generation is greater. "Ascend910B" without a digit is of the first generation.
+# (major, minor) by the SoC's family. CANN has no such number; code written for CUDA compares it, so a later generation
+# is greater.
 _CAPABILITIES = {
-    "Ascend910_93": (9, 2), "Ascend910_95": (9, 5), "Ascend910_55": (9, 5), "Ascend950": (9, 5),
-    "Ascend910B1": (9, 1), "Ascend910B2": (9, 1), "Ascend910B3": (9, 1), "Ascend910B4": (9, 1),
-    "Ascend910": (9, 0), "Ascend310P": (3, 1), "Ascend310B": (3, 2), "Ascend310": (3, 0),
+    "Ascend910": (9, 0), "Ascend910B": (9, 1), "Ascend910_93": (9, 2), "Ascend910_55": (9, 5), "Ascend950": (9, 5),
+    "Ascend310": (3, 0), "Ascend310P": (3, 1), "Ascend310B": (3, 2),
 }
 
 
@@ -132,7 +131,7 @@ class _NPUDeviceProperties:
 
 def _get_device_name(device_id: int) -> str:
     runtime.get_runtime(device_id)
-    name = getattr(runtime.acl, "get_soc_name", lambda: None)()
+    name = soc.name()
     if not name:
         warnings.warn(f"CANN does not say what npu:{device_id} is; it is called 'Ascend'", stacklevel=3)
     return name or "Ascend"
@@ -140,9 +139,9 @@ def _get_device_name(device_id: int) -> str:
 
 def _get_device_capability(device_id: int) -> tuple[int, int]:
     name = npu._get_device_name(device_id)
-    for prefix, capability in _CAPABILITIES.items():
-        if name.startswith(prefix):
-            return capability
+    family = soc.family_of(name)
+    if family:
+        return _CAPABILITIES[family]
     warnings.warn(f"the generation of npu:{device_id} ({name}) is not known; its capability is given as (0, 0)",
                   stacklevel=3)
     return (0, 0)

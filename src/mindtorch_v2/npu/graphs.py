@@ -17,7 +17,7 @@ from mindtorch_v2.npu.streams import Stream, StreamContext
 
 _MODES = {"global": 0, "thread_local": 1, "relaxed": 2}      # aclmdlRICaptureMode
 _thread = threading.local()                       # .graph: the one that the thread captures
-_captured: weakref.WeakSet[NPUGraph] = weakref.WeakSet()
+_captured: weakref.WeakSet[NPUGraph] = weakref.WeakSet()      # graphs whose capture has begun, or is done
 
 
 def is_current_stream_capturing() -> bool:
@@ -72,6 +72,7 @@ class NPUGraph:
             self._end_allocating()
             self.reset()
             check(code, "aclmdlRICaptureBegin")
+        _captured.add(self)
         aclnn.pause_blocking(True)
         _thread.graph = self
         for state in self._random:
@@ -97,7 +98,6 @@ class NPUGraph:
             self.reset()
         else:
             self._handle = handle
-            _captured.add(self)
         return code
 
     def capture_end(self) -> None:
@@ -105,6 +105,14 @@ class NPUGraph:
         if not self._stream:
             raise RuntimeError("NPUGraph.capture_end: no capture was begun")
         check(self._end_capture(), "aclmdlRICaptureEnd: the work since capture_begin() cannot be a graph")
+
+    def _leave(self, kind: Any) -> None:
+        """Ends the capture of a with block; kind: of the exception that ended the block, which says what was wrong."""
+        if kind is None:
+            self.capture_end()
+        else:
+            self._end_capture()
+            self.reset()
 
     @staticmethod
     def get_currently_capturing_graph() -> NPUGraph | None:
@@ -195,11 +203,7 @@ class graph:
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
         try:
-            if kind is None:
-                self.npu_graph.capture_end()
-            else:
-                self.npu_graph._end_capture()     # the block's own exception says what was wrong
-                self.npu_graph.reset()
+            self.npu_graph._leave(kind)
         finally:
             self._on_stream.__exit__()
 
@@ -211,7 +215,15 @@ def _close(device_id: int) -> None:
             made.reset()
 
 
+def _interrupt(device_id: int) -> None:
+    """Ends the captures of a device that is about to go: while one is open the device cannot be waited for."""
+    for made in list(_captured):
+        if made._stream and made._owner.device_id == device_id:
+            made._end_capture()
+
+
 runtime.on_close(_close)
+runtime.before_close(_interrupt)
 
 
 # ---- tasks of a graph that can be given other arguments later ------------------------------------------------------

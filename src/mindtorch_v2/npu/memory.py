@@ -12,6 +12,7 @@ from typing import Any
 
 from mindtorch_v2 import npu
 from mindtorch_v2._backends.npu import allocator as _allocator
+from mindtorch_v2._backends.npu import capi, runtime
 from mindtorch_v2._backends.npu import pinned as _pinned
 from mindtorch_v2._backends.npu.pluggable import PluggableAllocator
 from mindtorch_v2.npu.memory_summary import memory_summary as memory_summary
@@ -57,6 +58,21 @@ def empty_virt_addr_cache() -> None:
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """(free, total) bytes of a device, whoever uses them."""
     return npu._get_allocator(device)._mem_get_info()
+
+
+def check_uce_in_memory(device_id: int) -> int:
+    """Where memory lies that the hardware cannot correct: 0 nowhere, 1 not in tensors, 2 in what was cached, which is
+    given back, 3 in memory that tensors use."""
+    runtime.get_runtime(device_id)
+    faults, allocator = capi.memory_faults(device_id), npu._get_allocator(device_id)
+
+    def ours() -> bool:
+        return any(segment["address"] < address + size and address < segment["address"] + segment["total_size"]
+                   for segment in allocator.snapshot()["segments"] for address, size in faults)
+    if not ours():
+        return int(bool(faults))
+    allocator.empty_cache()
+    return 3 if ours() else 2
 
 
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
@@ -208,12 +224,7 @@ def memory_snapshot(mempool_id: PoolId | None = None) -> dict[str, Any]:
 
 def _snapshot(device: Any = None) -> dict[str, Any]:
     """The snapshots of all devices in one; the history of a device stands at its index in "device_traces"."""
-    made: dict[str, Any] = {"segments": [], "device_traces": []}
-    for allocator in _allocator.all_allocators():
-        part = allocator.snapshot()
-        made["segments"] += part["segments"]
-        made["device_traces"] += part["device_traces"][len(made["device_traces"]):]
-    return made
+    return _allocator.snapshot_of_all()
 
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:

@@ -1,14 +1,17 @@
 """torch.npu, settings: what torch_npu lets a program choose about how ops run, and CANN's dump of their data."""
 from __future__ import annotations
 
+import math
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 from mindtorch_v2 import npu
-from mindtorch_v2._backends.npu import capi, runtime, streams
+from mindtorch_v2._backends.npu import capi, runtime, soc, streams
 from mindtorch_v2._backends.npu.errors import check
 from mindtorch_v2.npu.devices import init
 
+_NO_FLAG = "the overflow flag of a SoC without infinities is not read here; torch.amp.GradScaler looks at the gradients"
+_PACKAGES = ("CANN", "RUNTIME", "COMPILER", "HCCL", "TOOLKIT", "OPP", "OPP_KERNEL", "DRIVER")   # aclCANNPackageName
 _SYNC_DEBUG_MODES = ("default", "warn", "error")
 
 # torch_npu's numbers of SoCs: each list counts on from its first.
@@ -29,6 +32,15 @@ def get_soc_version() -> int:
         if name in names.split():
             return first + names.split().index(name)
     return 260 if name.startswith(("Ascend950", "Ascend910_95")) else -1
+
+
+def get_cann_version(module: str = "CANN") -> str:
+    """The version of CANN, or of a package of it: RUNTIME, COMPILER, HCCL, TOOLKIT, OPP, OPP_KERNEL, DRIVER."""
+    if module not in _PACKAGES:
+        raise ValueError(f"expected one of {', '.join(_PACKAGES)}, got {module!r}")
+    found, code = runtime.load_acl().get_cann_version(_PACKAGES.index(module))
+    check(code, "aclsysGetCANNVersion")
+    return found["version"]
 
 
 # ---- waiting -------------------------------------------------------------------------------------------------------
@@ -98,6 +110,32 @@ def get_task_queue_enable() -> int:
 
 def ipc_collect() -> None:
     """Nothing: no memory is shared between processes."""
+
+
+# ---- overflow ------------------------------------------------------------------------------------------------------
+def is_support_inf_nan() -> bool:
+    """Whether a sum that overflows is infinite; the first generation keeps the greatest number and sets a flag."""
+    init()
+    return soc.has_cube_and_vector_cores()
+
+
+def get_npu_overflow_flag() -> NoReturn:
+    """Refuses: SoCs that have infinities have no such flag, and that of the others is not read here."""
+    if is_support_inf_nan():
+        raise RuntimeError("Unsupported api when soc_version >= Ascend910B1, please use npu_check_overflow")
+    raise NotImplementedError(_NO_FLAG)
+
+
+def clear_npu_overflow_flag() -> None:
+    """Nothing to clear on SoCs that have infinities; the flag of the others is not read here."""
+    if not is_support_inf_nan():
+        raise NotImplementedError(_NO_FLAG)
+    warnings.warn("When soc_version >= Ascend910B1, clear_npu_overflow_flag is useless. Please remove it.", stacklevel=2)
+
+
+def npu_check_overflow(grad: Any) -> bool:
+    """Whether a number, or the sum of a tensor, is infinite or no number."""
+    return not math.isfinite(grad if isinstance(grad, float) else float(grad.float().sum()))
 
 
 # ---- CANN's dump of ops' data --------------------------------------------------------------------------------------

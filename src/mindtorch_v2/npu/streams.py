@@ -1,6 +1,7 @@
 """torch.npu, streams and events: torch's classes over the handles of _backends/npu/streams.py."""
 from __future__ import annotations
 
+import operator
 import threading
 from typing import Any
 
@@ -12,6 +13,12 @@ from mindtorch_v2.npu.devices import _CUBE_CORES, _VECTOR_CORES, _device_index
 _DEVICE_TYPE = 20             # PrivateUse1, the number that torch gives an npu
 
 
+def _stream_device(device: Any) -> int:
+    """As torch_npu's streams take it: a negative index is the current device too."""
+    index = _device_index(device)
+    return runtime.current_device() if index < 0 else index
+
+
 class Stream:
     """A queue of work on a device; work in one stream runs in order, streams run side by side."""
 
@@ -20,7 +27,7 @@ class Stream:
             index = _device_index(kwargs.get("device_index", device))
             self._set(index, kwargs["stream_id"] or runtime.get_runtime(index).stream, priority)
         else:
-            index = _device_index(device)
+            index = _stream_device(device)
             self._set(index, *streams.stream_from_pool(index, priority))
 
     def _set(self, index: int, handle: int, priority: int) -> None:
@@ -108,7 +115,7 @@ class Stream:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Stream):
             return NotImplemented
-        return (self.device_index, self._handle) == (other.device_index, other._handle)
+        return (self._handle, self._session) == (other._handle, other._session)
 
     def __hash__(self) -> int:
         return hash((self.device_index, self._handle))
@@ -116,19 +123,28 @@ class Stream:
     def __repr__(self) -> str:
         return f"<torch.npu.{type(self).__name__} device=npu:{self.device_index} npu_stream={self._handle:#x}>"
 
+    def __copy__(self) -> Stream:
+        return self                               # the queue is the device's: a copy of the object is no other queue
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Stream:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"cannot pickle '{type(self).__name__}' object: a stream belongs to its process")
+
     @property
-    def _as_parameter_(self) -> int:
+    def _as_parameter_(self) -> Any:
         """What ctypes passes for the stream."""
-        return self.npu_stream
+        return capi.pointer(self.npu_stream)
 
 
 class ExternalStream(Stream):
     """A stream that somebody else made and keeps alive."""
 
     def __init__(self, stream_ptr: int, device: Any = None, **kwargs: Any) -> None:
-        index = _device_index(device)
+        index = _stream_device(device)
         runtime.get_runtime(index).streams.setdefault(0, [])   # synchronize() has to wait for more than our own stream
-        self._set(index, stream_ptr, 0)
+        self._set(index, operator.index(stream_ptr), 0)
 
 
 class SyncLaunchStream(Stream):
@@ -141,6 +157,7 @@ class AnyEvent:
     This is torch.Event; a device may be named, and the first record decides."""
 
     _flags = streams.EVENT_SYNC
+    _name = "Event"
 
     def __init__(self, device: Any = None, *, enable_timing: bool = False, blocking: bool = False,
                  interprocess: bool = False) -> None:
@@ -170,11 +187,15 @@ class AnyEvent:
             raise RuntimeError(f"Event device {self._index} does not match recording stream's device "
                                f"{stream.device_index}.")
         handle = stream.npu_stream
-        if not self._recorded:
-            owner = runtime.get_runtime(stream.device_index)
-            self.npu_event = streams.take_event(stream.device_index, self._flags)
-            self._owner, self._session, self._index = owner, owner.session, stream.device_index
+        self._take(stream.device_index)
         check(runtime.acl.rt.record_event(self.npu_event, handle), "aclrtRecordEvent")
+
+    def _take(self, index: int) -> None:
+        """Has an event of a device, from now on its own."""
+        if not self._recorded:
+            owner = runtime.get_runtime(index)
+            self.npu_event = streams.take_event(index, self._flags)
+            self._owner, self._session, self._index = owner, owner.session, index
 
     def wait(self, stream: Stream | None = None) -> None:
         """Work given to a stream, or the current one, from now on waits for the event; not if it was not recorded."""
@@ -253,13 +274,16 @@ class AnyEvent:
         if getattr(self, "_owner", None) is not None:   # not if __init__ refused
             self._give_back()
 
+    def __reduce__(self) -> Any:
+        raise TypeError(f"cannot pickle '{type(self).__name__}' object: an event belongs to its process")
+
     def __repr__(self) -> str:
-        return f"<torch.npu.Event {self.npu_event:#x}>" if self._recorded else "<torch.npu.Event uninitialized>"
+        return f"<torch.npu.{self._name} {hex(self.npu_event) if self._recorded else 'uninitialized'}>"
 
     @property
-    def _as_parameter_(self) -> int:
+    def _as_parameter_(self) -> Any:
         """What ctypes passes for the event."""
-        return self.npu_event
+        return capi.pointer(self.npu_event)
 
 
 class Event(AnyEvent):
@@ -273,15 +297,22 @@ class ExternalEvent(Event):
     """An event that a captured graph waits for and other streams record: each wait uses it up until it is reset."""
 
     _flags = streams.EVENT_EXTERNAL
+    _name = "ExternalEvent"
 
     def __init__(self) -> None:
         super().__init__()
 
+    def wait(self, stream: Stream | None = None) -> None:
+        """As that of an Event, but also before the event is recorded: the stream waits until it is."""
+        stream = current_stream() if stream is None else stream
+        self._take(stream.device_index)
+        super().wait(stream)
+
     def reset(self, stream: Stream | None = None) -> None:
         """Makes the event ready for the next record, in stream order."""
-        if self._recorded:
-            stream = current_stream() if stream is None else stream
-            check(runtime.acl.rt.reset_event(self.npu_event, stream.npu_stream), "aclrtResetEvent")
+        stream = current_stream() if stream is None else stream
+        self._take(stream.device_index)
+        check(runtime.acl.rt.reset_event(self.npu_event, stream.npu_stream), "aclrtResetEvent")
 
 
 def current_stream(device: Any = None) -> Stream:

@@ -2,6 +2,7 @@
 Not here: the books of pools, blocks and statistics, which are native (_C/caching.h), and torch.npu's own names."""
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections import deque
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from mindtorch_v2 import _C, _config
 from mindtorch_v2._backends.npu import alloc_conf, errors, runtime, streams
-from mindtorch_v2._backends.npu.memory_history import MemoryHistory, PoolId
+from mindtorch_v2._backends.npu.memory_history import MemoryHistory, PoolId, write_snapshot
 from mindtorch_v2._backends.npu.pluggable import PluggableAllocator
 from mindtorch_v2._backends.npu.virtual_memory import VirtualMemory
 
@@ -107,9 +108,11 @@ class NpuAllocator:
         self._heap.record(ptr, self._handle(stream))
 
     def empty_cache(self, pool: PoolId | None = None) -> None:
-        """Gives the cached memory back to the device; of one private pool, or of all that nobody uses."""
+        """Gives the cached memory back to the device; of one private pool, or of all that nobody uses. Not while a graph
+        is captured: that forbids the wait for the work that still uses the memory."""
         with self._lock:
-            self._release_cached(pool)
+            if not self._captures:
+                self._release_cached(pool)
 
     @property
     def expandable(self) -> bool:
@@ -192,20 +195,29 @@ class NpuAllocator:
                 return _LOOK_AGAIN
             self._collect_garbage()
             found = self._grow(size, stream)
-            if found is None and self._release_oversize(size, stream):
-                found = self._grow(size, stream)
-            if found is None:
-                self._release_cached()
-                self._stats["num_alloc_retries"] += 1
-                found = self._grow(size, stream) or self._take_of_pools(nbytes, stream)
+            if found is None and not self._captures:   # a capture forbids the wait that giving memory back begins with
+                found = self._grow_after_release(size, stream)
+            found = found or self._take_of_pools(nbytes, stream)
             if found is None:
                 self._refuse(self._heap.segment_size(size), stream)
             return found
 
+    def _grow_after_release(self, size: int, stream: int) -> tuple[int, int] | None:
+        found = self._grow(size, stream) if self._release_oversize(size, stream) else None
+        if found is None:
+            self._release_cached()
+            self._stats["num_alloc_retries"] += 1
+            found = self._grow(size, stream)
+        return found
+
     def _refuse(self, wanted: int, stream: int) -> NoReturn:
         self._stats["num_ooms"] += 1
         self._traced("oom", self._mem_get_info()[0], wanted, stream, self._heap.routed(stream))
-        raise _C.OutOfMemoryError(self._out_of_memory_text(wanted))
+        text = self._out_of_memory_text(wanted)
+        recorded, folder = _config.npu_oom_snapshot()
+        if recorded:
+            text += "\n" + write_snapshot(snapshot_of_all(), folder)
+        raise _C.OutOfMemoryError(text)
 
     def _configure(self, text: str | None = None) -> None:
         conf = alloc_conf.parse(_config.npu_alloc_conf() if text is None else text)
@@ -218,6 +230,9 @@ class NpuAllocator:
         self._virtual.pages_1g = conf.page_size == "1g"
         if self._fraction is None and conf.per_process_memory_fraction < 1:
             self._fraction = conf.per_process_memory_fraction
+        recorded, _ = _config.npu_oom_snapshot()
+        if recorded and self._conf is None and not self._heap.tracing:
+            self.record_history(recorded, "all", sys.maxsize, False, frozenset())
         self._conf = conf
 
     def _grow(self, size: int, stream: int) -> tuple[int, int] | None:
@@ -301,7 +316,7 @@ class NpuAllocator:
     def _collect_garbage(self) -> None:
         """Above garbage_collection_threshold, gives back large segments that have lain idle longest."""
         threshold = self._conf.garbage_collection_threshold if self._conf else 0.0
-        if not threshold:
+        if not threshold or self._captures:
             return
         limit = int(threshold * self.memory_fraction * self._mem_get_info()[1])
         excess = self._stats["reserved_bytes.all.current"] - limit
@@ -319,8 +334,8 @@ class NpuAllocator:
         self._pools = {pool: made for pool, made in self._pools.items() if self._heap.has_pool(pool)}
 
     def _release_uncached(self) -> None:
-        """Without a cache a freed block goes back at once."""
-        if not runtime.is_forked():
+        """Without a cache a freed block goes back at once; during a capture, with the next one after it."""
+        if not runtime.is_forked() and not self._captures:
             self._process_events()
             self._free_chunks(self._heap.release_free())
 
@@ -362,6 +377,7 @@ class NpuAllocator:
         """Gives everything back, live blocks too: the device is about to go. Blocks that are freed later stay books."""
         with self._lock:
             self._heap.detach()
+            self._heap.tracing = False            # blocks that go later are nobody's history
             segments = [] if self._closed else self._heap.segments()
             failures: list[Exception] = []
             if segments:
@@ -505,6 +521,16 @@ def get_allocator(device_id: int = 0) -> NpuAllocator:
 def all_allocators() -> list[NpuAllocator]:
     """The allocators that were asked for until now, by device."""
     return [allocator for _, allocator in sorted(_ALLOCATORS.items())]
+
+
+def snapshot_of_all() -> dict[str, Any]:
+    """The snapshots of all devices in one; the history of a device stands at its index in "device_traces"."""
+    made: dict[str, Any] = {"segments": [], "device_traces": []}
+    for allocator in all_allocators():
+        part = allocator.snapshot()
+        made["segments"] += part["segments"]
+        made["device_traces"] += part["device_traces"][len(made["device_traces"]):]
+    return made
 
 
 def owner_of(ptr: int) -> NpuAllocator:

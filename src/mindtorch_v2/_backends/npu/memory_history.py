@@ -1,6 +1,8 @@
 """Who allocated what: stack traces of live blocks and the list of past events, in the format of torch's snapshots."""
 from __future__ import annotations
 
+import os
+import pickle
 import sys
 import time
 from collections import deque
@@ -11,13 +13,13 @@ Stack = tuple[tuple[CodeType, int], ...]          # innermost first; turned into
 
 PoolId = tuple[int, int]
 
-_OWN_FRAMES = 2                                   # record() and the allocator's _traced()
+_OWN_FRAMES = 2                                   # record() and the allocator's _traced(); behind it there may be none
 # With which `context` an action keeps its stack; actions not named here: with "all" only.
 _WITH_STACK = {"alloc": ("state", "alloc", "all"), "segment_alloc": ("alloc", "all"), "segment_map": ("alloc", "all")}
 
 
 def _stack() -> Stack:
-    frame: Any = sys._getframe(_OWN_FRAMES + 1)
+    frame: Any = sys._getframe(_OWN_FRAMES).f_back
     found = []
     while frame is not None:
         found.append((frame.f_code, frame.f_lineno))
@@ -28,6 +30,17 @@ def _stack() -> Stack:
 def frames(stack: Stack | None) -> list[dict[str, Any]]:
     """A stack as torch writes it."""
     return [{"filename": code.co_filename, "line": line, "name": code.co_name} for code, line in stack or ()]
+
+
+def write_snapshot(snapshot: dict[str, Any], folder: str) -> str:
+    """Writes a snapshot to a new file for PyTorch's memory visualiser; says where, or why it could not."""
+    path = os.path.join(folder, f"oom_snapshot_{os.getpid()}_{time.strftime('%Y%m%d%H%M%S')}.pickle")
+    try:
+        with open(path, "wb") as file:
+            pickle.dump(snapshot, file)
+    except OSError as error:
+        return f"No snapshot of the memory was written: {error}"
+    return f"A snapshot of the memory was written to {path}"
 
 
 class MemoryHistory:

@@ -60,7 +60,13 @@ def _random(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
 @kernel("_bernoulli_tensor")
 def _bernoulli_tensor(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     (out,), (p, like, generator) = outs, args
-    if out.numel():
+    if not out.numel():
+        return
+    graph = captured(generator or _C._npu_default_generator(out.device.index))
+    if graph is not None:
+        drawn = ops.empty_like(out, dtype=_C._dtype_named("float32")).uniform_(generator=generator)
+        out.copy_(drawn < p.detach())
+    else:
         p = p.detach().float() if p.dtype._name == "bfloat16" else p.detach().contiguous()
         aclnn.call("aclnnBernoulliTensor", like.detach(), p, *next_state(generator, out), out)
 
@@ -68,5 +74,10 @@ def _bernoulli_tensor(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
 @kernel("_randperm_")
 def _randperm(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     (out,), (_, n, generator) = outs, args
-    if n:
+    if not n:
+        return
+    if captured(generator or _C._npu_default_generator(out.device.index)) is None:
         aclnn.call("aclnnRandperm", n, *next_state(generator, out), out)
+    else:                                         # its seed would be the same in every replay; that of random_ is not
+        keys = ops.empty((n,), dtype=_C._dtype_named("int64"), device=out.device).random_(generator=generator)
+        out.copy_(keys.argsort())

@@ -20,6 +20,7 @@ _runtimes: dict[int, _Runtime] = {}
 _started: Any = None                              # the acl module whose init() was called
 _counted: tuple[Any, int] = (None, 0)             # an acl module and the devices it sees
 _closers: list[Callable[[int], None]] = []
+_interrupters: list[Callable[[int], None]] = []
 _forked = False
 
 errors.acl_in_use = lambda: acl
@@ -126,6 +127,8 @@ class _Runtime:
             end("set_context", self.context)
             _thread.session = self.session
         closers = _closers[::-1] if self.initialized and _runtimes.get(self.device_id) is self else []
+        for interrupter in _interrupters if closers else []:
+            attempt("ending a capture", interrupter, self.device_id)
         if self._deferred or closers:             # aclrtFree does not wait for the ops that use the memory
             attempt("synchronize", self.synchronize)
         for closer in closers:
@@ -191,6 +194,11 @@ def _stop_acl(used: bool, told: set[int]) -> None:
 def on_close(closer: Callable[[int], None]) -> None:
     """Has closer(device_id) called before a device is given back, the latest first: graphs, then the memory they use."""
     _closers.append(closer)
+
+
+def before_close(interrupter: Callable[[int], None]) -> None:
+    """Has interrupter(device_id) called before the work of a device that is given back is waited for."""
+    _interrupters.append(interrupter)
 
 
 def get_runtime(device_id: int = 0) -> _Runtime:

@@ -1,0 +1,36 @@
+"""Which SoC the devices are, and which family it belongs to: CANN has some kernels for some families only."""
+from __future__ import annotations
+
+import functools
+import re
+
+from mindtorch_v2._backends.npu import runtime
+
+# A family by the beginning of a name, as CANN's platform files group them. "Ascend910B" without a digit is an Ascend910.
+_FAMILIES = {
+    r"910B\d": "Ascend910B", r"910_93": "Ascend910_93", r"910_55": "Ascend910_55", r"(910_95|950)": "Ascend950",
+    r"910": "Ascend910", r"310P": "Ascend310P", r"310B": "Ascend310B", r"310": "Ascend310",
+}
+CUBE_AND_VECTOR = ("Ascend910B", "Ascend910_93", "Ascend950")   # Atlas A2, A3 and later: matrix and vector cores apart
+
+
+def name() -> str:
+    """What CANN calls the SoC; "" where it says nothing. All devices of a host have the same."""
+    ask = getattr(runtime.load_acl(), "get_soc_name", None)
+    return (ask() if ask else "") or ""
+
+
+def family() -> str:
+    """The family of the SoC, such as "Ascend910B"; "" for one that is not known."""
+    return family_of(name())
+
+
+@functools.cache
+def family_of(soc: str) -> str:
+    """The family of a SoC by its name."""
+    return next((found for start, found in _FAMILIES.items() if re.match(f"Ascend{start}", soc)), "")
+
+
+def has_cube_and_vector_cores() -> bool:
+    """Whether the fused kernels of Atlas A2 and later run here: flash attention, foreach, grouped matmul."""
+    return family() in CUBE_AND_VECTOR
