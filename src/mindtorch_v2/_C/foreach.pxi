@@ -49,7 +49,7 @@ cdef class Foreach:
     def __call__(self, *args):
         cdef tuple owned = tuple([tuple(a) if isinstance(a, list) else a for a in args])   # a list may change meanwhile
         cdef Py_ssize_t n = self.length(owned)
-        cdef tuple made = self.at_once(owned, n) if self.npu is not None else None
+        cdef tuple made = self.at_once(owned, n) if self.npu is not None and n > 1 else None
         if made is None:
             made = self.one_by_one(owned, n) if isinstance(self.each, Op) else self.each(*owned)
         return args[0] if self.changes else made

@@ -6,7 +6,7 @@ from mindtorch_v2._ops import (
 from mindtorch_v2._ops import (
     nn_attention, nn_conv, nn_embed, nn_image, nn_loss, nn_margin, nn_norm, nn_pool, nn_sample,
 )
-from mindtorch_v2._ops import composite, composite_window, foreach
+from mindtorch_v2._ops import composite, composite_window, foreach, fused_step
 from mindtorch_v2._ops import decompose, fft, matrix, solve, special, spectral
 from mindtorch_v2._ops import autocast
 from mindtorch_v2._ops.table import functions, methods, namespaces, ops

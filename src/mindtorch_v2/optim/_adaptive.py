@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.optim._foreach import (
+    Batch,
+    ForeachOptimizer,
+    add_quotient_,
+    add_scaled_,
+    each,
+)
 from mindtorch_v2.optim.optimizer import (
-    PerParameter,
     check_betas,
     check_fused,
     check_lr,
@@ -21,7 +28,7 @@ Tensor = torch.Tensor
 __all__ = ["Adadelta", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop"]
 
 
-class Adadelta(PerParameter):
+class Adadelta(ForeachOptimizer):
     """Steps scaled by the ratio of past updates to past gradients."""
 
     def __init__(
@@ -52,20 +59,21 @@ class Adadelta(PerParameter):
     def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
         return {"square_avg": like(param), "acc_delta": like(param)}
 
-    def _update(
-        self, param: Tensor, grad: Tensor, state: dict, step: float, lr: float, group: dict
-    ) -> None:
-        rho, eps = group["rho"], group["eps"]
-        square_avg, acc_delta = state["square_avg"], state["acc_delta"]
-        if group["weight_decay"] != 0:
-            grad = grad.add(param, alpha=group["weight_decay"])
-        square_avg.mul_(rho).addcmul_(grad, grad, value=1 - rho)
-        delta = acc_delta.add(eps).sqrt() / square_avg.add(eps).sqrt() * grad
-        acc_delta.mul_(rho).addcmul_(delta, delta, value=1 - rho)
-        param.add_(delta, alpha=-lr)
+    def _update(self, batch: Batch) -> None:
+        rho, eps = batch.group["rho"], batch.group["eps"]
+        square_avgs, acc_deltas = batch.state["square_avg"], batch.state["acc_delta"]
+        grads = batch.decayed_grads()
+        torch._foreach_mul_(square_avgs, rho)
+        torch._foreach_addcmul_(square_avgs, grads, grads, 1 - rho)
+        deltas = batch.change("sqrt", torch._foreach_add(acc_deltas, eps))
+        below = batch.change("sqrt", torch._foreach_add(square_avgs, eps))
+        deltas = batch.change("mul", batch.change("div", deltas, below), grads)
+        torch._foreach_mul_(acc_deltas, rho)
+        torch._foreach_addcmul_(acc_deltas, deltas, deltas, 1 - rho)
+        add_scaled_(batch.params, deltas, -batch.lr)
 
 
-class Adagrad(PerParameter):
+class Adagrad(ForeachOptimizer):
     """Steps scaled by the sum of all past squares."""
 
     def __init__(
@@ -110,17 +118,15 @@ class Adagrad(PerParameter):
         for state in self.state.values():
             state["sum"].share_memory_()
 
-    def _update(
-        self, param: Tensor, grad: Tensor, state: dict, step: float, lr: float, group: dict
-    ) -> None:
-        if group["weight_decay"] != 0:
-            grad = grad.add(param, alpha=group["weight_decay"])
-        total = state["sum"].addcmul_(grad, grad, value=1)
-        rate = lr / (1 + (step - 1) * group["lr_decay"])
-        param.addcdiv_(grad, total.sqrt() + group["eps"], value=-rate)
+    def _update(self, batch: Batch) -> None:
+        grads, sums = batch.decayed_grads(), batch.state["sum"]
+        torch._foreach_addcmul_(sums, grads, grads)
+        below = batch.change("add", torch._foreach_sqrt(sums), batch.group["eps"])
+        rate = batch.lr / (1 + (batch.count() - 1) * batch.group["lr_decay"])
+        add_quotient_(batch.params, grads, below, -rate)
 
 
-class Adamax(PerParameter):
+class Adamax(ForeachOptimizer):
     """Adam with the infinity norm for the second moment."""
 
     def __init__(
@@ -150,44 +156,39 @@ class Adamax(PerParameter):
     def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
         return {"exp_avg": like(param), "exp_inf": like(param)}
 
-    def _update(
-        self, param: Tensor, grad: Tensor, state: dict, step: float, lr: float, group: dict
-    ) -> None:
-        beta1, beta2 = group["betas"]
-        if group["weight_decay"] != 0:
-            grad = grad.add(param, alpha=group["weight_decay"])
-        exp_avg, exp_inf = state["exp_avg"], state["exp_inf"]
-        exp_avg.lerp_(grad, 1 - beta1)
-        exp_inf.copy_(torch.maximum(exp_inf * beta2, grad.abs().add(group["eps"])))
-        param.addcdiv_(exp_avg, exp_inf.clone(), value=-lr / (1 - beta1**step))
+    def _update(self, batch: Batch) -> None:
+        beta1, beta2 = batch.group["betas"]
+        exp_avgs, exp_infs = batch.state["exp_avg"], batch.state["exp_inf"]
+        grads = batch.decayed_grads()
+        torch._foreach_lerp_(exp_avgs, grads, 1 - beta1)
+        torch._foreach_mul_(exp_infs, beta2)
+        sizes = torch._foreach_abs(grads)
+        torch._foreach_add_(sizes, batch.group["eps"])
+        torch._foreach_maximum_(exp_infs, sizes)
+        add_quotient_(batch.params, exp_avgs, exp_infs, -batch.lr / (1 - beta1 ** batch.count()))
 
 
-def _moments(state: dict, grad: Tensor, beta1: float, beta2: float) -> tuple[Tensor, Tensor]:
-    """Update both moments of the Adam family and give copies of them."""
-    first, second = state["exp_avg"], state["exp_avg_sq"]
-    first.lerp_(grad, 1 - beta1)
-    second.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    return first, second
-
-
-class _Decayed(PerParameter):
-    """Both moments, and weight decay in the gradient or apart from it."""
+class _Moments(ForeachOptimizer):
+    """Both moments of the Adam family."""
 
     def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
         return {"exp_avg": like(param), "exp_avg_sq": like(param)}
 
     @staticmethod
-    def _decay(param: Tensor, grad: Tensor, lr: float, group: dict) -> Tensor:
-        if group["weight_decay"] == 0:
-            return grad
-        if group["decoupled_weight_decay"]:
-            param.mul_(1 - lr * group["weight_decay"])
-            return grad
-        return grad.add(param, alpha=group["weight_decay"])
+    def _move(batch: Batch) -> Sequence[Tensor]:
+        """Decay the weights and move both moments; the gradients that they moved by."""
+        beta1, beta2 = batch.group["betas"]
+        grads = batch.decay_()
+        torch._foreach_lerp_(batch.state["exp_avg"], grads, 1 - beta1)
+        torch._foreach_mul_(batch.state["exp_avg_sq"], beta2)
+        torch._foreach_addcmul_(batch.state["exp_avg_sq"], grads, grads, 1 - beta2)
+        return grads
 
 
-class NAdam(_Decayed):
+class NAdam(_Moments):
     """Adam with Nesterov momentum."""
+
+    counters = ("step", "mu_product")
 
     def __init__(
         self,
@@ -220,24 +221,23 @@ class NAdam(_Decayed):
     def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
         return {"mu_product": new_step().fill_(1.0), **super()._init_state(param, group)}
 
-    def _update(
-        self, param: Tensor, grad: Tensor, state: dict, step: float, lr: float, group: dict
-    ) -> None:
-        beta1, beta2 = group["betas"]
-        decay = group["momentum_decay"]
-        grad = self._decay(param, grad, lr, group)
+    def _update(self, batch: Batch) -> None:
+        beta1, beta2 = batch.group["betas"]
+        decay, step, lr = batch.group["momentum_decay"], batch.count(), batch.lr
+        grads = self._move(batch)
         mu = beta1 * (1.0 - 0.5 * 0.96 ** (step * decay))
         mu_next = beta1 * (1.0 - 0.5 * 0.96 ** ((step + 1) * decay))
-        product = state["mu_product"]
-        product *= mu
-        product = product.item()
-        first, second = _moments(state, grad, beta1, beta2)
-        denominator = second.div(1 - beta2**step).sqrt().add(group["eps"])
-        param.addcdiv_(grad, denominator, value=-lr * (1.0 - mu) / (1.0 - product))
-        param.addcdiv_(first, denominator, value=-lr * mu_next / (1.0 - product * mu_next))
+        product = batch.count("mu_product") * mu
+        batch.set_count("mu_product", product)
+        below = torch._foreach_sqrt(batch.state["exp_avg_sq"])
+        below = batch.change("div", below, each((1 - beta2**step) ** 0.5))
+        below = batch.change("add", below, batch.group["eps"])
+        add_quotient_(batch.params, grads, below, -lr * (1.0 - mu) / (1.0 - product))
+        rate = -lr * mu_next / (1.0 - product * mu_next)
+        add_quotient_(batch.params, batch.state["exp_avg"], below, rate)
 
 
-class RAdam(_Decayed):
+class RAdam(_Moments):
     """Adam with a rectified variance."""
 
     def __init__(
@@ -265,25 +265,32 @@ class RAdam(_Decayed):
         }  # fmt: skip
         super().__init__(params, defaults)
 
-    def _update(
-        self, param: Tensor, grad: Tensor, state: dict, step: float, lr: float, group: dict
-    ) -> None:
-        beta1, beta2 = group["betas"]
-        grad = self._decay(param, grad, lr, group)
-        first, second = _moments(state, grad, beta1, beta2)
-        correction2 = 1 - beta2**step
-        update = first / (1 - beta1**step)
-        limit = 2 / (1 - beta2) - 1
-        rho = limit - 2 * step * beta2**step / correction2
-        if rho > 5.0:
-            above = (rho - 4) * (rho - 2) * limit
-            below = (limit - 4) * (limit - 2) * rho
-            scale = math.sqrt(above / below) * math.sqrt(correction2)
-            update = update * (scale / second.sqrt().add(group["eps"]))
-        param.add_(update, alpha=-lr)
+    def _update(self, batch: Batch) -> None:
+        beta1, beta2 = batch.group["betas"]
+        step = batch.count()
+        self._move(batch)
+        exp_avgs, rate = batch.state["exp_avg"], -batch.lr / (1 - beta1**step)
+        limit, correction = 2 / (1 - beta2) - 1, 1 - beta2**step
+        rho = limit - 2 * step * beta2**step / correction
+        above, below = (rho - 4) * (rho - 2) * limit, (limit - 4) * (limit - 2) * rho
+        scales = batch.change("add", torch._foreach_sqrt(batch.state["exp_avg_sq"]), batch.group["eps"])
+        if not isinstance(step, torch.Tensor):
+            if rho > 5.0:
+                rate = rate * math.sqrt(above / below * correction)
+                add_quotient_(batch.params, exp_avgs, scales, rate)
+            else:  # the variance is not yet to be trusted
+                add_scaled_(batch.params, exp_avgs, rate)
+            return
+        trusted = rho > 5.0
+        adapted = torch.where(trusted, (above / below * correction).clamp(min=0).sqrt(), 0.0)
+        torch._foreach_div_(scales, each(adapted))
+        torch._foreach_reciprocal_(scales)
+        torch._foreach_add_(scales, each(torch.where(trusted, 0.0, 1.0)))
+        torch._foreach_mul_(scales, exp_avgs)
+        add_scaled_(batch.params, scales, rate)
 
 
-class RMSprop(PerParameter):
+class RMSprop(ForeachOptimizer):
     """Steps scaled by a running mean of squares."""
 
     def __init__(
@@ -320,23 +327,22 @@ class RMSprop(PerParameter):
             state["grad_avg"] = like(param)
         return state
 
-    def _update(
-        self, param: Tensor, grad: Tensor, state: dict, step: float, lr: float, group: dict
-    ) -> None:
-        alpha, momentum = group["alpha"], group["momentum"]
-        if group["weight_decay"] != 0:
-            grad = grad.add(param, alpha=group["weight_decay"])
-        square_avg = state["square_avg"]
-        square_avg.mul_(alpha).addcmul_(grad, grad, value=1 - alpha)
-        average = square_avg
-        if group["centered"]:
-            mean = state["grad_avg"]
-            mean.lerp_(grad, 1 - alpha)
-            average = square_avg.addcmul(mean, mean, value=-1)
-        average = average.sqrt().add(group["eps"])
-        if momentum > 0:
-            buffer = state["momentum_buffer"]
-            buffer.mul_(momentum).addcdiv_(grad, average)
-            param.add_(buffer, alpha=-lr)
+    def _update(self, batch: Batch) -> None:
+        alpha, momentum = batch.group["alpha"], batch.group["momentum"]
+        grads, square_avgs = batch.decayed_grads(), batch.state["square_avg"]
+        torch._foreach_mul_(square_avgs, alpha)
+        torch._foreach_addcmul_(square_avgs, grads, grads, 1 - alpha)
+        if batch.group["centered"]:
+            means = batch.state["grad_avg"]
+            torch._foreach_lerp_(means, grads, 1 - alpha)
+            below = batch.change("sqrt", torch._foreach_addcmul(square_avgs, means, means, -1))
         else:
-            param.addcdiv_(grad, average, value=-lr)
+            below = torch._foreach_sqrt(square_avgs)
+        below = batch.change("add", below, batch.group["eps"])
+        if momentum > 0:
+            buffers = batch.state["momentum_buffer"]
+            torch._foreach_mul_(buffers, momentum)
+            torch._foreach_addcdiv_(buffers, grads, below)
+            add_scaled_(batch.params, buffers, -batch.lr)
+        else:
+            add_quotient_(batch.params, grads, below, -batch.lr)

@@ -6,9 +6,15 @@ import math
 from typing import Any, Callable
 
 import mindtorch_v2 as torch
+from mindtorch_v2.optim._foreach import (
+    Batch,
+    ForeachOptimizer,
+    add_scaled_,
+    each,
+    option_for,
+)
 from mindtorch_v2.optim.optimizer import (
     Optimizer,
-    PerParameter,
     check_lr,
     check_range,
     like,
@@ -21,8 +27,10 @@ Tensor = torch.Tensor
 __all__ = ["ASGD", "Adafactor", "Muon", "Rprop"]
 
 
-class ASGD(PerParameter):
+class ASGD(ForeachOptimizer):
     """Averaged stochastic gradient descent."""
+
+    counters = ("step", "eta", "mu")
 
     def __init__(
         self,
@@ -47,28 +55,26 @@ class ASGD(PerParameter):
         super().__init__(params, defaults)
 
     def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
-        eta = new_step().fill_(number(group["lr"]))
+        eta = new_step().copy_(torch.as_tensor(group["lr"]).reshape(()))
         return {"eta": eta, "mu": new_step().fill_(1.0), "ax": like(param)}
 
-    def _update(
-        self, param: Tensor, grad: Tensor, state: dict, step: float, lr: float, group: dict
-    ) -> None:
-        lambd, eta, mu, ax = group["lambd"], state["eta"], state["mu"], state["ax"]
-        if group["weight_decay"] != 0:
-            grad = grad.add(param, alpha=group["weight_decay"])
-        rate = eta.item()
-        param.mul_(1 - lambd * rate)
-        param.add_(grad, alpha=-rate)
-        weight = mu.item()
-        if weight == 1:
-            ax.copy_(param)
+    def _update(self, batch: Batch) -> None:
+        lambd, lr, step = batch.group["lambd"], batch.lr, batch.count()
+        eta, mu, axs = batch.count("eta"), batch.count("mu"), batch.state["ax"]
+        grads = batch.decayed_grads()
+        torch._foreach_mul_(batch.params, each(1 - lambd * eta))
+        add_scaled_(batch.params, grads, -eta)
+        if isinstance(mu, float) and mu == 1:
+            torch._foreach_copy_(axs, batch.params)
         else:
-            ax.add_(param.sub(ax).mul(weight))
-        eta.fill_(number(lr) / (1 + lambd * number(lr) * step) ** group["alpha"])
-        mu.fill_(1 / max(1, step - group["t0"]))
+            add_scaled_(axs, torch._foreach_sub(batch.params, axs), mu)
+        since = step - batch.group["t0"]
+        since = since.clamp(min=1) if isinstance(since, torch.Tensor) else max(1, since)
+        batch.set_count("eta", lr / (1 + lambd * lr * step) ** batch.group["alpha"])
+        batch.set_count("mu", 1 / since)
 
 
-class Rprop(PerParameter):
+class Rprop(ForeachOptimizer):
     """Resilient backpropagation: steps from the signs of gradients alone."""
 
     def __init__(
@@ -97,23 +103,30 @@ class Rprop(PerParameter):
         lr = complex(lr, lr) if param.is_complex() else lr
         return {"prev": like(param), "step_size": torch.full_like(param, lr)}
 
-    def _update(
-        self, param: Tensor, grad: Tensor, state: dict, step: float, lr: float, group: dict
-    ) -> None:
-        minus, plus = group["etas"]
-        low, high = group["step_sizes"]
-        prev, size = state["prev"], state["step_size"]
-        agree = grad.mul(prev.clone()).sign()
-        factor = torch.ones_like(agree)
-        factor = factor.masked_fill(agree.gt(0), plus).masked_fill(agree.lt(0), minus)
-        size.mul_(factor).clamp_(low, high)
+    def _update(self, batch: Batch) -> None:
+        minus, plus = batch.group["etas"]
+        low, high = batch.group["step_sizes"]
+        prevs, sizes = batch.state["prev"], batch.state["step_size"]
+        agree = torch._foreach_mul(batch.grads, prevs)
+        torch._foreach_sign_(agree)
+        turned = torch._foreach_clamp_max(agree, 0)  # -1 where the sign has turned, else 0
+        # plus, minus or 1; one of the three terms is not zero, so that nothing is rounded
+        factors = torch._foreach_abs(agree)
+        torch._foreach_neg_(factors)
+        torch._foreach_add_(factors, 1)
+        torch._foreach_add_(factors, torch._foreach_clamp_min(agree, 0), alpha=plus)
+        torch._foreach_add_(factors, turned, alpha=-minus)
+        torch._foreach_mul_(sizes, factors)
+        torch._foreach_clamp_min_(sizes, low)
+        torch._foreach_clamp_max_(sizes, high)
         # Where the sign has turned the step is taken back: no move, and no memory of it.
-        grad = grad.masked_fill(agree.lt(0), 0)
-        param.addcmul_(grad.sign(), size, value=-1)
-        prev.copy_(grad)
+        torch._foreach_add_(turned, 1)
+        torch._foreach_mul_(turned, batch.grads)
+        torch._foreach_addcmul_(batch.params, torch._foreach_sign(turned), sizes, -1)
+        torch._foreach_copy_(prevs, turned)
 
 
-class Adafactor(PerParameter):
+class Adafactor(ForeachOptimizer):
     """Adam's second moment kept as a product of a row and a column."""
 
     def __init__(
@@ -158,26 +171,27 @@ class Adafactor(PerParameter):
             "col_var": grad.new_zeros((*lead, 1, cols)),
         }
 
-    def _update(
-        self, param: Tensor, grad: Tensor, state: dict, step: float, lr: float, group: dict
-    ) -> None:
-        eps1, eps2 = group["eps"]
-        eps1 = torch.finfo(param.dtype).eps if eps1 is None else eps1
-        fresh = step ** group["beta2_decay"]
-        size = param.norm(2).item() / param.numel() ** 0.5
-        alpha = max(eps2, size) * min(lr, 1 / step**0.5)
-        if group["weight_decay"] != 0:
-            param.mul_(1 - lr * group["weight_decay"])
-        if grad.dim() > 1:
-            row, col = state["row_var"], state["col_var"]
-            row.lerp_(grad.square().mean(-1, keepdim=True), fresh)
-            col.lerp_(grad.square().mean(-2, keepdim=True), fresh)
-            variance = (row @ col) / row.mean(-2, keepdim=True).clamp(min=eps1)
-        else:
-            variance = state["variance"].lerp_(grad.square(), fresh)
-        update = variance.clamp(min=eps1 * eps1).rsqrt() * grad
-        spread = update.norm(2).item() / (update.numel() ** 0.5 * group["d"])
-        param.add_(update, alpha=-alpha / max(1.0, spread))
+    def _update(self, batch: Batch) -> None:
+        eps1, eps2 = batch.group["eps"]
+        eps1 = torch.finfo(batch.params[0].dtype).eps if eps1 is None else eps1
+        step, lr, decay = batch.count(), batch.lr, batch.group["weight_decay"]
+        fresh, latest = step ** batch.group["beta2_decay"], 1 / step**0.5
+        rate = lr.clamp(max=latest) if isinstance(lr, torch.Tensor) else min(lr, latest)
+        for i, (param, grad) in enumerate(zip(batch.params, batch.grads)):
+            # Norms stay tensors: the host waits for none of them.
+            size = param.norm(2) / param.numel() ** 0.5
+            if decay != 0:
+                param.mul_(1 - lr * decay)
+            if grad.dim() > 1:
+                row, col = batch.state["row_var"][i], batch.state["col_var"][i]
+                row.lerp_(grad.square().mean(-1, keepdim=True), fresh)
+                col.lerp_(grad.square().mean(-2, keepdim=True), fresh)
+                variance = (row @ col) / row.mean(-2, keepdim=True).clamp(min=eps1)
+            else:
+                variance = batch.state["variance"][i].lerp_(grad.square(), fresh)
+            update = variance.clamp(min=eps1 * eps1).rsqrt() * grad
+            spread = update.norm(2) / (update.numel() ** 0.5 * batch.group["d"])
+            param.sub_(update * (size.clamp(min=eps2) * rate / spread.clamp(min=1.0)))
 
 
 def _orthogonalized(grad: Tensor, coefficients: tuple, steps: int, eps: float) -> Tensor:
@@ -253,7 +267,7 @@ class Muon(Optimizer):
     def _update(self, param: Tensor, grad: Tensor, group: dict) -> None:
         if param.is_complex():
             raise RuntimeError("Muon does not support complex parameters")
-        state, lr, momentum = self.state[param], number(group["lr"]), group["momentum"]
+        state, lr, momentum = self.state[param], option_for(param, group, group["lr"]), group["momentum"]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = like(grad)
         buffer = state["momentum_buffer"]
@@ -268,4 +282,4 @@ class Muon(Optimizer):
         else:
             rate = lr * math.sqrt(max(1, rows / cols))
         param.mul_(1 - lr * group["weight_decay"])
-        param.add_(update, alpha=-rate)
+        add_scaled_([param], [update], -rate)

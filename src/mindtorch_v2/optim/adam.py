@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Iterator
+from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.optim._foreach import (
+    Batch,
+    ForeachOptimizer,
+    add_product_,
+    add_quotient_,
+    each,
+    option_for,
+)
 from mindtorch_v2.optim.optimizer import (
-    Optimizer,
     check_betas,
     check_fused,
     check_lr,
     check_range,
     like,
-    new_step,
     number,
 )
 
@@ -21,7 +28,7 @@ Tensor = torch.Tensor
 __all__ = ["Adam"]
 
 
-class Adam(Optimizer):
+class Adam(ForeachOptimizer):
     """Adaptive moments."""
 
     def __init__(
@@ -69,108 +76,102 @@ class Adam(Optimizer):
             if beta.numel() != 1:
                 raise ValueError(f"Tensor betas[{i}] must be 1-element")
 
-    def __setstate__(self, state: dict) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:
-            for name in ("amsgrad", "maximize", "capturable", "differentiable"):
-                group.setdefault(name, False)
-            group.setdefault("decoupled_weight_decay", False)
-            group.setdefault("foreach", None)
-            group.setdefault("fused", None)
-        for value in self.state.values():
-            if "step" in value and not isinstance(value["step"], torch.Tensor):
-                value["step"] = new_step().fill_(float(value["step"]))
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Update all parameters that have a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            if group["differentiable"]:
-                with torch.enable_grad():
-                    self._step_group(group, group["lr"])
-            else:
-                with torch.no_grad():
-                    self._step_group(group, number(group["lr"]))
-        return loss
-
-    def _init_group(self, param: Tensor, amsgrad: bool) -> dict[str, Tensor]:
-        state = self.state[param]
-        state["step"] = new_step()
-        state["exp_avg"] = like(param)
-        state["exp_avg_sq"] = like(param)
-        if amsgrad:
+    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+        state = {"exp_avg": like(param), "exp_avg_sq": like(param)}
+        if group["amsgrad"]:
             state["max_exp_avg_sq"] = like(param)
         return state
 
-    def _step_group(self, group: dict, lr: Any) -> None:
-        native, states = torch._C._adam_step, self.state
-        beta1, beta2 = group["betas"]
-        beta1, beta2 = number(beta1), number(beta2)
-        eps, decay, decoupled = group["eps"], group["weight_decay"], group["decoupled_weight_decay"]
-        amsgrad, maximize = group["amsgrad"], group["maximize"]
-        differentiable = group["differentiable"]
+    def _batches(self, group: dict) -> Iterator[Batch]:
+        rest = group["params"]
+        if not group["differentiable"] and not group["capturable"]:
+            rest = self._step_on_cpu(group)
+        if rest:
+            yield from super()._batches({**group, "params": rest})
+
+    def _step_on_cpu(self, group: dict) -> list[Tensor]:
+        """One native call a parameter; gives the parameters that it is not for."""
+        native, states, amsgrad = torch._C._adam_step, self.state, group["amsgrad"]
+        options, rest = (), []
         for param in group["params"]:
+            if not param.is_cpu or param.is_complex():
+                rest.append(param)
+                continue
             grad = param.grad
             if grad is None:
                 continue
-            state = states[param]
-            if not state:
-                state = self._init_group(param, amsgrad)
+            if not options:  # read where they are needed: they may be tensors of a device
+                options = (
+                    number(group["lr"]), *[number(beta) for beta in group["betas"]], group["eps"],
+                    group["weight_decay"], group["decoupled_weight_decay"], amsgrad, group["maximize"],
+                )  # fmt: skip
+            state = states[param] or self._first_state(param, group)
             count = state["step"]
             count += 1
             largest = state["max_exp_avg_sq"] if amsgrad else None
-            args = (
-                param, grad, state["exp_avg"], state["exp_avg_sq"], largest, count.item(), lr,
-                beta1, beta2, eps, decay, decoupled, amsgrad, maximize,
+            native(
+                param, grad, state["exp_avg"], state["exp_avg_sq"], largest, count.item(), *options
+            )
+        return rest
+
+    def _update(self, batch: Batch) -> None:
+        group, lr = batch.group, batch.lr
+        betas = tuple([option_for(batch.params[0], group, beta) for beta in group["betas"]])
+        if _may_fuse(batch, betas):
+            self._update_fused(batch, *betas)
+            return
+        beta1, beta2 = betas
+        exp_avgs, exp_avg_sqs = batch.state["exp_avg"], batch.state["exp_avg_sq"]
+        grads, step = batch.decay_(), batch.count()
+        torch._foreach_lerp_(exp_avgs, grads, 1 - beta1)
+        torch._foreach_mul_(exp_avg_sqs, beta2)
+        add_product_(exp_avg_sqs, grads, grads, 1 - beta2)
+        if group["amsgrad"]:
+            torch._foreach_maximum_(batch.state["max_exp_avg_sq"], exp_avg_sqs)
+            exp_avg_sqs = batch.state["max_exp_avg_sq"]
+        below = torch._foreach_sqrt(exp_avg_sqs)
+        below = batch.change("div", below, each((1 - beta2**step) ** 0.5))
+        below = batch.change("add", below, group["eps"])
+        add_quotient_(batch.params, exp_avgs, below, -lr / (1 - beta1**step))
+
+    def _update_fused(self, batch: Batch, beta1: float, beta2: float) -> None:
+        """One op of the device a parameter."""
+        group, state = batch.group, batch.state
+        grads, decay = batch.grads, group["weight_decay"]
+        if not group["decoupled_weight_decay"]:
+            grads, decay = batch.decayed_grads(), 0.0
+        done = torch._foreach_sub(state["step"], 1) if group["capturable"] else None
+        shared = None if done else self._done_on(batch.params[0].device, batch.count() - 1)
+        largest = state["max_exp_avg_sq"] if group["amsgrad"] else [None] * len(grads)
+        options = (float(batch.lr), beta1, beta2, decay, group["eps"], group["amsgrad"], False)
+        for i, param in enumerate(batch.params):
+            _apply(
+                param, state["exp_avg"][i], state["exp_avg_sq"][i], largest[i], grads[i],
+                done[i] if done else shared, *options,
             )  # fmt: skip
-            if param.is_cpu and not differentiable and not param.is_complex():
-                native(*args)
-            else:
-                _step_slowly(*args, differentiable)
+
+    def _done_on(self, device: torch.device, done: float) -> Tensor:
+        """The steps done before, in the device's memory: it counts along, so that nothing is copied there."""
+        counts = self.__dict__.setdefault("_counts_on", {})
+        if device not in counts:
+            counts[device] = [done, torch.full((1,), done, device=device)]
+        known = counts[device]
+        if known[0] + 1 == done:
+            known[1].add_(1)
+        elif known[0] != done:
+            known[1].fill_(done)
+        known[0] = done
+        return known[1]
 
 
-def _step_slowly(
-    param: Tensor,
-    grad: Tensor,
-    exp_avg: Tensor,
-    exp_avg_sq: Tensor,
-    largest: Tensor | None,
-    step: float,
-    lr: Any,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    decay: float,
-    decoupled: bool,
-    amsgrad: bool,
-    maximize: bool,
-    differentiable: bool,
-) -> None:
-    """The same update in tensor operations: other devices, complex, differentiable."""
-    if maximize:
-        grad = -grad
-    if decay != 0 and decoupled:
-        param.mul_(1 - lr * decay)
-    elif decay != 0:
-        grad = grad.add(param, alpha=decay)
-    if param.is_complex():
-        real = torch.view_as_real
-        param, grad, exp_avg, exp_avg_sq = (real(t) for t in (param, grad, exp_avg, exp_avg_sq))
-        largest = None if largest is None else real(largest)
-    exp_avg.lerp_(grad, 1 - beta1)
-    exp_avg_sq.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    # In differentiable mode the state goes on being changed in place: use copies of it.
-    second = exp_avg_sq.clone() if differentiable else exp_avg_sq
-    if amsgrad:
-        largest.copy_(torch.maximum(largest.clone() if differentiable else largest, second))
-        second = largest.clone() if differentiable else largest
-    denominator = (second.sqrt() / (1 - beta2**step) ** 0.5).add_(eps)
-    if isinstance(lr, torch.Tensor):
-        first = exp_avg.clone() if differentiable else exp_avg
-        param.addcmul_(first / denominator, lr, value=-1 / (1 - beta1**step))
-    else:
-        first = exp_avg.clone() if differentiable else exp_avg
-        param.addcdiv_(first, denominator, value=-lr / (1 - beta1**step))
+_apply = torch._C._op_named("_apply_adam_w_")
+
+
+def _may_fuse(batch: Batch, betas: tuple) -> bool:
+    """Whether the device's one op computes this step: it takes numbers, and its amsgrad is another than torch's."""
+    group, param = batch.group, batch.params[0]
+    if not param.is_npu or group["fused"] is False or group["foreach"] is not None:
+        return False
+    if group["differentiable"] or group["amsgrad"] and not group["fused"]:
+        return False
+    return not any(isinstance(option, torch.Tensor) for option in (batch.lr, *betas))

@@ -1,4 +1,4 @@
-"""Optimizer, the base of all optimizers: groups, state, hooks; and the loop most of them share."""
+"""Optimizer, the base of all optimizers: groups, state, hooks. The step that most of them share is in `_foreach.py`."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ def number(value: Any) -> Any:
     return value.item() if isinstance(value, torch.Tensor) else value
 
 
-def new_step() -> Tensor:
+def new_step(device: torch.device | str = "cpu") -> Tensor:
     """A step counter at zero."""
     double = torch.get_default_dtype() == torch.float64
-    return torch.tensor(0.0, dtype=torch.float64 if double else torch.float32)
+    return torch.zeros((), dtype=torch.float64 if double else torch.float32, device=device)
 
 
 def like(param: Tensor) -> Tensor:
@@ -283,6 +283,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop (or zero) the gradients of all parameters."""
+        alike: dict[Any, list[Tensor]] = {}
         for group in self.param_groups:
             for param in group["params"]:
                 grad = param.grad
@@ -295,7 +296,20 @@ class Optimizer:
                     grad.detach_()
                 else:
                     grad.requires_grad_(False)
-                grad.zero_()
+                alike.setdefault((grad.device, grad.dtype), []).append(grad)
+        for grads in alike.values():
+            torch._foreach_zero_(grads)
+
+    def _accelerator_graph_capture_health_check(self) -> None:
+        """Refuse to be captured with a step that only the host counts: every replay would be the same step."""
+        if all(group.get("capturable", True) for group in self.param_groups):
+            return
+        params = (param for group in self.param_groups for param in group["params"])
+        if any(param.is_npu for param in params) and torch.npu.is_current_stream_capturing():
+            raise RuntimeError(
+                "Attempting NPU graph capture of step() for an instance of "
+                f"{self.__class__.__name__} but param_groups' capturable is False."
+            )
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Update the parameters once; every optimizer defines it."""
@@ -363,69 +377,3 @@ class Optimizer:
                 f"to the optimizer with{'' if 'param_names' in groups[0] else 'out'} names"
             )
         self.param_groups.append(param_group)
-
-
-class PerParameter(Optimizer):
-    """An optimizer that updates each parameter from its own gradient and state alone.
-
-    Subclasses give `_init_state` and `_update`; the loop counts steps, negates for maximize
-    and shows complex tensors as real ones.
-    """
-
-    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
-        """The state of a parameter at its first step, without the step counter."""
-        raise NotImplementedError
-
-    def _update(
-        self, param: Tensor, grad: Tensor, state: dict, step: float, lr: float, group: dict
-    ) -> None:
-        """Update one parameter in place."""
-        raise NotImplementedError
-
-    def __setstate__(self, state: dict) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:
-            for name, default in self.defaults.items():
-                if isinstance(default, (bool, type(None))):
-                    group.setdefault(name, default)
-        for value in self.state.values():
-            # Old checkpoints count steps with a number.
-            if "step" in value and not isinstance(value["step"], torch.Tensor):
-                value["step"] = new_step().fill_(float(value["step"]))
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Update all parameters that have a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            with torch.set_grad_enabled(bool(group.get("differentiable"))):
-                self._step_group(group)
-        return loss
-
-    def _step_group(self, group: dict) -> None:
-        lr = group["lr"]
-        if not group.get("differentiable"):
-            lr = number(lr)
-        maximize, states = group["maximize"], self.state
-        for param in group["params"]:
-            grad = param.grad
-            if grad is None:
-                continue
-            state = states[param]
-            if not state:
-                state["step"] = new_step()
-                state.update(self._init_state(param, group))
-            count = state["step"]
-            count += 1
-            if maximize:
-                grad = -grad
-            if param.is_complex():
-                param, grad = torch.view_as_real(param), torch.view_as_real(grad)
-                real = torch.view_as_real
-                state = {
-                    k: real(v) if isinstance(v, torch.Tensor) and v.is_complex() else v
-                    for k, v in state.items()
-                }
-            self._update(param, grad, state, count.item(), lr, group)

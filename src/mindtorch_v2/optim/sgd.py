@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Callable
 
 import mindtorch_v2 as torch
+from mindtorch_v2.optim._foreach import add_scaled_, option_for
 from mindtorch_v2.optim.optimizer import (
     Optimizer,
     check_fused,
@@ -62,59 +64,71 @@ class SGD(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        native = torch._C._sgd_step
-        states = self.state
         for group in self.param_groups:
+            params = [param for param in group["params"] if param.grad is not None]
             if group["differentiable"]:
                 with torch.enable_grad():
-                    self._step_slowly(group, group["lr"])
+                    self._step_lists(group, params)
                 continue
-            lr, decay = number(group["lr"]), number(group["weight_decay"])
-            momentum, dampening = group["momentum"], group["dampening"]
-            nesterov, maximize = group["nesterov"], group["maximize"]
-            rest = []
-            for param in group["params"]:
-                grad = param.grad
-                if grad is None:
-                    continue
-                if not param.is_cpu or param.is_complex():
-                    rest.append(param)
-                    continue
-                buffer, first = None, False
-                if momentum != 0:
-                    state = states[param]
-                    buffer = state.get("momentum_buffer")
-                    if buffer is None:
-                        first = True
-                        buffer = state["momentum_buffer"] = torch.empty_like(grad)
-                native(
-                    param, grad, buffer, lr, momentum, dampening, decay, nesterov, maximize, first
-                )
-            if rest:
+            on_cpu = [param for param in params if param.is_cpu and not param.is_complex()]
+            if on_cpu:
+                self._step_on_cpu(group, on_cpu)
+            if len(on_cpu) < len(params):
                 with torch.no_grad():
-                    self._step_slowly({**group, "params": rest}, lr)
+                    self._step_lists(group, [p for p in params if not p.is_cpu or p.is_complex()])
         return loss
 
-    def _step_slowly(self, group: dict, lr: Any) -> None:
-        """The same update in tensor operations: other devices, complex, differentiable."""
-        decay, momentum = group["weight_decay"], group["momentum"]
-        for param in group["params"]:
-            grad = param.grad
-            if grad is None:
-                continue
-            if group["maximize"]:
-                grad = -grad
-            if not isinstance(decay, (int, float)) or decay != 0:
-                grad = grad.add(param, alpha=number(decay))
+    def _step_on_cpu(self, group: dict, params: list[Tensor]) -> None:
+        """One native call a parameter."""
+        native, states = torch._C._sgd_step, self.state
+        lr, decay = number(group["lr"]), number(group["weight_decay"])
+        momentum, dampening = group["momentum"], group["dampening"]
+        nesterov, maximize = group["nesterov"], group["maximize"]
+        for param in params:
+            grad, buffer, first = param.grad, None, False
             if momentum != 0:
-                state = self.state[param]
+                state = states[param]
                 buffer = state.get("momentum_buffer")
                 if buffer is None:
-                    buffer = state["momentum_buffer"] = grad.detach().clone()
-                else:
-                    buffer.mul_(momentum).add_(grad, alpha=1 - group["dampening"])
-                grad = grad.add(buffer, alpha=momentum) if group["nesterov"] else buffer
-            if isinstance(lr, torch.Tensor):
-                param.addcmul_(grad, lr, value=-1)
-            else:
-                param.add_(grad, alpha=-lr)
+                    first = True
+                    buffer = state["momentum_buffer"] = torch.empty_like(grad)
+            native(param, grad, buffer, lr, momentum, dampening, decay, nesterov, maximize, first)
+
+    def _step_lists(self, group: dict, params: list[Tensor]) -> None:
+        """The same update over lists: other devices, complex, differentiable."""
+        together: dict[Any, list[Tensor]] = {}
+        for i, param in enumerate(params):
+            alone = group["differentiable"] or group["foreach"] is False
+            together.setdefault(i if alone else (param.device, param.dtype), []).append(param)
+        for alike in together.values():
+            self._update(group, alike)
+
+    def _update(self, group: dict, params: list[Tensor]) -> None:
+        grads = [param.grad for param in params]
+        lr = option_for(params[0], group, group["lr"])
+        decay, momentum = number(group["weight_decay"]), group["momentum"]
+        if group["maximize"]:
+            grads = torch._foreach_neg(grads)
+        if decay:
+            grads = torch._foreach_add(grads, params, alpha=decay)
+        if momentum != 0:
+            buffers = self._move_buffers(group, params, grads)
+            grads = torch._foreach_add(grads, buffers, alpha=momentum) if group["nesterov"] else buffers
+        add_scaled_(params, grads, -lr)
+
+    def _move_buffers(
+        self, group: dict, params: list[Tensor], grads: Sequence[Tensor]
+    ) -> list[Tensor]:
+        states = [self.state[param] for param in params]
+        known = [i for i, state in enumerate(states) if state.get("momentum_buffer") is not None]
+        for i in set(range(len(params))).difference(known):
+            states[i]["momentum_buffer"] = grads[i].detach().clone()
+        if known:
+            if group["differentiable"]:  # the graph of the last step holds what is there
+                for i in known:
+                    states[i]["momentum_buffer"] = states[i]["momentum_buffer"].clone()
+            buffers = [states[i]["momentum_buffer"] for i in known]
+            torch._foreach_mul_(buffers, group["momentum"])
+            fresh = [grads[i] for i in known]
+            torch._foreach_add_(buffers, fresh, alpha=1 - group["dampening"])
+        return [state["momentum_buffer"] for state in states]

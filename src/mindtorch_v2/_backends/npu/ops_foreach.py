@@ -25,7 +25,7 @@ def resolve(schema: str, mapping: str) -> tuple[Any, int] | None:
     if name not in _ANY_DTYPE:
         taken &= _FLOATS
     bits = sum(1 << _C._dtype_named(dtype)._id for dtype in taken)
-    return aclnn.plan(mapping, parse(schema), kept=False), bits
+    return aclnn.plan(mapping, parse(schema)), bits
 
 
 _C._set_foreach_resolver(resolve)

@@ -1,0 +1,218 @@
+"""ForeachOptimizer, the base of the optimizers that update lists of parameters by torch._foreach_*; not their formulas.
+
+A formula is written once, over lists: all parameters of a device and dtype together (npu), as many as a cache holds
+(cpu), or one (foreach=False, differentiable=True). What it scales with is a number, or a tensor where the host must not know
+the number: a learning rate on the device, or steps that are counted there (capturable=True).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import mindtorch_v2 as torch
+from mindtorch_v2.optim.optimizer import Optimizer, new_step, number
+
+Tensor = torch.Tensor
+Factor = float | Tensor  # a number, a 0-dim tensor, or one number a parameter in a 1-dim tensor
+
+CAPTURABLE_DEVICES = ["cuda", "xpu", "hpu", "npu"]
+ITEMS_TOGETHER = 1 << 15  # of parameters on the cpu
+
+
+def each(factor: Factor) -> Any:
+    """A factor as torch._foreach_mul and its like take it."""
+    return factor.unbind() if isinstance(factor, torch.Tensor) and factor.dim() else factor
+
+
+def add_scaled_(tensors: Sequence[Tensor], others: Sequence[Tensor], factor: Factor) -> None:
+    """tensors += factor * others"""
+    if isinstance(factor, torch.Tensor):
+        torch._foreach_add_(tensors, torch._foreach_mul(others, each(factor)))
+    else:
+        torch._foreach_add_(tensors, others, alpha=factor)
+
+
+def add_quotient_(
+    tensors: Sequence[Tensor], above: Sequence[Tensor], below: Sequence[Tensor], factor: Factor
+) -> None:
+    """tensors += factor * above / below"""
+    if isinstance(factor, torch.Tensor):
+        torch._foreach_addcdiv_(tensors, torch._foreach_mul(above, each(factor)), below)
+    else:
+        torch._foreach_addcdiv_(tensors, above, below, factor)
+
+
+def add_product_(
+    tensors: Sequence[Tensor], left: Sequence[Tensor], right: Sequence[Tensor], factor: Factor
+) -> None:
+    """tensors += factor * left * right"""
+    if isinstance(factor, torch.Tensor):
+        torch._foreach_addcmul_(tensors, torch._foreach_mul(left, each(factor)), right)
+    else:
+        torch._foreach_addcmul_(tensors, left, right, factor)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Parameters that are updated together, with their gradients and state, item by item."""
+
+    params: list[Tensor]
+    grads: Sequence[Tensor]
+    state: dict[str, list[Tensor]]
+    lr: Factor
+    group: dict[str, Any]
+
+    def change(self, name: str, tensors: Sequence[Tensor], *args: Any) -> Sequence[Tensor]:
+        """torch._foreach_<name> in place, on what only this step reads; a graph keeps what was there before."""
+        end = "" if self.group.get("differentiable") else "_"
+        return getattr(torch, f"_foreach_{name}{end}")(tensors, *args)
+
+    def count(self, name: str = "step") -> Factor:
+        """What a counter stands at: the same number for all, or a tensor that the device counts in."""
+        counters = self.state[name]
+        return torch.stack(counters) if self.group.get("capturable") else counters[0].item()
+
+    def set_count(self, name: str, value: Factor) -> None:
+        """Set a counter of every parameter."""
+        if isinstance(value, torch.Tensor):
+            torch._foreach_copy_(self.state[name], value.expand(len(self.params)).unbind())
+        else:
+            for counter in self.state[name]:
+                counter.fill_(value)
+
+    def decayed_grads(self) -> Sequence[Tensor]:
+        """The gradients with weight decay in them."""
+        decay = self.group["weight_decay"]
+        return torch._foreach_add(self.grads, self.params, alpha=decay) if decay else self.grads
+
+    def decay_(self) -> Sequence[Tensor]:
+        """Weight decay in the gradients that are returned, or apart from them."""
+        if not self.group["decoupled_weight_decay"]:
+            return self.decayed_grads()
+        if self.group["weight_decay"]:
+            torch._foreach_mul_(self.params, 1 - self.lr * self.group["weight_decay"])
+        return self.grads
+
+
+class ForeachOptimizer(Optimizer):
+    """An optimizer that updates each parameter from its own gradient and state alone.
+
+    Subclasses give `_init_state` and `_update`; the base counts steps, negates for maximize, shows complex tensors as
+    real ones and brings together what is updated together.
+    """
+
+    counters: tuple[str, ...] = ("step",)  # state of one number: the host's, or the device's with capturable
+
+    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+        """The state of a parameter at its first step, without the step counter."""
+        raise NotImplementedError
+
+    def _update(self, batch: Batch) -> None:
+        """Update parameters in place."""
+        raise NotImplementedError
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for name, default in self.defaults.items():
+                if isinstance(default, (bool, type(None))):
+                    group.setdefault(name, default)
+        for value in self.state.values():
+            # Old checkpoints count steps with a number.
+            if "step" in value and not isinstance(value["step"], torch.Tensor):
+                value["step"] = new_step().fill_(float(value["step"]))
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update all parameters that have a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            with torch.set_grad_enabled(bool(group.get("differentiable"))):
+                for batch in self._batches(group):
+                    self._update(batch)
+        return loss
+
+    def _batches(self, group: dict) -> Iterator[Batch]:
+        """Count a step, and bring together what is updated together."""
+        capturable, alone = group.get("capturable"), bool(group.get("differentiable"))
+        single = alone or group.get("foreach") is False
+        together: dict[Any, tuple[list[Tensor], list[Tensor], list[dict]]] = {}
+        states, items = self.state, 0
+        for i, param in enumerate(group["params"]):
+            grad = param.grad
+            if grad is None:
+                continue
+            state = states[param] or self._first_state(param, group)
+            if alone:  # the last step's state is part of the graph: this step changes copies of it
+                state.update({name: value.clone() for name, value in state.items()})
+            # On the cpu as many together as its caches hold, op after op.
+            key: Any = i if single else items // ITEMS_TOGETHER
+            items += param.numel()
+            if not param.is_cpu:
+                key = key if single else (param.device, param.dtype)
+                if not together:
+                    self._accelerator_graph_capture_health_check()
+            if capturable:
+                check_capturable(param)
+            else:
+                state["step"].add_(1)
+            counts = () if capturable else tuple([_host_count(state, c) for c in self.counters])
+            batch = together.setdefault((key, len(state), counts), ([], [], []))
+            batch[0].append(param)
+            batch[1].append(grad)
+            batch[2].append(state)
+        for params, grads, listed in together.values():
+            yield self._batch(params, grads, listed, group)
+
+    def _first_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+        state = self.state[param]
+        state["step"] = new_step(param.device if group.get("capturable") else "cpu")
+        state.update(self._init_state(param, group))
+        if group.get("capturable"):
+            for name in self.counters:
+                state[name] = state[name].to(param.device)
+        return state
+
+    @staticmethod
+    def _batch(params: list[Tensor], grads: Any, states: list[dict], group: dict) -> Batch:
+        lists = {name: [state[name] for state in states] for name in states[0]}
+        if group.get("capturable"):
+            torch._foreach_add_(lists["step"], 1)
+        if any(map(torch.is_complex, params)):
+            params, grads = _as_real(params), _as_real(grads)
+            lists = {name: _as_real(tensors) for name, tensors in lists.items()}
+        if group["maximize"]:
+            grads = torch._foreach_neg(grads)
+        return Batch(params, grads, lists, option_for(params[0], group, group["lr"]), group)
+
+
+def _as_real(tensors: list[Tensor]) -> list[Tensor]:
+    return [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
+
+
+def _host_count(state: dict, name: str) -> float:
+    if not state[name].is_cpu:  # a loaded state_dict went where the parameter is
+        state[name] = state[name].cpu()
+    return state[name].item()
+
+
+def option_for(param: Tensor, group: dict, value: Any) -> Factor:
+    """An option as a number, or as a 0-dim tensor where reading it would make the host wait."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if group.get("differentiable") or value.device == param.device and not value.is_cpu:
+        return value.reshape(())
+    return number(value)
+
+
+def check_capturable(param: Tensor) -> None:
+    """Refuse capturable=True where nothing can be captured."""
+    if param.device.type not in CAPTURABLE_DEVICES:
+        raise AssertionError(
+            "If capturable=True, params and state_steps must be on supported devices: "
+            f"{CAPTURABLE_DEVICES}."
+        )
