@@ -50,16 +50,18 @@ op("_masked_fill(Tensor self, Tensor mask, Scalar value) -> Tensor", kernel="mas
    grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
 
 
-def _check_value(value):
+def _check_value(self, value):
     if value.dim() != 0:
         raise RuntimeError("masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
                            f"{value.dim()} dimension(s).")
+    if value.is_complex() and not self.is_complex():
+        raise RuntimeError(f"value cannot be converted to type {word(self.dtype)} without overflow")
 
 
 @composite("masked_fill_.Tensor(Tensor(a!) self, Tensor mask, Tensor value) -> Tensor(a!)", variants="method")
 def _masked_fill_tensor_(self, mask, value):
     """Writes value where mask is true."""
-    _check_value(value)
+    _check_value(self, value)
     if not value.requires_grad and value.device.type == "cpu":
         return self.masked_fill_(mask, value.item())
     _check_mask("masked_fill_", self, mask)
@@ -69,7 +71,7 @@ def _masked_fill_tensor_(self, mask, value):
 @composite("masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor")
 def _masked_fill_tensor(self, mask, value):
     """A copy of self with value where mask is true."""
-    _check_value(value)
+    _check_value(self, value)
     if not value.requires_grad and value.device.type == "cpu":
         return ops._masked_fill(widened(self, mask), mask, value.item())
     return ops.where(mask, value.to(self.dtype), self)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -141,26 +141,43 @@ _WIDER = {"bool": ("uint8", "int32", "int64", "float32"), "uint8": ("int16", "in
           "float16": ("float32",), "bfloat16": ("float32",)}
 
 
+# aclnn op -> fn(*its arguments): does the op's work in dtypes that CANN does not take
+SUBSTITUTES: dict[str, Callable[..., None]] = {}
+
+
 def _recast(plan: Any, args: tuple[Argument, ...], sources: tuple[Source, ...], outs: tuple[Any, ...],
             given: tuple[Any, ...]) -> None:
-    """Launches with tensors of dtypes that the op takes, where that costs no digit; else CANN refuses."""
+    """Launches with tensors of dtypes that the op takes, where that costs no digit; else its substitute, or CANN refuses.
+    """
+    given_dtypes = {t.dtype._name for t in given if isinstance(t, _C.TensorBase)}
     held = {FROM_PARAM: list(given), FROM_RESULT: list(outs)}
-    real = outs[0].dtype if outs[0].dtype.is_floating_point else None
-    for argument, source in zip(args, sources, strict=True):
-        t = held[source.kind][source.at] if source.kind in held else None
-        if argument.kind not in TENSOR_KINDS or not isinstance(t, _C.TensorBase) or not argument.dtypes or \
-                t.dtype._name in argument.dtypes:
-            continue
-        wider = _WIDER.get(t.dtype._name, ())
-        if real and not t.is_floating_point() and not t.is_complex():      # torch computes in the result's dtype
-            wider = (real._name, "float32", *wider)
-        name = next((name for name in wider if name in argument.dtypes), None)
+    targets = [(source, name) for argument, source in zip(args, sources, strict=True) if source.kind in held and
+               (name := _target(argument, held[source.kind][source.at], outs[0].dtype, given_dtypes)) is not None]
+    lossy = ("",) if outs[0].is_floating_point() else ("", "float32")    # sums of integers do not fit
+    if plan.name in SUBSTITUTES and any(name in lossy for _, name in targets):
+        values = (held[s.kind][s.at] if s.kind in held else s.at for s in sources)
+        SUBSTITUTES[plan.name](*(s.otherwise if v is None else v for s, v in zip(sources, values, strict=True)))
+        return
+    for source, name in targets:
         if name:
-            held[source.kind][source.at] = t.detach().to(_C._dtype_named(name))
+            held[source.kind][source.at] = held[source.kind][source.at].detach().to(_C._dtype_named(name))
     _C._npu_call(plan, outs[0].device.index, tuple(held[FROM_PARAM]), tuple(held[FROM_RESULT]))
     for out, made in zip(outs, held[FROM_RESULT], strict=True):
         if made is not out:
             out.detach().copy_(made)
+
+
+def _target(argument: Argument, t: Any, result: Any, given: set[str]) -> str | None:
+    """The dtype that an argument is cast to; "": none will do; None: it stays as it is."""
+    if argument.kind not in TENSOR_KINDS or not isinstance(t, _C.TensorBase) or not argument.dtypes or \
+            t.dtype._name in argument.dtypes:
+        return None
+    wider = _WIDER.get(t.dtype._name, ())
+    if argument.kind == "out" and t.dtype._name == "float64" and "float64" not in given:
+        wider = ("float32",)                                 # out= of a wider dtype than torch computes in
+    elif result.is_floating_point and not t.is_floating_point() and not t.is_complex():
+        wider = (result._name, "float32", *wider)            # torch computes in the result's dtype
+    return next((name for name in wider if name in argument.dtypes), "")
 
 
 def plan(mapping: str, schema: Schema, extra: Sequence[str] = (), kept: bool = True) -> Any:
@@ -182,6 +199,7 @@ def _plan(mapping: str, schema: Schema, extra: Sequence[str], kept: bool) -> Any
     inplace = "aclnnInplace" + name.removeprefix("aclnn")
     if words[-1:] == ["out"] and len(table().get(inplace, ())) == len(words) - 1 and has(inplace):
         made.in_place = build_plan(inplace, [_source(word, schema, extra) for word in words[:-1]], kept)
+        made.in_place.other = made.other                     # CANN's form with an out takes more dtypes
     return made
 
 

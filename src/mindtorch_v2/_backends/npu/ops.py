@@ -39,6 +39,8 @@ def resolve(name: str, schema: str, mapping: str | None, composite: bool = False
     plan = aclnn.plan(mapping, parse(schema))
     if name in OTHERS:
         plan.other = OTHERS[name]
+        if plan.in_place is not None:
+            plan.in_place.other = OTHERS[name]
     return plan
 
 
@@ -107,6 +109,7 @@ def dynamic(name: str, device: int, args: tuple[Any, ...]) -> list[tuple[int, ..
 
 @kernel("_nonzero")
 def _nonzero(self: Any) -> Any:
+    self = self != 0 if self.is_complex() else self          # CANN's takes real items
     rank, n = self.dim(), self.numel()
     out = _empty((n, rank), dtype=_INT64, device=self.device)
     if n == 0:
@@ -121,11 +124,12 @@ def _nonzero(self: Any) -> Any:
 def _masked_select(self: Any, mask: Any) -> Any:
     shape = broadcast(self.shape, mask.shape)
     self, mask = self.detach().expand(shape), mask.expand(shape)
-    out = _empty((self.numel(),), dtype=self.dtype, device=self.device)
+    moved = self.view(_INT64) if self.dtype._name == "complex64" else self       # 8 bytes that only move
+    out = _empty((self.numel(),), dtype=moved.dtype, device=self.device)
     if self.numel() == 0:
-        return out
-    (shape,) = dynamic("aclnnMaskedSelect", self.device.index, (self, mask, out))
-    return out[:shape[0]].clone()
+        return out.view(self.dtype)
+    (shape,) = dynamic("aclnnMaskedSelect", self.device.index, (moved, mask, out))
+    return out[:shape[0]].clone().view(self.dtype)
 
 
 # ---- several calls ---------------------------------------------------------------------------------------------------
@@ -137,8 +141,11 @@ def _index(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
 
 @kernel("_index_put_list_")
 def _index_put(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
-    _, indices, values, accumulate = args
-    aclnn.call("aclnnIndexPutImpl", outs[0], _whole(outs[0], indices), values, accumulate, False)
+    (out,), (_, indices, values, accumulate) = outs, args
+    parts = (out, values)
+    if out.is_complex():                                     # its two parts are a dim that no index names
+        parts = tuple(ops.view_as_real(x.detach()) for x in parts)
+    aclnn.call("aclnnIndexPutImpl", parts[0], _whole(out, indices), parts[1], accumulate, False)
 
 
 def _whole(self: Any, indices: Any) -> list[Any]:

@@ -1,6 +1,6 @@
 """Kernels of the npu for matrices: products whose operands need a turn, factors and systems as far as CANN has them.
 
-LU factors, eigenvalues and least squares have no aclnn op: those rows refuse by name."""
+Factors that CANN lacks are in ops_factor.py."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu.ops import KERNELS, Kernel, composed, kernel, ops
+from mindtorch_v2._backends.npu.ops_dtypes import in_cube, plus_product, product
 from mindtorch_v2._backends.npu.ops_nn import Args, Outs, launch
 from mindtorch_v2._shape import broadcast
 
@@ -30,11 +31,14 @@ def quiet(*names: str) -> Callable[[Kernel], Kernel]:
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
-@kernel("linear")
+@quiet("linear")
 def _linear(outs: Outs, args: Args) -> None:
     (out,), (input, weight, bias) = outs, args
     weight = weight.detach()
     turned = weight.t() if weight.dim() == 2 else weight
+    if not in_cube(out):
+        out.copy_(product(input, turned) if bias is None else product(input, turned) + bias)
+        return
     if bias is None or turned is weight:
         launch("aclnnMatmul", out, input, turned, out, 0)
         if bias is not None:
@@ -45,22 +49,31 @@ def _linear(outs: Outs, args: Args) -> None:
     launch("aclnnAddmm", out, bias, input, turned, 1, 1, out, 0)
 
 
-@kernel("addmm")
+@quiet("addmm")
 def _addmm(outs: Outs, args: Args) -> None:
     (out,), (self, mat1, mat2, beta, alpha) = outs, args
-    launch("aclnnAddmm", out, _with_dim(self), mat1, mat2, beta, alpha, out, 0)
+    if in_cube(out):
+        launch("aclnnAddmm", out, _with_dim(self), mat1, mat2, beta, alpha, out, 0)
+    else:
+        out.copy_(plus_product(self, mat1, mat2, beta, alpha))
 
 
-@kernel("baddbmm")
+@quiet("baddbmm")
 def _baddbmm(outs: Outs, args: Args) -> None:
     (out,), (self, batch1, batch2, beta, alpha) = outs, args
-    launch("aclnnBaddbmm", out, _with_dim(self), batch1, batch2, beta, alpha, out, 0)
+    if in_cube(out):
+        launch("aclnnBaddbmm", out, _with_dim(self), batch1, batch2, beta, alpha, out, 0)
+    else:
+        out.copy_(plus_product(self, batch1, batch2, beta, alpha))
 
 
 @quiet("addmv")
 def _addmv(outs: Outs, args: Args) -> None:
     (out,), (self, mat, vec, beta, alpha) = outs, args
-    launch("aclnnAddmv", out, self.expand(out.shape), mat, vec, alpha, beta, out, 0)
+    if out.is_complex():
+        out.copy_(plus_product(self, mat, vec, beta, alpha))
+    else:
+        launch("aclnnAddmv", out, self.expand(out.shape), mat, vec, alpha, beta, out, 0)
 
 
 def _with_dim(self: Any) -> Any:
@@ -81,13 +94,6 @@ def _cholesky(outs: Outs, args: Args) -> None:
     _note_failures(info, L)
 
 
-@quiet("_linalg_inv_ex")
-def _inverse(outs: Outs, args: Args) -> None:
-    (inverse, info), (A,) = outs, args
-    launch("aclnnInverse", inverse, A, inverse)
-    _note_failures(info, inverse)
-
-
 _QR_MODES = {"reduced": 0, "complete": 1, "r": 2}
 
 
@@ -104,8 +110,10 @@ def _svd(outs: Outs, args: Args) -> None:
     V = ops.empty([*A.shape[:-2], columns, columns if full_matrices else k] if compute_uv else [0], dtype=A.dtype,
                   device=A.device)
     launch("aclnnSvd", S, A, full_matrices, compute_uv, S, U, V)
+    for made in (U, V) if compute_uv and not A.numel() else ():                    # bases of all that is there
+        made.copy_(ops.eye(made.size(-2), made.size(-1), dtype=A.dtype, device=A.device))
     if compute_uv:
-        Vh.copy_(V.transpose(-2, -1))
+        Vh.copy_(V.mH)
     info.fill_(0)
 
 
@@ -135,41 +143,26 @@ def _linalg_det(outs: Outs, args: Args) -> None:
 
 
 # ---- systems ---------------------------------------------------------------------------------------------------------
-def _triangular(A: Any, B: Any, upper: bool, unitriangular: bool, transpose: bool = False) -> Any:
+def triangular(A: Any, B: Any, upper: bool, unitriangular: bool) -> Any:
     """X of A X = B, of matrices with any batch dims."""
     batch = broadcast(A.shape[:-2], B.shape[:-2])
     A, B = A.expand((*batch, *A.shape[-2:])), B.expand((*batch, *B.shape[-2:]))
     X, M = ops.empty_like(B.contiguous()), ops.empty_like(A.contiguous())
-    launch("aclnnTriangularSolve", X, B, A, upper, transpose, unitriangular, X, M)
+    launch("aclnnTriangularSolve", X, B, A, upper, False, unitriangular, X, M)
     return X
 
 
 @composed("linalg_solve_triangular")
 def _solve_triangular(self: Any, B: Any, upper: bool, left: bool, unitriangular: bool) -> Any:
     if left:
-        return _triangular(self, B, upper, unitriangular)
-    return _triangular(self.transpose(-2, -1), B.transpose(-2, -1), not upper, unitriangular).transpose(-2, -1)
-
-
-@quiet("_linalg_solve_ex")
-def _solve(outs: Outs, args: Args) -> None:
-    """By QR, the factors that CANN has; LU and pivots stay unwritten."""
-    (result, _, _, info), (A, B, left) = outs, args
-    vector = B.dim() == 1 or A.shape[:-1] == B.shape
-    X, B = (result.unsqueeze(-1), B.unsqueeze(-1)) if vector else (result, B)
-    if not left:
-        A, B, X = A.transpose(-2, -1), B.transpose(-2, -1), X.transpose(-2, -1)
-    Q, R = ops.empty_like(A.contiguous()), ops.empty_like(A.contiguous())
-    launch("aclnnLinalgQr", R, A, _QR_MODES["complete"], Q, R)
-    if result.numel():
-        X.copy_(_triangular(R, ops.matmul(Q.transpose(-2, -1), B), True, False))
-    info.copy_((R.diagonal(0, -2, -1) == 0).any(-1)) if A.numel() else info.fill_(0)
+        return triangular(self, B, upper, unitriangular)
+    return triangular(self.transpose(-2, -1), B.transpose(-2, -1), not upper, unitriangular).transpose(-2, -1)
 
 
 @composed("cholesky_solve")
 def _cholesky_solve(self: Any, input2: Any, upper: bool) -> Any:
-    half = _triangular(input2, self, upper, False, transpose=upper)
-    return _triangular(input2, half, upper, False, transpose=not upper)
+    half = triangular(input2.mH if upper else input2, self, False, False)
+    return triangular(input2 if upper else input2.mH, half, True, False)
 
 
 @composed("cholesky_inverse")

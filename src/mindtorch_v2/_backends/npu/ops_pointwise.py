@@ -47,6 +47,8 @@ def _fmin(self: Any, other: Any) -> Any:
 @composed("hypot")
 def _hypot(self: Any, other: Any) -> Any:
     self, other = (x.abs() for x in _both(self, other))
+    if not self.is_floating_point():
+        raise NotImplementedError(f'"hypot" not implemented for {self.dtype}')
     large, small = ops.maximum(self, other), ops.minimum(self, other)
     ratio = ops.where(large == 0, 0.0, small / large)           # the squares of the items themselves could overflow
     found = large * (1 + ratio * ratio).sqrt()
@@ -61,8 +63,7 @@ def _is_negative(x: Any) -> Any:
 @composed("copysign")
 def _copysign(self: Any, other: Any) -> Any:
     self, other = _both(self, other)
-    size = self.abs()
-    size = size if size.is_floating_point() else size.to(_C.get_default_dtype())
+    size = (self if self.is_floating_point() else self.to(_C.get_default_dtype())).abs()
     return ops.where(_is_negative(other), -size, size)
 
 
@@ -139,9 +140,14 @@ def _nan_to_num(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     if not self.is_floating_point():
         out.copy_(self)
         return
-    limit = _LIMITS[self.dtype._name]
-    aclnn.call("aclnnNanToNum", self, nan or 0.0, limit if posinf is None else posinf,
-               -limit if neginf is None else neginf, out)
+    limit, nan = _LIMITS[self.dtype._name], nan or 0.0
+    posinf, neginf = limit if posinf is None else posinf, -limit if neginf is None else neginf
+    if self.dtype is not _FLOAT64:
+        aclnn.call("aclnnNanToNum", self, nan, posinf, neginf, out)
+        return
+    self = self.detach()
+    made = ops.where(self == math.inf, posinf, ops.where(self == -math.inf, neginf, self))
+    out.copy_(ops.where(self != self, nan, made))
 
 
 # ---- ranges ----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu.graph_random import captured
 from mindtorch_v2._backends.npu.ops import composed, kernel, next_state, ops
 
+_FLOAT64 = _C._dtype_named("float64")
 _DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}   # integers up to 2 ** n are exact
 _INTEGERS = {"bool": 1, "uint8": 8, "int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
@@ -37,6 +38,45 @@ def _cauchy(self: Any, median: float, sigma: float, generator: Any) -> Any:
 @composed("log_normal_")
 def _log_normal(self: Any, mean: float, std: float, generator: Any) -> Any:
     return ops.empty_like(self).normal_(mean, std, generator=generator).exp()
+
+
+def _few(rate: Any, generator: Any) -> Any:
+    """Poisson numbers of rates below 10: as many steps of the distribution as stay below a uniform number."""
+    chance = (-rate).exp()
+    left, count = ops.empty_like(rate).uniform_(generator=generator) - chance, ops.zeros_like(rate)
+    for k in range(1, 60):
+        count = count + (left >= 0)
+        chance = chance * rate / k
+        left = left - chance
+    return count
+
+
+def _many(rate: Any, generator: Any) -> Any:
+    """Poisson numbers of rates from 10 on: Hörmann's transformed rejection (PTRS), drawn again where it rejects."""
+    b = 0.931 + 2.53 * rate.sqrt()
+    a, squeeze = 0.02483 * b - 0.059, 0.9277 - 3.6224 / (b - 2)
+    found, done = ops.zeros_like(rate), ops.zeros_like(rate) > 0
+    while not done.all().item():
+        u = ops.empty_like(rate).uniform_(generator=generator) - 0.5
+        v = _uniform(rate, generator)
+        edge = 0.5 - u.abs()
+        k = ((2 * a / edge + b) * u + rate + 0.43).floor()
+        height = (v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (edge * edge) + b)).log()
+        under = height <= k * rate.log() - rate - (k.clamp(min=0) + 1).lgamma()
+        good = ((edge >= 0.07) & (v <= squeeze)) | ((k >= 0) & ((edge >= 0.013) | (v <= edge)) & under)
+        found, done = ops.where(good & ~done, k, found), done | good
+    return found
+
+
+@composed("poisson")
+def _poisson(self: Any, generator: Any) -> Any:
+    rate = self.to(_FLOAT64)                                 # logarithms of large factorials cancel
+    if (rate < 0).any().item():
+        raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+    few = _few(rate.clamp(max=10), generator)
+    if not (rate >= 10).any().item():
+        return few
+    return ops.where(rate < 10, few, _many(rate.clamp(min=10), generator))
 
 
 @kernel("random_")

@@ -8,7 +8,8 @@ from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu.ops import composed, dynamic, kernel, ops
 
-_INT32, _INT64 = _C._dtype_named("int32"), _C._dtype_named("int64")
+_BOOL, _INT64 = _C._dtype_named("bool"), _C._dtype_named("int64")
+_FILLED = ("float32", "float16", "bfloat16", "int32", "int64", "bool")   # what aclnnInplaceIndexFillTensor takes
 _REDUCES = {"sum": 1, "prod": 2, "amax": 3, "amin": 4, "mean": 5}        # of aclnnScatterReduce; 0 replaces
 _ALL_ITEMS = 1000                                                         # aclnnUniqueConsecutive's word for "no dim"
 
@@ -24,6 +25,32 @@ def _prod(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
         self = ops.prod(self.detach(), d, keepdim, dtype=out.dtype)
     last = min(d % max(self.dim(), 1) for d in dims)
     aclnn.call("aclnnProdDim", self, last, keepdim, out.dtype, out)
+
+
+# torch's name -> CANN's
+_MOMENTS = {"var": "aclnnVarCorrection", "std": "aclnnStd", "var_mean": "aclnnVarMean",
+            "std_mean": "aclnnStdMeanCorrection"}
+
+
+def _moments(name: str) -> Any:
+    def launch(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+        self, dim, correction, keepdim = args
+        correction = 1 if correction is None else correction
+        if self.dtype.itemsize <= 4 and correction == int(correction):
+            aclnn.call(_MOMENTS[name], self, dim, int(correction), keepdim, *outs)
+            return
+        self = self.detach()                                 # CANN takes whole corrections of at most float32
+        mean = self.mean(dim, True)
+        square = (self - mean).abs().square()
+        made = square.sum(dim, keepdim) / max(0, self.numel() // max(1, mean.numel()) - correction)
+        outs[0].copy_(made.sqrt() if name.startswith("std") else made)
+        if len(outs) > 1:
+            outs[1].copy_(mean.reshape(outs[1].shape))
+    return launch
+
+
+for _name in _MOMENTS:
+    kernel(_name)(_moments(_name))
 
 
 def _place(name: str) -> Any:
@@ -97,9 +124,12 @@ def _logcumsumexp(self: Any, dim: int) -> Any:
         raise NotImplementedError(f"[logcumsumexp] no kernel for npu in {self.dtype}")
     if self.dim() == 0 or self.numel() == 0:
         return self
-    top = self.amax(dim, True)
-    top = top.masked_fill(top.abs() == math.inf, 0)
-    return (self - top).exp().cumsum(dim).log() + top
+    made = self if self.dtype.itemsize > 2 else self.float()
+    step, n = 1, self.size(dim)
+    while step < n:                                          # each item takes in twice as many of those before it
+        later = ops.logaddexp(made.narrow(dim, step, n - step), made.narrow(dim, 0, n - step))
+        made, step = ops.cat([made.narrow(dim, 0, step), later], dim), 2 * step
+    return made
 
 
 @kernel("scatter_reduce")
@@ -124,10 +154,12 @@ def _index_fill(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     if out.dim() == 0:
         out.fill_(value)
     elif index.numel():
-        wide = out.to(_INT32) if out.dtype._name == "uint8" else out
-        aclnn.call("aclnnInplaceIndexFillTensor", wide, dim, index.reshape(-1).tolist(), value)
-        if wide is not out:
-            out.copy_(wide)
+        if out.dtype._name in _FILLED:
+            aclnn.call("aclnnInplaceIndexFillTensor", out, dim, index.reshape(-1).tolist(), value)
+            return
+        mask = ops.zeros((out.size(dim),), dtype=_BOOL, device=out.device)
+        mask[index.reshape(-1)] = True
+        out.masked_fill_(mask.reshape([-1 if d == dim % out.dim() else 1 for d in range(out.dim())]), value)
 
 
 @kernel("_unique2")

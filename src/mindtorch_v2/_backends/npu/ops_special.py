@@ -1,6 +1,6 @@
 """Special functions of the npu, which CANN has no ops for: approximations made of ops it has, good to float32.
 
-float64 is refused by name, for none is that exact; so are igamma, igammac and airy_ai, which have no short form."""
+float64 is refused by name where a function is not that exact. The incomplete gamma functions are in ops_gamma.py."""
 from __future__ import annotations
 
 import math
@@ -10,25 +10,26 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu.ops import composed, ops
 
-_FLOAT32 = _C._dtype_named("float32")
+_FLOAT32, _FLOAT64 = _C._dtype_named("float32"), _C._dtype_named("float64")
 _INT64 = _C._dtype_named("int64")
 
 
-def _single(name: str, *numbers: Any) -> list[Any]:
-    """The arguments as float32 tensors of one device; refuses float64."""
+def _floats(name: str, exact: bool, numbers: Sequence[Any]) -> list[Any]:
+    """The arguments as tensors of one device and float dtype: float32, or float64 where one is and that is exact."""
     tensors = [x for x in numbers if isinstance(x, _C.TensorBase)]
-    if any(x.dtype._name == "float64" for x in tensors):
+    double = any(x.dtype is _FLOAT64 for x in tensors)
+    if double and not exact:
         raise NotImplementedError(f"[{name}] no kernel for npu in float64; the npu has it in float32")
-    device = tensors[0].device
-    return [x.to(_FLOAT32) if isinstance(x, _C.TensorBase) else ops.full((), x, dtype=_FLOAT32, device=device)
+    dtype, device = _FLOAT64 if double else _FLOAT32, tensors[0].device
+    return [x.to(dtype) if isinstance(x, _C.TensorBase) else ops.full((), x, dtype=dtype, device=device)
             for x in numbers]
 
 
-def special(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers functions of float32 tensors."""
+def special(*names: str, exact: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers functions of float tensors; exact: as good in float64."""
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
-            composed(name)(lambda *given, name=name: function(*_single(name, *given)))
+            composed(name)(lambda *given, name=name: function(*_floats(name, exact, given)))
         return function
     return register
 
@@ -131,9 +132,41 @@ special("special_bessel_y0")(lambda x: _neumann(x, 0))
 special("special_bessel_y1")(lambda x: _neumann(x, 1))
 
 
-@special("special_spherical_bessel_j0")
+@special("special_spherical_bessel_j0", exact=True)
 def _spherical_j0(x: Any) -> Any:
     return (x / math.pi).sinc().masked_fill(x.abs() == math.inf, 0)
+
+
+# ---- Airy's function: its power series near zero, in float64 for they cancel; the asymptotic ones far from it --------
+_AI_0, _AI_SLOPE = 0.355028053887817239, -0.258819403792806798           # Ai(0) and Ai'(0)
+_AI_FAR = [1.0]                                                          # u(k): the coefficients of 1 / zeta ** k
+for _k in range(1, 11):
+    _AI_FAR.append(_AI_FAR[-1] * (6 * _k - 5) * (6 * _k - 3) * (6 * _k - 1) / (216 * _k * (2 * _k - 1)))
+
+
+def _airy_near(x: Any) -> Any:
+    cube = x * x * x
+    f, g = ops.ones_like(x), x
+    total = _AI_0 * f + _AI_SLOPE * g
+    for k in range(3, 120, 3):
+        f, g = f * cube / ((k - 1) * k), g * cube / (k * (k + 1))
+        total = total + (_AI_0 * f + _AI_SLOPE * g)
+    return total
+
+
+@special("special_airy_ai")
+def _airy_ai(x: Any) -> Any:
+    x = x.to(_FLOAT64)
+    size = x.abs().clamp(min=5.5)
+    zeta = size.pow(1.5) * (2 / 3)
+    decay = _polynomial(-1 / zeta, _AI_FAR) * (-zeta).exp() / 2
+    even = _polynomial(-1 / (zeta * zeta), _AI_FAR[::2])
+    odd = _polynomial(-1 / (zeta * zeta), _AI_FAR[1::2]) / zeta
+    phase = zeta - math.pi / 4
+    wave = phase.cos() * even + phase.sin() * odd
+    far = ops.where(x > 0, decay, wave) / (math.sqrt(math.pi) * size.pow(0.25))
+    found = ops.where((x > 5.5) | (x < -7), far, _airy_near(x.clamp(-7, 5.5)))
+    return ops.where(x.isfinite(), found, math.nan)
 
 
 # ---- the normal distribution -----------------------------------------------------------------------------------------
@@ -222,7 +255,7 @@ def _recurrence(name: str, x: Any, n: Any) -> Any:
 
 
 for _name in _POLYNOMIALS:
-    special("special_" + _name)(lambda x, n, name=_name: _recurrence(name, x, n))
+    special("special_" + _name, exact=True)(lambda x, n, name=_name: _recurrence(name, x, n))
 for _name in _SECOND:
-    special(f"special_shifted_chebyshev_polynomial_{_name}")(
+    special(f"special_shifted_chebyshev_polynomial_{_name}", exact=True)(
         lambda x, n, name=_name: _recurrence(f"chebyshev_polynomial_{name}", 2 * x - 1, n))
