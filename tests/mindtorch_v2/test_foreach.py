@@ -142,6 +142,7 @@ CALLS = {
     "torch._foreach_copy_(x, y)": "Copy",
     "torch._foreach_copy_([t.int() for t in x[:2]], [t.int() for t in y[:2]])": "aclnnInplaceCopy " * 4 + "Copy",
     "torch._amp_foreach_non_finite_check_and_unscale_(x, two, two)": "NonFiniteCheckAndUnscale",
+    "torch._amp_update_scale_(two, tracker, two, 2., 0.5, 10)": "aclnnAmpUpdateScale",
     # one by one: sizes that broadcast, a list of two dtypes, a strided tensor, a norm that CANN has not
     "torch._foreach_mul_(x[:2], [two, two])": "aclnnInplaceMul " * 2,
     "torch._foreach_neg([x[0], x[1].half()])": "aclnnInplaceCopy aclnnNeg aclnnNeg",

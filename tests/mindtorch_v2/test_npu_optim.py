@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -197,3 +198,52 @@ def test_a_step_that_the_host_counts_is_not_captured(name: str, npu: ModuleType)
         optimizer.step()
     with pytest.raises(AssertionError, match="params and state_steps must be on supported devices"):
         train(torch, name, "cpu", 1, capturable=True)
+
+
+# ---- clipping and loss scaling ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+@pytest.mark.parametrize("foreach", [None, True, False])
+@pytest.mark.parametrize("kind", [1.0, 2.0, 3.0, float("inf")])
+def test_clipping(kind: float, foreach: bool | None, device: str, npu: ModuleType) -> None:
+    def clipped(lib: Any, on: str) -> list[Any]:
+        params = parameters(lib, "", on)
+        give_grads(lib, params, 1)
+        total = lib.nn.utils.clip_grad_norm_(params, 1.5, kind, foreach=foreach)
+        lib.nn.utils.clip_grad_value_(params[:2], 0.05, foreach=foreach)
+        return [total, lib.nn.utils.get_total_norm([p.grad for p in params], kind), *(p.grad for p in params)]
+    same(clipped(torch, device), clipped(judge, "cpu"))
+
+
+def test_calls_of_clipping(npu: ModuleType, tmp_path: Path) -> None:
+    params = [torch.nn.Parameter(torch.ones(3, device="npu")) for _ in range(20)]
+    for param in params:
+        param.grad = torch.ones(3, device="npu")
+    found = launched(npu, tmp_path, lambda: torch.nn.utils.clip_grad_norm_(params, 1.0))
+    assert found["ForeachNorm"] == found["ForeachMulScalar"] == found["Stack"] == 1 and found.total() <= 8
+    found = launched(npu, tmp_path, lambda: torch.nn.utils.clip_grad_value_(params, 1.0))
+    assert found == {"ForeachMaximumScalarV2": 1, "ForeachMinimumScalarV2": 1}
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_a_scaled_step_waits_once(bad: bool, npu: ModuleType) -> None:
+    def step(lib: Any, on: str, caught: list[Any]) -> list[Any]:
+        params = parameters(lib, "", on)
+        optimizer, scaler = lib.optim.SGD(params, lr=0.1), lib.amp.GradScaler(on, init_scale=4.0, growth_interval=1)
+        loss = scaler.scale(sum((p * p).sum() for p in params))
+        loss.backward()
+        params[0].grad[0, 0] = float("inf") if bad else 1.0
+        caught.clear()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        caught[:] = [warning for warning in caught if "synchroniz" in str(warning.message)]
+        return [*params, scaler._scale, scaler._growth_tracker]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        npu.set_sync_debug_mode("warn")
+        try:
+            ours = step(torch, "npu", caught)
+        finally:
+            npu.set_sync_debug_mode("default")
+        assert len(caught) == 1
+        same(ours, step(judge, "cpu", []))

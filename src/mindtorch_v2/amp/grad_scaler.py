@@ -75,16 +75,17 @@ class GradScaler:
     def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Any]:
         """Multiplies the gradients by inv_scale; {device: 1.0 if one of them is not finite}."""
         found: dict[Any, Any] = {}
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        for grad in (p.grad for p in parameters):
+        alike: dict[Any, list[Any]] = {}
+        for grad in (p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
             if not allow_fp16 and grad.dtype is _C._dtype_named("float16"):
                 raise ValueError("Attempting to unscale FP16 gradients.")
-            seen = found.get(grad.device)
-            if seen is None:
-                seen = found[grad.device] = found_inf.to(grad.device, copy=True)
-            grad = grad.detach()                  # in place, past the history that create_graph gives
-            seen.copy_(_C._op_named("maximum")(seen, (~grad.isfinite()).any().to(seen.dtype)))
-            grad.mul_(inv_scale.to(device=grad.device, dtype=grad.dtype, non_blocking=True))
+            # detached: changed in place, past the history that create_graph gives
+            alike.setdefault((grad.device, grad.dtype), []).append(grad.detach())
+        for (device, _), grads in alike.items():
+            if device not in found:
+                found[device] = found_inf.to(device, copy=True)
+            _C._op_named("_amp_foreach_non_finite_check_and_unscale_")(
+                grads, found[device], inv_scale.to(device, non_blocking=True))
         return found
 
     def unscale_(self, optimizer: Any) -> None:
@@ -136,18 +137,9 @@ class GradScaler:
             found = [seen.to(scale.device, non_blocking=True) for state in self._per_optimizer_states.values()
                      for seen in state["found_inf_per_device"].values()]
             assert found, "No inf checks were recorded prior to update."
-            self._grow_or_back_off(sum(found[1:], found[0]) > 0)
+            _C._op_named("_amp_update_scale_")(scale, self._growth_tracker, sum(found[1:], found[0]), self._growth_factor,
+                                               self._backoff_factor, self._growth_interval)
         self._per_optimizer_states = defaultdict(_fresh)
-
-    def _grow_or_back_off(self, bad: Any) -> None:
-        """By selection on the device: the host need not know whether a step was bad."""
-        where, scale, tracker = _C._op_named("where"), self._scale, self._growth_tracker
-        good_steps = tracker + 1
-        grow = good_steps == self._growth_interval
-        grown = scale * self._growth_factor
-        better = where(grow & grown.isfinite(), grown, scale)     # at the end of float32's range it stays
-        scale.copy_(where(bad, scale * self._backoff_factor, better))
-        tracker.copy_(where(bad | grow, tracker * 0, good_steps))
 
     # ---- settings and state ----------------------------------------------------------------------------------------
     def get_scale(self) -> float:

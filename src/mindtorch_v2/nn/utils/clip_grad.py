@@ -20,6 +20,16 @@ def _as_list(tensors: Any) -> list[Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
+def _lists(tensors: list[Tensor], foreach: bool | None) -> list[list[Tensor]]:
+    """Tensors of one device and dtype together; foreach=False: each alone."""
+    if foreach is False:
+        return [[t] for t in tensors]
+    alike: dict[Any, list[Tensor]] = {}
+    for t in tensors:
+        alike.setdefault((t.device, t.dtype), []).append(t)
+    return list(alike.values())
+
+
 def get_total_norm(
     tensors: Any,
     norm_type: float = 2.0,
@@ -32,8 +42,8 @@ def get_total_norm(
         return torch.tensor(0.0)
     with torch.no_grad():
         device = tensors[0].device
-        norms = [torch.linalg.vector_norm(t, norm_type).to(device) for t in tensors]
-        total = torch.linalg.vector_norm(torch.stack(norms), norm_type)
+        norms = [n for alike in _lists(tensors, foreach) for n in torch._foreach_norm(alike, norm_type)]
+        total = torch.linalg.vector_norm(torch.stack([n.to(device) for n in norms]), norm_type)
     if error_if_nonfinite and not torch.isfinite(total):
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from "
@@ -54,8 +64,8 @@ def clip_grads_with_norm_(
     with torch.no_grad():
         # Always multiplied, by one where nothing is to be clipped: no wait for the device.
         scale = torch.clamp(float(max_norm) / (total_norm + 1e-6), max=1.0)
-        for grad in grads:
-            grad.mul_(scale.to(grad.device))
+        for alike in _lists(grads, foreach):
+            torch._foreach_mul_(alike, scale.to(alike[0].device))
 
 
 def clip_grad_norm_(
@@ -98,7 +108,12 @@ def clip_grad_norm(
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
     """Clamp every element of every gradient to ±clip_value."""
     clip_value = float(clip_value)
+    grads = [p.grad for p in _as_list(parameters) if p.grad is not None]
     with torch.no_grad():
-        for param in _as_list(parameters):
-            if param.grad is not None:
-                param.grad.clamp_(min=-clip_value, max=clip_value)
+        for alike in _lists(grads, foreach):
+            if len(alike) == 1 or alike[0].is_cpu:
+                for grad in alike:
+                    grad.clamp_(min=-clip_value, max=clip_value)
+            else:  # there is no op over lists for both ends
+                torch._foreach_clamp_min_(alike, -clip_value)
+                torch._foreach_clamp_max_(alike, clip_value)
