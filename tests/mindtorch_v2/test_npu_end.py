@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from types import ModuleType
@@ -9,9 +10,10 @@ from types import ModuleType
 import pytest
 
 
-def run(program: str) -> subprocess.CompletedProcess[str]:
+def run(program: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """A program in a process of its own, from its first import to the end of the interpreter."""
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    env = os.environ | settings
+    return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120)
 
 
 def test_what_was_made_before_an_end_is_refused_and_new_things_work(npu: ModuleType) -> None:
@@ -61,7 +63,7 @@ try:
     {"torch.npu.synchronize()" if asked else "pass"}
 except torch.AcceleratorError as error:
     print(error.error_code)
-""")
+""", ACL_LAUNCH_BLOCKING="0")  # fmt: skip
     told = done.stderr.count("(507015)")
     assert done.returncode == 0 and (done.stdout, told) == (("507015\n", 0) if asked else ("", 1)), done.stderr
 
@@ -74,3 +76,38 @@ loader = torch.utils.data.DataLoader(data, batch_size=2, num_workers=2, pin_memo
 print(sum(batch.to("npu", non_blocking=True).sum().item() for (batch,) in loader))
 """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "28.0\n", "")
+
+
+def test_threads_that_go_on_do_not_keep_a_runtime_from_its_end(npu: ModuleType) -> None:
+    done = run("""
+import threading
+import mindtorch_v2 as torch
+from mindtorch_v2._backends.npu import runtime
+said, busy = [], threading.Event()
+def work():
+    try:
+        while True:                                         # queues faster than the device works
+            torch.randn(100, 100, device="npu") @ torch.randn(100, 100, device="npu")
+            busy.set()
+    except RuntimeError as error:
+        said.append(str(error))
+thread = threading.Thread(target=work)
+thread.start()
+busy.wait()
+runtime.get_runtime(0).finalize()
+thread.join()
+assert "is ending" in said[0] or "has ended" in said[0], said
+print((torch.ones(1, device="npu") + 1).item())
+threading.Thread(target=work, daemon=True).start()          # and at exit
+""")
+    assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr
+
+
+def test_pinned_memory_of_another_device_starts_nothing_at_the_end(npu: ModuleType) -> None:
+    done = run("""
+import mindtorch_v2 as torch
+near = torch.ones(3, device="npu:0")
+far = torch.ones(1 << 18).pin_memory().to("npu:1", non_blocking=True)
+del far
+""")
+    assert (done.returncode, done.stderr) == (0, "")

@@ -39,6 +39,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _npu_current_device,
     _npu_current_stream,
     _npu_default_generator,
+    _npu_end_lifetime,
     _npu_last_launches,
     _npu_manual_seed_all,
     _npu_prepared_count,

@@ -134,6 +134,11 @@ def _npu_unbind():
     npu_ready = False
 
 
+def _npu_end_lifetime():
+    """No thread has a context any more, whatever it noted."""
+    npu_end_lifetime()
+
+
 def _npu_set_bound(int device):
     """Notes which npu's context the calling thread has now; -1: not known."""
     npu_set_bound(device)

@@ -143,7 +143,7 @@ class PinnedAllocator:
         return _Block(address, size)
 
     def _drop(self, block: _Block) -> None:
-        runtime.get_runtime(runtime.current_device())
+        runtime.bind_some()
         self._timed("host_free_time", "aclrtFreeHost", lambda: (0, runtime.acl.rt.free_host(block.address)))
         self._change("allocations", -1)
         self._change("allocated_bytes", -block.size)

@@ -19,6 +19,7 @@ _LOCK = threading.RLock()
 _runtimes: dict[int, _Runtime] = {}
 _started: Any = None                              # the acl module whose init() was called
 _counted: tuple[Any, int] = (None, 0)             # an acl module and the devices it sees
+_ending = 0                                       # the thread that ends the runtime, while it does
 _closers: list[Callable[[int], None]] = []
 _interrupters: list[Callable[[int], None]] = []
 _forked = False
@@ -109,8 +110,12 @@ class _Runtime:
         with _LOCK:
             ours = [self] + [runtime for runtime in _runtimes.values() if runtime is not self and runtime._acl is acl]
             told = set(errors.told)
-            used = sum(runtime._close(told) for runtime in ours)   # sum, because any() would stop at the first
-            _stop_acl(used > 0, told)
+            _set_ending(threading.get_ident())
+            try:
+                used = sum(runtime._close(told) for runtime in ours)   # sum, because any() would stop at the first
+                _stop_acl(used > 0, told)
+            finally:
+                _set_ending(0)
             errors.told.clear()
 
     def _close(self, told: set[int]) -> bool:
@@ -143,6 +148,13 @@ class _Runtime:
         _C._npu_set_bound(-1)
         self._forget()
         return True
+
+
+def _set_ending(thread: int) -> None:
+    """While a thread ends the runtime the others are refused: one that goes on queueing work would keep it for ever."""
+    global _ending, _thread
+    _ending, _thread = thread, _Thread()          # so that nobody takes the short way in get_runtime()
+    _C._npu_end_lifetime()                        # nor in the launcher
 
 
 def _attempt(told: set[int], what: str, act: Callable[..., Any], *args: Any) -> None:
@@ -207,6 +219,8 @@ def get_runtime(device_id: int = 0) -> _Runtime:
     if runtime is not None and runtime.session is _thread.session:
         return runtime
     _refuse_fork()
+    if _ending and (_ending != threading.get_ident() or runtime is None or not runtime.initialized):
+        raise RuntimeError(f"npu:{device_id} cannot be used: the npu runtime is ending")
     if runtime is None or not runtime.initialized:    # only then: a thread that holds another lock may come by here
         with _LOCK:
             runtime = _runtimes.setdefault(device_id, _Runtime())
@@ -253,6 +267,12 @@ def _around_collection(phase: str, _info: dict[str, int]) -> None:
 
 
 bind_thread = get_runtime                         # said for its effect: any thread may use any device
+
+
+def bind_some() -> None:
+    """Gives the calling thread a context where any will do: the current device's, or the one it has while all end."""
+    if not _ending:
+        get_runtime(current_device())
 
 
 def is_initialized() -> bool:
