@@ -26,7 +26,8 @@ from run import block_seconds, in_words, print_line
 HEADER = f"{'':<30} {'':>7} {'ours':>10} {'torch_npu':>10} {'ratio':>7} {'target':>7}"
 # title, the issue's least ratio of a line and of the mean; None: reported only
 GROUPS = {"op": ("host cost of one op", 4.0, 6.0), "step": ("2-layer MLP, batch 32, hidden 64, SGD", 3.0, None),
-          "nn": ("forward of a layer", None, None), "model": ("training", None, None)}
+          "nn": ("forward of a layer", None, None), "model": ("training", None, None),
+          "optim": ("optimizers, 20 parameters of 64 x 64", None, None)}
 
 
 def works(xp: ModuleType) -> dict[str, Any]:
@@ -80,6 +81,21 @@ def works(xp: ModuleType) -> dict[str, Any]:
         "nn/dropout": lambda: f.dropout(x, 0.5),
         "model/MLP step, autocast": amp_step,
         "model/transformer block": train_block,
+        **optimizers(xp),
+    }
+
+
+def optimizers(xp: ModuleType) -> dict[str, Any]:
+    """Steps over parameters that have their gradients."""
+    params = [xp.nn.Parameter(xp.rand(64, 64).to("npu")) for _ in range(20)]
+    for parameter in params:
+        parameter.grad = xp.rand(64, 64).to("npu")
+    return {
+        "optim/AdamW step": xp.optim.AdamW(params, lr=1e-3).step,
+        "optim/AdamW step, foreach": xp.optim.AdamW(params, lr=1e-3, foreach=True).step,
+        "optim/SGD step, momentum": xp.optim.SGD(params, lr=1e-3, momentum=0.9).step,
+        "optim/RMSprop step": xp.optim.RMSprop(params, lr=1e-3).step,
+        "optim/clip_grad_norm_": lambda: xp.nn.utils.clip_grad_norm_(params, 1.0),
     }
 
 

@@ -140,7 +140,7 @@ class ForeachOptimizer(Optimizer):
         """Count a step, and bring together what is updated together."""
         capturable, alone = group.get("capturable"), bool(group.get("differentiable"))
         single = alone or group.get("foreach") is False
-        together: dict[Any, tuple[list[Tensor], list[Tensor], list[dict]]] = {}
+        together: dict[tuple, tuple[list[Tensor], list[Tensor], list[dict]]] = {}
         states, items = self.state, 0
         for i, param in enumerate(group["params"]):
             grad = param.grad
@@ -149,24 +149,32 @@ class ForeachOptimizer(Optimizer):
             state = states[param] or self._first_state(param, group)
             if alone:  # the last step's state is part of the graph: this step changes copies of it
                 state.update({name: value.clone() for name, value in state.items()})
-            # On the cpu as many together as its caches hold, op after op.
-            key: Any = i if single else items // ITEMS_TOGETHER
-            items += param.numel()
-            if not param.is_cpu:
-                key = key if single else (param.device, param.dtype)
-                if not together:
-                    self._accelerator_graph_capture_health_check()
-            if capturable:
-                check_capturable(param)
-            else:
-                state["step"].add_(1)
-            counts = () if capturable else tuple([_host_count(state, c) for c in self.counters])
-            batch = together.setdefault((key, len(state), counts), ([], [], []))
+            place = i if single else param.get_device()
+            if param.is_cpu and not single:  # as many together as the caches hold, op after op
+                place = -1 - items // ITEMS_TOGETHER
+                items += param.numel()
+            elif not together and not param.is_cpu:
+                self._accelerator_graph_capture_health_check()
+            count = check_capturable(param) if capturable else self._count(state)
+            batch = together.setdefault((place, param.dtype, len(state), count), ([], [], []))
             batch[0].append(param)
             batch[1].append(grad)
             batch[2].append(state)
         for params, grads, listed in together.values():
             yield self._batch(params, grads, listed, group)
+
+    def _count(self, state: dict) -> Any:
+        """Count a step on the host; what the counters stand at then."""
+        step = state["step"]
+        if step.is_cpu:
+            step += 1
+        else:  # a loaded state_dict of a step that was captured
+            state["step"] = step.cpu() + 1
+        if len(self.counters) == 1:
+            return state["step"].item()
+        for name in self.counters:
+            state[name] = state[name].cpu()
+        return tuple([state[name].item() for name in self.counters])
 
     def _first_state(self, param: Tensor, group: dict) -> dict[str, Any]:
         state = self.state[param]
@@ -192,12 +200,6 @@ class ForeachOptimizer(Optimizer):
 
 def _as_real(tensors: list[Tensor]) -> list[Tensor]:
     return [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
-
-
-def _host_count(state: dict, name: str) -> float:
-    if not state[name].is_cpu:  # a loaded state_dict went where the parameter is
-        state[name] = state[name].cpu()
-    return state[name].item()
 
 
 def option_for(param: Tensor, group: dict, value: Any) -> Factor:

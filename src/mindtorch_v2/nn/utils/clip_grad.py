@@ -41,9 +41,11 @@ def get_total_norm(
     if not tensors:
         return torch.tensor(0.0)
     with torch.no_grad():
-        device = tensors[0].device
-        norms = [n for alike in _lists(tensors, foreach) for n in torch._foreach_norm(alike, norm_type)]
-        total = torch.linalg.vector_norm(torch.stack([n.to(device) for n in norms]), norm_type)
+        lists = _lists(tensors, foreach)
+        norms = [norm for alike in lists for norm in torch._foreach_norm(alike, norm_type)]
+        if len(lists) > 1:
+            norms = [norm.to(tensors[0].device) for norm in norms]
+        total = torch.linalg.vector_norm(torch.stack(norms), norm_type)
     if error_if_nonfinite and not torch.isfinite(total):
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from "
