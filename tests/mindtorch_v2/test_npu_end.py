@@ -68,6 +68,29 @@ except torch.AcceleratorError as error:
     assert done.returncode == 0 and (done.stdout, told) == (("507015\n", 0) if asked else ("", 1)), done.stderr
 
 
+def test_a_device_goes_on_after_a_fault_without_its_tensors(npu: ModuleType) -> None:
+    done = run("""
+import mindtorch_v2 as torch
+pinned, far = torch.ones(3).pin_memory(), torch.ones(3, device="npu:1")
+x, graph = pinned.to("npu", non_blocking=True), torch.npu.NPUGraph()
+with torch.npu.graph(graph):
+    doubled = x * 2
+lost = x.index_select(0, torch.tensor([7], device="npu"))
+said = []
+for act in (torch.npu.synchronize, lambda: torch.npu.restart_device(0),
+            lambda: torch.npu.restart_device(0, rebuild_all_resources=True), lambda: x + 1, graph.replay):
+    try:
+        act()
+    except RuntimeError as error:
+        said.append(next(word for word in ("restart_device(device", "lost", "replay") if word in str(error)))
+print(*said, (pinned.to("npu", non_blocking=True) + 1).tolist(), (far + 1).tolist(), torch.npu.memory_allocated())
+del pinned
+assert torch.npu.host_memory_stats()["active_bytes.current"] == 0
+""", ACL_LAUNCH_BLOCKING="0")  # fmt: skip
+    expected = "restart_device(device restart_device(device lost replay [2.0, 2.0, 2.0] [2.0, 2.0, 2.0] 0\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
+
+
 def test_loaders_that_live_to_the_end_do_not_keep_the_process(npu: ModuleType) -> None:
     done = run("""
 import mindtorch_v2 as torch

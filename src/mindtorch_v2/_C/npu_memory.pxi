@@ -460,7 +460,7 @@ cdef int refuse_ended(Storage* s) except -1:
     """Memory of a runtime that ended is not ours any more, and its address may be another tensor's by now."""
     if is_npu_block(s) and (<NpuHeap>s.owner).ended:
         raise RuntimeError(f"a tensor on npu:{s.index} has lost its memory: the npu runtime that it was made in has ended "
-                           "(runtime.finalize()); make it again")
+                           "(finalize() or restart_device()); make it again")
     return 0
 
 

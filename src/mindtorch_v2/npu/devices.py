@@ -287,7 +287,12 @@ def stop_device(device_id: int) -> None:
 
 def restart_device(device_id: int, rebuild_all_resources: bool = False,
                    disable_tensor_unsafe_check: bool = False) -> None:
-    """Takes up work after stop_device(): collects the error that the ended tasks left. Tensors they wrote are lost."""
+    """Takes up work after stop_device(): collects the error that the ended tasks left. Tensors they wrote are lost.
+    With rebuild_all_resources it also does so after a fault of the device: all its tensors, streams, events and graphs
+    end, and using one of them is an error, whether that is to be checked or not."""
+    if rebuild_all_resources:
+        runtime.restart(device_id)
+        return
     runtime.get_runtime(device_id)
     code = runtime.acl.rt.synchronize_device()
     if code != _TASK_ABORT:

@@ -122,7 +122,8 @@ def describe(code: int, what: str, call: str = "") -> str:
         text += f": {_ADVICE[code]}"
     elif is_device_fault(code):
         told.add(code)
-        text += (": the device stopped and takes no more work from this process. An earlier op may have failed: "
+        text += (": the device stopped and takes no more work from this process, until torch.npu.restart_device(device, "
+                 "rebuild_all_resources=True) begins without its tensors. An earlier op may have failed: "
                  "ACL_LAUNCH_BLOCKING=1 shows it at its own line")
     words = recent_message()
     if words:

@@ -93,7 +93,8 @@ class PinnedAllocator:
             for block in self._live.values():
                 block.uses = {use: None for use in block.uses if use[0] != device_id}
             self.empty_cache()
-            self._live.clear()
+            if not runtime.in_use_beside(device_id):
+                self._live.clear()
 
     def empty_cache(self) -> None:
         """Frees what nothing uses."""

@@ -235,6 +235,21 @@ def get_runtime(device_id: int = 0) -> _Runtime:
     return runtime
 
 
+def restart(device_id: int) -> None:
+    """Gives a device back and starts it again, which also ends what a fault left there. What was made on it ends."""
+    with _LOCK:
+        runtime = _runtimes.get(device_id)
+        if runtime is not None and runtime.initialized:
+            runtime._close(set(errors.told))
+            errors.told.clear()
+    get_runtime(device_id)
+
+
+def in_use_beside(device_id: int) -> bool:
+    """Whether another device than this one is in use."""
+    return any(runtime.initialized and runtime.device_id != device_id for runtime in _runtimes.values())
+
+
 def _switch(runtime: _Runtime, device_id: int) -> None:
     """Makes a context current. An object that goes in the midst of it may make another one current, so that what was
     noted would not be true: then it is done again."""
