@@ -64,6 +64,12 @@ CASES: dict[str, Case] = {
     "logsigmoid": (F.logsigmoid, (X,), "LogSigmoid", "LogSigmoidBackward"),
     "layer_norm": (lambda x: F.layer_norm(x, (6,)), (X,), "LayerNorm", "LayerNormBackward"),   # no zeros for the moments
     "selu": (F.selu, (X,), "Elu", "EluBackward"),
+    "lstm cell": (lambda x, h, c: mt._thnn_fused_lstm_cell(x, h, c)[0], (given(2, 12), given(2, 12), given(2, 3)),
+                  "ThnnFusedLstmCell", "InplaceZero ThnnFusedLstmCellBackward"),
+    "embedding_bag": (lambda w, i, o: F.embedding_bag(i, w, o, mode="sum"), (X, mt.tensor([3, 1, 2]), mt.tensor([0, 2])),
+                      "EmbeddingBag", "IndexSelect EmbeddingDenseBackward"),
+    "chunk": (lambda x: mt.mul(*x.chunk(2, 1)), (X,), "Mul", "Mul*2 Cat"),
+    "unbind": (lambda x: mt.mul(*x.unbind(0)[:2]), (X[:2],), "Mul", "Mul*2 Stack"),
     "logsumexp": (lambda x: x.logsumexp(1), (X,), "LogSumExp", "Sub Exp Mul"),
     "adaptive_avg_pool2d": (lambda x: F.adaptive_avg_pool2d(x, 2), (given(1, 2, 5, 5),), "AdaptiveAvgPool2d",
                             "AdaptiveAvgPool2dBackward"),

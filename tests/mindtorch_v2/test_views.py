@@ -261,3 +261,20 @@ def test_refusals(t):
         lambda: x.select(2, 0), lambda: x.narrow(0, 1, 2), lambda: x.unsqueeze(3), lambda: x.diagonal(0, 1, 1),
         lambda: x.unfold(0, 3, 1), lambda: x.unfold(0, 1, 0), lambda: x[::-1], lambda: x[2], lambda: x[0, 0, 0],
         lambda: t.zeros(()).select(0, 0), lambda: x.squeeze(5), lambda: x.t()[None].t())]
+
+
+@twin
+def test_gradients_of_many_views_are_joined_at_once(t):
+    x = t.arange(280.0).view(70, 4).requires_grad_()
+    rows, parts, named, pieces = x.unbind(0), x.split(30), x.split_with_sizes([1, 3], 1), x.chunk(2, 1)
+    names = [v.grad_fn.name() for v in (rows[69], parts[1], named[0], pieces[1])]
+    places = [v.grad_fn is rows[0].grad_fn for v in rows[1:]]
+    loss = (rows[66] * rows[3]).sum() + (parts[2] ** 2).sum() + named[1].exp().mean() + pieces[0].sum()
+    (grad,) = t.autograd.grad(loss, x, create_graph=True)
+    (again,) = t.autograd.grad(grad.sum() * 1e-9, x)
+    inner = x.unbind(0)[1].unbind(0)[2]
+    with t.no_grad():
+        outside = x.unbind(0)[1]
+    return (names, places, grad, again, inner.grad_fn.name(), t.autograd.grad(inner, x)[0], outside.grad_fn is None,
+            t.zeros(0, 3, requires_grad=True).unbind(0), error(lambda: rows[0].add_(1)), error(lambda: parts[1].mul_(2)),
+            t.zeros(0, 3, requires_grad=True).chunk(2)[0].grad_fn.name())

@@ -467,7 +467,7 @@ cdef object unpack_saved(Node node, int j):
             raise changed_in_place(t, node.versions[j])
     else:
         return value
-    if ov.saved_kind[j] == S_RESULT and modes().grad:
+    if ov.saved_kind[j] == S_RESULT and modes().grad and is_differentiable(t.dt):
         r = alias(t)
         r.fn, r.output_nr, r.requires = node, ov.saved_param[j], True
         return r

@@ -166,11 +166,12 @@ cdef int set_formulas(Overload ov, dict grad) except -1:
 
 
 cdef int formula_source(Overload ov, str name, list plan, Formula f) except? -9:
-    if name == "g":
-        return A_GRAD
     if name == "gs":
-        ov.reads_grads = True
+        ov.reads_grads = ~<uint64_t>0
         return A_GRADS
+    if name[0] == "g" and (name == "g" or name[1:].isdigit()):
+        ov.reads_grads |= <uint64_t>1 << int(name[1:] or 0)
+        return A_GRAD - int(name[1:] or 0)
     if name == "needs":
         return A_NEEDS
     if name == "result":

@@ -132,6 +132,8 @@ cdef object run_composite(Overload ov, PyObject** s):
         results = run_fused(ov, s, None)
         if results is not None:
             return wrap_results(ov, results)
+    elif ov.formulas is not None and wants_grad(ov, s):
+        return run_many_views(ov, s)
     result = PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
     if ov.pin_at >= 0 and <object>s[ov.pin_at] is True:
         pin_new(<TensorBase?>result)

@@ -313,8 +313,8 @@ cdef int apply_node(Node node, Refs* grads, Refs* results) except -1:
     if node.released:
         raise RuntimeError(RELEASED)
     if node.noutputs > 1:                        # zeros where there is no gradient, as far as formulas read them
-        for i in range(node.noutputs if ov.reads_grads else 1):
-            if grads.at[i] == NULL and node.metas[i].dt >= kHalf:
+        for i in range(node.noutputs):
+            if grads.at[i] == NULL and ov.reads_grads >> min(i, 63) & 1 and node.metas[i].dt >= kHalf:
                 zeros = meta_zeros(&node.metas[i])
                 grads.set(i, <PyObject*>zeros)
     for f in ov.formulas:
@@ -341,8 +341,8 @@ cdef int apply_formula(Node node, Formula f, Refs* grads, Refs* results) except 
         k = f.source[i]
         if k >= 0:
             value = saved_at(node, k) if node.op.saved_kind[k] == S_RESULTS else unpack_saved(node, k)
-        elif k == A_GRAD:
-            value = None if grads.at[0] == NULL else <object>grads.at[0]
+        elif k <= A_GRAD:
+            value = None if grads.at[A_GRAD - k] == NULL else <object>grads.at[A_GRAD - k]
         elif k == A_GRADS:
             value = list_of_refs(grads)
         else:

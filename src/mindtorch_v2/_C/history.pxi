@@ -122,7 +122,7 @@ cdef int refresh_view(TensorBase t) except -1:
 
 cdef object multi_output_error(TensorBase t, str what):
     name = "a function" if t.fn is None else forward_name(t.fn)
-    return RuntimeError(f"Output {t.extra['output'] if t.extra is not None else 0} of {name} is a view and {what}. This "
+    return RuntimeError(f"Output {t.output_nr} of {name} is a view and {what}. This "
                         "view is the output of a function that returns multiple views. Such functions do not allow "
                         "the output views to be modified inplace. You should replace the inplace operation by an "
                         "out-of-place one.")
@@ -135,13 +135,30 @@ cdef str forward_name(Node node):
 def _many_views(views):
     """Marks what one call gave as several views of one tensor: they may not be changed in place."""
     cdef TensorBase t
-    for i, view in enumerate(views):
+    for view in views:
         t = <TensorBase?>view
         if t.base is not None and t.creation == VIEW_NORMAL:
             t.creation = VIEW_MULTI_OUTPUT
-            if i:
-                t.extra = t.extra or {}
-                t.extra["output"] = i
+    return views
+
+
+cdef tuple run_many_views(Overload ov, PyObject** s):
+    """A composite that gives several views of self and has a formula: made unrecorded, they are outputs of one node, so
+    that their gradients are joined at once."""
+    cdef TensorBase self = <TensorBase>s[0], t
+    cdef Node node
+    cdef tuple views
+    cdef int i
+    modes().grad = False
+    try:
+        views = PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
+    finally:
+        modes().grad = True
+    node = record(ov, s) if views else None
+    for i in range(<int>len(views) - 1, -1, -1):  # the last first: it makes room for all
+        t = <TensorBase>views[i]
+        attach(node, t, i, None)
+        t.creation = VIEW_MULTI_OUTPUT if self.creation == VIEW_NORMAL else self.creation
     return views
 
 

@@ -40,9 +40,9 @@ cdef class Formula:
     cdef bint joint                              # gives a tuple, one gradient per input
 
 cdef enum:
-    A_GRAD = -1
-    A_GRADS = -2
-    A_NEEDS = -3
+    A_GRADS = -1
+    A_NEEDS = -2
+    A_GRAD = -3                                  # of the first result; below it those of the others
     # what is saved of a parameter or a result
     S_VALUE = 0
     S_SHAPE = 1
@@ -84,7 +84,7 @@ cdef class Overload:
     cdef bint differentiable
     cdef int nsaved
     cdef bint saves_results                      # some of them are outputs
-    cdef bint reads_grads                        # a formula takes the gradients of all results, not of the first alone
+    cdef uint64_t reads_grads                    # the results whose gradients formulas take, as bits
     cdef int saved_kind[MAX_SAVED]
     cdef int saved_param[MAX_SAVED]
     cdef readonly str node_name

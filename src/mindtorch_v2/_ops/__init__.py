@@ -4,7 +4,8 @@ from mindtorch_v2._ops import (
     sort, statistics, view,
 )
 from mindtorch_v2._ops import (
-    nn_attention, nn_conv, nn_embed, nn_image, nn_loss, nn_margin, nn_norm, nn_pool, nn_sample,
+    nn_attention, nn_conv, nn_embed, nn_image, nn_loss, nn_margin, nn_norm, nn_pool, nn_recurrent,
+    nn_sample,
 )
 from mindtorch_v2._ops import composite, composite_window, foreach, fused_step
 from mindtorch_v2._ops import decompose, fft, matrix, solve, special, spectral

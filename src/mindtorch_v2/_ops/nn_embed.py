@@ -141,14 +141,44 @@ def _bag_maximum(weight, indices, offsets, padding_idx, include_last_offset):
     return out, indices.to(INT64)[safe].masked_fill(empty, 0)
 
 
-def _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
-                   padding_idx=None):
-    """Rows of weight summed (mode 0), averaged (1) or maximised (2) over bags of indices that begin at the offsets."""
-    _check_bag(weight, indices, offsets, mode, per_sample_weights, include_last_offset)
-    padding = -1 if padding_idx is None else padding_idx + (weight.size(0) if padding_idx < 0 else 0)
-    if padding_idx is not None and not 0 <= padding < weight.size(0):
-        raise RuntimeError(f"padding_idx must be within the number of embeddings, -{weight.size(0)} through "
-                           f"{weight.size(0) - 1}, but got {padding_idx}")
+def _all_bags_rule(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
+                   padding_idx):
+    """Where CANN's op gives the bags, what each index belongs to, and the sizes: it looks at no offset."""
+    if mode == _MAX or indices.dtype is not INT64 or offsets.dtype is not INT64:
+        return None
+    bags = offsets.numel() - bool(include_last_offset)
+    return [((bags, weight.size(1)), weight.dtype), (indices.shape, INT64), ((bags,), INT64), ((bags,), INT64)]
+
+
+def _sample_rows(g, mode, bags, sizes):
+    """The gradient that reaches each index, before per_sample_weights."""
+    rows = g.index_select(0, bags)
+    return rows if mode == _SUM else rows / sizes.clamp_min(1).to(g.dtype).index_select(0, bags).unsqueeze(-1)
+
+
+def _all_bags_grad(g, weight, indices, mode, per_sample_weights, scale_grad_by_freq, padding_idx, bags, sizes, needs):
+    rows, of_weight, of_samples = _sample_rows(g, mode, bags, sizes), None, None
+    if needs[1]:
+        of_samples = (rows * ops.embedding(weight, indices)).sum(-1)
+        of_samples = of_samples.masked_fill(indices == padding_idx, 0) if padding_idx >= 0 else of_samples
+    if needs[0]:
+        rows = rows if per_sample_weights is None else rows * per_sample_weights.unsqueeze(-1)
+        of_weight = ops.embedding_dense_backward(rows, indices, weight.size(0), padding_idx, scale_grad_by_freq)
+    return of_weight, of_samples
+
+
+@composite("_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, "
+           "bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) "
+           "-> (Tensor, Tensor, Tensor, Tensor)", variants="function", rule=_all_bags_rule,
+           npu="aclnnEmbeddingBag(weight, indices, offsets, False, mode, False, per_sample_weights, "
+           "include_last_offset, padding_idx, out0, out1, out2, out3)",
+           grad={"weight, per_sample_weights": lambda g, weight, indices, mode, per_sample_weights, scale_grad_by_freq,
+                 padding_idx, result1, result2, needs:
+                 _all_bags_grad(g, weight, indices, mode, per_sample_weights, scale_grad_by_freq, padding_idx, result1,
+                                result2, needs)})
+def _all_bags(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
+              padding):
+    _check_offsets(indices, offsets)
     bags = _bag_of(indices, offsets, include_last_offset)
     counted = ops.ones_like(bags) if padding < 0 else (indices != padding).to(INT64)
     sizes = ops.zeros((offsets.numel() - include_last_offset,), dtype=INT64, device=weight.device)
@@ -162,6 +192,18 @@ def _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, p
     return out, bags, sizes, ops.zeros_like(sizes)
 
 
+def _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
+                   padding_idx=None):
+    """Rows of weight summed (mode 0), averaged (1) or maximised (2) over bags of indices that begin at the offsets."""
+    _check_bag(weight, indices, offsets, mode, per_sample_weights, include_last_offset)
+    padding = -1 if padding_idx is None else padding_idx + (weight.size(0) if padding_idx < 0 else 0)
+    if padding_idx is not None and not 0 <= padding < weight.size(0):
+        raise RuntimeError(f"padding_idx must be within the number of embeddings, -{weight.size(0)} through "
+                           f"{weight.size(0) - 1}, but got {padding_idx}")
+    return tuple(ops._embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
+                                    include_last_offset, padding))
+
+
 def _scaled_by_frequency(weight, indices, bags, sizes, per_sample_weights, mode, padding):
     """The bags through embedding, whose gradient knows frequencies."""
     rows = ops.embedding(weight, indices, padding, True)
@@ -173,6 +215,15 @@ def _scaled_by_frequency(weight, indices, bags, sizes, per_sample_weights, mode,
     return out / sizes.clamp_min(1).to(out.dtype).unsqueeze(-1) if mode == _MEAN else out
 
 
+def _check_offsets(indices, offsets):
+    if offsets.numel() and int(offsets[0]) != 0:
+        raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from "
+                           f"position 0. However, got {int(offsets[0])}")
+    if offsets.numel() and int(offsets[-1]) > indices.numel():
+        raise RuntimeError(f"offsets[-1] can not be greater than input's length({indices.numel()}) but got offsets[-1] "
+                           f"of {int(offsets[-1])}")
+
+
 def _check_bag(weight, indices, offsets, mode, per_sample_weights, include_last_offset):
     _check_indices("embedding_bag", indices)
     _check_indices("embedding_bag", offsets)
@@ -182,12 +233,6 @@ def _check_bag(weight, indices, offsets, mode, per_sample_weights, include_last_
         raise RuntimeError(f"input has to be a 1D or 2D Tensor, but got Tensor of dimension {indices.dim()}")
     if offsets.dim() != 1:
         raise RuntimeError(f"offsets has to be a 1D Tensor, but got Tensor of dimension {offsets.dim()}")
-    if offsets.numel() and int(offsets[0]) != 0:
-        raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from "
-                           f"position 0. However, got {int(offsets[0])}")
-    if offsets.numel() and int(offsets[-1]) > indices.numel():
-        raise RuntimeError(f"offsets[-1] can not be greater than input's length({indices.numel()}) but got offsets[-1] "
-                           f"of {int(offsets[-1])}")
     if include_last_offset and offsets.numel() < 1:
         raise RuntimeError("include_last_offset: number of offset should be at least 1")
     if per_sample_weights is not None:

@@ -177,7 +177,10 @@ def split_sizes(self, sizes, dim):
     return tuple(parts)
 
 
-@composite("split_with_sizes(Tensor(a) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]")
+_JOINED = {"self": lambda gs, dim: ops.cat(gs, dim)}         # the gradients of all parts at once
+
+
+@composite("split_with_sizes(Tensor(a) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]", grad=_JOINED)
 def _split_with_sizes(self, sizes, dim):
     """Views of the given sizes along dim."""
     return _C._many_views(split_sizes(self, sizes, dim))
@@ -198,10 +201,11 @@ def _split_size(self, size, dim):
     return _C._many_views(tuple(ops.slice(self, dim, i, min(i + size, total)) for i in range(0, max(total, 1), size)))
 
 
-op("split(Tensor(a) self, SymInt split_size_or_sections, int dim=0) -> Tensor(a)[]", body=_split_size)
+op("split(Tensor(a) self, SymInt split_size_or_sections, int dim=0) -> Tensor(a)[]", body=_split_size, grad=_JOINED)
 op("split.sizes(Tensor(a) self, SymInt[] split_size_or_sections, int dim=0) -> Tensor(a)[]",
-   body=lambda self, sizes, dim: _C._many_views(split_sizes(self, sizes, dim)))
-op("split.named(Tensor(a) self, SymInt split_size, int dim=0) -> Tensor(a)[]", body=_split_size)
+   body=lambda self, sizes, dim: ops.split_with_sizes(self, sizes, dim))
+op("split.named(Tensor(a) self, SymInt split_size, int dim=0) -> Tensor(a)[]",
+   body=lambda self, size, dim: ops.split(self, size, dim))
 
 
 @composite("chunk(Tensor(a) self, int chunks, int dim=0) -> Tensor(a)[]")
@@ -214,8 +218,8 @@ def _chunk(self, chunks, dim):
     total = self.size(dim)
     size = -(-total // chunks)
     if size == 0:
-        return split_sizes(self, (0,) * chunks, dim)
-    return _split_size(self, size, dim)
+        return ops.split_with_sizes(self, (0,) * chunks, dim)
+    return ops.split(self, size, dim)
 
 
 def _tensor_split(self, where, dim):

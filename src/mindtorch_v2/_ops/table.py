@@ -77,7 +77,10 @@ def op(schema: str, *, rule: Any = None, kernel: str | None = None, view: str | 
 
 
 def composite(schema: str, **row: Any) -> Callable[[Callable[..., Any]], Any]:
-    """An op written in Python from other ops; gradients follow from them."""
+    """An op written in Python from other ops; gradients follow from them.
+
+    With a rule, a backend's one op (npu) and the formulas (grad) serve where they can: the rule may say None, and then
+    the body serves. Formulas without a rule are for bodies that give several views of self."""
     return lambda body: op(schema, body=body, **row)
 
 

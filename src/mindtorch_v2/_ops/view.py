@@ -180,6 +180,6 @@ def _narrow(self, dim, start, length):
     return ops.slice(self, dim, start, start + length)
 
 
-@composite("unbind(Tensor(a) self, int dim=0) -> Tensor(a)[]")
+@composite("unbind(Tensor(a) self, int dim=0) -> Tensor(a)[]", grad={"self": lambda gs, dim: ops.stack(gs, dim)})
 def _unbind(self, dim):
     return _C._many_views(tuple([self.select(dim, i) for i in range(self.size(dim))]))

@@ -25,9 +25,12 @@ def rnn_relu_step(gates: Tensor, state: State, weights: list) -> State:
 def lstm_step(gates: Tensor, state: State, weights: list) -> State:
     """Long short-term memory: input, forget, cell and output gates, in that order."""
     h, c = state
-    i, f, g, o = (gates + _hidden(h, weights)).chunk(4, -1)
-    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    h = o.sigmoid() * c.tanh()
+    if gates.is_npu:
+        h, c, _ = torch._thnn_fused_lstm_cell(gates, _hidden(h, weights), c)
+    else:
+        i, f, g, o = (gates + _hidden(h, weights)).chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
     if len(weights) in (3, 5):
         h = torch._C._nn.linear(h, weights[-1])
     return h, c
