@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import os
+import subprocess
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -198,6 +201,28 @@ def test_a_step_that_the_host_counts_is_not_captured(name: str, npu: ModuleType)
         optimizer.step()
     with pytest.raises(AssertionError, match="params and state_steps must be on supported devices"):
         train(torch, name, "cpu", 1, capturable=True)
+
+
+OLDER = """
+import mindtorch_v2 as torch
+param = torch.nn.Parameter(torch.tensor([1.0, 2.0], device="npu"))
+optimizer = torch.optim.AdamW([param, torch.nn.Parameter(torch.ones(2, device="npu"))], lr=0.1)
+for other in optimizer.param_groups[0]["params"]:
+    other.grad = torch.tensor([0.5, -0.5], device="npu")
+optimizer.step()
+torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 0.1)
+print([round(x, 4) for x in param.tolist() + param.grad.tolist()])
+"""
+
+
+def test_an_older_soc_goes_without_the_fused_ops(npu: ModuleType, tmp_path: Path) -> None:
+    """Only the simulator can be another SoC: a card ignores the setting, and gives the same numbers."""
+    trace = tmp_path / "trace.json"
+    env = os.environ | {"CANN_SIM_SOC": "Ascend910A", "CANN_SIM_TRACE": str(trace)}
+    done = subprocess.run([sys.executable, "-c", OLDER], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[0.899, 2.098, 0.05, -0.05]"
+    if trace.exists():
+        assert "Foreach" not in trace.read_text() and "ApplyAdam" not in trace.read_text()
 
 
 # ---- clipping and loss scaling ---------------------------------------------------------------------------------------

@@ -104,9 +104,7 @@ class Adagrad(ForeachOptimizer):
         check_fused(foreach, fused, differentiable)
         for group in self.param_groups:
             for param in group["params"]:
-                state = self.state[param]
-                state["step"] = new_step()
-                state.update(self._init_state(param, group))
+                self._first_state(param, group)
 
     def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
         value = group["initial_accumulator_value"]

@@ -18,6 +18,7 @@ Tensor = torch.Tensor
 Factor = float | Tensor  # a number, a 0-dim tensor, or one number a parameter in a 1-dim tensor
 
 CAPTURABLE_DEVICES = ["cuda", "xpu", "hpu", "npu"]
+FUSED_DEVICES = ["npu", "cpu"]
 ITEMS_TOGETHER = 1 << 15  # of parameters on the cpu
 
 
@@ -177,6 +178,11 @@ class ForeachOptimizer(Optimizer):
         return tuple([state[name].item() for name in self.counters])
 
     def _first_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+        if group.get("fused") and not param.is_floating_point():
+            raise RuntimeError(
+                "`fused=True` requires all the params to be floating point Tensors of supported "
+                f"devices: {FUSED_DEVICES} but {param.dtype} and {param.device.type}"
+            )
         state = self.state[param]
         state["step"] = new_step(param.device if group.get("capturable") else "cpu")
         state.update(self._init_state(param, group))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator
 
 import mindtorch_v2 as torch
-from mindtorch_v2.optim.optimizer import Optimizer, number
+from mindtorch_v2.optim.optimizer import Optimizer
 
 Tensor = torch.Tensor
 
@@ -53,7 +53,7 @@ def _param_groups_val_list(optimizer: Optimizer, key: str) -> list:
 def _update_param_group_val(param_group: dict, key: str, val: Any) -> None:
     """Set an option, in place where it is a tensor."""
     if isinstance(param_group[key], torch.Tensor):
-        param_group[key].fill_(number(val))
+        param_group[key].fill_(val)  # a tensor is copied: the host need not know it
     else:
         param_group[key] = val
 

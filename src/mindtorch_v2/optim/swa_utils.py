@@ -48,25 +48,40 @@ def get_swa_avg_fn() -> Callable:
     return swa_update
 
 
-def _over_lists(average: Callable) -> Callable:
-    """Make the form for lists, in place, of an average of one parameter."""
-
-    def update(averaged: list, current: list, num_averaged: Any) -> None:
-        with torch.no_grad():
-            for a, c in zip(averaged, current):
-                a.copy_(average(a, c, num_averaged))
-
-    return update
-
-
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable:
     """The exponential moving average of a list of parameters, in place."""
-    return _over_lists(get_ema_avg_fn(decay))
+    _check_decay(decay)
+    one = get_ema_avg_fn(decay)
+
+    def ema_update(ema_params: list, current_params: list, num_averaged: Any) -> None:
+        with torch.no_grad():
+            if ema_params[0].is_floating_point() or ema_params[0].is_complex():
+                torch._foreach_lerp_(ema_params, current_params, 1 - decay)
+            else:
+                for ema, current in zip(ema_params, current_params):
+                    ema.copy_(one(ema, current, num_averaged))
+
+    return ema_update
 
 
 def get_swa_multi_avg_fn() -> Callable:
     """The plain average of a list of parameters, in place."""
-    return _over_lists(get_swa_avg_fn())
+    one = get_swa_avg_fn()
+
+    def swa_update(averaged_params: list, current_params: list, num_averaged: Any) -> None:
+        with torch.no_grad():
+            if averaged_params[0].is_floating_point() or averaged_params[0].is_complex():
+                part = torch._foreach_sub(current_params, averaged_params)
+                count = num_averaged + 1
+                if isinstance(count, torch.Tensor):
+                    count = count.to(averaged_params[0].dtype)
+                torch._foreach_div_(part, count)
+                torch._foreach_add_(averaged_params, part)
+            else:
+                for averaged, current in zip(averaged_params, current_params):
+                    averaged.copy_(one(averaged, current, num_averaged))
+
+    return swa_update
 
 
 class AveragedModel(Module):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu import aclnn, streams
+from mindtorch_v2._backends.npu import aclnn, soc, streams
 from mindtorch_v2._backends.npu.graph_random import captured
 from mindtorch_v2._schema import Schema, parse
 from mindtorch_v2._shape import broadcast
@@ -15,6 +15,8 @@ Kernel = Callable[..., Any]
 KERNELS: dict[str, Kernel] = {}
 # op name -> fn(outs, args) for dtypes that the row's aclnn op does not take
 OTHERS: dict[str, Kernel] = {}
+# aclnn ops that composites do without on older SoCs: every CANN has them, but no kernel there
+LATER_SOCS = ("aclnnApplyAdamWV2",)
 _empty = _C._op_named("empty")
 _INT64 = _C._dtype_named("int64")
 
@@ -29,10 +31,10 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
 
 def resolve(name: str, schema: str, mapping: str | None, composite: bool = False) -> Any:
     """The kernel of an op at its first use on an npu; None: there is none. A composite does without an op that the
-    installed CANN lacks."""
+    installed CANN lacks, or has no kernel of for this SoC."""
     if name in KERNELS:
         return KERNELS[name]
-    if not mapping or composite and not aclnn.has(aclnn.read_mapping(mapping)[0]):
+    if not mapping or composite and not _is_here(aclnn.read_mapping(mapping)[0]):
         return None
     if "seed" in aclnn.read_mapping(mapping)[1]:
         return random_kernel(mapping, parse(schema))
@@ -42,6 +44,10 @@ def resolve(name: str, schema: str, mapping: str | None, composite: bool = False
         if plan.in_place is not None:
             plan.in_place.other = OTHERS[name]
     return plan
+
+
+def _is_here(name: str) -> bool:
+    return aclnn.has(name) and (name not in LATER_SOCS or soc.has_cube_and_vector_cores())
 
 
 def random_kernel(mapping: str, schema: Schema) -> Kernel:

@@ -1,25 +1,22 @@
 """Which aclnn op takes lists of tensors, and of which dtypes. The lists are looked at in `_C/foreach.pxi`."""
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu import aclnn, runtime
+from mindtorch_v2._backends.npu import aclnn, soc
 from mindtorch_v2._schema import parse
 
 _LISTS = ("tensors", "outs", "inouts")
 # Integers may become floats in torch's ops; these change no dtype.
 _FLOATS = frozenset({"float16", "bfloat16", "float32"})
 _ANY_DTYPE = ("aclnnForeachCopy", "aclnnForeachZeroInplace")
-# CANN has the kernels of these ops for the training cards of the second and later generations only.
-_SOCS = re.compile(r"Ascend910B\d|Ascend910_9|Ascend950")
 
 
 def resolve(schema: str, mapping: str) -> tuple[Any, int] | None:
     """The plan of a row over lists and the dtypes of its lists as bits; None: not with this CANN, or on this card."""
     name = aclnn.read_mapping(mapping)[0]
-    if not _SOCS.match(runtime.acl.get_soc_name() or "") or not aclnn.has(name):
+    if not soc.has_cube_and_vector_cores() or not aclnn.has(name):
         return None
     taken = frozenset.intersection(*(a.dtypes for a in aclnn.signature(name) if a.kind in _LISTS)) or _FLOATS
     if name not in _ANY_DTYPE:
