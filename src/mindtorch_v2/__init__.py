@@ -40,7 +40,7 @@ from mindtorch_v2.random import (
 globals().update(_dtypes)
 globals().update(_config.settings)
 globals().update(_asserts.asserts)
-globals().update(_legacy.tensor_types)
+globals().update(_legacy.tensor_types | _legacy.storage_types)
 globals().update({name: _C._named_constant(name) for name in
                   ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d", "strided",
                    "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")})

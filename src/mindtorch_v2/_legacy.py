@@ -1,10 +1,11 @@
-"""torch.FloatTensor and its family: constructors, and types to ask isinstance about."""
+"""torch.FloatTensor, torch.FloatStorage and their families: constructors, and types to ask isinstance about."""
 from __future__ import annotations
 
 from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import device as Device
+from mindtorch_v2._storage import TypedStorage, UntypedStorage
 from mindtorch_v2._tensor import Tensor, _legacy_tensor
 
 
@@ -35,8 +36,36 @@ def _types(device: str, module: str) -> dict[str, type]:
         for word, name in zip(_C.TYPE_WORDS, _C.DTYPE_NAMES) if not word.startswith("Complex")}
 
 
+class _StorageType(_TensorType):
+    """isinstance(x, torch.FloatStorage): a typed storage of that dtype on that type of device."""
+
+    def __instancecheck__(cls, obj: Any) -> bool:
+        return isinstance(obj, TypedStorage) and obj.dtype == cls.dtype and obj.device.type == cls._device   # type: ignore
+
+    def __call__(cls, *args: Any, wrap_storage: UntypedStorage | None = None) -> TypedStorage:
+        """A storage of a number of items (memory not set), of the items of a sequence, or over an untyped storage."""
+        if len(args) + (wrap_storage is not None) > 1:
+            raise RuntimeError(f"{cls.__name__} expects nothing, a size, a sequence, or wrap_storage=")
+        if wrap_storage is None:
+            return _legacy_tensor(*args, dtype=cls.dtype, device=cls._device).storage()   # type: ignore[attr-defined]
+        if wrap_storage.device.type != cls._device:   # type: ignore[attr-defined]
+            raise RuntimeError(f"{cls.__name__} expects a storage on {cls._device}, got one on "   # type: ignore
+                               f"{wrap_storage.device}")
+        return TypedStorage(wrap_storage=wrap_storage, dtype=cls.dtype)   # type: ignore[attr-defined]
+
+
+def _storages(tensor_types: dict[str, type]) -> dict[str, type]:
+    made = {}
+    for kind in tensor_types.values():
+        name = kind.__name__.replace("Tensor", "Storage")
+        made[name] = _StorageType(name, (), {"dtype": kind.dtype, "_device": kind._device,   # type: ignore[attr-defined]
+                                             "__module__": kind.__module__, "__doc__": "Storages, as the tensors."})
+    return made
+
+
 tensor_types = _types("cpu", "torch")
 npu_tensor_types = _types("npu", "torch.npu")
+storage_types, npu_storage_types = _storages(tensor_types), _storages(npu_tensor_types)
 
 
 def set_default_tensor_type(t: Any, /) -> None:

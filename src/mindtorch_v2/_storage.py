@@ -133,6 +133,10 @@ class TypedStorage:
     def device(self) -> Any:
         return self._untyped_storage.device
 
+    def type(self) -> str:
+        word = _C.TYPE_WORDS[_C.DTYPE_NAMES.index(self.dtype._name)]
+        return f"torch.{'' if self.device.type == 'cpu' else self.device.type + '.'}{word}Storage"
+
     def element_size(self) -> int:
         return self.dtype.itemsize
 

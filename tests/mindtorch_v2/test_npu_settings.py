@@ -162,3 +162,13 @@ def test_other_places_of_the_names(npu: ModuleType) -> None:
     assert npu.utils.get_cann_version("RUNTIME")
     with pytest.raises(ValueError, match="TOOLKIT"):
         npu.utils.get_cann_version("DRIVERS")
+
+
+def test_typed_storages(npu: ModuleType) -> None:
+    made = npu.HalfStorage([1.0, 2.0])
+    assert isinstance(made, npu.HalfStorage) and not isinstance(made, (torch.HalfStorage, npu.HalfTensor, npu.IntStorage))
+    assert (made.type(), made.device.type, made.cpu().size()) == ("torch.npu.HalfStorage", "npu", 2)
+    assert npu.IntStorage(wrap_storage=made.untyped()).size() == npu.IntStorage(1).size() == 1
+    for wrong in (lambda: npu.IntStorage(1, 2), lambda: npu.IntStorage(wrap_storage=torch.ones(1).untyped_storage())):
+        with pytest.raises(RuntimeError, match="IntStorage expects"):
+            wrong()

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from mindtorch_v2._backends import registry
-from mindtorch_v2._legacy import npu_tensor_types
+from mindtorch_v2._legacy import npu_storage_types, npu_tensor_types
 from mindtorch_v2.npu import amp, graphs, memory, npu_config, random, streams, utils
 from mindtorch_v2.npu.amp import (
     get_amp_supported_dtype,
@@ -143,7 +143,7 @@ from mindtorch_v2.npu.streams import (
     stream_priority_range,
 )
 
-globals().update(npu_tensor_types)
+globals().update(npu_tensor_types | npu_storage_types)
 registry.load("npu")     # whoever comes by torch.npu needs the backend's hooks as much as who comes by a tensor
 
 
