@@ -54,8 +54,9 @@ __version__ = version.__version__
 
 # Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
 _ROOMS = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
-          "accelerator", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions")
-_FROM = {"Event": "accelerator", "Stream": "accelerator", "get_device_module": "accelerator",
+          "accelerator", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
+          "func")
+_FROM = {"vmap": "func", "Event": "accelerator", "Stream": "accelerator", "get_device_module": "accelerator",
          "load": "serialization", "save": "serialization"}
 _FROM |= dict.fromkeys((
     "autocast", "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",

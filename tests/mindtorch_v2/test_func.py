@@ -1,0 +1,73 @@
+"""torch.func and torch.vmap against torch: derivatives of trees, nesting, what stays differentiable, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twin import error, twin
+
+A = [[0.3, -1.2, 0.7], [0.1, 2.0, -0.4]]
+DERIVATIVES = {
+    "grad": lambda f, x: f.grad(lambda z: z.sin().pow(2).sum())(x),
+    "grad of grad": lambda f, x: f.grad(lambda z: f.grad(lambda w: (w**4).sum())(z).sum())(x),
+    "two arguments": lambda f, x: f.grad_and_value(lambda p, q: (p * q).sum(), argnums=(0, 1))(x, x + 1),
+    "trees": lambda f, x: f.grad(lambda d: (d["a"] * d["b"][0]).sum())({"a": x, "b": [x * 2]}),
+    "unused": lambda f, x: f.grad(lambda p, q: p.sum(), argnums=1)(x, x),
+    "aux": lambda f, x: f.grad(lambda z: (z.sum(), {"twice": z * 2}), has_aux=True)(x),
+    "jacrev": lambda f, x: f.jacrev(lambda z: z.cumsum(1))(x),
+    "jacrev, trees": lambda f, x: f.jacrev(lambda p, q: {"sum": p + q, "dot": (p * q).sum()}, argnums=(0, 1))(x, x * 3),
+    "jacfwd": lambda f, x: f.jacfwd(lambda z: z[0].outer(z[1]))(x),
+    "hessian": lambda f, x: f.hessian(lambda z: z.exp().prod())(x[0]),
+    "jvp": lambda f, x: f.jvp(lambda p, q: (p * q, p), (x, x + 1), (x * 0 + 1, x * 0 + 2)),
+    "vjp": lambda f, x: f.vjp(lambda p: p @ p.T, x)[1](x @ x.T),
+    "vmap of grad": lambda f, x: f.vmap(f.grad(lambda z: (z**3).sum()))(x),
+    "grad of vmap": lambda f, x: f.grad(lambda z: f.vmap(lambda r: r.prod())(z).sum())(x),
+    "hessian of a batch": lambda f, x: f.vmap(f.hessian(lambda z: (z**3).sum()))(x),
+}  # fmt: skip
+MAPS = {
+    "rows": lambda f, x: f.vmap(lambda r: r.sum())(x),
+    "columns": lambda f, x: f.vmap(lambda r: r * 2, in_dims=1, out_dims=1)(x),
+    "one shared": lambda f, x: f.vmap(lambda p, q: p + q, in_dims=(0, None))(x, x),
+    "trees": lambda f, x: f.vmap(lambda d: {"a": d["a"] + 1, "b": (d["a"], d["a"].sum())})({"a": x}),
+    "nested dims": lambda f, x: f.vmap(lambda d, n: d["a"] * n, in_dims=({"a": 1}, None), out_dims=-1)({"a": x}, 3),
+    "twice": lambda f, x: f.vmap(f.vmap(lambda z: z * z))(x),
+}
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+@twin
+def test_derivative(t: Any, name: str) -> Any:
+    return DERIVATIVES[name](t.func, t.tensor(A))
+
+
+@pytest.mark.parametrize("name", MAPS)
+@twin
+def test_vmap(t: Any, name: str) -> Any:
+    return MAPS[name](t.func, t.tensor(A))
+
+
+@twin
+def test_results_stay_differentiable_in_what_else_takes_part(t: Any) -> Any:
+    x, w = t.tensor(A), t.ones(3, requires_grad=True)
+    through = t.func.grad(lambda z: (w * z**2).sum())(x)
+    through.sum().backward()
+    plain = t.func.grad(lambda z: (z**2).sum())(x)
+    outer = x.clone().requires_grad_()
+    t.func.grad(lambda z: (z**3).sum())(outer).sum().backward()
+    return through, w.grad, plain, outer.grad
+
+
+@twin
+def test_one_seed_for_every_sample(t: Any) -> Any:
+    return t.vmap(lambda z: z + t.rand(2), randomness="same")(t.tensor(A)[:, :2])
+
+
+@twin
+def test_errors(t: Any) -> Any:
+    f, x = t.func, t.tensor(A)
+    calls = [lambda: f.grad(lambda z: z)(x), lambda: f.grad(lambda z: 3)(x), lambda: f.grad(lambda z: z.sum(), 4)(x),
+             lambda: f.vmap(lambda p, q: p)(x, x.T), lambda: f.vmap(lambda z: z)(3.0), lambda: f.vmap(lambda z: z, 5)(x),
+             lambda: f.vmap(lambda z: z, randomness="often")(x), lambda: f.vmap(lambda: x)(),
+             lambda: f.functional_call(t.nn.Linear(2, 2), ({"a": x}, {"a": x}), (x,))]  # fmt: skip
+    return [error(call) for call in calls]
