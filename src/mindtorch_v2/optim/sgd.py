@@ -97,9 +97,9 @@ class SGD(Optimizer):
     def _step_lists(self, group: dict, params: list[Tensor]) -> None:
         """The same update over lists: other devices, complex, differentiable."""
         together: dict[Any, list[Tensor]] = {}
+        alone = group["differentiable"] or group["foreach"] is False
         for i, param in enumerate(params):
-            alone = group["differentiable"] or group["foreach"] is False
-            together.setdefault(i if alone else (param.device, param.dtype), []).append(param)
+            together.setdefault(i if alone else (param.get_device(), param.dtype), []).append(param)
         for alike in together.values():
             self._update(group, alike)
 
@@ -119,16 +119,21 @@ class SGD(Optimizer):
     def _move_buffers(
         self, group: dict, params: list[Tensor], grads: Sequence[Tensor]
     ) -> list[Tensor]:
+        """The momentum of each parameter; at its first step that is a copy of the gradient."""
         states = [self.state[param] for param in params]
-        known = [i for i, state in enumerate(states) if state.get("momentum_buffer") is not None]
-        for i in set(range(len(params))).difference(known):
-            states[i]["momentum_buffer"] = grads[i].detach().clone()
+        buffers = [state.get("momentum_buffer") for state in states]
+        known = [i for i, buffer in enumerate(buffers) if buffer is not None]
         if known:
+            moved = [buffers[i] for i in known]
             if group["differentiable"]:  # the graph of the last step holds what is there
-                for i in known:
-                    states[i]["momentum_buffer"] = states[i]["momentum_buffer"].clone()
-            buffers = [states[i]["momentum_buffer"] for i in known]
-            torch._foreach_mul_(buffers, group["momentum"])
-            fresh = [grads[i] for i in known]
-            torch._foreach_add_(buffers, fresh, alpha=1 - group["dampening"])
+                moved = [buffer.clone() for buffer in moved]
+            torch._foreach_mul_(moved, group["momentum"])
+            torch._foreach_add_(moved, [grads[i] for i in known], alpha=1 - group["dampening"])
+            if len(known) == len(params) and not group["differentiable"]:
+                return moved
+            for i, buffer in zip(known, moved):
+                states[i]["momentum_buffer"] = buffer
+        for i, buffer in enumerate(buffers):
+            if buffer is None:
+                states[i]["momentum_buffer"] = grads[i].detach().clone()
         return [state["momentum_buffer"] for state in states]
