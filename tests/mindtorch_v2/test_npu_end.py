@@ -1,4 +1,4 @@
-"""Ends: what outlives a runtime that was finalized, and how processes that use an npu exit. Forks are in test_npu_device."""
+"""Ends: what outlives a runtime that was finalized, how processes that use an npu exit, and what a forked one may do."""
 
 from __future__ import annotations
 
@@ -85,6 +85,8 @@ for act in (torch.npu.synchronize, lambda: torch.npu.restart_device(0),
         said.append(next(word for word in ("restart_device(device", "lost", "replay") if word in str(error)))
 print(*said, (pinned.to("npu", non_blocking=True) + 1).tolist(), (far + 1).tolist(), torch.npu.memory_allocated())
 del pinned
+torch.npu.host_memory_stats()                               # marks the place behind the copies
+torch.npu.synchronize()
 assert torch.npu.host_memory_stats()["active_bytes.current"] == 0
 """, ACL_LAUNCH_BLOCKING="0")  # fmt: skip
     expected = "restart_device(device restart_device(device lost replay [2.0, 2.0, 2.0] [2.0, 2.0, 2.0] 0\n"
@@ -134,3 +136,34 @@ far = torch.ones(1 << 18).pin_memory().to("npu:1", non_blocking=True)
 del far
 """)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_forked_child_with_everything_of_the_parents(npu: ModuleType) -> None:
+    """Results of ops that fail are freed while the exception is on its way: the recorder must not run into it."""
+    done = run("""
+import os, sys
+import mindtorch_v2 as torch
+torch.npu._record_memory_history()
+x, stream, pool, graph = torch.ones(3, device="npu"), torch.npu.Stream(), torch.npu.MemPool(), torch.npu.NPUGraph()
+event, pinned = stream.record_event(), torch.ones(3).pin_memory()
+x.record_stream(stream)
+with torch.npu.graph(graph):
+    y = x + 1
+with torch.npu.use_mem_pool(pool):
+    z = x * 2
+if child := os.fork():
+    graph.replay()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), y.tolist())
+    sys.exit()
+refused = 0
+for act in (lambda: x + 1, graph.replay, event.synchronize, stream.synchronize, torch.npu.empty_cache,
+            torch.npu.mem_get_info, torch.ones(3).pin_memory, lambda: torch.npu.restart_device(0, True)):
+    try:
+        act()
+    except RuntimeError as error:
+        refused += "forked" in str(error)
+assert (pinned + 1).sum() == 6 and torch.npu.memory_allocated() > 0
+del x, y, z, stream, pool, graph, event, pinned
+sys.exit(refused)
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "8 [2.0, 2.0, 2.0]\n", "")

@@ -464,5 +464,19 @@ cdef int refuse_ended(Storage* s) except -1:
     return 0
 
 
+cdef extern from "Python.h":
+    PyObject* PyErr_Occurred()
+    void PyErr_Fetch(PyObject**, PyObject**, PyObject**)
+    void PyErr_Restore(PyObject*, PyObject*, PyObject*)
+
+
 cdef void npu_heap_free(NpuHeap heap, size_t address) noexcept:
+    cdef PyObject* kind
+    cdef PyObject* value
+    cdef PyObject* trace
+    if PyErr_Occurred() == NULL:
+        heap.release(address)
+        return
+    PyErr_Fetch(&kind, &value, &trace)           # a tensor goes while an exception comes: Python must not run with it set
     heap.release(address)
+    PyErr_Restore(kind, value, trace)

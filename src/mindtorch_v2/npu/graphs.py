@@ -150,7 +150,7 @@ class NPUGraph:
         self._handle, self._pool = 0, None
 
     def __del__(self) -> None:
-        if getattr(self, "_pool", None) is not None:
+        if getattr(self, "_pool", None) is not None and not runtime.is_forked():   # then it is the parent's
             self.reset()
 
     def pool(self) -> PoolId:

@@ -307,7 +307,7 @@ class MemPool:
         self._home.create_pool(self._id, allocator, use_on_oom, no_split)
 
     def __del__(self) -> None:
-        if hasattr(self, "_home"):
+        if hasattr(self, "_home") and not runtime.is_forked():   # then the memory is the parent's
             self._home.release_pool(self._id)
             self._home.empty_cache(self._id)
 

@@ -237,6 +237,7 @@ def get_runtime(device_id: int = 0) -> _Runtime:
 
 def restart(device_id: int) -> None:
     """Gives a device back and starts it again, which also ends what a fault left there. What was made on it ends."""
+    _refuse_fork()
     with _LOCK:
         runtime = _runtimes.get(device_id)
         if runtime is not None and runtime.initialized:
