@@ -16,6 +16,8 @@ import pytest
 import mindtorch_v2 as torch
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
+from mindtorch_v2._backends.npu import ops as npu_ops
+from mindtorch_v2._ops import table
 
 pytestmark = pytest.mark.usefixtures("npu")
 
@@ -244,6 +246,86 @@ def test_an_op_without_a_kernel_for_this_soc_says_so() -> None:
             print(error)
     """, CANN_SIM_FAULTS="aclnnExp:1=561003")
     assert "[aclnnExp] failed with" in done.stdout and "the op has no kernel for this SoC or dtype" in done.stdout
+
+
+# ---- rows as data: what a mapping may say ----------------------------------------------------------------------------
+@pytest.mark.parametrize("name", """linear addmm baddbmm gelu nll_loss_forward nll_loss_backward nll_loss2d_forward
+    nll_loss2d_backward _fused_rms_norm _fused_rms_norm_backward _convolution_backward index _index_put_list_ embedding
+    _flash_attention _flash_attention_backward _dropout _bernoulli_scalar_ uniform_ normal_ cat native_layer_norm""".split())
+def test_no_python_runs_between_a_row_and_cann(name: str) -> None:
+    mapped = [(schema, row["npu"]) for schema, row in table.rows if schema.name == name and row["npu"]]
+    assert mapped
+    for schema, mapping in mapped:
+        text = next(ov.schema for ov in getattr(table.ops, name).overloads if ov.overload_name == schema.overload)
+        assert type(npu_ops.resolve(name, text, mapping)) is _C.NpuPlan
+
+
+def _same_on_both(function: Any, *shapes: tuple[int, ...]) -> None:
+    """The values and gradients of a function of random tensors on cpu and npu."""
+    torch.manual_seed(3)
+    given = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    twins = [t.detach().npu().requires_grad_() for t in given]
+    here, there = function(*given), function(*twins)
+    assert there.is_npu and torch.allclose(there.cpu(), here, rtol=1e-4, atol=1e-5, equal_nan=True)
+    here.sum().backward()
+    there.sum().backward()
+    for t, twin in zip(given, twins, strict=True):
+        assert torch.allclose(twin.grad.cpu(), t.grad, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+F = torch.nn.functional
+
+
+@pytest.mark.parametrize("function, shapes", [
+    (F.linear, ((5, 4), (3, 4), (3,))), (F.linear, ((2, 5, 4), (3, 4), (3,))), (F.linear, ((2, 5, 4), (3, 4))),
+    (F.linear, ((4,), (3, 4), (3,))), (F.linear, ((5, 4), (4,), ())), (F.linear, ((5, 4), (4,))), (F.linear, ((0, 4), (3, 4), (3,))),
+    (lambda x, w, b: F.linear(x.transpose(0, 1), w, b), ((5, 2, 4), (3, 4), (3,))),
+    (lambda x, w, b: F.linear(x[1:, :, ::2], w.t(), b), ((3, 2, 8), (4, 3), (3,))),
+    (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), ((), (2, 3), (3, 4))),
+    (lambda c, a, b: torch.addmm(c, a, b), ((4,), (2, 3), (3, 4))), (torch.baddbmm, ((1, 1, 4), (2, 2, 3), (2, 3, 4))),
+    (lambda x: F.gelu(x, approximate="tanh"), ((7,),)), (F.gelu, ((7,),)),
+    (lambda x: F.cross_entropy(x, torch.tensor([1, 0, 2], device=x.device)), ((3, 4),)),
+    (lambda x: F.cross_entropy(x, torch.empty(0, dtype=torch.int64, device=x.device)), ((0, 4),)),
+    (lambda x: F.nll_loss(x, torch.ones(2, 5, 5, dtype=torch.int64, device=x.device)), ((2, 3, 5, 5),)),
+    (lambda x: F.rms_norm(x, (4,)), ((3, 4),)), (lambda x, w: F.rms_norm(x, (4,), w), ((3, 4), (4,))),
+    (lambda x, w: F.rms_norm(x.detach(), (4,), w) + x, ((3, 4), (4,))), (lambda x, w: F.rms_norm(x, (4,), w), ((0, 4), (4,))),
+    (F.conv2d, ((2, 3, 5, 5), (4, 3, 3, 3), (4,))), (lambda x, w: F.conv2d(x.detach(), w) + x.sum(), ((2, 3, 5, 5), (4, 3, 3, 3))),
+    (lambda x: x[:, torch.tensor([1, 0], device=x.device)], ((3, 4),)),
+    (lambda x: x.index_put((None, torch.tensor([1], device=x.device)), x.new_ones(3, 1)), ((3, 4),)),
+    (F.scaled_dot_product_attention, ((2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8))),
+    (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), ((4, 6, 8), (4, 6, 8), (4, 6, 8))),
+    (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), ((2, 4, 6, 8), (2, 2, 6, 8), (2, 2, 6, 8))),
+])
+def test_words_of_a_mapping(function: Any, shapes: Any) -> None:
+    _same_on_both(function, *shapes)
+
+
+def test_a_word_that_the_op_does_not_know() -> None:
+    with pytest.raises(RuntimeError, match="approximate argument must be either none or tanh"):
+        F.gelu(torch.ones(3, device="npu"), approximate="cos")
+
+
+def test_attention_is_composed_on_a_soc_without_the_fused_op() -> None:
+    code = """
+        torch.manual_seed(0)
+        q, k, v = (torch.randn(2, 3, 5, 8, requires_grad=True) for _ in range(3))
+        made = torch.nn.functional.scaled_dot_product_attention(*(t.npu() for t in (q, k, v)), is_causal=True)
+        expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        made.sum().backward()
+        print(torch.allclose(made.cpu(), expected, atol=1e-5), q.grad is not None)
+    """
+    assert output(code, CANN_SIM_SOC="Ascend910A", CANN_SIM_FAULTS="aclnnFlashAttentionScore:1=561003") == ["True True"]
+
+
+def test_dropout_is_one_op_each_way() -> None:
+    code = """
+        x = torch.ones(64, 33, device="npu", requires_grad=True)
+        y = torch.nn.functional.dropout(x, 0.25)
+        y.sum().backward()
+        print(torch.equal(x.grad, y), sorted(set((y * 3).flatten().tolist())), 0.6 < (y > 0).float().mean().item() < 0.9)
+        print(torch.equal(y, torch.nn.functional.dropout(x, 0.25)), torch.nn.functional.dropout(x, 1.0).sum().item())
+    """
+    assert output(code, CANN_SIM_FAULTS="aclnnInplaceBernoulli:1=561103") == ["True [0.0, 4.0] True", "False 0.0"]
 
 
 # ---- prepared calls --------------------------------------------------------------------------------------------------

@@ -86,11 +86,15 @@ cdef class GeneratorBase:
 
     def _next_seed_offset(self, uint64_t increment):
         """(seed, offset) for one kernel of an npu that draws up to increment numbers per lane; moves on behind them."""
+        return self.philox_seed, self.move_on(increment)
+
+    cdef object move_on(self, uint64_t increment):
+        """The offset now; from here on it is behind as many numbers."""
+        cdef uint64_t offset = self.philox_offset
         if self.g != NULL:
             raise RuntimeError("Expected a 'npu' device type for generator but found 'cpu'")
-        offset = self.philox_offset
         self.philox_offset += (increment + PHILOX_STEP - 1) // PHILOX_STEP * PHILOX_STEP
-        return self.philox_seed, offset
+        return offset
 
     def _random64(self):
         if self.g == NULL:

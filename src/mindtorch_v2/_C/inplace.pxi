@@ -152,7 +152,7 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
             node = record(ov, s)
         kept_too = own_arguments(ov, s, self)
         if ov.rule is not None:
-            PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL)
+            check_rule(ov, s)
         if self.count or self.dev != CPU:
             launch(ov, self.dev, (self,), s)
         bump_version(self)

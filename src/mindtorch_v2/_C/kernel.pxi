@@ -115,17 +115,18 @@ cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
     if ov.native_id:                             # a compiled rule, for the hottest ops
         native_rule(ov.native_id, ov, s, &spec)
         return (new_empty(spec.rank, spec.sizes, spec.dt, dev, index),)
+    if ov.prefill:
+        check_rule(ov, s)
+        like = <TensorBase>s[0]
+        r = new_like_format(like, like.dt, PRESERVE, dev, index)
+        copy_into(r, like)
+        return (r,)
     known = known_outputs(ov, s, dev, index)
     if known is not None:
         return known
     specs = PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL)
     if specs is None and ov.body is not None:
         return None
-    if ov.prefill:
-        like = <TensorBase>s[0]
-        r = new_like_format(like, like.dt, PRESERVE, dev, index)
-        copy_into(r, like)
-        return (r,)
     note_outputs(ov, s, specs)
     if not isinstance(specs, list):
         specs = [specs]
@@ -163,10 +164,16 @@ cdef object kernel_of(Overload ov, int dev):
         resolve = kernel_resolvers[dev]
         if resolve is not None:
             fn = resolve(ov.name, ov.schema, ov.npu)
-        if fn is None:
-            raise no_kernel(ov, dev)
         ov.kernels[dev] = fn
+    if fn is None or fn is False:
+        raise no_kernel(ov, dev)
     return fn
+
+
+def _has_kernel(Op op not None, str device):
+    """Whether a backend has a kernel for an op's first overload here: with this CANN, on this SoC."""
+    cdef Overload ov = op.overloads[0]
+    return fused_kernel(ov, DEVICE_TYPES.index(device)) is not None
 
 
 cdef int device_kernel(Overload ov, int dev, tuple results, PyObject** s) except -1:

@@ -1,5 +1,5 @@
-# Ops on an npu: a row's arguments are marshalled by its plan and launched by CANN's two phases (launch.h).
-# Which aclnn op serves which row, and what CANN is, is decided in _backends/npu.
+# Ops on an npu: plans, and the launch of CANN's two phases (launch.h). How a plan reads a row's arguments is in
+# marshal.pxi; which aclnn op serves which row, and what CANN is, is decided in _backends/npu.
 
 cdef extern from "launch.h" namespace "mt::npu":
     cdef cppclass NpuApi "mt::npu::Api":
@@ -94,9 +94,12 @@ API_NAMES = ("aclCreateTensor", "aclCreateScalar", "aclCreateIntArray", "aclCrea
 
 cdef enum:
     MAX_NPU_ARGS = 64
-    FROM_PARAM = 0                               # where a plan's argument comes from, as in _backends/npu/aclnn.py
-    FROM_RESULT, FROM_CONSTANT
+    MAX_SOURCES = 80                             # of one plan: its arguments, and what those are made of
     MAX_RANK = 8                                 # of CANN's tensors
+    FROM_PARAM = 0                               # where an argument comes from, as in _backends/npu/aclnn.py
+    FROM_RESULT, FROM_CONSTANT
+    READ_PLAIN = 0                               # how it is read, in the order of READINGS there
+    READ_TURNED, READ_ROW, READ_ROWS, READ_SIZE, READ_CHOICE, READ_SEED, READ_OFFSET, READ_ONES, READ_CAUSAL, READ_SCRATCH
 
 cdef int32_t ACL_DTYPES[12]
 ACL_DTYPES[:] = [12, 4, 2, 6, 3, 9, 1, 27, 0, 11, 16, 17]    # of kBool .. kComplexDouble
@@ -113,6 +116,9 @@ cdef object npu_failed = None                    # callable(name of the op, code
 cdef object npu_bind_thread = None               # callable(device): gives the calling thread the device's context
 cdef vector[NpuCall*] npu_spare_calls            # not in use. A launch may wait, or run Python that launches: each has its own
 cdef object npu_rebind = None                    # callable(): fills in CANN's functions again after the runtime ended
+cdef object npu_captures = None                  # what graph_random holds while graphs are captured; empty: none is
+cdef object npu_make_constant = None             # callable(reading, value, dtype, device): a tensor that nobody writes to
+cdef dict npu_constants = {}                     # (reading, value, dtype, device) -> what it made
 
 
 def _npu_bind(list addresses, bind_thread, failed, rebind, bint blocking):
@@ -125,9 +131,16 @@ def _npu_bind(list addresses, bind_thread, failed, rebind, bint blocking):
     npu_bind_thread, npu_failed, npu_rebind, npu_blocking, npu_ready = bind_thread, failed, rebind, blocking, True
 
 
+def _npu_set_hooks(captures, make_constant):
+    """The container that is not empty while graphs are captured; and who makes constants for plans."""
+    global npu_captures, npu_make_constant
+    npu_captures, npu_make_constant = captures, make_constant
+
+
 def _npu_unbind():
-    """Forgets prepared calls and CANN's functions: the runtime is about to end."""
+    """Forgets prepared calls, constants and CANN's functions: the runtime is about to end."""
     global npu_ready
+    npu_constants.clear()
     for i in range(MAX_NPUS):
         npu_prepared[i].clear()
     npu_end_lifetime()
@@ -161,20 +174,28 @@ cdef class NpuPlan:
     cdef void* second
     cdef int n
     cdef int32_t kind[MAX_NPU_ARGS]
-    cdef int32_t source[MAX_NPU_ARGS]
-    cdef int32_t at[MAX_NPU_ARGS]
     cdef bint dense[MAX_NPU_ARGS]
-    cdef int32_t otherwise[MAX_NPU_ARGS]         # the constant that stands for None; -1: there is none
-    cdef readonly tuple constants
+    cdef uint32_t takes[MAX_NPU_ARGS]            # the dtypes that it takes, as bits; 0: no tensor, or not known
+    cdef uint32_t ranks[MAX_NPU_ARGS]            # the same of the ranks
+    cdef int32_t source[MAX_SOURCES]             # of every argument, and behind them of what those are made of
+    cdef int32_t at[MAX_SOURCES]
+    cdef int32_t reading[MAX_SOURCES]
+    cdef int32_t detail[MAX_SOURCES]             # the dim of READ_SIZE, the constant of READ_CHOICE, else a source
+    cdef int32_t instead[MAX_SOURCES]            # the source that stands for None; -1: there is none
+    cdef int sources
+    cdef readonly list constants
     cdef bint kept                               # whether prepared calls are kept
     cdef list with_number                        # of each parameter the plan for a number there, or None
     cdef bint takes_numbers                      # there is one
+    cdef int32_t needed                          # a parameter that must not be None; -1: there is none such
+    cdef readonly NpuPlan without                # the plan where it is
     cdef public NpuPlan in_place                 # the plan where the result is self
-    cdef public object other                     # fn(outs, args) for tensors of dtypes that the op does not take
-    cdef uint32_t takes[MAX_NPU_ARGS]            # the dtypes that it takes, as bits; 0: no tensor, or not known
+    cdef public object other                     # fn(outs, args) for tensors of dtypes or ranks that the op does not take
+    cdef public object empty                     # fn(outs, args) where the first tensor has no items
+    cdef public object captured                  # fn(outs, args) of a random op while a graph is captured
 
     def __init__(self, str name, size_t first, size_t second, list arguments, bint kept=True):
-        """arguments: (kind, source, index or constant, dense, what stands for None, dtypes as bits) of each."""
+        """arguments: (kind, Source, dense, dtypes as bits, ranks as bits) of each."""
         global npu_plans
         if self.id:
             raise RuntimeError(f"{self!r} is made already")
@@ -182,31 +203,53 @@ cdef class NpuPlan:
             raise ValueError(f"{name} takes {len(arguments)} arguments; the launcher takes {MAX_NPU_ARGS}")
         if not first or not second:
             raise ValueError(f"{name} has no functions")
-        self.name, self.kept, self.with_number = name, kept, [None] * MAX_PARAMS
-        constants = []
-        for i, (kind, source, at, dense, otherwise, takes) in enumerate(arguments):
-            if not kTensor <= kind <= kFloatValue or not FROM_PARAM <= source <= FROM_CONSTANT or \
-                    source != FROM_CONSTANT and at < 0:
-                raise ValueError(f"argument {i} of {name} cannot be of kind {kind} from {source}, {at}")
-            self.kind[i], self.source[i], self.dense[i], self.otherwise[i], self.takes[i] = kind, source, dense, -1, takes
-            if source == FROM_CONSTANT:
-                constants.append(at)
-                at = len(constants) - 1
-            elif otherwise is not None:
-                self.otherwise[i] = len(constants)
-                constants.append(otherwise)
-            self.at[i] = at
-            if source == FROM_PARAM:
-                self.params = max(self.params, self.at[i] + 1)
-            elif source == FROM_RESULT:
-                self.results = max(self.results, self.at[i] + 1)
-        self.constants, self.first, self.second, self.n = tuple(constants), <void*>first, <void*>second, len(arguments)
+        self.name, self.kept, self.with_number, self.needed = name, kept, [None] * MAX_PARAMS, -1
+        self.first, self.second, self.n, self.constants = <void*>first, <void*>second, len(arguments), []
+        self.sources = self.n
+        for i, (kind, source, dense, takes, ranks) in enumerate(arguments):
+            self.kind[i], self.dense[i], self.takes[i], self.ranks[i] = kind, dense, takes, ranks
+            self.set_source(i, source)
         npu_plans += 1
         self.id = npu_plans
+
+    cdef int set_source(self, int i, source) except -1:
+        """Writes a Source of aclnn.py to place i, and what it is made of behind the others."""
+        kind, at, reading, detail, otherwise = source
+        if i >= MAX_SOURCES:
+            raise ValueError(f"{self.name} reads more than {MAX_SOURCES} sources")
+        self.source[i], self.reading[i] = kind, reading
+        if kind == FROM_CONSTANT:
+            self.constants.append(at)
+            self.at[i] = len(self.constants) - 1
+        else:
+            self.at[i] = at
+        if kind == FROM_PARAM:
+            self.params = max(self.params, self.at[i] + 1)
+        elif kind == FROM_RESULT:
+            self.results = max(self.results, self.at[i] + 1)
+        if reading == READ_SIZE:
+            self.detail[i] = detail
+        elif reading == READ_CHOICE:
+            self.constants.append(detail)
+            self.detail[i] = len(self.constants) - 1
+        elif detail is not None:
+            self.detail[i] = self.add_source(detail)
+        self.instead[i] = -1 if otherwise is None else self.add_source(otherwise)
+        return 0
+
+    cdef int add_source(self, source) except -1:
+        cdef int i = self.sources
+        self.sources += 1
+        self.set_source(i, source)
+        return i
 
     def for_number(self, int param, NpuPlan plan not None):
         """The plan that serves where parameter param is a number."""
         self.with_number[param], self.takes_numbers = plan, True
+
+    def where_none(self, int param, NpuPlan plan not None):
+        """The plan that serves where parameter param is None."""
+        self.needed, self.without = param, plan
 
     def __repr__(self):
         return f"<NpuPlan {self.name}>"
@@ -241,6 +284,9 @@ cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device, bint 
     cdef list keep                               # what must live until the op is queued
     cdef uint64_t hash
     cdef Prepared* known
+    any_dtype = any_dtype or plan.other is None
+    if not plan.kept and not any_dtype and not takes_dtypes(plan, results, s):   # before numbers are drawn for it
+        return 0
     bind_device(device)
     call = take_call()
     try:
@@ -249,7 +295,7 @@ cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device, bint 
         bind_device(device)                      # reading arguments may have run anything, on other devices too
         hash = call.end()
         known = npu_prepared[device].find(call.key, hash) if plan.kept else NULL
-        if known == NULL and not any_dtype and plan.other is not None and not takes_dtypes(plan, results, s):
+        if known == NULL and plan.kept and not any_dtype and not takes_dtypes(plan, results, s):
             return 0
         enqueue_call(plan, call, hash, known, device)
     finally:
@@ -313,161 +359,9 @@ cdef object launch_error(NpuPlan plan, int32_t code, const CallKey& key):
     return npu_failed(plan.name, code, call_in_words(plan, key))
 
 
-# ---- marshalling ------------------------------------------------------------------------------------------------
-cdef list marshal(NpuPlan plan, NpuCall* call, tuple results, PyObject** s, int device):
-    """Reads every argument into call; returns what has to stay alive."""
-    cdef list keep = None
-    cdef int i, kind
-    cdef PyObject* o
-    cdef TensorArg t
-    cdef object made
-    for i in range(plan.n):
-        kind = plan.kind[i]
-        if plan.source[i] == FROM_PARAM:
-            o = s[plan.at[i]]
-        elif plan.source[i] == FROM_RESULT:
-            o = PyTuple_GET_ITEM_(results, plan.at[i])
-        else:
-            o = PyTuple_GET_ITEM_(plan.constants, plan.at[i])
-        if o == <PyObject*>None and plan.otherwise[i] >= 0:
-            o = PyTuple_GET_ITEM_(plan.constants, plan.otherwise[i])
-        if kind <= kInout:
-            # A dense copy serves what is read only: CANN refuses an output that is not dense.
-            if is_tensor(o) and (<TensorBase>o).dev == NPU and \
-                    (kind != kTensor or not plan.dense[i] or (<TensorBase>o).contig):
-                describe_tensor(plan, <TensorBase>o, device, &t)
-            elif <object>o is None:
-                t.ndim = -1
-            else:
-                made = tensor_on_npu(<object>o, results, device)
-                keep = [made] if keep is None else keep + [made]
-                describe_tensor(plan, <TensorBase>made, device, &t)
-            call.tensor(kind, t)
-        elif kind <= kInouts:
-            keep = marshal_list(plan, call, kind, <object>o, keep, results, device)
-        else:
-            marshal_value(plan, call, kind, <object>o, results)
-    return keep
-
-
-cdef inline int describe_tensor(NpuPlan plan, TensorBase t, int device, TensorArg* a) except -1:
-    if t.dev_index != device:
-        raise RuntimeError(f"[{plan.name}] expected tensors on npu:{device}, got one on npu:{t.dev_index}")
-    if t.rank > MAX_RANK:
-        raise RuntimeError(f"[{plan.name}] expected tensors of at most {MAX_RANK} dims, got {t.rank}")
-    if t.st.owner != npu_heaps[device]:
-        refuse_ended(t.st)
-    a.sizes, a.strides, a.offset = t.sizes, t.strides, t.offset
-    a.storage_items = <int64_t>(t.st.nbytes // itemsize(<DType>t.dt))
-    a.base, a.ndim, a.dtype, a.dense = t.st.data, t.rank, ACL_DTYPES[t.dt], t.contig
-    a.whole = t.contig and not t.offset and a.storage_items == t.count
-    return 0
-
-
-cdef object tensor_on_npu(object o, tuple results, int device):
-    """A number or a 0-dim CPU tensor as a tensor of the device; a tensor there as a dense one."""
-    cdef TensorBase t, made
-    if isinstance(o, TensorBase):
-        t = <TensorBase>o
-        if t.dev == NPU:
-            if t.dev_index != device:
-                raise RuntimeError(f"expected tensors on npu:{device}, got one on npu:{t.dev_index}")
-            made = new_empty(t.rank, t.sizes, t.dt, NPU, device)
-            copy_into(made, t)
-            return made
-        if t.rank:
-            raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, "
-                               f"npu:{device} and {device_object(t.dev, t.dev_index)}!")
-        made = new_empty(0, NULL, t.dt, NPU, device)
-        hot_call2(HOT_FILL_, made, item_of(t))
-        return made
-    made = new_empty(0, NULL, number_dtype(<PyObject*>o), NPU, device)
-    hot_call2(HOT_FILL_, made, o)
-    return made
-
-
-cdef list marshal_list(NpuPlan plan, NpuCall* call, int kind, object o, list keep, tuple results, int device):
-    cdef TensorArg t
-    cdef tuple items = () if o is None else tuple(o)    # its own: a list may change while items are read
-    call.list(kind, <int32_t>len(items), o is not None)
-    if items:
-        keep = [items] if keep is None else keep + [items]
-    for item in items:
-        if item is None:
-            t.ndim = -1
-        else:
-            if (<TensorBase?>item).dev != NPU:
-                item = tensor_on_npu(item, results, device)
-                keep = [item] if keep is None else keep + [item]
-            describe_tensor(plan, <TensorBase>item, device, &t)
-        call.add(t)
-    return keep
-
-
-cdef int read_number(object o, Number* n) except -1:
-    cdef Attr a
-    if isinstance(o, TensorBase):
-        o = item_of(<TensorBase>o)
-    number_attr(o, &a)
-    n.i, n.re, n.im = a.i, a.f, a.im
-    n.dtype = ACL_BOOL if PyBool_Check(o) else ACL_INT64 if PyLong_Check(o) else \
-        ACL_COMPLEX128 if PyComplex_Check(o) else ACL_DOUBLE
-    return 0
-
-
-cdef int marshal_value(NpuPlan plan, NpuCall* call, int kind, object o, tuple results) except -1:
-    cdef Number n
-    cdef int64_t ints[MAX_DIMS]
-    cdef double reals[MAX_DIMS]
-    cdef int count
-    if kind == kScalar:
-        call.scalars(kind, 1, o is not None)
-        if o is not None:
-            read_number(o, &n)
-            call.scalar(n)
-        else:
-            call.scalar(Number(ACL_DOUBLE, 0, 0, 0))
-    elif kind == kScalars:
-        items = tuple(o)
-        call.scalars(kind, <int32_t>len(items), True)
-        for item in items:
-            read_number(item, &n)
-            call.scalar(n)
-    elif kind == kInts or kind == kBools:
-        count = 0 if o is None else read_ints_or_one(o, ints, 1)
-        call.integers(kind, ints, count, True)   # no dims given: an empty array, which CANN reads as all of them
-    elif kind == kFloats:
-        items = () if o is None else tuple(o)
-        if len(items) > MAX_DIMS:
-            raise RuntimeError(f"[{plan.name}] takes at most {MAX_DIMS} floats in a list, got {len(items)}")
-        count = <int>len(items)
-        for i in range(count):
-            reals[i] = items[i]
-        call.reals(reals, count, o is not None)
-    elif kind == kString:
-        if o is None:
-            call.string(NULL)
-        else:
-            call.string(PyUnicode_AsUTF8(o))
-    elif kind == kDtype:
-        call.plain(kind, ACL_DTYPES[(<TensorBase?>results[0]).dt if o is None else dtype_id(o)], 0)
-    else:
-        if o is None:
-            raise TypeError(f"[{plan.name}] expected a number, got None")
-        if kind == kUint64 and PyLong_Check(o) and 0 < o < 1 << 64:
-            call.plain(kind, <int64_t><uint64_t>o, 0)
-            return 0
-        read_number(o, &n)
-        if kind == kDoubleValue or kind == kFloatValue:
-            call.plain(kind, 0, n.re)
-        else:
-            call.plain(kind, n.i, 0)
-    return 0
-
-
 # ---- the doors --------------------------------------------------------------------------------------------------
 cdef int npu_kernel(Overload ov, NpuPlan plan, tuple results, PyObject** s) except -1:
-    """An op row on an npu; numbers among its tensors choose the plan that takes them."""
+    """An op row on an npu; which arguments are numbers or None chooses the plan."""
     cdef TensorBase t = None
     cdef bint any_items = False
     cdef int i
@@ -482,20 +376,32 @@ cdef int npu_kernel(Overload ov, NpuPlan plan, tuple results, PyObject** s) exce
             if is_number_slot(s[ov.tensor_at[i]]) and plan.with_number[ov.tensor_at[i]] is not None:
                 plan = <NpuPlan>plan.with_number[ov.tensor_at[i]]
                 break
+    if plan.needed >= 0 and s[plan.needed] == <PyObject*>None:
+        plan = plan.without
     if plan.in_place is not None and PyTuple_GET_ITEM_(results, 0) == s[0]:
         plan = plan.in_place
-    if not npu_launch(plan, results, s, t.dev_index, False):
-        plan.other(results, tuple([<object>s[i] for i in range(ov.nparams)]))
+    if plan.empty is not None and (<TensorBase>s[0]).count == 0:
+        plan.empty(results, python_arguments(ov, s))
+    elif plan.captured is not None and npu_captures:
+        plan.captured(results, python_arguments(ov, s))
+    elif not npu_launch(plan, results, s, t.dev_index, False):
+        plan.other(results, python_arguments(ov, s))
     return 0
 
 
-cdef inline bint takes_dtypes(NpuPlan plan, tuple results, PyObject** s):
+cdef tuple python_arguments(Overload ov, PyObject** s):
+    return tuple([<object>s[i] for i in range(ov.nparams)])
+
+
+cdef bint takes_dtypes(NpuPlan plan, tuple results, PyObject** s):
+    """Whether CANN takes tensors of these dtypes and ranks."""
     cdef int i
     cdef PyObject* o
     for i in range(plan.n):
-        if plan.takes[i]:
+        if plan.source[i] != FROM_CONSTANT and (plan.takes[i] or plan.ranks[i]):
             o = s[plan.at[i]] if plan.source[i] == FROM_PARAM else PyTuple_GET_ITEM_(results, plan.at[i])
-            if is_tensor(o) and not plan.takes[i] >> <int>(<TensorBase>o).dt & 1:
+            if is_tensor(o) and (plan.takes[i] and not plan.takes[i] >> <int>(<TensorBase>o).dt & 1 or
+                                 plan.ranks[i] and not plan.ranks[i] >> (<TensorBase>o).rank & 1):
                 return False
     return True
 

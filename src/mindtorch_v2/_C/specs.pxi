@@ -28,13 +28,23 @@ cdef enum:                                       # what a word of the key begins
     W_NONE, W_TENSOR, W_INT, W_FLOAT, W_LIST, W_WORD, W_DTYPE, W_GENERATOR
 
 
+cdef int check_rule(Overload ov, PyObject** s) except -1:
+    """Asks the rule of a row that changes its first argument whether it may, where it has not said so before."""
+    cdef vector[int64_t] nothing_new
+    if not read_spec_key(ov, s) or find_specs(spec_key) == NULL:
+        PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL)
+        if read_spec_key(ov, s):
+            keep_specs(spec_key, nothing_new)
+    return 0
+
+
 cdef tuple known_outputs(Overload ov, PyObject** s, int dev, int index):
     """New outputs as the row's rule gave them for arguments like these; None: it has to be asked."""
     cdef const vector[int64_t]* specs
     cdef vector[int64_t] own
     cdef const int64_t* at
     cdef Py_ssize_t n = 0
-    if ov.prefill or not read_spec_key(ov, s):
+    if not read_spec_key(ov, s):
         return None
     specs = find_specs(spec_key)
     if specs == NULL:
@@ -60,7 +70,7 @@ cdef int note_outputs(Overload ov, PyObject** s, object specs) except -1:
     cdef vector[int64_t] row
     cdef int64_t sizes[MAX_DIMS]
     cdef int i, rank
-    if type(specs) is not list and type(specs) is not tuple or ov.prefill or not read_spec_key(ov, s):
+    if type(specs) is not list and type(specs) is not tuple or not read_spec_key(ov, s):
         return 0
     for item in (specs if type(specs) is list else (specs,)):
         if item is None:

@@ -13,6 +13,8 @@ def _t(x):
 
 def _rows(x):
     """x as a matrix: all leading dims in one."""
+    if x.dim() == 2:
+        return x
     n = 1
     for size in x.shape[:-1]:
         n *= size
@@ -48,6 +50,7 @@ op("matmul(Tensor self, Tensor other) -> Tensor", rule=infer.matmul, npu="aclnnM
 op("mm(Tensor self, Tensor mat2) -> Tensor", rule=infer.mm, npu="aclnnMm(self, mat2, out, 0)",
    grad={"self": lambda g, mat2: ops.mm(g, _t(mat2)), "mat2": lambda g, self: ops.mm(_t(self), g)})
 op("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", rule=infer.linear, variants="nn",
+   npu="aclnnAddmm(bias.row, input.rows, weight.mT, 1, 1, out.rows, 0) or aclnnMatmul(input, weight.mT, out, 0)",
    grad={"input": lambda g, weight: ops.matmul(g, weight) if weight.dim() == 2 else g.unsqueeze(-1) * weight,
          "weight": lambda g, input, weight_shape: _linear_weight(g, input, weight_shape),
          "bias": lambda g: g})
@@ -145,11 +148,11 @@ def _times(g, factor):
 
 
 op("addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", rule=_scaled("addmm"),
-   inplace=True, npu="aclnnAddmm(self, mat1, mat2, beta, alpha, out, 0)",
+   inplace=True, npu="aclnnAddmm(self.row, mat1, mat2, beta, alpha, out, 0)",
    grad={"self": lambda g, beta: _times(g, beta), "mat1": lambda g, mat2, alpha: _times(ops.mm(g, _t(mat2)), alpha),
          "mat2": lambda g, mat1, alpha: _times(ops.mm(_t(mat1), g), alpha)})
 op("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
-   rule=_scaled("baddbmm"), inplace=True, npu="aclnnBaddbmm(self, batch1, batch2, beta, alpha, out, 0)",
+   rule=_scaled("baddbmm"), inplace=True, npu="aclnnBaddbmm(self.row, batch1, batch2, beta, alpha, out, 0)",
    grad={"self": lambda g, beta: _times(g, beta), "batch1": lambda g, batch2, alpha: _times(ops.bmm(g, _t(batch2)), alpha),
          "batch2": lambda g, batch1, alpha: _times(ops.bmm(_t(batch1), g), alpha)})
 op("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", rule=_scaled("addmv"),

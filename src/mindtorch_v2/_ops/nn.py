@@ -55,7 +55,7 @@ for _name, _params, _slope, _curve, _inplace, _npu, _npu_back in (
     ("gelu", ", *, str approximate='none'",
      lambda g, self, approximate: ops.gelu_backward(g, self, approximate=approximate),
      lambda g, grad_output, self, approximate: g * grad_output * _gelu_2(self, approximate), "nn",
-     "GeluV2(self, approximate, out)", "GeluBackwardV2(grad_output, self, approximate, out)"),
+     "GeluV2(self, approximate[none|tanh], out)", "GeluBackwardV2(grad_output, self, approximate, out)"),
     ("silu", "", lambda g, self: ops.silu_backward(g, self),
      lambda g, grad_output, self: g * conj(grad_output * _silu_2(self)), "nn",
      "Silu(self, out)", "SiluBackward(grad_output, self, out)"),

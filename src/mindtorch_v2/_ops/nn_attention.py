@@ -7,6 +7,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._ops.table import composite, op, ops
 
 _LARGEST_HEAD = 512                              # of CANN's fused attention
+_LEFT_UP_CAUSAL = 2                              # its sparse mode
 _BOOL, _FLOAT32 = _C._dtype_named("bool"), _C._dtype_named("float32")
 
 
@@ -61,6 +62,43 @@ op("_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, f
    _attention_grad(g, query, key, value, attn_mask, is_causal, scale, enable_gqa, result0, result1)})
 
 
+# ---- CANN's fused attention: (batch, heads, length, size), its softmax kept as eight maxima and sums of each row ------
+def _flash_rule(query, key, value, scale, sparse_mode):
+    stats = (*query.shape[:3], 8), _FLOAT32
+    return [(query.shape, query.dtype), stats, stats, ((0,), query.dtype)]
+
+
+def _flash_grad(g, query, key, value, scale, sparse_mode, out, maxima, sums):
+    if not _C._is_grad_enabled():
+        return ops._flash_attention_backward(g, query, key, value, out, maxima, sums, scale, sparse_mode)[:3]
+    return _attention_formula(g, query, key, value, None, bool(sparse_mode), scale, query.size(1) != key.size(1))
+
+
+_BAND = "1.0, 2147483647, 2147483647, query.size(1), 'BNSD', 0, sparse_mode"     # no dropout, all tokens
+op("_flash_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor attention, Tensor maxima, "
+   "Tensor sums, float scale, int sparse_mode) -> (Tensor, Tensor, Tensor, Tensor)", variants="",
+   rule=lambda grad_out, query, key, value, *_: [*((x.shape, x.dtype) for x in (query, key, value)), ((0,), query.dtype)],
+   npu="aclnnFlashAttentionScoreGrad(query, key, value, grad_out, None, None, None, causal(sparse_mode), maxima, sums, None, "
+       f"attention, None, scale, {_BAND}, out0, out1, out2, out3)")
+op("_flash_attention(Tensor query, Tensor key, Tensor value, float scale, int sparse_mode) "
+   "-> (Tensor, Tensor, Tensor, Tensor)", variants="", rule=_flash_rule,
+   npu="aclnnFlashAttentionScore(query, key, value, None, None, None, causal(sparse_mode), None, scale, "
+       f"{_BAND}, out1, out2, out3, out0)",
+   grad={"query, key, value": lambda g, query, key, value, scale, sparse_mode, result0, result1, result2:
+         _flash_grad(g, query, key, value, scale, sparse_mode, result0, result1, result2)})
+
+
+def _flash(query, key, value, is_causal, scale):
+    """Attention of tensors with any leading dims by the fused op."""
+    shape = query.shape
+    if len(shape) != 4:
+        query, key, value = (x.reshape((-1, *x.shape[-3:]) if len(shape) > 4 else (1,) * (4 - len(shape)) + tuple(x.shape))
+                             for x in (query, key, value))
+    scale = 1 / math.sqrt(shape[-1]) if scale is None else scale
+    out = ops._flash_attention(query, key, value, scale, _LEFT_UP_CAUSAL if is_causal else 0)[0]
+    return out if len(shape) == 4 else out.reshape(shape)
+
+
 def _check_attention(query, key, value, attn_mask, is_causal):
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.dim() < 2:
@@ -88,9 +126,9 @@ def _same_batch(query, key, value, enable_gqa):
 
 
 def _has_kernel(query, key, value, attn_mask, dropout_p, enable_gqa):
-    """Whether one kernel does it all: CANN's takes neither masks as torch means them nor float64."""
+    """Whether one kernel does it all: CANN's takes neither masks as torch means them nor float64, on some SoCs only."""
     if query.is_npu and (attn_mask is not None or query.dtype.itemsize > 4 or query.size(-1) != value.size(-1)
-                         or query.size(-1) > _LARGEST_HEAD):
+                         or query.size(-1) > _LARGEST_HEAD or not _C._has_kernel(ops._flash_attention, "npu")):
         return False
     return dropout_p == 0 and query.is_floating_point() and _same_batch(query, key, value, enable_gqa) \
         and query.numel() and key.numel() and value.numel() and not (attn_mask is not None and attn_mask.requires_grad)
@@ -103,6 +141,8 @@ def _scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_ca
     """softmax(query key^T scale + mask) value; a bool mask says what takes part."""
     _check_attention(query, key, value, attn_mask, is_causal)
     if _has_kernel(query, key, value, attn_mask, dropout_p, enable_gqa):
+        if query.is_npu:
+            return _flash(query, key, value, is_causal, scale)
         return ops._attention(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
     return ops._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale,
                                                   enable_gqa=enable_gqa)[0]

@@ -98,9 +98,8 @@ def _conv_shape(x, w, bias, stride, padding, dilation, transposed, output_paddin
 # ---- gradients -----------------------------------------------------------------------------------------------------
 def _conv_grad(g, input, weight, stride, padding, dilation, transposed, output_padding, groups, needs):
     if not _C._is_grad_enabled():
-        wanted = sum(bool(need) << i for i, need in enumerate(needs))
         return ops._convolution_backward(g, input, weight, stride, padding, dilation, transposed, output_padding,
-                                         groups, wanted)
+                                         groups, needs)
     n = weight.dim() - 2
     stride, padding, dilation = _listed(stride, n), _listed(padding, n), _listed(dilation, n)
     return (_input_grad(g, input.shape, weight, stride, padding, dilation, transposed, groups) if needs[0] else None,
@@ -136,17 +135,18 @@ def _weight_grad(g, input, w, stride, padding, dilation, transposed, groups):
     return parts[0] if groups == 1 else ops.cat(parts, 0)
 
 
-def _backward_rule(grad_output, input, weight, stride, padding, dilation, transposed, output_padding, groups, wanted):
+def _backward_rule(grad_output, input, weight, stride, padding, dilation, transposed, output_padding, groups, output_mask):
     channels = weight.size(1) * groups if transposed else weight.size(0)
     specs = [(input.shape, input.dtype), (weight.shape, weight.dtype), ((channels,), input.dtype)]
-    return [spec if wanted >> i & 1 else None for i, spec in enumerate(specs)]
+    return [spec if wanted else None for spec, wanted in zip(specs, output_mask, strict=True)]
 
 
 _ARGUMENTS = ("SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, "
               "SymInt groups")
-# `wanted` has a bit for each gradient.
-op(f"_convolution_backward(Tensor grad_output, Tensor input, Tensor weight, {_ARGUMENTS}, int wanted) "
-   "-> (Tensor, Tensor, Tensor)", rule=_backward_rule, kernel="convolution_backward", variants="")
+op(f"_convolution_backward(Tensor grad_output, Tensor input, Tensor weight, {_ARGUMENTS}, bool[3] output_mask) "
+   "-> (Tensor, Tensor, Tensor)", rule=_backward_rule, kernel="convolution_backward", variants="",
+   npu="aclnnConvolutionBackward(grad_output, input, weight, grad_output.size(1), stride, padding, dilation, transposed, "
+       "output_padding, groups, output_mask, 1, out0, out1, out2)")
 op(f"convolution(Tensor input, Tensor weight, Tensor? bias, {_ARGUMENTS}) -> Tensor", rule=_conv_rule,
    variants="function",
    npu="aclnnConvolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out, 1)",
@@ -177,10 +177,16 @@ def _forward(name, n):
     zeros = (0,) * n
 
     def body(input, weight, bias, stride, padding, dilation, groups):
-        input, alone = _batched(name, n, input, weight)
-        out = ops.convolution(input, weight, bias, _each(stride, n), _each(padding, n), _each(dilation, n), False,
-                              zeros, groups)
-        return out.squeeze(0) if alone else out
+        if type(stride) is int:
+            stride = (stride,) * n
+        if type(padding) is int:
+            padding = (padding,) * n
+        if type(dilation) is int:
+            dilation = (dilation,) * n
+        if input.dim() == n + 2:
+            return ops.convolution(input, weight, bias, stride, padding, dilation, False, zeros, groups)
+        input, _ = _batched(name, n, input, weight)
+        return ops.convolution(input, weight, bias, stride, padding, dilation, False, zeros, groups).squeeze(0)
     body.__doc__ = f"Convolution over the last {n} dim{'s' * (n > 1)}."
     return body
 

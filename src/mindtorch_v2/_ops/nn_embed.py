@@ -7,7 +7,8 @@ from mindtorch_v2 import _C
 from mindtorch_v2._ops.reduce import INT64, word
 from mindtorch_v2._ops.table import composite, op, ops
 
-_INT32, _BOOL = _C._dtype_named("int32"), _C._dtype_named("bool")
+_INT32, _BOOL, _UINT8 = (_C._dtype_named(name) for name in ("int32", "bool", "uint8"))
+_CANN_FLOATS = tuple(_C._dtype_named(name) for name in ("float32", "float16", "bfloat16"))
 
 
 # ---- embedding -------------------------------------------------------------------------------------------------------
@@ -277,8 +278,22 @@ def _one_hot(self, num_classes):
     return out.scatter_(-1, self.unsqueeze(-1), 1)
 
 
-# ---- dropout: the same draws from the generator as torch's CPU -------------------------------------------------------
+# ---- dropout: on the CPU the same draws from the generator as torch's, on an npu one op of CANN's and its bits -----
 _ALPHA = 1.7580993408473766
+
+
+def _dropout_rule(input, p, generator):
+    bits = -(-input.numel() // 128) * 128        # one an item, in whole blocks of CANN's
+    return [(input.shape, input.dtype), ((bits // 8,), _UINT8)]
+
+
+op("_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor", variants="",
+   rule=lambda grad_output, mask, scale: (grad_output.shape, grad_output.dtype),
+   npu="aclnnDropoutBackward(grad_output, mask, scale, out)",
+   grad={"grad_output": lambda g, mask, scale: ops._dropout_backward(g, mask, scale)})
+op("_dropout(Tensor input, float p, Generator? generator=None) -> (Tensor, Tensor)", variants="", rule=_dropout_rule,
+   npu="aclnnDropout(input, p, True, seed, offset, out0, out1)",
+   grad={"input": lambda g, p, result1: ops._dropout_backward(g, result1, 1 / (1 - p))})
 
 
 def _dropped(input, p, train, feature, alpha):
@@ -288,6 +303,8 @@ def _dropped(input, p, train, feature, alpha):
         return input
     if p == 1:
         return input * ops.zeros((), dtype=input.dtype, device=input.device)
+    if input.is_npu and not feature and not alpha and input.dtype in _CANN_FLOATS:
+        return ops._dropout(input, p)[0]
     if feature:
         if input.dim() < 2:
             raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")

@@ -310,11 +310,12 @@ for _name, _camel, _rule, _slope, _curve in (
      lambda g, target, weight, reduction, ignore_index:
      ops.nll_loss2d_forward(g, target, weight, reduction, ignore_index)[0]),
 ):
+    _weight = f"weight=ones(self.size({1 if _name == 'nll_loss2d' else -1}))"
     op(f"{_name}_backward(Tensor grad_output, {_NLL}, Tensor total_weight) -> Tensor", variants="",
        rule=lambda grad_output, self, *_: (self.shape, self.dtype), grad={"grad_output": _curve},
-       npu=f"aclnn{_camel}Backward(grad_output, self, target, weight, reduction, ignore_index, total_weight, out)")
+       npu=f"aclnn{_camel}Backward(grad_output, self, target, {_weight}, reduction, ignore_index, total_weight, out)")
     op(f"{_name}_forward({_NLL}) -> (Tensor output, Tensor total_weight)", variants="", rule=_rule,
-       grad={"self": _slope}, npu=f"aclnn{_camel}(self, target, weight, reduction, ignore_index, output, total_weight)")
+       grad={"self": _slope}, npu=f"aclnn{_camel}(self, target, {_weight}, reduction, ignore_index, output, total_weight)")
     op(f"{_name}(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) -> Tensor",
        variants="nn", doc="Minus the log-probability of the target class, times its weight.",
        body=lambda self, target, weight, reduction, ignore_index, _forward=getattr(ops, _name + "_forward"):
@@ -421,13 +422,14 @@ def _cross_entropy_loss(self, target, weight, reduction, ignore_index, label_smo
     """Minus the log of the softmax of the logits at the target: a class index, or a distribution over the classes."""
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
-    if self.shape == target.shape and (target.is_floating_point() or self.dim() == 0):
+    rank = self.dim()
+    if (target.is_floating_point() or rank == 0) and self.shape == target.shape:
         return _by_probability(self, target, weight, reduction, label_smoothing)
-    if self.dim() < 1:
-        raise ValueError(f"Expected 1 or more dimensions (got {self.dim()})")
+    if rank < 1:
+        raise ValueError(f"Expected 1 or more dimensions (got {rank})")
     target = _as_classes(target)
-    if self.dim() <= 2:
-        if self.dim() == 2 and target.dim() and self.size(0) != target.size(0):
+    if rank <= 2:
+        if rank == 2 and target.dim() and self.size(0) != target.size(0):
             raise ValueError(f"Expected input batch_size ({self.size(0)}) to match target batch_size "
                              f"({target.size(0)}).")
         return _by_class(self, target, weight, reduction, ignore_index, label_smoothing)

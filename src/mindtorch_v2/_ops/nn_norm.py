@@ -107,9 +107,11 @@ op("_fused_rms_norm_backward(Tensor grad_out, Tensor input, int[] normalized_sha
    "bool[2] output_mask) -> (Tensor, Tensor)", variants="",
    rule=lambda grad_out, input, normalized_shape, rstd, weight, output_mask: _wants(
        [(input.shape, input.dtype), (normalized_shape, _type_of_stats(input, weight))], output_mask),
-   npu="aclnnRmsNormGrad(grad_out, input, rstd, weight, out0, out1)")
+   npu="aclnnRmsNormGrad(grad_out, input, rstd, weight=ones(normalized_shape), out0=scratch(input), "
+       "out1=scratch(normalized_shape))")
 op("_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)",
-   rule=_rms_rule, variants="function", npu="aclnnRmsNorm(input, weight, eps, out0, out1)",
+   rule=_rms_rule, variants="function",
+   npu="aclnnRmsNorm(input, weight=ones(normalized_shape), eps=1.1920928955078125e-07, out0, out1)",
    grad={"input, weight": lambda g, input, normalized_shape, weight, eps, result1, needs:
          _rms_grad(g, input, normalized_shape, weight, eps, result1, needs)})
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,9 @@ KINDS = ("tensor", "out", "inout", "tensors", "outs", "inouts", "scalar", "scala
          "string", "int64", "int32", "int8", "uint64", "bool", "dtype", "double", "float")
 TENSOR_KINDS = ("tensor", "out", "inout")
 FROM_PARAM, FROM_RESULT, FROM_CONSTANT = range(3)
+# How a source is read, in the order of launch.pxi. The last three are functions: ones(size), causal(whether), and
+# scratch(tensor or sizes) for a result that nobody wants.
+READINGS = ("", "mT", "row", "rows", "size", "choice", "seed", "offset", "ones", "causal", "scratch")
 _TABLES = ("aclnn.txt", "aclnn_later.txt")           # csrc/cann has them; the build lays them beside this file
 
 
@@ -29,6 +32,8 @@ class Argument(NamedTuple):
     kind: str
     dense: bool
     dtypes: frozenset[str]                               # what it may be, where the table says so; else empty
+    ranks: range                                         # the same of its rank; else empty
+    optional: bool
 
 
 @functools.cache
@@ -40,14 +45,20 @@ def table() -> dict[str, tuple[Argument, ...]]:
             found = re.fullmatch(r"(\w+)\((.*)\) \| .*", line)
             if found:
                 words = [part.split() for part in found[2].split(", ")] if found[2] else []
-                rows[found[1]] = tuple(Argument(w[1].rstrip("?"), w[0], w[-1] == "dense", _dtypes(w[2:3]))
-                                       for w in words)
+                rows[found[1]] = tuple(Argument(w[1].rstrip("?"), w[0], w[-1] == "dense", _dtypes(w[2:3]),
+                                                _ranks(w[2:]), w[1].endswith("?")) for w in words)
     return rows
 
 
 def _dtypes(words: list[str]) -> frozenset[str]:
     """The dtypes of "f32/f16/…", as far as torch has them; none of another word."""
     return frozenset(_DTYPES[part] for word in words for part in word.split("/") if part in _DTYPES)
+
+
+def _ranks(words: list[str]) -> range:
+    """The ranks of "2" or "1-8"; none of other words."""
+    found = next(filter(None, (re.fullmatch(r"(\d)(?:-(\d))?", word) for word in words)), None)
+    return range(int(found[1]), int(found[2] or found[1]) + 1) if found else range(0)
 
 
 def signature(name: str) -> tuple[Argument, ...]:
@@ -83,30 +94,59 @@ NUMBERS = {
 
 def read_mapping(mapping: str) -> tuple[str, list[str]]:
     """("aclnnAdd", ["self", "other", "alpha", "out"]) of "aclnnAdd(self, other, alpha, out)"."""
-    name, _, rest = mapping.rstrip(")").partition("(")
+    name, _, rest = mapping.removesuffix(")").partition("(")
     return name, [word.strip() for word in rest.split(",")] if rest else []
 
 
 class Source(NamedTuple):
-    """Where an argument of an aclnn op comes from: a parameter or result by its place, or a constant."""
+    """Where an argument of an aclnn op comes from: a parameter or result by its place, or a constant; and how it is
+    read: a place in READINGS, with a dim (size), names (choice) or a further source (ones, causal, scratch)."""
     kind: int
     at: Any
-    otherwise: Any = None                                # what stands for None
+    reading: int = 0
+    detail: Any = None
+    otherwise: Source | None = None                      # what stands for None
 
 
-def _source(word: str, schema: Schema, extra: Sequence[str]) -> Source:
-    word, _, otherwise = word.partition("=")
-    params = [p.name for p in schema.params] + list(extra)
-    returns = [name for _, name in schema.returns]
-    if word in params and not (params.index(word) == 0 and schema.params[0].mutable):
-        return Source(FROM_PARAM, params.index(word), _literal(otherwise) if otherwise else None)
-    if schema.params and word == params[0]:              # an op that changes self: the launcher gets it as its result
-        return Source(FROM_RESULT, 0)
-    if word in returns:
-        return Source(FROM_RESULT, returns.index(word))
-    if re.fullmatch(r"out\d*", word):
-        return Source(FROM_RESULT, int(word[3:] or 0))
-    return Source(FROM_CONSTANT, _literal(word))
+class Reader:
+    """Reads the words of a mapping for one row."""
+
+    def __init__(self, schema: Schema, extra: Sequence[str]) -> None:
+        self.params = [p.name for p in schema.params] + list(extra)
+        self.returns = [name for _, name in schema.returns]
+        self.changes_self = bool(schema.params) and schema.params[0].mutable
+        self.generator = next((i for i, p in enumerate(schema.params) if p.kind == "Generator"), None)
+
+    def source(self, word: str) -> Source:
+        word, _, otherwise = word.partition("=")
+        made = self._read(word)
+        return made._replace(otherwise=self.source(otherwise)) if otherwise else made
+
+    def _read(self, word: str) -> Source:
+        function = re.fullmatch(r"(ones|causal|scratch)\((.*)\)", word)
+        if function:
+            return Source(FROM_CONSTANT, None, READINGS.index(function[1]), self.source(function[2]))
+        choice = re.fullmatch(r"(\w+)\[(.*)\]", word)
+        if choice:
+            names = choice[1], tuple(choice[2].split("|"))
+            return self._place(choice[1])._replace(reading=READINGS.index("choice"), detail=names)
+        if word in ("seed", "offset") and word not in self.params:
+            return Source(FROM_PARAM, self.generator, READINGS.index(word))
+        read = re.fullmatch(r"([a-z]\w*)\.(mT|row|rows|size)(?:\((-?\d+)\))?", word)
+        if read:
+            return self._place(read[1])._replace(reading=READINGS.index(read[2]), detail=read[3] and int(read[3]))
+        return self._place(word)
+
+    def _place(self, word: str) -> Source:
+        if word in self.params and not (word == self.params[0] and self.changes_self):
+            return Source(FROM_PARAM, self.params.index(word))
+        if self.params and word == self.params[0]:       # an op that changes self: the launcher gets it as its result
+            return Source(FROM_RESULT, 0)
+        if word in self.returns:
+            return Source(FROM_RESULT, self.returns.index(word))
+        if re.fullmatch(r"out\d*", word):
+            return Source(FROM_RESULT, int(word[3:] or 0))
+        return Source(FROM_CONSTANT, _literal(word))
 
 
 def _literal(word: str) -> Any:
@@ -123,7 +163,7 @@ def build_plan(name: str, sources: Sequence[Source], kept: bool = True) -> Any:
     if len(args) != len(sources):
         raise TypeError(f"[{name}] takes {len(args)} arguments ({', '.join(a.name for a in args)}), got {len(sources)}")
     bind()
-    described = [(KINDS.index(a.kind), s.kind, s.at, a.dense, s.otherwise, 0 if s.kind == FROM_CONSTANT else _takes(a))
+    described = [(KINDS.index(a.kind), s, a.dense, _takes(a), 0 if READINGS[s.reading] in ("row", "rows") else _bits(a.ranks))
                  for a, s in zip(args, sources, strict=True)]
     made = _C.NpuPlan(name, acl_loader.symbol(name + "GetWorkspaceSize"), acl_loader.symbol(name), described, kept)
     made.other = functools.partial(_recast, made, args, tuple(sources))
@@ -132,7 +172,11 @@ def build_plan(name: str, sources: Sequence[Source], kept: bool = True) -> Any:
 
 def _takes(argument: Argument) -> int:
     """The dtypes of a tensor argument as bits; 0 where the table says nothing."""
-    return sum(1 << _C._dtype_named(name)._id for name in argument.dtypes) if argument.kind in TENSOR_KINDS else 0
+    return _bits(_C._dtype_named(name)._id for name in argument.dtypes) if argument.kind in TENSOR_KINDS else 0
+
+
+def _bits(places: Iterable[int]) -> int:
+    return sum(1 << place for place in places)
 
 
 # dtype -> those that hold all its values, the nearest first
@@ -154,9 +198,10 @@ def _recast(plan: Any, args: tuple[Argument, ...], sources: tuple[Source, ...], 
     targets = [(source, name) for argument, source in zip(args, sources, strict=True) if source.kind in held and
                (name := _target(argument, held[source.kind][source.at], outs[0].dtype, given_dtypes)) is not None]
     lossy = ("",) if outs[0].is_floating_point() else ("", "float32")    # sums of integers do not fit
-    if plan.name in SUBSTITUTES and any(name in lossy for _, name in targets):
-        values = (held[s.kind][s.at] if s.kind in held else s.at for s in sources)
-        SUBSTITUTES[plan.name](*(s.otherwise if v is None else v for s, v in zip(sources, values, strict=True)))
+    if plan.name in SUBSTITUTES and any(name in lossy for _, name in targets) and not any(s.reading for s in sources):
+        values = [held[s.kind][s.at] if s.kind in held else s.at for s in sources]
+        SUBSTITUTES[plan.name](*(s.otherwise.at if v is None and s.otherwise else v
+                                 for s, v in zip(sources, values, strict=True)))
         return
     for source, name in targets:
         if name:
@@ -181,24 +226,39 @@ def _target(argument: Argument, t: Any, result: Any, given: set[str]) -> str | N
 
 
 def plan(mapping: str, schema: Schema, extra: Sequence[str] = (), kept: bool = True) -> Any:
-    """The plan of a row: its mapping names parameters ("eps=1e-5" says what stands for None), results ("out", "out1" or
-    their names) and literals.
+    """The plan of a row. Its mapping is an aclnn call, each word a parameter, a result ("out", "out1" or its name) or a
+    literal. A tensor may be read as `.mT` (last two dims exchanged), `.row` (a number as a vector of one item), `.rows`
+    (a matrix of all its rows) or `.size(k)`; `mode[a|b]` is the place of a word; `eps=1e-5` says what stands for None,
+    which may be ones(…) or scratch(…); `seed` and `offset` are the generator's. "a or b": b serves where a tensor that
+    a needs is None.
 
     extra: names of values that a kernel in ops.py appends to the parameters."""
-    made = _plan(mapping, schema, extra, kept)
-    params = [p.name for p in schema.params]
+    made, *others = [_plan(part, schema, extra, kept) for part in mapping.split(" or ")]
     for param, other in NUMBERS.get(made.name, {}).items():
-        if param in params and has(read_mapping(other)[0]):
-            made.for_number(params.index(param), _plan(other, schema, extra, kept))
+        names = [p.name for p in schema.params]
+        if param in names and has(read_mapping(other)[0]):
+            made.for_number(names.index(param), _plan(other, schema, extra, kept))
+    for other in others:
+        made.where_none(_needed(mapping, schema), other)
     return made
+
+
+def _needed(mapping: str, schema: Schema) -> int:
+    """The parameter of the first call of a mapping that may be None although CANN needs it."""
+    name, words = read_mapping(mapping.split(" or ")[0])
+    params = {p.name: i for i, p in enumerate(schema.params) if p.optional}
+    words = [word.partition(".")[0] for word in words]
+    return next(params[word] for word, argument in zip(words, signature(name), strict=True)
+                if word in params and not argument.optional)
 
 
 def _plan(mapping: str, schema: Schema, extra: Sequence[str], kept: bool) -> Any:
     name, words = read_mapping(mapping)
-    made = build_plan(name, [_source(word, schema, extra) for word in words], kept)
+    read = Reader(schema, extra).source
+    made = build_plan(name, [read(word) for word in words], kept)
     inplace = "aclnnInplace" + name.removeprefix("aclnn")
     if words[-1:] == ["out"] and len(table().get(inplace, ())) == len(words) - 1 and has(inplace):
-        made.in_place = build_plan(inplace, [_source(word, schema, extra) for word in words[:-1]], kept)
+        made.in_place = build_plan(inplace, [read(word) for word in words[:-1]], kept)
         made.in_place.other = made.other                     # CANN's form with an out takes more dtypes
     return made
 

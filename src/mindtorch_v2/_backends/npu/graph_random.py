@@ -7,7 +7,7 @@ from typing import Any
 from mindtorch_v2 import _C
 
 _STEP = 4                                         # a philox counter gives four numbers
-_active: dict[int, GraphRandom] = {}              # by id of the generator, while a graph is captured
+active: dict[int, GraphRandom] = {}              # by id of the generator, while a graph is captured
 
 
 class GraphRandom:
@@ -23,10 +23,10 @@ class GraphRandom:
     def begin(self) -> None:
         """From now on the calling thread's draws go into the graph."""
         self._drawn, self._thread = 0, threading.get_ident()
-        _active[id(self.generator)] = self
+        active[id(self.generator)] = self
 
     def end(self) -> None:
-        _active.pop(id(self.generator), None)
+        active.pop(id(self.generator), None)
 
     def draw(self, count: int) -> tuple[Any, Any, int]:
         """(seed, offset, what is added to the offset) for a kernel that draws count numbers."""
@@ -44,5 +44,5 @@ class GraphRandom:
 
 def captured(generator: Any) -> GraphRandom | None:
     """Where the calling thread's draws from a generator go; None: to the device, as ever."""
-    found = _active.get(id(generator)) if _active else None
+    found = active.get(id(generator)) if active else None
     return found if found is not None and found._thread == threading.get_ident() else None

@@ -1,11 +1,12 @@
-"""Kernels of the npu: how an op row finds its aclnn op, and the ops that need more than one call of CANN."""
+"""Kernels of the npu: how an op row finds its aclnn op, random ops in graphs, and results that only the data can size."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu import aclnn, soc, streams
+from mindtorch_v2._backends.npu import aclnn, graph_random, soc, streams
 from mindtorch_v2._backends.npu.graph_random import captured
 from mindtorch_v2._schema import Schema, parse
 from mindtorch_v2._shape import broadcast
@@ -15,10 +16,14 @@ Kernel = Callable[..., Any]
 KERNELS: dict[str, Kernel] = {}
 # op name -> fn(outs, args) for dtypes that the row's aclnn op does not take
 OTHERS: dict[str, Kernel] = {}
+# op name -> fn(outs, args) where the first tensor has no items, and CANN has no word for the result
+EMPTIES: dict[str, Kernel] = {}
+# aclnn op -> fn(outs, args) while a graph is captured, for those that CANN has in no form that reads the seed from memory
+IN_GRAPHS: dict[str, Kernel] = {}
 # aclnn ops that composites do without on older SoCs: every CANN has them, but no kernel there
-LATER_SOCS = ("aclnnApplyAdamWV2",)
+LATER_SOCS = ("aclnnApplyAdamWV2", "aclnnFlashAttentionScore")
 _empty = _C._op_named("empty")
-_INT64 = _C._dtype_named("int64")
+_INT64, _BOOL = _C._dtype_named("int64"), _C._dtype_named("bool")
 
 
 def kernel(*names: str) -> Callable[[Kernel], Kernel]:
@@ -36,13 +41,13 @@ def resolve(name: str, schema: str, mapping: str | None, composite: bool = False
         return KERNELS[name]
     if not mapping or composite and not _is_here(aclnn.read_mapping(mapping)[0]):
         return None
+    plan = aclnn.plan(mapping, parse(schema), kept="seed" not in aclnn.read_mapping(mapping)[1])
     if "seed" in aclnn.read_mapping(mapping)[1]:
-        return random_kernel(mapping, parse(schema))
-    plan = aclnn.plan(mapping, parse(schema))
+        plan.captured = functools.partial(_draw_into_graph, plan, mapping, parse(schema))
     if name in OTHERS:
-        plan.other = OTHERS[name]
-        if plan.in_place is not None:
-            plan.in_place.other = OTHERS[name]
+        for form in filter(None, (plan, plan.in_place, plan.without)):
+            form.other = OTHERS[name]
+    plan.empty = EMPTIES.get(name)
     return plan
 
 
@@ -50,26 +55,18 @@ def _is_here(name: str) -> bool:
     return aclnn.has(name) and (name not in LATER_SOCS or soc.has_cube_and_vector_cores())
 
 
-def random_kernel(mapping: str, schema: Schema) -> Kernel:
-    """A kernel that gives CANN the generator's seed and offset beside the row's arguments."""
-    plan = aclnn.plan(mapping, schema, extra=("seed", "offset"), kept=False)
-    at = next(i for i, p in enumerate(schema.params) if p.kind == "Generator")
-    name = aclnn.read_mapping(mapping)[0]
-
-    def launch(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
-        if not outs[0].numel():
-            return
-        index = outs[0].device.index
-        graph = captured(args[at] or _C._npu_default_generator(index))
-        if graph is None:
-            _C._npu_call(plan, index, args + next_state(args[at], outs[0]), outs)
-        elif name == "aclnnInplaceBernoulli":     # CANN has no form of it that reads the seed from memory
-            outs[0].copy_(ops.empty(outs[0].shape, device=outs[0].device).uniform_(generator=args[at]) < args[1])
-        else:
-            replayed = aclnn.plan(mapping.replace("(", "Tensor(", 1).replace("offset", "offset, begin"), schema,
-                                  extra=("seed", "offset", "begin"), kept=False)
-            _C._npu_call(replayed, index, args + graph.draw(outs[0].numel()), outs)
-    return launch
+def _draw_into_graph(plan: Any, mapping: str, schema: Schema, outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    """A random op while graphs are captured, this one or others: a replay reads seed and offset from memory."""
+    index, generator = outs[0].device.index, args[next(i for i, p in enumerate(schema.params) if p.kind == "Generator")]
+    graph = captured(generator or _C._npu_default_generator(index))
+    if graph is None:
+        _C._npu_call(plan, index, args, outs)
+    elif plan.name in IN_GRAPHS:
+        IN_GRAPHS[plan.name](outs, args)
+    else:
+        replayed = aclnn.plan(mapping.replace("(", "Tensor(", 1).replace("offset", "offset, begin"), schema,
+                              extra=("seed", "offset", "begin"), kept=False)
+        _C._npu_call(replayed, index, args + graph.draw(outs[0].numel()), outs)
 
 
 def next_state(generator: Any, out: Any) -> tuple[int, int]:
@@ -138,25 +135,22 @@ def _masked_select(self: Any, mask: Any) -> Any:
     return out[:shape[0]].clone().view(self.dtype)
 
 
-# ---- several calls ---------------------------------------------------------------------------------------------------
-@kernel("index")
-def _index(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
-    self, indices = args
-    aclnn.call("aclnnIndex", self, _whole(self, indices), outs[0])
+# ---- constants that CANN wants as tensors ----------------------------------------------------------------------------
+_CAUSAL = 2048                                    # CANN's size of the mask that stands for any causal one
 
 
-@kernel("_index_put_list_")
-def _index_put(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
-    (out,), (_, indices, values, accumulate) = outs, args
-    parts = (out, values)
-    if out.is_complex():                                     # its two parts are a dim that no index names
-        parts = tuple(ops.view_as_real(x.detach()) for x in parts)
-    aclnn.call("aclnnIndexPutImpl", parts[0], _whole(out, indices), parts[1], accumulate, False)
+def _make_constant(name: str, size: Any, dtype: Any, device: int) -> Any:
+    """Ones, or True above the diagonal; copied from the host, which waits, so that every stream may read them."""
+    made = ops.ones(size, dtype=dtype) if name == "ones" else ops.ones([_CAUSAL, _CAUSAL], dtype=_BOOL).triu(1)
+    return made.to(f"npu:{device}")
 
 
-def _whole(self: Any, indices: Any) -> list[Any]:
-    """Indices as CANN takes them: an empty tensor where a dim is not indexed."""
-    return [_empty((0,), dtype=_INT64, device=self.device) if i is None else i for i in indices]
+def _index_put_complex(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    """Real and imaginary parts are a dim that no index names."""
+    real, values = (ops.view_as_real(x.detach()) for x in (outs[0], args[2]))
+    aclnn.call("aclnnIndexPutImpl", real, args[1], values, args[3], False)
 
 
+OTHERS["_index_put_list_"] = _index_put_complex
+_C._npu_set_hooks(graph_random.active, _make_constant)
 _C._set_kernel_resolver("npu", resolve)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu.ops import KERNELS, Kernel, composed, kernel, ops
+from mindtorch_v2._backends.npu.ops import KERNELS, OTHERS, Kernel, composed, kernel, ops
 from mindtorch_v2._backends.npu.ops_dtypes import in_cube, plus_product, product
 from mindtorch_v2._backends.npu.ops_nn import Args, Outs, launch
 from mindtorch_v2._shape import broadcast
@@ -15,7 +15,7 @@ from mindtorch_v2._shape import broadcast
 _INT32 = _C._dtype_named("int32")
 
 
-def quiet(*names: str) -> Callable[[Kernel], Kernel]:
+def quiet(*names: str, registry: dict[str, Kernel] = KERNELS) -> Callable[[Kernel], Kernel]:
     """Registers a kernel that uses ops: nothing it does is recorded, for the row has a gradient of its own."""
     def register(function: Kernel) -> Kernel:
         def run(*arguments: Any) -> Any:
@@ -25,46 +25,28 @@ def quiet(*names: str) -> Callable[[Kernel], Kernel]:
                 return function(*arguments)
             finally:
                 _C._set_grad_enabled(before)
-        KERNELS.update(dict.fromkeys(names, run))
+        registry.update(dict.fromkeys(names, run))
         return function
     return register
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
-@quiet("linear")
+@quiet("linear", registry=OTHERS)
 def _linear(outs: Outs, args: Args) -> None:
+    """What aclnnAddmm does not take: dtypes, and a weight of one dim."""
     (out,), (input, weight, bias) = outs, args
-    weight = weight.detach()
-    turned = weight.t() if weight.dim() == 2 else weight
+    turned = weight.t()
     if not in_cube(out):
         out.copy_(product(input, turned) if bias is None else product(input, turned) + bias)
         return
-    if bias is None or turned is weight:
-        launch("aclnnMatmul", out, input, turned, out, 0)
-        if bias is not None:
-            launch("aclnnInplaceAdd", out, out, bias, 1)
-        return
-    if input.dim() != 2:                                     # one product of all rows, and the bias with it
-        input, out = input.detach().reshape(-1, weight.size(1)), out.view(-1, weight.size(0))
-    launch("aclnnAddmm", out, bias, input, turned, 1, 1, out, 0)
+    launch("aclnnMatmul", out, input, turned, out, 0)
+    if bias is not None:
+        launch("aclnnInplaceAdd", out, out, bias, 1)
 
 
-@quiet("addmm")
+@quiet("addmm", "baddbmm", registry=OTHERS)
 def _addmm(outs: Outs, args: Args) -> None:
-    (out,), (self, mat1, mat2, beta, alpha) = outs, args
-    if in_cube(out):
-        launch("aclnnAddmm", out, _with_dim(self), mat1, mat2, beta, alpha, out, 0)
-    else:
-        out.copy_(plus_product(self, mat1, mat2, beta, alpha))
-
-
-@quiet("baddbmm")
-def _baddbmm(outs: Outs, args: Args) -> None:
-    (out,), (self, batch1, batch2, beta, alpha) = outs, args
-    if in_cube(out):
-        launch("aclnnBaddbmm", out, _with_dim(self), batch1, batch2, beta, alpha, out, 0)
-    else:
-        out.copy_(plus_product(self, batch1, batch2, beta, alpha))
+    outs[0].copy_(plus_product(*args))
 
 
 @quiet("addmv")
@@ -74,11 +56,6 @@ def _addmv(outs: Outs, args: Args) -> None:
         out.copy_(plus_product(self, mat, vec, beta, alpha))
     else:
         launch("aclnnAddmv", out, self.expand(out.shape), mat, vec, alpha, beta, out, 0)
-
-
-def _with_dim(self: Any) -> Any:
-    """A 0-dim tensor as one of one item: CANN's sums of products want a dim."""
-    return self if self.dim() else self.detach().reshape(1)
 
 
 # ---- factors ---------------------------------------------------------------------------------------------------------

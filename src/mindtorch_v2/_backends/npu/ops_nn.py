@@ -8,11 +8,10 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu import runtime as npu_runtime
-from mindtorch_v2._backends.npu.ops import OTHERS, composed, kernel, next_state, ops
+from mindtorch_v2._backends.npu.ops import EMPTIES, OTHERS, composed, kernel, next_state, ops
 
 Outs, Args = tuple[Any, ...], tuple[Any, ...]
 _empty = _C._op_named("empty")
-_FLOAT32, _BOOL = _C._dtype_named("float32"), _C._dtype_named("bool")
 
 
 def launch(name: str, out: Any, *arguments: Any) -> None:
@@ -40,31 +39,7 @@ def _ones(shape: Sequence[int], like: Any) -> Any:
     return _filled(1, shape, like)
 
 
-_CAUSAL = 2048                                               # CANN's size of the mask that stands for any causal one
-
-
-def _attention_constants(like: Any) -> tuple[Any, Any]:
-    """(what stands for a result that is not wanted, the mask of sparseMode 2: True above the diagonal), made once."""
-    key = ("attention", like.dtype, like.device.index)
-    found = _constants.get(key)
-    if found is None:
-        mask = ops.ones([_CAUSAL, _CAUSAL], dtype=_BOOL).triu(1).to(like.device)
-        found = _constants[key] = _empty([0], dtype=like.dtype, device=like.device), mask
-    return found
-
-
 # ---- activations -----------------------------------------------------------------------------------------------------
-_GELU = {"none": 0, "tanh": 1}
-
-
-@kernel("gelu")
-def _gelu(outs: Outs, args: Args) -> None:
-    (out,), (self, approximate) = outs, args
-    if approximate not in _GELU:
-        raise RuntimeError("approximate argument must be either none or tanh.")
-    launch("aclnnGeluV2", out, self, _GELU[approximate], out)
-
-
 @composed("log_sigmoid_backward", registry=OTHERS)
 def _log_sigmoid_backward(grad_output: Any, self: Any) -> Any:
     return grad_output * (-self).sigmoid()
@@ -100,62 +75,21 @@ def _smooth_l1_backward(outs: Outs, args: Args) -> None:
     launch("aclnnSmoothL1LossBackward", out, grad_output, self, ops.zeros_like(self.detach()), 0, beta, out)
 
 
-def _nll(name: str) -> None:
-    classes = -1 if name == "NLLLoss" else 1
-
-    def forward(outs: Outs, args: Args) -> None:
-        (out, total), (self, target, weight, reduction, ignore_index) = outs, args
-        weight = _ones((self.size(classes),), self) if weight is None else weight
-        if self.numel() == 0:                                # nothing to count: the sum is 0, the mean 0 / 0
-            out.fill_(math.nan if reduction == 1 else 0)
-            total.fill_(0)
-            return
-        launch(f"aclnn{name}", total, self, target, weight, reduction, ignore_index, out, total)
-
-    def backward(outs: Outs, args: Args) -> None:
-        (out,), (grad_output, self, target, weight, reduction, ignore_index, total) = outs, args
-        weight = _ones((self.size(classes),), self) if weight is None else weight
-        launch(f"aclnn{name}Backward", out, grad_output, self, target, weight, reduction, ignore_index, total, out)
-    row = "nll_loss" if name == "NLLLoss" else "nll_loss2d"
-    kernel(row + "_forward")(forward)
-    kernel(row + "_backward")(backward)
+def _no_losses(outs: Outs, args: Args) -> None:
+    """Nothing to count: the sum is 0, the mean 0 / 0."""
+    outs[0].fill_(math.nan if args[3] == 1 else 0)
+    outs[1].fill_(0)
 
 
-_nll("NLLLoss")
-_nll("NLLLoss2d")
+def _no_gradients(outs: Outs, args: Args) -> None:
+    """A batch of nothing: sums over it are 0."""
+    for out in outs:
+        if out is not None:
+            out.fill_(0)
 
 
-# ---- norms -----------------------------------------------------------------------------------------------------------
-_EPSILON = {"float64": 2.0 ** -52}                           # rms_norm's eps where none is given; else float32's
-
-
-@kernel("_fused_rms_norm")
-def _rms_norm(outs: Outs, args: Args) -> None:
-    (out, rstd), (input, shape, weight, eps) = outs, args
-    weight = _ones(shape, input) if weight is None else weight
-    eps = _EPSILON.get(rstd.dtype._name, 2.0 ** -23) if eps is None else eps
-    launch("aclnnRmsNorm", out, input, weight, eps, out, rstd)
-
-
-@kernel("_fused_rms_norm_backward")
-def _rms_norm_backward(outs: Outs, args: Args) -> None:
-    (grad, grad_weight), (grad_out, input, shape, rstd, weight, _) = outs, args
-    weight = _ones(shape, input) if weight is None else weight
-    into = grad if grad is not None else ops.empty_like(input.detach())
-    wide = _empty(list(shape), dtype=_FLOAT32, device=input.device)       # CANN gives this one in float32 only
-    launch("aclnnRmsNormGrad", into, grad_out, input, rstd, weight, into, wide)
-    if grad_weight is not None:
-        grad_weight.copy_(wide) if input.numel() else grad_weight.fill_(0)
-
-
-# ---- convolution -----------------------------------------------------------------------------------------------------
-@kernel("_convolution_backward")
-def _convolution_backward(outs: Outs, args: Args) -> None:
-    *given, wanted = args
-    channels = given[0].size(1)
-    mask = [bool(wanted >> i & 1) for i in range(3)]
-    out = next(o for o in outs if o is not None)
-    launch("aclnnConvolutionBackward", out, *given[:3], [channels], *given[3:], mask, 1, *outs)
+EMPTIES.update(nll_loss_forward=_no_losses, nll_loss2d_forward=_no_losses, _fused_rms_norm_backward=_no_gradients,
+               _convolution_backward=_no_gradients)
 
 
 # ---- pooling ---------------------------------------------------------------------------------------------------------
@@ -194,50 +128,3 @@ def _bag(outs: Outs, args: Args) -> None:
     best = _empty(list(out.shape) if mode == 2 else [bags], dtype=indices.dtype, device=out.device)
     launch("aclnnEmbeddingBag", out, weight, indices, offsets.to(indices.dtype), False, mode, False, per_sample_weights,
            include_last_offset, padding_idx, out, bag_of, sizes, best)
-
-
-# ---- attention -------------------------------------------------------------------------------------------------------
-_ALL = 2 ** 31 - 1                                           # tokens before and after: no band
-
-
-def _settings(query: Any, is_causal: bool, scale: float | None) -> tuple[Any, ...]:
-    """What the score and its gradient have in common, from scaleValue to sparseMode."""
-    scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
-    return scale, 1.0, _ALL, _ALL, query.size(1), "BNSD", 0, 2 if is_causal else 0
-
-
-def _as_heads(x: Any) -> Any:
-    """(batch, heads, length, size) of a tensor with any leading dims."""
-    x = x.detach()
-    if x.dim() == 4:
-        return x
-    return x.reshape(-1, *x.shape[-3:]) if x.dim() > 4 else x.reshape((1,) * (4 - x.dim()) + tuple(x.shape))
-
-
-@kernel("_attention")
-def _attention(outs: Outs, args: Args) -> None:
-    (out, logsumexp), (query, key, value, _, _, is_causal, scale, _) = outs, args
-    recorded = _C._is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
-    query, key, value = _as_heads(query), _as_heads(key), _as_heads(value)
-    unused, mask = _attention_constants(out)
-    stats = [*query.shape[:3], 8]                            # CANN keeps eight of each: one block of its memory
-    top = _empty(stats, dtype=_FLOAT32, device=out.device)
-    total = _empty(stats, dtype=_FLOAT32, device=out.device)
-    launch("aclnnFlashAttentionScore", out, query, key, value, None, None, None, mask if is_causal else None, None,
-           *_settings(query, is_causal, scale), top, total, unused, _as_heads(out))
-    if recorded:                                             # nobody but the gradient reads it
-        logsumexp.copy_((total[..., 0].log() + top[..., 0]).reshape(logsumexp.shape))
-
-
-@kernel("_attention_backward")
-def _attention_backward(outs: Outs, args: Args) -> None:
-    grad_out, query, key, value, _, out, logsumexp, is_causal, scale, _ = args
-    query, key, value, grad_out, out = (_as_heads(x) for x in (query, key, value, grad_out, out))
-    unused, mask = _attention_constants(out)
-    stats = [*query.shape[:3], 8]
-    # exp(x - max) / sum with the logsumexp as max and a sum of 1: the same weights, from one kept number
-    top = logsumexp.detach().reshape(*stats[:3], 1).to(_FLOAT32).expand(stats).contiguous()
-    total = ops.ones(stats, dtype=_FLOAT32, device=out.device)
-    launch("aclnnFlashAttentionScoreGrad", query, query, key, value, grad_out, None, None, None,
-           mask if is_causal else None, top, total, None, out, None, *_settings(query, is_causal, scale),
-           *(_as_heads(x) for x in outs), unused)

@@ -7,7 +7,7 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu.graph_random import captured
-from mindtorch_v2._backends.npu.ops import composed, kernel, next_state, ops
+from mindtorch_v2._backends.npu.ops import IN_GRAPHS, composed, kernel, next_state, ops
 
 _FLOAT64 = _C._dtype_named("float64")
 _DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}   # integers up to 2 ** n are exact
@@ -121,3 +121,20 @@ def _randperm(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     else:                                         # its seed would be the same in every replay; that of random_ is not
         keys = ops.empty((n,), dtype=_C._dtype_named("int64"), device=out.device).random_(generator=generator)
         out.copy_(keys.argsort())
+
+
+# ---- while a graph is captured ---------------------------------------------------------------------------------------
+def _captured_bernoulli(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    (out,), (_, p, generator) = outs, args
+    out.copy_(ops.empty(out.shape, device=out.device).uniform_(generator=generator) < p)
+
+
+def _captured_dropout(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    """The bits of the mask as CANN packs them, from uniform numbers."""
+    (out, mask), (input, p, generator) = outs, args
+    kept = ops.empty((mask.numel(), 8), device=out.device).uniform_(generator=generator) >= p
+    mask.copy_((kept * 2 ** ops.arange(8, device=out.device)).sum(1))
+    aclnn.call("aclnnDropoutDoMask", input.detach(), mask, p, out)
+
+
+IN_GRAPHS.update(aclnnInplaceBernoulli=_captured_bernoulli, aclnnDropout=_captured_dropout)

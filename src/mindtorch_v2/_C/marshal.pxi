@@ -1,0 +1,275 @@
+# How a plan reads the arguments of an op row into a call of launch.h. The launch itself: launch.pxi.
+
+cdef list marshal(NpuPlan plan, NpuCall* call, tuple results, PyObject** s, int device):
+    """Reads every argument into call; returns what has to stay alive."""
+    cdef list keep = None
+    cdef int i, kind
+    cdef PyObject* o
+    cdef TensorArg t
+    cdef object made
+    for i in range(plan.n):
+        kind = plan.kind[i]
+        o = slot_of(plan, i, results, s)
+        if plan.reading[i] or (o == <PyObject*>None and plan.instead[i] >= 0):
+            made = read_source(plan, i, results, s, device)
+            keep = kept_with(keep, made)
+            o = <PyObject*>made
+        if kind <= kInout:
+            # A dense copy serves what is read only: CANN refuses an output that is not dense.
+            if is_tensor(o) and (<TensorBase>o).dev == NPU and \
+                    (kind != kTensor or not plan.dense[i] or (<TensorBase>o).contig):
+                describe_tensor(plan, <TensorBase>o, device, &t)
+            elif <object>o is None:
+                t.ndim = -1
+            else:
+                made = tensor_on_npu(<object>o, results, device)
+                keep = kept_with(keep, made)
+                describe_tensor(plan, <TensorBase>made, device, &t)
+            call.tensor(kind, t)
+        elif kind <= kInouts:
+            keep = marshal_list(plan, call, kind, <object>o, keep, results, device)
+        else:
+            marshal_value(plan, call, kind, <object>o, results)
+    return keep
+
+
+cdef inline list kept_with(list keep, object made):
+    if keep is None:
+        return [made]
+    keep.append(made)
+    return keep
+
+
+cdef inline PyObject* slot_of(NpuPlan plan, int k, tuple results, PyObject** s) noexcept:
+    if plan.source[k] == FROM_PARAM:
+        return s[plan.at[k]]
+    if plan.source[k] == FROM_RESULT:
+        return PyTuple_GET_ITEM_(results, plan.at[k])
+    return PyList_GET_ITEM_(plan.constants, plan.at[k])
+
+
+# ---- sources that are not read as they are --------------------------------------------------------------------------
+cdef object read_source(NpuPlan plan, int k, tuple results, PyObject** s, int device):
+    """What source k of a plan stands for."""
+    cdef PyObject* o = slot_of(plan, k, results, s)
+    cdef int reading = plan.reading[k]
+    cdef TensorBase t
+    if reading >= READ_ONES:
+        value = read_source(plan, plan.detail[k], results, s, device)
+        return scratch(value, device) if reading == READ_SCRATCH else constant(reading, value, s, device)
+    if reading == READ_SEED or reading == READ_OFFSET:
+        return draw(reading, <object>o, <TensorBase>results[0], device)
+    if o == <PyObject*>None:
+        return None if plan.instead[k] < 0 else read_source(plan, plan.instead[k], results, s, device)
+    if reading == READ_PLAIN:
+        return <object>o
+    if reading == READ_CHOICE:
+        return choice(<tuple>plan.constants[plan.detail[k]], <object>o)
+    t = <TensorBase?>o
+    if reading == READ_SIZE:
+        return t.sizes[wrap_dim(plan.detail[k], t.rank)]
+    return turned(t) if reading == READ_TURNED else with_dim(t) if reading == READ_ROW else rows_of(t)
+
+
+cdef object choice(tuple known, object word):
+    """The place of a word among those that the op knows; known: the parameter's name, and they."""
+    if word not in known[1]:
+        raise RuntimeError(f"{known[0]} argument must be either {' or '.join(known[1])}.")
+    return known[1].index(word)
+
+
+cdef TensorBase shown_as(TensorBase t, int rank, const int64_t* sizes, const int64_t* strides):
+    """t's memory in another geometry, for one call: it shares no versions and no history."""
+    cdef TensorBase r = tensor_shell()
+    r.dt, r.dev, r.dev_index, r.st = t.dt, t.dev, t.dev_index, t.st
+    t.st.refs += 1
+    set_geometry(r, rank, sizes, strides, t.offset)
+    return r
+
+
+cdef TensorBase turned(TensorBase t):
+    """The last two dims exchanged; a vector as it is."""
+    cdef TensorBase r
+    cdef int n = t.rank
+    if n < 2:
+        return t
+    r = shown_as(t, n, t.sizes, t.strides)
+    r.sizes[n - 1], r.sizes[n - 2] = r.sizes[n - 2], r.sizes[n - 1]
+    r.strides[n - 1], r.strides[n - 2] = r.strides[n - 2], r.strides[n - 1]
+    update_geometry(r)
+    return r
+
+
+cdef TensorBase with_dim(TensorBase t):
+    """A number in a tensor as a vector of one item."""
+    cdef int64_t one = 1
+    return t if t.rank else shown_as(t, 1, &one, &one)
+
+
+cdef TensorBase rows_of(TensorBase t):
+    """A matrix: all dims but the last in one."""
+    cdef int64_t sizes[2]
+    cdef int64_t strides[2]
+    cdef int d
+    if t.rank == 2:
+        return t
+    sizes[0], sizes[1] = 1, t.sizes[t.rank - 1] if t.rank else 1
+    for d in range(t.rank - 1):
+        sizes[0] *= t.sizes[d]
+    if not view_strides(t, sizes, 2, strides):
+        t = contiguous_of(t)
+        view_strides(t, sizes, 2, strides)
+    return shown_as(t, 2, sizes, strides)
+
+
+cdef object draw(int reading, object given, TensorBase out, int device):
+    """The seed, or the offset of as many numbers as out has items, of the generator that was given or the device's."""
+    cdef GeneratorBase g = npu_generators.get(device) if given is None else given
+    if g is None:
+        g = _npu_default_generator(device)
+    if reading == READ_SEED:
+        return <int64_t>g.philox_seed            # its bits
+    return g.move_on(out.count)
+
+
+cdef object constant(int reading, object value, PyObject** s, int device):
+    """Ones in the dtype of the first tensor, or the mask of causal attention where value says so; made once."""
+    cdef tuple key
+    if reading == READ_CAUSAL and not value:
+        return None
+    key = (reading, tuple(value) if type(value) is list else value, reading == READ_ONES and (<TensorBase>s[0]).dt, device)
+    found = npu_constants.get(key)
+    if found is None:
+        found = npu_constants[key] = npu_make_constant("ones" if reading == READ_ONES else "causal", value,
+                                                       dtypes[(<TensorBase>s[0]).dt], device)
+    return found
+
+
+cdef TensorBase scratch(object like, int device):
+    """Room for a result that nobody wants, as large as a tensor or as a list says; in float32 where that is a list,
+    which is how CANN sums."""
+    cdef int64_t sizes[MAX_DIMS]
+    if isinstance(like, TensorBase):
+        return new_empty((<TensorBase>like).rank, (<TensorBase>like).sizes, (<TensorBase>like).dt, NPU, device)
+    return new_empty(read_ints(like, sizes), sizes, kFloat, NPU, device)
+
+
+# ---- tensors and values -----------------------------------------------------------------------------------------------
+cdef inline int describe_tensor(NpuPlan plan, TensorBase t, int device, TensorArg* a) except -1:
+    if t.dev_index != device:
+        raise RuntimeError(f"[{plan.name}] expected tensors on npu:{device}, got one on npu:{t.dev_index}")
+    if t.rank > MAX_RANK:
+        raise RuntimeError(f"[{plan.name}] expected tensors of at most {MAX_RANK} dims, got {t.rank}")
+    if t.st.owner != npu_heaps[device]:
+        refuse_ended(t.st)
+    a.sizes, a.strides, a.offset = t.sizes, t.strides, t.offset
+    a.storage_items = <int64_t>(t.st.nbytes // itemsize(<DType>t.dt))
+    a.base, a.ndim, a.dtype, a.dense = t.st.data, t.rank, ACL_DTYPES[t.dt], t.contig
+    a.whole = t.contig and not t.offset and a.storage_items == t.count
+    return 0
+
+
+cdef object tensor_on_npu(object o, tuple results, int device):
+    """A number or a 0-dim CPU tensor as a tensor of the device; a tensor there as a dense one."""
+    cdef TensorBase t, made
+    if isinstance(o, TensorBase):
+        t = <TensorBase>o
+        if t.dev == NPU:
+            if t.dev_index != device:
+                raise RuntimeError(f"expected tensors on npu:{device}, got one on npu:{t.dev_index}")
+            made = new_empty(t.rank, t.sizes, t.dt, NPU, device)
+            copy_into(made, t)
+            return made
+        if t.rank:
+            raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, "
+                               f"npu:{device} and {device_object(t.dev, t.dev_index)}!")
+        made = new_empty(0, NULL, t.dt, NPU, device)
+        hot_call2(HOT_FILL_, made, item_of(t))
+        return made
+    made = new_empty(0, NULL, number_dtype(<PyObject*>o), NPU, device)
+    hot_call2(HOT_FILL_, made, o)
+    return made
+
+
+cdef int64_t no_items = 0, one_item = 1
+
+
+cdef list marshal_list(NpuPlan plan, NpuCall* call, int kind, object o, list keep, tuple results, int device):
+    cdef TensorArg t
+    cdef tuple items = () if o is None else tuple(o)    # its own: a list may change while items are read
+    call.list(kind, <int32_t>len(items), o is not None)
+    if items:
+        keep = kept_with(keep, items)
+    for item in items:
+        if item is None:                         # a dim that is not indexed: CANN reads a tensor without items
+            t = TensorArg(&no_items, &one_item, 0, 0, NULL, 1, ACL_INT64, True, True)
+        else:
+            if (<TensorBase?>item).dev != NPU:
+                item = tensor_on_npu(item, results, device)
+                keep = kept_with(keep, item)
+            describe_tensor(plan, <TensorBase>item, device, &t)
+        call.add(t)
+    return keep
+
+
+cdef int read_number(object o, Number* n) except -1:
+    cdef Attr a
+    if isinstance(o, TensorBase):
+        o = item_of(<TensorBase>o)
+    number_attr(o, &a)
+    n.i, n.re, n.im = a.i, a.f, a.im
+    n.dtype = ACL_BOOL if PyBool_Check(o) else ACL_INT64 if PyLong_Check(o) else \
+        ACL_COMPLEX128 if PyComplex_Check(o) else ACL_DOUBLE
+    return 0
+
+
+cdef int marshal_value(NpuPlan plan, NpuCall* call, int kind, object o, tuple results) except -1:
+    cdef Number n
+    cdef int64_t ints[MAX_DIMS]
+    cdef double reals[MAX_DIMS]
+    cdef int count
+    if kind == kScalar:
+        call.scalars(kind, 1, o is not None)
+        if o is not None:
+            read_number(o, &n)
+            call.scalar(n)
+        else:
+            call.scalar(Number(ACL_DOUBLE, 0, 0, 0))
+    elif kind == kScalars:
+        items = tuple(o)
+        call.scalars(kind, <int32_t>len(items), True)
+        for item in items:
+            read_number(item, &n)
+            call.scalar(n)
+    elif kind == kInts or kind == kBools:
+        count = 0 if o is None else read_ints_or_one(o, ints, 1)
+        call.integers(kind, ints, count, True)   # no dims given: an empty array, which CANN reads as all of them
+    elif kind == kFloats:
+        items = () if o is None else tuple(o)
+        if len(items) > MAX_DIMS:
+            raise RuntimeError(f"[{plan.name}] takes at most {MAX_DIMS} floats in a list, got {len(items)}")
+        count = <int>len(items)
+        for i in range(count):
+            reals[i] = items[i]
+        call.reals(reals, count, o is not None)
+    elif kind == kString:
+        if o is None:
+            call.string(NULL)
+        else:
+            call.string(PyUnicode_AsUTF8(o))
+    elif kind == kDtype:
+        call.plain(kind, ACL_DTYPES[(<TensorBase?>results[0]).dt if o is None else dtype_id(o)], 0)
+    else:
+        if o is None:
+            raise TypeError(f"[{plan.name}] expected a number, got None")
+        if kind == kUint64 and PyLong_Check(o) and 0 < o < 1 << 64:
+            call.plain(kind, <int64_t><uint64_t>o, 0)
+            return 0
+        read_number(o, &n)
+        if kind == kDoubleValue or kind == kFloatValue:
+            call.plain(kind, 0, n.re)
+        else:
+            call.plain(kind, n.i, 0)
+    return 0
+
+
