@@ -22,6 +22,8 @@ def _stream_device(device: Any) -> int:
 class Stream:
     """A queue of work on a device; work in one stream runs in order, streams run side by side."""
 
+    _entered: dict[int, list[StreamContext]] | None = None   # by thread: each leaves what it entered
+
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
         if "stream_id" in kwargs:                 # an existing stream again, as torch's streams are rebuilt
             index = _device_index(kwargs.get("device_index", device))
@@ -33,7 +35,6 @@ class Stream:
     def _set(self, index: int, handle: int, priority: int) -> None:
         self.device_index, self._handle, self.priority = index, handle, priority
         self._session = runtime.get_runtime(index).session
-        self._entered: dict[int, list[StreamContext]] = {}   # by thread: each leaves what it entered
 
     @classmethod
     def _over(cls, index: int, handle: int) -> Stream:
@@ -103,11 +104,13 @@ class Stream:
         return streams.is_capturing(self.device_index, self.npu_stream)
 
     def __enter__(self) -> Stream:
+        if self._entered is None:
+            self._entered = {}
         self._entered.setdefault(threading.get_ident(), []).append(StreamContext(self).__enter__())
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        self._entered[threading.get_ident()].pop().__exit__(*exc)
+        (self._entered or {})[threading.get_ident()].pop().__exit__(*exc)
 
     def set_data_preprocess_stream(self, is_data_preprocess_stream: bool = False) -> None:
         """Nothing: torch_npu treats such streams apart in its queue of tasks, and there is no such queue here."""

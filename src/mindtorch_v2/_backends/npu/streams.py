@@ -77,10 +77,10 @@ def is_capturing(device_id: int, handle: int) -> bool:
 def take_event(device_id: int, flags: int) -> int:
     """An event that can be recorded again and again; give it back with give_event()."""
     owner = runtime.get_runtime(device_id)
-    free = owner.events.get(flags)
-    if free:
-        return free.pop()
-    rt = runtime.acl.rt
+    try:
+        return owner.events[flags].pop()          # not asked before: another thread may take the last one in between
+    except (KeyError, IndexError):
+        rt = runtime.acl.rt
     handle, code = (rt.create_event_with_flag if flags == EVENT_EXTERNAL else rt.create_event_ex_with_flag)(flags)
     check(code, "aclrtCreateEvent")
     owner.made_events.append(handle)
