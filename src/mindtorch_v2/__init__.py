@@ -73,14 +73,17 @@ class _AtFirstUse:
 
     def __get__(self, door, cls=None):
         found = import_module("mindtorch_v2." + self.room)
-        door.__dict__[self.name] = found = found if self.name == self.room else getattr(found, self.name)
+        whole = self.name == self.room.rpartition(".")[2]
+        door.__dict__[self.name] = found = found if whole else getattr(found, self.name)
         return found
 
 
 # A __getattr__ of the module would keep the interpreter from caching torch.f: three times the cost of reading it.
 # With the plain lookup of an object, the class is asked only for what the module does not have.
 _lazy = {name: _AtFirstUse(name, _FROM.get(name, name)) for name in (*_ROOMS, *_FROM)}
-_modules[__name__].__class__ = type("module", (_ModuleType,), _lazy | {"__getattribute__": object.__getattribute__})
+_modules[__name__].__class__ = type("mindtorch_v2", (_ModuleType,),
+                                    _lazy | {"__getattribute__": object.__getattribute__})
+cuda.__class__ = type("mindtorch_v2.cuda", (_ModuleType,), {"amp": _AtFirstUse("amp", "cuda.amp")})
 
 
 def __dir__():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from mindtorch_v2.nn import functional, init, modules, parameter, utils
+from mindtorch_v2.nn import attention, functional, init, modules, parallel, parameter, utils
 from mindtorch_v2.nn.modules import *  # noqa: F403
 from mindtorch_v2.nn.modules import __all__ as _layers
+from mindtorch_v2.nn.parallel import DataParallel
 from mindtorch_v2.nn.parameter import (
     Buffer,
     Parameter,
@@ -15,12 +16,15 @@ from mindtorch_v2.nn.parameter import (
 __all__ = [
     *_layers,
     "Buffer",
+    "DataParallel",
     "Parameter",
     "UninitializedBuffer",
     "UninitializedParameter",
+    "attention",
     "functional",
     "init",
     "modules",
+    "parallel",
     "parameter",
     "utils",
 ]

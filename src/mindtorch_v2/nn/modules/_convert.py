@@ -28,6 +28,9 @@ def _parse_to(
     return device, dtype, bool(non_blocking), memory_format
 
 
+torch._C._nn._parse_to = _parse_to     # where programs with a `to` of their own look for it
+
+
 class Convert:
     """Conversions; a parameter keeps its identity wherever the new data allows it."""
 

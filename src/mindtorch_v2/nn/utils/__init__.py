@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mindtorch_v2.nn.utils import parametrizations, parametrize, rnn, stateless
+from mindtorch_v2.nn.utils import parametrizations, parametrize, prune, rnn, stateless
 from mindtorch_v2.nn.utils.clip_grad import (
     clip_grad_norm,
     clip_grad_norm_,
@@ -17,7 +17,7 @@ from mindtorch_v2.nn.utils.weight_norm import remove_weight_norm, weight_norm
 
 __all__ = [
     "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",
-    "get_total_norm", "parameters_to_vector", "parametrizations", "parametrize",
+    "get_total_norm", "parameters_to_vector", "parametrizations", "parametrize", "prune",
     "remove_spectral_norm", "remove_weight_norm", "rnn", "skip_init", "spectral_norm",
     "stateless", "vector_to_parameters", "weight_norm",
 ]  # fmt: skip

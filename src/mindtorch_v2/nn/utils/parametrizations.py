@@ -1,4 +1,4 @@
-"""The parametrizations that come with torch: weight norm and spectral norm."""
+"""The parametrizations that come with torch: weight norm, spectral norm and orthogonal matrices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mindtorch_v2.nn.utils.weight_norm import norm_except_dim, weight_from
 
 Tensor = torch.Tensor
 
-__all__ = ["spectral_norm", "weight_norm"]
+__all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 
 class _WeightNorm(Module):
@@ -107,3 +107,85 @@ def spectral_norm(
     dim = default_dim(module) if dim is None else dim
     norm = _SpectralNorm(weight, n_power_iterations, dim, eps)
     return register_parametrization(module, name, norm)
+
+
+class _Orthogonal(Module):
+    """A matrix with orthonormal columns (or rows, if it is wide) from any matrix, around a fixed `base`."""
+
+    def __init__(self, weight: Tensor, orthogonal_map: str, use_trivialization: bool) -> None:
+        super().__init__()
+        if weight.is_complex() and orthogonal_map == "householder":
+            raise ValueError("The householder parametrization does not support complex tensors.")
+        self.shape, self.orthogonal_map = weight.shape, orthogonal_map
+        if use_trivialization:
+            self.register_buffer("base", None)
+
+    def forward(self, X: Tensor) -> Tensor:
+        wide = X.size(-2) < X.size(-1)
+        X = X.mT if wide else X
+        Q = self._reflected(X) if self.orthogonal_map == "householder" else self._rotated(X)
+        if hasattr(self, "base"):
+            Q = self.base @ Q
+        return Q.mT if wide else Q
+
+    def _rotated(self, X: Tensor) -> Tensor:
+        """The exponential, or Cayley's map, of the skew part of a square matrix; its first columns."""
+        n, k = X.shape[-2:]
+        X = F.pad(X.tril(), (0, n - k))
+        A = X - X.mH
+        if self.orthogonal_map == "matrix_exp":
+            return torch.matrix_exp(A)[..., :k]
+        eye = torch.eye(n, dtype=A.dtype, device=A.device)
+        return torch.linalg.solve(eye - 0.5 * A, eye + 0.5 * A)[..., :k]
+
+    def _reflected(self, X: Tensor) -> Tensor:
+        """The product of the reflections below the diagonal; the diagonal holds signs."""
+        A = X.tril(diagonal=-1)
+        Q = torch.linalg.householder_product(A, 2.0 / (1.0 + (A * A).sum(dim=-2)))
+        return Q * X.diagonal(dim1=-2, dim2=-1).int().unsqueeze(-2)
+
+    @torch.no_grad()
+    def right_inverse(self, Q: Tensor) -> Tensor:
+        """What gives a matrix back that is orthogonal already; others are made orthogonal first."""
+        if Q.shape != self.shape:
+            raise ValueError(f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape "
+                             f"{Q.shape}.")
+        wide = Q.size(-2) < Q.size(-1)
+        tall = Q.mT if wide else Q
+        n, k = tall.shape[-2:]
+        if hasattr(self, "base"):
+            fill = torch.randn((*tall.shape[:-2], n, n - k), dtype=Q.dtype, device=Q.device)
+            self.base = _orthonormal(torch.cat([tall, fill], dim=-1)) if n != k else _orthonormal(tall)
+            start = torch.zeros_like(Q)
+            start.diagonal(dim1=-2, dim2=-1).fill_(-1.0)    # every map takes minus the identity to the identity
+            return start
+        if self.orthogonal_map != "householder":
+            raise NotImplementedError("It is not possible to assign to the matrix exponential or the Cayley "
+                                      "parametrizations when use_trivialization=False.")
+        A, tau = torch.geqrf(tall)
+        signs = A.diagonal(dim1=-2, dim2=-1)
+        signs.copy_(signs.sign() * torch.where(tau == 0.0, -1.0, 1.0))
+        return A.mT if wide else A
+
+
+def _orthonormal(A: Tensor) -> Tensor:
+    """The orthogonal factor of A whose triangular factor has a positive diagonal: A itself, if it is orthogonal."""
+    Q, R = torch.linalg.qr(A)
+    return Q * R.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
+
+
+def orthogonal(module: Module, name: str = "weight", orthogonal_map: str | None = None, *,
+               use_trivialization: bool = True) -> Module:  # fmt: skip
+    """Keep a parameter's matrix orthogonal (unitary, if it is complex)."""
+    weight = getattr(module, name, None)
+    if not isinstance(weight, torch.Tensor):
+        raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    if weight.ndim < 2:
+        raise ValueError(f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions.")
+    if orthogonal_map is None:
+        square = weight.shape[-2] == weight.shape[-1]
+        orthogonal_map = "matrix_exp" if square or weight.is_complex() else "householder"
+    if orthogonal_map not in ("matrix_exp", "cayley", "householder"):
+        raise ValueError('orthogonal_map has to be one of "matrix_exp", "cayley", "householder". '
+                         f"Got: {orthogonal_map}")
+    return register_parametrization(module, name, _Orthogonal(weight, orthogonal_map, use_trivialization), unsafe=True)

@@ -1,0 +1,114 @@
+"""Attention with scores and masks that the user writes as functions of positions; computed densely, not by blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import mindtorch_v2 as torch
+
+Tensor = torch.Tensor
+
+__all__ = ["BlockMask", "and_masks", "create_block_mask", "create_mask", "flex_attention", "noop_mask", "or_masks"]
+
+
+def _positions(*sizes: int, device: Any) -> list[Tensor]:
+    """An index for each dimension, shaped to broadcast with the others: functions of positions see all at once."""
+    rank = len(sizes)
+    return [torch.arange(n, device=device).view([-1 if i == d else 1 for i in range(rank)]) for d, n in enumerate(sizes)]
+
+
+def noop_mask(batch: Tensor, head: Tensor, token_q: Tensor, token_kv: Tensor) -> Tensor:
+    """Every position sees every other."""
+    return torch.ones((), dtype=torch.bool, device=token_q.device)
+
+
+def and_masks(*mask_mods: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A mask of the positions that all the masks let through."""
+    def joined(b: Tensor, h: Tensor, q: Tensor, kv: Tensor) -> Tensor:
+        seen = torch.ones((), dtype=torch.bool, device=q.device)
+        for mask_mod in mask_mods:
+            seen = seen & mask_mod(b, h, q, kv)
+        return seen
+    return joined
+
+
+def or_masks(*mask_mods: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A mask of the positions that any of the masks lets through."""
+    def joined(b: Tensor, h: Tensor, q: Tensor, kv: Tensor) -> Tensor:
+        seen = torch.zeros((), dtype=torch.bool, device=q.device)
+        for mask_mod in mask_mods:
+            seen = seen | mask_mod(b, h, q, kv)
+        return seen
+    return joined
+
+
+def create_mask(mod_fn: Callable[..., Tensor], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int,
+                device: Any = None) -> Tensor:
+    """The mask of a function as a bool tensor (B, H, Q_LEN, KV_LEN)."""
+    sizes = (B or 1, H or 1, Q_LEN, KV_LEN)
+    return mod_fn(*_positions(*sizes, device=device or torch.get_default_device())).expand(sizes)
+
+
+class BlockMask:
+    """What a mask function lets through, kept as the function and as a dense mask."""
+
+    def __init__(self, mask_mod: Callable[..., Tensor], dense: Tensor, block_size: tuple[int, int]) -> None:
+        self.mask_mod, self._dense, self.BLOCK_SIZE = mask_mod, dense, block_size
+        self.seq_lengths = tuple(dense.shape[-2:])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(B, H, Q_LEN, KV_LEN)."""
+        return tuple(self._dense.shape)
+
+    def to(self, device: Any) -> BlockMask:
+        """The mask on a device; what its function has captured stays where it is."""
+        return BlockMask(self.mask_mod, self._dense.to(device), self.BLOCK_SIZE)
+
+    def to_dense(self) -> Tensor:
+        """Which blocks hold a position that is let through, as 0 and 1."""
+        rows, cols = self.BLOCK_SIZE
+        padded = torch.nn.functional.pad(self._dense, (0, -self._dense.shape[-1] % cols, 0, -self._dense.shape[-2] % rows))
+        blocks = padded.unflatten(-1, (-1, cols)).unflatten(-3, (-1, rows))
+        return blocks.any(-1).any(-2).int()
+
+    def sparsity(self) -> float:
+        """The part of all blocks that nothing is let through in, in percent."""
+        return 100 * (1 - self.to_dense().float().mean().item())
+
+    def __repr__(self) -> str:
+        return f"BlockMask(shape={self.shape}, sparsity={self.sparsity():.2f}%)"
+
+
+def create_block_mask(mask_mod: Callable[..., Tensor], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int,
+                      device: Any = None, BLOCK_SIZE: int | tuple[int, int] = 128, _compile: bool = False) -> BlockMask:
+    """A BlockMask of a mask function."""
+    block = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else BLOCK_SIZE
+    return BlockMask(mask_mod, create_mask(mask_mod, B, H, Q_LEN, KV_LEN, device), block)
+
+
+def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: Callable[..., Tensor] | None = None,
+                   block_mask: BlockMask | None = None, scale: float | None = None, enable_gqa: bool = False,
+                   return_lse: bool = False, kernel_options: dict | None = None) -> Any:
+    """softmax(score_mod(query @ key.T * scale), masked) @ value; rows that nothing is let through in give zeros."""
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.dim() != 4:
+            raise ValueError(f"[flex_attention] expected {name} with 4 dimensions, got {tuple(x.shape)}")
+    heads, shared = query.shape[1], key.shape[1]
+    if heads != shared:
+        if not enable_gqa or heads % shared:
+            raise ValueError(f"[flex_attention] expected key and value with {heads} heads (or a divisor of it, with "
+                             f"enable_gqa=True), got {shared}")
+        key, value = (x.repeat_interleave(heads // shared, 1) for x in (key, value))
+    scores = (query @ key.transpose(-2, -1)).float() * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if score_mod is not None:
+        scores = score_mod(scores, *_positions(*scores.shape, device=scores.device))
+    if block_mask is not None:
+        scores = scores.masked_fill(~block_mask._dense[..., : scores.shape[-2], : scores.shape[-1]], -torch.inf)
+    lse = scores.logsumexp(-1)
+    hidden = lse == -torch.inf
+    weights = torch.exp(scores - lse.masked_fill(hidden, 0.0).unsqueeze(-1)).to(value.dtype)
+    out = weights @ value
+    return (out, lse) if return_lse else out

@@ -1,0 +1,38 @@
+"""torch.nn.parallel: the wrappers that spread a module over devices; here they exist by name and refuse to spread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindtorch_v2 as torch
+from mindtorch_v2.nn.modules.module import Module
+
+__all__ = ["DataParallel", "DistributedDataParallel"]
+
+
+class DataParallel(Module):
+    """A module run where it is: with one device there is nothing to spread, and several are refused."""
+
+    def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
+        super().__init__()
+        first = next(module.parameters(), None)
+        on_npu = first is not None and first.device.type == "npu"
+        ids = range(torch.npu.device_count() if on_npu else 0) if device_ids is None else device_ids
+        if len(ids) > 1:
+            raise NotImplementedError(
+                f"[DataParallel] one process does not spread over several devices here, got {len(ids)}; choose one "
+                "with device_ids=[0] (or ASCEND_RT_VISIBLE_DEVICES), or start a process for each device"
+            )
+        self.dim, self.module, self.device_ids = dim, module, list(ids)
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        return self.module(*inputs, **kwargs)
+
+
+class DistributedDataParallel(Module):
+    """Refuses to be made: processes that train together need torch.distributed."""
+
+    def __init__(self, module: Module, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            "[DistributedDataParallel] torch.distributed is not offered: train with one process and one device"
+        )

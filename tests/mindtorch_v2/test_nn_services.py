@@ -1,0 +1,102 @@
+"""Pruning, orthogonal weights, attention by functions, and wrappers that refuse: against torch, and on the npu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch.nn.attention.flex_attention
+import torch.nn.utils.prune  # noqa: F401  torch does not load these by itself
+from twin import error, same, twin
+
+import mindtorch_v2 as mt
+
+
+def layer(t: Any, device: str = "cpu") -> Any:
+    t.manual_seed(3)
+    return t.nn.Conv2d(2, 4, 3).to(device)
+
+
+PRUNINGS = {
+    "l1": lambda p, m: p.l1_unstructured(m, "weight", 0.4),
+    "number": lambda p, m: p.l1_unstructured(m, "bias", 2),
+    "channels": lambda p, m: p.ln_structured(m, "weight", 2, n=2, dim=0),
+    "random": lambda p, m: p.random_unstructured(m, "weight", 0.3),
+    "random channels": lambda p, m: p.random_structured(m, "weight", 1, dim=1),
+    "twice": lambda p, m: p.ln_structured(p.l1_unstructured(m, "weight", 0.3), "weight", 0.5, n=1, dim=0),
+    "three times": lambda p, m: p.l1_unstructured(p.random_unstructured(p.identity(m, "weight"), "weight", 5), "weight", 9),
+    "mask": lambda p, m: p.custom_from_mask(m, "bias", m.bias > 0),
+}
+
+
+@pytest.mark.parametrize("name", PRUNINGS)
+@twin
+def test_pruning(t: Any, name: str) -> Any:
+    p, m = t.nn.utils.prune, layer(t)
+    PRUNINGS[name](p, m)
+    m(t.ones(1, 2, 5, 5)).sum().backward()
+    grads = {n: q.grad for n, q in m.named_parameters()}
+    before = [m.weight, m.bias, p.is_pruned(m), list(m.state_dict()), dict(m.named_buffers())]
+    p.remove(m, "bias" if name in ("number", "mask") else "weight")
+    return grads, before, m.weight, list(m.state_dict()), p.is_pruned(m), [n for n, _ in m.named_parameters()]
+
+
+@twin
+def test_pruning_of_several_parameters_together_and_errors(t: Any) -> Any:
+    p, a, b = t.nn.utils.prune, t.nn.Linear(3, 4), t.nn.Linear(4, 2)
+    p.global_unstructured([(a, "weight"), (b, "weight"), (b, "bias")], pruning_method=p.L1Unstructured, amount=0.5)
+    calls = [lambda: p.l1_unstructured(a, "weight", 1.5), lambda: p.l1_unstructured(a, "bias", 9),
+             lambda: p.remove(a, "bias"), lambda: p.l1_unstructured(a, "bias", "many")]  # fmt: skip
+    return a.weight, b.weight, b.bias, [error(call, 40) for call in calls]
+
+
+@pytest.mark.parametrize("shape, how", [((4, 4), None), ((4, 4), "cayley"), ((3, 5), "cayley"), ((5, 3), "matrix_exp"),
+                                        ((6, 3), None), ((2, 5), None)])  # fmt: skip
+@twin
+def test_orthogonal(t: Any, shape: tuple[int, int], how: str | None) -> Any:
+    m = t.nn.utils.parametrizations.orthogonal(t.nn.Linear(*shape), orthogonal_map=how)
+    weight = m.weight
+    (weight * t.arange(weight.numel()).view_as(weight)).sum().backward()
+    short = min(shape)
+    product = weight.mT @ weight if weight.shape[0] >= weight.shape[1] else weight @ weight.mT
+    assert t.allclose(product, t.eye(short), atol=1e-5)
+    return weight, m.parametrizations.weight.original.grad, m.state_dict()
+
+
+@twin
+def test_flex_attention(t: Any) -> Any:
+    flex = t.nn.attention.flex_attention
+    q, k = t.randn(2, 4, 6, 8), t.randn(2, 2, 5, 8)
+    near = flex.create_block_mask(lambda b, h, i, j: (i - j).abs() < 2, None, None, 6, 5, device="cpu")
+    bias = t.randn(4)
+    return [flex.flex_attention(q, q, q), flex.flex_attention(q, k, k, block_mask=near, enable_gqa=True),
+            flex.flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + bias[h] * (i - j), scale=0.3),
+            flex.create_mask(flex.and_masks(lambda b, h, i, j: i >= j, lambda b, h, i, j: i < 4), 1, 1, 5, 5, "cpu"),
+            near.shape]  # fmt: skip
+
+
+@twin
+def test_the_flags_of_attention_come_back(t: Any) -> Any:
+    attention, flags = t.nn.attention, t.backends.cuda
+    with attention.sdpa_kernel([attention.SDPBackend.MATH, attention.SDPBackend.FLASH_ATTENTION]):
+        inside = [flags.math_sdp_enabled(), flags.flash_sdp_enabled(), flags.mem_efficient_sdp_enabled()]
+    refused = error(lambda: attention.sdpa_kernel("math").__enter__())
+    return inside, flags.mem_efficient_sdp_enabled(), int(attention.SDPBackend.EFFICIENT_ATTENTION), refused
+
+
+def test_a_module_on_one_device_needs_no_wrapper_and_several_are_refused(npu: Any) -> None:
+    model = mt.nn.Linear(2, 2).npu()
+    x = mt.ones(1, 2, device="npu")
+    same(mt.nn.DataParallel(model, device_ids=[0])(x).tolist(), model(x).tolist())
+    assert list(mt.nn.DataParallel(model, [0]).state_dict()) == ["module.weight", "module.bias"]
+    with pytest.raises(NotImplementedError, match="several devices"):
+        mt.nn.DataParallel(model, device_ids=[0, 1])
+    with pytest.raises(NotImplementedError, match="torch.distributed"):
+        mt.nn.parallel.DistributedDataParallel(model)
+
+
+def test_what_needs_the_npu_runs_there(npu: Any) -> None:
+    on_cpu, on_npu = (mt.nn.utils.prune.l1_unstructured(layer(mt, d), "weight", 0.4) for d in ("cpu", "npu"))
+    same(on_npu.weight_mask.cpu().tolist(), on_cpu.weight_mask.tolist())
+    turned = mt.nn.utils.parametrizations.orthogonal(mt.nn.Linear(4, 4)).to("npu").weight
+    assert mt.allclose(turned @ turned.mT, mt.eye(4, device="npu"), atol=1e-5)
