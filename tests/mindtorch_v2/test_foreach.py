@@ -1,5 +1,5 @@
-"""torch._foreach_* and the ops of loss scaling: values and errors against PyTorch's OpInfo, gradients, and how many calls
-of CANN a list costs. Optimizers are in test_npu_optim.py."""
+"""torch._foreach_* and the ops of loss scaling: values and errors against PyTorch's OpInfo, gradients, and how many
+calls of CANN a list costs. Optimizers are in test_npu_optim.py."""
 from __future__ import annotations
 
 import itertools
@@ -18,8 +18,8 @@ import mindtorch_v2 as torch
 
 ENTRIES = (opinfo.foreach_unary_op_db + opinfo.foreach_binary_op_db + opinfo.foreach_pointwise_op_db +
            opinfo.foreach_reduce_op_db + opinfo.foreach_other_op_db)
-NAMES = sorted({f"_foreach_{entry.name.removeprefix('_foreach_').rstrip('_')}{end}" for entry in ENTRIES for end in ("", "_")
-                if hasattr(judge, f"_foreach_{entry.name.removeprefix('_foreach_').rstrip('_')}{end}")})
+STEMS = {f"_foreach_{entry.name.removeprefix('_foreach_').rstrip('_')}": entry for entry in ENTRIES}
+NAMES = [stem + end for stem in STEMS for end in ("", "_") if hasattr(judge, stem + end)]
 SAMPLES = 4
 # Ours take what PyTorch's element-wise kernels on the CPU refuse, or CANN refuses what PyTorch takes.
 LENIENT = "clamp lerp abs max min sub norm pow frac"
@@ -49,14 +49,14 @@ def run(call: Any) -> tuple[Any, Exception | None]:
 @pytest.mark.parametrize("device", ["cpu", "npu"])
 @pytest.mark.parametrize("name", NAMES)
 def test_values(name: str, device: str, npu: ModuleType) -> None:
-    entry = next(e for e in ENTRIES if e.name.removeprefix("_foreach_").rstrip("_") == name[9:].rstrip("_"))
-    seen = 0
+    entry, seen = STEMS[name.rstrip("_")], 0
     for dtype in (judge.float32, judge.bfloat16, judge.int64) if device == "cpu" else (judge.float32, judge.float16):
         samples = entry.sample_inputs("cpu", dtype, requires_grad=False, noncontiguous=False)
         for sample in itertools.islice(samples, SAMPLES):
             given = (sample.input, *sample.args)
             ours = to_ours(given, device)
-            named = {k: v for k, v in sample.kwargs.items() if device == "cpu" or v is not judge.float64}   # CANN has no such norm
+            # CANN has no norm in float64.
+            named = {k: v for k, v in sample.kwargs.items() if device == "cpu" or v is not judge.float64}
             made, error = run(lambda: getattr(torch, name)(*ours, **to_ours(named)))
             wanted, their_error = run(lambda: getattr(judge, name)(*given, **named))
             if their_error is not None:
@@ -70,8 +70,9 @@ def test_values(name: str, device: str, npu: ModuleType) -> None:
 
 
 ERRORS = """torch._foreach_mul(x,[1,2])|torch._foreach_mul(x,(torch.ones(2),)*2)|torch._foreach_mul(x,torch.ones(1))
-torch._foreach_mul(x,None)|torch._foreach_mul(x,'a')|torch._foreach_mul(x,1j)|torch._foreach_addcmul(x,x,x,torch.ones(()))
-torch._foreach_addcmul(x,x,x,torch.ones(2))|torch._foreach_addcmul(x,x,x,torch.ones(1))|torch._foreach_addcmul(x,x,x,[1.,2.])
+torch._foreach_mul(x,None)|torch._foreach_mul(x,'a')|torch._foreach_mul(x,1j)
+torch._foreach_addcmul(x,x,x,torch.ones(()))|torch._foreach_addcmul(x,x,x,torch.ones(2))
+torch._foreach_addcmul(x,x,x,torch.ones(1))|torch._foreach_addcmul(x,x,x,[1.,2.])
 torch._foreach_zero_([])|torch._foreach_add_(x,1) is x|torch._foreach_mul(x[0],1)|torch._foreach_add(x,x,alpha=2,beta=1)
 torch._foreach_lerp(x,x,torch.tensor(0.5))|torch._foreach_norm(x,1)|torch._foreach_pow(2,x)|torch._foreach_copy_(x,x*2)
 torch._amp_foreach_non_finite_check_and_unscale_(x,torch.zeros(2),torch.ones(1))
@@ -87,8 +88,9 @@ def test_arguments(line: str) -> None:
     both.check(f"x=[torch.tensor([1.,2.])]\n{line}")
 
 
-GRADIENTS = """torch._foreach_mul(x, y)|torch._foreach_add(x, y, alpha=2)|torch._foreach_sqrt(x)|torch._foreach_lerp(x, y, 0.3)
-torch._foreach_addcmul(x, y, y, [1., 2.])|torch._foreach_norm(x)|torch._foreach_pow(2., x)
+GRADIENTS = """torch._foreach_mul(x, y)|torch._foreach_add(x, y, alpha=2)|torch._foreach_sqrt(x)
+torch._foreach_lerp(x, y, 0.3)|torch._foreach_addcmul(x, y, y, [1., 2.])
+torch._foreach_norm(x)|torch._foreach_pow(2., x)
 torch._foreach_mul_([t * 1 for t in x], y)|torch._foreach_div_([t * 1 for t in x], 3.)""".replace("\n", "|").split("|")
 
 

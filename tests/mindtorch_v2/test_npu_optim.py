@@ -1,4 +1,4 @@
-"""Optimizers, gradient clipping and GradScaler: results against PyTorch on the CPU, calls of CANN, graphs, and that the host
+"""Optimizers, clipping and GradScaler: results against PyTorch on the CPU, calls of CANN, graphs, and that the host
 waits for nothing. The lists below them are in test_foreach.py."""
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def train(lib: Any, name: str, device: str, steps: int = 4, **options: Any) -> t
 
 
 def same(ours: list[Any], theirs: list[Any], name: str = "") -> None:
-    close = {"rtol": 0.02, "atol": 1e-3} if name == "Muon" else {"rtol": 2e-5, "atol": 2e-6}     # Muon works in bfloat16
+    close = {"rtol": 0.02, "atol": 1e-3} if name == "Muon" else {"rtol": 2e-5, "atol": 2e-6}  # Muon works in bfloat16
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one.detach().cpu().numpy(), other.detach().numpy(), **close)
 
@@ -83,9 +83,9 @@ def test_options(name: str, device: str, npu: ModuleType) -> None:
                 np.testing.assert_allclose(state[key].detach().cpu().numpy(), wanted[key].numpy(), rtol=1e-4, atol=1e-6)
 
 
-WAYS = ([(name, "foreach", value) for name, info in INFOS.items() if "foreach" in info.supported_impls for value in (True, False)] +
-        [(name, "fused", value) for name, info in INFOS.items() if "fused" in info.supported_impls for value in (True, False)] +
-        [(name, "capturable", True) for name in CAPTURABLE] + [("Adam", "amsgrad", True), ("AdamW", "maximize", True)])
+WAYS = ([(name, way, value) for name, info in INFOS.items() for way in ("foreach", "fused") for value in (True, False)
+         if way in info.supported_impls] + [(name, "capturable", True) for name in CAPTURABLE] +
+        [("Adam", "amsgrad", True), ("AdamW", "maximize", True)])
 
 
 @pytest.mark.parametrize(("name", "option", "value"), WAYS)
@@ -158,8 +158,8 @@ def launched(npu: ModuleType, folder: Path, body: Any) -> Counter[str]:
 
 CALLS = {
     ("AdamW", "capturable=True"): {"ForeachAddScalarV2": 1, "ForeachSubScalarV2": 1, "ApplyAdamWV2": 20},
-    ("Adam", "capturable=True, weight_decay=0.1"): {"ForeachAddScalarV2": 1, "ForeachSubScalarV2": 1, "ForeachAddListV2": 2,
-                                                   "ApplyAdamWV2": 20},
+    ("Adam", "capturable=True, weight_decay=0.1"): {
+        "ForeachAddScalarV2": 1, "ForeachSubScalarV2": 1, "ForeachAddListV2": 2, "ApplyAdamWV2": 20},
     ("SGD", "momentum=0.9"): {"ForeachMulScalarV2": 1, "ForeachAddListV2": 2},
     ("SGD", "weight_decay=0.1, fused=True"): {"ForeachAddListV2": 3},
     ("RMSprop", "capturable=True"): {"ForeachMulScalarV2": 1, "ForeachAddcmulScalarV2": 2, "ForeachSqrt": 1,

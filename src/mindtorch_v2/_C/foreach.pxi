@@ -1,4 +1,4 @@
-# Ops over lists of tensors (torch._foreach_*): one aclnn call for many tensors where CANN takes them, else the op of each.
+# Ops over lists of tensors (torch._foreach_*): one aclnn call for many tensors where CANN takes them, else one each.
 
 cdef enum:
     MAX_EACH_ARGS = 8
@@ -18,7 +18,8 @@ cdef class Foreach:
     """The body of a row over lists: `each` of the items, or one call of an npu for all of them."""
     cdef readonly object each                    # an op, or a function that takes the row's arguments as they are
     cdef readonly str schema, npu
-    cdef int nparams, nargs, first, lists        # `first`: the first list; `lists`: with the results, where these are new
+    cdef int nparams, nargs
+    cdef int first, lists                        # where the first list is; how many there are, new results among them
     cdef int kind[MAX_PARAMS]
     cdef int at[MAX_EACH_ARGS]                   # the parameter that each argument of `each` is
     cdef tuple keywords, defaults                # names of the last arguments; the row's defaults
@@ -60,8 +61,8 @@ cdef class Foreach:
         cdef int p
         for p in range(self.nparams):
             if self.kind[p] == K_TENSOR and (<TensorBase>args[p]).rank and isinstance(self.each, Op):
-                raise RuntimeError(f"scalar tensor expected to be 0 dim but it has {(<TensorBase>args[p]).rank} dimensions "
-                                   f"and {(<TensorBase>args[p]).count} elements.")
+                raise RuntimeError(f"scalar tensor expected to be 0 dim but it has {(<TensorBase>args[p]).rank} "
+                                   f"dimensions and {(<TensorBase>args[p]).count} elements.")
             if self.kind[p] != K_TENSORS and self.kind[p] != K_SCALARS:
                 continue
             m = len(args[p])
@@ -91,7 +92,7 @@ cdef class Foreach:
 
     # ---- all at once ------------------------------------------------------------------------------------------------
     cdef tuple at_once(self, tuple args, Py_ssize_t n):
-        """The results of one call for all tensors (of several, where they are many); None where CANN cannot take them."""
+        """The results of one call for all tensors (of several, for many); None where CANN cannot take them."""
         cdef PyObject* o = PyTuple_GET_ITEM_(<object>PyTuple_GET_ITEM_(args, self.first), 0)
         cdef tuple outs
         cdef Py_ssize_t i, step = LIST_BUDGET // self.lists
@@ -158,9 +159,9 @@ cdef class Foreach:
             if items[i] is None:
                 return False
             t = <TensorBase>PyTuple_GET_ITEM_(items, i)
-            if t.dev != NPU or t.dev_index != first.dev_index or t.dt != first.dt or not self.takes >> <int>t.dt & 1 or \
-                    not t.contig or not t.count or t.rank > MAX_RANK or t.inference or \
-                    not same_shape(t, <TensorBase>PyTuple_GET_ITEM_(others, i)):
+            if t.dev != NPU or t.dev_index != first.dev_index or t.dt != first.dt or \
+                    not self.takes >> <int>t.dt & 1 or not t.contig or not t.count or t.rank > MAX_RANK or \
+                    t.inference or not same_shape(t, <TensorBase>PyTuple_GET_ITEM_(others, i)):
                 return False
             if grad and (t.requires or t.base is not None and t.base.requires):
                 return False

@@ -1,4 +1,4 @@
-"""Rows over lists of tensors: torch._foreach_* and the two ops of loss scaling. How lists run is in `_C/foreach.pxi`."""
+"""Rows over lists of tensors: torch._foreach_*, and the ops of loss scaling. How they run is in `_C/foreach.pxi`."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -10,8 +10,8 @@ from mindtorch_v2._schema import parse
 
 # CANN's name of a foreach op, in torch's words.
 _UNARY = {word.lower(): f"aclnnForeach{word}(self, out)" for word in
-          ("Abs Acos Asin Atan Cos Cosh Erf Erfc Exp Expm1 Log Log10 Log1p Log2 Neg Reciprocal Sigmoid Sign Sin Sinh Sqrt "
-           "Tan Tanh").split()}
+          ("Abs Acos Asin Atan Cos Cosh Erf Erfc Exp Expm1 Log Log10 Log1p Log2 Neg Reciprocal Sigmoid Sign Sin Sinh "
+           "Sqrt Tan Tanh").split()}
 _UNARY |= {name: f"aclnnForeachRoundOffNumberV2(self, {mode}, out)" for name, mode in
            {"round": 1, "floor": 2, "ceil": 3, "trunc": 5, "frac": 7}.items()}
 _UNARY |= dict.fromkeys(("lgamma", "rsqrt"))               # CANN has none
@@ -75,8 +75,8 @@ def _packed(name: str) -> Callable[..., Any]:
         if scalars.dim() != 1:
             raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {scalars.dim()} instead.")
         if len(scalars) != len(self):
-            raise RuntimeError(f"Expected length of scalars to match input of length {len(self)} but got {len(scalars)} "
-                               "instead.")
+            raise RuntimeError(f"Expected length of scalars to match input of length {len(self)} but got "
+                               f"{len(scalars)} instead.")
         return getattr(ops, name)(self, tensor1, tensor2, scalars.tolist())
     return unpacked
 
@@ -155,8 +155,9 @@ def _scale_rule(self: Any, growth_tracker: Any, found_inf: Any, *_: Any) -> tupl
     return self.shape, self.dtype
 
 
-@composite("_amp_update_scale_(Tensor(a!) self, Tensor(b!) growth_tracker, Tensor found_inf, float scale_growth_factor, "
-           "float scale_backoff_factor, int growth_interval) -> Tensor(a!)", variants="function", rule=_scale_rule,
+@composite("_amp_update_scale_(Tensor(a!) self, Tensor(b!) growth_tracker, Tensor found_inf, "
+           "float scale_growth_factor, float scale_backoff_factor, int growth_interval) -> Tensor(a!)",
+           variants="function", rule=_scale_rule,
            npu="aclnnAmpUpdateScale(self, growth_tracker, found_inf, scale_growth_factor, scale_backoff_factor, "
                "growth_interval, self, growth_tracker)")
 def _amp_update_scale_(self: Any, growth_tracker: Any, found_inf: Any, scale_growth_factor: float,

@@ -1,8 +1,9 @@
 """ForeachOptimizer, the base of the optimizers that update lists of parameters by torch._foreach_*; not their formulas.
 
-A formula is written once, over lists: all parameters of a device and dtype together (npu), as many as a cache holds
-(cpu), or one (foreach=False, differentiable=True). What it scales with is a number, or a tensor where the host must not know
-the number: a learning rate on the device, or steps that are counted there (capturable=True).
+A formula is written once, over lists: all parameters of a device and dtype together (npu), as many as a
+cache holds (cpu), or one (foreach=False, differentiable=True). What it scales with is a number, or a tensor
+where the host must not know the number: a learning rate on the device, or steps that are counted there
+(capturable=True).
 """
 
 from __future__ import annotations
