@@ -55,7 +55,7 @@ __version__ = version.__version__
 # Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
 _ROOMS = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
           "accelerator", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
-          "func")
+          "func", "profiler")
 _FROM = {"vmap": "func", "Event": "accelerator", "Stream": "accelerator", "get_device_module": "accelerator",
          "load": "serialization", "save": "serialization"}
 _FROM |= dict.fromkeys((
@@ -83,7 +83,9 @@ class _AtFirstUse:
 _lazy = {name: _AtFirstUse(name, _FROM.get(name, name)) for name in (*_ROOMS, *_FROM)}
 _modules[__name__].__class__ = type("mindtorch_v2", (_ModuleType,),
                                     _lazy | {"__getattribute__": object.__getattribute__})
-cuda.__class__ = type("mindtorch_v2.cuda", (_ModuleType,), {"amp": _AtFirstUse("amp", "cuda.amp")})
+for _door, _name in ((cuda, "amp"), (autograd, "profiler")):
+    _room = f"{_door.__name__.removeprefix(__name__ + '.')}.{_name}"
+    _door.__class__ = type(_door.__name__, (_ModuleType,), {_name: _AtFirstUse(_name, _room)})
 
 
 def __dir__():

@@ -1,0 +1,232 @@
+"""torch.autograd.profiler: ranges that a program names and the ops it calls, with the time the host spent in each.
+
+The time of an op on an npu is that of its launch, and what backward computes is in the time of the range around it:
+CANN's own profiler tells what the device does.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._C import TensorBase
+
+_modes: list[Any] = _C._core._function_mode_stack()
+_running: list[Recorder] = []
+
+
+class FunctionEvent:
+    """One call: its name, when it began, how long it took, how much of that its own calls took; microseconds."""
+
+    def __init__(self, name: str, start: float, thread: int, shapes: list[Any] | None, is_user: bool) -> None:
+        self.name = self.key = name
+        self.start_us, self.thread, self.input_shapes, self.is_user_annotation = start, thread, shapes, is_user
+        self.cpu_time_total = self.inside = 0.0
+        self.count = 1
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """The time without that of the calls inside."""
+        return self.cpu_time_total - self.inside
+
+    @property
+    def cpu_time(self) -> float:
+        """The time of one call."""
+        return self.cpu_time_total / self.count
+
+    def __repr__(self) -> str:
+        return f"<FunctionEvent name={self.name} cpu_time={self.cpu_time:.3f}us count={self.count}>"
+
+
+class Recorder:
+    """Sees every op between start and stop, and the ranges of record_function; the newest recorder gets them."""
+
+    def __init__(self, record_shapes: bool = False) -> None:
+        self.record_shapes, self.events = record_shapes, EventList()
+        self._open = threading.local()
+
+    def start(self) -> None:
+        """Begins to record."""
+        _modes.append(self)
+        _running.append(self)
+
+    def stop(self) -> None:
+        """Ends recording."""
+        _modes.remove(self)
+        _running.remove(self)
+
+    @contextlib.contextmanager
+    def span(self, name: str, shapes: list[Any] | None, is_user: bool) -> Iterator[None]:
+        """Records what happens inside as one call."""
+        stack = self._open.__dict__.setdefault("stack", [])
+        begin = time.perf_counter_ns()
+        event = FunctionEvent(name, begin / 1000, threading.get_ident(), shapes, is_user)
+        self.events.append(event)
+        stack.append(event)
+        try:
+            yield
+        finally:
+            event.cpu_time_total = (time.perf_counter_ns() - begin) / 1000
+            stack.remove(event)
+            if stack:
+                stack[-1].inside += event.cpu_time_total
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        name = getattr(func, "__name__", str(func))
+        shapes = [list(x.shape) if isinstance(x, TensorBase) else [] for x in args] if self.record_shapes else None
+        with self.span(f"aten::{name}", shapes, False):
+            return func(*args, **(kwargs or {}))
+
+
+class record_function(contextlib.ContextDecorator):
+    """A with block, or decorator, that shows under a name of its own in the profile that runs, if one does."""
+
+    def __init__(self, name: str, args: str | None = None) -> None:
+        self.name, self.args = name, args
+
+    def _recreate_cm(self) -> record_function:
+        return record_function(self.name, self.args)
+
+    def __enter__(self) -> record_function:
+        self._spans = [recorder.span(self.name, None, True) for recorder in _running[-1:]]
+        for span in self._spans:
+            span.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        for span in self._spans:
+            span.__exit__(*exc)
+
+
+_COLUMNS: tuple[tuple[str, Callable[[Any, float], str]], ...] = (
+    ("Self CPU %", lambda e, total: f"{100 * e.self_cpu_time_total / total:.2f}%"),
+    ("Self CPU", lambda e, total: _duration(e.self_cpu_time_total)),
+    ("CPU total %", lambda e, total: f"{100 * e.cpu_time_total / total:.2f}%"),
+    ("CPU total", lambda e, total: _duration(e.cpu_time_total)),
+    ("CPU time avg", lambda e, total: _duration(e.cpu_time)),
+    ("# of Calls", lambda e, total: str(e.count)),
+)
+
+
+_SORTED_BY = ("cpu_time_total", "self_cpu_time_total", "cpu_time", "count")
+
+
+def _duration(us: float) -> str:
+    for size, unit in ((1e6, "s"), (1e3, "ms")):
+        if us >= size:
+            return f"{us / size:.3f}{unit}"
+    return f"{us:.3f}us"
+
+
+class EventList(list):
+    """The events of a profile; as a table, by name, and as a trace for a browser."""
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """The time of all calls that are in no other."""
+        return sum(event.self_cpu_time_total for event in self)
+
+    def key_averages(self, group_by_input_shape: bool = False) -> EventList:
+        """One event for all calls of one name (and shapes)."""
+        sums: dict[Any, FunctionEvent] = {}
+        for event in self:
+            name = "ProfilerStep*" if event.name.startswith("ProfilerStep#") else event.name
+            key = (name, str(event.input_shapes) if group_by_input_shape else "")
+            if key not in sums:
+                sums[key] = FunctionEvent(name, event.start_us, event.thread, event.input_shapes,
+                                          event.is_user_annotation)
+                sums[key].count = 0
+            whole = sums[key]
+            whole.count += event.count
+            whole.cpu_time_total += event.cpu_time_total
+            whole.inside += event.inside
+        return EventList(sums.values())
+
+    def total_average(self) -> FunctionEvent:
+        """All calls as one."""
+        whole = FunctionEvent("Total", 0.0, 0, None, False)
+        whole.count = len(self)
+        whole.cpu_time_total = sum(event.cpu_time_total for event in self)
+        whole.inside = whole.cpu_time_total - self.self_cpu_time_total
+        return whole
+
+    def table(self, sort_by: str | None = None, row_limit: int = 100, max_name_column_width: int = 55,
+              header: str | None = None, **kwargs: Any) -> str:
+        """A table, the largest first where sort_by names a column ("cpu_time_total", "count", …)."""
+        rows = list(self)
+        if sort_by is not None:
+            key = sort_by.replace("cuda", "cpu").replace("npu", "cpu").replace("device", "cpu")   # the host's are all
+            if key not in _SORTED_BY:
+                raise AttributeError(f"[table] cannot sort by {sort_by!r}; expected one of {', '.join(_SORTED_BY)}")
+            rows.sort(key=lambda event: getattr(event, key), reverse=True)
+        total = self.self_cpu_time_total or 1.0
+        names = [row.name if len(row.name) <= max_name_column_width else row.name[: max_name_column_width - 3] + "..."
+                 for row in rows[:row_limit]]
+        cells = [[title for title, _ in _COLUMNS]]
+        cells += [[show(row, total) for _, show in _COLUMNS] for row in rows[:row_limit]]
+        width = max([len(name) for name in names] + [20])
+        line = "  ".join(["-" * width] + ["-" * 12] * len(_COLUMNS))
+        body = [name.rjust(width) + "".join(cell.rjust(14) for cell in row)
+                for name, row in zip(["Name", *names], cells, strict=True)]
+        lines = ([header] if header else []) + [line, body[0], line, *body[1:], line,
+                                                f"Self CPU time total: {_duration(self.self_cpu_time_total)}"]
+        return "\n".join(lines) + "\n"
+
+    def export_chrome_trace(self, path: str) -> None:
+        """Writes the events for chrome://tracing or Perfetto."""
+        events = [{"ph": "X", "cat": "user_annotation" if event.is_user_annotation else "cpu_op", "name": event.name,
+                   "pid": os.getpid(), "tid": event.thread, "ts": event.start_us, "dur": event.cpu_time_total,
+                   "args": {} if event.input_shapes is None else {"Input Dims": event.input_shapes}} for event in self]
+        with open(path, "w") as file:
+            json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+class profile:
+    """A with block whose ops are recorded; torch.profiler.profile has schedules and traces besides."""
+
+    def __init__(self, enabled: bool = True, *, record_shapes: bool = False, use_device: str | None = None,
+                 **kwargs: Any) -> None:
+        self.enabled, self._recorder = enabled, Recorder(record_shapes)
+
+    def __enter__(self) -> profile:
+        if self.enabled:
+            self._recorder.start()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        if self.enabled:
+            self._recorder.stop()
+
+    @property
+    def function_events(self) -> EventList:
+        """What was recorded."""
+        return self._recorder.events
+
+    def key_averages(self, group_by_input_shape: bool = False, **kwargs: Any) -> EventList:
+        """One event for all calls of one name."""
+        return self.function_events.key_averages(group_by_input_shape)
+
+    def total_average(self) -> FunctionEvent:
+        """All calls as one."""
+        return self.function_events.total_average()
+
+    def table(self, *args: Any, **kwargs: Any) -> str:
+        """The recorded calls as a table."""
+        return self.function_events.table(*args, **kwargs)
+
+    def export_chrome_trace(self, path: str) -> None:
+        """Writes the calls for a browser."""
+        self.function_events.export_chrome_trace(path)
+
+
+def kineto_available() -> bool:
+    """False: that is torch's library for device profiles."""
+    return False
