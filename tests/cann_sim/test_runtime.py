@@ -206,6 +206,28 @@ def test_virtual_memory_maps_pieces_side_by_side(rt: Runtime) -> None:
     assert rt.memory()[0] == free
 
 
+def test_memory_mapped_where_other_memory_was_stays(rt: Runtime) -> None:
+    """A long task elsewhere delays when unmapped pages go: by then the addresses may have new ones."""
+    big, prop = 256 << 20, physical_prop()
+    stream, far = rt.stream(), rt.malloc(big)
+    base = rt.made("aclrtReserveMemAddress", 2 * HUGE_PAGE, 0, None, 1)
+    handles = [rt.made("aclrtMallocPhysical", HUGE_PAGE, ctypes.byref(prop), 0) for _ in range(2)]
+    rt.must("aclrtMapMem", base, HUGE_PAGE, 0, handles[0], 0)
+    rt.must("aclrtMemsetAsync", far, big, 1, big, stream)
+    for handle in (handles[1], handles[0]):
+        rt.must("aclrtUnmapMem", base)
+        rt.must("aclrtMapMem", base, HUGE_PAGE, 0, handle, 0)
+    rt.write(base, b"here")
+    rt.must("aclrtSynchronizeStream", stream)
+    rt.must("aclrtFree", far)  # what was waiting goes
+    assert rt.read(base, 4) == b"here"
+    rt.must("aclrtUnmapMem", base)
+    for handle in handles:
+        rt.must("aclrtFreePhysical", handle)
+    rt.must("aclrtReleaseMemAddress", base)
+    rt.must("aclrtDestroyStream", stream)
+
+
 # ---- streams -------------------------------------------------------------------------------------------------
 
 

@@ -5,10 +5,22 @@
 namespace cann_sim {
 namespace {
 
+// What was unmapped and whose pages go when no task is in the middle of using them. Other memory may be mapped there
+// before that, which must not lose its pages then.
+struct Leaving {
+  uint64_t size;
+  bool done = false;                  // guarded by exchange()
+};
+std::mutex& exchange() {
+  static std::mutex& one = *new std::mutex;
+  return one;
+}
+
 struct Reservation {
   uint64_t size;
   Device* device = nullptr;           // of what is mapped there; nullptr: nothing yet
   std::map<uintptr_t, std::shared_ptr<Physical>> mapped;
+  std::map<uintptr_t, std::shared_ptr<Leaving>> leaving;
 };
 struct Reservations {
   std::mutex mutex;
@@ -53,7 +65,25 @@ void unmap(Reservation& r, std::map<uintptr_t, std::shared_ptr<Physical>>::itera
   std::shared_ptr<Physical> memory = entry->second;
   r.mapped.erase(entry);
   if (r.mapped.empty()) r.device = nullptr;
-  if (remove_allocation(base, true, &gone)) retire([base, memory] { take_back(base, memory->size); });
+  if (!remove_allocation(base, true, &gone)) return;
+  auto leaving = r.leaving[base] = std::make_shared<Leaving>(Leaving{memory->size});
+  retire([base, memory, leaving] {
+    std::lock_guard<std::mutex> hold(exchange());
+    if (!leaving->done) take_back(base, memory->size);
+    leaving->done = true;
+  });
+}
+
+// New memory comes to [base, base + size): what leaves there leaves now. Pages that are covered need not be taken.
+void settle(Reservation& r, uintptr_t base, uint64_t size) {
+  auto i = r.leaving.lower_bound(base);
+  if (i != r.leaving.begin() && std::prev(i)->first + std::prev(i)->second->size > base) --i;
+  std::lock_guard<std::mutex> hold(exchange());
+  for (; i != r.leaving.end() && i->first < base + size; i = r.leaving.erase(i)) {
+    bool covered = i->first >= base && i->first + i->second->size <= base + size;
+    if (!i->second->done && !covered) take_back(i->first, i->second->size);
+    i->second->done = true;
+  }
 }
 
 int reserve(void** out, size_t size, size_t alignment, void* wanted, uint64_t flags, const char* function) {
@@ -193,6 +223,7 @@ aclError aclrtMapMem(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle
     taken = taken || before->first + before->second->size > base;
   }
   if (taken) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMapMem: something is mapped at %p already", virPtr);
+  settle(in, base, size);
   if (!back_with_file(base, size, memory->file, memory->offset))
     return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "aclrtMapMem: the host refuses to map %zu bytes", size);
   if (memory->fresh.exchange(false)) poison_fresh(base, size);
