@@ -247,15 +247,14 @@ op("rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool
 
 
 def _rrelu_rule(self, noise, lower, upper, training, generator):
-    """CANN draws for floats of one dtype, not for doubles; without training there is nothing to draw."""
-    if not training or self.dtype._name not in ("float16", "bfloat16", "float32") or noise.dtype is not self.dtype \
-            or noise.shape != self.shape:
-        return None
-    return self.shape, self.dtype
+    """CANN keeps the slopes in the shape and dtype of self; without training there is nothing to draw."""
+    same = noise.dtype is self.dtype and noise.shape == self.shape
+    return (self.shape, self.dtype) if training and same else None
 
 
 @composite("rrelu_with_noise(Tensor self, Tensor noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, "
            "bool training=False, Generator? generator=None) -> Tensor", variants="nn", inplace="nn", rule=_rrelu_rule,
+           npu="aclnnRReluWithNoise(self, noise, lower, upper, training, seed, offset, out)",
            grad={"self": lambda g, noise: g * noise})
 def _rrelu_with_noise(self, noise, lower, upper, training, generator):
     """rrelu that leaves the slopes it drew in noise."""

@@ -2,13 +2,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu import runtime as npu_runtime
-from mindtorch_v2._backends.npu.ops import EMPTIES, OTHERS, composed, kernel, next_state, ops
+from mindtorch_v2._backends.npu.ops import EMPTIES, OTHERS, composed, kernel, ops
 
 Outs, Args = tuple[Any, ...], tuple[Any, ...]
 _empty = _C._op_named("empty")
@@ -25,18 +24,13 @@ _constants: dict[tuple[Any, ...], Any] = {}
 npu_runtime.on_close(lambda _device: _constants.clear())     # they lie in memory that goes with the runtime
 
 
-def _filled(value: int, shape: Sequence[int], like: Any) -> Any:
-    """A tensor of one value that nobody writes to, made once."""
-    key = (value, tuple(shape), like.dtype, like.device.index)
+def _filled(value: int, like: Any) -> Any:
+    """A tensor of one item that nobody writes to, made once."""
+    key = (value, like.dtype, like.device.index)
     found = _constants.get(key)
     if found is None:
-        found = _constants[key] = ops.full(list(shape), value, dtype=like.dtype).to(like.device)
+        found = _constants[key] = ops.full([1], value, dtype=like.dtype).to(like.device)
     return found
-
-
-def _ones(shape: Sequence[int], like: Any) -> Any:
-    """The weight of an op whose CANN form has no default."""
-    return _filled(1, shape, like)
 
 
 # ---- activations -----------------------------------------------------------------------------------------------------
@@ -54,12 +48,6 @@ def _softmax_backward(grad_output: Any, output: Any, dim: int, input_dtype: Any)
 @composed("_log_softmax_backward_data", registry=OTHERS)
 def _log_softmax_backward(grad_output: Any, output: Any, dim: int, input_dtype: Any) -> Any:
     return grad_output - output.exp() * grad_output.sum(dim, True)
-
-
-@kernel("rrelu_with_noise")
-def _rrelu_with_noise(outs: Outs, args: Args) -> None:
-    (out,), (self, noise, lower, upper, training, generator) = outs, args
-    launch("aclnnRReluWithNoise", out, self, noise, lower, upper, training, *next_state(generator, out), out)
 
 
 # ---- losses ----------------------------------------------------------------------------------------------------------
@@ -113,7 +101,7 @@ def _adaptive_max_pool2d_backward(grad_output: Any, self: Any, indices: Any) -> 
 @kernel("one_hot")
 def _one_hot(outs: Outs, args: Args) -> None:
     (out,), (self, classes) = outs, args
-    launch("aclnnOneHot", out, self, classes, _ones((1,), out), _filled(0, (1,), out), -1, out)
+    launch("aclnnOneHot", out, self, classes, _filled(1, out), _filled(0, out), -1, out)
 
 
 # ---- bags of rows ----------------------------------------------------------------------------------------------------

@@ -137,4 +137,12 @@ def _captured_dropout(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     aclnn.call("aclnnDropoutDoMask", input.detach(), mask, p, out)
 
 
-IN_GRAPHS.update(aclnnInplaceBernoulli=_captured_bernoulli, aclnnDropout=_captured_dropout)
+def _captured_rrelu(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    self, noise, lower, upper, _, generator = args
+    self = self.detach()
+    drawn = ops.empty_like(self).uniform_(lower, upper, generator=generator)
+    outs[0].copy_(self * noise.copy_(ops.where(self > 0, 1.0, drawn)))
+
+
+IN_GRAPHS.update(aclnnInplaceBernoulli=_captured_bernoulli, aclnnDropout=_captured_dropout,
+                 aclnnRReluWithNoise=_captured_rrelu)
