@@ -118,7 +118,7 @@ def test_dtypes(dtype: str) -> None:
     assert cannot == set(REFUSED_BY_DTYPE[dtype].split())
 
 
-@pytest.mark.parametrize("dtype, least", [("float64", 505), ("complex64", 330)])
+@pytest.mark.parametrize("dtype, least", [("float64", 520), ("complex64", 330)])
 def test_dtypes_that_cann_knows_little_of(dtype: str, least: int) -> None:
     """Ops agree, or refuse by name."""
     works, _, wrong = sweep(getattr(torch, dtype))
@@ -179,6 +179,25 @@ def test_items_of_eight_bytes_move_and_are_ordered() -> None:
     agree(lambda lib, z: (z @ z.mH, lib.linalg.norm(z), z.var(0), z.isfinite().all(), lib.linalg.inv(z[:3])), z)
 
 
+@pytest.mark.parametrize("layer", ["Tanh()", "LayerNorm(4)", "ELU()", "Mish()", "Softplus()", "LogSigmoid()", "ReLU6()",
+                                   "LeakyReLU()", "Softmax(1)", "Hardswish()"])
+def test_gradcheck_runs_on_the_npu(layer: str) -> None:
+    module = mt.nn.Sequential(mt.nn.Linear(3, 4), eval("mt.nn." + layer)).to("npu", mt.float64)
+    x = mt.randn(2, 3, dtype=mt.float64, device="npu", requires_grad=True)
+    assert mt.autograd.gradcheck(lambda x: module(x), (x,))
+
+
+def test_substitutes_stand_for_ops_that_rows_name() -> None:
+    named = [aclnn.read_mapping(row["npu"])[0] for _, row in table.rows if row["npu"]]
+    numbers = [aclnn.read_mapping(other)[0] for name in named for other in aclnn.NUMBERS.get(name, {}).values()]
+    assert set(aclnn.SUBSTITUTES) <= {*named, *numbers}
+
+
+def test_a_refusal_tells_what_cann_takes() -> None:
+    with pytest.raises(RuntimeError, match="aclnnErfinv takes self in bfloat16, bool, float16, float32"):
+        mt.rand(3, dtype=mt.float64, device="npu").erfinv()
+
+
 # ---- values that are easy to get wrong -------------------------------------------------------------------------------
 def test_corrections_of_variances_may_be_fractions() -> None:
     agree(lambda lib, x: (x.var(0, correction=0.5), lib.std_mean(x, 1, correction=1.5)), torch.randn(4, 5))
@@ -187,6 +206,16 @@ def test_corrections_of_variances_may_be_fractions() -> None:
 def test_running_logarithms_of_sums_know_no_later_item() -> None:
     x = torch.tensor([[1.0, 2.0, 100.0, math.inf, 3.0], [-math.inf, -math.inf, 5.0, math.nan, 1.0]])
     agree(lambda lib, x: x.logcumsumexp(1), x)
+
+
+def test_sums_of_integers_in_products() -> None:
+    a, b = torch.ones(2, 3, dtype=torch.int32), torch.ones(3, dtype=torch.int32)
+    agree(lambda lib, a, b: lib.einsum("ik,j->ij", a, b), a, b)
+    agree(lambda lib, a, b: lib.tensordot(a, b[:1], ([1], [0])), a, b)
+
+
+def test_ranges_of_integers_begin_and_end_at_integers() -> None:
+    agree(lambda lib, x: lib.linspace(4.3, -3, 50, dtype=lib.int32, device=x.device), torch.ones(1))
 
 
 def test_the_smallest_integer_has_a_size() -> None:

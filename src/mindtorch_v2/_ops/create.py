@@ -121,6 +121,8 @@ def _space(name, start, end, steps, dtype, device, *extra):
     if dtype is None:
         dtype = _C.get_default_dtype()
         dtype = dtype.to_complex() if isinstance(start, complex) or isinstance(end, complex) else dtype
+    if name == "_linspace_" and not (dtype.is_floating_point or dtype.is_complex):
+        start, end = int(start), int(end)
     return getattr(ops, name)(ops.empty((steps,), dtype=dtype, device=device), start, end, steps, *extra)
 
 

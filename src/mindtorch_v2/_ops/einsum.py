@@ -1,7 +1,10 @@
 """einsum: sums of products, written with letters."""
 from __future__ import annotations
 
+from mindtorch_v2 import _C
 from mindtorch_v2._ops.table import ops, publish_plain
+
+_INT64 = _C._dtype_named("int64")
 
 
 def _letters(text, rank, wide):
@@ -77,12 +80,15 @@ def _contract(a, la, b, lb, keep):
                 raise RuntimeError(f"einsum(): operands do not broadcast with remapped shapes [original->remapped]: "
                                    f"subscript {c} has sizes {sizes[c]} and {n}")
             sizes[c] = max(n, sizes.get(c, 1)) if n != 0 else 0
+    alike = a.dtype is b.dtype
     for c in [c for c in la if c not in lb and c not in keep]:
         a = a.sum(la.index(c))
         la = [v for v in la if v != c]
     for c in [c for c in lb if c not in la and c not in keep]:
         b = b.sum(lb.index(c))
         lb = [v for v in lb if v != c]
+    if alike and a.dtype is not b.dtype:
+        a, b = a.to(_INT64), b.to(_INT64)                    # the sum of one operand's integers
     both = [c for c in la if c in lb]
     summed = [c for c in both if c not in keep]
     batch = [c for c in both if c in keep]

@@ -237,8 +237,8 @@ def tensordot(a, b, dims=2, out=None):
             if a.size(i) != 1 and b.size(j) != 1:
                 raise RuntimeError(f"contracted dimensions need to match, but first has size {a.size(i)} in dim {i} and "
                                    f"second has size {b.size(j)} in dim {j}")
-            a = a.sum(i, True) if b.size(j) == 1 else a
-            b = b.sum(j, True) if a.size(i) == 1 else b
+            a = a.sum(i, True, dtype=a.dtype) if b.size(j) == 1 else a
+            b = b.sum(j, True, dtype=b.dtype) if a.size(i) == 1 else b
     rest_a = [d for d in range(a.dim()) if d not in first]
     rest_b = [d for d in range(b.dim()) if d not in second]
     shape = [a.size(d) for d in rest_a] + [b.size(d) for d in rest_b]

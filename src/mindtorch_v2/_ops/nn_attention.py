@@ -190,6 +190,6 @@ def _bilinear(input1, input2, weight, bias):
                            f"{weight.size(0)}")
     outer, left, right = weight.shape
     rows = ops.matmul(input1.reshape(-1, left), weight.permute(1, 0, 2).reshape(left, outer * right))
-    out = (rows.reshape(-1, outer, right) * input2.reshape(-1, 1, right)).sum(-1)
+    out = (rows.reshape(-1, outer, right) * input2.reshape(-1, 1, right)).sum(-1, dtype=input2.dtype)
     out = out.reshape(*input1.shape[:-1], outer)
     return out if bias is None else out + bias

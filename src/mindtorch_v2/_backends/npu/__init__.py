@@ -8,6 +8,7 @@ from mindtorch_v2._backends.npu import (  # noqa: F401  (their hooks go into the
     ops_fft,
     ops_foreach,
     ops_gamma,
+    ops_layers,
     ops_linalg,
     ops_nn,
     ops_pointwise,

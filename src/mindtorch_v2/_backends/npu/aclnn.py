@@ -194,10 +194,11 @@ def _recast(plan: Any, args: tuple[Argument, ...], sources: tuple[Source, ...], 
     """Launches with tensors of dtypes that the op takes, where that costs no digit; else its substitute, or CANN refuses.
     """
     given_dtypes = {t.dtype._name for t in given if isinstance(t, _C.TensorBase)}
+    result = next(out for out in outs if out is not None)
     held = {FROM_PARAM: list(given), FROM_RESULT: list(outs)}
     targets = [(source, name) for argument, source in zip(args, sources, strict=True) if source.kind in held and
-               (name := _target(argument, held[source.kind][source.at], outs[0].dtype, given_dtypes)) is not None]
-    lossy = ("",) if outs[0].is_floating_point() else ("", "float32")    # sums of integers do not fit
+               (name := _target(argument, held[source.kind][source.at], result.dtype, given_dtypes)) is not None]
+    lossy = ("",) if result.is_floating_point() else ("", "float32")    # sums of integers do not fit
     if plan.name in SUBSTITUTES and any(name in lossy for _, name in targets) and not any(s.reading for s in sources):
         values = [held[s.kind][s.at] if s.kind in held else s.at for s in sources]
         SUBSTITUTES[plan.name](*(s.otherwise.at if v is None and s.otherwise else v
@@ -206,7 +207,12 @@ def _recast(plan: Any, args: tuple[Argument, ...], sources: tuple[Source, ...], 
     for source, name in targets:
         if name:
             held[source.kind][source.at] = held[source.kind][source.at].detach().to(_C._dtype_named(name))
-    _C._npu_call(plan, outs[0].device.index, tuple(held[FROM_PARAM]), tuple(held[FROM_RESULT]))
+    try:
+        _C._npu_call(plan, result.device.index, tuple(held[FROM_PARAM]), tuple(held[FROM_RESULT]))
+    except RuntimeError as error:
+        taken = [f"{a.name} in {', '.join(sorted(a.dtypes))}" for a in args if a.dtypes]
+        error.args = (f"{error}\n{plan.name} takes {'; '.join(taken)}", *error.args[1:])
+        raise
     for out, made in zip(outs, held[FROM_RESULT], strict=True):
         if made is not out:
             out.detach().copy_(made)

@@ -31,7 +31,8 @@ def _run(function: Callable[..., Any], signature: tuple[aclnn.Argument, ...], gi
     try:
         made = function(*(x for argument, x in zip(signature, given, strict=True) if argument.kind != "out"))
         for out, value in zip(outs, made if isinstance(made, tuple) else (made,), strict=True):
-            out.copy_(value)
+            if out is not None:
+                out.copy_(value)
     finally:
         _C._set_grad_enabled(before)
 
@@ -90,10 +91,9 @@ def _gather(self: Any, dim: int, index: Any) -> Any:
     return bits(self).gather(dim, index).view(self.dtype)
 
 
-@substitute("aclnnInplaceMaskedFillScalar", "aclnnInplaceMaskedFillTensor")
+@substitute("aclnnInplaceMaskedFillScalar")
 def _masked_fill(self: Any, mask: Any, value: Any) -> Any:
-    filled = value if isinstance(value, _C.TensorBase) else ops.full((), value, dtype=self.dtype, device=self.device)
-    return ops.where(mask, filled, self)
+    return ops.where(mask, ops.full((), value, dtype=self.dtype, device=self.device), self)
 
 
 @substitute("aclnnInplaceMaskedScatter")
