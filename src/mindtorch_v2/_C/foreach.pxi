@@ -94,7 +94,8 @@ cdef class Foreach:
     cdef tuple at_once(self, tuple args, Py_ssize_t n):
         """The results of one call for all tensors (of several, for many); None where CANN cannot take them."""
         cdef PyObject* o = PyTuple_GET_ITEM_(<object>PyTuple_GET_ITEM_(args, self.first), 0)
-        cdef tuple outs
+        cdef tuple outs, part
+        cdef list items
         cdef Py_ssize_t i, step = LIST_BUDGET // self.lists
         cdef int device
         if not is_tensor(o) or (<TensorBase>o).dev != NPU or not self.has_plan():
@@ -107,9 +108,10 @@ cdef class Foreach:
         if not self.changes:
             outs = tuple([self.new_result(t) for t in outs])
         for i in range(0, n, step):
-            part = [a[i:i + step] if type(a) is tuple else a for a in args]
-            self.pack_numbers(part, device)
-            npu_launch(self.plan, (outs[i:i + step],), tuple_items(tuple(part)), device, True)
+            items = [a[i:i + step] if type(a) is tuple else a for a in args]
+            self.pack_numbers(items, device)
+            part = tuple(items)
+            npu_launch(self.plan, (outs[i:i + step],), tuple_items(part), device, True)
         if self.changes:
             for t in outs:
                 bump_version(<TensorBase>t)
