@@ -211,7 +211,8 @@ def test_ctc(dtype: torch.dtype, packed: bool) -> None:
     taken = torch.cat([t[:n] for t, n in zip(targets, lengths, strict=True)]) if packed else targets
     for zero in (False, True):
         want, alpha = torch.ops.aten._ctc_loss(logs, taken, inputs, lengths, 0, zero)
-        got = client().call("aclnnCtcLoss", logs, taken, inputs, lengths, 0, zero, blank(want), blank(alpha))
+        states = torch.empty(3, 7, 8, dtype=dtype)  # 2 * 3 + 1, in whole blocks of 32 bytes
+        got = client().call("aclnnCtcLoss", logs, taken, inputs, lengths, 0, zero, blank(want), states)
         close(got[0], want)
         for n, steps in enumerate(inputs):
             close(got[1][n, :steps, : 2 * lengths[n] + 1], alpha[n, :steps, : 2 * lengths[n] + 1])
@@ -223,7 +224,11 @@ def test_ctc(dtype: torch.dtype, packed: bool) -> None:
 
 
 X, T = torch.ones(3, 4), torch.zeros(3, dtype=torch.int64)
+LOGS, LABELS = torch.zeros(5, 2, 4), torch.ones(2, 3, dtype=torch.int64)
 BAD: list[tuple[int, str, tuple[Any, ...]]] = [
+    (INVALID, "aclnnCtcLoss", (LOGS, LABELS, [5, 5], [3, 2], 0, False, torch.ones(2), torch.ones(2, 5, 7))),
+    (INVALID, "aclnnCtcLossBackward", (torch.ones(2), LOGS, LABELS, [5, 5], [3, 2], torch.ones(2), torch.ones(2, 5, 6), 0,
+        False, LOGS)),
     (NULL, "aclnnMseLoss", (None, X, 0, X)),
     (NULL, "aclnnMseLoss", (X, X, 0, None)),
     (INVALID, "aclnnMseLoss", (X, X, 3, X)),

@@ -66,7 +66,8 @@ def _cdist_rule(x1, x2, p, compute_mode):
 
 
 def _cdist_slope(grad, x1, x2, p, cdist):
-    found = _distances(x1, x2)
+    """CANN's op does not broadcast."""
+    found = _distances(x1, x2) if x1.shape[:-2] == x2.shape[:-2] else None
     return found and ((*found[0][:-1], x1.size(-1)), x1.dtype)
 
 
@@ -81,7 +82,8 @@ def _cdist_backward(grad, x1, x2, p, cdist):
 @composite("cdist(Tensor x1, Tensor x2, float p=2.0, any? compute_mode=None) -> Tensor", variants="function",
            rule=_cdist_rule, npu="aclnnCdist(x1, x2, p, 0, out)",
            grad={"x1": lambda g, x1, x2, p, result: ops._cdist_backward(g, x1, x2, p, result),
-                 "x2": lambda g, x1, x2, p, result: ops._cdist_backward(g.mT.contiguous(), x2, x1, p, result.mT)})
+                 "x2": lambda g, x1, x2, p, result: ops._cdist_backward(g.mT.contiguous(), x2, x1, p,
+                                                                              result.mT.contiguous())})
 def _cdist(x1, x2, p, compute_mode):
     """The p-norm of every difference of a row of x1 and a row of x2."""
     _check_cdist(x1, x2, p, compute_mode)
@@ -291,10 +293,10 @@ def _ctc_states(log_probs, labels, input_lengths):
 
 
 def _ctc_rule(log_probs, targets, input_lengths, target_lengths, *_):
-    """CANN's op wants a step and a target of each sample."""
-    if min(input_lengths) == 0 or min(target_lengths) == 0:
+    """CANN's op wants a target of each sample, no more targets than steps, and keeps states in whole blocks of 8."""
+    if min(target_lengths) == 0 or any(t > n for t, n in zip(target_lengths, input_lengths, strict=True)):
         return None
-    batch, states = log_probs.size(1), 2 * max(target_lengths) + 1
+    batch, states = log_probs.size(1), (2 * max(target_lengths) + 8) // 8 * 8
     return [((batch,), log_probs.dtype), ((batch, log_probs.size(0), states), log_probs.dtype)]
 
 

@@ -21,7 +21,8 @@ EMPTIES: dict[str, Kernel] = {}
 # aclnn op -> fn(outs, args) while a graph is captured, for those that CANN has in no form that reads the seed from memory
 IN_GRAPHS: dict[str, Kernel] = {}
 # aclnn ops that composites do without on older SoCs: every CANN has them, but no kernel there
-LATER_SOCS = ("aclnnApplyAdamWV2", "aclnnFlashAttentionScore")
+LATER_SOCS = ("aclnnApplyAdamWV2", "aclnnFlashAttentionScore", "aclnnThnnFusedLstmCell",
+              "aclnnThnnFusedLstmCellBackward")
 _empty = _C._op_named("empty")
 _INT64, _BOOL = _C._dtype_named("int64"), _C._dtype_named("bool")
 
