@@ -55,9 +55,9 @@ __version__ = version.__version__
 # Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
 _ROOMS = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
           "accelerator", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
-          "func", "profiler")
-_FROM = {"vmap": "func", "Event": "accelerator", "Stream": "accelerator", "get_device_module": "accelerator",
-         "load": "serialization", "save": "serialization"}
+          "func", "profiler", "library")
+_FROM = {"vmap": "func", "ops": "library", "Event": "accelerator", "Stream": "accelerator",
+         "get_device_module": "accelerator", "load": "serialization", "save": "serialization"}
 _FROM |= dict.fromkeys((
     "autocast", "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",
     "is_autocast_cache_enabled", "set_autocast_cache_enabled", "clear_autocast_cache", "autocast_increment_nesting",
@@ -74,7 +74,11 @@ class _AtFirstUse:
     def __get__(self, door, cls=None):
         found = import_module("mindtorch_v2." + self.room)
         whole = self.name == self.room.rpartition(".")[2]
-        door.__dict__[self.name] = found = found if whole else getattr(found, self.name)
+        # A room that asks for itself while it is imported gets what there is; other threads wait for the whole of it.
+        complete = not getattr(found.__spec__, "_initializing", False)
+        found = found if whole else getattr(found, self.name)
+        if complete:
+            door.__dict__[self.name] = found
         return found
 
 

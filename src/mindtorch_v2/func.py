@@ -65,9 +65,9 @@ def _batch_size(leaves: list[Any], dims: list[int | None], func: Any) -> int:
         if d is None:
             continue
         if not isinstance(x, torch.Tensor):
-            raise ValueError(f"vmap({_name(func)}, ...)(<inputs>): Got in_dim={d} for an input but the input is of type "
-                             f"{type(x)}. We cannot vmap over non-Tensor arguments, please use None as the respective "
-                             "in_dim")
+            raise ValueError(f"vmap({_name(func)}, ...)(<inputs>): Got in_dim={d} for an input but the input is of "
+                             f"type {type(x)}. We cannot vmap over non-Tensor arguments, please use None as the "
+                             "respective in_dim")
         if not -x.dim() <= d < x.dim():
             raise ValueError(f"vmap({_name(func)}, ...)(<inputs>): Got in_dim={d} for some input, but that input is a "
                              f"Tensor of dimensionality {x.dim()} so expected in_dim to satisfy "
@@ -87,8 +87,8 @@ def _stacked(results: list[Any], out_dims: Any, func: Any) -> Any:
     specs = [_tree.tree_flatten(r) for r in results]
     dims = _tree._broadcast_to_and_flatten(out_dims, specs[0][1])
     if dims is None:
-        raise ValueError(f"vmap({_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the "
-                         "structure of the outputs.")
+        raise ValueError(f"vmap({_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with "
+                         "the structure of the outputs.")
     columns = zip(*(leaves for leaves, _ in specs), strict=True)
     stacked = [column[0] if d is None else _stack(column, d, func) for column, d in zip(columns, dims, strict=True)]
     return _tree.tree_unflatten(stacked, specs[0][1])
@@ -232,8 +232,8 @@ def jvp(func: Callable[..., Any], primals: tuple, tangents: tuple, *, strict: bo
         if used:
             found = torch.autograd.grad([g for g, _ in used], ghosts, [t for _, t in used], create_graph=outer,
                                         allow_unused=True)
-    slopes = _tree.tree_unflatten([torch.zeros_like(o) if d is None else d for d, o in zip(found, outputs, strict=True)],
-                                  spec)
+    whole = [torch.zeros_like(o) if d is None else d for d, o in zip(found, outputs, strict=True)]
+    slopes = _tree.tree_unflatten(whole, spec)
     value, slopes, aux = (value, slopes, aux) if outer else (_plain(value), _plain(slopes), _plain(aux))
     return (value, slopes, aux) if has_aux else (value, slopes)
 

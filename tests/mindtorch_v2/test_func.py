@@ -67,7 +67,8 @@ def test_one_seed_for_every_sample(t: Any) -> Any:
 def test_errors(t: Any) -> Any:
     f, x = t.func, t.tensor(A)
     calls = [lambda: f.grad(lambda z: z)(x), lambda: f.grad(lambda z: 3)(x), lambda: f.grad(lambda z: z.sum(), 4)(x),
-             lambda: f.vmap(lambda p, q: p)(x, x.T), lambda: f.vmap(lambda z: z)(3.0), lambda: f.vmap(lambda z: z, 5)(x),
+             lambda: f.vmap(lambda p, q: p)(x, x.T), lambda: f.vmap(lambda z: z)(3.0),
+             lambda: f.vmap(lambda z: z, 5)(x),
              lambda: f.vmap(lambda z: z, randomness="often")(x), lambda: f.vmap(lambda: x)(),
              lambda: f.functional_call(t.nn.Linear(2, 2), ({"a": x}, {"a": x}), (x,))]  # fmt: skip
     return [error(call) for call in calls]

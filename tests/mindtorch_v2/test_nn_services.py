@@ -24,7 +24,8 @@ PRUNINGS = {
     "random": lambda p, m: p.random_unstructured(m, "weight", 0.3),
     "random channels": lambda p, m: p.random_structured(m, "weight", 1, dim=1),
     "twice": lambda p, m: p.ln_structured(p.l1_unstructured(m, "weight", 0.3), "weight", 0.5, n=1, dim=0),
-    "three times": lambda p, m: p.l1_unstructured(p.random_unstructured(p.identity(m, "weight"), "weight", 5), "weight", 9),
+    "three times": lambda p, m: p.l1_unstructured(
+        p.random_unstructured(p.identity(m, "weight"), "weight", 5), "weight", 9),
     "mask": lambda p, m: p.custom_from_mask(m, "bias", m.bias > 0),
 }
 

@@ -1,4 +1,4 @@
-"""Small whole programs, as users port them: the same lines on torch's cpu, on ours and on the npu give the same numbers."""
+"""Whole programs, as users port them: the same lines give the same numbers on torch, on our cpu and on the npu."""
 
 from __future__ import annotations
 
@@ -340,7 +340,8 @@ def gradient_penalty(t: Any, device: str) -> Any:
         g, = t.autograd.grad(score, x, t.ones_like(score), create_graph=True)
         return critic(fake).mean() - critic(real).mean() + 10 * (g.flatten(1).norm(2, dim=1) - 1).pow(2).mean()
 
-    return train(t, t.optim.RMSprop([*first.parameters(), *last.parameters()], 1e-3), 3, loss), sorted(first.state_dict())
+    optimizer = t.optim.RMSprop([*first.parameters(), *last.parameters()], 1e-3)
+    return train(t, optimizer, 3, loss), sorted(first.state_dict())
 
 
 @program

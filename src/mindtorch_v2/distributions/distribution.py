@@ -1,4 +1,4 @@
-"""The base of all distributions: shapes, checks of parameters and values, and what follows from a subclass's methods."""
+"""The base of all distributions: shapes, checks of parameters and values, and what follows from others' methods."""
 from __future__ import annotations
 
 from typing import Any

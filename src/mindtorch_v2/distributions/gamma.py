@@ -31,7 +31,7 @@ def _draw(concentration: Tensor) -> Tensor:
 
 
 class _StandardGamma(torch.autograd.Function):
-    """A draw whose gradient is the implicit one: dx/da = -(dP(a, x)/da) / p(x; a), P being the distribution function."""
+    """A draw whose gradient is the implicit one: dx/da = -(dP(a, x)/da) / p(x; a), where P is the cdf."""
 
     @staticmethod
     def forward(ctx: Any, concentration: Tensor) -> Tensor:
@@ -180,8 +180,9 @@ class Beta(ExponentialFamily):
         for name, constraint in self.arg_constraints.items():
             value = getattr(self, name)
             if not constraint.check(value).all():
-                raise ValueError(f"Expected parameter {name} (Tensor of shape {tuple(value.shape)}) of distribution "
-                                 f"{self!r} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}")
+                raise ValueError(
+                    f"Expected parameter {name} (Tensor of shape {tuple(value.shape)}) of distribution {self!r} to "
+                    f"satisfy the constraint {constraint!r}, but found invalid values:\n{value}")
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         new = self._get_checked_instance(Beta, _instance)

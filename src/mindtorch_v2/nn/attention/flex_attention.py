@@ -16,7 +16,8 @@ __all__ = ["BlockMask", "and_masks", "create_block_mask", "create_mask", "flex_a
 def _positions(*sizes: int, device: Any) -> list[Tensor]:
     """An index for each dimension, shaped to broadcast with the others: functions of positions see all at once."""
     rank = len(sizes)
-    return [torch.arange(n, device=device).view([-1 if i == d else 1 for i in range(rank)]) for d, n in enumerate(sizes)]
+    shapes = [[-1 if i == d else 1 for i in range(rank)] for d in range(rank)]
+    return [torch.arange(n, device=device).view(shape) for n, shape in zip(sizes, shapes)]
 
 
 def noop_mask(batch: Tensor, head: Tensor, token_q: Tensor, token_kv: Tensor) -> Tensor:
@@ -70,7 +71,8 @@ class BlockMask:
     def to_dense(self) -> Tensor:
         """Which blocks hold a position that is let through, as 0 and 1."""
         rows, cols = self.BLOCK_SIZE
-        padded = torch.nn.functional.pad(self._dense, (0, -self._dense.shape[-1] % cols, 0, -self._dense.shape[-2] % rows))
+        queries, keys = self.seq_lengths
+        padded = torch.nn.functional.pad(self._dense, (0, -keys % cols, 0, -queries % rows))
         blocks = padded.unflatten(-1, (-1, cols)).unflatten(-3, (-1, rows))
         return blocks.any(-1).any(-2).int()
 

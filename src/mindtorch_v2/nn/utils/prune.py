@@ -266,7 +266,8 @@ def global_unstructured(parameters: Sequence[tuple[Module, str]], pruning_method
     scores = importance_scores or {}
     tensors = [getattr(module, name) for module, name in parameters]
     values = [scores.get((module, name), tensor) for (module, name), tensor in zip(parameters, tensors)]
-    masks = [getattr(module, name + "_mask", torch.ones_like(tensor)) for (module, name), tensor in zip(parameters, tensors)]
+    masks = [getattr(module, name + "_mask", torch.ones_like(tensor))
+             for (module, name), tensor in zip(parameters, tensors)]  # fmt: skip
     container = PruningContainer(_named(pruning_method(**kwargs), "together"))
     together = container.compute_mask(torch.nn.utils.parameters_to_vector(values).detach(),
                                       torch.nn.utils.parameters_to_vector(masks))  # fmt: skip

@@ -1,0 +1,234 @@
+"""torch.library and torch.ops: ops that a program defines itself, by name, and torch's own under torch.ops.aten."""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import mindtorch_v2 as torch
+
+Tensor = torch.Tensor
+
+__all__ = ["CustomOpDef", "Library", "custom_op", "define", "impl", "ops", "register_autograd", "register_fake",
+           "register_kernel"]
+
+# torch's dispatch keys, as the device types whose tensors they mean; None is every device.
+_DEVICES = {"CPU": "cpu", "PrivateUse1": "npu", "NPU": "npu", "Meta": "meta", "CUDA": "cuda", "XPU": "xpu",
+            "CompositeImplicitAutograd": None, "CompositeExplicitAutograd": None, "default": None}
+
+
+class CustomOpDef:
+    """One op: a function for each device, what its results look like, and its gradient."""
+
+    def __init__(self, name: str, fn: Callable[..., Any] | None = None, *, devices: Any = None,
+                 mutates_args: Any = ()) -> None:
+        self._qualname, self.__name__, self._mutates = name, name.rpartition("::")[2], mutates_args
+        self._kernels: dict[str | None, Callable[..., Any]] = {}
+        self._fake: Callable[..., Any] | None = None
+        self._function: Any = None
+        self._signature: inspect.Signature | None = None
+        if fn is not None:
+            self._add(fn, devices)
+            self.__doc__ = fn.__doc__
+
+    def _add(self, fn: Callable[..., Any], devices: Any) -> None:
+        self._signature = self._signature or inspect.signature(fn)
+        for device in [devices] if devices is None or isinstance(devices, str) else devices:
+            self._kernels[device] = fn
+
+    def register_kernel(self, device_types: Any, fn: Callable[..., Any] | None = None, /) -> Any:
+        """The function for a device type, or several; without one, a decorator."""
+        def register(kernel: Callable[..., Any]) -> Callable[..., Any]:
+            self._add(kernel, device_types)
+            return kernel
+        return register if fn is None else register(fn)
+
+    def register_fake(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
+        """What gives results of the right shape and dtype for tensors on the meta device."""
+        self._fake = fn
+        return fn
+
+    def register_autograd(self, backward: Callable[..., Any], /, *,
+                          setup_context: Callable[..., Any] | None = None) -> None:
+        """The gradient: backward(ctx, *grads), after setup_context(ctx, inputs, output)."""
+        def forward(ctx: Any, *args: Any) -> Any:
+            output = self._run(args)
+            if setup_context is not None:
+                setup_context(ctx, args, output)
+            return output
+        methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        self._function = type(self.__name__, (torch.autograd.Function,), methods)
+
+    def _run(self, args: Sequence[Any]) -> Any:
+        leaves = torch.utils._pytree.tree_leaves(args)
+        device = next((x.device.type for x in leaves if isinstance(x, torch.Tensor)), None)
+        kernel = self._kernels.get(device) or self._kernels.get(None)
+        if device == "meta" and self._fake is not None:
+            kernel = self._fake
+        if kernel is None:
+            have = ", ".join(sorted(str(key) for key in self._kernels)) or "no device"
+            raise NotImplementedError(f"[{self._qualname}] no kernel for {device}; it has one for {have}; add one with "
+                                      "register_kernel")
+        with torch.no_grad():
+            return kernel(*args)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or self._signature is not None:
+            if self._signature is None:
+                raise NotImplementedError(f"[{self._qualname}] it was defined, but has no kernel yet")
+            bound = self._signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            args = tuple(bound.arguments[name] for name in self._signature.parameters)
+        needed = torch.is_grad_enabled() and any(
+            isinstance(x, torch.Tensor) and x.requires_grad for x in torch.utils._pytree.tree_leaves(args))
+        return self._function.apply(*args) if needed and self._function is not None else self._run(args)
+
+    def __getattr__(self, name: str) -> Any:
+        # torch.ops.ns.op.default is the op's one overload; names with an underscore are Python's own questions.
+        if name == "default":
+            return self
+        raise AttributeError(f"'{self._qualname}' has no overload {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<CustomOpDef({self._qualname})>"
+
+
+class _Namespace:
+    """The ops of one namespace, as attributes."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> CustomOpDef:
+        raise AttributeError(f"'_OpNamespace' '{self._name}' object has no attribute '{name}'")
+
+
+class _Overloads:
+    """One of torch's ops; its overloads are one op here, which looks at the arguments itself."""
+
+    def __init__(self, op: Any) -> None:
+        self._op, self.__name__ = op, op.__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._op(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._op
+
+    def __repr__(self) -> str:
+        return f"<OpOverloadPacket(op='aten.{self.__name__}')>"
+
+
+class _Aten(_Namespace):
+    """torch's own ops."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            op = getattr(torch._ops.ops, name)
+        except AttributeError:
+            return super().__getattr__(name)
+        self.__dict__[name] = found = _Overloads(op)
+        return found
+
+
+class _Ops:
+    """torch.ops: a namespace comes into being when an op is defined in it, or when it is first looked at."""
+
+    def __init__(self) -> None:
+        self.aten = _Aten("aten")
+
+    def __getattr__(self, name: str) -> _Namespace:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.__dict__[name] = made = _Namespace(name)
+        return made
+
+
+ops: Any = _Ops()
+
+
+def _found(name: str, make: bool = False) -> CustomOpDef:
+    space, separator, op = name.partition("::")
+    if not separator:
+        raise ValueError(f"[torch.library] expected a name such as mylib::{name}, got {name!r}")
+    known = getattr(ops, space).__dict__
+    if op not in known:
+        if not make:
+            raise RuntimeError(f"[{name}] no such op; define it with torch.library.custom_op or torch.library.define")
+        known[op] = CustomOpDef(name)
+    return known[op]
+
+
+def custom_op(name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: str | Iterable[str],
+              device_types: Any = None, schema: str | None = None, tags: Any = None) -> Any:
+    """Makes a function an op: torch.ops.namespace.name, with gradients and devices of its own; a decorator."""
+    def made(function: Callable[..., Any]) -> CustomOpDef:
+        space, separator, op = name.partition("::")
+        if not separator:
+            raise ValueError(f"[custom_op] expected a name such as mylib::{name}, got {name!r}")
+        definition = CustomOpDef(name, function, devices=device_types, mutates_args=mutates_args)
+        getattr(ops, space).__dict__[op] = definition
+        return definition
+    return made if fn is None else made(fn)
+
+
+def define(qualname: str, schema: str = "", *, lib: Any = None, tags: Any = ()) -> None:
+    """Names an op; impl gives it its functions."""
+    _found(qualname, make=True)
+
+
+def impl(qualname: str, types: Any, func: Callable[..., Any] | None = None, *, lib: Any = None) -> Any:
+    """The function of a defined op for device types or dispatch keys; without one, a decorator."""
+    if isinstance(qualname, Library):       # the older order: impl(library, "name", "CPU")
+        return lambda function: qualname.impl(types, function, func)     # type: ignore[arg-type]
+    keys = [types] if isinstance(types, str) else list(types)
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _found(qualname)._add(function, [_DEVICES.get(key, key) for key in keys])
+        return function
+    return register if func is None else register(func)
+
+
+def _definition(op: Any) -> CustomOpDef:
+    return op if isinstance(op, CustomOpDef) else _found(op)
+
+
+def register_kernel(op: Any, device_types: Any, func: Callable[..., Any] | None = None, /, *, lib: Any = None) -> Any:
+    """CustomOpDef.register_kernel, by name."""
+    return _definition(op).register_kernel(device_types, func)
+
+
+def register_fake(op: Any, func: Callable[..., Any] | None = None, /, *, lib: Any = None, **kwargs: Any) -> Any:
+    """CustomOpDef.register_fake, by name; without a function, a decorator."""
+    definition = _definition(op)
+    return definition.register_fake if func is None else definition.register_fake(func)
+
+
+def register_autograd(op: Any, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None,
+                      lib: Any = None) -> None:
+    """CustomOpDef.register_autograd, by name."""
+    _definition(op).register_autograd(backward, setup_context=setup_context)
+
+
+impl_abstract = register_fake
+
+
+class Library:
+    """The ops of a namespace, defined and implemented one by one."""
+
+    def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
+        if kind not in ("IMPL", "DEF", "FRAGMENT"):
+            raise ValueError(f"Unsupported kind: {kind}")
+        self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key
+
+    def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
+        """Names an op by its schema."""
+        name = schema.partition("(")[0].strip()
+        define(f"{self.ns}::{name}", schema)
+        return name
+
+    def impl(self, op_name: str, fn: Callable[..., Any], dispatch_key: str = "", **kwargs: Any) -> None:
+        """The function of an op for a dispatch key."""
+        impl(f"{self.ns}::{op_name.rpartition('::')[2]}", dispatch_key or self.dispatch_key or "default", fn)
