@@ -13,6 +13,7 @@ from typing import Any, Callable
 import mindtorch_v2 as torch
 
 Tensor = torch.Tensor
+ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 RemovableHandle, add_hook = torch.nn.modules._hooks.RemovableHandle, torch.nn.modules._hooks.add_hook
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
@@ -138,7 +139,7 @@ class Optimizer:
         if step is not None and not getattr(step, "hooked", False):
             cls.step = _hooked(step)
 
-    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         self.defaults = defaults
         for table in _HOOK_TABLES:
             setattr(self, table, OrderedDict())
