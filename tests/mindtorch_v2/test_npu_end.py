@@ -167,3 +167,27 @@ del x, y, z, stream, pool, graph, event, pinned
 sys.exit(refused)
 """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "8 [2.0, 2.0, 2.0]\n", "")
+
+
+def test_threads_that_race_for_the_first_use_wait_for_the_whole_module(npu: ModuleType) -> None:
+    done = run("""
+import sys, threading
+import mindtorch_v2 as torch
+sys.setswitchinterval(1e-5)
+failed, together = [], threading.Barrier(8)
+def use(index):
+    together.wait()
+    try:
+        torch.npu.set_device(index % 2)
+        torch.accelerator.current_stream()
+        assert (torch.ones(2, device="npu") + 1).tolist() == [2.0, 2.0]
+    except Exception as error:
+        failed.append(repr(error))
+threads = [threading.Thread(target=use, args=(index,)) for index in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(failed)
+""")
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

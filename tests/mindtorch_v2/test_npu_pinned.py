@@ -90,7 +90,7 @@ def test_a_pinned_copy_does_not_wait(npu: ModuleType) -> None:
         "torch.npu.synchronize()\n"
         "assert [m[0].item() for m in made] == list(range(20))\n"
     )
-    env = {**os.environ, "CANN_SIM_MODE": "delay", "CANN_SIM_SEED": "1"}
+    env = {**os.environ, "CANN_SIM_MODE": "delay", "CANN_SIM_SEED": "1", "ACL_LAUNCH_BLOCKING": "0"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -106,7 +106,7 @@ def test_memory_that_no_copy_uses_waits_for_none(npu: ModuleType) -> None:
         "torch.empty(100_000, pin_memory=True)\n"
         "assert in_use() < 400_000 and not torch.npu.current_stream().query()\n"
     )
-    env = {**os.environ, "CANN_SIM_MODE": "delay", "CANN_SIM_SEED": "1"}
+    env = {**os.environ, "CANN_SIM_MODE": "delay", "CANN_SIM_SEED": "1", "ACL_LAUNCH_BLOCKING": "0"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -396,7 +396,7 @@ class NpuAllocator:
         if runtime.is_forked():                   # the memory is the parent's, and so may be the lock
             return
         with self._lock:
-            if self._closed:
+            if self._closed or runtime.is_ending(self.device_id):
                 for _ in used:
                     self._heap.event_done(block)
             elif self._captures:

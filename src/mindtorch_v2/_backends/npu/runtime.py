@@ -19,7 +19,7 @@ _LOCK = threading.RLock()
 _runtimes: dict[int, _Runtime] = {}
 _started: Any = None                              # the acl module whose init() was called
 _counted: tuple[Any, int] = (None, 0)             # an acl module and the devices it sees
-_ending = 0                                       # the thread that ends the runtime, while it does
+_ending: tuple[int, int | None] = (0, None)       # the thread that ends a device, or all (None), while it does
 _closers: list[Callable[[int], None]] = []
 _interrupters: list[Callable[[int], None]] = []
 _forked = False
@@ -110,12 +110,12 @@ class _Runtime:
         with _LOCK:
             ours = [self] + [runtime for runtime in _runtimes.values() if runtime is not self and runtime._acl is acl]
             told = set(errors.told)
-            _set_ending(threading.get_ident())
+            _set_ending(threading.get_ident(), None)
             try:
                 used = sum(runtime._close(told) for runtime in ours)   # sum, because any() would stop at the first
                 _stop_acl(used > 0, told)
             finally:
-                _set_ending(0)
+                _set_ending(0, None)
             errors.told.clear()
 
     def _close(self, told: set[int]) -> bool:
@@ -150,10 +150,10 @@ class _Runtime:
         return True
 
 
-def _set_ending(thread: int) -> None:
-    """While a thread ends the runtime the others are refused: one that goes on queueing work would keep it for ever."""
+def _set_ending(thread: int, device_id: int | None) -> None:
+    """While a thread ends a device the others are refused: one that goes on queueing work would keep it for ever."""
     global _ending, _thread
-    _ending, _thread = thread, _Thread()          # so that nobody takes the short way in get_runtime()
+    _ending, _thread = (thread, device_id), _Thread()   # so that nobody takes the short way in get_runtime()
     _C._npu_end_lifetime()                        # nor in the launcher
 
 
@@ -219,7 +219,7 @@ def get_runtime(device_id: int = 0) -> _Runtime:
     if runtime is not None and runtime.session is _thread.session:
         return runtime
     _refuse_fork()
-    if _ending and (_ending != threading.get_ident() or runtime is None or not runtime.initialized):
+    if is_ending(device_id) and (_ending[0] != threading.get_ident() or runtime is None or not runtime.initialized):
         raise RuntimeError(f"npu:{device_id} cannot be used: the npu runtime is ending")
     if runtime is None or not runtime.initialized:    # only then: a thread that holds another lock may come by here
         with _LOCK:
@@ -241,7 +241,11 @@ def restart(device_id: int) -> None:
     with _LOCK:
         runtime = _runtimes.get(device_id)
         if runtime is not None and runtime.initialized:
-            runtime._close(set(errors.told))
+            _set_ending(threading.get_ident(), device_id)
+            try:
+                runtime._close(set(errors.told))
+            finally:
+                _set_ending(0, None)
             errors.told.clear()
     get_runtime(device_id)
 
@@ -285,9 +289,14 @@ def _around_collection(phase: str, _info: dict[str, int]) -> None:
 bind_thread = get_runtime                         # said for its effect: any thread may use any device
 
 
+def is_ending(device_id: int) -> bool:
+    """Whether a device is being given back at this moment."""
+    return _ending[0] != 0 and _ending[1] in (None, device_id)
+
+
 def bind_some() -> None:
-    """Gives the calling thread a context where any will do: the current device's, or the one it has while all end."""
-    if not _ending:
+    """Gives the calling thread a context where any will do: the current device's, or the one it has while that ends."""
+    if not is_ending(current_device()):
         get_runtime(current_device())
 
 
