@@ -174,17 +174,35 @@ def test_items_of_eight_bytes_move_and_are_ordered() -> None:
     z = torch.view_as_complex(torch.randn(4, 3, 2))
     index = torch.tensor([2, 0, 2])
     agree(lambda lib, z, i: (z[z.real > 0], z.gather(0, i.expand(4, 3)), z.masked_fill(z.real > 0, 1j), z.nonzero(),
-                             z.index_put((i,), z[:3], accumulate=True), z.index_fill(1, i, 2), z.index_add(0, i, z[:3])),
+                             z.index_put((i,), z[:3], accumulate=True), z.index_fill(1, i, 2), z.index_add(0, i, z[:3]),
+                             z.cumprod(0)),
           z, index)
     agree(lambda lib, z: (z @ z.mH, lib.linalg.norm(z), z.var(0), z.isfinite().all(), lib.linalg.inv(z[:3])), z)
 
 
 @pytest.mark.parametrize("layer", ["Tanh()", "LayerNorm(4)", "ELU()", "Mish()", "Softplus()", "LogSigmoid()", "ReLU6()",
-                                   "LeakyReLU()", "Softmax(1)", "Hardswish()"])
+                                   "LeakyReLU()", "Softmax(1)", "Hardswish()", "GELU()", "GELU('tanh')"])
 def test_gradcheck_runs_on_the_npu(layer: str) -> None:
     module = mt.nn.Sequential(mt.nn.Linear(3, 4), eval("mt.nn." + layer)).to("npu", mt.float64)
     x = mt.randn(2, 3, dtype=mt.float64, device="npu", requires_grad=True)
     assert mt.autograd.gradcheck(lambda x: module(x), (x,))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_classes_in_float64(reduction: str) -> None:
+    """The same values and slopes as on the CPU, of vectors and of images."""
+    weight = torch.tensor([0.5, 2.0, 1.0], dtype=torch.float64)
+    for shape in ((4, 3), (2, 3, 2, 2)):
+        x = torch.randn(shape, dtype=torch.float64)
+        target = torch.randint(0, 3, (shape[0], *shape[2:]))
+        target[0] = -100
+
+        def loss(lib: Any, x: Any, target: Any, weight: Any) -> Any:
+            x = x.requires_grad_()
+            made = lib.nn.functional.cross_entropy(x, target, weight, reduction=reduction)
+            return made, lib.autograd.grad(made.sum(), x)
+
+        agree(loss, x, target, weight)
 
 
 def test_substitutes_stand_for_ops_that_rows_name() -> None:

@@ -1,12 +1,16 @@
-"""Activations, layer norm, embeddings and their gradients in dtypes that CANN does not take: float64, so that gradcheck
-runs. Each is the aclnn op's own formula, arguments in CANN's order."""
+"""Activations, layer norm, embeddings, losses of classes and their gradients in dtypes that CANN does not take: float64,
+so that gradcheck runs. Each is the aclnn op's own formula, arguments in CANN's order, or the row's own."""
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from mindtorch_v2._backends.npu.ops import ops
+from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu.ops import OTHERS, composed, ops
 from mindtorch_v2._backends.npu.ops_dtypes import substitute
+
+_INT64 = _C._dtype_named("int64")
 
 
 # ---- rectifiers ------------------------------------------------------------------------------------------------------
@@ -73,6 +77,24 @@ def _mish(x: Any) -> Any:
 def _mish_backward(g: Any, x: Any) -> Any:
     t = _softplus(x, 1, 40).tanh()
     return g * (t + x * x.sigmoid() * (1 - t * t))
+
+
+_TANH = math.sqrt(2 / math.pi), 0.044715                     # of the approximation of gelu
+
+
+@composed("gelu", registry=OTHERS)
+def _gelu(x: Any, approximate: str) -> Any:
+    if approximate == "tanh":
+        return x * (1 + (_TANH[0] * (x + _TANH[1] * x * x * x)).tanh()) / 2
+    return x * (-x * math.sqrt(0.5)).erfc() / 2
+
+
+@composed("gelu_backward", registry=OTHERS)
+def _gelu_backward(g: Any, x: Any, approximate: str) -> Any:
+    if approximate == "tanh":
+        t = (_TANH[0] * (x + _TANH[1] * x * x * x)).tanh()
+        return g * (1 + t + x * (1 - t * t) * _TANH[0] * (1 + 3 * _TANH[1] * x * x)) / 2
+    return g * ((-x * math.sqrt(0.5)).erfc() / 2 + x * (-x * x / 2).exp() / math.sqrt(2 * math.pi))
 
 
 # ---- of straight pieces ----------------------------------------------------------------------------------------------
@@ -145,3 +167,32 @@ def _embedding_backward(g: Any, indices: Any, rows: int, padding_idx: int, scale
         g = g / indices.bincount(minlength=rows)[indices].unsqueeze(-1)
     g = ops.where((indices == padding_idx).unsqueeze(-1), 0, g)
     return ops.zeros((rows, g.size(-1)), dtype=g.dtype, device=g.device).index_add(0, indices, g)
+
+
+# ---- minus the log-probability of a class ----------------------------------------------------------------------------
+def _class_weights(x: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any, int]:
+    """What each target counts, where its class stands, and the dim of classes."""
+    dim = 1 if x.dim() > 1 else 0
+    kept = target != ignore_index
+    place = ops.where(kept, target, 0).to(_INT64)
+    counts = kept.to(x.dtype)
+    return counts if weight is None else counts * weight[place], place.unsqueeze(dim), dim
+
+
+def _nll_forward(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    (out, total), (x, target, weight, reduction, ignore_index) = outs, args
+    counts, place, dim = _class_weights(x.detach(), target, weight, ignore_index)
+    losses = -x.detach().gather(dim, place).squeeze(dim) * counts
+    total.copy_(counts.sum())
+    out.copy_(losses if reduction == 0 else losses.sum() / total if reduction == 1 else losses.sum())
+
+
+def _nll_backward(g: Any, x: Any, target: Any, weight: Any, reduction: int, ignore_index: int, total: Any) -> Any:
+    counts, place, dim = _class_weights(x, target, weight, ignore_index)
+    slope = -g * counts / total if reduction == 1 else -g * counts
+    return ops.zeros_like(x).scatter(dim, place, slope.unsqueeze(dim))
+
+
+for _name in ("nll_loss", "nll_loss2d"):
+    OTHERS[_name + "_forward"] = _nll_forward
+    composed(_name + "_backward", registry=OTHERS)(_nll_backward)

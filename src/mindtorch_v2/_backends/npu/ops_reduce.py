@@ -7,6 +7,7 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu.ops import composed, dynamic, kernel, ops
+from mindtorch_v2._backends.npu.ops_dtypes import substitute
 
 _BOOL, _INT64 = _C._dtype_named("bool"), _C._dtype_named("int64")
 _FILLED = ("float32", "float16", "bfloat16", "int32", "int64", "bool")   # what aclnnInplaceIndexFillTensor takes
@@ -124,12 +125,21 @@ def _logcumsumexp(self: Any, dim: int) -> Any:
         raise NotImplementedError(f"[logcumsumexp] no kernel for npu in {self.dtype}")
     if self.dim() == 0 or self.numel() == 0:
         return self
-    made = self if self.dtype.itemsize > 2 else self.float()
-    step, n = 1, self.size(dim)
-    while step < n:                                          # each item takes in twice as many of those before it
-        later = ops.logaddexp(made.narrow(dim, step, n - step), made.narrow(dim, 0, n - step))
-        made, step = ops.cat([made.narrow(dim, 0, step), later], dim), 2 * step
-    return made
+    return scanned(self if self.dtype.itemsize > 2 else self.float(), dim, ops.logaddexp)
+
+
+def scanned(x: Any, dim: int, function: Any) -> Any:
+    """Running results of an associative function: each step, an item takes in twice as many of those before it."""
+    step, n = 1, x.size(dim)
+    while step < n:
+        later = function(x.narrow(dim, 0, n - step), x.narrow(dim, step, n - step))
+        x, step = ops.cat([x.narrow(dim, 0, step), later], dim), 2 * step
+    return x
+
+
+@substitute("aclnnCumprod")
+def _cumprod(input: Any, dim: Any, _dtype: Any) -> Any:
+    return scanned(input, dim, ops.mul) if input.dim() else input
 
 
 @kernel("scatter_reduce")
