@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from types import ModuleType
 
 import pytest
+
+import mindtorch_v2 as torch
+
+
+@pytest.fixture
+def two(npu: ModuleType) -> ModuleType:
+    if npu.device_count() < 2:
+        pytest.skip("needs two npus")
+    return npu
 
 
 def run(program: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -16,7 +26,7 @@ def run(program: str, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120)
 
 
-def test_what_was_made_before_an_end_is_refused_and_new_things_work(npu: ModuleType) -> None:
+def test_what_was_made_before_an_end_is_refused_and_new_things_work(two: ModuleType) -> None:
     done = run("""
 import mindtorch_v2 as torch
 from mindtorch_v2._backends.npu import runtime
@@ -68,7 +78,7 @@ except torch.AcceleratorError as error:
     assert done.returncode == 0 and (done.stdout, told) == (("507015\n", 0) if asked else ("", 1)), done.stderr
 
 
-def test_a_device_goes_on_after_a_fault_without_its_tensors(npu: ModuleType) -> None:
+def test_a_device_goes_on_after_a_fault_without_its_tensors(two: ModuleType) -> None:
     done = run("""
 import mindtorch_v2 as torch
 pinned, far = torch.ones(3).pin_memory(), torch.ones(3, device="npu:1")
@@ -128,7 +138,7 @@ threading.Thread(target=work, daemon=True).start()          # and at exit
     assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr
 
 
-def test_pinned_memory_of_another_device_starts_nothing_at_the_end(npu: ModuleType) -> None:
+def test_pinned_memory_of_another_device_starts_nothing_at_the_end(two: ModuleType) -> None:
     done = run("""
 import mindtorch_v2 as torch
 near = torch.ones(3, device="npu:0")
@@ -178,7 +188,7 @@ failed, together = [], threading.Barrier(8)
 def use(index):
     together.wait()
     try:
-        torch.npu.set_device(index % 2)
+        torch.npu.set_device(index % torch.npu.device_count())
         torch.accelerator.current_stream()
         assert (torch.ones(2, device="npu") + 1).tolist() == [2.0, 2.0]
     except Exception as error:
@@ -191,3 +201,11 @@ for thread in threads:
 print(failed)
 """)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+@pytest.mark.parametrize("kind", [torch.OutOfMemoryError, torch.AcceleratorError, torch.linalg.LinAlgError])
+def test_errors_reach_other_processes(kind: type[Exception]) -> None:
+    error = kind("why")
+    error.error_code = 507015
+    made = pickle.loads(pickle.dumps(error))
+    assert (type(made), str(made), made.error_code) == (kind, "why", 507015)

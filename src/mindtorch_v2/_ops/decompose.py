@@ -12,7 +12,7 @@ class LinAlgError(RuntimeError):
     """A factorisation that the matrix does not allow."""
 
 
-LinAlgError.__module__ = "torch.linalg"
+LinAlgError.__module__ = "mindtorch_v2.linalg"
 _C._LinAlgError = LinAlgError
 
 
