@@ -22,7 +22,8 @@ struct Space {
 
   Space() {
     const Settings& set = settings();
-    uint64_t size = std::min(kMost, std::max(kLeast, round_up(4 * set.memory * set.devices, 1ull << 30)));
+    // Allocators with expandable segments reserve more than a device's memory, once for every stream and size of blocks.
+    uint64_t size = std::min(kMost, std::max(kLeast, round_up(16 * set.memory * set.devices, 1ull << 30)));
     // The twin lies right behind. A host with little address space gives less.
     for (void* p = MAP_FAILED; p == MAP_FAILED; size /= 2) {
       if (size < (1ull << 30)) {
