@@ -64,6 +64,21 @@ def test_orthogonal(t: Any, shape: tuple[int, int], how: str | None) -> Any:
     return weight, m.parametrizations.weight.original.grad, m.state_dict()
 
 
+@pytest.mark.parametrize("change", ["", "train", "grad", "odd heads", "norm first", "mask", "not aligned", "relu"])
+@twin
+def test_padding_of_an_encoder_that_only_infers(t: Any, change: str) -> Any:
+    activation = t.nn.ReLU() if change == "relu" else "gelu"
+    layer = t.nn.TransformerEncoderLayer(8, 1 if change == "odd heads" else 2, 16, 0.0, activation, batch_first=True,
+                                         norm_first=change == "norm first")  # fmt: skip
+    model, x = t.nn.TransformerEncoder(layer, 2, t.nn.LayerNorm(8)), t.randn(2, 4, 8)
+    model.train(change == "train")
+    hidden = t.tensor([[False] * 4, [False, False, True, True]])
+    hidden = hidden.flip(1) if change == "not aligned" else hidden
+    mask = t.zeros(4, 4, dtype=t.bool) if change == "mask" else None
+    with t.set_grad_enabled(change == "grad"):
+        return model(x, mask=mask, src_key_padding_mask=hidden)
+
+
 @twin
 def test_flex_attention(t: Any) -> Any:
     flex = t.nn.attention.flex_attention

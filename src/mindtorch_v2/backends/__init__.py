@@ -80,54 +80,10 @@ quantized: Any = _module("quantized", "Quantized engines: none.", engine="none",
 cusparselt: Any = _module("cusparselt", "cuSPARSELt: absent.", version=lambda: None)
 cpu: Any = _module("cpu", "This processor.", available=True,
                    get_cpu_capability=lambda: "AVX2" if _kernel_level == "avx2" else "DEFAULT")
-fp32_precision = "none"
-
-
-class _Plans:
-    """torch.backends.cuda.cufft_plan_cache: empty."""
-    size, max_size = 0, 0
-
-    def clear(self) -> None:
-        pass
-
-
-def _switch(module: Any, name: str, value: bool) -> None:
-    """The functions enable_X and X_enabled over one flag."""
-    flag = [value]
-    setattr(module, f"{name}_enabled", lambda: flag[0])
-    setattr(module, f"enable_{name}", lambda enabled: flag.__setitem__(0, bool(enabled)))
-
-
-def _module(name: str, doc: str, available: bool = False, **contents: Any) -> types.ModuleType:
-    """A backend's module: is_available, a `flags` block, and its own settings."""
-    full = f"{__name__}.{name}"
-    made: Any = types.ModuleType(full, doc)
-    made.is_available = lambda: available
-    made.flags = lambda **given: _Flags(made, given)
-    made.__dict__.update(contents)
-    sys.modules[full] = made
-    return made
-
-
-cudnn: Any = _module("cudnn", "cuDNN: absent.", enabled=True, benchmark=False, deterministic=False, allow_tf32=True,
-                     benchmark_limit=10, version=lambda: None, is_acceptable=lambda tensor: False,
-                     set_flags=lambda **given: tuple(setattr(cudnn, k[1:], v) for k, v in given.items()))
-cuda: Any = _module("cuda", "CUDA: absent.", matmul=_Matmul(), cufft_plan_cache=_Plans(), is_built=lambda: False,
-                    preferred_linalg_library=lambda backend=None: "default",
-                    preferred_blas_library=lambda backend=None: "default")
-for _name, _value in (("flash_sdp", True), ("mem_efficient_sdp", True), ("math_sdp", True), ("cudnn_sdp", True)):
-    _switch(cuda, _name, _value)
-mkl: Any = _module("mkl", "MKL: absent.", VERBOSE_OFF=0, VERBOSE_ON=1)
-mkldnn: Any = _module("mkldnn", "oneDNN: absent.", enabled=True, VERBOSE_OFF=0, VERBOSE_ON=1,
-                      is_acl_available=lambda: False)
-openmp: Any = _module("openmp", "OpenMP: the kernels have their own threads.")
-mps: Any = _module("mps", "Apple's Metal: absent.", is_built=lambda: False, is_macos13_or_newer=lambda minor=0: False,
-                   is_macos_or_newer=lambda major, minor: False)
-opt_einsum: Any = _module("opt_einsum", "opt_einsum: absent.", enabled=False, strategy=None, get_opt_einsum=lambda: None)
-nnpack: Any = _module("nnpack", "NNPACK: absent.")
-xnnpack: Any = _module("xnnpack", "XNNPACK: absent.", enabled=False)
-quantized: Any = _module("quantized", "Quantized engines: none.", engine="none", supported_engines=["none"])
-cusparselt: Any = _module("cusparselt", "cuSPARSELt: absent.", version=lambda: None)
-cpu: Any = _module("cpu", "This processor.", available=True,
-                   get_cpu_capability=lambda: "AVX2" if _kernel_level == "avx2" else "DEFAULT")
+kleidiai: Any = _module("kleidiai", "KleidiAI: absent.")
+miopen: Any = _module("miopen", "MIOpen: absent.", immediate=False)
+_fast_path = [True]
+mha: Any = _module("mha", "Inference of attention layers: whether padding is left out, as torch's fast path does.",
+                   get_fastpath_enabled=lambda: _fast_path[0],
+                   set_fastpath_enabled=lambda value: _fast_path.__setitem__(0, bool(value)))
 fp32_precision = "none"

@@ -8,6 +8,7 @@ from typing import Any, Callable
 import mindtorch_v2 as torch
 from mindtorch_v2.nn import functional as F
 from mindtorch_v2.nn import init
+from mindtorch_v2.nn.modules.activation import GELU, ReLU
 from mindtorch_v2.nn.modules.attention import MultiheadAttention
 from mindtorch_v2.nn.modules.container import ModuleList
 from mindtorch_v2.nn.modules.dropout import Dropout
@@ -165,6 +166,7 @@ class TransformerEncoder(Module):
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor = enable_nested_tensor
+        self.use_nested_tensor = enable_nested_tensor and _packs(encoder_layer)
         self.mask_check = mask_check
 
     def forward(
@@ -185,7 +187,29 @@ class TransformerEncoder(Module):
             output = layer(
                 output, src_mask=mask, is_causal=causal, src_key_padding_mask=padding
             )
+        if padding is not None and mask is None and self._packs_now(src):
+            kept = padding == 0
+            aligned = (kept[:, 1:] <= kept[:, :-1]).all() if self.mask_check else torch.ones_like(kept)
+            output = output.masked_fill((~kept & aligned).unsqueeze(-1), 0.0)
         return output if self.norm is None else self.norm(output)
+
+    def _packs_now(self, src: Tensor) -> bool:
+        """Whether torch would run on packed sequences: what is padding on their right then comes out as zeros."""
+        layer = self.layers[0]
+        if not (self.use_nested_tensor and torch.backends.mha.get_fastpath_enabled()) or layer.training:
+            return False
+        recorded = torch.is_grad_enabled() and any(x.requires_grad for x in (src, *layer.parameters()))
+        return src.dim() == 3 and not recorded and not torch.is_autocast_enabled()
+
+
+def _packs(layer: Module) -> bool:
+    """Whether torch packs the sequences of a batch for layers like this one, when nothing is recorded."""
+    if not isinstance(layer, TransformerEncoderLayer) or layer.norm_first:
+        return False
+    attention, activation = layer.self_attn, layer.activation
+    known = activation in (F.relu, F.gelu) or isinstance(activation, (ReLU, GELU))
+    return (attention.batch_first and attention._qkv_same_embed_dim and attention.in_proj_bias is not None and known
+            and layer.norm1.eps == layer.norm2.eps and attention.num_heads % 2 == 0)  # fmt: skip
 
 
 class TransformerDecoder(Module):
