@@ -214,7 +214,7 @@ cdef list marshal_list(NpuPlan plan, NpuCall* call, int kind, object o, list kee
 
 cdef int read_number(object o, Number* n) except -1:
     cdef Attr a
-    if isinstance(o, TensorBase):
+    if not is_number(<PyObject*>o) and isinstance(o, TensorBase):
         o = item_of(<TensorBase>o)
     number_attr(o, &a)
     n.i, n.re, n.im = a.i, a.f, a.im
@@ -271,5 +271,3 @@ cdef int marshal_value(NpuPlan plan, NpuCall* call, int kind, object o, tuple re
         else:
             call.plain(kind, n.i, 0)
     return 0
-
-

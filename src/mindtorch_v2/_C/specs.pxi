@@ -93,12 +93,13 @@ cdef bint read_spec_key(Overload ov, PyObject** s):
     spec_key.push(<uint64_t><size_t><PyObject*>ov)       # an op lives as long as the process
     spec_key.push(<uint64_t>default_dtype)
     for p in range(ov.nparams):
-        if is_tensor(s[p]) and ov.kind[p] != K_TENSOR or not add_to_key(s[p], 0):    # a number in a tensor is data
+        if not add_to_key(s[p], 0, ov.kind[p] == K_TENSOR or ov.kind[p] == K_TENSORS):
             return False
     return True
 
 
-cdef bint add_to_key(PyObject* o, int depth):
+cdef bint add_to_key(PyObject* o, int depth, bint tensors):
+    """tensors: whether one may stand here; elsewhere a tensor is a number, which is data."""
     cdef TensorBase t
     cdef uint64_t* words
     cdef double real
@@ -106,7 +107,7 @@ cdef bint add_to_key(PyObject* o, int depth):
     cdef int64_t value
     if o == <PyObject*>None:
         spec_key.push(W_NONE)
-    elif is_tensor(o):
+    elif tensors and is_tensor(o):
         t = <TensorBase>o
         words = spec_key.add(1 + t.rank)
         words[0] = W_TENSOR | <uint64_t>t.dt << 8 | <uint64_t>t.dev << 16 | <uint64_t>t.rank << 32
@@ -122,7 +123,7 @@ cdef bint add_to_key(PyObject* o, int depth):
         words[0], words[1] = (W_INT | <uint64_t>PyBool_Check(<object>o) << 8), <uint64_t>value
         return overflow == 0
     elif type(<object>o) is tuple or type(<object>o) is list or type(<object>o) is size_class:
-        return depth < 2 and add_items(<object>o, depth + 1)
+        return depth < 2 and add_items(<object>o, depth + 1, tensors)
     elif type(<object>o) is dtype:
         spec_key.push(W_DTYPE | <uint64_t>(<dtype>o)._id << 8)
     elif PyUnicode_Check(<object>o):
@@ -134,16 +135,16 @@ cdef bint add_to_key(PyObject* o, int depth):
     return True
 
 
-cdef bint add_items(object items, int depth):
+cdef bint add_items(object items, int depth, bint tensors):
     cdef Py_ssize_t i
     spec_key.push(W_LIST | <uint64_t>len(items) << 8)
     if type(items) is list:
         for i in range(PyList_GET_SIZE(items)):
-            if not add_to_key(PyList_GET_ITEM_(items, i), depth):
+            if not add_to_key(PyList_GET_ITEM_(items, i), depth, tensors):
                 return False
     else:
         for i in range(PyTuple_GET_SIZE(items)):
-            if not add_to_key(PyTuple_GET_ITEM_(items, i), depth):
+            if not add_to_key(PyTuple_GET_ITEM_(items, i), depth, tensors):
                 return False
     return True
 
