@@ -159,6 +159,7 @@ def test_where_faulty_memory_lies(npu: ModuleType, monkeypatch: pytest.MonkeyPat
 
 def test_other_places_of_the_names(npu: ModuleType) -> None:
     assert npu.utils.synchronize is npu.synchronize and npu.npu_config.set_dump is npu.set_dump
+    assert npu.graphs.make_graphed_callables is npu.make_graphed_callables
     assert npu.utils.get_cann_version("RUNTIME")
     with pytest.raises(ValueError, match="TOOLKIT"):
         npu.utils.get_cann_version("DRIVERS")

@@ -143,6 +143,7 @@ from mindtorch_v2.npu.streams import (
     stream_priority_range,
 )
 
+graphs.make_graphed_callables = make_graphed_callables   # type: ignore[attr-defined]  # where torch_npu has it too
 globals().update(npu_tensor_types | npu_storage_types)
 registry.load("npu")     # whoever comes by torch.npu needs the backend's hooks as much as who comes by a tensor
 
