@@ -236,6 +236,15 @@ def test_ranges_of_integers_begin_and_end_at_integers() -> None:
     agree(lambda lib, x: lib.linspace(4.3, -3, 50, dtype=lib.int32, device=x.device), torch.ones(1))
 
 
+def test_second_gradients_of_group_norm_of_nothing() -> None:
+    def second(lib: Any, x: Any) -> Any:
+        x = x.requires_grad_()
+        (first,) = lib.autograd.grad(lib.nn.functional.group_norm(x, 3).sum(), x, create_graph=True)
+        return lib.autograd.grad(first.sum(), x)
+
+    agree(second, torch.empty(0, 6, 2))
+
+
 def test_the_smallest_integer_has_a_size() -> None:
     agree(lambda lib, x: lib.copysign(x, 1.0), torch.tensor([-128, 5], dtype=torch.int8))
 

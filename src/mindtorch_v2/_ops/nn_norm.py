@@ -141,10 +141,10 @@ def _group_rule(input, weight, bias, N, C, HxW, group, eps):
 def _group_grad(g, input, weight, N, C, HxW, group, eps, mean, rstd, needs):
     if not _C._is_grad_enabled():
         return ops.native_group_norm_backward(g, input, mean, rstd, weight, N, C, HxW, group, needs)
-    normal, scale = _whitened(input.reshape(N, group, -1), (2,), eps)
+    normal, scale = _whitened(input.reshape(N, group, C // group * HxW), (2,), eps)
     by_channel, normal_c = g.reshape(N, C, HxW), normal.reshape(N, C, HxW)
     h = by_channel if weight is None else by_channel * weight.reshape(1, C, 1)
-    through = _normal_grad(h.reshape(N, group, -1), normal, scale, (2,)).reshape(input.shape)
+    through = _normal_grad(h.reshape(N, group, C // group * HxW), normal, scale, (2,)).reshape(input.shape)
     return through, (by_channel * normal_c).sum((0, 2)), by_channel.sum((0, 2))
 
 
