@@ -55,7 +55,7 @@ __version__ = version.__version__
 # Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
 _ROOMS = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
           "accelerator", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
-          "func", "profiler", "library")
+          "func", "profiler", "library", "hub")
 _FROM = {"vmap": "func", "ops": "library", "Event": "accelerator", "Stream": "accelerator",
          "get_device_module": "accelerator", "load": "serialization", "save": "serialization"}
 _FROM |= dict.fromkeys((

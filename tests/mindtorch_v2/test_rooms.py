@@ -22,7 +22,7 @@ FLOORS: dict[int, str] = {
     4: "npu cpu linalg fft special random types version return_types backends compiler cuda jit overrides storage "
        "__config__ _asserts _construct _symbolic xpu",
     5: "nn optim utils distributed serialization _pickling testing accelerator multiprocessing signal _dynamo "
-       "distributions func profiler library",
+       "distributions func profiler library hub",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that are one room although they lie side by side.

@@ -1,0 +1,82 @@
+"""torch.hub: files with weights, fetched once and kept in a folder; repositories of models are not loaded."""
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+import urllib.parse
+import urllib.request
+import zipfile
+from typing import Any
+
+import mindtorch_v2 as torch
+
+__all__ = ["download_url_to_file", "get_dir", "load", "load_state_dict_from_url", "set_dir"]
+
+_HASHED = re.compile(r"-([a-f0-9]*)\.")     # weights-1a2b3c4d.pth names the beginning of its SHA-256
+_chosen: list[str | None] = [None]
+
+
+def get_dir() -> str:
+    """Where files are kept: what set_dir says, else $TORCH_HOME/hub, else the user's cache folder."""
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return _chosen[0] or os.path.join(os.path.expanduser(os.environ.get("TORCH_HOME", f"{cache}/torch")), "hub")
+
+
+def set_dir(d: str | os.PathLike) -> None:
+    """Keeps files in another folder from now on."""
+    _chosen[0] = os.path.expanduser(d)
+
+
+def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, progress: bool = True) -> None:
+    """Fetches a file, in silence; it appears under its name only when whole and when its SHA-256 begins as asked."""
+    request = urllib.request.Request(url, headers={"User-Agent": "torch.hub"})
+    dst, digest = os.path.expanduser(dst), hashlib.sha256()
+    with urllib.request.urlopen(request) as source, \
+            tempfile.NamedTemporaryFile(dir=os.path.dirname(dst) or ".", suffix=".partial", delete=False) as file:
+        try:
+            while block := source.read(1 << 20):
+                file.write(block)
+                digest.update(block)
+            file.close()
+            if hash_prefix and not digest.hexdigest().startswith(hash_prefix):
+                raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{digest.hexdigest()}")')
+            shutil.move(file.name, dst)
+        finally:
+            if os.path.exists(file.name):
+                os.remove(file.name)
+
+
+def load_state_dict_from_url(url: str, model_dir: str | None = None, map_location: Any = None, progress: bool = True,
+                             check_hash: bool = False, file_name: str | None = None,
+                             weights_only: bool = False) -> dict[str, Any]:
+    """The state dict that a URL leads to; a file that was fetched before is not fetched again."""
+    folder = os.path.join(get_dir(), "checkpoints") if model_dir is None else model_dir
+    os.makedirs(folder, exist_ok=True)
+    name = file_name or os.path.basename(urllib.parse.urlparse(url).path)
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        sys.stderr.write(f'Downloading: "{url}" to {path}\n')
+        found = _HASHED.search(name) if check_hash else None
+        download_url_to_file(url, path, found.group(1) if found else None, progress)
+    return torch.load(_unpacked(path, folder), map_location=map_location, weights_only=weights_only)
+
+
+def _unpacked(path: str, folder: str) -> str:
+    """The one file inside a plain zip of the days before PyTorch 1.6; a file of torch.save is a zip too, of many."""
+    if not zipfile.is_zipfile(path):
+        return path
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if len(members) != 1:
+            return path
+        return archive.extract(members[0], folder)
+
+
+def load(repo_or_dir: str, model: str, *args: Any, **kwargs: Any) -> Any:
+    """Refuses: such repositories are programs written for PyTorch itself."""
+    raise NotImplementedError(f"[hub.load] {repo_or_dir} imports torch; build the model here and load its weights with "
+                              "torch.hub.load_state_dict_from_url")
