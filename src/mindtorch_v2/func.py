@@ -30,14 +30,21 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
         leaves, spec = _tree.tree_flatten(args)
         dims = _dims_of(in_dims, args, spec, func)
         size = _batch_size(leaves, dims, func)
-        results, state = [], torch.get_rng_state() if randomness == "same" else None
+        results, states = [], _random_states(leaves) if randomness == "same" else []
         for i in range(size):
-            if state is not None:
-                torch.set_rng_state(state)
+            for restore, state in states:
+                restore(state)
             sample = [x if d is None else x.select(d, i) for x, d in zip(leaves, dims, strict=True)]
             results.append(func(*_tree.tree_unflatten(sample, spec), **kwargs))
         return _stacked(results, out_dims, func)
     return mapped
+
+
+def _random_states(leaves: list[Any]) -> list[tuple[Callable[[Tensor], None], Tensor]]:
+    """The generators of the cpu and of the inputs' npus as they are, and how to set them back."""
+    npus = {x.device for x in leaves if isinstance(x, torch.Tensor) and x.device.type == "npu"}
+    on_npus = [(functools.partial(torch.npu.set_rng_state, device=d), torch.npu.get_rng_state(d)) for d in npus]
+    return [(torch.set_rng_state, torch.get_rng_state()), *on_npus]
 
 
 def _name(func: Any) -> str:

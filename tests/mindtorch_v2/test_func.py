@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from twin import error, twin
 
+import mindtorch_v2 as mt
+
 A = [[0.3, -1.2, 0.7], [0.1, 2.0, -0.4]]
 DERIVATIVES = {
     "grad": lambda f, x: f.grad(lambda z: z.sin().pow(2).sum())(x),
@@ -61,6 +63,11 @@ def test_results_stay_differentiable_in_what_else_takes_part(t: Any) -> Any:
 @twin
 def test_one_seed_for_every_sample(t: Any) -> Any:
     return t.vmap(lambda z: z + t.rand(2), randomness="same")(t.tensor(A)[:, :2])
+
+
+def test_one_seed_for_every_sample_on_the_npu(npu: Any) -> None:
+    rows = mt.vmap(lambda z: z + mt.rand_like(z), randomness="same")(mt.zeros(3, 4, device="npu"))
+    assert mt.equal(rows[0], rows[1]) and mt.equal(rows[1], rows[2]) and len(set(rows[0].tolist())) == 4
 
 
 @twin
