@@ -300,6 +300,13 @@ def test_words_of_a_mapping(function: Any, shapes: Any) -> None:
     _same_on_both(function, *shapes)
 
 
+@pytest.mark.parametrize("source", [(3, 0, 0, None, None), (0, -1, 0, None, None), (0, 64, 0, None, None),
+                                    (0, 0, 11, None, None), (2, None, 8, None, None)])
+def test_a_plan_that_reads_what_is_not_there_is_refused(source: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError, match="aclnnExp cannot read"):
+        _C.NpuPlan("aclnnExp", 1, 1, [(0, source, False, 0, 0)])
+
+
 def test_a_word_that_the_op_does_not_know() -> None:
     with pytest.raises(RuntimeError, match="approximate argument must be either none or tanh"):
         F.gelu(torch.ones(3, device="npu"), approximate="cos")

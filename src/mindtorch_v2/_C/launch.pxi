@@ -89,8 +89,9 @@ cdef extern from *:
 API_NAMES = ("aclCreateTensor", "aclCreateScalar", "aclCreateIntArray", "aclCreateFloatArray", "aclCreateBoolArray",
              "aclCreateTensorList", "aclCreateScalarList", "aclDestroyTensor", "aclDestroyScalar", "aclDestroyIntArray",
              "aclDestroyFloatArray", "aclDestroyBoolArray", "aclDestroyTensorList", "aclDestroyScalarList",
-             "aclDestroyAclOpExecutor", "aclSetAclOpExecutorRepeatable", "aclSetInputTensorAddr", "aclSetOutputTensorAddr",
-             "aclSetDynamicInputTensorAddr", "aclSetDynamicOutputTensorAddr", "aclGetViewShape", "aclrtSynchronizeStream")
+             "aclDestroyAclOpExecutor", "aclSetAclOpExecutorRepeatable", "aclSetInputTensorAddr",
+             "aclSetOutputTensorAddr", "aclSetDynamicInputTensorAddr", "aclSetDynamicOutputTensorAddr", "aclGetViewShape",
+             "aclrtSynchronizeStream")
 
 cdef enum:
     MAX_NPU_ARGS = 64
@@ -99,7 +100,8 @@ cdef enum:
     FROM_PARAM = 0                               # where an argument comes from, as in _backends/npu/aclnn.py
     FROM_RESULT, FROM_CONSTANT
     READ_PLAIN = 0                               # how it is read, in the order of READINGS there
-    READ_TURNED, READ_ROW, READ_ROWS, READ_SIZE, READ_CHOICE, READ_SEED, READ_OFFSET, READ_ONES, READ_CAUSAL, READ_SCRATCH
+    READ_TURNED, READ_ROW, READ_ROWS, READ_SIZE, READ_CHOICE, READ_SEED, READ_OFFSET, READ_ONES, READ_CAUSAL
+    READ_SCRATCH
 
 cdef int32_t ACL_DTYPES[12]
 ACL_DTYPES[:] = [12, 4, 2, 6, 3, 9, 1, 27, 0, 11, 16, 17]    # of kBool .. kComplexDouble
@@ -117,7 +119,7 @@ cdef object npu_bind_thread = None               # callable(device): gives the c
 cdef vector[NpuCall*] npu_spare_calls            # not in use. A launch may wait, or run Python that launches: each has its own
 cdef object npu_rebind = None                    # callable(): fills in CANN's functions again after the runtime ended
 cdef object npu_captures = None                  # what graph_random holds while graphs are captured; empty: none is
-cdef object npu_make_constant = None             # callable(reading, value, dtype, device): a tensor that nobody writes to
+cdef object npu_make_constant = None             # callable(reading, value, dtype, device): a tensor nobody writes to
 cdef dict npu_constants = {}                     # (reading, value, dtype, device) -> what it made
 
 
@@ -183,14 +185,14 @@ cdef class NpuPlan:
     cdef int32_t detail[MAX_SOURCES]             # the dim of READ_SIZE, the constant of READ_CHOICE, else a source
     cdef int32_t instead[MAX_SOURCES]            # the source that stands for None; -1: there is none
     cdef int sources
-    cdef readonly list constants
+    cdef list constants
     cdef bint kept                               # whether prepared calls are kept
     cdef list with_number                        # of each parameter the plan for a number there, or None
     cdef bint takes_numbers                      # there is one
     cdef int32_t needed                          # a parameter that must not be None; -1: there is none such
     cdef readonly NpuPlan without                # the plan where it is
     cdef public NpuPlan in_place                 # the plan where the result is self
-    cdef public object other                     # fn(outs, args) for tensors of dtypes or ranks that the op does not take
+    cdef public object other                     # fn(outs, args) for dtypes or ranks that the op does not take
     cdef public object empty                     # fn(outs, args) where the first tensor has no items
     cdef public object captured                  # fn(outs, args) of a random op while a graph is captured
 
@@ -217,6 +219,9 @@ cdef class NpuPlan:
         kind, at, reading, detail, otherwise = source
         if i >= MAX_SOURCES:
             raise ValueError(f"{self.name} reads more than {MAX_SOURCES} sources")
+        if not FROM_PARAM <= kind <= FROM_CONSTANT or not READ_PLAIN <= reading <= READ_SCRATCH or \
+                (kind != FROM_CONSTANT and not 0 <= at < MAX_NPU_ARGS) or (reading >= READ_ONES and detail is None):
+            raise ValueError(f"{self.name} cannot read {source}")
         self.source[i], self.reading[i] = kind, reading
         if kind == FROM_CONSTANT:
             self.constants.append(at)

@@ -58,7 +58,7 @@ cdef object read_source(NpuPlan plan, int k, tuple results, PyObject** s, int de
         value = read_source(plan, plan.detail[k], results, s, device)
         return scratch(value, device) if reading == READ_SCRATCH else constant(reading, value, s, device)
     if reading == READ_SEED or reading == READ_OFFSET:
-        return draw(reading, <object>o, <TensorBase>results[0], device)
+        return draw(reading, <object>o, <TensorBase?>results[0], device)
     if o == <PyObject*>None:
         return None if plan.instead[k] < 0 else read_source(plan, plan.instead[k], results, s, device)
     if reading == READ_PLAIN:
@@ -137,7 +137,8 @@ cdef object constant(int reading, object value, PyObject** s, int device):
     cdef tuple key
     if reading == READ_CAUSAL and not value:
         return None
-    key = (reading, tuple(value) if type(value) is list else value, reading == READ_ONES and (<TensorBase>s[0]).dt, device)
+    key = (reading, tuple(value) if type(value) is list else value,
+           reading == READ_ONES and (<TensorBase?>s[0]).dt, device)
     found = npu_constants.get(key)
     if found is None:
         found = npu_constants[key] = npu_make_constant("ones" if reading == READ_ONES else "causal", value,
@@ -154,7 +155,7 @@ cdef TensorBase scratch(object like, int device):
     return new_empty(read_ints(like, sizes), sizes, kFloat, NPU, device)
 
 
-# ---- tensors and values -----------------------------------------------------------------------------------------------
+# ---- tensors and values ---------------------------------------------------------------------------------------------
 cdef inline int describe_tensor(NpuPlan plan, TensorBase t, int device, TensorArg* a) except -1:
     if t.dev_index != device:
         raise RuntimeError(f"[{plan.name}] expected tensors on npu:{device}, got one on npu:{t.dev_index}")
