@@ -375,6 +375,21 @@ def resumed_training(t: Any, device: str) -> Any:
 
 
 @program
+def spectral_filter(t: Any, device: str) -> Any:
+    """High frequencies set to zero through a mask, a window's spectrogram and back, quantiles of what is left."""
+    wave = (t.sin(t.arange(64) * 0.5) + 0.3 * t.randn(64)).to(device)
+    spectrum = t.fft.rfft(wave)
+    spectrum[t.fft.rfftfreq(64).to(device) > 0.2] = 0
+    spectrum[t.tensor([0, 1], device=device)] = 1 + 2j
+    smooth = t.fft.irfft(spectrum, n=64)
+    window = t.hann_window(16).to(device)
+    frames = t.stft(smooth, 16, 4, window=window, return_complex=True)
+    loud = frames.abs().pow(2).clamp(min=1e-10).log10()
+    back = t.istft(frames, 16, 4, window=window, length=64)
+    return smooth, loud, back, t.quantile(loud, t.tensor([0.1, 0.9], device=device), dim=1), t.angle(spectrum)[:4]
+
+
+@program
 def per_sample_gradients(t: Any, device: str) -> Any:
     """torch.func: gradients of every sample by vmap, clipped and summed; a Hessian; a checkpointed block."""
     nn, F = t.nn, t.nn.functional

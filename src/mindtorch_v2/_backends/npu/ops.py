@@ -147,8 +147,8 @@ def _make_constant(name: str, size: Any, dtype: Any, device: int) -> Any:
 
 
 def _index_put_complex(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
-    """Real and imaginary parts are a dim that no index names."""
-    real, values = (ops.view_as_real(x.detach()) for x in (outs[0], args[2]))
+    """Real and imaginary parts are a dim that no index names; with it a number from the host is no scalar any more."""
+    real, values = (ops.view_as_real(x.detach()) for x in (outs[0], args[2].to(outs[0].device)))
     aclnn.call("aclnnIndexPutImpl", real, args[1], values, args[3], False)
 
 
