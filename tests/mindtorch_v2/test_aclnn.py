@@ -1,4 +1,5 @@
-"""aclnn ops by name through the launcher: every op of CANN's table has a plan, and those that compute compute."""
+"""aclnn ops by name through the launcher: every op of the table has a plan, those that compute compute. Each is waited for,
+so that the runs of test_npu_*.py in delay mode have nothing to find here."""
 
 from __future__ import annotations
 
