@@ -1,4 +1,4 @@
-"""Distributions of one real number: Normal, Uniform, Laplace, Cauchy, Exponential, StudentT and von Mises."""
+"""Distributions of one real number: Normal, Uniform, Laplace, Cauchy, Exponential and StudentT."""
 from __future__ import annotations
 
 import math
