@@ -165,6 +165,14 @@ def _replaced(args: tuple, argnums: int | tuple[int, ...], values: Any) -> tuple
     return tuple(whole)
 
 
+def _call_traced(func: Callable[..., Any], args: tuple, kwargs: dict[str, Any], argnums: int | tuple[int, ...],
+                 has_aux: bool) -> tuple[_Traced, Any, Any]:
+    """The arguments that argnums names as the start of a graph, func's value, and what it returns beside."""
+    traced = _Traced(_chosen(args, argnums))
+    result = func(*_replaced(args, argnums, traced.inputs), **kwargs)
+    return (traced, *result) if has_aux else (traced, result, None)
+
+
 def _plain(tree: Any) -> Any:
     return _tree.tree_map_only(torch.Tensor, lambda x: x.detach(), tree)
 
@@ -175,9 +183,7 @@ def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with torch.enable_grad():
-            traced = _Traced(_chosen(args, argnums))
-            result = func(*_replaced(args, argnums, traced.inputs), **kwargs)
-            value, aux = result if has_aux else (result, None)
+            traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux)
             if not isinstance(value, torch.Tensor):
                 raise RuntimeError("grad_and_value(f)(*args): Expected f(*args) to return a tensor, got "
                                    f"{type(value)}")
@@ -251,9 +257,7 @@ def jacrev(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with torch.enable_grad():
-            traced = _Traced(_chosen(args, argnums))
-            result = func(*_replaced(args, argnums, traced.inputs), **kwargs)
-            value, aux = result if has_aux else (result, None)
+            traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux)
             outputs, spec = _tree.tree_flatten(value)
             outer = traced.outer(outputs)
             jacobians = _tree.tree_unflatten([_rows(traced, output, outer) for output in outputs], spec)

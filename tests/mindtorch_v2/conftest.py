@@ -19,3 +19,11 @@ def npu() -> ModuleType:
         os.environ["ASCEND_HOME_PATH"] = cann_sim.home()
     assert torch.npu.is_available(verbose=True)
     return torch.npu
+
+
+@pytest.fixture
+def two(npu: ModuleType) -> ModuleType:
+    """torch.npu, with at least two devices: the simulator has them, a machine with one card does not."""
+    if npu.device_count() < 2:
+        pytest.skip("needs two npus")
+    return npu

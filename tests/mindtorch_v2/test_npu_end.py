@@ -13,13 +13,6 @@ import pytest
 import mindtorch_v2 as torch
 
 
-@pytest.fixture
-def two(npu: ModuleType) -> ModuleType:
-    if npu.device_count() < 2:
-        pytest.skip("needs two npus")
-    return npu
-
-
 def run(program: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """A program in a process of its own, from its first import to the end of the interpreter."""
     env = os.environ | settings

@@ -79,36 +79,38 @@ def test_copies_under_delays(npu: ModuleType, body: str, seed: int) -> None:
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
-def test_a_pinned_copy_does_not_wait(npu: ModuleType) -> None:
-    code = (
+def run_late(code: str) -> None:
+    """Runs a program on a device whose tasks are late, queued behind one that keeps the stream busy."""
+    begin = (
         "import mindtorch_v2 as torch\n"
         "x = torch.ones(1000, device='npu')\n"
         "torch.npu.synchronize()\n"
-        "torch.ones(1500, 1500, device='npu') @ torch.ones(1500, 1500, device='npu')\n"  # busy on a busy machine too
+        "torch.ones(1500, 1500, device='npu') @ torch.ones(1500, 1500, device='npu')\n"
+    )
+    env = {**os.environ, "CANN_SIM_MODE": "delay", "CANN_SIM_SEED": "1", "ACL_LAUNCH_BLOCKING": "0"}
+    done = subprocess.run([sys.executable, "-c", begin + code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_pinned_copy_does_not_wait(npu: ModuleType) -> None:
+    code = (
         "made = [(x * n).to('cpu', non_blocking=True) for n in range(20)]\n"
         "assert not torch.npu.current_stream().query()\n"
         "torch.npu.synchronize()\n"
         "assert [m[0].item() for m in made] == list(range(20))\n"
     )
-    env = {**os.environ, "CANN_SIM_MODE": "delay", "CANN_SIM_SEED": "1", "ACL_LAUNCH_BLOCKING": "0"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_late(code)
 
 
 def test_memory_that_no_copy_uses_waits_for_none(npu: ModuleType) -> None:
     code = (
-        "import mindtorch_v2 as torch\n"
         "in_use = lambda: torch.npu.host_memory_stats()['active_bytes.current']\n"
-        "x = torch.ones(1000, device='npu')\n"
-        "torch.ones(1500, 1500, device='npu') @ torch.ones(1500, 1500, device='npu')\n"
         "for n in range(20):\n"
         "    (x * n).to('cpu', non_blocking=True)\n"
         "torch.empty(100_000, pin_memory=True)\n"
         "assert in_use() < 400_000 and not torch.npu.current_stream().query()\n"
     )
-    env = {**os.environ, "CANN_SIM_MODE": "delay", "CANN_SIM_SEED": "1", "ACL_LAUNCH_BLOCKING": "0"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_late(code)
 
 
 # ---- where pinned memory comes from --------------------------------------------------------------------------------

@@ -36,13 +36,6 @@ def run_program(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-@pytest.fixture
-def two(npu: ModuleType) -> ModuleType:
-    if npu.device_count() < 2:
-        pytest.skip("needs two npus")
-    return npu
-
-
 # ---- plans and their arguments --------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "arguments",
