@@ -1,16 +1,18 @@
-"""Writes, at build time, the C++ that follows from the tables of csrc/cann: declarations, refusals and the aclnn exports.
+"""Writes, at build time, the C++ that follows from the tables of CANN: declarations, refusals and the aclnn exports.
 
-Usage: generate.py TABLES OUT. Nothing it writes is kept in the tree.
+Usage: generate.py OUT, with the package cann_tables on the path. Nothing it writes is kept in the tree.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
-HEADER = "// Made by generate.py from the tables of csrc/cann.\n"
+import cann_tables
+from cann_tables import Function, Op
+
+HEADER = "// Made by generate.py from the tables of CANN.\n"
 OPAPI_FILES = 4  # the exports are spread over this many files, to compile in parallel
 
 HANDLES = {"aclError": "int", "aclnnStatus": "int32_t", "aclFloat16": "uint16_t"}
@@ -25,7 +27,7 @@ PLAIN = {
     "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "struct", "union", "long",
 }  # fmt: skip
 # kind of an aclnn argument: its C type, the field of Raw that takes it
-KINDS = {
+C_TYPES = {
     "tensor": ("const aclTensor*", "p"), "out": ("const aclTensor*", "p"), "inout": ("const aclTensor*", "p"),
     "tensors": ("const aclTensorList*", "p"), "outs": ("const aclTensorList*", "p"), "inouts": ("const aclTensorList*", "p"),
     "scalar": ("const aclScalar*", "p"), "scalars": ("const aclScalarList*", "p"), "ints": ("const aclIntArray*", "p"),
@@ -33,105 +35,18 @@ KINDS = {
     "int64": ("int64_t", "i"), "int32": ("int32_t", "i"), "int8": ("int8_t", "i"), "uint64": ("uint64_t", "i"),
     "bool": ("bool", "i"), "dtype": ("aclDataType", "i"), "double": ("double", "d"), "float": ("float", "d"),
 }  # fmt: skip
-DTYPES = {
-    "f32": 0, "f16": 1, "s8": 2, "s32": 3, "u8": 4, "s16": 6, "u16": 7, "u32": 8, "s64": 9, "u64": 10, "f64": 11, "bool": 12,
-    "c64": 16, "c128": 17, "bf16": 27, "s4": 29, "c32": 33, "hif8": 34, "f8e5m2": 35, "f8e4m3": 36, "f8e8m0": 37,
-    "f4e2m1": 40, "f4e1m2": 41,
-}  # fmt: skip
 
 
-def rows(path: Path) -> list[str]:
-    return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
-
-
-def sections(path: Path) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for line in rows(path):
-        if line.startswith("["):
-            current = found.setdefault(line[1:-1], [])
-        else:
-            current.append(line)
-    return found
-
-
-@dataclass
-class Argument:
-    kind: str
-    name: str
-    optional: bool = False
-    dtypes: int = 0  # a bit per aclDataType; 0: not restricted
-    ranks: tuple[int, int] = (0, 8)
-    dense: bool = False
-
-    @staticmethod
-    def parse(text: str) -> Argument:
-        kind, name, *facts = text.split()
-        made = Argument(kind, name.rstrip("?"), name.endswith("?"))
-        for fact in facts:
-            if fact == "dense":
-                made.dense = True
-            elif set(fact.split("/")) <= set(DTYPES):
-                made.dtypes = sum(1 << DTYPES[d] for d in fact.split("/"))
-            elif m := re.fullmatch(r"(?:max)?(\d)(?:-(\d))?", fact):
-                # "8" and "1-8" are how the documents say "at most 8 dims": CANN itself takes 0-dim tensors there. Longer
-                # forms list the ranks of several SoCs: not used.
-                low, high = int(m[1]), int(m[2] or m[1])
-                made.ranks = (0 if high == 8 and low in (1, 8) or fact.startswith("max") else low, high)
-        return made
-
-
-@dataclass
-class Op:
-    name: str
-    args: list[Argument] | None = None
-    facts: set[str] = field(default_factory=set)
-    later: bool = False
-
-    @staticmethod
-    def parse(line: str, later: bool) -> Op:
-        m = re.fullmatch(r"(\w+)\((.*)\) \| (.*)", line)
-        if not m:
-            return Op(line.strip(), None, set(), later)
-        args = [Argument.parse(a) for a in m[2].split(", ")] if m[2] else []
-        return Op(m[1], args, set(m[3].split()), later)
-
-
-@dataclass
-class Function:
-    library: str
-    name: str
-    result: str = ""  # empty: the arguments are not known
-    args: str = ""
-
-    @staticmethod
-    def parse(library: str, line: str) -> Function:
-        m = re.fullmatch(r"(.+?)\s*\b(\w+)\((.*)\)", line)
-        return Function(library, m[2], m[1], m[3]) if m else Function(library, line.strip())
-
-
-def read_ops(tables: Path) -> list[Op]:
-    return [Op.parse(r, False) for r in rows(tables / "aclnn.txt")] + [
-        Op.parse(r, True) for r in rows(tables / "aclnn_later.txt")
-    ]
-
-
-def read_functions(tables: Path) -> list[Function]:
-    return [Function.parse(lib, line) for lib, lines in sections(tables / "runtime.txt").items() for line in lines]
-
-
-def write_abi(tables: Path, functions: list[Function], structs: dict[str, str]) -> str:
-    enums = sections(tables / "enums.txt")
+def write_abi(functions: list[Function], structs: dict[str, str]) -> str:
+    enums = cann_tables.enums()
     out = [HEADER, "#pragma once\n#include <cstddef>\n#include <cstdint>\n"]
-    numbers: dict[str, str] = {}
-    for name, lines in enums.items():
-        if name not in HANDLES and name not in ("flags", "hccl"):
-            out.append(f"typedef int32_t {name};")
-        numbers.update(line.split() for line in lines)
-    for name, value in numbers.items():
-        out.append(f"constexpr {'uint64_t' if int(value) >= 1 << 63 else 'int64_t'} {name} = {value}{'u' * (int(value) >= 1 << 63)};")
+    out += [f"typedef int32_t {name};" for name in enums if name not in HANDLES and name not in ("flags", "hccl")]
+    for name, value in cann_tables.numbers().items():
+        large = value >= 1 << 63
+        out.append(f"constexpr {'uint64_t' if large else 'int64_t'} {name} = {value}{'u' * large};")
     used: dict[str, bool] = {}  # type: whether it is passed by value somewhere
     for f in functions:
-        nameless = (re.sub(r"\w+((?:\[.*\])?)$", r"\1", a) for a in f.args.split(", "))
+        nameless = (re.sub(r"\w+((?:\[.*\])?)$", r"\1", a) for a in f.arguments.split(", "))
         for text in (f.result, *nameless):
             words = [w for w in re.findall(r"[A-Za-z_]\w*", text) if w not in PLAIN]
             if words and words[0] not in enums:
@@ -146,7 +61,7 @@ def write_abi(tables: Path, functions: list[Function], structs: dict[str, str]) 
     out += [f"{word} {name};" for name, word in sorted(structs.items())]
     out += CALLBACKS.values()
     out.append('#define CANN_ABI extern "C" __attribute__((visibility("default")))')
-    out += [f"CANN_ABI {f.result} {f.name}({f.args});" for f in functions if f.result]
+    out += [f"CANN_ABI {f.result} {f.name}({f.arguments});" for f in functions if f.result]
     return "\n".join(out) + "\n"
 
 
@@ -170,15 +85,15 @@ def write_refusals(library: str, functions: list[Function]) -> str:
 def write_rows(ops: list[Op]) -> str:
     out = [HEADER, '#include "aclnn/rows.h"\nnamespace cann_sim {']
     for i, op in enumerate(ops):
-        if op.args:
+        if op.arguments:
             cells = ", ".join(
                 f'{{"{a.name}", Kind::k_{a.kind}, {str(a.optional).lower()}, {str(a.dense).lower()}, {a.ranks[0]}, {a.ranks[1]}, '
-                f"{a.dtypes:#x}ull}}" for a in op.args
+                f"{sum(1 << cann_tables.DTYPES[d] for d in a.dtypes):#x}ull}}" for a in op.arguments
             )
             out.append(f"static const ArgRow args_{i}[] = {{{cells}}};")
     out.append(f"const int op_count = {len(ops)};\nOpRow op_rows[] = {{")
     for i, op in enumerate(ops):
-        known = f"args_{i}, {len(op.args)}" if op.args else f"nullptr, {0 if op.args == [] else -1}"
+        known = f"args_{i}, {len(op.arguments)}" if op.arguments else f"nullptr, {0 if op.arguments == () else -1}"
         flags = ", ".join(str(x).lower() for x in ("dynamic_output" in op.facts, "may_be_unrepeatable" in op.facts, op.later))
         out.append(f'  {{"{op.name}", {known}, {flags}, nullptr}},')
     return "\n".join([*out, "};\n}  // namespace cann_sim"]) + "\n"
@@ -187,12 +102,12 @@ def write_rows(ops: list[Op]) -> str:
 def write_exports(ops: list[tuple[int, Op]]) -> str:
     out = [HEADER, '#include "aclnn/rows.h"\nusing namespace cann_sim;']
     for i, op in ops:
-        if op.args is None:
+        if op.arguments is None:
             out.append(f"CANN_ABI aclnnStatus {op.name}GetWorkspaceSize() {{ return refuse_op(op_rows[{i}]); }}")
         else:
-            names = [a.name if a.name not in ("ws", "ex") else a.name + "_" for a in op.args]
-            typed = "".join(f"{KINDS[a.kind][0]} {n}, " for a, n in zip(op.args, names))
-            cells = "".join(f"Raw::{KINDS[a.kind][1]}_({n}), " for a, n in zip(op.args, names)) or "Raw{}"
+            names = [a.name if a.name not in ("ws", "ex") else a.name + "_" for a in op.arguments]
+            typed = "".join(f"{C_TYPES[a.kind][0]} {n}, " for a, n in zip(op.arguments, names))
+            cells = "".join(f"Raw::{C_TYPES[a.kind][1]}_({n}), " for a, n in zip(op.arguments, names)) or "Raw{}"
             out.append(
                 f"CANN_ABI aclnnStatus {op.name}GetWorkspaceSize({typed}uint64_t* ws, aclOpExecutor** ex) {{\n"
                 f"  const Raw raw[] = {{{cells}}};\n  return first_phase(op_rows[{i}], raw, ws, ex);\n}}"
@@ -209,21 +124,21 @@ def write(path: Path, text: str) -> None:
         path.write_text(text)
 
 
-def main(tables: Path, out: Path) -> None:
+def main(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    functions, ops = read_functions(tables), read_ops(tables)
+    functions, ops = cann_tables.functions(), cann_tables.ops()
     text = (Path(__file__).parent / "structs.h").read_text()
     structs = {name: word for word, name in re.findall(r"^(struct|union) (\w+) {", text, re.M)}
-    write(out / "acl_abi.h", write_abi(tables, functions, structs))
+    write(out / "acl_abi.h", write_abi(functions, structs))
     for library in {f.library for f in functions}:
         write(out / f"refuse_{library[3:-3]}.cpp", write_refusals(library, functions))
     write(out / "op_rows.cpp", write_rows(ops))
     for k in range(OPAPI_FILES):
         write(out / f"op_exports_{k}.cpp", write_exports(list(enumerate(ops))[k::OPAPI_FILES]))
-    socs = ",\n".join("  {" + ", ".join(f'"{c}"' if i < 2 else c.replace("-", "0") for i, c in enumerate(r.split())) + "}"
-                      for r in rows(tables / "soc.txt"))
+    socs = ",\n".join("  {" + ", ".join(f'"{c}"' if i < 2 else c.replace("-", "0") for i, c in enumerate(row)) + "}"
+                      for row in cann_tables.socs())
     write(out / "soc_rows.inc", HEADER + socs + "\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

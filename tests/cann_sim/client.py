@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any
 import torch
 
 import cann_sim
+import cann_tables
 
-TABLES = Path(__file__).parents[2] / "csrc" / "cann"
 ACL_DTYPES = {
     torch.float32: 0, torch.float16: 1, torch.int8: 2, torch.int32: 3, torch.uint8: 4, torch.int16: 6, torch.uint16: 7,
     torch.uint32: 8, torch.int64: 9, torch.uint64: 10, torch.float64: 11, torch.bool: 12, torch.complex64: 16,
@@ -41,27 +40,24 @@ COMPUTED = {  # the tables' names of the dtypes that ops compute with; others ar
 
 
 class Row:
-    """One op of the tables: the kinds of its arguments, their dtypes, and its facts."""
+    """One op of the tables, with torch's dtypes."""
 
-    def __init__(self, name: str, args: str, facts: str) -> None:
-        self.name = name
-        self.args = [a.split() for a in args.split(", ")] if args else []
-        self.kinds = [a[0] for a in self.args]
-        self.dynamic_output = "dynamic_output" in facts.split()
+    def __init__(self, op: cann_tables.Op) -> None:
+        self.name, self.args = op.name, op.arguments or ()
+        self.kinds = [a.kind for a in self.args]
+        self.dynamic_output = "dynamic_output" in op.facts
 
     def dtypes(self, i: int) -> list[torch.dtype]:
         """The dtypes that argument i computes with; all when its row names none."""
-        found = [COMPUTED[d] for fact in self.args[i][2:] for d in fact.split("/") if d in COMPUTED]
-        return found or list(COMPUTED.values())
+        return [COMPUTED[d] for d in self.args[i].dtypes if d in COMPUTED] or list(COMPUTED.values())
 
     def dense(self, i: int) -> bool:
-        return "dense" in self.args[i][2:]
+        return self.args[i].dense
 
 
 @cache
 def rows() -> dict[str, Row]:
-    text = (TABLES / "aclnn.txt").read_text() + (TABLES / "aclnn_later.txt").read_text()
-    return {m[1]: Row(*m.groups()) for m in re.finditer(r"^(\w+)\((.*)\) \| (.*)$", text, re.M)}
+    return {op.name: Row(op) for op in cann_tables.ops() if op.arguments is not None}
 
 
 class Scalar:

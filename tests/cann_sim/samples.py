@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from functools import cache
 
-import tables
 import torch
+
+import cann_tables
 
 DTYPES = {
     "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64, "s8": torch.int8,
@@ -20,19 +19,11 @@ MOVED = {  # not computed with
 }  # fmt: skip
 
 
-@cache
-def _texts() -> dict[str, list[str]]:
-    text = (tables.FOLDER / "aclnn.txt").read_text() + (tables.FOLDER / "aclnn_later.txt").read_text()
-    return {m[1]: m[2].split(", ") for m in re.finditer(r"^(\w+)\((.*)\) \|", text, re.M)}
-
-
 def dtypes(op: str, argument: int = 0, moved: bool = False) -> list[torch.dtype]:
     """The dtypes that the op's row names for an argument; all when it names none."""
-    known = DTYPES | (MOVED if moved else {})
-    for fact in _texts()[op][argument].split()[2:]:
-        if set(fact.split("/")) & set(DTYPES):
-            return [known[d] for d in fact.split("/") if d in known]
-    return list(known.values())
+    known, row = DTYPES | (MOVED if moved else {}), cann_tables.op(op)
+    assert row and row.arguments
+    return [known[d] for d in row.arguments[argument].dtypes if d in known] or list(known.values())
 
 
 def sample(dtype: torch.dtype, *shape: int, seed: int = 0) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The libraries export what the tables of csrc/cann say, no more and no less, and take each argument where they say."""
+"""The libraries export what the tables say, no more and no less, and take each argument where they say."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 import tables
 
 import cann_sim
+import cann_tables
 
 NULL_ARGUMENT, INVALID_ARGUMENT, NO_KERNEL = 161001, 161002, 561003
 OWN = {"cannSimOpCount", "cannSimOpName", "cannSimOpComputed"}  # what `cann-sim info` asks; no name of CANN
@@ -42,7 +43,7 @@ def c_exports(name: str) -> set[str]:
 def expected(name: str) -> set[str]:
     names = {f.name for f in tables.functions() if f.library == name}
     if name == "libopapi.so":
-        names |= {f"{op.name}{phase}" for op in tables.ops() for phase in ("", "GetWorkspaceSize")} | OWN
+        names |= {f"{op.name}{phase}" for op in cann_tables.ops() for phase in ("", "GetWorkspaceSize")} | OWN
     return names
 
 
@@ -116,13 +117,14 @@ class Objects:
             )
         return self.tensors[dtype, rank]
 
-    def of(self, argument: tables.Argument) -> Any:
+    def of(self, argument: cann_tables.Argument) -> Any:
         """A value that the generic checks take for this argument."""
         if argument.kind in PLAIN:
             return PLAIN[argument.kind](b"x" if argument.kind == "string" else 1)
         if argument.kind in self.arrays:
             return ctypes.c_void_p(self.arrays[argument.kind])
-        tensor = self.tensor(argument.dtype, argument.rank)
+        dtype = argument.dtypes[0] if argument.dtypes else "f32"
+        tensor = self.tensor(cann_tables.DTYPES[dtype], argument.ranks[0])
         if argument.kind in ("tensor", "out", "inout"):
             return ctypes.c_void_p(tensor)
         return ctypes.c_void_p(self._create("aclCreateTensorList", (ctypes.c_void_p * 1)(tensor), ctypes.c_uint64(1)))
@@ -136,7 +138,7 @@ class Objects:
 
     def computed(self) -> set[str]:
         count = self.opapi.cannSimOpCount()
-        assert count == len(tables.ops())
+        assert count == len(cann_tables.ops())
         return {self.opapi.cannSimOpName(i).decode() for i in range(count) if self.opapi.cannSimOpComputed(i)}
 
 
@@ -149,7 +151,7 @@ def test_every_argument_is_taken_where_the_table_says(objects: Objects) -> None:
     """A bad handle in one place, good ones before it: the refusal must name the argument of that place."""
     wild, wrong, computed = ctypes.c_void_p(0x1234560), [], objects.computed()
     assert len(computed) > 280  # the first set
-    for op in tables.ops():
+    for op in cann_tables.ops():
         if op.name not in computed:
             continue
         values = [objects.of(argument) for argument in op.arguments]
@@ -163,7 +165,7 @@ def test_every_argument_is_taken_where_the_table_says(objects: Objects) -> None:
 
 def test_a_missing_argument_is_named(objects: Objects) -> None:
     wrong, computed = [], objects.computed()
-    for op in tables.ops():
+    for op in cann_tables.ops():
         if op.name not in computed:
             continue
         values = [objects.of(argument) for argument in op.arguments]
@@ -179,7 +181,7 @@ def test_a_missing_argument_is_named(objects: Objects) -> None:
 def test_refused_ops_say_so_by_name(objects: Objects) -> None:
     """A symbol that is missing would send clients into older paths in silence."""
     wrong, computed = [], objects.computed()
-    for op in tables.ops():
+    for op in cann_tables.ops():
         if op.name in computed:
             continue
         values = [] if op.arguments is None else [objects.of(argument) for argument in op.arguments]

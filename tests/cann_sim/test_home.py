@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import tables
 
 import cann_sim
+import cann_tables
 from cann_sim.cli import main
 
 
@@ -97,7 +97,7 @@ def test_info_counts_the_ops_of_the_tables() -> None:
     assert "CANN 8.3.0" in head and "3 x Ascend910B2, 16.0 GiB each" in head
     names = [text.split(":")[1].split() for text in (computed, refused)]
     assert f"{len(names[0])} computed, {len(names[1])} refused" in head
-    assert sorted(names[0] + names[1]) == sorted(op.name for op in tables.ops())
+    assert sorted(names[0] + names[1]) == sorted(op.name for op in cann_tables.ops())
     assert "aclnnAdd" in names[0]
 
 

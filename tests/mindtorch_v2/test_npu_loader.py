@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import cann_tables
 from mindtorch_v2._backends.npu import acl_binding, acl_loader, capi
 from mindtorch_v2._backends.npu.errors import CannNotFoundError, MissingSymbolError
 
@@ -333,12 +334,8 @@ def kind_of(c_type: str) -> tuple[str, bool]:
 
 
 def test_the_binding_agrees_with_the_table_of_c_functions() -> None:
-    declarations = {}
-    for line in (ROOT / "csrc" / "cann" / "runtime.txt").read_text().splitlines():
-        if "(" in line and not line.startswith("#"):
-            head, _, rest = line.partition("(")
-            parameters = [p.strip().rpartition(" ")[0] for p in rest.rpartition(")")[0].split(",") if p.strip()]
-            declarations[head.split()[-1]] = parameters
+    declarations = {f.name: [p.strip().rpartition(" ")[0] for p in f.arguments.split(",") if p.strip()]
+                    for f in cann_tables.functions() if f.result}
     rows = [row for table in (acl_binding._ACL, acl_binding._RT, capi._TABLE) for row in table.split("\n") if row]
     assert len(rows) > 100
     wrong = []

@@ -39,7 +39,7 @@ class CANN_SIM_API Call final : public Task {
   static Call* make(const OpRow& row);  // from a pool; one reference
   Call* clone() const;                  // for a repeatable executor: the same arguments, one reference
 
-  // Arguments by position, as in the op's row of csrc/cann/aclnn.txt.
+  // Arguments by position, as in the op's row of src/cann_tables/aclnn.txt.
   bool given(int i) const { return args[i].given; }
   const TensorMeta& tensor(int i) const { return metas[args[i].first]; }     // ndim -1 when not given
   Span<TensorMeta> tensors(int i) const { return {metas.data() + args[i].first, args[i].count}; }

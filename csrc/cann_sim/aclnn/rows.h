@@ -1,4 +1,4 @@
-// The table of aclnn ops as compiled from csrc/cann/aclnn.txt, and the two phases that every export calls.
+// The table of aclnn ops as compiled from src/cann_tables/aclnn.txt, and the two phases that every export calls.
 #pragma once
 #include "acl_abi.h"
 

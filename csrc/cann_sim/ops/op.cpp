@@ -26,7 +26,7 @@ OpRow* find_row(const char* name) {
 Op::Op(const char* name, Check check, Execute run, uint64_t (*workspace)(const Call&)) {
   OpRow* row = find_row(name);
   if (!row || row->impl) {  // a slip of the pen, found by the first load of the library
-    std::fprintf(stderr, "cann_sim: op %s %s\n", name, row ? "is registered twice" : "has no row in csrc/cann/aclnn.txt");
+    std::fprintf(stderr, "cann_sim: op %s %s\n", name, row ? "is registered twice" : "has no row in src/cann_tables/aclnn.txt");
     std::abort();
   }
   row->impl = new OpImpl{check, run, workspace};

@@ -4,69 +4,37 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
+import cann_tables
+from cann_tables import KINDS, Argument
 from mindtorch_v2 import _C, _config
 from mindtorch_v2._backends.npu import acl_loader, errors
 from mindtorch_v2._backends.npu import runtime as npu_runtime
 from mindtorch_v2._schema import Schema
 
-KINDS = ("tensor", "out", "inout", "tensors", "outs", "inouts", "scalar", "scalars", "ints", "floats", "bools",
-         "string", "int64", "int32", "int8", "uint64", "bool", "dtype", "double", "float")
 TENSOR_KINDS = ("tensor", "out", "inout")
 FROM_PARAM, FROM_RESULT, FROM_CONSTANT = range(3)
 # How a source is read, in the order of launch.pxi. The last three are functions: ones(size), causal(whether), and
 # scratch(tensor or sizes) for a result that nobody wants.
 READINGS = ("", "mT", "row", "rows", "size", "choice", "seed", "offset", "ones", "causal", "scratch")
-_TABLES = ("aclnn.txt", "aclnn_later.txt")           # csrc/cann has them; the build lays them beside this file
-
-
+# The tables' dtypes that torch has too.
 _DTYPES = {"bool": "bool", "u8": "uint8", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64",
            "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
            "c64": "complex64", "c128": "complex128"}
 
 
-class Argument(NamedTuple):
-    name: str
-    kind: str
-    dense: bool
-    dtypes: frozenset[str]                               # what it may be, where the table says so; else empty
-    ranks: range                                         # the same of its rank; else empty
-    optional: bool
-
-
-@functools.cache
-def table() -> dict[str, tuple[Argument, ...]]:
-    """The arguments of every aclnn op, in order and without the two that all first phases end with."""
-    rows = {}
-    for file in _TABLES:
-        for line in (Path(__file__).parent / file).read_text().splitlines():
-            found = re.fullmatch(r"(\w+)\((.*)\) \| .*", line)
-            if found:
-                words = [part.split() for part in found[2].split(", ")] if found[2] else []
-                rows[found[1]] = tuple(Argument(w[1].rstrip("?"), w[0], w[-1] == "dense", _dtypes(w[2:3]),
-                                                _ranks(w[2:]), w[1].endswith("?")) for w in words)
-    return rows
-
-
-def _dtypes(words: list[str]) -> frozenset[str]:
-    """The dtypes of "f32/f16/…", as far as torch has them; none of another word."""
-    return frozenset(_DTYPES[part] for word in words for part in word.split("/") if part in _DTYPES)
-
-
-def _ranks(words: list[str]) -> range:
-    """The ranks of "2" or "1-8"; none of other words."""
-    found = next(filter(None, (re.fullmatch(r"(\d)(?:-(\d))?", word) for word in words)), None)
-    return range(int(found[1]), int(found[2] or found[1]) + 1) if found else range(0)
-
-
 def signature(name: str) -> tuple[Argument, ...]:
     """The arguments of an op; raises NotImplementedError for a name that is not in the table."""
-    found = table().get(name)
-    if found is None:
+    found = cann_tables.op(name)
+    if found is None or found.arguments is None:
         raise NotImplementedError(f"[{name}] is not an aclnn op whose arguments are known")
-    return found
+    return found.arguments
+
+
+def dtypes_of(argument: Argument) -> frozenset[str]:
+    """torch's names of the dtypes that an argument may have, where the table says so; else empty."""
+    return frozenset(_DTYPES[word] for word in argument.dtypes if word in _DTYPES)
 
 
 # ---- plans ----------------------------------------------------------------------------------------------------------
@@ -163,8 +131,7 @@ def build_plan(name: str, sources: Sequence[Source], kept: bool = True) -> Any:
     if len(args) != len(sources):
         raise TypeError(f"[{name}] takes {len(args)} arguments ({', '.join(a.name for a in args)}), got {len(sources)}")
     bind()
-    described = [(KINDS.index(a.kind), s, a.dense, _takes(a), 0 if READINGS[s.reading] in ("row", "rows") else _bits(a.ranks))
-                 for a, s in zip(args, sources, strict=True)]
+    described = [(KINDS.index(a.kind), s, a.dense, _takes(a), _ranks(a, s)) for a, s in zip(args, sources, strict=True)]
     made = _C.NpuPlan(name, acl_loader.symbol(name + "GetWorkspaceSize"), acl_loader.symbol(name), described, kept)
     made.other = functools.partial(_recast, made, args, tuple(sources))
     return made
@@ -172,7 +139,14 @@ def build_plan(name: str, sources: Sequence[Source], kept: bool = True) -> Any:
 
 def _takes(argument: Argument) -> int:
     """The dtypes of a tensor argument as bits; 0 where the table says nothing."""
-    return _bits(_C._dtype_named(name)._id for name in argument.dtypes) if argument.kind in TENSOR_KINDS else 0
+    return _bits(_C._dtype_named(name)._id for name in dtypes_of(argument)) if argument.kind in TENSOR_KINDS else 0
+
+
+def _ranks(argument: Argument, source: Source) -> int:
+    """The ranks of a tensor argument as bits; 0 where any will do."""
+    low, high = argument.ranks
+    free = high - low == cann_tables.MAX_RANK or READINGS[source.reading] in ("row", "rows")
+    return 0 if free else _bits(range(low, high + 1))
 
 
 def _bits(places: Iterable[int]) -> int:
@@ -210,7 +184,7 @@ def _recast(plan: Any, args: tuple[Argument, ...], sources: tuple[Source, ...], 
     try:
         _C._npu_call(plan, result.device.index, tuple(held[FROM_PARAM]), tuple(held[FROM_RESULT]))
     except RuntimeError as error:
-        taken = [f"{a.name} in {', '.join(sorted(a.dtypes))}" for a in args if a.dtypes]
+        taken = [f"{a.name} in {', '.join(sorted(dtypes_of(a)))}" for a in args if a.dtypes]
         error.args = (f"{error}\n{plan.name} takes {'; '.join(taken)}", *error.args[1:])
         raise
     for out, made in zip(outs, held[FROM_RESULT], strict=True):
@@ -220,15 +194,15 @@ def _recast(plan: Any, args: tuple[Argument, ...], sources: tuple[Source, ...], 
 
 def _target(argument: Argument, t: Any, result: Any, given: set[str]) -> str | None:
     """The dtype that an argument is cast to; "": none will do; None: it stays as it is."""
-    if argument.kind not in TENSOR_KINDS or not isinstance(t, _C.TensorBase) or not argument.dtypes or \
-            t.dtype._name in argument.dtypes:
+    taken = dtypes_of(argument)
+    if argument.kind not in TENSOR_KINDS or not isinstance(t, _C.TensorBase) or not taken or t.dtype._name in taken:
         return None
     wider = _WIDER.get(t.dtype._name, ())
     if argument.kind == "out" and t.dtype._name == "float64" and "float64" not in given:
         wider = ("float32",)                                 # out= of a wider dtype than torch computes in
     elif result.is_floating_point and not t.is_floating_point() and not t.is_complex():
         wider = (result._name, "float32", *wider)            # torch computes in the result's dtype
-    return next((name for name in wider if name in argument.dtypes), "")
+    return next((name for name in wider if name in taken), "")
 
 
 def plan(mapping: str, schema: Schema, extra: Sequence[str] = (), kept: bool = True) -> Any:
@@ -263,10 +237,15 @@ def _plan(mapping: str, schema: Schema, extra: Sequence[str], kept: bool) -> Any
     read = Reader(schema, extra).source
     made = build_plan(name, [read(word) for word in words], kept)
     inplace = "aclnnInplace" + name.removeprefix("aclnn")
-    if words[-1:] == ["out"] and len(table().get(inplace, ())) == len(words) - 1 and has(inplace):
+    if words[-1:] == ["out"] and _argument_count(inplace) == len(words) - 1 and has(inplace):
         made.in_place = build_plan(inplace, [read(word) for word in words[:-1]], kept)
         made.in_place.other = made.other                     # CANN's form with an out takes more dtypes
     return made
+
+
+def _argument_count(name: str) -> int:
+    found = cann_tables.op(name)
+    return len(found.arguments or ()) if found else -1
 
 
 def has(name: str) -> bool:

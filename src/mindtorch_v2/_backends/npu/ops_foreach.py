@@ -18,7 +18,7 @@ def resolve(schema: str, mapping: str) -> tuple[Any, int] | None:
     name = aclnn.read_mapping(mapping)[0]
     if not soc.has_cube_and_vector_cores() or not aclnn.has(name):
         return None
-    taken = frozenset.intersection(*(a.dtypes for a in aclnn.signature(name) if a.kind in _LISTS)) or _FLOATS
+    taken = frozenset.intersection(*(aclnn.dtypes_of(a) for a in aclnn.signature(name) if a.kind in _LISTS)) or _FLOATS
     if name not in _ANY_DTYPE:
         taken &= _FLOATS
     bits = sum(1 << _C._dtype_named(dtype)._id for dtype in taken)

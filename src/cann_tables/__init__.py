@@ -1,0 +1,138 @@
+"""The facts of CANN as tables (aclnn ops, C functions, numbers, SoCs) and their only parser; needs no CANN.
+
+`cann_sim` is generated from them at build time, and the npu backend reads the aclnn signatures at run time.
+"""
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDER = Path(__file__).parent
+OP_FILES = ("aclnn.txt", "aclnn_later.txt")  # CANN 8.1, and ops of later versions
+# The kinds of argument of an aclnn op. Their order is that of the launcher's enum.
+KINDS = ("tensor", "out", "inout", "tensors", "outs", "inouts", "scalar", "scalars", "ints", "floats", "bools",
+         "string", "int64", "int32", "int8", "uint64", "bool", "dtype", "double", "float")
+# Short names of dtypes and their aclDataType.
+DTYPES = {
+    "f32": 0, "f16": 1, "s8": 2, "s32": 3, "u8": 4, "s16": 6, "u16": 7, "u32": 8, "s64": 9, "u64": 10, "f64": 11,
+    "bool": 12, "c64": 16, "c128": 17, "bf16": 27, "s4": 29, "c32": 33, "hif8": 34, "f8e5m2": 35, "f8e4m3": 36,
+    "f8e8m0": 37, "f4e2m1": 40, "f4e1m2": 41,
+}  # fmt: skip
+MAX_RANK = 8
+
+
+class Argument(NamedTuple):
+    """One argument of an aclnn op's first phase."""
+
+    kind: str
+    name: str
+    optional: bool = False
+    dtypes: tuple[str, ...] = ()  # keys of DTYPES; empty: not restricted
+    ranks: tuple[int, int] = (0, MAX_RANK)  # the lowest and the highest
+    ranks_guessed: bool = False  # the documents are not clear: this is our reading
+    dense: bool = False  # must be contiguous
+
+    @classmethod
+    def parse(cls, text: str) -> Argument:
+        """An argument from its text, as the head of aclnn.txt describes it; ValueError for anything else."""
+        kind, name, *facts = text.split()
+        if kind not in KINDS:
+            raise ValueError(f"unknown kind of argument: {text!r}")
+        made = cls(kind, name.removesuffix("?"), name.endswith("?"))
+        for fact in facts:
+            ranks = re.fullmatch(r"(\d)(?:-(\d))?(~?)", fact)
+            if fact == "dense":
+                made = made._replace(dense=True)
+            elif ranks and int(ranks[1]) <= int(ranks[2] or ranks[1]) <= MAX_RANK:
+                made = made._replace(ranks=(int(ranks[1]), int(ranks[2] or ranks[1])), ranks_guessed=bool(ranks[3]))
+            elif DTYPES.keys() >= set(fact.split("/")):
+                made = made._replace(dtypes=tuple(fact.split("/")))
+            else:
+                raise ValueError(f"unknown fact {fact!r} of argument {text!r}")
+        return made
+
+
+class Op(NamedTuple):
+    """One aclnn op."""
+
+    name: str
+    arguments: tuple[Argument, ...] | None  # without the two that all first phases end with; None: not known
+    facts: frozenset[str]  # feature library, repository, dynamic_output, may_be_unrepeatable
+    later: bool  # after CANN 8.1
+
+
+class Function(NamedTuple):
+    """One exported C function."""
+
+    library: str
+    name: str
+    result: str = ""  # empty: the arguments are not known either
+    arguments: str = ""  # C declarations, separated by ", "
+
+
+def rows(file: str) -> list[str]:
+    """The lines of a table, without comments and empty ones."""
+    return [line for line in (FOLDER / file).read_text().splitlines() if line and not line.startswith("#")]
+
+
+def sections(file: str) -> dict[str, list[str]]:
+    """The rows of a table by its [headings]."""
+    found: dict[str, list[str]] = {}
+    for line in rows(file):
+        if line.startswith("["):
+            current = found.setdefault(line[1:-1], [])
+        else:
+            current.append(line)
+    return found
+
+
+@cache
+def _op_texts() -> dict[str, tuple[str, bool]]:
+    return {re.split(r"\W", line, maxsplit=1)[0]: (line, file != OP_FILES[0]) for file in OP_FILES for line in rows(file)}
+
+
+@cache
+def op(name: str) -> Op | None:
+    """An aclnn op by its name; None where no table has it."""
+    if name not in _op_texts():
+        return None
+    line, later = _op_texts()[name]
+    found = re.fullmatch(r"\w+\((.*)\) \| (.*)", line)
+    if not found:
+        return Op(line.strip(), None, frozenset(), later)
+    arguments = tuple(Argument.parse(text) for text in found[1].split(", ")) if found[1] else ()
+    return Op(name, arguments, frozenset(found[2].split()), later)
+
+
+def ops() -> list[Op]:
+    """All aclnn ops, in the order of the tables."""
+    return [found for name in _op_texts() if (found := op(name))]
+
+
+def functions() -> list[Function]:
+    """The C functions of all libraries, in the order of the table."""
+    made = []
+    for library, lines in sections("runtime.txt").items():
+        for line in lines:
+            m = re.fullmatch(r"(.+?)\s*\b(\w+)\((.*)\)", line)
+            made.append(Function(library, m[2], m[1], m[3]) if m else Function(library, line.strip()))
+    return made
+
+
+@cache
+def enums() -> dict[str, dict[str, int]]:
+    """Enumerators, error codes and flags: enum -> name -> number."""
+    return {enum: {name: int(value, 0) for name, value in map(str.split, lines)}
+            for enum, lines in sections("enums.txt").items()}
+
+
+def numbers() -> dict[str, int]:
+    """The same by name alone."""
+    return {name: value for members in enums().values() for name, value in members.items()}
+
+
+def socs() -> list[list[str]]:
+    """The SoCs: the columns that the head of soc.txt names."""
+    return [row.split() for row in rows("soc.txt")]
