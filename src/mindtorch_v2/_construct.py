@@ -9,6 +9,11 @@ from mindtorch_v2._C import dtype as DType
 from mindtorch_v2._ops import ops
 
 
+def _check_flag(name: str, requires_grad: Any) -> None:
+    if not isinstance(requires_grad, bool):
+        raise TypeError(f"{name}(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}")
+
+
 def _finish(made: Any, device: Any, requires_grad: bool, pin_memory: bool = False) -> Any:
     place = _C.get_default_device() if device is None else device
     made = _C._to(made, None, place, False, False, None)
@@ -20,6 +25,7 @@ def _finish(made: Any, device: Any, requires_grad: bool, pin_memory: bool = Fals
 def tensor(data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
            pin_memory: bool = False) -> Any:
     """A new tensor with a copy of data."""
+    _check_flag("tensor", requires_grad)
     if isinstance(data, TensorBase) and device is None:
         device = data.device
     return _finish(_C._from_data(data, dtype, False), device, requires_grad, pin_memory)
@@ -35,6 +41,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Any:
 def asarray(obj: Any, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None,
             requires_grad: bool = False) -> Any:
     """A tensor from nearly anything; copy says whether memory may be shared."""
+    _check_flag("asarray", requires_grad)
     made = tensor(obj, dtype=dtype, device=device) if copy else as_tensor(obj, dtype, device)
     return made.detach().requires_grad_(True) if requires_grad else made
 
@@ -48,6 +55,7 @@ def from_numpy(ndarray: Any) -> Any:
 
 def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Any:
     """A 1-D tensor over the memory of a buffer."""
+    _check_flag("frombuffer", requires_grad)
     made = _C._core._from_buffer(buffer, dtype, count, offset)
     return made.requires_grad_(True) if requires_grad else made
 

@@ -58,6 +58,9 @@ class Tensor(TensorMethods):
 
     @staticmethod
     def _make_subclass(cls: type, data: Any, require_grad: bool = False) -> Any:
+        if not isinstance(require_grad, bool):
+            raise TypeError("_make_subclass(): argument 'require_grad' (position 3) must be bool, not "
+                            f"{type(require_grad).__name__}")
         made = TensorMethods.__new__(cls)
         _C._adopt(made, data.detach())
         made.requires_grad = require_grad

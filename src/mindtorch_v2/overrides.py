@@ -22,7 +22,7 @@ def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     """Whether an argument's class, or a mode in force, overrides torch functions."""
     if _C._is_function_off():
         return False
-    return bool(_modes) or any(_overrides(x) for x in relevant_args)
+    return bool(_modes()) or any(_overrides(x) for x in relevant_args)
 
 
 def has_torch_function_unary(arg: Any) -> bool:
@@ -44,8 +44,8 @@ def handle_torch_function(public_api: Callable[..., Any], relevant_args: Iterabl
             place = next((i for i, o in enumerate(overriding) if issubclass(type(x), type(o))), len(overriding))
             overriding.insert(place, x)
     kinds = tuple(type(o) for o in overriding)
-    if _modes:
-        mode = _modes[-1]
+    if _modes():
+        mode = _modes()[-1]
         with _outside(mode):
             result = mode.__torch_function__(public_api, kinds, args, kwargs)
         if result is not NotImplemented:
@@ -58,7 +58,9 @@ def handle_torch_function(public_api: Callable[..., Any], relevant_args: Iterabl
     raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: {list(kinds)}")
 
 
-_modes: list[Any] = _C._core._function_mode_stack()    # the core's own list, innermost last
+def _modes() -> list[Any]:
+    """The modes of the running thread, innermost last: the core's own list."""
+    return _C._core._function_mode_stack()
 
 
 class _outside:
@@ -68,10 +70,10 @@ class _outside:
         self.mode = mode
 
     def __enter__(self) -> None:
-        _modes.pop()
+        _modes().pop()
 
     def __exit__(self, *exc: Any) -> None:
-        _modes.append(self.mode)
+        _modes().append(self.mode)
 
 
 class TorchFunctionMode:
@@ -81,11 +83,11 @@ class TorchFunctionMode:
         raise NotImplementedError
 
     def __enter__(self) -> Any:
-        _modes.append(self)
+        _modes().append(self)
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        _modes.pop()
+        _modes().pop()
 
     @classmethod
     def push(cls, *args: Any, **kwargs: Any) -> Any:

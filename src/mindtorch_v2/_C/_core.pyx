@@ -1,8 +1,10 @@
 # cython: language_level=3, initializedcheck=False, cdivision=True, infer_types=False, nonecheck=False
+# cython: allow_none_for_extension_args=False
 """The compiled core: tensors, the way of one op, autograd. Kernels live in csrc/kernels, op rows in _ops."""
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject, PyObject_TypeCheck, PyObject_Call, Py_TYPE as _Py_TYPE
 from cpython.ref cimport Py_INCREF, Py_DECREF
+from cpython.buffer cimport PyObject_GetBuffer, PyBuffer_Release, PyBUF_SIMPLE, PyBUF_WRITABLE
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM, PyTuple_GET_SIZE, PyTuple_Check
 from cpython.list cimport PyList_New, PyList_SET_ITEM, PyList_GET_SIZE, PyList_Check
 from cpython.long cimport PyLong_Check, PyLong_CheckExact, PyLong_AsLongLong, PyLong_FromLongLong
@@ -43,6 +45,7 @@ cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8(object) except NULL
     void PyType_Modified(type)
     unsigned long Py_TPFLAGS_HAVE_VECTORCALL, Py_TPFLAGS_METHOD_DESCRIPTOR
+    PyObject** PySequence_Fast_ITEMS(object)
 
 cdef extern from *:
     """
@@ -88,9 +91,12 @@ cdef extern from *:
 
 include "dtype.pxi"
 include "storage.pxi"
+include "threads.pxi"
 include "tensor.pxi"
 include "shell.pxi"
+include "held.pxi"
 include "schema.pxi"
+include "binding.pxi"
 include "autograd.pxi"
 include "history.pxi"
 include "dispatch.pxi"

@@ -81,7 +81,7 @@ cdef int cast_slots(Overload ov, PyObject** s, int dev, int dt, list kept) excep
         if is_tensor(o):
             made = autocast_of(<TensorBase>o, dev, dt)
         elif ov.kind[ov.tensor_at[i]] == K_TENSORS and <object>o is not None:
-            made = [t if t is None else autocast_of(<TensorBase>t, dev, dt) for t in <object>o]
+            made = tuple([t if t is None else autocast_of(<TensorBase>t, dev, dt) for t in <object>o])
         else:
             continue
         kept.append(made)
@@ -102,12 +102,12 @@ cdef object autocast_of(TensorBase t, int dev, int dt):
     if not can_cast_to(t, dev) or t.dt == dt:
         return t
     if not (modes().autocast_cache and t.requires and t.fn is None and t.base is None and t.dt == kFloat):
-        return to_copy_op(t, dtype=dtypes[dt])
+        return tensor_arg(to_copy_op(t, dtype=dtypes[dt]))
     key = (id(t), dt, modes().grad)
     found = cast_weights.get(key)
     if found is not None and found[1] == version_of(t):
         return found[2]
-    made = to_copy_op(t, dtype=dtypes[dt])
+    made = tensor_arg(to_copy_op(t, dtype=dtypes[dt]))
     cast_weights[key] = (t, version_of(t), made)
     return made
 

@@ -2,6 +2,7 @@
 
 cdef enum:
     META_DIMS = 6
+    MAX_OUTPUTS = 1 << 20
 
 cdef struct OutMeta:                             # of one forward output: what its gradient must look like
     int rank, dt, dev, index
@@ -10,7 +11,6 @@ cdef struct OutMeta:                             # of one forward output: what i
 
 cdef uint64_t next_sequence = 1
 cdef bint anomaly = False, anomaly_nan = True
-cdef list saved_hooks = []                       # (pack, unpack) pairs, innermost last
 
 
 @cython.freelist(64)
@@ -90,6 +90,9 @@ cdef class Node:
     # For custom functions: Python classes derive from Node and give apply(self, *grads).
     def _set_inputs(self, tuple inputs):
         """Connects the node to the tensors (or other objects, which get no gradient) it was computed from."""
+        check_custom(self)
+        if self.links is not None:
+            raise RuntimeError(f"{self.name()} is connected to its inputs already")
         make_links(self, <int>len(inputs), 0)
         for i, item in enumerate(inputs):
             if isinstance(item, TensorBase) and (<TensorBase>item).requires:
@@ -97,10 +100,18 @@ cdef class Node:
 
     def _attach(self, TensorBase out, int nr):
         """Makes out the node's output number nr."""
+        check_custom(self)
         attach(self, out, nr, None)
 
     def _needs_input_grad(self, int i):
-        return i < self.ntargets and self.links[i] is not None
+        return 0 <= i < self.ntargets and self.links[i] is not None
+
+
+cdef int check_custom(Node node) except -1:
+    """Only the node of a custom function is connected from Python."""
+    if node.op is not None or isinstance(node, CopySlices):
+        raise RuntimeError(f"{node.name()} is not the node of a custom function")
+    return 0
 
 
 class AccumulateGrad:
@@ -179,12 +190,12 @@ cdef int make_links(Node node, int ntargets, int nsaved) except -1:
     for i in range(ntargets + nsaved):
         Py_INCREF(None)
         PyTuple_SET_ITEM(links, i, None)
-    node.links, node.ntargets = links, ntargets
     node.target_nr = node.few_nr
     if ntargets > 4:
         node.target_nr = <int32_t*>calloc(ntargets, sizeof(int32_t))
         if node.target_nr == NULL:
             raise MemoryError()
+    node.links, node.ntargets = links, ntargets
     return 0
 
 
@@ -290,7 +301,7 @@ cdef object shapes_of(object value):
     if isinstance(value, TensorBase):
         return shape_of(<TensorBase>value)
     if isinstance(value, (tuple, list)):
-        return [shapes_of(v) for v in value]
+        return [shape_of(<TensorBase>v) if isinstance(v, TensorBase) else () for v in value]
     return ()
 
 
@@ -305,9 +316,9 @@ cdef class Packed:
 def _pack(TensorBase t, bint keep_history=True):
     """t packed by the innermost saved_tensors_hooks; None where there are none."""
     cdef Packed packed
-    if not saved_hooks:
+    if not has_saved_hooks():
         return None
-    pack, unpack = saved_hooks[-1]
+    pack, unpack = own_stacks().saved_hooks[-1]
     packed = Packed.__new__(Packed)
     with _no_grad_and_hooks():
         packed.value, packed.unpack = pack(t), unpack
@@ -334,7 +345,7 @@ def _unpack(Packed packed not None):
         r.fn, r.output_nr, r.requires = packed.fn, packed.output_nr, True
     else:
         s[0] = <PyObject*>packed.leaf
-        attach(record(<Overload>(<Op>_op_named("alias")).overloads[0], s), r, 0, None)
+        attach(record(<Overload>(<Op>_op_named("alias")).rows[0], s), r, 0, None)
     return r
 
 
@@ -345,22 +356,8 @@ cdef int save_tensor(Node node, int j, TensorBase t) except -1:
                            "inference mode in computation tracked by autograd. To work around this, you can make a "
                            "clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
                            "`torch.inference_mode()`.")
-    set_saved(node, j, _pack(t, node.op.saved_kind[j] == S_VALUE) if saved_hooks else t)
+    set_saved(node, j, _pack(t, node.op.saved_kind[j] == S_VALUE) if has_saved_hooks() else t)
     return 0
-
-
-class _no_grad_and_hooks:
-    """Inside: nothing recorded, no saved-tensor hooks."""
-
-    def __enter__(self):
-        self.grad = modes().grad
-        self.hooks = saved_hooks[:]
-        modes().grad = False
-        del saved_hooks[:]
-
-    def __exit__(self, *exc):
-        modes().grad = self.grad
-        saved_hooks[:] = self.hooks
 
 
 cdef int save_results(Node node, Overload ov, PyObject** results, int n) except -1:
@@ -379,15 +376,25 @@ cdef int save_results(Node node, Overload ov, PyObject** results, int n) except 
     return 0
 
 
-cdef int attach(Node node, TensorBase out, int nr, Overload ov) except -1:
-    """out becomes the node's output number nr."""
+cdef int note_output(Node node, TensorBase out, int nr) except -1:
+    """What a gradient of the node's output number nr must look like."""
     cdef OutMeta* m
     cdef OutMeta* grown
-    cdef PyObject* result = <PyObject*>out
+    cdef int64_t* many = NULL
     cdef int i
+    if nr < 0 or nr >= MAX_OUTPUTS:
+        raise ValueError(f"a node has outputs 0 to {MAX_OUTPUTS - 1}, got {nr}")
+    if out.rank > META_DIMS:                     # what may fail comes first
+        many = <int64_t*>malloc(out.rank * sizeof(int64_t))
+        if many == NULL:
+            raise MemoryError()
+        memcpy(many, out.sizes, out.rank * sizeof(int64_t))
     if nr >= node.noutputs:
         if nr > 0:
             grown = <OutMeta*>calloc(nr + 1, sizeof(OutMeta))
+            if grown == NULL:
+                free(many)
+                raise MemoryError()
             for i in range(node.noutputs):
                 grown[i] = node.metas[i]
             if node.metas != &node.meta0:
@@ -396,16 +403,23 @@ cdef int attach(Node node, TensorBase out, int nr, Overload ov) except -1:
         node.noutputs = nr + 1
     m = &node.metas[nr]
     m.rank, m.dt, m.dev, m.index = out.rank, out.dt, out.dev, out.dev_index
-    if out.rank <= META_DIMS:
+    if m.many != NULL:
+        free(m.many)
+    m.many = many
+    if many == NULL:
         memcpy(m.sizes, out.sizes, out.rank * sizeof(int64_t))
-    else:
-        m.many = <int64_t*>malloc(out.rank * sizeof(int64_t))
-        memcpy(m.many, out.sizes, out.rank * sizeof(int64_t))
+    return 0
+
+
+cdef int attach(Node node, TensorBase out, int nr, Overload ov) except -1:
+    """out becomes the node's output number nr."""
+    cdef PyObject* result = <PyObject*>out
+    note_output(node, out, nr)
     if out.extra is not None and out.fn is not None and "retain" in out.extra:
         move_retain(out, node, nr)
-    out.fn = node
     out.output_nr = nr
     out.requires = True
+    out.fn = node                                # last: the end of the node that was there may run Python
     if ov is not None and ov.nreturns == 1:
         save_results(node, ov, &result, 1)
     return 0
@@ -512,26 +526,6 @@ def _is_anomaly_nan():
     return anomaly_nan
 
 
-cdef object hooks_forbidden = None               # why saved_tensors_hooks may not be used, when it may not
-
-
-def _forbid_saved_hooks(why):
-    """From now on saved_tensors_hooks are an error with this message (None: allowed); returns what was said before."""
-    global hooks_forbidden
-    previous, hooks_forbidden = hooks_forbidden, why
-    return previous
-
-
-def _push_saved_hooks(pack, unpack):
-    if hooks_forbidden is not None:
-        raise RuntimeError(hooks_forbidden)
-    saved_hooks.append((pack, unpack))
-
-
-def _pop_saved_hooks():
-    saved_hooks.pop()
-
-
 def _set_function_off(bint off):
     previous = modes().function_off
     modes().function_off = off
@@ -542,24 +536,7 @@ def _is_function_off():
     return modes().function_off
 
 
-def _push_function_mode(mode):
-    function_modes.append(mode)
-
-
-def _pop_function_mode():
-    return function_modes.pop()
-
-
-def _function_mode_stack():
-    """The list of active modes itself, innermost last."""
-    return function_modes
-
-
 # ---- for custom functions -------------------------------------------------------------------------------------------
-def _current_saved_hooks():
-    return saved_hooks[-1] if saved_hooks else None
-
-
 def _changed(TensorBase t, expected):
     return changed_in_place(t, expected)
 
@@ -569,14 +546,20 @@ def _bump(TensorBase t):
 
 
 def _give_history(TensorBase t, Node node, int nr):
-    t.fn, t.output_nr, t.requires = node, nr, True
+    """t becomes the output number nr of node, which has one."""
+    if not 0 <= nr < node.noutputs:
+        raise IndexError(f"{node.name()} has {node.noutputs} outputs, got number {nr}")
+    t.output_nr, t.requires = nr, True
+    t.fn = node
 
 
 def _rebase(Node node, TensorBase t, int nr):
     """t was changed in place by the node's forward."""
     if t.fn is None and t.requires and t.base is None:
         raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
+    check_custom(node)
     if t.base is None:
         attach(node, t, nr, None)
     else:
+        note_output(node, t, nr)                 # though it is the base's history: saved outputs lead here
         rebase_view(node, t, t.base)

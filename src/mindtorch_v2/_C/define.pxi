@@ -60,7 +60,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     ov.names = tuple([sys.intern(p[0]) for p in params])
     ov.defaults = tuple([p[4] for p in params])
     ov.npositional = len([p for p in params if not p[5]])
-    ov.numbers, ov.prefill = numbers, prefill
+    ov.numbers, ov.prefill, ov.generator_at = numbers, prefill, -1
     for i, (_, kind, optional, list_size, default, keyword_only, required, mutable) in enumerate(params):
         ov.kind[i] = KINDS.index(kind)
         ov.optional[i], ov.list_size[i], ov.required[i] = optional, list_size, required
@@ -69,6 +69,8 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
             ov.tensor_at[ov.ntensors] = i
             ov.ntensors += 1
             ov.has_list = ov.has_list or ov.kind[i] == K_TENSORS
+        elif ov.kind[i] == K_GENERATOR:
+            ov.generator_at = i
     ov.kernels = [None, None, None]
     ov.body, ov.rule = body, rule
     ov.pin_at = ov.names.index("pin_memory") if "pin_memory" in ov.names else -1
@@ -78,8 +80,9 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
         ov.guard = {"sub": G_SUB, "rsub": G_SUB, "neg": G_NEG, "pow": G_POW}.get(name, 0)
         ov.mode = POINTWISE_MODES[mode]
         ov.pw = lib.find_pointwise(encoded)
-        if ov.ntensors > 5:
-            raise ValueError(f"{name}: a pointwise op takes at most 5 tensors")
+        if ov.ntensors > MAX_LOOP_TENSORS or ov.nparams - ov.ntensors > MAX_LOOP_ATTRS or ov.has_list:
+            raise ValueError(f"{name}: a pointwise op takes at most {MAX_LOOP_TENSORS} tensors and {MAX_LOOP_ATTRS} other "
+                             "arguments")
     elif ov.family == F_KERNEL or (ov.family == F_COMPOSITE and rule is not None):
         ov.kernel = lib.find(encoded)
         if isinstance(rule, str):
@@ -92,6 +95,9 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
         ov.one_int = ov.native_id < N_FULL
     if ov.family == F_POINTWISE:
         set_default_attr(ov)
+    if (ov.family == F_VIEW or prefill or ov.family == F_NATIVE and N_FULL < ov.native_id < N_EMPTY_STRIDED or
+            isinstance(rule, str)) and (ov.nparams == 0 or ov.kind[0] != K_TENSOR or ov.optional[0]):
+        raise ValueError(f"{name}: the first parameter must be a Tensor")
     ov.node_name = node_name
     if grad is not None:
         set_formulas(ov, grad)
@@ -99,7 +105,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     if op is None:
         op = Op(name, None, namespace)
         all_ops[namespace, name] = op
-    op.overloads.append(ov)
+    op.rows.append(ov)
     note_hot(op)
     return op
 
@@ -131,7 +137,7 @@ cdef int note_hot(Op op) except -1:
     if op.namespace == "torch" and op.name in HOT_NAMES:
         i = HOT_NAMES.index(op.name)
         hot[i] = op
-        hot_overload[i] = op.overloads[0]
+        hot_overload[i] = op.rows[0]
     return 0
 
 
@@ -146,18 +152,20 @@ cdef int set_formulas(Overload ov, dict grad) except -1:
         f = Formula.__new__(Formula)
         f.fn = fn
         names = [n.strip() for n in inputs.split(",")]
+        if len(names) > MAX_INPUTS:
+            raise ValueError(f"{ov.name}: a formula gives at most {MAX_INPUTS} gradients")
         f.ninputs, f.joint = len(names), len(names) > 1
         for i, n in enumerate(names):
             f.inputs[i] = tensor_names.index(n)
             f.needs |= <uint64_t>1 << f.inputs[i]
         code = fn.__code__
         arguments = code.co_varnames[:code.co_argcount]
+        if len(arguments) > MAX_FORMULA_ARGS:
+            raise ValueError(f"{ov.name}: a formula takes at most {MAX_FORMULA_ARGS} arguments")
         f.nargs = len(arguments)
         for i, n in enumerate(arguments):
             f.source[i] = formula_source(ov, n, plan, f)
         ov.formulas.append(f)
-    if len(plan) > MAX_SAVED:
-        raise ValueError(f"{ov.name}: a node saves at most {MAX_SAVED} values")
     ov.nsaved = len(plan)
     for i, (kind, index) in enumerate(plan):
         ov.saved_kind[i], ov.saved_param[i] = kind, index
@@ -170,8 +178,9 @@ cdef int formula_source(Overload ov, str name, list plan, Formula f) except? -9:
         ov.reads_grads = ~<uint64_t>0
         return A_GRADS
     if name[0] == "g" and (name == "g" or name[1:].isdigit()):
-        ov.reads_grads |= <uint64_t>1 << int(name[1:] or 0)
-        return A_GRAD - int(name[1:] or 0)
+        number = result_number(ov, name[1:])
+        ov.reads_grads |= <uint64_t>1 << <int>number
+        return A_GRAD - number
     if name == "needs":
         return A_NEEDS
     if name == "result":
@@ -179,7 +188,7 @@ cdef int formula_source(Overload ov, str name, list plan, Formula f) except? -9:
     elif name == "results":
         entry = (S_RESULTS, 0)
     elif name.startswith("result") and name[6:].isdigit():
-        entry = (S_RESULT, int(name[6:]))
+        entry = (S_RESULT, result_number(ov, name[6:]))
     elif name in ov.names:
         entry = (S_VALUE, ov.names.index(name))
     else:
@@ -188,28 +197,39 @@ cdef int formula_source(Overload ov, str name, list plan, Formula f) except? -9:
             raise ValueError(f"{ov.name}: formula argument {name!r} is no parameter, result, g, gs or needs")
         entry = ({"shape": S_SHAPE, "dtype": S_DTYPE, "device": S_DEVICE, "geometry": S_GEOMETRY}[what], ov.names.index(stem))
     if entry not in plan:
+        if len(plan) == MAX_SAVED:
+            raise ValueError(f"{ov.name}: a node saves at most {MAX_SAVED} values")
         plan.append(entry)
     f.mask |= <uint64_t>1 << plan.index(entry)
     return plan.index(entry)
 
 
+cdef int result_number(Overload ov, str digits) except -1:
+    """Of g2 or result2 the 2, which must be one of the row's results."""
+    number = int(digits or 0)
+    if number >= min(max(ov.nreturns, 1), 64):
+        raise ValueError(f"{ov.name}: no result {number}")
+    return number
+
+
 def _set_kernel(Op op, int overload, str device, fn):
     """Gives an overload its kernel on a device: fn(outs, args), or fn(*args) where the row has no rule."""
-    cdef Overload ov = op.overloads[overload]
+    cdef Overload ov = op.rows[overload]
     ov.kernels[DEVICE_TYPES.index(device)] = fn
 
 
 def _has_cpu_kernel(Op op, int overload=0):
     """Whether the library has a kernel for this overload."""
-    cdef Overload ov = op.overloads[overload]
+    cdef Overload ov = op.rows[overload]
     return ov.pw != NULL or ov.kernel != NULL or ov.kernels[CPU] is not None
 
 
-def _run_kernel(str name, tuple outs, tuple inputs, *attrs, generator=None):
+def _run_kernel(str name, tuple outs, tuple inputs, *attrs):
     """Runs a kernel of the library by name: tensors as given (None: absent), then numbers, strings and int lists."""
     cdef View v[MAX_VIEWS]
+    cdef Storage* storages[MAX_VIEWS]
     cdef Attr attr[MAX_PARAMS]
-    cdef int64_t lists[6][MAX_DIMS]
+    cdef int64_t lists[MAX_LISTS][MAX_DIMS]
     cdef Args args
     cdef Kernel k
     cdef int nl = 0
@@ -218,18 +238,17 @@ def _run_kernel(str name, tuple outs, tuple inputs, *attrs, generator=None):
     k = kernel_named(encoded)
     if len(outs) + len(inputs) > MAX_VIEWS or len(attrs) > MAX_PARAMS:
         raise ValueError(f"{name}: too many arguments")
-    args.nt = 0
-    for t in outs + inputs:
-        v[args.nt] = View() if t is None else view_of(<TensorBase?>t)
-        if t is not None:
-            if (<TensorBase>t).dev != CPU:
-                raise RuntimeError(f"[{name}] is a CPU kernel, got a tensor on {(<TensorBase>t).device}")
-            work += (<TensorBase>t).count
-        args.nt += 1
+    cdef tuple tensors = outs + inputs
+    cdef Py_ssize_t i
+    for t in tensors:
+        if t is not None and tensor_arg(t).dev != CPU:
+            raise RuntimeError(f"[{name}] is a CPU kernel, got a tensor on {(<TensorBase>t).device}")
     args.na = 0
     for a in attrs:
         attr[args.na] = Attr()
         if isinstance(a, (tuple, list)):
+            if nl == MAX_LISTS:
+                raise ValueError(f"{name}: at most {MAX_LISTS} lists")
             attr[args.na].n = read_ints(a, lists[nl])
             attr[args.na].list, attr[args.na].given = lists[nl], True
             nl += 1
@@ -240,25 +259,38 @@ def _run_kernel(str name, tuple outs, tuple inputs, *attrs, generator=None):
         elif a is not None:
             number_attr(a, &attr[args.na])
         args.na += 1
-    args.t, args.a = v, attr
-    args.generator = generator_of(generator)
+    args.t, args.a, args.nt = v, attr, 0
+    args.generator = NULL
+    for i in range(PyTuple_GET_SIZE(tensors)):   # last, as in cpu_kernel
+        work += add_view(PyTuple_GET_ITEM_(tensors, i), v, storages, &args.nt)
     if work > NOGIL_ITEMS:
-        with nogil:
-            k(args)
+        run_unlocked(k, &args, v, storages)
     else:
         k(args)
 
 
+cdef int check_step(tuple tensors, tuple optional) except -1:
+    """A fused step reads and writes all its tensors in the shape of the first."""
+    cdef TensorBase first = tensor_arg(tensors[0])
+    for t in tensors + tuple([t for t in optional if t is not None]):
+        if not same_shape(tensor_arg(t), first):
+            raise RuntimeError(f"expected a parameter, its gradient and its state of one shape, got {list(shape_of(first))} "
+                               f"and {list(shape_of(<TensorBase>t))}")
+    return 0
+
+
 def _sgd_step(param, grad, momentum_buffer, lr, momentum, dampening, weight_decay, nesterov, maximize, first_step):
     """One fused SGD step, in place."""
+    check_step((param, grad), (momentum_buffer,))
     _run_kernel("sgd_step", (param, grad, momentum_buffer), (), lr, momentum, dampening, weight_decay, nesterov, maximize,
                 first_step)
-    bump_version(<TensorBase?>param)
+    bump_version(<TensorBase>param)
 
 
 def _adam_step(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step, lr, beta1, beta2, eps, weight_decay, decoupled,
                amsgrad, maximize):
     """One fused Adam or AdamW step, in place."""
+    check_step((param, grad, exp_avg, exp_avg_sq), (max_exp_avg_sq,))
     _run_kernel("adam_step", (param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq), (), step, lr, beta1, beta2, eps,
                 weight_decay, decoupled, amsgrad, maximize)
-    bump_version(<TensorBase?>param)
+    bump_version(<TensorBase>param)

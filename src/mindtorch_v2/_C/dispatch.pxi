@@ -3,22 +3,20 @@
 cdef enum:
     NOGIL_ITEMS = 16384                          # release the GIL around kernels over more items than this
 
-cdef list function_modes = []                    # active TorchFunctionMode objects, innermost last
-
 
 cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyObject* kwnames) except NULL:
     cdef Op op = <Op>self
     cdef Py_ssize_t nargs = <Py_ssize_t>(nargsf & ~(<size_t>1 << (8 * sizeof(size_t) - 1)))
     cdef Binding b
     cdef Overload ov
-    cdef Py_ssize_t i, n = PyList_GET_SIZE(op.overloads)
+    cdef Py_ssize_t i, n = PyList_GET_SIZE(op.rows)      # rows are only ever added
     cdef object result
     b.temp = NULL
     try:
         for i in range(n):
-            ov = <Overload>PyList_GET_ITEM_(op.overloads, i)
+            ov = <Overload>PyList_GET_ITEM_(op.rows, i)
             if bind(ov, args, nargs, kwnames, &b):
-                if (b.foreign or function_modes) and not modes().function_off:
+                if (b.foreign or has_function_modes()) and not modes().function_off:
                     result = call_override(op, args, nargs, kwnames)
                     if result is not NotImplemented:
                         break
@@ -32,7 +30,7 @@ cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyO
             if result is NotImplemented:
                 if n == 0:
                     raise NotImplementedError(f"[{op.name}] is not in the op table")
-                raise bind_error(op, <Overload>op.overloads[0], args, nargs, kwnames, &b)
+                raise bind_error(op, <Overload>op.rows[0], args, nargs, kwnames, &b)
     finally:
         if b.temp != NULL:
             Py_DECREF(<object>b.temp)
@@ -107,12 +105,13 @@ cdef object call_override(object func, PyObject** args, Py_ssize_t nargs, PyObje
     for arg in keywords.values():
         collect_overrides(arg, found, 0)
     types = tuple([type(x) for x in found])
-    if function_modes:
-        mode = function_modes.pop()
+    if has_function_modes():
+        stack = own_stacks().function_modes
+        mode = stack.pop()                       # it does not see what its own handler calls
         try:
             result = mode.__torch_function__(func, types, positional, keywords)
         finally:
-            function_modes.append(mode)
+            stack.append(mode)
         if result is not NotImplemented:
             return result
     for arg in found:
@@ -136,7 +135,7 @@ cdef object run_composite(Overload ov, PyObject** s):
         return run_many_views(ov, s)
     result = PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
     if ov.pin_at >= 0 and <object>s[ov.pin_at] is True:
-        pin_new(<TensorBase?>result)
+        pin_new(tensor_arg(result))
     if ov.returns_class is not None and type(result) is tuple:
         return ov.returns_class(result)
     return result
@@ -161,7 +160,7 @@ cdef tuple run_fused(Overload ov, PyObject** s, TensorBase self):
     if self is None:
         results = infer(ov, s, (<TensorBase>first).dev, (<TensorBase>first).dev_index)
     else:
-        results = None if PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL) is None else (self,)
+        results = None if ask_rule(ov, s) is None else (self,)
     if results is None:
         return None
     if type(fn) is NpuPlan:

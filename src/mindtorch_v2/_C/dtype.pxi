@@ -158,7 +158,6 @@ cdef enum:
     NUM_DEVICES = 3
 cdef dict device_cache = {}
 cdef object load_backend = None                  # imports the backend of a device type, at the first use of a device
-cdef list default_devices = []                   # a stack; the last one counts
 
 
 cdef class device:
@@ -168,6 +167,8 @@ cdef class device:
     cdef int number                              # -1: not given
 
     def __init__(self, type, index=None):
+        if self.type is not None:
+            return                               # made before, and shared: a device never changes
         if isinstance(type, device):
             self.type, self.code, self.number = (<device>type).type, (<device>type).code, (<device>type).number
             return
@@ -215,11 +216,11 @@ cdef class device:
         return device, (self.type,) if self.number < 0 else (self.type, self.number)
 
     def __enter__(self):
-        default_devices.append(self)
+        push_device(self)
         return self
 
     def __exit__(self, *exc):
-        default_devices.remove(self)
+        pop_device()
 
 
 builtin_type = type
@@ -266,9 +267,9 @@ cdef device as_device(object d):
         if r is None:
             r = named_devices[d] = device(d)
     elif d is None:
-        if not default_devices:
+        r = default_device()
+        if r is None:
             return cpu_device
-        r = <device>default_devices[-1]
     elif isinstance(d, device):
         r = <device>d
     else:
@@ -307,13 +308,6 @@ def _set_backend_loaded(str type):
 def get_default_device():
     """Where new tensors are made."""
     return as_device(None)
-
-
-def set_default_device(d):
-    """Sets where new tensors are made; None: the CPU."""
-    del default_devices[:]
-    if d is not None:
-        default_devices.append(device(d))
 
 
 # ---- layouts and memory formats -----------------------------------------------------------------------------

@@ -12,14 +12,14 @@ cdef extern from "graph.h" namespace "mt":
         PyObject* target
         PyObject* grad
         uint64_t sequence
-        int32_t dependencies
+        int32_t dependencies, edges, outputs
         cbool leaf, needed
     cdef cppclass Graph:
         int size()
         Visit& operator[](int)
         int find(PyObject*)
-        int add(PyObject*, cbool, uint64_t) except +
-        void begin_edges(int)
+        int add(PyObject*, cbool, uint64_t, int) except +
+        void begin_edges(int, int)
         void add_edge(int) except +
         int edge(int, int)
         void arrived(int) except +
@@ -62,8 +62,8 @@ cdef class GraphTask:
         if i >= 0:
             return i
         if isinstance(target, Node):
-            return self.graph.add(<PyObject*>target, False, (<Node>target).sequence)
-        return self.graph.add(<PyObject*>target, True, <uint64_t>-1)
+            return self.graph.add(<PyObject*>target, False, (<Node>target).sequence, (<Node>target).noutputs)
+        return self.graph.add(<PyObject*>target, True, <uint64_t>-1, 1)
 
     cdef int discover(self) except -1:
         """Counts, for each node reachable from the roots, the gradients it will receive."""
@@ -73,7 +73,7 @@ cdef class GraphTask:
         while i < self.graph.size():
             if not self.graph[0][i].leaf:
                 node = <Node>self.graph[0][i].target
-                self.graph.begin_edges(i)
+                self.graph.begin_edges(i, node.ntargets)
                 for k in range(node.ntargets):
                     target = PyTuple_GET_ITEM_(node.links, k)
                     self.graph.add_edge(-1 if <object>target is None else self.meet(<object>target))
@@ -99,7 +99,7 @@ cdef class GraphTask:
     cdef bint leads_on(self, int i) noexcept:
         """Whether any input of the node still needs a gradient in this run."""
         cdef int k, to
-        for k in range((<Node>self.graph[0][i].target).ntargets):
+        for k in range(self.graph[0][i].edges):
             to = self.graph.edge(i, k)
             if to >= 0 and self.graph[0][to].needed:
                 return True
@@ -108,13 +108,12 @@ cdef class GraphTask:
     cdef int give(self, int i, int nr, object grad) except -1:
         """Adds a gradient to what number i has received."""
         cdef Visit* v = &self.graph[0][i]
-        cdef int n
+        cdef PyObject* was
         if not v.needed:
             return 0
-        n = 1 if v.leaf else (<Node>v.target).noutputs
-        if n > 1:
+        if v.outputs > 1:
             if v.grad == NULL:
-                slots = [None] * n
+                slots = [None] * v.outputs
                 Py_INCREF(slots)
                 v.grad = <PyObject*>slots
             slots = <list>v.grad
@@ -122,9 +121,10 @@ cdef class GraphTask:
             return 0
         if v.grad != NULL:
             grad = hot_call2(HOT_ADD, <object>v.grad, grad)
-            Py_DECREF(<object>v.grad)
         Py_INCREF(grad)
-        v.grad = <PyObject*>grad
+        was, v.grad = v.grad, <PyObject*>grad
+        if was != NULL:
+            Py_DECREF(<object>was)
         return 0
 
     cdef int run(self) except -1:
@@ -145,7 +145,7 @@ cdef class GraphTask:
 
     cdef int run_leaf(self, TensorBase leaf, object grad) except -1:
         if leaf.extra is None and self.captures is None:
-            return accumulate(leaf, <TensorBase>grad, self.create_graph)
+            return accumulate(leaf, tensor_arg(grad), self.create_graph)
         changed = grad
         if leaf.extra is not None and leaf.extra.get("hooks"):
             changed = run_tensor_hooks(leaf.extra["hooks"], grad)
@@ -154,18 +154,18 @@ cdef class GraphTask:
             if key in self.captures:
                 self.captured[self.captures[key]] = changed
             return 0
-        accumulate(leaf, <TensorBase>changed, self.create_graph)
+        accumulate(leaf, tensor_arg(changed), self.create_graph)
         run_after_hooks(leaf)
         return 0
 
     cdef int run_node(self, int i, Node node, object given) except -1:
         """Computes the gradients of the node's inputs and hands them on."""
         cdef Refs grads, results
-        cdef int k, to
+        cdef int k, to, inputs = self.graph[0][i].edges, outputs = self.graph[0][i].outputs
         cdef bint leads_on = self.captures is None or self.leads_on(i)
-        grads.make(max(node.noutputs, 1))
-        if node.noutputs > 1:
-            for k in range(node.noutputs if given is not None else 0):
+        grads.make(max(outputs, 1))
+        if outputs > 1:
+            for k in range(outputs if given is not None else 0):
                 if (<list>given)[k] is not None:
                     grads.set(k, PyList_GET_ITEM_(<list>given, k))
         elif given is not None:
@@ -174,7 +174,7 @@ cdef class GraphTask:
         if node.pre_hooks is not None or node.node_pre_hooks or self.captures is not None:
             self.before_node(node, &grads, leads_on)
         if self.graph[0][i].needed and leads_on and any_given(&grads):
-            results.make(node.ntargets)
+            results.make(inputs)
             compute(node, &grads, &results)
             if not self.keep_graph:
                 release(node)
@@ -182,13 +182,13 @@ cdef class GraphTask:
                 run_post_hooks(node, &grads, &results)
             for k in range(grads.n):
                 grads.put(k, NULL)
-            for k in range(node.ntargets):
+            for k in range(inputs):
                 to = self.graph.edge(i, k)
                 if to >= 0 and results.at[k] != NULL:
                     grad = steal(results.take(k))
                     self.give(to, node.target_nr[k], fit(grad, self.graph[0][to].target, node.target_nr[k], node))
                     grad = None
-        for k in range(node.ntargets):
+        for k in range(inputs):
             to = self.graph.edge(i, k)
             if to >= 0:
                 self.graph.arrived(to)
@@ -281,7 +281,7 @@ cdef int compute(Node node, Refs* grads, Refs* results) except -1:
 
 cdef int check_nan(Node node, list results) except -1:
     for i, g in enumerate(results):
-        if g is not None and (<TensorBase>g).dt >= kHalf and bool((g != g).any()):
+        if isinstance(g, TensorBase) and (<TensorBase>g).dt >= kHalf and bool((g != g).any()):
             raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
     return 0
 
@@ -312,8 +312,8 @@ cdef int apply_node(Node node, Refs* grads, Refs* results) except -1:
         return apply_custom(node, grads, results)
     if node.released:
         raise RuntimeError(RELEASED)
-    if node.noutputs > 1:                        # zeros where there is no gradient, as far as formulas read them
-        for i in range(node.noutputs):
+    if grads.n > 1:                              # zeros where there is no gradient, as far as formulas read them
+        for i in range(grads.n):
             if grads.at[i] == NULL and ov.reads_grads >> min(i, 63) & 1 and node.metas[i].dt >= kHalf:
                 zeros = meta_zeros(&node.metas[i])
                 grads.set(i, <PyObject*>zeros)
@@ -342,7 +342,7 @@ cdef int apply_formula(Node node, Formula f, Refs* grads, Refs* results) except 
         if k >= 0:
             value = saved_at(node, k) if node.op.saved_kind[k] == S_RESULTS else unpack_saved(node, k)
         elif k <= A_GRAD:
-            value = None if grads.at[A_GRAD - k] == NULL else <object>grads.at[A_GRAD - k]
+            value = None if A_GRAD - k >= grads.n or grads.at[A_GRAD - k] == NULL else <object>grads.at[A_GRAD - k]
         elif k == A_GRADS:
             value = list_of_refs(grads)
         else:
@@ -368,12 +368,14 @@ cdef int put_result(Overload ov, int ordinal, object result, Refs* results) exce
         if ov.kind[ov.tensor_at[ordinal]] == K_TENSORS:
             for i in range(width):
                 item = result[i]
-                if item is not None:
+                if item is not None and ordinal + i < results.n:
                     results.set(ordinal + i, <PyObject*>item)
             return 0
         for i in range(ordinal):
             if ov.kind[ov.tensor_at[i]] == K_TENSORS:
                 at = ordinal + width - 1
+    if not 0 <= at < results.n:
+        raise RuntimeError(f"[{ov.name}] a formula gave a gradient for input {at} of {results.n}")
     results.set(at, <PyObject*>result)
     return 0
 
@@ -388,7 +390,7 @@ cdef list gradients_of(Node node, object grad):
     return list_of_refs(&results)
 
 
-def _run_backward(tuple tensors, tuple grads, bint keep_graph, bint create_graph, inputs, bint accumulate_grad,
+def _run_backward(tuple tensors, tuple grads or None, bint keep_graph, bint create_graph, inputs, bint accumulate_grad,
                   bint allow_unused):
     """Backward from tensors, with the given gradients (None: ones for scalars). With inputs: returns their gradients
     instead of, or limited to, accumulating. A (node, output number) pair may stand for a tensor."""
@@ -431,12 +433,16 @@ cdef int give_start(GraphTask task, object root, object grad, int n) except -1:
     """Backward starts at root, with that gradient."""
     cdef int32_t nr = 0
     cdef int i, known = task.graph.size()
-    start = grad
+    target = target_of(root, &nr)
     if isinstance(root, TensorBase):
         start = start_gradient(<TensorBase>root, grad, n)
         if not (<TensorBase>root).requires:
             raise RuntimeError(f"element {n} of tensors does not require grad and does not have a grad_fn")
-    i = task.meet(target_of(root, &nr))
+    elif isinstance(target, TensorBase):
+        start = start_gradient(<TensorBase>target, grad, n)
+    else:
+        start = edge_gradient(&(<Node>target).metas[nr], grad, n)
+    i = task.meet(target)
     if i == known:                               # a root waits for its start as for any other gradient
         task.graph[0][i].dependencies += 1
     if start is not None:
@@ -449,8 +455,15 @@ cdef object target_of(object tensor, int32_t* nr):
     if isinstance(tensor, TensorBase):
         return edge_of(<TensorBase>tensor, nr)
     node, number = tensor
-    nr[0] = number
-    return node.variable if isinstance(node, AccumulateGrad) else node
+    if isinstance(node, Node):
+        nr[0] = number
+        if not 0 <= nr[0] < (<Node>node).noutputs:
+            raise IndexError(f"{(<Node>node).name()} has {(<Node>node).noutputs} outputs, got number {number}")
+        return node
+    nr[0] = 0
+    if isinstance(node, AccumulateGrad) and isinstance(node.variable, TensorBase):
+        return node.variable
+    raise RuntimeError(f"GradientEdge's first object must be an autograd.graph.Node but got {type(node).__name__}")
 
 
 cdef int ask_for(GraphTask task, inputs, bint accumulate_grad) except -1:
@@ -474,9 +487,10 @@ cdef object finish_captures(GraphTask task, inputs, bint accumulate_grad, bint a
     # one edge may have been asked for more than once
     found = [task.captured[task.captures[(id(target_of(t, &nr)), nr)]] for t in inputs]
     if accumulate_grad:
-        for t, g in {id(t): (t, g) for t, g in zip(inputs, found)}.values():
-            if g is not None and (<TensorBase>t).fn is None:
-                accumulate(<TensorBase>t, <TensorBase>g, create_graph)
+        targets = [target_of(t, &nr) for t in inputs]
+        for t, g in {id(t): (t, g) for t, g in zip(targets, found)}.values():
+            if g is not None and isinstance(t, TensorBase):      # a leaf
+                accumulate(<TensorBase>t, tensor_arg(g), create_graph)
                 run_after_hooks(<TensorBase>t)
         return None
     if not allow_unused:
@@ -495,7 +509,11 @@ def _current_run():
 def _will_run(TensorBase t):
     """Whether the backward that runs in this thread computes the gradient of t."""
     cdef int32_t nr = 0
-    cdef GraphTask task = <GraphTask>modes().backward
+    cdef GraphTask task
     cdef object target = edge_of(t, &nr)
-    cdef int i = task.graph.find(<PyObject*>target)
+    cdef int i
+    if modes().backward == NULL:
+        return False
+    task = <GraphTask>modes().backward
+    i = task.graph.find(<PyObject*>target)
     return i >= 0 and task.graph[0][i].needed

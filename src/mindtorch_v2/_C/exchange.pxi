@@ -50,8 +50,13 @@ cdef object list_of(TensorBase t):
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     if t.dev != CPU:
         t = host_copy(t)
+    t = alias(t)                                 # its own: making lists may run the garbage collector, and so Python
     check_room(t)
-    return list_level(t, 0, ptr_of(t))
+    storage_hold(t.st)
+    try:
+        return list_level(t, 0, ptr_of(t))
+    finally:
+        storage_let_go(t.st)
 
 
 cdef object list_level(TensorBase t, int dim, const char* p):
@@ -75,8 +80,9 @@ cdef object _scalar_tensor(object number):
 
 
 cdef object _index_tensor(object data):
-    return _tensor_from_data(data if not isinstance(data, (tuple, range)) else list(data),
-                             kInt64 if isinstance(data, (list, tuple, range)) and len(data) == 0 else -1, False)
+    if isinstance(data, (list, tuple, range)):
+        return _tensor_from_data(list(data), kInt64 if len(data) == 0 else dtype_from(data, -1), False)
+    return _tensor_from_data(data, -1, False)
 
 
 cdef int shape_from(object data, int64_t* sizes) except -1:
@@ -95,7 +101,7 @@ cdef int shape_from(object data, int64_t* sizes) except -1:
         else:
             return n
         if n >= MAX_DIMS:
-            raise ValueError("too many dimensions")
+            raise ValueError(f"too many dimensions '{type(data).__name__}'")
         sizes[n] = len(data)
         n += 1
         if len(data) == 0:
@@ -103,9 +109,11 @@ cdef int shape_from(object data, int64_t* sizes) except -1:
         data = data[0]
 
 
-cdef int dtype_from(object data, int best) except -2:
+cdef int dtype_from(object data, int best, int depth=0) except -2:
     """The dtype that holds every number of nested data; best starts at -1."""
     cdef int d
+    if depth > MAX_DIMS:
+        raise TypeError("new(): self-referential lists are incompatible")
     if PyFloat_Check(data) and (PyFloat_CheckExact(data) or not hasattr(data, "dtype")):
         d = default_dtype
     elif PyBool_Check(data):
@@ -126,7 +134,7 @@ cdef int dtype_from(object data, int best) except -2:
         raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
     elif hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         for i in range(len(data)):
-            best = dtype_from(data[i], best)
+            best = dtype_from(data[i], best, depth + 1)
         return best
     elif hasattr(data, "__index__"):
         d = kInt64
@@ -281,27 +289,27 @@ def _from_array(array):
     return from_interface(array, False)
 
 
-class _ArrayView:
-    """What NumPy reads to share a tensor's memory; keeps the tensor alive."""
-
-    def __init__(self, tensor, interface):
-        self.tensor = tensor
-        self.__array_interface__ = interface
+cdef class ArrayView(StorageExport):
+    """What NumPy reads to share a tensor's memory, and keeps while it has it."""
+    cdef readonly dict __array_interface__
 
 
 def _array_view(TensorBase t):
     """An object with __array_interface__ over t's memory."""
+    cdef ArrayView made = ArrayView.__new__(ArrayView)
     cdef int size = itemsize(<DType>t.dt)
     if t.dev != CPU:
         raise TypeError(f"can't convert {device_object(t.dev, t.dev_index)} device type tensor to numpy. Use Tensor.cpu() to "
                         "copy the tensor to host memory first.")
     if t.dt == kBFloat16:
         raise TypeError("Got unsupported ScalarType BFloat16")
-    return _ArrayView(t, {"version": 3, "typestr": ("|" if size == 1 else "<") + id_typestrs[t.dt],
-                          "shape": shape_of(t), "data": (<size_t>(ptr_of(t) if ptr_of(t) != NULL else <char*>zero_place), False),
-                          "strides": tuple([t.strides[i] * size for i in range(t.rank)])})
-
-cdef double zero_place[2]
+    made.hold(t.st)
+    check_room(t)
+    made.__array_interface__ = {
+        "version": 3, "typestr": ("|" if size == 1 else "<") + id_typestrs[t.dt], "shape": shape_of(t),
+        "data": (<size_t>(ptr_of(t) if ptr_of(t) != NULL else <char*>zero_place), False),
+        "strides": tuple([t.strides[i] * size for i in range(t.rank)])}
+    return made
 
 
 # ---- DLPack ---------------------------------------------------------------------------------------------------------
@@ -357,25 +365,37 @@ cdef dict dlpack_types = {kBool: (6, 8), kUInt8: (1, 8), kInt8: (0, 8), kInt16: 
 
 def _to_dlpack(TensorBase t):
     """A DLPack capsule over t's memory."""
+    cdef StorageExport export = StorageExport.__new__(StorageExport)
     cdef DLManaged* m
     cdef int d
     if t.requires:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if t.dev != CPU:
         raise BufferError(f"DLPack export from {device_object(t.dev, t.dev_index)} is not supported; copy to the CPU first")
+    code, bits = dlpack_types[t.dt]
+    export.hold(t.st)
+    check_room(t)
     m = <DLManaged*>calloc(1, sizeof(DLManaged))
+    if m == NULL:
+        raise MemoryError()
     m.t.shape = <int64_t*>malloc(max(1, 2 * t.rank) * sizeof(int64_t))
+    if m.t.shape == NULL:
+        free(m)
+        raise MemoryError()
     m.t.strides = m.t.shape + t.rank
     m.t.data, m.t.ndim = ptr_of(t), t.rank
     m.t.device.type, m.t.device.id = 1, 0
-    code, bits = dlpack_types[t.dt]
     m.t.dtype.code, m.t.dtype.bits, m.t.dtype.lanes = code, bits, 1
     for d in range(t.rank):
         m.t.shape[d], m.t.strides[d] = t.sizes[d], t.strides[d]
-    Py_INCREF(t)
-    m.ctx = <void*><PyObject*>t
+    Py_INCREF(export)                            # not the tensor: its memory may become another's
+    m.ctx = <void*><PyObject*>export
     m.deleter = mt_dl_free
-    return PyCapsule_New(m, "dltensor", <PyCapsule_Destructor>mt_dl_capsule_free)
+    try:
+        return PyCapsule_New(m, "dltensor", <PyCapsule_Destructor>mt_dl_capsule_free)
+    except MemoryError:
+        mt_dl_free(m)
+        raise
 
 
 def _from_dlpack(capsule):
@@ -383,7 +403,7 @@ def _from_dlpack(capsule):
     cdef DLManaged* m
     cdef TensorBase t
     cdef int64_t strides[MAX_DIMS]
-    cdef int64_t extent = 0
+    cdef int64_t extent
     cdef int d, dt = -1
     if not PyCapsule_IsValid(capsule, "dltensor"):
         raise RuntimeError("from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only once, "
@@ -398,19 +418,19 @@ def _from_dlpack(capsule):
         raise RuntimeError(f"Unsupported DLPack type: code {m.t.dtype.code}, bits {m.t.dtype.bits}, "
                            f"lanes {m.t.dtype.lanes}")
     if m.t.strides == NULL:
-        strides_for(m.t.ndim, m.t.shape, strides)
+        row_major(m.t.ndim, m.t.shape, strides)
     else:
         memcpy(strides, m.t.strides, m.t.ndim * sizeof(int64_t))
     for d in range(m.t.ndim):
-        if m.t.shape[d] == 0:
-            extent = -1
-            break
-        extent += (m.t.shape[d] - 1) * strides[d]
+        if m.t.shape[d] < 0 or strides[d] < 0:
+            raise RuntimeError(f"Storage size calculation overflowed with sizes={[m.t.shape[i] for i in range(m.t.ndim)]} "
+                               f"and strides={[strides[i] for i in range(m.t.ndim)]}")
+    extent = extent_of(m.t.ndim, m.t.shape, strides, 0)
     owner = PyCapsule_New(m, "mt_owner", <PyCapsule_Destructor>mt_dl_owner_free)
     PyCapsule_SetName(capsule, "used_dltensor")
     t = tensor_shell()
     t.dt, t.dev, t.dev_index = dt, CPU, -1
-    t.st = storage_foreign(<char*>m.t.data + m.t.offset, <size_t>(extent + 1) * itemsize(<DType>dt), CPU, -1, owner)
+    t.st = storage_foreign(<char*>m.t.data + m.t.offset, <size_t>extent * itemsize(<DType>dt), CPU, -1, owner)
     set_geometry(t, m.t.ndim, m.t.shape, strides, 0)
     return t
 
@@ -421,7 +441,7 @@ def _from_buffer(buffer, d, Py_ssize_t count, Py_ssize_t offset):
     cdef int size = itemsize(<DType>dt)
     cdef int64_t n, one = 1
     cdef TensorBase t
-    cdef const unsigned char[::1] view
+    cdef BufferHold held
     raw = memoryview(buffer).cast("B")
     if raw.nbytes == 0:
         raise ValueError("both buffer length (0) and count (-1) must not be 0")
@@ -438,10 +458,10 @@ def _from_buffer(buffer, d, Py_ssize_t count, Py_ssize_t offset):
     if raw.readonly:
         warnings.warn("The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you "
                       "can write to the underlying (supposedly non-writable) buffer using the tensor.", UserWarning)
-    view = raw
+    held = BufferHold(raw, False)                # not raw: whoever finds that could release it
     t = tensor_shell()
     t.dt, t.dev, t.dev_index = dt, CPU, -1
-    t.st = storage_foreign(<void*>(&view[0] + offset), n * size, CPU, -1, raw)
+    t.st = storage_foreign(<char*>held.view.buf + offset, n * size, CPU, -1, held)
     set_geometry(t, 1, &n, &one, 0)
     return t
 

@@ -44,16 +44,37 @@ cdef class Foreach:
                 self.first = i if self.first < 0 else self.first
         self.lists += not self.changes
         for i, (at, _) in enumerate(arguments):
+            if not 0 <= at < len(params):
+                raise ValueError(f"{schema}: no parameter {at}")
             self.at[i] = at
         self.keywords = tuple([sys.intern(k) for _, k in arguments if k])
 
     def __call__(self, *args):
-        cdef tuple owned = tuple([tuple(a) if isinstance(a, list) else a for a in args])   # a list may change meanwhile
+        cdef tuple owned = self.own(args)
         cdef Py_ssize_t n = self.length(owned)
         cdef tuple made = self.at_once(owned, n) if self.npu is not None and n > 1 else None
         if made is None:
             made = self.one_by_one(owned, n) if isinstance(self.each, Op) else self.each(*owned)
         return args[0] if self.changes else made
+
+    cdef tuple own(self, tuple args):
+        """The arguments with lists as tuples, which do not change meanwhile; a TypeError where one is of another kind."""
+        cdef list owned = []
+        cdef int p
+        if len(args) != self.nparams or self.each is None:
+            raise TypeError(f"{self.schema}: expected {self.nparams} arguments, got {len(args)}")
+        for p in range(self.nparams):
+            a = args[p]
+            if self.kind[p] == K_TENSORS or self.kind[p] == K_SCALARS or isinstance(a, list):
+                a = tuple(a)
+            if self.kind[p] == K_TENSORS:
+                for item in a:
+                    if item is not None:
+                        tensor_arg(item)
+            elif self.kind[p] == K_TENSOR:
+                tensor_arg(a)
+            owned.append(a)
+        return tuple(owned)
 
     cdef Py_ssize_t length(self, tuple args) except -1:
         """How many items every list has; torch's words where they differ."""

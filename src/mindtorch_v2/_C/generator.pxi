@@ -6,15 +6,27 @@ cdef enum:
 
 cdef uint64_t DEFAULT_SEED = 67280421310721
 
+cdef extern from "pythread.h" nogil:
+    ctypedef void* PyThread_type_lock
+    PyThread_type_lock PyThread_allocate_lock()
+    void PyThread_free_lock(PyThread_type_lock)
+    int PyThread_acquire_lock(PyThread_type_lock, int)
+    void PyThread_release_lock(PyThread_type_lock)
+    int WAIT_LOCK, NOWAIT_LOCK
+
 
 cdef class GeneratorBase:
     """A stream of random numbers; on the CPU the same numbers as PyTorch's for the same seed."""
     cdef CGenerator* g                           # NULL on an npu
     cdef uint64_t philox_seed, philox_offset     # of an npu
     cdef readonly object device
+    cdef PyThread_type_lock lock                 # one thread at a time draws
 
     def __cinit__(self, device="cpu"):
         self.device = as_device(device)
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError()
         self.philox_seed = DEFAULT_SEED
         if (<device_type>self.device).code == CPU:
             self.g = lib.generator_new(DEFAULT_SEED)
@@ -24,13 +36,27 @@ cdef class GeneratorBase:
     def __dealloc__(self):
         if self.g != NULL:
             lib.generator_delete(self.g)
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+    cdef int acquire(self) except -1:
+        """From here to release() no other thread draws. A kernel that runs without the GIL may have to be waited for."""
+        if not PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
+            with nogil:
+                PyThread_acquire_lock(self.lock, WAIT_LOCK)
+        return 0
+
+    cdef void release(self) noexcept:
+        PyThread_release_lock(self.lock)
 
     def manual_seed(self, seed):
         if not -(1 << 63) <= int(seed) < 1 << 64:
             raise RuntimeError(f"Overflow when unpacking long long: the seed {seed} does not fit in 64 bits")
         self.philox_seed, self.philox_offset = <uint64_t>(int(seed) & 0xFFFFFFFFFFFFFFFF), 0
         if self.g != NULL:
+            self.acquire()
             lib.generator_seed(self.g, self.philox_seed)
+            self.release()
         return self
 
     def initial_seed(self):
@@ -49,7 +75,9 @@ cdef class GeneratorBase:
             memcpy(ptr_of(t), &self.philox_seed, 8)
             memcpy(ptr_of(t) + 8, &self.philox_offset, 8)
         else:
+            self.acquire()
             lib.generator_state(self.g, ptr_of(t))
+            self.release()
         return t
 
     def set_state(self, TensorBase new_state not None):
@@ -59,10 +87,16 @@ cdef class GeneratorBase:
         if self.g == NULL:
             if t.count != 16:
                 raise RuntimeError(f"RNG state is wrong size: expected 16 bytes, got {t.count}")
+            check_room(t)
             memcpy(&self.philox_seed, ptr_of(t), 8)
             memcpy(&self.philox_offset, ptr_of(t) + 8, 8)
         else:
-            lib.generator_set_state(self.g, ptr_of(t), t.count)
+            self.acquire()                       # may wait: before the tensor is looked at
+            try:
+                check_room(t)
+                lib.generator_set_state(self.g, ptr_of(t), t.count)
+            finally:
+                self.release()
         return self
 
     def clone_state(self):
@@ -99,7 +133,10 @@ cdef class GeneratorBase:
     def _random64(self):
         if self.g == NULL:
             raise RuntimeError("Expected a 'cpu' device type for generator but found 'npu'")
-        return lib.generator_random64(self.g)
+        self.acquire()
+        drawn = lib.generator_random64(self.g)
+        self.release()
+        return drawn
 
 
 cdef GeneratorBase default_generator = None
@@ -144,8 +181,14 @@ def _npu_set_rng_states(saved):
             g.manual_seed(npu_seed)
 
 
-cdef CGenerator* generator_of(object o) except NULL:
-    cdef GeneratorBase chosen = default_generator if o is None else <GeneratorBase>o
+cdef GeneratorBase generator_of(object o):
+    """The CPU generator that a call uses; held by the caller until its kernel has run."""
+    cdef GeneratorBase chosen
+    if o is None:
+        o = default_generator
+    if not isinstance(o, GeneratorBase):
+        raise TypeError(f"expected a torch.Generator, got {type(o).__name__}")
+    chosen = <GeneratorBase>o
     if chosen.g == NULL:
         raise RuntimeError(f"Expected a 'cpu' device type for generator but found '{chosen.device.type}'")
-    return chosen.g
+    return chosen

@@ -11,6 +11,7 @@ cdef object fit(object grad, PyObject* target, int nr, Node source):
     cdef OutMeta* m
     cdef OutMeta leaf
     cdef int64_t* sizes
+    cdef int64_t own[MAX_DIMS]
     if not isinstance(grad, TensorBase):
         raise RuntimeError(f"function {source.name()} returned a gradient of type {type(grad).__name__}, expected "
                            "a Tensor or None")
@@ -23,9 +24,14 @@ cdef object fit(object grad, PyObject* target, int nr, Node source):
         leaf.dev, leaf.index = (<TensorBase>target).dev, (<TensorBase>target).dev_index
         sizes = (<TensorBase>target).sizes
         m = &leaf
-    if g.rank != m.rank or memcmp(g.sizes, sizes, g.rank * sizeof(int64_t)) != 0:
-        grad = sum_to(g, m.rank, sizes, source)
-        g = <TensorBase>grad
+    if g.rank == m.rank and memcmp(g.sizes, sizes, g.rank * sizeof(int64_t)) == 0 and g.dt == m.dt and g.dev == m.dev:
+        return grad
+    memcpy(own, sizes, m.rank * sizeof(int64_t))  # from here on Python runs, which may change what they belong to
+    leaf = m[0]
+    m = &leaf
+    if g.rank != m.rank or memcmp(g.sizes, own, g.rank * sizeof(int64_t)) != 0:
+        grad = sum_to(g, m.rank, own, source)
+        g = tensor_arg(grad)
     if g.dt != m.dt:
         if g.dt >= kComplexFloat and m.dt < kComplexFloat:
             grad = grad.real
@@ -83,6 +89,27 @@ cdef int add_to_grad(TensorBase leaf, TensorBase grad, bint create_graph) except
     else:
         hot_call2(HOT_ADD_, leaf.grad_object, grad)
     return 0
+
+
+cdef object edge_gradient(OutMeta* m, object given, int i):
+    """start_gradient() for an output of a node."""
+    cdef TensorBase g
+    cdef tuple shape = meta_shape(m)
+    cdef int64_t items = 1
+    if given is None:
+        for n in shape:
+            items *= n
+        if items != 1:
+            raise RuntimeError("grad can be implicitly created only for scalar outputs")
+        g = new_empty(m.rank, m.many if m.many != NULL else m.sizes, m.dt, m.dev, m.index)
+        fill_new(g, 1, N_ONES)
+        return g
+    if not isinstance(given, TensorBase):
+        raise TypeError(f"gradients can be either Tensors or None, but got {type(given).__name__}")
+    if shape_of(<TensorBase>given) != shape:
+        raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {size_of(<TensorBase>given)} and "
+                           f"output[{i}] has a shape of {size_class(shape)}.")
+    return given
 
 
 cdef object start_gradient(TensorBase t, object given, int i):

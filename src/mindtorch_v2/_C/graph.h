@@ -51,7 +51,8 @@ struct Visit {
   PyObject* grad = nullptr;    // owned: what came so far; a list when a node has several outputs
   uint64_t sequence;           // of what is ready, the latest runs first, and leaves at once
   int32_t dependencies = 0;    // gradients still to come
-  int32_t first_edge = 0;
+  int32_t first_edge = 0, edges = 0;   // of a node: its inputs
+  int32_t outputs = 1;         // of a node, when the run met it: it may get more meanwhile
   bool leaf, needed = true, queued = false;
 };
 
@@ -73,9 +74,10 @@ class Graph {
       if (i < 0 || visits_[i].target == target) return i;
     }
   }
-  int add(PyObject* target, bool leaf, uint64_t sequence) {
+  int add(PyObject* target, bool leaf, uint64_t sequence, int outputs) {
     Visit v{};
     v.target = target;
+    v.outputs = outputs;
     v.leaf = leaf;
     v.sequence = sequence;
     visits_.push_back(v);
@@ -86,7 +88,10 @@ class Graph {
     return i;
   }
   // The edges of one node, in the order of its inputs; -1 leads nowhere.
-  void begin_edges(int i) { visits_[i].first_edge = int32_t(edges_.size()); }
+  void begin_edges(int i, int count) {
+    visits_[i].first_edge = int32_t(edges_.size());
+    visits_[i].edges = count;
+  }
   void add_edge(int to) {
     edges_.push_back(to);
     if (to >= 0) ++visits_[to].dependencies;

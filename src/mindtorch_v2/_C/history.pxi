@@ -33,6 +33,7 @@ cdef int finish_inplace(Node node, Overload ov, TensorBase self) except -1:
         return 0
     save_results(node, ov, &result, 1)
     base = self.base
+    note_output(node, self, 0)
     rebase_view(node, self, base)
     return 0
 
@@ -41,6 +42,8 @@ cdef int rebase_view(Node node, TensorBase view, TensorBase base) except -1:
     """A view was changed in place: the base's history is 'its old value with that slice replaced'."""
     cdef CopySlices slices = CopySlices.__new__(CopySlices)
     cdef int i, n = node.ntargets
+    if n == 0:
+        raise RuntimeError(f"{node.name()} changes a view in place, but is connected to no input")
     slices.inner = node
     slices.view_shape, slices.view_strides, slices.view_offset = geometry_of(view)
     slices.view_dt = view.dt
@@ -110,9 +113,9 @@ cdef int refresh_view(TensorBase t) except -1:
     mode = modes().grad
     modes().grad = True
     try:
-        source = as_viewed(base, t.dt)
+        source = tensor_arg(as_viewed(base, t.dt))
         s[0], s[1], s[2], s[3] = <PyObject*>source, <PyObject*>shape, <PyObject*>strides, <PyObject*>offset
-        node = record(<Overload>(<Op>hot[HOT_AS_STRIDED]).overloads[0], s)
+        node = record(<Overload>(<Op>hot[HOT_AS_STRIDED]).rows[0], s)
     finally:
         modes().grad = mode
     attach(node, t, 0, None)
@@ -136,7 +139,7 @@ def _many_views(views):
     """Marks what one call gave as several views of one tensor: they may not be changed in place."""
     cdef TensorBase t
     for view in views:
-        t = <TensorBase?>view
+        t = tensor_arg(view)
         if t.base is not None and t.creation == VIEW_NORMAL:
             t.creation = VIEW_MULTI_OUTPUT
     return views
@@ -156,7 +159,7 @@ cdef tuple run_many_views(Overload ov, PyObject** s):
         modes().grad = True
     node = record(ov, s) if views else None
     for i in range(<int>len(views) - 1, -1, -1):  # the last first: it makes room for all
-        t = <TensorBase>views[i]
+        t = tensor_arg(views[i])
         attach(node, t, i, None)
         t.creation = VIEW_MULTI_OUTPUT if self.creation == VIEW_NORMAL else self.creation
     return views

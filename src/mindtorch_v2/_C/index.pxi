@@ -28,7 +28,7 @@ cdef bint foreign(TensorBase self):
     """Whether a call on self is to be offered to __torch_function__ first."""
     cdef PyTypeObject* tp = Py_TYPE(<PyObject*>self)
     if tp == tensor_type or tp == parameter_type or modes().function_off:
-        return bool(function_modes) and not modes().function_off
+        return has_function_modes() and not modes().function_off
     return getattr(type(self), "__torch_function__", None) is not disabled_function
 
 
@@ -67,33 +67,35 @@ cdef tuple apply_basic(TensorBase self, object index):
     list with one entry (or None) per dim of the view, or None."""
     cdef tuple items = index if isinstance(index, tuple) else ((index,) if not is_index_sequence(index) else tuple(index))
     cdef TensorBase value = self
-    cdef int dim = 0, consumed = 0, d
+    cdef int dim = 0, consumed = 0, d, rank
     cdef object entry
     cdef PyObject* s[5]
     cdef list found = None
     for item in items:
         consumed += index_width(item)
-    if consumed > self.rank:
-        raise IndexError(f"too many indices for tensor of dimension {self.rank}")
+    rank = self.rank                             # an index that is an object of its own may change self
+    if consumed > rank:
+        raise IndexError(f"too many indices for tensor of dimension {rank}")
     for item in items:
         if item is None:
-            value = hot_call2(HOT_UNSQUEEZE, value, dim)
+            value = tensor_arg(hot_call2(HOT_UNSQUEEZE, value, dim))
             dim += 1
         elif item is Ellipsis:
-            dim += self.rank - consumed
+            dim += rank - consumed
         elif isinstance(item, slice):
             value = slice_item(value, dim, <slice>item)
             dim += 1
         elif item is True or item is False:
-            value = hot_call2(HOT_UNSQUEEZE, value, dim)
+            value = tensor_arg(hot_call2(HOT_UNSQUEEZE, value, dim))
             entry = _index_tensor(item)
             found = note_advanced(found, dim, entry)
             dim += 1
         elif PyLong_Check(item) or (is_scalar_index(item)):
+            entry = read_int(item)               # runs the object's own __index__: before value is looked at
             if dim >= value.rank:
-                raise IndexError(f"too many indices for tensor of dimension {self.rank}")
-            check_index(value, dim, item)
-            value = select_item(value, dim, read_int(item))
+                raise IndexError(f"too many indices for tensor of dimension {rank}")
+            check_index(value, dim, entry)
+            value = select_item(value, dim, entry)
         elif isinstance(item, str):
             raise TypeError("new(): invalid data type 'str'")
         elif isinstance(item, float):
@@ -103,7 +105,7 @@ cdef tuple apply_basic(TensorBase self, object index):
             entry = item if isinstance(item, TensorBase) else _index_tensor(item)
             if (<TensorBase>entry).dt == kUInt8 or (<TensorBase>entry).dt == kBool:
                 if (<TensorBase>entry).rank == 0:
-                    value = hot_call2(HOT_UNSQUEEZE, value, dim)
+                    value = tensor_arg(hot_call2(HOT_UNSQUEEZE, value, dim))
                     found = note_advanced(found, dim, entry)
                     dim += 1
                     continue
@@ -120,6 +122,7 @@ cdef tuple apply_basic(TensorBase self, object index):
 
 
 cdef list note_advanced(list found, int dim, object entry):
+    tensor_arg(entry)
     if found is None:
         found = []
     while len(found) < dim:
@@ -128,7 +131,7 @@ cdef list note_advanced(list found, int dim, object entry):
         entry = entry.nonzero().view(-1) if (<TensorBase>entry).rank else _scalar_mask_index(entry)
     elif (<TensorBase>entry).dt != kInt64:
         entry = entry.to(dtypes[kInt64])
-    found.append(entry)
+    found.append(tensor_arg(entry))
     return found
 
 
@@ -163,7 +166,7 @@ cdef int index_width(object item):
         return len(item.shape)
     if isinstance(item, list):
         n, inner = 0, item
-        while isinstance(inner, list) and inner:
+        while isinstance(inner, list) and inner and n <= MAX_DIMS:
             n, inner = n + 1, inner[0]
         return n if isinstance(inner, bool) else 1
     return 1
@@ -188,16 +191,18 @@ cdef bint is_scalar_index(object item):
 
 cdef object slice_item(TensorBase value, int dim, slice item):
     cdef PyObject* s[5]
-    cdef object d = dim, step = 1 if item.step is None else item.step
+    cdef object d = dim, step = 1 if item.step is None else read_int(item.step)
     if item.start is None and item.stop is None and item.step is None:
         if dim >= value.rank:
             raise IndexError(f"too many indices for tensor of dimension {value.rank}")
         return value
-    if read_int(step) <= 0:
+    if <int64_t>step <= 0:
         raise ValueError("step must be greater than zero")
     start, stop = item.start, item.stop
     if start is not None and not fits_int(<PyObject*>start) or stop is not None and not fits_int(<PyObject*>stop):
         raise TypeError("slice indices must be integers or None or have an __index__ method")
+    start = None if start is None else plain_int(start)
+    stop = None if stop is None else plain_int(stop)
     s[0], s[1], s[2], s[3], s[4] = <PyObject*>value, <PyObject*>d, <PyObject*>start, <PyObject*>stop, <PyObject*>step
     return run_view(<Overload>hot_overload[HOT_SLICE], s)
 
@@ -224,9 +229,9 @@ cdef int set_item(TensorBase self, object index, object value) except -1:
 cdef int assign(object target, list indices, object v) except -1:
     if indices is not None:
         if (<TensorBase>v).count == 1:           # a single value may be of another dtype
-            v = v.to(dtypes[(<TensorBase>target).dt])
+            v = tensor_arg(v.to(dtypes[(<TensorBase>target).dt]))
         while (<TensorBase>v).rank and (<TensorBase>v).sizes[0] == 1:      # leading dims of size 1 fall away
-            v = v.squeeze(0)
+            v = tensor_arg(v.squeeze(0))
         hot_call3(HOT_INDEX_PUT_, target, beside(<TensorBase>target, indices), v)
     elif (<TensorBase>v).rank == 0 and (<TensorBase>v).dev == CPU and not (<TensorBase>v).requires:
         hot_call2(HOT_FILL_, target, item_of(<TensorBase>v))

@@ -10,7 +10,7 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
             run_pointwise(ov, s, <TensorBase>out)
             bump_version(<TensorBase>out)
             return out
-    outs = out if isinstance(out, (tuple, list)) else (out,)
+    outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)    # a list may change meanwhile
     for item in outs:
         check_out(op, ov, s, item)
     result = run_family(ov, s)                   # not autocast: the user says where the result goes
@@ -112,9 +112,12 @@ cdef int resize_out(TensorBase o, TensorBase like) except -1:
 
 cdef int resize_tensor(TensorBase t, int rank, const int64_t* sizes) except -1:
     cdef int64_t strides[MAX_DIMS]
-    cdef int64_t items = row_major(rank, sizes, strides)
-    if items and <size_t>(items + t.offset) * itemsize(<DType>t.dt) > t.st.nbytes:
-        storage_resize(t.st, <size_t>(items + t.offset) * itemsize(<DType>t.dt))
+    cdef size_t need
+    row_major(rank, sizes, strides)
+    need = <size_t>extent_of(rank, sizes, strides, t.offset) * itemsize(<DType>t.dt)
+    own_storage(t)
+    if need > t.st.nbytes:
+        storage_resize(t.st, need)
     return set_geometry(t, rank, sizes, strides, t.offset)
 
 
@@ -206,8 +209,8 @@ cdef object inplace_value(Overload ov, PyObject** s, TensorBase self):
     for i in range(ov.nparams):
         b.slot[i] = s[i]
     b.out = NULL
-    r = <TensorBase?>(run_kernel(ov, b.slot, None) if ov.family == F_KERNEL else
-                      run_native(ov, b.slot) if ov.family == F_NATIVE else run_composite(ov, b.slot))
+    r = tensor_arg(run_kernel(ov, b.slot, None) if ov.family == F_KERNEL else
+                   run_native(ov, b.slot) if ov.family == F_NATIVE else run_composite(ov, b.slot))
     if not same_shape(r, self):
         raise RuntimeError(f"output with shape {list(shape_of(self))} doesn't match the broadcast shape {list(shape_of(r))}")
     if not castable(r.dt, self.dt):

@@ -20,6 +20,9 @@ cdef object run_kernel(Overload ov, PyObject** s, object outs):
             fn = kernel_of(ov, dev)
             given = fn(*[<object>s[i] for i in range(ov.nparams)])
             results = given if type(given) is tuple else (given,)
+            for item in results:
+                if item is not None:
+                    tensor_arg(item)
         else:
             launch(ov, dev, results, s)
     else:
@@ -124,7 +127,7 @@ cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
     known = known_outputs(ov, s, dev, index)
     if known is not None:
         return known
-    specs = PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL)
+    specs = ask_rule(ov, s)
     if specs is None and ov.body is not None:
         return None
     note_outputs(ov, s, specs)
@@ -137,7 +140,7 @@ cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
             continue
         shape, d = item
         spec.rank = read_ints(shape, spec.sizes)
-        results.append(new_empty(spec.rank, spec.sizes, (<dtype>d)._id, dev, index))
+        results.append(new_empty(spec.rank, spec.sizes, dtype_id(d), dev, index))
     return tuple(results)
 
 
@@ -172,7 +175,7 @@ cdef object kernel_of(Overload ov, int dev):
 
 def _has_kernel(Op op not None, str device):
     """Whether a backend has a kernel for an op's first overload here: with this CANN, on this SoC."""
-    cdef Overload ov = op.overloads[0]
+    cdef Overload ov = op.rows[0]
     return fused_kernel(ov, DEVICE_TYPES.index(device)) is not None
 
 
@@ -189,99 +192,169 @@ cdef enum:
     MAX_LISTS = 6
 
 
+cdef struct AttrRoom:                            # raw memory: an array of Attr would be zeroed on every call
+    int64_t attrs[MAX_PARAMS * ATTR_WORDS]
+    int64_t lists[MAX_LISTS][MAX_DIMS]
+    double floats[2][MAX_DIMS]
+
+
 cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) except -1:
-    """Marshals the arguments in schema order and calls the kernel."""
-    cdef int64_t few[MAX_VIEWS * VIEW_WORDS]     # raw memory: arrays of View and Attr would be zeroed on every call
-    cdef int64_t attrs[MAX_PARAMS * ATTR_WORDS]
+    """Marshals the arguments in schema order and calls the kernel. The tensors are looked at last: from there on no Python
+    runs, so that they are as the kernel is told."""
+    cdef AttrRoom room
+    cdef int64_t few[MAX_VIEWS * VIEW_WORDS]     # raw memory, as above
+    cdef Storage* few_storages[MAX_VIEWS]
     cdef View* v = <View*>few
-    cdef Attr* attr = <Attr*>attrs
-    cdef int64_t lists[MAX_LISTS][MAX_DIMS]
-    cdef double flists[2][MAX_DIMS]
+    cdef Storage** storages = few_storages
     cdef Args args
-    cdef int i, p, nt = 0, nl = 0, nf = 0
-    cdef Py_ssize_t total = nouts + ov.ntensors
-    cdef int64_t work = 0
-    cdef PyObject* o
-    cdef list keep = None                        # tensors made of numbers, alive until the kernel has run
+    cdef Py_ssize_t total
+    cdef int64_t work
+    cdef list numbers                            # tensors made of numbers, alive until the kernel has run
+    cdef GeneratorBase generator = None
     if ov.kernel == NULL:
         raise no_kernel(ov, CPU)
-    if ov.has_list:
-        for i in range(ov.ntensors):
-            if ov.kind[ov.tensor_at[i]] == K_TENSORS and <object>s[ov.tensor_at[i]] is not None:
-                total += len(<object>s[ov.tensor_at[i]])
-    if total > MAX_VIEWS:
-        v = <View*>malloc(total * sizeof(View))
-        if v == NULL:
-            raise MemoryError()
+    args.na = 0
+    args.generator = NULL
+    numbers = fill_attrs(ov, s, &room, &args)
+    if ov.generator_at >= 0:
+        generator = generator_of(<object>s[ov.generator_at])
+        generator.acquire()                      # may wait, and other threads run: before the tensors are looked at
+        args.generator = generator.g
+    total = count_views(ov, nouts, s)
     try:
-        for i in range(nouts):
-            if <object>outs[i] is None:
-                v[nt] = View()
-            else:
-                v[nt] = view_of(<TensorBase>outs[i])
-                work += (<TensorBase>outs[i]).count
-            nt += 1
-        args.generator = NULL
-        args.na = 0
-        for p in range(ov.nparams):
-            o = s[p]
-            if ov.kind[p] == K_TENSOR:
-                if p == 0 and ov.prefill:
-                    continue
-                if <object>o is None:
-                    v[nt] = View()
-                elif is_tensor(o):
-                    v[nt] = view_of(<TensorBase>o)
-                    work += (<TensorBase>o).count
-                else:
-                    number = _scalar_tensor(<object>o)
-                    keep = [number] if keep is None else keep + [number]
-                    v[nt] = view_of(<TensorBase>number)
-                nt += 1
-                continue
-            if ov.kind[p] == K_GENERATOR:
-                args.generator = generator_of(<object>o)
-                continue
-            attr[args.na] = Attr()
-            if ov.kind[p] == K_TENSORS:
-                for item in <object>o:
-                    v[nt] = View() if item is None else view_of(<TensorBase>item)
-                    if item is not None:
-                        work += (<TensorBase>item).count
-                    nt += 1
-                attr[args.na].i = len(<object>o)
-                attr[args.na].given = True
-            elif ov.kind[p] == K_INTS or ov.kind[p] == K_BOOLS:
-                if <object>o is not None:
-                    if nl == MAX_LISTS:
-                        raise RuntimeError(f"[{ov.name}] a kernel takes at most {MAX_LISTS} lists")
-                    attr[args.na].n = read_ints_or_one(<object>o, lists[nl], ov.list_size[p])
-                    attr[args.na].list = lists[nl]
-                    attr[args.na].given = True
-                    nl += 1
-            elif ov.kind[p] == K_FLOATS:
-                if <object>o is not None:
-                    attr[args.na].n = len(<object>o)
-                    if nf == 2 or attr[args.na].n > MAX_DIMS:
-                        raise RuntimeError(f"[{ov.name}] a kernel takes at most 2 lists of {MAX_DIMS} floats")
-                    for i in range(attr[args.na].n):
-                        flists[nf][i] = (<object>o)[i]
-                    attr[args.na].flist = flists[nf]
-                    attr[args.na].given = True
-                    nf += 1
-            else:
-                fill_attr(ov.kind[p], <object>o, &attr[args.na])
-            args.na += 1
-        args.t, args.nt, args.a = v, nt, attr
+        if total > MAX_VIEWS:
+            v = <View*>malloc(total * (sizeof(View) + sizeof(Storage*)))
+            if v == NULL:
+                raise MemoryError()
+            storages = <Storage**>(v + total)
+        args.nt = 0
+        work = output_views(outs, nouts, v, storages, &args.nt)
+        work += input_views(ov, s, numbers, v, storages, &args.nt)
+        args.t, args.a = v, <Attr*>room.attrs
         if work > NOGIL_ITEMS:
-            with nogil:
-                ov.kernel(args)
+            run_unlocked(ov.kernel, &args, v, storages)
         else:
             ov.kernel(args)
     finally:
         if v != <View*>few:
             free(v)
+        if generator is not None:
+            generator.release()
     return 0
+
+
+cdef list fill_attrs(Overload ov, PyObject** s, AttrRoom* room, Args* args):
+    """What is no tensor, in schema order; returns the tensors that stand for numbers, None where there are none."""
+    cdef Attr* attr = <Attr*>room.attrs
+    cdef list numbers = None
+    cdef PyObject* o
+    cdef int p, nl = 0, nf = 0
+    for p in range(ov.nparams):
+        o = s[p]
+        if ov.kind[p] == K_TENSOR:
+            if not (p == 0 and ov.prefill) and <object>o is not None and not is_tensor(o):
+                if numbers is None:
+                    numbers = []
+                numbers.append(_scalar_tensor(<object>o))
+            continue
+        if ov.kind[p] == K_GENERATOR:
+            continue
+        attr[args.na] = Attr()
+        if ov.kind[p] == K_TENSORS:
+            attr[args.na].i = count_items(o)
+            attr[args.na].given = <object>o is not None
+        elif ov.kind[p] == K_INTS or ov.kind[p] == K_BOOLS:
+            if <object>o is not None:
+                if nl == MAX_LISTS:
+                    raise RuntimeError(f"[{ov.name}] a kernel takes at most {MAX_LISTS} lists")
+                attr[args.na].n = read_ints_or_one(<object>o, room.lists[nl], ov.list_size[p])
+                attr[args.na].list = room.lists[nl]
+                attr[args.na].given = True
+                nl += 1
+        elif ov.kind[p] == K_FLOATS:
+            if <object>o is not None:
+                if nf == 2:
+                    raise RuntimeError(f"[{ov.name}] a kernel takes at most 2 lists of {MAX_DIMS} floats")
+                attr[args.na].n = read_floats(ov, <object>o, room.floats[nf])
+                attr[args.na].flist = room.floats[nf]
+                attr[args.na].given = True
+                nf += 1
+        else:
+            fill_attr(ov.kind[p], <object>o, &attr[args.na])
+        args.na += 1
+    return numbers
+
+
+cdef int read_floats(Overload ov, object o, double* out) except -1:
+    cdef Py_ssize_t i, n = len(o)
+    if n > MAX_DIMS:
+        raise RuntimeError(f"[{ov.name}] a kernel takes at most 2 lists of {MAX_DIMS} floats")
+    for i in range(n):
+        out[i] = o[i]
+    return <int>n
+
+
+cdef inline PyObject** items_of(PyObject* o) noexcept:
+    """The items of a tuple or list."""
+    return PySequence_Fast_ITEMS(<object>o)
+
+
+cdef inline Py_ssize_t count_items(PyObject* o) noexcept:
+    """Of a Tensor[], which binding has made a tuple, or autocast a list."""
+    return 0 if <object>o is None else PyTuple_GET_SIZE(<object>o) if PyTuple_Check(<object>o) else \
+        PyList_GET_SIZE(<object>o)
+
+
+cdef Py_ssize_t count_views(Overload ov, int nouts, PyObject** s) noexcept:
+    cdef Py_ssize_t total = nouts + ov.ntensors
+    cdef int i
+    if ov.has_list:
+        for i in range(ov.ntensors):
+            if ov.kind[ov.tensor_at[i]] == K_TENSORS:
+                total += count_items(s[ov.tensor_at[i]])
+    return total
+
+
+cdef inline int64_t add_view(PyObject* o, View* v, Storage** storages, int32_t* nt) except -1:
+    """The next view; returns how many items it has. None stands for a tensor that was not given."""
+    cdef int at = nt[0]
+    nt[0] = at + 1
+    if <object>o is None:
+        v[at] = View()
+        storages[at] = NULL
+        return 0
+    v[at] = view_of(<TensorBase>o)
+    storages[at] = (<TensorBase>o).st
+    return (<TensorBase>o).count
+
+
+cdef int64_t output_views(PyObject** outs, int nouts, View* v, Storage** storages, int32_t* nt) except -1:
+    cdef int64_t work = 0
+    cdef int i
+    for i in range(nouts):
+        work += add_view(outs[i], v, storages, nt)
+    return work
+
+
+cdef int64_t input_views(Overload ov, PyObject** s, list numbers, View* v, Storage** storages, int32_t* nt) except -1:
+    cdef PyObject* o
+    cdef int64_t work = 0
+    cdef Py_ssize_t k, used = 0
+    cdef int i, p
+    for i in range(ov.ntensors):
+        p = ov.tensor_at[i]
+        o = s[p]
+        if ov.kind[p] == K_TENSORS:
+            for k in range(count_items(o)):
+                work += add_view(items_of(o)[k], v, storages, nt)
+        elif p == 0 and ov.prefill:
+            continue
+        elif <object>o is None or is_tensor(o):
+            work += add_view(o, v, storages, nt)
+        else:
+            add_view(PyList_GET_ITEM_(numbers, used), v, storages, nt)
+            used += 1
+    return work
 
 
 cdef int fill_attr(int kind, object o, Attr* a) except -1:
@@ -323,7 +396,7 @@ cdef int64_t read_odd_int(object o) except? -1:
 
 cdef int read_ints(object o, int64_t* out) except -1:
     """A tuple or list of ints into out; returns how many."""
-    cdef Py_ssize_t i, n = len(o)
+    cdef Py_ssize_t i, n = PyTuple_GET_SIZE(o) if PyTuple_Check(o) else len(o)   # a subclass's __len__ may lie
     if n > MAX_DIMS:
         raise RuntimeError(f"expected at most {MAX_DIMS} ints, got {n}")
     if PyTuple_Check(o):

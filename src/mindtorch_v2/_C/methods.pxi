@@ -34,7 +34,7 @@ cdef class TensorMethods(TensorBase):
 
     def stride(self, dim=None):
         if dim is None:
-            return tuple([self.strides[i] for i in range(self.rank)])
+            return mt_ints(<PyTypeObject*>tuple, self.rank, self.strides)
         return self.strides[wrap_dim_strict(read_int(dim), self.rank)]
 
     def dim(self):
@@ -122,6 +122,7 @@ cdef class TensorMethods(TensorBase):
         return self.st == tensor.st and same_place(self, tensor)
 
     def untyped_storage(self):
+        own_storage(self)
         return storage_object(self.st)
 
     def _is_view(self):
@@ -157,10 +158,15 @@ cdef class TensorMethods(TensorBase):
         return self.requires
 
     @requires_grad.setter
-    def requires_grad(self, bint value):
+    def requires_grad(self, value):
+        if not PyBool_Check(value):
+            raise RuntimeError("requires_grad must be a bool")
         set_requires(self, value)
 
-    def requires_grad_(self, bint requires_grad=True):
+    def requires_grad_(self, requires_grad=True):
+        if not PyBool_Check(requires_grad):
+            raise TypeError("requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "
+                            f"{type(requires_grad).__name__}")
         if requires_grad and not is_differentiable(self.dt):
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
         set_requires(self, requires_grad)
@@ -226,11 +232,9 @@ cdef class TensorMethods(TensorBase):
         if not isinstance(value, TensorBase):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
         t = <TensorBase>value
-        t.st.refs += 1
-        storage_decref(self.st)
-        self.st = t.st
-        self.dt, self.dev, self.dev_index = t.dt, t.dev, t.dev_index
-        set_geometry(self, t.rank, t.sizes, t.strides, t.offset)
+        if self.requires and not is_differentiable(t.dt):
+            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+        take_memory(self, t)
 
     def set_(self, source=None, storage_offset=0, size=None, stride=None):
         """Takes over another tensor's or storage's memory."""
@@ -241,18 +245,23 @@ cdef class TensorMethods(TensorBase):
         cdef int64_t start, need
         cdef int rank, i
         cdef object items = 1
+        if modes().grad and self.requires and self.fn is None:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
         if isinstance(source, TensorBase):
             t = <TensorBase>source
+            if t.dt != self.dt:
+                raise RuntimeError(f"Could not set tensor of type {cpp_name(t.dt)} to a tensor of type {cpp_name(self.dt)}")
             if size is None:
-                rank = t.rank
-                self.data = t
+                take_memory(self, t)
                 bump_version(self)
                 return self
             source = t.untyped_storage()
         if source is None:
             source = storage_class(0)
         source = getattr(source, "_untyped_storage", source)
-        storage = <StorageBase?>source
+        if not isinstance(source, StorageBase):
+            raise TypeError(f"set_(): argument 'source' must be Storage or Tensor, not {type(source).__name__}")
+        storage = <StorageBase>source
         if size is None:
             size = (storage.s.nbytes // itemsize(<DType>self.dt),)
         rank = read_ints_or_one(size, sizes, 1)
@@ -268,11 +277,7 @@ cdef class TensorMethods(TensorBase):
             raise RuntimeError("numel: integer multiplication overflow")
         if need * itemsize(<DType>self.dt) > storage.s.nbytes:
             storage_resize(storage.s, need * itemsize(<DType>self.dt))
-        storage.s.refs += 1
-        storage_decref(self.st)
-        self.st = storage.s
-        self.dev, self.dev_index = storage.s.device, storage.s.index
-        set_geometry(self, rank, sizes, strides, start)
+        set_memory(self, storage.s, self.dt, rank, sizes, strides, start)
         bump_version(self)
         return self
 
@@ -282,6 +287,7 @@ cdef class TensorMethods(TensorBase):
         if self.requires:
             raise RuntimeError("cannot resize variables that require grad")
         resize_tensor(self, n, dims)
+        bump_version(self)
         return self
 
     def _take_view_(self, TensorBase view not None):
@@ -292,17 +298,18 @@ cdef class TensorMethods(TensorBase):
             raise RuntimeError("a tensor can only become a view of itself")
         set_geometry(self, view.rank, view.sizes, view.strides, view.offset)
         bump_version(self)
-        if view.requires:
-            self.fn, self.output_nr = view.fn, view.output_nr
         self.view_version = version_of(self)
+        if view.requires:
+            self.output_nr = view.output_nr
+            self.fn = view.fn                    # last: the end of what was there may run Python
         return self
 
     def detach_(self):
         if self.base is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")
-        self.fn = None
         self.requires = False
         self.output_nr = 0
+        self.fn = None
         return self
 
     def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):

@@ -59,13 +59,21 @@ cdef object clone_as(TensorBase self, object format):
 cdef object reshape_op(TensorBase self, PyObject** s):
     cdef int64_t sizes[MAX_DIMS]
     cdef int64_t strides[MAX_DIMS]
+    cdef TensorBase copy
     cdef int n = read_ints(<object>s[1], sizes)
     infer_size(self, sizes, n)
     if view_strides(self, sizes, n, strides):
-        return hot_call2(HOT_VIEW, self, <object>s[1])
-    copy = hot_call2(HOT_VIEW, clone_as(self, constants["contiguous_format"]), <object>s[1])
-    (<TensorBase>copy).base = None               # nobody else has the clone
+        return view_as(self, <object>s[1])
+    copy = view_as(clone_as(self, constants["contiguous_format"]), <object>s[1])
+    copy.base = None                             # nobody else has the clone
     return copy
+
+
+cdef TensorBase view_as(TensorBase self, object shape):
+    """view(), asked of nobody else: within reshape it is not overridden."""
+    cdef PyObject* s[2]
+    s[0], s[1] = <PyObject*>self, <PyObject*>shape
+    return run_view(<Overload>hot_overload[HOT_VIEW], s)
 
 
 cdef object copy_op(Overload ov, TensorBase self, PyObject** s):
@@ -208,7 +216,7 @@ cdef object factory(Overload ov, int id, PyObject** s):
         dt = (<TensorBase>s[1]).dt if is_tensor(s[1]) else default_for(<object>s[1])
     else:
         dt = default_dtype
-    if <object>s[at + 2] is not None or default_devices:
+    if <object>s[at + 2] is not None or modes().devices != NULL:
         place = as_device(<object>s[at + 2])
     r = new_empty(rank, sizes, dt, place.code, place.number)
     if <object>s[at + 5] is not None:
@@ -326,6 +334,11 @@ TYPE_NAMES = ("bool", "unsigned char", "signed char", "short", "int", "long", "c
 
 cdef str type_name(int dt):
     return TYPE_NAMES[dt]
+
+
+cdef str cpp_name(int dt):
+    """What C++ calls the type of the items."""
+    return {"long": "long int", "short": "short int"}.get(TYPE_NAMES[dt], TYPE_NAMES[dt])
 
 
 cdef int reduce_rule(int id, Overload ov, TensorBase a, PyObject** s, OutSpec* out) except -1:

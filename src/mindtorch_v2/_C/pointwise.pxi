@@ -3,6 +3,8 @@
 cdef enum:
     DIRECT_ITEMS = 4096                          # up to here contiguous tensors go straight to the loop
     SMALL_ITEMS = 64                             # the same where a single value is repeated for it
+    MAX_LOOP_TENSORS = 5                         # that a loop reads
+    MAX_LOOP_ATTRS = 8                           # its other arguments
 
 
 cdef struct Operands:                            # what one look at the arguments tells
@@ -134,7 +136,7 @@ cdef inline bint is_single(TensorBase t) noexcept:
 
 cdef int cpu_pointwise(Overload ov, PyObject** s, int compute, TensorBase result, int out_dt) except -1:
     """Small contiguous operands go straight to the loop; the library brings every other case to it."""
-    cdef int64_t attrs[8 * ATTR_WORDS]           # raw memory, as in cpu_kernel
+    cdef int64_t attrs[MAX_LOOP_ATTRS * ATTR_WORDS]      # raw memory, as in cpu_kernel
     cdef int64_t repeated[2][2 * SMALL_ITEMS]    # single values, as often as the loop reads them
     cdef void* ptr[6]
     cdef const Attr* attr
@@ -178,21 +180,24 @@ cdef int library_pointwise(Overload ov, PyObject** s, int compute, TensorBase re
     """Operands of any strides, dtypes and shapes that broadcast."""
     cdef int64_t views[6 * VIEW_WORDS]           # raw memory, as in cpu_kernel
     cdef double numbers[6][2]
+    cdef Storage* storages[6]
     cdef View* v = <View*>views
     cdef PyObject* o
     cdef int i
     v[0] = view_of(result)
+    storages[0] = result.st
     for i in range(ov.ntensors):
         o = s[ov.tensor_at[i]]
         if is_tensor(o):
             v[1 + i] = view_of(<TensorBase>o)
+            storages[1 + i] = (<TensorBase>o).st
         else:
             write_number(<object>o, compute, <char*>&numbers[i][0])
             v[1 + i] = View()
             v[1 + i].data, v[1 + i].ndim, v[1 + i].dtype = &numbers[i][0], 0, <DType>compute
+            storages[1 + i] = NULL
     if result.count > NOGIL_ITEMS:
-        with nogil:
-            lib.pointwise(ov.pw, <DType>compute, v, attr)
+        pointwise_unlocked(ov.pw, compute, v, storages, 1 + ov.ntensors, attr)
     else:
         lib.pointwise(ov.pw, <DType>compute, v, attr)
     return 0

@@ -54,9 +54,19 @@ cdef PyTypeObject* parameter_type = NULL
 cdef object size_class = tuple
 
 
+cdef int check_class(object cls, object base) except -1:
+    if not isinstance(cls, builtin_type) or not issubclass(cls, base):
+        raise TypeError(f"expected a subclass of {base.__name__}, got {cls!r}")
+    return 0
+
+
 def _set_tensor_classes(tensor, size):
     """The Python classes of results and of shapes."""
     global tensor_type, parameter_type, size_class
+    check_class(tensor, TensorMethods)
+    check_class(size, tuple)
+    if tensor_type != NULL:
+        raise RuntimeError("the classes of tensors and shapes are set once")
     cdef TensorBase probe = TensorBase.__new__(TensorBase)
     Py_INCREF(tensor)
     tensor_type = parameter_type = <PyTypeObject*>tensor
@@ -69,6 +79,7 @@ def _set_tensor_classes(tensor, size):
 def _set_parameter_class(parameter):
     """The class of parameters: a subclass that overrides nothing, so that ops need not look."""
     global parameter_type
+    check_class(parameter, <object>tensor_type)
     Py_INCREF(parameter)
     parameter_type = <PyTypeObject*>parameter
     mt_take_slots(parameter_type, <PyTypeObject*>TensorMethods)

@@ -28,11 +28,46 @@ cdef enum:                                       # what a word of the key begins
     W_NONE, W_TENSOR, W_INT, W_FLOAT, W_LIST, W_WORD, W_DTYPE, W_GENERATOR
 
 
+cdef object ask_rule(Overload ov, PyObject** s):
+    """What the row's rule says. It is Python, so other threads may run meanwhile; the kernel trusts what it says about
+    the tensors, so they must still be what they were."""
+    cdef vector[int64_t] before, after
+    note_geometry(ov, s, before)
+    specs = PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL)
+    note_geometry(ov, s, after)
+    if before != after:
+        raise RuntimeError(f"[{ov.name}] an argument was changed by another thread during the call")
+    return specs
+
+
+cdef int note_geometry(Overload ov, PyObject** s, vector[int64_t]& out) except -1:
+    cdef PyObject* o
+    cdef Py_ssize_t k
+    cdef int i
+    for i in range(ov.ntensors):
+        o = s[ov.tensor_at[i]]
+        if is_tensor(o):
+            add_geometry(<TensorBase>o, out)
+        elif ov.kind[ov.tensor_at[i]] == K_TENSORS:
+            for k in range(count_items(o)):
+                if is_tensor(items_of(o)[k]):
+                    add_geometry(<TensorBase>items_of(o)[k], out)
+    return 0
+
+
+cdef int add_geometry(TensorBase t, vector[int64_t]& out) except -1:
+    cdef int d
+    out.push_back(t.dt | <int64_t>t.dev << 8 | <int64_t>t.rank << 16 | <int64_t>t.dev_index << 32)
+    for d in range(t.rank):
+        out.push_back(t.sizes[d])
+    return 0
+
+
 cdef int check_rule(Overload ov, PyObject** s) except -1:
     """Asks the rule of a row that changes its first argument whether it may, where it has not said so before."""
     cdef vector[int64_t] nothing_new
     if not read_spec_key(ov, s) or find_specs(spec_key) == NULL:
-        PyObject_Vectorcall(ov.rule, s, ov.nparams, NULL)
+        ask_rule(ov, s)
         if read_spec_key(ov, s):
             keep_specs(spec_key, nothing_new)
     return 0
@@ -42,6 +77,7 @@ cdef tuple known_outputs(Overload ov, PyObject** s, int dev, int index):
     """New outputs as the row's rule gave them for arguments like these; None: it has to be asked."""
     cdef const vector[int64_t]* specs
     cdef vector[int64_t] own
+    cdef OutSpec one
     cdef const int64_t* at
     cdef Py_ssize_t n = 0
     if not read_spec_key(ov, s):
@@ -50,9 +86,11 @@ cdef tuple known_outputs(Overload ov, PyObject** s, int dev, int index):
     if specs == NULL:
         return None
     if ov.nreturns == 1 and specs.data()[0] >= 0:
-        at = specs.data()
-        return (new_empty(<int>at[0], at + 2, <int>at[1], dev, index),)
-    own = specs[0]                               # an allocation may run Python, which asks for other specs
+        at = specs.data()                        # copied: an allocation may run Python, which asks for other specs
+        one.rank, one.dt = <int>at[0], <int>at[1]
+        memcpy(one.sizes, at + 2, one.rank * sizeof(int64_t))
+        return (new_empty(one.rank, one.sizes, one.dt, dev, index),)
+    own = specs[0]
     results = []
     while n < <Py_ssize_t>own.size():
         at = own.data() + n

@@ -18,6 +18,9 @@ struct Storage {
   size_t nbytes = 0;
   int32_t device = 0, index = -1;
   PyObject* owner = nullptr;   // of foreign memory what keeps it alive, of an npu's its heap; null: the CPU allocator's
+  Storage* former = nullptr;   // blocks that it had before and that a kernel may still use; freed when users is 0 again
+  int32_t exports = 0;         // arrays, capsules and buffers over the block: while there are any, it must stay
+  int32_t users = 0;           // kernels that run over the block without the GIL
   bool pinned = false, resizable = true;
   bool shrunk = false;         // was made smaller: tensors may now reach beyond its end
 };
@@ -36,6 +39,8 @@ struct Modes {
   bool autocast_cache = true;          // weights that were cast are kept until the outermost block ends
   int32_t autocast_depth = 0;          // blocks that are open
   PyObject* backward = nullptr;   // the innermost GraphTask that runs, borrowed
+  // The thread's ThreadStacks (threads.pxi) and its lists, borrowed; null until the thread uses one of them.
+  PyObject *stacks = nullptr, *function_modes = nullptr, *saved_hooks = nullptr, *devices = nullptr;
 };
 // initial-exec: read without a call; so few bytes fit the room that the loader keeps for this.
 static thread_local Modes thread_modes __attribute__((tls_model("initial-exec")));

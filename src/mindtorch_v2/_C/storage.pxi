@@ -8,6 +8,8 @@ cdef extern from "storage.h" namespace "mt":
         size_t nbytes
         int32_t device, index
         PyObject* owner
+        Storage* former
+        int32_t exports, users
         cbool pinned, resizable, shrunk
     cdef cppclass Version:
         int64_t refs
@@ -18,6 +20,10 @@ cdef extern from "storage.h" namespace "mt":
         unsigned char autocast_dtype[3]
         int32_t autocast_depth
         PyObject* backward
+        PyObject* stacks
+        PyObject* function_modes
+        PyObject* saved_hooks
+        PyObject* devices
     Modes& modes() nogil
     const Library* open_library(const char*) except +
     void* allocate_or_null(const Library*, size_t)
@@ -80,10 +86,9 @@ cdef inline Storage* storage_new(size_t nbytes, int dev, int index) except NULL:
 cdef Storage* npu_storage_new(size_t nbytes, int index) except NULL:
     """A storage on an npu; its owner is the heap that the block goes back to."""
     cdef size_t address = 0
-    cdef NpuHeap heap = None                     # held here: the device may end while it looks for memory
+    cdef NpuHeap heap = npu_heap(index)          # held here: the device may end while it looks for memory
     cdef Storage* s
     if nbytes:
-        heap = npu_heap(index)
         address = heap.allocate(nbytes, npu_stream_of(index))
     s = storage_shell()
     s.data, s.nbytes, s.device, s.index = <void*>address, nbytes, NPU, index
@@ -107,14 +112,18 @@ cdef inline bint is_npu_block(Storage* s) noexcept:
 
 
 cdef void storage_free_block(Storage* s) noexcept:
-    if s.owner != NULL:
-        if is_npu_block(s):
-            npu_heap_free(<NpuHeap>s.owner, <size_t>s.data)
-        Py_DECREF(<object>s.owner)
-        s.owner = NULL
-    elif s.device == CPU and s.data != NULL:
-        lib.release(s.data, s.nbytes)
+    """Frees the block. An owner's end may run Python, which must not find the block in s any more."""
+    cdef PyObject* owner = s.owner
+    cdef void* data = s.data
+    cdef bint npu = is_npu_block(s)
+    s.owner = NULL
     s.data = NULL
+    if owner != NULL:
+        if npu:
+            npu_heap_free(<NpuHeap>owner, <size_t>data)
+        Py_DECREF(<object>owner)
+    elif s.device == CPU and data != NULL:
+        lib.release(data, s.nbytes)
 
 
 cdef inline void storage_decref(Storage* s) noexcept:
@@ -124,12 +133,50 @@ cdef inline void storage_decref(Storage* s) noexcept:
         storage_drop(s)
 
 
+cdef void storage_hold(Storage* s) noexcept:
+    """The block of s stays until storage_let_go(), even if s gets another."""
+    s.refs += 1
+    s.users += 1
+
+
+cdef void storage_let_go(Storage* s) noexcept:
+    cdef Storage* old
+    s.users -= 1
+    while s.users == 0 and s.former != NULL:
+        old = s.former
+        s.former = old.former
+        old.former = NULL
+        storage_decref(old)
+    storage_decref(s)
+
+
+cdef void storage_swap(Storage* s, Storage* fresh) noexcept:
+    """s gets the block of fresh, which is used up. The old block goes at once, or with the last kernel that runs over it.
+    It goes last: its end may run Python, which must find s whole."""
+    s.data, fresh.data = fresh.data, s.data
+    s.nbytes, fresh.nbytes = fresh.nbytes, s.nbytes
+    s.owner, fresh.owner = fresh.owner, s.owner
+    if s.users:
+        fresh.former = s.former
+        s.former = fresh
+    else:
+        storage_decref(fresh)
+
+
+cdef int check_movable(Storage* s) except -1:
+    """Raises torch's error where others have the block's address."""
+    if s.exports:
+        raise RuntimeError("Trying to resize storage that is not resizable")
+    return 0
+
+
 cdef int storage_resize(Storage* s, size_t nbytes) except -1:
     cdef Storage* fresh
     if nbytes == s.nbytes:
         return 0
-    if not s.resizable:
+    if not s.resizable or s == nothing:
         raise RuntimeError("Trying to resize storage that is not resizable")
+    check_movable(s)
     fresh = storage_new(nbytes, s.device, s.index)
     try:
         if s.data != NULL and fresh.data != NULL:
@@ -140,13 +187,11 @@ cdef int storage_resize(Storage* s, size_t nbytes) except -1:
                 record_use(s, npu_stream_of(s.index))
             else:
                 memcpy(fresh.data, s.data, min(nbytes, s.nbytes))
-        s.shrunk = s.shrunk or nbytes < s.nbytes
-        # Changed before the old block goes: its end may run Python, which must not find it here.
-        s.data, fresh.data = fresh.data, s.data
-        s.nbytes, fresh.nbytes = nbytes, s.nbytes
-        s.owner, fresh.owner = fresh.owner, s.owner
-    finally:
-        storage_decref(fresh)                    # with the old block, or with the new one if the copy failed
+    except BaseException:
+        storage_decref(fresh)
+        raise
+    s.shrunk = s.shrunk or nbytes < s.nbytes
+    storage_swap(s, fresh)
     return 0
 
 
@@ -168,33 +213,65 @@ cdef int record_use(Storage* s, uint64_t stream) except -1:
 
 cdef int pin_storage(Storage* s) except -1:
     """Moves a storage of the CPU to pinned memory; where there is no npu it is only marked."""
+    cdef size_t nbytes = s.nbytes
     if s.pinned:
         return 0
     if s.device != CPU:
         raise RuntimeError("only storages on the CPU can be pinned")
     if not npu_loaded:
         load_backend("npu")
-    taken = take_pinned(s.nbytes) if s.nbytes else None
+    taken = take_pinned(nbytes) if nbytes else None
+    check_movable(s)
+    if s.nbytes != nbytes:                       # taking pinned memory runs Python
+        raise RuntimeError("a storage was resized while it was being pinned")
     if taken is not None:
         address, owner = taken
-        memcpy(<void*><size_t>address, s.data, s.nbytes)
-        storage_free_block(s)
-        Py_INCREF(owner)
-        s.data, s.owner, s.resizable = <void*><size_t>address, <PyObject*>owner, False
+        memcpy(<void*><size_t>address, s.data, nbytes)
+        storage_swap(s, storage_foreign(<void*><size_t>address, nbytes, CPU, -1, owner))
+        s.resizable = False
     s.pinned = True
     return 0
+
+
+cdef class StorageExport:
+    """Whoever has this has the address of a storage's block: the block stays where it is until this ends."""
+    cdef Storage* s
+
+    cdef StorageExport hold(self, Storage* s):
+        s.refs += 1
+        s.exports += 1
+        self.s = s
+        return self
+
+    def __dealloc__(self):
+        if self.s != NULL:
+            self.s.exports -= 1
+            storage_decref(self.s)
+
+
+cdef class BufferHold:
+    """The memory of a buffer, which its object may neither free nor move until this ends."""
+    cdef Py_buffer view
+    cdef bint held
+
+    def __cinit__(self, buffer, bint writable):
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
+        self.held = True
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
 
 
 cdef class StorageBase:
     """A block of bytes on a device, shared by the tensors that view it."""
     cdef Storage* s
-    cdef Py_ssize_t buffer_shape[1]
-    cdef Py_ssize_t buffer_strides[1]
 
     def __cinit__(self):
         self.s = new Storage()                   # empty until a maker fills it in
 
     def __init__(self, size=0, *, device=None):
+        cdef Storage* made
         cdef Py_ssize_t n
         cdef object place = as_device(device)
         if isinstance(size, (int, float)):
@@ -204,25 +281,32 @@ cdef class StorageBase:
             self.take(storage_new(n, (<device_type>place).code, (<device_type>place).number))
         else:
             data = bytes(size)
-            self.take(storage_new(len(data), CPU, -1))
-            memcpy(self.s.data, <char*>data, len(data))
+            made = storage_new(len(data), CPU, -1)
+            if made.nbytes:
+                memcpy(made.data, <char*>data, made.nbytes)
+            self.take(made)
 
     def __dealloc__(self):
         if self.s != NULL:
             storage_decref(self.s)
 
     cdef void take(self, Storage* s):
-        storage_decref(self.s)
+        cdef Storage* was = self.s
         self.s = s
+        storage_decref(was)                      # may run Python
 
     @classmethod
     def _from_bytes(cls, data):
         """A CPU storage with a copy of a bytes-like object."""
-        cdef const unsigned char[::1] view
-        cdef StorageBase r = cls(memoryview(data).nbytes)
-        if r.s.nbytes:
-            view = memoryview(data).cast("B")
-            memcpy(r.s.data, &view[0], r.s.nbytes)
+        cdef BufferHold held = BufferHold(data, False)
+        cdef Storage* made
+        r = cls.__new__(cls)                     # not cls(size): a subclass may make it as large as it likes
+        if not isinstance(r, StorageBase):
+            raise TypeError(f"expected a storage from {cls.__name__}.__new__, got {type(r).__name__}")
+        made = storage_new(held.view.len, CPU, -1)
+        if made.nbytes:
+            memcpy(made.data, held.view.buf, made.nbytes)
+        (<StorageBase>r).take(made)
         return r
 
     def nbytes(self):
@@ -260,20 +344,17 @@ cdef class StorageBase:
 
     def _move_to(self, block):
         """Moves the bytes into a writable block, such as one of shared memory, which is kept alive."""
-        cdef unsigned char[::1] view
-        if self.s.device != CPU:
+        cdef BufferHold held = BufferHold(block, True)
+        cdef Storage* s = self.s
+        if s.device != CPU:
             raise RuntimeError("only a storage on the CPU can move to shared memory")
-        if self.s.nbytes:
-            view = block
-            if <size_t>view.shape[0] < self.s.nbytes:
-                raise ValueError(f"the block has {view.shape[0]} bytes, the storage {self.s.nbytes}")
-            memcpy(&view[0], self.s.data, self.s.nbytes)
-            storage_free_block(self.s)
-            self.s.data = &view[0]
-        owner = (block, view.base if self.s.nbytes else None)
-        Py_INCREF(owner)
-        self.s.owner = <PyObject*>owner
-        self.s.resizable = False
+        check_movable(s)
+        if <size_t>held.view.len < s.nbytes:
+            raise ValueError(f"the block has {held.view.len} bytes, the storage {s.nbytes}")
+        if s.nbytes:
+            memcpy(held.view.buf, s.data, s.nbytes)
+        s.resizable = False
+        storage_swap(s, storage_foreign(held.view.buf, s.nbytes, CPU, -1, (block, held)))
 
     @property
     def _owner(self):
@@ -296,22 +377,24 @@ cdef class StorageBase:
     def __getbuffer__(self, Py_buffer* buffer, int flags):
         if self.s.device != CPU:
             raise BufferError(f"a storage on {device_object(self.s.device, self.s.index)} has no host buffer")
-        self.buffer_shape[0] = self.s.nbytes
-        self.buffer_strides[0] = 1
-        buffer.buf = self.s.data if self.s.data != NULL else <void*>self.buffer_shape
+        buffer.buf = self.s.data if self.s.data != NULL else <void*>zero_place
         buffer.format = b"B"
-        buffer.internal = NULL
+        buffer.internal = self.s
         buffer.itemsize = 1
         buffer.len = self.s.nbytes
         buffer.ndim = 1
         buffer.obj = self
         buffer.readonly = 0
-        buffer.shape = self.buffer_shape
-        buffer.strides = self.buffer_strides
+        buffer.shape = &buffer.len
+        buffer.strides = &buffer.itemsize
         buffer.suboffsets = NULL
+        self.s.refs += 1
+        self.s.exports += 1
 
     def __releasebuffer__(self, Py_buffer* buffer):
-        pass
+        cdef Storage* s = <Storage*>buffer.internal
+        s.exports -= 1
+        storage_decref(s)
 
 
 ctypedef device device_type
@@ -321,7 +404,11 @@ cdef object storage_class = StorageBase
 def _set_storage_class(cls):
     """The Python class that untyped_storage() returns."""
     global storage_class
+    check_class(cls, StorageBase)
     storage_class = cls
+
+
+cdef double zero_place[2]                        # what has no items has this address
 
 
 cdef object storage_object(Storage* s):

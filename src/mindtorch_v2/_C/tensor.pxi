@@ -80,6 +80,13 @@ cdef inline bint is_tensor(PyObject* o) noexcept:
     return Py_TYPE(o) == tensor_type or PyObject_TypeCheck(<object>o, <PyTypeObject*>TensorBase)
 
 
+cdef inline TensorBase tensor_arg(object o):
+    """o, which others made, as a tensor; a TypeError where it is none."""
+    if not is_tensor(<PyObject*>o):
+        raise TypeError(f"expected a Tensor, got {builtin_type(o).__name__}")
+    return <TensorBase>o
+
+
 cdef inline bint same_shape(TensorBase a, TensorBase b) noexcept:
     return a.rank == b.rank and memcmp(a.sizes, b.sizes, a.rank * sizeof(int64_t)) == 0
 
@@ -262,17 +269,43 @@ cdef TensorBase alias(TensorBase a):
     return t
 
 
-def _adopt(TensorBase made not None, TensorBase source not None):
+cdef int take_memory(TensorBase t, TensorBase source) except -1:
+    """t becomes a view of source's memory, with its dtype and geometry."""
+    return set_memory(t, source.st, source.dt, source.rank, source.sizes, source.strides, source.offset)
+
+
+cdef int set_memory(TensorBase t, Storage* s, int dt, int rank, const int64_t* sizes, const int64_t* strides,
+                    int64_t offset) except -1:
+    """t becomes a view of s. What it was a view of goes last: its end may run Python, which must find t whole."""
+    cdef Storage* was = t.st
+    if rank > INLINE_DIMS:
+        reserve_many_dims(t, rank)               # what may fail comes first
+    s.refs += 1
+    t.st = s
+    t.dt, t.dev, t.dev_index = dt, s.device, s.index
+    try:
+        set_geometry(t, rank, sizes, strides, offset)
+    finally:
+        storage_decref(was)
+    return 0
+
+
+cdef int own_storage(TensorBase t) except -1:
+    """A shell that shares `nothing` with all others gets an empty storage of its own."""
+    if t.st == nothing:
+        t.st = storage_new(0, t.dev, t.dev_index)
+    return 0
+
+
+def _adopt(TensorBase made, TensorBase source):
     """Gives a new shell of a subclass the memory and history of source."""
-    source.st.refs += 1
-    storage_decref(made.st)
-    made.st = source.st
-    made.dt, made.dev, made.dev_index = source.dt, source.dev, source.dev_index
-    set_geometry(made, source.rank, source.sizes, source.strides, source.offset)
+    if made is source:
+        return
     share_version(made, source)
-    made.base, made.view_version, made.creation = source.base, source.view_version, source.creation
-    made.requires, made.fn, made.output_nr = source.requires, source.fn, source.output_nr
-    made.inference = source.inference
+    made.view_version, made.creation, made.inference = source.view_version, source.creation, source.inference
+    take_memory(made, source)
+    made.requires, made.output_nr = source.requires, source.output_nr
+    made.fn, made.base = source.fn, source.base  # last: the end of what was there may run Python
 
 
 cdef inline uint32_t version_of(TensorBase t) noexcept:
@@ -443,6 +476,7 @@ cdef int copy_into(TensorBase dst, TensorBase src, bint non_blocking=False) exce
     """dst's items become src's, cast and broadcast; no autograd, no version bump."""
     global copy_kernel
     cdef View v[2]
+    cdef Storage* storages[2]
     cdef Args args
     cdef PyObject* slots[3]
     if dst.dev == META or src.dev == META:
@@ -470,8 +504,8 @@ cdef int copy_into(TensorBase dst, TensorBase src, bint non_blocking=False) exce
     args.t = v
     args.nt = 2
     if dst.count > NOGIL_ITEMS:
-        with nogil:
-            copy_kernel(args)
+        storages[0], storages[1] = dst.st, src.st
+        run_unlocked(copy_kernel, &args, v, storages)
     else:
         copy_kernel(args)
     return 0
@@ -481,6 +515,7 @@ cdef int fill_with(TensorBase t, object value) except -1:
     """Every item of t becomes the number."""
     global fill_kernel
     cdef View v
+    cdef Storage* storage
     cdef Attr attr
     cdef Args args
     if t.count == 0 or t.dev == META:
@@ -493,8 +528,8 @@ cdef int fill_with(TensorBase t, object value) except -1:
     v = view_of(t)
     args.t, args.nt, args.a, args.na = &v, 1, &attr, 1
     if t.count > NOGIL_ITEMS:
-        with nogil:
-            fill_kernel(args)
+        storage = t.st
+        run_unlocked(fill_kernel, &args, &v, &storage)
     else:
         fill_kernel(args)
     return 0

@@ -16,7 +16,6 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
 
-_modes: list[Any] = _C._core._function_mode_stack()
 _running: list[Recorder] = []
 
 
@@ -52,12 +51,13 @@ class Recorder:
 
     def start(self) -> None:
         """Begins to record."""
-        _modes.append(self)
+        self._modes = _C._core._function_mode_stack()     # of the thread that starts it, as in torch
+        self._modes.append(self)
         _running.append(self)
 
     def stop(self) -> None:
         """Ends recording."""
-        _modes.remove(self)
+        self._modes.remove(self)
         _running.remove(self)
 
     @contextlib.contextmanager

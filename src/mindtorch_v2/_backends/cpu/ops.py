@@ -17,6 +17,7 @@ def _count(mask: Any) -> int:
 
 
 def _nonzero(self: Any) -> Any:
+    self = self.detach()                         # its own geometry: another thread may change the tensor's meanwhile
     out = _empty((_count(self), self.dim()), dtype=_INT64)
     _C._run_kernel("nonzero", (out,), (self,))
     return out
@@ -31,6 +32,7 @@ def _masked_select(self: Any, mask: Any) -> Any:
 
 
 def _unique(kernel: str, self: Any, inverse: bool, counts: bool) -> tuple[Any, Any, Any]:
+    self = self.detach()
     n = self.numel()
     out, found = _empty((n,), dtype=self.dtype), _empty((), dtype=_INT64)
     places = _empty(self.shape if inverse else (0,), dtype=_INT64)

@@ -1,0 +1,383 @@
+# How the arguments of a call are bound to an overload. After binding a slot holds a tensor, a tuple of them, or a plain
+# value whose reading runs no Python.
+
+cdef bint fits_int(PyObject* o):
+    if PyLong_Check(<object>o):
+        return True
+    if PyFloat_Check(<object>o) or PyUnicode_Check(<object>o):
+        return False
+    if is_tensor(o):
+        return (<TensorBase>o).count == 1 and (<TensorBase>o).dt < kHalf
+    return hasattr(<object>o, "__index__")
+
+
+cdef bint fits_ints(PyObject* o):
+    cdef Py_ssize_t i
+    if PyTuple_Check(<object>o):
+        for i in range(PyTuple_GET_SIZE(<object>o)):
+            if not fits_int(PyTuple_GET_ITEM_(<object>o, i)):
+                return False
+        return True
+    if PyList_Check(<object>o):
+        for item in <list>o:
+            if not fits_int(<PyObject*>item):
+                return False
+        return True
+    return False
+
+
+cdef bint fits(Overload ov, int p, PyObject* o):
+    """Whether an argument suits parameter p. Looks, converts nothing."""
+    cdef int kind = ov.kind[p]
+    if <object>o is None:
+        return ov.optional[p]
+    if kind == K_TENSOR:
+        return is_tensor(o) or (ov.numbers and (is_number(o) or is_numpy_scalar(<object>o)))
+    if kind == K_TENSORS:
+        if not (PyTuple_Check(<object>o) or PyList_Check(<object>o)):
+            return False
+        for item in <object>o:
+            if not isinstance(item, TensorBase) and item is not None:
+                return False
+        return True
+    if kind == K_INT:
+        return fits_int(o)
+    if kind == K_INTS:
+        return fits_ints(o) or (ov.list_size[p] > 0 and fits_int(o))
+    if kind == K_SCALAR:
+        return is_number(o) or is_numpy_scalar(<object>o) or \
+            (is_tensor(o) and (<TensorBase>o).rank == 0)
+    if kind == K_BOOL:
+        return PyBool_Check(<object>o) or is_numpy_scalar(<object>o)
+    if kind == K_FLOAT:
+        return PyFloat_Check(<object>o) or PyLong_Check(<object>o) or is_numpy_scalar(<object>o) or \
+            (is_tensor(o) and (<TensorBase>o).rank == 0)
+    if kind == K_DTYPE:
+        return isinstance(<object>o, dtype) or <object>o in python_dtypes
+    if kind == K_STR:
+        return PyUnicode_Check(<object>o)
+    if kind == K_DEVICE:
+        return isinstance(<object>o, (device, str)) or PyLong_Check(<object>o)
+    if kind == K_LAYOUT:
+        return isinstance(<object>o, layout)
+    if kind == K_FORMAT:
+        return isinstance(<object>o, memory_format)
+    if kind == K_GENERATOR:
+        return isinstance(<object>o, GeneratorBase)
+    if kind in (K_FLOATS, K_BOOLS, K_SCALARS):
+        return PyTuple_Check(<object>o) or PyList_Check(<object>o) or (kind == K_FLOATS and is_number(o))
+    return True
+
+
+cdef dict python_dtypes = {float: "float64", int: "int64", bool: "bool", complex: "complex128"}
+
+
+cdef bint is_numpy_scalar(object o):
+    return not isinstance(o, TensorBase) and hasattr(o, "dtype") and getattr(o, "shape", None) == () \
+        and hasattr(o, "item")
+
+
+cdef struct Binding:
+    PyObject* slot[MAX_PARAMS]
+    PyObject* temp                               # an owned tuple made of varargs, or NULL
+    PyObject* out                                # borrowed, from out=
+    bint foreign                                 # a tensor argument is of a subclass that may override
+    # where binding failed, for the message
+    int bad
+    int why
+
+
+cdef enum:
+    BAD_TYPE = 1
+    BAD_MISSING = 2
+    BAD_KEYWORD = 3
+    BAD_MANY = 4
+    BAD_TWICE = 5
+
+
+cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b) except -1:
+    """Fills b.slot with borrowed references; returns 1, or 0 when the arguments do not suit."""
+    cdef Py_ssize_t i, n = nargs, k
+    cdef int p, np = ov.npositional
+    cdef PyObject* o
+    cdef PyTypeObject* tp
+    memset(b.slot, 0, ov.nparams * sizeof(PyObject*))
+    b.out = NULL
+    b.foreign = False
+    if nargs > np or (nargs > 0 and np > 0 and ov.kind[np - 1] == K_INTS and nargs >= np
+                      and PyLong_Check(<object>args[np - 1])):
+        # x.view(2, 3), torch.zeros(2, 3): the rest is the int[] that comes last among the positionals,
+        # or first for a factory whose remaining parameters are keyword-only
+        k = varargs_at(ov, nargs)
+        if k < 0 and nargs > np:
+            b.why = BAD_MANY
+            return 0
+        if k >= 0 and k + 1 == nargs and ov.one_int and PyLong_CheckExact(<object>args[k]):
+            b.slot[k] = args[k]                  # zeros(4), x.view(-1): these read a single int as it is
+            n = k
+        elif k >= 0 and (k + 1 < nargs or ov.list_size[k] == 0):
+            if not bind_rest(ov, k, args, nargs, b):
+                return 0
+            n = k
+    for i in range(n):
+        o = args[i]
+        if (ov.kind[i] == K_TENSOR and Py_TYPE(o) == tensor_type) or \
+                (ov.kind[i] == K_INT and PyLong_CheckExact(<object>o)):
+            b.slot[i] = o
+            continue
+        if not fits(ov, <int>i, o):
+            b.why, b.bad = BAD_TYPE, <int>i
+            return 0
+        accept(ov, <int>i, o, b)
+    if kwnames != NULL:
+        for i in range(PyTuple_GET_SIZE(<object>kwnames)):
+            name = <object>PyTuple_GET_ITEM_(<object>kwnames, i)
+            o = args[nargs + i]
+            p = param_named(ov, name)
+            if p < 0:
+                if name == "out":
+                    if <object>o is not None:
+                        b.out = o
+                    continue
+                b.why, b.bad = BAD_KEYWORD, <int>i
+                return 0
+            if b.slot[p] != NULL:
+                b.why, b.bad = BAD_TWICE, p
+                return 0
+            if not fits(ov, p, o):
+                b.why, b.bad = BAD_TYPE, p
+                return 0
+            accept(ov, p, o, b)
+    for p in range(ov.nparams):
+        if b.slot[p] == NULL:
+            if ov.required[p]:
+                b.why, b.bad = BAD_MISSING, p
+                return 0
+            b.slot[p] = PyTuple_GET_ITEM_(ov.defaults, p)
+    return 1
+
+
+cdef int bind_rest(Overload ov, Py_ssize_t k, PyObject** args, Py_ssize_t nargs, Binding* b) except -1:
+    """The positional arguments from k on as the int[] of parameter k."""
+    cdef Py_ssize_t i
+    cdef tuple packed = PyTuple_New(nargs - k)
+    for i in range(k, nargs):
+        if not fits_int(args[i]):
+            b.why, b.bad = BAD_TYPE if i == k else BAD_MANY, <int>k
+            return 0
+        Py_INCREF(<object>args[i])
+        PyTuple_SET_ITEM(packed, i - k, <object>args[i])
+    hold(b, packed)
+    accept(ov, <int>k, <PyObject*>packed, b)
+    return 1
+
+
+cdef int hold(Binding* b, object o) except -1:
+    """Keeps an object that binding made alive until the call is over."""
+    held = o if b.temp == NULL else (<object>b.temp, o)
+    Py_INCREF(held)
+    if b.temp != NULL:
+        Py_DECREF(<object>b.temp)
+    b.temp = <PyObject*>held
+    return 0
+
+
+cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1:
+    """Puts an argument that fits into its slot; notes subclasses, turns NumPy scalars into numbers."""
+    cdef PyTypeObject* tp = Py_TYPE(o)
+    b.slot[p] = o
+    if ov.kind[p] == K_TENSOR:
+        if is_tensor(o):
+            if tp != tensor_type and tp != parameter_type:
+                b.foreign = True
+        elif <object>o is not None and not is_plain_number(o):
+            plain(b, p, plain_number(<object>o))
+    elif <object>o is None:
+        return 0
+    elif ov.kind[p] == K_INT:
+        if not PyLong_CheckExact(<object>o) and not PyBool_Check(<object>o):
+            plain(b, p, plain_int(<object>o))
+    elif ov.kind[p] == K_INTS:
+        if not plain_ints(<object>o):
+            plain(b, p, tuple([plain_int(item) for item in <object>o]) if isinstance(<object>o, (tuple, list))
+                  else plain_int(<object>o))
+    elif ov.kind[p] == K_TENSORS:
+        accept_tensors(ov, p, <object>o, b)
+    elif ov.kind[p] == K_SCALAR or ov.kind[p] == K_FLOAT:
+        if not is_plain_number(o) and not is_tensor(o):
+            plain(b, p, plain_number(<object>o))
+    else:
+        accept_odd(ov.kind[p], p, <object>o, b)
+    return 0
+
+
+cdef int accept_odd(int kind, int p, object o, Binding* b) except -1:
+    """accept() for the kinds that few ops have."""
+    if kind == K_BOOL:
+        if not PyBool_Check(o):
+            plain(b, p, bool(plain_number(o)))
+    elif kind == K_BOOLS:
+        plain(b, p, tuple([bool(item) for item in o]))
+    elif kind == K_FLOATS or kind == K_SCALARS:
+        if isinstance(o, (tuple, list)):
+            plain(b, p, tuple([item if isinstance(item, TensorBase) else plain_number(item) for item in o]))
+        else:
+            plain(b, p, (plain_number(o),))
+    elif kind == K_DTYPE and not isinstance(o, dtype):
+        plain(b, p, dtypes[dtype_id(o)])
+    return 0
+
+
+cdef int accept_tensors(Overload ov, int p, object o, Binding* b) except -1:
+    """A Tensor[] as a tuple, which owns its tensors: a list may change before the op is done."""
+    cdef PyTypeObject* tp
+    cdef tuple items = o if type(o) is tuple else tuple(o)
+    if items is not o and not (ov.body is not None and isinstance(ov.body, Foreach)):      # which gives the list back
+        plain(b, p, items)
+    for item in items:
+        tp = Py_TYPE(<PyObject*>item)
+        if tp == tensor_type or tp == parameter_type or item is None:
+            continue
+        if not isinstance(item, TensorBase):
+            raise TypeError(f"{ov.name}(): expected tensors, got {type(item).__name__}")
+        b.foreign = True
+    return 0
+
+
+cdef inline bint is_plain_number(PyObject* o) noexcept:
+    return PyFloat_CheckExact(<object>o) or PyLong_CheckExact(<object>o) or PyBool_Check(<object>o) or \
+        Py_TYPE(o) == <PyTypeObject*>complex
+
+
+cdef object plain_number(object o):
+    """The number that an object stands for, as an int, float, complex or bool: reading it later runs no Python."""
+    if is_plain_number(<PyObject*>o):
+        return o
+    if PyLong_Check(o):
+        return int.__pos__(o)                    # not int(o): a subclass may say otherwise
+    if PyFloat_Check(o):
+        return float.__pos__(o)
+    if PyComplex_Check(o):
+        return complex.__pos__(o)
+    number = python_number(o)
+    if number is None or not is_number(<PyObject*>number):
+        raise TypeError(f"expected a number, got {type(o).__name__}")
+    return plain_number(number)
+
+
+cdef int plain(Binding* b, int p, object value) except -1:
+    """What an odd object stands for goes into the slot, so that a rule and its kernel read the same."""
+    hold(b, value)
+    b.slot[p] = <PyObject*>value
+    return 0
+
+
+cdef object plain_int(object o):
+    if PyLong_CheckExact(o) or PyBool_Check(o):
+        return o
+    if isinstance(o, TensorBase):
+        return int(item_of(<TensorBase>o))
+    return operator.index(o)
+
+
+cdef bint plain_ints(object o):
+    """Whether this is an int, or a list, tuple or Size of ints, all of exactly these types."""
+    cdef Py_ssize_t i
+    cdef object item
+    if PyLong_CheckExact(o):
+        return True
+    if type(o) is list:
+        for item in <list>o:
+            if not PyLong_CheckExact(item):
+                return False
+        return True
+    if type(o) is not tuple and type(o) is not size_class:
+        return False
+    for i in range(PyTuple_GET_SIZE(o)):
+        if not PyLong_CheckExact(<object>PyTuple_GET_ITEM_(o, i)):
+            return False
+    return True
+
+
+cdef int varargs_at(Overload ov, Py_ssize_t nargs):
+    """The position of the int[] that takes the rest of the positional arguments, or -1."""
+    cdef int p
+    for p in range(ov.npositional):
+        if ov.kind[p] == K_INTS:
+            # only right after self, or first of all; and nothing positional may follow
+            if p > 1 or (p == 1 and ov.kind[0] != K_TENSOR) or p >= nargs or p + 1 < ov.npositional:
+                return -1
+            return p
+    return -1
+
+
+cdef str OUT = sys.intern("out")
+
+
+cdef int param_named(Overload ov, object name):
+    cdef int p
+    for p in range(ov.nparams):
+        if <PyObject*>name == PyTuple_GET_ITEM_(ov.names, p):
+            return p
+    if <PyObject*>name == <PyObject*>OUT:        # most often, and no op's parameter
+        return -1
+    for p in range(ov.nparams):
+        if name == ov.names[p]:
+            return p
+    other = keyword_aliases.get(name)
+    if other is not None:
+        for p in range(ov.nparams):
+            if other == ov.names[p]:
+                return p
+    return -1
+
+
+cdef str describe(PyObject* o):
+    if is_tensor(o):
+        return "Tensor"
+    name = type(<object>o).__name__
+    if isinstance(<object>o, (tuple, list)):
+        return f"{name} of ({', '.join(type(i).__name__ for i in list(<object>o)[:8])})"
+    return name
+
+
+cdef object bind_error(Op op, Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b):
+    """The TypeError that torch gives for arguments that do not suit."""
+    cdef Py_ssize_t i
+    cdef int p = b.bad
+    cdef PyObject* o = NULL
+    name = op.name
+    if len(op.rows) > 1:
+        got = [describe(args[i]) for i in range(nargs)]
+        if kwnames != NULL:
+            got += [f"{k}={describe(args[nargs + i])}" for i, k in enumerate(<tuple>kwnames)]
+        expected = "".join(f"\n * ({(<Overload>o).signature()})" for o in op.rows)
+        return TypeError(f"{name}() received an invalid combination of arguments - got ({', '.join(got)}), "
+                         f"but expected one of:{expected}\n")
+    if b.why == BAD_MANY:
+        return TypeError(f"{name}() takes {ov.npositional} positional argument{'s' * (ov.npositional != 1)} "
+                         f"but {nargs} were given")
+    if b.why == BAD_KEYWORD:
+        return TypeError(f"{name}() got an unexpected keyword argument '{(<tuple>kwnames)[p]}'")
+    shown = "input" if ov.names[p] == "self" else ov.names[p]
+    if b.why == BAD_MISSING:
+        missing = [n for i, n in enumerate(ov.names) if ov.required[i] and b.slot[i] == NULL]
+        quoted = ", ".join(f'"{"input" if n == "self" else n}"' for n in missing)
+        return TypeError(f"{name}() missing {len(missing)} required positional arguments: {quoted}")
+    if b.why == BAD_TWICE:
+        return TypeError(f"{name}() got multiple values for argument '{shown}'")
+    if p < nargs:
+        o = args[p]
+    elif kwnames != NULL:
+        for i in range(PyTuple_GET_SIZE(<object>kwnames)):
+            if param_named(ov, (<tuple>kwnames)[i]) == p:
+                o = args[nargs + i]
+    where = f" (position {p + 1})" if p < nargs else ""
+    got_word = type(<object>o).__name__ if o != NULL else "nothing"
+    if o != NULL and isinstance(<object>o, (tuple, list)) and ov.kind[p] in (K_INTS, K_TENSORS):
+        bad = [(i, item) for i, item in enumerate(<object>o)
+               if not (fits_int(<PyObject*>item) if ov.kind[p] == K_INTS else isinstance(item, TensorBase))]
+        if bad:
+            return TypeError(f"{name}(): argument '{shown}' must be {KIND_WORDS[ov.kind[p]]}, but found element of "
+                             f"type {type(bad[0][1]).__name__} at pos {bad[0][0]}")
+    return TypeError(f"{name}(): argument '{shown}'{where} must be {KIND_WORDS[ov.kind[p]]}, not {got_word}")
