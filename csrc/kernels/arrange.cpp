@@ -261,9 +261,10 @@ void triu(const Args& args) { triangle(args, true); }
 
 void triangle_indices(const Args& args, bool upper) {
   Packed out(args.t[0], kInt64, Packed::kWrite);
-  const int64_t rows = args.a[0].i, cols = args.a[1].i, offset = args.a[2].i, n = out.view.sizes[1];
+  const int64_t rows = std::max<int64_t>(args.a[0].i, 0), cols = std::max<int64_t>(args.a[1].i, 0);
+  const int64_t offset = std::clamp(args.a[2].i, -rows, cols), n = out.view.sizes[1];
   int64_t *row = out.ptr<int64_t>(), *col = row + n, at = 0;
-  for (int64_t r = 0; r < rows && at < n; ++r) {
+  for (int64_t r = upper ? 0 : std::max<int64_t>(-offset, 0); r < rows && at < n; ++r) {
     int64_t cut = std::min(std::max<int64_t>(r + offset + !upper, 0), cols);
     for (int64_t c = upper ? cut : 0, last = upper ? cols : cut; c < last && at < n; ++c, ++at) {
       row[at] = r;

@@ -24,7 +24,7 @@ struct Problem {
 
   Problem(const View& q, const View& k, const View& v, const View& m, const Attr& is_causal, const Attr& given_scale)
       : heads(q, k), query(q), key(k), value(v), mask(m), causal(is_causal.i != 0), L(q.sizes[q.ndim - 2]),
-        S(k.sizes[k.ndim - 2]), E(q.sizes[q.ndim - 1]), Ev(v.sizes[v.ndim - 1]),
+        S(k.sizes[k.ndim - 2]), E(q.sizes[q.ndim - 1]), Ev(v.ndim ? v.sizes[v.ndim - 1] : 0),
             compute(q.dtype == kDouble ? kDouble : kFloat) {
     if (!is_floating(q.dtype)) unsupported("scaled_dot_product_attention", q.dtype);
     if (q.dtype != k.dtype || q.dtype != v.dtype)
@@ -32,10 +32,9 @@ struct Problem {
           std::string("Expected query, key, and value to have the same dtype, but got query.dtype: ") +
           dtype_name(q.dtype) + " key.dtype: " + dtype_name(k.dtype) + " and value.dtype: " + dtype_name(v.dtype) +
               " instead.");
-    if (k.sizes[k.ndim - 1] != E || v.sizes[v.ndim - 2] != S)
-      throw std::runtime_error("scaled_dot_product_attention: the sizes of query, key and value do not match");
     constexpr const char* op = "scaled_dot_product_attention";
     expect(k.ndim == q.ndim && v.ndim == q.ndim, op, "query, key and value differ in their number of dimensions");
+    expect(k.sizes[k.ndim - 1] == E && v.sizes[v.ndim - 2] == S, op, "the sizes of query, key and value do not match");
     for (int d = 0; d < q.ndim - 2; ++d)
       expect(v.sizes[d] == k.sizes[d] && (k.sizes[d] == q.sizes[d] || (d == q.ndim - 3 && k.sizes[d] > 0)), op,
              "query, key and value differ in their batch dimensions");
@@ -227,6 +226,11 @@ template <class C> struct Backward {
 };
 
 template <class C> void backward(const Problem& p, const View* t, const View& out, const View& lse) {
+  if (p.heads.count == 0) {  // there may be keys all the same: nothing asks for them
+    const C zero = 0;
+    for (int k = 0; k < 3; ++k) copy(t[k], View{const_cast<C*>(&zero), nullptr, nullptr, 0, p.compute});
+    return;
+  }
   parallel_for(p.heads.count / p.heads.group, std::max<int64_t>(1, p.grain() / std::max<int64_t>(1, p.L / kQueries)),
                [&](int64_t from, int64_t to) {
     Backward<C> b(p, t, out, lse);

@@ -23,7 +23,7 @@ struct Heads {
     for (int d = 0; d < n; ++d) count *= sizes[d] = query.sizes[d];
     if (n && key.ndim > 2) {
       const int64_t own = key.sizes[key.ndim - 3];
-      if (own > 0 && own != sizes[n - 1]) {
+      if (own > 0 && sizes[n - 1] > 0 && own != sizes[n - 1]) {
         if (sizes[n - 1] % own)
           throw std::runtime_error("scaled_dot_product_attention: the number of heads in key and value must divide the "
                                    "number of heads in query");
@@ -91,7 +91,7 @@ struct Mask {
     const int64_t cs = stride(1), at = h.offset(view, 2, head, false) + row * stride(2) + from * cs;
     switch (view.dtype) {
       case kBool: {
-        const bool* m = view.ptr<bool>() + at;
+        const b8* m = view.ptr<b8>() + at;
         const C none = -std::numeric_limits<C>::infinity();
         if (cs == 1) for (int64_t j = 0; j < n; ++j) scores[j] = m[j] ? scores[j] : none;
         else for (int64_t j = 0; j < n; ++j) scores[j] = m[j * cs] ? scores[j] : none;

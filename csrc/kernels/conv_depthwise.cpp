@@ -42,6 +42,36 @@ template <class T> void add_products(T* __restrict sums, const T* __restrict a, 
   std::copy(lanes, lanes + kSums, sums);
 }
 
+// f(pixel of the image, output) for every output that tap t reads a pixel for.
+template <class F> void for_each_pair(const Conv& s, int64_t t, F&& f) {
+  const int64_t tap[] = {t / (s.kernel[1] * s.kernel[2]), t / s.kernel[2] % s.kernel[1], t % s.kernel[2]};
+  auto pixel = [&](int64_t o, int d) { return o * s.stride[d] - s.pad[d] + tap[d] * s.dilation[d]; };
+  auto inside = [&](int64_t i, int d) { return i >= 0 && i < s.in[d]; };
+  for (int64_t d = 0; d < s.out[0]; ++d)
+    for (int64_t h = 0; inside(pixel(d, 0), 0) && h < s.out[1]; ++h)
+      for (int64_t w = 0; inside(pixel(h, 1), 1) && w < s.out[2]; ++w)
+        if (inside(pixel(w, 2), 2))
+          f((pixel(d, 0) * s.in[1] + pixel(h, 1)) * s.in[2] + pixel(w, 2), (d * s.out[1] + h) * s.out[2] + w);
+}
+template <class T> bool all_finite(const T* p, int64_t n) {
+  T zero = 0;
+  for (int64_t i = 0; i < n; ++i) zero += p[i] * T(0);
+  return zero == 0;
+}
+
+// The loops below multiply by the zeros of the padding too, which is NaN where the other factor is not finite. Where a
+// weight, or a sum of the weight gradient, is not, these loops over the image alone take their place.
+template <class T> void exact_forward(const Conv& s, const T* x, const T* w, T bias, T* y) {
+  std::fill_n(y, s.y_plane(), bias);
+  for (int64_t t = 0; t < s.taps(); ++t) for_each_pair(s, t, [&](int64_t i, int64_t o) { y[o] += x[i] * w[t]; });
+}
+template <class T> void exact_input_grad(const Conv& s, const T* gy, const T* w, T* gx) {  // adds
+  for (int64_t t = 0; t < s.taps(); ++t) for_each_pair(s, t, [&](int64_t i, int64_t o) { gx[i] += gy[o] * w[t]; });
+}
+template <class T> void exact_weight_grad(const Conv& s, const T* x, const T* gy, T* gw) {  // adds
+  for (int64_t t = 0; t < s.taps(); ++t) for_each_pair(s, t, [&](int64_t i, int64_t o) { gw[t] += x[i] * gy[o]; });
+}
+
 // The buffers of one thread, in the layout of padded.h: a padded plane, and a plane of positions.
 template <class T> struct Planes {
   const Conv& s;
@@ -93,8 +123,12 @@ template <class T> void forward(const Conv& s, const T* x, const T* w, const T* 
     Planes<T> planes(s);
     for (int64_t i = begin; i < end; ++i) {
       planes.p.load(x + i * s.x_plane(), planes.copy.data());
-      for (int64_t k = i % s.c * s.kg(); k < (i % s.c + 1) * s.kg(); ++k)
-        planes.forward(w + k * s.taps(), bias ? bias[k] : T(0), y + (i / s.c * s.k + k) * s.y_plane());
+      for (int64_t k = i % s.c * s.kg(); k < (i % s.c + 1) * s.kg(); ++k) {
+        const T *filter = w + k * s.taps(), level = bias ? bias[k] : T(0);
+        T* to = y + (i / s.c * s.k + k) * s.y_plane();
+        if (all_finite(filter, s.taps())) planes.forward(filter, level, to);
+        else exact_forward(s, x + i * s.x_plane(), filter, level, to);
+      }
     }
   });
 }
@@ -103,8 +137,16 @@ template <class T> void input_grad(const Conv& s, const T* gy, const T* w, T* gx
   parallel_for(s.n * s.c, kGrain / (s.y_plane() * s.taps()) + 1, [&](int64_t begin, int64_t end) {
     Planes<T> planes(s);
     for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i % s.c * s.kg(), last = first + s.kg();
+      if (!all_finite(w + first * s.taps(), s.kg() * s.taps())) {
+        T* to = gx + i * s.x_plane();
+        std::fill_n(to, s.x_plane(), T(0));
+        for (int64_t k = first; k < last; ++k)
+          exact_input_grad(s, gy + (i / s.c * s.k + k) * s.y_plane(), w + k * s.taps(), to);
+        continue;
+      }
       std::fill(planes.copy.begin(), planes.copy.end(), T(0));
-      for (int64_t k = i % s.c * s.kg(); k < (i % s.c + 1) * s.kg(); ++k) {
+      for (int64_t k = first; k < last; ++k) {
         planes.load_gradient(gy + (i / s.c * s.k + k) * s.y_plane());
         planes.input_grad(w + k * s.taps());
       }
@@ -132,6 +174,13 @@ template <class T> void weight_grad(const Conv& s, const T* x, const T* gy, T* g
         for (int l = 0; l < kSums; ++l) total += sums[t * kSums + l];
         gw[c * kg * taps + t] = total;
       }
+      T* filters = gw + c * kg * taps;
+      if (all_finite(filters, kg * taps)) continue;
+      std::fill_n(filters, kg * taps, T(0));
+      for (int64_t n = 0; n < s.n; ++n)
+        for (int64_t k = 0; k < kg; ++k)
+          exact_weight_grad(s, x + (n * s.c + c) * s.x_plane(), gy + (n * s.k + c * kg + k) * s.y_plane(),
+                            filters + k * taps);
     }
   });
 }

@@ -114,10 +114,10 @@ template <DType Half, DType From> void to_half(void* dst, const void* src, int64
   }
 }
 
-// One row of the table: every way into To. Memory of bool is read as bytes.
+// One row of the table: every way into To.
 template <class To, DType D> struct Row {
   static constexpr Convert from[kNumDTypes] = {
-      plain<To, uint8_t>, plain<To, uint8_t>, plain<To, int8_t>, plain<To, int16_t>, plain<To, int32_t>,
+      plain<To, b8>, plain<To, uint8_t>, plain<To, int8_t>, plain<To, int16_t>, plain<To, int32_t>,
       plain<To, int64_t>, from_half<kHalf, D>, from_half<kBFloat16, D>, plain<To, float>, plain<To, double>,
       plain<To, c64>, plain<To, c128>};
 };

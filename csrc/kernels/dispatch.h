@@ -17,7 +17,7 @@ namespace mt {
 #define MT_INTS(T, ...) \
   MT_CASE(kUInt8, uint8_t, T, __VA_ARGS__) MT_CASE(kInt8, int8_t, T, __VA_ARGS__) \
   MT_CASE(kInt16, int16_t, T, __VA_ARGS__) MT_CASE(kInt32, int32_t, T, __VA_ARGS__) MT_CASE(kInt64, int64_t, T, __VA_ARGS__)
-#define MT_BOOL(T, ...) MT_CASE(kBool, bool, T, __VA_ARGS__)
+#define MT_BOOL(T, ...) MT_CASE(kBool, ::mt::b8, T, __VA_ARGS__)
 #define MT_FLOATS(T, ...) MT_CASE(kFloat, float, T, __VA_ARGS__) MT_CASE(kDouble, double, T, __VA_ARGS__)
 #define MT_HALVES(T, ...) MT_CASE(kHalf, ::mt::f16, T, __VA_ARGS__) MT_CASE(kBFloat16, ::mt::bf16, T, __VA_ARGS__)
 #define MT_COMPLEX(T, ...) MT_CASE(kComplexFloat, ::mt::c64, T, __VA_ARGS__) MT_CASE(kComplexDouble, ::mt::c128, T, __VA_ARGS__)

@@ -104,8 +104,8 @@ void addr_bool(const View& out, const View& self, int64_t sr, int64_t sc, const 
     bool alpha) {
   for (int64_t i = 0; i < out.sizes[0]; ++i)
     for (int64_t j = 0; j < out.sizes[1]; ++j) {
-      const bool product = alpha && v1.ptr<bool>()[i * v1.strides[0]] && v2.ptr<bool>()[j * v2.strides[0]];
-      out.ptr<bool>()[i * out.strides[0] + j * out.strides[1]] = product || (beta && self.ptr<bool>()[i * sr + j * sc]);
+      const bool product = alpha && v1.ptr<b8>()[i * v1.strides[0]] && v2.ptr<b8>()[j * v2.strides[0]];
+      out.ptr<b8>()[i * out.strides[0] + j * out.strides[1]] = product || (beta && self.ptr<b8>()[i * sr + j * sc]);
     }
 }
 

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "expect.h"
 #include "indexing.h"
 
 namespace mt {
@@ -502,6 +503,7 @@ void fft_c2r(const Args& args) {
   const View &out = args.t[0], &self = args.t[1];
   const double scale = scale_of(args.a[1].i, out, args.a[0]);
   if (out.numel() == 0) return;
+  expect(self.numel() > 0, "_fft_c2r", "expected a tensor with items");
   if (self.dtype == kComplexFloat) c2r_dims<float>(out, self, args.a[0], float(scale));
   else if (self.dtype == kComplexDouble) c2r_dims<double>(out, self, args.a[0], scale);
   else unsupported("_fft_c2r", self.dtype);

@@ -1,5 +1,6 @@
 // Tensors made from numbers: arange, linspace, logspace, eye, and the complex ones made from two real ones.
 // A constant is filled in copy.cpp.
+#include "expect.h"
 #include "indexing.h"
 
 namespace mt {
@@ -84,6 +85,7 @@ void logspace(const Args& args) {
 
 // eye.m(SymInt n, SymInt m) -> Tensor
 void eye(const Args& args) {
+  expect(args.t[0].ndim == 2, "eye", "expected a tensor with 2 dimensions");
   Packed out(args.t[0], args.t[0].dtype, Packed::kWrite);
   const int64_t rows = out.view.sizes[0], cols = out.view.sizes[1];
   std::memset(out.view.data, 0, rows * cols * itemsize(out.view.dtype));

@@ -20,10 +20,10 @@ struct Sampler {
   bool align;
 
   Sampler(const View& input, const View& grid, int dims, const Attr* attr)
-      : nd(dims), n(input.sizes[0]), c(input.sizes[1]), interpolation(int(attr[0].i)), border(int(attr[1].i)),
-        align(attr[2].i) {
-    if (input.ndim != nd + 2 || grid.ndim != nd + 2 || grid.sizes[0] != n || grid.sizes[nd + 1] != nd)
+      : nd(dims), interpolation(int(attr[0].i)), border(int(attr[1].i)), align(attr[2].i) {
+    if (input.ndim != nd + 2 || grid.ndim != nd + 2 || grid.sizes[0] != input.sizes[0] || grid.sizes[nd + 1] != nd)
       throw std::runtime_error("grid_sampler(): expected input and grid of matching batch and dims");
+    n = input.sizes[0], c = input.sizes[1];
     if (interpolation < kBilinear || interpolation > kBicubic || border < kZeros || border > kReflect)
       throw std::runtime_error("grid_sampler(): unknown interpolation or padding mode");
     if (input.dtype != grid.dtype)

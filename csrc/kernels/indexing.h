@@ -193,7 +193,7 @@ void advanced(IndexWalk& w, const View& self, const View* indices, int count, co
 // A number as one item of a dtype, in a buffer of 16 bytes.
 template <class T> inline T scalar_of(const Attr& value) {
   if constexpr (is_complex_v<T>) return T(value.f, value.im);
-  else if constexpr (std::is_same_v<T, bool>) return value.i != 0 || value.f != 0 || value.im != 0;
+  else if constexpr (std::is_same_v<T, b8>) return value.i != 0 || value.f != 0 || value.im != 0;
   else if constexpr (std::is_integral_v<T>) return cast<T>(value.i);
   else return cast<T>(value.f);
 }

@@ -15,13 +15,13 @@ void linalg_cholesky_ex(const Args& g) {
     batch.each(double(n) * n * n / 3, [&](int64_t from, int64_t to) {
       std::vector<T> a(n * n);
       for (int64_t b = from; b < to; ++b) {
-        load(Matrix<T>(A, batch, b), a.data(), n);
+        load(Matrix<T>(A, batch, b), a, n);
         const int M = int(n), L = lead(n);
         int failed = 0;
         if (n) fortran<T>(Blas::potrf, upper ? "U" : "L", &M, a.data(), &L, &failed, size_t(1));
         for (int64_t j = 0; j < n; ++j)
           for (int64_t i = upper ? j + 1 : 0; i < (upper ? n : j); ++i) a[i + j * n] = T(0);
-        store(Matrix<T>(out, batch, b), a.data(), n);
+        store(Matrix<T>(out, batch, b), a, n);
         store_info(info, batch, b, failed);
       }
     });
@@ -39,12 +39,12 @@ void cholesky_solve(const Args& g) {
     batch.each(double(n) * n * nrhs, [&](int64_t from, int64_t to) {
       std::vector<T> a(n * n), x(n * nrhs);
       for (int64_t b = from; b < to && n && nrhs; ++b) {
-        load(Matrix<T>(factor, batch, b), a.data(), n);
-        load(Matrix<T>(B, batch, b), x.data(), n);
+        load(Matrix<T>(factor, batch, b), a, n);
+        load(Matrix<T>(B, batch, b), x, n);
         const int M = int(n), R = int(nrhs), L = lead(n);
         int failed = 0;
         fortran<T>(Blas::potrs, upper ? "U" : "L", &M, &R, a.data(), &L, x.data(), &L, &failed, size_t(1));
-        store(Matrix<T>(X, batch, b), x.data(), n);
+        store(Matrix<T>(X, batch, b), x, n);
       }
     });
   })
@@ -61,7 +61,7 @@ void cholesky_inverse(const Args& g) {
     batch.each(double(n) * n * n, [&](int64_t from, int64_t to) {
       std::vector<T> a(n * n);
       for (int64_t b = from; b < to && n; ++b) {
-        load(Matrix<T>(factor, batch, b), a.data(), n);
+        load(Matrix<T>(factor, batch, b), a, n);
         const int M = int(n), L = lead(n);
         int failed = 0;
         fortran<T>(Blas::potri, upper ? "U" : "L", &M, a.data(), &L, &failed, size_t(1));
@@ -72,7 +72,7 @@ void cholesky_inverse(const Args& g) {
             if (upper) a[j + i * n] = conj_of(a[i + j * n]);
             else a[i + j * n] = conj_of(a[j + i * n]);
           }
-        store(Matrix<T>(out, batch, b), a.data(), n);
+        store(Matrix<T>(out, batch, b), a, n);
       }
     });
   })

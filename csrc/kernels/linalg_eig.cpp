@@ -37,10 +37,10 @@ void linalg_eigh(const Args& g) {
       std::vector<T> a(n * n);
       std::vector<real_t<T>> values(n);
       for (int64_t b = from; b < to; ++b) {
-        load(Matrix<T>(A, batch, b), a.data(), n);
+        load(Matrix<T>(A, batch, b), a, n);
         store_info(info, batch, b, !n ? 0 : syevd(vectors, lower, n, a.data(), values.data()));
-        store_vector(w, batch, b, values.data());
-        if (vectors) store(Matrix<T>(V, batch, b), a.data(), n);
+        store_vector(w, batch, b, values);
+        if (vectors) store(Matrix<T>(V, batch, b), a, n);
       }
     });
   })
@@ -94,13 +94,13 @@ void eig(const View& w, const View& V, const View& info, const View& A) {
       std::vector<T> a(n * n);
       std::vector<C> values(n), v(vectors ? n * n : 1);
       for (int64_t b = from; b < to; ++b) {
-        load(Matrix<T>(A, batch, b), a.data(), n);
+        load(Matrix<T>(A, batch, b), a, n);
         for (const T& x : a)
           if (!std::isfinite(std::real(x)) || !std::isfinite(std::imag(x)))
             throw std::runtime_error("torch.linalg.eig: input tensor should not contain infs or NaNs.");
         store_info(info, batch, b, !n ? 0 : geev(vectors, n, a.data(), values.data(), v.data()));
-        store_vector(w, batch, b, values.data());
-        if (vectors) store(Matrix<C>(V, batch, b), v.data(), n);
+        store_vector(w, batch, b, values);
+        if (vectors) store(Matrix<C>(V, batch, b), v, n);
       }
     });
   })
@@ -145,7 +145,7 @@ void linalg_svd(const Args& g) {
       std::vector<T> a(m * n), u(vectors ? m * uc : 1), vt(vectors ? vr * n : 1);
       std::vector<real_t<T>> s(k);
       for (int64_t b = from; b < to; ++b) {
-        load(Matrix<T>(A, batch, b), a.data(), m);
+        load(Matrix<T>(A, batch, b), a, m);
         if (has_infinity(a)) {
           const real_t<T> none = std::numeric_limits<real_t<T>>::quiet_NaN();
           std::fill(s.begin(), s.end(), none);
@@ -159,10 +159,10 @@ void linalg_svd(const Args& g) {
           for (int64_t i = 0; vectors && i < m * uc; ++i) u[i] = T(i % (m + 1) == 0);
           for (int64_t i = 0; vectors && i < vr * n; ++i) vt[i] = T(i % (n + 1) == 0);
         }
-        store_vector(S, batch, b, s.data());
+        store_vector(S, batch, b, s);
         if (!vectors) continue;
-        store(Matrix<T>(U, batch, b), u.data(), m);
-        store(Matrix<T>(Vh, batch, b), vt.data(), vr);
+        store(Matrix<T>(U, batch, b), u, m);
+        store(Matrix<T>(Vh, batch, b), vt, vr);
       }
     });
   })

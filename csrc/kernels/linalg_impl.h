@@ -10,6 +10,7 @@
 
 #include "blas.h"
 #include "dispatch.h"
+#include "expect.h"
 #include "library.h"
 #include "parallel.h"
 #include "scalar.h"
@@ -43,7 +44,9 @@ struct Batches {
       const int from = v.ndim - tail - n + d;
       const int64_t i = b % sizes[d];
       b /= sizes[d];
-      if (from >= 0 && v.sizes[from] != 1) at += i * v.strides[from];
+      if (from < 0 || v.sizes[from] == 1) continue;
+      if (v.sizes[from] != sizes[d]) throw std::runtime_error("linalg: a batch of " + sizes_text(v) + " does not fit");
+      at += i * v.strides[from];
     }
     return at;
   }
@@ -53,13 +56,26 @@ struct Batches {
   }
 };
 
-inline int64_t size(const View& v, int from_end) { return v.sizes[v.ndim - from_end]; }
+inline int64_t size(const View& v, int from_end) {
+  if (v.ndim < from_end) throw std::runtime_error("linalg: expected a tensor with at least " + std::to_string(from_end) +
+                                                  " dimensions, but got " + sizes_text(v));
+  return v.sizes[v.ndim - from_end];
+}
+
+template <class T> constexpr DType kItem =
+    std::is_same_v<T, int> ? kInt32 : std::is_same_v<T, int64_t> ? kInt64 : std::is_same_v<T, float> ? kFloat
+    : std::is_same_v<T, double> ? kDouble : std::is_same_v<T, c64> ? kComplexFloat : kComplexDouble;
+template <class T> inline void check_items(const View& v) {
+  if (v.dtype != kItem<T>) throw std::runtime_error(std::string("linalg: expected items of ") + dtype_name(kItem<T>) +
+                                                    ", but got " + dtype_name(v.dtype));
+}
 
 // One strided matrix; a vector of n items is n x 1.
 template <class T> struct Matrix {
   T* data;
   int64_t rows, cols, rs, cs;
   Matrix(const View& v, const Batches& b, int64_t i, bool vector = false) : data(v.ptr<T>() + b.offset(v, vector ? 1 : 2, i)) {
+    check_items<T>(v);
     rows = size(v, vector ? 1 : 2), rs = v.strides[v.ndim - (vector ? 1 : 2)];
     cols = vector ? 1 : size(v, 1), cs = vector ? 0 : v.strides[v.ndim - 1];
   }
@@ -71,7 +87,12 @@ template <class T> struct Matrix {
   }
 };
 
-// Between a strided matrix and column-major memory, in blocks so that one of the sides never strides far.
+// Between a strided matrix and column-major memory, in blocks so that one of the sides never strides far. The memory
+// is sized for the shapes that an op expects: a tensor of other sizes is refused here.
+template <class T> inline void check_room(const Matrix<T>& m, const std::vector<T>& memory, int64_t ld) {
+  if (m.rows && m.cols && (m.rows > ld || (m.cols - 1) * ld + m.rows > int64_t(memory.size())))
+    throw std::runtime_error("linalg: the sizes of the matrices do not fit each other");
+}
 template <class T, class F> inline void blocks(const Matrix<T>& m, F&& move) {
   constexpr int64_t B = 16;
   for (int64_t j0 = 0; j0 < m.cols; j0 += B)
@@ -79,23 +100,32 @@ template <class T, class F> inline void blocks(const Matrix<T>& m, F&& move) {
       for (int64_t j = j0; j < std::min(j0 + B, m.cols); ++j)
         for (int64_t i = i0; i < std::min(i0 + B, m.rows); ++i) move(i, j);
 }
-template <class T> void load(const Matrix<T>& m, T* to, int64_t ld, bool conj = false) {
+template <class T> void load(const Matrix<T>& m, std::vector<T>& to, int64_t ld, bool conj = false) {
+  check_room(m, to, ld);
   blocks(m, [&](int64_t i, int64_t j) {
     T v = m.data[i * m.rs + j * m.cs];
     to[i + j * ld] = conj ? conj_of(v) : v;
   });
 }
-template <class T> void store(const Matrix<T>& m, const T* from, int64_t ld, bool conj = false) {
+template <class T> void store(const Matrix<T>& m, const std::vector<T>& from, int64_t ld, bool conj = false) {
+  check_room(m, from, ld);
   blocks(m, [&](int64_t i, int64_t j) {
     T v = from[i + j * ld];
     m.data[i * m.rs + j * m.cs] = conj ? conj_of(v) : v;
   });
 }
-template <class T> void load_vector(const View& v, const Batches& b, int64_t i, T* to) {
+template <class T> void check_room(const View& v, const std::vector<T>& memory) {
+  check_items<T>(v);
+  if (size(v, 1) > int64_t(memory.size())) throw std::runtime_error("linalg: the sizes of a vector and of the matrices do "
+                                                                    "not fit each other");
+}
+template <class T> void load_vector(const View& v, const Batches& b, int64_t i, std::vector<T>& to) {
+  check_room(v, to);
   const T* p = v.ptr<T>() + b.offset(v, 1, i);
   for (int64_t k = 0; k < size(v, 1); ++k) to[k] = p[k * v.strides[v.ndim - 1]];
 }
-template <class T> void store_vector(const View& v, const Batches& b, int64_t i, const T* from) {
+template <class T> void store_vector(const View& v, const Batches& b, int64_t i, const std::vector<T>& from) {
+  check_room(v, from);
   T* p = v.ptr<T>() + b.offset(v, 1, i);
   for (int64_t k = 0; k < size(v, 1); ++k) p[k * v.strides[v.ndim - 1]] = from[k];
 }

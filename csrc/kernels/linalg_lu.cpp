@@ -42,10 +42,10 @@ void linalg_lu_factor_ex(const Args& g) {
       std::vector<T> a(m * n);
       std::vector<int> p(k);
       for (int64_t b = from; b < to; ++b) {
-        load(Matrix<T>(A, batch, b), a.data(), m);
+        load(Matrix<T>(A, batch, b), a, m);
         store_info(info, batch, b, getrf(m, n, a.data(), p.data()));
-        store(Matrix<T>(LU, batch, b), a.data(), m);
-        store_vector(pivots, batch, b, p.data());
+        store(Matrix<T>(LU, batch, b), a, m);
+        store_vector(pivots, batch, b, p);
       }
     });
   })
@@ -62,11 +62,11 @@ void linalg_inv_ex(const Args& g) {
       std::vector<T> a(n * n), x(n * n);
       std::vector<int> p(n);
       for (int64_t b = from; b < to; ++b) {
-        load(Matrix<T>(A, batch, b), a.data(), n);
+        load(Matrix<T>(A, batch, b), a, n);
         store_info(info, batch, b, getrf(n, n, a.data(), p.data()));
         for (int64_t i = 0; i < n * n; ++i) x[i] = T(i % (n + 1) == 0);
         getrs(N, n, n, a.data(), p.data(), x.data());  // getri would leave -0 where torch has 0
-        store(Matrix<T>(inverse, batch, b), x.data(), n);
+        store(Matrix<T>(inverse, batch, b), x, n);
       }
     });
   })
@@ -80,10 +80,10 @@ template <class T, class F> void factor_each(const View& A, const View& LU, cons
     std::vector<T> a(n * n);
     std::vector<int> p(n);
     for (int64_t b = from; b < to; ++b) {
-      load(Matrix<T>(A, batch, b), a.data(), n);
+      load(Matrix<T>(A, batch, b), a, n);
       getrf(n, n, a.data(), p.data());
-      store(Matrix<T>(LU, batch, b), a.data(), n);
-      store_vector(pivots, batch, b, p.data());
+      store(Matrix<T>(LU, batch, b), a, n);
+      store_vector(pivots, batch, b, p);
       bool odd = false;
       for (int64_t i = 0; i < n; ++i) odd ^= p[i] != i + 1;
       reduce(batch, b, a.data(), n, odd);
@@ -134,14 +134,14 @@ void lu_permutation(const Args& g) {
   std::vector<int> p(k);
   std::vector<int64_t> order(n);
   for (int64_t b = 0; b < batch.count; ++b) {
-    load_vector(pivots, batch, b, p.data());
+    load_vector(pivots, batch, b, p);
     for (int64_t i = 0; i < n; ++i) order[i] = i;
     for (int64_t i = 0; i < k; ++i) {
       if (p[i] < 1 || p[i] > n) throw std::runtime_error("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive."
           "Did you properly call lu_factor?");
       std::swap(order[i], order[p[i] - 1]);
     }
-    store_vector(perm, batch, b, order.data());
+    store_vector(perm, batch, b, order);
   }
 }
 
@@ -159,17 +159,17 @@ void linalg_lu_solve(const Args& g) {
       std::vector<T> a(n * n), x(n * nrhs);
       std::vector<int> p(n);
       for (int64_t b = from; b < to; ++b) {
-        load(Matrix<T>(LU, batch, b), a.data(), n);
-        load_vector(pivots, batch, b, p.data());
+        load(Matrix<T>(LU, batch, b), a, n);
+        load_vector(pivots, batch, b, p);
         for (int pivot : p)
           if (pivot < 1 || pivot > n)
             throw std::runtime_error("Pivots given to lu_solve must all be greater or equal to 1. Did you properly pass the "
                                      "result of lu_factor?");
         Matrix<T> rhs(B, batch, b), result(X, batch, b);
         // X A = B is A^H X^H = B^H.
-        load(left ? rhs : rhs.transposed(), x.data(), n, !left);
+        load(left ? rhs : rhs.transposed(), x, n, !left);
         getrs(adjoint == left ? "C" : N, n, nrhs, a.data(), p.data(), x.data());
-        store(left ? result : result.transposed(), x.data(), n, !left);
+        store(left ? result : result.transposed(), x, n, !left);
       }
     });
   })
@@ -201,13 +201,13 @@ void linalg_solve_triangular(const Args& g) {
     batch.each(double(n) * m * k, [&](int64_t from, int64_t to) {
       std::vector<T> a(n * n), x(m * k);
       for (int64_t b = from; b < to && m && k; ++b) {
-        load(Matrix<T>(A, batch, b), a.data(), n);
-        load(Matrix<T>(B, batch, b), x.data(), m);
+        load(Matrix<T>(A, batch, b), a, n);
+        load(Matrix<T>(B, batch, b), x, m);
         const int M = int(m), K = int(k), L = lead(n), LX = lead(m);
         const T one(1);
         fortran<T>(Blas::trsm, left ? "L" : "R", upper ? "U" : "L", N, unit ? "U" : N, &M, &K, &one, a.data(), &L,
                    x.data(), &LX, size_t(1), size_t(1), size_t(1), size_t(1));
-        store(Matrix<T>(X, batch, b), x.data(), m);
+        store(Matrix<T>(X, batch, b), x, m);
       }
     });
   })

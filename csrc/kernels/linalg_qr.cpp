@@ -35,10 +35,10 @@ void geqrf_kernel(const Args& g) {
     batch.each(double(m) * n * k, [&](int64_t from, int64_t to) {
       std::vector<T> a(m * n), t(k);
       for (int64_t b = from; b < to; ++b) {
-        load(Matrix<T>(A, batch, b), a.data(), m);
+        load(Matrix<T>(A, batch, b), a, m);
         geqrf(m, n, a.data(), t.data());
-        store(Matrix<T>(out, batch, b), a.data(), m);
-        store_vector(tau, batch, b, t.data());
+        store(Matrix<T>(out, batch, b), a, m);
+        store_vector(tau, batch, b, t);
       }
     });
   })
@@ -55,14 +55,14 @@ void linalg_qr(const Args& g) {
     batch.each(2. * m * n * k, [&](int64_t from, int64_t to) {
       std::vector<T> a(m * std::max(n, q)), t(k), upper(r * n);
       for (int64_t b = from; b < to; ++b) {
-        load(Matrix<T>(A, batch, b), a.data(), m);
+        load(Matrix<T>(A, batch, b), a, m);
         geqrf(m, n, a.data(), t.data());
         for (int64_t j = 0; j < n; ++j)
           for (int64_t i = 0; i < r; ++i) upper[i + j * r] = i <= j && i < m ? a[i + j * m] : T(0);
-        store(Matrix<T>(R, batch, b), upper.data(), r);
+        store(Matrix<T>(R, batch, b), upper, r);
         if (only_r) continue;
         orgqr(m, q, k, a.data(), t.data());
-        store(Matrix<T>(Q, batch, b), a.data(), m);
+        store(Matrix<T>(Q, batch, b), a, m);
       }
     });
   })
@@ -79,10 +79,10 @@ void linalg_householder_product(const Args& g) {
     batch.each(2. * m * n * n, [&](int64_t from, int64_t to) {
       std::vector<T> a(m * n), t(k);
       for (int64_t b = from; b < to; ++b) {
-        load(Matrix<T>(A, batch, b), a.data(), m);
-        load_vector(tau, batch, b, t.data());
+        load(Matrix<T>(A, batch, b), a, m);
+        load_vector(tau, batch, b, t);
         orgqr(m, n, k, a.data(), t.data());
-        store(Matrix<T>(out, batch, b), a.data(), m);
+        store(Matrix<T>(out, batch, b), a, m);
       }
     });
   })
@@ -135,16 +135,16 @@ void linalg_lstsq(const Args& g) {
       std::vector<T> a(m * n), x(ld * nrhs);
       std::vector<real_t<T>> s(std::min(m, n));
       for (int64_t b = from; b < to; ++b) {
-        load(Matrix<T>(A, batch, b), a.data(), m);
+        load(Matrix<T>(A, batch, b), a, m);
         std::fill(x.begin(), x.end(), T(0));
-        load(Matrix<T>(B, batch, b, vector), x.data(), ld);
+        load(Matrix<T>(B, batch, b, vector), x, ld);
         int info = 0, rank = 0;
         if (has_infinity(a)) std::fill(x.begin(), x.end(), T(std::numeric_limits<real_t<T>>::quiet_NaN()));
         else if (m && n && nrhs) info = least_squares(driver, m, n, nrhs, a.data(), x.data(), ld, rcond, s.data(), rank);
         store_info(infos, batch, b, info);
         if (ranks.given() && driver != "gels") ranks.ptr<int64_t>()[batch.offset(ranks, 0, b)] = rank;
-        if (values.given() && driver != "gels" && driver != "gelsy") store_vector(values, batch, b, s.data());
-        store(Matrix<T>(X, batch, b, vector), x.data(), ld);
+        if (values.given() && driver != "gels" && driver != "gelsy") store_vector(values, batch, b, s);
+        store(Matrix<T>(X, batch, b, vector), x, ld);
       }
     });
   })

@@ -36,24 +36,24 @@ template <class T> inline T number(const Attr& a) {
 template <template <class> class Op, class T, class Out> void unary_loop(void* const* p, int64_t n, const Attr* a) {
   const Op<T> op(a);
   Out* out = static_cast<Out*>(p[0]);
-  const T* x = static_cast<const T*>(p[1]);
+  const memory_t<T>* x = static_cast<const memory_t<T>*>(p[1]);
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) out[i] = op(x[i]);
 }
 template <template <class> class Op, class T, class Out> void binary_loop(void* const* p, int64_t n, const Attr* a) {
   const Op<T> op(a);
   Out* out = static_cast<Out*>(p[0]);
-  const T* x = static_cast<const T*>(p[1]);
-  const T* y = static_cast<const T*>(p[2]);
+  const memory_t<T>* x = static_cast<const memory_t<T>*>(p[1]);
+  const memory_t<T>* y = static_cast<const memory_t<T>*>(p[2]);
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) out[i] = op(x[i], y[i]);
 }
 template <template <class> class Op, class T, class Out> void ternary_loop(void* const* p, int64_t n, const Attr* a) {
   const Op<T> op(a);
   Out* out = static_cast<Out*>(p[0]);
-  const T* x = static_cast<const T*>(p[1]);
-  const T* y = static_cast<const T*>(p[2]);
-  const T* z = static_cast<const T*>(p[3]);
+  const memory_t<T>* x = static_cast<const memory_t<T>*>(p[1]);
+  const memory_t<T>* y = static_cast<const memory_t<T>*>(p[2]);
+  const memory_t<T>* z = static_cast<const memory_t<T>*>(p[3]);
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) out[i] = op(x[i], y[i], z[i]);
 }

@@ -25,6 +25,7 @@ MT_UNARY(hardswish, Floats, -1, x * between(x + T(3), T(0), T(6)) / T(6))
 MT_UNARY(hardsigmoid, Floats, -1, between(x + T(3), T(0), T(6)) / T(6))
 MT_UNARY(log_sigmoid, Floats, -1, v::log_sigmoid(x))
 
+// At NaN a derivative is that of the side which `x <= edge` does not choose, as in torch.
 // The gradient of a complex function is multiplied by the conjugate of its slope.
 template <class T> inline T conjugate(T x) {
   if constexpr (is_complex_v<T>) return std::conj(x);
@@ -42,7 +43,7 @@ template <class T> inline T mish_slope(T x) {
 }
 MT_BINARY(silu_backward, FloatsComplex, -1, x * conjugate(silu_slope(y)))
 MT_BINARY(mish_backward, Floats, -1, x * mish_slope(y))
-MT_BINARY(hardswish_backward, Floats, -1, y <= T(-3) ? T(0) : y >= T(3) ? x : x * (y / T(3) + T(0.5)))
+MT_BINARY(hardswish_backward, Floats, -1, y <= T(-3) ? T(0) : y < T(3) ? x * (y / T(3) + T(0.5)) : x)
 MT_BINARY(hardsigmoid_backward, Floats, -1, y > T(-3) && y < T(3) ? x / T(6) : T(0))
 MT_BINARY(log_sigmoid_backward, Floats, -1, x * v::sigmoid(-y))
 
@@ -72,7 +73,7 @@ template <class T> struct hardtanh_op {
   T lo, hi;
   explicit hardtanh_op(const Attr* a) : lo(number<T>(a[0])), hi(number<T>(a[1])) {}
   T operator()(T x) const { return between(x, lo, hi); }
-  T operator()(T g, T x) const { return x > lo && x < hi ? g : T(0); }
+  T operator()(T g, T x) const { return x <= lo || x >= hi ? T(0) : g; }
 };
 template <class T> using hardtanh_backward_op = hardtanh_op<T>;
 MT_ROW(hardtanh, Real, 1, -1)
@@ -95,7 +96,7 @@ template <class T> struct elu_op {
       : negative(number<T>(a[0]) * number<T>(a[1])), positive(number<T>(a[1])), inner(number<T>(a[2])) {}
   T operator()(T x) const { return x < T(0) ? v::expm1(x * inner) * negative : x * positive; }
   T operator()(T g, T x) const {
-    return x > T(0) ? g * positive : g * inner * negative * v::exp(x * inner);
+    return x <= T(0) ? g * inner * negative * v::exp(x * inner) : g * positive;
   }
 };
 template <class T> using elu_backward_op = elu_op<T>;

@@ -38,8 +38,8 @@ template <class T> inline T over(T x, T y) {
 // x + alpha * y and the like. With alpha 1 (nearly always) the product is left out.
 template <template <class, bool> class Op, class T> void scaled_loop(void* const* p, int64_t n, const Attr* a) {
   T* out = static_cast<T*>(p[0]);
-  const T* x = static_cast<const T*>(p[1]);
-  const T* y = static_cast<const T*>(p[2]);
+  const memory_t<T>* x = static_cast<const memory_t<T>*>(p[1]);
+  const memory_t<T>* y = static_cast<const memory_t<T>*>(p[2]);
   T alpha = number<T>(a[0]);
   if (alpha == T(1)) {
 #pragma GCC ivdep

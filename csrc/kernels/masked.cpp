@@ -1,6 +1,7 @@
 // Choosing items by a mask: masked_fill, masked_select, masked_scatter, count_true and nonzero.
 #include <vector>
 
+#include "expect.h"
 #include "indexing.h"
 
 namespace mt {
@@ -106,6 +107,7 @@ template <class T> int64_t compress(const T* p, const uint8_t* flags, int64_t n,
 
 // masked_select(Tensor self, Tensor mask) -> Tensor; self and mask of one shape, out of count_true(mask) items
 void masked_select(const Args& args) {
+  expect_like(args.t[2], args.t[1], "masked_select", "a mask");
   Packed out(args.t[0], args.t[0].dtype, Packed::kWrite);
   Packed self(args.t[1], args.t[1].dtype, Packed::kRead), mask(args.t[2], args.t[2].dtype, Packed::kRead);
   Pieces pieces(mask.view);
@@ -167,6 +169,7 @@ void nonzero(const Args& args) {
 
 // masked_scatter_(Tensor(a!) self, Tensor mask, Tensor source); t = [out, mask of out's shape, source]
 void masked_scatter(const Args& args) {
+  expect_like(args.t[1], args.t[0], "masked_scatter", "a mask");
   Packed out(args.t[0], args.t[0].dtype, Packed::kUpdate);
   Packed mask(args.t[1], args.t[1].dtype, Packed::kRead), source(args.t[2], args.t[0].dtype, Packed::kRead);
   Pieces pieces(mask.view);

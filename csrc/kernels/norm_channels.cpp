@@ -196,8 +196,8 @@ template <class T> void batch_norm_backward(const Args& c) {
   Maybe<T> mean(c.t[train ? 8 : 6], Dense::kLoad), spread(c.t[train ? 9 : 7], Dense::kLoad);
   Flat fg(grad, l.last), fi(in, l.last), fo(gx_out, l.last);
   Matrix<T> g(fg.view, Dense::kLoad), x(fi.view, Dense::kLoad), gx(fo.view, Dense::kOutput);
-  std::vector<T> work(size_t(3 * l.channels));
-  T *invstd = work.data(), *along = invstd + l.channels, *shift = along + l.channels;
+  std::vector<T> work(size_t(4 * l.channels));
+  T *invstd = work.data(), *along = invstd + l.channels, *shift = along + l.channels, *scale = shift + l.channels;
   for (int64_t j = 0; j < l.channels; ++j)
     invstd[j] = train ? spread.p[j] : T(1 / std::sqrt(double(spread.p[j]) + c.a[1].f));
   std::vector<double> sums = channel_sums(l, g, x, mean.p, invstd);
@@ -205,8 +205,9 @@ template <class T> void batch_norm_backward(const Args& c) {
     double dot = sums[size_t(j)], sum = sums[size_t(l.channels + j)], items = double(l.items());
     if (gw.p) gw.p[j] = T(dot);
     if (gb.p) gb.p[j] = T(sum);
-    along[j] = train ? T(dot / items) * invstd[j] : T(0);
-    shift[j] = train ? T(sum / items) : T(0);
+    along[j] = T(dot / items) * invstd[j];
+    shift[j] = T(sum / items);
+    scale[j] = w.p ? invstd[j] * w.p[j] : invstd[j];
   }
   int64_t n = l.width();
   if (gx) parallel_for(l.rows(), rows_per_piece(n), [&](int64_t begin, int64_t end) {
@@ -214,13 +215,18 @@ template <class T> void batch_norm_backward(const Args& c) {
     for (int64_t i = begin; i < end; ++i) {
       const T *gp = gs.read(i), *xp = xs.read(i);
       T* y = to.write_to(i);
-      for (int64_t j = 0; l.last && j < n; ++j)
-        y[j] = (gp[j] - shift[j] - (xp[j] - mean.p[j]) * along[j]) * (w.p ? invstd[j] * w.p[j] : invstd[j]);
-      if (!l.last) {
-        int64_t ch = i % l.channels;
-        T m = mean.p[ch], s = along[ch], t = shift[ch], scale = w.p ? invstd[ch] * w.p[ch] : invstd[ch];
+      const int64_t ch = i % l.channels;
+      const T m = mean.p[ch], s = along[ch], t = shift[ch], by = scale[ch];
+      if (!train && l.last) {  // without x: an infinite item would turn 0 * x into NaN
+        for (int64_t j = 0; j < n; ++j) y[j] = gp[j] * scale[j];
+      } else if (!train) {
 #pragma GCC ivdep
-        for (int64_t j = 0; j < n; ++j) y[j] = (gp[j] - t - (xp[j] - m) * s) * scale;
+        for (int64_t j = 0; j < n; ++j) y[j] = gp[j] * by;
+      } else if (l.last) {
+        for (int64_t j = 0; j < n; ++j) y[j] = (gp[j] - shift[j] - (xp[j] - mean.p[j]) * along[j]) * scale[j];
+      } else {
+#pragma GCC ivdep
+        for (int64_t j = 0; j < n; ++j) y[j] = (gp[j] - t - (xp[j] - m) * s) * by;
       }
       to.written(i);
     }

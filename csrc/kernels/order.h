@@ -26,7 +26,9 @@ template <class T> inline key_t<T> encode(T value, key_t<T>& lossy) {
   constexpr U sign = U(U(1) << (8 * sizeof(T) - 1));
   U u;
   std::memcpy(&u, &value, sizeof u);
-  if constexpr (is_float_v<T>) {
+  if constexpr (std::is_same_v<T, b8>) {
+    return u != 0;
+  } else if constexpr (is_float_v<T>) {
     U nan = U(u & U(~sign)) > kInfinity<T> ? U(~U(0)) : U(0), zero = u == sign ? U(~U(0)) : U(0);
     lossy |= U(nan | zero);
     u = U(u & U(~zero));

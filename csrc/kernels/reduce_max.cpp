@@ -146,13 +146,15 @@ struct Both {
   }
 };
 
-// ---- tables by dtype: bool is folded as uint8 -------------------------------------------------------------------
+// ---- tables by dtype ---------------------------------------------------------------------------------------------
+// bool becomes uint8 on the way, so that every true item is 1.
+DType compute_of(DType d) { return d == kBool ? kUInt8 : widened(d); }
 template <class Kind, bool kMax> const Fold* table(DType d) {
   static constexpr Fold folds[] = {
-      Kind::template fold<uint8_t, kMax>(), Kind::template fold<uint8_t, kMax>(), Kind::template fold<int8_t, kMax>(),
+      {}, Kind::template fold<uint8_t, kMax>(), Kind::template fold<int8_t, kMax>(),
       Kind::template fold<int16_t, kMax>(), Kind::template fold<int32_t, kMax>(), Kind::template fold<int64_t, kMax>(),
       {}, {}, Kind::template fold<float, kMax>(), Kind::template fold<double, kMax>(), {}, {}};
-  return folds + widened(d);
+  return folds + d;
 }
 
 // An extreme of nothing does not exist.
@@ -171,7 +173,7 @@ void check_items(const char* name, const View& in, uint64_t mask, bool all) {
 template <bool kMax> void extreme(const char* name, const View& out, const View& in, const Attr* dims) {
   uint64_t mask = dim_mask(dims, in.ndim);
   check_items(name, in, mask, mask == ~uint64_t(0));
-  DType d = widened(in.dtype);
+  DType d = compute_of(in.dtype);
   reduce({name, table<Best, kMax>(d), d, {d}, false}, &out, 1, in, mask);
 }
 // amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor; also max(Tensor self) -> Tensor
@@ -191,7 +193,7 @@ void aminmax(const Args& c) {
     if (in.sizes[i] == 0 && mask >> i & 1)
       throw std::runtime_error(
           "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.");
-  DType d = widened(in.dtype);
+  DType d = compute_of(in.dtype);
   reduce({"aminmax", table<Both, true>(d), d, {d, d}, false}, c.t, 2, in, mask);
 }
 
@@ -201,7 +203,7 @@ template <bool kMax, bool kValues> void place(const char* name, const Args& c) {
   if (!kValues && in.dtype == kBool) throw std::runtime_error(std::string(name) + "(): does not support bool input");
   uint64_t mask = all ? ~uint64_t(0) : uint64_t(1) << wrap_dim(c.a[0].i, in.ndim);
   check_items(name, in, mask, all);
-  DType d = widened(in.dtype), first = kValues ? d : kInt64;
+  DType d = compute_of(in.dtype), first = kValues ? d : kInt64;
   reduce({name, table<Place<kValues>, kMax>(d), d, {first, kInt64}, true}, c.t, kValues ? 2 : 1, in, mask);
 }
 // max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)

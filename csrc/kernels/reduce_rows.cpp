@@ -92,7 +92,7 @@ void nanmedian_dim(const Args& c) { median_any<true>("nanmedian", c); }
 // mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)
 void mode_dim(const Args& c) {
   DType d = widened(c.t[2].dtype);
-  if (d == kBool) return by_rows<uint8_t>("mode", c, kBool, mode_row<uint8_t>);
+  if (d == kBool) return by_rows<uint8_t>("mode", c, kUInt8, mode_row<uint8_t>);  // every true item is then 1
   MT_SWITCH(d, "mode", MT_INTS(T, { by_rows<T>("mode", c, d, mode_row<T>); })
                            MT_FLOATS(T, { by_rows<T>("mode", c, d, mode_row<T>); }))
 }
@@ -131,7 +131,7 @@ void equal(const Args& c) {
   bool& result = *c.t[0].ptr<bool>();
   result = a.ndim == b.ndim && std::equal(a.sizes, a.sizes + a.ndim, b.sizes);
   if (!result || a.numel() == 0) return;
-  DType d = widened(a.dtype);
+  DType d = a.dtype == kBool ? kUInt8 : widened(a.dtype);  // every true item is then 1
   std::atomic<bool> same{true};
   constexpr int64_t kRun = 4096;
   int64_t n = a.numel(), one = 1;

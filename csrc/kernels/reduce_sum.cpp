@@ -60,7 +60,7 @@ template <class T, class S = T> constexpr Fold prod_fold() {
   return {int(sizeof(S)), prod_init<S>, prod_row<T, S>, prod_cols<T, S>, prod_merge<S>, own_finish<T, S>};
 }
 
-// ---- truth values, one byte each, 0 or 1 ------------------------------------------------------------------------
+// ---- truth values: items are bytes, any but 0 is true; states are 0 or 1 ------------------------------------------------------------------------
 template <bool kAll> void truth_init(void* s, int64_t n) { std::memset(s, kAll, size_t(n)); }
 template <bool kAll> void truth_row(void* s, const void* x, int64_t n, int64_t, const FoldParam&) {
   const uint8_t* p = static_cast<const uint8_t*>(x);
@@ -68,7 +68,7 @@ template <bool kAll> void truth_row(void* s, const void* x, int64_t n, int64_t, 
   for (int64_t i = 0; i < n && state == kAll; i += kRowBlock) {
     uint8_t part = kAll;
     int64_t m = std::min(kRowBlock, n - i);
-    for (int64_t j = 0; j < m; ++j) part = kAll ? part & p[i + j] : part | p[i + j];
+    for (int64_t j = 0; j < m; ++j) part = kAll ? part & (p[i + j] != 0) : part | (p[i + j] != 0);
     state = part;
   }
 }
@@ -77,7 +77,7 @@ void truth_cols(void* s, const void* x, int64_t rows, int64_t stride, int64_t n,
   uint8_t* __restrict state = static_cast<uint8_t*>(s);
   for (int64_t i = 0; i < rows; ++i) {
     const uint8_t* p = static_cast<const uint8_t*>(x) + i * stride;
-    for (int64_t j = 0; j < n; ++j) state[j] = kAll ? state[j] & p[j] : state[j] | p[j];
+    for (int64_t j = 0; j < n; ++j) state[j] = kAll ? state[j] & (p[j] != 0) : state[j] | (p[j] != 0);
   }
 }
 template <bool kAll> void truth_merge(void* s, const void* later, int64_t n) {
@@ -92,7 +92,7 @@ void count_row(void* s, const void* x, int64_t n, int64_t, const FoldParam&) {
   for (int64_t i = 0; i < n; i += kRowBlock) {
     uint32_t part = 0;
     int64_t m = std::min(kRowBlock, n - i);
-    for (int64_t j = 0; j < m; ++j) part += p[i + j];
+    for (int64_t j = 0; j < m; ++j) part += p[i + j] != 0;
     *static_cast<uint64_t*>(s) += part;
   }
 }
@@ -103,7 +103,7 @@ void count_cols(void* s, const void* x, int64_t rows, int64_t stride, int64_t n,
   for (int64_t i = 0; i < rows; i += kColBlock) {
     std::fill_n(acc, n, uint8_t(0));
     for (int64_t r = i; r < std::min(rows, i + kColBlock); ++r)
-      for (int64_t j = 0; j < n; ++j) acc[j] += p[r * stride + j];
+      for (int64_t j = 0; j < n; ++j) acc[j] += p[r * stride + j] != 0;
     for (int64_t j = 0; j < n; ++j) state[j] += acc[j];
   }
 }

@@ -58,6 +58,8 @@ template <class T> constexpr bool is_half_v = std::is_same_v<T, f16> || std::is_
 // bool asks for non-zero; float to integer goes through int64 so that out-of-range wraps instead of trapping).
 template <class To, class From> inline To cast(From v) {
   if constexpr (std::is_same_v<To, From>) return v;
+  else if constexpr (std::is_same_v<From, b8>) return cast<To>(bool(v));
+  else if constexpr (std::is_same_v<To, b8>) return b8(cast<bool>(v));
   else if constexpr (is_half_v<From>) return cast<To>(to_float(v));
   else if constexpr (std::is_same_v<To, bf16>) return to_bf16(cast<float>(v));
   else if constexpr (std::is_same_v<To, f16>) return to_f16(cast<float>(v));
@@ -70,7 +72,10 @@ template <class To, class From> inline To cast(From v) {
   else return To(v);
 }
 
-// The type to compute in: float for the 16-bit floats, itself for the rest.
-template <class T> using compute_t = std::conditional_t<is_half_v<T>, float, T>;
+// The type to compute in: float for the 16-bit floats, bool for its byte in memory, itself for the rest.
+template <class T> using compute_t =
+    std::conditional_t<is_half_v<T>, float, std::conditional_t<std::is_same_v<T, b8>, bool, T>>;
+// The type in memory of items that are computed on as T.
+template <class T> using memory_t = std::conditional_t<std::is_same_v<T, bool>, b8, T>;
 
 }  // namespace mt

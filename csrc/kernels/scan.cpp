@@ -109,7 +109,7 @@ template <class T, bool kMax> void extremes(const Args& c, DType compute) {
 }
 template <bool kMax> void running(const char* name, const Args& c) {
   DType d = widened(c.t[2].dtype);
-  if (d == kBool) return extremes<uint8_t, kMax>(c, kBool);
+  if (d == kBool) return extremes<uint8_t, kMax>(c, kUInt8);  // every true item is then 1
   MT_SWITCH(d, name, MT_INTS(T, { extremes<T, kMax>(c, d); }) MT_FLOATS(T, { extremes<T, kMax>(c, d); }))
 }
 // cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)

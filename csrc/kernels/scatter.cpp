@@ -8,7 +8,7 @@ namespace {
 
 template <class T, Reduce R> inline T combine(T a, T b) {
   if constexpr (is_half_v<T>) return cast<T>(combine<float, R>(to_float(a), to_float(b)));
-  else if constexpr (std::is_same_v<T, bool>) return R == kSum || R == kMax ? (a || b) : (a && b);
+  else if constexpr (std::is_same_v<T, b8>) return R == kSum || R == kMax ? (a || b) : (a && b);
   else if constexpr (R == kSum) return T(a + b);
   else if constexpr (R == kProd) return T(a * b);
   else if constexpr (R == kMax) return a != a || a > b ? a : b;  // NaN wins on either side
@@ -132,7 +132,7 @@ template <class T> void divide(T* sum, const int64_t* count, int64_t n) {
   using C = compute_t<T>;
   for (int64_t k = 0; k < n; ++k) {
     int64_t c = std::max<int64_t>(count[k], 1);
-    if constexpr (std::is_same_v<T, bool>) continue;
+    if constexpr (std::is_same_v<T, b8>) continue;
     else if constexpr (std::is_integral_v<T>) {
       int64_t q = int64_t(sum[k]) / c;
       sum[k] = T(q - (int64_t(sum[k]) % c < 0));

@@ -227,6 +227,7 @@ void topk(const Args& args) {
   if (k < 0 || k > size_at(self, dim)) throw std::runtime_error("selected index k out of range");
   if (is_complex(self.dtype)) throw std::runtime_error("topk does not support complex dtypes on CPU");
   if (self.dtype == kBool) throw std::runtime_error("topk does not support bool dtypes on CPU");
+  if (self.ndim == 0) k = 1;  // the one item, even if k is 0: the outputs have no dims either
   if (k == 0) return;
   MT_DISPATCH_REAL(self.dtype, "topk", T, { topk_rows<T>(args.t, k, dim, args.a[2].i != 0, args.a[3].i != 0); })
 }

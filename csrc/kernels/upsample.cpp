@@ -83,7 +83,7 @@ template <class T> T antialias_filter(Mode mode, T x) {  // x >= 0
 // The filter is stretched over the inputs an output covers when the image shrinks.
 template <class T> void fill_antialias(Axis<T>& axis, Mode mode, bool align_corners, const Attr& scale) {
   const T step = axis_scale<T>(axis.in, axis.out, align_corners, scale);
-  const T stretch = std::max(step, T(1)), support = (mode == kLanczosAA ? 3 : mode == kCubicAA ? 2 : 1) * stretch;
+  const T stretch = std::max(step, T(1)), shrink = 1 / stretch, support = (mode == kLanczosAA ? 3 : mode == kCubicAA ? 2 : 1) * stretch;
   axis.reset(int64_t(std::ceil(support)) * 2 + 1);
   for (int64_t o = 0; o < axis.out; ++o) {
     const T center = step * (T(o) + T(0.5));
@@ -91,7 +91,7 @@ template <class T> void fill_antialias(Axis<T>& axis, Mode mode, bool align_corn
     const int64_t last = std::min<int64_t>(int64_t(center + support + T(0.5)), axis.in);
     T total = 0;
     for (int64_t i = first; i < last && i - first < axis.taps; ++i) {
-      T w = antialias_filter(mode, std::fabs((T(i) - center + T(0.5)) / stretch));
+      T w = antialias_filter(mode, std::fabs((T(i) - center + T(0.5)) * shrink));
       axis.set(i - first, o, i, w);
       total += w;
     }
@@ -180,7 +180,80 @@ void move_rows(const Resize<float>& r, DType dtype, const void* x, void* y) {
   })
 }
 
-// Floats, and bytes: those are computed in float and rounded.
+// ---- images of bytes -------------------------------------------------------------------------------------------------
+// Two passes, each rounded to bytes, with weights of 16 bits and a common power of two: as torch and Pillow compute it.
+struct ByteAxis {
+  struct Tap {
+    int32_t index, weight;
+  };
+  int64_t in, out;
+  int shift = 0;
+  std::vector<Tap> taps;
+  std::vector<int64_t> first;  // of each output's taps; one more than there are outputs
+
+  explicit ByteAxis(const Axis<double>& axis) : in(axis.in), out(axis.out), first(1, 0) {
+    std::vector<double> weights;  // of pixels: what was clamped to one pixel is added up before it is rounded
+    double largest = 0;
+    for (int64_t o = 0; o < out; ++o) {
+      for (int64_t t = 0; t < axis.taps; ++t) {
+        const int32_t index = axis.index[t * out + o];
+        if (taps.size() == size_t(first.back()) || taps.back().index != index) {
+          taps.push_back({index, 0});
+          weights.push_back(0);
+        }
+        weights.back() += axis.weight[t * out + o];
+        largest = std::max(largest, weights.back());
+      }
+      first.push_back(int64_t(taps.size()));
+    }
+    while (shift < 22 && int(0.5 + largest * (1 << (shift + 1))) < 1 << 15) ++shift;
+    for (size_t k = 0; k < taps.size(); ++k) {
+      const double scaled = weights[k] * (1 << shift);
+      taps[k].weight = int(scaled + (scaled < 0 ? -0.5 : 0.5));
+    }
+  }
+  uint8_t rounded(int32_t sum) const { return uint8_t(std::clamp(sum >> shift, 0, 255)); }
+  int32_t half() const { return shift ? 1 << (shift - 1) : 0; }
+
+  // `lines` lines along this axis; items of a line are `step` apart, the lines side by side.
+  void resize(const uint8_t* x, uint8_t* y, int64_t lines, int64_t step) const {
+    if (step == 1) {
+      for (int64_t l = 0; l < lines; ++l)
+        for (int64_t o = 0; o < out; ++o) {
+          int32_t sum = half();
+          for (int64_t k = first[o]; k < first[o + 1]; ++k) sum += x[l * in + taps[k].index] * taps[k].weight;
+          y[l * out + o] = rounded(sum);
+        }
+      return;
+    }
+    std::vector<int32_t> sums(step);
+    for (int64_t o = 0; o < out; ++o) {
+      std::fill(sums.begin(), sums.end(), half());
+      for (int64_t k = first[o]; k < first[o + 1]; ++k)
+        for (int64_t l = 0; l < step; ++l) sums[l] += x[taps[k].index * step + l] * taps[k].weight;
+      for (int64_t l = 0; l < step; ++l) y[o * step + l] = rounded(sums[l]);
+    }
+  }
+};
+
+// A dim that keeps its size is left as it is.
+void resize_bytes(const Resize<double>& r, const uint8_t* x, uint8_t* y) {
+  const ByteAxis height(r.axis[1]), width(r.axis[2]);
+  const int64_t middle = height.in * width.out, work = 4 * (middle + r.out_plane());
+  parallel_for(r.planes, kGrain / work + 1, [&](int64_t begin, int64_t end) {
+    std::vector<uint8_t> wide(middle);
+    for (int64_t p = begin; p < end; ++p) {
+      const uint8_t* from = x + p * r.in_plane();
+      if (width.in == width.out) std::copy(from, from + middle, wide.begin());
+      else width.resize(from, wide.data(), height.in, 1);
+      uint8_t* to = y + p * r.out_plane();
+      if (height.in == height.out) std::copy(wide.begin(), wide.end(), to);
+      else height.resize(wide.data(), to, width.out, width.out);
+    }
+  });
+}
+
+// Floats; bytes in one or three dims are computed in float and rounded.
 DType upsample_dtype(DType d, const char* op) {
   if (d != kUInt8 && !is_floating(d)) unsupported(op, d);
   return d == kUInt8 ? kFloat : widened(d);
@@ -194,6 +267,12 @@ template <int nd, Mode mode> void upsample(const Args& args) {
     Resize<float> r(self, out, nd, mode, args.a + 1);
     Dense x(self, self.dtype), y(out, self.dtype, Dense::kOutput);
     move_rows(r, self.dtype, x.data(), y.data());
+    return y.store();
+  }
+  if (nd == 2 && self.dtype == kUInt8) {
+    Resize<double> r(self, out, nd, mode, args.a + 1);
+    Dense x(self, kUInt8), y(out, kUInt8, Dense::kOutput);
+    resize_bytes(r, x.ptr<uint8_t>(), y.ptr<uint8_t>());
     return y.store();
   }
   Dense x(self, dtype), y(out, dtype, Dense::kOutput);

@@ -16,6 +16,14 @@ constexpr int kMaxDims = 64;
 // The two 16-bit floats are storage formats: arithmetic happens in float. Conversions round to nearest even.
 struct f16 { uint16_t bits; };
 struct bf16 { uint16_t bits; };
+// An item of a bool tensor in memory. Any byte but 0 is true: a uint8 tensor may be viewed as bool. Memory is never read
+// as C++'s bool, of which the compiler assumes that it is 0 or 1.
+struct b8 {
+  uint8_t byte;
+  b8() = default;
+  b8(bool v) : byte(v) {}
+  operator bool() const { return byte != 0; }
+};
 using c64 = std::complex<float>;
 using c128 = std::complex<double>;
 

@@ -111,7 +111,9 @@ for _name, _camel in (("tril", "Tril"), ("triu", "Triu")):
 
 
 def _triangle_size(row, col, offset, lower):
-    below = sum(min(max(r + offset + lower, 0), col) for r in range(row))
+    first = offset + lower                                 # how many of row 0 lie below, were it not for the edges
+    start, full = min(max(-first, 0), row), min(max(col - first, 0), row)
+    below = (full - start) * (2 * first + start + full - 1) // 2 + (row - full) * col
     return below if lower else row * col - below
 
 

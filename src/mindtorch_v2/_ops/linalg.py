@@ -51,15 +51,15 @@ op("mm(Tensor self, Tensor mat2) -> Tensor", rule=infer.mm, npu="aclnnMm(self, m
    grad={"self": lambda g, mat2: ops.mm(g, _t(mat2)), "mat2": lambda g, self: ops.mm(_t(self), g)})
 op("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", rule=infer.linear, variants="nn",
    npu="aclnnAddmm(bias.row, input.rows, weight.mT, 1, 1, out.rows, 0) or aclnnMatmul(input, weight.mT, out, 0)",
-   grad={"input": lambda g, weight: ops.matmul(g, weight) if weight.dim() == 2 else g.unsqueeze(-1) * weight,
+   grad={"input": lambda g, weight: ops.matmul(g, conj(weight)) if weight.dim() == 2 else g.unsqueeze(-1) * conj(weight),
          "weight": lambda g, input, weight_shape: _linear_weight(g, input, weight_shape),
          "bias": lambda g: g})
 
 
 def _linear_weight(g, input, shape):
     if len(shape) == 1:
-        return ops.matmul(g.reshape(-1), _rows(input))
-    return ops.mm(_rows(g).t(), _rows(input))
+        return ops.matmul(g.reshape(-1), conj(_rows(input)))
+    return ops.mm(_rows(g).t(), conj(_rows(input)))
 
 
 # ---- products with a sum ------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def _attention_grad(g, query, key, value, attn_mask, is_causal, scale, enable_gq
 def _attention_formula(g, query, key, value, attn_mask, is_causal, scale, enable_gqa):
     """The gradient written with ops, to be differentiated again."""
     scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
-    group = query.size(-3) // key.size(-3) if enable_gqa else 1
+    group = _group(query, key) if enable_gqa else 1
     keys, values = (x.repeat_interleave(group, -3) if group > 1 else x for x in (key, value))
     weights = _weights(query, keys, attn_mask, is_causal, scale)
     through = ops.matmul(g, values.transpose(-2, -1))
@@ -37,6 +37,14 @@ def _attention_formula(g, query, key, value, attn_mask, is_causal, scale, enable
     if group > 1:
         grads[1:] = [x.unflatten(-3, (-1, group)).sum(-3) for x in grads[1:]]
     return tuple(grads)
+
+
+def _group(query, key):
+    """How many heads of the query each head of the key serves."""
+    heads, own = query.size(-3), key.size(-3)
+    if own == 0 or heads % own:
+        raise RuntimeError("Number of heads in key and value must divide the number of heads in query")
+    return heads // own
 
 
 def _weights(query, key, attn_mask, is_causal, scale):
@@ -160,8 +168,8 @@ def _attention_math(query, key, value, attn_mask, dropout_p, is_causal, dropout_
             scale=scale, enable_gqa=enable_gqa)
         return wide[0].to(query.dtype), wide[1].to(query.dtype)
     if enable_gqa and query.dim() > 2 and key.size(-3) != query.size(-3):
-        key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
-        value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)
+        key = key.repeat_interleave(_group(query, key), -3)
+        value = value.repeat_interleave(_group(query, value), -3)
     scale = 1 / math.sqrt(query.size(-1)) if scale is None and query.size(-1) else 1.0 if scale is None else scale
     weights = _weights(query, key, attn_mask, is_causal, scale)
     if dropout_p > 0:

@@ -122,7 +122,7 @@ def _rms_norm(input, normalized_shape, weight, eps):
     """Divided by the root of the mean square over the last dims, times weight."""
     if weight is not None and weight.dtype is not input.dtype:
         wide = _C.promote_types(input.dtype, weight.dtype)
-        return ops._fused_rms_norm(input.to(wide), normalized_shape, weight.to(wide), eps)[0]
+        return ops.rms_norm(input.to(wide), normalized_shape, weight.to(wide), eps).to(input.dtype)
     if input.is_complex():
         shape = _check_layer("rms_norm", input, normalized_shape, weight=weight)
         dims = list(range(-len(shape), 0))

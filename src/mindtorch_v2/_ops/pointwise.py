@@ -15,7 +15,7 @@ from mindtorch_v2._ops.infer import (
     unary_float_real,
     unary_real,
 )
-from mindtorch_v2._ops.table import alias, composite, op, ops
+from mindtorch_v2._ops.table import alias, composite, methods, op, ops
 
 _2_SQRTPI = 2 / math.sqrt(math.pi)
 
@@ -160,8 +160,8 @@ op("nextafter(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False,
    grad={"self": lambda g, self, other: g * (self != other), "other": lambda g: ops.zeros_like(g)})
 op("logaddexp(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
    npu="aclnnLogAddExp(self, other, out)",
-   grad={"self": lambda g, self, other: g / (1 + (other - self).exp()),
-         "other": lambda g, self, other: g / (1 + (self - other).exp())})
+   grad={"self": lambda g, self, other: g / conj(1 + (other - self).exp()),
+         "other": lambda g, self, other: g / conj(1 + (self - other).exp())})
 op("logaddexp2(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
    npu="aclnnLogAddExp2(self, other, out)",
    grad={"self": lambda g, self, other: g / (1 + (other - self).exp2()),
@@ -336,14 +336,23 @@ op("rad2deg(Tensor self) -> Tensor", rule=unary_float, grad={"self": lambda g: g
 
 # ---- three inputs ------------------------------------------------------------------------------------------------
 op("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", rule=binary, kernel="where",
-   inplace=False, npu="aclnnSWhere(condition, self, other, out)",
+   variants="function", inplace=False, npu="aclnnSWhere(condition, self, other, out)",
    grad={"self": lambda g, condition: ops.where(condition, g, 0),
          "other": lambda g, condition: ops.where(condition, 0, g)})
 
 
-@composite("where(Tensor condition) -> Tensor[]")
+@composite("_where_method(Tensor self, Tensor condition, Tensor other) -> Tensor", numbers=True, variants="")
+def _where_method(self, condition, other):
+    """self where the condition holds, else other."""
+    return ops.where(condition, self, other)
+
+
+@composite("where(Tensor condition) -> Tensor[]", variants="function")
 def _where_indices(condition):
     return condition.nonzero().unbind(1)
+
+
+methods["where"] = ops._where_method      # the condition is the method's first argument, and the function's
 
 
 op("lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", rule=binary,

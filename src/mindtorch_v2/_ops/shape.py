@@ -6,7 +6,7 @@ import operator
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
-from mindtorch_v2._ops.view import broadcast_shapes, wrap
+from mindtorch_v2._ops.view import broadcast_shapes, check_parts, wrap
 
 
 # ---- joining --------------------------------------------------------------------------------------------------------
@@ -165,6 +165,7 @@ def block_diag(*tensors):
 def split_sizes(self, sizes, dim):
     """Views of the given sizes along dim."""
     total, start, parts = self.size(dim), 0, []
+    check_parts("split", len(sizes))
     if any(n < 0 for n in sizes):
         raise RuntimeError("split_with_sizes expects split_sizes have only non-negative entries, but got "
                            f"split_sizes={list(sizes)}")
@@ -198,6 +199,7 @@ def _split_size(self, size, dim):
             raise RuntimeError("split_size can only be 0 if dimension size is 0, but got dimension size of "
                                f"{total}")
         return (ops.alias(self),)
+    check_parts("split", -(-total // size))
     return _C._many_views(tuple(ops.slice(self, dim, i, min(i + size, total)) for i in range(0, max(total, 1), size)))
 
 
@@ -218,6 +220,7 @@ def _chunk(self, chunks, dim):
     total = self.size(dim)
     size = -(-total // chunks)
     if size == 0:
+        check_parts("chunk", chunks)
         return ops.split_with_sizes(self, (0,) * chunks, dim)
     return ops.split(self, size, dim)
 
@@ -230,6 +233,7 @@ def _tensor_split(self, where, dim):
     if isinstance(where, int):
         if where <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {where}")
+        check_parts("tensor_split", where)
         small, extra = divmod(total, where)
         return split_sizes(self, [small + (i < extra) for i in range(where)], dim)
     edges = [0, *where, total]

@@ -70,7 +70,8 @@ def _polygamma(n, self):
     if n == 0:
         return ops.digamma(self)
     x = self if self.is_floating_point() else self.to(ops.result_type(self, 1.0))
-    return ops.special_zeta(n + 1.0, x) * ((-1.0) ** (n + 1) * math.factorial(n))
+    factorial = float(math.factorial(n)) if n <= 170 else math.inf     # 171! is beyond float64
+    return ops.special_zeta(n + 1.0, x) * (factorial if n % 2 else -factorial)
 
 
 op("polygamma.method(Tensor self, int n) -> Tensor", body=lambda self, n: _polygamma(n, self), inplace="method")

@@ -1,8 +1,13 @@
 """Rows of the view ops: the same memory in another shape; and their relatives that copy only when they must."""
 from __future__ import annotations
 
+import os
+
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.table import alias, composite, op, ops
+
+_MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+_VIEW_BYTES = 256                      # of one more view of a tensor, or a little more
 
 op("view(Tensor(a) self, SymInt[] size) -> Tensor(a)", view="view", variants="method",
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
@@ -180,6 +185,13 @@ def _narrow(self, dim, start, length):
     return ops.slice(self, dim, start, start + length)
 
 
+def check_parts(name, count):
+    """That so many views fit into memory: sizes of expanded tensors, and numbers of parts, may be anything."""
+    if count * _VIEW_BYTES > _MEMORY:
+        raise RuntimeError(f"[{name}] expected at most {_MEMORY // _VIEW_BYTES} parts, got {count}")
+
+
 @composite("unbind(Tensor(a) self, int dim=0) -> Tensor(a)[]", grad={"self": lambda gs, dim: ops.stack(gs, dim)})
 def _unbind(self, dim):
+    check_parts("unbind", self.size(dim))
     return _C._many_views(tuple([self.select(dim, i) for i in range(self.size(dim))]))

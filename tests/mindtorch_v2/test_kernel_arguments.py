@@ -1,0 +1,42 @@
+"""Kernels check what they index by: calls that are nearly right, of every row, end in a result or an exception."""
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mindtorch_v2 as mt
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("call", [
+    lambda aten: aten._eye_(mt.ones(5), 3, 3),
+    lambda aten: aten._fft_c2r(mt.ones(3, 0, dtype=mt.complex64), [1], 0, 4),
+    lambda aten: aten._fft_c2r(mt.ones(3, 0, dtype=mt.complex64), [0, 1], 0, 4),
+    lambda aten: aten._attention(mt.ones(4, 4, 3, 8), mt.ones(4, 4, 6, 8), mt.ones(5)),
+    lambda aten: aten._linalg_lstsq(mt.ones(3, 3, 0, 3), mt.ones(3, 2, 3), "gelsy", None),
+    lambda aten: aten._masked_scatter(mt.ones(5, 0), mt.ones(1, dtype=mt.bool), mt.ones(5, 5)),
+    lambda aten: aten.grid_sampler_2d(mt.ones(()), mt.ones(2, 13, 10, 2), 0, 0, False),
+    lambda aten: aten.avg_pool2d_backward(mt.ones(1, 3, 3, 3), mt.ones(1, 3, 9, 9), 2**31, 3, 0, False, True, None),
+])
+def test_refused(call):
+    with pytest.raises((RuntimeError, IndexError)):
+        call(mt.ops.aten)
+
+
+def test_attention_without_queries():
+    query = mt.ones(2, 0, 0, 3, 4, requires_grad=True)
+    key = mt.ones(2, 0, 2, 5, 4, requires_grad=True)
+    mt.ops.aten._attention(query, key, key, enable_gqa=True)[0].sum().backward()
+    query, key = mt.ones(2, 0, 3, 4, requires_grad=True), mt.ones(2, 2, 5, 4, requires_grad=True)
+    mt.ops.aten._attention(query, key, key, enable_gqa=True)[0].sum().backward()
+    assert not key.grad.any()
+
+
+def test_calls_nearly_right() -> None:
+    command = [sys.executable, "-X", "faulthandler", str(HERE / "fuzz_rows.py"), "--samples", "1", "--rounds", "12"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-4000:]
