@@ -15,7 +15,7 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
   g = {"system": p["build-system"]["requires"], "run": p["project"]["dependencies"], \
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
-.PHONY: run test test-npu-delay bench bench-npu build lint clean conformance test-sanitize sanitize-address sanitize-thread
+.PHONY: run test test-npu-delay soak bench bench-npu build lint clean conformance test-sanitize sanitize-address sanitize-thread
 
 # On the npu of this machine; where there is none, on the simulated one.
 run: $(VENV)/package
@@ -36,6 +36,11 @@ test-npu-delay: $(VENV)/package $(VENV)/test-tools
 	  done; echo "ACL_LAUNCH_BLOCKING=1"; \
 	  ACL_LAUNCH_BLOCKING=1 $(PY) -m pytest tests/mindtorch_v2/test_npu_*.py $(ARGS) || failed="$$failed blocking"; \
 	  test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
+# Hours: 5 million ops on each device, threads, signals, 200 seeds of delays.  PART=signals ARGS="--count 100 --jobs 4"
+PART ?= all
+soak: $(VENV)/package $(VENV)/test-tools
+	$(PY) tests/mindtorch_v2/soak.py $(PART) $(ARGS)
 
 bench: $(VENV)/package $(VENV)/test-tools
 	$(PY) benchmarks/run.py $(ARGS)

@@ -1,15 +1,23 @@
 // The caching allocator: size classes, one shared pool under a mutex, and a cache of small blocks for each thread.
+// Where memory goes when it is released, and how it comes back: the thread's list of its size class (up to 64 KiB), the
+// pool's list of that class, and for larger blocks the free ranges, where neighbours merge and any size is cut from.
+// How much stays is decided in one place, `allowed`: it follows the live memory of the last seconds. What nobody needed
+// for a whole window goes back to the system, by a thread that exists only while there is something to wait for.
 #include "allocator.h"
 
+#include <malloc.h>
 #include <pthread.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include <signal.h>
+#include <time.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <new>
+
+#include "memory_limit.h"
+#include "ranges.h"
 
 namespace mt {
 namespace {
@@ -18,11 +26,14 @@ namespace {
 constexpr int kFineClasses = 16, kPerPower = 8;
 constexpr size_t kLimit = size_t(1) << 62;      // larger requests are refused without asking the system
 constexpr int kClasses = kFineClasses + (62 - 10) * kPerPower;
-constexpr int kSmallClasses = kFineClasses + 6 * kPerPower;  // up to 64 KiB: cached by each thread
-constexpr size_t kHugePage = size_t(2) << 20;   // blocks from here on are mapped, on huge pages
+constexpr int kSmallClasses = kFineClasses + 6 * kPerPower;  // up to 64 KiB: from malloc, cached by each thread
 constexpr int64_t kThreadBytes = 4 << 20;       // cached by one thread at most
 constexpr int64_t kThreadClassBytes = 256 << 10;
 constexpr int64_t kMergeBytes = 1 << 20;        // a thread keeps its count of bytes to itself up to here
+constexpr int64_t kAlways = 64 << 20;           // the pool may cache this much, whatever the live memory is
+constexpr int64_t kIdle = 32 << 20;             // and this much stays however long it is idle
+constexpr int64_t kSecond = 1000000000, kLongest = 16 * kSecond;  // a window: from one second to this
+constexpr int kBatch = 1024;                    // small blocks that are freed under one lock
 
 inline int class_of(size_t bytes) {
   size_t n = bytes - (bytes != 0);
@@ -35,28 +46,19 @@ inline size_t class_bytes(int c) {
   c -= kFineClasses;
   return size_t(9 + c % kPerPower) << (7 + c / kPerPower);
 }
+inline size_t mapped_bytes(size_t size) { return (size + kHugePage - 1) & ~(kHugePage - 1); }
 
-// ---- the system ------------------------------------------------------------------------------------------
-void* map_huge(size_t size) {
-  char* p = static_cast<char*>(mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  if (p == MAP_FAILED) return nullptr;
-  size_t before = size_t(-reinterpret_cast<uintptr_t>(p)) & (kHugePage - 1);
-  if (before) munmap(p, before);
-  munmap(p + before + size, kHugePage - before);
-#ifdef MADV_HUGEPAGE
-  madvise(p + before, size, MADV_HUGEPAGE);
+// free() alone gives back only what lies at the top of malloc's heap.
+void trim_malloc() {
+#ifdef __GLIBC__
+  malloc_trim(0);
 #endif
-  return p + before;
 }
-void* system_allocate(size_t size) {
-  if (size >= kHugePage) return map_huge(size);
-  void* p = nullptr;
-  return posix_memalign(&p, 64, size) == 0 ? p : nullptr;
-}
-void system_release(void* p, size_t size) {
-  if (size >= kHugePage) munmap(p, size);
-  else free(p);
+
+int64_t coarse_now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+  return int64_t(t.tv_sec) * kSecond + t.tv_nsec;
 }
 
 // ---- free lists: the link lies in the first bytes of the free block --------------------------------------------
@@ -104,12 +106,20 @@ struct ThreadCache {
 // Constant-initialised and never destroyed: tensors may be released during static destruction.
 struct Pool {
   std::mutex mutex;
+  std::mutex returning;          // taken before `mutex`, by who gives memory back: a fork waits until it has
+  int64_t freed_small = 0;       // bytes of small blocks given to free() since malloc was trimmed; under `returning`
   List lists[kClasses];
   uint64_t used[kClasses] = {};  // tick of the last release into each class, to evict the stalest class first
   uint64_t tick = 0;
-  int64_t bound = 0, cached = 0, reserved = 0, peak_reserved = 0;
+  int64_t limit = 0, cached = 0, reserved = 0, peak_reserved = 0;
   int64_t allocated = 0, peak_allocated = 0, allocations = 0, hits = 0;
   ThreadCache* threads = nullptr;
+  FreeRanges* ranges = nullptr;  // made with the first thread's cache
+
+  // The window: what was live at most and cached at least, in it and (live) in the one before.
+  int64_t window_start = 0, window = kSecond, window_peak = 0, last_peak = 0, least_cached = 0;
+  int64_t returned = 0, returned_at = 0, mapped_again = 0;  // the last idle bytes that went back, and what came since
+  bool timer = false;            // the thread runs
 } pool;
 
 thread_local ThreadCache* mine = nullptr;
@@ -137,37 +147,29 @@ int stalest_class() {
   return found;
 }
 
-// Blocks on their way back to the system, which is called after the lock was given up.
+// Small blocks on their way back to malloc, which is called after the lock was given up.
 struct Doomed {
-  Block* head = nullptr;
-  void add(void* p, int c) { head = new (p) DoomedBlock{{head}, c}; }
-  ~Doomed() {
-    while (head) {
-      auto* b = static_cast<DoomedBlock*>(head);
-      head = b->next;
-      system_release(b, class_bytes(b->c));
-    }
+  List list;
+  int64_t bytes = 0;
+  void add(void* p, int64_t size) {
+    list.push(p);
+    bytes += size;
   }
-
- private:
-  struct DoomedBlock : Block {
-    int c;
-    DoomedBlock(Block base, int size_class) : Block(base), c(size_class) {}
-  };
+  ~Doomed() {
+    while (void* p = list.pop()) free(p);
+  }
 };
 
-void evict(int64_t target, Doomed& doomed) {
-  while (pool.cached > target) {
-    int c = stalest_class();
-    int64_t size = int64_t(class_bytes(c));
-    while (pool.cached > target) {
-      void* p = pool.lists[c].pop();
-      if (!p) break;
-      doomed.add(p, c);
-      pool.cached -= size;
-      pool.reserved -= size;
-    }
-  }
+// How much may be cached beside `live` bytes: what brings the total back to the recent peak, and a quarter of it for
+// sizes that do not fit. Of a limit at most a quarter is cached, and the last eighth is left to others.
+int64_t allowed(int64_t live) {
+  const int64_t peak = std::max({pool.window_peak, pool.last_peak, live});
+  const int64_t wanted = std::max(kAlways, peak + peak / 4 - live);
+  return std::min({wanted, pool.limit / 4, std::max<int64_t>(pool.limit - pool.limit / 8 - live, 0)});
+}
+void take_cached(int64_t size) {
+  pool.cached -= size;
+  pool.least_cached = std::min(pool.least_cached, pool.cached);
 }
 void put(void* p, int c) {
   pool.lists[c].push(p);
@@ -183,10 +185,141 @@ void move_to_pool(ThreadCache& t, int c, int64_t keep) {
 void flush(ThreadCache& t) {
   for (int c = 0; c < kSmallClasses; ++c) move_to_pool(t, c, 0);
 }
+// The blocks of a large class become ranges. Where there is no memory for a range's books, the block stays a block.
+bool merge_class(int c) {
+  while (void* p = pool.lists[c].pop())
+    if (!pool.ranges->give({static_cast<char*>(p), class_bytes(c)})) {
+      pool.lists[c].push(p);
+      return false;
+    }
+  return true;
+}
+void* take_range(int c) {
+  if (c < kSmallClasses) return nullptr;
+  if (void* p = pool.ranges->take(class_bytes(c))) return p;
+  for (int other = kSmallClasses; other < kClasses; ++other)
+    if (pool.lists[other].head && !merge_class(other)) break;
+  return pool.ranges->take(class_bytes(c));
+}
 
-int64_t cache_bound() {
-  int64_t physical = int64_t(sysconf(_SC_PHYS_PAGES)) * int64_t(sysconf(_SC_PAGESIZE));
-  return std::min(std::max<int64_t>(physical / 4, 64 << 20), int64_t(4) << 30);
+// One step of giving memory back: a range, or some small blocks. What is in no use as a block goes first, then the class
+// that nobody released to for longest, and last what is left of huge pages that hold live blocks too.
+Range next_to_return(int64_t wanted, Doomed& doomed) {
+  for (;;) {
+    Range r = pool.ranges->cut(size_t(wanted));
+    if (r.size) return r;
+    const int c = stalest_class();
+    if (c < 0) return pool.ranges->take_largest();
+    if (c >= kSmallClasses) {
+      if (!merge_class(c)) return {static_cast<char*>(pool.lists[c].pop()), class_bytes(c)};
+      continue;
+    }
+    const int64_t size = int64_t(class_bytes(c));
+    for (int64_t n = 0; n < kBatch && n * size < wanted; ++n) {
+      void* p = pool.lists[c].pop();
+      if (!p) break;
+      doomed.add(p, size);
+    }
+    return {};
+  }
+}
+
+// Gives about this many cached bytes back to the system, and says how many it were. Not to be called with a lock.
+int64_t give_back(int64_t bytes) {
+  int64_t done = 0;
+  std::lock_guard<std::mutex> first(pool.returning);
+  while (done < bytes) {
+    Doomed doomed;
+    Range r;
+    int64_t size = 0;
+    {
+      std::lock_guard<std::mutex> lock(pool.mutex);
+      if (pool.cached > 0) r = next_to_return(bytes - done, doomed);
+      size = r.size ? int64_t(r.size) : doomed.bytes;
+      take_cached(size);
+      pool.reserved -= size;
+    }
+    if (!size) break;
+    if (r.size && !unmap_range(r)) {  // too many holes in the address space: it stays cached
+      std::lock_guard<std::mutex> lock(pool.mutex);
+      pool.reserved += size;
+      if (pool.ranges->give(r)) pool.cached += size;
+      break;
+    }
+    done += size;
+    pool.freed_small += doomed.bytes;
+  }
+  if (pool.freed_small >= kIdle) {
+    trim_malloc();
+    pool.freed_small = 0;
+  }
+  return done;
+}
+
+// ---- windows -------------------------------------------------------------------------------------------------
+// Ends the window if it is over: what was cached all through it, less kIdle, is of no use to anybody. Needs the lock.
+int64_t idle_bytes(int64_t now) {
+  if (now - pool.window_start < pool.window) return 0;
+  const int64_t idle = std::max<int64_t>(std::min(pool.least_cached, pool.cached) - kIdle, 0);
+  pool.window_start = now;
+  pool.last_peak = pool.window_peak;
+  pool.window_peak = pool.allocated;
+  pool.least_cached = pool.cached;
+  if (now - pool.returned_at > 8 * pool.window) pool.window = std::max(kSecond, pool.window / 2);
+  return idle;
+}
+void return_idle(int64_t idle) {
+  if (!idle) return;
+  const int64_t done = give_back(idle);
+  std::lock_guard<std::mutex> lock(pool.mutex);
+  pool.returned = done;
+  pool.mapped_again = 0;
+  pool.returned_at = coarse_now();
+}
+// Memory that was given back as idle is mapped again soon: the program's steps take longer than the window. Needs the lock.
+void note_mapping(int64_t size) {
+  if (!pool.returned || coarse_now() - pool.returned_at > 8 * pool.window) return;
+  pool.mapped_again += size;
+  if (pool.mapped_again < pool.returned / 2) return;
+  pool.window = std::min(2 * pool.window, kLongest);
+  pool.returned = 0;
+}
+
+// Runs while more than kIdle is cached: a program that sleeps, or that makes small tensors only, calls nobody else.
+void* run_timer(void*) {
+  for (;;) {
+    int64_t idle, rest;
+    {
+      std::lock_guard<std::mutex> lock(pool.mutex);
+      const int64_t now = coarse_now();
+      idle = idle_bytes(now);
+      rest = pool.window_start + pool.window - now;
+    }
+    return_idle(idle);
+    {
+      std::lock_guard<std::mutex> lock(pool.mutex);
+      if (pool.cached <= kIdle) {
+        pool.timer = false;
+        return nullptr;
+      }
+    }
+    const timespec t = {rest / kSecond, rest % kSecond};
+    nanosleep(&t, nullptr);
+  }
+}
+// Without the thread (no more can be made) the next slow call looks at the clock. Needs the lock.
+void start_timer() {
+  if (pool.timer || pool.cached <= kIdle) return;
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes)) return;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  sigset_t all, before;  // a signal is for the threads of the program
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  pool.timer = pthread_create(&thread, &attributes, run_timer, nullptr) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
 }
 
 // ---- threads and forks ---------------------------------------------------------------------------------------
@@ -196,18 +329,27 @@ struct Reaper {
     ThreadCache* t = mine;
     mine = nullptr;
     if (!t) return;
-    Doomed doomed;
+    int64_t excess;
     {
       std::lock_guard<std::mutex> lock(pool.mutex);
       flush(*t);
-      evict(pool.bound, doomed);
       merge_counts(*t);
       unlink(*t);
+      excess = pool.cached - allowed(pool.allocated);
     }
     delete t;
+    if (excess > 0) give_back(excess);
   }
 };
 
+void before_fork() {
+  pool.returning.lock();
+  pool.mutex.lock();
+}
+void parent_after_fork() {
+  pool.mutex.unlock();
+  pool.returning.unlock();
+}
 // The child keeps only the forking thread. The lists of the others may have been cut in the middle of a step, so
 // their few blocks are given up; their counts still hold.
 void child_after_fork() {
@@ -217,18 +359,27 @@ void child_after_fork() {
       pool.reserved -= t->cached.get();
       unlink(*t);
     }
+  pool.timer = false;
   new (&pool.mutex) std::mutex();
+  new (&pool.returning) std::mutex();
 }
 
-ThreadCache* make_thread_cache() {
-  static bool registered =
-      pthread_atfork([] { pool.mutex.lock(); }, [] { pool.mutex.unlock(); }, child_after_fork) == 0;
-  (void)registered;
+// Needs the lock.
+void start_pool() {
+  if (pool.limit) return;
+  if (!pool.ranges) pool.ranges = new FreeRanges;
+  const int64_t limit = memory_limit("");
+  pthread_atfork(before_fork, parent_after_fork, child_after_fork);
+  pool.window_start = coarse_now();
+  pool.limit = limit;
+}
+ThreadCache* thread_cache() {
+  if (mine || exiting) return mine;
   static thread_local Reaper reaper;
   (void)&reaper;
-  auto* t = new ThreadCache;
+  auto* t = new (std::nothrow) ThreadCache;
+  if (!t) return nullptr;  // who releases memory must not fail for want of it
   std::lock_guard<std::mutex> lock(pool.mutex);
-  if (pool.bound == 0) pool.bound = cache_bound();
   t->next = pool.threads;
   if (t->next) t->next->previous = t;
   pool.threads = t;
@@ -240,51 +391,73 @@ void count_block(ThreadCache* t, int64_t size, bool hit) {
   if (t) merge_counts(*t);
   pool.allocated += size;
   pool.peak_allocated = std::max(pool.peak_allocated, pool.allocated);
+  pool.window_peak = std::max(pool.window_peak, pool.allocated);
   pool.allocations += size > 0;
   pool.hits += hit;
 }
 
+void* system_allocate(int c) {
+  const size_t size = class_bytes(c);
+  if (c >= kSmallClasses) return map_range(mapped_bytes(size)).start;
+  void* p = nullptr;
+  return posix_memalign(&p, 64, size) == 0 ? p : nullptr;
+}
+
 __attribute__((noinline)) void* allocate_slow(int c) {
-  int64_t size = int64_t(class_bytes(c));
-  ThreadCache* t = mine ? mine : exiting ? nullptr : make_thread_cache();
+  const int64_t size = int64_t(class_bytes(c));
+  ThreadCache* t = thread_cache();
+  int64_t excess;
   {
     std::lock_guard<std::mutex> lock(pool.mutex);
-    if (void* p = pool.lists[c].pop()) {
-      pool.cached -= size;
+    start_pool();
+    void* p = pool.lists[c].pop();
+    if (!p) p = take_range(c);
+    if (p) {
+      take_cached(size);
       count_block(t, size, true);
       return p;
     }
+    excess = pool.cached - allowed(pool.allocated + size);
   }
-  void* p = system_allocate(size_t(size));
+  if (excess > 0) give_back(excess);  // first, so that the memory in use does not pass the bound in between
+  void* p = system_allocate(c);
   if (!p) {
     empty_cache();
-    p = system_allocate(size_t(size));
+    p = system_allocate(c);
     if (!p) throw std::bad_alloc();
   }
   std::lock_guard<std::mutex> lock(pool.mutex);
-  pool.reserved += size;
+  int64_t taken = size;
+  if (c >= kSmallClasses) {
+    const Range rest = {static_cast<char*>(p) + size, mapped_bytes(size_t(size)) - size_t(size)};
+    if (rest.size && pool.ranges->give(rest)) pool.cached += int64_t(rest.size);
+    taken += int64_t(rest.size);
+    note_mapping(size);
+  }
+  pool.reserved += taken;
   pool.peak_reserved = std::max(pool.peak_reserved, pool.reserved);
   count_block(t, size, false);
   return p;
 }
 
 __attribute__((noinline)) void release_slow(void* p, int c) {
-  int64_t size = int64_t(class_bytes(c));
-  ThreadCache* t = mine ? mine : exiting ? nullptr : make_thread_cache();
-  Doomed doomed;
-  std::lock_guard<std::mutex> lock(pool.mutex);
-  count_block(t, -size, false);
-  if (size > pool.bound) {  // would push everything else out
-    doomed.add(p, c);
-    pool.reserved -= size;
-    return;
+  const int64_t size = int64_t(class_bytes(c));
+  ThreadCache* t = thread_cache();
+  int64_t excess, idle;
+  {
+    std::lock_guard<std::mutex> lock(pool.mutex);
+    count_block(t, -size, false);
+    put(p, c);
+    if (t && c < kSmallClasses) {
+      if (t->cached.get() > kThreadBytes - kThreadClassBytes) flush(*t);
+      else move_to_pool(*t, c, t->lists[c].count / 2);
+    }
+    excess = pool.cached - allowed(pool.allocated);
+    idle = idle_bytes(coarse_now());
+    start_timer();
   }
-  put(p, c);
-  if (t && c < kSmallClasses) {
-    if (t->cached.get() > kThreadBytes - kThreadClassBytes) flush(*t);
-    else move_to_pool(*t, c, t->lists[c].count / 2);
-  }
-  evict(pool.bound, doomed);
+  if (excess > 0) give_back(excess);
+  else return_idle(idle);
 }
 
 // A few blocks even of the largest small class.
@@ -329,16 +502,20 @@ void release(void* p, size_t bytes) {
 }
 
 void empty_cache() {
-  Doomed doomed;
-  std::lock_guard<std::mutex> lock(pool.mutex);
-  if (mine) flush(*mine);
-  evict(0, doomed);
+  {
+    std::lock_guard<std::mutex> lock(pool.mutex);
+    if (!pool.limit) return;
+    if (mine) flush(*mine);
+  }
+  give_back(INT64_MAX);
+  trim_malloc();
 }
 
 void allocator_stats(AllocatorStats* out) {
   std::lock_guard<std::mutex> lock(pool.mutex);
   if (mine) merge_counts(*mine);
-  *out = {pool.allocated, 0, pool.reserved, pool.peak_reserved, pool.cached, pool.allocations, pool.hits};
+  *out = {pool.allocated, 0, pool.reserved, pool.peak_reserved, pool.cached, pool.allocations, pool.hits,
+          allowed(pool.allocated), pool.limit, pool.window / 1000000};
   for (ThreadCache* t = pool.threads; t; t = t->next) {
     out->allocated_bytes += t->allocated.get();
     out->cached_bytes += t->cached.get();

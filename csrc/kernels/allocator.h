@@ -13,7 +13,7 @@ void* allocate(size_t bytes);
 // bytes as given to allocate; from any thread. release(nullptr, n) does nothing.
 void release(void* p, size_t bytes);
 
-// Gives every cached block back to the system, except the small ones (<= 64 KiB) cached by other threads.
+// Gives all cached memory back to the system, except the small blocks (<= 64 KiB) cached by other threads.
 void empty_cache();
 
 // Sizes count whole blocks (rounded up to their class). The peak of allocated bytes is exact for one thread, and

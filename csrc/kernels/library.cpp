@@ -2,6 +2,7 @@
 #include "library.h"
 
 #include "allocator.h"
+#include "memory_limit.h"
 #include "parallel.h"
 #include "random.h"
 
@@ -26,6 +27,7 @@ const Library table = {
     release,
     empty_cache,
     allocator_stats,
+    memory_limit,
     get_num_threads,
     set_num_threads,
     [](uint64_t seed) { return new Generator(seed); },

@@ -25,6 +25,8 @@ struct Pointwise {
 struct AllocatorStats {
   int64_t allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes, cached_bytes;
   int64_t allocations, cache_hits;
+  int64_t bound_bytes, limit_bytes;  // what may be cached now; what the machine or the container allows the process
+  int64_t idle_ms;                   // for how long memory is cached that nobody needs
 };
 
 struct Library {
@@ -37,6 +39,7 @@ struct Library {
   void (*release)(void* p, size_t bytes);                  // bytes as given to allocate
   void (*empty_cache)();
   void (*allocator_stats)(AllocatorStats* out);
+  int64_t (*memory_limit)(const char* root);               // of the process; root: "" but for tests
   int (*get_num_threads)();
   void (*set_num_threads)(int n);
   Generator* (*generator_new)(uint64_t seed);

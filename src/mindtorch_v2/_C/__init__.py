@@ -13,6 +13,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _autocast_state,
     _clear_autocast_cache,
     _cpu_empty_cache,
+    _cpu_memory_limit,
     _cpu_memory_stats,
     _current_run,
     _define,

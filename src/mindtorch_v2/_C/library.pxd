@@ -45,7 +45,7 @@ cdef extern from "library.h" namespace "mt" nogil:
         Loop* loop
     cdef cppclass AllocatorStats:
         int64_t allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes
-        int64_t cached_bytes, allocations, cache_hits
+        int64_t cached_bytes, allocations, cache_hits, bound_bytes, limit_bytes, idle_ms
     cdef cppclass Library:
         const char* level
         Kernel (*find)(const char*)
@@ -55,6 +55,7 @@ cdef extern from "library.h" namespace "mt" nogil:
         void (*release)(void*, size_t)
         void (*empty_cache)()
         void (*allocator_stats)(AllocatorStats*)
+        int64_t (*memory_limit)(const char*) except +
         int (*get_num_threads)()
         void (*set_num_threads)(int)
         CGenerator* (*generator_new)(uint64_t)

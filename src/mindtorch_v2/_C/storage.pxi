@@ -425,12 +425,21 @@ def _cpu_memory_stats():
     lib.allocator_stats(&a)
     return {"allocated_bytes": a.allocated_bytes, "peak_allocated_bytes": a.peak_allocated_bytes,
             "reserved_bytes": a.reserved_bytes, "peak_reserved_bytes": a.peak_reserved_bytes,
-            "cached_bytes": a.cached_bytes, "allocations": a.allocations, "cache_hits": a.cache_hits}
+            "cached_bytes": a.cached_bytes, "allocations": a.allocations, "cache_hits": a.cache_hits,
+            "bound_bytes": a.bound_bytes, "limit_bytes": a.limit_bytes, "idle_ms": a.idle_ms}
 
 
 def _cpu_empty_cache():
     """Returns the CPU allocator's cached blocks to the system."""
-    lib.empty_cache()
+    with nogil:
+        lib.empty_cache()
+
+
+def _cpu_memory_limit(str root=""):
+    """How much memory this process may use: the machine's, or its control groups' limit. root: a folder for tests, that
+    holds proc/self/cgroup and sys/fs/cgroup."""
+    encoded = root.encode()
+    return lib.memory_limit(encoded)
 
 
 def get_num_threads():
