@@ -21,12 +21,13 @@ FLOORS: dict[int, str] = {
     3: "_ops amp _legacy",
     4: "npu cpu linalg fft special random types version return_types backends compiler cuda jit overrides storage "
        "__config__ _asserts _construct _symbolic xpu",
-    5: "nn optim utils distributed serialization _pickling testing accelerator multiprocessing signal _dynamo "
+    5: "nn optim utils distributed serialization _pickling _unpickling _rebuilding _archive testing accelerator multiprocessing signal _dynamo "
        "distributions func profiler library hub",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that are one room although they lie side by side.
-ONE_ROOM = {"_pickling": "serialization", "_storage": "_tensor", "_printing": "_tensor"}
+ONE_ROOM = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive"), "serialization")
+ONE_ROOM |= {"_storage": "_tensor", "_printing": "_tensor"}
 # The only imports by name: a backend; floor 5, at its first use; NumPy, at the first array.
 LOADERS = ("_backends/registry.py", "__init__.py", "_tensor.py")
 NUMPY_DOORS = ("_numpy.py", "_tensor.py", "_C/")
