@@ -28,8 +28,8 @@ MAX_VERSION = 10  # of the format, as in PyTorch
 class BoundedFile:
     """A range of a file, from where the file stands, that never asks the file for more than it has."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self.file, self.name = file, name
         self.begin = file.tell()
         file.seek(0, os.SEEK_END)
         self.size = file.tell() - self.begin
@@ -60,7 +60,7 @@ class BoundedFile:
                 n = len(piece := self.file.read(len(view) - done))
                 view[done : done + n] = piece
             if not n:
-                raise RuntimeError(f"the file ends {len(view) - done} bytes early")
+                raise RuntimeError(f"[load] {self.name}: the file ends {len(view) - done} bytes early")
             done += n
 
 
@@ -76,7 +76,7 @@ class Archive:
     """The records of one zip file, read or mapped."""
 
     def __init__(self, file: IO[bytes], name: str, mmap: bool) -> None:
-        self.file, self.name = BoundedFile(file), name
+        self.file, self.name = BoundedFile(file, name), name
         self.records = self._directory()
         if not self.records:
             raise self.error("the archive has no records")
@@ -234,7 +234,7 @@ class Archive:
 def read_storage(file: BoundedFile, nbytes: int) -> Any:
     """A CPU storage with the next bytes of a file, which must have them."""
     if not 0 <= nbytes <= file.left():
-        raise RuntimeError(f"expected {nbytes} bytes of a storage, the file has {file.left()} more")
+        raise RuntimeError(f"[load] {file.name}: expected {nbytes} bytes of a storage, the file has {file.left()} more")
     storage = torch.UntypedStorage(nbytes)
     file.readinto(memoryview(storage))
     return storage

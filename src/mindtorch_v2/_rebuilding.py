@@ -305,7 +305,7 @@ class Listed:
 
 def _copied(args: tuple) -> int:
     """How many items or bytes a constructor copies: an object of the file can be copied again and again."""
-    return len(args[0]) if args and hasattr(args[0], "__len__") else 0
+    return len(args[0]) if args and isinstance(args[0], (str, bytes, tuple, list, dict)) else 0
 
 
 def _set_keys(args: tuple) -> list:

@@ -183,7 +183,7 @@ def _load_zip(file: IO[bytes], name: str, restore: Callable, weights_only: bool,
 
 def _load_legacy(opened: IO[bytes], name: str, restore: Callable, weights_only: bool, *how: Any) -> Any:
     """Read a file from before PyTorch 1.6: five pickles, then each storage as a count and bytes."""
-    file: Any = BoundedFile(opened)
+    file: Any = BoundedFile(opened, name)
     source = Source(name, "magic number", file.size)
     if unpickle_plain(file, source) != LEGACY_MAGIC:
         raise RuntimeError(f"Invalid magic number; corrupt file? ({name})")
