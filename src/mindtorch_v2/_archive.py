@@ -50,8 +50,8 @@ class BoundedFile:
     def readline(self, n: int = -1) -> bytes:
         return self.file.readline(min(n, self.left()) if n >= 0 else self.left())
 
-    def readinto(self, view: memoryview) -> None:
-        """Fill a view; a file may give less than it is asked for."""
+    def fill(self, view: memoryview) -> None:
+        """Read into a view, all of it: a file may give less than it is asked for."""
         done = 0
         while done < len(view):
             if hasattr(self.file, "readinto"):
@@ -67,8 +67,8 @@ class BoundedFile:
 class _Record:
     """One row of the central directory."""
 
-    def __init__(self, raw_name: bytes, header: int, size: int, problem: str | None) -> None:
-        self.raw_name, self.header, self.size, self.problem = raw_name, header, size, problem
+    def __init__(self, raw_name: bytes, header: int, packed: int, size: int, problem: str | None) -> None:
+        self.raw_name, self.header, self.packed, self.size, self.problem = raw_name, header, packed, size, problem
         self.limit = 0  # where the next record begins
 
 
@@ -77,6 +77,7 @@ class Archive:
 
     def __init__(self, file: IO[bytes], name: str, mmap: bool) -> None:
         self.file, self.name = BoundedFile(file, name), name
+        self.shift = 0  # from positions in the archive to those in the file
         self.records = self._directory()
         if not self.records:
             raise self.error("the archive has no records")
@@ -121,7 +122,10 @@ class Archive:
             if signature != b"PK\6\6":
                 raise self.error("no zip64 end of the directory where the archive says there is one")
             end = where
-        if offset + size > end or count * 46 > size:
+        if self.file.begin and offset + size == end + self.file.begin:  # zipfile counts from the file's own begin
+            self.shift = -self.file.begin
+        offset += self.shift
+        if offset < 0 or offset + size > end or count * 46 > size:
             raise self.error("the central directory does not fit into the file")
         return count, offset, offset + size
 
@@ -147,7 +151,7 @@ class Archive:
             name = raw.decode("utf-8", "backslashreplace")
             if name in records:
                 raise self.error(f"two records {ascii(name[:100])}")
-            records[name] = _Record(raw, header, size, problem)
+            records[name] = _Record(raw, header + self.shift, packed, size, problem)
             at += 46 + n + extra + comment
         self._set_limits(records, begin)
         return records
@@ -172,7 +176,7 @@ class Archive:
         rows = sorted(records.values(), key=lambda r: r.header)
         for row, follower in zip(rows, [*rows[1:], None]):
             row.limit = end if follower is None else follower.header
-            if row.header + 30 + row.size > row.limit:
+            if row.header + 30 + row.packed > row.limit:
                 raise self.error(f"record {ascii(row.raw_name[:100])[1:]} does not fit into its place in the file")
 
     # ---- the records ----
@@ -236,7 +240,7 @@ def read_storage(file: BoundedFile, nbytes: int) -> Any:
     if not 0 <= nbytes <= file.left():
         raise RuntimeError(f"[load] {file.name}: expected {nbytes} bytes of a storage, the file has {file.left()} more")
     storage = torch.UntypedStorage(nbytes)
-    file.readinto(memoryview(storage))
+    file.fill(memoryview(storage))
     return storage
 
 

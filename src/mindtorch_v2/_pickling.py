@@ -16,7 +16,6 @@ import mindtorch_v2 as torch
 
 from ._rebuilding import (
     StorageType,
-    Typed,
     _get_layout,
     _rebuild_from_type_v2,
     _rebuild_meta_tensor,
@@ -42,7 +41,8 @@ def _reduce_tensor(tensor: Any) -> tuple:
         func = _rebuild_meta_tensor
         args = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.requires_grad)
     else:
-        func, typed = _rebuild_tensor_v2, Typed(tensor.untyped_storage(), tensor.dtype)
+        func = _rebuild_tensor_v2
+        typed = torch.TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=tensor.dtype)
         geometry = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
         args = (typed, *geometry, tensor.requires_grad, OrderedDict())
     if kind is torch.Tensor and not state:
@@ -72,8 +72,8 @@ class TensorPickler(_PythonPickler):
         self._dtypes: dict[tuple, Any] = {}
 
     def persistent_id(self, obj: Any) -> tuple | None:
-        if isinstance(obj, Typed):
-            storage, dtype = obj
+        if isinstance(obj, torch.TypedStorage):
+            storage, dtype = obj.untyped(), obj.dtype
         elif isinstance(obj, torch.UntypedStorage):
             storage, dtype = obj, None
         else:

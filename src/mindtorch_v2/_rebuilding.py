@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import cache
 from pickle import UnpicklingError
-from typing import Any, NamedTuple
+from typing import Any
 
 import mindtorch_v2 as torch
 
@@ -25,13 +25,6 @@ MAX_DIMS = 64
 INT64_END = 1 << 63
 
 
-class Typed(NamedTuple):
-    """What a storage's persistent id stands for: its bytes, and how its items are read."""
-
-    storage: Any
-    dtype: Any
-
-
 class StorageType:
     """Stands for torch.FloatStorage and its like, which a file names; dtype None: untyped."""
 
@@ -40,7 +33,7 @@ class StorageType:
         self.itemsize = 1 if dtype is None else dtype.itemsize
 
     def of(self, storage: Any) -> Any:
-        return storage if self.dtype is None else Typed(storage, self.dtype)
+        return storage if self.dtype is None else torch.TypedStorage(wrap_storage=storage, dtype=self.dtype)
 
 
 def expect(condition: Any, what: str) -> None:
@@ -87,7 +80,7 @@ def _flag(value: Any) -> bool:
 
 
 def _rebuild_tensor_v2(
-    typed: Typed,
+    typed: Any,
     offset: int,
     size: tuple,
     stride: tuple,
@@ -95,8 +88,8 @@ def _rebuild_tensor_v2(
     backward_hooks: Any = None,
     metadata: dict | None = None,
 ) -> Any:
-    expect(type(typed) is Typed, "a storage with a dtype")
-    storage, dtype = typed
+    expect(isinstance(typed, torch.TypedStorage), "a storage with a dtype")
+    storage, dtype = typed.untyped(), typed.dtype
     nbytes = INT64_END - 1 if storage.device.type == "meta" else storage.nbytes()
     _check_geometry(offset, size, stride, dtype.itemsize, nbytes)
     expect(metadata is None or type(metadata) is dict, "a tensor's metadata as a dict")
@@ -109,7 +102,7 @@ def _rebuild_tensor_v2(
     return tensor.requires_grad_() if _flag(requires_grad) else tensor
 
 
-def _rebuild_tensor(typed: Typed, offset: int, size: tuple, stride: tuple) -> Any:
+def _rebuild_tensor(typed: Any, offset: int, size: tuple, stride: tuple) -> Any:
     return _rebuild_tensor_v2(typed, offset, size, stride)
 
 
@@ -123,9 +116,9 @@ def _rebuild_tensor_v3(
     dtype: Any,
     metadata: dict | None = None,
 ) -> Any:
-    untyped = storage.storage if type(storage) is Typed else storage
+    untyped = storage.untyped() if isinstance(storage, torch.TypedStorage) else storage
     expect(isinstance(untyped, torch.UntypedStorage) and isinstance(dtype, torch.dtype), "a storage and a dtype")
-    typed = Typed(untyped, dtype)
+    typed = torch.TypedStorage(wrap_storage=untyped, dtype=dtype)
     return _rebuild_tensor_v2(typed, offset, size, stride, requires_grad, None, metadata)
 
 
@@ -163,7 +156,7 @@ def _with_state(tensor: Any, state: Any) -> Any:
 # ---- the same for a file that is not trusted -----------------------------------------------------
 
 
-def _state_parts(state: Any) -> list[dict]:
+def state_parts(state: Any) -> list[dict]:
     """The attributes in a state, and those in slots."""
     parts = state if type(state) is tuple and len(state) == 2 else (state, None)
     expect(all(part is None or type(part) in (dict, OrderedDict) for part in parts), "attributes as a dict")
@@ -179,7 +172,7 @@ def check_names(names: Any, owner: type) -> None:
 
 def set_listed_state(obj: Any, state: Any, owner: type) -> Any:
     """Set the attributes of an instance; `owner` is the library's class, whose own names stay out of reach."""
-    attributes, slots = _state_parts(state)
+    attributes, slots = state_parts(state)
     check_names((*attributes, *slots), owner)
     if attributes:
         obj.__dict__.update(attributes)
@@ -292,6 +285,7 @@ class Listed:
         keys: Callable[[tuple], list] | None = None,
     ) -> None:
         self.value, self.make, self.cost, self.keys = value, make, cost, keys
+        self.nbytes: Callable[[tuple], int] | None = None  # of a tensor that is copied
         self.most = make.__code__.co_argcount if make else 0
         self.least = self.most - len(make.__defaults__ or ()) if make else 0
 
@@ -334,9 +328,10 @@ def listed_globals() -> dict[str, Listed]:
     functions = {**_tensor_functions(), "torch.serialization._get_layout": _get_layout}
     table = {name: Listed(value, functions.get(name)) for name, value in torch_globals().items()}
     with_state = _parameter_with_listed_state
-    table["torch._utils._rebuild_parameter_with_state"] = Listed(with_state, with_state)
-    table["torch._utils._rebuild_tensor_v2"].cost = lambda args: _resolved(args, 6)
-    table["torch._utils._rebuild_tensor_v3"].cost = lambda args: _resolved(args, 7)
+    cost = lambda args: _copied(args[3:])
+    table["torch._utils._rebuild_parameter_with_state"] = Listed(with_state, with_state, cost)
+    table["torch._utils._rebuild_tensor_v2"].nbytes = lambda args: _resolved(args, 6)
+    table["torch._utils._rebuild_tensor_v3"].nbytes = lambda args: _resolved(args, 7)
     table["torch.nn.parameter.Parameter"] = Listed(torch.nn.Parameter, _rebuild_parameter)
     table["torch.Size"] = Listed(torch.Size, _make_size, _copied)
     table["torch.device"] = Listed(torch.device, _make_device)

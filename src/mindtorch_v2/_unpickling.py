@@ -17,14 +17,24 @@ from typing import IO, Any
 
 import mindtorch_v2 as torch
 
-from ._rebuilding import Listed, check_names, expect, listed_globals, set_listed_state, shown, torch_globals
+from ._rebuilding import (
+    Listed,
+    check_names,
+    expect,
+    listed_globals,
+    set_listed_state,
+    shown,
+    state_parts,
+    torch_globals,
+)
 
 _BLOCKED_MODULES = ("sys", "os", "posix", "nt")  # not even add_safe_globals allows them
 _REBUILD_FROM_TYPE = "torch._tensor._rebuild_from_type_v2"
 _PLAIN_KEYS = frozenset((str, bytes, float, bool, type(None)))
-_FREE_KEY_NODES = 16  # what a key may cost without being counted: parts of a tuple
+_FREE_KEY_NODES = 64  # what a key may cost without being counted: parts of a tuple
 _FREE_KEY_LENGTH = 4096  # and characters, which are compared when two keys are equal
 _MAX_COLLISIONS = 1000  # keys of one hash make a dict quadratic; strings are hashed at random, other keys are not
+_FREE_WORK = 1 << 16  # items that may be copied in any pickle
 _safe_globals: dict[str, Any] = {}
 
 
@@ -75,7 +85,8 @@ class WeightsUnpickler:
 
     def __init__(self, file: IO[bytes], nbytes: int, encoding: str = "utf-8") -> None:
         self.file, self.encoding = file, encoding
-        self.work_left = 4 * nbytes + (1 << 16)
+        self.begin, self.worked = file.tell(), 0
+        self.bytes_left = 2 * nbytes + _FREE_WORK  # of tensors that are copied
         self.memo: dict[int, Any] = {}
         self.stack: list[Any] = []
         self.outer: list[list[Any]] = []  # the stacks below each MARK
@@ -160,9 +171,10 @@ class WeightsUnpickler:
         self.memo[index] = self.stack[-1]
 
     def work(self, amount: int) -> None:
-        """Count work that the bytes of the opcode itself do not pay for."""
-        self.work_left -= amount
-        expect(self.work_left >= 0, "a pickle that does not copy the same data again and again")
+        """Count items that are copied or looked at again: each came from a byte of the pickle, so there are not more."""
+        self.worked += amount
+        if self.worked > _FREE_WORK and self.worked > self.file.tell() - self.begin + _FREE_WORK:
+            raise UnpicklingError("expected a pickle that does not copy the same data again and again")
 
     # ---- containers ----
 
@@ -188,13 +200,12 @@ class WeightsUnpickler:
     def check_nested_key(self, key: Any) -> None:
         level, count = [key], 0
         for _ in range(32):
-            inner = [part for item in level for part in item if type(part) in (tuple, frozenset)]
             count += sum(map(len, level))
             if count > _FREE_KEY_NODES:
-                self.work(count)
-            if not inner:
+                self.work(count)  # before the next level is listed: parts can stand for themselves many times
+            level = [part for item in level for part in item if type(part) in (tuple, frozenset)]
+            if not level:
                 return
-            level = inner
         raise UnpicklingError("expected a key that is not nested more than 32 deep")
 
     def append(self) -> None:
@@ -266,6 +277,9 @@ class WeightsUnpickler:
         entry.check(args)
         if entry.cost is not None:
             self.work(entry.cost(args))
+        if entry.nbytes is not None:
+            self.bytes_left -= entry.nbytes(args)
+            expect(self.bytes_left >= 0, "tensors that are not larger than the file")
         if entry.keys is not None:
             for key in entry.keys(args):
                 self.check_key(key)
@@ -297,7 +311,12 @@ class WeightsUnpickler:
         if own is not None and own is not getattr(torch.Tensor, "__setstate__", None):
             self.of_user(tensor.__setstate__, state)
             return tensor
-        return set_listed_state(tensor, state, torch.nn.Parameter)
+        self.set_state(tensor, state, torch.nn.Parameter)
+        return tensor
+
+    def set_state(self, target: Any, state: Any, owner: type) -> None:
+        self.work(sum(map(len, state_parts(state))))
+        self.of_user(set_listed_state, target, state, owner)
 
     def reduce(self) -> None:
         args = self.stack.pop()
@@ -317,12 +336,13 @@ class WeightsUnpickler:
         kind = type(target)
         if kind is OrderedDict:  # a state_dict has an attribute _metadata
             expect(type(state) is dict, "attributes as a dict")
+            self.work(len(state))
             check_names(state, OrderedDict)
             target.__dict__.update(state)
         elif _is_allowed(kind) and hasattr(target, "__setstate__"):
             self.of_user(target.__setstate__, state)
         elif _is_allowed(kind):
-            self.of_user(set_listed_state, target, state, torch.nn.Parameter if issubclass(kind, torch.Tensor) else object)
+            self.set_state(target, state, torch.nn.Parameter if issubclass(kind, torch.Tensor) else object)
         else:
             raise UnpicklingError(
                 f"Trying to set the state of a {kind.__qualname__}, which is not allowed; add_safe_globals can allow it"
@@ -429,7 +449,8 @@ def unpickle(
         return _load_trusting(reader)
     except UnpicklingError as error:
         place = f"{source.name}: {source.record}, byte {file.tell() - begin}"
-        words = "Weights only load failed. WeightsUnpickler error: " if weights_only else ""
+        restricted = weights_only and restore is not _no_storage
+        words = "Weights only load failed. WeightsUnpickler error: " if restricted else ""
         raise UnpicklingError(f"{words}{error} ({place})") from error
     except RuntimeError as error:
         if type(error) is not RuntimeError:

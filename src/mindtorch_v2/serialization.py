@@ -140,13 +140,14 @@ class _Storages:
 
     def __call__(self, pid: Any) -> Any:
         """The storage of an id ("storage", type, key, location, count), with its dtype."""
-        pid = tuple(p.decode("latin-1") if type(p) is bytes else p for p in pid) if type(pid) is tuple else ()
+        expect(type(pid) is tuple and 5 <= len(pid) <= 6, "the persistent id of a storage")
+        pid = tuple(p[:999].decode("latin-1") if type(p) is bytes else p for p in pid)  # texts of Python 2
         if len(pid) == 6 and pid[5] is None:  # files from before the zip: no view of another storage
             pid = pid[:5]
         expect(len(pid) == 5 and type(pid[0]) is str and pid[0] == "storage", "the persistent id of a storage")
         _, kind, key, location, count = pid
         expect(type(kind) is StorageType, "the type of a storage")
-        expect(type(key) is str, "the key of a storage as text")
+        expect(type(key) is str and len(key) < 999, "the key of a storage as text")
         expect(type(location) is str and location.isascii() and len(location) <= 64, "the name of a place")
         expect(type(count) is int and 0 <= count < INT64_END, "the number of a storage's items")
         if self.seen.setdefault(key, pid) != pid:
@@ -232,8 +233,7 @@ def load(
 
     weights_only, the default, builds tensors and plain containers and runs no code of the file's.
     """
-    if weights_only is None:
-        weights_only = pickle_module is None
+    weights_only = torch._config.weights_only(weights_only, pickle_module is None)
     if weights_only and pickle_module is not None:
         raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
     is_path = isinstance(f, (str, os.PathLike))

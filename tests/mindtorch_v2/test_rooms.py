@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+import mindtorch_v2
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "mindtorch_v2"
@@ -187,6 +191,18 @@ def test_files_say_what_lives_in_them() -> None:
         if not path.read_text().lstrip().startswith(opening):
             wrong.append(str(path.relative_to(ROOT)))
     assert not wrong, f"no opening sentence: {wrong}"
+
+
+def test_the_front_door_shows_nothing_of_pythons_own() -> None:
+    """What the package imports for itself must not be torch.<name>: a lookup by name would hand it out."""
+    foreign = []
+    for name, value in vars(mindtorch_v2).items():
+        origin = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        by_python = re.fullmatch("__.*__", name) or name in ("e", "inf", "nan", "pi")
+        if origin and origin.split(".")[0] not in ("mindtorch_v2", "torch") and not by_python:
+            foreign.append(f"{name} from {origin}")
+    assert not foreign, foreign
+    assert not hasattr(mindtorch_v2, "import_module") and mindtorch_v2.e == math.e
 
 
 def test_architecture_names_only_paths_that_exist() -> None:

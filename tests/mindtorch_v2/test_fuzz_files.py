@@ -1,0 +1,68 @@
+"""A seeded slice of the file fuzz, and a proof that it notices what it looks for."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from typing import Any
+
+import fuzz_files
+import pytest
+from hostile_files import Corpus, hostile_file, zipped
+
+import mindtorch_v2 as mt
+
+
+def test_hostile_files_run_nothing_and_break_nothing(capfd: pytest.CaptureFixture) -> None:
+    crashes, hangs, failures, _ = fuzz_files.fuzz(seed=20, executions=10_000, jobs=1)
+    assert (crashes, hangs, failures) == (0, 0, 0), capfd.readouterr().out
+
+
+class Trusting:
+    """Stands for torch.load with a hole: Python's own unpickler."""
+
+    def __init__(self, attack: Any) -> None:
+        self.attack = attack
+
+    def __call__(self, source: Any, **how: Any) -> Any:
+        return self.attack()
+
+
+@pytest.mark.parametrize(
+    ("attack", "crashes", "failures"),
+    [
+        (lambda: os.kill(os.getpid(), 11), 40, 0),
+        (lambda: os.system("true"), 0, 40),
+        (lambda: {}["key"], 0, 40),
+        (lambda: bytearray(2 << 30), 0, 40),
+        (lambda: exec("pass"), 0, 40),
+    ],
+    ids=["crash", "command", "KeyError", "memory", "exec"],
+)
+def test_the_fuzz_notices(attack: Any, crashes: int, failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz_files, "warm_up", lambda corpus: None)
+    monkeypatch.setattr(mt.serialization, "load", Trusting(attack))
+    monkeypatch.setattr(mt, "load", Trusting(attack))
+    assert fuzz_files.fuzz(seed=1, executions=40, jobs=2)[:3] == (crashes, 0, failures)
+
+
+def test_a_hang_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz_files, "warm_up", lambda corpus: None)
+    monkeypatch.setattr(fuzz_files, "HANG_S", 0.2)
+    monkeypatch.setattr(mt, "load", Trusting(lambda: __import__("time").sleep(600)))
+    assert fuzz_files.fuzz(seed=1, executions=1, jobs=1)[:3] == (0, 1, 0)
+
+
+def test_files_come_from_their_seed_and_most_parts_are_reached() -> None:
+    corpus = Corpus()
+    assert mt.load(io.BytesIO(zipped(corpus.records))).keys() == {"state", "many", "plain", "torch"}
+    assert hostile_file(corpus, 1, 7) == hostile_file(Corpus(), 1, 7)
+    outcomes = set()
+    for index in range(400):
+        try:
+            mt.load(io.BytesIO(hostile_file(corpus, 3, index)))
+            outcomes.add("loaded")
+        except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+            outcomes.add(str(error)[:70])
+    assert "loaded" in outcomes and len(outcomes) > 40
