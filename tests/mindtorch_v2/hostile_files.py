@@ -60,6 +60,24 @@ def zipped(records: dict[str, bytes], root: str = "archive") -> bytes:
     return b"".join(out) + rows + end
 
 
+def zipped64(records: dict[str, bytes]) -> bytes:
+    """The same with every number in the fields of zip64."""
+    out, directory, at = [], [], 0
+    for name, data in records.items():
+        raw = f"archive/{name}".encode()
+        head = struct.pack("<III", zlib.crc32(data), 2**32 - 1, 2**32 - 1)
+        local = struct.pack("<HHQQ", 1, 16, len(data), len(data))
+        out += [b"PK\3\4\x2d\0\0\0\0\0\0\0\0\0", head, struct.pack("<HH", len(raw), 20), raw, local, data]
+        extra = struct.pack("<HHQQQ", 1, 24, len(data), len(data), at)
+        row = struct.pack("<HHHHHII", len(raw), 28, 0, 0, 0, 0, 2**32 - 1)
+        directory.append(b"PK\1\2\x2d\0\x2d\0\0\0\0\0\0\0\0\0" + head + row + raw + extra)
+        at += 50 + len(raw) + len(data)
+    rows, n = b"".join(directory), len(records)
+    end = b"PK\6\6" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, n, n, len(rows), at)
+    locator = b"PK\6\7" + struct.pack("<IQI", 0, at + len(rows), 1)
+    return b"".join(out) + rows + end + locator + b"PK\5\6\0\0\0\0" + struct.pack("<HHIIH", 65535, 65535, 2**32 - 1, 2**32 - 1, 0)
+
+
 def object_to_save() -> dict[str, Any]:
     """Everything that a weights file can hold, small."""
     base = mt.arange(6.0).reshape(2, 3)
@@ -98,6 +116,7 @@ class Corpus:
         mt.save({"a": mt.arange(6.0).reshape(2, 3).t(), "b": mt.ones(3)}, file)
         with zipfile.ZipFile(file) as archive:
             body = archive.read("archive/data.pkl")
+        self.zips.append(zipped64(self.records))
         self.storages = [(6, bytes(24)), (3, bytes(12))]
         self.legacy = legacy_file(body, self.storages)
         self.legacy_body = body
