@@ -105,7 +105,9 @@ def _to_device(storage: Any, location: str) -> Any:
     try:
         flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         return flat.to(torch.device(location)).untyped_storage()
-    except (RuntimeError, NotImplementedError) as error:
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
         raise RuntimeError(
             f"[load] cannot place a storage on '{location}' here ({error}); "
             "use torch.load(..., map_location='cpu')"
@@ -186,7 +188,8 @@ def _load_legacy(opened: IO[bytes], name: str, restore: Callable, weights_only: 
     """Read a file from before PyTorch 1.6: five pickles, then each storage as a count and bytes."""
     file: Any = BoundedFile(opened, name)
     source = Source(name, "magic number", file.size)
-    if unpickle_plain(file, source) != LEGACY_MAGIC:
+    magic = unpickle_plain(file, source)
+    if type(magic) is not int or magic != LEGACY_MAGIC:
         raise RuntimeError(f"Invalid magic number; corrupt file? ({name})")
     for source.record in ("protocol version", "system"):
         unpickle_plain(file, source)
