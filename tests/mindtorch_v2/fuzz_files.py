@@ -25,7 +25,7 @@ import traceback
 from collections import OrderedDict
 from typing import Any
 
-from hostile_files import Corpus, hostile_file
+from hostile_files import Corpus, Plain, Stateful, hostile_file
 
 import mindtorch_v2 as mt
 
@@ -183,6 +183,7 @@ class Job:
 def warm_up(corpus: Corpus) -> None:
     """Import all that a load imports, so that the audit hook sees only what a file causes."""
     mt.npu.is_available()
+    mt.serialization.add_safe_globals([Plain, Stateful])
     for index in range(300):
         run_one(hostile_file(corpus, 0, index), 1, "")
     for place in ("npu:0", "cuda:0", "meta", "nowhere"):

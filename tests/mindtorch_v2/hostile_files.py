@@ -38,7 +38,19 @@ FORBIDDEN = [
     "torch.nn.parameter Parameter.__init__", "torch Tensor.__class__", "collections OrderedDict.__dict__", "torch  ", " ",
     "torch.jit load", "torch.storage _load_from_bytes", "torch._utils _import_dotted_name", "runpy run_path",
 ]  # fmt: skip
+ALLOWED = ["hostile_files Plain", "hostile_files Stateful"]
 OPCODES = [op.code.encode("latin-1") for op in pickletools.opcodes]
+
+
+class Plain:
+    """A class that the user has allowed."""
+
+
+class Stateful:
+    """Another, which reads its own state."""
+
+    def __setstate__(self, state: dict) -> None:
+        self.items = [state["a"], *state["items"]]
 
 
 # ---- files that are well formed ------------------------------------------------------------------
@@ -278,7 +290,7 @@ def value(r: Random, depth: int) -> bytes:
     if how == 4:
         return r.choice((b"h", b"q")) + bytes([r.randrange(8)])
     if how == 5:
-        return named(r.choice(FUNCTIONS if r.random() < 0.9 else FORBIDDEN))
+        return named(r.choice(FUNCTIONS if r.random() < 0.9 else FORBIDDEN + ALLOWED))
     if how == 6:
         return r.choice(OPCODES) + r.randbytes(r.randrange(5))
     if how == 7:
@@ -294,7 +306,8 @@ def value(r: Random, depth: int) -> bytes:
     if how == 15:
         return b"\x8f(" + several(r, depth) + b"\x90"
     if how == 16:  # a state for something
-        return value(r, depth - 1) + argument("D", r, depth) + b"b"
+        target = value(r, depth - 1) if r.random() < 0.6 else named(r.choice(ALLOWED)) + b")" + r.choice((b"R", b"\x81"))
+        return target + r.choice((argument("D", r, depth), value(r, depth - 1))) + b"b"
     if how == 17:
         return value(r, depth - 1) + b"q" + bytes([r.randrange(8)]) + value(r, depth - 1) + r.choice((b"a", b"s", b"b", b"R", b"Q"))
     if how == 18:  # the same thing again and again
