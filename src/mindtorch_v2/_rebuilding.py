@@ -335,13 +335,9 @@ def listed_globals() -> dict[str, Listed]:
     table["torch.nn.parameter.Parameter"] = Listed(torch.nn.Parameter, _rebuild_parameter)
     table["torch.Size"] = Listed(torch.Size, _make_size, _copied)
     table["torch.device"] = Listed(torch.device, _make_device)
-    plain = {
-        "bytearray": Listed(bytearray, _make_bytearray, _copied),
-        "set": Listed(set, _make_set, _copied, _set_keys),
-        "complex": Listed(complex, _make_complex),
-    }
-    for module in ("builtins", "__builtin__"):
-        table |= {f"{module}.{name}": entry for name, entry in plain.items()}
+    table["builtins.bytearray"] = Listed(bytearray, _make_bytearray, _copied)
+    table["builtins.set"] = Listed(set, _make_set, _copied, _set_keys)
+    table["builtins.complex"] = Listed(complex, _make_complex)
     table["collections.OrderedDict"] = Listed(OrderedDict, _make_ordered_dict, _copied, _pair_keys)
     table["collections.Counter"] = Listed(Counter, _make_counter, _copied)
     table["_codecs.encode"] = Listed(_make_bytes, _make_bytes, _copied)

@@ -7,6 +7,7 @@ and no import: what a file names is found in a table or refused. Memory and time
 from __future__ import annotations
 
 import pickle
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,7 +69,14 @@ def safe_globals(safe_globals: list) -> Iterator[None]:
 
 
 def _full_name(value: Any) -> str:
-    return f"{value.__module__}.{value.__qualname__}"
+    """The name in files, where this library goes by PyTorch's name."""
+    top, dot, rest = value.__module__.partition(".")
+    return f"{'torch' if top == 'mindtorch_v2' else top}{dot}{rest}.{value.__qualname__}"
+
+
+def _name_today(module: str, name: str) -> tuple[str, str]:
+    """A global's module and name; up to protocol 2 files have those of Python 2."""
+    return NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
 
 
 @cache
@@ -247,6 +255,7 @@ class WeightsUnpickler:
 
     def find_global(self, module: Any, name: Any) -> Any:
         expect(type(module) is str and type(name) is str, "the name of a global as text")
+        module, name = _name_today(module, name)
         full = f"{module}.{name}"
         if module in _BLOCKED_MODULES:
             raise UnpicklingError(

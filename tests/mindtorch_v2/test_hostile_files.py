@@ -204,6 +204,12 @@ def test_what_the_user_allows() -> None:
     file.seek(0)
     with mt.serialization.safe_globals([Kind]):
         assert type(loaded := mt.load(file)) is Kind and loaded.note == "x"
+    file = io.BytesIO()
+    mt.save([mt.nn.Linear(2, 3), frozenset([1])], file)
+    file.seek(0)
+    with mt.serialization.safe_globals([mt.nn.Linear, frozenset]):  # named as torch's and as Python 2's in the file
+        model, plain = mt.load(file)
+        assert model(mt.ones(1, 2)).shape == (1, 3) and plain == {1}
     name = f"{Fragile.__module__} Fragile"
     with mt.serialization.safe_globals([Fragile, (os.getpid, "os.getpid")]):
         assert load(named(name) + b")\x81" + pairs(value=b"K\7") + b"b").value == 7
