@@ -1,10 +1,7 @@
 """PyTorch's eager API on the CPU and on Huawei Ascend NPUs: `import mindtorch_v2 as torch`."""
-from importlib import import_module
 from math import e, inf, nan, pi
-from sys import modules as _modules
-from types import ModuleType as _ModuleType
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _deferred
 from mindtorch_v2._C import (
     AcceleratorError, OutOfMemoryError, can_cast, device, dtype, get_default_device, get_default_dtype, get_num_threads,
     layout, memory_format, promote_types, set_default_device, set_default_dtype, set_num_threads,
@@ -63,33 +60,9 @@ _FROM |= dict.fromkeys((
     "is_autocast_cache_enabled", "set_autocast_cache_enabled", "clear_autocast_cache", "autocast_increment_nesting",
     "autocast_decrement_nesting", "is_autocast_cpu_enabled", "set_autocast_cpu_enabled", "get_autocast_cpu_dtype",
     "set_autocast_cpu_dtype", "get_autocast_gpu_dtype", "set_autocast_gpu_dtype"), "amp.autocast_mode")
-
-
-class _AtFirstUse:
-    """A name of the front door whose room is imported when it is first read; from then on it is an attribute."""
-
-    def __init__(self, name: str, room: str) -> None:
-        self.name, self.room = name, room
-
-    def __get__(self, door, cls=None):
-        found = import_module("mindtorch_v2." + self.room)
-        whole = self.name == self.room.rpartition(".")[2]
-        # A room that asks for itself while it is imported gets what there is; other threads wait for the whole of it.
-        complete = not getattr(found.__spec__, "_initializing", False)
-        found = found if whole else getattr(found, self.name)
-        if complete:
-            door.__dict__[self.name] = found
-        return found
-
-
-# A __getattr__ of the module would keep the interpreter from caching torch.f: three times the cost of reading it.
-# With the plain lookup of an object, the class is asked only for what the module does not have.
-_lazy = {name: _AtFirstUse(name, _FROM.get(name, name)) for name in (*_ROOMS, *_FROM)}
-_modules[__name__].__class__ = type("mindtorch_v2", (_ModuleType,),
-                                    _lazy | {"__getattribute__": object.__getattribute__})
-for _door, _name in ((cuda, "amp"), (autograd, "profiler")):
-    _room = f"{_door.__name__.removeprefix(__name__ + '.')}.{_name}"
-    _door.__class__ = type(_door.__name__, (_ModuleType,), {_name: _AtFirstUse(_name, _room)})
+_deferred.defer(__name__, {name: _FROM.get(name, name) for name in (*_ROOMS, *_FROM)}, plain_lookup=True)
+_deferred.defer(cuda.__name__, {"amp": "cuda.amp"})
+_deferred.defer(autograd.__name__, {"profiler": "autograd.profiler"})
 
 
 def __dir__():

@@ -120,6 +120,20 @@ def npu_oom_snapshot() -> tuple[str | None, str]:
     return {"0": None, "2": "state"}.get(mode, "all"), os.environ.get("OOM_SNAPSHOT_PATH") or "."
 
 
+def weights_only(asked: bool | None, default: bool) -> bool:
+    """How torch.load reads: TORCH_FORCE_WEIGHTS_ONLY_LOAD=1 trusts no file whatever the call says,
+    TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 trusts every file where the call says nothing."""
+    names = ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+    restrict, trust = (os.environ.get(name, "0").lower() in ("1", "y", "yes", "true") for name in names)
+    if restrict and trust:
+        raise RuntimeError(f"Only one of `{names[0]}` or `{names[1]}` should be set, but both were set.")
+    if trust and asked is None:
+        warnings.warn(f"Environment variable {names[1]} detected, since the `weights_only` argument was not explicitly "
+                      "passed to `torch.load`, forcing weights_only=False.", UserWarning, stacklevel=3)
+        return False
+    return restrict or (default if asked is None else bool(asked))
+
+
 settings: dict[str, Any] = {function.__name__: function for function in (
     use_deterministic_algorithms, are_deterministic_algorithms_enabled,
     is_deterministic_algorithms_warn_only_enabled, set_deterministic_debug_mode, get_deterministic_debug_mode,

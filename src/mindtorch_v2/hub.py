@@ -10,6 +10,7 @@ import tempfile
 import urllib.parse
 import urllib.request
 import zipfile
+import zlib
 from typing import Any
 
 import mindtorch_v2 as torch
@@ -69,11 +70,12 @@ def _unpacked(path: str, folder: str) -> str:
     """The one file inside a plain zip of the days before PyTorch 1.6; a file of torch.save is a zip too, of many."""
     if not zipfile.is_zipfile(path):
         return path
-    with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-        if len(members) != 1:
-            return path
-        return archive.extract(members[0], folder)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            return path if len(members) != 1 else archive.extract(members[0], folder)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError) as error:
+        raise RuntimeError(f"[hub] {path} is damaged: {error}") from error
 
 
 def load(repo_or_dir: str, model: str, *args: Any, **kwargs: Any) -> Any:

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import hashlib
 import io
-import mmap as _mmap
 import os
 import pickle
-import pickletools
 import struct
 import sys
 import zipfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import IO, Any
 
 import mindtorch_v2 as torch
 
-from ._pickling import (  # noqa: F401
-    TensorPickler,
-    WeightsUnpickler,
+from ._archive import Archive, BoundedFile, in_memory, read_storage, replacing
+from ._pickling import TensorPickler, location_tag
+from ._rebuilding import INT64_END, StorageType, expect, shown
+from ._unpickling import (  # noqa: F401
+    Source,
     add_safe_globals,
     clear_safe_globals,
     get_safe_globals,
-    location_tag,
     safe_globals,
     unpickle,
+    unpickle_plain,
 )
 
 ALIGNMENT = 64  # of every record's data in the file, so that it can be mapped
@@ -60,7 +61,10 @@ def save(
     _use_new_zipfile_serialization: bool = True,
     _disable_byteorder_record: bool = False,
 ) -> None:
-    """Write an object with all its tensors to a path or a binary file."""
+    """Write an object with all its tensors to a path or a binary file.
+
+    A file at a path is replaced as a whole: whatever happens meanwhile, there is the old one or the new one.
+    """
     if pickle_module is not pickle:
         raise ValueError(f"[save] pickle_module must be pickle, got {pickle_module!r}")
     if not _use_new_zipfile_serialization:
@@ -72,7 +76,7 @@ def save(
     root = os.path.splitext(os.path.basename(os.fspath(f)))[0] if is_path else ""
     root = root or "archive"
     digest = hashlib.blake2b(body.getvalue(), digest_size=16)
-    with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as archive:
+    with replacing(f) if is_path else nullcontext(f) as file, zipfile.ZipFile(file, "w") as archive:
         _write_record(archive, f"{root}/data.pkl", body.getvalue())
         _write_record(archive, f"{root}/.format_version", b"1")
         _write_record(archive, f"{root}/.storage_alignment", str(ALIGNMENT).encode())
@@ -101,7 +105,9 @@ def _to_device(storage: Any, location: str) -> Any:
     try:
         flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         return flat.to(torch.device(location)).untyped_storage()
-    except (RuntimeError, NotImplementedError) as error:
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
         raise RuntimeError(
             f"[load] cannot place a storage on '{location}' here ({error}); "
             "use torch.load(..., map_location='cpu')"
@@ -126,57 +132,31 @@ def _restorer(map_location: MapLocation) -> Callable[[Any, str], Any]:
 # ---- loading: the files --------------------------------------------------------------------------
 
 
-class _Archive:
-    """The records of one zip file, read or mapped."""
+class _Storages:
+    """The storages that the persistent ids of a file name, each made once by `make(kind, key, nbytes)`."""
 
-    def __init__(self, file: File, mmap: bool) -> None:
-        self.zip = zipfile.ZipFile(file)
-        self.root = self.zip.namelist()[0].split("/")[0]
-        self.map = None
-        if mmap:  # private: writes to a loaded tensor do not reach the file
-            with open(file, "rb") as f:
-                self.map = _mmap.mmap(f.fileno(), 0, access=_mmap.ACCESS_COPY)
+    def __init__(self, make: Callable[[StorageType, str, int], Any], restore: Callable[[Any, str], Any]) -> None:
+        self.make, self.restore = make, restore
+        self.seen: dict[str, tuple] = {}  # the whole persistent id
+        self.loaded: dict[str, Any] = {}
 
-    def read(self, name: str, default: bytes | None = None) -> bytes:
-        try:
-            return self.zip.read(f"{self.root}/{name}")
-        except KeyError:
-            if default is None:
-                raise RuntimeError(f"[load] no record {name}: not a file of torch.save") from None
-            return default
-
-    def storage(self, key: str, nbytes: int) -> Any:
-        info = self.zip.getinfo(f"{self.root}/data/{key}")
-        if info.file_size < nbytes:
-            raise RuntimeError(
-                f"[load] expected {nbytes} bytes in storage {key}, got {info.file_size}"
-            )
-        if info.compress_type != zipfile.ZIP_STORED or nbytes == 0:
-            return torch.UntypedStorage._from_bytes(self.zip.read(info)[:nbytes])
-        source: Any = self.zip.fp
-        source.seek(info.header_offset)
-        name_size, extra_size = struct.unpack("<26xHH", source.read(30))
-        begin = info.header_offset + 30 + name_size + extra_size
-        if self.map is not None:
-            view = memoryview(self.map)[begin : begin + nbytes]
-            return torch.frombuffer(view, dtype=torch.uint8).untyped_storage()
-        source.seek(begin)
-        return _read_storage(source, nbytes)
-
-
-def _read_storage(source: IO[bytes], nbytes: int) -> Any:
-    storage = torch.UntypedStorage(nbytes)
-    view, done = memoryview(storage), 0
-    while done < nbytes:
-        if hasattr(source, "readinto"):
-            n = source.readinto(view[done:])
-        else:
-            n = len(piece := source.read(nbytes - done))
-            view[done : done + n] = piece
-        if not n:
-            raise RuntimeError(f"[load] the file ends {nbytes - done} bytes early")
-        done += n
-    return storage
+    def __call__(self, pid: Any) -> Any:
+        """The storage of an id ("storage", type, key, location, count), with its dtype."""
+        expect(type(pid) is tuple and 5 <= len(pid) <= 6, "the persistent id of a storage")
+        pid = tuple(p[:999].decode("latin-1") if type(p) is bytes else p for p in pid)  # texts of Python 2
+        if len(pid) == 6 and pid[5] is None:  # files from before the zip: no view of another storage
+            pid = pid[:5]
+        expect(len(pid) == 5 and type(pid[0]) is str and pid[0] == "storage", "the persistent id of a storage")
+        _, kind, key, location, count = pid
+        expect(type(kind) is StorageType, "the type of a storage")
+        expect(type(key) is str and len(key) < 999, "the key of a storage as text")
+        expect(type(location) is str and location.isascii() and len(location) <= 64, "the name of a place")
+        expect(type(count) is int and 0 <= count < INT64_END, "the number of a storage's items")
+        if self.seen.setdefault(key, pid) != pid:
+            raise pickle.UnpicklingError(f"storage {shown(key)} is named with two types, sizes or places")
+        if key not in self.loaded:
+            self.loaded[key] = self.restore(self.make(kind, key, count * kind.itemsize), location)
+        return kind.of(self.loaded[key])
 
 
 def _swap_bytes(storage: Any, dtype: Any) -> None:
@@ -186,52 +166,61 @@ def _swap_bytes(storage: Any, dtype: Any) -> None:
         view[i::width] = data[width - 1 - i :: width]
 
 
-def _load_zip(file: File, restore: Callable, weights_only: bool, mmap: bool, *how: Any) -> Any:
-    archive = _Archive(file, mmap)
-    if f"{archive.root}/constants.pkl" in archive.zip.namelist():
-        raise RuntimeError("[load] this is a TorchScript archive, not a file of torch.save")
-    swap = archive.read("byteorder", sys.byteorder.encode()).decode() != sys.byteorder
-    loaded: dict[str, Any] = {}
+def _load_zip(file: IO[bytes], name: str, restore: Callable, weights_only: bool, mmap: bool, *how: Any) -> Any:
+    archive = Archive(file, name, mmap)
+    if archive.has("constants.pkl"):
+        raise archive.error("this is a TorchScript archive, not a file of torch.save")
+    archive.check_version()
+    swap = archive.byteorder(sys.byteorder) != sys.byteorder
 
-    def storage_of(pid: tuple) -> Any:
-        _, kind, key, location, count = pid
-        if key not in loaded:
-            storage = archive.storage(key, count * kind.itemsize)
-            if swap and kind.dtype is not None:
-                _swap_bytes(storage, kind.dtype)
-            loaded[key] = kind.of(restore(storage, location))
-        return loaded[key]
+    def make(kind: StorageType, key: str, nbytes: int) -> Any:
+        storage = archive.storage(key, nbytes)
+        if swap and kind.dtype is not None:
+            _swap_bytes(storage, kind.dtype)
+        return storage
 
-    return unpickle(archive.read("data.pkl"), storage_of, weights_only, *how)
+    source = Source(name, "data.pkl", archive.file.size)
+    body = io.BytesIO(archive.read("data.pkl"))
+    return unpickle(body, source, _Storages(make, restore), weights_only, *how)
 
 
-def _load_legacy(file: IO[bytes], restore: Callable, weights_only: bool, *how: Any) -> Any:
+def _load_legacy(opened: IO[bytes], name: str, restore: Callable, weights_only: bool, *how: Any) -> Any:
     """Read a file from before PyTorch 1.6: five pickles, then each storage as a count and bytes."""
-    pickles = []
-    for _ in range(5):  # magic, protocol, system, object, keys of the storages
-        begin = file.tell()
-        for _op in pickletools.genops(file):
-            pass
-        end = file.tell()
-        file.seek(begin)
-        pickles.append(file.read(end - begin))
-        if len(pickles) == 1 and WeightsUnpickler(io.BytesIO(pickles[0])).load() != LEGACY_MAGIC:
-            raise RuntimeError("Invalid magic number; corrupt file?")
-    # The bytes come after the object that tells their dtypes: a first pass asks it.
-    pids: dict[str, tuple] = {}
+    file: Any = BoundedFile(opened, name)
+    source = Source(name, "magic number", file.size)
+    magic = unpickle_plain(file, source)
+    if type(magic) is not int or magic != LEGACY_MAGIC:
+        raise RuntimeError(f"Invalid magic number; corrupt file? ({name})")
+    for source.record in ("protocol version", "system"):
+        unpickle_plain(file, source)
+    promised = [0]
 
-    def ask(pid: tuple) -> Any:
-        pids[pid[2]] = pid
-        return pid[1].of(torch.UntypedStorage(pid[4] * pid[1].itemsize))
+    def make(kind: StorageType, key: str, nbytes: int) -> Any:
+        promised[0] += nbytes
+        expect(promised[0] <= file.left(), f"storages that the file holds, got {promised[0]} bytes of them")
+        return torch.UntypedStorage(nbytes)
 
-    unpickle(pickles[3], ask, weights_only, *how)
-    loaded: dict[str, Any] = {}
-    for key in WeightsUnpickler(io.BytesIO(pickles[4])).load():
-        _, kind, _, location, *_ = pids[key]
-        (count,) = struct.unpack("<q", file.read(8))
-        storage = _read_storage(file, count * kind.itemsize)
-        loaded[key] = kind.of(restore(storage, location))
-    return unpickle(pickles[3], lambda pid: loaded[pid[2]], weights_only, *how)
+    storages, source.record = _Storages(make, restore), "object"
+    result = unpickle(file, source, storages, weights_only, *how)
+    source.record = "keys of the storages"
+    keys = unpickle_plain(file, source)
+    if type(keys) is not list or not all(type(k) is str for k in keys) or set(keys) != set(storages.loaded):
+        raise RuntimeError(f"[load] {name}: the keys of the storages do not agree with the object; corrupt file?")
+    for key in keys:
+        _, kind, _, _, count = storages.seen[key]
+        head = file.read(8)
+        if len(head) < 8 or struct.unpack("<q", head)[0] != count:
+            raise RuntimeError(f"[load] {name}: storage {shown(key)} has not the {count} items that it should have")
+        _fill(storages.loaded[key], read_storage(file, count * kind.itemsize), name)
+    return result
+
+
+def _fill(target: Any, data: Any, name: str) -> None:
+    """Bring the bytes of a storage, which stand behind the object, to where the object has them."""
+    if target.nbytes() != data.nbytes():
+        raise RuntimeError(f"[load] {name}: map_location changed a storage's size to {target.nbytes()} bytes")
+    if data.nbytes():
+        target.copy_(data)
 
 
 def load(
@@ -247,29 +236,35 @@ def load(
 
     weights_only, the default, builds tensors and plain containers and runs no code of the file's.
     """
-    if weights_only is None:
-        weights_only = pickle_module is None
+    weights_only = torch._config.weights_only(weights_only, pickle_module is None)
     if weights_only and pickle_module is not None:
         raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
     is_path = isinstance(f, (str, os.PathLike))
     if mmap and not is_path:
         raise ValueError("f must be a file path in order to use the mmap argument")
-    file: Any = open(f, "rb") if is_path else f
+    opened: Any = open(f, "rb") if is_path else f
     try:
-        if not file.seekable():
-            file = io.BytesIO(file.read())
-        begin = file.tell()
-        magic = file.read(4)
-        file.seek(begin)
-        how = (pickle_module, pickle_load_args)
-        if magic == b"PK\x03\x04":
-            source = f if mmap else file
-            return _load_zip(source, _restorer(map_location), weights_only, bool(mmap), *how)
-        if mmap:
-            raise RuntimeError("mmap can only be used with files saved in the zip format")
-        if not magic:
-            raise EOFError("Ran out of input")
-        return _load_legacy(file, _restorer(map_location), weights_only, *how)
+        return _load(in_memory(opened), _name_of(f), map_location, weights_only, bool(mmap), pickle_module, pickle_load_args)
     finally:
         if is_path:
-            file.close()
+            opened.close()
+
+
+def _name_of(f: File) -> str:
+    """A file's name for messages."""
+    name = f if isinstance(f, (str, os.PathLike)) else getattr(f, "name", None)
+    return os.fspath(name) if isinstance(name, (str, os.PathLike)) else f"<{type(f).__name__}>"
+
+
+def _load(file: IO[bytes], name: str, map_location: MapLocation, weights_only: bool, mmap: bool, *how: Any) -> Any:
+    begin = file.tell()
+    magic = file.read(4)
+    file.seek(begin)
+    restore = _restorer(map_location)
+    if magic == b"PK\x03\x04":
+        return _load_zip(file, name, restore, weights_only, mmap, *how)
+    if mmap:
+        raise RuntimeError("mmap can only be used with files saved in the zip format")
+    if not magic:
+        raise EOFError("Ran out of input")
+    return _load_legacy(file, name, restore, weights_only, *how)

@@ -49,7 +49,7 @@ HUNGRY = {"zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspa
 # Not for random calls: they change the process, wait, or write files.
 LEFT_ALONE = {"set_num_threads", "set_num_interop_threads", "save", "load", "compile", "set_default_device", "set_default_dtype",
               "set_default_tensor_type", "set_printoptions", "share_memory_", "pin_memory", "manual_seed", "seed",
-              "set_rng_state", "from_file", "_print", "set_flush_denormal", "use_deterministic_algorithms", "import_module"}
+              "set_rng_state", "from_file", "_print", "set_flush_denormal", "use_deterministic_algorithms"}
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------

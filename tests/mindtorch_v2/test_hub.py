@@ -26,5 +26,10 @@ def test_weights_are_fetched_once_and_checked(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(RuntimeError, match="invalid hash value"):
         mt.hub.load_state_dict_from_url((tmp_path / "net-00000000.pth").as_uri(), check_hash=True)
     assert len(list(kept.iterdir())) == 1
+    whole = (tmp_path / "net.pth").read_bytes()
+    where = whole.index(b"PK\1\2")
+    (tmp_path / "broken.pth").write_bytes(whole[:where] + b"PK\1\3" + whole[where + 4 :])
+    with pytest.raises(RuntimeError, match="broken.pth is damaged"):
+        mt.hub.load_state_dict_from_url((tmp_path / "broken.pth").as_uri())
     with pytest.raises(NotImplementedError, match="load_state_dict_from_url"):
         mt.hub.load("owner/repository", "resnet")

@@ -6,8 +6,10 @@ import copy
 import io
 import os
 import pickle
+import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -267,3 +269,27 @@ def test_saved_tensors_come_back(npu: ModuleType, where: Any, device: str) -> No
     assert back["view"].tolist() == [1, 2]
     back["x"].fill_(3)
     assert back["view"].tolist() == [3, 3]        # one storage, as before
+
+
+@pytest.mark.parametrize("where, device", [(None, "npu:0"), ("cpu", "cpu"), (lambda storage, place: None, "npu:0")])
+def test_a_file_from_before_the_zip(npu: ModuleType, where: Any, device: str) -> None:
+    """Its bytes stand behind the object: they are brought to storages that are there already."""
+    x, file = torch.zeros(3, device="npu:0"), io.BytesIO()
+    torch.save([x, x[1:]], file)
+    with zipfile.ZipFile(file) as archive:
+        body = archive.read("archive/data.pkl")
+    parts = [pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {})] + [body, pickle.dumps(["0"], 2)]
+    whole, view = torch.load(io.BytesIO(b"".join(parts) + struct.pack("<qfff", 3, 1, 2, 3)), map_location=where)
+    assert whole.device == torch.device(device) and whole.tolist() == [1, 2, 3] and view.tolist() == [2, 3]
+
+
+def test_a_full_npu_is_named_as_such(npu: ModuleType) -> None:
+    file = io.BytesIO()
+    torch.save(torch.ones(1 << 20), file)
+    file.seek(0)
+    npu.set_per_process_memory_fraction(1e-6)
+    try:
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.load(file, map_location="npu:0")
+    finally:
+        npu.set_per_process_memory_fraction(1.0)

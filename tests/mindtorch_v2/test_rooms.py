@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+import mindtorch_v2
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "mindtorch_v2"
@@ -15,20 +19,21 @@ MAX_LINES = 600  # the habit is 500; above this a file has to be split
 
 # What stands directly under src/mindtorch_v2/, by floor. A new file or folder is added here.
 FLOORS: dict[int, str] = {
-    0: "_C _dtype _device _shape _schema _errors _config",
+    0: "_C _deferred _dtype _device _shape _schema _errors _config",
     1: "_storage _tensor _printing _numpy",
     2: "autograd _backends",
     3: "_ops amp _legacy",
     4: "npu cpu linalg fft special random types version return_types backends compiler cuda jit overrides storage "
        "__config__ _asserts _construct _symbolic xpu",
-    5: "nn optim utils distributed serialization _pickling testing accelerator multiprocessing signal _dynamo "
+    5: "nn optim utils distributed serialization _pickling _unpickling _rebuilding _archive testing accelerator multiprocessing signal _dynamo "
        "distributions func profiler library hub",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that are one room although they lie side by side.
-ONE_ROOM = {"_pickling": "serialization", "_storage": "_tensor", "_printing": "_tensor"}
+ONE_ROOM = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive"), "serialization")
+ONE_ROOM |= {"_storage": "_tensor", "_printing": "_tensor"}
 # The only imports by name: a backend; floor 5, at its first use; NumPy, at the first array.
-LOADERS = ("_backends/registry.py", "__init__.py", "_tensor.py")
+LOADERS = ("_backends/registry.py", "_deferred.py", "_tensor.py")
 NUMPY_DOORS = ("_numpy.py", "_tensor.py", "_C/")
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
@@ -186,6 +191,18 @@ def test_files_say_what_lives_in_them() -> None:
         if not path.read_text().lstrip().startswith(opening):
             wrong.append(str(path.relative_to(ROOT)))
     assert not wrong, f"no opening sentence: {wrong}"
+
+
+def test_the_front_door_shows_nothing_of_pythons_own() -> None:
+    """What the package imports for itself must not be torch.<name>: a lookup by name would hand it out."""
+    foreign = []
+    for name, value in vars(mindtorch_v2).items():
+        origin = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        by_python = re.fullmatch("__.*__", name) or name in ("e", "inf", "nan", "pi")
+        if origin and origin.split(".")[0] not in ("mindtorch_v2", "torch") and not by_python:
+            foreign.append(f"{name} from {origin}")
+    assert not foreign, foreign
+    assert not hasattr(mindtorch_v2, "import_module") and mindtorch_v2.e == math.e
 
 
 def test_architecture_names_only_paths_that_exist() -> None:

@@ -1,0 +1,476 @@
+"""How pickles become objects: a machine of its own for files that nobody trusts, Python's for those that somebody does.
+
+WeightsUnpickler runs a closed list of opcodes and calls a closed list of constructors (_rebuilding.py). It has no getattr
+and no import: what a file names is found in a table or refused. Memory and time are bounded by the size of the file.
+"""
+
+from __future__ import annotations
+
+import pickle
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pickle import UnpicklingError
+from struct import unpack
+from typing import IO, Any
+
+import mindtorch_v2 as torch
+
+from ._rebuilding import (
+    Listed,
+    check_names,
+    expect,
+    listed_globals,
+    set_listed_state,
+    shown,
+    state_parts,
+    torch_globals,
+)
+
+_BLOCKED_MODULES = ("sys", "os", "posix", "nt")  # not even add_safe_globals allows them
+_REBUILD_FROM_TYPE = "torch._tensor._rebuild_from_type_v2"
+_PLAIN_KEYS = frozenset((str, bytes, float, bool, type(None)))
+_FREE_KEY_NODES = 64  # what a key may cost without being counted: parts of a tuple
+_FREE_KEY_LENGTH = 4096  # and characters, which are compared when two keys are equal
+_MAX_COLLISIONS = 1000  # keys of one hash make a dict quadratic; strings are hashed at random, other keys are not
+_FREE_WORK = 1 << 16  # items that may be copied in any pickle
+_safe_globals: dict[str, Any] = {}
+
+
+def add_safe_globals(safe_globals: list) -> None:
+    """Allow classes and functions, or (object, "module.name") pairs, in weights_only loads."""
+    for item in safe_globals:
+        value, name = item if isinstance(item, tuple) else (item, _full_name(item))
+        _safe_globals[name] = value
+
+
+def get_safe_globals() -> list:
+    """What add_safe_globals has allowed."""
+    return [v if _full_name(v) == name else (v, name) for name, v in _safe_globals.items()]
+
+
+def clear_safe_globals() -> None:
+    """Forget what add_safe_globals has allowed."""
+    _safe_globals.clear()
+
+
+@contextmanager
+def safe_globals(safe_globals: list) -> Iterator[None]:
+    """Allow globals for the length of a with block."""
+    before = dict(_safe_globals)
+    add_safe_globals(safe_globals)
+    try:
+        yield
+    finally:
+        _safe_globals.clear()
+        _safe_globals.update(before)
+
+
+def _full_name(value: Any) -> str:
+    """The name in files, where this library goes by PyTorch's name."""
+    top, dot, rest = value.__module__.partition(".")
+    return f"{'torch' if top == 'mindtorch_v2' else top}{dot}{rest}.{value.__qualname__}"
+
+
+def _name_today(module: str, name: str) -> tuple[str, str]:
+    """A global's module and name; up to protocol 2 files have those of Python 2."""
+    return NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
+
+
+@cache
+def _listed_by_id() -> dict[int, Listed]:
+    return {id(entry.value): entry for entry in listed_globals().values()}
+
+
+def _is_allowed(value: Any) -> bool:
+    return any(value is known for known in _safe_globals.values())
+
+
+class WeightsUnpickler:
+    """Builds tensors and plain containers, and what add_safe_globals allows; nothing else."""
+
+    def __init__(self, file: IO[bytes], nbytes: int, encoding: str = "utf-8") -> None:
+        self.file, self.encoding = file, encoding
+        self.begin, self.worked = file.tell(), 0
+        self.bytes_left = 2 * nbytes + _FREE_WORK  # of tensors that are copied
+        self.memo: dict[int, Any] = {}
+        self.stack: list[Any] = []
+        self.outer: list[list[Any]] = []  # the stacks below each MARK
+        self.hashes: dict[int, Any] = {}  # the first key of each hash
+        self.collisions = 0
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise UnpicklingError("a persistent id where no storage belongs")
+
+    def load(self) -> Any:
+        """Run the pickle to its STOP and return what it built."""
+        read, handlers = self.file.read, _HANDLERS
+        try:
+            while (code := read(1)) != b".":
+                handler = handlers.get(code)
+                if handler is None:
+                    raise UnpicklingError(
+                        f"Unsupported operand {code[0]}" if code else "the pickle ends before its STOP"
+                    )
+                handler(self)
+            return self.stack.pop()
+        except IndexError as error:  # of a stack: constructors are called apart
+            raise UnpicklingError("a pickle that takes more from its stack than it put there") from error
+
+    # ---- reading ----
+
+    def take(self, n: int) -> bytes:
+        data = self.file.read(n) if n >= 0 else b""
+        if len(data) != n:
+            raise UnpicklingError(f"the pickle ends inside an item of {n} bytes")
+        return data
+
+    def number(self, form: str, n: int) -> Any:
+        return unpack(form, self.take(n))[0]
+
+    def sized(self, form: str, n: int) -> bytes:
+        return self.take(self.number(form, n))
+
+    def text(self, data: bytes, encoding: str = "utf-8", errors: str = "surrogatepass") -> str:
+        try:
+            return data.decode(encoding, errors)
+        except UnicodeDecodeError as error:
+            raise UnpicklingError(f"a text that is not {encoding}") from error
+
+    def line(self) -> str:
+        data = self.file.readline(1024)
+        expect(data.endswith(b"\n"), "the name of a global on a line of its own")
+        return self.text(data[:-1], errors="strict")
+
+    def string(self, data: bytes) -> None:
+        """A str of Python 2."""
+        self.stack.append(data if self.encoding == "bytes" else self.text(data, self.encoding, "strict"))
+
+    def integer(self, data: bytes) -> None:
+        self.stack.append(int.from_bytes(data, "little", signed=True))
+
+    # ---- the stack ----
+
+    def mark(self) -> None:
+        self.outer.append(self.stack)
+        self.stack = []
+
+    def items(self) -> list:
+        """What was put on the stack since the last MARK."""
+        found, self.stack = self.stack, self.outer.pop()
+        return found
+
+    def make_tuple(self) -> None:
+        items = self.items()
+        self.stack.append(tuple(items))
+
+    def collapse(self, n: int) -> None:
+        expect(len(self.stack) >= n, "as many items on the stack as a tuple has")
+        self.stack[-n:] = [tuple(self.stack[-n:])]
+
+    def recall(self, index: int) -> None:
+        if index not in self.memo:
+            raise UnpicklingError(f"expected an item {index} in the memo")
+        self.stack.append(self.memo[index])
+
+    def memoize(self, index: int) -> None:
+        self.memo[index] = self.stack[-1]
+
+    def work(self, amount: int) -> None:
+        """Count items that are copied or looked at again: each came from a byte of the pickle, so there are not more."""
+        self.worked += amount
+        if self.worked > _FREE_WORK and self.worked > self.file.tell() - self.begin + _FREE_WORK:
+            raise UnpicklingError("expected a pickle that does not copy the same data again and again")
+
+    # ---- containers ----
+
+    def check_key(self, key: Any) -> None:
+        """A key must be hashable, cheap to hash (C recurses without a limit) and not made to collide."""
+        kind = type(key)
+        if kind in _PLAIN_KEYS:
+            if (kind is str or kind is bytes) and len(key) > _FREE_KEY_LENGTH:
+                self.work(len(key))
+            return
+        if kind is int and -(1 << 60) < key < 1 << 60:
+            return
+        if kind is tuple or kind is frozenset:
+            self.check_nested_key(key)
+        try:
+            first = self.hashes.setdefault(hash(key), key)
+        except TypeError as error:
+            raise UnpicklingError(f"a key that has a hash, got a {kind.__name__}") from error
+        if first is not key and type(first) is kind and kind is not torch.Tensor and first != key:
+            self.collisions += 1
+            expect(self.collisions <= _MAX_COLLISIONS, "keys that do not all have the same hash")
+
+    def check_nested_key(self, key: Any) -> None:
+        level, count = [key], 0
+        for _ in range(32):
+            count += sum(map(len, level))
+            if count > _FREE_KEY_NODES:
+                self.work(count)  # before the next level is listed: parts can stand for themselves many times
+            level = [part for item in level for part in item if type(part) in (tuple, frozenset)]
+            if not level:
+                return
+        raise UnpicklingError("expected a key that is not nested more than 32 deep")
+
+    def append(self) -> None:
+        item = self.stack.pop()
+        expect(type(self.stack[-1]) is list, "a list to append to")
+        self.stack[-1].append(item)
+
+    def append_all(self) -> None:
+        items = self.items()
+        expect(type(self.stack[-1]) is list, "a list to append to")
+        self.stack[-1].extend(items)
+
+    def set_items(self, items: list) -> None:
+        target = self.stack[-1]
+        expect(type(target) in (dict, OrderedDict, Counter), "a dict to set items of")
+        expect(len(items) % 2 == 0, "pairs of keys and values")
+        for i in range(0, len(items), 2):
+            self.check_key(items[i])
+            target[items[i]] = items[i + 1]
+
+    def set_item(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self.set_items([key, value])
+
+    def add_items(self) -> None:
+        items = self.items()
+        expect(type(self.stack[-1]) is set, "a set to add to")
+        for item in items:
+            self.check_key(item)
+        self.stack[-1].update(items)
+
+    def frozen_set(self) -> None:
+        items = self.items()
+        for item in items:
+            self.check_key(item)
+        self.stack.append(frozenset(items))
+
+    # ---- globals, calls, states ----
+
+    def find_global(self, module: Any, name: Any) -> Any:
+        expect(type(module) is str and type(name) is str, "the name of a global as text")
+        module, name = _name_today(module, name)
+        full = f"{module}.{name}"
+        if module in _BLOCKED_MODULES:
+            raise UnpicklingError(
+                f"Trying to load unsupported GLOBAL {shown(full)} whose module {module} is blocked."
+            )
+        if full in _safe_globals:
+            return _safe_globals[full]
+        if full in listed_globals():
+            return listed_globals()[full].value
+        full = shown(full)
+        raise UnpicklingError(
+            f"Unsupported global: GLOBAL {full} was not an allowed global by default. Please use "
+            f"`torch.serialization.add_safe_globals([{full}])` or the `torch.serialization.safe_globals([{full}])` "
+            "context manager to allowlist it, or load with weights_only=False: that can run any code, so only if "
+            "you trust the file."
+        )
+
+    def call(self, function: Any, args: Any) -> Any:
+        """Call a listed constructor with checked arguments, or what the user has allowed."""
+        if _is_allowed(function):
+            expect(type(args) is tuple and callable(function), "something to call, and a tuple")
+            return self.of_user(function, *args)
+        entry = _listed_by_id().get(id(function))
+        if entry is None:
+            raise UnpicklingError(f"Trying to call reduce for unrecognized function of type {type(function).__name__}")
+        if entry is listed_globals()[_REBUILD_FROM_TYPE]:
+            return self.rebuild_from_type(args)
+        entry.check(args)
+        if entry.cost is not None:
+            self.work(entry.cost(args))
+        if entry.nbytes is not None:
+            self.bytes_left -= entry.nbytes(args)
+            expect(self.bytes_left >= 0, "tensors that are not larger than the file")
+        if entry.keys is not None:
+            for key in entry.keys(args):
+                self.check_key(key)
+        return entry.make(*args)  # type: ignore[misc]
+
+    def of_user(self, function: Callable, *args: Any) -> Any:
+        """Code that the user has allowed, which may raise anything when the file is damaged."""
+        try:
+            return function(*args)
+        except (UnpicklingError, RuntimeError, MemoryError):
+            raise
+        except Exception as error:
+            name = getattr(function, "__qualname__", type(function).__name__)
+            raise UnpicklingError(f"{shown(name)} raised {type(error).__name__}: {error}") from error
+
+    def rebuild_from_type(self, args: Any) -> Any:
+        """_rebuild_from_type_v2(func, class, args, state): a tensor of a class, with attributes."""
+        expect(type(args) is tuple and len(args) == 4, "four arguments of _rebuild_from_type_v2")
+        function, kind, inner, state = args
+        known = kind is torch.Tensor or kind is torch.nn.Parameter or _is_allowed(kind)
+        expect(known and isinstance(kind, type) and issubclass(kind, torch.Tensor),
+               "Tensor, Parameter or a subclass that add_safe_globals allows")
+        expect(function is not listed_globals()[_REBUILD_FROM_TYPE].value, "a function that rebuilds a plain tensor")
+        tensor = self.call(function, inner)
+        expect(isinstance(tensor, torch.Tensor), "a function that rebuilds a tensor")
+        if type(tensor) is not kind:
+            tensor = tensor.as_subclass(kind)
+        own = getattr(kind, "__setstate__", None)
+        if own is not None and own is not getattr(torch.Tensor, "__setstate__", None):
+            self.of_user(tensor.__setstate__, state)
+            return tensor
+        self.set_state(tensor, state, torch.nn.Parameter)
+        return tensor
+
+    def set_state(self, target: Any, state: Any, owner: type) -> None:
+        self.work(sum(map(len, state_parts(state))))
+        self.of_user(set_listed_state, target, state, owner)
+
+    def reduce(self) -> None:
+        args = self.stack.pop()
+        self.stack[-1] = self.call(self.stack[-1], args)
+
+    def new_object(self) -> None:
+        args = self.stack.pop()
+        kind = self.stack[-1]
+        if _is_allowed(kind):
+            expect(isinstance(kind, type) and type(args) is tuple, "a class and a tuple")
+            self.stack[-1] = self.of_user(kind.__new__, kind, *args)
+        else:
+            self.stack[-1] = self.call(kind, args)
+
+    def build(self) -> None:
+        state, target = self.stack.pop(), self.stack[-1]
+        kind = type(target)
+        if kind is OrderedDict:  # a state_dict has an attribute _metadata
+            expect(type(state) is dict, "attributes as a dict")
+            self.work(len(state))
+            check_names(state, OrderedDict)
+            target.__dict__.update(state)
+        elif _is_allowed(kind) and hasattr(target, "__setstate__"):
+            self.of_user(target.__setstate__, state)
+        elif _is_allowed(kind):
+            self.set_state(target, state, torch.nn.Parameter if issubclass(kind, torch.Tensor) else object)
+        else:
+            raise UnpicklingError(
+                f"Trying to set the state of a {kind.__qualname__}, which is not allowed; add_safe_globals can allow it"
+            )
+
+    def persistent(self) -> None:
+        self.stack[-1] = self.persistent_load(self.stack[-1])
+
+    def global_of_stack(self) -> None:
+        name, module = self.stack.pop(), self.stack.pop()
+        self.stack.append(self.find_global(module, name))
+
+
+def _handlers() -> dict[bytes, Callable[[WeightsUnpickler], Any]]:
+    """What each opcode does. Not here, as nothing writes them since protocol 2 or they only help an attack: INST, OBJ,
+    EXT*, NEWOBJ_EX, PERSID, DUP, GET, PUT, LONG4 and the numbers and strings as text."""
+
+    def push(make: Callable[[WeightsUnpickler], Any]) -> Callable[[WeightsUnpickler], Any]:
+        return lambda m: m.stack.append(make(m))
+
+    def constant(value: Any) -> Callable[[WeightsUnpickler], Any]:
+        return lambda m: m.stack.append(value)
+
+    u = WeightsUnpickler
+    table: dict[str, Callable[[WeightsUnpickler], Any]] = {
+        "PROTO": lambda m: expect(m.take(1)[0] <= pickle.HIGHEST_PROTOCOL, "a protocol of pickle that is known"),
+        "FRAME": lambda m: m.take(8), "MARK": u.mark, "POP": lambda m: m.stack.pop(), "POP_MARK": u.items,
+        "NONE": constant(None), "NEWTRUE": constant(True), "NEWFALSE": constant(False), "EMPTY_TUPLE": constant(()),
+        "BININT": push(lambda m: m.number("<i", 4)), "BININT1": push(lambda m: m.take(1)[0]),
+        "BININT2": push(lambda m: m.number("<H", 2)), "BINFLOAT": push(lambda m: m.number(">d", 8)),
+        "LONG1": lambda m: m.integer(m.sized("B", 1)),
+        "SHORT_BINSTRING": lambda m: m.string(m.sized("B", 1)), "BINSTRING": lambda m: m.string(m.sized("<I", 4)),
+        "SHORT_BINUNICODE": push(lambda m: m.text(m.sized("B", 1))),
+        "BINUNICODE": push(lambda m: m.text(m.sized("<I", 4))), "BINUNICODE8": push(lambda m: m.text(m.sized("<q", 8))),
+        "SHORT_BINBYTES": push(lambda m: m.sized("B", 1)), "BINBYTES": push(lambda m: m.sized("<I", 4)),
+        "BINBYTES8": push(lambda m: m.sized("<q", 8)), "BYTEARRAY8": push(lambda m: bytearray(m.sized("<q", 8))),
+        "EMPTY_LIST": push(lambda m: []), "EMPTY_DICT": push(lambda m: {}), "EMPTY_SET": push(lambda m: set()),
+        "TUPLE": u.make_tuple, "TUPLE1": lambda m: m.collapse(1), "TUPLE2": lambda m: m.collapse(2),
+        "TUPLE3": lambda m: m.collapse(3),
+        "APPEND": u.append, "APPENDS": u.append_all, "SETITEM": u.set_item, "SETITEMS": lambda m: m.set_items(m.items()),
+        "ADDITEMS": u.add_items, "FROZENSET": u.frozen_set,
+        "BINGET": lambda m: m.recall(m.take(1)[0]), "LONG_BINGET": lambda m: m.recall(m.number("<I", 4)),
+        "BINPUT": lambda m: m.memoize(m.take(1)[0]), "LONG_BINPUT": lambda m: m.memoize(m.number("<I", 4)),
+        "MEMOIZE": lambda m: m.memoize(len(m.memo)), "BINPERSID": u.persistent,
+        "GLOBAL": push(lambda m: m.find_global(m.line(), m.line())), "STACK_GLOBAL": u.global_of_stack,
+        "REDUCE": u.reduce, "NEWOBJ": u.new_object, "BUILD": u.build,
+    }  # fmt: skip
+    return {getattr(pickle, name): handler for name, handler in table.items()}
+
+
+_HANDLERS = _handlers()
+
+
+# ---- a file that is trusted ----------------------------------------------------------------------
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds PyTorch's globals in this library; trusts the file."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = torch_globals().get(f"{module}.{name}")
+        if known is None and module.split(".")[0] == "torch":
+            module = "mindtorch_v2" + module[len("torch") :]
+        return known if known is not None else super().find_class(module, name)
+
+
+def _trusting(file: IO[bytes], module: Any, options: dict) -> Any:
+    if module is None or module is pickle:
+        return _Unpickler(file, **options)
+    kind = type("Unpickler", (module.Unpickler,), {"find_class": _Unpickler.find_class})
+    return kind(file, **options)
+
+
+def _load_trusting(reader: Any) -> Any:
+    """Run Python's unpickler; what the C code itself raises for a damaged pickle becomes an UnpicklingError."""
+    try:
+        return reader.load()
+    except (EOFError, LookupError, ValueError, TypeError, AttributeError, OverflowError, MemoryError) as error:
+        here = error.__traceback__
+        if here is not None and here.tb_next is not None:  # raised by code that the pickle called
+            raise
+        raise UnpicklingError(f"{type(error).__name__}: {error}") from error
+
+
+class Source:
+    """Where a pickle comes from, for messages, and how much data there is."""
+
+    def __init__(self, name: str, record: str, nbytes: int) -> None:
+        self.name, self.record, self.nbytes = name, record, nbytes
+
+
+def unpickle(
+    file: IO[bytes], source: Source, restore: Callable[[Any], Any], weights_only: bool, module: Any, options: dict
+) -> Any:
+    """The next object of a file; errors name the file and the byte."""
+    begin = file.tell()
+    try:
+        if weights_only:
+            machine = WeightsUnpickler(file, source.nbytes, options.get("encoding", "utf-8"))
+            machine.persistent_load = restore  # type: ignore[method-assign]
+            return machine.load()
+        reader = _trusting(file, module, options)
+        reader.persistent_load = restore
+        return _load_trusting(reader)
+    except UnpicklingError as error:
+        place = f"{source.name}: {source.record}, byte {file.tell() - begin}"
+        restricted = weights_only and restore is not _no_storage
+        words = "Weights only load failed. WeightsUnpickler error: " if restricted else ""
+        raise UnpicklingError(f"{words}{error} ({place})") from error
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:
+            raise
+        raise RuntimeError(f"{error} ({source.name}: {source.record}, byte {file.tell() - begin})") from error
+
+
+def unpickle_plain(file: IO[bytes], source: Source) -> Any:
+    """The next object of a file, without tensors: numbers, texts and containers."""
+    return unpickle(file, source, _no_storage, True, None, {})
+
+
+def _no_storage(pid: Any) -> Any:
+    raise UnpicklingError("a persistent id where no storage belongs")

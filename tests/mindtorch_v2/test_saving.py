@@ -1,0 +1,171 @@
+"""torch.save replaces a file as a whole: an error, a full disk or a kill leaves the checkpoint that was there."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import random
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import mindtorch_v2 as mt
+
+
+def files_of(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.pt"
+    mt.save(mt.ones(3), path)
+    before = path.read_bytes()
+    place = mt.serialization._to_device
+    monkeypatch.setattr(mt.serialization, "_to_device", lambda s, where: place(s, where) if len(s) < 100 else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        mt.save([mt.ones(2), mt.ones(100)], path)
+    with pytest.raises(ZeroDivisionError):
+        mt.save([mt.ones(2), mt.ones(100)], tmp_path / "new.pt")
+    with pytest.raises(pickle.PicklingError):
+        mt.save(lambda: None, path)
+    assert path.read_bytes() == before and files_of(tmp_path) == ["model.pt"]
+
+
+@pytest.mark.parametrize("nameless", [True, False], ids=["O_TMPFILE", "named"])
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, nameless: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.pt"
+    mt.save(mt.ones(3), path)
+    before = path.read_bytes()
+    archive = sys.modules[mt.serialization.replacing.__module__]
+    if not nameless:
+        named = lambda folder, name: (os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666), True)
+        monkeypatch.setattr(archive, "_new_file", named)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            mt.save(mt.ones(1 << 20), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before and files_of(tmp_path) == ["model.pt"]
+    mt.save(mt.ones(4), path)
+    assert mt.load(path).shape == (4,) and files_of(tmp_path) == ["model.pt"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_permissions_are_those_of_open(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        mt.save(1, tmp_path / "new.pt")
+        (tmp_path / "plain").write_bytes(b"")
+    finally:
+        os.umask(before)
+    plain = (tmp_path / "plain").stat()
+    assert stat.S_IMODE((tmp_path / "new.pt").stat().st_mode) == stat.S_IMODE(plain.st_mode)
+    (tmp_path / "new.pt").chmod(0o640)
+    mt.save(2, tmp_path / "new.pt")
+    assert stat.S_IMODE((tmp_path / "new.pt").stat().st_mode) == 0o640 and mt.load(tmp_path / "new.pt") == 2
+
+
+def test_links_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link, target = tmp_path / "link.pt", tmp_path / "there" / "model.pt"
+    link.symlink_to(target)
+    for value in (1, 2):  # the first time the link leads nowhere
+        mt.save(value, link)
+        assert link.is_symlink() and mt.load(target) == value and mt.load(link) == value
+    assert files_of(tmp_path) == ["link.pt", "there"] and files_of(tmp_path / "there") == ["model.pt"]
+
+
+def test_what_is_no_file_is_written_directly(tmp_path: Path) -> None:
+    mt.save(mt.ones(3), "/dev/null")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    pipe, got = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    mt.save(mt.arange(3), pipe)
+    reader.join()
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and mt.load(io.BytesIO(got[0])).tolist() == [0, 1, 2]
+    file = io.BytesIO(b"before")
+    file.seek(6)
+    mt.save(mt.arange(3), file)
+    file.seek(6)
+    assert file.getvalue().startswith(b"before") and mt.load(file).tolist() == [0, 1, 2]
+
+
+def test_errors_of_paths(tmp_path: Path) -> None:
+    for library in (mt, torch):
+        with pytest.raises(RuntimeError, match="Parent directory .* does not exist"):
+            library.save(1, tmp_path / "no" / "model.pt")
+    with pytest.raises(IsADirectoryError):
+        mt.save(1, tmp_path)
+    assert files_of(tmp_path) == []
+
+
+NOBODY = """
+import os, sys
+sys.path[:0] = {path!r}
+import mindtorch_v2 as mt
+mt.save(0, os.devnull)
+if os.getuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+folder = {folder!r}
+try:
+    mt.save(2, folder + "/readonly.pt")
+except PermissionError:
+    print("refused")
+mt.save(mt.ones(3), folder + "/closed/model.pt")
+print(mt.load(folder + "/closed/model.pt").tolist(), mt.load(folder + "/readonly.pt"))
+"""
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path: Path) -> None:
+    """By somebody who is not root: a read-only file in a folder of his, and a file of his in a read-only folder."""
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o777)
+    (tmp_path / "closed").mkdir()
+    mt.save(1, tmp_path / "readonly.pt")
+    mt.save(1, tmp_path / "closed" / "model.pt")
+    (tmp_path / "readonly.pt").chmod(0o444)
+    (tmp_path / "closed" / "model.pt").chmod(0o666)
+    (tmp_path / "closed").chmod(0o555)
+    script = NOBODY.format(path=[p for p in sys.path if p], folder=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split("\n")[:2] == ["refused", "[1.0, 1.0, 1.0] 1"], done.stderr
+    assert files_of(tmp_path) == ["closed", "readonly.pt"]
+
+
+def save_for_ever(path: Path) -> None:
+    step = 0
+    while True:
+        step += 1
+        mt.save({"step": step, "weights": mt.full((200_000,), float(step))}, path)
+
+
+def test_a_killed_save_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    path, r, steps = tmp_path / "model.pt", random.Random(9), []
+    mt.save({"step": 0, "weights": mt.zeros(200_000)}, path)
+    for _ in range(15):
+        child = os.fork()
+        if not child:
+            try:
+                save_for_ever(path)
+            finally:
+                os._exit(1)
+        time.sleep(r.uniform(0.01, 0.15))
+        os.kill(child, signal.SIGKILL)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        found = mt.load(path)
+        assert found["weights"].shape == (200_000,) and (found["weights"] == found["step"]).all()
+        steps.append(found["step"])
+    assert max(steps) > 0  # some were saved
