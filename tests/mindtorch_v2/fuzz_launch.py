@@ -50,12 +50,12 @@ def by_name(rng: Random, pool: values.Pool) -> None:
     arguments = [pool.argument(rng, a) for a in signature]
     if rng.random() < 0.02:
         del arguments[rng.randrange(len(arguments) + 1):]
-    aclnn.call(name, *arguments, device=None if rng.random() < 0.9 else rng.choice((0, 1, 2, -1, 16, 2**31)))
+    aclnn.call(name, *arguments, device=None if pool.tame or rng.random() < 0.95 else rng.choice((0, 1, 2, -1, 16, 2**31)))
 
 
 def wrapper(rng: Random, pool: values.Pool) -> None:
     function = rng.choice(list(WRAPPERS))
-    owner = runtime.get_runtime(rng.choice((0, 0, 0, 1)))
+    owner = runtime.get_runtime(0 if pool.tame else rng.choice((0, 0, 0, 1)))
     function(*(pool.of_kind(rng, kind) for kind in WRAPPERS[function].split()), owner)
 
 
@@ -70,12 +70,14 @@ def plan(rng: Random, pool: values.Pool) -> None:
     if name in DYNAMIC and rng.random() < 0.8:
         _C._npu_call_dynamic(aclnn.plan_of(name, False), 0, arguments, results)
     else:
-        _C._npu_call(made, rng.choice((0, 0, 0, 1, 99)), arguments, results)
+        _C._npu_call(made, 0 if pool.tame else rng.choice((0, 0, 0, 1, 99)), arguments, results)
 
 
 def tensor_op(rng: Random, pool: values.Pool) -> None:
     name, kinds = rng.choice(values.METHODS)
     x = pool.tensor(rng)
+    if name in values.DAMAGING:
+        pool.damaged.append(x)
     result = getattr(x, name)(*(pool.of_kind(rng, kind) for kind in kinds))
     if rng.random() < 0.05 and isinstance(result, mt.Tensor) and result.numel() < 1000:
         result.tolist()
@@ -98,8 +100,10 @@ def copy(rng: Random, pool: values.Pool) -> None:
     elif kind == 6:
         mt._foreach_mul([pool.tensor(rng) for _ in range(2)], [pool.tensor(rng) for _ in range(2)])
     else:
-        storage = pool.tensor(rng).untyped_storage()
-        storage.resize_(rng.choice((0, 1, 4, 17, 64, 4096)))
+        t = pool.tensor(rng)
+        pool.damaged.append(t)
+        t.untyped_storage().resize_(rng.choice((0, 1, 4, 17, 64, 4096)))
+        pool.tensor(rng).copy_(t)
 
 
 ACTIONS = (by_name,) * 60 + (wrapper,) * 10 + (plan,) * 10 + (tensor_op,) * 12 + (copy,) * 8
@@ -114,6 +118,7 @@ unraisable: list[str] = []
 
 def attempt(rng: Random, pool: values.Pool) -> None:
     """One execution; whatever it raises is an answer, but for what only native code can do wrong."""
+    pool.begin(rng)
     try:
         rng.choice(ACTIONS)(rng, pool)
     except SystemError as error:
@@ -203,10 +208,14 @@ class Worker:
 
     def child(self, done: int, leaks: int) -> None:
         prepare()
+        left = 0
         for block, count in self.todo:
             def note(at: int) -> None:
                 self.tell(block, at, done + at - self.first, leaks)   # noqa: B023 - called before the next turn
-            leaks += run_block(self.seed, block, self.first, count, note)
+            before, left = left, run_block(self.seed, block, self.first, count, note)
+            if left != before:
+                print(f"leak: --seed {self.seed} --block {block}: {left - before} objects", file=sys.stderr, flush=True)
+            leaks += max(left - before, 0)
             done += count - self.first
             self.first = 0
             self.tell(block, count, done, leaks)
@@ -258,6 +267,7 @@ def prepare() -> None:
     DYNAMIC = [name for name in NAMES if name in ("aclnnNonzero", "aclnnMaskedSelect", "aclnnUnique2", "aclnnUniqueDim",
                                                   "aclnnUnique", "aclnnUniqueConsecutive", "aclnnNonzeroV2")]
     alive()
+    gc.freeze()
 
 
 NAMES: list[str] = []

@@ -31,8 +31,9 @@ METHODS = tuple((name, tuple(kinds.split())) for name, _, kinds in (line.partiti
     "addmm:tensor tensor", "lerp_:tensor scalar", "unique:", "bool:", "half:", "to:dtype", "type:dtype", "isnan:", "std:ints",
     "norm:scalar", "index_fill_:int64 tensor scalar", "put_:tensor tensor", "take:tensor", "scatter_add_:int64 tensor tensor",
     "resize_:ints", "as_strided:ints ints int64", "set_:tensor", "detach:", "requires_grad_:bool", "diagonal:", "unfold:int64 int64 int64",
-    "cross:tensor", "outer:tensor", "logical_not:", "bitwise_and:tensor", "cat:", "logsumexp:ints", "var:ints", "prod:",
+    "cross:tensor", "outer:tensor", "logical_not:", "bitwise_and:tensor", "logsumexp:ints", "var:ints", "prod:",
 )))
+DAMAGING = ("resize_", "set_")                    # methods after which a tensor is no longer a good one
 
 
 class Odd:
@@ -98,11 +99,12 @@ class OddList(list):
 class Acts:
     """A number that changes a tensor when it is asked what it is."""
 
-    def __init__(self, rng: Random, tensors: list[Any]) -> None:
-        self.target, self.size = rng.choice(tensors), rng.choice((0, 4, 4096))
+    def __init__(self, rng: Random, pool: Pool) -> None:
+        self.pool, self.target, self.size = pool, rng.choice(pool.all), rng.choice((0, 4, 4096))
         self.kind = rng.randrange(4)
 
     def __index__(self) -> int:
+        self.pool.damaged.append(self.target)
         if self.kind == 0:
             self.target.untyped_storage().resize_(self.size)
         elif self.kind == 1:
@@ -126,6 +128,8 @@ class Pool:
         self.shapes = [rng.choice(SHAPES) for _ in range(2)]
         self.dtypes = [rng.choice(COMMON), rng.choice(DTYPES), mt.float32]
         self.state = rng.getstate()
+        self.damaged: list[Any] = []              # tensors that an execution has made unusable
+        self.tame = False                         # whether the arguments of this execution are what they should be
         self.renew()
 
     def renew(self) -> None:
@@ -134,17 +138,29 @@ class Pool:
         rng.setstate(self.state)
         self.state = rng.getstate()
         host = {shape: mt.arange(_items(shape)).reshape(shape) for shape in self.shapes}
-        self.good = {(dtype, shape): [host[shape].to(dtype).npu() for _ in range(2)]
+        self.good = {(dtype, shape): [host[shape].to(dtype).npu() for _ in range(3)]
                      for dtype in self.dtypes for shape in self.shapes}
         self.plain = [t for some in self.good.values() for t in some]
+        self.damaged.clear()
         self.hosts = [host[self.shapes[0]].to(dtype) for dtype in self.dtypes] + [
             mt.ones(2, 3).t(), mt.empty(0), mt.ones(4).pin_memory(), shrunk(mt.ones(5)), mt.tensor(3.0)]
         self.strange = [strange(rng, self.plain) for _ in range(10)]
         self.all = [*self.plain, *self.strange]
 
+    def begin(self, rng: Random) -> None:
+        """Another execution: good tensors in the place of damaged ones."""
+        self.tame = rng.random() < 0.5
+        if self.damaged:
+            damaged = set(map(id, self.damaged))
+            for (dtype, shape), some in self.good.items():
+                some[:] = [mt.ones(shape, dtype=dtype).npu() if id(t) in damaged else t for t in some]
+            self.plain = [t for some in self.good.values() for t in some]
+            self.all = [*self.plain, *self.strange]
+            self.damaged.clear()
+
     def tensor(self, rng: Random, dtypes: frozenset[str] = frozenset()) -> Any:
         """Any tensor, of one of these dtypes if there is one; a good one most often."""
-        if rng.random() < 0.12:
+        if not self.tame and rng.random() < 0.15:
             return rng.choice(self.strange)
         fitting = [d for d in self.dtypes if str(d).partition(".")[2] in dtypes] or self.dtypes
         return rng.choice(self.good[rng.choice(fitting), self.shapes[0 if rng.random() < 0.8 else 1]])
@@ -153,26 +169,26 @@ class Pool:
         return rng.choice(self.hosts)
 
     def argument(self, rng: Random, argument: Argument) -> Any:
-        if argument.optional and rng.random() < 0.5 or rng.random() < 0.02:
+        if argument.optional and rng.random() < 0.5 or not self.tame and rng.random() < 0.02:
             return None
         return self.of_kind(rng, argument.kind, argument.dtypes)
 
     def of_kind(self, rng: Random, kind: str, dtypes: frozenset[str] = frozenset()) -> Any:
-        if rng.random() < 0.04:
+        if not self.tame and rng.random() < 0.06:
             return self.thing(rng)
         if kind in ("tensor", "out", "inout"):
             return self.tensor(rng, dtypes)
         if kind in ("tensors", "outs", "inouts"):
             return [self.tensor(rng, dtypes) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
         if kind == "ints":
-            return [rng.choice((0, 1, -1, 2, 3)) for _ in range(rng.choice((0, 1, 2, 2, 4)))] if rng.random() < 0.9 else \
-                rng.choice(((0,) * 64, [1] * 65, [2**63 - 1], [2**70], [Odd()], [True], OddList([1, 2]), (Acts(rng, self.all),)))
+            return [rng.choice((0, 1, -1, 2, 3)) for _ in range(rng.choice((0, 1, 2, 2, 4)))] if self.tame or rng.random() < 0.9 else \
+                rng.choice(((0,) * 64, [1] * 65, [2**63 - 1], [2**70], [Odd()], [True], OddList([1, 2]), (Acts(rng, self),)))
         if kind in ("floats", "scalars", "bools"):
             return [self.number(rng) for _ in range(rng.choice((0, 1, 2, 3, 70)))]
         if kind == "string":
             return rng.choice(WORDS)
         if kind == "dtype":
-            return rng.choice(DTYPES) if rng.random() < 0.9 else rng.choice((int, float, "float32", 3))
+            return rng.choice(DTYPES if not self.tame else self.dtypes) if rng.random() < 0.9 else rng.choice((int, float, "x", 3))
         if kind == "bool":
             return rng.random() < 0.5
         if kind == "thing":
@@ -180,11 +196,11 @@ class Pool:
         return self.number(rng)
 
     def number(self, rng: Random) -> Any:
-        kind = rng.random()
+        kind = 0 if self.tame else rng.random()
         return rng.choice(SMALL) if kind < 0.85 else rng.choice(HUGE) if kind < 0.97 else self.odd(rng)
 
     def odd(self, rng: Random) -> Any:
-        return rng.choice((Odd, lambda: OddInt(3), lambda: OddFloat(2.5), lambda: Acts(rng, self.all), lambda: OddList([1]),
+        return rng.choice((Odd, lambda: OddInt(3), lambda: OddFloat(2.5), lambda: Acts(rng, self), lambda: OddList([1]),
                            lambda: mt.tensor(2), object, lambda: rng.choice(self.all)))()
 
     def thing(self, rng: Random) -> Any:

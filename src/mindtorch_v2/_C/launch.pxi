@@ -48,7 +48,6 @@ cdef extern from "launch.h" namespace "mt::npu":
         PreparedOwner()
         PreparedOwner(Prepared*)
         Prepared* get()
-        Prepared* release()
     cdef cppclass Launched:
         void* plan
         int32_t device
@@ -82,12 +81,19 @@ cdef extern from *:
     }
     // Never destroyed: at the end of a process that did not end the runtime (a forked one) CANN must not be called.
     static mt::npu::Prepareds* const npu_prepared = new mt::npu::Prepareds[16];
+    // Calls whose op may be queued still, although waiting for it failed: given back with the runtime.
+    static std::vector<std::unique_ptr<mt::npu::Prepared>>* const npu_abandoned =
+        new std::vector<std::unique_ptr<mt::npu::Prepared>>;
+    static inline void npu_abandon(std::unique_ptr<mt::npu::Prepared>& p) { npu_abandoned->push_back(std::move(p)); }
+    static inline void npu_clear_abandoned() { npu_abandoned->clear(); }
     """
     int npu_bound() nogil
     void npu_set_bound(int) nogil
     void npu_end_lifetime()
     void npu_keep(Prepareds&, NpuCall&, uint64_t, PreparedOwner&)
     Prepareds* npu_prepared                      # of each device
+    void npu_abandon(PreparedOwner&)
+    void npu_clear_abandoned()
 
 API_NAMES = ("aclCreateTensor", "aclCreateScalar", "aclCreateIntArray", "aclCreateFloatArray", "aclCreateBoolArray",
              "aclCreateTensorList", "aclCreateScalarList", "aclDestroyTensor", "aclDestroyScalar", "aclDestroyIntArray",
@@ -190,6 +196,7 @@ def _npu_unbind():
     npu_constants.clear()
     for i in range(MAX_NPUS):
         npu_prepared[i].clear()
+    npu_clear_abandoned()
     npu_end_lifetime()
     npu_ready = False
 
@@ -508,7 +515,7 @@ cdef list shapes_found(NpuPlan plan, NpuCall* call, int device):
         with nogil:
             code = npu_api.synchronize(stream)
         if code:
-            owner.release()                      # leaked: the op may be queued still, and writes into these tensors
+            npu_abandon(owner)                   # the op may be queued still, and writes into these tensors
     if workspace:
         npu_heap_free(heap, workspace)
     if code:
