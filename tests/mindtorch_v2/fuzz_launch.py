@@ -8,7 +8,6 @@ anything was found."""
 from __future__ import annotations
 
 import argparse
-import ctypes
 import faulthandler
 import gc
 import mmap
@@ -20,9 +19,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import cann_sim
+from cann_sim import faults
 
 os.environ.update({"CANN_SIM_STRICT": "1", "CANN_SIM_MEMORY": "512M", "CANN_SIM_DEVICES": "2"} | cann_sim.env())
 
@@ -30,7 +29,7 @@ import fuzz_launch_values as values  # noqa: E402 - beside this file; it needs t
 
 import mindtorch_v2 as mt  # noqa: E402
 from mindtorch_v2 import _C  # noqa: E402
-from mindtorch_v2._backends.npu import acl_loader, aclnn, errors, runtime  # noqa: E402
+from mindtorch_v2._backends.npu import aclnn, errors, runtime  # noqa: E402
 
 Random = random.Random
 BLOCK = 500                                       # executions on one set of tensors
@@ -154,9 +153,7 @@ def alive() -> int:
     gc.collect()
     wait()
     aclnn._unbind(0)
-    count = acl_loader._LIBRARIES["libascendcl.so"].cannSimLiveObjects
-    count.restype = ctypes.c_uint64
-    return count(None)
+    return sum(count for kind, (count, _) in faults.alive().items() if kind.startswith("acl"))
 
 
 def run_block(seed: int, block: int, first: int, count: int, note: Callable[[int], None], slowly: bool = False) -> int:
@@ -278,7 +275,7 @@ def run(seed: int, executions: int, jobs: int) -> int:
     began = time.monotonic()
     blocks = [(b, min(BLOCK, executions - b * BLOCK)) for b in range(-(-executions // BLOCK))]
     workers = [Worker(seed, blocks[job::jobs]) for job in range(jobs)]
-    while any([worker.look(time.monotonic()) for worker in workers]):
+    while sum(worker.look(time.monotonic()) for worker in workers):   # each is looked at
         time.sleep(0.05)
     done, leaks = (sum(worker.read()[k] for worker in workers) for k in (2, 3))
     crashes, hangs = sum(w.crashes for w in workers), sum(w.hangs for w in workers)
