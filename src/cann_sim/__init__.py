@@ -7,17 +7,26 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from .trust import refuse_untrusted
+
 __all__ = ["env", "home"]
 
 
 def home() -> str:
     """The folder laid out like an installed toolkit; CANN_SIM_HOME names another one (a build, not installed)."""
-    found = Path(os.environ.get("CANN_SIM_HOME") or Path(__file__).parent / "home").resolve()
+    given = os.environ.get("CANN_SIM_HOME")
+    if given and not os.path.isabs(given):
+        raise ValueError(
+            f"[cann_sim] CANN_SIM_HOME={given!r} is a relative path, which would make the current directory a place to "
+            "load code from; set it to the full path"
+        )
+    found = Path(given or Path(__file__).parent / "home").resolve()
     if not (found / "lib64" / "libascendcl.so").is_file():
         raise FileNotFoundError(
             f"[cann_sim] expected lib64/libascendcl.so under {found}; "
             "install the package (make build), or let CANN_SIM_HOME name a home that was built"
         )
+    refuse_untrusted(f"{found}/lib64", str(found))
     return str(found)
 
 

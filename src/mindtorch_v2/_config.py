@@ -95,9 +95,25 @@ def ascend_homes() -> dict[str, str]:
     return {name: os.environ.get(name, "") for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")}
 
 
+def user_home() -> str:
+    """HOME: below it CANN may be, in ~/Ascend; "" where it is not set."""
+    return os.environ.get("HOME", "")
+
+
 def launch_blocking() -> bool:
     """ACL_LAUNCH_BLOCKING=1, or torch_npu's ASCEND_LAUNCH_BLOCKING=1: every op on an npu is waited for where it is."""
     return "1" in (os.environ.get("ACL_LAUNCH_BLOCKING"), os.environ.get("ASCEND_LAUNCH_BLOCKING"))
+
+
+def launch_blocking_source() -> tuple[dict[bytes, bytes], tuple[bytes, ...]]:
+    """The environment and the names in it, as launch_blocking() reads them, for the launcher: it looks before every op,
+    where a call of Python would be too slow."""
+    return os.environ._data, (b"ACL_LAUNCH_BLOCKING", b"ASCEND_LAUNCH_BLOCKING")   # type: ignore[attr-defined]
+
+
+def allow_writable_cann() -> bool:
+    """MINDTORCH_ALLOW_WRITABLE_CANN=1: CANN is loaded although others than root and this user can change its files."""
+    return os.environ.get("MINDTORCH_ALLOW_WRITABLE_CANN") == "1"
 
 
 def npu_alloc_conf() -> str:

@@ -44,6 +44,55 @@ def test_home_follows_its_variable_and_refuses_an_empty_folder(tmp_path: Path, m
     assert cann_sim.env({})["ASCEND_HOME_PATH"] == str(tmp_path)
 
 
+def made_home(home: Path) -> Path:
+    (home / "lib64").mkdir(parents=True, mode=0o755)
+    (home / "lib64/libascendcl.so").touch()
+    for folder in (home, home / "lib64"):
+        folder.chmod(0o755)
+    return home
+
+
+def test_a_relative_home_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_home(tmp_path / "made")
+    monkeypatch.chdir(tmp_path)
+    for path in ("made", "./made"):
+        monkeypatch.setenv("CANN_SIM_HOME", path)
+        with pytest.raises(ValueError, match=f"CANN_SIM_HOME='{path}' is a relative path"):
+            cann_sim.home()
+
+
+@pytest.mark.parametrize(("place", "mode"), [("lib64", 0o777), ("", 0o777), ("lib64", 0o1777), ("..", 0o777)])
+def test_a_home_that_others_can_write_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, mode: int
+) -> None:
+    home = made_home(tmp_path / "outer" / "made")
+    monkeypatch.setenv("CANN_SIM_HOME", str(home))
+    assert cann_sim.home() == str(home)
+    folder = (home / place).resolve()
+    folder.chmod(mode)
+    with pytest.raises(PermissionError, match=rf"{folder} \(mode {mode:04o}, owner \d+\).*CANN_SIM_ALLOW_WRITABLE=1"):
+        cann_sim.home()
+    monkeypatch.setenv("CANN_SIM_ALLOW_WRITABLE", "1")
+    assert cann_sim.home() == str(home)
+    monkeypatch.delenv("CANN_SIM_ALLOW_WRITABLE")
+    folder.chmod(0o1777 if place == ".." else 0o755)  # above the home sticky is enough
+    assert cann_sim.home() == str(home)
+
+
+def test_owners_and_groups_of_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = made_home(tmp_path / "made")
+    monkeypatch.setenv("CANN_SIM_HOME", str(home))
+    (home / "lib64").chmod(0o775)
+    monkeypatch.setattr(cann_sim.trust, "_is_own_group", lambda gid: False)
+    with pytest.raises(PermissionError, match="can be written by the group"):
+        cann_sim.home()
+    (home / "lib64").chmod(0o755)
+    if os.geteuid() == 0:  # nobody else can give files away
+        os.chown(home / "lib64", 54321, -1)
+        with pytest.raises(PermissionError, match="owner 54321.*belongs to another user"):
+            cann_sim.home()
+
+
 def test_env_prepends_to_search_paths_once() -> None:
     home = cann_sim.home()
     base = {"LD_LIBRARY_PATH": "/a:/b", "PYTHONPATH": "/c", "HOME": "/d", "CANN_SIM_BLAS": "/e"}

@@ -16,7 +16,7 @@ import pytest
 
 import cann_tables
 from mindtorch_v2._backends.npu import acl_binding, acl_loader, capi
-from mindtorch_v2._backends.npu.errors import CannNotFoundError, MissingSymbolError
+from mindtorch_v2._backends.npu.errors import CannNotFoundError, MissingSymbolError, UntrustedCannError
 
 OLD = ("libascendcl.so", "libnnopbase.so", "libopapi.so", "libaclnn_math.so")
 NEW = ("libacl_rt.so", "libascendcl.so", "libnnopbase.so", "libopapi_math.so", "libopapi_nn.so", "libopapi.so")
@@ -157,11 +157,16 @@ def test_generations_are_not_mixed(tmp_path: Path, opened: list[str], names: tup
     assert tuple(names_of(opened)) == wanted
 
 
-def test_a_relative_home_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"])
+def test_a_relative_home_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[str], name: str) -> None:
     toolkit(tmp_path / "cann", OLD)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ASCEND_HOME_PATH", "cann")
-    assert not any(str(tmp_path) in os.path.abspath(folder) for folder in acl_loader._existing_dirs())
+    for path in ("cann", "./cann", "~/cann"):
+        monkeypatch.setenv(name, path)
+        with pytest.raises(UntrustedCannError, match=f"{name}='{path}' is a relative path"):
+            acl_loader.ensure_acl()
+    assert opened == []
+    monkeypatch.delenv(name)
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / "cann"))
     assert str(tmp_path / "cann" / "lib64") in acl_loader._existing_dirs()
 

@@ -68,6 +68,7 @@ bool counts(Kind kind, Among among) {
 }
 
 int set_address(const char* function, aclOpExecutor* handle, Among among, size_t index, const aclTensor* tensor, void* addr) {
+  CANN_ENTRY(function);
   std::lock_guard<std::mutex> hold(executor_mutex(handle));
   int code;
   aclOpExecutor* executor = expect_executor(handle, function, &code);
@@ -91,6 +92,7 @@ int set_address(const char* function, aclOpExecutor* handle, Among among, size_t
 
 int set_list_address(const char* function, aclOpExecutor* handle, Among among, size_t index, size_t item,
                      const aclTensorList* list, void* addr) {
+  CANN_ENTRY(function);
   std::lock_guard<std::mutex> hold(executor_mutex(handle));
   int code;
   aclOpExecutor* executor = expect_executor(handle, function, &code);

@@ -218,6 +218,7 @@ int64_t element_size(aclDataType dtype) {
 aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDataType dataType, const int64_t* stride,
                            int64_t offset, aclFormat format, const int64_t* storageDims, uint64_t storageDimsNum,
                            void* tensorData) {
+  CANN_ENTRY_POINTER("aclCreateTensor");
   aclTensor* t = tensors().make();
   if (!t) {
     fail(ACLNN_ERR_INNER, "aclCreateTensor: %zu tensors are alive", kTensors);
@@ -231,6 +232,7 @@ aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDat
 aclnnStatus aclInitTensor(aclTensor* tensor, const int64_t* viewDims, uint64_t viewDimsNum, aclDataType dataType,
                           const int64_t* stride, int64_t offset, aclFormat format, const int64_t* storageDims,
                           uint64_t storageDimsNum, void* tensorDataAddr) {
+  CANN_ENTRY("aclInitTensor");
   if (!tensor) return fail(ACLNN_ERR_PARAM_NULLPTR, "aclInitTensor: null tensor");
   aclTensor* t = tensors().get(tensor);
   if (!t) return fail(ACLNN_ERR_PARAM_INVALID, "aclInitTensor: unknown or destroyed tensor %p", static_cast<void*>(tensor));
@@ -242,6 +244,7 @@ aclnnStatus aclInitTensor(aclTensor* tensor, const int64_t* viewDims, uint64_t v
 }
 
 aclScalar* aclCreateScalar(void* value, aclDataType dataType) {
+  CANN_ENTRY_POINTER("aclCreateScalar");
   if (!value) {
     fail(ACLNN_ERR_PARAM_NULLPTR, "aclCreateScalar: null value");
     return nullptr;
@@ -255,99 +258,134 @@ aclScalar* aclCreateScalar(void* value, aclDataType dataType) {
 }
 
 aclIntArray* aclCreateIntArray(const int64_t* value, uint64_t size) {
+  CANN_ENTRY_POINTER("aclCreateIntArray");
   return make_array(int_arrays(), value, size, "aclCreateIntArray");
 }
 aclFloatArray* aclCreateFloatArray(const float* value, uint64_t size) {
+  CANN_ENTRY_POINTER("aclCreateFloatArray");
   return make_array(float_arrays(), value, size, "aclCreateFloatArray");
 }
 aclBoolArray* aclCreateBoolArray(const bool* value, uint64_t size) {
+  CANN_ENTRY_POINTER("aclCreateBoolArray");
   return make_array(bool_arrays(), value, size, "aclCreateBoolArray");
 }
 aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size) {
+  CANN_ENTRY_POINTER("aclCreateTensorList");
   return make_array(tensor_lists(), const_cast<aclTensor* const*>(value), size, "aclCreateTensorList");
 }
 aclScalarList* aclCreateScalarList(const aclScalar* const* value, uint64_t size) {
+  CANN_ENTRY_POINTER("aclCreateScalarList");
   return make_array(scalar_lists(), const_cast<aclScalar* const*>(value), size, "aclCreateScalarList");
 }
 
-aclnnStatus aclDestroyTensor(const aclTensor* tensor) { return destroy(tensors(), tensor, "aclDestroyTensor"); }
-aclnnStatus aclDestroyScalar(const aclScalar* scalar) { return destroy(scalars(), scalar, "aclDestroyScalar"); }
-aclnnStatus aclDestroyIntArray(const aclIntArray* array) { return destroy(int_arrays(), array, "aclDestroyIntArray"); }
-aclnnStatus aclDestroyFloatArray(const aclFloatArray* array) { return destroy(float_arrays(), array, "aclDestroyFloatArray"); }
-aclnnStatus aclDestroyBoolArray(const aclBoolArray* array) { return destroy(bool_arrays(), array, "aclDestroyBoolArray"); }
+aclnnStatus aclDestroyTensor(const aclTensor* tensor) {
+  CANN_ENTRY("aclDestroyTensor");
+  return destroy(tensors(), tensor, "aclDestroyTensor");
+}
+aclnnStatus aclDestroyScalar(const aclScalar* scalar) {
+  CANN_ENTRY("aclDestroyScalar");
+  return destroy(scalars(), scalar, "aclDestroyScalar");
+}
+aclnnStatus aclDestroyIntArray(const aclIntArray* array) {
+  CANN_ENTRY("aclDestroyIntArray");
+  return destroy(int_arrays(), array, "aclDestroyIntArray");
+}
+aclnnStatus aclDestroyFloatArray(const aclFloatArray* array) {
+  CANN_ENTRY("aclDestroyFloatArray");
+  return destroy(float_arrays(), array, "aclDestroyFloatArray");
+}
+aclnnStatus aclDestroyBoolArray(const aclBoolArray* array) {
+  CANN_ENTRY("aclDestroyBoolArray");
+  return destroy(bool_arrays(), array, "aclDestroyBoolArray");
+}
 
 // A list owns its elements.
 aclnnStatus aclDestroyTensorList(const aclTensorList* array) {
+  CANN_ENTRY("aclDestroyTensorList");
   const aclTensorList* list = tensor_lists().get(array);
   int first = 0;
   if (list)
     for (const aclTensor* t : list->items)
-      if (int code = aclDestroyTensor(t)) first = first ? first : code;
+      if (int code = destroy(tensors(), t, "aclDestroyTensorList")) first = first ? first : code;
   const int own = destroy(tensor_lists(), array, "aclDestroyTensorList");
   return own ? own : first;
 }
 aclnnStatus aclDestroyScalarList(const aclScalarList* array) {
+  CANN_ENTRY("aclDestroyScalarList");
   const aclScalarList* list = scalar_lists().get(array);
   int first = 0;
   if (list)
     for (const aclScalar* s : list->items)
-      if (int code = aclDestroyScalar(s)) first = first ? first : code;
+      if (int code = destroy(scalars(), s, "aclDestroyScalarList")) first = first ? first : code;
   const int own = destroy(scalar_lists(), array, "aclDestroyScalarList");
   return own ? own : first;
 }
 
 // ---- asking ----------------------------------------------------------------------------------------------------
 aclnnStatus aclGetIntArraySize(const aclIntArray* array, uint64_t* size) {
+  CANN_ENTRY("aclGetIntArraySize");
   return size_of(int_arrays(), array, size, "aclGetIntArraySize");
 }
 aclnnStatus aclGetFloatArraySize(const aclFloatArray* array, uint64_t* size) {
+  CANN_ENTRY("aclGetFloatArraySize");
   return size_of(float_arrays(), array, size, "aclGetFloatArraySize");
 }
 aclnnStatus aclGetBoolArraySize(const aclBoolArray* array, uint64_t* size) {
+  CANN_ENTRY("aclGetBoolArraySize");
   return size_of(bool_arrays(), array, size, "aclGetBoolArraySize");
 }
 aclnnStatus aclGetTensorListSize(const aclTensorList* tensorList, uint64_t* size) {
+  CANN_ENTRY("aclGetTensorListSize");
   return size_of(tensor_lists(), tensorList, size, "aclGetTensorListSize");
 }
 aclnnStatus aclGetScalarListSize(const aclScalarList* scalarList, uint64_t* size) {
+  CANN_ENTRY("aclGetScalarListSize");
   return size_of(scalar_lists(), scalarList, size, "aclGetScalarListSize");
 }
 aclnnStatus aclGetDataType(const aclTensor* tensor, aclDataType* dataType) {
+  CANN_ENTRY("aclGetDataType");
   int code;
   if (const aclTensor* t = expect_tensor(tensor, dataType, "aclGetDataType", &code)) *dataType = t->meta.dtype;
   return code;
 }
 aclnnStatus aclGetFormat(const aclTensor* tensor, aclFormat* format) {
+  CANN_ENTRY("aclGetFormat");
   int code;
   if (const aclTensor* t = expect_tensor(tensor, format, "aclGetFormat", &code)) *format = t->meta.format;
   return code;
 }
 aclnnStatus aclGetViewOffset(const aclTensor* tensor, int64_t* offset) {
+  CANN_ENTRY("aclGetViewOffset");
   int code;
   if (const aclTensor* t = expect_tensor(tensor, offset, "aclGetViewOffset", &code)) *offset = t->meta.offset;
   return code;
 }
 aclnnStatus aclGetRawTensorAddr(const aclTensor* tensor, void** addr) {
+  CANN_ENTRY("aclGetRawTensorAddr");
   int code;
   if (const aclTensor* t = expect_tensor(tensor, addr, "aclGetRawTensorAddr", &code)) *addr = t->meta.addr;
   return code;
 }
 aclnnStatus aclSetRawTensorAddr(aclTensor* tensor, void* addr) {
+  CANN_ENTRY("aclSetRawTensorAddr");
   int code;
   if (expect_tensor(tensor, tensor, "aclSetRawTensorAddr", &code)) tensor->meta.addr = addr;
   return code;
 }
 aclnnStatus aclGetViewShape(const aclTensor* tensor, int64_t** viewDims, uint64_t* viewDimsNum) {
+  CANN_ENTRY("aclGetViewShape");
   int code;
   const aclTensor* t = expect_tensor(tensor, viewDims, "aclGetViewShape", &code);
   return t ? give(t->meta.sizes, t->meta.ndim, viewDims, viewDimsNum, "aclGetViewShape") : code;
 }
 aclnnStatus aclGetViewStrides(const aclTensor* tensor, int64_t** stridesValue, uint64_t* stridesNum) {
+  CANN_ENTRY("aclGetViewStrides");
   int code;
   const aclTensor* t = expect_tensor(tensor, stridesValue, "aclGetViewStrides", &code);
   return t ? give(t->meta.strides, t->meta.ndim, stridesValue, stridesNum, "aclGetViewStrides") : code;
 }
 aclnnStatus aclGetStorageShape(const aclTensor* tensor, int64_t** storageDims, uint64_t* storageDimsNum) {
+  CANN_ENTRY("aclGetStorageShape");
   int code;
   const aclTensor* t = expect_tensor(tensor, storageDims, "aclGetStorageShape", &code);
   return t ? give(t->storage_dims, t->storage_ndim, storageDims, storageDimsNum, "aclGetStorageShape") : code;

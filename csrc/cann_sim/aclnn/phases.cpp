@@ -195,6 +195,7 @@ int first_phase(const OpRow& row, const Raw* raw, uint64_t* workspace, aclOpExec
 }
 
 int second_phase(const OpRow& row, void* workspace, uint64_t bytes, aclOpExecutor* handle, aclrtStream stream) {
+  const int planned = planned_fault(row.name, "launch ");
   if (!handle) return fail(ACLNN_ERR_INNER_NULLPTR, "%s: null executor", row.name);
   std::lock_guard<std::mutex> hold(executor_mutex(handle));
   aclOpExecutor* executor = executors().get(handle);
@@ -202,8 +203,10 @@ int second_phase(const OpRow& row, void* workspace, uint64_t bytes, aclOpExecuto
     return fail(ACLNN_ERR_PARAM_INVALID, "%s: executor %p is unknown, or was consumed by an earlier second phase", row.name,
                 static_cast<void*>(handle));
   Call* call = executor->call;
-  int code = 0;
-  if (call->row != &row) {
+  int code = planned;  // which uses the executor up as any other failure does
+  if (code) {
+    // nothing more to check
+  } else if (call->row != &row) {
     code = fail(ACLNN_ERR_PARAM_INVALID, "%s: the executor was made by %s", row.name, call->name());
   } else if (bytes < call->workspace_bytes) {
     code = fail(ACLNN_ERR_PARAM_INVALID, "%s: a workspace of %lu bytes; %lu are needed", row.name, bytes, call->workspace_bytes);

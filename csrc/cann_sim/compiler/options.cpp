@@ -68,7 +68,10 @@ aclError aclopSetCompileFlag(aclOpCompileFlag flag) {
   return fail(ACL_ERROR_INVALID_PARAM, "aclopSetCompileFlag: flag %d is not known", flag);
 }
 
-aclGraphDumpOption* aclCreateGraphDumpOpt() { return new aclGraphDumpOption; }
+aclGraphDumpOption* aclCreateGraphDumpOpt() {
+  CANN_ENTRY_POINTER("aclCreateGraphDumpOpt");
+  return new aclGraphDumpOption;
+}
 
 aclError aclDestroyGraphDumpOpt(const aclGraphDumpOption* graphDumpOpt) {
   CANN_ENTRY("aclDestroyGraphDumpOpt");

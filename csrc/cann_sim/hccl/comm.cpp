@@ -20,7 +20,10 @@ Comm::Comm(const RootRecord& root, uint32_t ranks_, uint32_t rank_, int device_,
 Comm::~Comm() { segment.leave(); }
 
 Handles<CommHandle>& comms() {
-  static auto* pool = new Handles<CommHandle>(4096);  // never destroyed: tasks may end after static destruction
+  static auto* pool = [] {  // never destroyed: tasks may end after static destruction
+    count_at_finalize("communicators", [] { return comms().live(); });
+    return new Handles<CommHandle>(4096);
+  }();
   return *pool;
 }
 

@@ -60,7 +60,10 @@ using namespace cann_sim;
 
 // ---- buffers ------------------------------------------------------------------------------------------------
 
-aclDataBuffer* aclCreateDataBuffer(void* data, size_t size) { return data_buffers().make(data, size); }
+aclDataBuffer* aclCreateDataBuffer(void* data, size_t size) {
+  CANN_ENTRY_POINTER("aclCreateDataBuffer");
+  return data_buffers().make(data, size);
+}
 
 aclError aclDestroyDataBuffer(const aclDataBuffer* dataBuffer) {
   CANN_ENTRY("aclDestroyDataBuffer");
@@ -93,6 +96,7 @@ uint32_t aclGetDataBufferSize(const aclDataBuffer* dataBuffer) {
 // ---- tensor descriptions --------------------------------------------------------------------------------------
 
 aclTensorDesc* aclCreateTensorDesc(aclDataType dataType, int numDims, const int64_t* dims, aclFormat format) {
+  CANN_ENTRY_POINTER("aclCreateTensorDesc");
   std::vector<int64_t> sizes;
   if (set_dims(&sizes, numDims, dims, "aclCreateTensorDesc")) return nullptr;
   aclTensorDesc* d = tensor_descs().make();
@@ -158,7 +162,10 @@ aclError aclSetTensorFormat(aclTensorDesc* desc, aclFormat format) {
   d->storage_format = format;
   return 0;
 }
-aclError aclSetTensorStorageFormat(aclTensorDesc* desc, aclFormat format) { return aclSetTensorFormat(desc, format); }
+aclError aclSetTensorStorageFormat(aclTensorDesc* desc, aclFormat format) {
+  CANN_ENTRY("aclSetTensorStorageFormat");
+  return aclSetTensorFormat(desc, format);
+}
 
 aclError aclSetTensorShape(aclTensorDesc* desc, int numDims, const int64_t* dims) {
   CANN_ENTRY("aclSetTensorShape");
@@ -166,6 +173,7 @@ aclError aclSetTensorShape(aclTensorDesc* desc, int numDims, const int64_t* dims
   return d ? set_dims(&d->storage_dims, numDims, dims, "aclSetTensorShape") : ACL_ERROR_INVALID_PARAM;
 }
 aclError aclSetTensorStorageShape(aclTensorDesc* desc, int numDims, const int64_t* dims) {
+  CANN_ENTRY("aclSetTensorStorageShape");
   return aclSetTensorShape(desc, numDims, dims);
 }
 
@@ -246,7 +254,10 @@ int set_list(std::map<std::string, std::vector<T>> aclopAttr::*where, aclopAttr*
 
 }  // namespace
 
-aclopAttr* aclopCreateAttr() { return op_attrs().make(); }
+aclopAttr* aclopCreateAttr() {
+  CANN_ENTRY_POINTER("aclopCreateAttr");
+  return op_attrs().make();
+}
 
 void aclopDestroyAttr(const aclopAttr* attr) {
   if (attr && find(op_attrs(), attr, "aclopDestroyAttr", "aclopAttr")) op_attrs().drop(attr);

@@ -83,6 +83,8 @@ void close_all_devices();
 // The code that this run of the task named is to fail with, or 0; also loses the device when its time has come.
 int planned_task_fault(const char* task, Device& d);
 bool planned_allocation_failure();
+// Copies a text with its final 0 to the client as far as there is room; the bytes that all of it needs.
+size_t copy_text(const std::string& text, char* out, size_t room);
 
 // ---- trace
 bool tracing();

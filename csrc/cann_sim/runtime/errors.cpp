@@ -34,6 +34,7 @@ int fail(int code, const char* format, ...) {
 }
 
 int refuse_function(const char* name) {
+  CANN_ENTRY(name);
   return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s is exported by this CANN but not supported", name);
 }
 

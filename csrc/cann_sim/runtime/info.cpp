@@ -35,7 +35,10 @@ using namespace cann_sim;
 
 // ---- versions -------------------------------------------------------------------------------------------------
 
-const char* aclrtGetSocName() { return settings().soc.c_str(); }
+const char* aclrtGetSocName() {
+  CANN_ENTRY_POINTER("aclrtGetSocName");
+  return settings().soc.c_str();
+}
 
 aclError aclrtGetVersion(int32_t* majorVersion, int32_t* minorVersion, int32_t* patchVersion) {
   CANN_ENTRY("aclrtGetVersion");

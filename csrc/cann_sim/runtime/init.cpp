@@ -1,7 +1,9 @@
 // aclInit and aclFinalize, and the report of what is still alive at the end.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "runtime/allocation.h"
 #include "runtime/graph.h"
@@ -29,14 +31,13 @@ std::vector<Counter>& counters() {
   return one;
 }
 
-void report_line(const char* what, size_t count, uint64_t bytes) {
-  if (!count) return;
-  fprintf(stderr, "cann_sim: aclFinalize: still alive: %zu %s", count, what);
-  if (bytes) fprintf(stderr, " (%llu bytes)", static_cast<unsigned long long>(bytes));
-  fputc('\n', stderr);
-}
+struct Alive {
+  std::string what;
+  size_t count;
+  uint64_t bytes;
+};
 
-void report_leaks() {
+std::vector<Alive> list_alive() {
   size_t mallocs = 0, mapped = 0, pinned;
   uint64_t bytes = 0, mapped_bytes = 0, pinned_bytes;
   for (auto& live : live_allocations(nullptr)) {
@@ -46,17 +47,29 @@ void report_leaks() {
   count_pinned(&pinned, &pinned_bytes);
   size_t made = 0, defaults = contexts().live();  // each context has a default stream
   for (Context* c : contexts().all()) made += !c->primary;
-  report_line("allocations of device memory", mallocs, bytes);
-  report_line("mappings of device memory", mapped, mapped_bytes);
-  report_line("reservations of addresses", count_reservations(), 0);
-  report_line("allocations or registrations of pinned host memory", pinned, pinned_bytes);
-  report_line("handles of physical memory", physical().live(), 0);
-  report_line("graphs", graphs().live(), 0);
-  report_line("contexts", made, 0);
-  report_line("streams", streams().live() - defaults, 0);
-  report_line("events", events().live(), 0);
+  std::vector<Alive> found = {
+      {"allocations of device memory", mallocs, bytes},
+      {"mappings of device memory", mapped, mapped_bytes},
+      {"reservations of addresses", count_reservations(), 0},
+      {"allocations or registrations of pinned host memory", pinned, pinned_bytes},
+      {"handles of physical memory", physical().live(), 0},
+      {"graphs", graphs().live(), 0},
+      {"contexts", made, 0},
+      {"streams", streams().live() - defaults, 0},
+      {"events", events().live(), 0},
+  };
   std::lock_guard<std::mutex> hold(init_mutex);
-  for (const Counter& c : counters()) report_line(c.what, c.count(), 0);
+  for (const Counter& c : counters()) found.push_back({c.what, c.count(), 0});
+  return found;
+}
+
+void report_leaks() {
+  for (const Alive& a : list_alive()) {
+    if (!a.count) continue;
+    fprintf(stderr, "cann_sim: aclFinalize: still alive: %zu %s", a.count, a.what.c_str());
+    if (a.bytes) fprintf(stderr, " (%llu bytes)", static_cast<unsigned long long>(a.bytes));
+    fputc('\n', stderr);
+  }
 }
 
 int finalize() {
@@ -67,6 +80,15 @@ int finalize() {
 }
 
 }  // namespace
+
+size_t copy_text(const std::string& text, char* out, size_t room) {
+  if (out && room) {
+    const size_t n = std::min(text.size(), room - 1);
+    std::memcpy(out, text.data(), n);
+    out[n] = 0;
+  }
+  return text.size() + 1;
+}
 
 void count_at_finalize(const char* what, size_t (*count)()) {
   std::lock_guard<std::mutex> hold(init_mutex);
@@ -118,4 +140,11 @@ aclError aclFinalizeReference(uint64_t* refCount) {
     if (refCount) *refCount = inits;
   }
   return last ? finalize() : 0;
+}
+
+// For clients that test themselves: a line "COUNT BYTES KIND" for every kind of handle; the bytes that the text needs.
+CANN_ABI size_t cannSimAlive(char* out, size_t room) {
+  std::string text;
+  for (const Alive& a : list_alive()) text += std::to_string(a.count) + " " + std::to_string(a.bytes) + " " + a.what + "\n";
+  return copy_text(text, out, room);
 }

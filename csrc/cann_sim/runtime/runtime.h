@@ -18,11 +18,14 @@ namespace cann_sim {
 CANN_SIM_API int fail(int code, const char* format, ...) __attribute__((format(printf, 2, 3)));
 // For functions that are exported and not implemented: 207000 with a message that names them.
 CANN_SIM_API int refuse_function(const char* name);
-// The code that this call of `function` is to fail with by the fault plan, or 0. Cheap when there is no plan.
-CANN_SIM_API int planned_fault(const char* function);
-// Begins every exported function: a planned fault leaves with its code.
+// The code that this call of `function` is to fail with by the fault plan, or 0. Cheap when there is no plan. phase is
+// "launch " for the second phase of an op.
+CANN_SIM_API int planned_fault(const char* function, const char* phase = "");
+// Begins every exported function: a planned fault leaves with its code; where a pointer is returned, with NULL.
 #define CANN_ENTRY(name) \
   if (int planned = ::cann_sim::planned_fault(name)) return planned
+#define CANN_ENTRY_POINTER(name) \
+  if (::cann_sim::planned_fault(name)) return nullptr
 
 // ---- settings (CANN_SIM_*) -----------------------------------------------------------------------------
 enum class Mode { normal, delay, null };
@@ -94,7 +97,7 @@ CANN_SIM_API int check_context();
 CANN_SIM_API int stream_device(aclrtStream stream);
 
 // ---- the end -------------------------------------------------------------------------------------------------
-// In strict mode aclFinalize reports what is still alive: other libraries tell here what they count.
+// What is alive is reported by aclFinalize in strict mode, and by cannSimAlive: other libraries tell here what they count.
 CANN_SIM_API void count_at_finalize(const char* what, size_t (*count)());
 
 // ---- objects that clients hold as pointers -----------------------------------------------------------------

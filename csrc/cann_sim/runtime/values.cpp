@@ -139,7 +139,10 @@ aclError aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType
 
 // ---- streams made from a configuration ------------------------------------------------------------------------
 
-aclrtStreamConfigHandle* aclrtCreateStreamConfigHandle() { return new aclrtStreamConfigHandle{}; }
+aclrtStreamConfigHandle* aclrtCreateStreamConfigHandle() {
+  CANN_ENTRY_POINTER("aclrtCreateStreamConfigHandle");
+  return new aclrtStreamConfigHandle{};
+}
 
 aclError aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle* handle) {
   CANN_ENTRY("aclrtDestroyStreamConfigHandle");

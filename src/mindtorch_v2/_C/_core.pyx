@@ -5,19 +5,19 @@ cimport cython
 from cpython.object cimport PyObject, PyTypeObject, PyObject_TypeCheck, PyObject_Call, Py_TYPE as _Py_TYPE
 from cpython.ref cimport Py_INCREF, Py_DECREF
 from cpython.buffer cimport PyObject_GetBuffer, PyBuffer_Release, PyBUF_SIMPLE, PyBUF_WRITABLE
-from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM, PyTuple_GET_SIZE, PyTuple_Check
-from cpython.list cimport PyList_New, PyList_SET_ITEM, PyList_GET_SIZE, PyList_Check
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM, PyTuple_GET_SIZE, PyTuple_Check, PyTuple_CheckExact
+from cpython.list cimport PyList_New, PyList_SET_ITEM, PyList_GET_SIZE, PyList_Check, PyList_AsTuple
 from cpython.long cimport PyLong_Check, PyLong_CheckExact, PyLong_AsLongLong, PyLong_FromLongLong
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.float cimport PyFloat_Check, PyFloat_CheckExact, PyFloat_AS_DOUBLE
 from cpython.bool cimport PyBool_Check
-from cpython.complex cimport PyComplex_Check
+from cpython.complex cimport PyComplex_Check, PyComplex_CheckExact
 from cpython.unicode cimport PyUnicode_Check
 from cpython.pycapsule cimport PyCapsule_New, PyCapsule_IsValid, PyCapsule_GetPointer, PyCapsule_SetName, \
     PyCapsule_Destructor
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, INT64_MAX
 from libc.stdlib cimport malloc, calloc, free
-from libc.string cimport memcpy, memmove, memcmp, memset
+from libc.string cimport memcpy, memmove, memcmp, memset, strlen
 from libcpp cimport bool as cbool
 from libcpp.algorithm cimport sort
 from libcpp.utility cimport pair
@@ -43,6 +43,9 @@ cdef extern from "Python.h":
     object PyMethod_New(object, object)
     Py_ssize_t Py_REFCNT(object)
     const char* PyUnicode_AsUTF8(object) except NULL
+    const char* PyUnicode_AsUTF8AndSize(object, Py_ssize_t*) except NULL
+    object PyTuple_GetSlice(object, Py_ssize_t, Py_ssize_t)
+    PyObject* PyDict_GetItem(object, object)
     void PyType_Modified(type)
     unsigned long Py_TPFLAGS_HAVE_VECTORCALL, Py_TPFLAGS_METHOD_DESCRIPTOR
     PyObject** PySequence_Fast_ITEMS(object)

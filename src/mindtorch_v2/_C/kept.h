@@ -24,6 +24,7 @@ class Row {
   size_t size() const { return size_; }
   const T* data() const { return data_.get(); }
   const T& operator[](size_t i) const { return data_[i]; }
+  T& at(size_t i) { return data_[i]; }
   const T* begin() const { return data_.get(); }
   const T* end() const { return data_.get() + size_; }
 

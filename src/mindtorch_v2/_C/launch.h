@@ -151,6 +151,7 @@ class Call {
     ints.clear();
     floats.clear();
     text.clear();
+    dims.clear();
     key.clear();
     key.push(plan);
   }
@@ -165,7 +166,11 @@ class Call {
   void add(const TensorArg& t) {
     tensors.push(t);
     if (t.ndim < 0) return key.push(0);
-    const size_t n = static_cast<size_t>(t.ndim), words = 1 + n + (t.whole ? 0 : 2) + (t.dense ? 0 : n);
+    const size_t n = static_cast<size_t>(t.ndim);
+    int64_t* own = dims.add(2 * n);  // a tensor may get another geometry while memory is looked for
+    std::memcpy(own, t.sizes, 8 * n);
+    std::memcpy(own + n, t.strides, 8 * n);
+    const size_t words = 1 + n + (t.whole ? 0 : 2) + (t.dense ? 0 : n);
     uint64_t* word = key.add(words);
     *word++ = (n + 1) << 32 | static_cast<uint64_t>(t.dtype) << 2 | static_cast<uint64_t>(t.dense) << 1 | t.whole;
     std::memcpy(word, t.sizes, 8 * n);
@@ -215,6 +220,14 @@ class Call {
   // All arguments are there. A call that writes over what it reads is of its own kind: CANN may copy first.
   uint64_t end() {
     uint64_t over = 0, at = 0;
+    const int64_t* own = dims.data();
+    for (size_t k = 0; k < tensors.size(); ++k) {
+      TensorArg& t = tensors.at(k);
+      if (t.ndim < 0) continue;
+      t.sizes = own;
+      t.strides = own + t.ndim;
+      own += 2 * t.ndim;
+    }
     for (const Item& out : items) {
       if (out.kind != kOut || !out.given) continue;
       for (const Item& in : items)
@@ -228,7 +241,7 @@ class Call {
   Row<Item> items;
   Row<TensorArg> tensors;
   Row<Number> numbers;
-  Row<int64_t> ints;
+  Row<int64_t> ints, dims;
   Row<float> floats;
   Row<char> text;
   Key key;
@@ -273,6 +286,12 @@ class Prepared {
     if (object) made_.push_back({destroy, object});
     return object;
   }
+  // A list owns its items; one that could not be made leaves them to us.
+  void* keep_list(void* list, int32_t (*destroy)(void*), const std::vector<void*>& items, int32_t (*destroy_item)(void*)) {
+    for (void* item : items)
+      if (!list && item) destroy_item(item);
+    return keep(list, destroy);
+  }
   void* make_tensor(const TensorArg& t) {
     if (t.ndim < 0) return nullptr;
     // CANN wants a layout by rank; all of these mean "plain, strided" (NCL, NCHW, NCDHW, ND).
@@ -304,7 +323,7 @@ class Prepared {
         if (!item.given || !item.count) break;
         std::vector<void*> all;
         for (int32_t k = 0; k < item.count; ++k) all.push_back(make_tensor(call.tensors[item.first + k]));
-        object = keep(api_.create_tensors(all.data(), all.size()), api_.destroy_tensors);
+        object = keep_list(api_.create_tensors(all.data(), all.size()), api_.destroy_tensors, all, api_.destroy_tensor);
         if (!object) return false;
         for (int32_t k = 0; k < item.count; ++k)
           slots.push_back({item.first + k, input, output, k, object, call.tensors[item.first + k].base});
@@ -316,7 +335,8 @@ class Prepared {
       case kScalars: {
         std::vector<void*> all;
         for (int32_t k = 0; k < item.count; ++k) all.push_back(make_scalar(call.numbers[item.first + k]));
-        object = keep(api_.create_scalars(all.data(), all.size()), api_.destroy_scalars);
+        object = keep_list(api_.create_scalars(all.data(), all.size()), api_.destroy_scalars, all, api_.destroy_scalar);
+        if (!object && item.count) return false;
         break;
       }
       case kInts:

@@ -48,7 +48,6 @@ cdef extern from "launch.h" namespace "mt::npu":
         PreparedOwner()
         PreparedOwner(Prepared*)
         Prepared* get()
-        Prepared* release()
     cdef cppclass Launched:
         void* plan
         int32_t device
@@ -62,6 +61,9 @@ cdef extern from "launch.h" namespace "mt::npu":
     enum:
         kTensor, kOut, kInout, kTensors, kOuts, kInouts, kScalar, kScalars, kInts, kFloats, kBools, kString, kDtype
         kUint64, kDoubleValue, kFloatValue
+        kInt32Value "mt::npu::kInt32"            # these three are dtypes too
+        kInt8Value "mt::npu::kInt8"
+        kBoolValue "mt::npu::kBool"
 
 cdef extern from *:
     """
@@ -79,12 +81,19 @@ cdef extern from *:
     }
     // Never destroyed: at the end of a process that did not end the runtime (a forked one) CANN must not be called.
     static mt::npu::Prepareds* const npu_prepared = new mt::npu::Prepareds[16];
+    // Calls whose op may be queued still, although waiting for it failed: given back with the runtime.
+    static std::vector<std::unique_ptr<mt::npu::Prepared>>* const npu_abandoned =
+        new std::vector<std::unique_ptr<mt::npu::Prepared>>;
+    static inline void npu_abandon(std::unique_ptr<mt::npu::Prepared>& p) { npu_abandoned->push_back(std::move(p)); }
+    static inline void npu_clear_abandoned() { npu_abandoned->clear(); }
     """
     int npu_bound() nogil
     void npu_set_bound(int) nogil
     void npu_end_lifetime()
     void npu_keep(Prepareds&, NpuCall&, uint64_t, PreparedOwner&)
     Prepareds* npu_prepared                      # of each device
+    void npu_abandon(PreparedOwner&)
+    void npu_clear_abandoned()
 
 API_NAMES = ("aclCreateTensor", "aclCreateScalar", "aclCreateIntArray", "aclCreateFloatArray", "aclCreateBoolArray",
              "aclCreateTensorList", "aclCreateScalarList", "aclDestroyTensor", "aclDestroyScalar", "aclDestroyIntArray",
@@ -113,8 +122,12 @@ cdef enum:
 
 cdef NpuApi npu_api
 cdef bint npu_ready = False                      # npu_api is filled
-cdef bint npu_blocking = False                   # wait for every op (ACL_LAUNCH_BLOCKING)
+cdef dict npu_environment = {}                   # the process's, as os.environ keeps it: read before every op
+cdef tuple npu_blocking_names = ()               # its names that, being b"1", make every op waited for
+cdef bint npu_blocking_paused = False            # while a graph is captured
+cdef object npu_wait = None                      # callable(device): waits for its work
 cdef object npu_failed = None                    # callable(name of the op, code, arguments in words): the exception to raise
+cdef object npu_failed_late = None               # callable(exception of npu_wait, name, arguments in words): the same
 cdef object npu_bind_thread = None               # callable(device): gives the calling thread the device's context
 cdef vector[NpuCall*] npu_spare_calls            # not in use. A launch may wait, or run Python that launches: each has its own
 cdef object npu_rebind = None                    # callable(): fills in CANN's functions again after the runtime ended
@@ -123,14 +136,52 @@ cdef object npu_make_constant = None             # callable(reading, value, dtyp
 cdef dict npu_constants = {}                     # (reading, value, dtype, device) -> what it made
 
 
-def _npu_bind(list addresses, bind_thread, failed, rebind, bint blocking):
+def _npu_bind(list addresses, bind_thread, failed, rebind):
     """Fills in CANN's functions, in the order of API_NAMES, and the hooks of the backend."""
-    global npu_ready, npu_bind_thread, npu_failed, npu_rebind, npu_blocking
+    global npu_ready, npu_bind_thread, npu_failed, npu_rebind
     cdef vector[size_t] given = addresses        # all of them are numbers before one is used
     if given.size() != <size_t>len(API_NAMES):
         raise ValueError(f"expected {len(API_NAMES)} addresses, got {given.size()}")
     memcpy(&npu_api, given.data(), given.size() * sizeof(size_t))
-    npu_bind_thread, npu_failed, npu_rebind, npu_blocking, npu_ready = bind_thread, failed, rebind, blocking, True
+    npu_bind_thread, npu_failed, npu_rebind, npu_ready = bind_thread, failed, rebind, True
+
+
+def _npu_set_blocking(dict environment not None, tuple names not None, wait, failed_late):
+    """Where the launcher looks whether an op is to be waited for, who waits, and who words the error of that wait."""
+    global npu_environment, npu_blocking_names, npu_wait, npu_failed_late
+    npu_environment, npu_blocking_names, npu_wait, npu_failed_late = environment, names, wait, failed_late
+
+
+def _npu_pause_blocking(bint paused):
+    """While paused no op is waited for, whatever the environment says."""
+    global npu_blocking_paused
+    npu_blocking_paused = paused
+
+
+def _npu_is_blocking():
+    """Whether every op is waited for at this moment."""
+    return is_blocking()
+
+
+cdef inline bint is_blocking() except -1:
+    cdef PyObject* value
+    cdef Py_ssize_t i
+    if npu_blocking_paused:
+        return False
+    for i in range(PyTuple_GET_SIZE(npu_blocking_names)):
+        value = PyDict_GetItem(npu_environment, <object>PyTuple_GET_ITEM_(npu_blocking_names, i))
+        if value != NULL and <object>value == b"1":
+            return True
+    return False
+
+
+cdef int wait_for_op(NpuPlan plan, NpuCall* call, int device) except -1:
+    """Waits as torch.npu.synchronize() does; a failure is that of the op."""
+    try:
+        npu_wait(device)
+    except AcceleratorError as error:
+        raise npu_failed_late(error, plan.name, call_in_words(plan, call.key))
+    return 0
 
 
 def _npu_set_hooks(captures, make_constant):
@@ -145,6 +196,7 @@ def _npu_unbind():
     npu_constants.clear()
     for i in range(MAX_NPUS):
         npu_prepared[i].clear()
+    npu_clear_abandoned()
     npu_end_lifetime()
     npu_ready = False
 
@@ -292,12 +344,10 @@ cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device, bint 
     any_dtype = any_dtype or plan.other is None
     if not plan.kept and not any_dtype and not takes_dtypes(plan, results, s):   # before numbers are drawn for it
         return 0
-    bind_device(device)
     call = take_call()
     try:
         call.begin(plan.id)
         keep = marshal(plan, call, results, s, device)
-        bind_device(device)                      # reading arguments may have run anything, on other devices too
         hash = call.end()
         known = npu_prepared[device].find(call.key, hash) if plan.kept else NULL
         if known == NULL and plan.kept and not any_dtype and not takes_dtypes(plan, results, s):
@@ -344,11 +394,8 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, uint64_t hash, Prepared* p, i
         raise launch_error(plan, code, call.key)
     if owner.get() != NULL and p.repeatable and npu_prepared[device].find(call.key, hash) == NULL:
         npu_keep(npu_prepared[device], call[0], hash, owner)
-    if npu_blocking:
-        with nogil:
-            code = npu_api.synchronize(stream)
-        if code:
-            raise launch_error(plan, code, call.key)
+    if is_blocking():
+        wait_for_op(plan, call, device)
     note_launched(plan, call, device)
     return 0
 
@@ -385,7 +432,7 @@ cdef int npu_kernel(Overload ov, NpuPlan plan, tuple results, PyObject** s) exce
         plan = plan.without
     if plan.in_place is not None and PyTuple_GET_ITEM_(results, 0) == s[0]:
         plan = plan.in_place
-    if plan.empty is not None and (<TensorBase>s[0]).count == 0:
+    if plan.empty is not None and is_tensor(s[0]) and (<TensorBase>s[0]).count == 0:
         plan.empty(results, python_arguments(ov, s))
     elif plan.captured is not None and npu_captures:
         plan.captured(results, python_arguments(ov, s))
@@ -434,12 +481,12 @@ def _npu_call_dynamic(NpuPlan plan not None, int device, tuple arguments, tuple 
     """As _npu_call, for ops that find out how many results there are: waits, then returns the outputs' real shapes."""
     cdef NpuCall* call
     check_counts(plan, arguments, results)
-    bind_device(npu_index(device))
+    npu_index(device)
     call = take_call()
     try:
         call.begin(plan.id)
         keep = marshal(plan, call, results, tuple_items(arguments), device)
-        bind_device(device)
+        call.end()
         return shapes_found(plan, call, device)
     finally:
         npu_spare_calls.push_back(call)
@@ -468,11 +515,13 @@ cdef list shapes_found(NpuPlan plan, NpuCall* call, int device):
         with nogil:
             code = npu_api.synchronize(stream)
         if code:
-            owner.release()                      # leaked: the op may be queued still, and writes into these tensors
+            npu_abandon(owner)                   # the op may be queued still, and writes into these tensors
     if workspace:
         npu_heap_free(heap, workspace)
     if code:
         raise launch_error(plan, code, call.key)
+    if is_blocking():
+        wait_for_op(plan, call, device)
     for slot in p.slots:
         if slot.output < 0 or slot.object == NULL:
             continue

@@ -1,36 +1,69 @@
 # How a plan reads the arguments of an op row into a call of launch.h. The launch itself: launch.pxi.
 
 cdef list marshal(NpuPlan plan, NpuCall* call, tuple results, PyObject** s, int device):
-    """Reads every argument into call; returns what has to stay alive."""
+    """Reads every argument into call; returns what has to stay alive.
+
+    First everything that may run Python (numbers that say themselves what they are, copies, allocations), then the
+    tensors: what Python does to a tensor in between (resize_, set_) is seen, and nothing runs between the look at its
+    storage and the call."""
+    cdef PyObject* given[MAX_NPU_ARGS]
     cdef list keep = None
     cdef int i, kind
     cdef PyObject* o
     cdef TensorArg t
-    cdef object made
     for i in range(plan.n):
-        kind = plan.kind[i]
-        o = slot_of(plan, i, results, s)
-        if plan.reading[i] or (o == <PyObject*>None and plan.instead[i] >= 0):
-            made = read_source(plan, i, results, s, device)
-            keep = kept_with(keep, made)
-            o = <PyObject*>made
+        given[i] = slot_of(plan, i, results, s)
+        keep = settle(plan, i, &given[i], keep, results, s, device)
+    bind_device(device)                          # what ran may have used other devices
+    for i in range(plan.n):
+        kind, o = plan.kind[i], given[i]
         if kind <= kInout:
-            # A dense copy serves what is read only: CANN refuses an output that is not dense.
-            if is_tensor(o) and (<TensorBase>o).dev == NPU and \
-                    (kind != kTensor or not plan.dense[i] or (<TensorBase>o).contig):
-                describe_tensor(plan, <TensorBase>o, device, &t)
-            elif <object>o is None:
+            if o == <PyObject*>None:
                 t.ndim = -1
             else:
-                made = tensor_on_npu(<object>o, results, device)
-                keep = kept_with(keep, made)
-                describe_tensor(plan, <TensorBase>made, device, &t)
+                describe_tensor(plan, <TensorBase>o, device, &t)
             call.tensor(kind, t)
         elif kind <= kInouts:
-            keep = marshal_list(plan, call, kind, <object>o, keep, results, device)
+            marshal_list(plan, call, kind, o, device)
         else:
             marshal_value(plan, call, kind, <object>o, results)
     return keep
+
+
+cdef inline list settle(NpuPlan plan, int i, PyObject** o, list keep, tuple results, PyObject** s, int device):
+    """Makes of argument i what can be read without running Python: a tensor on an npu, a tuple of such tensors, or a
+    plain number, word or tuple. keep, and what was made."""
+    cdef int kind = plan.kind[i]
+    cdef object made = None
+    if plan.reading[i] or (o[0] == <PyObject*>None and plan.instead[i] >= 0):
+        made = read_source(plan, i, results, s, device)
+        keep = kept_with(keep, made)
+        o[0] = <PyObject*>made
+    if o[0] == <PyObject*>None:
+        return keep
+    if kind <= kInout:
+        # A dense copy serves what is read only: CANN refuses an output that is not dense.
+        if is_tensor(o[0]) and (<TensorBase>o[0]).dev == NPU and \
+                (kind != kTensor or not plan.dense[i] or (<TensorBase>o[0]).contig):
+            return keep
+        if kind != kTensor:
+            raise RuntimeError(f"[{plan.name}] expected a tensor on npu:{device} to write to, got {in_short(<object>o[0])}")
+        made = tensor_on_npu(<object>o[0], device)
+    elif kind <= kInouts:
+        made = tensors_on_npu(plan, kind, <object>o[0], device)
+    else:
+        made = plain_value(plan, kind, <object>o[0])
+        if <PyObject*>made == o[0]:
+            return keep
+    o[0] = <PyObject*>made
+    return kept_with(keep, made)
+
+
+cdef str in_short(object o):
+    """What an argument is, for a message."""
+    if isinstance(o, TensorBase):
+        return f"one on {device_object((<TensorBase>o).dev, (<TensorBase>o).dev_index)}"
+    return type(o).__name__
 
 
 cdef inline list kept_with(list keep, object made):
@@ -157,20 +190,33 @@ cdef TensorBase scratch(object like, int device):
 
 # ---- tensors and values ---------------------------------------------------------------------------------------------
 cdef inline int describe_tensor(NpuPlan plan, TensorBase t, int device, TensorArg* a) except -1:
-    if t.dev_index != device:
-        raise RuntimeError(f"[{plan.name}] expected tensors on npu:{device}, got one on npu:{t.dev_index}")
+    """Runs no Python but to raise: see marshal()."""
+    if t.dev_index != device or t.dev != NPU:
+        raise RuntimeError(f"[{plan.name}] expected tensors on npu:{device}, got {in_short(t)}")
     if t.rank > MAX_RANK:
         raise RuntimeError(f"[{plan.name}] expected tensors of at most {MAX_RANK} dims, got {t.rank}")
     if t.st.owner != npu_heaps[device]:
         refuse_ended(t.st)
     a.sizes, a.strides, a.offset = t.sizes, t.strides, t.offset
     a.storage_items = <int64_t>(t.st.nbytes // itemsize(<DType>t.dt))
+    # Not only where the storage is known to have shrunk: a device reads another tensor's memory and says nothing.
+    if not t.contig or t.offset > a.storage_items - t.count:
+        beyond_storage(t)
     a.base, a.ndim, a.dtype, a.dense = t.st.data, t.rank, ACL_DTYPES[t.dt], t.contig
     a.whole = t.contig and not t.offset and a.storage_items == t.count
     return 0
 
 
-cdef object tensor_on_npu(object o, tuple results, int device):
+def _dense_span(TensorBase t not None):
+    """(address, bytes) of a contiguous tensor whose storage holds it: for copies that go by address."""
+    if not t.contig:
+        raise RuntimeError(f"expected a contiguous tensor, got strides {[t.strides[d] for d in range(t.rank)]}")
+    refuse_ended(t.st)
+    beyond_storage(t)
+    return <size_t>ptr_of(t), t.count * <int64_t>itemsize(<DType>t.dt)
+
+
+cdef TensorBase tensor_on_npu(object o, int device):
     """A number or a 0-dim CPU tensor as a tensor of the device; a tensor there as a dense one."""
     cdef TensorBase t, made
     if isinstance(o, TensorBase):
@@ -192,31 +238,98 @@ cdef object tensor_on_npu(object o, tuple results, int device):
     return made
 
 
+cdef tuple tensors_on_npu(NpuPlan plan, int kind, object o, int device):
+    """A list of tensors as a tuple of tensors of an npu, None among them."""
+    cdef tuple items = own_items(o)
+    cdef list made = None
+    cdef Py_ssize_t k
+    for k in range(PyTuple_GET_SIZE(items)):
+        item = items[k]
+        if item is None or (<TensorBase?>item).dev == NPU:
+            continue
+        if kind != kTensors:
+            raise RuntimeError(f"[{plan.name}] expected tensors on npu:{device} to write to, got {in_short(item)}")
+        if made is None:
+            made = list(items)
+        made[k] = tensor_on_npu(item, device)
+    return items if made is None else tuple(made)
+
+
 cdef int64_t no_items = 0, one_item = 1
 
 
-cdef list marshal_list(NpuPlan plan, NpuCall* call, int kind, object o, list keep, tuple results, int device):
+cdef int marshal_list(NpuPlan plan, NpuCall* call, int kind, PyObject* o, int device) except -1:
     cdef TensorArg t
-    cdef tuple items = () if o is None else tuple(o)    # its own: a list may change while items are read
-    call.list(kind, <int32_t>len(items), o is not None)
-    if items:
-        keep = kept_with(keep, items)
-    for item in items:
-        if item is None:                         # a dim that is not indexed: CANN reads a tensor without items
+    cdef PyObject* item
+    cdef Py_ssize_t k, n = 0 if o == <PyObject*>None else PyTuple_GET_SIZE(<object>o)
+    call.list(kind, <int32_t>n, o != <PyObject*>None)
+    for k in range(n):
+        item = PyTuple_GET_ITEM_(<object>o, k)
+        if item == <PyObject*>None:              # a dim that is not indexed: CANN reads a tensor without items
             t = TensorArg(&no_items, &one_item, 0, 0, NULL, 1, ACL_INT64, True, True)
         else:
-            if (<TensorBase?>item).dev != NPU:
-                item = tensor_on_npu(item, results, device)
-                keep = kept_with(keep, item)
             describe_tensor(plan, <TensorBase>item, device, &t)
         call.add(t)
-    return keep
+    return 0
+
+
+# ---- values: plain_value() may run Python, marshal_value() reads what it made ---------------------------------------
+cdef object plain_value(NpuPlan plan, int kind, object o):
+    """A value as an int, float, bool, complex, str, dtype, or a tuple of numbers; o itself where it is one."""
+    if kind == kInts or kind == kBools:
+        if PyTuple_CheckExact(o) and all_plain_ints(<tuple>o):
+            return o
+        if not isinstance(o, (tuple, list)):
+            return (read_int(o),)
+        return tuple([read_int(item) for item in own_items(o)])
+    if kind == kScalars or kind == kFloats:
+        return tuple([plain_number(item) for item in own_items(o)])
+    if kind == kString:
+        if not PyUnicode_Check(o):
+            raise TypeError(f"[{plan.name}] expected a string, got {type(o).__name__}")
+        return o
+    if kind == kDtype:
+        return o if isinstance(o, dtype) else dtypes[dtype_id(o)]
+    return plain_number(o)
+
+
+cdef tuple own_items(object o):
+    """The items that a list or tuple has now, whatever a subclass says of them; those that anything else gives."""
+    if PyTuple_CheckExact(o):
+        return o
+    if PyList_Check(o):
+        return PyList_AsTuple(o)
+    if PyTuple_Check(o):
+        return PyTuple_GetSlice(o, 0, PyTuple_GET_SIZE(o))
+    return tuple(o)
+
+
+cdef inline bint all_plain_ints(tuple items) noexcept:
+    cdef Py_ssize_t k
+    for k in range(PyTuple_GET_SIZE(items)):
+        if not PyLong_CheckExact(<object>PyTuple_GET_ITEM_(items, k)):
+            return False
+    return True
+
+
+cdef object plain_number(object o):
+    """A number, or what stands for one, as Python's own."""
+    if PyLong_CheckExact(o) or PyFloat_CheckExact(o) or PyBool_Check(o) or PyComplex_CheckExact(o):
+        return o
+    if PyLong_Check(o):
+        return int.__pos__(o)                    # of a subclass, whatever that says of itself
+    if PyFloat_Check(o):
+        return float.__pos__(o)
+    if PyComplex_Check(o):
+        return complex.__pos__(o)
+    number = python_number(o)
+    if not is_number(<PyObject*>number):
+        raise TypeError(f"expected a number, got {type(o).__name__}")
+    return plain_number(number)
 
 
 cdef int read_number(object o, Number* n) except -1:
     cdef Attr a
-    if not is_number(<PyObject*>o) and isinstance(o, TensorBase):
-        o = item_of(<TensorBase>o)
     number_attr(o, &a)
     n.i, n.re, n.im = a.i, a.f, a.im
     n.dtype = ACL_BOOL if PyBool_Check(o) else ACL_INT64 if PyLong_Check(o) else \
@@ -228,7 +341,8 @@ cdef int marshal_value(NpuPlan plan, NpuCall* call, int kind, object o, tuple re
     cdef Number n
     cdef int64_t ints[MAX_DIMS]
     cdef double reals[MAX_DIMS]
-    cdef int count
+    cdef tuple items
+    cdef int count = 0
     if kind == kScalar:
         call.scalars(kind, 1, o is not None)
         if o is not None:
@@ -237,16 +351,18 @@ cdef int marshal_value(NpuPlan plan, NpuCall* call, int kind, object o, tuple re
         else:
             call.scalar(Number(ACL_DOUBLE, 0, 0, 0))
     elif kind == kScalars:
-        items = tuple(o)
+        if o is None:
+            raise TypeError(f"[{plan.name}] expected a list of numbers, got None")
+        items = <tuple>o
         call.scalars(kind, <int32_t>len(items), True)
         for item in items:
             read_number(item, &n)
             call.scalar(n)
     elif kind == kInts or kind == kBools:
-        count = 0 if o is None else read_ints_or_one(o, ints, 1)
+        count = 0 if o is None else read_ints(o, ints)
         call.integers(kind, ints, count, True)   # no dims given: an empty array, which CANN reads as all of them
     elif kind == kFloats:
-        items = () if o is None else tuple(o)
+        items = () if o is None else <tuple>o
         if len(items) > MAX_DIMS:
             raise RuntimeError(f"[{plan.name}] takes at most {MAX_DIMS} floats in a list, got {len(items)}")
         count = <int>len(items)
@@ -254,21 +370,44 @@ cdef int marshal_value(NpuPlan plan, NpuCall* call, int kind, object o, tuple re
             reals[i] = items[i]
         call.reals(reals, count, o is not None)
     elif kind == kString:
-        if o is None:
-            call.string(NULL)
-        else:
-            call.string(PyUnicode_AsUTF8(o))
+        marshal_string(plan, call, o)
     elif kind == kDtype:
-        call.plain(kind, ACL_DTYPES[(<TensorBase?>results[0]).dt if o is None else dtype_id(o)], 0)
+        if o is None and not results:
+            raise TypeError(f"[{plan.name}] expected a dtype, got None")
+        call.plain(kind, ACL_DTYPES[(<TensorBase?>results[0]).dt if o is None else (<dtype>o)._id], 0)
     else:
-        if o is None:
-            raise TypeError(f"[{plan.name}] expected a number, got None")
-        if kind == kUint64 and PyLong_Check(o) and 0 < o < 1 << 64:
-            call.plain(kind, <int64_t><uint64_t>o, 0)
-            return 0
-        read_number(o, &n)
-        if kind == kDoubleValue or kind == kFloatValue:
-            call.plain(kind, 0, n.re)
-        else:
-            call.plain(kind, n.i, 0)
+        marshal_plain(plan, call, kind, o)
+    return 0
+
+
+cdef int marshal_plain(NpuPlan plan, NpuCall* call, int kind, object o) except -1:
+    """A number that goes to C as one: what its C type does not hold is refused, not cut."""
+    cdef Number n
+    if o is None or PyComplex_Check(o):
+        raise TypeError(f"[{plan.name}] expected a number, got {o}")
+    if kind == kUint64 and PyLong_Check(o) and 0 < o < 1 << 64:
+        call.plain(kind, <int64_t><uint64_t>o, 0)
+        return 0
+    read_number(o, &n)
+    if kind == kDoubleValue or kind == kFloatValue:
+        call.plain(kind, 0, n.re)
+    elif kind == kBoolValue:
+        call.plain(kind, n.re != 0, 0)
+    elif PyFloat_Check(o) and n.re != <double>n.i:
+        raise TypeError(f"[{plan.name}] expected an integer, got {o}")
+    elif kind == kInt32Value and n.i != <int32_t>n.i or kind == kInt8Value and not -128 <= n.i < 128:
+        raise OverflowError(f"[{plan.name}] {o} does not fit an int{32 if kind == kInt32Value else 8}")
+    else:
+        call.plain(kind, n.i, 0)
+    return 0
+
+
+cdef int marshal_string(NpuPlan plan, NpuCall* call, object o) except -1:
+    cdef Py_ssize_t size = 0
+    cdef const char* text = NULL
+    if o is not None:
+        text = PyUnicode_AsUTF8AndSize(o, &size)
+        if <Py_ssize_t>strlen(text) != size:     # C would read the part before it
+            raise ValueError(f"[{plan.name}] expected a string without null characters, got {o!r}")
+    call.string(text)
     return 0

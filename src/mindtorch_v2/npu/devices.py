@@ -24,23 +24,46 @@ _CAPABILITIES = {
 def is_available(verbose: bool = False) -> bool:
     """Whether CANN is installed and sees a device; verbose prints what was found, or looked for and not found."""
     try:
-        count = runtime.device_count()
-        found = f"CANN {acl_loader.cann_version()} sees {count} npu devices"
-        if not count:
-            found += ": check `npu-smi info`, the Ascend driver, and that this user may open /dev/davinci*"
+        count = _count(look_again=verbose)
+        if verbose:
+            found = f"CANN {acl_loader.cann_version()} sees {count} npu devices"
+            hint = ": check `npu-smi info`, the Ascend driver, and that this user may open /dev/davinci*"
+            print(found if count else found + hint)
     except (RuntimeError, OSError) as error:
-        count, found = 0, str(error)
-    if verbose:
-        print(found)
+        if isinstance(error, errors.UntrustedCannError) and not verbose:
+            warnings.warn(str(error), stacklevel=2)
+        count = 0
+        if verbose:
+            print(error)
     return count > 0
 
 
 def device_count() -> int:
     """How many npus there are; 0 where there is no CANN."""
     try:
-        return runtime.device_count()
+        return _count(look_again=False)
+    except errors.UntrustedCannError as error:
+        warnings.warn(str(error), stacklevel=2)
     except errors.CannNotFoundError:
-        return 0
+        pass                                      # a machine without npus is no error
+    return 0
+
+
+_absent: tuple[Any, errors.CannNotFoundError | None] = (None, None)
+
+
+def _count(look_again: bool) -> int:
+    """How many devices CANN sees. Where there was no CANN the file system is not searched again, as long as what says
+    where it may be is the same: programs ask this in every loop."""
+    global _absent
+    places = acl_loader.places()
+    if runtime.acl is None and _absent[0] == places and _absent[1] is not None and not look_again:
+        raise type(_absent[1])(*_absent[1].args)
+    try:
+        return runtime.device_count()
+    except errors.CannNotFoundError as error:
+        _absent = (places, type(error)(*error.args))   # without the frames of this one
+        raise
 
 
 def init() -> None:
@@ -217,16 +240,15 @@ def current_blas_handle() -> None:
 
 
 # ---- devices among each other -------------------------------------------------------------------------------------
-def _checked(device_id: int, what: str) -> int:
-    if not 0 <= device_id < device_count():
-        raise AssertionError(f"Invalid {what} id: {device_id}")
-    return device_id
-
-
 def can_device_access_peer(device_id: int, peer_device_id: int) -> bool:
-    """Whether a device can read and write the memory of another."""
-    _checked(device_id, "device")
-    if _checked(peer_device_id, "peer device") == device_id:
+    """Whether a device can read and write the memory of another; False with a warning where there is no such device."""
+    count = device_count()
+    for index in (device_id, peer_device_id):
+        if not 0 <= index < count:
+            warnings.warn(f"npu:{index} is not there: " + (f"CANN sees {count} npus" if count else "no npu is available"),
+                          stacklevel=2)
+            return False
+    if device_id == peer_device_id:
         return False
     runtime.get_runtime(device_id)
     can, code = runtime.acl.rt.device_can_access_peer(device_id, peer_device_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu import pinned, runtime, streams
+from mindtorch_v2._backends.npu import aclnn, pinned, runtime, streams
 from mindtorch_v2._backends.npu.errors import check
 
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3   # aclrtMemcpyKind
@@ -33,9 +33,11 @@ def _to_device(dst: Any, src: Any, non_blocking: bool) -> None:
     given, src = src, src.to(dst.dtype).contiguous()
     index = dst.device.index
     stream = streams.current_stream_handle(index)
-    n = dst.numel() * dst.element_size()
     alone = non_blocking and src is given and _left_to_itself(src, index, stream)
-    _enqueue((dst.data_ptr(), n, src.data_ptr(), n, HOST_TO_DEVICE, stream), alone, "copy from cpu to npu")
+    if not alone:
+        streams.about_to_wait("copy from cpu to npu")     # it may refuse: not once the copy has begun to write
+    _enqueue((dst, src), HOST_TO_DEVICE, stream, alone, "copy from cpu to npu")
+    aclnn.finish(index)
 
 
 def _to_host(dst: Any, src: Any, non_blocking: bool) -> None:
@@ -46,10 +48,14 @@ def _to_host(dst: Any, src: Any, non_blocking: bool) -> None:
         dst.copy_(staged)
         return
     index = src.device.index
-    stream = streams.current_stream_handle(index)
-    n = src.numel() * src.element_size()
+    owner, stream = runtime.get_runtime(index), streams.current_stream_handle(index)
     alone = non_blocking and _left_to_itself(dst, index, stream)
-    _enqueue((dst.data_ptr(), n, src.data_ptr(), n, DEVICE_TO_HOST, stream), alone, "copy from npu to cpu")
+    if not alone:
+        streams.about_to_wait("copy from npu to cpu")
+        owner.synchronize()                       # whoever replaces it sees every read; the copy waits for its stream too
+    _enqueue((dst, src), DEVICE_TO_HOST, stream, alone, "copy from npu to cpu")
+    if alone:
+        aclnn.finish(index)
 
 
 def _between(dst: Any, src: Any) -> None:
@@ -59,13 +65,13 @@ def _between(dst: Any, src: Any) -> None:
         return
     src = src.to(dst.dtype).contiguous()
     target = dst if dst.is_contiguous() else _empty(dst, dst.dtype, dst.device)
-    n = src.numel() * src.element_size()
     for tensor in (dst, src):                     # the copy below waits for no stream
         stream = streams.current_stream_handle(tensor.device.index)
         check(runtime.acl.rt.synchronize_stream(stream), "copy between npus")
-    check(runtime.acl.rt.memcpy(target.data_ptr(), n, src.data_ptr(), n, DEVICE_TO_DEVICE), "copy between npus")
+    check(runtime.acl.rt.memcpy(*_spans(target, src), DEVICE_TO_DEVICE), "copy between npus")
     if target is not dst:
         dst.copy_(target)
+    aclnn.finish(dst.device.index)
 
 
 _peers: set[tuple[int, int]] = set()
@@ -91,13 +97,19 @@ def _empty(like: Any, dtype: Any, device: Any) -> Any:
     return like.new_empty(like.shape, dtype=dtype, device=device)
 
 
-def _enqueue(copy: tuple[int, ...], alone: bool, what: str) -> None:
+def _enqueue(tensors: tuple[Any, Any], kind: int, stream: int, alone: bool, what: str) -> None:
     """A copy on a stream, after what was queued there: the memory may have another user before. Waits unless alone."""
+    check(runtime.acl.rt.memcpy_async(*_spans(*tensors), kind, stream), what)
     if not alone:
-        streams.about_to_wait(what)               # it may refuse: not once the copy has begun to write
-    check(runtime.acl.rt.memcpy_async(*copy), what)
-    if not alone:
-        check(runtime.acl.rt.synchronize_stream(copy[-1]), what)
+        check(runtime.acl.rt.synchronize_stream(stream), what)
+
+
+def _spans(dst: Any, src: Any) -> tuple[int, int, int, int]:
+    """Address and bytes of both, as aclrtMemcpy takes them; refused where a storage was made too small for its tensor."""
+    (target, room), (source, size) = _C._dense_span(dst), _C._dense_span(src)
+    if size != room:
+        raise RuntimeError(f"cannot copy {size} bytes to {room}")
+    return target, room, source, size
 
 
 def _left_to_itself(host: Any, index: int, stream: int) -> bool:

@@ -13,8 +13,8 @@ from importlib.util import module_from_spec
 from typing import Any
 
 from mindtorch_v2 import _config
-from mindtorch_v2._backends.npu import acl_binding
-from mindtorch_v2._backends.npu.errors import CannNotFoundError, MissingSymbolError
+from mindtorch_v2._backends.npu import acl_binding, acl_trust
+from mindtorch_v2._backends.npu.errors import CannNotFoundError, MissingSymbolError, UntrustedCannError
 
 # Where toolkits are, in the order they are asked. {NAME} is a setting; a pattern's newest version comes first.
 _HOMES = (
@@ -38,6 +38,10 @@ _RUNTIME_LIBS = ("libacl_rt.so", "libascendcl.so")
 _PRELOAD_LIBS = (*_RUNTIME_LIBS, "libnnopbase.so", *_FROM_8_5, *_UNTIL_8_3)
 _SYMBOL_ORDER = ("libnnopbase", "libopapi", "libaclnn_", "libascendcl", "libacl_rt")
 
+# Variables that set_env.sh sets, and the folders of the toolkit that they name.
+_EXPORTED = {"ASCEND_HOME_PATH": "", "ASCEND_TOOLKIT_HOME": "", "ASCEND_AICPU_PATH": "", "ASCEND_OPP_PATH": "opp",
+             "TOOLCHAIN_HOME": "toolkit"}
+
 _ACL_READY = False
 _ACL_MODULE: Any = None
 _ACL_LOCK = threading.Lock()
@@ -55,18 +59,40 @@ def ensure_acl() -> Any:
         return _ACL_MODULE
     with _ACL_LOCK:
         if not _ACL_READY:
-            folders = _of_one_home(_existing_dirs())
-            _prepend_ld_library_path(folders)
-            _preload_libs(folders)
-            _ACL_MODULE = _import_acl()
+            _ACL_MODULE = _load()
             _ACL_READY = True
     return _ACL_MODULE
 
 
+def _load() -> Any:
+    """All steps or, whatever ends them (a missing library, Ctrl-C), none: the next call begins from nothing."""
+    global _home
+    before = {name: os.environ.get(name) for name in ("LD_LIBRARY_PATH", *_EXPORTED)}
+    _LIBRARIES.clear()                            # what a call left that was interrupted twice
+    try:
+        folders = _of_one_home(_existing_dirs())
+        _prepend_ld_library_path(folders)
+        _preload_libs(folders)
+        return _import_acl()
+    except BaseException:
+        _LIBRARIES.clear()
+        _home = ""
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        raise
+
+
 def _existing_dirs() -> list[str]:
     """The candidate folders that exist, in order."""
-    # A relative home would make the current directory a place to load code from; it counts as not set.
-    homes = {name: glob.escape(path) if os.path.isabs(path) else "" for name, path in _config.ascend_homes().items()}
+    given = _config.ascend_homes()
+    for name, path in given.items():
+        if path and not os.path.isabs(path):
+            raise UntrustedCannError(f"{name}={path!r} is a relative path, which would make the current directory a place to "
+                                     "load code from; set it to the full path of the toolkit")
+    homes = {name: glob.escape(path) for name, path in given.items()}
     found: dict[str, str] = {}
     for candidate in _CANDIDATE_LIB_DIRS:
         if any(f"{{{name}}}" in candidate and not path for name, path in homes.items()):
@@ -76,6 +102,11 @@ def _existing_dirs() -> list[str]:
             if os.path.isdir(folder):
                 found.setdefault(os.path.realpath(folder), folder)
     return list(found.values())
+
+
+def places() -> tuple[Any, ...]:
+    """What says where CANN is looked for; while it is the same, so is what is found, unless files change."""
+    return (_CANDIDATE_LIB_DIRS, tuple(_config.ascend_homes().values()), _config.user_home(), _config.allow_writable_cann())
 
 
 def _version(path: str) -> list[tuple[int, str]]:
@@ -126,6 +157,7 @@ def _find(name: str, folders: list[str]) -> str | None:
 
 def _open(path: str, folders: list[str]) -> ctypes.CDLL:
     """Opens a library; one that it needs and the linker cannot find is taken from the same folders first."""
+    acl_trust.refuse_untrusted(path, _home_of(os.path.dirname(path)))
     tried: set[str] = set()
     while True:
         try:
@@ -143,8 +175,7 @@ def _open(path: str, folders: list[str]) -> ctypes.CDLL:
 
 def _export_home(home: str) -> None:
     """Sets what CANN's libraries read from the environment and `set_env.sh` would have set."""
-    for name, folder in (("ASCEND_HOME_PATH", ""), ("ASCEND_TOOLKIT_HOME", ""), ("ASCEND_AICPU_PATH", ""),
-                         ("ASCEND_OPP_PATH", "opp"), ("TOOLCHAIN_HOME", "toolkit")):
+    for name, folder in _EXPORTED.items():
         path = os.path.join(home, folder) if folder else home
         if os.path.isdir(path):
             os.environ.setdefault(name, path)
@@ -162,13 +193,19 @@ def _import_acl() -> Any:
     if already is not None:
         # Another package of this name, or another toolkit's module, must not be called with our handles.
         return already if getattr(already, "__file__", None) == spec.origin else acl_binding.load(runtime)
-    module = module_from_spec(spec)
-    sys.modules["acl"] = module
+    for file in filter(None, (spec.origin, spec.cached)):
+        if os.path.exists(file):
+            acl_trust.refuse_untrusted(file, _home)
     try:
+        module = module_from_spec(spec)
+        sys.modules["acl"] = module
         spec.loader.exec_module(module)
-    except ImportError:                           # built for another Python
-        del sys.modules["acl"]
-        return acl_binding.load(runtime)
+    except BaseException as error:                # a half of it must not be found by the next import
+        for name in [name for name in sys.modules if name == "acl" or name.startswith("acl.")]:
+            del sys.modules[name]
+        if isinstance(error, ImportError):        # built for another Python
+            return acl_binding.load(runtime)
+        raise
     return module
 
 

@@ -265,18 +265,26 @@ def bind() -> None:
     """Gives the launcher CANN's functions, once per start of the runtime."""
     global _bound
     if not _bound:
-        _bind(_config.launch_blocking())
+        _C._npu_bind([acl_loader.symbol(name) for name in _C.API_NAMES], npu_runtime.bind_thread, _failure, bind)
         _bound = True
-
-
-def _bind(blocking: bool) -> None:
-    _C._npu_bind([acl_loader.symbol(name) for name in _C.API_NAMES], npu_runtime.bind_thread, _failure, bind, blocking)
 
 
 def pause_blocking(paused: bool) -> None:
     """Ends or takes up again what ACL_LAUNCH_BLOCKING asks for: while a graph is captured nothing may be waited for."""
-    if _config.launch_blocking():
-        _bind(not paused)
+    _C._npu_pause_blocking(paused)
+
+
+def finish(device: int) -> None:
+    """Said at the end of work that is no launch, a copy: waits for it where ops are waited for."""
+    if _C._npu_is_blocking():
+        _wait(device)
+
+
+def _wait(device: int) -> None:
+    npu_runtime.get_runtime(device).synchronize()
+
+
+_C._npu_set_blocking(*_config.launch_blocking_source(), _wait, errors.of_op)
 
 
 def _unbind(_device: int) -> None:

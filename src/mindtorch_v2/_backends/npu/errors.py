@@ -78,6 +78,10 @@ class CannNotFoundError(RuntimeError):
     """No usable CANN on this machine."""
 
 
+class UntrustedCannError(CannNotFoundError):
+    """A CANN that is not loaded, because of who could change its files or of how its place was given."""
+
+
 class MissingSymbolError(LookupError, RuntimeError):
     """The CANN that is installed does not export a function."""
 
@@ -114,9 +118,10 @@ def recent_message() -> str:
     return ((ask() if ask else None) or "").strip()
 
 
-def describe(code: int, what: str, call: str = "") -> str:
-    """One message about a failed call: what failed, the code and its name, what to do, CANN's own words, and the op with
-    its arguments: call, or where work queued earlier failed, what was launched last."""
+def describe(code: int, what: str, call: str = "", words: str | None = None) -> str:
+    """One message about a failed call: what failed, the code and its name, what to do, CANN's own words (asked for here
+    where they are not given), and the op with its arguments: call, or where work queued earlier failed, what was
+    launched last."""
     text = f"[{what}] failed with {code_name(code)} ({code})"
     if code in _ADVICE:
         text += f": {_ADVICE[code]}"
@@ -125,7 +130,7 @@ def describe(code: int, what: str, call: str = "") -> str:
         text += (": the device stopped and takes no more work from this process, until torch.npu.restart_device(device, "
                  "rebuild_all_resources=True) begins without its tensors. An earlier op may have failed: "
                  "ACL_LAUNCH_BLOCKING=1 shows it at its own line")
-    words = recent_message()
+    words = recent_message() if words is None else words
     if words:
         text += f"\nCANN says: {words}"
     if call:
@@ -144,11 +149,18 @@ def _launches(words: str) -> str:
     return f"\nLaunched last{' of it' if named else ''}: {'; '.join(calls)}" if calls else ""
 
 
-def error_of(code: int, what: str, call: str = "") -> RuntimeError:
+def error_of(code: int, what: str, call: str = "", words: str | None = None) -> RuntimeError:
     """The exception of a status code that is not 0; what names the call or the op."""
-    error = _C.AcceleratorError(describe(code, what, call))
-    error.error_code = code
+    words = recent_message() if words is None else words
+    error = _C.AcceleratorError(describe(code, what, call, words))
+    error.error_code, error.words = code, words
     return error
+
+
+def of_op(error: RuntimeError, name: str, call: str) -> RuntimeError:
+    """The error of a wait as that of the op that was waited for; one without CANN's code as it is."""
+    code = getattr(error, "error_code", 0)
+    return error_of(code, name, call, getattr(error, "words", "")) if code else error
 
 
 def raise_for(code: int, what: str) -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -63,14 +64,20 @@ class _Runtime:
         with _LOCK:
             if self.initialized:
                 return
-            _start_acl()
-            _register_cleanup(self)
-            self.device_id, self._acl = device_id, acl
-            try:
-                self._open()
-            except BaseException:
-                self._close(set(errors.told))     # so that a later try starts from nothing
-                raise
+            _refuse_fork()
+            load_acl()
+            self.device_id = device_id
+            _uninterrupted(self._start)
+
+    def _start(self) -> None:
+        _start_acl()
+        _register_cleanup(self)
+        self._acl = acl
+        try:
+            self._open()
+        except BaseException:
+            self._close(set(errors.told))         # so that a later try starts from nothing
+            raise
 
     def _open(self) -> None:
         errors.check(acl.rt.set_device(self.device_id), f"aclrtSetDevice({self.device_id})")
@@ -83,6 +90,8 @@ class _Runtime:
         self.stream = stream
         _thread.session = self.session            # aclrtCreateContext made the context current here
         _C._npu_set_bound(-1)                     # so the launcher cannot rely on what it knew
+        if _runtimes.get(self.device_id) is self:
+            _C._npu_set_default_stream(self.device_id, stream)
         self.initialized = True
 
     def defer_free(self, pointer: int) -> None:
@@ -128,6 +137,14 @@ class _Runtime:
 
         if self.context is None and not self._device_set:
             return False
+        try:
+            self._end(attempt, end)
+        finally:                                  # also where Ctrl-C ends it: what is half closed is not used again
+            _C._npu_set_bound(-1)
+            self._forget()
+        return True
+
+    def _end(self, attempt: Callable[..., None], end: Callable[..., None]) -> None:
         if self.context is not None and _thread.session is not self.session:
             end("set_context", self.context)
             _thread.session = self.session
@@ -145,9 +162,25 @@ class _Runtime:
         if self.context is not None:
             end("destroy_context", self.context)
         end("reset_device", self.device_id)
-        _C._npu_set_bound(-1)
-        self._forget()
-        return True
+
+
+def _uninterrupted(act: Callable[[], None]) -> None:
+    """Runs act with Python's signal handlers held back until it is done: a Ctrl-C while CANN makes a context would come
+    between the call and the line that keeps its handle, and nobody could give the context back."""
+    if threading.current_thread() is not threading.main_thread():
+        act()                                     # signals are handled in the main thread only
+        return
+    held: list[tuple[Any, ...]] = []
+    handlers = {number: handler for number in signal.valid_signals() if callable(handler := signal.getsignal(number))}
+    try:
+        for number in handlers:
+            signal.signal(number, lambda *came: held.append(came))
+        act()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for came in held:
+            handlers[came[0]](*came)
 
 
 def _set_ending(thread: int, device_id: int | None) -> None:
@@ -225,9 +258,8 @@ def get_runtime(device_id: int = 0) -> _Runtime:
         with _LOCK:
             runtime = _runtimes.setdefault(device_id, _Runtime())
             if not runtime.initialized:
-                runtime.init(device_id)
-                _C._npu_set_default_stream(device_id, runtime.stream)
                 _watch_collections()
+                runtime.init(device_id)
     if runtime.session is _thread.session:        # it was made just now
         _C._npu_set_bound(device_id)
     else:
