@@ -17,10 +17,12 @@ import signal
 import struct
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 
 import cann_sim
+import cann_tables
 from cann_sim import faults
 
 os.environ.update({"CANN_SIM_STRICT": "1", "CANN_SIM_MEMORY": "512M", "CANN_SIM_DEVICES": "2"} | cann_sim.env())
@@ -45,8 +47,7 @@ WRAPPERS: dict[Callable[..., None], str] = {
 # ---- one execution -----------------------------------------------------------------------------------------------------
 def by_name(rng: Random, pool: values.Pool) -> None:
     name = rng.choice(NAMES)
-    signature = aclnn.signature(name)
-    arguments = [pool.argument(rng, a) for a in signature]
+    arguments = [pool.argument(rng, *a) for a in ARGUMENTS[name]]
     if rng.random() < 0.02:
         del arguments[rng.randrange(len(arguments) + 1):]
     aclnn.call(name, *arguments, device=None if pool.tame or rng.random() < 0.95 else rng.choice((0, 1, 2, -1, 16, 2**31)))
@@ -62,7 +63,7 @@ def plan(rng: Random, pool: values.Pool) -> None:
     """The launcher's own doors."""
     name = rng.choice(DYNAMIC if rng.random() < 0.3 else NAMES)
     made = aclnn.plan_of(name, rng.random() < 0.7)
-    arguments = tuple(pool.argument(rng, a) for a in aclnn.signature(name))
+    arguments = tuple(pool.argument(rng, *a) for a in ARGUMENTS[name])
     results = tuple(pool.tensor(rng) for _ in range(rng.choice((0, 0, 1))))
     if rng.random() < 0.1:
         arguments = rng.choice((arguments[:1], None, (), arguments * 2))
@@ -117,8 +118,8 @@ unraisable: list[str] = []
 
 def attempt(rng: Random, pool: values.Pool) -> None:
     """One execution; whatever it raises is an answer, but for what only native code can do wrong."""
-    pool.begin(rng)
     try:
+        pool.begin(rng)
         rng.choice(ACTIONS)(rng, pool)
     except SystemError as error:
         raise Broken(str(error)) from error
@@ -197,9 +198,8 @@ class Worker:
             try:
                 self.child(done, leaks)
                 code = 0
-            except Broken as error:
-                print(f"broken: {error}", file=sys.stderr, flush=True)
-                code = 3
+            except BaseException:                 # whatever it is: it must not go on as the parent does
+                traceback.print_exc()
             finally:
                 os._exit(code)
 
@@ -255,18 +255,21 @@ class Worker:
 
 def prepare() -> None:
     """What every process does before its first execution."""
-    global NAMES, DYNAMIC
+    global NAMES, DYNAMIC, ARGUMENTS
     faulthandler.enable()
     sys.unraisablehook = lambda info: unraisable.append(f"{info.exc_type.__name__}: {info.exc_value} in {info.object!r}")
     warnings.simplefilter("ignore")
     gc.disable()                                  # collected after each block, so that a block is the same each time
-    NAMES = [name for name in aclnn.table() if aclnn.has(name) and not name.startswith(SLOW)]
+    ARGUMENTS = {op.name: [(a.kind, a.optional, aclnn.dtypes_of(a)) for a in op.arguments] for op in cann_tables.ops()
+                 if op.arguments is not None and aclnn.has(op.name) and not op.name.startswith(SLOW)}
+    NAMES = list(ARGUMENTS)
     DYNAMIC = [name for name in NAMES if name in ("aclnnNonzero", "aclnnMaskedSelect", "aclnnUnique2", "aclnnUniqueDim",
                                                   "aclnnUnique", "aclnnUniqueConsecutive", "aclnnNonzeroV2")]
     alive()
     gc.freeze()
 
 
+ARGUMENTS: dict[str, list[tuple[str, bool, frozenset[str]]]] = {}   # kind, whether it is optional, dtypes
 NAMES: list[str] = []
 DYNAMIC: list[str] = []
 

@@ -5,12 +5,10 @@ import random
 from typing import Any
 
 import mindtorch_v2 as mt
-from mindtorch_v2._backends.npu.aclnn import Argument
 
 Random = random.Random
 DTYPES = (mt.bool, mt.uint8, mt.int8, mt.int16, mt.int32, mt.int64, mt.float16, mt.bfloat16, mt.float32, mt.float64,
           mt.complex64, mt.complex128)
-BY_NAME = {str(dtype).partition(".")[2]: dtype for dtype in DTYPES}
 COMMON = (mt.float32, mt.float32, mt.float16, mt.int64, mt.int32, mt.bool)
 SHAPES = ((), (0,), (1,), (3,), (2, 3), (3, 3), (4, 4), (0, 3), (3, 0), (2, 3, 4), (2, 3, 3), (1, 2, 4, 4), (2, 3, 4, 4),
           (1, 1, 2, 3, 3), (17,), (33, 2), (1,) * 8)
@@ -127,6 +125,7 @@ class Pool:
     def __init__(self, rng: Random) -> None:
         self.shapes = [rng.choice(SHAPES) for _ in range(2)]
         self.dtypes = [rng.choice(COMMON), rng.choice(DTYPES), mt.float32]
+        self.named = [(str(dtype).partition(".")[2], dtype) for dtype in self.dtypes]
         self.state = rng.getstate()
         self.damaged: list[Any] = []              # tensors that an execution has made unusable
         self.tame = False                         # whether the arguments of this execution are what they should be
@@ -162,16 +161,16 @@ class Pool:
         """Any tensor, of one of these dtypes if there is one; a good one most often."""
         if not self.tame and rng.random() < 0.15:
             return rng.choice(self.strange)
-        fitting = [d for d in self.dtypes if str(d).partition(".")[2] in dtypes] or self.dtypes
+        fitting = [dtype for name, dtype in self.named if name in dtypes] or self.dtypes
         return rng.choice(self.good[rng.choice(fitting), self.shapes[0 if rng.random() < 0.8 else 1]])
 
     def host(self, rng: Random) -> Any:
         return rng.choice(self.hosts)
 
-    def argument(self, rng: Random, argument: Argument) -> Any:
-        if argument.optional and rng.random() < 0.5 or not self.tame and rng.random() < 0.02:
+    def argument(self, rng: Random, kind: str, optional: bool, dtypes: frozenset[str]) -> Any:
+        if optional and rng.random() < 0.5 or not self.tame and rng.random() < 0.02:
             return None
-        return self.of_kind(rng, argument.kind, argument.dtypes)
+        return self.of_kind(rng, kind, dtypes)
 
     def of_kind(self, rng: Random, kind: str, dtypes: frozenset[str] = frozenset()) -> Any:
         if not self.tame and rng.random() < 0.06:

@@ -45,7 +45,7 @@ cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8(object) except NULL
     const char* PyUnicode_AsUTF8AndSize(object, Py_ssize_t*) except NULL
     object PyTuple_GetSlice(object, Py_ssize_t, Py_ssize_t)
-    PyObject* PyDict_GetItem(object, object)
+    PyObject* PyDict_GetItemWithError(object, object)
     void PyType_Modified(type)
     unsigned long Py_TPFLAGS_HAVE_VECTORCALL, Py_TPFLAGS_METHOD_DESCRIPTOR
     PyObject** PySequence_Fast_ITEMS(object)

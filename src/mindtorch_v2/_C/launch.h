@@ -1,6 +1,7 @@
 // Launches aclnn ops: arguments in, CANN's two phases out. Knows CANN's C ABI by function pointers that were resolved
 // elsewhere, and nothing of Python. Everything runs under the interpreter's lock, so there is no other.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -151,7 +152,6 @@ class Call {
     ints.clear();
     floats.clear();
     text.clear();
-    dims.clear();
     key.clear();
     key.push(plan);
   }
@@ -166,11 +166,7 @@ class Call {
   void add(const TensorArg& t) {
     tensors.push(t);
     if (t.ndim < 0) return key.push(0);
-    const size_t n = static_cast<size_t>(t.ndim);
-    int64_t* own = dims.add(2 * n);  // a tensor may get another geometry while memory is looked for
-    std::memcpy(own, t.sizes, 8 * n);
-    std::memcpy(own + n, t.strides, 8 * n);
-    const size_t words = 1 + n + (t.whole ? 0 : 2) + (t.dense ? 0 : n);
+    const size_t n = static_cast<size_t>(t.ndim), words = 1 + n + (t.whole ? 0 : 2) + (t.dense ? 0 : n);
     uint64_t* word = key.add(words);
     *word++ = (n + 1) << 32 | static_cast<uint64_t>(t.dtype) << 2 | static_cast<uint64_t>(t.dense) << 1 | t.whole;
     std::memcpy(word, t.sizes, 8 * n);
@@ -217,17 +213,23 @@ class Call {
     key.push(n << 1 | (s != nullptr));
     for (size_t k = 0; k < n; ++k) key.push(static_cast<uint64_t>(s[k]));
   }
+  // Said before Python may run: until then sizes and strides are the tensors' own, which may get another geometry.
+  void own_dims() {
+    size_t words = 0;
+    for (const TensorArg& t : tensors) words += t.ndim > 0 ? 2 * static_cast<size_t>(t.ndim) : 0;
+    dims.clear();
+    int64_t* own = dims.add(words);
+    for (size_t k = 0; k < tensors.size(); ++k) {
+      TensorArg& t = tensors.at(k);
+      if (t.ndim <= 0) continue;
+      t.sizes = std::copy(t.sizes, t.sizes + t.ndim, own) - t.ndim;
+      t.strides = std::copy(t.strides, t.strides + t.ndim, own + t.ndim) - t.ndim;
+      own += 2 * t.ndim;
+    }
+  }
   // All arguments are there. A call that writes over what it reads is of its own kind: CANN may copy first.
   uint64_t end() {
     uint64_t over = 0, at = 0;
-    const int64_t* own = dims.data();
-    for (size_t k = 0; k < tensors.size(); ++k) {
-      TensorArg& t = tensors.at(k);
-      if (t.ndim < 0) continue;
-      t.sizes = own;
-      t.strides = own + t.ndim;
-      own += 2 * t.ndim;
-    }
     for (const Item& out : items) {
       if (out.kind != kOut || !out.given) continue;
       for (const Item& in : items)

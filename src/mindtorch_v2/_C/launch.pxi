@@ -33,6 +33,7 @@ cdef extern from "launch.h" namespace "mt::npu":
         void plain(int32_t, int64_t, double)
         void string(const char*)
         uint64_t end()
+        void own_dims()
         CallKey key
     cdef cppclass PreparedSlot "mt::npu::Prepared::Slot":
         int32_t output
@@ -169,7 +170,7 @@ cdef inline bint is_blocking() except -1:
     if npu_blocking_paused:
         return False
     for i in range(PyTuple_GET_SIZE(npu_blocking_names)):
-        value = PyDict_GetItem(npu_environment, <object>PyTuple_GET_ITEM_(npu_blocking_names, i))
+        value = PyDict_GetItemWithError(npu_environment, <object>PyTuple_GET_ITEM_(npu_blocking_names, i))
         if value != NULL and <object>value == b"1":
             return True
     return False
@@ -182,6 +183,11 @@ cdef int wait_for_op(NpuPlan plan, NpuCall* call, int device) except -1:
     except AcceleratorError as error:
         raise npu_failed_late(error, plan.name, call_in_words(plan, call.key))
     return 0
+
+
+def _npu_is_bound():
+    """Whether the launcher has CANN's functions: kept here alone, so that Ctrl-C leaves no two opinions about it."""
+    return npu_ready
 
 
 def _npu_set_hooks(captures, make_constant):
@@ -330,6 +336,8 @@ cdef int bind_device(int device) except -1:
         npu_bind_thread(device)
         if not npu_ready:
             npu_rebind()
+            if not npu_ready:
+                raise RuntimeError("the npu backend has not bound CANN's functions")
         npu_set_bound(device)
     return 0
 
@@ -367,6 +375,7 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, uint64_t hash, Prepared* p, i
     cdef void* stream = <void*>stream_number
     cdef int32_t code = 0
     if p != NULL and p.workspace:
+        call.own_dims()
         heap = npu_heap(device)
         workspace = heap.allocate(p.workspace, stream_number)
         bind_device(device)
@@ -486,7 +495,7 @@ def _npu_call_dynamic(NpuPlan plan not None, int device, tuple arguments, tuple 
     try:
         call.begin(plan.id)
         keep = marshal(plan, call, results, tuple_items(arguments), device)
-        call.end()
+        call.own_dims()
         return shapes_found(plan, call, device)
     finally:
         npu_spare_calls.push_back(call)

@@ -13,7 +13,8 @@ cdef list marshal(NpuPlan plan, NpuCall* call, tuple results, PyObject** s, int 
     cdef TensorArg t
     for i in range(plan.n):
         given[i] = slot_of(plan, i, results, s)
-        keep = settle(plan, i, &given[i], keep, results, s, device)
+        if plan.reading[i] or not is_settled(plan, i, given[i]):
+            keep = settle(plan, i, &given[i], keep, results, s, device)
     bind_device(device)                          # what ran may have used other devices
     for i in range(plan.n):
         kind, o = plan.kind[i], given[i]
@@ -30,7 +31,20 @@ cdef list marshal(NpuPlan plan, NpuCall* call, tuple results, PyObject** s, int 
     return keep
 
 
-cdef inline list settle(NpuPlan plan, int i, PyObject** o, list keep, tuple results, PyObject** s, int device):
+cdef inline bint is_settled(NpuPlan plan, int i, PyObject* o) noexcept:
+    """Whether argument i can be read as it is; False does not mean that it cannot."""
+    cdef int kind = plan.kind[i]
+    if o == <PyObject*>None:
+        return plan.instead[i] < 0
+    if kind <= kInout:
+        # A dense copy serves what is read only: CANN refuses an output that is not dense.
+        return is_tensor(o) and (<TensorBase>o).dev == NPU and \
+            (kind != kTensor or not plan.dense[i] or (<TensorBase>o).contig)
+    return (PyLong_CheckExact(<object>o) or PyFloat_CheckExact(<object>o)) and \
+        (kind == kScalar or kind > kString and kind != kDtype)
+
+
+cdef list settle(NpuPlan plan, int i, PyObject** o, list keep, tuple results, PyObject** s, int device):
     """Makes of argument i what can be read without running Python: a tensor on an npu, a tuple of such tensors, or a
     plain number, word or tuple. keep, and what was made."""
     cdef int kind = plan.kind[i]
@@ -39,13 +53,9 @@ cdef inline list settle(NpuPlan plan, int i, PyObject** o, list keep, tuple resu
         made = read_source(plan, i, results, s, device)
         keep = kept_with(keep, made)
         o[0] = <PyObject*>made
-    if o[0] == <PyObject*>None:
+    if o[0] == <PyObject*>None or is_settled(plan, i, o[0]):
         return keep
     if kind <= kInout:
-        # A dense copy serves what is read only: CANN refuses an output that is not dense.
-        if is_tensor(o[0]) and (<TensorBase>o[0]).dev == NPU and \
-                (kind != kTensor or not plan.dense[i] or (<TensorBase>o[0]).contig):
-            return keep
         if kind != kTensor:
             raise RuntimeError(f"[{plan.name}] expected a tensor on npu:{device} to write to, got {in_short(<object>o[0])}")
         made = tensor_on_npu(<object>o[0], device)
@@ -200,11 +210,22 @@ cdef inline int describe_tensor(NpuPlan plan, TensorBase t, int device, TensorAr
     a.sizes, a.strides, a.offset = t.sizes, t.strides, t.offset
     a.storage_items = <int64_t>(t.st.nbytes // itemsize(<DType>t.dt))
     # Not only where the storage is known to have shrunk: a device reads another tensor's memory and says nothing.
-    if not t.contig or t.offset > a.storage_items - t.count:
+    if not is_within(t, a.storage_items):
         beyond_storage(t)
     a.base, a.ndim, a.dtype, a.dense = t.st.data, t.rank, ACL_DTYPES[t.dt], t.contig
     a.whole = t.contig and not t.offset and a.storage_items == t.count
     return 0
+
+
+cdef inline bint is_within(TensorBase t, int64_t items) noexcept:
+    """Whether a storage of so many items holds t; False where beyond_storage() has to look."""
+    cdef int64_t last = t.offset
+    cdef int d
+    if t.contig:
+        return t.offset <= items - t.count
+    for d in range(t.rank):                      # no size is 0: that counts as contiguous
+        last += (t.sizes[d] - 1) * t.strides[d]
+    return 0 <= last < items
 
 
 def _dense_span(TensorBase t not None):

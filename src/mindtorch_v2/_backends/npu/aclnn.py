@@ -258,15 +258,10 @@ def has(name: str) -> bool:
 
 
 # ---- calling --------------------------------------------------------------------------------------------------------
-_bound = False
-
-
 def bind() -> None:
     """Gives the launcher CANN's functions, once per start of the runtime."""
-    global _bound
-    if not _bound:
+    if not _C._npu_is_bound():
         _C._npu_bind([acl_loader.symbol(name) for name in _C.API_NAMES], npu_runtime.bind_thread, _failure, bind)
-        _bound = True
 
 
 def pause_blocking(paused: bool) -> None:
@@ -288,10 +283,8 @@ _C._npu_set_blocking(*_config.launch_blocking_source(), _wait, errors.of_op)
 
 
 def _unbind(_device: int) -> None:
-    global _bound
-    if _bound:
+    if _C._npu_is_bound():
         _C._npu_unbind()
-        _bound = False
 
 
 npu_runtime.on_close(_unbind)
