@@ -40,8 +40,12 @@ cdef inline bint is_settled(NpuPlan plan, int i, PyObject* o) noexcept:
         # A dense copy serves what is read only: CANN refuses an output that is not dense.
         return is_tensor(o) and (<TensorBase>o).dev == NPU and \
             (kind != kTensor or not plan.dense[i] or (<TensorBase>o).contig)
-    return (PyLong_CheckExact(<object>o) or PyFloat_CheckExact(<object>o)) and \
-        (kind == kScalar or kind > kString and kind != kDtype)
+    if kind == kInts:
+        return PyTuple_CheckExact(<object>o) and all_plain_ints(<tuple>o)
+    if kind == kDtype:
+        return Py_TYPE(o) == <PyTypeObject*>dtype
+    return (PyLong_CheckExact(<object>o) or PyFloat_CheckExact(<object>o) or PyBool_Check(<object>o)) and \
+        (kind == kScalar or kind > kString)
 
 
 cdef list settle(NpuPlan plan, int i, PyObject** o, list keep, tuple results, PyObject** s, int device):
