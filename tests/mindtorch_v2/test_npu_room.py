@@ -150,12 +150,31 @@ def test_what_an_argument_does_to_another_is_seen(npu: ModuleType) -> None:
 
 def test_a_span_is_of_a_dense_tensor_that_fits(npu: ModuleType) -> None:
     x = fine()
-    assert _C._dense_span(x) == (x.data_ptr(), 48)
-    assert _C._dense_span(x[1:]) == (x.data_ptr() + 16, 32)
+    for t, address, nbytes in ((x, x.data_ptr(), 48), (x[1:], x.data_ptr() + 16, 32)):
+        assert (_C.DenseSpan(t).address, _C.DenseSpan(t).nbytes) == (address, nbytes)
     with pytest.raises(RuntimeError, match="expected a contiguous tensor"):
-        _C._dense_span(x.t())
+        _C.DenseSpan(x.t())
     with pytest.raises(RuntimeError, match=WORDS):
-        _C._dense_span(shrunk())
+        _C.DenseSpan(shrunk())
+
+
+def test_memory_that_is_copied_stays_until_it_was_waited_for(npu: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calls of CANN give other threads a turn, and those may change the storage."""
+    source, x, rt = torch.ones(1 << 16), torch.ones(1 << 16, device="npu") * 3, runtime.acl.rt
+    real, others = rt.memcpy_async, []
+
+    def meanwhile(*args: Any) -> int:
+        source.untyped_storage().resize_(0)
+        others.extend(torch.full((1 << 16,), 7.0) for _ in range(4))  # in memory that is free now
+        return real(*args)
+
+    monkeypatch.setattr(rt, "memcpy_async", meanwhile)
+    made = source.npu()
+    target, source = torch.zeros(1 << 16), torch.zeros(4)
+    assert made.cpu().sum().item() == 1 << 16
+    source = target
+    target.copy_(x)
+    assert all((other == 7).all() for other in others)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _current_run,
     _define,
     _define_inplace,
-    _dense_span,
     _dtype_named,
     _forbid_saved_hooks,
     _from_array,

@@ -232,13 +232,25 @@ cdef inline bint is_within(TensorBase t, int64_t items) noexcept:
     return 0 <= last < items
 
 
-def _dense_span(TensorBase t not None):
-    """(address, bytes) of a contiguous tensor whose storage holds it: for copies that go by address."""
-    if not t.contig:
-        raise RuntimeError(f"expected a contiguous tensor, got strides {[t.strides[d] for d in range(t.rank)]}")
-    refuse_ended(t.st)
-    beyond_storage(t)
-    return <size_t>ptr_of(t), t.count * <int64_t>itemsize(<DType>t.dt)
+cdef class DenseSpan:
+    """Where the bytes of a contiguous tensor are, for a copy by address. Its storage holds it, and the block stays as long
+    as this object, whatever other threads do to the storage while the copy is waited for."""
+    cdef Storage* s
+    cdef readonly size_t address
+    cdef readonly int64_t nbytes
+
+    def __cinit__(self, TensorBase t not None):
+        if not t.contig:
+            raise RuntimeError(f"expected a contiguous tensor, got strides {[t.strides[d] for d in range(t.rank)]}")
+        refuse_ended(t.st)
+        beyond_storage(t)
+        self.address, self.nbytes = <size_t>ptr_of(t), t.count * <int64_t>itemsize(<DType>t.dt)
+        storage_hold(t.st)
+        self.s = t.st
+
+    def __dealloc__(self):
+        if self.s != NULL:
+            storage_let_go(self.s)
 
 
 cdef TensorBase tensor_on_npu(object o, int device):

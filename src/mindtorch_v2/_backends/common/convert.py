@@ -68,7 +68,8 @@ def _between(dst: Any, src: Any) -> None:
     for tensor in (dst, src):                     # the copy below waits for no stream
         stream = streams.current_stream_handle(tensor.device.index)
         check(runtime.acl.rt.synchronize_stream(stream), "copy between npus")
-    check(runtime.acl.rt.memcpy(*_spans(target, src), DEVICE_TO_DEVICE), "copy between npus")
+    to, of = _spans(target, src)
+    check(runtime.acl.rt.memcpy(to.address, to.nbytes, of.address, of.nbytes, DEVICE_TO_DEVICE), "copy between npus")
     if target is not dst:
         dst.copy_(target)
     aclnn.finish(dst.device.index)
@@ -99,17 +100,18 @@ def _empty(like: Any, dtype: Any, device: Any) -> Any:
 
 def _enqueue(tensors: tuple[Any, Any], kind: int, stream: int, alone: bool, what: str) -> None:
     """A copy on a stream, after what was queued there: the memory may have another user before. Waits unless alone."""
-    check(runtime.acl.rt.memcpy_async(*_spans(*tensors), kind, stream), what)
+    to, of = _spans(*tensors)                     # they hold the memory until it was waited for
+    check(runtime.acl.rt.memcpy_async(to.address, to.nbytes, of.address, of.nbytes, kind, stream), what)
     if not alone:
         check(runtime.acl.rt.synchronize_stream(stream), what)
 
 
-def _spans(dst: Any, src: Any) -> tuple[int, int, int, int]:
-    """Address and bytes of both, as aclrtMemcpy takes them; refused where a storage was made too small for its tensor."""
-    (target, room), (source, size) = _C._dense_span(dst), _C._dense_span(src)
-    if size != room:
-        raise RuntimeError(f"cannot copy {size} bytes to {room}")
-    return target, room, source, size
+def _spans(dst: Any, src: Any) -> tuple[Any, Any]:
+    """Where both are; refused where a storage was made too small for its tensor."""
+    to, of = _C.DenseSpan(dst), _C.DenseSpan(src)
+    if to.nbytes != of.nbytes:
+        raise RuntimeError(f"cannot copy {of.nbytes} bytes to {to.nbytes}")
+    return to, of
 
 
 def _left_to_itself(host: Any, index: int, stream: int) -> bool:
