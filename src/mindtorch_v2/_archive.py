@@ -323,5 +323,14 @@ def _sync_folder(folder: str) -> None:
 
 
 def in_memory(file: IO[bytes]) -> IO[bytes]:
-    """A file that can be sought: itself, or all of its bytes."""
-    return file if file.seekable() else io.BytesIO(file.read())
+    """A file that can be sought, from its end as well (a GzipFile cannot): itself, or all of its bytes."""
+    if not file.seekable():
+        return io.BytesIO(file.read())
+    begin = file.tell()
+    try:
+        file.seek(0, os.SEEK_END)
+        file.seek(begin)
+    except (ValueError, OSError):
+        file.seek(begin)
+        return io.BytesIO(file.read())
+    return file

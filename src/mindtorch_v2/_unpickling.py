@@ -460,7 +460,7 @@ def unpickle(
         place = f"{source.name}: {source.record}, byte {file.tell() - begin}"
         restricted = weights_only and restore is not _no_storage
         words = "Weights only load failed. WeightsUnpickler error: " if restricted else ""
-        raise UnpicklingError(f"{words}{error} ({place})") from error
+        raise UnpicklingError(f"{words}{error} ({place})") from error.__cause__
     except RuntimeError as error:
         if type(error) is not RuntimeError:
             raise

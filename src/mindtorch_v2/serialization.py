@@ -1,6 +1,6 @@
 """torch.save and torch.load in PyTorch's own zip format; files from before PyTorch 1.6 load too.
 
-The pickle inside is the business of _pickling.py; here are records, storages and where they go.
+Pickles are the business of _pickling.py and _unpickling.py, files that of _archive.py; here are storages and where they go.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import pickle
@@ -394,6 +395,8 @@ def test_legacy_files_of_pytorch(weights_only: bool) -> None:
     assert loaded["a"].tolist() == base.tolist() and loaded["i"].tolist() == [0, 1, 2]
     loaded["a"][0, 1] = 7.0
     assert loaded["b"][1, 0].item() == 7.0
+    with gzip.open(io.BytesIO(gzip.compress(file.getvalue()))) as packed:
+        assert mt.load(packed, weights_only=weights_only)["i"].tolist() == [0, 1, 2]
     file.seek(0)
     broken = file.read()[:-24] + bytes(range(1, 25))  # storages are not what the object says
     with pytest.raises(REFUSED):

@@ -131,8 +131,9 @@ print(mt.load(folder + "/closed/model.pt").tolist(), mt.load(folder + "/readonly
 
 def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path: Path) -> None:
     """By somebody who is not root: a read-only file in a folder of his, and a file of his in a read-only folder."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o777)
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o711)
+    tmp_path.chmod(0o777)
     (tmp_path / "closed").mkdir()
     mt.save(1, tmp_path / "readonly.pt")
     mt.save(1, tmp_path / "closed" / "model.pt")
