@@ -20,7 +20,8 @@ cdef class GeneratorBase:
     cdef CGenerator* g                           # NULL on an npu
     cdef uint64_t philox_seed, philox_offset     # of an npu
     cdef readonly object device
-    cdef PyThread_type_lock lock                 # one thread at a time draws
+    cdef PyThread_type_lock lock                 # one thread at a time draws without the GIL
+    cdef int users                               # threads that have it or wait for it
 
     def __cinit__(self, device="cpu"):
         self.device = as_device(device)
@@ -40,13 +41,15 @@ cdef class GeneratorBase:
             PyThread_free_lock(self.lock)
 
     cdef int acquire(self) except -1:
-        """From here to release() no other thread draws. A kernel that runs without the GIL may have to be waited for."""
+        """From here to release() no other thread draws; returns True. Waits for a kernel that runs without the GIL."""
+        self.users += 1
         if not PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
             with nogil:
                 PyThread_acquire_lock(self.lock, WAIT_LOCK)
-        return 0
+        return True
 
     cdef void release(self) noexcept:
+        self.users -= 1
         PyThread_release_lock(self.lock)
 
     def manual_seed(self, seed):
