@@ -445,7 +445,11 @@ for params, family, mode, grad in (
         (numbers, "view", "view", None), (numbers, "native", "clone", None)):
     refused(ValueError, lambda: _C._define("add", "", "", params, ["Tensor"], family=family, mode=mode, grad=grad,
                                            namespace="test"))
-assert "lists" in refused(ValueError, _C._run_kernel, "fill", (torch.zeros(2),), (), *[[1]] * 9)
+x, n = torch.ones(3), torch.zeros((), dtype=torch.int64)
+assert "lists" in refused(ValueError, _C._run_kernel, "count_true", (n,), (x,), *[[1]] * 9)
+for name, outs, inputs in (("topk", (), ()), ("nonzero", (), (x,)), ("count_true", (n,), (None,)), ("nonzero", (None,), (x,)),
+                           ("masked_select", (x,), (x,))):
+    refused(ValueError, _C._run_kernel, name, outs, inputs)
 """)
 
 

@@ -42,6 +42,7 @@ cdef class GeneratorBase:
 
     cdef int acquire(self) except -1:
         """From here to release() no other thread draws; returns True. Waits for a kernel that runs without the GIL."""
+        Py_INCREF(self)                          # the default generator may be replaced meanwhile
         self.users += 1
         if not PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
             with nogil:
@@ -51,6 +52,7 @@ cdef class GeneratorBase:
     cdef void release(self) noexcept:
         self.users -= 1
         PyThread_release_lock(self.lock)
+        Py_DECREF(self)
 
     def manual_seed(self, seed):
         if not -(1 << 63) <= int(seed) < 1 << 64:
@@ -184,14 +186,11 @@ def _npu_set_rng_states(saved):
             g.manual_seed(npu_seed)
 
 
-cdef GeneratorBase generator_of(object o):
-    """The CPU generator that a call uses; held by the caller until its kernel has run."""
-    cdef GeneratorBase chosen
-    if o is None:
-        o = default_generator
-    if not isinstance(o, GeneratorBase):
-        raise TypeError(f"expected a torch.Generator, got {type(o).__name__}")
-    chosen = <GeneratorBase>o
-    if chosen.g == NULL:
-        raise RuntimeError(f"Expected a 'cpu' device type for generator but found '{chosen.device.type}'")
+cdef PyObject* generator_of(object o) except NULL:
+    """The CPU generator that a call uses, borrowed: from the call's arguments, or the default one."""
+    cdef PyObject* chosen = <PyObject*>o if o is not None else <PyObject*>default_generator
+    if not isinstance(<object>chosen, GeneratorBase):
+        raise TypeError(f"expected a torch.Generator, got {type(<object>chosen).__name__}")
+    if (<GeneratorBase>chosen).g == NULL:
+        raise RuntimeError(f"Expected a 'cpu' device type for generator but found '{(<GeneratorBase>chosen).device.type}'")
     return chosen

@@ -211,7 +211,7 @@ cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) excep
     cdef int64_t work
     cdef bint locked = False
     cdef list numbers                            # tensors made of numbers, alive until the kernel has run
-    cdef GeneratorBase generator = None
+    cdef PyObject* generator = NULL              # borrowed; held where other threads may run
     if ov.kernel == NULL:
         raise no_kernel(ov, CPU)
     args.na = 0
@@ -219,9 +219,9 @@ cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) excep
     numbers = fill_attrs(ov, s, &room, &args)
     if ov.generator_at >= 0:
         generator = generator_of(<object>s[ov.generator_at])
-        args.generator = generator.g
-        if generator.users:                      # another thread draws: it is waited for before the tensors are looked at
-            locked = generator.acquire()
+        args.generator = (<GeneratorBase>generator).g
+        if (<GeneratorBase>generator).users:     # another thread draws: it is waited for before the tensors are looked at
+            locked = (<GeneratorBase>generator).acquire()
     total = nouts + ov.ntensors
     if ov.has_list:
         total += count_listed(ov, s)
@@ -236,8 +236,8 @@ cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) excep
         work += input_views(ov, s, numbers, v, storages, &args.nt)
         args.t, args.a = v, <Attr*>room.attrs
         if work > NOGIL_ITEMS:
-            if generator is not None and not locked:
-                locked = generator.acquire()     # nobody has it: no wait
+            if generator != NULL and not locked:
+                locked = (<GeneratorBase>generator).acquire()    # nobody has it: no wait
             run_unlocked(ov.kernel, &args, v, storages)
         else:
             ov.kernel(args)                      # with the GIL, and so alone
@@ -245,7 +245,7 @@ cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) excep
         if v != <View*>few:
             free(v)
         if locked:
-            generator.release()
+            (<GeneratorBase>generator).release()
     return 0
 
 
