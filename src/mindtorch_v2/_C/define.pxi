@@ -224,7 +224,23 @@ def _has_cpu_kernel(Op op, int overload=0):
     return ov.pw != NULL or ov.kernel != NULL or ov.kernels[CPU] is not None
 
 
+# The kernels that Python calls by name: whether each output must be given; how many inputs.
+cdef dict named_kernels = {"count_true": ((True,), 1), "nonzero": ((True,), 1), "masked_select": ((True,), 2),
+                           "unique_sort": ((True, False, False, True), 1), "unique_runs": ((True, False, False, True), 1)}
+
+
 def _run_kernel(str name, tuple outs, tuple inputs, *attrs):
+    """run_named() for kernels whose results only the data can size. Kernels do not count their arguments."""
+    expected = named_kernels.get(name)
+    if expected is None:
+        raise ValueError(f"{name}: not called by name")
+    if len(outs) != len(expected[0]) or len(inputs) != expected[1] or None in inputs or \
+            any([needed and out is None for out, needed in zip(outs, expected[0])]):
+        raise ValueError(f"{name}: expected {len(expected[0])} outputs and {expected[1]} inputs")
+    run_named(name, outs, inputs, attrs)
+
+
+cdef int run_named(str name, tuple outs, tuple inputs, tuple attrs) except -1:
     """Runs a kernel of the library by name: tensors as given (None: absent), then numbers, strings and int lists."""
     cdef View v[MAX_VIEWS]
     cdef Storage* storages[MAX_VIEWS]
@@ -267,6 +283,7 @@ def _run_kernel(str name, tuple outs, tuple inputs, *attrs):
         run_unlocked(k, &args, v, storages)
     else:
         k(args)
+    return 0
 
 
 cdef int check_step(tuple tensors, tuple optional) except -1:
@@ -282,8 +299,8 @@ cdef int check_step(tuple tensors, tuple optional) except -1:
 def _sgd_step(param, grad, momentum_buffer, lr, momentum, dampening, weight_decay, nesterov, maximize, first_step):
     """One fused SGD step, in place."""
     check_step((param, grad), (momentum_buffer,))
-    _run_kernel("sgd_step", (param, grad, momentum_buffer), (), lr, momentum, dampening, weight_decay, nesterov, maximize,
-                first_step)
+    run_named("sgd_step", (param, grad, momentum_buffer), (), (lr, momentum, dampening, weight_decay, nesterov, maximize,
+                                                               first_step))
     bump_version(<TensorBase>param)
 
 
@@ -291,6 +308,6 @@ def _adam_step(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step, lr, beta1
                amsgrad, maximize):
     """One fused Adam or AdamW step, in place."""
     check_step((param, grad, exp_avg, exp_avg_sq), (max_exp_avg_sq,))
-    _run_kernel("adam_step", (param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq), (), step, lr, beta1, beta2, eps,
-                weight_decay, decoupled, amsgrad, maximize)
+    run_named("adam_step", (param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq), (),
+              (step, lr, beta1, beta2, eps, weight_decay, decoupled, amsgrad, maximize))
     bump_version(<TensorBase>param)

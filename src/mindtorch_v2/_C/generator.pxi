@@ -20,7 +20,8 @@ cdef class GeneratorBase:
     cdef CGenerator* g                           # NULL on an npu
     cdef uint64_t philox_seed, philox_offset     # of an npu
     cdef readonly object device
-    cdef PyThread_type_lock lock                 # one thread at a time draws
+    cdef PyThread_type_lock lock                 # one thread at a time draws without the GIL
+    cdef int users                               # threads that have it or wait for it
 
     def __cinit__(self, device="cpu"):
         self.device = as_device(device)
@@ -40,14 +41,18 @@ cdef class GeneratorBase:
             PyThread_free_lock(self.lock)
 
     cdef int acquire(self) except -1:
-        """From here to release() no other thread draws. A kernel that runs without the GIL may have to be waited for."""
+        """From here to release() no other thread draws; returns True. Waits for a kernel that runs without the GIL."""
+        Py_INCREF(self)                          # the default generator may be replaced meanwhile
+        self.users += 1
         if not PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
             with nogil:
                 PyThread_acquire_lock(self.lock, WAIT_LOCK)
-        return 0
+        return True
 
     cdef void release(self) noexcept:
+        self.users -= 1
         PyThread_release_lock(self.lock)
+        Py_DECREF(self)
 
     def manual_seed(self, seed):
         if not -(1 << 63) <= int(seed) < 1 << 64:
@@ -181,14 +186,11 @@ def _npu_set_rng_states(saved):
             g.manual_seed(npu_seed)
 
 
-cdef GeneratorBase generator_of(object o):
-    """The CPU generator that a call uses; held by the caller until its kernel has run."""
-    cdef GeneratorBase chosen
-    if o is None:
-        o = default_generator
-    if not isinstance(o, GeneratorBase):
-        raise TypeError(f"expected a torch.Generator, got {type(o).__name__}")
-    chosen = <GeneratorBase>o
-    if chosen.g == NULL:
-        raise RuntimeError(f"Expected a 'cpu' device type for generator but found '{chosen.device.type}'")
+cdef PyObject* generator_of(object o) except NULL:
+    """The CPU generator that a call uses, borrowed: from the call's arguments, or the default one."""
+    cdef PyObject* chosen = <PyObject*>o if o is not None else <PyObject*>default_generator
+    if not isinstance(<object>chosen, GeneratorBase):
+        raise TypeError(f"expected a torch.Generator, got {type(<object>chosen).__name__}")
+    if (<GeneratorBase>chosen).g == NULL:
+        raise RuntimeError(f"Expected a 'cpu' device type for generator but found '{(<GeneratorBase>chosen).device.type}'")
     return chosen

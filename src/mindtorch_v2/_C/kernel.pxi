@@ -209,8 +209,9 @@ cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) excep
     cdef Args args
     cdef Py_ssize_t total
     cdef int64_t work
+    cdef bint locked = False
     cdef list numbers                            # tensors made of numbers, alive until the kernel has run
-    cdef GeneratorBase generator = None
+    cdef PyObject* generator = NULL              # borrowed; held where other threads may run
     if ov.kernel == NULL:
         raise no_kernel(ov, CPU)
     args.na = 0
@@ -218,9 +219,12 @@ cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) excep
     numbers = fill_attrs(ov, s, &room, &args)
     if ov.generator_at >= 0:
         generator = generator_of(<object>s[ov.generator_at])
-        generator.acquire()                      # may wait, and other threads run: before the tensors are looked at
-        args.generator = generator.g
-    total = count_views(ov, nouts, s)
+        args.generator = (<GeneratorBase>generator).g
+        if (<GeneratorBase>generator).users:     # another thread draws: it is waited for before the tensors are looked at
+            locked = (<GeneratorBase>generator).acquire()
+    total = nouts + ov.ntensors
+    if ov.has_list:
+        total += count_listed(ov, s)
     try:
         if total > MAX_VIEWS:
             v = <View*>malloc(total * (sizeof(View) + sizeof(Storage*)))
@@ -232,18 +236,20 @@ cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) excep
         work += input_views(ov, s, numbers, v, storages, &args.nt)
         args.t, args.a = v, <Attr*>room.attrs
         if work > NOGIL_ITEMS:
+            if generator != NULL and not locked:
+                locked = (<GeneratorBase>generator).acquire()    # nobody has it: no wait
             run_unlocked(ov.kernel, &args, v, storages)
         else:
-            ov.kernel(args)
+            ov.kernel(args)                      # with the GIL, and so alone
     finally:
         if v != <View*>few:
             free(v)
-        if generator is not None:
-            generator.release()
+        if locked:
+            (<GeneratorBase>generator).release()
     return 0
 
 
-cdef list fill_attrs(Overload ov, PyObject** s, AttrRoom* room, Args* args):
+cdef inline list fill_attrs(Overload ov, PyObject** s, AttrRoom* room, Args* args):
     """What is no tensor, in schema order; returns the tensors that stand for numbers, None where there are none."""
     cdef Attr* attr = <Attr*>room.attrs
     cdef list numbers = None
@@ -305,13 +311,13 @@ cdef inline Py_ssize_t count_items(PyObject* o) noexcept:
         PyList_GET_SIZE(<object>o)
 
 
-cdef Py_ssize_t count_views(Overload ov, int nouts, PyObject** s) noexcept:
-    cdef Py_ssize_t total = nouts + ov.ntensors
+cdef Py_ssize_t count_listed(Overload ov, PyObject** s) noexcept:
+    """How many tensors are in lists."""
+    cdef Py_ssize_t total = 0
     cdef int i
-    if ov.has_list:
-        for i in range(ov.ntensors):
-            if ov.kind[ov.tensor_at[i]] == K_TENSORS:
-                total += count_items(s[ov.tensor_at[i]])
+    for i in range(ov.ntensors):
+        if ov.kind[ov.tensor_at[i]] == K_TENSORS:
+            total += count_items(s[ov.tensor_at[i]])
     return total
 
 
@@ -323,12 +329,14 @@ cdef inline int64_t add_view(PyObject* o, View* v, Storage** storages, int32_t* 
         v[at] = View()
         storages[at] = NULL
         return 0
-    v[at] = view_of(<TensorBase>o)
+    check_room(<TensorBase>o)
+    v[at].data, v[at].dtype = ptr_of(<TensorBase>o), <DType>(<TensorBase>o).dt
+    v[at].sizes, v[at].strides, v[at].ndim = (<TensorBase>o).sizes, (<TensorBase>o).strides, (<TensorBase>o).rank
     storages[at] = (<TensorBase>o).st
     return (<TensorBase>o).count
 
 
-cdef int64_t output_views(PyObject** outs, int nouts, View* v, Storage** storages, int32_t* nt) except -1:
+cdef inline int64_t output_views(PyObject** outs, int nouts, View* v, Storage** storages, int32_t* nt) except -1:
     cdef int64_t work = 0
     cdef int i
     for i in range(nouts):
@@ -336,7 +344,7 @@ cdef int64_t output_views(PyObject** outs, int nouts, View* v, Storage** storage
     return work
 
 
-cdef int64_t input_views(Overload ov, PyObject** s, list numbers, View* v, Storage** storages, int32_t* nt) except -1:
+cdef inline int64_t input_views(Overload ov, PyObject** s, list numbers, View* v, Storage** storages, int32_t* nt) except -1:
     cdef PyObject* o
     cdef int64_t work = 0
     cdef Py_ssize_t k, used = 0
