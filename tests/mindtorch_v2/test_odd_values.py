@@ -5,6 +5,7 @@ import both
 import numpy as np
 import pytest
 import torch
+from oracle import to_ours, to_torch
 
 import mindtorch_v2 as mt
 
@@ -72,6 +73,21 @@ y.backward(g)
 [t.detach().contiguous() for t in (y, x.grad, w.grad)]""")
 
 
+# The convolutions of 16 channels and more go by Winograd's method, unless something is not finite.
+@pytest.mark.parametrize("where", ["x[0, 0, 5, 5]", "g[0, 0, 4, 4]", "x[0, 3, 0, 0]"])
+@pytest.mark.parametrize("channels", [4, 16, 32])
+@pytest.mark.parametrize("name", ["conv2d", "conv_transpose2d"])
+def test_convolution_with_infinity(where, channels, name):
+    both.check(f"""
+x = torch.arange({channels} * 144.).reshape(1, {channels}, 12, 12) * 2**-7
+w, g = torch.ones({channels}, {channels}, 3, 3), torch.ones(1, {channels}, 12, 12)
+{where} = float("inf")
+x.requires_grad_(), w.requires_grad_()
+y = torch.nn.functional.{name}(x, w, padding=1)
+y.backward(g)
+[t.detach().nan_to_num(1e5, 2e5, 3e5).clamp_min(1e5).contiguous() for t in (y, x.grad, w.grad)]""")
+
+
 # ---- complex gradients -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("call", ["torch.nn.functional.linear(a, b)", "torch.nn.functional.linear(a, b[0])",
                                   "torch.logaddexp(a, b)", "torch.nn.functional.linear(a, b, a[0, :2])"])
@@ -113,6 +129,14 @@ def test_indices_of_a_late_triangle():
 def test_without_end(lines):
     with pytest.raises((RuntimeError, MemoryError)):
         eval(lines, {"torch": mt})
+
+
+def test_distances_of_close_rows():
+    torch.manual_seed(0)
+    x = torch.rand(40, 3) + 10
+    exact = torch.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    got = to_torch(mt.cdist(to_ours(x), to_ours(x), compute_mode="use_mm_for_euclid_dist"))
+    assert (got.double() - exact).abs().max() < 1e-6
 
 
 def test_polygamma_of_a_large_order():
