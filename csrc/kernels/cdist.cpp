@@ -35,8 +35,7 @@ template <class T> T distance(const T* a, const T* b, int64_t n, double p) {
   return std::pow(over_pair(a, b, n, [power](T d) { return std::pow(std::abs(d), power); }, add), 1 / power);
 }
 
-// Euclidean distances through a product: |a - b|^2 = |a|^2 + |b|^2 - 2 a.b. Where that cancels, the digits are gone: the
-// distance of close rows is computed from their difference.
+// Euclidean distances through a product: |a - b|^2 = |a|^2 + |b|^2 - 2 a.b, cut off at 0 where rounding falls below.
 template <class T> void euclid_by_product(DType t, int64_t P, int64_t R, int64_t M, const T* a, const T* b, T* out) {
   auto squares = [M](const T* x, int64_t rows) {
     std::unique_ptr<T[]> s(new T[std::max<int64_t>(rows, 1)]);
@@ -51,7 +50,7 @@ template <class T> void euclid_by_product(DType t, int64_t P, int64_t R, int64_t
     for (int64_t i = from; i < to; ++i)
       for (int64_t j = 0; j < R; ++j) {
         const T d = out[i * R + j] + a2[i] + b2[j];
-        out[i * R + j] = d < T(0.01) * (a2[i] + b2[j]) ? distance(a + i * M, b + j * M, M, 2) : std::sqrt(d);
+        out[i * R + j] = std::sqrt(d < 0 ? T(0) : d);
       }
   });
 }

@@ -5,7 +5,6 @@ import both
 import numpy as np
 import pytest
 import torch
-from oracle import to_ours, to_torch
 
 import mindtorch_v2 as mt
 
@@ -106,6 +105,8 @@ y.backward(torch.full(y.shape, 1 - 2j, dtype=torch.complex128))
     "torch.tensor([2., 3.]).where(torch.tensor([True, False]), 7.)",
     "torch.tensor([2., 3.]).where(condition=torch.tensor([True, False]), other=torch.tensor([7., 8.]))",
     "torch.where(torch.tensor([True, False]), torch.tensor([7., 8.]), 1.)",
+    "torch.nn.functional.max_pool2d(torch.arange(18.).reshape(1, 3, 6), 2**31, ceil_mode=True)",
+    "torch.nn.functional.avg_pool2d(torch.arange(18.).reshape(1, 3, 6), 5, padding=2, ceil_mode=True)",
     "torch.tensor(3.).topk(0)", "torch.tensor(3).topk(1)", "torch.ones(3).topk(0)",
     "torch.nn.functional.rms_norm(torch.ones(2, 4, dtype=torch.bfloat16), (4,), torch.full((4,), 1.5))",
     "torch.nn.functional.rms_norm(torch.ones(2, 4), (4,), torch.full((4,), 1.5, dtype=torch.bfloat16))",
@@ -129,14 +130,6 @@ def test_indices_of_a_late_triangle():
 def test_without_end(lines):
     with pytest.raises((RuntimeError, MemoryError)):
         eval(lines, {"torch": mt})
-
-
-def test_distances_of_close_rows():
-    torch.manual_seed(0)
-    x = torch.rand(40, 3) + 10
-    exact = torch.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")
-    got = to_torch(mt.cdist(to_ours(x), to_ours(x), compute_mode="use_mm_for_euclid_dist"))
-    assert (got.double() - exact).abs().max() < 1e-6
 
 
 def test_polygamma_of_a_large_order():

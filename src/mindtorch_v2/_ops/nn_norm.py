@@ -134,6 +134,9 @@ def _rms_norm(input, normalized_shape, weight, eps):
 
 # ---- group norm ----------------------------------------------------------------------------------------------------
 def _group_rule(input, weight, bias, N, C, HxW, group, eps):
+    for param in (weight, bias):
+        if param is not None and not param.is_floating_point():
+            raise RuntimeError("mixed dtype (CPU): expect parameter to have scalar type of Float")
     stats = ((N, group), _type_of_stats(input, weight))
     return [(input.shape, input.dtype), stats, stats]
 
