@@ -201,9 +201,9 @@ void conv_forward(DType dtype, const Conv& s, const void* x, const void* w, cons
       fill_rows(dtype, bias, s.k, s.y_plane(), at(y, n * s.k * s.y_plane(), dtype), s.y_plane());
   } else if (depthwise_fits(dtype, s)) {
     depthwise_forward(dtype, s, x, w, bias, y);
-  } else if (winograd_fits(dtype, s)) {
-    winograd_forward(s, static_cast<const float*>(x), static_cast<const float*>(w), static_cast<const float*>(bias),
-                     static_cast<float*>(y));
+  } else if (winograd_fits(dtype, s) && winograd_forward(s, static_cast<const float*>(x), static_cast<const float*>(w),
+                                                         static_cast<const float*>(bias), static_cast<float*>(y))) {
+    return;
   } else if (s.pointwise()) {
     pointwise_forward(dtype, s, x, w, bias, y);
   } else if (direct_fits(dtype, s)) {
@@ -221,9 +221,9 @@ void conv_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, 
       fill_rows(dtype, bias, s.c, s.x_plane(), at(gx, n * s.c * s.x_plane(), dtype), s.x_plane());
   } else if (depthwise_fits(dtype, s) && !bias) {
     depthwise_input_grad(dtype, s, gy, w, gx);
-  } else if (winograd_fits(dtype, s)) {
-    winograd_input_grad(s, static_cast<const float*>(gy), static_cast<const float*>(w),
-                        static_cast<const float*>(bias), static_cast<float*>(gx));
+  } else if (winograd_fits(dtype, s) && winograd_input_grad(s, static_cast<const float*>(gy), static_cast<const float*>(w),
+                                                            static_cast<const float*>(bias), static_cast<float*>(gx))) {
+    return;
   } else if (s.pointwise()) {
     pointwise_input_grad(dtype, s, gy, w, bias, gx);
   } else if (direct_input_grad_fits(dtype, s)) {

@@ -31,10 +31,11 @@ void conv_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, 
 void conv_weight_grad(DType dtype, const Conv& s, const void* x, const void* gy, void* gw);
 
 // conv_winograd.cpp: 3x3 with stride 1 in float32. The input gradient is the same product with the filters turned.
+// False where the result is not finite throughout: it is then to be computed in another way.
 bool winograd_fits(DType dtype, const Conv& s);
-void winograd_forward(const Conv& s, const float* x, const float* w, const float* bias, float* y);
-void winograd_input_grad(const Conv& s, const float* gy, const float* w, const float* bias, float* gx);
-void winograd_weight_grad(const Conv& s, const float* x, const float* gy, float* gw);
+bool winograd_forward(const Conv& s, const float* x, const float* w, const float* bias, float* y);
+bool winograd_input_grad(const Conv& s, const float* gy, const float* w, const float* bias, float* gx);
+bool winograd_weight_grad(const Conv& s, const float* x, const float* gy, float* gw);
 
 // conv_direct.cpp: float32 with any kernel and stride; the input gradient for stride 1.
 bool direct_fits(DType dtype, const Conv& s);

@@ -85,8 +85,9 @@ void conv_weight_grad(DType dtype, const Conv& s, const void* x, const void* gy,
     std::memset(gw, 0, size_t(s.k * s.cg() * s.taps()) * itemsize(dtype));
   } else if (depthwise_fits(dtype, s)) {
     depthwise_weight_grad(dtype, s, x, gy, gw);
-  } else if (winograd_fits(dtype, s)) {
-    winograd_weight_grad(s, static_cast<const float*>(x), static_cast<const float*>(gy), static_cast<float*>(gw));
+  } else if (winograd_fits(dtype, s) && winograd_weight_grad(s, static_cast<const float*>(x), static_cast<const float*>(gy),
+                                                             static_cast<float*>(gw))) {
+    return;
   } else if (!s.pointwise() && direct_fits(dtype, s)) {
     direct_weight_grad(s, static_cast<const float*>(x), static_cast<const float*>(gy), static_cast<float*>(gw));
   } else {

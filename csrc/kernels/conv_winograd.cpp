@@ -1,5 +1,6 @@
 // 3x3 convolutions of stride 1 in float32 by Winograd's F(2x2, 3x3), forward and both gradients; no other shapes.
 // Larger tiles save more products but lose two digits: F(2x2) is as exact as the direct sum.
+#include <atomic>
 #include <vector>
 
 #include "conv.h"
@@ -92,9 +93,21 @@ void transform_input(const Conv& s, const float* plane, const Place& at, int64_t
   }
 }
 
-// y = A^T m A + bias for one channel of a segment, clipped to the image.
-void transform_output(const Conv& s, const float* m, int64_t point, const Place& at, int64_t tiles, float bias,
-                      float* plane) {
+// 0, or NaN where an item is not finite; the row was just written, and lies in the first cache.
+float not_finite(const float* p, int64_t n) {
+  constexpr int kSums = 16;
+  float sums[kSums] = {}, sum = 0;
+  int64_t j = 0;
+  for (; j + kSums <= n; j += kSums)
+    for (int l = 0; l < kSums; ++l) sums[l] += p[j + l] * 0.f;
+  for (; j < n; ++j) sum += p[j] * 0.f;
+  for (float l : sums) sum += l;
+  return sum;
+}
+
+// y = A^T m A + bias for one channel of a segment, clipped to the image. Returns NaN if some of y is not finite, else 0.
+float transform_output(const Conv& s, const float* m, int64_t point, const Place& at, int64_t tiles, float bias,
+                       float* plane) {
   const int64_t count = std::min(2 * tiles, s.out[2] - at.col);
   float *top = plane + at.row * s.out[2] + at.col, *low = top + s.out[2];
   const bool second = at.row + 1 < s.out[1];
@@ -112,6 +125,7 @@ void transform_output(const Conv& s, const float* m, int64_t point, const Place&
     Vec bl = (l[1] - l[2]) - l[3] + bias, br = (r[1] - r[2]) - r[3] + bias;
     store_pair(low, 2 * t, count, {MT_ZIP_LOW(bl, br), MT_ZIP_HIGH(bl, br)});
   }
+  return not_finite(top, count) + (second ? not_finite(low, count) : 0.f);
 }
 
 // The adjoint of transform_output: m = A g A^T, pixels outside the image count as 0.
@@ -171,9 +185,11 @@ void transform_weights(const float* w, int64_t filters, int64_t channels, int64_
   });
 }
 
-// y = conv(x) with the filters given as transform_weights takes them.
-void run(const Conv& s, const float* x, const float* w, int64_t so, int64_t si, bool turn, const float* bias,
+// y = conv(x) with the filters given as transform_weights takes them. False where some of y is not finite: the
+// transforms add and subtract neighbours, so that an infinity becomes NaN.
+bool run(const Conv& s, const float* x, const float* w, int64_t so, int64_t si, bool turn, const float* bias,
          float* y) {
+  std::atomic<bool> finite{true};
   const int64_t up = weight_point(s.k, s.c);
   std::unique_ptr<float[]> u(new float[kPoints * up]);
   transform_weights(w, s.k, s.c, so, si, turn, u.get());
@@ -193,14 +209,17 @@ void run(const Conv& s, const float* x, const float* w, int64_t so, int64_t si, 
       }
       for (int64_t p = 0; p < kPoints; ++p)
         panel_multiply(u.get() + p * up, s.k, s.c, v.get() + p * vp, ld, width, false, m.get() + p * mp, ld);
+      float odd = 0;
       for (int64_t i = first; i < last; ++i) {
         Place at(tiling, i);
         for (int64_t k = 0; k < s.k; ++k)
-          transform_output(s, m.get() + k * ld + (i - first) * tiles, mp, at, tiles, bias ? bias[k] : 0.f,
-                           y + (at.n * s.k + k) * s.y_plane());
+          odd += transform_output(s, m.get() + k * ld + (i - first) * tiles, mp, at, tiles, bias ? bias[k] : 0.f,
+                                  y + (at.n * s.k + k) * s.y_plane());
       }
+      if (odd != 0) finite.store(false, std::memory_order_relaxed);
     }
   });
+  return finite;
 }
 
 // w = G^T u G, the adjoint of transform_weights; u[point][k * c].
@@ -233,21 +252,21 @@ bool winograd_fits(DType dtype, const Conv& s) {
   return s.c >= 16 && s.k >= 16 && s.out[1] >= 2 && s.out[2] >= 4;
 }
 
-void winograd_forward(const Conv& s, const float* x, const float* w, const float* bias, float* y) {
-  run(s, x, w, s.c * 9, 9, false, bias, y);
+bool winograd_forward(const Conv& s, const float* x, const float* w, const float* bias, float* y) {
+  return run(s, x, w, s.c * 9, 9, false, bias, y);
 }
 
-void winograd_input_grad(const Conv& s, const float* gy, const float* w, const float* bias, float* gx) {
+bool winograd_input_grad(const Conv& s, const float* gy, const float* w, const float* bias, float* gx) {
   Conv turned = s;
   std::swap(turned.c, turned.k);
   for (int d = 1; d < 3; ++d) {
     std::swap(turned.in[d], turned.out[d]);
     turned.pad[d] = 2 - s.pad[d];
   }
-  run(turned, gy, w, 9, s.c * 9, true, bias, gx);
+  return run(turned, gy, w, 9, s.c * 9, true, bias, gx);
 }
 
-void winograd_weight_grad(const Conv& s, const float* x, const float* gy, float* gw) {
+bool winograd_weight_grad(const Conv& s, const float* x, const float* gy, float* gw) {
   Tiling tiling(s, std::clamp<int64_t>((24 << 10) / (s.c + s.k), 192, 512));
   const int64_t pairs = s.c * s.k, blocks = tiling.blocks(), parts = std::min<int64_t>(get_num_threads(), blocks);
   std::vector<float> u(parts * kPoints * pairs);
@@ -273,6 +292,7 @@ void winograd_weight_grad(const Conv& s, const float* x, const float* gy, float*
   for (int64_t part = 1; part < parts; ++part)
     for (int64_t i = 0; i < kPoints * pairs; ++i) u[i] += u[part * kPoints * pairs + i];
   gather_weights(u.data(), pairs, gw);
+  return not_finite(gw, pairs * 9) == 0;
 }
 
 }  // namespace mt

@@ -57,8 +57,8 @@ struct Batches {
 };
 
 inline int64_t size(const View& v, int from_end) {
-  if (v.ndim < from_end) throw std::runtime_error("linalg: expected a tensor with at least " + std::to_string(from_end) +
-                                                  " dimensions, but got " + sizes_text(v));
+  if (v.ndim < from_end)
+    throw std::runtime_error("linalg: expected at least " + std::to_string(from_end) + " dimensions, but got " + sizes_text(v));
   return v.sizes[v.ndim - from_end];
 }
 
@@ -116,8 +116,8 @@ template <class T> void store(const Matrix<T>& m, const std::vector<T>& from, in
 }
 template <class T> void check_room(const View& v, const std::vector<T>& memory) {
   check_items<T>(v);
-  if (size(v, 1) > int64_t(memory.size())) throw std::runtime_error("linalg: the sizes of a vector and of the matrices do "
-                                                                    "not fit each other");
+  if (size(v, 1) > int64_t(memory.size()))
+    throw std::runtime_error("linalg: the sizes of a vector and of the matrices do not fit each other");
 }
 template <class T> void load_vector(const View& v, const Batches& b, int64_t i, std::vector<T>& to) {
   check_room(v, to);

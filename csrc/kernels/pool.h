@@ -27,8 +27,6 @@ inline Conv pool_planes(const View& in, const View& out, int nd) {
   return s;
 }
 
-constexpr int64_t kMostPixels = int64_t(1) << 31;  // of a window along a dim: the tables of its taps stay small
-
 // attr: kernel_size, stride (empty: the kernel), padding, and dilation where the op has one.
 inline Conv pool_shape(const View& in, const View& out, int nd, const Attr* attr, const Attr* dilation) {
   Conv s = pool_planes(in, out, nd);
@@ -41,14 +39,15 @@ inline Conv pool_shape(const View& in, const View& out, int nd, const Attr* attr
     if (s.kernel[d] <= 0) throw std::runtime_error("kernel size should be greater than zero");
     if (s.stride[d] <= 0) throw std::runtime_error("stride should not be zero");
     if (s.dilation[d] <= 0) throw std::runtime_error("dilation should be greater than zero");
-    // With ceil_mode a window may reach beyond the padded input, by less than a stride.
-    const __int128 window = __int128(s.dilation[d]) * (s.kernel[d] - 1) + 1;
-    if (window > __int128(s.in[d]) + 2 * __int128(s.pad[d]) + s.stride[d] || window > kMostPixels)
-      throw std::runtime_error("pooling: the window is larger than the padded input");
-    if (s.pad[d] < 0 || s.pad[d] > (s.dilation[d] * (s.kernel[d] - 1) + 1) / 2)
+    if (s.pad[d] < 0 || s.pad[d] > (__int128(s.dilation[d]) * (s.kernel[d] - 1) + 1) / 2)
       throw std::runtime_error("pad should be at most half of effective kernel size, but got pad=" +
                                std::to_string(s.pad[d]) + ", kernel_size=" + std::to_string(s.kernel[d]) +
                                " and dilation=" + std::to_string(s.dilation[d]));
+    // With ceil_mode a window may reach beyond the padded input, by less than a stride. Taps out there read nothing.
+    const __int128 padded = __int128(s.in[d]) + 2 * __int128(s.pad[d]);
+    const __int128 window = __int128(s.dilation[d]) * (s.kernel[d] - 1) + 1;
+    if (window > padded + s.stride[d]) throw std::runtime_error("pooling: the window is larger than the padded input");
+    if (window > padded) s.kernel[d] = int64_t(padded / s.dilation[d]) + 1;
   }
   return s;
 }

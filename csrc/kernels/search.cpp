@@ -40,6 +40,8 @@ void search(const View& sequence, const int64_t* sorter, const View& values, Out
 
 // searchsorted: t = [out (int64 or int32), sorted_sequence, values, sorter?], a = [right]
 void searchsorted(const Args& args) {
+  const View &rows = args.t[1], &wanted = args.t[2];
+  expect(rows.ndim > 0, "torch.searchsorted()", "boundaries tensor should have positive dimension");
   const DType dtype = args.t[1].dtype;
   Packed out(args.t[0], args.t[0].dtype, Packed::kWrite), sequence(args.t[1], dtype, Packed::kRead);
   Packed values(args.t[2], dtype, Packed::kRead);
@@ -55,8 +57,6 @@ void searchsorted(const Args& args) {
     for (int64_t k = 0; k < sorter.view.numel(); ++k)
       if (order[k] < 0 || order[k] >= n) throw std::runtime_error("torch.searchsorted(): sorter index out of range");
   }
-  const View &rows = args.t[1], &wanted = args.t[2];
-  expect(rows.ndim > 0, "torch.searchsorted()", "boundaries tensor should have positive dimension");
   if (rows.ndim > 1) {
     bool fits = wanted.ndim == rows.ndim;
     for (int d = 0; fits && d < rows.ndim - 1; ++d) fits = wanted.sizes[d] == rows.sizes[d];

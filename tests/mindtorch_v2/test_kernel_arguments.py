@@ -19,6 +19,8 @@ HERE = Path(__file__).parent
     lambda aten: aten._attention(mt.ones(4, 4, 3, 8), mt.ones(4, 4, 6, 8), mt.ones(5)),
     lambda aten: aten._linalg_lstsq(mt.ones(3, 3, 0, 3), mt.ones(3, 2, 3), "gelsy", None),
     lambda aten: aten._masked_scatter(mt.ones(5, 0), mt.ones(1, dtype=mt.bool), mt.ones(5, 5)),
+    lambda aten: aten.native_group_norm(mt.ones(1, 2), mt.ones(2, dtype=mt.int64), None, 1, 2, 1, 1, 1e-5),
+    lambda aten: aten._searchsorted(mt.ones(()), mt.ones(()), mt.ones(3, dtype=mt.int64), False, True),
     lambda aten: aten.grid_sampler_2d(mt.ones(()), mt.ones(2, 13, 10, 2), 0, 0, False),
     lambda aten: aten.avg_pool2d_backward(mt.ones(1, 3, 3, 3), mt.ones(1, 3, 9, 9), 2**31, 3, 0, False, True, None),
 ])

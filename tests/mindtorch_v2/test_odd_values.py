@@ -72,6 +72,21 @@ y.backward(g)
 [t.detach().contiguous() for t in (y, x.grad, w.grad)]""")
 
 
+# The convolutions of 16 channels and more go by Winograd's method, unless something is not finite.
+@pytest.mark.parametrize("where", ["x[0, 0, 5, 5]", "g[0, 0, 4, 4]", "x[0, 3, 0, 0]"])
+@pytest.mark.parametrize("channels", [4, 16, 32])
+@pytest.mark.parametrize("name", ["conv2d", "conv_transpose2d"])
+def test_convolution_with_infinity(where, channels, name):
+    both.check(f"""
+x = torch.arange({channels} * 144.).reshape(1, {channels}, 12, 12) * 2**-7
+w, g = torch.ones({channels}, {channels}, 3, 3), torch.ones(1, {channels}, 12, 12)
+{where} = float("inf")
+x.requires_grad_(), w.requires_grad_()
+y = torch.nn.functional.{name}(x, w, padding=1)
+y.backward(g)
+[t.detach().nan_to_num(1e5, 2e5, 3e5).clamp_min(1e5).contiguous() for t in (y, x.grad, w.grad)]""")
+
+
 # ---- complex gradients -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("call", ["torch.nn.functional.linear(a, b)", "torch.nn.functional.linear(a, b[0])",
                                   "torch.logaddexp(a, b)", "torch.nn.functional.linear(a, b, a[0, :2])"])
@@ -90,6 +105,8 @@ y.backward(torch.full(y.shape, 1 - 2j, dtype=torch.complex128))
     "torch.tensor([2., 3.]).where(torch.tensor([True, False]), 7.)",
     "torch.tensor([2., 3.]).where(condition=torch.tensor([True, False]), other=torch.tensor([7., 8.]))",
     "torch.where(torch.tensor([True, False]), torch.tensor([7., 8.]), 1.)",
+    "torch.nn.functional.max_pool2d(torch.arange(18.).reshape(1, 3, 6), 2**31, ceil_mode=True)",
+    "torch.nn.functional.avg_pool2d(torch.arange(18.).reshape(1, 3, 6), 5, padding=2, ceil_mode=True)",
     "torch.tensor(3.).topk(0)", "torch.tensor(3).topk(1)", "torch.ones(3).topk(0)",
     "torch.nn.functional.rms_norm(torch.ones(2, 4, dtype=torch.bfloat16), (4,), torch.full((4,), 1.5))",
     "torch.nn.functional.rms_norm(torch.ones(2, 4), (4,), torch.full((4,), 1.5, dtype=torch.bfloat16))",

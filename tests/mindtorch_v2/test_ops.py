@@ -34,7 +34,6 @@ WIDE = {"polygamma": (10.0, "against float64 torch is off by 2e-5 near the poles
 KNOWN_GRAD: dict[str, str] = {
     "zero_": "changes its input, which is a leaf",
     "as_strided_scatter": "torch's gradient fails its own gradcheck, ours passes",
-    "native_group_norm": "gradients by way of mean and rstd fail torch's own gradcheck",
     "normal": "ours differentiates mean + std * noise, torch gives zeros",
     "normal.number_mean": "ours differentiates mean + std * noise, torch gives zeros",
 }

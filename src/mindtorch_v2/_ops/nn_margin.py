@@ -89,8 +89,9 @@ def _cdist(x1, x2, p, compute_mode):
     _check_cdist(x1, x2, p, compute_mode)
     mode = _CDIST_MODES.index(compute_mode) % 3
     if p == 2 and (mode == 1 or mode == 0 and max(x1.size(-2), x2.size(-2)) > 25):
-        product = ops.matmul(x1, x2.transpose(-2, -1))
-        square = x1.square().sum(-1, True) + x2.square().sum(-1).unsqueeze(-2) - 2 * product
+        of_x1, of_x2 = x1.square().sum(-1, True), x2.square().sum(-1, True)     # summed within the product, as torch does
+        square = ops.matmul(ops.cat([x1 * -2, of_x1, ops.ones_like(of_x1)], -1),
+                            ops.cat([x2, ops.ones_like(of_x2), of_x2], -1).transpose(-2, -1))
         near = square <= 0
         return square.masked_fill(near, 1).sqrt().masked_fill(near, 0)
     if x1.size(-1) == 0 or x1.numel() == 0 or x2.numel() == 0:

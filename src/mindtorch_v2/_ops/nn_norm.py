@@ -134,6 +134,9 @@ def _rms_norm(input, normalized_shape, weight, eps):
 
 # ---- group norm ----------------------------------------------------------------------------------------------------
 def _group_rule(input, weight, bias, N, C, HxW, group, eps):
+    for param in (weight, bias):
+        if param is not None and not param.is_floating_point():
+            raise RuntimeError("mixed dtype (CPU): expect parameter to have scalar type of Float")
     stats = ((N, group), _type_of_stats(input, weight))
     return [(input.shape, input.dtype), stats, stats]
 
@@ -148,17 +151,36 @@ def _group_grad(g, input, weight, N, C, HxW, group, eps, mean, rstd, needs):
     return through, (by_channel * normal_c).sum((0, 2)), by_channel.sum((0, 2))
 
 
+def _group_grad_of_all(g, g1, g2, input, weight, N, C, HxW, group, eps, mean, rstd, needs):
+    """The same with what comes by way of the mean and rstd of each group."""
+    through, *params = _group_grad(g, input, weight, N, C, HxW, group, eps, mean, rstd, needs)
+    if needs[0]:
+        rows = input.reshape(N, group, C // group * HxW)
+        centred = rows - rows.mean(2, True)
+        scale = (centred.square().mean(2, True) + eps).rsqrt()
+        of_stats = g1.reshape(N, group, 1) - g2.reshape(N, group, 1) * scale * scale * scale * centred
+        through = through + (of_stats / max(rows.size(2), 1)).reshape(input.shape)
+    return through, *params
+
+
 op("native_group_norm_backward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, SymInt N, "
    "SymInt C, SymInt HxW, int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor)", variants="",
    rule=lambda grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask: _wants(
        [(input.shape, input.dtype), ((C,), _type_of_stats(input, weight)), ((C,), _type_of_stats(input, weight))],
        output_mask),
    npu="aclnnGroupNormBackward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask, out0, out1, out2)")
-op("native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, "
-   "float eps) -> (Tensor, Tensor, Tensor)", rule=_group_rule, variants="function",
-   npu="aclnnGroupNorm(input, weight, bias, N, C, HxW, group, eps, out0, out1, out2)",
-   grad={"input, weight, bias": lambda g, input, weight, N, C, HxW, group, eps, result1, result2, needs:
-         _group_grad(g, input, weight, N, C, HxW, group, eps, result1, result2, needs)})
+# For group_norm, which gives no statistics, and with gradients of those, which cost another pass.
+for _name, _grad in (
+    ("_native_group_norm", lambda g, input, weight, N, C, HxW, group, eps, result1, result2, needs:
+     _group_grad(g, input, weight, N, C, HxW, group, eps, result1, result2, needs)),
+    ("native_group_norm", lambda g, g1, g2, input, weight, N, C, HxW, group, eps, result1, result2, needs:
+     _group_grad_of_all(g, g1, g2, input, weight, N, C, HxW, group, eps, result1, result2, needs)),
+):
+    op(f"{_name}(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) "
+       "-> (Tensor, Tensor, Tensor)", rule=_group_rule, kernel="native_group_norm",
+       variants="" if _name[0] == "_" else "function",
+       npu="aclnnGroupNorm(input, weight, bias, N, C, HxW, group, eps, out0, out1, out2)",
+       grad={"input, weight, bias": _grad})
 
 
 @composite("group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, "
@@ -180,7 +202,7 @@ def _group_norm(input, num_groups, weight, bias, eps, cudnn_enabled):
     positions = 1
     for size in input.shape[2:]:
         positions *= size
-    return ops.native_group_norm(input, weight, bias, n, channels, positions, num_groups, eps)[0]
+    return ops._native_group_norm(input, weight, bias, n, channels, positions, num_groups, eps)[0]
 
 
 # ---- batch norm ----------------------------------------------------------------------------------------------------
