@@ -12,6 +12,7 @@ import gc
 import io
 import os
 import random
+import re
 import signal
 import statistics
 import subprocess
@@ -322,19 +323,13 @@ NPU_PROGRAMS = {
 }
 
 
+WRONG = re.compile(r"^([A-Za-z_][\w.]*(Error|Exception)\b|Exception:)|Segmentation|core dumped|Fatal Python error|"
+                   r"terminate called|Aborted|corrupted|at the end of the npu")
+
+
 def wrong_lines(text: str) -> list[str]:
-    """Of what a process wrote to stderr: the last lines of tracebacks that no KeyboardInterrupt explains, and crashes."""
-    wrong, lines = [], text.splitlines()
-    for at, line in enumerate(lines):
-        if line.startswith("Traceback "):
-            ends = (later for later in lines[at + 1:] if later and not later[0].isspace())
-            last = next(ends, "")
-            if not last.startswith("KeyboardInterrupt"):
-                wrong.append(last or line)
-        elif any(word in line for word in ("Segmentation", "core dumped", "Fatal Python error", "terminate called",
-                                           "Aborted", "corrupted")):
-            wrong.append(line)
-    return wrong
+    """Of what processes wrote to stderr, perhaps in turns: other exceptions than KeyboardInterrupt, and crashes."""
+    return [line for line in text.splitlines() if WRONG.search(line)]
 
 
 def group_ends(group: int, within: float) -> bool:
