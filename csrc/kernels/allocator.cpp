@@ -32,7 +32,7 @@ constexpr int64_t kThreadClassBytes = 256 << 10;
 constexpr int64_t kMergeBytes = 1 << 20;        // a thread keeps its count of bytes to itself up to here
 constexpr int64_t kAlways = 64 << 20;           // the pool may cache this much, whatever the live memory is
 constexpr int64_t kIdle = 32 << 20;             // and this much stays however long it is idle
-constexpr int64_t kSecond = 1000000000, kLongest = 16 * kSecond;  // a window: from one second to this
+constexpr int64_t kSecond = 1000000000, kLongest = 4 * kSecond;  // a window: from one second to this
 constexpr int kBatch = 1024;                    // small blocks that are freed under one lock
 
 inline int class_of(size_t bytes) {
@@ -278,7 +278,7 @@ void return_idle(int64_t idle) {
 }
 // Memory that was given back as idle is mapped again soon: the program's steps take longer than the window. Needs the lock.
 void note_mapping(int64_t size) {
-  if (!pool.returned || coarse_now() - pool.returned_at > 8 * pool.window) return;
+  if (!pool.returned || coarse_now() - pool.returned_at > 2 * pool.window) return;
   pool.mapped_again += size;
   if (pool.mapped_again < pool.returned / 2) return;
   pool.window = std::min(2 * pool.window, kLongest);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from types import ModuleType
@@ -104,6 +105,18 @@ loader = torch.utils.data.DataLoader(data, batch_size=2, num_workers=2, pin_memo
 print(sum(batch.to("npu", non_blocking=True).sum().item() for (batch,) in loader))
 """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "28.0\n", "")
+
+
+def test_ctrl_c_does_not_wait_for_all_that_is_queued(npu: ModuleType) -> None:
+    done = run("""
+import mindtorch_v2 as torch
+a = torch.ones(2000, 2000, device="npu")
+for _ in range(4000):                             # many minutes of work, and run() waits two
+    a @ a
+raise KeyboardInterrupt
+""")
+    assert done.stderr.endswith("KeyboardInterrupt\n") and "Error" not in done.stderr, done.stderr
+    assert done.returncode == -signal.SIGINT
 
 
 def test_threads_that_go_on_do_not_keep_a_runtime_from_its_end(npu: ModuleType) -> None:

@@ -1,6 +1,10 @@
 """What stands around tensors: checks, settings, foreach, trees, data loading, stubs of absent devices."""
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections import OrderedDict, namedtuple
 from typing import Any
 
@@ -67,6 +71,22 @@ class Faulty(mt.utils.data.Dataset):
 def test_an_error_in_a_worker_comes_back() -> None:
     with pytest.raises(KeyError, match="Caught KeyError in DataLoader worker process 0"):
         list(mt.utils.data.DataLoader(Faulty(), num_workers=1))
+
+
+def test_ctrl_c_is_told_by_the_main_process_alone():
+    child = subprocess.Popen([sys.executable, "-c", """
+import time
+import mindtorch_v2 as torch
+from mindtorch_v2.utils.data import DataLoader, TensorDataset
+loader = DataLoader(TensorDataset(torch.arange(40)), 4, num_workers=2, persistent_workers=True)
+print(sum(len(batch) for batch in loader), flush=True)  # the workers have begun, and wait for more
+time.sleep(60)
+"""], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert child.stdout.readline() == "10\n"
+    os.killpg(child.pid, signal.SIGINT)  # as a terminal does
+    _, errors = child.communicate(timeout=60)
+    assert errors.count("Traceback") == 1 and errors.endswith("KeyboardInterrupt\n"), errors
+    assert child.returncode == -signal.SIGINT
 
 
 def test_persistent_workers_serve_more_than_one_epoch() -> None:

@@ -11,7 +11,6 @@ from mindtorch_v2._backends.npu.errors import check
 
 _HBM_MEM = 1                                      # ACL_HBM_MEM
 _CUBE_CORES, _VECTOR_CORES = 0, 1                 # aclrtDevResLimitType
-_TASK_ABORT = 107022                              # ACL_ERROR_RT_DEVICE_TASK_ABORT
 
 # (major, minor) by the SoC's family. CANN has no such number; code written for CUDA compares it, so a later generation
 # is greater.
@@ -317,5 +316,5 @@ def restart_device(device_id: int, rebuild_all_resources: bool = False,
         return
     runtime.get_runtime(device_id)
     code = runtime.acl.rt.synchronize_device()
-    if code != _TASK_ABORT:
+    if code != errors.DEVICE_TASK_ABORT:
         check(code, "aclrtSynchronizeDevice")

@@ -24,6 +24,7 @@ _ending: tuple[int, int | None] = (0, None)       # the thread that ends a devic
 _closers: list[Callable[[int], None]] = []
 _interrupters: list[Callable[[int], None]] = []
 _forked = False
+ABORT_MS = 3000                                   # how long the task that runs may take to its end after Ctrl-C
 
 errors.acl_in_use = lambda: acl
 
@@ -137,6 +138,8 @@ class _Runtime:
 
         if self.context is None and not self._device_set:
             return False
+        if _interrupted():
+            told.add(errors.DEVICE_TASK_ABORT)    # what the next wait then says is our own doing
         try:
             self._end(attempt, end)
         finally:                                  # also where Ctrl-C ends it: what is half closed is not used again
@@ -152,6 +155,8 @@ class _Runtime:
         for interrupter in _interrupters if closers else []:
             attempt("ending a capture", interrupter, self.device_id)
         if self._deferred or closers:             # aclrtFree does not wait for the ops that use the memory
+            if _interrupted() and hasattr(acl.rt, "device_task_abort"):
+                end("device_task_abort", self.device_id, ABORT_MS)
             attempt("synchronize", self.synchronize)
         for closer in closers:
             attempt("freeing memory", closer, self.device_id)
@@ -181,6 +186,11 @@ def _uninterrupted(act: Callable[[], None]) -> None:
             signal.signal(number, handler)
         for came in held:
             handlers[came[0]](*came)
+
+
+def _interrupted() -> bool:
+    """Whether Ctrl-C ended the program: nobody will read what is still queued, and to wait for it may take minutes."""
+    return issubclass(getattr(sys, "last_type", object), KeyboardInterrupt)
 
 
 def _set_ending(thread: int, device_id: int | None) -> None:

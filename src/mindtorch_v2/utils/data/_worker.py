@@ -107,8 +107,17 @@ def _compact(data: Any) -> Any:
     return _pytree.tree_map_only(torch.Tensor, own, data)
 
 
-def worker_loop(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count: int,
-                init: Callable[[int], Any] | None, dataset: Any) -> None:
+def worker_loop(kind: tuple, tasks: Any, results: Any, *args: Any) -> None:
+    """What a worker process runs. A Ctrl-C goes to the main process too, which says so: a worker ends quietly, and does
+    not wait until somebody has read its answers."""
+    try:
+        _serve(kind, tasks, results, *args)
+    except KeyboardInterrupt:
+        results.cancel_join_thread()
+
+
+def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count: int,
+           init: Callable[[int], Any] | None, dataset: Any) -> None:
     """Answers (number, indices) with (number, batch); None ends it, an int begins another epoch with that seed."""
     global _worker_info
     torch.set_num_threads(1)
