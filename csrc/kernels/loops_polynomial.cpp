@@ -46,6 +46,8 @@ double legendre_p(double x, double n) {
 double bessel_k(double x, int order, bool scaled) {
   if (x == 0) return kInf;
   if (!(x > 0)) return kNan;
+  if (std::isinf(x)) return 0;
+  if (x < 1e-20) return order ? 1 / x : -std::log(x / 2) - 0.57721566490153286;   // cyl_bessel_k does not converge
   if (x > 200) {  // the asymptotic series: cyl_bessel_k underflows
     const double mu = 4. * order * order;
     double sum = 1, term = 1;
@@ -67,7 +69,7 @@ double bessel_y(double x, int order) {
 double airy_ai(double x) {
   if (x != x) return x;
   if (std::isinf(x)) return x > 0 ? 0 : kNan;
-  if (x == 0) return 0.355028053887817239;
+  if (std::fabs(x) < 1e-8) return 0.355028053887817239 - 0.258819403792806798 * x;   // the Bessel functions overflow
   const double a = std::fabs(x), z = 2. / 3 * a * std::sqrt(a), third = 1. / 3;
   if (x > 0) return x > 103.892 ? 0 : std::sqrt(x / 3) / kPi * std::cyl_bessel_k(third, z);
   // J of order -1/3 is cos(pi/3) J - sin(pi/3) Y of order 1/3.

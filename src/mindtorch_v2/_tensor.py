@@ -98,9 +98,9 @@ class Tensor(TensorMethods):
         """A NumPy array over the same memory."""
         if force:
             return self.detach().cpu().resolve_conj().numpy()
-        if self.requires_grad:
+        if self.requires_grad and _C._is_grad_enabled():
             raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-        return numpy_module().asarray(_C._array_view(self))
+        return numpy_module().asarray(_C._array_view(self.detach() if self.requires_grad else self))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.numpy()
@@ -214,10 +214,9 @@ class Tensor(TensorMethods):
 
     @property
     def mT(self) -> Any:
-        if self.dim() < 2:
-            raise RuntimeError("tensor.mT is only supported on matrices or batches of matrices. "
-                               f"Got {self.dim()}-D tensor.")
-        return self.transpose(-2, -1)
+        if self.dim() == 1:
+            raise RuntimeError("tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.")
+        return self.transpose(-2, -1) if self.dim() else self
 
     @property
     def H(self) -> Any:

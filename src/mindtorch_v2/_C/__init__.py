@@ -11,6 +11,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _array_view,
     _autocast_nesting,
     _autocast_state,
+    _check_mixed,
     _clear_autocast_cache,
     _cpu_empty_cache,
     _cpu_memory_limit,

@@ -8,7 +8,7 @@ from cpython.buffer cimport PyObject_GetBuffer, PyBuffer_Release, PyBUF_SIMPLE, 
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM, PyTuple_GET_SIZE, PyTuple_Check, PyTuple_CheckExact
 from cpython.list cimport PyList_New, PyList_SET_ITEM, PyList_GET_SIZE, PyList_Check, PyList_AsTuple
 from cpython.long cimport PyLong_Check, PyLong_CheckExact, PyLong_AsLongLong, PyLong_FromLongLong
-from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_AsUnsignedLongLong
 from cpython.float cimport PyFloat_Check, PyFloat_CheckExact, PyFloat_AS_DOUBLE
 from cpython.bool cimport PyBool_Check
 from cpython.complex cimport PyComplex_Check
@@ -98,6 +98,7 @@ include "threads.pxi"
 include "tensor.pxi"
 include "shell.pxi"
 include "held.pxi"
+include "numbers.pxi"
 include "schema.pxi"
 include "binding.pxi"
 include "autograd.pxi"

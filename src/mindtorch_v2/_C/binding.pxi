@@ -37,7 +37,7 @@ cdef bint fits(Overload ov, int p, PyObject* o):
         if not (PyTuple_Check(<object>o) or PyList_Check(<object>o)):
             return False
         for item in <object>o:
-            if not isinstance(item, TensorBase) and item is not None:
+            if not isinstance(item, TensorBase) and (item is not None or not ov.holey):
                 return False
         return True
     if kind == K_INT:
@@ -123,6 +123,8 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
         o = args[i]
         if (ov.kind[i] == K_TENSOR and Py_TYPE(o) == tensor_type) or \
                 (ov.kind[i] == K_INT and PyLong_CheckExact(<object>o)):
+            if ov.kind[i] == K_INT:
+                check_int(<object>o)
             b.slot[i] = o
             continue
         if not fits(ov, <int>i, o):
@@ -135,7 +137,7 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
             o = args[nargs + i]
             p = param_named(ov, name)
             if p < 0:
-                if name == "out":
+                if name == "out" and ov.takes_out:
                     if <object>o is not None:
                         b.out = o
                     continue
@@ -197,15 +199,19 @@ cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1:
     elif ov.kind[p] == K_INT:
         if not PyLong_CheckExact(<object>o) and not PyBool_Check(<object>o):
             plain(b, p, plain_int(<object>o))
+        check_int(<object>b.slot[p])
     elif ov.kind[p] == K_INTS:
         if not plain_ints(<object>o):
             plain(b, p, tuple([plain_int(item) for item in <object>o]) if isinstance(<object>o, (tuple, list))
                   else plain_int(<object>o))
+        check_ints(ov, p, <object>b.slot[p])
     elif ov.kind[p] == K_TENSORS:
         accept_tensors(ov, p, <object>o, b)
     elif ov.kind[p] == K_SCALAR or ov.kind[p] == K_FLOAT:
         if not is_plain_number(o) and not is_tensor(o):
             plain(b, p, plain_number(<object>o))
+        if ov.kind[p] == K_FLOAT and PyLong_Check(<object>b.slot[p]):     # a body that adds it to integers shall get floats
+            plain(b, p, float(<object>b.slot[p]))
     else:
         accept_odd(ov.kind[p], p, <object>o, b)
     return 0
@@ -377,6 +383,9 @@ cdef object bind_error(Op op, Overload ov, PyObject** args, Py_ssize_t nargs, Py
     if o != NULL and isinstance(<object>o, (tuple, list)) and ov.kind[p] in (K_INTS, K_TENSORS):
         bad = [(i, item) for i, item in enumerate(<object>o)
                if not (fits_int(<PyObject*>item) if ov.kind[p] == K_INTS else isinstance(item, TensorBase))]
+        if bad and ov.kind[p] == K_TENSORS:
+            return TypeError(f"expected Tensor as element {bad[0][0]} in argument {p}, but got "
+                             f"{type(bad[0][1]).__name__}")
         if bad:
             return TypeError(f"{name}(): argument '{shown}' must be {KIND_WORDS[ov.kind[p]]}, but found element of "
                              f"type {type(bad[0][1]).__name__} at pos {bad[0][0]}")

@@ -60,7 +60,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     ov.names = tuple([sys.intern(p[0]) for p in params])
     ov.defaults = tuple([p[4] for p in params])
     ov.npositional = len([p for p in params if not p[5]])
-    ov.numbers, ov.prefill, ov.generator_at = numbers, prefill, -1
+    ov.numbers, ov.prefill, ov.takes_out, ov.generator_at = numbers, prefill, True, -1
     for i, (_, kind, optional, list_size, default, keyword_only, required, mutable) in enumerate(params):
         ov.kind[i] = KINDS.index(kind)
         ov.optional[i], ov.list_size[i], ov.required[i] = optional, list_size, required
@@ -71,13 +71,15 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
             ov.has_list = ov.has_list or ov.kind[i] == K_TENSORS
         elif ov.kind[i] == K_GENERATOR:
             ov.generator_at = i
+    ov.holey = "Tensor?[]" in schema
     ov.kernels = [None, None, None]
     ov.body, ov.rule = body, rule
     ov.pin_at = ov.names.index("pin_memory") if "pin_memory" in ov.names else -1
     ov.family = ("composite", "pointwise", "kernel", "view", "native").index(family)
     encoded = (kernel or name).encode()
     if ov.family == F_POINTWISE:
-        ov.guard = {"sub": G_SUB, "rsub": G_SUB, "neg": G_NEG, "pow": G_POW}.get(name, 0)
+        ov.guard = {"add": G_ALPHA, "sub": G_SUB, "rsub": G_SUB, "neg": G_NEG, "pow": G_POW, "where": G_FITS,
+                    "_clamp_number": G_FITS, "threshold": G_FITS, "lerp": G_SAME, "heaviside": G_SAME}.get(name, 0)
         ov.mode = POINTWISE_MODES[mode]
         ov.pw = lib.find_pointwise(encoded)
         if ov.ntensors > MAX_LOOP_TENSORS or ov.nparams - ov.ntensors > MAX_LOOP_ATTRS or ov.has_list:
@@ -85,6 +87,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
                              "arguments")
     elif ov.family == F_KERNEL or (ov.family == F_COMPOSITE and rule is not None):
         ov.kernel = lib.find(encoded)
+        ov.guard = G_FITS if name == "fill_" else 0
         if isinstance(rule, str):
             ov.native_id = RULE_IDS[rule]
     elif ov.family == F_VIEW:
@@ -99,8 +102,12 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
             isinstance(rule, str)) and (ov.nparams == 0 or ov.kind[0] != K_TENSOR or ov.optional[0]):
         raise ValueError(f"{name}: the first parameter must be a Tensor")
     ov.node_name = node_name
-    if grad is not None:
+    ov.tracked = bool(grad)
+    if grad:
         set_formulas(ov, grad)
+    elif grad is None and family in ("pointwise", "kernel", "view") and mode != "bool":
+        set_formulas(ov, dict.fromkeys([p[0] for p in params if p[1] in ("Tensor", "Tensor[]")], no_derivative(name)))
+        ov.node_name = "NotImplemented"
     op = all_ops.get((namespace, name))
     if op is None:
         op = Op(name, None, namespace)
@@ -145,7 +152,6 @@ cdef int set_formulas(Overload ov, dict grad) except -1:
     """Reads the parameter names of each formula: they say what to save."""
     cdef Formula f
     cdef list plan = []                          # (kind, index) of each saved value
-    ov.grad = grad
     ov.formulas = []
     tensor_names = [ov.names[ov.tensor_at[i]] for i in range(ov.ntensors)]
     for inputs, fn in grad.items():
@@ -171,6 +177,13 @@ cdef int set_formulas(Overload ov, dict grad) except -1:
         ov.saved_kind[i], ov.saved_param[i] = kind, index
         ov.saves_results = ov.saves_results or kind in (S_RESULT, S_RESULTS)
     return 0
+
+
+cdef object no_derivative(str name):
+    """The formula of a row without one: as in torch the op is recorded, and backward says what is missing."""
+    def refuse(gs):
+        raise RuntimeError(f"derivative for aten::{name} is not implemented")
+    return refuse
 
 
 cdef int formula_source(Overload ov, str name, list plan, Formula f) except? -9:

@@ -104,6 +104,17 @@ cdef class GeneratorBase:
                 self.release()
         return self
 
+    def __reduce__(self):
+        return type(self), (self.device,), self.__getstate__()
+
+    def __getstate__(self):
+        """(seed, offset on an npu, state), as torch has it."""
+        return self.initial_seed(), None if self.g != NULL else self.philox_offset, self.get_state()
+
+    def __setstate__(self, state):
+        self.manual_seed(state[0])
+        self.set_state(state[2])
+
     def clone_state(self):
         other = type(self)(self.device)
         other.set_state(self.get_state())

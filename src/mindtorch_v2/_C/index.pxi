@@ -251,6 +251,9 @@ cdef object drop_leading(TensorBase v, TensorBase target):
 cdef object scalar_or_tensor(TensorBase self, object v):
     if not is_number(<PyObject*>v) and not is_numpy_scalar(v):
         raise TypeError(f"can't assign a {type(v).__name__} to a torch.{type_word(self.dt)}Tensor")
+    if PyLong_Check(v):
+        check_int(v)
+    check_fits(v, self.dt)
     if PyComplex_Check(v) and self.dt < kComplexFloat:
-        raise RuntimeError(f"value cannot be converted to type {type_name(self.dt)} without overflow")
+        v = v.real
     return _tensor_from_data(v, self.dt, False)

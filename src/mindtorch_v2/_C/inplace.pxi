@@ -37,7 +37,8 @@ cdef int check_out(Op op, Overload ov, PyObject** s, object out) except -1:
         raise TypeError(f"{op.name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if has_overlap(<TensorBase>out):
         raise self_overlap_error()
-    if modes().grad and ((<TensorBase>out).requires or wants_grad(ov, s)):
+    if modes().grad and ((<TensorBase>out).requires or wants_grad(ov, s)) and (
+            ov.tracked and ov.mode != P_BOOL if ov.family == F_POINTWISE else ov.tracked or ov.family != F_KERNEL):
         raise RuntimeError(f"{op.name}(): functions with out=... arguments don't support automatic "
                            "differentiation, but one of the arguments requires grad.")
     return 0
@@ -131,13 +132,18 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
         raise TypeError(f"{op.name}(): argument 'input' (position 1) must be Tensor, "
                         f"not {type(<object>s[0]).__name__}")
     self = <TensorBase>s[0]
-    grad = wants_grad(ov, s) and is_differentiable(self.dt)
-    check_inplace(self, grad, ov.family == F_NATIVE)     # native ops look for themselves
+    if ov.family == F_POINTWISE and ov.formulas is None: # logical_and_ and the like: no part of autograd, as in torch
+        grad = False
+        check_writable(self)
+    else:
+        grad = wants_grad(ov, s) and is_differentiable(self.dt)
+        # native ops and the parts of a composite look for themselves, and fill_ writes the same everywhere
+        check_inplace(self, grad, ov.family == F_NATIVE or ov.guard == G_FITS or (ov.mutates and ov.family == F_COMPOSITE))
     if grad:
         kept = keep_original(ov, self, s)           # formulas that read self need its value from before
         if kept is not None:
             s[0] = <PyObject*>kept
-    if ov.family == F_POINTWISE and (ov.formulas is not None or not grad):
+    if ov.family == F_POINTWISE:
         if grad:
             node = record(ov, s)
         if inplace_ready(ov, s, self):
@@ -149,12 +155,12 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
             finish_inplace(node, ov, self)
         return self
     if (ov.prefill or ov.mutates) and ov.family == F_KERNEL:
-        if grad:
-            if ov.formulas is None:
-                raise no_gradient(ov)
+        if grad and ov.formulas is not None:
             node = record(ov, s)
         kept_too = own_arguments(ov, s, self)
-        if ov.rule is not None:
+        if ov.guard == G_FITS:
+            check_fits(<object>s[1], self.dt)
+        elif ov.rule is not None:
             check_rule(ov, s)
         if self.count or self.dev != CPU:
             launch(ov, self.dev, (self,), s)
@@ -252,14 +258,20 @@ cdef object self_overlap_error():
                         "memory location. Please clone() the tensor before performing the operation.")
 
 
-cdef int check_inplace(TensorBase self, bint grad, bint may_overlap=False) except -1:
-    """torch's rules for what may be changed in place."""
+cdef int check_writable(TensorBase self, bint may_overlap=False) except -1:
+    """torch's rules for what may be changed in place, those of autograd left out."""
     if not may_overlap and has_overlap(self):
         raise self_overlap_error()
     if self.inference and not modes().inference:
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed."
                            "You can make a clone to get a normal tensor before doing inplace update."
                            "See https://github.com/pytorch/rfcs/pull/17 for more details.")
+    return 0
+
+
+cdef int check_inplace(TensorBase self, bint grad, bint may_overlap=False) except -1:
+    """torch's rules for what may be changed in place."""
+    check_writable(self, may_overlap)
     if not modes().grad:
         return 0
     if self.requires and self.fn is None:

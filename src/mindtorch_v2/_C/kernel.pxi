@@ -38,11 +38,11 @@ cdef int record_results(Overload ov, PyObject** s, tuple results) except -1:
     """Makes the results that can have a gradient outputs of one node."""
     cdef Node node = None
     cdef int i
+    if ov.formulas is None:
+        return 0
     for i in range(len(results)):
         if results[i] is not None and is_differentiable((<TensorBase>results[i]).dt):
             if node is None:
-                if ov.formulas is None:
-                    raise no_gradient(ov)
                 node = record(ov, s)
             attach(node, <TensorBase>results[i], i, None)
     if node is not None:
@@ -59,9 +59,7 @@ cdef object run_native_rule(Overload ov, PyObject** s, bint grad):
     r = new_empty(spec.rank, spec.sizes, spec.dt, CPU, -1)
     out = <PyObject*>r
     cpu_kernel(ov, &out, 1, s)
-    if grad and is_differentiable(r.dt):
-        if ov.formulas is None:
-            raise no_gradient(ov)
+    if grad and is_differentiable(r.dt) and ov.formulas is not None:
         attach(record(ov, s), r, 0, ov)
     return r
 
@@ -391,8 +389,13 @@ cdef int dtype_id(object o) except -1:
 
 
 cdef inline int64_t read_int(object o) except? -1:
+    cdef int beyond = 0
+    cdef int64_t n
     if PyLong_Check(o):
-        return PyLong_AsLongLong(o)
+        n = PyLong_AsLongLongAndOverflow(o, &beyond)
+        if beyond:
+            raise TypeError("failed to unpack the object with error \"Overflow when unpacking long long\"")
+        return n
     return read_odd_int(o)
 
 

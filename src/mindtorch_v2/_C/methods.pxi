@@ -286,6 +286,8 @@ cdef class TensorMethods(TensorBase):
         cdef int n = read_ints(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes, dims)
         if self.requires:
             raise RuntimeError("cannot resize variables that require grad")
+        if n == self.rank and memcmp(dims, self.sizes, n * sizeof(int64_t)) == 0:
+            return self                          # strides stay as they are
         resize_tensor(self, n, dims)
         bump_version(self)
         return self

@@ -463,6 +463,8 @@ cdef tuple layer_norm_outputs(PyObject** s, int dev, int index):
         raise RuntimeError(f"Given normalized_shape={[shape[d] for d in range(n)]}, expected input with shape "
                            f"[*, {', '.join([str(shape[d]) for d in range(n)])}], but got input of "
                            f"size{list(shape_of(input))}")
+    if is_tensor(s[2]) and (<TensorBase>s[2]).dt != dt or is_tensor(s[3]) and (<TensorBase>s[3]).dt != dt:
+        _check_mixed(input, <object>s[2], <object>s[3])
     if is_tensor(s[2]):
         dt = (<TensorBase>s[2]).dt               # statistics are kept in the type of the parameters
     memcpy(shape, input.sizes, lead * sizeof(int64_t))
@@ -470,6 +472,20 @@ cdef tuple layer_norm_outputs(PyObject** s, int dev, int index):
         shape[d] = 1
     return (new_empty(input.rank, input.sizes, input.dt, dev, index),
             new_empty(input.rank, shape, dt, dev, index), new_empty(input.rank, shape, dt, dev, index))
+
+
+def _check_mixed(TensorBase input, *params):
+    """torch's rule on the CPU: parameters have the input's dtype, or are all float32 beside an input of 16 bits."""
+    given = [(<TensorBase>p).dt for p in params if p is not None]
+    others = [dt for dt in given if dt != input.dt]
+    if not others or input.dev > META:
+        return
+    if given[0] == input.dt:
+        raise RuntimeError(f"expected scalar type {type_word(input.dt)} but found {type_word(others[0])}")
+    if any(dt != kFloat for dt in given):
+        raise RuntimeError("mixed dtype (CPU): expect parameter to have scalar type of Float")
+    if input.dt != kHalf and input.dt != kBFloat16:
+        raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
 
 
 cdef int check_norm_param(str name, PyObject* o, int n, const int64_t* shape) except -1:

@@ -25,9 +25,7 @@ cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
     if ov.guard:
         check_operands(ov, s, x.compute)
     if x.grad:
-        x.grad = modes().grad and is_differentiable(out_dt)
-        if x.grad and ov.formulas is None:
-            raise no_gradient(ov)
+        x.grad = modes().grad and is_differentiable(out_dt) and ov.formulas is not None
     if out is None:
         result = pointwise_output(ov, s, &x, out_dt)
     else:
@@ -36,6 +34,8 @@ cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
     if x.dev == CPU:
         if result.count:
             cpu_pointwise(ov, s, x.compute, result, out_dt)
+        elif not has_loop(ov, x.compute):
+            raise NotImplementedError(f"\"{ov.name}\" not implemented for '{type_word(x.compute)}'")
     elif x.dev != META:
         device_kernel(ov, x.dev, (result,), s)
     if x.grad and out is None:
@@ -100,7 +100,7 @@ cdef int common_dtype(Overload ov, PyObject** s) noexcept:
 
 cdef enum:
     G_SUB = 1
-    G_NEG, G_POW
+    G_NEG, G_POW, G_ALPHA, G_FITS, G_SAME
 
 
 cdef bint is_bool(PyObject* o) noexcept:
@@ -108,8 +108,19 @@ cdef bint is_bool(PyObject* o) noexcept:
 
 
 cdef int check_operands(Overload ov, PyObject** s, int compute) except -1:
-    """What torch refuses: - with bools, and integers to negative powers."""
-    if ov.guard == G_POW:
+    """What torch refuses: - with bools, integers to negative powers, numbers that the result's dtype cannot hold."""
+    if ov.guard == G_ALPHA:
+        return check_alpha(ov, s, compute)
+    if ov.guard == G_FITS:
+        for p in range(ov.nparams):
+            if not is_tensor(s[p]) and <object>s[p] is not None:
+                check_fits(<object>s[p], compute)
+    elif ov.guard == G_SAME:
+        for p in range(ov.nparams):
+            if is_tensor(s[p]) and (<TensorBase>s[p]).dt != (<TensorBase>s[0]).dt and (p < 2 or (<TensorBase>s[p]).rank):
+                raise RuntimeError(f"{ov.name} is not implemented for tensors with different dtypes: expected "
+                                   f"{type_word((<TensorBase>s[0]).dt)}, got {type_word((<TensorBase>s[p]).dt)}")
+    elif ov.guard == G_POW:
         if compute < kHalf and PyLong_Check(<object>s[1]) and <object>s[1] < 0:
             raise RuntimeError("Integers to negative integer powers are not allowed.")
     elif ov.guard == G_NEG:
@@ -122,7 +133,29 @@ cdef int check_operands(Overload ov, PyObject** s, int compute) except -1:
     elif is_bool(s[0]) or is_bool(s[1]):
         raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a "
                            "mask, use the `~` or `logical_not()` operator instead.")
+    else:
+        return check_alpha(ov, s, compute)
     return 0
+
+
+cdef inline int check_alpha(Overload ov, PyObject** s, int compute) except -1:
+    """What add and sub multiply other with has to be of the result's kind."""
+    if s[2] == PyTuple_GET_ITEM_(ov.defaults, 2):
+        return 0
+    alpha = <object>s[2]
+    if PyBool_Check(alpha) and compute != kBool:
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if compute < kHalf and not PyLong_Check(alpha) and isinstance(alpha, (float, complex)):
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+    if compute < kComplexFloat and isinstance(alpha, complex):
+        raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+    return 0
+
+
+cdef bint has_loop(Overload ov, int compute) noexcept:
+    """Whether the kernel serves a dtype; 16 bits are computed in float32 where they have no loop of their own."""
+    return ov.pw != NULL and (ov.pw.loop[compute] != NULL or
+                              ((compute == kHalf or compute == kBFloat16) and ov.pw.loop[<int>kFloat] != NULL))
 
 
 cdef inline bint is_single(TensorBase t) noexcept:
@@ -308,7 +341,3 @@ cdef object no_kernel(Overload ov, int dev):
     where = DEVICE_TYPES[dev]
     return NotImplementedError(f"[{name}] no kernel for {where}; add one in _backends/{where}/ops.py "
                                f"or write {name} as a composite")
-
-
-cdef object no_gradient(Overload ov):
-    return NotImplementedError(f"[{ov.name}] has no backward formula; call it under torch.no_grad() or on detached tensors")

@@ -67,6 +67,7 @@ cdef class Overload:
     cdef int ntensors
     cdef int tensor_at[MAX_PARAMS]
     cdef bint has_list                           # a Tensor[] is among the parameters
+    cdef bint holey                              # it is a Tensor?[]: None may stand for a tensor
     cdef bint one_int                            # a single int may stand for its int[]
     cdef readonly bint mutates                   # the schema changes self in place (uniform_)
     cdef bint numbers                            # Tensor parameters accept Python numbers
@@ -82,7 +83,8 @@ cdef class Overload:
     cdef Kernel kernel
     cdef readonly list kernels                   # per device type: callable(outs, args) or None
     cdef readonly str npu
-    cdef readonly object grad
+    cdef bint tracked                            # the row has formulas of its own
+    cdef public bint takes_out                   # whether torch offers out=
     cdef list formulas
     cdef bint differentiable
     cdef int nsaved
@@ -201,12 +203,15 @@ cdef int number_dtype(PyObject* o) noexcept:
 cdef int number_attr(object v, Attr* a) except -1:
     """Fills f, im and i from a number."""
     cdef double complex c
+    cdef int beyond = 0
     a.given = True
     if PyFloat_CheckExact(v):
         a.f = PyFloat_AS_DOUBLE(v)
         a.i = <int64_t>a.f if -9.2e18 < a.f < 9.2e18 else 0
     elif PyLong_Check(v):
-        a.i = PyLong_AsLongLong(v)
+        a.i = PyLong_AsLongLongAndOverflow(v, &beyond)
+        if beyond:
+            return wide_attr(v, a)
         a.f = <double>a.i
     elif PyComplex_Check(v):
         c = v

@@ -524,7 +524,8 @@ cdef int fill_with(TensorBase t, object value) except -1:
         raise NotImplementedError("fill on a device goes through its own op")
     if fill_kernel == NULL:
         fill_kernel = kernel_named(b"fill")
-    number_attr(fitting(value, t.dt) if is_number(<PyObject*>value) and t.dt != kFloat else value, &attr)
+    check_fits(value, t.dt)
+    number_attr(value, &attr)
     v = view_of(t)
     args.t, args.nt, args.a, args.na = &v, 1, &attr, 1
     if t.count > NOGIL_ITEMS:

@@ -40,9 +40,7 @@ cdef object run_view(Overload ov, PyObject** s):
             return r
         if ov.native_id != V_T:
             view_other_dtype(ov.native_id, self, r, s)
-    if self.requires and modes().grad and is_differentiable(r.dt):
-        if ov.formulas is None:
-            raise no_gradient(ov)
+    if self.requires and modes().grad and is_differentiable(r.dt) and ov.formulas is not None:
         attach(record(ov, s), r, 0, None)
     return r
 

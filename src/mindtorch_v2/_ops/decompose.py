@@ -22,6 +22,8 @@ def word(dtype):
 
 
 def check_matrix(A, name, what="A"):
+    if not hasattr(A, "dim"):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(A).__name__}")
     if A.dim() < 2:
         raise RuntimeError(f"{name}: The input tensor {what} must have at least 2 dimensions.")
 

@@ -1,6 +1,8 @@
 """Rows of torch.fft, and the short-time transforms."""
 from __future__ import annotations
 
+import math
+
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.decompose import real_dtype, word
 from mindtorch_v2._ops.spectral import complex_dtype
@@ -258,19 +260,24 @@ _OPTIONS = ("*, ScalarType? dtype=None, Layout? layout=None, Device? device=None
             "bool? requires_grad=False")
 
 
+def _step(length):
+    """1 / length, as a float of C divides."""
+    return 1.0 / length if length else math.copysign(math.inf, length)
+
+
 @composite(f"fft_fftfreq(int n, float d=1.0, {_OPTIONS}) -> Tensor", variants="fft")
 def _fftfreq(n, d, dtype, layout, device, pin_memory, requires_grad):
     """The frequencies of an fft of n samples d apart."""
     dtype = dtype or _C.get_default_dtype()
     steps = ops.cat([ops.arange((n + 1) // 2, device=device), ops.arange(-(n // 2), 0, device=device)])
-    made = steps.to(dtype) * (1.0 / (n * d))
+    made = steps.to(dtype) * _step(n * d)
     return made.requires_grad_(True) if requires_grad else made
 
 
 @composite(f"fft_rfftfreq(int n, float d=1.0, {_OPTIONS}) -> Tensor", variants="fft")
 def _rfftfreq(n, d, dtype, layout, device, pin_memory, requires_grad):
     """The frequencies of an rfft of n samples d apart."""
-    made = ops.arange(n // 2 + 1, dtype=dtype or _C.get_default_dtype(), device=device) * (1.0 / (n * d))
+    made = ops.arange(n // 2 + 1, dtype=dtype or _C.get_default_dtype(), device=device) * _step(n * d)
     return made.requires_grad_(True) if requires_grad else made
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from mindtorch_v2 import _C
+from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops.reduce import BOOL, INT64, word
 from mindtorch_v2._ops.table import composite, op, ops
 from mindtorch_v2._ops.view import wrap
@@ -140,6 +141,11 @@ def _scatter_check(name, self, dim, index, src=None):
                                f"from dimension {dim}{apart}")
 
 
+def _scatter_value_check(self, dim, index, value):
+    _scatter_check("scatter", self, dim, index)
+    core._check_fits(value, self.dtype)
+
+
 op("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", kernel="scatter", prefill=True,
    inplace="method",
    rule=lambda self, dim, index, src: _scatter_check("scatter", self, dim, index, src),
@@ -147,7 +153,7 @@ op("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", kern
    grad={"self": lambda g, dim, index: g.scatter(dim, index, 0), "src": lambda g, dim, index, src_shape:
          _cover(g.gather(dim, index), src_shape)})
 op("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", kernel="scatter_value", prefill=True,
-   rule=lambda self, dim, index, value: _scatter_check("scatter", self, dim, index),
+   rule=lambda self, dim, index, value: _scatter_value_check(self, dim, index, value),
    npu="aclnnScatterValue(self, dim, index, value, 0, out)",
    grad={"self": lambda g, dim, index: g.scatter(dim, index, 0)})
 op("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", prefill=True, inplace="method",
@@ -341,7 +347,8 @@ def _index_fill_rule(self, dim, index, value):
     if isinstance(value, complex) and not self.is_complex():
         raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
     if index.dim() > 1:
-        raise IndexError("index_fill_(): Index should be a 0-d or 1-d tensor")
+        raise RuntimeError("Index has to be a vector/scalar")
+    core._check_fits(value, self.dtype)
 
 
 op("index_select(Tensor self, int dim, Tensor index) -> Tensor", rule=_index_select_rule,
@@ -410,7 +417,7 @@ op("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tens
 @composite("take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor")
 def _take_along_dim(self, indices, dim):
     """gather(), with self and indices broadcast against each other along the other dims."""
-    if indices.dtype is not INT64:
+    if indices.dtype is not INT64 and (dim is not None or indices.dtype._name != "int32"):
         raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {word(indices.dtype)}")
     if dim is None:
         return self.reshape(-1).gather(0, indices.reshape(-1))

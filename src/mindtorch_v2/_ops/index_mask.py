@@ -1,6 +1,7 @@
 """Rows of indexing by masks, of where the nonzero items are, and of copies with a part replaced."""
 from __future__ import annotations
 
+from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops.index import broadcast
 from mindtorch_v2._ops.reduce import BOOL, word
 from mindtorch_v2._ops.table import composite, op, ops
@@ -30,8 +31,7 @@ def _check_mask(name, self, mask):
 
 def _check_fill(self, mask, value):
     _check_mask("masked_fill_", self, mask)
-    if isinstance(value, complex) and not self.is_complex():
-        raise RuntimeError(f"value cannot be converted to type {word(self.dtype)} without overflow")
+    core._check_fits(value, self.dtype)
 
 
 def widened(self, mask):

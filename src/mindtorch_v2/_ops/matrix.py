@@ -18,6 +18,7 @@ from mindtorch_v2._ops.decompose import (
 )
 from mindtorch_v2._ops.linalg import _t
 from mindtorch_v2._ops.pointwise import conj
+from mindtorch_v2._ops.reduce import is_float
 from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import wrap
 
@@ -143,7 +144,9 @@ def _check_tolerance(name, **given):
 
 
 def _rank(self, atol, rtol, hermitian):
-    check_matrix(self, "linalg.matrix_rank", "input")
+    check_matrix(self, "torch.linalg.matrix_rank", "input")
+    if not is_float(self.dtype):
+        raise RuntimeError("This function doesn't handle types other than float and double")
     _check_tolerance("linalg.matrix_rank", atol=atol, rtol=rtol)
     atol, rtol = _tolerances(self, atol, rtol)
     if self.numel() == 0:

@@ -197,7 +197,7 @@ def _bilinear(input1, input2, weight, bias):
         raise RuntimeError(f"bilinear(): bias size does not match weight size: got {bias.size(0)} but expected "
                            f"{weight.size(0)}")
     outer, left, right = weight.shape
-    rows = ops.matmul(input1.reshape(-1, left), weight.permute(1, 0, 2).reshape(left, outer * right))
-    out = (rows.reshape(-1, outer, right) * input2.reshape(-1, 1, right)).sum(-1, dtype=input2.dtype)
-    out = out.reshape(*input1.shape[:-1], outer)
+    batch = tuple(input1.shape[:-1])
+    rows = ops.matmul(input1.reshape(math.prod(batch), left), weight.permute(1, 0, 2).reshape(left, outer * right))
+    out = (rows.reshape(*batch, outer, right) * input2.unsqueeze(-2)).sum(-1, dtype=input2.dtype)
     return out if bias is None else out + bias

@@ -75,14 +75,19 @@ def _conv_shape(x, w, bias, stride, padding, dilation, transposed, output_paddin
     for d in range(n):
         reach = dilation[d] * (w[2 + d] - 1) + 1
         if transposed:
+            if w[2 + d] <= 0:
+                raise RuntimeError(f"kernel size should be greater than zero, but got {list(w[2:])}")
             size = (x[2 + d] - 1) * stride[d] - 2 * padding[d] + reach + output_padding[d]
             if output_padding[d] >= max(stride[d], dilation[d]):
                 raise RuntimeError("output padding must be smaller than either stride or dilation, but got "
                                    f"output_padding: {list(output_padding)}, stride: {list(stride)}, dilation: "
                                    f"{list(dilation)}")
-            if size <= 0:
+            if size < 0:                         # none is allowed: with oneDNN torch gives an empty result
                 raise RuntimeError(f"Given input size per channel: {list(x[2:])}. Calculated output size per channel "
                                    "is too small")
+            if x[2 + d] == 0:
+                raise RuntimeError("Only zero batch or zero channel inputs are supported, but got input shape: "
+                                   f"{list(x)}")
         else:
             room = x[2 + d] + 2 * padding[d]
             if room < reach or w[2 + d] <= 0:

@@ -17,10 +17,18 @@ def _cosine_similarity(x1, x2, dim, eps):
     if not (x1.is_floating_point() and x2.is_floating_point()):
         raise RuntimeError("expected common dtype to be floating point, yet common dtype is "
                            f"{x1.dtype if not x1.is_floating_point() else x2.dtype}")
+    if eps < 0:
+        raise RuntimeError(f"eps must be non-negative, got: {eps}")
     x1, x2 = ops.broadcast_tensors(x1, x2)
-    length1 = ops.linalg_vector_norm(x1, 2, dim, True).clamp_min(eps)
-    length2 = ops.linalg_vector_norm(x2, 2, dim, True).clamp_min(eps)
+    length1 = _at_least(ops.linalg_vector_norm(x1, 2, dim, True), eps)
+    length2 = _at_least(ops.linalg_vector_norm(x2, 2, dim, True), eps)
     return ((x1 / length1) * (x2 / length2)).sum(dim)
+
+
+def _at_least(x, eps):
+    """x, raised to eps where it is less; the gradient is that of x all the same, as in torch."""
+    value = x.detach()
+    return x + (value.clamp_min(eps) - value)
 
 
 @composite("pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor",
@@ -122,7 +130,7 @@ def _pdist(self, p):
 
 
 # ---- margins ---------------------------------------------------------------------------------------------------------
-@composite("margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) "
+@composite("margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=0) "
            "-> Tensor", variants="function")
 def _margin_ranking_loss(input1, input2, target, margin, reduction):
     """max(0, margin - target * (input1 - input2))."""
@@ -132,7 +140,7 @@ def _margin_ranking_loss(input1, input2, target, margin, reduction):
     return reduced_loss((-target * (input1 - input2) + margin).clamp_min(0), reduction)
 
 
-@composite("hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=1) -> Tensor",
+@composite("hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=0) -> Tensor",
            variants="function")
 def _hinge_embedding_loss(self, target, margin, reduction):
     """self where target is 1, max(0, margin - self) where it is -1."""
@@ -141,7 +149,7 @@ def _hinge_embedding_loss(self, target, margin, reduction):
     return reduced_loss(loss, reduction)
 
 
-@composite("cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) "
+@composite("cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=0) "
            "-> Tensor", variants="function")
 def _cosine_embedding_loss(input1, input2, target, margin, reduction):
     """1 - cos where target is 1, max(0, cos - margin) where it is -1."""
@@ -161,7 +169,7 @@ def _cosine_embedding_loss(input1, input2, target, margin, reduction):
 
 
 @composite("triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, "
-           "float eps=1e-06, bool swap=False, int reduction=1) -> Tensor", variants="function")
+           "float eps=1e-06, bool swap=False, int reduction=0) -> Tensor", variants="function")
 def _triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction):
     """max(0, margin + distance to the positive - distance to the negative)."""
     if not anchor.dim() == positive.dim() == negative.dim():
@@ -180,7 +188,7 @@ def _soft_margin_loss_backward(grad_output, self, target, reduction):
     return -share(grad_output, self, target, reduction) * target * (-target * self).sigmoid()
 
 
-@composite("soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn", rule=pair_loss,
+@composite("soft_margin_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", variants="nn", rule=pair_loss,
            npu="aclnnSoftMarginLoss(self, target, reduction, out)",
            grad={"self": lambda g, self, target, reduction: ops.soft_margin_loss_backward(g, self, target, reduction)})
 def _soft_margin_loss(self, target, reduction):
@@ -189,7 +197,7 @@ def _soft_margin_loss(self, target, reduction):
 
 
 @composite("multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, "
-           "int reduction=1) -> Tensor", variants="nn")
+           "int reduction=0) -> Tensor", variants="nn")
 def _multi_margin_loss(self, target, p, margin, weight, reduction):
     """The mean over the other classes of max(0, margin - self[target] + self[class]) ** p."""
     if p not in (1, 2):
@@ -206,7 +214,7 @@ def _multi_margin_loss(self, target, p, margin, weight, reduction):
     index = target.reshape(-1, 1)
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= classes):
         raise RuntimeError("target out of range")
-    over = (margin - rows.gather(1, index) + rows).clamp_min(0)
+    over = (margin - rows.gather(1, index) + rows).relu()
     over = over if p == 1 else over * over
     if weight is not None:
         over = over * weight.reshape(-1)[index]
@@ -238,14 +246,14 @@ def _multilabel_margin_loss(self, target, reduction):
     places = index.masked_fill(~kept, 0)
     is_target = ops.zeros_like(rows).detach().scatter_add(1, places, kept.to(rows.dtype)) > 0
     # (sample, target, other class)
-    over = (1 - rows.gather(1, places).unsqueeze(2) + rows.unsqueeze(1)).clamp_min(0)
+    over = (1 - rows.gather(1, places).unsqueeze(2) + rows.unsqueeze(1)).relu()
     counted = kept.unsqueeze(2) & ~is_target.unsqueeze(1)
     loss = over.masked_fill(~counted, 0).sum((1, 2)) / classes
     loss = reduced_loss(loss.reshape(()) if self.dim() < 2 else loss, reduction)
     return loss, is_target.to(self.dtype).reshape(target.shape)
 
 
-op("multilabel_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", variants="nn",
+op("multilabel_margin_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", variants="nn",
    body=lambda self, target, reduction: ops.multilabel_margin_loss_forward(self, target, reduction)[0],
    doc="Over the targets up to the first -1: the mean of max(0, 1 - (self[target] - self[other])).")
 
@@ -386,7 +394,7 @@ def _lengths(value):
     return [value] if isinstance(value, int) else list(value)
 
 
-_CTC = "int blank=0, int reduction=1, bool zero_infinity=False) -> Tensor"
+_CTC = "int blank=0, int reduction=0, bool zero_infinity=False) -> Tensor"
 op(f"ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, {_CTC}", variants="function",
    body=_ctc_loss)
 op(f"ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, {_CTC}",

@@ -137,6 +137,7 @@ def _group_rule(input, weight, bias, N, C, HxW, group, eps):
     for param in (weight, bias):
         if param is not None and not param.is_floating_point():
             raise RuntimeError("mixed dtype (CPU): expect parameter to have scalar type of Float")
+    _C._check_mixed(input, weight, bias)
     stats = ((N, group), _type_of_stats(input, weight))
     return [(input.shape, input.dtype), stats, stats]
 
@@ -207,6 +208,7 @@ def _group_norm(input, num_groups, weight, bias, eps, cudnn_enabled):
 
 # ---- batch norm ----------------------------------------------------------------------------------------------------
 def _batch_rule(input, weight, bias, running_mean, running_var, training, momentum, eps):
+    _C._check_mixed(input, weight, bias, running_mean, running_var)
     stats = ((input.size(1) if training else 0,), _type_of_stats(input, weight))
     return [(input.shape, input.dtype), stats, stats]
 

@@ -59,8 +59,7 @@ def _div_mode(self, other, rounding_mode):
 
 op("div.mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor", body=_div_mode, numbers=True)
 op("floor_divide(Tensor self, Tensor other) -> Tensor", rule=binary, kernel="div_floor",
-   npu="aclnnFloorDivide(self, other, out)",
-   grad={"self": lambda g: ops.zeros_like(g), "other": lambda g: ops.zeros_like(g)})
+   npu="aclnnFloorDivide(self, other, out)")
 op("remainder(Tensor self, Tensor other) -> Tensor", rule=binary,
    npu="aclnnRemainderTensorTensor(self, other, out)",
    grad={"self": lambda g: g, "other": lambda g, self, other: -g * ops._div_floor(self, other)})
@@ -147,8 +146,16 @@ op("fmin(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inpl
    grad={"self": lambda g, self, other: g.masked_fill(~((self <= other) | other.isnan()), 0),
          "other": lambda g, self, other: g.masked_fill((self <= other) | other.isnan(), 0)})
 op("atan2(Tensor self, Tensor other) -> Tensor", rule=binary_float, npu="aclnnAtan2(self, other, out)",
-   grad={"self": lambda g, self, other: g * other / (self * self + other * other),
-         "other": lambda g, self, other: g * -self / (self * self + other * other)})
+   grad={"self": lambda g, self, other: g * other * _inverse_square(self, other),
+         "other": lambda g, self, other: g * -self * _inverse_square(self, other)})
+
+
+def _inverse_square(x, y):
+    """1 / (x² + y²), and 0 at the origin, where no direction is steepest."""
+    size = x * x + y * y
+    return ops.where(size == 0, 0, size.reciprocal())
+
+
 alias("arctan2", "atan2")
 op("hypot(Tensor self, Tensor other) -> Tensor", rule=binary,
    grad={"self": lambda g, self, result: g * (self / result),
@@ -172,7 +179,7 @@ op("xlogy(Tensor self, Tensor other) -> Tensor", rule=binary_float, npu="aclnnXL
 
 
 def _number_log(x):
-    return x.log() if hasattr(x, "dtype") else ops.scalar_tensor(x).log()
+    return x.log() if hasattr(x, "dtype") else ops.scalar_tensor(x, dtype=_C._dtype_named("float64")).log()
 
 
 op("special_xlog1py(Tensor self, Tensor other) -> Tensor", rule=binary_float, variants="special", inplace=False,
@@ -185,7 +192,8 @@ op("lcm(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False)
 # ---- comparison and logic -------------------------------------------------------------------------------------
 for _name, _npu in (("eq", "aclnnEqTensor"), ("ne", "aclnnNeTensor"), ("lt", "aclnnLtTensor"),
                     ("le", "aclnnLeTensor"), ("gt", "aclnnGtTensor"), ("ge", "aclnnGeTensor")):
-    op(f"{_name}(Tensor self, Tensor other) -> Tensor", rule=compare, npu=f"{_npu}(self, other, out)")
+    op(f"{_name}(Tensor self, Tensor other) -> Tensor", rule=compare, npu=f"{_npu}(self, other, out)",
+       grad={"self": lambda g: ops.zeros_like(g), "other": lambda g: ops.zeros_like(g)})     # of the in-place form
 for _name, _target in (("not_equal", "ne"), ("less", "lt"), ("less_equal", "le"), ("greater", "gt"),
                        ("greater_equal", "ge")):
     alias(_name, _target)
@@ -232,7 +240,8 @@ for _name, _npu, _grad in (
     ("cosh", "Cosh", lambda g, self: g * conj(self.sinh())),
     ("tanh", "Tanh", lambda g, result: ops.tanh_backward(g, result)),
     ("asinh", "Asinh", lambda g, self: g * conj((self * self + 1).rsqrt())),
-    ("acosh", "Acosh", lambda g, self: g * conj((self - 1).rsqrt() * (self + 1).rsqrt())),
+    ("acosh", "Acosh", lambda g, self: g * (conj((self - 1).rsqrt() * (self + 1).rsqrt()) if self.is_complex() else
+                                            (self * self - 1).rsqrt())),
     ("atanh", "Atanh", lambda g, self: g / conj(1 - self * self)),
     ("erf", "Erf", lambda g, self: g * _2_SQRTPI * (-(self * self)).exp()),
     ("erfc", "Erfc", lambda g, self: g * -_2_SQRTPI * (-(self * self)).exp()),
@@ -288,6 +297,18 @@ def _resolve_conj(self):
 
 
 alias("resolve_neg", "resolve_conj")
+
+
+@composite("real(Tensor(a) self) -> Tensor(a)", variants="function")
+def _real_part(self):
+    """The real part, a view of self; a real tensor as it is."""
+    return self.real
+
+
+@composite("imag(Tensor(a) self) -> Tensor(a)", variants="function")
+def _imaginary_part(self):
+    """The imaginary part, a view of self."""
+    return self.imag
 
 
 @composite("isreal(Tensor self) -> Tensor")
@@ -379,6 +400,14 @@ op("_clamp_tensor(Tensor self, Tensor min, Tensor max) -> Tensor", rule=binary, 
          "max": lambda g, self, min, max: ops.where((self > max) | (max < min), g, 0)})
 
 
+op("_clamp_min_tensor(Tensor self, Tensor min) -> Tensor", rule=binary, variants="", inplace=False, kernel="maximum",
+   npu="aclnnMaximum(self, min, out)",
+   grad={"self": lambda g, self, min: ops.where(self >= min, g, 0), "min": lambda g, self, min: ops.where(self < min, g, 0)})
+op("_clamp_max_tensor(Tensor self, Tensor max) -> Tensor", rule=binary, variants="", inplace=False, kernel="minimum",
+   npu="aclnnMinimum(self, max, out)",
+   grad={"self": lambda g, self, max: ops.where(self <= max, g, 0), "max": lambda g, self, max: ops.where(self > max, g, 0)})
+
+
 def _inside(x, low, high):
     if low is None:
         return x <= high
@@ -395,9 +424,9 @@ def _clamp(self, min, max):
             self = self.to(ops.result_type(self, 1.5))
         return ops._clamp_number(self, min, max)
     if min is None:
-        return ops.minimum(self, max)
+        return ops._clamp_max_tensor(self, max)
     if max is None:
-        return ops.maximum(self, min)
+        return ops._clamp_min_tensor(self, min)
     return ops._clamp_tensor(self, min, max)
 
 

@@ -130,6 +130,9 @@ def _nanmean(self, dim, keepdim, dtype):
     if not is_float(self.dtype):
         raise RuntimeError("nanmean(): expected input to have floating point or complex dtype but got "
                            f"{word(self.dtype)}")
+    if dtype is not None and not is_float(dtype):
+        raise RuntimeError("nanmean(): could not infer output dtype. Optional dtype must be either a floating point or "
+                           f"complex dtype. Got: {word(dtype)}")
     return self.nansum(dim, keepdim, dtype=dtype) / (~self.isnan()).sum(dim, keepdim)
 
 
@@ -307,6 +310,9 @@ def _norm_rule(self, ord, dim, keepdim, dtype):
     if dtype is not None and self.is_complex() and not dtype.is_complex:
         raise RuntimeError("linalg.vector_norm expected complex 'dtype', since input is complex, but got "
                            f"{word(dtype)}")
+    if dtype is not None and _C.promote_types(self.dtype, dtype) is not dtype:
+        raise RuntimeError(f"linalg.vector_norm: the dtype of the input ({word(self.dtype)}) should be convertible without "
+                           f"narrowing to the specified dtype ({word(dtype)})")
     shape = reduced(self.shape, dim, keepdim)
     if (ord < 0 or ord == math.inf) and items(self.shape, dim) == 0:
         raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation "
@@ -426,8 +432,8 @@ op("_equal(Tensor self, Tensor other) -> Tensor", rule=lambda self, other: ((), 
 def _equal(self, other):
     """Whether both have the same shape and items."""
     if self.dtype is not other.dtype:
-        raise RuntimeError(f"Expected object of data type {word(self.dtype)} but got data type {word(other.dtype)} for "
-                           "argument 'other'")
+        wide = _C.promote_types(self.dtype, other.dtype)
+        self, other = self.to(wide), other.to(wide)
     return ops._equal(self, other).item()
 
 

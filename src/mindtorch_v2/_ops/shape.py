@@ -299,7 +299,9 @@ alias("moveaxis", "movedim")
 @composite("adjoint(Tensor(a) self) -> Tensor(a)")
 def _adjoint(self):
     """The conjugate transpose of the last two dims."""
-    return self.transpose(-2, -1).conj()
+    if self.dim() == 1:
+        raise RuntimeError("tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor.")
+    return self.mT.conj()
 
 
 @composite("unflatten(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)")

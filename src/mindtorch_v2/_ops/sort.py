@@ -105,7 +105,7 @@ for _name, _camel in (("median", "Median"), ("nanmedian", "NanMedian")):
     def _middle(self, _kernel=getattr(ops, "_" + _name)):
         if self.numel():
             return _kernel(self)
-        return ops.full((), math.nan if is_float(self.dtype) else -2 ** 63, dtype=self.dtype, device=self.device)
+        return ops.full((), math.nan if is_float(self.dtype) else -2 ** 63, device=self.device).to(self.dtype)
 
     op(f"{_name}(Tensor self) -> Tensor", body=_middle)
     op(f"{_name}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",

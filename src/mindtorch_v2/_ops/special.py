@@ -29,15 +29,15 @@ for _name, _grad in (
     ("ndtri", lambda g, result: g * math.sqrt(2 * math.pi) * (result.square() / 2).exp()),
     ("log_ndtr", lambda g, self: g / ops.special_erfcx(self * -math.sqrt(0.5)) * math.sqrt(2 / math.pi)),
     ("erfcx", lambda g, self, result: g * (2 * self * result - 2 / math.sqrt(math.pi))),
-    ("bessel_j0", lambda g, self: g * -ops.special_bessel_j1(self)),
-    ("modified_bessel_i0", lambda g, self: g * ops.special_modified_bessel_i1(self)),
-    ("bessel_j1", None), ("bessel_y0", None), ("bessel_y1", None), ("modified_bessel_i1", None),
-    ("modified_bessel_k0", None), ("modified_bessel_k1", None),
 ):
     op(f"special_{_name}(Tensor self) -> Tensor", rule=unary_float, variants="special", inplace=False, numbers=False,
-       grad=_grad and {"self": _grad})
+       grad={"self": _grad})
+# torch has no derivatives of these: what they give has no history.
+for _name in ("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_i0", "modified_bessel_i1",
+              "modified_bessel_k0", "modified_bessel_k1"):
+    op(f"special_{_name}(Tensor self) -> Tensor", rule=unary_float, variants="special", inplace=False, numbers=False, grad={})
 for _name in ("scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0", "airy_ai"):
-    op(f"special_{_name}(Tensor x) -> Tensor", rule=unary_float, variants="special", inplace=False, numbers=False)
+    op(f"special_{_name}(Tensor x) -> Tensor", rule=unary_float, variants="special", inplace=False, numbers=False, grad={})
 
 
 @composite("special_ndtr(Tensor self) -> Tensor", variants="special")
@@ -91,7 +91,7 @@ def _mvlgamma(self, p):
 # ---- polynomials: (x, n) -------------------------------------------------------------------------
 for _name in (*(f"{shifted}chebyshev_polynomial_{kind}" for shifted in ("", "shifted_") for kind in "tuvw"),
               "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"):
-    op(f"special_{_name}(Tensor x, Tensor n) -> Tensor", rule=binary_float, variants="special", inplace=False)
+    op(f"special_{_name}(Tensor x, Tensor n) -> Tensor", rule=binary_float, variants="special", inplace=False, grad={})
 
 for _name, _target in (("psi", "digamma"), ("expit", "sigmoid"), ("gammaln", "lgamma"), ("gammainc", "igamma"),
                        ("gammaincc", "igammac"), ("multigammaln", "mvlgamma")):

@@ -26,7 +26,7 @@ def _camel(name: str) -> str:
 
 
 def _node_name(name: str, grad: Any) -> str:
-    if grad is None:
+    if not grad:
         return ""
     _formulas[name] = _formulas.get(name, -1) + 1
     return f"{_camel(name)}Backward{_formulas[name]}"
@@ -50,6 +50,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | None = None, view: str | 
        numbers: bool | None = None, prefill: bool = False, inplace: bool | str | None = None,
        variants: str = "function, method", doc: str | None = None) -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient."""
+    # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch
     parsed = parse(schema)
     if body and npu and rule is None:
         raise ValueError(f"{parsed.name}: nothing sizes what {npu} would give; a composite needs a rule for that")

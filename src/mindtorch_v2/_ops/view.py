@@ -5,13 +5,14 @@ import os
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.table import alias, composite, op, ops
+from mindtorch_v2._shape import Size
 
 _MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 _VIEW_BYTES = 256                      # of one more view of a tensor, or a little more
 
 op("view(Tensor(a) self, SymInt[] size) -> Tensor(a)", view="view", variants="method",
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
-op("view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)", view="view_dtype", variants="method")
+op("view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)", view="view_dtype", variants="method", grad={})
 op("alias(Tensor(a) self) -> Tensor(a)", view="alias", variants="", grad={"self": lambda g: g})
 op("detach(Tensor(a) self) -> Tensor(a)", view="detach")
 op("transpose(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", view="transpose",
@@ -156,7 +157,7 @@ def broadcast_shapes(*shapes):
             if n != 1 and result[i] not in (1, n):
                 raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape")
             result[i] = n if n != 1 else result[i]
-    return tuple(result)
+    return Size(result)
 
 
 ops.broadcast_shapes = broadcast_shapes
