@@ -7,9 +7,10 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-import mindtorch_v2 as mt
 from fuzz_targets import LEFT_ALONE, arguments, is_hungry, is_lasting, odd_index, read
 from fuzz_values import DTYPES, Meddler, Random, Theme, fitting, meddle, number, strange, tensor, thing
+
+import mindtorch_v2 as mt
 from mindtorch_v2._ops.table import methods, ops
 
 OPS = sorted((name, function) for name, function in vars(ops).items()

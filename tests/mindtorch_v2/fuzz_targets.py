@@ -9,8 +9,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import mindtorch_v2 as mt
 from fuzz_values import DTYPES, SHAPES, Odd, Random, Theme, fitting, nested, number, tensor, thing
+
+import mindtorch_v2 as mt
 from mindtorch_v2._C import _core
 from mindtorch_v2._ops.table import functions, methods, namespaces, ops
 from mindtorch_v2._schema import parse
