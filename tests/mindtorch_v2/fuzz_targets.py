@@ -66,7 +66,7 @@ def arguments(name: str, function: Any, rng: Random, theme: Theme) -> tuple[list
     """Arguments after the schema of one overload, mostly of the right kinds, some left out or wrong."""
     theme.tame = theme.tame or is_hungry(name)
     overloads = getattr(function, "overloads", None)
-    if not isinstance(overloads, list) or not overloads or rng.random() < 0.15:
+    if not isinstance(overloads, (list, tuple)) or not overloads or rng.random() < 0.15:
         return plain_arguments(function, rng, theme)
     schema = schema_of(rng.choice(overloads).schema)
     values = {p.name: fitting(p.kind, rng, theme, p.name) if rng.random() < 0.95 else thing(rng, theme)
