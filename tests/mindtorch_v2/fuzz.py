@@ -24,10 +24,11 @@ from typing import Any
 
 from fuzz_programs import npu_program, program
 from fuzz_targets import Attempt, is_lasting, targets
+from fuzz_values import make_bases
 
 import mindtorch_v2 as mt
 
-BATCH = 1000                                              # turns that one child runs
+BATCH = 2000                                              # turns that one child runs
 PROGRAMS, NPU_PROGRAMS = 0.2, 0.0005                      # shares; a child that started a device costs much more
 
 
@@ -179,6 +180,7 @@ def main() -> int:
         for turn in range(options.turn if options.first is None else options.first, options.turn + 1):
             print(turn, *plan.run(turn), flush=True)
         return 0
+    make_bases()
     gc.freeze()                                           # what a collection does not touch, children share
     began = time.monotonic()
     results, crashes, hangs = run_all(plan, options.executions, options.jobs, options.seconds, lambda text: print(text, flush=True))

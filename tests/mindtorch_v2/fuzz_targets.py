@@ -65,10 +65,9 @@ def parameters_of(function: Any) -> list[inspect.Parameter]:
 def arguments(name: str, function: Any, rng: Random, theme: Theme) -> tuple[list, dict]:
     """Arguments after the schema of one overload, mostly of the right kinds, some left out or wrong."""
     theme.tame = theme.tame or is_hungry(name)
-    overloads = getattr(function, "overloads", None)
-    if not isinstance(overloads, (list, tuple)) or not overloads or rng.random() < 0.15:
+    if not isinstance(function, _core.Op) or not function.overloads or rng.random() < 0.15:
         return plain_arguments(function, rng, theme)
-    schema = schema_of(rng.choice(overloads).schema)
+    schema = schema_of(rng.choice(function.overloads).schema)
     values = {p.name: fitting(p.kind, rng, theme, p.name) if rng.random() < 0.95 else thing(rng, theme)
               for p in schema.params if p.required or rng.random() < 0.5}
     for p in schema.params:
@@ -422,4 +421,8 @@ def targets() -> dict[str, Attempt]:
     found |= {name: constructed(name, f) if inspect.isclass(f) and not name.startswith(("torch.", "core.")) else called(name, f)
               for name, f in called_by.items() if name.rpartition(".")[2] not in LEFT_ALONE}
     found |= {f"Tensor.{name}": method(name) for name in dir(mt.Tensor) if name not in methods and name not in LEFT_ALONE}
+    for function in called_by.values():                    # read once here, not once in every child
+        parameters_of(function)
+        for overload in function.overloads if isinstance(function, _core.Op) else ():
+            schema_of(overload.schema)
     return dict(sorted(found.items()))

@@ -48,6 +48,14 @@ def base(shape: tuple[int, ...], dtype: Any, spread: tuple[float, float]) -> Any
     return mt.tensor(data, dtype=mt.float64).reshape(shape).to(dtype)
 
 
+def make_bases() -> None:
+    """Most tensors are clones of these; made before a fork they are there in every child."""
+    for shape in SHAPES:
+        for dtype in DTYPES:
+            for spread in SPREADS[:2]:
+                base(shape, dtype, spread)
+
+
 def some_shape(rng: Random, theme: Theme) -> tuple[int, ...]:
     if theme.shape is None or rng.random() < 0.1:
         return rng.choice(SHAPES)
