@@ -20,6 +20,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from fuzz_programs import npu_program, program
@@ -28,6 +29,7 @@ from fuzz_values import make_bases
 
 import mindtorch_v2 as mt
 
+MEMORY = 3 << 30                                          # bytes that a child may map
 BATCH = 2000                                              # turns that one child runs
 PROGRAMS, NPU_PROGRAMS = 0.2, 0.0005                      # shares; a child that started a device costs much more
 
@@ -168,8 +170,8 @@ def main() -> int:
     if not mt.npu.is_available():
         import cann_sim  # not needed where there is a card
         os.environ["ASCEND_HOME_PATH"] = cann_sim.home()
-    if "asan" not in os.environ.get("LD_PRELOAD", ""):
-        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))   # absurd sizes fail as out of memory, here and now
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE   # terabytes under a sanitizer
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY, mapped + MEMORY))      # absurd sizes fail here and now
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     mt.set_num_threads(1)                                 # as many children as processors
     plan = Plan(options.seed, options.names)
