@@ -84,8 +84,9 @@ SANITIZE_thread  := -fsanitize=thread -O1 -g1 -fno-omit-frame-pointer
 # libstdc++ comes along, because the sanitizer looks for __cxa_throw before the libraries are opened.
 preload = LD_PRELOAD="$$(g++ -print-file-name=$(1)) $$(g++ -print-file-name=libstdc++.so)"
 # A ctypes client releases the arrays of aclGetViewShape with free(), which CANN made with new[].
-RUN_address := $(call preload,libasan.so) PYTHONMALLOC=malloc UBSAN_OPTIONS=print_stacktrace=1 \
-               ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0:alloc_dealloc_mismatch=0:allocator_may_return_null=1
+# An error aborts, so that pytest prints where Python was.
+RUN_address := $(call preload,libasan.so) PYTHONMALLOC=malloc UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 \
+               ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0:alloc_dealloc_mismatch=0:allocator_may_return_null=1:abort_on_error=1
 RUN_thread  := $(call preload,libtsan.so) \
                TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1:report_signal_unsafe=0
 SUITE_address := tests/mindtorch_v2
