@@ -15,7 +15,8 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
   g = {"system": p["build-system"]["requires"], "run": p["project"]["dependencies"], \
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
-.PHONY: run test test-npu-delay soak bench bench-npu build lint clean conformance test-sanitize sanitize-address sanitize-thread
+.PHONY: run test test-npu-delay soak bench bench-npu build lint clean conformance fuzz \
+        test-sanitize sanitize-address sanitize-thread
 
 # On the npu of this machine; where there is none, on the simulated one.
 run: $(VENV)/package
@@ -27,6 +28,15 @@ run: $(VENV)/package
 test: $(VENV)/package $(VENV)/test-tools
 	$(PY) -m pytest tests/cann_sim $(ARGS)
 	$(PY) -m pytest tests/mindtorch_v2 $(ARGS)
+
+# Hostile calls, results against PyTorch, damaged files, launches: random, each in forked children; see --help of each.
+EXECUTIONS ?= 2000000
+JOBS       ?= $(shell nproc)
+SEED       ?= 0
+fuzz: $(VENV)/package $(VENV)/test-tools
+	@failed=; for tool in fuzz fuzz_parity fuzz_files fuzz_launch; do echo "$$tool"; \
+	    $(PY) tests/mindtorch_v2/$$tool.py --seed $(SEED) --executions $(EXECUTIONS) --jobs $(JOBS) $(ARGS) || failed="$$failed $$tool"; \
+	  done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 # Every task of the device late by a random time: a wait that is missing fails for some seed. Then each op waited for.
 DELAY_SEEDS ?= $(shell seq 20)
@@ -66,25 +76,33 @@ conformance: $(VENV)/package $(CONFORMANCE)/tools
 	  TASK_QUEUE_ENABLE=$$queue $(VENV)/bin/cann-sim run $(CONFORMANCE)/bin/python -m pytest \
 	    --confcutdir tests/cann_sim/conformance tests/cann_sim/conformance $(ARGS) || exit 1; done
 
-# The simulator's tests on libraries built with sanitizers; everything else in the home is the installed package's.
-SANITIZE_address := -fsanitize=address,undefined -fno-sanitize-recover=undefined
-SANITIZE_thread  := -fsanitize=thread
+# All tests on a copy of the installed package whose libraries (core, kernels, cann_sim) are built with sanitizers; under
+# the thread sanitizer those of the package that start threads. SUITE="tests/mindtorch_v2/test_views.py" runs fewer.
+# Poisoned memory of the caching allocator and PYTHONMALLOC=malloc make overflows visible that land in memory of our own.
+SANITIZE_address := -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1 -g1 -fno-omit-frame-pointer
+SANITIZE_thread  := -fsanitize=thread -O1 -g1 -fno-omit-frame-pointer
 # libstdc++ comes along, because the sanitizer looks for __cxa_throw before the libraries are opened.
 preload = LD_PRELOAD="$$(g++ -print-file-name=$(1)) $$(g++ -print-file-name=libstdc++.so)"
 # A ctypes client releases the arrays of aclGetViewShape with free(), which CANN made with new[].
-RUN_address := $(call preload,libasan.so) ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0:alloc_dealloc_mismatch=0
+# An error aborts, so that pytest prints where Python was.
+RUN_address := $(call preload,libasan.so) PYTHONMALLOC=malloc UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 \
+               ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0:alloc_dealloc_mismatch=0:allocator_may_return_null=1:abort_on_error=1
 RUN_thread  := $(call preload,libtsan.so) \
                TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1:report_signal_unsafe=0
+SUITE_address := tests/mindtorch_v2
+SUITE_thread   = $$(grep -l "^import threading\|^from threading\|ThreadPoolExecutor" tests/mindtorch_v2/test_*.py)
 test-sanitize: sanitize-address sanitize-thread
 sanitize-address sanitize-thread: sanitize-%: $(VENV)/package $(VENV)/test-tools
-	@echo "building cann_sim with $(SANITIZE_$*)"
+	@echo "building with $(SANITIZE_$*)"
 	@PATH="$(abspath $(VENV))/bin:$$PATH" && cmake -S . -B $(BUILD)/$* -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-	  -DPython_EXECUTABLE=$(abspath $(PY)) "-DCANN_SIM_FLAGS=$(subst $(empty) ,;,$(SANITIZE_$*))" >/dev/null && \
-	  cmake --build $(BUILD)/$* --target cann_sim
-	@rm -rf $(BUILD)/$*/home && cp -r $$($(PY) -c 'import cann_sim; print(cann_sim.home())') $(BUILD)/$*/home
-	@cp $(BUILD)/$*/cann_sim/lib64/*.so $(BUILD)/$*/home/lib64
-	export CANN_SIM_BLAS=$$($(PY) -c 'import cann_sim; print(cann_sim.env()["CANN_SIM_BLAS"])'); \
-	  CANN_SIM_HOME=$(abspath $(BUILD)/$*/home) $(RUN_$*) $(PY) -m pytest tests/cann_sim $(ARGS)
+	  -DPython_EXECUTABLE=$(abspath $(PY)) "-DSANITIZE_FLAGS=$(subst $(empty) ,;,$(SANITIZE_$*))" >/dev/null && \
+	  cmake --build $(BUILD)/$* && rm -rf $(BUILD)/$*/package && mkdir $(BUILD)/$*/package && \
+	  cp -r $$($(PY) -c 'import cann_sim, mindtorch_v2; print(*cann_sim.__path__, *mindtorch_v2.__path__)') \
+	    $(BUILD)/$*/package && cmake --install $(BUILD)/$* --prefix $(BUILD)/$*/package >/dev/null
+	export CANN_SIM_BLAS=$$($(PY) -c 'import cann_sim; print(cann_sim.env()["CANN_SIM_BLAS"])') \
+	    PYTHONPATH=$(abspath $(BUILD)/$*/package); \
+	  for suite in "$(or $(SUITE),tests/cann_sim)" "$(or $(SUITE),$(SUITE_$*))"; do \
+	    $(RUN_$*) $(PY) -m pytest $$suite $(ARGS) || exit 1; $(if $(SUITE),break;) done
 
 # The package is installed, not linked: tests import what a user would get. The build folder stays, so that only
 # changed files are compiled again; the lock keeps two builds apart.

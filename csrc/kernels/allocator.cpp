@@ -17,6 +17,7 @@
 #include <new>
 
 #include "memory_limit.h"
+#include "poison.h"
 #include "ranges.h"
 
 namespace mt {
@@ -476,18 +477,19 @@ void* allocate(size_t bytes) {
       t->allocations.add(1);
       t->hits.add(1);
       t->count(size);
-      if (t->allocated.get() < kMergeBytes) return p;
+      if (t->allocated.get() < kMergeBytes) return mark_live(p, bytes, class_bytes(c));
       std::lock_guard<std::mutex> lock(pool.mutex);
       merge_counts(*t);
-      return p;
+      return mark_live(p, bytes, class_bytes(c));
     }
   }
-  return allocate_slow(c);
+  return mark_live(allocate_slow(c), bytes, class_bytes(c));
 }
 
 void release(void* p, size_t bytes) {
   if (!p) return;
   int c = class_of(bytes);
+  mark_cached(p, class_bytes(c));
   ThreadCache* t = mine;
   if (c < kSmallClasses && t) {
     int64_t size = int64_t(class_bytes(c)), now = t->allocated.get() - size;

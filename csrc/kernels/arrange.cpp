@@ -32,7 +32,7 @@ inline void move_block(char* to, const char* from, int64_t bytes) {
   if (bytes > 16384) return void(std::memcpy(to, from, bytes));
   int64_t b = 0;
   for (; b + 128 <= bytes; b += 128) std::memcpy(to + b, from + b, 128);
-  std::memcpy(to + b, from + b, bytes - b);
+  if (b < bytes) std::memcpy(to + b, from + b, bytes - b);
 }
 
 // All tensors contiguous and of the output's dtype: rows of the output are laid end to end from one block of each.
@@ -291,7 +291,7 @@ void unfold_backward(const Args& args) {
   const DType dtype = args.t[0].dtype, sum = dtype == kHalf || dtype == kBFloat16 ? kFloat : dtype;
   Packed out(args.t[0], sum, Packed::kWrite), grad(args.t[1], sum, Packed::kRead);
   const int dim = wrap_dim(args.a[1].i, out.view.ndim);
-  std::memset(out.view.data, 0, out.view.numel() * itemsize(sum));
+  if (out.view.numel()) std::memset(out.view.data, 0, out.view.numel() * itemsize(sum));
   if (grad.view.numel() > 0) {
     Walk<2> walk;  // over the windows: a step along dim is `step` items of out, one along the last dim a single one
     walk.ndim = grad.view.ndim;

@@ -27,7 +27,7 @@ void embedding_dense_backward(const Args& args) {
   const int64_t* index = indices.ptr<int64_t>();
   expect(args.t[0].ndim == 2 && size_at(args.t[0], 0) == rows, "embedding_backward", "the table has the wrong size");
   expect_items(args.t[1], n * width, "embedding_backward", "grad_output");
-  std::memset(out.view.data, 0, out.view.numel() * itemsize(sum));
+  if (out.view.numel()) std::memset(out.view.data, 0, out.view.numel() * itemsize(sum));
   Scratch<int64_t> freq;
   if (args.a[2].i) {
     freq = Scratch<int64_t>(rows);

@@ -88,7 +88,7 @@ void eye(const Args& args) {
   expect(args.t[0].ndim == 2, "eye", "expected a tensor with 2 dimensions");
   Packed out(args.t[0], args.t[0].dtype, Packed::kWrite);
   const int64_t rows = out.view.sizes[0], cols = out.view.sizes[1];
-  std::memset(out.view.data, 0, rows * cols * itemsize(out.view.dtype));
+  if (rows * cols) std::memset(out.view.data, 0, rows * cols * itemsize(out.view.dtype));
   MT_DISPATCH_ALL(out.view.dtype, "eye", T, {
     const T one = cast<T>(1.0f);
     for (int64_t k = 0; k < std::min(rows, cols); ++k) out.ptr<T>()[k * cols + k] = one;

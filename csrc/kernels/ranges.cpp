@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <new>
 
+#include "poison.h"
+
 namespace mt {
 namespace {
 
@@ -37,7 +39,10 @@ Range map_range(size_t size) {
   return {p, size};
 }
 
-bool unmap_range(Range r) { return munmap(r.start, r.size) == 0; }
+bool unmap_range(Range r) {
+  mark_gone(r.start, r.size);
+  return munmap(r.start, r.size) == 0;
+}
 
 // Moves the books of one range to another place; the nodes are reused, so nothing is allocated.
 void FreeRanges::change(ByAddress::iterator at, Range r) {

@@ -148,7 +148,7 @@ cdef int dtype_from(object data, int best, int depth=0) except -2:
 cdef object fitting(object number, int dt):
     """The number as it may become an item of dtype dt; raises where torch says that it does not fit."""
     cdef int overflow = 0
-    cdef int64_t v, high = INT64_MAX >> (64 - 8 * itemsize(<DType>dt))
+    cdef int64_t v, high
     if PyComplex_Check(number) and kBool < dt < kComplexFloat:
         raise TypeError("must be real number, not complex" if dt >= kHalf else
                         "'complex' object cannot be interpreted as an integer")
@@ -158,6 +158,7 @@ cdef object fitting(object number, int dt):
         return float(number) if overflow else number
     if PyFloat_Check(number) and not -9.3e18 < number < 9.3e18:
         raise RuntimeError(f"value cannot be converted to type {DTYPE_NAMES[dt]} without overflow")
+    high = INT64_MAX >> (64 - 8 * itemsize(<DType>dt))
     v = PyLong_AsLongLongAndOverflow(int(number), &overflow)
     if overflow:
         raise ValueError("Overflow when unpacking long long")

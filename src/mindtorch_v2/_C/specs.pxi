@@ -57,7 +57,7 @@ cdef int note_geometry(Overload ov, PyObject** s, vector[int64_t]& out) except -
 
 cdef int add_geometry(TensorBase t, vector[int64_t]& out) except -1:
     cdef int d
-    out.push_back(t.dt | <int64_t>t.dev << 8 | <int64_t>t.rank << 16 | <int64_t>t.dev_index << 32)
+    out.push_back(<int64_t>(t.dt | <uint64_t>t.dev << 8 | <uint64_t>t.rank << 16 | <uint64_t>t.dev_index << 32))
     for d in range(t.rank):
         out.push_back(t.sizes[d])
     return 0

@@ -190,7 +190,8 @@ cdef int64_t set_contiguous(TensorBase t, int rank, const int64_t* sizes) except
     """Sizes with row-major strides; returns the number of items."""
     reserve_dims(t, rank)
     t.count = row_major(rank, sizes, t.strides)
-    memmove(t.sizes, sizes, rank * sizeof(int64_t))
+    if rank:                                     # sizes may be null where there are none
+        memmove(t.sizes, sizes, rank * sizeof(int64_t))
     t.contig = True
     t.offset = 0
     return t.count
