@@ -41,7 +41,6 @@ _ABSORBED = {
     r"aclSetAclOpExecutorRepeatable": "CANN allows it for some calls only: such a call is prepared each time",
     r"aclSet(Dynamic)?(Input|Output)TensorAddr": "CANN may refuse it: the call is prepared again",
     r"aclrtMalloc(Align32|Physical)?=207001": "cached memory is given back, and the device asked again",
-    r"aclrtDeviceGetStreamPriorityRange": "a CANN without priorities",
     r"aclrt(CreateEvent\w*|RecordEvent)": "of a freed block: its stream is waited for instead",
 }
 # What a call that failed was to end stays alive, by the simulator's rule.
@@ -134,6 +133,18 @@ def watched(run: Callable[[], Any]) -> Seen:
     return Seen(numbers, error, "\n".join(said))
 
 
+def reached(place: Place, counts: dict[str, int]) -> bool:
+    """Whether a run with these counts came to a place."""
+    if place.name.startswith("lost:"):
+        return sum(count for name, count in counts.items() if name.startswith("op ")) >= place.n
+    return counts.get(place.name, 0) >= place.n
+
+
+def is_well(seen: Seen, right: list[float] | None) -> bool:
+    """Whether a run gave the right numbers and nothing was told."""
+    return seen.error is None and not seen.text.strip() and seen.numbers == right
+
+
 def told_problems(place: Place, seen: Seen, right: list[float]) -> list[str]:
     """What is wrong with how a fault was told."""
     if seen.error is None and seen.numbers != right:
@@ -158,12 +169,15 @@ def told_problems(place: Place, seen: Seen, right: list[float]) -> list[str]:
     return problems
 
 
-def leaked(place: Place, before: Alive, after: Alive, growth: Alive | None = None) -> list[str]:
-    """What is alive now and was not before, less what the fault itself left alive, and what any run adds (growth)."""
+def added(some: Alive, more: Alive, sign: int = 1) -> Alive:
+    """Two counts in one; sign -1: their difference."""
+    none = (0, 0)
+    return {kind: (some.get(kind, none)[0] + sign * more.get(kind, none)[0],
+                   some.get(kind, none)[1] + sign * more.get(kind, none)[1]) for kind in some | more}  # fmt: skip
+
+
+def leaked(place: Place, before: Alive, after: Alive) -> list[str]:
+    """What is alive now and was not before, less what the fault itself left alive."""
     allowed = _LEFT_ALIVE.get(place.name, set())
-    found = []
-    for kind, now in after.items():
-        most = [a + b for a, b in zip(before.get(kind, (0, 0)), (growth or {}).get(kind, (0, 0)))]
-        if kind not in allowed and any(n > m for n, m in zip(now, most)):
-            found.append(f"{now} {kind}, {tuple(most)} before")
-    return found
+    return [f"{now} {kind}, {before.get(kind, (0, 0))} before" for kind, now in after.items()
+            if kind not in allowed and any(n > b for n, b in zip(now, before.get(kind, (0, 0))))]  # fmt: skip
