@@ -20,7 +20,7 @@ _CODES = (
     (r"launch aclnn", (361001,)),
     (r"aclnn(Init|Finalize)", (561000,)),
     (r"aclnn", (561103,)),
-    (r"acl(Create|Destroy|Set|Get)[A-Z]\w*", (561000,)),
+    (r"acl(Create|Destroy|Set|GetView)[A-Z]\w*", (561000,)),
     (r"aclrtMalloc|aclrtMapMem", (207001, 507899)),
     (r"aclrtReserveMemAddress", (207001,)),
     (r"aclrt(Synchronize|StreamSynchronize)", (507015, 507046)),
@@ -35,7 +35,7 @@ _CODES = (
     (r".*", (507899,)),
 )  # fmt: skip
 # Returning NULL is all that these do: there is no code to name.
-_POINTERS = re.compile(r"aclCreate\w+$")
+_POINTERS = re.compile(r"aclCreate\w+$|aclrtGetSocName$")
 # No exception, and numbers that are right, are right for these: why.
 _ABSORBED = {
     r"aclSetAclOpExecutorRepeatable": "CANN allows it for some calls only: such a call is prepared each time",
@@ -164,7 +164,7 @@ def told_problems(place: Place, seen: Seen, right: list[float]) -> list[str]:
         problems.append(f"{place.function} is not named: {text!r}")
     if f"{errors.code_name(place.code)} ({place.code})" not in text and not _POINTERS.match(place.name):
         problems.append(f"{place.code} is not named: {text!r}")
-    if re.match(r"aclCreate|aclDestroy|aclSet|aclGet", place.name) and "aclnn" not in text:
+    if re.match(r"aclCreate|aclDestroy|aclSet|aclGetView", place.name) and "aclnn" not in text:
         problems.append(f"the op is not named: {text!r}")
     return problems
 

@@ -133,6 +133,71 @@ def devices() -> list[float]:
     return [back.sum().item(), (far.cpu() + 1).sum().item(), near.mT.to("npu:1").sum().item()]
 
 
+def lists() -> list[float]:
+    """Ops over lists of tensors and of numbers, scalars of several types, results whose sizes the data decides."""
+    rows = [torch.arange(4.0, device="npu") + step for step in range(3)]
+    torch._foreach_mul_(rows, [2.0, 3.0, 4.0])
+    torch._foreach_add_(rows, rows, alpha=2)
+    whole = torch.cat(rows)
+    numbers = [whole.sum().item(), torch.linalg.vector_norm(whole).item(), whole.unique().sum().item()]
+    numbers.append(torch.stack(rows)[torch.tensor([0, 2], device="npu"), 1:].sum().item())
+    image = torch.arange(16.0, device="npu").reshape(1, 1, 4, 4)
+    numbers.append(nn.functional.interpolate(image, scale_factor=2.0, mode="bilinear").sum().item())
+    numbers.append(nn.functional.conv2d(image, torch.ones(1, 1, 2, 2, device="npu")).sum().item())
+    numbers.append((whole.long() << 1).bitwise_and(6).sum().item())
+    return numbers
+
+
+def updates() -> list[float]:
+    """A graph whose tasks get other arguments, and one that waits for an event from outside."""
+    npu = torch.npu
+    x, other = torch.ones(3, device="npu"), torch.full((3,), 5.0, device="npu")
+    out, graph, side = torch.zeros(3, device="npu"), npu.NPUGraph(), npu.Stream()
+    event = npu.ExternalEvent()
+    with npu.graph(graph):
+        event.wait()
+        event.reset()
+        npu.graph_task_group_begin(npu.current_stream())
+        torch.add(x, x, out=out)
+        handle = npu.graph_task_group_end(npu.current_stream())
+    numbers: list[float] = []
+    for step in range(2):
+        if step:
+            with npu.stream(side):
+                npu.graph_task_update_begin(side, handle)
+                torch.add(other, other, out=out)
+                npu.graph_task_update_end(side)
+            npu.synchronize()
+        event.record(side)  # first: where the replay fails, nothing waits for ever
+        graph.replay()
+        numbers.append(out.sum().item())
+    npu.synchronize()
+    graph.reset()
+    return numbers
+
+
+def questions() -> list[float]:
+    """What torch.npu asks of CANN, and its settings."""
+    npu = torch.npu
+    stream = npu.Stream()
+    with npu.stream(stream):
+        ones = torch.ones(4, device="npu")
+    event = npu.Event(enable_timing=True)
+    event.record(stream)
+    stream.synchronize()
+    assert stream.query() and event.query() and event.recorded_time() >= 0 and event.event_id >= 0
+    npu.get_device_properties(0), npu.utilization(0), npu.utils.get_cann_version(), npu.stream_priority_range()
+    npu.set_stream_limit(stream, 2, 4)
+    npu.set_device_limit(0, *npu.get_device_limit(0).values())
+    limits = npu.get_stream_limit(stream)
+    npu.reset_stream_limit(stream)
+    npu.set_op_timeout_ms(10_000)
+    npu.stop_device(0)
+    npu.restart_device(0)
+    return [float(npu.mem_get_info()[1]), ones.sum().item(), float(npu.check_uce_in_memory(0)), *map(float, limits.values()),
+            float(npu.can_device_access_peer(0, 1)), float(stream.is_capturing())]  # fmt: skip
+
+
 def restart() -> list[float]:
     """A device that is given back while tensors, graphs and prepared calls live, and taken again."""
     numbers = graph()
@@ -157,6 +222,10 @@ WORKLOADS = {
                                     "PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}),
     "devices": Workload(devices, devices=2),
     "restart": Workload(restart),
+    "lists": Workload(lists),
+    "updates": Workload(updates),
+    "questions": Workload(questions),
+    "blocking": Workload(lists, {"ACL_LAUNCH_BLOCKING": "1"}),
     "exit": Workload(small, whole_process=True),
 }
 
