@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
+import os
 import re
 import sys
 import traceback
@@ -12,10 +14,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import mindtorch_v2 as torch
-from mindtorch_v2._backends.npu import errors
+from mindtorch_v2._backends.npu import acl_loader, errors
 
 # A code that the function can really give, by the first pattern that matches the name of a place.
 _CODES = (
+    (r"open |lookup ", (0,)),  # by Loading
     (r"op |lost", (507015,)),  # a core's exception; lost:… has its own
     (r"launch aclnn", (361001,)),
     (r"aclnn(Init|Finalize)", (561000,)),
@@ -38,6 +41,7 @@ _CODES = (
 _POINTERS = re.compile(r"aclCreate\w+$|aclrtGetSocName$")
 # No exception, and numbers that are right, are right for these: why.
 _ABSORBED = {
+    r"lookup ": "an op that CANN lacks is served by another, or by several",
     r"aclSetAclOpExecutorRepeatable": "CANN allows it for some calls only: such a call is prepared each time",
     r"aclSet(Dynamic)?(Input|Output)TensorAddr": "CANN may refuse it: the call is prepared again",
     r"aclrtMalloc(Align32|Physical)?=207001": "cached memory is given back, and the device asked again",
@@ -85,6 +89,35 @@ class Place(NamedTuple):
         return self.name.rpartition(" ")[2]
 
 
+TYPES = (torch.AcceleratorError, torch.OutOfMemoryError, errors.CannNotFoundError, errors.MissingSymbolError)
+
+
+class Loading:
+    """Faults of the loader, which CANN's functions have no part in: the first "open" of a library, "lookup" of a name."""
+
+    def __init__(self, plan: str) -> None:
+        self.counts: dict[str, int] = {}
+        self._wanted = plan.partition(":")[0]
+        self.is_named = self._wanted.startswith(("open ", "lookup "))
+        real_open, real_address = ctypes.CDLL, acl_loader._address
+
+        def open_library(path: str, *args: Any, **kwargs: Any) -> Any:
+            if self._fails(f"open {os.path.basename(path)}"):
+                raise OSError(f"{path}: file too short")
+            return real_open(path, *args, **kwargs)
+
+        def address(name: str) -> int:
+            if self._fails(f"lookup {name}"):
+                raise errors.MissingSymbolError(f"{name} is not in CANN")
+            return real_address(name)
+
+        ctypes.CDLL, acl_loader._address = open_library, address  # type: ignore[assignment,misc]
+
+    def _fails(self, key: str) -> bool:
+        self.counts[key] = self.counts.get(key, 0) + 1
+        return key == self._wanted and self.counts[key] == 1
+
+
 class Seen(NamedTuple):
     """What a program was told: its exception, and what else was said."""
 
@@ -102,7 +135,8 @@ def places_of(counts: dict[str, int], devices: int) -> list[Place]:
     found = []
     for name, count in sorted(counts.items()):
         codes = next(codes for pattern, codes in _CODES if re.match(pattern, name))
-        found += [Place(name, n, code) for n in range(1, count + 1) for code in codes]
+        most = 1 if codes == (0,) else count  # a name that was found is not looked for again
+        found += [Place(name, n, code) for n in range(1, most + 1) for code in codes]
     tasks = sum(count for name, count in counts.items() if name.startswith("op "))
     return found + [Place(f"lost:{device}", n, _LOST) for device in range(devices) for n in range(1, tasks // devices + 1)]
 
@@ -149,7 +183,7 @@ def told_problems(place: Place, seen: Seen, right: list[float]) -> list[str]:
     """What is wrong with how a fault was told."""
     if seen.error is None and seen.numbers != right:
         return [f"no exception, and {seen.numbers} for {right}"]
-    if seen.error is not None and not isinstance(seen.error, (torch.AcceleratorError, torch.OutOfMemoryError)):
+    if seen.error is not None and not isinstance(seen.error, TYPES if place.code == 0 else TYPES[:2]):
         return [f"{type(seen.error).__name__}: {seen.error}"]
     if isinstance(seen.error, torch.OutOfMemoryError) and place.code in errors.OUT_OF_MEMORY:
         return []
@@ -162,7 +196,7 @@ def told_problems(place: Place, seen: Seen, right: list[float]) -> list[str]:
     problems = []
     if place.function not in text and not place.name.startswith("lost:"):
         problems.append(f"{place.function} is not named: {text!r}")
-    if f"{errors.code_name(place.code)} ({place.code})" not in text and not _POINTERS.match(place.name):
+    if f"{errors.code_name(place.code)} ({place.code})" not in text and not _POINTERS.match(place.name) and place.code:
         problems.append(f"{place.code} is not named: {text!r}")
     if re.match(r"aclCreate|aclDestroy|aclSet|aclGetView", place.name) and "aclnn" not in text:
         problems.append(f"the op is not named: {text!r}")

@@ -25,7 +25,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fault_attempt import Place, Seen, added, is_well, leaked, places_of, reached, told_problems, watched
+from fault_attempt import (
+    TYPES,
+    Loading,
+    Place,
+    Seen,
+    added,
+    is_well,
+    leaked,
+    places_of,
+    reached,
+    told_problems,
+    watched,
+)
 from fault_workloads import WORKLOADS, clean_up
 
 import cann_sim
@@ -132,6 +144,7 @@ class Processes:
     def __init__(self, name: str) -> None:
         self.workload = WORKLOADS[name]
         self.right: list[float] = []
+        faults.set_faults("")  # opens the library: a fault of the loader is not for this module
         first = self.live("")
         self.right, self.counts = first["numbers"], first["calls"]
         if first["text"].strip() or first["alive"]:
@@ -158,14 +171,15 @@ class Processes:
 
         os.dup2(told.fileno(), 2)
         signal.alarm(HANG_SECONDS)
-        faults.set_faults(plan)
+        loading = Loading(plan)
+        faults.set_faults("" if loading.is_named else plan)
         faults.count_calls(True)
         seen = watched(self.workload.run)
         again = watched(self.workload.run) if seen.error else seen
         os.write(2, seen.said.encode())
         atexit._run_exitfuncs()
         report = {"numbers": seen.numbers, "error": str(seen.error or ""), "kind": type(seen.error).__name__,
-                  "again": again.numbers, "again_text": again.text, "calls": faults.calls(),
+                  "again": again.numbers, "again_text": again.text, "calls": faults.calls() | loading.counts,
                   "alive": {kind: n for kind, (n, _) in faults.alive().items() if n}}  # fmt: skip
         os.write(2, b"\n\0" + json.dumps(report).encode())
         os._exit(0)
@@ -176,7 +190,7 @@ class Processes:
             return [lived["died"]]
         if not reached(place, lived["calls"]):
             return None
-        kinds = {"AcceleratorError": torch.AcceleratorError, "OutOfMemoryError": torch.OutOfMemoryError}
+        kinds = {kind.__name__: kind for kind in TYPES}
         error = kinds.get(lived["kind"], RuntimeError)(lived["error"]) if lived["error"] else None
         said, alive = [], dict(lived["alive"])
         for line in lived["text"].splitlines():
