@@ -144,6 +144,8 @@ class Processes:
     def __init__(self, name: str) -> None:
         self.workload = WORKLOADS[name]
         self.right: list[float] = []
+        gc.collect()
+        gc.freeze()  # or each process would copy what a collection looks at
         faults.set_faults("")  # opens the library: a fault of the loader is not for this module
         first = self.live("")
         self.right, self.counts = first["numbers"], first["calls"]
