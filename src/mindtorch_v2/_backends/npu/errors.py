@@ -166,7 +166,8 @@ def error_of(code: int, what: str, call: str = "", words: str | None = None) -> 
 def of_op(error: RuntimeError, name: str, call: str) -> RuntimeError:
     """The error of a wait as that of the op that was waited for; one without CANN's code as it is."""
     code = getattr(error, "error_code", 0)
-    return error_of(code, f"{error.what} of {name}", call, error.words) if code else error
+    what, words = getattr(error, "what", "a wait"), getattr(error, "words", "")
+    return error_of(code, f"{what} of {name}", call, words) if code else error
 
 
 def raise_for(code: int, what: str) -> NoReturn:
