@@ -42,7 +42,10 @@ def alive() -> dict[str, int]:
 def test_host_memory_is_kept_while_a_copy_may_write_to_it(plan: Callable[[str], None]) -> None:
     x, host = torch.ones(100, device="npu"), torch.empty(100)
     kept = weakref.ref(host)
-    plan("aclrtSynchronizeStream:1=507046")
+    faults.count_calls(True)
+    host.copy_(x)
+    faults.count_calls(False)
+    plan(f"aclrtSynchronizeStream:{faults.calls()['aclrtSynchronizeStream']}=507046")  # the wait for the copy itself
     with pytest.raises(torch.AcceleratorError, match=r"aclrtSynchronizeStream: copy from npu to cpu.*\(507046\)"):
         host.copy_(x)
     del host
