@@ -15,7 +15,7 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
   g = {"system": p["build-system"]["requires"], "run": p["project"]["dependencies"], \
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
-.PHONY: run test test-npu-delay soak bench bench-npu build lint clean conformance fuzz \
+.PHONY: run test test-npu-delay test-faults soak bench bench-npu build lint clean conformance fuzz \
         test-sanitize sanitize-address sanitize-thread
 
 # On the npu of this machine; where there is none, on the simulated one.
@@ -51,6 +51,10 @@ test-npu-delay: $(VENV)/package $(VENV)/test-tools
 PART ?= all
 soak: $(VENV)/package $(VENV)/test-tools
 	$(PY) tests/mindtorch_v2/soak.py $(PART) $(ARGS)
+
+# Every call of CANN in every workload fails once, in both modes; a slice of it is part of `make test`.
+test-faults: $(VENV)/package $(VENV)/test-tools
+	$(PY) tests/mindtorch_v2/fault_sweep.py $(ARGS)
 
 bench: $(VENV)/package $(VENV)/test-tools
 	$(PY) benchmarks/run.py $(ARGS)

@@ -19,6 +19,7 @@ STATUS = {"aclError", "aclnnStatus", "HcclResult"}
 # What tells of errors tells them always; CANN's caches are not there, and these say so.
 NEVER_FAIL = {"aclGetRecentErrMsg", "aclrtPeekAtLastError", "aclrtGetLastError", "HcclGetErrorString", "PTAFindExecCache",
               "PTAGetExecCache"}  # fmt: skip
+NOT_AT_ONCE = {"aclmdlRICaptureEnd"}  # looks at its arguments first: it ends a capture even when it fails
 READS = {"aclGetDataBufferAddr", "aclGetTensorDescName"}  # a NULL of theirs says that the object is wrong
 
 
@@ -37,7 +38,7 @@ def library(name: str) -> ctypes.CDLL:
 def test_every_function_fails_by_the_plan(name: str) -> None:
     """Without arguments: a function that is to fail looks at none."""
     opened, untouched = library(name), []
-    declared = [f for f in tables.functions() if f.library == name and f.name not in NEVER_FAIL | READS]
+    declared = [f for f in tables.functions() if f.library == name and f.name not in NEVER_FAIL | NOT_AT_ONCE | READS]
     for f in declared:
         if f.result not in STATUS and not f.result.endswith("*"):
             continue

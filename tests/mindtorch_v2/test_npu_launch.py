@@ -479,7 +479,7 @@ def test_an_error_of_the_device_comes_at_the_next_synchronisation() -> None:
 
 def test_blocking_launches_report_an_error_at_its_own_line() -> None:
     first, *rest = output(LATE, CANN_SIM_FAULTS="op aclnnExp:1=507015", ACL_LAUNCH_BLOCKING="1")
-    assert first.startswith("AcceleratorError [aclnnExp] failed with") and "(507015)" in first
+    assert first.startswith("AcceleratorError [aclrtSynchronizeStream of aclnnExp] failed with") and "(507015)" in first
     assert "launched" not in rest
 
 

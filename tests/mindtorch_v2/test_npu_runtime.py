@@ -189,7 +189,8 @@ def test_finalize_goes_on_after_failures(monkeypatch: pytest.MonkeyPatch, capsys
     made.finalize()
     assert acl.calls[-4:] == CLOSED and not made.initialized
     said = capsys.readouterr().err
-    assert "destroy_stream] failed with ACL_ERROR_RT_LOST_HEARTBEAT (507010)" in said and "[destroy_context] gone" in said
+    assert "[aclrtDestroyStream] failed with ACL_ERROR_RT_LOST_HEARTBEAT (507010)" in said
+    assert "[aclrtDestroyContext] gone" in said
 
 
 def test_finalize_without_acl_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

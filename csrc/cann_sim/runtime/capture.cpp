@@ -266,7 +266,7 @@ aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode) {
 }
 
 aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI* modelRI) {
-  CANN_ENTRY("aclmdlRICaptureEnd");
+  const int planned = planned_fault("aclmdlRICaptureEnd");  // the capture is over all the same
   if (!modelRI) return fail(ACL_ERROR_INVALID_PARAM, "aclmdlRICaptureEnd: modelRI is NULL");
   int code = 0;
   StreamHandle* found = find_for_capture(stream, "aclmdlRICaptureEnd", &code);
@@ -283,7 +283,9 @@ aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI* modelRI) {
     return fail(ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD, "aclmdlRICaptureEnd: the capture began in another thread");
   *modelRI = nullptr;
   Stream* loose = c->unjoined();
-  if (c->invalid) {
+  if (planned) {
+    code = planned;
+  } else if (c->invalid) {
     code = fail(ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
                 "aclmdlRICaptureEnd: an illegal call made the capture invalid");
   } else if (loose) {

@@ -250,30 +250,37 @@ class Call {
 };
 
 // ---- executors that are kept -------------------------------------------------------------------------------------
+// Told when CANN refuses to destroy an object, which is leaked then: nobody who drops a call can do anything about it.
+inline void (*destroy_failed)(const char* function, int32_t code) = nullptr;
+constexpr int32_t kNoObject = -1;  // a first phase that did not run: CANN made no object for an argument
+
 // The objects behind one first phase. Destroyed with it, unless a repeatable executor keeps them for the next call.
 class Prepared {
  public:
   explicit Prepared(const Api& api) : api_(api) {}
   ~Prepared() {
-    if (executor) api_.destroy_executor(executor);  // kept, or made and never launched
-    for (const Made& m : made_) m.destroy(m.object);
+    if (executor) destroy({"aclDestroyAclOpExecutor", api_.destroy_executor, executor});  // kept, or never launched
+    for (const Made& m : made_) destroy(m);
   }
   Prepared(const Prepared&) = delete;
   Prepared& operator=(const Prepared&) = delete;
 
-  // Makes CANN's objects and runs the first phase; its status.
+  // Makes CANN's objects and runs the first phase; its status, or kNoObject with `refused` set.
   int32_t first_phase(const Call& call, void* function) {
     Words words;
     for (const Item& item : call.items)
-      if (!argument(words, call, item)) return -1;
+      if (!argument(words, call, item)) return kNoObject;
     words.pointer(&workspace);
     words.pointer(&executor);
-    return words.fits() ? words.call(function) : -1;
+    if (words.fits()) return words.call(function);
+    refused = "more arguments than the launcher passes";
+    return kNoObject;
   }
 
   void* executor = nullptr;
   uint64_t workspace = 0;
   bool repeatable = false;
+  const char* refused = "";     // the function that returned no object
   struct Slot {
     int32_t at, input, output;  // input/output -1: not one
     int32_t place;              // in the list that `object` is then; -1: a tensor of its own
@@ -282,20 +289,40 @@ class Prepared {
   std::vector<Slot> slots;      // every tensor
 
  private:
-  struct Made { int32_t (*destroy)(void*); void* object; };
+  struct Made {
+    const char* function;
+    int32_t (*destroy)(void*);
+    void* object;
+  };
+  static void destroy(const Made& m) {
+    const int32_t code = m.destroy(m.object);
+    if (code && destroy_failed) destroy_failed(m.function, code);
+  }
 
-  void* keep(void* object, int32_t (*destroy)(void*)) {
-    if (object) made_.push_back({destroy, object});
+  // Keeps an object that `create` made, to be destroyed by `function`; where it made none, notes that.
+  void* keep(void* object, const char* create, const char* function, int32_t (*destroy)(void*)) {
+    if (object) made_.push_back({function, destroy, object});
+    else refused = create;
     return object;
   }
-  // A list owns its items; one that could not be made leaves them to us.
-  void* keep_list(void* list, int32_t (*destroy)(void*), const std::vector<void*>& items, int32_t (*destroy_item)(void*)) {
-    for (void* item : items)
-      if (!list && item) destroy_item(item);
-    return keep(list, destroy);
+  void* keep_tensor(void* object) { return keep(object, "aclCreateTensor", "aclDestroyTensor", api_.destroy_tensor); }
+  void* keep_scalar(void* object) { return keep(object, "aclCreateScalar", "aclDestroyScalar", api_.destroy_scalar); }
+  // A list owns its items once it is made; until then each is our own. An item that is absent is null.
+  template <class MakeItem>
+  void* keep_list(int32_t count, MakeItem make_item, void* (*create)(void* const*, uint64_t), const char* created,
+                  const char* function, int32_t (*destroy)(void*)) {
+    const size_t before = made_.size();
+    std::vector<void*> all;
+    for (int32_t k = 0; k < count; ++k) {
+      bool given = true;
+      all.push_back(make_item(k, given));
+      if (given && !all.back()) return nullptr;
+    }
+    void* list = create(all.data(), all.size());
+    if (list) made_.resize(before);
+    return keep(list, created, function, destroy);
   }
   void* make_tensor(const TensorArg& t) {
-    if (t.ndim < 0) return nullptr;
     // CANN wants a layout by rank; all of these mean "plain, strided" (NCL, NCHW, NCDHW, ND).
     const int32_t format = t.ndim == 3 ? 47 : t.ndim == 4 ? 0 : t.ndim == 5 ? 30 : 2;
     return api_.create_tensor(t.sizes, static_cast<uint64_t>(t.ndim), t.dtype, t.strides, t.offset, format, &t.storage_items,
@@ -309,50 +336,60 @@ class Prepared {
     double parts[2] = {n.re, n.im};
     return api_.create_scalar(parts, n.dtype);
   }
+  // Adds one argument to the words; false: CANN has made no object for it.
   bool argument(Words& words, const Call& call, const Item& item) {
     void* object = nullptr;
+    bool given = item.given;
     switch (item.kind) {
       case kTensor: case kOut: case kInout: {
         const TensorArg& t = call.tensors[item.first];
-        object = keep(make_tensor(t), api_.destroy_tensor);
-        if (item.given && !object) return false;
+        if (given) object = keep_tensor(make_tensor(t));
         slots.push_back({item.first, item.kind != kOut ? inputs_++ : -1, item.kind != kTensor ? outputs_++ : -1, -1,
                          object, t.base});
         break;
       }
       case kTensors: case kOuts: case kInouts: {
         const int32_t input = item.kind != kOuts ? inputs_++ : -1, output = item.kind != kTensors ? outputs_++ : -1;
-        if (!item.given || !item.count) break;
-        std::vector<void*> all;
-        for (int32_t k = 0; k < item.count; ++k) all.push_back(make_tensor(call.tensors[item.first + k]));
-        object = keep_list(api_.create_tensors(all.data(), all.size()), api_.destroy_tensors, all, api_.destroy_tensor);
-        if (!object) return false;
+        given = given && item.count;
+        if (!given) break;
+        auto make = [&](int32_t k, bool& present) {
+          const TensorArg& t = call.tensors[item.first + k];
+          present = t.ndim >= 0;
+          return present ? keep_tensor(make_tensor(t)) : nullptr;
+        };
+        object = keep_list(item.count, make, api_.create_tensors, "aclCreateTensorList", "aclDestroyTensorList",
+                           api_.destroy_tensors);
         for (int32_t k = 0; k < item.count; ++k)
           slots.push_back({item.first + k, input, output, k, object, call.tensors[item.first + k].base});
         break;
       }
       case kScalar:
-        if (item.given) object = keep(make_scalar(call.numbers[item.first]), api_.destroy_scalar);
+        if (given) object = keep_scalar(make_scalar(call.numbers[item.first]));
         break;
       case kScalars: {
-        std::vector<void*> all;
-        for (int32_t k = 0; k < item.count; ++k) all.push_back(make_scalar(call.numbers[item.first + k]));
-        object = keep_list(api_.create_scalars(all.data(), all.size()), api_.destroy_scalars, all, api_.destroy_scalar);
-        if (!object && item.count) return false;
+        given = true;
+        auto make = [&](int32_t k, bool&) { return keep_scalar(make_scalar(call.numbers[item.first + k])); };
+        object = keep_list(item.count, make, api_.create_scalars, "aclCreateScalarList", "aclDestroyScalarList",
+                           api_.destroy_scalars);
         break;
       }
       case kInts:
-        if (item.given) object = keep(api_.create_ints(call.ints.data() + item.first, item.count), api_.destroy_ints);
+        if (given)
+          object = keep(api_.create_ints(call.ints.data() + item.first, item.count), "aclCreateIntArray",
+                        "aclDestroyIntArray", api_.destroy_ints);
         break;
       case kBools: {
-        if (!item.given) break;
+        if (!given) break;
         std::unique_ptr<bool[]> all(new bool[item.count + 1]);
         for (int32_t k = 0; k < item.count; ++k) all[k] = call.ints[item.first + k] != 0;
-        object = keep(api_.create_bools(all.get(), item.count), api_.destroy_bools);
+        object = keep(api_.create_bools(all.get(), item.count), "aclCreateBoolArray", "aclDestroyBoolArray",
+                      api_.destroy_bools);
         break;
       }
       case kFloats:
-        if (item.given) object = keep(api_.create_floats(call.floats.data() + item.first, item.count), api_.destroy_floats);
+        if (given)
+          object = keep(api_.create_floats(call.floats.data() + item.first, item.count), "aclCreateFloatArray",
+                        "aclDestroyFloatArray", api_.destroy_floats);
         break;
       case kString:
         words.pointer(item.given ? call.text.data() + item.first : nullptr);
@@ -362,7 +399,7 @@ class Prepared {
       default: words.word(item.i); return true;
     }
     words.pointer(object);
-    return true;
+    return object || !given;
   }
 
   const Api& api_;

@@ -44,6 +44,7 @@ cdef extern from "launch.h" namespace "mt::npu":
         void* executor
         uint64_t workspace
         cbool repeatable
+        const char* refused
         vector[PreparedSlot] slots
     cdef cppclass PreparedOwner "std::unique_ptr<mt::npu::Prepared>":
         PreparedOwner()
@@ -57,6 +58,7 @@ cdef extern from "launch.h" namespace "mt::npu":
         Prepared* find(const CallKey&, uint64_t)
         void clear()
         size_t size()
+    void (*destroy_failed)(const char*, int32_t) noexcept
     ctypedef int32_t (*SecondPhase)(void*, uint64_t, void*, void*) noexcept
     cbool move_to(const NpuApi&, Prepared&, const NpuCall&)
     enum:
@@ -82,19 +84,24 @@ cdef extern from *:
     }
     // Never destroyed: at the end of a process that did not end the runtime (a forked one) CANN must not be called.
     static mt::npu::Prepareds* const npu_prepared = new mt::npu::Prepareds[16];
-    // Calls whose op may be queued still, although waiting for it failed: given back with the runtime.
-    static std::vector<std::unique_ptr<mt::npu::Prepared>>* const npu_abandoned =
-        new std::vector<std::unique_ptr<mt::npu::Prepared>>;
-    static inline void npu_abandon(std::unique_ptr<mt::npu::Prepared>& p) { npu_abandoned->push_back(std::move(p)); }
-    static inline void npu_clear_abandoned() { npu_abandoned->clear(); }
+    // Calls whose stream could not be waited for: the device may still write into their tensors, by stream.
+    static auto* const npu_unfinished = new std::vector<std::pair<void*, std::unique_ptr<mt::npu::Prepared>>>;
+    static inline void npu_leave_unfinished(void* stream, std::unique_ptr<mt::npu::Prepared>& p) {
+        npu_unfinished->emplace_back(stream, std::move(p));
+    }
+    static inline void npu_finished(void* stream) {  // nullptr: every stream
+        if (npu_unfinished->empty()) return;
+        auto is_done = [=](const auto& left) { return !stream || left.first == stream; };
+        npu_unfinished->erase(std::remove_if(npu_unfinished->begin(), npu_unfinished->end(), is_done), npu_unfinished->end());
+    }
     """
     int npu_bound() nogil
     void npu_set_bound(int) nogil
     void npu_end_lifetime()
     void npu_keep(Prepareds&, NpuCall&, uint64_t, PreparedOwner&)
     Prepareds* npu_prepared                      # of each device
-    void npu_abandon(PreparedOwner&)
-    void npu_clear_abandoned()
+    void npu_leave_unfinished(void*, PreparedOwner&)
+    void npu_finished(void*)
 
 API_NAMES = ("aclCreateTensor", "aclCreateScalar", "aclCreateIntArray", "aclCreateFloatArray", "aclCreateBoolArray",
              "aclCreateTensorList", "aclCreateScalarList", "aclDestroyTensor", "aclDestroyScalar", "aclDestroyIntArray",
@@ -127,8 +134,9 @@ cdef dict npu_environment = {}                   # the process's, as os.environ 
 cdef tuple npu_blocking_names = ()               # its names that, being b"1", make every op waited for
 cdef bint npu_blocking_paused = False            # while a graph is captured
 cdef object npu_wait = None                      # callable(device): waits for its work
-cdef object npu_failed = None                    # callable(name of the op, code, arguments in words): the exception to raise
+cdef object npu_failed = None                    # callable(op, code, arguments in words, function): the exception to raise
 cdef object npu_failed_late = None               # callable(exception of npu_wait, name, arguments in words): the same
+cdef object npu_not_destroyed = None             # callable(function, code): says that an object is leaked
 cdef object npu_bind_thread = None               # callable(device): gives the calling thread the device's context
 cdef vector[NpuCall*] npu_spare_calls            # not in use. A launch may wait, or run Python that launches: each has its own
 cdef object npu_rebind = None                    # callable(): fills in CANN's functions again after the runtime ended
@@ -137,14 +145,28 @@ cdef object npu_make_constant = None             # callable(reading, value, dtyp
 cdef dict npu_constants = {}                     # (reading, value, dtype, device) -> what it made
 
 
-def _npu_bind(list addresses, bind_thread, failed, rebind):
+def _npu_bind(list addresses, bind_thread, failed, not_destroyed, rebind):
     """Fills in CANN's functions, in the order of API_NAMES, and the hooks of the backend."""
-    global npu_ready, npu_bind_thread, npu_failed, npu_rebind
+    global npu_ready, npu_bind_thread, npu_failed, npu_not_destroyed, npu_rebind, destroy_failed
     cdef vector[size_t] given = addresses        # all of them are numbers before one is used
     if given.size() != <size_t>len(API_NAMES):
         raise ValueError(f"expected {len(API_NAMES)} addresses, got {given.size()}")
     memcpy(&npu_api, given.data(), given.size() * sizeof(size_t))
     npu_bind_thread, npu_failed, npu_rebind, npu_ready = bind_thread, failed, rebind, True
+    npu_not_destroyed = not_destroyed
+    destroy_failed = tell_not_destroyed
+
+
+cdef void tell_not_destroyed(const char* function, int32_t code) noexcept:
+    """Objects go wherever a call is dropped, also while an exception comes: Python must not run with it set."""
+    cdef PyObject* kind
+    cdef PyObject* value
+    cdef PyObject* trace
+    PyErr_Fetch(&kind, &value, &trace)
+    try:
+        npu_not_destroyed(function.decode(), code)
+    finally:
+        PyErr_Restore(kind, value, trace)
 
 
 def _npu_set_blocking(dict environment not None, tuple names not None, wait, failed_late):
@@ -202,7 +224,7 @@ def _npu_unbind():
     npu_constants.clear()
     for i in range(MAX_NPUS):
         npu_prepared[i].clear()
-    npu_clear_abandoned()
+    npu_finished(NULL)                           # CANN's streams end with their work done
     npu_end_lifetime()
     npu_ready = False
 
@@ -390,7 +412,7 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, uint64_t hash, Prepared* p, i
         p = owner.get()
         code = p.first_phase(call[0], plan.first)
         if code:
-            raise launch_error(plan, code, call.key)
+            raise launch_error(plan, code, call.key, p.refused)
         p.repeatable = plan.kept and npu_api.set_repeatable(p.executor) == 0
         if p.workspace:
             heap = npu_heap(device)
@@ -400,7 +422,7 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, uint64_t hash, Prepared* p, i
     if workspace:
         npu_heap_free(heap, workspace)           # reused in stream order, after this op
     if code:
-        raise launch_error(plan, code, call.key)
+        raise launch_error(plan, code, call.key, b"")
     if owner.get() != NULL and p.repeatable and npu_prepared[device].find(call.key, hash) == NULL:
         npu_keep(npu_prepared[device], call[0], hash, owner)
     if is_blocking():
@@ -416,8 +438,9 @@ cdef inline int32_t second_phase(NpuPlan plan, Prepared* p, size_t workspace, vo
     return (<SecondPhase>plan.second)(<void*>workspace, p.workspace, executor, stream)
 
 
-cdef object launch_error(NpuPlan plan, int32_t code, const CallKey& key):
-    return npu_failed(plan.name, code, call_in_words(plan, key))
+cdef object launch_error(NpuPlan plan, int32_t code, const CallKey& key, const char* function):
+    """function: which one failed where it was neither phase of the op; else empty."""
+    return npu_failed(plan.name, code, call_in_words(plan, key), function.decode())
 
 
 # ---- the doors --------------------------------------------------------------------------------------------------
@@ -513,22 +536,26 @@ cdef list shapes_found(NpuPlan plan, NpuCall* call, int device):
     cdef uint64_t stream_number = npu_stream_of(device)
     cdef void* stream = <void*>stream_number
     cdef int32_t code = p.first_phase(call[0], plan.first)
+    cdef bint waited = False
     cdef list shapes = []
     if code:
-        raise launch_error(plan, code, call.key)
+        raise launch_error(plan, code, call.key, p.refused)
     if p.workspace:
         workspace = heap.allocate(p.workspace, stream_number)
         bind_device(device)
     code = second_phase(plan, p, workspace, stream)
     if not code:
+        waited = True
         with nogil:
             code = npu_api.synchronize(stream)
         if code:
-            npu_abandon(owner)                   # the op may be queued still, and writes into these tensors
+            npu_leave_unfinished(stream, owner)
+        else:
+            npu_finished(stream)
     if workspace:
         npu_heap_free(heap, workspace)
     if code:
-        raise launch_error(plan, code, call.key)
+        raise launch_error(plan, code, call.key, b"aclrtSynchronizeStream" if waited else b"")
     if is_blocking():
         wait_for_op(plan, call, device)
     for slot in p.slots:
@@ -536,7 +563,7 @@ cdef list shapes_found(NpuPlan plan, NpuCall* call, int device):
             continue
         code = npu_api.view_shape(slot.object, &sizes, &rank)
         if code:
-            raise launch_error(plan, code, call.key)
+            raise launch_error(plan, code, call.key, b"aclGetViewShape")
         shapes.append(tuple([sizes[d] for d in range(rank)]))
         free(sizes)                              # CANN allocates it with new[], which is malloc here
     return shapes

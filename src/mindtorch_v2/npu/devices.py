@@ -155,7 +155,7 @@ def _get_device_name(device_id: int) -> str:
     runtime.get_runtime(device_id)
     name = soc.name()
     if not name:
-        warnings.warn(f"CANN does not say what npu:{device_id} is; it is called 'Ascend'", stacklevel=3)
+        warnings.warn(f"CANN does not say what npu:{device_id} is (aclrtGetSocName); it is called 'Ascend'", stacklevel=3)
     return name or "Ascend"
 
 

@@ -61,6 +61,7 @@ class NPUGraph:
             raise RuntimeError("NPU graphs must be captured on a non-default stream. (However, after capture, it's ok "
                                "to replay them on the default stream.)")
         begin = capi.function("capture_begin")
+        capi.function("capture_end")              # now: a capture that was begun has to be ended
         self.register_generator_state(_C._npu_default_generator(index))   # its tensors are not of the graph's pool
         self._owner, self._session, self._stream = owner, owner.session, stream
         self._pool = _new_pool_id(captured=True) if pool is None else tuple(pool)

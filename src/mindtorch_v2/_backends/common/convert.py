@@ -36,7 +36,7 @@ def _to_device(dst: Any, src: Any, non_blocking: bool) -> None:
     alone = non_blocking and src is given and _left_to_itself(src, index, stream)
     if not alone:
         streams.about_to_wait("copy from cpu to npu")     # it may refuse: not once the copy has begun to write
-    _enqueue((dst, src), HOST_TO_DEVICE, stream, alone, "copy from cpu to npu")
+    _enqueue((dst, src), HOST_TO_DEVICE, index, stream, alone)
     aclnn.finish(index)
 
 
@@ -53,7 +53,7 @@ def _to_host(dst: Any, src: Any, non_blocking: bool) -> None:
     if not alone:
         streams.about_to_wait("copy from npu to cpu")
         owner.synchronize()                       # whoever replaces it sees every read; the copy waits for its stream too
-    _enqueue((dst, src), DEVICE_TO_HOST, stream, alone, "copy from npu to cpu")
+    _enqueue((dst, src), DEVICE_TO_HOST, index, stream, alone)
     if alone:
         aclnn.finish(index)
 
@@ -67,9 +67,10 @@ def _between(dst: Any, src: Any) -> None:
     target = dst if dst.is_contiguous() else _empty(dst, dst.dtype, dst.device)
     for tensor in (dst, src):                     # the copy below waits for no stream
         stream = streams.current_stream_handle(tensor.device.index)
-        check(runtime.acl.rt.synchronize_stream(stream), "copy between npus")
+        streams.wait(tensor.device.index, stream, "copy between npus")
     to, of = _spans(target, src)
-    check(runtime.acl.rt.memcpy(to.address, to.nbytes, of.address, of.nbytes, DEVICE_TO_DEVICE), "copy between npus")
+    code = runtime.acl.rt.memcpy(to.address, to.nbytes, of.address, of.nbytes, DEVICE_TO_DEVICE)
+    check(code, "aclrtMemcpy: copy between npus")
     if target is not dst:
         dst.copy_(target)
     aclnn.finish(dst.device.index)
@@ -98,12 +99,16 @@ def _empty(like: Any, dtype: Any, device: Any) -> Any:
     return like.new_empty(like.shape, dtype=dtype, device=device)
 
 
-def _enqueue(tensors: tuple[Any, Any], kind: int, stream: int, alone: bool, what: str) -> None:
-    """A copy on a stream, after what was queued there: the memory may have another user before. Waits unless alone."""
-    to, of = _spans(*tensors)                     # they hold the memory until it was waited for
-    check(runtime.acl.rt.memcpy_async(to.address, to.nbytes, of.address, of.nbytes, kind, stream), what)
+def _enqueue(tensors: tuple[Any, Any], kind: int, index: int, stream: int, alone: bool) -> None:
+    """A copy on a stream of a device, after what was queued there: the memory may have another user before. Waits unless
+    alone."""
+    dst, src = tensors
+    to, of = _spans(dst, src)                     # they hold the memory until it was waited for
+    what, host = ("copy from npu to cpu", (dst, to)) if kind == DEVICE_TO_HOST else ("copy from cpu to npu", (src, of))
+    code = runtime.acl.rt.memcpy_async(to.address, to.nbytes, of.address, of.nbytes, kind, stream)
+    check(code, "aclrtMemcpyAsync: " + what)
     if not alone:
-        check(runtime.acl.rt.synchronize_stream(stream), what)
+        streams.wait(index, stream, what, host)   # blocks of a device wait in stream order
 
 
 def _spans(dst: Any, src: Any) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -261,7 +262,8 @@ def has(name: str) -> bool:
 def bind() -> None:
     """Gives the launcher CANN's functions, once per start of the runtime."""
     if not _C._npu_is_bound():
-        _C._npu_bind([acl_loader.symbol(name) for name in _C.API_NAMES], npu_runtime.bind_thread, _failure, bind)
+        _C._npu_bind([acl_loader.symbol(name) for name in _C.API_NAMES], npu_runtime.bind_thread, _failure,
+                     _not_destroyed, bind)
 
 
 def pause_blocking(paused: bool) -> None:
@@ -290,12 +292,17 @@ def _unbind(_device: int) -> None:
 npu_runtime.on_close(_unbind)
 
 
-def _failure(name: str, code: int, call: str) -> Exception:
-    """The exception for a launch that failed; call is the op with its arguments."""
-    if code == -1:
-        reason = errors.recent_message() or "no reason given"
-        return RuntimeError(f"[{name}] CANN could not make the objects of {call}: {reason}")
-    return errors.error_of(code, name, call)
+def _failure(name: str, code: int, call: str, function: str) -> Exception:
+    """The exception for a launch that failed; call is the op with its arguments, function what failed around it."""
+    what = f"{function} of {name}" if function else name
+    if code == -1:                                           # no status: a function returned no object
+        return errors.error_of(errors.NO_OBJECT, what, call)
+    return errors.error_of(code, what, call)
+
+
+def _not_destroyed(function: str, code: int) -> None:
+    """An object of an op could not be destroyed; nobody can act on it, and the work goes on."""
+    warnings.warn(f"an object of an aclnn op is leaked: {errors.describe(code, function)}", RuntimeWarning, stacklevel=2)
 
 
 @functools.cache

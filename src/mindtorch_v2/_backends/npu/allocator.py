@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, NamedTuple, NoReturn
 
 from mindtorch_v2 import _C, _config
 from mindtorch_v2._backends.npu import alloc_conf, errors, runtime, streams
 from mindtorch_v2._backends.npu.memory_history import MemoryHistory, PoolId, write_snapshot
+from mindtorch_v2._backends.npu.memory_stats import Statistics, size_text
 from mindtorch_v2._backends.npu.pluggable import PluggableAllocator
 from mindtorch_v2._backends.npu.virtual_memory import VirtualMemory
 
@@ -24,39 +24,10 @@ _LOOK_AGAIN = (0, 0)
 COMMON_POOL: PoolId = (0, 0)
 
 
-class _Statistics(MutableMapping[str, int]):
-    """The native counters by torch's flat names."""
-
-    def __init__(self, heap: Any) -> None:
-        self._heap = heap
-
-    def __getitem__(self, key: str) -> int:
-        return self._heap.stat(key)
-
-    def __setitem__(self, key: str, value: int) -> None:
-        self._heap.set_stat(key, value)
-
-    def __delitem__(self, key: str) -> None:
-        raise TypeError(f"a counter cannot be removed: {key}")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_C.NPU_STAT_KEYS)
-
-    def __len__(self) -> int:
-        return len(_C.NPU_STAT_KEYS)
-
-
 class _Pool(NamedTuple):
     """What a private pool was made with."""
     source: PluggableAllocator | None
     use_on_oom: bool
-
-
-def _size_text(size: int) -> str:
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size > unit:
-            return f"{size / unit:.2f} {name}"
-    return f"{size} bytes"
 
 
 def _try(failures: list[Exception], act: Callable[..., Any], *args: Any) -> None:
@@ -78,7 +49,7 @@ class NpuAllocator:
         self.device_id = device_id
         self.history = MemoryHistory()
         self._heap = _C.NpuHeap(self, device_id)
-        self._stats: MutableMapping[str, int] = _Statistics(self._heap)
+        self._stats: MutableMapping[str, int] = Statistics(self._heap)
         self._lock = threading.RLock()            # of everything below; re-entered when a collection frees tensors
         self._conf: alloc_conf.AllocConf | None = None
         self._fraction: float | None = None       # None: no limit was set
@@ -86,7 +57,8 @@ class NpuAllocator:
         self._pools: dict[PoolId, _Pool] = {}
         self._waiting: dict[int, deque[tuple[int, int]]] = {}   # by stream: (event, block), oldest first
         self._captures = 0                        # graphs being captured: events can then not be recorded or asked
-        self._until_captured: list[tuple[int, list[int]]] = []
+        self._unrecorded: list[tuple[int, list[int]]] = []   # freed blocks, and the streams they are to wait for
+        self._unfreed: list[int] = []             # what aclrtFree refused once
         self._closed = False
 
     # ---- the front ------------------------------------------------------------------------------------------------
@@ -173,13 +145,13 @@ class NpuAllocator:
 
     def _out_of_memory_text(self, requested: int) -> str:
         free, total = self._mem_get_info()
-        limit = "" if self._fraction is None else f"{_size_text(int(self._fraction * total))} allowed; "
+        limit = "" if self._fraction is None else f"{size_text(int(self._fraction * total))} allowed; "
         stats = self._stats
         # torch_npu's words; there too nothing stands between the full stop and "If".
-        return (f"NPU out of memory. Tried to allocate {_size_text(requested)} (NPU {self.device_id}; "
-                f"{_size_text(total)} total capacity; {_size_text(stats['allocated_bytes.all.current'])} already "
-                f"allocated; {_size_text(stats['active_bytes.all.current'])} current active; {_size_text(free)} free; "
-                f"{limit}{_size_text(stats['reserved_bytes.all.current'])} reserved in total by PyTorch)."
+        return (f"NPU out of memory. Tried to allocate {size_text(requested)} (NPU {self.device_id}; "
+                f"{size_text(total)} total capacity; {size_text(stats['allocated_bytes.all.current'])} already "
+                f"allocated; {size_text(stats['active_bytes.all.current'])} current active; {size_text(free)} free; "
+                f"{limit}{size_text(stats['reserved_bytes.all.current'])} reserved in total by PyTorch)."
                 "If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation.")
 
     # ---- more memory ------------------------------------------------------------------------------------------------
@@ -270,15 +242,25 @@ class NpuAllocator:
         runtime.get_runtime(self.device_id)
         rt = runtime.acl.rt
         # The padding that aclrtMalloc adds is in our own sizes already.
-        ask = rt.malloc_align32 if hasattr(rt, "malloc_align32") else rt.malloc
+        ask, name = (rt.malloc_align32, "Align32") if hasattr(rt, "malloc_align32") else (rt.malloc, "")
         address, code = ask(nbytes, _HUGE_1G if self._conf is not None and self._conf.page_size else _HUGE_FIRST)
         if code in errors.OUT_OF_MEMORY:
             return 0
-        errors.check(code, f"aclrtMalloc of {nbytes} bytes")
+        errors.check(code, f"aclrtMalloc{name} of {nbytes} bytes")
         return address
 
     def _raw_free(self, address: int) -> None:
-        errors.check(runtime.acl.rt.free(address), "aclrtFree")
+        code = runtime.acl.rt.free(address)
+        if code:
+            self._unfreed.append(address)         # it is in no books any more
+            errors.check(code, "aclrtFree")
+
+    def _free_again(self) -> None:
+        """What aclrtFree refused is tried once more; a second refusal is the same news."""
+        again, self._unfreed = self._unfreed, []
+        for address in again:
+            runtime.get_runtime(self.device_id)
+            runtime.acl.rt.free(address)
 
     def _expand(self, size: int, stream: int) -> bool:
         """Maps memory into an expandable segment until a block of this size fits."""
@@ -299,7 +281,6 @@ class NpuAllocator:
                 return False
             address = self._virtual.reserve(room)
             if not address:
-                warnings.warn("expandable_segments setting failure, now change to `False`.", stacklevel=2)
                 self._heap.expandable = False
                 return False
             self._heap.reserve(address, room, size, stream)
@@ -346,6 +327,7 @@ class NpuAllocator:
         if self._closed:
             return
         failures: list[Exception] = []
+        self._free_again()
         if any(self._source_of(pool) is None for *_, pool in chunks):
             _try(failures, self._synchronize)
         for chunk in chunks:
@@ -385,6 +367,7 @@ class NpuAllocator:
             for segment in segments:
                 if self._source_of(segment["segment_pool_id"]) is None and not segment["is_expandable"]:
                     _try(failures, self._raw_free, segment["address"])
+            self._free_again()
             _try(failures, self._virtual.close)
             self._closed = True                   # whatever failed: blocks that go later must not start the device again
             if failures:
@@ -400,7 +383,7 @@ class NpuAllocator:
                 for _ in used:
                     self._heap.event_done(block)
             elif self._captures:
-                self._until_captured.append((block, used))
+                self._unrecorded.append((block, used))
             else:
                 failures: list[Exception] = []
                 for stream in used:
@@ -410,15 +393,25 @@ class NpuAllocator:
 
     def _record_event(self, block: int, stream: int) -> None:
         try:
-            event = streams.take_event(self.device_id, streams.EVENT_SYNC)
-            errors.check(runtime.acl.rt.record_event(event, stream), "aclrtRecordEvent")
+            event = streams.record_new_event(self.device_id, stream)
         except RuntimeError:                      # no more events, or the stream is gone: then this says so
             try:
-                errors.check(runtime.acl.rt.synchronize_stream(stream), "aclrtSynchronizeStream")
-            finally:
-                self._heap.event_done(block)
+                streams.wait(self.device_id, stream, "a block that the stream used")
+            except RuntimeError:                  # nobody knows whether the stream still uses the block: tried again
+                self._unrecorded.append((block, [stream]))
+                raise
+            self._heap.event_done(block)
         else:
             self._waiting.setdefault(stream, deque()).append((event, block))
+
+    def _record_again(self) -> None:
+        """The events that could not be recorded when their blocks were freed."""
+        waiting, self._unrecorded = self._unrecorded, []
+        failures: list[Exception] = []
+        for block, used in waiting:
+            _try(failures, self._record_events, block, used)
+        if failures:
+            raise failures[0]
 
     def _process_events(self) -> None:
         """Frees the blocks whose events are complete. Nothing waits here: neither for events nor for another thread."""
@@ -436,6 +429,8 @@ class NpuAllocator:
     def _collect_events(self, is_complete: Callable[[int], bool]) -> None:
         """Frees the blocks at the front of every stream's queue as long as their events are complete."""
         owner = runtime.get_runtime(self.device_id)
+        if self._unrecorded:
+            self._record_again()
         for queue in list(self._waiting.values()):
             while queue:
                 event, block = queue.popleft()    # first: an object that goes meanwhile may bring us here again
@@ -489,9 +484,7 @@ class NpuAllocator:
             self._heap.end_route(pool, *self._route(stream))
             self._captures -= stream is not None
             if not self._captures:
-                waiting, self._until_captured = self._until_captured, []
-                for block, used in waiting:
-                    self._record_events(block, used)
+                self._record_again()
 
     def _route(self, stream: Any) -> tuple[int, int]:
         """(thread, stream) whose requests go to a pool."""

@@ -12,6 +12,7 @@ REPEAT_INITIALIZE = 100002   # ACL_ERROR_REPEAT_INITIALIZE: somebody else in thi
 DEVICE_TASK_ABORT = 107022   # ACL_ERROR_RT_DEVICE_TASK_ABORT: what was queued was dropped
 NOT_SUPPORTED = 207000       # ACL_ERROR_RT_FEATURE_NOT_SUPPORT
 OUT_OF_MEMORY = (207001, 207018)
+NO_OBJECT = 561103           # ACLNN_ERR_INNER_NULLPTR, said where a function of CANN returns NULL instead of a status
 
 # A line is a first code and the names from it on, without ACL_ERROR_ (161, 361 and 561 thousand: ACLNN_ERR_).
 _NAMES = """
@@ -67,12 +68,16 @@ _ADVICE = {
     207001: "device memory is exhausted",
     207018: "device memory is exhausted",
     561003: "the op has no kernel for this SoC or dtype",
+    561103: "CANN has made no object",
     561107: "set ASCEND_OPP_PATH to the opp folder of the CANN toolkit",
     561112: "install the kernels package of CANN for this SoC (Ascend-cann-kernels)",
 }
 # After one of these the context refuses work until the device is reset: lost device, core exceptions, memory errors.
 _DEVICE_FAULTS = frozenset({507010, 507011, *range(507013, 507019), *range(507034, 507037), *range(507042, 507046),
                             *range(507048, 507051), *range(507053, 507058)})
+
+
+AcceleratorError = _C.AcceleratorError
 
 
 class CannNotFoundError(RuntimeError):
@@ -154,14 +159,15 @@ def error_of(code: int, what: str, call: str = "", words: str | None = None) -> 
     """The exception of a status code that is not 0; what names the call or the op."""
     words = recent_message() if words is None else words
     error = _C.AcceleratorError(describe(code, what, call, words))
-    error.error_code, error.words = code, words
+    error.error_code, error.words, error.what = code, words, what
     return error
 
 
 def of_op(error: RuntimeError, name: str, call: str) -> RuntimeError:
     """The error of a wait as that of the op that was waited for; one without CANN's code as it is."""
     code = getattr(error, "error_code", 0)
-    return error_of(code, name, call, getattr(error, "words", "")) if code else error
+    what, words = getattr(error, "what", "a wait"), getattr(error, "words", "")
+    return error_of(code, f"{what} of {name}", call, words) if code else error
 
 
 def raise_for(code: int, what: str) -> NoReturn:

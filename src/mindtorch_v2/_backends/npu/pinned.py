@@ -162,18 +162,28 @@ class PinnedAllocator:
         return value
 
     def _release(self, block: _Block) -> None:
-        for device_id, stream in block.uses:
-            event = streams.take_event(device_id, streams.EVENT_SYNC)
-            errors.check(runtime.acl.rt.record_event(event, stream), "aclrtRecordEvent")
-            block.events.append((device_id, event))
-        block.uses.clear()
+        try:
+            for device_id, stream in list(block.uses):
+                self._follow(block, device_id, stream)
+                del block.uses[device_id, stream]
+        except BaseException:                         # copies may be queued that nobody follows: it is tried again
+            self._live[block.address] = block
+            self._returned.append(block)
+            raise
         if block.events:
             self._waiting.append(block)
         else:                                         # no copy to wait for, nor for those of blocks freed before it
             self._keep(block)
 
+    def _follow(self, block: _Block, device_id: int, stream: int) -> None:
+        """Has a block wait for the copies that a stream has queued."""
+        try:
+            block.events.append((device_id, streams.record_new_event(device_id, stream)))
+        except errors.AcceleratorError:               # no more events: the stream itself is waited for
+            streams.wait(device_id, stream, "copies of pinned memory")
+
     def _take_back(self) -> None:
-        while self._returned:
+        for _ in range(len(self._returned)):          # not those that come back meanwhile
             block = self._returned.popleft()
             if self._live.get(block.address) is block:    # else the runtime it was of has ended
                 self._release(self._live.pop(block.address))
@@ -228,7 +238,7 @@ def take(nbytes: int) -> tuple[int, Lease] | None:
 def _move(device_id: int, target: int, source: int, nbytes: int) -> None:
     stream = streams.current_stream_handle(device_id)
     code = runtime.acl.rt.memcpy_async(target, nbytes, source, nbytes, _DEVICE_TO_DEVICE, stream)
-    errors.check(code, "copy within an npu")
+    errors.check(code, "aclrtMemcpyAsync: copy within an npu")
 
 
 _C._set_device_memory(_move, take)

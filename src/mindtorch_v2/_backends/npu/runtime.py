@@ -54,6 +54,7 @@ class _Runtime:
         self.streams: dict[int, list[int]] = {}   # further streams, by priority
         self.made_events: list[int] = []
         self.events: dict[int, list[int]] = {}    # those that nobody uses now, by creation flags
+        self.unfinished: dict[int, list[Any]] = {}   # by stream: what work uses that could not be waited for
         self._deferred: list[int] = []
         self._acl: Any = None                     # the acl module that init used
         self._device_set = False
@@ -110,6 +111,7 @@ class _Runtime:
         except BaseException:
             self._deferred = pointers + self._deferred
             raise
+        self.unfinished.clear()
         codes = [acl.rt.free(pointer) for pointer in pointers]
         errors.check(next(filter(None, codes), 0), "aclrtFree")
 
@@ -133,8 +135,8 @@ class _Runtime:
         def attempt(what: str, act: Callable[..., Any], *args: Any) -> None:
             _attempt(told, what, act, *args)
 
-        def end(name: str, *args: Any) -> None:
-            attempt(name, lambda: getattr(acl.rt, name)(*args))
+        def end(name: str, function: str, *args: Any) -> bool:
+            return _attempt(told, function, lambda: getattr(acl.rt, name)(*args))
 
         if self.context is None and not self._device_set:
             return False
@@ -147,9 +149,9 @@ class _Runtime:
             self._forget()
         return True
 
-    def _end(self, attempt: Callable[..., None], end: Callable[..., None]) -> None:
+    def _end(self, attempt: Callable[..., None], end: Callable[..., bool]) -> None:
         if self.context is not None and _thread.session is not self.session:
-            end("set_context", self.context)
+            end("set_context", "aclrtSetCurrentContext", self.context)
             _thread.session = self.session
         closers = _closers[::-1] if self.initialized and _runtimes.get(self.device_id) is self else []
         for interrupter in _interrupters if closers else []:
@@ -161,12 +163,13 @@ class _Runtime:
         for closer in closers:
             attempt("freeing memory", closer, self.device_id)
         for event in self.made_events:
-            end("destroy_event", event)
+            end("destroy_event", "aclrtDestroyEvent", event)
         for stream in sum(self.streams.values(), [] if self.stream is None else [self.stream]):
-            end("destroy_stream", stream)
+            end("destroy_stream", "aclrtDestroyStream", stream)
         if self.context is not None:
-            end("destroy_context", self.context)
-        end("reset_device", self.device_id)
+            end("destroy_context", "aclrtDestroyContext", self.context)
+        if not end("reset_device", "aclrtResetDevice", self.device_id) and hasattr(acl.rt, "reset_device_force"):
+            end("reset_device_force", "aclrtResetDeviceForce", self.device_id)   # else no later start begins anew
 
 
 def _uninterrupted(act: Callable[[], None]) -> None:
@@ -200,17 +203,19 @@ def _set_ending(thread: int, device_id: int | None) -> None:
     _C._npu_end_lifetime()                        # nor in the launcher
 
 
-def _attempt(told: set[int], what: str, act: Callable[..., Any], *args: Any) -> None:
+def _attempt(told: set[int], what: str, act: Callable[..., Any], *args: Any) -> bool:
     """One step of an end that nobody can stop: a failure is said on stderr, and the next step runs. A device fault that
-    was told before is the reason of this failure too, and not said again."""
+    was told before is the reason of this failure too, and not said again. Whether it went well."""
     try:
         errors.check(act(*args) or 0, what)
+        return True
     except Exception as error:
         code = getattr(error, "error_code", 0)
         if code not in told:
             print(f"mindtorch_v2: at the end of the npu: {error if code else f'[{what}] {error}'}", file=sys.stderr)
         if errors.is_device_fault(code):
             told.add(code)
+        return False
 
 
 def _register_cleanup(runtime: _Runtime) -> None:
@@ -242,7 +247,7 @@ def _start_acl() -> None:
 def _stop_acl(used: bool, told: set[int]) -> None:
     global _started
     if used or (acl is not None and _started is acl):
-        _attempt(told, "finalize", lambda: acl.finalize())
+        _attempt(told, "aclFinalize", lambda: acl.finalize())
     _started = None
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import capi, runtime
@@ -38,6 +39,19 @@ def about_to_wait(what: str) -> None:
         warnings.warn(f"called a synchronizing NPU operation: {what}", stacklevel=3)
 
 
+def wait(device_id: int, stream: int, what: str, *used: Any) -> None:
+    """Waits for a stream. Where that fails the work may still be queued, so what it uses on the host is kept until a
+    wait for the stream succeeds: the device would write into memory that is another's by then."""
+    owner = runtime.get_runtime(device_id)
+    code = runtime.acl.rt.synchronize_stream(stream)
+    if code:
+        if used:
+            owner.unfinished.setdefault(stream, []).append(used)
+        check(code, f"aclrtSynchronizeStream: {what}")
+    elif owner.unfinished:
+        owner.unfinished.pop(stream, None)
+
+
 def priority_range(device_id: int) -> tuple[int, int]:
     """(least, greatest): the priorities of streams; (0, 0) where CANN has none."""
     runtime.get_runtime(device_id)
@@ -45,7 +59,10 @@ def priority_range(device_id: int) -> tuple[int, int]:
     if ask is None:                               # before 8.5
         return 0, 0
     least, greatest, code = ask()
-    return (0, 0) if code else (least, greatest)
+    if code == NOT_SUPPORTED:
+        return 0, 0
+    check(code, "aclrtDeviceGetStreamPriorityRange")
+    return least, greatest
 
 
 def stream_from_pool(device_id: int, priority: int) -> tuple[int, int]:
@@ -81,10 +98,25 @@ def take_event(device_id: int, flags: int) -> int:
         return owner.events[flags].pop()          # not asked before: another thread may take the last one in between
     except (KeyError, IndexError):
         rt = runtime.acl.rt
-    handle, code = (rt.create_event_with_flag if flags == EVENT_EXTERNAL else rt.create_event_ex_with_flag)(flags)
-    check(code, "aclrtCreateEvent")
+    if flags == EVENT_EXTERNAL:
+        handle, code = rt.create_event_with_flag(flags)
+        check(code, "aclrtCreateEventWithFlag")
+    else:
+        handle, code = rt.create_event_ex_with_flag(flags)
+        check(code, "aclrtCreateEventExWithFlag")
     owner.made_events.append(handle)
     return handle
+
+
+def record_new_event(device_id: int, stream: int) -> int:
+    """An event behind the work that a stream has now; give it back with give_event()."""
+    owner = runtime.get_runtime(device_id)
+    event = take_event(device_id, EVENT_SYNC)
+    code = runtime.acl.rt.record_event(event, stream)
+    if code:
+        give_event(owner, owner.session, EVENT_SYNC, event)
+        check(code, "aclrtRecordEvent")
+    return event
 
 
 def give_event(owner: runtime._Runtime, session: object, flags: int, handle: int) -> None:

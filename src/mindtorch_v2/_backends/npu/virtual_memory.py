@@ -1,6 +1,7 @@
 """Addresses reserved on a device, and the physical memory mapped into them: what expandable segments are made of."""
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from mindtorch_v2._backends.npu import errors, runtime
@@ -22,8 +23,10 @@ class VirtualMemory:
     def reserve(self, size: int) -> int:
         """Reserves addresses; 0 where CANN or the device cannot."""
         ask = getattr(runtime.acl.rt, "reserve_mem_address", None)
-        address, code = ask(size, 0, 0, _RESERVE_FLAGS) if ask else (0, 0)
-        if code or not address:
+        address, code = ask(size, 0, 0, _RESERVE_FLAGS) if ask else (0, errors.NOT_SUPPORTED)
+        if code:
+            reason = errors.describe(code, "aclrtReserveMemAddress")
+            warnings.warn(f"expandable_segments setting failure, now change to `False`. {reason}", stacklevel=2)
             return 0
         self._reservations[address] = size
         return address
