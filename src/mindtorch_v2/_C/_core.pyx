@@ -11,7 +11,7 @@ from cpython.long cimport PyLong_Check, PyLong_CheckExact, PyLong_AsLongLong, Py
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.float cimport PyFloat_Check, PyFloat_CheckExact, PyFloat_AS_DOUBLE
 from cpython.bool cimport PyBool_Check
-from cpython.complex cimport PyComplex_Check, PyComplex_CheckExact
+from cpython.complex cimport PyComplex_Check
 from cpython.unicode cimport PyUnicode_Check
 from cpython.pycapsule cimport PyCapsule_New, PyCapsule_IsValid, PyCapsule_GetPointer, PyCapsule_SetName, \
     PyCapsule_Destructor

@@ -349,22 +349,6 @@ cdef inline bint all_plain_ints(tuple items) noexcept:
     return True
 
 
-cdef object plain_number(object o):
-    """A number, or what stands for one, as Python's own."""
-    if PyLong_CheckExact(o) or PyFloat_CheckExact(o) or PyBool_Check(o) or PyComplex_CheckExact(o):
-        return o
-    if PyLong_Check(o):
-        return int.__pos__(o)                    # of a subclass, whatever that says of itself
-    if PyFloat_Check(o):
-        return float.__pos__(o)
-    if PyComplex_Check(o):
-        return complex.__pos__(o)
-    number = python_number(o)
-    if not is_number(<PyObject*>number):
-        raise TypeError(f"expected a number, got {type(o).__name__}")
-    return plain_number(number)
-
-
 cdef int read_number(object o, Number* n) except -1:
     cdef Attr a
     number_attr(o, &a)
