@@ -408,7 +408,7 @@ def run_signals(args: argparse.Namespace) -> str:
 def delayed(seed: int) -> tuple[int, str]:
     """The tests of streams, copies, memory and graphs with one seed: pytest's exit code and the end of its output."""
     env = os.environ | {"CANN_SIM_MODE": "delay", "CANN_SIM_SEED": str(seed)}
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", *(str(HERE / name) for name in DELAYED)], env=env,
+    done = subprocess.run([sys.executable, "-m", "pytest", *(str(HERE / name) for name in DELAYED)], env=env,
                           capture_output=True, text=True, cwd=HERE.parents[1], check=False)
     return done.returncode, done.stdout[-3000:] + done.stderr[-1000:]
 
