@@ -192,8 +192,8 @@ cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1:
         if is_tensor(o):
             if tp != tensor_type and tp != parameter_type:
                 b.foreign = True
-        elif <object>o is not None and not is_plain_number(o):
-            plain(b, p, plain_number(<object>o))
+        elif <object>o is not None and not is_exact_number(o):
+            plain(b, p, exact_number(<object>o))
     elif <object>o is None:
         return 0
     elif ov.kind[p] == K_INT:
@@ -208,8 +208,8 @@ cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1:
     elif ov.kind[p] == K_TENSORS:
         accept_tensors(ov, p, <object>o, b)
     elif ov.kind[p] == K_SCALAR or ov.kind[p] == K_FLOAT:
-        if not is_plain_number(o) and not is_tensor(o):
-            plain(b, p, plain_number(<object>o))
+        if not is_exact_number(o) and not is_tensor(o):
+            plain(b, p, exact_number(<object>o))
         if ov.kind[p] == K_FLOAT and PyLong_Check(<object>b.slot[p]):     # a body that adds it to integers shall get floats
             plain(b, p, float(<object>b.slot[p]))
     else:
@@ -221,14 +221,14 @@ cdef int accept_odd(int kind, int p, object o, Binding* b) except -1:
     """accept() for the kinds that few ops have."""
     if kind == K_BOOL:
         if not PyBool_Check(o):
-            plain(b, p, bool(plain_number(o)))
+            plain(b, p, bool(exact_number(o)))
     elif kind == K_BOOLS:
         plain(b, p, tuple([bool(item) for item in o]))
     elif kind == K_FLOATS or kind == K_SCALARS:
         if isinstance(o, (tuple, list)):
-            plain(b, p, tuple([item if isinstance(item, TensorBase) else plain_number(item) for item in o]))
+            plain(b, p, tuple([item if isinstance(item, TensorBase) else exact_number(item) for item in o]))
         else:
-            plain(b, p, (plain_number(o),))
+            plain(b, p, (exact_number(o),))
     elif kind == K_DTYPE and not isinstance(o, dtype):
         plain(b, p, dtypes[dtype_id(o)])
     return 0
@@ -250,14 +250,14 @@ cdef int accept_tensors(Overload ov, int p, object o, Binding* b) except -1:
     return 0
 
 
-cdef inline bint is_plain_number(PyObject* o) noexcept:
+cdef inline bint is_exact_number(PyObject* o) noexcept:
     return PyFloat_CheckExact(<object>o) or PyLong_CheckExact(<object>o) or PyBool_Check(<object>o) or \
         Py_TYPE(o) == <PyTypeObject*>complex
 
 
-cdef object plain_number(object o):
+cdef object exact_number(object o):
     """The number that an object stands for, as an int, float, complex or bool: reading it later runs no Python."""
-    if is_plain_number(<PyObject*>o):
+    if is_exact_number(<PyObject*>o):
         return o
     if PyLong_Check(o):
         return int.__pos__(o)                    # not int(o): a subclass may say otherwise
@@ -268,7 +268,7 @@ cdef object plain_number(object o):
     number = python_number(o)
     if number is None or not is_number(<PyObject*>number):
         raise TypeError(f"expected a number, got {type(o).__name__}")
-    return plain_number(number)
+    return exact_number(number)
 
 
 cdef int plain(Binding* b, int p, object value) except -1:

@@ -320,7 +320,7 @@ def _sgd_step(param, grad, momentum_buffer, lr, momentum, dampening, weight_deca
 def _adam_step(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step, lr, beta1, beta2, eps, weight_decay, decoupled,
                amsgrad, maximize):
     """One fused Adam or AdamW step, in place."""
-    check_step((param, grad, exp_avg, exp_avg_sq), (max_exp_avg_sq,))
+    check_step((param, grad, exp_avg, exp_avg_sq) + ((max_exp_avg_sq,) if amsgrad else ()), (max_exp_avg_sq,))
     run_named("adam_step", (param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq), (),
               (step, lr, beta1, beta2, eps, weight_decay, decoupled, amsgrad, maximize))
     bump_version(<TensorBase>param)

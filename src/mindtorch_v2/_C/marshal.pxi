@@ -320,14 +320,14 @@ cdef object plain_value(NpuPlan plan, int kind, object o):
             return (read_int(o),)
         return tuple([read_int(item) for item in own_items(o)])
     if kind == kScalars or kind == kFloats:
-        return tuple([plain_number(item) for item in own_items(o)])
+        return tuple([exact_number(item) for item in own_items(o)])
     if kind == kString:
         if not PyUnicode_Check(o):
             raise TypeError(f"[{plan.name}] expected a string, got {type(o).__name__}")
         return o
     if kind == kDtype:
         return o if isinstance(o, dtype) else dtypes[dtype_id(o)]
-    return plain_number(o)
+    return exact_number(o)
 
 
 cdef tuple own_items(object o):
