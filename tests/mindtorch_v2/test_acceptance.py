@@ -60,8 +60,7 @@ FILLED = (0, 127, 128, -128, -129, 255, -255, -256, 300, 300.5, 1e6, -1.0, float
           2**63 - 1, 2**63, 2**64, -2**63, -2**70, 1e39, 1e300)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64",
-                                   "complex64"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64", "float32", "float64"])
 @twin
 def test_numbers_written_to_a_tensor(t: Any, dtype: str) -> Any:
     mask, index = t.tensor([True, False]), t.tensor([1])
@@ -214,7 +213,7 @@ def test_transposed_convolution_may_have_no_output(n: int) -> None:
 def test_transposed_convolution_of_nothing(t: Any) -> Any:
     convolve = t.nn.functional.conv_transpose2d
     return (error(lambda: convolve(t.ones(1, 2, 0, 3), t.ones(2, 3, 2, 2)), 60),
-            error(lambda: convolve(t.ones(2, 4, 4, 4), t.ones(4, 1, 0, 0), groups=4), 40))
+            error(lambda: convolve(t.ones(2, 4, 4, 4), t.ones(4, 1, 0, 0), groups=4)))
 
 
 @pytest.mark.parametrize("batch, left, right, outer", [((3,), 4, 2, 0), ((0,), 4, 2, 3), ((2, 3), 4, 2, 5), ((), 4, 2, 5)])
