@@ -223,8 +223,10 @@ void triangle(const Args& args, bool upper) {
   const View &out = args.t[0], &self = args.t[1];
   if (self.ndim < 2) throw std::runtime_error(std::string(upper ? "triu" : "tril") +
                                               ": input tensor must have at least 2 dimensions");
-  const int64_t diagonal = args.na > 0 ? args.a[0].i : 0, cols = out.sizes[out.ndim - 1], n = out.numel();
+  const int64_t cols = out.sizes[out.ndim - 1], n = out.numel();
   if (n == 0) return;
+  // Beyond the corners every diagonal does the same; within them no sum with a row overflows.
+  const int64_t diagonal = std::clamp<int64_t>(args.na > 0 ? args.a[0].i : 0, -out.sizes[out.ndim - 2] - 1, cols + 1);
   Walk<3> walk;  // over rows; the third operand counts them
   walk.ndim = out.ndim - 1;
   for (int d = 0; d < walk.ndim; ++d) {

@@ -6,18 +6,30 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 
 namespace mt {
 namespace {
 
+// The text of a small file; empty where there is none. Not by a C++ stream: making the first one sets up locales, which
+// crashed on other threads of processes that hold libstdc++ twice.
+std::string text_of(const std::string& file) {
+  std::string text;
+  if (FILE* in = std::fopen(file.c_str(), "re")) {
+    char piece[4096];
+    for (size_t n; (n = std::fread(piece, 1, sizeof piece, in)) > 0;) text.append(piece, n);
+    std::fclose(in);
+  }
+  return text;
+}
+
 // A file with one number; "max", or no file: no limit.
 int64_t limit_in(const std::string& file) {
-  std::ifstream in(file);
-  std::string text;
-  if (!(in >> text) || text.empty() || text.find_first_not_of("0123456789") != std::string::npos) return INT64_MAX;
+  std::string text = text_of(file);
+  text.resize(text.find_last_not_of(" \n") + 1);
+  if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos) return INT64_MAX;
   errno = 0;
   const unsigned long long n = std::strtoull(text.c_str(), nullptr, 10);
   return errno || n > uint64_t(INT64_MAX) ? INT64_MAX : int64_t(n);
@@ -48,8 +60,10 @@ int64_t process_limit() {
 int64_t memory_limit(const char* root) {
   const std::string base = root, mount = base + "/sys/fs/cgroup";
   int64_t least = process_limit();
-  std::ifstream in(base + "/proc/self/cgroup");
-  for (std::string line; std::getline(in, line);) {  // "4:cpu,memory:/path" of version 1, "0::/path" of version 2
+  const std::string groups = text_of(base + "/proc/self/cgroup");
+  for (size_t begin = 0, end; begin < groups.size(); begin = end + 1) {
+    end = std::min(groups.find('\n', begin), groups.size());
+    const std::string line = groups.substr(begin, end - begin);  // "4:cpu,memory:/path", in version 2 "0::/path"
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";

@@ -21,7 +21,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not COMPILER:
         pytest.skip("there is no C++ compiler")
     folder, lib64 = tmp_path_factory.mktemp("client"), Path(cann_sim.home()) / "lib64"
-    subprocess.run([sys.executable, CSRC / "cann_sim" / "generate.py", CSRC / "cann", folder], check=True)
+    subprocess.run([sys.executable, CSRC / "cann_sim" / "generate.py", folder], check=True)
     command = [
         COMPILER, "-std=c++17", "-O1", f"-I{CSRC / 'cann_sim'}", f"-I{folder}", Path(__file__).parent / "client.cpp",
         f"-L{lib64}", "-lascendcl", f"-Wl,-rpath,{lib64}", "-lpthread", "-o", folder / "client",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 from types import ModuleType
 
 import pytest
 
 import mindtorch_v2 as torch
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and their children would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -462,6 +462,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="threads")
     parser.add_argument("--count", type=int, help="threads, signals or seeds")
     args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would children
     if args.part == "all" and (args.ops or args.minutes or args.count):
         parser.error("sizes are those of one part")
     results = [run_part(name, args) for name in ([*PARTS] if args.part == "all" else [args.part])]

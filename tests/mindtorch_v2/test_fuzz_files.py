@@ -49,8 +49,8 @@ class Trusting:
 )
 def test_the_fuzz_notices(attack: Any, crashes: int, failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz_files, "warm_up", lambda corpus: None)
+    monkeypatch.setattr(mt, "load", Trusting(attack))  # first: mt.load is read from there when it is first used
     monkeypatch.setattr(mt.serialization, "load", Trusting(attack))
-    monkeypatch.setattr(mt, "load", Trusting(attack))
     assert fuzz_files.fuzz(seed=1, executions=40, jobs=2)[:3] == (crashes, 0, failures)
 
 

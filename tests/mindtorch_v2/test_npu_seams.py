@@ -126,7 +126,7 @@ def test_a_failing_wait_is_the_error_of_its_op(npu: ModuleType, monkeypatch: pyt
     failing = {name: lambda *_: 507015 for name in ("synchronize_stream", "synchronize_device")}
     with monkeypatch.context() as context:
         context.setattr(runtime, "acl", Replaced(runtime.acl, rt=Replaced(rt, **failing)))
-        with pytest.raises(torch.AcceleratorError, match=r"^\[aclnnExp\] failed with ACL_ERROR_RT_AICORE_EXCEPTION \(507015\)"):
+        with pytest.raises(torch.AcceleratorError, match=r"^\[aclrtSynchronizeDevice of aclnnExp\] failed with ACL_ERROR_RT_AICORE_EXCEPTION \(507015\)"):
             x.exp()
         context.setattr(runtime._Runtime, "synchronize", lambda self: (_ for _ in ()).throw(KeyError("mine")))
         with pytest.raises(KeyError, match="mine"):
