@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import mindtorch_v2 as torch
 from mindtorch_v2._backends.npu import acl_loader, errors
 
+SILENT = "passed in silence"  # what is wrong with a fault that nobody was told of
 # A code that the function can really give, by the first pattern that matches the name of a place.
 _CODES = (
     (r"open |lookup ", (0,)),  # by Loading
@@ -192,7 +193,7 @@ def told_problems(place: Place, seen: Seen, right: list[float]) -> list[str]:
         text = re.sub(r"CANN says: .*", "", text)
     if not text.strip():
         silent = f"{place.name}={place.code}"
-        return [] if any(re.match(pattern, silent) for pattern in _ABSORBED) else ["passed in silence"]
+        return [] if any(re.match(pattern, silent) for pattern in _ABSORBED) else [SILENT]
     problems = []
     if place.function not in text and not place.name.startswith("lost:"):
         problems.append(f"{place.function} is not named: {text!r}")

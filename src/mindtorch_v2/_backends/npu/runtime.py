@@ -158,7 +158,7 @@ class _Runtime:
             attempt("ending a capture", interrupter, self.device_id)
         if self._deferred or closers:             # aclrtFree does not wait for the ops that use the memory
             if _interrupted() and hasattr(acl.rt, "device_task_abort"):
-                end("device_task_abort", self.device_id, ABORT_MS)
+                end("device_task_abort", "aclrtDeviceTaskAbort", self.device_id, ABORT_MS)
             attempt("synchronize", self.synchronize)
         for closer in closers:
             attempt("freeing memory", closer, self.device_id)
