@@ -93,6 +93,18 @@ RUN_address := $(call preload,libasan.so) PYTHONMALLOC=malloc UBSAN_OPTIONS=prin
                ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0:alloc_dealloc_mismatch=0:allocator_may_return_null=1:abort_on_error=1
 RUN_thread  := $(call preload,libtsan.so) \
                TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1:report_signal_unsafe=0
+# What a sanitizer's own doing fails: limits of address space and resident memory (shadow memory, freed blocks that are
+# kept), the signal of a planted crash (it aborts), accuracy of -O1 code; under TSan also a program that races on purpose
+# with a tensor's items, and forks of processes with threads.
+DESELECT_common  := test_kernels.py::test_float32_functions_are_accurate
+DESELECT_address := $(DESELECT_common) test_cpu_memory.py test_soak.py test_fuzz_files.py \
+                    test_fuzz.py::test_crashes_and_hangs_are_counted_and_named
+DESELECT_thread  := $(DESELECT_common) test_saving.py::test_a_killed_save_leaves_a_whole_checkpoint \
+                    test_memory_safety.py::test_what_a_kernel_reads_stays_while_others_change_it \
+                    test_npu_robust.py::test_the_child_of_a_process_ends_with_the_parents_tensors \
+                    test_npu_end.py::test_a_forked_child_with_everything_of_the_parents
+deselect = $(addprefix --deselect tests/mindtorch_v2/,$(DESELECT_$(1))) \
+           --deselect tests/cann_sim/test_runtime_modes.py::test_the_host_cannot_touch_device_memory
 SUITE_address := tests/mindtorch_v2
 SUITE_thread   = $$(grep -l "^import threading\|^from threading\|ThreadPoolExecutor" tests/mindtorch_v2/test_*.py)
 test-sanitize: sanitize-address sanitize-thread
@@ -106,7 +118,7 @@ sanitize-address sanitize-thread: sanitize-%: $(VENV)/package $(VENV)/test-tools
 	export CANN_SIM_BLAS=$$($(PY) -c 'import cann_sim; print(cann_sim.env()["CANN_SIM_BLAS"])') \
 	    PYTHONPATH=$(abspath $(BUILD)/$*/package); \
 	  for suite in "$(or $(SUITE),tests/cann_sim)" "$(or $(SUITE),$(SUITE_$*))"; do \
-	    $(RUN_$*) $(PY) -m pytest $$suite $(ARGS) || exit 1; $(if $(SUITE),break;) done
+	    $(RUN_$*) $(PY) -m pytest $$suite $(call deselect,$*) $(ARGS) || exit 1; $(if $(SUITE),break;) done
 
 # The package is installed, not linked: tests import what a user would get. The build folder stays, so that only
 # changed files are compiled again; the lock keeps two builds apart.

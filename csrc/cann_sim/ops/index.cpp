@@ -54,10 +54,11 @@ void check_gather_v2(const Call& c) {
 }
 // Along a dim by a 1-D index, then under the shape of the index.
 void select_shaped(const Value& out, const Value& self, int64_t dim, const Value& index) {
-  Sizes sizes = self.shape();
+  const Value from = self.ndim ? self : self.reshape({1});
+  Sizes sizes = from.shape();
   sizes[dim] = index.numel();
   Value rows = empty(sizes, self.dtype);
-  call_kernel("index_select", {rows, self, index.reshape({-1})}, {integer(dim)});
+  call_kernel("index_select", {rows, from, index.reshape({-1})}, {integer(dim)});
   copy(out, rows.reshape(out.shape()));
 }
 void gather_v2(Run& r) {
@@ -75,7 +76,7 @@ void check_gather_v3(const Call& c) {
            describe(index).c_str(), d);
   std::vector<int64_t> sizes(self.sizes, self.sizes + dim);
   sizes.insert(sizes.end(), index.sizes + batch, index.sizes + index.ndim);
-  sizes.insert(sizes.end(), self.sizes + dim + 1, self.sizes + self.ndim);
+  if (dim < self.ndim) sizes.insert(sizes.end(), self.sizes + dim + 1, self.sizes + self.ndim);
   expect_shape(c, 5, sizes);
   expect_same_dtype(c, 5, 0);
 }

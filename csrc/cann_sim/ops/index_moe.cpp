@@ -99,6 +99,7 @@ void check_unpermute_grad(const Call& c) {
   expect_matrix(c, 1);
   expect_index(c, 2);
   EXPECT(!c.integer(4), "the padded mode is not supported");
+  EXPECT(choices_of(c, 3) > 0, "probs of %s choose no expert", describe(c.tensor(3)).c_str());
   expect_shape(c, 1, {c.tensor(2).numel() / choices_of(c, 3), c.tensor(0).sizes[1]});
   expect_same_shape(c, 6, 0);
   if (!c.given(3)) return;
@@ -229,7 +230,7 @@ void init_routing(Run& r) {
     const int64_t at = checked(r.call, row.ptr<int64_t>()[order[i]], n);
     where.ptr<int64_t>()[at] = i;
     sorted.ptr<int64_t>()[i] = expert.ptr<int64_t>()[order[i]];
-    if (i < out.sizes[0]) copy(out.select(0, i), x.select(0, at % x.sizes[0]));
+    if (i < out.sizes[0] && x.sizes[0]) copy(out.select(0, i), x.select(0, at % x.sizes[0]));
   }
   copy(r.tensor(5), where.reshape(r.tensor(5).shape()));
   copy(r.tensor(6), sorted.reshape(r.tensor(6).shape()));
