@@ -181,6 +181,7 @@ cdef int set_formulas(Overload ov, dict grad) except -1:
 
 cdef object no_derivative(str name):
     """The formula of a row without one: as in torch the op is recorded, and backward says what is missing."""
+    @cython.binding(True)                        # set_formulas reads its parameters
     def refuse(gs):
         raise RuntimeError(f"derivative for aten::{name} is not implemented")
     return refuse

@@ -1,36 +1,45 @@
 # Backward formulas of the hottest rows, compiled; all others are Python and stand in their rows (_ops).
-# Like those, they say by their parameters' names what is saved, and use differentiable ops only.
+# Like those, they say by their parameters' names what is saved (hence binding: define.pxi reads the names), and use
+# differentiable ops only.
 
+@cython.binding(True)
 def _grad_same(g):
     return g
 
 
+@cython.binding(True)
 def _grad_neg(g):
     return hot_call1(HOT_NEG, g)
 
 
+@cython.binding(True)
 def _grad_add(g, alpha):
     """Of add's other."""
     return g if alpha == 1 else hot_call2(HOT_MUL, g, _conj(alpha))
 
 
+@cython.binding(True)
 def _grad_sub(g, alpha):
     """Of sub's other and rsub's self."""
     return hot_call1(HOT_NEG, g) if alpha == 1 else hot_call2(HOT_MUL, g, -_conj(alpha))
 
 
+@cython.binding(True)
 def _grad_mul_self(g, other):
     return hot_call2(HOT_MUL, g, _conj(other))
 
 
+@cython.binding(True)
 def _grad_mul_other(g, self):
     return hot_call2(HOT_MUL, g, _conj(self))
 
 
+@cython.binding(True)
 def _grad_div_self(g, other):
     return hot_call2(HOT_DIV, g, _conj(other))
 
 
+@cython.binding(True)
 def _grad_sum(g, self_shape, dim, keepdim):
     """A reduced gradient back over the dims that were reduced."""
     if dim is not None and not keepdim:
