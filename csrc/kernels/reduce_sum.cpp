@@ -135,7 +135,10 @@ void arithmetic(const char* name, const Fold* table, const Args& c) {
     return reduce({name, &kCount, kBool, {kInt64}, false}, c.t, 1, in, mask);
   DType compute = is_integral(out.dtype) ? kInt64 : widened(out.dtype);
   int row = compute == kInt64 ? 0 : compute - kFloat + 1;
-  reduce({name, table + row, compute, {compute}, false}, c.t, 1, in, mask);
+  const Reduction fold{name, table + row, compute, {compute}, false};
+  if (row == 0 && out.dtype != kInt64 && !is_integral(in.dtype))  // NaN and inf are others in int64 than in out's dtype
+    return reduce(fold, c.t, 1, Dense(in, out.dtype).view(), mask);
+  reduce(fold, c.t, 1, in, mask);
 }
 
 // sum(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
@@ -150,9 +153,11 @@ void nansum(const Args& c) {
 // prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 void prod(const Args& c) { arithmetic("prod", kProd, c); }
 
+// An output of all items, and no dims named: each item's own truth.
 void truth(const char* name, const Fold& fold, DType result, const Args& c) {
   const View& in = c.t[1];
-  reduce({name, &fold, kBool, {result}, false}, c.t, 1, in, dim_mask(c.na ? c.a : nullptr, in.ndim));
+  const bool none = c.na && c.a->given && c.a->n == 0 && c.t[0].ndim == in.ndim && c.t[0].numel() == in.numel();
+  reduce({name, &fold, kBool, {result}, false}, c.t, 1, in, none ? 0 : dim_mask(c.na ? c.a : nullptr, in.ndim));
 }
 // all(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor
 void all(const Args& c) { truth("all", kAll, kBool, c); }

@@ -139,6 +139,8 @@ def _scatter_check(name, self, dim, index, src=None):
             apart = "" if src is None else f" and to be no larger size than src {list(src.shape)}"
             raise RuntimeError(f"Expected index {list(index.shape)} to be no larger than self {list(self.shape)} apart "
                                f"from dimension {dim}{apart}")
+    if not self.numel() and not self.is_meta:    # no kernel runs that would look at the indices
+        raise RuntimeError(f"index {index.reshape(-1)[0].item()} is out of bounds for dimension {dim} with size 0")
 
 
 def _scatter_value_check(self, dim, index, value):
