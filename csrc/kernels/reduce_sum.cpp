@@ -124,8 +124,7 @@ constexpr Fold kProd[] = {prod_fold<uint64_t>(), prod_fold<float>(), prod_fold<d
                           prod_fold<c128>()};
 
 // The input is cast to the output's dtype and folded there: integers as int64, halves as float.
-void arithmetic(const char* name, const Fold* table, const Args& c) {
-  const View &out = c.t[0], &in = c.t[1];
+void arithmetic(const char* name, const Fold* table, const View& out, const View& in, const Args& c) {
   uint64_t mask = dim_mask(c.na ? c.a : nullptr, in.ndim);
   if (out.dtype == kBool) {
     bool prod = table == kProd;
@@ -142,16 +141,20 @@ void arithmetic(const char* name, const Fold* table, const Args& c) {
 }
 
 // sum(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
-void sum(const Args& c) { arithmetic("sum", kSum, c); }
+void sum(const Args& c) { arithmetic("sum", kSum, c.t[0], c.t[1], c); }
 // mean(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
-void mean(const Args& c) { arithmetic("mean", kMean, c); }
+void mean(const Args& c) { arithmetic("mean", kMean, c.t[0], c.t[1], c); }
 // nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 void nansum(const Args& c) {
   if (is_complex(c.t[1].dtype)) throw std::runtime_error("nansum on CPU does not support complex inputs");
-  arithmetic("nansum", kNansum, c);
+  if (!is_floating(c.t[1].dtype) || !is_integral(c.t[0].dtype)) return arithmetic("nansum", kNansum, c.t[0], c.t[1], c);
+  Dense numbers(c.t[1], kDouble, Dense::kOwnCopy);  // NaN is none before it is cast: an integer cannot be NaN
+  double* p = numbers.ptr<double>();
+  for (int64_t i = 0, n = c.t[1].numel(); i < n; ++i) p[i] = p[i] == p[i] ? p[i] : 0;
+  arithmetic("nansum", kNansum, c.t[0], numbers.view(), c);
 }
 // prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
-void prod(const Args& c) { arithmetic("prod", kProd, c); }
+void prod(const Args& c) { arithmetic("prod", kProd, c.t[0], c.t[1], c); }
 
 // An output of all items, and no dims named: each item's own truth.
 void truth(const char* name, const Fold& fold, DType result, const Args& c) {

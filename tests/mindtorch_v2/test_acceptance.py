@@ -335,3 +335,15 @@ def test_arguments_that_are_refused(t: Any) -> Any:
 def test_where_as_a_method_by_keywords(t: Any) -> Any:
     x = t.tensor([1.0, 2.0])
     return x.where(condition=x > 1, other=x * 3), x.where(x > 1, other=0), x.where(other=x, condition=x > 1)
+
+
+@twin
+def test_filling_what_has_no_dims(t: Any) -> Any:
+    return [error(lambda: t.tensor(1.0).index_fill(0, t.tensor(index, dtype=t.int64), 2.0)) for index in ([], [0], [0, 0], 0, [0, 5])]
+
+
+@twin
+def test_a_target_of_certainty_has_an_infinite_slope(t: Any) -> Any:
+    x, target = t.tensor([0.0, 1.0, 0.25]), t.tensor([1.0, 0.5, 0.5], requires_grad=True)
+    t.nn.functional.binary_cross_entropy(x, target, reduction="sum").backward()
+    return target.grad, t.linalg.matrix_norm(t.ones(2, 2), True), t.nansum(t.tensor([float("nan"), float("inf"), 3.5]), dtype=t.int32)

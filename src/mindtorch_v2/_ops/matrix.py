@@ -52,7 +52,7 @@ def _matrix_norm(self, ord, dim, keepdim, dtype):
     dim = list(dim)
     if len(dim) != 2:
         raise RuntimeError(f"{name}: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
-    if not isinstance(ord, str) and (isinstance(ord, bool) or abs(ord) not in (1, 2, math.inf)):
+    if not isinstance(ord, str) and abs(ord) not in (1, 2, math.inf):
         raise RuntimeError(f"{name}: Order {ord} not supported.")
     rows, columns = (wrap(d, self.dim()) for d in dim)
     if rows == columns:

@@ -154,7 +154,7 @@ op("_bce_backward(Tensor grad_output, Tensor self, Tensor target) -> Tensor", ru
 op("_bce(Tensor self, Tensor target) -> Tensor", rule=binary, kernel="binary_cross_entropy", variants="", inplace=False,
    numbers=False, npu="aclnnBinaryCrossEntropy(self, target, None, 0, out)",
    grad={"self": lambda g, self, target: ops._bce_backward(g, self, target),
-                        "target": lambda g, self: g * (ops.log1p(-self).clamp_min(-100) - self.log().clamp_min(-100))})
+                        "target": lambda g, self: g * (ops.log1p(-self) - self.log())})
 
 
 def _bce_curve(p, t):
@@ -184,7 +184,7 @@ def _binary_cross_entropy_backward(grad_output, self, target, weight, reduction)
 
 
 def _bce_target_slope(g, self, target, weight, reduction):
-    odds = ops.log1p(-self).clamp_min(-100) - self.log().clamp_min(-100)
+    odds = ops.log1p(-self) - self.log()
     return _weighted(share(g, self, target, reduction), weight) * odds
 
 
