@@ -343,6 +343,20 @@ def test_filling_what_has_no_dims(t: Any) -> Any:
 
 
 @twin
+def test_dims_that_are_refused(t: Any) -> Any:
+    x, index = t.ones(3, 0), t.tensor([0])
+    return [error(call) for call in (
+        lambda: x.index_fill(0, index, 2.0), lambda: x.index_fill(1, index[:0], 2.0),
+        lambda: t.frobenius_norm(t.ones(1, 2, 3), [0, 1, 2]), lambda: t.frobenius_norm(t.ones(1, 2, 3), [0, 1]))]
+
+
+@pytest.mark.parametrize("shape, dim", [((3, 0), 1), ((0,), 0), ((0, 2), 0)])
+def test_filling_a_dim_of_no_items(shape: tuple, dim: int) -> None:
+    with pytest.raises(IndexError, match=f"index 0 is out of bounds for dimension {dim} with size 0"):
+        mt.ones(*shape).index_fill_(dim, mt.tensor([0]), 2.0)
+
+
+@twin
 def test_a_target_of_certainty_has_an_infinite_slope(t: Any) -> Any:
     x, target = t.tensor([0.0, 1.0, 0.25]), t.tensor([1.0, 0.5, 0.5], requires_grad=True)
     t.nn.functional.binary_cross_entropy(x, target, reduction="sum").backward()

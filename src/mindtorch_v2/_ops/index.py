@@ -351,6 +351,9 @@ def _index_fill_rule(self, dim, index, value):
     if index.dim() > 1:
         raise RuntimeError("Index has to be a vector/scalar")
     core._check_fits(value, self.dtype)
+    if index.numel() and not self.is_meta and not _shape1(self)[wrap(dim, self.dim())]:
+        raise IndexError(f"index {index.reshape(-1)[0].item()} is out of bounds for dimension {wrap(dim, self.dim())} "
+                         "with size 0")
 
 
 op("index_select(Tensor self, int dim, Tensor index) -> Tensor", rule=_index_select_rule,
