@@ -347,6 +347,7 @@ def test_dims_that_are_refused(t: Any) -> Any:
     x, index = t.ones(3, 0), t.tensor([0])
     return [error(call) for call in (
         lambda: x.index_fill(0, index, 2.0), lambda: x.index_fill(1, index[:0], 2.0),
+        lambda: t.nn.functional.multilabel_margin_loss(t.ones(2, 2), t.zeros(2, 2, dtype=t.int32)),
         lambda: t.frobenius_norm(t.ones(1, 2, 3), [0, 1, 2]), lambda: t.frobenius_norm(t.ones(1, 2, 3), [0, 1]))]
 
 
