@@ -70,7 +70,9 @@ template <class C> void histc_of(const C* p, int64_t n, C* out, int64_t bins, C 
   const C width = high - low;
   count_bins(out, bins, n, [=](int64_t k) -> int64_t {
     if (!(p[k] >= low && p[k] <= high)) return -1;
-    return std::min<int64_t>(int64_t((p[k] - low) * C(bins) / width), bins - 1);
+    C place = (p[k] - low) * C(bins) / width;
+    if (!std::isfinite(place)) place = (p[k] / 2 - low / 2) / (high / 2 - low / 2) * C(bins);  // overflowed
+    return std::min<int64_t>(int64_t(place), bins - 1);
   });
 }
 

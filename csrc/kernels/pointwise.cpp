@@ -24,6 +24,7 @@ struct Call {
   int nout, nops;
   DType have[kMaxOperands], need[kMaxOperands];
   DType round;  // kHalf or kBFloat16: inputs of another dtype are rounded to it, as torch's cast would; else kFloat
+  bool round_out = false;  // results for an output of another dtype are rounded to it as well
   bool streams = false;
   bool exact_scalars;  // except 0-dim inputs of mul and div, which torch takes as they are
 };
@@ -81,17 +82,21 @@ Call resolve(const Pointwise* k, DType compute, const View* t, const Attr* attr)
   }
   for (int i = 0; i < k->nout && k->out != -1; ++i) c.need[i] = k->out == -2 ? real_of(in) : DType(k->out);
   if (k->first >= 0) c.need[k->nout] = DType(k->first);
+  c.round_out = c.round != kFloat && c.need[0] == kFloat && c.have[0] != c.round;
   return c;
+}
+
+// At most kBlock floats become those that the call's 16 bits can hold.
+void round_items(const Call& c, void* items, int64_t n) {
+  uint16_t half[kBlock];
+  convert(c.round, half, kFloat, items, n);
+  convert(kFloat, items, c.round, half, n);
 }
 
 // n items that lie in memory as `have` become what the loop needs.
 void cast_input(const Call& c, int op, void* dst, const void* src, int64_t n, bool rounded) {
   convert(c.need[op], dst, c.have[op], src, n);
-  if (rounded && c.round != kFloat && c.have[op] != c.round && c.need[op] == kFloat) {
-    uint16_t half[kBlock];
-    convert(c.round, half, kFloat, dst, n);
-    convert(kFloat, dst, c.round, half, n);
-  }
+  if (rounded && c.round != kFloat && c.have[op] != c.round && c.need[op] == kFloat) round_items(c, dst, n);
 }
 
 // ---- flat: every operand is one adjacent run, or one item repeated -----------------------------------------------
@@ -127,6 +132,7 @@ bool same_shape(const View& a, const View& b) {
 
 // The common small call: contiguous operands of the right dtype, and 0-dim ones. False: not this case.
 bool try_flat(const Call& c, const View* t) {
+  if (c.round_out) return false;
   Flat f;
   int repeated = 0;
   for (int i = 0; i < c.nops; ++i) {
@@ -169,7 +175,7 @@ struct Walk {
       int64_t stride = s.inner_stride()[i];
       scalar[i] = t[i].ndim == 0;
       if (i >= c.nout && (scalar[i] || (stride == 0 && by_rows))) way[i] = kRepeated;
-      else if (c.have[i] == c.need[i] && (by_rows ? stride == s.width[i] : linear(i))) way[i] = kDirect;
+      else if (c.have[i] == c.need[i] && !(c.round_out && i < c.nout) && (by_rows ? stride == s.width[i] : linear(i))) way[i] = kDirect;
       else way[i] = kBuffered;
       buffered |= way[i] != kDirect;
     }
@@ -221,6 +227,7 @@ struct Walk {
     cast_input(c, i, buffer.bytes, raw.bytes, m, true);
   }
   void store(const Cursor& at, int i, int64_t m, Buffer& buffer) const {
+    if (c.round_out) round_items(c, buffer.bytes, m);
     if (c.have[i] == c.need[i]) return scatter_rows(at, i, buffer.bytes, m);
     if (by_rows && s.inner_stride()[i] == s.width[i])
       return convert(c.have[i], at.ptr[i], c.need[i], buffer.bytes, m);

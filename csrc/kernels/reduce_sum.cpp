@@ -124,8 +124,7 @@ constexpr Fold kProd[] = {prod_fold<uint64_t>(), prod_fold<float>(), prod_fold<d
                           prod_fold<c128>()};
 
 // The input is cast to the output's dtype and folded there: integers as int64, halves as float.
-void arithmetic(const char* name, const Fold* table, const Args& c) {
-  const View &out = c.t[0], &in = c.t[1];
+void arithmetic(const char* name, const Fold* table, const View& out, const View& in, const Args& c) {
   uint64_t mask = dim_mask(c.na ? c.a : nullptr, in.ndim);
   if (out.dtype == kBool) {
     bool prod = table == kProd;
@@ -135,24 +134,33 @@ void arithmetic(const char* name, const Fold* table, const Args& c) {
     return reduce({name, &kCount, kBool, {kInt64}, false}, c.t, 1, in, mask);
   DType compute = is_integral(out.dtype) ? kInt64 : widened(out.dtype);
   int row = compute == kInt64 ? 0 : compute - kFloat + 1;
-  reduce({name, table + row, compute, {compute}, false}, c.t, 1, in, mask);
+  const Reduction fold{name, table + row, compute, {compute}, false};
+  if (row == 0 && out.dtype != kInt64 && !is_integral(in.dtype))  // NaN and inf are others in int64 than in out's dtype
+    return reduce(fold, c.t, 1, Dense(in, out.dtype).view(), mask);
+  reduce(fold, c.t, 1, in, mask);
 }
 
 // sum(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
-void sum(const Args& c) { arithmetic("sum", kSum, c); }
+void sum(const Args& c) { arithmetic("sum", kSum, c.t[0], c.t[1], c); }
 // mean(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
-void mean(const Args& c) { arithmetic("mean", kMean, c); }
+void mean(const Args& c) { arithmetic("mean", kMean, c.t[0], c.t[1], c); }
 // nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 void nansum(const Args& c) {
   if (is_complex(c.t[1].dtype)) throw std::runtime_error("nansum on CPU does not support complex inputs");
-  arithmetic("nansum", kNansum, c);
+  if (!is_floating(c.t[1].dtype) || !is_integral(c.t[0].dtype)) return arithmetic("nansum", kNansum, c.t[0], c.t[1], c);
+  Dense numbers(c.t[1], kDouble, Dense::kOwnCopy);  // NaN is none before it is cast: an integer cannot be NaN
+  double* p = numbers.ptr<double>();
+  for (int64_t i = 0, n = c.t[1].numel(); i < n; ++i) p[i] = p[i] == p[i] ? p[i] : 0;
+  arithmetic("nansum", kNansum, c.t[0], numbers.view(), c);
 }
 // prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
-void prod(const Args& c) { arithmetic("prod", kProd, c); }
+void prod(const Args& c) { arithmetic("prod", kProd, c.t[0], c.t[1], c); }
 
+// An output of all items, and no dims named: each item's own truth.
 void truth(const char* name, const Fold& fold, DType result, const Args& c) {
   const View& in = c.t[1];
-  reduce({name, &fold, kBool, {result}, false}, c.t, 1, in, dim_mask(c.na ? c.a : nullptr, in.ndim));
+  const bool none = c.na && c.a->given && c.a->n == 0 && c.t[0].ndim == in.ndim && c.t[0].numel() == in.numel();
+  reduce({name, &fold, kBool, {result}, false}, c.t, 1, in, none ? 0 : dim_mask(c.na ? c.a : nullptr, in.ndim));
 }
 // all(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor
 void all(const Args& c) { truth("all", kAll, kBool, c); }

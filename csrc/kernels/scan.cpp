@@ -61,10 +61,12 @@ template <class T, class A, class Op> void scan(const View& out, const View& in,
   });
 }
 
-// The input is cast to the output's dtype. Floats are carried in double, integers wrap.
-template <class Op> void cumulate(const char* name, const Args& c) {
-  const View &out = c.t[0], &in = c.t[1];
-  int64_t dim = c.a[0].i;
+// The input is cast to the output's dtype, which may lose what the type carried along would keep. Floats are carried in
+// double, integers wrap.
+template <class Op> void cumulate(const char* name, const View& out, const View& in, int64_t dim) {
+  const bool wraps = is_integral(out.dtype) && is_integral(in.dtype);
+  if (in.dtype != out.dtype && itemsize(out.dtype) < 4 + 4 * is_integral(out.dtype) && !wraps)
+    return cumulate<Op>(name, out, Dense(in, out.dtype).view(), dim);
   switch (out.dtype) {
     case kHalf: case kBFloat16: return scan<float, float, Op>(out, in, dim);
     case kFloat: return scan<float, double, Op>(out, in, dim);
@@ -76,9 +78,9 @@ template <class Op> void cumulate(const char* name, const Args& c) {
   }
 }
 // cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor
-void cumsum(const Args& c) { cumulate<Plus>("cumsum", c); }
+void cumsum(const Args& c) { cumulate<Plus>("cumsum", c.t[0], c.t[1], c.a[0].i); }
 // cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor
-void cumprod(const Args& c) { cumulate<Times>("cumprod", c); }
+void cumprod(const Args& c) { cumulate<Times>("cumprod", c.t[0], c.t[1], c.a[0].i); }
 
 // ---- running extremes: the last of equals wins, and NaN stays ---------------------------------------------------
 template <class T, bool kMax> void extreme_row(const T* x, T* y, int64_t* index, int64_t n) {

@@ -233,7 +233,8 @@ void index_fill(const Args& args) {
   View shape = to.out;  // with as many items along dim as there are indices
   int64_t sizes[kMaxDims];
   std::copy_n(to.out.sizes, to.out.ndim, sizes);
-  if (to.out.ndim) sizes[to.dim] = to.index.numel();
+  shape.ndim = std::max(shape.ndim, 1);  // of no dims: any number of indices, each of which must be 0
+  sizes[to.dim] = to.index.numel();
   shape.sizes = sizes;
   to.write_value(put_items(to.out.dtype), value, shape, to.out, true);
 }

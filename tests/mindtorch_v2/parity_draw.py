@@ -37,6 +37,8 @@ class Pair:
         t = self.theirs.detach()
         layout = "" if t.is_contiguous() else f", stride={t.stride()}"
         grad = ", requires_grad" if self.theirs.requires_grad else ""
+        if min(t.shape, default=0) < 0:           # PyTorch's as_strided made it; nothing of it can be read
+            return f"tensor(shape={tuple(t.shape)})"
         values = t.tolist() if t.numel() <= 12 else f"{t.reshape(-1)[:8].tolist()}…"
         return f"tensor({values}, shape={tuple(t.shape)}, {str(t.dtype)[6:]}{layout}{grad})"
 

@@ -253,3 +253,112 @@ def test_losses_without_a_reduction_given(t: Any) -> Any:
     x, y = t.tensor([0.5, 0.25]), t.tensor([0.75, 1.0])
     return (t.kl_div(x, y), t.hinge_embedding_loss(x, y), t.margin_ranking_loss(x, y, y), t.binary_cross_entropy_with_logits(x, y),
             t.nn.functional.kl_div(x, y), t.nn.functional.hinge_embedding_loss(x, y))
+
+
+@twin
+def test_gradients_with_operands_of_other_dtypes(t: Any) -> Any:
+    def slope(call: Any, *values: float) -> Any:
+        x = t.tensor(values, dtype=t.float64, requires_grad=True)
+        call(x).sum().backward()
+        return x.grad
+    other, f = t.tensor([0, 5, 7]), t.nn.functional
+    return (slope(lambda x: t.xlogy(x, other), 0.0, 1.0, 2.0), slope(lambda x: t.xlogy(x, 5), 1.0),
+            slope(lambda x: t.special.xlog1py(x, other), 0.0, 1.0, 2.0), slope(lambda x: (x * 1).logit_(-1), 2.0, 0.5, -3.0),
+            slope(lambda x: f.binary_cross_entropy_with_logits(x, t.tensor([0.25, 1.0]).bfloat16()), 0.5, 1.0))
+
+
+@pytest.mark.parametrize("target", ["float32", "float64", "bfloat16"])
+@twin
+def test_the_target_gives_a_loss_of_logits_its_dtype(t: Any, target: str) -> Any:
+    made, loss = t.ones(2, dtype=getattr(t, target)), t.nn.functional.binary_cross_entropy_with_logits
+    return [str(loss(t.ones(2, dtype=dtype), made, weight, pos_weight=pos).dtype).split(".")[1]
+            for dtype in (t.float32, t.float64) for weight in (None, t.ones(2).double()) for pos in (None, t.ones(2).double())]
+
+
+@pytest.mark.parametrize("extra", [["nan", "inf"], ["nan", "nan"], ["nan", "-inf"], ["inf"], []])
+@twin
+def test_isin_beside_nan(t: Any, extra: list[str]) -> Any:
+    tests = t.tensor([float(x) for x in [*extra, *range(20)]])
+    x = t.tensor([float("inf"), float("-inf"), float("nan"), 3.0, 19.0, 19.5, -1.0])
+    return t.isin(x, tests), t.isin(x, t.full((20,), float("nan"))), t.isin(x, tests, invert=True)
+
+
+@twin
+def test_nan_and_inf_become_integers_before_they_are_summed(t: Any) -> Any:
+    x = t.tensor([float("nan"), 1.0, float("inf"), 2.7])
+    return [call(x.to(dtype), dtype=to) for dtype in (t.float16, t.float32, t.float64) for to in (t.int32, t.int64)
+            for call in (t.sum, lambda v, dtype: t.cumsum(v, 0, dtype=dtype), lambda v, dtype: t.cumprod(v, 0, dtype=dtype))]
+
+
+@twin
+def test_sixteen_bits_are_rounded_before_a_wider_out(t: Any) -> Any:
+    x, columns = t.tensor([0.3, 1000.77]).half(), t.tensor([[0.3], [0.77]]).bfloat16()
+    return [[call(x, out=t.empty(2, dtype=dtype)).tolist() for call in (t.sin, t.sqrt, t.reciprocal)]
+            + [t.add(x, x[0], out=t.empty(2, dtype=dtype)).tolist(), t.eq(x, x, out=t.empty(2, dtype=dtype)).tolist(),
+               t.add(columns, columns.t(), out=t.empty(2, 2, dtype=dtype).t()).tolist()] for dtype in (t.float32, t.float64)]
+
+
+def test_bins_of_a_range_that_overflows() -> None:
+    x = mt.tensor([-3e38, 0.0, 3e38])
+    assert mt.histc(x, 4).tolist() == mt.histc(x, 4, -3e38, 3e38).tolist() == [1, 0, 1, 1]
+    assert mt.histc(mt.tensor([0.0, 1.0, 3.4e38]), 100)[-1].item() == 1
+
+
+@pytest.mark.parametrize("name", ["any", "all"])
+@twin
+def test_truth_of_no_dims(t: Any, name: str) -> Any:
+    x, call = t.tensor([[1, 0], [0, 0]]), getattr(t, name)
+    return (call(x, dim=[]), call(x, dim=(), keepdim=True), call(x.to(t.uint8), dim=[]), call(t.ones(0, 2), dim=[]), call(x),
+            call(t.tensor(2), dim=[]))
+
+
+@twin
+def test_one_class_for_one_sample(t: Any) -> Any:
+    x, f = t.arange(3.0), t.nn.functional
+    return [error(lambda: loss(x, t.tensor(target), reduction=reduction)) for loss in (f.nll_loss, f.cross_entropy)
+            for target in ([1], [1, 2], [0, 1, 2], 2) for reduction in ("none", "mean")]
+
+
+@twin
+def test_arguments_that_are_refused(t: Any) -> Any:
+    x, wide, index = t.ones(2, 2), t.ones(2, 2).double(), t.tensor([5])
+    norms = [(wide, t.float32), (x, t.complex64), (x + 0j, t.float32), (x, t.int32), (x, t.float64)]
+    return [[error(lambda: t.linalg.matrix_norm(given, order, dtype=dtype)) for given, dtype in norms for order in (1, "fro")],
+            [error(lambda: t.cumulative_trapezoid(x, dx=dx)) for dx in (False, True, 1j, 2)],
+            [error(lambda: t.rrelu(x, bound, 1)) for bound in (-2**70, 2**70, -2)],
+            [error(call) for call in (
+                lambda: t.empty(0, 3).scatter_(0, t.tensor([[5]]), 1.0), lambda: t.empty(0).scatter_(0, index, t.ones(1)),
+                lambda: t.empty(0).scatter_add_(0, index, t.ones(1)), lambda: t.empty(0).scatter(0, index[:0], 1.0))]]
+
+
+@twin
+def test_where_as_a_method_by_keywords(t: Any) -> Any:
+    x = t.tensor([1.0, 2.0])
+    return x.where(condition=x > 1, other=x * 3), x.where(x > 1, other=0), x.where(other=x, condition=x > 1)
+
+
+@twin
+def test_filling_what_has_no_dims(t: Any) -> Any:
+    return [error(lambda: t.tensor(1.0).index_fill(0, t.tensor(index, dtype=t.int64), 2.0)) for index in ([], [0], [0, 0], 0, [0, 5])]
+
+
+@twin
+def test_dims_that_are_refused(t: Any) -> Any:
+    x, index = t.ones(3, 0), t.tensor([0])
+    return [error(call) for call in (
+        lambda: x.index_fill(0, index, 2.0), lambda: x.index_fill(1, index[:0], 2.0),
+        lambda: t.nn.functional.multilabel_margin_loss(t.ones(2, 2), t.zeros(2, 2, dtype=t.int32)),
+        lambda: t.frobenius_norm(t.ones(1, 2, 3), [0, 1, 2]), lambda: t.frobenius_norm(t.ones(1, 2, 3), [0, 1]))]
+
+
+@pytest.mark.parametrize("shape, dim", [((3, 0), 1), ((0,), 0), ((0, 2), 0)])
+def test_filling_a_dim_of_no_items(shape: tuple, dim: int) -> None:
+    with pytest.raises(IndexError, match=f"index 0 is out of bounds for dimension {dim} with size 0"):
+        mt.ones(*shape).index_fill_(dim, mt.tensor([0]), 2.0)
+
+
+@twin
+def test_a_target_of_certainty_has_an_infinite_slope(t: Any) -> Any:
+    x, target = t.tensor([0.0, 1.0, 0.25]), t.tensor([1.0, 0.5, 0.5], requires_grad=True)
+    t.nn.functional.binary_cross_entropy(x, target, reduction="sum").backward()
+    return target.grad, t.linalg.matrix_norm(t.ones(2, 2), True), t.nansum(t.tensor([float("nan"), float("inf"), 3.5]), dtype=t.int32)

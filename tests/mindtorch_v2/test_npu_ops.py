@@ -375,3 +375,13 @@ def test_a_generator_of_its_own(npu: ModuleType) -> None:
     state = npu.get_rng_state()
     assert mt.equal(first, mt.rand(8, device="npu", generator=generator.manual_seed(5)))
     assert mt.equal(state, npu.get_rng_state()), "the device's own generator did not move"
+
+
+@pytest.mark.parametrize("name", ["any", "all"])
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "int8", "uint8", "bool", "float16", "bfloat16",
+                                   "float32", "float64", "complex64", "complex128"])
+def test_truth_of_all_dims_and_of_none(name: str, dtype: str) -> None:
+    values = [[1, 0], [1, 0]]
+    theirs, ours = torch.tensor(values).to(getattr(torch, dtype)), mt.tensor(values).to(getattr(mt, dtype)).npu()
+    for given in ((), ((),), ((0,),), ((0, 1),), (1,)):
+        assert getattr(ours, name)(*given).cpu().tolist() == getattr(theirs, name)(*given).tolist(), given

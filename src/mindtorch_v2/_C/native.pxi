@@ -351,7 +351,7 @@ cdef int reduce_rule(int id, Overload ov, TensorBase a, PyObject** s, OutSpec* o
     all_dims = dim is None
     if not all_dims:
         n = read_ints_or_one(dim, dims, 1)
-        all_dims = n == 0
+        all_dims = n == 0 and id != R_REDUCE_BOOL      # torch's any and all take no dims for none
     for d in range(a.rank):
         drop[d] = all_dims
     for i in range(n):

@@ -139,6 +139,8 @@ def _scatter_check(name, self, dim, index, src=None):
             apart = "" if src is None else f" and to be no larger size than src {list(src.shape)}"
             raise RuntimeError(f"Expected index {list(index.shape)} to be no larger than self {list(self.shape)} apart "
                                f"from dimension {dim}{apart}")
+    if not self.numel() and not self.is_meta:    # no kernel runs that would look at the indices
+        raise RuntimeError(f"index {index.reshape(-1)[0].item()} is out of bounds for dimension {dim} with size 0")
 
 
 def _scatter_value_check(self, dim, index, value):
@@ -349,6 +351,9 @@ def _index_fill_rule(self, dim, index, value):
     if index.dim() > 1:
         raise RuntimeError("Index has to be a vector/scalar")
     core._check_fits(value, self.dtype)
+    if index.numel() and not self.is_meta and not _shape1(self)[wrap(dim, self.dim())]:
+        raise IndexError(f"index {index.reshape(-1)[0].item()} is out of bounds for dimension {wrap(dim, self.dim())} "
+                         "with size 0")
 
 
 op("index_select(Tensor self, int dim, Tensor index) -> Tensor", rule=_index_select_rule,

@@ -52,12 +52,13 @@ def _matrix_norm(self, ord, dim, keepdim, dtype):
     dim = list(dim)
     if len(dim) != 2:
         raise RuntimeError(f"{name}: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
-    if not isinstance(ord, str) and (isinstance(ord, bool) or abs(ord) not in (1, 2, math.inf)):
+    if not isinstance(ord, str) and abs(ord) not in (1, 2, math.inf):
         raise RuntimeError(f"{name}: Order {ord} not supported.")
     rows, columns = (wrap(d, self.dim()) for d in dim)
     if rows == columns:
         raise RuntimeError(f"{name}: dims must be different. Got ({dim[0]}, {dim[1]})")
     if dtype is not None:
+        _check_norm_dtype(name, self, dtype)
         self = self.to(dtype)
     if ord == "fro":
         return ops.linalg_vector_norm(self, 2, dim, keepdim)
@@ -74,6 +75,17 @@ def _matrix_norm(self, ord, dim, keepdim, dtype):
     sums = ops.linalg_vector_norm(self, 1, along, keepdim)
     over = over if keepdim or over < along else over - 1
     return _largest(sums, over, keepdim) if ord > 0 else sums.amin(over, keepdim)
+
+
+def _check_norm_dtype(name, self, dtype):
+    if not dtype.is_floating_point and not dtype.is_complex:
+        raise RuntimeError(f"{name}: dtype should be floating point or complex, but got {word(dtype)}")
+    if dtype.is_complex != self.is_complex():
+        kind = "complex" if self.is_complex() else "real"
+        raise RuntimeError(f"{name}: dtype should be {kind} for {kind} inputs, but got {word(dtype)}")
+    if _C.promote_types(self.dtype, dtype) is not dtype:
+        raise RuntimeError(f"{name}: the dtype of the input ({word(self.dtype)}) should be convertible without narrowing "
+                           f"to the specified dtype ({word(dtype)})")
 
 
 def _largest(x, dim, keepdim):

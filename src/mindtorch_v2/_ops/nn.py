@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 
 from mindtorch_v2 import _C
+from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops.infer import binary, unary
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.reduce import word
@@ -233,6 +234,8 @@ def _rrelu_noise(self, lower, upper, generator):
 
 def _rrelu_train(self, lower, upper, training, generator):
     """Leaky relu; in training with a slope drawn from [lower, upper] for each item."""
+    for bound in (lower, upper):
+        core._check_fits(bound, _C._dtype_named("float64"))
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:

@@ -154,7 +154,7 @@ op("_bce_backward(Tensor grad_output, Tensor self, Tensor target) -> Tensor", ru
 op("_bce(Tensor self, Tensor target) -> Tensor", rule=binary, kernel="binary_cross_entropy", variants="", inplace=False,
    numbers=False, npu="aclnnBinaryCrossEntropy(self, target, None, 0, out)",
    grad={"self": lambda g, self, target: ops._bce_backward(g, self, target),
-                        "target": lambda g, self: g * (ops.log1p(-self).clamp_min(-100) - self.log().clamp_min(-100))})
+                        "target": lambda g, self: g * (ops.log1p(-self) - self.log())})
 
 
 def _bce_curve(p, t):
@@ -184,7 +184,7 @@ def _binary_cross_entropy_backward(grad_output, self, target, weight, reduction)
 
 
 def _bce_target_slope(g, self, target, weight, reduction):
-    odds = ops.log1p(-self).clamp_min(-100) - self.log().clamp_min(-100)
+    odds = ops.log1p(-self) - self.log()
     return _weighted(share(g, self, target, reduction), weight) * odds
 
 
@@ -261,7 +261,10 @@ def _binary_cross_entropy_with_logits(self, target, weight, pos_weight, reductio
         loss = ops._bce_logits(self, target)
     else:
         loss = (1 - target) * self - ((pos_weight - 1) * target + 1) * ops.log_sigmoid(self)
-    return reduced_loss(_weighted(loss, weight), reduction)
+    loss = _weighted(loss, weight)
+    if target.is_floating_point():               # torch multiplies 1 - target in place
+        loss = loss.to(target.dtype)
+    return reduced_loss(loss, reduction)
 
 
 # ---- negative log likelihood -----------------------------------------------------------------------------------------
@@ -319,14 +322,18 @@ for _name, _camel, _rule, _slope, _curve in (
     op(f"{_name}(Tensor self, Tensor target, Tensor? weight=None, int reduction=0, SymInt ignore_index=-100) -> Tensor",
        variants="nn", doc="Minus the log-probability of the target class, times its weight.",
        body=lambda self, target, weight, reduction, ignore_index, _forward=getattr(ops, _name + "_forward"):
-       _forward(self, _as_classes(target), weight, reduction, ignore_index)[0])
+       _forward(self, _as_classes(target, self), weight, reduction, ignore_index)[0])
 
 
-def _as_classes(target):
-    """Class indices as int64, which torch also takes as bytes."""
+def _as_classes(target, self):
+    """Class indices as int64, which torch also takes as bytes; one index for an input of one dim."""
     if target.dtype not in (INT64, _UINT8):
         raise RuntimeError(f"expected scalar type Long but found {word(target.dtype)}")
-    return target
+    if self.dim() != 1 or target.dim() != 1:
+        return target
+    if target.numel() != 1:
+        raise ValueError(f"For 1D input, 1D target must have size 1, but got target size: {target.numel()}")
+    return target.reshape(())
 
 
 @composite("nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=0, SymInt ignore_index=-100) "
@@ -423,11 +430,13 @@ def _cross_entropy_loss(self, target, weight, reduction, ignore_index, label_smo
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     rank = self.dim()
-    if (target.is_floating_point() or rank == 0) and self.shape == target.shape:
+    if self.shape == target.shape:
+        if not target.is_floating_point():
+            raise RuntimeError(f"Expected floating point type for target with class probabilities, got {word(target.dtype)}")
         return _by_probability(self, target, weight, reduction, label_smoothing)
     if rank < 1:
         raise ValueError(f"Expected 1 or more dimensions (got {rank})")
-    target = _as_classes(target)
+    target = _as_classes(target, self)
     if rank <= 2:
         if rank == 2 and target.dim() and self.size(0) != target.size(0):
             raise ValueError(f"Expected input batch_size ({self.size(0)}) to match target batch_size "

@@ -5,7 +5,7 @@ import math
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.nn_loss import pair_loss, pair_slope, reduced_loss, share
-from mindtorch_v2._ops.reduce import INT64, _norm_grad
+from mindtorch_v2._ops.reduce import INT64, _norm_grad, word
 from mindtorch_v2._ops.table import composite, op, ops
 from mindtorch_v2._shape import broadcast
 
@@ -228,6 +228,8 @@ def _multilabel_rule(self, target, reduction):
                            f"{list(self.shape)}")
     if target.shape != self.shape and not (self.dim() <= 1 and target.numel() == self.numel()):
         raise RuntimeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(self.shape)}")
+    if target.numel() and target.dtype is not INT64:
+        raise RuntimeError(f"expected scalar type Long but found {word(target.dtype)}")
     if target.shape != self.shape or reduction not in (0, 1, 2):
         return None
     return [(self.shape[:1] if reduction == 0 and self.dim() == 2 else (), self.dtype), (self.shape, self.dtype)]

@@ -174,16 +174,10 @@ op("logaddexp2(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False
    grad={"self": lambda g, self, other: g / (1 + (other - self).exp2()),
          "other": lambda g, self, other: g / (1 + (self - other).exp2())})
 op("xlogy(Tensor self, Tensor other) -> Tensor", rule=binary_float, npu="aclnnXLogYTensor(self, other, out)",
-   grad={"self": lambda g, self, other: g * _number_log(other).masked_fill((self == 0) & (other <= 0), 0),
+   grad={"self": lambda g, self, other: ops.xlogy(g, other).masked_fill((self == 0) & (other <= 0), 0),
          "other": lambda g, self, other: g * self / other})
-
-
-def _number_log(x):
-    return x.log() if hasattr(x, "dtype") else ops.scalar_tensor(x, dtype=_C._dtype_named("float64")).log()
-
-
 op("special_xlog1py(Tensor self, Tensor other) -> Tensor", rule=binary_float, variants="special", inplace=False,
-   grad={"self": lambda g, self, other: g * (other + 1).log().masked_fill((self == 0) & (other <= -1), 0),
+   grad={"self": lambda g, self, other: ops.special_xlog1py(g, other).masked_fill((self == 0) & (other <= -1), 0),
          "other": lambda g, self, other: g * self / (other + 1)})
 op("heaviside(Tensor self, Tensor values) -> Tensor", rule=binary, numbers=False, npu="aclnnHeaviside(self, values, out)")
 op("gcd(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, npu="aclnnGcd(self, other, out)")
@@ -347,7 +341,7 @@ op("logit(Tensor self, float? eps=None) -> Tensor", rule=unary_float, npu="aclnn
            npu="aclnnLogitGrad(self, grad_output, eps=-1.0, out)")
 def _logit_backward(grad_output, self, eps):
     slope = grad_output / (self * (1 - self))
-    if eps is None:
+    if eps is None or eps < 0:                   # no limit, as None
         return ops.where((self < 0) | (self > 1), math.nan, slope)
     return ops.where((self < eps) | (self > 1 - eps), 0, slope)
 

@@ -359,6 +359,8 @@ def _norm(self, p, dim, keepdim, dtype):
 @composite("frobenius_norm(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", variants="function")
 def _frobenius_norm(self, dim, keepdim):
     """The square root of the sum of squares over dims."""
+    if isinstance(dim, (tuple, list)) and len(dim) > 2:
+        raise RuntimeError(f"Expected at most 2 dimensions, but got {len(dim)} dimensions instead.")
     return ops.linalg_vector_norm(self, 2, dim, keepdim)
 
 

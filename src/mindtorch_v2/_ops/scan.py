@@ -177,6 +177,8 @@ def _cumulative_trapezoid_x(y, x, dim):
 
 @composite("cumulative_trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor", variants="function")
 def _cumulative_trapezoid(y, dx, dim):
+    if isinstance(dx, (bool, complex)):
+        raise RuntimeError("cumulative_trapezoid: Currently, we only support dx as a real number.")
     dim = wrap(dim, y.dim())
     return (_areas(y, None, 1, dim).cumsum(dim) * (dx / 2.0))
 

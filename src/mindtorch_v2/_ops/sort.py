@@ -307,7 +307,11 @@ def _isin(elements, test_elements, assume_unique, invert):
             ops.zeros(elements.shape, dtype=BOOL, device=elements.device)
     else:
         common = ops.result_type(elements, tests)
-        ordered, values = ops.sort(tests.to(common), 0)[0], elements.detach().to(common)
-        place = ops._searchsorted(ordered, values, None, False, False).clamp(max=tests.numel() - 1)
-        found = ordered.take(place) == values
+        tests, values = tests.to(common), elements.detach().to(common)
+        ordered = ops.sort(tests, 0)[0]
+        if common.is_floating_point:             # a search takes NaN, which is last and equals nothing, for small
+            ordered = ordered.masked_fill(ordered.isnan(), math.inf)
+        last = (tests == tests).sum() - 1        # what is at or before it is a number; of none the first is taken
+        place = ops.minimum(ops._searchsorted(ordered, values, None, False, False), last.clamp(min=0))
+        found = (ordered.take(place) == values) & (last >= 0)
     return ~found if invert else found

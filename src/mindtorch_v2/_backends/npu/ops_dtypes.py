@@ -207,16 +207,6 @@ def _logsumexp(self: Any, dim: Any, keepdim: bool) -> Any:
     return made if keepdim else made.reshape(self.sum(dim).shape)
 
 
-@substitute("aclnnAny")
-def _any(self: Any, dim: Any, keepdim: bool) -> Any:
-    return (self != 0).any(dim, keepdim)
-
-
-@substitute("aclnnAll")
-def _all(self: Any, dim: Any, keepdim: bool) -> Any:
-    return (self != 0).all(dim, keepdim)
-
-
 @substitute("aclnnEqual")
 def _equal(self: Any, other: Any) -> Any:
     same = tuple(self.shape) == tuple(other.shape)

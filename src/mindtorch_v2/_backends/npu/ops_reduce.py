@@ -28,6 +28,22 @@ def _prod(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     aclnn.call("aclnnProdDim", self, last, keepdim, out.dtype, out)
 
 
+def _truth(name: str) -> Any:
+    """any or all: to CANN an empty list of dims means all of them, to torch none."""
+    def launch(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+        self, dim, keepdim = args
+        self = self.detach() != 0 if self.is_complex() else self
+        if dim is not None and not isinstance(dim, int) and not len(dim) and self.dim():
+            outs[0].copy_(self.detach() != 0)
+        else:
+            aclnn.call(name, self, [dim] if isinstance(dim, int) else list(dim or ()), keepdim, outs[0])
+    return launch
+
+
+kernel("any")(_truth("aclnnAny"))
+kernel("all")(_truth("aclnnAll"))
+
+
 # torch's name -> CANN's
 _MOMENTS = {"var": "aclnnVarCorrection", "std": "aclnnStd", "var_mean": "aclnnVarMean",
             "std_mean": "aclnnStdMeanCorrection"}
