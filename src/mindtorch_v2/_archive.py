@@ -256,6 +256,10 @@ def replacing(path: str | os.PathLike) -> Iterator[IO[bytes]]:
     a folder that may not.
     """
     target = os.path.realpath(os.fspath(path))
+    if os.path.islink(target):  # links that lead in a circle
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    if not os.path.basename(os.fspath(path)):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     folder = os.path.dirname(target)
     if not os.path.isdir(folder):
         raise RuntimeError(f"Parent directory {folder} does not exist.")
@@ -283,6 +287,28 @@ def replacing(path: str | os.PathLike) -> Iterator[IO[bytes]]:
             os.unlink(temporary)
         raise
     _sync_folder(folder)
+
+
+class WholeWriter:
+    """A file of the caller's that takes all it is given: an unbuffered one may take a part, and zipfile would not see."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        done = 0
+        while done < len(view):
+            n = self.file.write(view[done:] if done else data)
+            if n is None:  # of a class that does not count
+                break
+            if not 0 < n <= len(view) - done:
+                raise OSError(errno.EIO, f"a file took {n} of {len(view) - done} bytes")
+            done += n
+        return len(view)
 
 
 def _new_file(folder: str, temporary: str) -> tuple[int, bool]:

@@ -328,7 +328,7 @@ def listed_globals() -> dict[str, Listed]:
     functions = {**_tensor_functions(), "torch.serialization._get_layout": _get_layout}
     table = {name: Listed(value, functions.get(name)) for name, value in torch_globals().items()}
     with_state = _parameter_with_listed_state
-    cost = lambda args: _copied(args[3:])
+    cost = lambda args: sum(map(len, state_parts(args[3])))
     table["torch._utils._rebuild_parameter_with_state"] = Listed(with_state, with_state, cost)
     table["torch._utils._rebuild_tensor_v2"].nbytes = lambda args: _resolved(args, 6)
     table["torch._utils._rebuild_tensor_v3"].nbytes = lambda args: _resolved(args, 7)

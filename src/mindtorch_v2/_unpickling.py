@@ -201,8 +201,8 @@ class WeightsUnpickler:
             first = self.hashes.setdefault(hash(key), key)
         except TypeError as error:
             raise UnpicklingError(f"a key that has a hash, got a {kind.__name__}") from error
-        if first is not key and type(first) is kind and kind is not torch.Tensor and first != key:
-            self.collisions += 1
+        if first is not key and not (type(first) is kind and kind is not torch.Tensor and first == key):
+            self.collisions += 1  # also of keys of two types: one int must not cover for many tuples of its hash
             expect(self.collisions <= _MAX_COLLISIONS, "keys that do not all have the same hash")
 
     def check_nested_key(self, key: Any) -> None:
@@ -211,6 +211,9 @@ class WeightsUnpickler:
             count += sum(map(len, level))
             if count > _FREE_KEY_NODES:
                 self.work(count)  # before the next level is listed: parts can stand for themselves many times
+            texts = sum(len(part) for item in level for part in item if type(part) in (str, bytes))
+            if texts > _FREE_KEY_LENGTH:
+                self.work(texts)
             level = [part for item in level for part in item if type(part) in (tuple, frozenset)]
             if not level:
                 return

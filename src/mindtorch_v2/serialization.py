@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import mindtorch_v2 as torch
 
-from ._archive import Archive, BoundedFile, in_memory, read_storage, replacing
+from ._archive import Archive, BoundedFile, WholeWriter, in_memory, read_storage, replacing
 from ._pickling import TensorPickler, location_tag
 from ._rebuilding import INT64_END, StorageType, expect, shown
 from ._unpickling import (  # noqa: F401
@@ -74,9 +74,9 @@ def save(
     pickler.dump(obj)
     is_path = isinstance(f, (str, os.PathLike))
     root = os.path.splitext(os.path.basename(os.fspath(f)))[0] if is_path else ""
-    root = root or "archive"
+    root = root.encode("utf-8", "replace").decode() or "archive"  # a file's name need not be UTF-8, a record's must
     digest = hashlib.blake2b(body.getvalue(), digest_size=16)
-    with replacing(f) if is_path else nullcontext(f) as file, zipfile.ZipFile(file, "w") as archive:
+    with replacing(f) if is_path else nullcontext(WholeWriter(f)) as file, zipfile.ZipFile(file, "w") as archive:
         _write_record(archive, f"{root}/data.pkl", body.getvalue())
         _write_record(archive, f"{root}/.format_version", b"1")
         _write_record(archive, f"{root}/.storage_alignment", str(ALIGNMENT).encode())

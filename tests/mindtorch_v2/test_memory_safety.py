@@ -104,6 +104,24 @@ def test_negative_strides_from_dlpack() -> None:
         torch.from_dlpack(np.arange(5.)[::-1])
 
 
+def test_a_dlpack_capsule_without_a_shape_or_memory() -> None:
+    survives("""
+import ctypes
+new = ctypes.pythonapi.PyCapsule_New
+new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+name, four, room = b"dltensor", (ctypes.c_int64 * 1)(4), ctypes.create_string_buffer(64)
+
+def capsule(data, shape):  # the fields of a DLManagedTensor: float32, one dim, on the CPU
+    fields = (ctypes.c_uint64 * 8)(data, 1, 1 | (2 | 32 << 8 | 1 << 16) << 32, shape, 0, 0, 0, 0)
+    return new(ctypes.addressof(fields), name, None), fields
+
+whole = capsule(ctypes.addressof(room), ctypes.addressof(four))
+assert torch.from_dlpack(whole[0]).tolist() == [0.0] * 4
+for broken in (capsule(ctypes.addressof(room), 0), capsule(0, ctypes.addressof(four))):
+    assert "from_dlpack received" in refused(RuntimeError, torch.from_dlpack, broken[0])
+""")
+
+
 def test_a_storage_from_bytes_is_as_large_as_they_are() -> None:
     class Larger(torch.UntypedStorage):
         def __init__(self, size: int) -> None:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -170,3 +171,40 @@ def test_a_killed_save_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
         assert found["weights"].shape == (200_000,) and (found["weights"] == found["step"]).all()
         steps.append(found["step"])
     assert max(steps) > 0  # some were saved
+
+
+def test_paths_that_open_refuses(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(OSError, match="symbolic links"):
+        mt.save(mt.ones(2), loop)
+    assert loop.is_symlink()
+    with pytest.raises(IsADirectoryError):
+        mt.save(mt.ones(2), f"{tmp_path}/new/")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["loop"]
+
+
+def test_a_name_that_is_no_utf8(tmp_path: Path) -> None:
+    path = os.path.join(tmp_path, os.fsdecode(b"caf\xe9.pt"))
+    mt.save(mt.ones(2), path)
+    assert mt.load(path).tolist() == torch.load(path).tolist() == [1, 1]
+
+
+class PartialWriter(io.BytesIO):
+    """Takes at most ten bytes at a time, as a raw file may."""
+
+    def write(self, data: Any) -> int:
+        return super().write(bytes(data)[:10])
+
+
+class FullWriter(io.BytesIO):
+    def write(self, data: Any) -> int:
+        return 0
+
+
+def test_a_file_that_takes_a_part() -> None:
+    file = PartialWriter()
+    mt.save(mt.arange(1000), file)
+    assert mt.load(io.BytesIO(file.getvalue())).tolist() == list(range(1000))
+    with pytest.raises(OSError, match="took 0 of"):
+        mt.save(mt.ones(2), FullWriter())

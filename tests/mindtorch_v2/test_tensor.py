@@ -67,6 +67,7 @@ torch.Size([1.5])|torch.Size(3)|repr(torch.Size([]))|torch.ones(2,3).size()|torc
 torch.ones(2,3).size(None)|torch.ones(2,3).size(dim=0)|torch.tensor(1).size(0)|torch.ones(2,3).stride()|torch.Size([2])==(2,)
 torch.device('cpu')|torch.device('cpu',0)|torch.device('cpu:0')|str(torch.device('cpu:1'))|torch.device('cpu').index
 torch.device('cpu:')|torch.device('cpu:a')|torch.device('')|torch.device('cpu:-1')|torch.device('cpu','a')
+torch.device('cpu:99999999999')|torch.device('cpu:2147483648')|torch.device('cpu:\u0663')
 torch.device(type='cpu',index=0)|torch.device('cpu')==torch.device('cpu:0')|torch.device('cpu')=='cpu'|torch.device('meta')
 torch.device(torch.device('cpu'))|torch.device('bogus')|torch.ones(2,device='cpu:0').device|torch.ones(2).to('cpu:0').device
 torch.ones(2).get_device()|torch.finfo()|torch.iinfo()|torch.finfo(1)""".replace("\n", "|").split("|")

@@ -184,13 +184,17 @@ cdef class device:
         if colon:
             if index is not None:
                 raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: {type}")
-            if not number.isdigit() or (len(number) > 1 and number[0] == "0"):
+            if not (number.isascii() and number.isdigit()) or (len(number) > 1 and number[0] == "0"):
                 raise RuntimeError(f"Invalid device string: '{type}'")
+            if len(number) > 10 or int(number) > INT_MAX:
+                raise RuntimeError(f"Could not parse device index '{number}' in device string '{type}'")
             index = int(number)
         if name not in DEVICE_TYPES:
             raise RuntimeError(f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: {name}")
         if index is not None and index < 0:
             raise RuntimeError(f"Device index must not be negative, got {index}")
+        if index is not None and index > INT_MAX:
+            raise RuntimeError(f"Device index must fit in 32 bits, got {index}")
         self.type, self.code = name, DEVICE_TYPES.index(name)
         self.number = -1 if index is None else index
 

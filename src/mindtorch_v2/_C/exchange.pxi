@@ -418,6 +418,8 @@ def _from_dlpack(capsule):
     if dt < 0 or not 0 <= m.t.ndim <= MAX_DIMS:
         raise RuntimeError(f"Unsupported DLPack type: code {m.t.dtype.code}, bits {m.t.dtype.bits}, "
                            f"lanes {m.t.dtype.lanes}")
+    if m.t.ndim and m.t.shape == NULL:
+        raise RuntimeError("from_dlpack received a tensor without a shape")
     if m.t.strides == NULL:
         row_major(m.t.ndim, m.t.shape, strides)
     else:
@@ -427,6 +429,8 @@ def _from_dlpack(capsule):
             raise RuntimeError(f"Storage size calculation overflowed with sizes={[m.t.shape[i] for i in range(m.t.ndim)]} "
                                f"and strides={[strides[i] for i in range(m.t.ndim)]}")
     extent = extent_of(m.t.ndim, m.t.shape, strides, 0)
+    if extent and m.t.data == NULL:
+        raise RuntimeError("from_dlpack received a tensor that has items but no memory")
     owner = PyCapsule_New(m, "mt_owner", <PyCapsule_Destructor>mt_dl_owner_free)
     PyCapsule_SetName(capsule, "used_dltensor")
     t = tensor_shell()
