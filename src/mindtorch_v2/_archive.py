@@ -58,7 +58,9 @@ class BoundedFile:
                 n = self.file.readinto(view[done:])
             else:
                 n = len(piece := self.file.read(len(view) - done))
-                view[done : done + n] = piece
+                view[done : done + n] = piece[: len(view) - done]
+            if n and not 0 < n <= len(view) - done:  # of a class that counts wrongly
+                raise RuntimeError(f"[load] {self.name}: the file gave {n} bytes, asked for {len(view) - done}")
             if not n:
                 raise RuntimeError(f"[load] {self.name}: the file ends {len(view) - done} bytes early")
             done += n

@@ -461,3 +461,15 @@ def test_everything_that_can_be_saved_loads_again() -> None:
     file.seek(0)
     loaded = mt.load(file)
     assert loaded["state"]._metadata == {"": {"version": 1}} and loaded["torch"][-1].note == "attribute"
+
+
+@pytest.mark.parametrize("count", [-5, 10**9])
+def test_a_file_object_that_counts_wrongly(count: int) -> None:
+    class Lying(io.BytesIO):
+        def readinto(self, view: Any) -> int:
+            return count
+
+    saved = io.BytesIO()
+    mt.save(mt.ones(1000), saved)
+    with pytest.raises(RuntimeError, match="the file gave"):
+        mt.load(Lying(saved.getvalue()))
