@@ -50,6 +50,8 @@ class Stateful:
     """Another, which reads its own state."""
 
     def __setstate__(self, state: dict) -> None:
+        if type(state) is not dict:
+            raise TypeError("expected a dict")
         self.items = [state["a"], *state["items"]]
 
 

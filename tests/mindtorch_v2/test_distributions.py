@@ -199,3 +199,9 @@ def test_on_the_npu(npu: Any, name: str) -> None:
         assert d.sample((2,)).device.type == device
         return d.log_prob(t.tensor(CASES[name][1], device=device)).cpu()
     same(outcome(mt, body, "npu"), outcome(torch, body, "cpu"))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, 1e38])
+def test_gamma_of_an_odd_concentration_ends(value: float) -> None:
+    drawn = mt.distributions.Gamma(mt.tensor([value, 2.0]), mt.tensor(1.0), validate_args=False).sample()
+    assert drawn[1] > 0 and (drawn[0] > 1e30 if value > 1 else mt.isnan(drawn[0]))

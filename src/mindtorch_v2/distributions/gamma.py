@@ -15,11 +15,13 @@ Tensor = torch.Tensor
 
 
 def _draw(concentration: Tensor) -> Tensor:
-    """Gamma(concentration, 1) by Marsaglia and Tsang's rejection; below 1 it is boosted from concentration + 1."""
+    """Gamma(concentration, 1) by Marsaglia and Tsang's rejection; below 1 it is boosted from concentration + 1. A
+    concentration that is none gives NaN, and one so large that its draws do not differ is its own draw."""
     boosted = torch.where(concentration < 1, concentration + 1, concentration)
     d = boosted - 1 / 3
     c = 1 / torch.sqrt(9 * d)
-    result, open_ = torch.zeros_like(d), torch.ones_like(d, dtype=torch.bool)
+    open_ = (concentration > 0) & (d < torch.finfo(d.dtype).eps ** -2)   # of others no draw would be accepted
+    result = torch.where(concentration > 0, d, torch.nan)
     while bool(open_.any()):
         x, u = torch.randn_like(d), torch.rand_like(d)
         v = (1 + c * x) ** 3
