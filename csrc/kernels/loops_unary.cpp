@@ -89,7 +89,7 @@ template <class T> void round_loop(void* const* p, int64_t n, const Attr* a) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) out[i] = std::nearbyint(x[i]);
   } else {
-    T ten = T(std::pow(10., double(std::abs(decimals))));
+    T ten = T(std::pow(10., std::abs(double(decimals))));
     if (decimals > 0) for (int64_t i = 0; i < n; ++i) out[i] = std::nearbyint(x[i] * ten) / ten;
     else for (int64_t i = 0; i < n; ++i) out[i] = std::nearbyint(x[i] / ten) * ten;
   }
