@@ -29,7 +29,7 @@ void embedding_dense_backward(const Args& args) {
   expect_items(args.t[1], n * width, "embedding_backward", "grad_output");
   if (out.view.numel()) std::memset(out.view.data, 0, out.view.numel() * itemsize(sum));
   Scratch<int64_t> freq;
-  if (args.a[2].i) {
+  if (args.a[2].i && width) {  // without a column there may be more rows than memory
     freq = Scratch<int64_t>(rows);
     std::fill_n(freq.get(), rows, 0);
   }

@@ -1,6 +1,7 @@
 // What the indexing and ordering kernels share: walks over several strided operands, temporaries, index arithmetic.
 #pragma once
 #include <algorithm>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -30,7 +31,7 @@ inline int64_t stride_at(const View& v, int d) { return d < v.ndim ? v.strides[d
 template <class T> class Scratch {
  public:
   Scratch() = default;
-  explicit Scratch(int64_t n) : data_(static_cast<T*>(allocate(n * sizeof(T)))), bytes_(n * sizeof(T)) {}
+  explicit Scratch(int64_t n) : data_(static_cast<T*>(allocate(bytes_for(n)))), bytes_(bytes_for(n)) {}
   Scratch(Scratch&& o) noexcept : data_(o.data_), bytes_(o.bytes_) { o.data_ = nullptr; }
   Scratch& operator=(Scratch&& o) noexcept {
     std::swap(data_, o.data_);
@@ -45,6 +46,11 @@ template <class T> class Scratch {
   T& operator[](int64_t i) const { return data_[i]; }
 
  private:
+  static size_t bytes_for(int64_t n) {
+    // A count from the caller may be too large to be multiplied.
+    if (n < 0 || n > INT64_MAX / int64_t(sizeof(T))) throw std::bad_alloc();
+    return size_t(n) * sizeof(T);
+  }
   T* data_ = nullptr;
   size_t bytes_ = 0;
 };

@@ -42,3 +42,14 @@ def test_calls_nearly_right() -> None:
     command = [sys.executable, "-X", "faulthandler", str(HERE / "fuzz_rows.py"), "--samples", "1", "--rounds", "12"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-4000:]
+
+
+def test_more_rows_than_memory_has_counters() -> None:
+    """A table without columns takes no memory, but its rows were to be counted."""
+    indices = mt.zeros(4, dtype=mt.int64)
+    made = mt.ops.aten.embedding_dense_backward(mt.empty(4, 0), indices, 2**62, -1, True)
+    assert tuple(made.shape) == (2**62, 0)
+
+
+def test_round_to_the_lowest_decimals() -> None:
+    assert mt.round(mt.tensor([1.5]), decimals=-(2**63)).tolist() != [1.5]
