@@ -325,11 +325,13 @@ NPU_PROGRAMS = {
 
 WRONG = re.compile(r"^([A-Za-z_][\w.]*(Error|Exception)\b|Exception:)|Segmentation|core dumped|Fatal Python error|"
                    r"terminate called|Aborted|corrupted|at the end of the npu")
+# What a daemon thread is told when it goes on while the main thread ends the npu, and Python prints.
+ENDING = re.compile(r"the npu runtime is ending|ACL_ERROR_RT_DEVICE_TASK_ABORT")
 
 
 def wrong_lines(text: str) -> list[str]:
     """Of what processes wrote to stderr, perhaps in turns: other exceptions than KeyboardInterrupt, and crashes."""
-    return [line for line in text.splitlines() if WRONG.search(line)]
+    return [line for line in text.splitlines() if WRONG.search(line) and not ENDING.search(line)]
 
 
 def group_ends(group: int, within: float) -> bool:
