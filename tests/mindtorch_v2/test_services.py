@@ -89,6 +89,43 @@ time.sleep(60)
     assert child.returncode == -signal.SIGINT
 
 
+def test_workers_end_with_a_parent_that_was_killed() -> None:
+    """One waits for a task, one is in the midst of an item: neither would look whether somebody still wants it."""
+    child = subprocess.Popen([sys.executable, "-c", """
+import os, signal, time
+import mindtorch_v2 as torch
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 3
+    def __getitem__(self, index):
+        if index == 2:
+            print("in the midst", flush=True)
+            time.sleep(3600)
+        return index
+for batch in torch.utils.data.DataLoader(Slow(), num_workers=2, prefetch_factor=1):
+    pass
+"""], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert child.stdout.readline() == "in the midst\n"
+    child.kill()
+    assert child.wait(60) == -signal.SIGKILL
+    try:
+        assert child.stdout.read() == ""         # which the workers hold open until they have ended
+    finally:
+        child.stdout.close()
+
+
+def test_a_worker_that_starts_after_its_parent_has_ended_ends() -> None:
+    context = mt.multiprocessing.get_context("fork")
+    nobody = os.getppid()                         # this process is the parent, so that one is not
+    process = context.Process(target=mt.utils.data._worker.worker_loop, args=(
+        nobody, (False, None, False, False), context.Queue(), context.Queue(), 0, 0, 1, None, [1]))
+    process.start()
+    process.join(60)
+    alive = process.is_alive()
+    process.kill()
+    assert not alive and process.exitcode == 1
+
+
 def test_persistent_workers_serve_more_than_one_epoch() -> None:
     loader = mt.utils.data.DataLoader(mt.utils.data.TensorDataset(mt.arange(5)), num_workers=2, persistent_workers=True)
     first, second = ([b[0].item() for b in loader] for _ in range(2))

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import os
-import queue
 import random
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 import mindtorch_v2 as torch
 from mindtorch_v2.utils import _pytree
 
-PARENT_CHECK_S = 5.0     # how often an idle worker looks whether its parent is alive
+PARENT_CHECK_S = 1.0     # how often a worker looks whether its parent is alive
 
 
 @dataclass
@@ -107,9 +108,20 @@ def _compact(data: Any) -> Any:
     return _pytree.tree_map_only(torch.Tensor, own, data)
 
 
-def worker_loop(kind: tuple, tasks: Any, results: Any, *args: Any) -> None:
-    """What a worker process runs. A Ctrl-C goes to the main process too, which says so: a worker ends quietly, and does
+def _end_with(parent: int) -> None:
+    """Ends this process when its parent is gone. A thread of its own does that: the main thread may wait for ever, for a
+    lock that the parent held, the rest of a task that it was writing, or room in a pipe that nobody reads. Not
+    PR_SET_PDEATHSIG, which ends the worker together with the thread that made it, and that may be a short-lived one."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_CHECK_S)
+    os._exit(1)
+
+
+def worker_loop(parent: int | None, kind: tuple, tasks: Any, results: Any, *args: Any) -> None:
+    """What a worker process runs. Its parent says who it is, because it may be gone before the worker can ask; None where
+    a fork server is the parent. A Ctrl-C goes to the main process too, which says so: a worker ends quietly, and does
     not wait until somebody has read its answers."""
+    threading.Thread(target=_end_with, args=(os.getppid() if parent is None else parent,), daemon=True).start()
     try:
         _serve(kind, tasks, results, *args)
     except KeyboardInterrupt:
@@ -123,7 +135,7 @@ def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count:
     torch.set_num_threads(1)
     _seed_all(seed + worker)
     _worker_info = WorkerInfo(worker, count, seed + worker, dataset)
-    parent, failed, fetch = os.getppid(), None, None
+    failed, fetch = None, None
     try:
         if init is not None:
             init(worker)
@@ -131,12 +143,7 @@ def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count:
     except Exception:
         failed = Failure(f"in DataLoader worker process {worker}")
     while True:
-        try:
-            task = tasks.get(timeout=PARENT_CHECK_S)
-        except queue.Empty:
-            if os.getppid() != parent:
-                return
-            continue
+        task = tasks.get()
         if task is None:
             results.close()
             return

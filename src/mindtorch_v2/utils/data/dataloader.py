@@ -166,14 +166,15 @@ class _Workers(_Iterator):
         super().__init__(loader)
         context = loader.multiprocessing_context
         context = multiprocessing.get_context(context) if context is None or isinstance(context, str) else context
+        parent = None if context.get_start_method() == "forkserver" else os.getpid()
         self.results = context.Queue()
         self.tasks, self.processes = [], []
         for worker in range(loader.num_workers):
             tasks = context.Queue()
             tasks.cancel_join_thread()
             process = context.Process(target=_worker.worker_loop, daemon=True, args=(
-                loader._kind, tasks, self.results, self.seed, worker, loader.num_workers, loader.worker_init_fn,
-                loader.dataset))
+                parent, loader._kind, tasks, self.results, self.seed, worker, loader.num_workers,
+                loader.worker_init_fn, loader.dataset))
             process.start()
             self.tasks.append(tasks)
             self.processes.append(process)
