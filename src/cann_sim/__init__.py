@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from .trust import refuse_untrusted
+from cann_tables import trust
 
 __all__ = ["env", "home"]
 
@@ -26,7 +26,11 @@ def home() -> str:
             f"[cann_sim] expected lib64/libascendcl.so under {found}; "
             "install the package (make build), or let CANN_SIM_HOME name a home that was built"
         )
-    refuse_untrusted(f"{found}/lib64", str(found))
+    objection = "" if os.environ.get("CANN_SIM_ALLOW_WRITABLE") == "1" else trust.objection(f"{found}/lib64", str(found))
+    if objection:
+        raise PermissionError(
+            f"[cann_sim] {found}/lib64 is not used, because {objection}, or set CANN_SIM_ALLOW_WRITABLE=1 if you trust them"
+        )
     return str(found)
 
 

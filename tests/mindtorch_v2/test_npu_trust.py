@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 import mindtorch_v2 as torch
+from cann_tables import trust
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu import acl_binding, acl_loader, acl_trust, runtime
+from mindtorch_v2._backends.npu import acl_binding, acl_loader, runtime
 from mindtorch_v2._backends.npu.errors import UntrustedCannError
 
 STATE = (("_ACL_READY", False), ("_ACL_MODULE", None), ("_symbols", {}), ("_home", ""))
@@ -92,26 +93,26 @@ def test_links_are_followed(home: Path) -> None:
 
 def test_groups(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "lib64").chmod(0o775)
-    monkeypatch.setattr(acl_trust, "_is_own_group", lambda gid: False)
+    monkeypatch.setattr(trust, "_is_own_group", lambda gid: False)
     with pytest.raises(UntrustedCannError, match="can be written by the group"):
         acl_loader.ensure_acl()
-    monkeypatch.setattr(acl_trust, "_is_own_group", lambda gid: True)
+    monkeypatch.setattr(trust, "_is_own_group", lambda gid: True)
     assert acl_loader.ensure_acl().value == 1
 
 
 def test_private_groups_are_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
     user = SimpleNamespace(pw_name="ann", pw_gid=1000)
     groups = {1000: [], 2000: ["ann"], 3000: ["ann", "bob"]}
-    monkeypatch.setattr(acl_trust.pwd, "getpwuid", lambda uid: user)
-    monkeypatch.setattr(acl_trust.grp, "getgrgid", lambda gid: SimpleNamespace(gr_mem=groups[gid]))
-    assert [acl_trust._is_own_group(gid) for gid in (0, 1000, 2000, 3000, 9999)] == [True, True, False, False, False]
+    monkeypatch.setattr(trust.pwd, "getpwuid", lambda uid: user)
+    monkeypatch.setattr(trust.grp, "getgrgid", lambda gid: SimpleNamespace(gr_mem=groups[gid]))
+    assert [trust._is_own_group(gid) for gid in (0, 1000, 2000, 3000, 9999)] == [True, True, False, False, False]
     groups[1000] = ["bob"]
-    assert not acl_trust._is_own_group(1000)
+    assert not trust._is_own_group(1000)
 
 
 def test_owners(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {0, os.geteuid(), os.stat(acl_trust.__file__).st_uid} <= acl_trust._trusted_owners()
-    monkeypatch.setattr(acl_trust, "_trusted_owners", lambda: {54321})
+    assert {0, os.geteuid(), os.stat(trust.__file__).st_uid} <= trust._trusted_owners()
+    monkeypatch.setattr(trust, "_trusted_owners", lambda: {54321})
     with pytest.raises(UntrustedCannError, match="belongs to another user"):
         acl_loader.ensure_acl()
 
