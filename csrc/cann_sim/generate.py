@@ -1,4 +1,4 @@
-"""Writes, at build time, the C++ that follows from the tables of CANN: declarations, refusals and the aclnn exports.
+"""Writes, at build time, the C++ that follows from the tables of CANN: declarations, exports, refusals, the aclnn ops.
 
 Usage: generate.py OUT, with the package cann_tables on the path. Nothing it writes is kept in the tree.
 """
@@ -26,6 +26,8 @@ PLAIN = {
     "void", "char", "bool", "int", "float", "double", "size_t", "const", "unsigned", "int8_t", "int16_t", "int32_t",
     "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "struct", "union", "long",
 }  # fmt: skip
+BODY = "cann_sim_body_"  # what the symbols of the sources' functions begin with; exports.map keeps them inside
+FAILURES = {"aclError": "acl_code", "aclnnStatus": "aclnn_code", "HcclResult": "hccl_code"}
 # kind of an aclnn argument: its C type, the field of Raw that takes it
 C_TYPES = {
     "tensor": ("const aclTensor*", "p"), "out": ("const aclTensor*", "p"), "inout": ("const aclTensor*", "p"),
@@ -61,7 +63,37 @@ def write_abi(functions: list[Function], structs: dict[str, str]) -> str:
     out += [f"{word} {name};" for name, word in sorted(structs.items())]
     out += CALLBACKS.values()
     out.append('#define CANN_ABI extern "C" __attribute__((visibility("default")))')
-    out += [f"CANN_ABI {f.result} {f.name}({f.arguments});" for f in functions if f.result]
+    for library in sorted({short(f.library) for f in functions}):
+        out.append(f"#ifdef BUILDS_{library}\n#define BODY_{library}(name) __asm__(\"{BODY}\" name)\n"
+                   f"#else\n#define BODY_{library}(name)\n#endif")
+    for f in functions:
+        if f.result:
+            body = f' BODY_{short(f.library)}("{f.name}")' if is_guarded(f) else ""
+            out.append(f"CANN_ABI {f.result} {f.name}({f.arguments}){body};")
+    return "\n".join(out) + "\n"
+
+
+def short(library: str) -> str:
+    return library[3:-3]
+
+
+def is_guarded(f: Function) -> bool:
+    """Whether the function is exported by write_guards(); those whose arguments cannot be passed on by name are not."""
+    return bool(f.result) and not re.search(r"\(|\.\.\.", f.arguments)
+
+
+def write_guards(library: str, functions: list[Function]) -> str:
+    """The exports: each calls the function of that name in the library's sources, whose symbol is another one (BODY), and
+    answers what it throws with a code, a null pointer or a zero. The client may be C, where an exception ends the process."""
+    out = [HEADER, '#include "runtime/guard.h"']
+    for f in functions:
+        if f.library != library or not is_guarded(f):
+            continue
+        names = ", ".join(re.sub(r".*?(\w+)(?:\[.*\])?$", r"\1", a) for a in f.arguments.split(", "))
+        kind = FAILURES.get(f.result, "nothing" if f.result == "void" else "value")
+        out.append(f'CANN_ABI {f.result} exported_{f.name}({f.arguments}) __asm__("{f.name}");\n'
+                   f"{f.result} exported_{f.name}({f.arguments}) {{\n  try {{ return {f.name}({names}); }} "
+                   f'catch (...) {{ return cann_sim::{kind}_for_exception<{f.result}>("{f.name}"); }}\n}}')
     return "\n".join(out) + "\n"
 
 
@@ -76,9 +108,8 @@ def write_refusals(library: str, functions: list[Function]) -> str:
         result = "int" if is_status else "void" if f.result == "void" else "int64_t"
         if result == "int64_t":
             body += " return 0;"
-        out.append(
-            f'extern "C" __attribute__((weak, visibility("default"))) {result} {f.name}() {{ {body} }}'
-        )
+        symbol = BODY + f.name if is_guarded(f) else f.name
+        out.append(f'extern "C" __attribute__((weak, visibility("default"))) {result} {symbol}() {{ {body} }}')
     return "\n".join(out) + "\n"
 
 
@@ -131,7 +162,8 @@ def main(out: Path) -> None:
     structs = {name: word for word, name in re.findall(r"^(struct|union) (\w+) {", text, re.M)}
     write(out / "acl_abi.h", write_abi(functions, structs))
     for library in {f.library for f in functions}:
-        write(out / f"refuse_{library[3:-3]}.cpp", write_refusals(library, functions))
+        write(out / f"refuse_{short(library)}.cpp", write_refusals(library, functions))
+        write(out / f"guard_{short(library)}.cpp", write_guards(library, functions))
     write(out / "op_rows.cpp", write_rows(ops))
     for k in range(OPAPI_FILES):
         write(out / f"op_exports_{k}.cpp", write_exports(list(enumerate(ops))[k::OPAPI_FILES]))

@@ -31,8 +31,14 @@ inline void relax() {
 
 class Pool {
  public:
-  explicit Pool(int workers) : poll_(workers < int(std::thread::hardware_concurrency())) {
-    for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { serve(); });
+  // Fewer workers where the system has no thread or no memory for one: the caller works too, so none is needed.
+  explicit Pool(int workers) : wanted(workers), poll_(workers < int(std::thread::hardware_concurrency())) {
+    threads_.reserve(workers);
+    try {
+      for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { serve(); });
+    } catch (const std::exception&) {
+      return;
+    }
   }
   ~Pool() {
     {
@@ -43,7 +49,7 @@ class Pool {
     wake_.notify_all();
     for (auto& t : threads_) t.join();
   }
-  int workers() const { return int(threads_.size()); }
+  const int wanted;
 
   void run(int64_t n, int64_t chunk, const std::function<void(int64_t, int64_t)>& body) {
     int64_t sleepers;
@@ -159,7 +165,7 @@ void parallel_ranges(int64_t n, int64_t grain, const std::function<void(int64_t,
   grain = std::max<int64_t>(grain, 1);
   std::unique_lock<std::mutex> lock(pool_mutex, std::defer_lock);
   if (inside || threads == 1 || n <= grain || !lock.try_lock()) return body(0, n);
-  if (!pool || pool->workers() != threads - 1) {
+  if (!pool || pool->wanted != threads - 1) {
     static bool registered = pthread_atfork(nullptr, nullptr, after_fork_in_child) == 0;
     (void)registered;
     delete pool;

@@ -310,3 +310,23 @@ def test_repetition_does_not_grow(name):
     grown = len(gc.get_objects()) - objects
     assert grown < 20, f"{grown} objects more after {times} steps"
     assert allocated() - memory <= 4096, f"{allocated() - memory} bytes more after {times} steps"
+
+
+def test_a_second_backward_at_the_same_time_is_told_as_one_after_it() -> None:
+    """Another thread walks the graph back and frees it while this one unpacks what a node has saved."""
+    mine, free = threading.get_ident(), threading.Event()
+
+    def unpack(value: mt.Tensor) -> mt.Tensor:
+        if threading.get_ident() == mine and not free.is_set():
+            other = threading.Thread(target=loss.backward)
+            other.start()
+            other.join()
+            free.set()
+        return value
+
+    x, y = (mt.full((3,), float(k), requires_grad=True) for k in (2, 5))
+    with mt.autograd.graph.saved_tensors_hooks(lambda t: t, unpack):
+        loss = (x * y).sum()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+    assert x.grad.tolist() == [5.0] * 3 and y.grad.tolist() == [2.0] * 3   # those of the other thread

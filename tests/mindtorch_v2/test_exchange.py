@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import gc
+import signal
+from typing import Any
 
 import both
 import numpy as np
@@ -148,3 +150,45 @@ def test_pinned_memory_is_marked() -> None:
     y = x.pin_memory()
     assert not x.is_pinned() and y.is_pinned() and y.untyped_storage()._pinned and y.tolist() == [1, 1, 1]
     assert y.pin_memory() is y
+
+
+class Endless:
+    """Says that it has so many items, and has any."""
+
+    def __init__(self, length: int, items: int | None = None) -> None:
+        self.length, self.items = length, items
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> float:
+        if self.items is not None and index >= self.items:
+            raise IndexError(index)
+        return 1.0
+
+
+@pytest.mark.parametrize("data", [Endless(2**62), range(2**62), [range(2**62)], [Endless(2**60)]], ids=repr)
+def test_more_items_than_any_memory_holds_are_refused_without_asking_for_all(data: Any) -> None:
+    with pytest.raises(RuntimeError, match="allocate|overflow"):
+        mt.tensor(data)
+
+
+def test_a_sequence_that_ends_early_says_so() -> None:
+    with pytest.raises(IndexError, match="3"):    # as torch
+        mt.tensor(Endless(2**62, 3))
+
+
+@pytest.mark.parametrize("dtype", [None, mt.float16])
+def test_ctrl_c_ends_a_long_conversion(dtype: Any) -> None:
+    """Of a sequence that is C, so that no Python runs between its items."""
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            mt.tensor(range(2**29), dtype=dtype)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

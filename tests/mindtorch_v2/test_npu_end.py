@@ -215,3 +215,55 @@ def test_errors_reach_other_processes(kind: type[Exception]) -> None:
     error.error_code = 507015
     made = pickle.loads(pickle.dumps(error))
     assert (type(made), str(made), made.error_code) == (kind, "why", 507015)
+
+
+def test_ctrl_c_during_an_end_counts_when_all_devices_are_closed(two: ModuleType) -> None:
+    done = run("""
+import signal
+import mindtorch_v2 as torch
+from mindtorch_v2._backends.npu import runtime
+x, y = torch.ones(3, device="npu:0"), torch.ones(3, device="npu:1")
+destroy, destroyed = runtime.acl.rt.destroy_stream, []
+def interrupted(stream):
+    destroyed.append(stream)
+    signal.raise_signal(signal.SIGINT)
+    return destroy(stream)
+runtime.acl.rt.destroy_stream = interrupted
+first = runtime.get_runtime(0)
+try:
+    first.finalize()
+except KeyboardInterrupt:
+    print(len(destroyed), torch.npu.is_initialized(), [r.context for r in runtime._runtimes.values()], runtime._ending[0])
+runtime.acl.rt.destroy_stream = destroy
+print(torch.ones(2, device="npu:1").tolist())
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2 False [None, None] 0\n[1.0, 1.0]\n", "")
+
+
+def test_a_launch_that_meets_the_end_of_its_device_is_refused(npu: ModuleType) -> None:
+    """The device ends, and starts again, while the launch asks for its workspace: its stream and addresses are gone."""
+    done = run("""
+import threading
+import mindtorch_v2 as torch
+from mindtorch_v2._backends.npu import allocator, runtime
+x, out = torch.ones(2000, 1500, device="npu").t(), torch.empty(1500, 2000, device="npu")
+torch.npu.synchronize()
+torch.npu.empty_cache()
+provide = allocator.NpuAllocator._provide
+def end_first(self, *request):
+    allocator.NpuAllocator._provide = provide
+    found = provide(self, *request)
+    other = threading.Thread(target=lambda: (runtime.get_runtime(0).finalize(), torch.ones(1, device="npu")))
+    other.start()
+    other.join()
+    return found
+allocator.NpuAllocator._provide = end_first
+try:
+    torch.exp(x, out=out)
+except RuntimeError as error:
+    print("ended" if "has ended" in str(error) else error)
+x, out = torch.ones(2000, 1500, device="npu").t(), torch.empty(1500, 2000, device="npu")
+print(torch.exp(x * 0, out=out).sum().item())
+torch.npu.synchronize()
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n3000000.0\n", "")

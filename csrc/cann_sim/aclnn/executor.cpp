@@ -12,6 +12,7 @@ namespace {
 // Calls that are done, kept with the memory of their vectors: an op's host cost is mostly allocation otherwise.
 class CallPool {
  public:
+  CallPool() { free_.reserve(kKept); }  // here, not in give(): there is nobody to tell where a worker ends a call
   Call* take() {
     std::lock_guard<std::mutex> hold(mutex_);
     if (free_.empty()) return nullptr;
@@ -19,7 +20,7 @@ class CallPool {
     free_.pop_back();
     return call;
   }
-  bool give(Call* call) {
+  bool give(Call* call) noexcept {
     std::lock_guard<std::mutex> hold(mutex_);
     if (free_.size() >= kKept) return false;
     free_.push_back(call);
@@ -148,14 +149,19 @@ Call* Call::make(const OpRow& row) {
 
 Call* Call::clone() const {
   Call* call = make(*row);
-  call->execute = execute;
-  call->args = args;
-  call->metas = metas;
-  call->handles = handles;
-  call->scalars_ = scalars_;
-  call->ints_ = ints_;
-  call->floats_ = floats_;
-  call->strings_ = strings_;
+  try {
+    call->execute = execute;
+    call->args = args;
+    call->metas = metas;
+    call->handles = handles;
+    call->scalars_ = scalars_;
+    call->ints_ = ints_;
+    call->floats_ = floats_;
+    call->strings_ = strings_;
+  } catch (...) {
+    call->release();
+    throw;
+  }
   return call;
 }
 

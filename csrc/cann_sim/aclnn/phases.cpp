@@ -3,6 +3,7 @@
 
 #include "aclnn/executor_lock.h"
 #include "ops/op.h"
+#include "runtime/guard.h"
 
 namespace cann_sim {
 namespace {
@@ -166,32 +167,37 @@ int refuse_op(const OpRow& row) {
   return fail(ACLNN_ERR_INNER_FIND_KERNEL_ERROR, "%s: no kernel; this CANN exports the op and does not compute it", row.name);
 }
 
-int first_phase(const OpRow& row, const Raw* raw, uint64_t* workspace, aclOpExecutor** executor) {
+// The first phase, which may throw; `made` is the call, of which the executor takes over the reference.
+static int prepare(const OpRow& row, const Raw* raw, uint64_t* workspace, aclOpExecutor** executor, Call*& made) {
   if (int planned = planned_fault(row.name)) return planned;
   if (!workspace || !executor) return fail(ACLNN_ERR_PARAM_NULLPTR, "%s: null workspaceSize or executor", row.name);
   if (!row.impl) return refuse_op(row);
   if (int code = check_context()) return code;
-  Call* call = Call::make(row);
-  try {
-    for (int i = 0; i < row.nargs; ++i) take(*call, row.args[i], raw[i]);
-    if (row.impl->check) row.impl->check(*call);
-    *workspace = row.impl->workspace ? row.impl->workspace(*call) : default_workspace(*call);
-  } catch (const Refusal& refusal) {
-    call->release();
-    const bool named = refusal.message.rfind(row.name, 0) == 0;  // checks that many ops share cannot name the op
-    return fail(refusal.code, "%s%s%s", named ? "" : row.name, named ? "" : ": ", refusal.message.c_str());
-  } catch (const std::exception& error) {
-    call->release();
-    return fail(ACLNN_ERR_INNER, "%s: %s", row.name, error.what());
-  }
+  Call* call = made = Call::make(row);
+  for (int i = 0; i < row.nargs; ++i) take(*call, row.args[i], raw[i]);
+  if (row.impl->check) row.impl->check(*call);
+  *workspace = row.impl->workspace ? row.impl->workspace(*call) : default_workspace(*call);
   call->execute = execute;
   call->workspace_bytes = *workspace;
   *executor = executors().make(call);
-  if (!*executor) {
-    call->release();
-    return fail(ACLNN_ERR_INNER_CREATE_EXECUTOR, "%s: too many executors are alive", row.name);
-  }
+  if (!*executor) return fail(ACLNN_ERR_INNER_CREATE_EXECUTOR, "%s: too many executors are alive", row.name);
+  made = nullptr;
   return 0;
+}
+
+int first_phase(const OpRow& row, const Raw* raw, uint64_t* workspace, aclOpExecutor** executor) {
+  Call* made = nullptr;
+  int code;
+  try {
+    code = prepare(row, raw, workspace, executor, made);
+  } catch (const Refusal& refusal) {
+    const bool named = refusal.message.rfind(row.name, 0) == 0;  // checks that many ops share cannot name the op
+    code = fail(refusal.code, "%s%s%s", named ? "" : row.name, named ? "" : ": ", refusal.message.c_str());
+  } catch (...) {
+    code = aclnn_code_for_exception<int>(row.name);
+  }
+  if (made) made->release();
+  return code;
 }
 
 int second_phase(const OpRow& row, void* workspace, uint64_t bytes, aclOpExecutor* handle, aclrtStream stream) {
@@ -217,12 +223,14 @@ int second_phase(const OpRow& row, void* workspace, uint64_t bytes, aclOpExecuto
       if (call->handles[i] && !tensors().check(call->handles[i]))
         code = fail(ACLNN_ERR_PARAM_INVALID, "%s: a tensor was destroyed between the phases", row.name);
   }
-  if (!code) {
+  if (!code) try {
     // A repeatable call that is still queued keeps its addresses: the next launch takes a copy.
     Call* launched = executor->repeatable && !call->unique() ? call->clone() : (call->retain(), call);
     launched->workspace = workspace;
     launched->workspace_bytes = call->workspace_bytes;
     code = enqueue(stream, launched);
+  } catch (...) {
+    code = aclnn_code_for_exception<int>(row.name);
   }
   if (!executor->repeatable) executors().drop(handle);  // also when the phase failed
   return code;

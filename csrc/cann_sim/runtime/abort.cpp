@@ -1,4 +1,6 @@
 // Stopping what is queued: one stream, or a whole device; and the ways a stream behaves after a failure.
+#include <cstdio>
+
 #include "runtime/stream.h"
 
 namespace cann_sim {
@@ -41,8 +43,9 @@ aclError aclrtStreamAbort(aclrtStream stream) {
   if (int refused = refuse_captured_stream(*found->stream, "aclrtStreamAbort")) return refused;
   Stream& s = *found->stream;
   if (s.idle()) return 0;
-  s.note_pending(ACL_ERROR_RT_STREAM_ABORT,
-                 "stream " + std::to_string(s.id) + " was aborted; what was queued did not run");
+  char text[80];
+  snprintf(text, sizeof text, "stream %d was aborted; what was queued did not run", s.id);
+  s.note_pending(ACL_ERROR_RT_STREAM_ABORT, text);
   s.drop_queued();
   s.wait(kForever);
   return 0;
@@ -63,9 +66,9 @@ aclError aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout) {
     }
   }
   for (Stream* s : stopped) {
-    if (!s->idle())
-      s->note_pending(ACL_ERROR_RT_DEVICE_TASK_ABORT,
-                      "the tasks of device " + std::to_string(deviceId) + " were aborted");
+    char text[80];
+    snprintf(text, sizeof text, "the tasks of device %d were aborted", deviceId);
+    if (!s->idle()) s->note_pending(ACL_ERROR_RT_DEVICE_TASK_ABORT, text);
     s->drop_queued();
   }
   bool in_time = true;

@@ -1,10 +1,6 @@
 // The addresses of device memory: one reserved range for clients, its twin for the workers, and who has which part.
 #include <sys/mman.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-
 #include "runtime/memory.h"
 
 namespace cann_sim {
@@ -26,10 +22,7 @@ struct Space {
     uint64_t size = std::min(kMost, std::max(kLeast, round_up(16 * set.memory * set.devices, 1ull << 30)));
     // The twin lies right behind. A host with little address space gives less.
     for (void* p = MAP_FAILED; p == MAP_FAILED; size /= 2) {
-      if (size < (1ull << 30)) {
-        fprintf(stderr, "cann_sim: no address space for device memory (errno %d)\n", errno);
-        abort();
-      }
+      if (size < (1ull << 30)) throw std::bad_alloc();   // the next use tries again
       p = mmap(nullptr, 2 * size + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (p == MAP_FAILED) continue;
       madvise(p, 2 * size + kHugePage, MADV_DONTFORK);

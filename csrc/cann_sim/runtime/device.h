@@ -45,17 +45,20 @@ int device_count();
 Device* device(int id);               // nullptr: no such device
 uint64_t device_memory(const Device& d);
 
+// Texts of faults are cut to this and kept in plain memory: a worker must be able to tell that there is none left.
+constexpr size_t kFaultText = 700;
+
 // What went wrong on the device for a context. Streams keep it too: a worker may outlive the context.
 struct Faults {
   std::atomic<int> code{0};           // every synchronising call answers it until the device is reset
   std::atomic<bool> halted{false};    // a stream with STOP_ON_FAILURE failed: tasks are neither taken nor run
-  void note(int fault, const std::string& text);  // the first one stays
+  void note(int fault, const char* text) noexcept;   // the first one stays
   int report();                       // 0, or the fault with its message noted for this thread
   void clear();
 
  private:
   std::mutex mutex_;
-  std::string message_;
+  char message_[kFaultText] = "";
 };
 
 struct Context {

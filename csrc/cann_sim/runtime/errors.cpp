@@ -1,17 +1,19 @@
 // The errors of a thread: CANN's recent message and last code. Which code a call gives is decided by the call.
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 
 #include "runtime/device.h"
 
 namespace cann_sim {
 namespace {
 
+// Plain memory of the thread: an error must be told also where there is no memory for a text.
 struct ThreadErrors {
   int last = 0;
   bool has_message = false;
-  std::string message;   // the newest
-  std::string handed;    // what aclGetRecentErrMsg gave out: valid until its next call on this thread
+  char message[1100];    // the newest
+  char handed[1100];     // what aclGetRecentErrMsg gave out: valid until its next call on this thread
 };
 ThreadErrors& errors() {
   thread_local ThreadErrors mine;
@@ -20,15 +22,15 @@ ThreadErrors& errors() {
 
 }  // namespace
 
-int fail(int code, const char* format, ...) {
-  char text[1024];
+int fail(int code, const char* format, ...) noexcept {
+  char text[1024];       // apart: an argument may be this thread's message
   va_list args;
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
   ThreadErrors& e = errors();
   e.last = code;
-  e.message = "[" + std::to_string(code) + "] " + text;
+  snprintf(e.message, sizeof e.message, "[%d] %s", code, text);
   e.has_message = true;
   return code;
 }
@@ -45,9 +47,9 @@ using namespace cann_sim;
 const char* aclGetRecentErrMsg() {
   ThreadErrors& e = errors();
   if (!e.has_message) return nullptr;
-  e.handed.swap(e.message);
+  memcpy(e.handed, e.message, sizeof e.handed);
   e.has_message = false;
-  return e.handed.c_str();
+  return e.handed;
 }
 
 aclError aclrtPeekAtLastError(aclrtLastErrLevel level) {

@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "runtime/device.h"
+#include "runtime/guard.h"
 
 namespace cann_sim {
 namespace {
@@ -111,7 +112,7 @@ const std::string& faults_error() {
   return once;
 }
 
-int planned_fault(const char* function, const char* phase) {
+int planned_fault(const char* function, const char* phase) noexcept try {
   Watch& w = watch();
   if (!w.watched.load(std::memory_order_relaxed)) return 0;
   const std::string key = std::string(phase) + function;
@@ -122,6 +123,8 @@ int planned_fault(const char* function, const char* phase) {
     code = first_hit(w.plan.calls, key);
   }
   return code ? fail(code, "%s: fails by the fault plan", key.c_str()) : 0;
+} catch (const std::bad_alloc&) {  // there is no memory to look the plan up: the call has a real reason to fail
+  return 0;
 }
 
 int planned_task_fault(const char* task, Device& d) {
@@ -146,7 +149,7 @@ using namespace cann_sim;
 
 // ---- for clients that test themselves --------------------------------------------------------------------------
 // Replaces the fault plan, its counts at 0; an empty text is no plan. 0, or 100000 with the plan left as it was.
-CANN_ABI int cannSimSetFaults(const char* text) {
+CANN_ABI int cannSimSetFaults(const char* text) try {
   Plan made(text ? text : "");
   if (!made.error.empty()) return fail(ACL_ERROR_INVALID_PARAM, "cannSimSetFaults: not understood: %s", made.error.c_str());
   Watch& w = watch();
@@ -154,6 +157,8 @@ CANN_ABI int cannSimSetFaults(const char* text) {
   w.plan = std::move(made);
   w.watched = w.counting || (text && *text);
   return 0;
+} catch (...) {
+  return acl_code_for_exception<int>("cannSimSetFaults");
 }
 
 // Counts calls and tasks from now on, from 0; or stops.
@@ -166,10 +171,12 @@ CANN_ABI void cannSimCountCalls(int on) {
 }
 
 // A line "COUNT NAME" for each function, second phase and task that was counted; the bytes that the text needs.
-CANN_ABI size_t cannSimCalls(char* out, size_t room) {
+CANN_ABI size_t cannSimCalls(char* out, size_t room) try {
   Watch& w = watch();
   std::lock_guard<std::mutex> hold(w.mutex);
   std::string text;
   for (const auto& c : w.counts) text += std::to_string(c.second) + " " + c.first + "\n";
   return copy_text(text, out, room);
+} catch (...) {
+  return value_for_exception<size_t>("cannSimCalls");
 }

@@ -7,6 +7,7 @@
 
 #include "runtime/allocation.h"
 #include "runtime/graph.h"
+#include "runtime/guard.h"
 #include "runtime/physical.h"
 
 namespace cann_sim {
@@ -143,8 +144,10 @@ aclError aclFinalizeReference(uint64_t* refCount) {
 }
 
 // For clients that test themselves: a line "COUNT BYTES KIND" for every kind of handle; the bytes that the text needs.
-CANN_ABI size_t cannSimAlive(char* out, size_t room) {
+CANN_ABI size_t cannSimAlive(char* out, size_t room) try {
   std::string text;
   for (const Alive& a : list_alive()) text += std::to_string(a.count) + " " + std::to_string(a.bytes) + " " + a.what + "\n";
   return copy_text(text, out, room);
+} catch (...) {
+  return value_for_exception<size_t>("cannSimAlive");
 }

@@ -65,18 +65,24 @@ struct Limbo {
   std::deque<Retired> waiting;
   std::atomic<size_t> count{0};
 
-  void clear_unused() {
-    std::vector<std::function<void()>> ready;
-    {
-      std::lock_guard<std::mutex> hold(mutex);
-      uint64_t oldest = users().oldest();
-      while (!waiting.empty() && waiting.front().generation <= oldest) {
-        ready.push_back(std::move(waiting.front().when_unused));
-        waiting.pop_front();
+  // The first that nobody uses any more; empty: there is none.
+  std::function<void()> take_unused() {
+    std::lock_guard<std::mutex> hold(mutex);
+    if (waiting.empty() || waiting.front().generation > users().oldest()) return nullptr;
+    std::function<void()> act = std::move(waiting.front().when_unused);
+    waiting.pop_front();
+    count = waiting.size();
+    return act;
+  }
+  // Called by destructors on workers: allocates nothing, and what cannot be given back is lost until the process ends.
+  void clear_unused() noexcept {
+    while (std::function<void()> act = take_unused()) {
+      try {
+        act();
+      } catch (const std::exception& error) {
+        fprintf(stderr, "cann_sim: device memory is not given back: %s\n", error.what());
       }
-      count = waiting.size();
     }
-    for (auto& act : ready) act();
   }
 };
 Limbo& limbo() {

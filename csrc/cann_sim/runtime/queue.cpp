@@ -1,4 +1,5 @@
 // The queue of a stream and its worker: pushing, running, delaying, dropping, waiting. Clients call stream.cpp.
+#include <cstdio>
 #include <cstdlib>
 
 #include "runtime/stream.h"
@@ -50,10 +51,10 @@ Deadline deadline_ms(int64_t milliseconds) {
   return milliseconds < 0 ? kForever : Clock::now() + std::chrono::milliseconds(milliseconds);
 }
 
-void Faults::note(int fault, const std::string& text) {
+void Faults::note(int fault, const char* text) noexcept {
   std::lock_guard<std::mutex> hold(mutex_);
   if (code.load()) return;
-  message_ = text;
+  snprintf(message_, sizeof message_, "%s", text);
   code = fault;
 }
 
@@ -61,7 +62,7 @@ int Faults::report() {
   int fault = code.load(std::memory_order_acquire);
   if (!fault) return 0;
   std::lock_guard<std::mutex> hold(mutex_);
-  return fail(fault, "%s", message_.c_str());
+  return fail(fault, "%s", message_);
 }
 
 void Faults::clear() {
@@ -107,8 +108,9 @@ void Stream::start() {
   std::lock_guard<std::mutex> hold(mutex_);
   if (started_.load()) return;
   stop_workers_at_exit();
-  retain();
-  std::thread([this] { work(); }).detach();
+  std::thread worker([this] { work(); });     // throws where the host has no thread left
+  retain();                                   // for the worker, which cannot end before this: close() needs mutex_
+  worker.detach();
   started_.store(true, std::memory_order_release);
 }
 
@@ -204,15 +206,17 @@ void Stream::run_task(Task* task) {
     task->run();
   } catch (const DeviceFault& fault) {
     note_fault(*task, fault.code, fault.what());
+  } catch (const std::bad_alloc&) {
+    note_fault(*task, ACL_ERROR_RT_MEMORY_ALLOCATION, "the host has no memory left");
   } catch (const std::exception& error) {
     note_fault(*task, ACL_ERROR_RT_AICORE_EXCEPTION, error.what());
   }
   if (begin) trace_task(task->name(), device.id, id, begin, now_ns());
 }
 
-void Stream::note_fault(const Task& task, int code, const std::string& message) {
-  std::string text = std::string(task.name()) + " on stream " + std::to_string(id) + " of device " +
-                     std::to_string(device.id) + " failed: " + message;
+void Stream::note_fault(const Task& task, int code, const char* message) noexcept {
+  char text[kFaultText];
+  snprintf(text, sizeof text, "%s on stream %d of device %d failed: %s", task.name(), id, device.id, message);
   if (is_device_fault(code)) faults->note(code, text);
   else note_pending(code, text);
   if (stop_on_failure.load()) {
@@ -223,10 +227,10 @@ void Stream::note_fault(const Task& task, int code, const std::string& message) 
   report_exception(*this, code);
 }
 
-void Stream::note_pending(int code, const std::string& message) {
+void Stream::note_pending(int code, const char* message) noexcept {
   std::lock_guard<std::mutex> hold(mutex_);
   if (pending.load()) return;
-  pending_message_ = message;
+  snprintf(pending_message_, sizeof pending_message_, "%s", message);
   pending = code;
 }
 
@@ -235,7 +239,7 @@ int Stream::report() {
   if (!pending.load()) return 0;
   std::lock_guard<std::mutex> hold(mutex_);
   int code = pending.exchange(0);
-  return code ? fail(code, "%s", pending_message_.c_str()) : 0;
+  return code ? fail(code, "%s", pending_message_) : 0;
 }
 
 bool Stream::wait(Deadline deadline) {

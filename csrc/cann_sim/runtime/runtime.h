@@ -15,12 +15,12 @@ namespace cann_sim {
 
 // ---- errors ----------------------------------------------------------------------------------------------
 // Notes the message for aclGetRecentErrMsg and the code for aclrtGetLastError on this thread; returns the code.
-CANN_SIM_API int fail(int code, const char* format, ...) __attribute__((format(printf, 2, 3)));
+CANN_SIM_API int fail(int code, const char* format, ...) noexcept __attribute__((format(printf, 2, 3)));
 // For functions that are exported and not implemented: 207000 with a message that names them.
 CANN_SIM_API int refuse_function(const char* name);
 // The code that this call of `function` is to fail with by the fault plan, or 0. Cheap when there is no plan. phase is
 // "launch " for the second phase of an op.
-CANN_SIM_API int planned_fault(const char* function, const char* phase = "");
+CANN_SIM_API int planned_fault(const char* function, const char* phase = "") noexcept;
 // Begins every exported function: a planned fault leaves with its code; where a pointer is returned, with NULL.
 #define CANN_ENTRY(name) \
   if (int planned = ::cann_sim::planned_fault(name)) return planned
@@ -62,7 +62,8 @@ CANN_SIM_API bool is_device_memory(const void* p, size_t bytes);
 
 // ---- tasks -----------------------------------------------------------------------------------------------
 // Work for a stream. run() is called by the stream's worker, once, or once per replay when the task was captured
-// into a graph; it may throw DeviceFault or any std::exception (which becomes 507015 with its text).
+// into a graph; it may throw DeviceFault, std::bad_alloc (which becomes 207001) or any std::exception (507015 with its
+// text).
 class CANN_SIM_API Task {
  public:
   Task() = default;

@@ -136,13 +136,15 @@ int enqueue(aclrtStream handle, Task* task) {
     return code;
   }
   Stream& s = *found->stream;
-  ++launched_by_thread;
-  if (any_capture() && capture_task(s, task, &code)) return code;
-  if (settings().mode == Mode::null && !task->always_runs && s.idle()) {
+  try {
+    if (any_capture() && capture_task(s, task, &code)) return ++launched_by_thread, code;
+    if (settings().mode == Mode::null && !task->always_runs && s.idle()) task->release();
+    else s.push(task);
+  } catch (...) {                       // no memory, or no thread for the stream: nobody has taken the task
     task->release();
-    return 0;
+    throw;
   }
-  s.push(task);
+  ++launched_by_thread;
   return 0;
 }
 

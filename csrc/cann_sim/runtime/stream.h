@@ -73,7 +73,7 @@ class Stream {
   static Stream* of_this_worker();
   static uint64_t task_of_this_worker();  // the number of the task that it runs
   void run_task(Task* task);          // with delay, trace and the handling of faults
-  void note_fault(const Task& task, int code, const std::string& message);
+  void note_fault(const Task& task, int code, const char* message) noexcept;
 
   Device& device;
   const int id;
@@ -87,7 +87,7 @@ class Stream {
 
   // 0, or what a synchronising call has to answer, with its message noted: the device's fault, an abort, a failure.
   int report();
-  void note_pending(int code, const std::string& message);
+  void note_pending(int code, const char* message) noexcept;
   const std::shared_ptr<Faults> faults;
 
  private:
@@ -107,7 +107,7 @@ class Stream {
   std::atomic<int> refs_{1};
   std::mutex mutex_;
   std::condition_variable pushed_, done_;
-  std::string pending_message_;
+  char pending_message_[kFaultText] = "";
   std::mt19937_64 random_;
 };
 

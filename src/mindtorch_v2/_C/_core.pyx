@@ -12,6 +12,7 @@ from cpython.long cimport PyLong_Check, PyLong_CheckExact, PyLong_AsLongLong, Py
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_AsUnsignedLongLong
 from cpython.float cimport PyFloat_Check, PyFloat_CheckExact, PyFloat_AS_DOUBLE
 from cpython.bool cimport PyBool_Check
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.complex cimport PyComplex_Check
 from cpython.unicode cimport PyUnicode_Check
 from cpython.pycapsule cimport PyCapsule_New, PyCapsule_IsValid, PyCapsule_GetPointer, PyCapsule_SetName, \

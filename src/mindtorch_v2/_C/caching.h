@@ -1,6 +1,7 @@
 // The books of a device's caching allocator: best fit, splitting, merging, giving back. Not here: Python, ACL and every
 // call outside. Memory comes in by take_segment, reserve and map and leaves as lists of chunks, so no state is half
-// changed while a driver is busy. Guarded by the GIL.
+// changed while a driver is busy. Where the host has no memory for the books themselves std::bad_alloc is thrown before
+// anything is changed (make_room); release() throws nothing. Guarded by the GIL.
 #pragma once
 #include <pthread.h>
 
@@ -63,6 +64,12 @@ class Heap {
     return (size + kLargeRound - 1) / kLargeRound * kLargeRound;
   }
 
+  // The books have room for one request: said before memory is brought, which would be lost otherwise.
+  void make_room() {
+    if (spares_.size() < kRequestBlocks) more_blocks();
+    mt::caching::make_room(segments_);
+    live_.make_room();
+  }
   // A block from the free ones, or null: then the caller brings memory.
   Block* take(size_t requested, size_t size, uint64_t stream) {
     return take_from(pool_for(size, stream), requested, size);
@@ -72,6 +79,7 @@ class Heap {
   }
   // A block at the start of a new segment.
   Block* take_segment(uintptr_t address, size_t bytes, size_t requested, size_t size, uint64_t stream) {
+    make_room();
     Pool& pool = pool_for(size, stream);
     Block* b = add_segment(pool, address, bytes, false, 0);
     stats.add(SEGMENT, pool.part, 1);
@@ -184,13 +192,16 @@ class Heap {
     return {RESERVED_CHUNK, 0, 0, stream, pool.id};
   }
   void reserve(uintptr_t address, size_t bytes, size_t size, uint64_t stream) {
+    make_room();
     Pool& pool = pool_for(size, stream);
+    mt::caching::make_room(pool.unmapped);
     set_unmapped(add_segment(pool, address, bytes, true, granule(size)));
   }
   bool map(uintptr_t address, size_t bytes, size_t size, uint64_t stream) {  // false: no such addresses
     Pool& pool = pool_for(size, stream);
     auto at = std::find_if(pool.unmapped.begin(), pool.unmapped.end(), [&](Block* b) { return b->address == address; });
     if (at == pool.unmapped.end() || !bytes || bytes > (*at)->size) return false;
+    if (spares_.size() < kRequestBlocks) more_blocks();
     Block* b = *at;
     pool.unmapped.erase(at);
     b->mapped = true;
@@ -240,6 +251,7 @@ class Heap {
 
  private:
   static constexpr size_t kBlocks = 64;      // that are made at a time
+  static constexpr size_t kRequestBlocks = 2;  // that one change of the books may need
   struct Lane {                              // the two pools of a stream
     uint64_t stream;
     PoolId id;
@@ -284,6 +296,8 @@ class Heap {
     ++pool.clock;
     Block* b = best_fit(pool, size);
     if (!b) return nullptr;
+    if (spares_.size() < kRequestBlocks) more_blocks();
+    live_.make_room();
     pool.erase(b);
     return hand_out(b, requested, size);
   }
@@ -341,11 +355,15 @@ class Heap {
     stats.change(INACTIVE_SPLIT_BYTES, pool.part, bytes);
   }
 
+  void more_blocks() {
+    std::unique_ptr<Block[]> made(new Block[kBlocks]);
+    mt::caching::make_room(blocks_);
+    spares_.reserve((blocks_.size() + 1) * kBlocks);  // for all there are: putting one back throws nothing
+    blocks_.push_back(std::move(made));
+    for (size_t i = kBlocks; i--;) spares_.push_back(&blocks_.back()[i]);
+  }
   Block* new_block(Pool* pool, Segment* segment, uintptr_t address, size_t size) {
-    if (spares_.empty()) {
-      blocks_.emplace_back(new Block[kBlocks]);
-      for (size_t i = kBlocks; i--;) spares_.push_back(&blocks_.back()[i]);
-    }
+    if (spares_.empty()) more_blocks();
     Block* b = spares_.back();
     spares_.pop_back();
     b->pool = pool, b->segment = segment, b->address = address, b->size = size;
@@ -380,12 +398,12 @@ class Heap {
   }
   void drop(Block* b, Chunks& out) {
     Pool& pool = *b->pool;
+    out.push_back({SEGMENT_CHUNK, b->address, b->size, pool.stream, pool.id});  // first: what may throw
     pool.erase(b);
     stats.sub(SEGMENT, pool.part, 1);
     stats.sub(RESERVED_BYTES, pool.part, b->size);
     ++stats.num_device_free;
     if (b->size >= settings.max_split) stats.oversize_segments.sub(1);
-    out.push_back({SEGMENT_CHUNK, b->address, b->size, pool.stream, pool.id});
     remove_segment(b->segment);
   }
   // Takes the whole granules out of a free block.
@@ -395,6 +413,9 @@ class Heap {
     const size_t from = b->address - s->address, to = from + b->size;
     const size_t first = (from + s->granule - 1) / s->granule * s->granule, last = to / s->granule * s->granule;
     if (first >= last) return;
+    if (spares_.size() < kRequestBlocks) more_blocks();
+    mt::caching::make_room(out, 2);
+    mt::caching::make_room(pool.unmapped);
     pool.erase(b);
     if (first > from) {
       Block* low = b;

@@ -53,6 +53,12 @@ struct Stats {
   }
 };
 
+// Room for n more items, so that adding them throws nothing.
+template <class Items>
+void make_room(Items& items, size_t n = 1) {
+  if (items.capacity() - items.size() < n) items.reserve(std::max(items.size() * 2, items.size() + n));
+}
+
 // ---- blocks --------------------------------------------------------------------------------------------------------
 struct Pool;
 struct Segment;
@@ -175,8 +181,12 @@ struct Pool {
 // From an address to its live block: open addressing, linear probing, no tombstones.
 class Directory {
  public:
+  void make_room() {                         // for one more: the only step that may throw
+    if ((count_ + 1) * 2 > slots_.size()) grow();
+  }
   void insert(Block* b) {
-    if (++count_ * 2 > slots_.size()) grow();
+    make_room();
+    ++count_;
     size_t i = home(b->address);
     while (slots_[i]) i = (i + 1) & mask_;
     slots_[i] = b;

@@ -15,6 +15,7 @@ cdef extern from "graph.h" namespace "mt":
         int32_t dependencies, edges, outputs
         cbool leaf, needed
     cdef cppclass Graph:
+        Graph() except +
         int size()
         Visit& operator[](int)
         int find(PyObject*)
@@ -348,6 +349,8 @@ cdef int apply_formula(Node node, Formula f, Refs* grads, Refs* results) except 
         else:
             value = tuple([bool(node.needs >> f.inputs[j] & 1) for j in range(f.ninputs)])
         values.set(i, <PyObject*>value)
+    if node.released:                            # by another thread's backward, while a formula or a hook ran in this one
+        raise RuntimeError(RELEASED)
     value = None
     result = PyObject_Vectorcall(f.fn, values.at, f.nargs, NULL)
     if not f.joint:

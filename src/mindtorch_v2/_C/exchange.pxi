@@ -109,9 +109,19 @@ cdef int shape_from(object data, int64_t* sizes) except -1:
         data = data[0]
 
 
+cdef int going_on(int64_t n, int64_t i) except -1:
+    """Between the items of a long sequence of n: Ctrl-C is heard, and the first time a length that no memory holds is
+    refused before all of its items are asked for. A sequence that ends earlier than it says gets its IndexError."""
+    if i == 0xFFFF:
+        new_empty(1, &n, kBool, CPU, -1)
+    PyErr_CheckSignals()
+    return 0
+
+
 cdef int dtype_from(object data, int best, int depth=0) except -2:
     """The dtype that holds every number of nested data; best starts at -1."""
     cdef int d
+    cdef int64_t i, n
     if depth > MAX_DIMS:
         raise TypeError("new(): self-referential lists are incompatible")
     if PyFloat_Check(data) and (PyFloat_CheckExact(data) or not hasattr(data, "dtype")):
@@ -133,7 +143,10 @@ cdef int dtype_from(object data, int best, int depth=0) except -2:
     elif isinstance(data, builtin_type):
         raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
     elif hasattr(data, "__len__") and hasattr(data, "__getitem__"):
-        for i in range(len(data)):
+        n = len(data)
+        for i in range(n):
+            if i & 0xFFFF == 0xFFFF:
+                going_on(n, i)
             best = dtype_from(data[i], best, depth + 1)
         return best
     elif hasattr(data, "__index__"):
@@ -187,6 +200,8 @@ cdef int fill_from(TensorBase t, object data, int dim, char* p) except -1:
             raise TypeError(f"not a sequence at dim {dim}: {type(data).__name__}")
         raise ValueError(f"expected sequence of length {t.sizes[dim]} at dim {dim} (got {found[7:]})")
     for i in range(t.sizes[dim]):
+        if i & 0xFFFF == 0xFFFF:
+            PyErr_CheckSignals()
         fill_from(t, data[i], dim + 1, p + i * step)
     return 0
 

@@ -30,10 +30,11 @@ class Row {
 
  private:
   void grow(size_t n) {
-    room_ = (size_ + n) * 2 + 16;
-    std::unique_ptr<T[]> more(new T[room_]);
+    const size_t room = (size_ + n) * 2 + 16;
+    std::unique_ptr<T[]> more(new T[room]);  // may throw: until then nothing is changed
     if (size_) std::memcpy(static_cast<void*>(more.get()), data_.get(), size_ * sizeof(T));
     data_ = std::move(more);
+    room_ = room;
   }
   std::unique_ptr<T[]> data_;
   size_t size_ = 0, room_ = 0;
@@ -79,10 +80,10 @@ class Kept {
     Place* oldest = set;
     for (size_t i = 1; i < kWays; ++i)
       if (set[i].used < oldest->used) oldest = set + i;
+    oldest->key.assign(key.begin(), key.end());  // first: what may throw
     if (!oldest->value) ++size_;
     oldest->hash = hash;
     oldest->used = ++clock_;
-    oldest->key.assign(key.begin(), key.end());
     oldest->value = std::move(value);
     return oldest->value.get();
   }

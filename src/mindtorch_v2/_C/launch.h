@@ -268,6 +268,8 @@ class Prepared {
   // Makes CANN's objects and runs the first phase; its status, or kNoObject with `refused` set.
   int32_t first_phase(const Call& call, void* function) {
     Words words;
+    made_.reserve(call.items.size() + call.tensors.size() + call.numbers.size());  // so that no object is made and lost
+    slots.reserve(call.tensors.size());
     for (const Item& item : call.items)
       if (!argument(words, call, item)) return kNoObject;
     words.pointer(&workspace);

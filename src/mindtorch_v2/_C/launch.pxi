@@ -21,26 +21,26 @@ cdef extern from "launch.h" namespace "mt::npu":
         uint64_t& operator[](size_t)
         void swap(CallKey&)
     cdef cppclass NpuCall "mt::npu::Call":
-        NpuCall()
-        void begin(uint64_t)
-        void tensor(int32_t, const TensorArg&)
-        void list(int32_t, int32_t, cbool)
-        void add(const TensorArg&)
-        void scalars(int32_t, int32_t, cbool)
-        void scalar(const Number&)
-        void integers(int32_t, const int64_t*, int32_t, cbool)
-        void reals(const double*, int32_t, cbool)
-        void plain(int32_t, int64_t, double)
-        void string(const char*)
-        uint64_t end()
-        void own_dims()
+        NpuCall() except +
+        void begin(uint64_t) except +
+        void tensor(int32_t, const TensorArg&) except +
+        void list(int32_t, int32_t, cbool) except +
+        void add(const TensorArg&) except +
+        void scalars(int32_t, int32_t, cbool) except +
+        void scalar(const Number&) except +
+        void integers(int32_t, const int64_t*, int32_t, cbool) except +
+        void reals(const double*, int32_t, cbool) except +
+        void plain(int32_t, int64_t, double) except +
+        void string(const char*) except +
+        uint64_t end() except +
+        void own_dims() except +
         CallKey key
     cdef cppclass PreparedSlot "mt::npu::Prepared::Slot":
         int32_t output
         void* object
     cdef cppclass Prepared:
-        Prepared(const NpuApi&)
-        int32_t first_phase(const NpuCall&, void*)
+        Prepared(const NpuApi&) except +
+        int32_t first_phase(const NpuCall&, void*) except +
         void* executor
         uint64_t workspace
         cbool repeatable
@@ -98,9 +98,9 @@ cdef extern from *:
     int npu_bound() nogil
     void npu_set_bound(int) nogil
     void npu_end_lifetime()
-    void npu_keep(Prepareds&, NpuCall&, uint64_t, PreparedOwner&)
+    void npu_keep(Prepareds&, NpuCall&, uint64_t, PreparedOwner&) except +
     Prepareds* npu_prepared                      # of each device
-    void npu_leave_unfinished(void*, PreparedOwner&)
+    void npu_leave_unfinished(void*, PreparedOwner&) except +
     void npu_finished(void*)
 
 API_NAMES = ("aclCreateTensor", "aclCreateScalar", "aclCreateIntArray", "aclCreateFloatArray", "aclCreateBoolArray",
@@ -364,6 +364,26 @@ cdef int bind_device(int device) except -1:
     return 0
 
 
+cdef int bind_again(int device, uint64_t start, NpuHeap heap, size_t workspace) except -1:
+    """bind_device() in the middle of a launch, after the heap of its workspace has run Python. Another thread may have
+    ended the device meanwhile, and the bind started it again: then the launch has addresses and a stream of the past."""
+    bind_device(device)
+    if is_past(device, start):
+        if workspace:
+            npu_heap_free(heap, workspace)
+        raise launch_of_the_past(device)
+    return 0
+
+
+cdef inline bint is_past(int device, uint64_t start) noexcept:
+    """Whether a device was started again since; start is 0 where the launch itself is its first use."""
+    return start != 0 and npu_start_of(device) != start
+
+
+cdef object launch_of_the_past(int device):
+    return RuntimeError(f"npu:{device}: the npu runtime has ended during the launch; make its tensors again")
+
+
 cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device, bint any_dtype) except -1:
     """1 marshal the arguments  2 find or make a prepared call  3 workspace from the allocator  4 enqueue.
     Returns 0 without a launch where CANN does not take the tensors' dtypes, unless any_dtype; else 1."""
@@ -371,6 +391,7 @@ cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device, bint 
     cdef list keep                               # what must live until the op is queued
     cdef uint64_t hash
     cdef Prepared* known
+    cdef uint64_t start = npu_start_of(device)
     any_dtype = any_dtype or plan.other is None
     if not plan.kept and not any_dtype and not takes_dtypes(plan, results, s):   # before numbers are drawn for it
         return 0
@@ -378,18 +399,20 @@ cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device, bint 
     try:
         call.begin(plan.id)
         keep = marshal(plan, call, results, s, device)
+        if is_past(device, start):
+            raise launch_of_the_past(device)
         hash = call.end()
         known = npu_prepared[device].find(call.key, hash) if plan.kept else NULL
         if known == NULL and plan.kept and not any_dtype and not takes_dtypes(plan, results, s):
             return 0
-        enqueue_call(plan, call, hash, known, device)
+        enqueue_call(plan, call, hash, known, device, start)
     finally:
         npu_spare_calls.push_back(call)
     return 1
 
 
-cdef int enqueue_call(NpuPlan plan, NpuCall* call, uint64_t hash, Prepared* p, int device) except -1:
-    """p: the prepared call that was found, or NULL."""
+cdef int enqueue_call(NpuPlan plan, NpuCall* call, uint64_t hash, Prepared* p, int device, uint64_t start) except -1:
+    """p: the prepared call that was found, or NULL. start: of the device, when the launch began."""
     cdef PreparedOwner owner
     cdef NpuHeap heap = None
     cdef size_t workspace = 0
@@ -400,14 +423,14 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, uint64_t hash, Prepared* p, i
         call.own_dims()
         heap = npu_heap(device)
         workspace = heap.allocate(p.workspace, stream_number)
-        bind_device(device)
+        bind_again(device, start, heap, workspace)
         p = npu_prepared[device].find(call.key, hash)    # the allocator may have let another thread run
     # From here on nothing gives the interpreter away, so that no other thread moves this prepared call.
     if p == NULL or not move_to(npu_api, p[0], call[0]):
         if workspace:
             npu_heap_free(heap, workspace)
             workspace = 0
-            bind_device(device)
+            bind_again(device, start, heap, 0)
         owner = PreparedOwner(new Prepared(npu_api))
         p = owner.get()
         code = p.first_phase(call[0], plan.first)
@@ -417,7 +440,7 @@ cdef int enqueue_call(NpuPlan plan, NpuCall* call, uint64_t hash, Prepared* p, i
         if p.workspace:
             heap = npu_heap(device)
             workspace = heap.allocate(p.workspace, stream_number)
-            bind_device(device)
+            bind_again(device, start, heap, workspace)
     code = second_phase(plan, p, workspace, stream)
     if workspace:
         npu_heap_free(heap, workspace)           # reused in stream order, after this op
@@ -512,19 +535,22 @@ cdef int check_counts(NpuPlan plan, tuple arguments, tuple results) except -1:
 def _npu_call_dynamic(NpuPlan plan not None, int device, tuple arguments, tuple results):
     """As _npu_call, for ops that find out how many results there are: waits, then returns the outputs' real shapes."""
     cdef NpuCall* call
+    cdef uint64_t start
     check_counts(plan, arguments, results)
-    npu_index(device)
+    start = npu_start_of(npu_index(device))
     call = take_call()
     try:
         call.begin(plan.id)
         keep = marshal(plan, call, results, tuple_items(arguments), device)
+        if is_past(device, start):
+            raise launch_of_the_past(device)
         call.own_dims()
-        return shapes_found(plan, call, device)
+        return shapes_found(plan, call, device, start)
     finally:
         npu_spare_calls.push_back(call)
 
 
-cdef list shapes_found(NpuPlan plan, NpuCall* call, int device):
+cdef list shapes_found(NpuPlan plan, NpuCall* call, int device, uint64_t start):
     """Launches, waits, and reads the outputs' shapes from CANN's tensors."""
     cdef PreparedOwner owner = PreparedOwner(new Prepared(npu_api))
     cdef Prepared* p = owner.get()
@@ -542,7 +568,7 @@ cdef list shapes_found(NpuPlan plan, NpuCall* call, int device):
         raise launch_error(plan, code, call.key, p.refused)
     if p.workspace:
         workspace = heap.allocate(p.workspace, stream_number)
-        bind_device(device)
+        bind_again(device, start, heap, workspace)
     code = second_phase(plan, p, workspace, stream)
     if not code:
         waited = True

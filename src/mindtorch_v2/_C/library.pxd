@@ -48,8 +48,8 @@ cdef extern from "library.h" namespace "mt" nogil:
         int64_t cached_bytes, allocations, cache_hits, bound_bytes, limit_bytes, idle_ms
     cdef cppclass Library:
         const char* level
-        Kernel (*find)(const char*)
-        const Pointwise* (*find_pointwise)(const char*)
+        Kernel (*find)(const char*) except +
+        const Pointwise* (*find_pointwise)(const char*) except +
         void (*pointwise)(const Pointwise*, DType, const View*, const Attr*) except +raise_kernel_error
         void* (*allocate)(size_t) except +
         void (*release)(void*, size_t)
@@ -58,11 +58,11 @@ cdef extern from "library.h" namespace "mt" nogil:
         int64_t (*memory_limit)(const char*) except +
         int (*get_num_threads)()
         void (*set_num_threads)(int)
-        CGenerator* (*generator_new)(uint64_t)
+        CGenerator* (*generator_new)(uint64_t) except +
         void (*generator_delete)(CGenerator*)
         void (*generator_seed)(CGenerator*, uint64_t)
         uint64_t (*generator_initial_seed)(CGenerator*)
         size_t (*generator_state)(CGenerator*, void*)
         void (*generator_set_state)(CGenerator*, const void*, size_t) except +
         uint64_t (*generator_random64)(CGenerator*)
-        void (*set_blas_path)(const char*)
+        void (*set_blas_path)(const char*) except +

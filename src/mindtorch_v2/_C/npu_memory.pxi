@@ -43,27 +43,28 @@ cdef extern from "caching.h" namespace "mt::caching":
         HeapStats stats
         Settings settings
         uint32_t pending
+        void make_room() except +
         size_t round(size_t)
         size_t segment_size(size_t)
-        Block* take(size_t, size_t, uint64_t)
-        Block* take_of(PoolId, size_t, size_t, uint64_t)
-        Block* take_segment(size_t, size_t, size_t, size_t, uint64_t)
+        Block* take(size_t, size_t, uint64_t) except +
+        Block* take_of(PoolId, size_t, size_t, uint64_t) except +
+        Block* take_segment(size_t, size_t, size_t, size_t, uint64_t) except +
         Block* find(size_t)
         cbool release(Block*)
-        void record(Block*, uint64_t)
+        void record(Block*, uint64_t) except +
         Block* waiting(size_t)
         void event_done(Block*)
-        void release_free(vector[Chunk]&, const PoolId*)
-        cbool release_oversize(size_t, uint64_t, vector[Chunk]&)
-        void release_aged(size_t, vector[Chunk]&)
+        void release_free(vector[Chunk]&, const PoolId*) except +
+        cbool release_oversize(size_t, uint64_t, vector[Chunk]&) except +
+        void release_aged(size_t, vector[Chunk]&) except +
         size_t granule(size_t)
-        Chunk plan(size_t, uint64_t)
-        void reserve(size_t, size_t, size_t, uint64_t)
-        cbool map(size_t, size_t, size_t, uint64_t)
+        Chunk plan(size_t, uint64_t) except +
+        void reserve(size_t, size_t, size_t, uint64_t) except +
+        cbool map(size_t, size_t, size_t, uint64_t) except +
         PrivatePool* private_pool(PoolId)
-        void retain_pool(PoolId, cbool)
+        void retain_pool(PoolId, cbool) except +
         void release_pool(PoolId)
-        void begin_route(PoolId, uint64_t, uint64_t)
+        void begin_route(PoolId, uint64_t, uint64_t) except +
         cbool end_route(PoolId, uint64_t, uint64_t)
         PoolId routed(uint64_t)
         const vector[SegmentPointer]& segments()
@@ -91,13 +92,17 @@ cdef extern from *:
         npu_choices = npu_thread_choices;
         npu_thread_choices[device] = {stream, npu_defaults[device].start};
     }
+    static inline uint64_t npu_start_of(int device) { return npu_defaults[device].start; }   // how often it was started
     static inline void npu_start_device(int device, uint64_t stream) {
         npu_defaults[device] = {stream, npu_defaults[device].start + 1};
     }
     """
     uint64_t npu_stream_of(int)
+    uint64_t npu_start_of(int)
     void npu_start_device(int, uint64_t)
     void npu_choose_stream(int, uint64_t)
+
+NPU_LIMIT = MAX_NPUS                             # for Python
 
 cdef PyObject* npu_heaps[MAX_NPUS]               # the NpuHeap that tensors on a device use; NULL until it is attached
 cdef object npu_attach = None                    # called with a device that has no heap yet
@@ -209,6 +214,7 @@ cdef class NpuHeap:
         cdef size_t address, size, rounded
         while True:
             rounded = self.heap.round(nbytes)    # once: another thread may change the settings meanwhile
+            self.heap.make_room()                # before there is a segment that nobody would have
             # (address, bytes) of a new segment; (address, 0) of a block that is ours already; (0, 0): look again.
             address, size = self.owner._provide(nbytes, rounded, stream)
             if 0 < size < rounded:

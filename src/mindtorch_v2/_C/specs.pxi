@@ -4,8 +4,8 @@
 cdef extern from "kept.h" namespace "mt":
     cdef cppclass SpecKey "mt::Key":
         void clear()
-        void push(uint64_t)
-        uint64_t* add(size_t)
+        void push(uint64_t) except +
+        uint64_t* add(size_t) except +
     uint64_t hash_of(const SpecKey&)
 
 cdef extern from *:
@@ -21,7 +21,7 @@ cdef extern from *:
     }
     """
     const vector[int64_t]* find_specs(const SpecKey&)
-    void keep_specs(const SpecKey&, const vector[int64_t]&)
+    void keep_specs(const SpecKey&, const vector[int64_t]&) except +
 
 cdef SpecKey spec_key                            # the interpreter's lock guards it; no Python runs while it is in use
 cdef enum:                                       # what a word of the key begins with

@@ -31,6 +31,10 @@ struct Version {
   uint32_t value = 0;
 };
 
+// Null where there is no memory, as malloc: the core looks, and no exception crosses it.
+inline Storage* new_storage() { return new (std::nothrow) Storage(); }
+inline Version* new_version() { return new (std::nothrow) Version(); }
+
 // What the running thread has switched on or off.
 struct Modes {
   bool grad = true, inference = false, function_off = false;

@@ -24,6 +24,8 @@ cdef extern from "storage.h" namespace "mt":
         PyObject* function_modes
         PyObject* saved_hooks
         PyObject* devices
+    Storage* new_storage()
+    Version* new_version()
     Modes& modes() nogil
     const Library* open_library(const char*) except +
     void* allocate_or_null(const Library*, size_t)
@@ -49,11 +51,12 @@ cdef int spare_count = 0
 
 
 cdef inline Storage* storage_shell() noexcept:
+    """NULL where there is no memory."""
     global spare_count
     if spare_count:
         spare_count -= 1
         return spare_storages[spare_count]
-    return new Storage()
+    return new_storage()
 
 
 cdef inline void storage_drop(Storage* s) noexcept:
@@ -71,6 +74,8 @@ cdef inline Storage* storage_new(size_t nbytes, int dev, int index) except NULL:
     if dev == NPU:
         return npu_storage_new(nbytes, index)
     s = storage_shell()
+    if s == NULL:
+        raise MemoryError()
     s.nbytes = nbytes
     s.device = dev
     s.index = index
@@ -91,6 +96,10 @@ cdef Storage* npu_storage_new(size_t nbytes, int index) except NULL:
     if nbytes:
         address = heap.allocate(nbytes, npu_stream_of(index))
     s = storage_shell()
+    if s == NULL:
+        if nbytes:
+            npu_heap_free(heap, address)
+        raise MemoryError()
     s.data, s.nbytes, s.device, s.index = <void*>address, nbytes, NPU, index
     if nbytes:
         Py_INCREF(heap)
@@ -98,8 +107,10 @@ cdef Storage* npu_storage_new(size_t nbytes, int index) except NULL:
     return s
 
 
-cdef Storage* storage_foreign(void* data, size_t nbytes, int dev, int index, object owner):
+cdef Storage* storage_foreign(void* data, size_t nbytes, int dev, int index, object owner) except NULL:
     cdef Storage* s = storage_shell()
+    if s == NULL:
+        raise MemoryError()
     s.data, s.nbytes, s.device, s.index = data, nbytes, dev, index
     s.resizable = False
     Py_INCREF(owner)
@@ -268,7 +279,9 @@ cdef class StorageBase:
     cdef Storage* s
 
     def __cinit__(self):
-        self.s = new Storage()                   # empty until a maker fills it in
+        self.s = new_storage()                   # empty until a maker fills it in
+        if self.s == NULL:
+            raise MemoryError()
 
     def __init__(self, size=0, *, device=None):
         cdef Storage* made

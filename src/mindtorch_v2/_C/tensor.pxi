@@ -62,15 +62,18 @@ cdef inline void version_decref(Version* v) noexcept:
         del v
 
 
-cdef inline void share_version(TensorBase t, TensorBase source) noexcept:
+cdef inline int share_version(TensorBase t, TensorBase source) except -1:
     """From now on t and source count in-place changes together."""
     if source.shared_version == NULL:
-        source.shared_version = new Version()
+        source.shared_version = new_version()
+        if source.shared_version == NULL:
+            raise MemoryError()
         source.shared_version.value = source.version
     source.shared_version.refs += 1
     if t.shared_version != NULL:
         version_decref(t.shared_version)
     t.shared_version = source.shared_version
+    return 0
 
 
 cdef Storage* nothing = new Storage()

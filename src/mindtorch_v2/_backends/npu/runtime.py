@@ -116,9 +116,12 @@ class _Runtime:
         errors.check(next(filter(None, codes), 0), "aclrtFree")
 
     def finalize(self) -> None:
-        """Ends ACL in this process, and so every device first. It runs at exit: it never raises, twice is once."""
-        if _forked:                               # the parent owns what there is
-            return
+        """Ends ACL in this process, and so every device first. It runs at exit: it never raises, twice is once. A Ctrl-C
+        that comes meanwhile counts when all is done: else it would leave open what comes after it."""
+        if not _forked:                           # else the parent owns what there is
+            _uninterrupted(self._finalize)
+
+    def _finalize(self) -> None:
         with _LOCK:
             ours = [self] + [runtime for runtime in _runtimes.values() if runtime is not self and runtime._acl is acl]
             told = set(errors.told)
@@ -144,7 +147,7 @@ class _Runtime:
             told.add(errors.DEVICE_TASK_ABORT)    # what the next wait then says is our own doing
         try:
             self._end(attempt, end)
-        finally:                                  # also where Ctrl-C ends it: what is half closed is not used again
+        finally:                                  # whatever ends it: what is half closed is not used again
             _C._npu_set_bound(-1)
             self._forget()
         return True
@@ -267,6 +270,8 @@ def get_runtime(device_id: int = 0) -> _Runtime:
     if runtime is not None and runtime.session is _thread.session:
         return runtime
     _refuse_fork()
+    if runtime is None and not 0 <= device_id < _C._core.NPU_LIMIT:   # CANN and the launcher count in 32 bits
+        raise RuntimeError(f"invalid device ordinal: npu:{device_id}")
     if is_ending(device_id) and (_ending[0] != threading.get_ident() or runtime is None or not runtime.initialized):
         raise RuntimeError(f"npu:{device_id} cannot be used: the npu runtime is ending")
     if runtime is None or not runtime.initialized:    # only then: a thread that holds another lock may come by here
