@@ -76,10 +76,14 @@ def is_initialized() -> bool:
 
 
 def _device_index(device: Any = None) -> int:
-    """The index of what the user gave: None or "npu" is the current device."""
+    """The index of what the user gave: None or "npu" is the current device. A negative one is -1, and what that means
+    the caller says; larger ones than any npu has are refused here, for CANN and the core count in 32 bits."""
     if device is None:
         return runtime.current_device()
     if isinstance(device, int):
+        if device < 0:
+            return -1
+        runtime.check_ordinal(device)
         return device
     place = _C.device(device)
     if place.type != "npu":

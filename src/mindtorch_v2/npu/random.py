@@ -11,6 +11,7 @@ from mindtorch_v2.npu.devices import _device_index, device_count
 
 def get_default_generator(device_index: int) -> Any:
     """The generator that a device uses where none is given."""
+    runtime.check_ordinal(device_index)
     return _C._npu_default_generator(device_index)
 
 

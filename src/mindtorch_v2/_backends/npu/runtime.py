@@ -270,8 +270,8 @@ def get_runtime(device_id: int = 0) -> _Runtime:
     if runtime is not None and runtime.session is _thread.session:
         return runtime
     _refuse_fork()
-    if runtime is None and not 0 <= device_id < _C._core.NPU_LIMIT:   # CANN and the launcher count in 32 bits
-        raise RuntimeError(f"invalid device ordinal: npu:{device_id}")
+    if runtime is None:
+        check_ordinal(device_id)
     if is_ending(device_id) and (_ending[0] != threading.get_ident() or runtime is None or not runtime.initialized):
         raise RuntimeError(f"npu:{device_id} cannot be used: the npu runtime is ending")
     if runtime is None or not runtime.initialized:    # only then: a thread that holds another lock may come by here
@@ -336,6 +336,12 @@ def _around_collection(phase: str, _info: dict[str, int]) -> None:
         for runtime in list(_runtimes.values()):
             if runtime.session is _thread.interrupted:
                 _switch(runtime, runtime.device_id)
+
+
+def check_ordinal(device_id: int) -> None:
+    """Refuses an index that no npu has, before CANN or the core, which count in 32 bits, are asked about it."""
+    if not 0 <= device_id < _C._core.NPU_LIMIT:
+        raise RuntimeError(f"invalid device ordinal: npu:{device_id}")
 
 
 bind_thread = get_runtime                         # said for its effect: any thread may use any device
