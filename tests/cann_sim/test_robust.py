@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 from client import Client
+
+import cann_sim
 
 UNKNOWN_EXECUTOR, WRONG_STREAM = 161002, 107003
 
@@ -147,3 +151,24 @@ print("ended")
 """
     )
     assert printed == "ended\n"
+
+
+def test_a_host_without_memory_is_a_code_and_not_an_exception() -> None:
+    """A client in C cannot catch one: the process would end."""
+    program = """
+import ctypes, resource, sys
+library = ctypes.CDLL(sys.argv[1])
+library.aclGetRecentErrMsg.restype = ctypes.c_char_p
+assert library.aclInit(None) == 0
+with open("/proc/self/statm") as f:
+    now = int(f.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (now, resource.RLIM_INFINITY))
+code = library.aclrtSetDevice(0)
+text = library.aclGetRecentErrMsg()
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+print(code, text.decode(), library.aclrtSetDevice(0))
+"""
+    library = f"{cann_sim.home()}/lib64/libascendcl.so"
+    done = subprocess.run([sys.executable, "-c", program, library], capture_output=True, text=True, timeout=60)
+    expected = "200000 [200000] aclrtSetDevice: the host has no memory left 0\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
