@@ -329,9 +329,16 @@ WRONG = re.compile(r"^([A-Za-z_][\w.]*(Error|Exception)\b|Exception:)|Segmentati
 ENDING = re.compile(r"the npu runtime is ending|ACL_ERROR_RT_DEVICE_TASK_ABORT")
 
 
+# What Python prints between an exception and the one that came while it was handled.
+HANDLED = "During handling of the above exception, another exception occurred:"
+
+
 def wrong_lines(text: str) -> list[str]:
-    """Of what processes wrote to stderr, perhaps in turns: other exceptions than KeyboardInterrupt, and crashes."""
-    return [line for line in text.splitlines() if WRONG.search(line) and not ENDING.search(line)]
+    """Of what processes wrote to stderr, perhaps in turns: other exceptions than KeyboardInterrupt, and crashes. One that
+    was handled when Ctrl-C came is none: Python's imports, for one, ask a dict first and catch its KeyError."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return [line for line, following in zip(lines, [*lines[1:], ""])
+            if WRONG.search(line) and not ENDING.search(line) and following != HANDLED]
 
 
 def group_ends(group: int, within: float) -> bool:

@@ -38,6 +38,10 @@ def test_growing_memory_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     ("Fatal Python error: Segmentation fault\n", ["Fatal Python error: Segmentation fault"]),
     ("Traceback (most recent call last):\n  a\nKeyboardInterrupt\n\nTraceback (most recent call last):\n  b\nKeyError: 1\n",
      ["KeyError: 1"]),
+    ("Traceback (most recent call last):\n  a\nKeyError: 1\n\nDuring handling of the above exception, another exception "
+     "occurred:\n\nTraceback (most recent call last):\n  b\nKeyboardInterrupt\n", []),
+    ("Traceback (most recent call last):\n  a\nKeyboardInterrupt\n\nDuring handling of the above exception, another "
+     "exception occurred:\n\nTraceback (most recent call last):\n  b\nKeyError: 1\n", ["KeyError: 1"]),
 ])
 def test_what_a_process_may_write_at_its_end(text: str, wrong: list[str]) -> None:
     assert soak.wrong_lines(text) == wrong
