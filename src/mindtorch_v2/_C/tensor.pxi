@@ -62,18 +62,21 @@ cdef inline void version_decref(Version* v) noexcept:
         del v
 
 
-cdef inline int share_version(TensorBase t, TensorBase source) except -1:
-    """From now on t and source count in-place changes together."""
+cdef int make_version(TensorBase source) except -1:
+    """A counter that others can share, for a tensor that has none."""
+    source.shared_version = new_version()
     if source.shared_version == NULL:
-        source.shared_version = new_version()
-        if source.shared_version == NULL:
-            raise MemoryError()
-        source.shared_version.value = source.version
+        raise MemoryError()
+    source.shared_version.value = source.version
+    return 0
+
+
+cdef inline void share_version(TensorBase t, TensorBase source) noexcept:
+    """From now on t and source count in-place changes together; source has a counter for that."""
     source.shared_version.refs += 1
     if t.shared_version != NULL:
         version_decref(t.shared_version)
     t.shared_version = source.shared_version
-    return 0
 
 
 cdef Storage* nothing = new Storage()
@@ -268,6 +271,8 @@ cdef TensorBase alias(TensorBase a):
     t.st = a.st
     a.st.refs += 1
     set_geometry(t, a.rank, a.sizes, a.strides, a.offset)
+    if a.shared_version == NULL:
+        make_version(a)
     share_version(t, a)
     t.inference = a.inference
     return t
@@ -305,6 +310,8 @@ def _adopt(TensorBase made, TensorBase source):
     """Gives a new shell of a subclass the memory and history of source."""
     if made is source:
         return
+    if source.shared_version == NULL:
+        make_version(source)
     share_version(made, source)
     made.view_version, made.creation, made.inference = source.view_version, source.creation, source.inference
     take_memory(made, source)

@@ -20,6 +20,8 @@ cdef TensorBase make_view(TensorBase self, int rank, const int64_t* sizes, const
     self.st.refs += 1
     set_geometry(t, rank, sizes, strides, offset)
     t.base = self if self.base is None else self.base
+    if self.shared_version == NULL:
+        make_version(self)
     share_version(t, self)
     t.view_version = version_of(t)
     t.inference = self.inference
