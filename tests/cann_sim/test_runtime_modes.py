@@ -141,6 +141,21 @@ rt.must("aclrtMemset", a, 64, 0, 64)
     )
 
 
+def test_a_fault_wakes_what_waits_for_the_task_that_failed() -> None:
+    """An event whose record fails on the device: the stream that waits for it would keep every host that synchronises."""
+    run(
+        """
+event = rt.made("aclrtCreateEventWithFlag", SYNC)
+rt.must("aclrtStreamWaitEvent", other, event)
+rt.fill(a, 1, 4096, stream)
+rt.must("aclrtRecordEvent", event, stream)
+assert rt.aclrtSynchronizeStream(stream) == 507015 and rt.aclrtSynchronizeStream(other) == 507015
+assert rt.aclrtSynchronizeDevice() == 507015
+""",
+        CANN_SIM_FAULTS="op aclrtRecordEvent:1=507015", CANN_SIM_MODE="delay",
+    )  # fmt: skip
+
+
 def test_a_device_is_lost() -> None:
     run(
         """

@@ -44,7 +44,7 @@ class WaitTask final : public ControlTask {
     mark_->release();
   }
   void run() override {
-    bool in_time = bell().wait([this] { return mark_->reached() || Stream::interrupted(); }, deadline_ms(timeout_ms_));
+    bool in_time = bell().wait([this] { return mark_->reached() || Stream::waits_in_vain(); }, deadline_ms(timeout_ms_));
     if (!in_time)
       throw DeviceFault(ACL_ERROR_RT_WAIT_TIMEOUT,
                         "the event was not recorded within " + std::to_string(timeout_ms_) + " ms");

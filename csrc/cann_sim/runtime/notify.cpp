@@ -40,7 +40,7 @@ class WaitTask final : public NotifyTask {
   WaitTask(Mark* flag, uint32_t timeout_ms) : NotifyTask(flag), timeout_ms_(timeout_ms) {}
   void run() override {
     Deadline deadline = timeout_ms_ ? deadline_ms(timeout_ms_) : kForever;
-    if (!bell().wait([this] { return flag_->reached() || Stream::interrupted(); }, deadline))
+    if (!bell().wait([this] { return flag_->reached() || Stream::waits_in_vain(); }, deadline))
       throw DeviceFault(ACL_ERROR_RT_WAIT_TIMEOUT,
                         "the notify was not recorded within " + std::to_string(timeout_ms_) + " ms");
     flag_->forget();

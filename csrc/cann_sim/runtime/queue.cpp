@@ -87,6 +87,8 @@ bool Stream::interrupted() {
   return this_worker && (this_task <= this_worker->drop_until_.load() || this_worker->faults->halted.load());
 }
 
+bool Stream::waits_in_vain() { return interrupted() || (this_worker && this_worker->faults->code.load()); }
+
 bool interrupted() { return Stream::interrupted(); }
 
 // ---- pushing ------------------------------------------------------------------------------------------------
@@ -222,8 +224,8 @@ void Stream::note_fault(const Task& task, int code, const char* message) noexcep
   if (stop_on_failure.load()) {
     faults->note(code, text);
     faults->halted = true;
-    bell().ring();
   }
+  bell().ring();
   report_exception(*this, code);
 }
 

@@ -70,6 +70,8 @@ class Stream {
   void close();
   // True when the task that the calling worker runs was dropped, and should stop waiting.
   static bool interrupted();
+  // The same for a task that waits for another one, which a fault of the device may have ended: nobody would wake it.
+  static bool waits_in_vain();
   static Stream* of_this_worker();
   static uint64_t task_of_this_worker();  // the number of the task that it runs
   void run_task(Task* task);          // with delay, trace and the handling of faults

@@ -29,8 +29,8 @@ class WaitForValueTask final : public ControlTask {
   void run() override {
     if (settings().mode == Mode::null) return;
     // Copies and ops may write the word as well, and ring no bell: look again every now and then.
-    while (!holds() && !Stream::interrupted())
-      bell().wait([this] { return holds() || Stream::interrupted(); }, Clock::now() + std::chrono::milliseconds(1));
+    while (!holds() && !Stream::waits_in_vain())
+      bell().wait([this] { return holds() || Stream::waits_in_vain(); }, Clock::now() + std::chrono::milliseconds(1));
   }
   const char* name() const override { return "aclrtValueWait"; }
 
