@@ -286,6 +286,7 @@ def run_threads(args: argparse.Namespace) -> str:
 # ---- signals: whatever runs, the process ends ------------------------------------------------------------------------
 PROGRAM_HEAD = """
 import sys, time
+print("begun", flush=True)
 import mindtorch_v2 as torch
 from mindtorch_v2.utils.data import DataLoader, TensorDataset
 device = sys.argv[1]
@@ -360,7 +361,8 @@ def signalled(name: str, device: str, number: int, wait: float, startup: bool, e
         child = subprocess.Popen([sys.executable, "-X", "faulthandler", "-c", PROGRAM_HEAD + text, device], cwd=folder,
                                  stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
         try:
-            if not startup and child.stdout.readline() != "ready\n":
+            # From "begun" on: an interpreter that is interrupted while it starts itself says so in words of its own.
+            if any(child.stdout.readline() != f"{line}\n" for line in (["begun"] if startup else ["begun", "ready"])):
                 errors.seek(0)
                 return f"did not start: {errors.read()[-500:]}", 0.0
             time.sleep(wait)

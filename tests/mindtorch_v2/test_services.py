@@ -1,6 +1,7 @@
 """What stands around tensors: checks, settings, foreach, trees, data loading, stubs of absent devices."""
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -107,11 +108,11 @@ for batch in torch.utils.data.DataLoader(Slow(), num_workers=2, prefetch_factor=
 """], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert child.stdout.readline() == "in the midst\n"
     child.kill()
-    assert child.wait(60) == -signal.SIGKILL
     try:
-        assert child.stdout.read() == ""         # which the workers hold open until they have ended
+        assert child.communicate(timeout=60)[0] == ""   # the workers hold its stdout open until they have ended
     finally:
-        child.stdout.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 def test_a_worker_that_starts_after_its_parent_has_ended_ends() -> None:

@@ -51,6 +51,6 @@ def test_a_process_that_does_not_end_is_seen(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(soak, "EXIT_S", 0.3)
     monkeypatch.setitem(soak.PROGRAMS, "deaf", "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
                                                "print('ready', flush=True)\nwhile True:\n    time.sleep(1)\n")
-    monkeypatch.setattr(soak, "PROGRAM_HEAD", "import time\n")
+    monkeypatch.setattr(soak, "PROGRAM_HEAD", "import time\nprint('begun', flush=True)\n")
     wrong, _ = soak.signalled("deaf", "cpu", soak.signal.SIGTERM, 0.0, False, False)
     assert wrong is not None and "still runs" in wrong
