@@ -253,11 +253,10 @@ def test_an_op_without_a_kernel_for_this_soc_says_so() -> None:
     nll_loss2d_backward _fused_rms_norm _fused_rms_norm_backward _convolution_backward index _index_put_list_ embedding
     _flash_attention _flash_attention_backward _dropout _bernoulli_scalar_ uniform_ normal_ cat native_layer_norm""".split())
 def test_no_python_runs_between_a_row_and_cann(name: str) -> None:
-    mapped = [(schema, row["npu"]) for schema, row in table.rows if schema.name == name and row["npu"]]
+    mapped = [row for row in getattr(table.ops, name).overloads if row.npu is not None]
     assert mapped
-    for schema, mapping in mapped:
-        text = next(ov.schema for ov in getattr(table.ops, name).overloads if ov.overload_name == schema.overload)
-        assert type(npu_ops.resolve(name, text, mapping)) is _C.NpuPlan
+    for row in mapped:
+        assert type(npu_ops.resolve(row)) is _C.NpuPlan
 
 
 def _same_on_both(function: Any, *shapes: tuple[int, ...]) -> None:

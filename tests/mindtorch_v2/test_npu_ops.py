@@ -16,6 +16,7 @@ from test_ops import HALF, KNOWN, KNOWN_DTYPE, KNOWN_GRAD, OFFERED, SEED, entrie
 import mindtorch_v2 as mt
 from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu import ops as npu_ops
+from mindtorch_v2._backends.npu.body import Body
 from mindtorch_v2._ops import table
 
 pytestmark = pytest.mark.usefixtures("npu")
@@ -205,10 +206,22 @@ def test_classes_in_float64(reduction: str) -> None:
         agree(loss, x, target, weight)
 
 
-def test_substitutes_stand_for_ops_that_rows_name() -> None:
-    named = [aclnn.read_mapping(row["npu"])[0] for _, row in table.rows if row["npu"]]
-    numbers = [aclnn.read_mapping(other)[0] for name in named for other in aclnn.NUMBERS.get(name, {}).values()]
-    assert set(aclnn.SUBSTITUTES) <= {*named, *numbers}
+def test_bodies_stand_beside_rows() -> None:
+    """Each record belongs to a row that can use it: functions of a call need one, and nothing serves twice."""
+    rows = {f"{schema.name}.{schema.overload}".rstrip("."): row for schema, row in table.rows}
+    for name, body in npu_ops.BODIES.items():
+        row, own = rows[name], [body.kernel, body.value, body.sized]
+        beside = [body.fallback, body.on_empty, body.on_capture]
+        assert row["body"] is None or row["rule"] is not None, f"{name}: a composite that no kernel is looked for of"
+        assert sum(f is not None for f in own) == (0 if any(beside) else 1), name
+        assert not any(beside) or row["npu"] is not None, f"{name}: the row names no call"
+        assert body.on_capture is None or aclnn.draws(row["npu"]), f"{name}: draws nothing"
+
+
+def test_an_op_has_one_body() -> None:
+    one = {"add": Body()}
+    with pytest.raises(ValueError, match="one body: .'add'."):
+        npu_ops._merged(one, {"mul": Body()}, one)
 
 
 def test_a_refusal_tells_what_cann_takes() -> None:
@@ -283,7 +296,7 @@ def test_incomplete_gamma_functions(name: str) -> None:
 def direct() -> set[str]:
     """torch's ops whose rows name an aclnn op of the table, or whose kernel calls CANN itself."""
     named = {schema.name for schema, row in table.rows if row["npu"]}
-    return named | {schema.name for schema, _ in table.rows if schema.name in npu_ops.KERNELS}
+    return named | {name.partition(".")[0] for name, body in npu_ops.BODIES.items() if body.fallback is None}
 
 
 def test_at_least_250_ops_go_through_aclnn_directly() -> None:
@@ -293,8 +306,9 @@ def test_at_least_250_ops_go_through_aclnn_directly() -> None:
 
 def test_rows_name_aclnn_ops_that_exist_with_as_many_arguments() -> None:
     for schema, row in table.rows:
-        if row["npu"]:
-            for mapping in row["npu"].split(" or "):
+        forms = row["npu"]
+        for mapping in (forms.call, *forms.number.values(), forms.without_optional) if forms else ():
+            if mapping is not None:
                 name, words = aclnn.read_mapping(mapping)
                 assert len(aclnn.signature(name)) == len(words), f"{schema.name}: {mapping}"
 

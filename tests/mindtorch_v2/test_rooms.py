@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 import mindtorch_v2
+from mindtorch_v2._ops import table
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "mindtorch_v2"
@@ -20,7 +21,7 @@ MAX_LINES = 600  # the habit is 500; above this a file has to be split
 
 # What stands directly under src/mindtorch_v2/, by floor. A new file or folder is added here.
 FLOORS: dict[int, str] = {
-    0: "_C _deferred _dtype _device _shape _schema _errors _config",
+    0: "_C _deferred _dtype _device _shape _row _schema _errors _config",
     1: "_storage _tensor _printing _numpy",
     2: "autograd _backends",
     3: "_ops amp _legacy",
@@ -205,6 +206,64 @@ def test_the_front_door_shows_nothing_of_pythons_own() -> None:
             foreign.append(f"{name} from {origin}")
     assert not foreign, foreign
     assert not hasattr(mindtorch_v2, "import_module") and mindtorch_v2.e == math.e
+
+
+# ---- one op is one row ------------------------------------------------------------------------------------------------
+MAX_NAMING = 5  # the row, its kernel, its body on an npu, its function in torch.nn, and one more
+# Names of ops that are words of English, of Python, of torch's options ("mean", "linear") or of the core's rules too.
+WORDS = """add alias all any complex detach empty equal expand fill full index linear matmul max mean min mm mode norm
+positive range real relu sum t tanh threshold unfold view where"""
+
+
+def strings_of(tree: ast.AST) -> Iterator[str]:
+    """The strings of a file that are neither its documentation nor the name of an op that is called."""
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(id(node.value))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("_op_named"):
+            skipped.update(map(id, node.args))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield node.value
+
+
+def names_in(strings: Iterable[str]) -> set[str]:
+    """What strings name: one word, a list of them, or a schema ("max.dim(Tensor self, …") by its beginning."""
+    found = set()
+    for text in strings:
+        if re.fullmatch(r"\s*[\w.]+(\s+[\w.]+)*\s*", text):
+            found |= {word.partition(".")[0] for word in text.split()}
+        elif schema := re.match(r"(\w+)(\.\w+)?\(", text):
+            found.add(schema[1])
+    return found
+
+
+def files_by_name(trees: dict[Path, ast.Module]) -> dict[str, list[str]]:
+    """Words -> the files that say them as a string, or define a function of that name."""
+    found: dict[str, list[str]] = {}
+    for path, tree in trees.items():
+        if path.name == "torch_ops.py":  # calls of ops by name, as imports are
+            continue
+        defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        for word in names_in(strings_of(tree)) | defined:
+            found.setdefault(word, []).append(name_of(path))
+    for path in native_files():
+        if "cann_sim" not in path.parts:
+            text = re.sub(r'_op_named\("\w+"\)', "", path.read_text())
+            words = names_in(re.findall(r'"([^"\n]*)"', text)) | set(re.findall(r"\bdef (\w+)\(", text))
+            for word in words:
+                found.setdefault(word, []).append(path.name)
+    return found
+
+
+def test_few_files_name_an_op(trees: dict[Path, ast.Module]) -> None:
+    found = files_by_name(trees)
+    ops = {schema.name for schema, _ in table.rows}
+    assert {"hardswish", "layer_norm", "cumsum", "scatter_add"} <= ops & found.keys() and len(ops) > 800
+    crowded = {name: found[name] for name in ops & found.keys() if len(found[name]) > MAX_NAMING}
+    wrong = [f"{name}: {', '.join(crowded[name])}" for name in sorted(crowded.keys() - set(WORDS.split()))]
+    assert not wrong, "make it an argument of the row:\n" + "\n".join(wrong)
 
 
 def test_architecture_names_only_paths_that_exist() -> None:

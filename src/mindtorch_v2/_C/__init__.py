@@ -71,7 +71,6 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _set_autocast_cache_enabled,
     _set_backend_loaded,
     _set_backend_loader,
-    _set_cast_policy,
     _set_default_generator,
     _set_device_copy,
     _set_device_memory,

@@ -4,6 +4,7 @@
 """The compiled core: tensors, the way of one op, autograd. Kernels live in csrc/kernels, op rows in _ops."""
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject, PyObject_TypeCheck, PyObject_Call, Py_TYPE as _Py_TYPE
+from cpython.object cimport Py_EQ, Py_GT, Py_LE, Py_LT, Py_NE
 from cpython.ref cimport Py_INCREF, Py_DECREF
 from cpython.buffer cimport PyObject_GetBuffer, PyBuffer_Release, PyBUF_SIMPLE, PyBUF_WRITABLE
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM, PyTuple_GET_SIZE, PyTuple_Check, PyTuple_CheckExact

@@ -1,5 +1,5 @@
 # Autocast: where it is on for a device type, the tensors of an op with a policy are cast before the op runs.
-# Which op has which policy is said in _ops/autocast.py.
+# Which policy an op has is said in its first row (_ops).
 
 cdef enum:
     CAST_LOWER = 1                               # to the dtype of the block
@@ -152,6 +152,10 @@ def _clear_autocast_cache():
     cast_weights.clear()
 
 
-def _set_cast_policy(Op op not None, str device_type, str policy):
-    """What autocast does before an op runs: a word of CAST_POLICIES."""
-    op.cast_policy[autocast_type(device_type)] = CAST_POLICIES[policy]
+cdef int set_cast_policy(Op op, dict autocast) except -1:
+    """autocast: device type -> a word of CAST_POLICIES."""
+    if op.rows:
+        raise ValueError(f"{op.name}: the first row says what autocast does, for all overloads")
+    for device_type, policy in autocast.items():
+        op.cast_policy[autocast_type(device_type)] = CAST_POLICIES[policy]
+    return 0

@@ -1,20 +1,17 @@
 # From a schema row to an Overload, and the ops that the core itself calls.
 
-cdef enum:
-    HOT_ADD, HOT_ADD_, HOT_SUB, HOT_SUB_, HOT_RSUB, HOT_MUL, HOT_MUL_, HOT_DIV, HOT_DIV_, HOT_FLOOR_DIVIDE, HOT_REMAINDER
-    HOT_POW, HOT_MATMUL, HOT_AND, HOT_OR, HOT_XOR, HOT_LSHIFT, HOT_RSHIFT, HOT_NEG, HOT_ABS, HOT_NOT
-    HOT_LT, HOT_LE, HOT_EQ, HOT_NE, HOT_GT, HOT_GE           # in the order of Python's comparison codes
-    HOT_COPY_, HOT_ZERO_, HOT_FILL_, HOT_CLONE, HOT_VIEW, HOT_AS_STRIDED, HOT_SELECT, HOT_SLICE, HOT_UNSQUEEZE
-    HOT_EXPAND, HOT_ALIAS, HOT_DETACH, HOT_INDEX, HOT_INDEX_PUT_
-    HOT_COUNT
+cdef class _HotOps:
+    """Ops that the core itself calls: each attribute is the op of that name, which refuses until its row is read."""
+    cdef public Op add, add_, sub, sub_, rsub, mul, mul_, div, div_, floor_divide, remainder, pow, matmul, neg, abs
+    cdef public Op bitwise_and, bitwise_or, bitwise_xor, bitwise_not, bitwise_left_shift, bitwise_right_shift
+    cdef public Op lt, le, eq, ne, gt, ge
+    cdef public Op copy_, zero_, fill_, clone, view, as_strided, select, slice, unsqueeze, expand, alias, detach
+    cdef public Op index, _index_put_list_
 
-HOT_NAMES = ("add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "floor_divide", "remainder",
-             "pow", "matmul", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
-             "neg", "abs", "bitwise_not", "lt", "le", "eq", "ne", "gt", "ge",
-             "copy_", "zero_", "fill_", "clone", "view", "as_strided", "select", "slice", "unsqueeze",
-             "expand", "alias", "detach", "index", "_index_put_list_")
-cdef list hot = [Op(name) for name in HOT_NAMES]  # refuse by name until their rows are read
-cdef list hot_overload = [None] * HOT_COUNT      # their first overloads
+cdef frozenset hot_names = frozenset([name for name in _HotOps.__dict__ if not name.startswith("__")])
+cdef _HotOps hot = _HotOps()
+for _hot_name in hot_names:
+    setattr(hot, _hot_name, Op(_hot_name))
 
 
 cdef inline object steal(PyObject* o):
@@ -24,22 +21,22 @@ cdef inline object steal(PyObject* o):
     return r
 
 
-cdef inline object hot_call1(int op, object a):
+cdef inline object hot_call1(Op op, object a):
     cdef PyObject* args[1]
     args[0] = <PyObject*>a
-    return steal(op_vectorcall(<PyObject*>hot[op], args, 1, NULL))
+    return steal(op_vectorcall(<PyObject*>op, args, 1, NULL))
 
 
-cdef inline object hot_call2(int op, object a, object b):
+cdef inline object hot_call2(Op op, object a, object b):
     cdef PyObject* args[2]
     args[0], args[1] = <PyObject*>a, <PyObject*>b
-    return steal(op_vectorcall(<PyObject*>hot[op], args, 2, NULL))
+    return steal(op_vectorcall(<PyObject*>op, args, 2, NULL))
 
 
-cdef inline object hot_call3(int op, object a, object b, object c):
+cdef inline object hot_call3(Op op, object a, object b, object c):
     cdef PyObject* args[3]
     args[0], args[1], args[2] = <PyObject*>a, <PyObject*>b, <PyObject*>c
-    return steal(op_vectorcall(<PyObject*>hot[op], args, 3, NULL))
+    return steal(op_vectorcall(<PyObject*>op, args, 3, NULL))
 
 
 POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real": P_REAL, "float_real": P_FLOAT_REAL}
@@ -47,7 +44,7 @@ POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real
 
 def _define(str name, str overload_name, str schema, list params, list returns, *, str family, mode=None, kernel=None,
             rule=None, body=None, grad=None, bint numbers=False, bint prefill=False, npu=None, returns_class=None,
-            str namespace="torch", str node_name=""):
+            str namespace="torch", str node_name="", bint out=True, str guard=None, dict autocast=None):
     """Adds an overload to the op called name (made when new); returns the op."""
     cdef Overload ov = Overload.__new__(Overload)
     cdef Op op
@@ -60,7 +57,8 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     ov.names = tuple([sys.intern(p[0]) for p in params])
     ov.defaults = tuple([p[4] for p in params])
     ov.npositional = len([p for p in params if not p[5]])
-    ov.numbers, ov.prefill, ov.takes_out, ov.generator_at = numbers, prefill, True, -1
+    ov.numbers, ov.prefill, ov.takes_out, ov.generator_at = numbers, prefill, out, -1
+    ov.guard = GUARDS[guard]
     for i, (_, kind, optional, list_size, default, keyword_only, required, mutable) in enumerate(params):
         ov.kind[i] = KINDS.index(kind)
         ov.optional[i], ov.list_size[i], ov.required[i] = optional, list_size, required
@@ -78,8 +76,6 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     ov.family = ("composite", "pointwise", "kernel", "view", "native").index(family)
     encoded = (kernel or name).encode()
     if ov.family == F_POINTWISE:
-        ov.guard = {"add": G_ALPHA, "sub": G_SUB, "rsub": G_SUB, "neg": G_NEG, "pow": G_POW, "where": G_FITS,
-                    "_clamp_number": G_FITS, "threshold": G_FITS, "lerp": G_SAME, "heaviside": G_SAME}.get(name, 0)
         ov.mode = POINTWISE_MODES[mode]
         ov.pw = lib.find_pointwise(encoded)
         if ov.ntensors > MAX_LOOP_TENSORS or ov.nparams - ov.ntensors > MAX_LOOP_ATTRS or ov.has_list:
@@ -87,7 +83,6 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
                              "arguments")
     elif ov.family == F_KERNEL or (ov.family == F_COMPOSITE and rule is not None):
         ov.kernel = lib.find(encoded)
-        ov.guard = G_FITS if name == "fill_" else 0
         if isinstance(rule, str):
             ov.native_id = RULE_IDS[rule]
     elif ov.family == F_VIEW:
@@ -112,6 +107,8 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     if op is None:
         op = Op(name, None, namespace)
         all_ops[namespace, name] = op
+    if autocast:
+        set_cast_policy(op, autocast)
     op.rows.append(ov)
     note_hot(op)
     return op
@@ -141,10 +138,8 @@ def _define_inplace(str name, Op functional):
 
 
 cdef int note_hot(Op op) except -1:
-    if op.namespace == "torch" and op.name in HOT_NAMES:
-        i = HOT_NAMES.index(op.name)
-        hot[i] = op
-        hot_overload[i] = op.rows[0]
+    if op.namespace == "torch" and op.name in hot_names:
+        setattr(hot, op.name, op)
     return 0
 
 

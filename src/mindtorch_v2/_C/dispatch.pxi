@@ -199,7 +199,7 @@ cdef object fused_kernel(Overload ov, int dev):
     fn = ov.kernels[dev]
     if fn is None:
         resolve = kernel_resolvers[dev]
-        fn = None if resolve is None else resolve(ov.name, ov.schema, ov.npu, True)
+        fn = None if resolve is None else resolve(ov, True)
         ov.kernels[dev] = False if fn is None else fn
     return None if fn is False else fn
 

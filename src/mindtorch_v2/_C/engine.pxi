@@ -118,10 +118,10 @@ cdef class GraphTask:
                 Py_INCREF(slots)
                 v.grad = <PyObject*>slots
             slots = <list>v.grad
-            slots[nr] = grad if slots[nr] is None else hot_call2(HOT_ADD, slots[nr], grad)
+            slots[nr] = grad if slots[nr] is None else hot_call2(hot.add, slots[nr], grad)
             return 0
         if v.grad != NULL:
-            grad = hot_call2(HOT_ADD, <object>v.grad, grad)
+            grad = hot_call2(hot.add, <object>v.grad, grad)
         Py_INCREF(grad)
         was, v.grad = v.grad, <PyObject*>grad
         if was != NULL:

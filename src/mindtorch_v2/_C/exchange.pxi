@@ -213,7 +213,7 @@ cdef object _tensor_from_data(object data, int dt, bint share):
     cdef TensorBase t
     if isinstance(data, TensorBase):
         t = <TensorBase>data
-        return hot_call1(HOT_DETACH, t) if share and (dt < 0 or dt == t.dt) else detached_copy(t, dt)
+        return hot_call1(hot.detach, t) if share and (dt < 0 or dt == t.dt) else detached_copy(t, dt)
     if hasattr(data, "__array_interface__") and not isinstance(data, (list, tuple)):
         t = from_interface(data, not share)
         if dt >= 0 and t.dt != dt:

@@ -2,7 +2,7 @@
 
 cdef object meta_zeros(OutMeta* m):
     cdef TensorBase t = new_empty(m.rank, m.many if m.many != NULL else m.sizes, m.dt, m.dev, m.index)
-    return hot_call1(HOT_ZERO_, t)
+    return hot_call1(hot.zero_, t)
 
 
 cdef object fit(object grad, PyObject* target, int nr, Node source):
@@ -85,9 +85,9 @@ cdef int add_to_grad(TensorBase leaf, TensorBase grad, bint create_graph) except
             copy_into(have, grad)
             leaf.grad_object = have
     elif create_graph:
-        leaf.grad_object = hot_call2(HOT_ADD, leaf.grad_object, grad)
+        leaf.grad_object = hot_call2(hot.add, leaf.grad_object, grad)
     else:
-        hot_call2(HOT_ADD_, leaf.grad_object, grad)
+        hot_call2(hot.add_, leaf.grad_object, grad)
     return 0
 
 

@@ -115,7 +115,7 @@ cdef int refresh_view(TensorBase t) except -1:
     try:
         source = tensor_arg(as_viewed(base, t.dt))
         s[0], s[1], s[2], s[3] = <PyObject*>source, <PyObject*>shape, <PyObject*>strides, <PyObject*>offset
-        node = record(<Overload>(<Op>hot[HOT_AS_STRIDED]).rows[0], s)
+        node = record(<Overload>hot.as_strided.rows[0], s)
     finally:
         modes().grad = mode
     attach(node, t, 0, None)

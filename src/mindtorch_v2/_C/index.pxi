@@ -13,8 +13,8 @@ cdef object get_item(TensorBase self, object index):
         return select_item(self, 0, index)
     value, indices = apply_basic(self, index)
     if indices is None:
-        return value if value is not self else hot_call1(HOT_ALIAS, self)
-    return hot_call2(HOT_INDEX, value, beside(<TensorBase>value, indices))
+        return value if value is not self else hot_call1(hot.alias, self)
+    return hot_call2(hot.index, value, beside(<TensorBase>value, indices))
 
 
 cdef list beside(TensorBase self, list indices):
@@ -52,7 +52,7 @@ cdef inline object select_item(TensorBase self, int64_t dim, object index):
     cdef PyObject* s[3]
     cdef object d = dim
     s[0], s[1], s[2] = <PyObject*>self, <PyObject*>d, <PyObject*>index
-    return run_view(<Overload>hot_overload[HOT_SELECT], s)
+    return run_view(<Overload>hot.select.rows[0], s)
 
 
 cdef int check_index(TensorBase self, int dim, object index) except -1:
@@ -78,7 +78,7 @@ cdef tuple apply_basic(TensorBase self, object index):
         raise IndexError(f"too many indices for tensor of dimension {rank}")
     for item in items:
         if item is None:
-            value = tensor_arg(hot_call2(HOT_UNSQUEEZE, value, dim))
+            value = tensor_arg(hot_call2(hot.unsqueeze, value, dim))
             dim += 1
         elif item is Ellipsis:
             dim += rank - consumed
@@ -86,7 +86,7 @@ cdef tuple apply_basic(TensorBase self, object index):
             value = slice_item(value, dim, <slice>item)
             dim += 1
         elif item is True or item is False:
-            value = tensor_arg(hot_call2(HOT_UNSQUEEZE, value, dim))
+            value = tensor_arg(hot_call2(hot.unsqueeze, value, dim))
             entry = _index_tensor(item)
             found = note_advanced(found, dim, entry)
             dim += 1
@@ -105,7 +105,7 @@ cdef tuple apply_basic(TensorBase self, object index):
             entry = item if isinstance(item, TensorBase) else _index_tensor(item)
             if (<TensorBase>entry).dt == kUInt8 or (<TensorBase>entry).dt == kBool:
                 if (<TensorBase>entry).rank == 0:
-                    value = tensor_arg(hot_call2(HOT_UNSQUEEZE, value, dim))
+                    value = tensor_arg(hot_call2(hot.unsqueeze, value, dim))
                     found = note_advanced(found, dim, entry)
                     dim += 1
                     continue
@@ -204,7 +204,7 @@ cdef object slice_item(TensorBase value, int dim, slice item):
     start = None if start is None else plain_int(start)
     stop = None if stop is None else plain_int(stop)
     s[0], s[1], s[2], s[3], s[4] = <PyObject*>value, <PyObject*>d, <PyObject*>start, <PyObject*>stop, <PyObject*>step
-    return run_view(<Overload>hot_overload[HOT_SLICE], s)
+    return run_view(<Overload>hot.slice.rows[0], s)
 
 
 cdef int set_item(TensorBase self, object index, object value) except -1:
@@ -232,11 +232,11 @@ cdef int assign(object target, list indices, object v) except -1:
             v = tensor_arg(v.to(dtypes[(<TensorBase>target).dt]))
         while (<TensorBase>v).rank and (<TensorBase>v).sizes[0] == 1:      # leading dims of size 1 fall away
             v = tensor_arg(v.squeeze(0))
-        hot_call3(HOT_INDEX_PUT_, target, beside(<TensorBase>target, indices), v)
+        hot_call3(hot._index_put_list_, target, beside(<TensorBase>target, indices), v)
     elif (<TensorBase>v).rank == 0 and (<TensorBase>v).dev == CPU and not (<TensorBase>v).requires:
-        hot_call2(HOT_FILL_, target, item_of(<TensorBase>v))
+        hot_call2(hot.fill_, target, item_of(<TensorBase>v))
     else:
-        hot_call2(HOT_COPY_, target, drop_leading(<TensorBase>v, <TensorBase>target))
+        hot_call2(hot.copy_, target, drop_leading(<TensorBase>v, <TensorBase>target))
     return 0
 
 

@@ -175,7 +175,7 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
             bump_version(self)
             return self
         return PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
-    return hot_call2(HOT_COPY_, self, inplace_value(ov, s, self))
+    return hot_call2(hot.copy_, self, inplace_value(ov, s, self))
 
 
 cdef list own_arguments(Overload ov, PyObject** s, TensorBase self):
@@ -198,7 +198,7 @@ cdef list own_arguments(Overload ov, PyObject** s, TensorBase self):
                     raise shared_memory_error()
         elif is_tensor(s[p]) and (<TensorBase>s[p]).st == self.st and ranges_meet(<TensorBase>s[p], self):
             t = <TensorBase>s[p]
-            if not ov.name.startswith("masked"):
+            if ov.guard != G_MASK:
                 check_partial_overlap(self, t)
             made = empty_like(t, t.dt)
             copy_into(made, t)

@@ -150,11 +150,12 @@ cdef int launch(Overload ov, int dev, tuple results, PyObject** s) except -1:
     return 0
 
 
-cdef list kernel_resolvers = [None, None, None]  # per device: callable(op name, schema, npu mapping), for kernels not yet known
+cdef list kernel_resolvers = [None, None, None]  # per device: callable(overload, optional), for kernels not yet known
 
 
 def _set_kernel_resolver(str device, resolve):
-    """Who finds the kernel of an overload at its first use on a device: resolve(name, schema, npu mapping) or None."""
+    """Who finds the kernel of an overload at its first use on a device: resolve(overload, optional) gives it,
+    or None. optional: the caller does without, and wants None where the device lacks what the row names."""
     kernel_resolvers[DEVICE_TYPES.index(device)] = resolve
 
 
@@ -164,7 +165,7 @@ cdef object kernel_of(Overload ov, int dev):
     if fn is None:
         resolve = kernel_resolvers[dev]
         if resolve is not None:
-            fn = resolve(ov.name, ov.schema, ov.npu)
+            fn = resolve(ov, False)
         ov.kernels[dev] = fn
     if fn is None or fn is False:
         raise no_kernel(ov, dev)

@@ -270,11 +270,11 @@ cdef class NpuPlan:
     cdef list with_number                        # of each parameter the plan for a number there, or None
     cdef bint takes_numbers                      # there is one
     cdef int32_t needed                          # a parameter that must not be None; -1: there is none such
-    cdef readonly NpuPlan without                # the plan where it is
+    cdef readonly NpuPlan without_optional       # the plan where it is
     cdef public NpuPlan in_place                 # the plan where the result is self
-    cdef public object other                     # fn(outs, args) for dtypes or ranks that the op does not take
-    cdef public object empty                     # fn(outs, args) where the first tensor has no items
-    cdef public object captured                  # fn(outs, args) of a random op while a graph is captured
+    cdef public object fallback                  # fn(outs, args) for dtypes or ranks that the op does not take
+    cdef public object on_empty                  # fn(outs, args) where the first tensor has no items
+    cdef public object on_capture                # fn(outs, args) of a random op while a graph is captured
 
     def __init__(self, str name, size_t first, size_t second, list arguments, bint kept=True):
         """arguments: (kind, Source, dense, dtypes as bits, ranks as bits) of each."""
@@ -334,7 +334,7 @@ cdef class NpuPlan:
 
     def where_none(self, int param, NpuPlan plan not None):
         """The plan that serves where parameter param is None."""
-        self.needed, self.without = param, plan
+        self.needed, self.without_optional = param, plan
 
     def __repr__(self):
         return f"<NpuPlan {self.name}>"
@@ -392,7 +392,7 @@ cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device, bint 
     cdef uint64_t hash
     cdef Prepared* known
     cdef uint64_t start = npu_start_of(device)
-    any_dtype = any_dtype or plan.other is None
+    any_dtype = any_dtype or plan.fallback is None
     if not plan.kept and not any_dtype and not takes_dtypes(plan, results, s):   # before numbers are drawn for it
         return 0
     call = take_call()
@@ -484,15 +484,15 @@ cdef int npu_kernel(Overload ov, NpuPlan plan, tuple results, PyObject** s) exce
                 plan = <NpuPlan>plan.with_number[ov.tensor_at[i]]
                 break
     if plan.needed >= 0 and s[plan.needed] == <PyObject*>None:
-        plan = plan.without
+        plan = plan.without_optional
     if plan.in_place is not None and PyTuple_GET_ITEM_(results, 0) == s[0]:
         plan = plan.in_place
-    if plan.empty is not None and is_tensor(s[0]) and (<TensorBase>s[0]).count == 0:
-        plan.empty(results, python_arguments(ov, s))
-    elif plan.captured is not None and npu_captures:
-        plan.captured(results, python_arguments(ov, s))
+    if plan.on_empty is not None and is_tensor(s[0]) and (<TensorBase>s[0]).count == 0:
+        plan.on_empty(results, python_arguments(ov, s))
+    elif plan.on_capture is not None and npu_captures:
+        plan.on_capture(results, python_arguments(ov, s))
     elif not npu_launch(plan, results, s, t.dev_index, False):
-        plan.other(results, python_arguments(ov, s))
+        plan.fallback(results, python_arguments(ov, s))
     return 0
 
 

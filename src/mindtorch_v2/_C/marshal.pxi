@@ -268,10 +268,10 @@ cdef TensorBase tensor_on_npu(object o, int device):
             raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, "
                                f"npu:{device} and {device_object(t.dev, t.dev_index)}!")
         made = new_empty(0, NULL, t.dt, NPU, device)
-        hot_call2(HOT_FILL_, made, item_of(t))
+        hot_call2(hot.fill_, made, item_of(t))
         return made
     made = new_empty(0, NULL, number_dtype(<PyObject*>o), NPU, device)
-    hot_call2(HOT_FILL_, made, o)
+    hot_call2(hot.fill_, made, o)
     return made
 
 

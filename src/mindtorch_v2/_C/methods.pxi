@@ -1,20 +1,26 @@
 # What a tensor answers by itself: properties, operators, autograd state. Every other method is an Op attribute.
 
-cdef inline object binary(int op, object a, object b):
+cdef inline object binary(Op op, object a, object b):
     cdef PyObject* args[2]
     if not (is_tensor(<PyObject*>b) or is_number(<PyObject*>b)) and not operand(b):
         return NotImplemented
     args[0], args[1] = <PyObject*>a, <PyObject*>b
-    return steal(op_vectorcall(<PyObject*>hot[op], args, 2, NULL))
+    return steal(op_vectorcall(<PyObject*>op, args, 2, NULL))
 
 
-cdef inline object reflected(int op, object a, object b):
+cdef inline object reflected(Op op, object a, object b):
     """b op a, where a is the tensor."""
     cdef PyObject* args[2]
     if not (is_tensor(<PyObject*>b) or is_number(<PyObject*>b)) and not operand(b):
         return NotImplemented
     args[0], args[1] = <PyObject*>b, <PyObject*>a
-    return steal(op_vectorcall(<PyObject*>hot[op], args, 2, NULL))
+    return steal(op_vectorcall(<PyObject*>op, args, 2, NULL))
+
+
+cdef inline Op comparison(int code):
+    """The op of one of Python's comparison codes."""
+    return hot.lt if code == Py_LT else hot.le if code == Py_LE else hot.eq if code == Py_EQ else \
+        hot.ne if code == Py_NE else hot.gt if code == Py_GT else hot.ge
 
 
 cdef bint operand(object b):
@@ -412,53 +418,53 @@ cdef class TensorMethods(TensorBase):
         return iter(self.unbind(0))
 
     # ---- operators
-    def __add__(self, other): return binary(HOT_ADD, self, other)
-    def __radd__(self, other): return binary(HOT_ADD, self, other)
-    def __iadd__(self, other): return binary(HOT_ADD_, self, other)
-    def __sub__(self, other): return binary(HOT_SUB, self, other)
-    def __rsub__(self, other): return binary(HOT_RSUB, self, other)
-    def __isub__(self, other): return binary(HOT_SUB_, self, other)
-    def __mul__(self, other): return binary(HOT_MUL, self, other)
-    def __rmul__(self, other): return binary(HOT_MUL, self, other)
-    def __imul__(self, other): return binary(HOT_MUL_, self, other)
-    def __truediv__(self, other): return binary(HOT_DIV, self, other)
-    def __rtruediv__(self, other): return reflected(HOT_DIV, self, other)
-    def __itruediv__(self, other): return binary(HOT_DIV_, self, other)
-    def __floordiv__(self, other): return binary(HOT_FLOOR_DIVIDE, self, other)
-    def __rfloordiv__(self, other): return reflected(HOT_FLOOR_DIVIDE, self, other)
-    def __mod__(self, other): return binary(HOT_REMAINDER, self, other)
-    def __rmod__(self, other): return reflected(HOT_REMAINDER, self, other)
-    def __pow__(self, other, modulo): return binary(HOT_POW, self, other)
-    def __rpow__(self, other, modulo): return reflected(HOT_POW, self, other)
-    def __matmul__(self, other): return binary(HOT_MATMUL, self, other)
-    def __rmatmul__(self, other): return reflected(HOT_MATMUL, self, other)
-    def __and__(self, other): return binary(HOT_AND, self, other)
-    def __rand__(self, other): return binary(HOT_AND, self, other)
-    def __or__(self, other): return binary(HOT_OR, self, other)
-    def __ror__(self, other): return binary(HOT_OR, self, other)
-    def __xor__(self, other): return binary(HOT_XOR, self, other)
-    def __rxor__(self, other): return binary(HOT_XOR, self, other)
-    def __lshift__(self, other): return binary(HOT_LSHIFT, self, other)
-    def __rshift__(self, other): return binary(HOT_RSHIFT, self, other)
-    def __rlshift__(self, other): return reflected(HOT_LSHIFT, self, other)
-    def __rrshift__(self, other): return reflected(HOT_RSHIFT, self, other)
-    def __neg__(self): return hot_call1(HOT_NEG, self)
+    def __add__(self, other): return binary(hot.add, self, other)
+    def __radd__(self, other): return binary(hot.add, self, other)
+    def __iadd__(self, other): return binary(hot.add_, self, other)
+    def __sub__(self, other): return binary(hot.sub, self, other)
+    def __rsub__(self, other): return binary(hot.rsub, self, other)
+    def __isub__(self, other): return binary(hot.sub_, self, other)
+    def __mul__(self, other): return binary(hot.mul, self, other)
+    def __rmul__(self, other): return binary(hot.mul, self, other)
+    def __imul__(self, other): return binary(hot.mul_, self, other)
+    def __truediv__(self, other): return binary(hot.div, self, other)
+    def __rtruediv__(self, other): return reflected(hot.div, self, other)
+    def __itruediv__(self, other): return binary(hot.div_, self, other)
+    def __floordiv__(self, other): return binary(hot.floor_divide, self, other)
+    def __rfloordiv__(self, other): return reflected(hot.floor_divide, self, other)
+    def __mod__(self, other): return binary(hot.remainder, self, other)
+    def __rmod__(self, other): return reflected(hot.remainder, self, other)
+    def __pow__(self, other, modulo): return binary(hot.pow, self, other)
+    def __rpow__(self, other, modulo): return reflected(hot.pow, self, other)
+    def __matmul__(self, other): return binary(hot.matmul, self, other)
+    def __rmatmul__(self, other): return reflected(hot.matmul, self, other)
+    def __and__(self, other): return binary(hot.bitwise_and, self, other)
+    def __rand__(self, other): return binary(hot.bitwise_and, self, other)
+    def __or__(self, other): return binary(hot.bitwise_or, self, other)
+    def __ror__(self, other): return binary(hot.bitwise_or, self, other)
+    def __xor__(self, other): return binary(hot.bitwise_xor, self, other)
+    def __rxor__(self, other): return binary(hot.bitwise_xor, self, other)
+    def __lshift__(self, other): return binary(hot.bitwise_left_shift, self, other)
+    def __rshift__(self, other): return binary(hot.bitwise_right_shift, self, other)
+    def __rlshift__(self, other): return reflected(hot.bitwise_left_shift, self, other)
+    def __rrshift__(self, other): return reflected(hot.bitwise_right_shift, self, other)
+    def __neg__(self): return hot_call1(hot.neg, self)
     def __pos__(self):
         if self.dt == kBool:
             raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
         return self
 
-    def __abs__(self): return hot_call1(HOT_ABS, self)
+    def __abs__(self): return hot_call1(hot.abs, self)
 
     def __invert__(self):
         if self.dt >= kHalf:
             raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
-        return hot_call1(HOT_NOT, self)
+        return hot_call1(hot.bitwise_not, self)
 
     def __richcmp__(self, other, int op):
         if not is_tensor(<PyObject*>other) and not is_number(<PyObject*>other) and hasattr(other, "__array_interface__"):
             other = from_interface(other, True)
-        return binary(HOT_LT + op, self, other)
+        return binary(comparison(op), self, other)
 
     def __hash__(self):
         return id(self)

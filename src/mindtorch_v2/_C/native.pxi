@@ -53,7 +53,7 @@ cdef object contiguous_op(TensorBase self, PyObject** s):
 cdef object clone_as(TensorBase self, object format):
     cdef PyObject* s[2]
     s[0], s[1] = <PyObject*>self, <PyObject*>format
-    return run_native(<Overload>hot_overload[HOT_CLONE], s)
+    return run_native(<Overload>hot.clone.rows[0], s)
 
 
 cdef object reshape_op(TensorBase self, PyObject** s):
@@ -73,7 +73,7 @@ cdef TensorBase view_as(TensorBase self, object shape):
     """view(), asked of nobody else: within reshape it is not overridden."""
     cdef PyObject* s[2]
     s[0], s[1] = <PyObject*>self, <PyObject*>shape
-    return run_view(<Overload>hot_overload[HOT_VIEW], s)
+    return run_view(<Overload>hot.view.rows[0], s)
 
 
 cdef object copy_op(Overload ov, TensorBase self, PyObject** s):
@@ -136,7 +136,7 @@ cdef int set_zero(TensorBase t) except -1:
             fill_with(t, 0)
     elif t.dev != META:
         slot[0] = <PyObject*>t
-        device_kernel(<Overload>hot_overload[HOT_ZERO_], t.dev, (t,), slot)
+        device_kernel(<Overload>hot.zero_.rows[0], t.dev, (t,), slot)
     return 0
 
 
@@ -243,7 +243,7 @@ cdef int fill_new(TensorBase r, object value, int id) except -1:
         if r.dev == CPU:
             fill_with(r, value)
         elif r.dev != META:
-            hot_call2(HOT_FILL_, r, value)
+            hot_call2(hot.fill_, r, value)
     return 0
 
 

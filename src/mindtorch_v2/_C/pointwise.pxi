@@ -99,8 +99,17 @@ cdef int common_dtype(Overload ov, PyObject** s) noexcept:
 
 
 cdef enum:
-    G_SUB = 1
-    G_NEG, G_POW, G_ALPHA, G_FITS, G_SAME
+    G_NONE, G_MINUS, G_NEGATIVE, G_POWER, G_ALPHA, G_FITS, G_SAME, G_MASK
+
+# What a row says of arguments that torch refuses.
+GUARDS = {None: G_NONE,
+          "alpha": G_ALPHA,                      # alpha has to be of the result's kind
+          "minus": G_MINUS,                      # no bools, and alpha as above
+          "negative": G_NEGATIVE,                # no bools
+          "power": G_POWER,                      # no integers to negative powers
+          "fits": G_FITS,                        # numbers have to fit the result's dtype
+          "same dtypes": G_SAME,
+          "mask": G_MASK}                        # nothing: what shares self's memory is copied where others refuse it
 
 
 cdef bint is_bool(PyObject* o) noexcept:
@@ -120,10 +129,10 @@ cdef int check_operands(Overload ov, PyObject** s, int compute) except -1:
             if is_tensor(s[p]) and (<TensorBase>s[p]).dt != (<TensorBase>s[0]).dt and (p < 2 or (<TensorBase>s[p]).rank):
                 raise RuntimeError(f"{ov.name} is not implemented for tensors with different dtypes: expected "
                                    f"{type_word((<TensorBase>s[0]).dt)}, got {type_word((<TensorBase>s[p]).dt)}")
-    elif ov.guard == G_POW:
+    elif ov.guard == G_POWER:
         if compute < kHalf and PyLong_Check(<object>s[1]) and <object>s[1] < 0:
             raise RuntimeError("Integers to negative integer powers are not allowed.")
-    elif ov.guard == G_NEG:
+    elif ov.guard == G_NEGATIVE:
         if compute == kBool:
             raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
                                "mask, use the `~` or `logical_not()` operator instead.")

@@ -75,16 +75,16 @@ cdef class Overload:
     cdef int family, mode, native_id
     cdef int generator_at                        # where it takes a Generator; -1: nowhere
     cdef int pin_at                              # where a composite has pin_memory; -1: nowhere
-    cdef int guard                               # which pointwise op refuses some operands: see check_operands
+    cdef int guard                               # which arguments are refused: a word of GUARDS
     cdef object rule
     cdef readonly object body                    # the composite
     cdef const Pointwise* pw
     cdef Attr* default_attr                      # of a pointwise op: its non-tensor arguments when all are defaults
     cdef Kernel kernel
     cdef readonly list kernels                   # per device type: callable(outs, args) or None
-    cdef readonly str npu
+    cdef readonly object npu                     # its calls on an npu (_row.Npu), or None
     cdef bint tracked                            # the row has formulas of its own
-    cdef public bint takes_out                   # whether torch offers out=
+    cdef readonly bint takes_out                 # whether torch offers out=
     cdef list formulas
     cdef bint differentiable
     cdef int nsaved
@@ -113,7 +113,7 @@ cdef class Op:
     cdef list rows                               # its overloads; shared with the in-place form, only ever added to
     cdef readonly Op inplace_of                  # the functional op whose in-place form this is, or None
     cdef readonly str namespace
-    cdef unsigned char cast_policy[3]            # per device type: what autocast does with the arguments
+    cdef unsigned char cast_policy[3]            # per device type: what autocast does, in any overload
     cdef public object doc
 
     def __cinit__(self, str name, Op inplace_of=None, str namespace="torch"):

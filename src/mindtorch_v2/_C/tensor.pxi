@@ -497,7 +497,7 @@ cdef int copy_into(TensorBase dst, TensorBase src, bint non_blocking=False) exce
     if dst.dev != CPU or src.dev != CPU:
         if dst.dev == src.dev and dst.dev_index == src.dev_index and dst.dev == NPU:
             slots[0], slots[1], slots[2] = <PyObject*>dst, <PyObject*>src, <PyObject*>None
-            device_kernel(<Overload>hot_overload[HOT_COPY_], NPU, (dst,), slots)
+            device_kernel(<Overload>hot.copy_.rows[0], NPU, (dst,), slots)
         else:
             device_copy(dst, src, non_blocking)
         return 0

@@ -38,7 +38,7 @@ def _frexp(self):
     return return_types["frexp"]((wide.to(self.dtype), exponent.to(_INT32)))
 
 
-@composite("positive(Tensor(a) self) -> Tensor(a)")
+@composite("positive(Tensor(a) self) -> Tensor(a)", out=False)
 def _positive(self):
     """self; bool tensors are refused."""
     if self.dtype._name == "bool":
@@ -153,19 +153,20 @@ def _chunk_cat(tensors, dim, num_chunks):
     return ops.cat(rows, dim + 1 if dim >= 0 else -1)
 
 
-@composite("fill.Scalar(Tensor self, Scalar value) -> Tensor", variants="function")
+@composite("fill.Scalar(Tensor self, Scalar value) -> Tensor", out=False, variants="function")
 def _fill(self, value):
     """A tensor like self, every item the value."""
     return self.clone().fill_(value)
 
 
-@composite("fill.Tensor(Tensor self, Tensor value) -> Tensor", variants="function")
+@composite("fill.Tensor(Tensor self, Tensor value) -> Tensor", out=False, variants="function")
 def _fill_from(self, value):
     return self.clone().fill_(value)
 
 
 @composite("empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None, Layout? layout=None, "
-           "Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor", variants="function")
+           "Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False,
+           variants="function")
 def _empty_permuted(size, physical_layout, dtype, layout, device, pin_memory, requires_grad):
     """An empty tensor whose dims lie in memory in the given order, outermost first."""
     if len(physical_layout) != len(size) or sorted(physical_layout) != list(range(len(size))):

@@ -35,7 +35,7 @@ def _float(dtype, device):
     return {"dtype": dtype or _C.get_default_dtype(), "device": device}
 
 
-@composite(f"hann_window(int window_length, bool periodic=True, {_OPTIONS}) -> Tensor", variants="function")
+@composite(f"hann_window(int window_length, bool periodic=True, {_OPTIONS}) -> Tensor", out=False, variants="function")
 def _hann(window_length, periodic, dtype, layout, device, pin_memory, requires_grad):
     """0.5 - 0.5 cos."""
     return _checked("hann_window", window_length, dtype, requires_grad,
@@ -43,21 +43,23 @@ def _hann(window_length, periodic, dtype, layout, device, pin_memory, requires_g
 
 
 @composite(f"hamming_window(int window_length, bool periodic=True, float alpha=0.54, float beta=0.46, {_OPTIONS}) "
-           "-> Tensor", variants="function")
+           "-> Tensor", out=False, variants="function")
 def _hamming(window_length, periodic, alpha, beta, dtype, layout, device, pin_memory, requires_grad):
     """alpha - beta cos."""
     return _checked("hamming_window", window_length, dtype, requires_grad,
                     lambda: _cosines(window_length, periodic, (alpha, beta), _float(dtype, device)))
 
 
-@composite(f"blackman_window(int window_length, bool periodic=True, {_OPTIONS}) -> Tensor", variants="function")
+@composite(f"blackman_window(int window_length, bool periodic=True, {_OPTIONS}) -> Tensor", out=False,
+           variants="function")
 def _blackman(window_length, periodic, dtype, layout, device, pin_memory, requires_grad):
     """0.42 - 0.5 cos + 0.08 cos 2."""
     return _checked("blackman_window", window_length, dtype, requires_grad,
                     lambda: _cosines(window_length, periodic, (0.42, 0.5, 0.08), _float(dtype, device)))
 
 
-@composite(f"bartlett_window(int window_length, bool periodic=True, {_OPTIONS}) -> Tensor", variants="function")
+@composite(f"bartlett_window(int window_length, bool periodic=True, {_OPTIONS}) -> Tensor", out=False,
+           variants="function")
 def _bartlett(window_length, periodic, dtype, layout, device, pin_memory, requires_grad):
     """A triangle."""
     def values():
@@ -69,7 +71,7 @@ def _bartlett(window_length, periodic, dtype, layout, device, pin_memory, requir
     return _checked("bartlett_window", window_length, dtype, requires_grad, values)
 
 
-@composite(f"kaiser_window(int window_length, bool periodic=True, float beta=12.0, {_OPTIONS}) -> Tensor",
+@composite(f"kaiser_window(int window_length, bool periodic=True, float beta=12.0, {_OPTIONS}) -> Tensor", out=False,
            variants="function")
 def _kaiser(window_length, periodic, beta, dtype, layout, device, pin_memory, requires_grad):
     """i0(beta sqrt(1 - x²)) / i0(beta)."""

@@ -11,13 +11,14 @@ _OPTIONS = ("*, ScalarType? dtype=None, Layout? layout=None, Device? device=None
 
 for _name in ("empty", "zeros", "ones"):
     op(f"{_name}(SymInt[] size, {_OPTIONS}) -> Tensor", native=_name, variants="function")
-    op(f"{_name}_like(Tensor self, {_OPTIONS}) -> Tensor", native=f"{_name}_like", variants="function")
+    op(f"{_name}_like(Tensor self, {_OPTIONS}) -> Tensor", native=f"{_name}_like", variants="function", out=False)
 op(f"full(SymInt[] size, Scalar fill_value, {_OPTIONS}) -> Tensor", native="full", variants="function")
 op("empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
-   "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", native="empty_strided", variants="function")
+   "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False,
+   native="empty_strided", variants="function")
 
 
-@composite(f"full_like(Tensor self, Scalar fill_value, {_OPTIONS}) -> Tensor", variants="function")
+@composite(f"full_like(Tensor self, Scalar fill_value, {_OPTIONS}) -> Tensor", out=False, variants="function")
 def _full_like(self, fill_value, dtype, layout, device, pin_memory, requires_grad, memory_format):
     filled = ops.empty_like(self, dtype=dtype, device=device, memory_format=memory_format).fill_(fill_value)
     return filled.requires_grad_(True) if requires_grad else filled
@@ -45,7 +46,7 @@ def _new_empty_strided(self, size, stride, dtype, layout, device, pin_memory, re
 
 
 @composite("scalar_tensor(Scalar s, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
-           "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", variants="function")
+           "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False, variants="function")
 def _scalar_tensor(s, dtype, layout, device, pin_memory, requires_grad):
     """A 0-dim tensor; of the default dtype unless one is given."""
     return ops.full((), s, dtype=dtype or _C.get_default_dtype(), device=device, requires_grad=bool(requires_grad))
@@ -59,7 +60,7 @@ def _fill_tensor(self, value):
     return self.copy_(value)
 
 
-op("fill_.Scalar(Tensor(a!) self, Scalar value) -> Tensor(a!)", kernel="fill",
+op("fill_.Scalar(Tensor(a!) self, Scalar value) -> Tensor(a!)", kernel="fill", guard="fits",
    npu="aclnnInplaceFillScalar(self, value)", grad={"self": lambda g: ops.zeros_like(g)})
 
 
@@ -159,6 +160,7 @@ def _complex_rule(real, imag):
 
 op("complex(Tensor real, Tensor imag) -> Tensor", rule=_complex_rule, variants="function", npu="aclnnComplex(real, imag, out)",
    grad={"real": lambda g: g.real, "imag": lambda g: g.imag})
-op("polar(Tensor abs, Tensor angle) -> Tensor", rule=_complex_rule, variants="function", npu="aclnnPolar(abs, angle, out)",
+op("polar(Tensor abs, Tensor angle) -> Tensor", autocast={"cpu": "float32"},
+   rule=_complex_rule, variants="function", npu="aclnnPolar(abs, angle, out)",
    grad={"abs": lambda g, angle: (g * ops.polar(ops.ones_like(angle), -angle)).real,
          "angle": lambda g, result: (g * (1j * result).conj()).real})

@@ -141,19 +141,21 @@ op("_linalg_cholesky_ex(Tensor self, *, bool upper=False) -> (Tensor L, Tensor i
 
 
 @composite("linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)",
+           autocast={"cpu": "float32"},
            variants="linalg")
 def _cholesky_ex(self, upper, check_errors):
     """The Cholesky factor and a code that is not 0 where the matrix has none."""
     return checked(ops._linalg_cholesky_ex(self, upper=upper), check_errors, "linalg.cholesky_ex")
 
 
-@composite("linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor", variants="linalg")
+@composite("linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor", autocast={"cpu": "float32"},
+           variants="linalg")
 def _linalg_cholesky(self, upper):
     """The Cholesky factor of a positive-definite matrix."""
     return checked(ops._linalg_cholesky_ex(self, upper=upper), True, "linalg.cholesky")[0]
 
 
-@composite("cholesky(Tensor self, bool upper=False) -> Tensor")
+@composite("cholesky(Tensor self, bool upper=False) -> Tensor", autocast={"cpu": "float32"})
 def _cholesky(self, upper):
     """The Cholesky factor of a positive-definite matrix."""
     check_square(self, "cholesky")
@@ -189,7 +191,8 @@ def _cholesky_solve_grad(g, self, input2, upper, result, needs):
     return rhs, -ops.matmul(input2, common) if upper else -ops.matmul(common, input2)
 
 
-op("cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor", rule=_cholesky_solve_rule,
+op("cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor", autocast={"cpu": "float32"},
+   rule=_cholesky_solve_rule,
    grad={"self, input2": lambda g, self, input2, upper, result, needs:
          _cholesky_solve_grad(g, self, input2, upper, result, needs)})
 
@@ -204,7 +207,8 @@ def _cholesky_inverse_grad(g, self, upper, result):
     return -ops.matmul(self, common) if upper else -ops.matmul(common, self)
 
 
-op("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", rule=_cholesky_inverse_rule,
+op("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", autocast={"cpu": "float32"},
+   rule=_cholesky_inverse_rule,
    grad={"self": lambda g, self, upper, result: _cholesky_inverse_grad(g, self, upper, result)})
 
 # ---- triangular systems --------------------------------------------------------------------------
@@ -244,7 +248,7 @@ def _triangular_pair(self, A, *_):
 
 
 @composite("triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) "
-           "-> (Tensor solution, Tensor cloned_coefficient)", rule=_triangular_pair,
+           "-> (Tensor solution, Tensor cloned_coefficient)", autocast={"cpu": "float32"}, rule=_triangular_pair,
            npu="aclnnTriangularSolve(self, A, upper, transpose, unitriangular, solution, cloned_coefficient)")
 def _triangular_solve(self, A, upper, transpose, unitriangular):
     """X of A X = self for a triangular A, and a copy of A."""
@@ -382,7 +386,7 @@ op("linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool 
          _lu_solve_grad(g, LU, pivots, left, adjoint, result, needs)})
 
 
-@composite("lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor")
+@composite("lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor", autocast={"cpu": "float32"})
 def _lu_solve(self, LU_data, LU_pivots):
     """X of A X = self, from A's LU factors."""
     return ops.linalg_lu_solve(LU_data, LU_pivots, self)

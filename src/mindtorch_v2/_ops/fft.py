@@ -187,7 +187,7 @@ for _name, _body, _doc in (
     ("hfft", _from_half(True), "The real transform of a Hermitian signal, the half of which is given."),
     ("ihfft", _to_half("ihfft", False), "The inverse of hfft: half of a Hermitian signal."),
 ):
-    op(f"fft_{_name}{_ONE}", body=_body, variants="fft", doc=_doc)
+    op(f"fft_{_name}{_ONE}", body=_body, variants="fft", autocast={"cpu": "float32"}, doc=_doc)
 
 
 # ---- several dims --------------------------------------------------------------------------------
@@ -237,10 +237,11 @@ for _name, _make, _doc in (
     ("hfft", lambda name: _from_half_many(name, True), "The real transform of a signal, Hermitian in the last dim."),
     ("ihfft", lambda name: _to_half_many(name, False), "The inverse of hfftn."),
 ):
+    _cast = None if "h" in _name else {"cpu": "float32"}     # as torch, whose list lacks the Hermitian ones
     op(f"fft_{_name}2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2, -1], str? norm=None) -> Tensor",
-       body=_make(_name + "n"), variants="fft", doc=_doc)
+       body=_make(_name + "n"), variants="fft", autocast=_cast, doc=_doc)
     op(f"fft_{_name}n(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
-       body=_make(_name + "n"), variants="fft", doc=_doc)
+       body=_make(_name + "n"), variants="fft", autocast=_cast, doc=_doc)
 
 
 # ---- helpers of users ----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from mindtorch_v2._ops.table import composite, ops
+from mindtorch_v2._row import Npu
 
 
 def _rule(self: Any, *_: Any) -> tuple[Any, Any] | None:
@@ -13,8 +14,8 @@ def _rule(self: Any, *_: Any) -> tuple[Any, Any] | None:
 @composite("_apply_adam_w_(Tensor(a!) self, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor(d!)? max_exp_avg_sq, "
            "Tensor grad, Tensor step, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, "
            "bool maximize) -> Tensor(a!)", variants="", rule=_rule,
-           npu="aclnnApplyAdamWV2(self, exp_avg, exp_avg_sq, max_exp_avg_sq, grad, step, lr, beta1, beta2, "
-               "weight_decay, eps, amsgrad, maximize)")
+           npu=Npu("aclnnApplyAdamWV2(self, exp_avg, exp_avg_sq, max_exp_avg_sq, grad, step, lr, beta1, beta2, "
+                   "weight_decay, eps, amsgrad, maximize)", since="Ascend910B"))
 def _apply_adam_w_(self: Any, exp_avg: Any, exp_avg_sq: Any, max_exp_avg_sq: Any, grad: Any, step: Any, lr: float,
                    beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool) -> Any:
     """One step of AdamW, where `step` counts those that were done before."""

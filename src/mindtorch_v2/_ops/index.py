@@ -88,7 +88,8 @@ def _index_put_(self, indices, values, accumulate):
     return ops._index_put_list_(self, _plain_indices(self, indices), values, accumulate)
 
 
-@composite("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor")
+@composite("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor",
+           autocast={"npu": "widest"}, out=False)
 def _index_put(self, indices, values, accumulate):
     """A copy of self with values at indices."""
     return ops._index_put_list_(self.clone(), _plain_indices(self, indices), values, accumulate)
@@ -158,7 +159,8 @@ op("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", 
    rule=lambda self, dim, index, value: _scatter_value_check(self, dim, index, value),
    npu="aclnnScatterValue(self, dim, index, value, 0, out)",
    grad={"self": lambda g, dim, index: g.scatter(dim, index, 0)})
-op("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", prefill=True, inplace="method",
+op("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", autocast={"npu": "widest"},
+   prefill=True, inplace="method",
    rule=lambda self, dim, index, src: _scatter_check("scatter", self, dim, index, src),
    npu="aclnnScatterAdd(self, dim, index, src, out)",
    grad={"self": lambda g: g,
@@ -364,13 +366,14 @@ op("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha
    npu="aclnnIndexAdd(self, dim, index, source, alpha, out)",
    grad={"self": lambda g: g, "source": lambda g, dim, index, source_shape, alpha:
          (g.index_select(dim, index) * alpha).reshape(source_shape)})
-op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", prefill=True, inplace="method",
+op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", autocast={"cpu": "widest"},
+   prefill=True, inplace="method",
    rule=_index_copy_rule, npu="aclnnInplaceIndexCopy(out, dim, index, source)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0),
          "source": lambda g, dim, index, source_shape: g.index_select(dim, index).reshape(source_shape)})
 
 
-@composite("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor", inplace="method")
+@composite("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor", out=False, inplace="method")
 def _index_fill_tensor(self, dim, index, value):
     """A copy of self with value at every index along dim."""
     if value.dim() != 0:
@@ -384,7 +387,7 @@ def _index_fill_tensor(self, dim, index, value):
     return ops.where(filled.view(shape), value.to(self.dtype), self)
 
 
-op("index_fill.Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", prefill=True,
+op("index_fill.Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", out=False, prefill=True,
    rule=_index_fill_rule, npu="aclnnInplaceIndexFillTensor(out, dim, index, value)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0)})
 
@@ -413,7 +416,8 @@ def _put_flat_rule(self, index, source, accumulate):
 
 op("take(Tensor self, Tensor index) -> Tensor", rule=_take_rule, npu="aclnnTake(self, index, out)",
    grad={"self": lambda g, self_shape, index: g.new_zeros(self_shape).put(index, g, True)})
-op("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", prefill=True, inplace="method",
+op("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", out=False,
+   prefill=True, inplace="method",
    rule=_put_flat_rule, npu="aclnnInplacePut(out, index, source, accumulate)",
    grad={"self": lambda g, index, accumulate: g if accumulate else g.put(index, ops.zeros_like(index, dtype=g.dtype)),
          "source": lambda g, index, source_shape: g.take(index).reshape(source_shape)})

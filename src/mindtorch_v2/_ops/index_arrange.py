@@ -39,13 +39,13 @@ def _opposite(shifts):
     return tuple(-s for s in shifts) if isinstance(shifts, (tuple, list)) else -shifts
 
 
-op("flip(Tensor self, int[] dims) -> Tensor", rule=_flip_rule, npu="aclnnFlip(self, dims, out)",
+op("flip(Tensor self, int[] dims) -> Tensor", out=False, rule=_flip_rule, npu="aclnnFlip(self, dims, out)",
    grad={"self": lambda g, dims: g.flip(dims)})
-op("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", rule=_roll_rule,
+op("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", out=False, rule=_roll_rule,
    npu="aclnnRoll(self, shifts, dims, out)", grad={"self": lambda g, shifts, dims: g.roll(_opposite(shifts), dims)})
 
 
-@composite("fliplr(Tensor self) -> Tensor")
+@composite("fliplr(Tensor self) -> Tensor", out=False)
 def _fliplr(self):
     """The columns in reverse order."""
     if self.dim() < 2:
@@ -53,7 +53,7 @@ def _fliplr(self):
     return self.flip(1)
 
 
-@composite("flipud(Tensor self) -> Tensor")
+@composite("flipud(Tensor self) -> Tensor", out=False)
 def _flipud(self):
     """The rows in reverse order."""
     if self.dim() < 1:
@@ -61,7 +61,7 @@ def _flipud(self):
     return self.flip(0)
 
 
-@composite("rot90(Tensor self, int k=1, int[] dims=[0,1]) -> Tensor")
+@composite("rot90(Tensor self, int k=1, int[] dims=[0,1]) -> Tensor", out=False)
 def _rot90(self, k, dims):
     """self turned by 90 degrees k times, from the first of two dims towards the second."""
     if len(dims) != 2:
@@ -106,7 +106,7 @@ for _name, _camel in (("tril", "Tril"), ("triu", "Triu")):
         return getattr(ops, f"_{_name}_indices")(row, col, offset).to(device, dtype or INT64)
 
     op(f"{_name}_indices(int row, int col, int offset=0, *, ScalarType? dtype=long, Layout? layout=None, "
-       "Device? device=None, bool? pin_memory=None) -> Tensor", variants="function", body=_triangle_indices,
+       "Device? device=None, bool? pin_memory=None) -> Tensor", variants="function", out=False, body=_triangle_indices,
        doc="The indices of a triangle of a matrix: a row of row numbers, and one of column numbers.")
 
 
@@ -123,7 +123,7 @@ op("_repeat_index(Tensor repeats, int output_size) -> Tensor", kernel="repeat_in
    npu="aclnnRepeatInterleaveTensor(repeats, output_size, out)")
 
 
-@composite("repeat_interleave.Tensor(Tensor repeats, *, int? output_size=None) -> Tensor")
+@composite("repeat_interleave.Tensor(Tensor repeats, *, int? output_size=None) -> Tensor", out=False)
 def _repeat_index(repeats, output_size):
     """Items repeated one by one; of a single tensor, each index as often as it says."""
     if repeats.dim() != 1:
@@ -139,7 +139,7 @@ def _repeat_index(repeats, output_size):
 
 
 @composite("repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, int? output_size=None) "
-           "-> Tensor")
+           "-> Tensor", out=False)
 def _repeat_interleave(self, repeats, dim, output_size):
     if dim is None:
         self, dim = self.flatten(), 0
@@ -156,7 +156,8 @@ def _repeat_interleave(self, repeats, dim, output_size):
     return self.index_select(dim, ops.repeat_interleave(repeats, output_size=output_size))
 
 
-@composite("repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, int? output_size=None) -> Tensor")
+@composite("repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, int? output_size=None) -> Tensor",
+           out=False)
 def _repeat_interleave_int(self, repeats, dim, output_size):
     if dim is None:
         self, dim = self.flatten(), 0

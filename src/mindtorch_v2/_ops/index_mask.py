@@ -68,7 +68,7 @@ def _masked_fill_tensor_(self, mask, value):
     return self.copy_(ops.where(mask, value.to(self.dtype), self))
 
 
-@composite("masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor")
+@composite("masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor", out=False)
 def _masked_fill_tensor(self, mask, value):
     """A copy of self with value where mask is true."""
     _check_value(self, value)
@@ -77,13 +77,13 @@ def _masked_fill_tensor(self, mask, value):
     return ops.where(mask, value.to(self.dtype), self)
 
 
-@composite("masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor")
+@composite("masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor", out=False)
 def _masked_fill(self, mask, value):
     return ops._masked_fill(widened(self, mask), mask, value)
 
 
 op("masked_fill_.Scalar(Tensor(a!) self, Tensor mask, Scalar value) -> Tensor(a!)", kernel="masked_fill",
-   variants="method", rule=_check_fill, npu="aclnnInplaceMaskedFillScalar(self, mask, value)",
+   variants="method", rule=_check_fill, guard="mask", npu="aclnnInplaceMaskedFillScalar(self, mask, value)",
    grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
 
 
@@ -120,7 +120,7 @@ def _masked_scatter_(self, mask, source):
     return ops._masked_scatter_(self, mask.expand(self.shape), source)
 
 
-@composite("masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor")
+@composite("masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", out=False)
 def _masked_scatter(self, mask, source):
     """A copy of self with source's items, one after the other, where mask is true."""
     self = widened(self, mask)
@@ -140,7 +140,7 @@ def _nonzero(self, as_tuple):
     return ops._nonzero(self if self.dim() else self.unsqueeze(0)).unbind(1)
 
 
-@composite("argwhere(Tensor self) -> Tensor")
+@composite("argwhere(Tensor self) -> Tensor", out=False)
 def _argwhere(self):
     """The indices of the items that are not zero, one row each."""
     return ops._nonzero(self)
@@ -168,7 +168,7 @@ def _replaced(self, src, part_of, what):
     return result
 
 
-@composite("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor")
+@composite("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", out=False)
 def _select_scatter(self, src, dim, index):
     """A copy of self with src at index along dim."""
     return _replaced(self, src, lambda x: x.select(dim, index), "slice")
@@ -182,14 +182,14 @@ def _slice_scatter(self, src, dim, start, end, step):
     return _replaced(self, src, lambda x: ops.slice(x, dim, start, end, step), "slice")
 
 
-@composite("diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor")
+@composite("diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor", out=False)
 def _diagonal_scatter(self, src, offset, dim1, dim2):
     """A copy of self with src on a diagonal."""
     return _replaced(self, src, lambda x: x.diagonal(offset, dim1, dim2), "slice")
 
 
 @composite("as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) "
-           "-> Tensor")
+           "-> Tensor", out=False)
 def _as_strided_scatter(self, src, size, stride, storage_offset):
     """A copy of self with src at given strides."""
     return _replaced(self, src, lambda x: x.as_strided(size, stride, storage_offset), "slice")

@@ -43,7 +43,7 @@ op("linalg_norm(Tensor self, any? ord=None, int[1]? dim=None, bool keepdim=False
 
 
 @composite("linalg_matrix_norm(Tensor self, any? ord='fro', int[] dim=[-2, -1], bool keepdim=False, *, "
-           "ScalarType? dtype=None) -> Tensor", variants="linalg")
+           "ScalarType? dtype=None) -> Tensor", autocast={"npu": "float32 result"}, variants="linalg")
 def _matrix_norm(self, ord, dim, keepdim, dtype):
     """The norm of each matrix: 'fro', 'nuc', 2, -2 (singular values), 1, -1 (columns), inf, -inf (rows)."""
     name = "linalg.matrix_norm"
@@ -93,7 +93,8 @@ def _largest(x, dim, keepdim):
     return x.amax(dim, keepdim) if x.size(dim) else x.sum(dim, keepdim)
 
 
-@composite("nuclear_norm(Tensor self, int[2] dim=[-2, -1], bool keepdim=False) -> Tensor", variants="function")
+@composite("nuclear_norm(Tensor self, int[2] dim=[-2, -1], bool keepdim=False) -> Tensor", autocast={"npu": "float32"},
+           variants="function")
 def _nuclear_norm(self, dim, keepdim):
     """The sum of the singular values."""
     return ops.linalg_matrix_norm(self, "nuc", dim, keepdim)
@@ -105,7 +106,7 @@ def _singular(A):
     return inverse, info != 0
 
 
-@composite("linalg_cond(Tensor self, any? p=None) -> Tensor", variants="linalg")
+@composite("linalg_cond(Tensor self, any? p=None) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
 def _cond(self, p):
     """How much the solution of a system with this matrix may magnify an error."""
     check_matrix(self, "linalg.cond")
@@ -171,6 +172,7 @@ def _rank(self, atol, rtol, hermitian):
 
 
 op("linalg_matrix_rank(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",
+   autocast={"cpu": "float32"},
    variants="linalg", numbers=True, body=_rank, doc="The number of singular values above the tolerance.")
 op("linalg_matrix_rank.tol(Tensor self, Tensor tol, bool hermitian=False) -> Tensor", variants="linalg", numbers=True,
    body=lambda self, tol, hermitian: _rank(self, tol, 0.0, hermitian))
@@ -229,7 +231,7 @@ op("linalg_pinv.rcond(Tensor self, Tensor rcond, bool hermitian=False) -> Tensor
    body=lambda self, rcond, hermitian: _pinv(self, 0.0, rcond, hermitian))
 
 
-@composite("pinverse(Tensor self, float rcond=1e-15) -> Tensor")
+@composite("pinverse(Tensor self, float rcond=1e-15) -> Tensor", autocast={"cpu": "float32"}, out=False)
 def _pinverse(self, rcond):
     """The pseudo-inverse: small singular values count as zero."""
     return _pinv(self, 0.0, rcond, False)
@@ -256,7 +258,8 @@ op("_linalg_lstsq(Tensor self, Tensor b, str driver, float? rcond=None) "
 
 
 @composite("linalg_lstsq(Tensor self, Tensor b, float? rcond=None, *, str? driver=None) "
-           "-> (Tensor solution, Tensor residuals, Tensor rank, Tensor singular_values)", variants="linalg")
+           "-> (Tensor solution, Tensor residuals, Tensor rank, Tensor singular_values)", autocast={"cpu": "float32"},
+           variants="linalg")
 def _lstsq(self, b, rcond, driver):
     """X that makes A X - B smallest, its residuals, and what the driver knows of A's rank and singular values."""
     name = "torch.linalg.lstsq"
@@ -309,7 +312,7 @@ def _matrix_power(self, n):
 _TAYLOR = [1 / math.factorial(i) for i in range(17)]
 
 
-@composite("linalg_matrix_exp(Tensor self) -> Tensor", variants="linalg")
+@composite("linalg_matrix_exp(Tensor self) -> Tensor", out=False, variants="linalg")
 def _matrix_exp(self):
     """e to the power of each matrix: Taylor's series of a scaled one, squared back."""
     check_square(self, "linalg.matrix_exp")
@@ -342,7 +345,7 @@ for _name in ("matrix_power", "matrix_exp"):
 alias("linalg_matmul", "matmul", "linalg")
 
 
-@composite("linalg_multi_dot(Tensor[] tensors) -> Tensor", variants="linalg")
+@composite("linalg_multi_dot(Tensor[] tensors) -> Tensor", autocast={"npu": "lower"}, variants="linalg")
 def _multi_dot(tensors):
     """The product of a chain of matrices, in the order that multiplies least."""
     n = len(tensors)
@@ -420,7 +423,7 @@ def _linalg_cross(self, other, dim):
     return ops.stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], dim)
 
 
-@composite("cross(Tensor self, Tensor other, int? dim=None) -> Tensor")
+@composite("cross(Tensor self, Tensor other, int? dim=None) -> Tensor", autocast={"npu": "widest"})
 def _cross(self, other, dim):
     """The cross product of vectors of three items along a dim; by default the first of size 3."""
     if dim is None:
@@ -430,7 +433,7 @@ def _cross(self, other, dim):
     return ops.linalg_cross(self, other, dim=dim)
 
 
-@composite("linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor", variants="linalg")
+@composite("linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor", autocast="lower", variants="linalg")
 def _vecdot(x, y, dim):
     """Sums of products along a dim, the first operand conjugated."""
     check_float(x, "linalg.vecdot")
@@ -458,7 +461,7 @@ def _vander(x, N):
 
 
 # ---- tensors as matrices -------------------------------------------------------------------------
-@composite("linalg_tensorinv(Tensor self, int ind=2) -> Tensor", variants="linalg")
+@composite("linalg_tensorinv(Tensor self, int ind=2) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
 def _tensorinv(self, ind):
     """The inverse for tensordot over `ind` dims."""
     if ind <= 0:
@@ -473,7 +476,8 @@ def _tensorinv(self, ind):
     return inverse.reshape(rest + first)
 
 
-@composite("linalg_tensorsolve(Tensor self, Tensor other, int[]? dims=None) -> Tensor", variants="linalg")
+@composite("linalg_tensorsolve(Tensor self, Tensor other, int[]? dims=None) -> Tensor", autocast={"cpu": "float32"},
+           variants="linalg")
 def _tensorsolve(self, other, dims):
     """X with tensordot(self, X, X.ndim) == other."""
     x = self

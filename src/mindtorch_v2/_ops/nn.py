@@ -90,7 +90,7 @@ for _name, _params, _slope, _curve, _inplace, _npu, _npu_back in (
     op(f"{_name}_backward(Tensor grad_output, Tensor self{_params}) -> Tensor", rule=binary, variants="", inplace=False,
        npu="aclnn" + _npu_back, grad={"grad_output": _slope, "self": _curve})
     op(f"{_name}(Tensor self{_params}) -> Tensor", rule=unary, variants="nn", inplace=_inplace, npu="aclnn" + _npu,
-       grad={"self": _slope})
+       grad={"self": _slope}, autocast={"npu": "float32"} if _name == "softplus" else None)
 for _name, _text in (
     ("gelu", "x times the normal distribution's cumulative at x; approximate='tanh' for its approximation."),
     ("silu", "x * sigmoid(x)."), ("mish", "x * tanh(softplus(x))."), ("elu", "x, or alpha * (exp(x) - 1) below zero."),
@@ -102,11 +102,11 @@ for _name, _text in (
 
 op("relu6(Tensor self) -> Tensor", rule=unary, variants="nn", npu="aclnnHardtanh(self, 0, 6, out)",
    grad={"self": lambda g, self: ops.hardtanh_backward(g, self, 0, 6)}, doc="x limited to [0, 6].")
-op("celu(Tensor self, Scalar alpha=1.0) -> Tensor", rule=unary, variants="function", inplace="function",
+op("celu(Tensor self, Scalar alpha=1.0) -> Tensor", out=False, rule=unary, variants="function", inplace="function",
    npu="aclnnCelu(self, alpha, out)",
    grad={"self": lambda g, self, alpha: ops.elu_backward(g, self, alpha, 1, 1 / alpha)},
    doc="x, or alpha * (exp(x / alpha) - 1) below zero.")
-op("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", rule=unary, variants="function",
+op("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", rule=unary, variants="function", guard="fits",
    inplace="function", npu="aclnnThreshold(self, threshold, value, out)",
    grad={"self": lambda g, self, threshold: ops.threshold_backward(g, self, threshold)},
    doc="x where it is above the threshold, else value.")
@@ -143,7 +143,7 @@ def _softshrink(self, lambd):
     return ops._softshrink(self, lambd)
 
 
-@composite("selu(Tensor self) -> Tensor", variants="function", inplace="function")
+@composite("selu(Tensor self) -> Tensor", out=False, variants="function", inplace="function")
 def _selu(self):
     """elu with the alpha and scale that keep mean 0 and variance 1."""
     return ops.elu(self, _SELU_ALPHA, _SELU_SCALE)
@@ -183,7 +183,8 @@ def _prelu_backward(grad_output, self, weight):
     return slope, ops.where(self > 0, 0, self * grad_output).sum_to_size(weights.shape).reshape(weight.shape)
 
 
-@composite("prelu(Tensor self, Tensor weight) -> Tensor", rule=_prelu_rule, npu="aclnnPrelu(self, weight, out)",
+@composite("prelu(Tensor self, Tensor weight) -> Tensor", autocast="lower", out=False,
+           rule=_prelu_rule, npu="aclnnPrelu(self, weight, out)",
            grad={"self, weight": lambda g, self, weight: ops._prelu_backward(g, self, weight)})
 def _prelu(self, weight):
     """x, or weight * x below zero, with one weight or one for each channel."""
@@ -246,7 +247,7 @@ def _rrelu_train(self, lower, upper, training, generator):
 
 
 op("rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, "
-   "Generator? generator=None) -> Tensor", body=_rrelu_train, variants="function", inplace="function")
+   "Generator? generator=None) -> Tensor", out=False, body=_rrelu_train, variants="function", inplace="function")
 
 
 def _rrelu_rule(self, noise, lower, upper, training, generator):
@@ -291,7 +292,7 @@ for _name, _camel, _slope in (
 ):
     op(f"_{_name}(Tensor self, int dim, bool half_to_float) -> Tensor", rule="like", variants="function",
        npu=f"aclnn{_camel}(self, dim, out)", grad={"self": _slope})
-    op(f"{_name}(Tensor self, int dim) -> Tensor", rule="like", kernel=f"_{_name}",
+    op(f"{_name}(Tensor self, int dim) -> Tensor", rule="like", kernel=f"_{_name}", autocast={"npu": "float32"},
        npu=f"aclnn{_camel}(self, dim, out)", grad={"self": _slope})
     op(f"{_name}.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", body=_softmax_dtype(_name))
     alias("special_" + _name, _name, "special")

@@ -5,6 +5,7 @@ import math
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._row import Npu
 
 _LARGEST_HEAD = 512                              # of CANN's fused attention
 _LEFT_UP_CAUSAL = 2                              # its sparse mode
@@ -90,8 +91,8 @@ op("_flash_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor 
        f"attention, None, scale, {_BAND}, out0, out1, out2, out3)")
 op("_flash_attention(Tensor query, Tensor key, Tensor value, float scale, int sparse_mode) "
    "-> (Tensor, Tensor, Tensor, Tensor)", variants="", rule=_flash_rule,
-   npu="aclnnFlashAttentionScore(query, key, value, None, None, None, causal(sparse_mode), None, scale, "
-       f"{_BAND}, out1, out2, out3, out0)",
+   npu=Npu("aclnnFlashAttentionScore(query, key, value, None, None, None, causal(sparse_mode), None, scale, "
+           f"{_BAND}, out1, out2, out3, out0)", since="Ascend910B"),
    grad={"query, key, value": lambda g, query, key, value, scale, sparse_mode, result0, result1, result2:
          _flash_grad(g, query, key, value, scale, sparse_mode, result0, result1, result2)})
 
@@ -144,6 +145,7 @@ def _has_kernel(query, key, value, attn_mask, dropout_p, enable_gqa):
 
 @composite("scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
            "float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
+           autocast="lower",
            variants="nn")
 def _scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
     """softmax(query key^T scale + mask) value; a bool mask says what takes part."""
@@ -181,7 +183,8 @@ def _attention_math(query, key, value, attn_mask, dropout_p, is_causal, dropout_
 
 
 # ---- bilinear --------------------------------------------------------------------------------------------------------
-@composite("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor", variants="function")
+@composite("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor",
+           autocast={"npu": "widest"}, out=False, variants="function")
 def _bilinear(input1, input2, weight, bias):
     """input1^T weight[k] input2 for every k, plus bias."""
     if input1.dim() != input2.dim():

@@ -152,7 +152,8 @@ op(f"_convolution_backward(Tensor grad_output, Tensor input, Tensor weight, {_AR
    "-> (Tensor, Tensor, Tensor)", rule=_backward_rule, kernel="convolution_backward", variants="",
    npu="aclnnConvolutionBackward(grad_output, input, weight, grad_output.size(1), stride, padding, dilation, transposed, "
        "output_padding, groups, output_mask, 1, out0, out1, out2)")
-op(f"convolution(Tensor input, Tensor weight, Tensor? bias, {_ARGUMENTS}) -> Tensor", rule=_conv_rule,
+op(f"convolution(Tensor input, Tensor weight, Tensor? bias, {_ARGUMENTS}) -> Tensor", autocast="lower", out=False,
+   rule=_conv_rule,
    variants="function",
    npu="aclnnConvolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out, 1)",
    grad={"input, weight, bias": lambda g, input, weight, stride, padding, dilation, transposed, output_padding, groups,
@@ -229,11 +230,13 @@ def _transposed(name, n):
 for _n in (1, 2, 3):
     _head = f"d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{_n}] stride=1"
     op(f"conv{_n}{_head}, SymInt[{_n}] padding=0, SymInt[{_n}] dilation=1, SymInt groups=1) -> Tensor",
-       body=_forward(f"conv{_n}d", _n), variants="function")
+       body=_forward(f"conv{_n}d", _n), variants="function", out=False, autocast="lower")
     op(f"conv{_n}d.padding{_head[1:]}, str padding='valid', SymInt[{_n}] dilation=1, SymInt groups=1) -> Tensor",
-       body=_named_padding(f"conv{_n}d", _n), variants="function", doc=getattr(ops, f"conv{_n}d").doc)
+       body=_named_padding(f"conv{_n}d", _n), variants="function", out=False,
+       doc=getattr(ops, f"conv{_n}d").doc)
     op(f"conv_transpose{_n}{_head}, SymInt[{_n}] padding=0, SymInt[{_n}] output_padding=0, SymInt groups=1, "
-       f"SymInt[{_n}] dilation=1) -> Tensor", body=_transposed(f"conv_transpose{_n}d", _n), variants="function")
+       f"SymInt[{_n}] dilation=1) -> Tensor", body=_transposed(f"conv_transpose{_n}d", _n), variants="function",
+       out=False, autocast="lower")
 
 
 def _conv_tbc_rule(self, weight, bias, pad):
@@ -255,7 +258,8 @@ def _check_tbc(self, weight, bias):
         raise RuntimeError("Bias must be 1-D")
 
 
-@composite("conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor", variants="function",
+@composite("conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor", autocast="lower", out=False,
+           variants="function",
            rule=_conv_tbc_rule, npu="aclnnConvTbc(self, weight, bias, pad, out, 0)")
 def _conv_tbc(self, weight, bias, pad):
     """conv1d of an input (time, batch, channels) with a weight (width, in, out)."""

@@ -47,7 +47,7 @@ op("embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weig
          _dense_double(g, indices, padding_idx, scale_grad_by_freq)})
 # sparse=True gives a dense gradient: there are no sparse tensors here
 op("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) "
-   "-> Tensor", rule=_embedding_rule, variants="function", npu="aclnnEmbedding(weight, indices, out)",
+   "-> Tensor", out=False, rule=_embedding_rule, variants="function", npu="aclnnEmbedding(weight, indices, out)",
    grad={"weight": lambda g, weight_shape, indices, padding_idx, scale_grad_by_freq:
          _embedding_grad(g, weight_shape[0], indices, padding_idx, scale_grad_by_freq)},
    doc="The rows of weight that the indices name.")
@@ -246,9 +246,10 @@ def _check_bag(weight, indices, offsets, mode, per_sample_weights, include_last_
 
 _BAG = "(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq"
 op(f"embedding_bag{_BAG}=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, "
-   "bool include_last_offset=False) -> (Tensor, Tensor, Tensor, Tensor)", body=_embedding_bag, variants="function")
+   "bool include_last_offset=False) -> (Tensor, Tensor, Tensor, Tensor)", body=_embedding_bag, variants="function",
+   out=False)
 op(f"embedding_bag.padding_idx{_BAG}, int mode, bool sparse, Tensor? per_sample_weights, bool include_last_offset, "
-   "int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)", body=_embedding_bag, variants="function")
+   "int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)", body=_embedding_bag, variants="function", out=False)
 
 
 def _one_hot_rule(self, num_classes):
@@ -320,8 +321,8 @@ def _dropped(input, p, train, feature, alpha):
 
 
 def _dropout_row(name, feature, alpha, doc):
-    op(f"{name}(Tensor input, float p, bool train) -> Tensor", variants="function", inplace="function", doc=doc,
-       body=lambda input, p, train: _dropped(input, p, train, feature, alpha))
+    op(f"{name}(Tensor input, float p, bool train) -> Tensor", variants="function", inplace="function", out=False,
+       doc=doc, body=lambda input, p, train: _dropped(input, p, train, feature, alpha))
 
 
 _dropout_row("dropout", False, False, "Items zeroed with probability p, the others divided by 1 - p.")
@@ -330,7 +331,7 @@ _dropout_row("alpha_dropout", False, True, "Dropout that keeps the mean and vari
 _dropout_row("feature_alpha_dropout", True, True, "alpha_dropout of whole channels.")
 
 
-@composite("native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)", variants="function")
+@composite("native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)", out=False, variants="function")
 def _native_dropout(input, p, train):
     """(dropout, the mask of what was kept)."""
     if input.numel() == 0 or train is False:

@@ -23,7 +23,8 @@ def _constant_rule(self, pad, value):
     return sizes, self.dtype
 
 
-op("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", rule=_constant_rule, variants="function",
+op("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", out=False,
+   rule=_constant_rule, variants="function",
    npu="aclnnConstantPadNd(self, pad, value, out)",
    grad={"self": lambda g, pad: ops.constant_pad_nd(g, [-p for p in pad])},
    doc="Items of one value added at both ends of the last dims; negative numbers take items away.")
@@ -60,6 +61,7 @@ def _pad_row(kind, n):
        grad={"grad_output": lambda g, padding: getattr(ops, name)(g, padding)})
     op(f"{name}(Tensor self, SymInt[{2 * n}] padding) -> Tensor", variants="nn",
        npu=f"aclnn{camel}(self, padding, out)",
+       autocast=None if name == "reflection_pad3d" else {"cpu": "float32"},      # as torch, which leaves that one out
        rule=_pad_rule(name, n, kind == "reflection"),
        grad={"self": lambda g, self, padding: getattr(ops, name + "_backward")(g, self, padding)},
        doc="The last dims continued by " +
@@ -169,7 +171,7 @@ def _resize_row(name, n, aligned, npu):
        grad={"grad_output": _named(f"output_size{given}{names}", curve)})
     op(f"{name}(Tensor self, SymInt[{n}] output_size{corners}{text}) -> Tensor", variants="nn",
        rule=_resize_rule(name, n), npu=npu and f"aclnn{npu}(self, output_size{given}{free}, out)",
-       grad={"self": _named(f"self_shape{given}{names}", slope)},
+       grad={"self": _named(f"self_shape{given}{names}", slope)}, autocast={"npu": "float32"} if npu else None,
        doc=f"The last {n} dim{'s' * (n > 1)} resized to output_size, or by scale factors.")
 
     def by_factor(self, output_size, *rest):

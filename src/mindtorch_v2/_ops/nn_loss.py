@@ -49,7 +49,8 @@ def _mse_loss_backward(grad_output, self, target, reduction):
     return share(grad_output, self, target, reduction) * 2 * (self - target)
 
 
-@composite("mse_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", variants="nn", rule=pair_loss,
+@composite("mse_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", autocast="float32",
+           variants="nn", rule=pair_loss,
            npu="aclnnMseLoss(self, target, reduction, out)",
            grad={"self": lambda g, self, target, reduction: ops.mse_loss_backward(g, self, target, reduction),
                  "target": lambda g, self, target, reduction: ops.mse_loss_backward(g, target, self, reduction)})
@@ -64,7 +65,8 @@ def _l1_loss_backward(grad_output, self, target, reduction):
     return share(grad_output, self, target, reduction) * (self - target).sign()
 
 
-@composite("l1_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", variants="nn", rule=pair_loss,
+@composite("l1_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", autocast="float32",
+           variants="nn", rule=pair_loss,
            npu="aclnnL1Loss(self, target, reduction, out)",
            grad={"self": lambda g, self, target, reduction: ops._l1_loss_backward(g, self, target, reduction),
                  "target": lambda g, self, target, reduction: ops._l1_loss_backward(g, target, self, reduction)})
@@ -88,7 +90,8 @@ def _smooth_l1_loss_backward(grad_output, self, target, reduction, beta):
     return ops._smooth_l1_backward(share(grad_output, self, target, reduction), self - target, beta)
 
 
-@composite("smooth_l1_loss(Tensor self, Tensor target, int reduction=0, float beta=1.0) -> Tensor", variants="nn",
+@composite("smooth_l1_loss(Tensor self, Tensor target, int reduction=0, float beta=1.0) -> Tensor", autocast="float32",
+           variants="nn",
            rule=lambda self, target, reduction, beta: pair_loss(self, target, reduction) if beta > 0 else None,
            npu="aclnnSmoothL1Loss(self, target, reduction, beta, out)",
            grad={"self": lambda g, self, target, reduction, beta:
@@ -104,7 +107,8 @@ def _smooth_l1_loss(self, target, reduction, beta):
     return reduced_loss(ops._smooth_l1(self - target, beta), reduction)
 
 
-@composite("huber_loss(Tensor self, Tensor target, int reduction=0, float delta=1.0) -> Tensor", variants="nn")
+@composite("huber_loss(Tensor self, Tensor target, int reduction=0, float delta=1.0) -> Tensor", autocast="float32",
+           variants="nn")
 def _huber_loss(self, target, reduction, delta):
     """Half the square of self - target, a line where its size is above delta."""
     if delta <= 0:
@@ -119,6 +123,7 @@ def _kl_div_backward(grad_output, self, target, reduction, log_target):
 
 
 @composite("kl_div(Tensor self, Tensor target, int reduction=0, *, bool log_target=False) -> Tensor",
+           autocast="float32", out=False,
            variants="function", rule=pair_loss, npu="aclnnKlDiv(self, target, reduction, log_target, out)",
            grad={"self": lambda g, self, target, reduction, log_target:
                  ops._kl_div_backward(g, self, target, reduction, log_target)})
@@ -133,7 +138,7 @@ def _kl_div(self, target, reduction, log_target):
 
 
 @composite("poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) "
-           "-> Tensor", variants="function")
+           "-> Tensor", autocast="float32", out=False, variants="function")
 def _poisson_nll_loss(input, target, log_input, full, eps, reduction):
     """Negative log likelihood of a Poisson distribution; full adds Stirling's term."""
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
@@ -189,6 +194,7 @@ def _bce_target_slope(g, self, target, weight, reduction):
 
 
 @composite("binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=0) -> Tensor",
+           autocast={"cpu": "float32", "npu": "refused"},
            variants="nn", rule=_bce_rule, npu="aclnnBinaryCrossEntropy(self, target, weight, reduction, out)",
            grad={"self": lambda g, self, target, weight, reduction:
                  ops.binary_cross_entropy_backward(g, self, target, weight, reduction),
@@ -249,7 +255,7 @@ def _logits_target_backward(grad_output, self, target, weight, pos_weight, reduc
 
 
 @composite("binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, "
-           "int reduction=0) -> Tensor", variants="function", rule=_logits_rule,
+           "int reduction=0) -> Tensor", autocast="float32", out=False, variants="function", rule=_logits_rule,
            npu="aclnnBinaryCrossEntropyWithLogits(self, target, weight, pos_weight, reduction, out)",
            grad={"self": lambda g, self, target, weight, pos_weight, reduction:
                  ops._binary_cross_entropy_with_logits_backward(g, self, target, weight, pos_weight, reduction),
@@ -320,7 +326,7 @@ for _name, _camel, _rule, _slope, _curve in (
     op(f"{_name}_forward({_NLL}) -> (Tensor output, Tensor total_weight)", variants="", rule=_rule,
        grad={"self": _slope}, npu=f"aclnn{_camel}(self, target, {_weight}, reduction, ignore_index, output, total_weight)")
     op(f"{_name}(Tensor self, Tensor target, Tensor? weight=None, int reduction=0, SymInt ignore_index=-100) -> Tensor",
-       variants="nn", doc="Minus the log-probability of the target class, times its weight.",
+       variants="nn", autocast="float32", doc="Minus the log-probability of the target class, times its weight.",
        body=lambda self, target, weight, reduction, ignore_index, _forward=getattr(ops, _name + "_forward"):
        _forward(self, _as_classes(target, self), weight, reduction, ignore_index)[0])
 
@@ -424,7 +430,7 @@ def _by_probability(self, target, weight, reduction, label_smoothing):
 
 
 @composite("cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=0, "
-           "SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor", variants="nn")
+           "SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor", autocast="float32", variants="nn")
 def _cross_entropy_loss(self, target, weight, reduction, ignore_index, label_smoothing):
     """Minus the log of the softmax of the logits at the target: a class index, or a distribution over the classes."""
     if not 0 <= label_smoothing <= 1:

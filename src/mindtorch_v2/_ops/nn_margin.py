@@ -11,7 +11,8 @@ from mindtorch_v2._shape import broadcast
 
 
 # ---- distances -------------------------------------------------------------------------------------------------------
-@composite("cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor", variants="function")
+@composite("cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor",
+           autocast={"npu": "float32"}, out=False, variants="function")
 def _cosine_similarity(x1, x2, dim, eps):
     """The cosine of the angle between the vectors along dim."""
     if not (x1.is_floating_point() and x2.is_floating_point()):
@@ -32,6 +33,7 @@ def _at_least(x, eps):
 
 
 @composite("pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor",
+           out=False,
            variants="function")
 def _pairwise_distance(x1, x2, p, eps, keepdim):
     """The p-norm of the differences along the last dim."""
@@ -87,7 +89,8 @@ def _cdist_backward(grad, x1, x2, p, cdist):
     return _norm_grad(grad, differences, p, (-1,), False, cdist).sum(-2)
 
 
-@composite("cdist(Tensor x1, Tensor x2, float p=2.0, any? compute_mode=None) -> Tensor", variants="function",
+@composite("cdist(Tensor x1, Tensor x2, float p=2.0, any? compute_mode=None) -> Tensor", autocast="float32",
+           variants="function",
            rule=_cdist_rule, npu="aclnnCdist(x1, x2, p, 0, out)",
            grad={"x1": lambda g, x1, x2, p, result: ops._cdist_backward(g, x1, x2, p, result),
                  "x2": lambda g, x1, x2, p, result: ops._cdist_backward(g.mT.contiguous(), x2, x1, p,
@@ -117,7 +120,8 @@ def _pdist_rule(self, p):
     return (self.size(0) * (self.size(0) - 1) // 2,), self.dtype
 
 
-@composite("pdist(Tensor self, float p=2.0) -> Tensor", variants="function", rule=_pdist_rule,
+@composite("pdist(Tensor self, float p=2.0) -> Tensor", autocast={"npu": "float32"}, out=False,
+           variants="function", rule=_pdist_rule,
            npu="aclnnPdist(self, p, out)")
 def _pdist(self, p):
     """The p-norm of the difference of every two rows."""
@@ -131,7 +135,7 @@ def _pdist(self, p):
 
 # ---- margins ---------------------------------------------------------------------------------------------------------
 @composite("margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=0) "
-           "-> Tensor", variants="function")
+           "-> Tensor", autocast="float32", out=False, variants="function")
 def _margin_ranking_loss(input1, input2, target, margin, reduction):
     """max(0, margin - target * (input1 - input2))."""
     if not input1.dim() == input2.dim() == target.dim():
@@ -141,6 +145,7 @@ def _margin_ranking_loss(input1, input2, target, margin, reduction):
 
 
 @composite("hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=0) -> Tensor",
+           autocast="float32", out=False,
            variants="function")
 def _hinge_embedding_loss(self, target, margin, reduction):
     """self where target is 1, max(0, margin - self) where it is -1."""
@@ -150,7 +155,7 @@ def _hinge_embedding_loss(self, target, margin, reduction):
 
 
 @composite("cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=0) "
-           "-> Tensor", variants="function")
+           "-> Tensor", autocast="float32", out=False, variants="function")
 def _cosine_embedding_loss(input1, input2, target, margin, reduction):
     """1 - cos where target is 1, max(0, cos - margin) where it is -1."""
     if target.dim() > 1:
@@ -169,7 +174,8 @@ def _cosine_embedding_loss(input1, input2, target, margin, reduction):
 
 
 @composite("triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, "
-           "float eps=1e-06, bool swap=False, int reduction=0) -> Tensor", variants="function")
+           "float eps=1e-06, bool swap=False, int reduction=0) -> Tensor", autocast="float32", out=False,
+           variants="function")
 def _triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction):
     """max(0, margin + distance to the positive - distance to the negative)."""
     if not anchor.dim() == positive.dim() == negative.dim():
@@ -188,7 +194,8 @@ def _soft_margin_loss_backward(grad_output, self, target, reduction):
     return -share(grad_output, self, target, reduction) * target * (-target * self).sigmoid()
 
 
-@composite("soft_margin_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", variants="nn", rule=pair_loss,
+@composite("soft_margin_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", autocast="float32",
+           variants="nn", rule=pair_loss,
            npu="aclnnSoftMarginLoss(self, target, reduction, out)",
            grad={"self": lambda g, self, target, reduction: ops.soft_margin_loss_backward(g, self, target, reduction)})
 def _soft_margin_loss(self, target, reduction):
@@ -197,7 +204,7 @@ def _soft_margin_loss(self, target, reduction):
 
 
 @composite("multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, "
-           "int reduction=0) -> Tensor", variants="nn")
+           "int reduction=0) -> Tensor", autocast="float32", variants="nn")
 def _multi_margin_loss(self, target, p, margin, weight, reduction):
     """The mean over the other classes of max(0, margin - self[target] + self[class]) ** p."""
     if p not in (1, 2):
@@ -255,7 +262,7 @@ def _multilabel_margin_loss(self, target, reduction):
     return loss, is_target.to(self.dtype).reshape(target.shape)
 
 
-op("multilabel_margin_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", variants="nn",
+op("multilabel_margin_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", autocast="float32", variants="nn",
    body=lambda self, target, reduction: ops.multilabel_margin_loss_forward(self, target, reduction)[0],
    doc="Over the targets up to the first -1: the mean of max(0, 1 - (self[target] - self[other])).")
 
@@ -397,7 +404,8 @@ def _lengths(value):
 
 
 _CTC = "int blank=0, int reduction=0, bool zero_infinity=False) -> Tensor"
-op(f"ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, {_CTC}", variants="function",
+op(f"ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, {_CTC}",
+   autocast={"cpu": "float32"}, out=False, variants="function",
    body=_ctc_loss)
-op(f"ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, {_CTC}",
+op(f"ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, {_CTC}", out=False,
    variants="function", body=_ctc_loss)

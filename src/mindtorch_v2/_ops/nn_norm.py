@@ -72,14 +72,15 @@ op("native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalize
    npu="aclnnLayerNormBackward(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask, out0, "
        "out1, out2)")
 op("native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) "
-   "-> (Tensor, Tensor, Tensor)", rule="layer_norm", variants="function",
+   "-> (Tensor, Tensor, Tensor)", autocast={"npu": "float32"}, out=False, rule="layer_norm", variants="function",
    npu="aclnnLayerNorm(input, normalized_shape, weight, bias, eps, out0, out1, out2)",
    grad={"input, weight, bias": lambda g, input, normalized_shape, weight, bias, eps, result1, result2, needs:
          _layer_grad(g, input, normalized_shape, weight, bias, eps, result1, result2, needs)})
 
 
 @composite("layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, "
-           "float eps=1e-05, bool cudnn_enable=True) -> Tensor", variants="function")
+           "float eps=1e-05, bool cudnn_enable=True) -> Tensor", autocast={"npu": "float32"}, out=False,
+           variants="function")
 def _layer_norm(input, normalized_shape, weight, bias, eps, cudnn_enable):
     """Mean 0 and variance 1 over the last dims, then weight and bias."""
     return ops.native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
@@ -117,6 +118,7 @@ op("_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float?
 
 
 @composite("rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
+           autocast={"npu": "float32"}, out=False,
            variants="function")
 def _rms_norm(input, normalized_shape, weight, eps):
     """Divided by the root of the mean square over the last dims, times weight."""
@@ -179,13 +181,13 @@ for _name, _grad in (
 ):
     op(f"{_name}(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) "
        "-> (Tensor, Tensor, Tensor)", rule=_group_rule, kernel="native_group_norm",
-       variants="" if _name[0] == "_" else "function",
+       variants="" if _name[0] == "_" else "function", out=False,
        npu="aclnnGroupNorm(input, weight, bias, N, C, HxW, group, eps, out0, out1, out2)",
        grad={"input, weight, bias": _grad})
 
 
 @composite("group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, "
-           "bool cudnn_enabled=True) -> Tensor", variants="function")
+           "bool cudnn_enabled=True) -> Tensor", autocast={"npu": "float32"}, out=False, variants="function")
 def _group_norm(input, num_groups, weight, bias, eps, cudnn_enabled):
     """Mean 0 and variance 1 over groups of channels of each sample, then weight and bias by channel."""
     if input.dim() < 2:
@@ -245,7 +247,7 @@ op("native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? runnin
 
 
 @composite("batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
-           "bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor", variants="function")
+           "bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor", out=False, variants="function")
 def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled):
     """Mean 0 and variance 1 of every channel over the batch (or by the running statistics), then weight and bias."""
     if input.numel() == 0:
@@ -267,7 +269,8 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
 
 
 @composite("instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
-           "bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor", variants="function")
+           "bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor", out=False,
+           variants="function")
 def _instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled):
     """Mean 0 and variance 1 of every channel of every sample: batch norm with samples and channels as one."""
     if not use_input_stats and (running_mean is None or running_var is None):

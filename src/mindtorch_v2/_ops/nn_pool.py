@@ -80,6 +80,11 @@ _MAX2 = ("MaxPool2dWithIndices(self, kernel_size, stride, padding, dilation, cei
          "MaxPool2dWithIndicesBackward(grad_output, self, indices, kernel_size, stride, padding, dilation, ceil_mode, "
          "out)")
 _MAX3 = tuple(text.replace("MaxPool2dWithIndices", "MaxPool3dWithArgmax") for text in _MAX2)
+def _cast_of(n):
+    """What autocast does with the pools of n dims, as in torch."""
+    return {"cpu": "float32"} if n == 3 else None
+
+
 for _n, (_npu, _npu_back), _slope, _back in (
     (2, _MAX2, lambda g, self, kernel_size, stride, padding, dilation, ceil_mode, result1:
      ops.max_pool2d_with_indices_backward(g, self, kernel_size, stride, padding, dilation, ceil_mode, result1),
@@ -96,7 +101,8 @@ for _n, (_npu, _npu_back), _slope, _back in (
        grad={"grad_output": _back})
     op(f"{_name}(Tensor self, {_window}) -> (Tensor, Tensor)", variants="nn", npu="aclnn" + _npu,
        rule=_max_rule(f"max_pool{_n}d", _n), grad={"self": _slope})
-    op(f"max_pool{_n}d(Tensor self, {_window}) -> Tensor", variants="function", body=_max_alone(_name))
+    op(f"max_pool{_n}d(Tensor self, {_window}) -> Tensor", variants="function", out=False,
+       autocast=_cast_of(_n), body=_max_alone(_name))
 _WINDOW1 = "int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False"
 
 
@@ -106,7 +112,7 @@ def _as_plane(value, other):
     return [other, *value] if value else value
 
 
-@composite(f"max_pool1d_with_indices(Tensor self, {_WINDOW1}) -> (Tensor, Tensor)", variants="function")
+@composite(f"max_pool1d_with_indices(Tensor self, {_WINDOW1}) -> (Tensor, Tensor)", out=False, variants="function")
 def _max_pool1d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode):
     """The largest item of every window, and where it stands."""
     _windows("max_pool1d", self, 1, kernel_size, stride, padding, dilation, ceil_mode)
@@ -115,7 +121,8 @@ def _max_pool1d_with_indices(self, kernel_size, stride, padding, dilation, ceil_
     return out.squeeze(-2), indices.squeeze(-2)
 
 
-op(f"max_pool1d(Tensor self, {_WINDOW1}) -> Tensor", variants="function", body=_max_alone("max_pool1d_with_indices"))
+op(f"max_pool1d(Tensor self, {_WINDOW1}) -> Tensor", out=False,
+   variants="function", body=_max_alone("max_pool1d_with_indices"))
 
 
 # ---- average -------------------------------------------------------------------------------------------------------
@@ -144,11 +151,12 @@ for _n, _extra, _slope, _back in (
        rule=lambda grad_output, self, *_: (self.shape, self.dtype),
        npu=f"aclnnAvgPool{_n}dBackward(grad_output, self, {_args}", grad={"grad_output": _back})
     op(f"avg_pool{_n}d(Tensor self, {_window}) -> Tensor", variants="nn", rule=_average_rule(f"avg_pool{_n}d", _n),
-       npu=f"aclnnAvgPool{_n}d(self, {_args}", grad={"self": _slope}, doc="The mean of every window.")
+       npu=f"aclnnAvgPool{_n}d(self, {_args}", grad={"self": _slope}, autocast=_cast_of(_n),
+       doc="The mean of every window.")
 
 
 @composite("avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, "
-           "bool count_include_pad=True) -> Tensor", variants="function")
+           "bool count_include_pad=True) -> Tensor", out=False, variants="function")
 def _avg_pool1d(self, kernel_size, stride, padding, ceil_mode, count_include_pad):
     """The mean of every window."""
     _windows("avg_pool1d", self, 1, kernel_size, stride, padding, 1, ceil_mode)
@@ -203,25 +211,25 @@ for _n, _average, _average_back, _max, _max_back in (
     op(f"_adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor", variants="function",
        rule=_adaptive_rule(f"adaptive_avg_pool{_n}d", _n), grad={"self": _average},
        npu=f"aclnnAdaptiveAvgPool{_n}d(self, output_size, out)", doc="The mean of as many windows as asked for.")
-    op(f"adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor", variants="nn",
+    op(f"adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor", variants="nn", autocast=_cast_of(_n),
        body=lambda self, output_size, _n=_n:
        getattr(ops, f"_adaptive_avg_pool{_n}d")(self, _listed("adaptive_avg_pool", "output_size", output_size, _n)))
     op(f"adaptive_max_pool{_n}d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor", variants="",
        rule=_like_input, npu=_n == 3 and "aclnnAdaptiveMaxPool3dBackward(grad_output, self, indices, out)" or None,
        grad={"grad_output": _max_back})
     op(f"adaptive_max_pool{_n}d(Tensor self, int[{_n}] output_size) -> (Tensor, Tensor)", variants="nn",
-       rule=_adaptive_max_rule(f"adaptive_max_pool{_n}d", _n), grad={"self": _max},
+       rule=_adaptive_max_rule(f"adaptive_max_pool{_n}d", _n), grad={"self": _max}, autocast=_cast_of(_n),
        doc="The largest item of as many windows as asked for, and where it stands.")
 
 
-@composite("adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor", variants="function")
+@composite("adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor", out=False, variants="function")
 def _adaptive_avg_pool1d(self, output_size):
     """The mean of as many windows as asked for."""
     _adaptive_shape("adaptive_avg_pool1d", self, 1, output_size)
     return ops._adaptive_avg_pool2d(self.unsqueeze(-2), _as_plane(output_size, 1)).squeeze(-2)
 
 
-@composite("adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)", variants="function")
+@composite("adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)", out=False, variants="function")
 def _adaptive_max_pool1d(self, output_size):
     """The largest item of as many windows as asked for, and where it stands."""
     _adaptive_shape("adaptive_max_pool1d", self, 1, output_size)
@@ -262,7 +270,8 @@ def _unpool(name, self, indices, output_size, n):
 
 
 # CANN's ops look at no index, as torch's on a device.
-@composite("max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor", variants="nn",
+@composite("max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor", autocast={"cpu": "float32"},
+           variants="nn",
            rule=lambda self, indices, output_size:
            _unpool_rule("max_unpooling2d_forward_out", self, indices, output_size, 2),
            npu="aclnnMaxUnpool2d(self, indices, output_size, out)",
@@ -273,6 +282,7 @@ def _max_unpool2d(self, indices, output_size):
 
 
 @composite("max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor",
+           autocast={"cpu": "float32"},
            variants="nn", rule=lambda self, indices, output_size, stride, padding:
            _unpool_rule("max_unpooling3d_forward_out", self, indices, output_size, 3),
            npu="aclnnMaxUnpool3d(self, indices, output_size, stride, padding, out)",
@@ -326,6 +336,6 @@ def _fractional(self, kernel_size, output_size, random_samples, n):
 
 for _n in (2, 3):
     op(f"fractional_max_pool{_n}d(Tensor self, int[{_n}] kernel_size, int[{_n}] output_size, Tensor random_samples) "
-       "-> (Tensor, Tensor)", variants="nn", doc=_fractional.__doc__,
+       "-> (Tensor, Tensor)", variants="nn", autocast={"cpu": "float32"}, doc=_fractional.__doc__,
        body=lambda self, kernel_size, output_size, random_samples, _n=_n:
        _fractional(self, kernel_size, output_size, random_samples, _n))

@@ -20,7 +20,8 @@ def _grid_row(n):
        rule=lambda grad_output, input, grid, mode, padding, align, mask:
        [(input.shape, input.dtype) if mask[0] else None, (grid.shape, grid.dtype) if mask[1] else None],
        npu=f"aclnnGridSampler{n}DBackward(grad_output, input, grid, {order}, output_mask, out0, out1)")
-    op(f"{name}(Tensor input, Tensor grid, {arguments}) -> Tensor", variants="function", rule=_grid_rule(n),
+    op(f"{name}(Tensor input, Tensor grid, {arguments}) -> Tensor", variants="function", rule=_grid_rule(n), out=False,
+       autocast={"cpu": "float32"},
        npu=f"aclnnGridSampler{n}D(input, grid, {order}, out)",
        grad={"input, grid": lambda g, input, grid, interpolation_mode, padding_mode, align_corners, needs:
              getattr(ops, name + "_backward")(g, input, grid, interpolation_mode, padding_mode, align_corners, needs)})
@@ -31,7 +32,7 @@ _grid_row(3)
 
 
 @composite("grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) "
-           "-> Tensor", variants="function")
+           "-> Tensor", autocast={"cpu": "float32", "npu": "widest"}, out=False, variants="function")
 def _grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
     """The input at the points of a grid; -1 and 1 are its edges."""
     if input.size(0) != grid.size(0):
@@ -81,7 +82,8 @@ def _affine_grad(g, size, align_corners):
     return ops.matmul(g.reshape(size[0], -1, g.size(-1)).transpose(1, 2), points)
 
 
-@composite("affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor", variants="function",
+@composite("affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor", out=False,
+           variants="function",
            rule=_affine_rule, npu="aclnnAffineGrid(theta, size, align_corners, out)",
            grad={"theta": lambda g, size, align_corners: _affine_grad(g, size, align_corners)})
 def _affine_grid(theta, size, align_corners):
@@ -91,7 +93,7 @@ def _affine_grid(theta, size, align_corners):
 
 
 # ---- pixels and channels ---------------------------------------------------------------------------------------------
-@composite("pixel_shuffle(Tensor self, int upscale_factor) -> Tensor", variants="function")
+@composite("pixel_shuffle(Tensor self, int upscale_factor) -> Tensor", out=False, variants="function")
 def _pixel_shuffle(self, upscale_factor):
     """(*, C r r, H, W) as (*, C, H r, W r)."""
     r = upscale_factor
@@ -110,7 +112,7 @@ def _pixel_shuffle(self, upscale_factor):
     return parts.reshape(*batch, c // (r * r), h * r, w * r)
 
 
-@composite("pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor", variants="function")
+@composite("pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor", out=False, variants="function")
 def _pixel_unshuffle(self, downscale_factor):
     """(*, C, H r, W r) as (*, C r r, H, W)."""
     r = downscale_factor
@@ -144,7 +146,7 @@ def _channel_shuffle(self, groups):
 
 
 for _name in ("channel_shuffle", "native_channel_shuffle"):
-    op(f"{_name}(Tensor self, SymInt groups) -> Tensor", body=_channel_shuffle, variants="function")
+    op(f"{_name}(Tensor self, SymInt groups) -> Tensor", body=_channel_shuffle, variants="function", out=False)
 
 
 # ---- patches ---------------------------------------------------------------------------------------------------------

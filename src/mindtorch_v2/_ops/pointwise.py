@@ -16,22 +16,25 @@ from mindtorch_v2._ops.infer import (
     unary_real,
 )
 from mindtorch_v2._ops.table import alias, composite, methods, op, ops
+from mindtorch_v2._row import Npu
 
 _2_SQRTPI = 2 / math.sqrt(math.pi)
 
 # ---- arithmetic -------------------------------------------------------------------------------------------------
-op("add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary,
-   npu="aclnnAdd(self, other, alpha, out)",
+op("add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary, guard="alpha",
+   npu=Npu("aclnnAdd(self, other, alpha, out)", number={"other": "aclnnAdds(self, other, alpha, out)"}),
    grad={"self": core._grad_same, "other": core._grad_add})
-op("sub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary,
-   npu="aclnnSub(self, other, alpha, out)",
+op("sub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary, guard="minus",
+   npu=Npu("aclnnSub(self, other, alpha, out)", number={"other": "aclnnSubs(self, other, alpha, out)"}),
    grad={"self": core._grad_same, "other": core._grad_sub})
-op("rsub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary, inplace=False,
-   npu="aclnnRsub(self, other, alpha, out)",
+op("rsub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", out=False, rule=binary, inplace=False, guard="minus",
+   npu=Npu("aclnnRsub(self, other, alpha, out)", number={"other": "aclnnRsubs(self, other, alpha, out)"}),
    grad={"self": core._grad_sub, "other": core._grad_same})
-op("mul(Tensor self, Tensor other) -> Tensor", rule=binary, npu="aclnnMul(self, other, out)",
+op("mul(Tensor self, Tensor other) -> Tensor", rule=binary,
+   npu=Npu("aclnnMul(self, other, out)", number={"other": "aclnnMuls(self, other, out)"}),
    grad={"self": core._grad_mul_self, "other": core._grad_mul_other})
-op("div(Tensor self, Tensor other) -> Tensor", rule=binary_float, npu="aclnnDiv(self, other, out)",
+op("div(Tensor self, Tensor other) -> Tensor", rule=binary_float,
+   npu=Npu("aclnnDiv(self, other, out)", number={"other": "aclnnDivs(self, other, out)"}),
    grad={"self": core._grad_div_self, "other": lambda g, self, other: -g * conj((self / other) / other)})
 
 
@@ -59,11 +62,14 @@ def _div_mode(self, other, rounding_mode):
 
 op("div.mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor", body=_div_mode, numbers=True)
 op("floor_divide(Tensor self, Tensor other) -> Tensor", rule=binary, kernel="div_floor",
-   npu="aclnnFloorDivide(self, other, out)")
+   npu=Npu("aclnnFloorDivide(self, other, out)", number={"other": "aclnnFloorDivides(self, other, out)"}))
 op("remainder(Tensor self, Tensor other) -> Tensor", rule=binary,
-   npu="aclnnRemainderTensorTensor(self, other, out)",
+   npu=Npu("aclnnRemainderTensorTensor(self, other, out)",
+           number={"other": "aclnnRemainderTensorScalar(self, other, out)",
+                   "self": "aclnnRemainderScalarTensor(self, other, out)"}),
    grad={"self": lambda g: g, "other": lambda g, self, other: -g * ops._div_floor(self, other)})
-op("fmod(Tensor self, Tensor other) -> Tensor", rule=binary, npu="aclnnFmodTensor(self, other, out)",
+op("fmod(Tensor self, Tensor other) -> Tensor", rule=binary,
+   npu=Npu("aclnnFmodTensor(self, other, out)", number={"other": "aclnnFmodScalar(self, other, out)"}),
    grad={"self": lambda g: g, "other": lambda g, self, other: -g * ops._div_trunc(self, other)})
 
 
@@ -83,12 +89,14 @@ def _real(x):
     return x.real if hasattr(x, "is_complex") and x.is_complex() else x
 
 
-op("pow(Tensor self, Tensor exponent) -> Tensor", rule=binary,
-   npu="aclnnPowTensorTensor(self, exponent, out)",
+op("pow(Tensor self, Tensor exponent) -> Tensor", autocast={"npu": "float32"}, rule=binary, guard="power",
+   npu=Npu("aclnnPowTensorTensor(self, exponent, out)",
+           number={"exponent": "aclnnPowTensorScalar(self, exponent, out)",
+                   "self": "aclnnPowScalarTensor(self, exponent, out)"}),
    grad={"self": lambda g, self, exponent: _pow_self(g, self, exponent),
          "exponent": lambda g, self, exponent, result: _pow_other(g, self, exponent, result)})
-op("neg(Tensor self) -> Tensor", rule=unary, npu="aclnnNeg(self, out)", grad={"self": core._grad_neg})
-op("reciprocal(Tensor self) -> Tensor", rule=unary_float, npu="aclnnReciprocal(self, out)",
+op("neg(Tensor self) -> Tensor", rule=unary, guard="negative", npu="aclnnNeg(self, out)", grad={"self": core._grad_neg})
+op("reciprocal(Tensor self) -> Tensor", autocast={"npu": "float32"}, rule=unary_float, npu="aclnnReciprocal(self, out)",
    grad={"self": lambda g, result: -g * conj(result * result)})
 op("_square(Tensor self) -> Tensor", rule=unary, kernel="square", variants="", npu="aclnnSquare(self, out)",
    grad={"self": lambda g, self: g * conj(2 * self)})
@@ -145,7 +153,8 @@ op("fmax(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inpl
 op("fmin(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
    grad={"self": lambda g, self, other: g.masked_fill(~((self <= other) | other.isnan()), 0),
          "other": lambda g, self, other: g.masked_fill((self <= other) | other.isnan(), 0)})
-op("atan2(Tensor self, Tensor other) -> Tensor", rule=binary_float, npu="aclnnAtan2(self, other, out)",
+op("atan2(Tensor self, Tensor other) -> Tensor", autocast={"npu": "widest"},
+   rule=binary_float, npu="aclnnAtan2(self, other, out)",
    grad={"self": lambda g, self, other: g * other * _inverse_square(self, other),
          "other": lambda g, self, other: g * -self * _inverse_square(self, other)})
 
@@ -179,14 +188,16 @@ op("xlogy(Tensor self, Tensor other) -> Tensor", rule=binary_float, npu="aclnnXL
 op("special_xlog1py(Tensor self, Tensor other) -> Tensor", rule=binary_float, variants="special", inplace=False,
    grad={"self": lambda g, self, other: ops.special_xlog1py(g, other).masked_fill((self == 0) & (other <= -1), 0),
          "other": lambda g, self, other: g * self / (other + 1)})
-op("heaviside(Tensor self, Tensor values) -> Tensor", rule=binary, numbers=False, npu="aclnnHeaviside(self, values, out)")
+op("heaviside(Tensor self, Tensor values) -> Tensor", rule=binary, numbers=False, guard="same dtypes",
+   npu="aclnnHeaviside(self, values, out)")
 op("gcd(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, npu="aclnnGcd(self, other, out)")
 op("lcm(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False)
 
 # ---- comparison and logic -------------------------------------------------------------------------------------
-for _name, _npu in (("eq", "aclnnEqTensor"), ("ne", "aclnnNeTensor"), ("lt", "aclnnLtTensor"),
-                    ("le", "aclnnLeTensor"), ("gt", "aclnnGtTensor"), ("ge", "aclnnGeTensor")):
-    op(f"{_name}(Tensor self, Tensor other) -> Tensor", rule=compare, npu=f"{_npu}(self, other, out)",
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    op(f"{_name}(Tensor self, Tensor other) -> Tensor", rule=compare,
+       npu=Npu(f"aclnn{_name.capitalize()}Tensor(self, other, out)",
+               number={"other": f"aclnn{_name.capitalize()}Scalar(self, other, out)"}),
        grad={"self": lambda g: ops.zeros_like(g), "other": lambda g: ops.zeros_like(g)})     # of the in-place form
 for _name, _target in (("not_equal", "ne"), ("less", "lt"), ("less_equal", "le"), ("greater", "gt"),
                        ("greater_equal", "ge")):
@@ -195,14 +206,16 @@ for _name in ("and", "or", "xor"):
     op(f"logical_{_name}(Tensor self, Tensor other) -> Tensor", rule=compare, numbers=False,
        npu=f"aclnnLogical{_name.capitalize()}(self, other, out)")
     op(f"bitwise_{_name}(Tensor self, Tensor other) -> Tensor", rule=binary,
-       npu=f"aclnnBitwise{_name.capitalize()}Tensor(self, other, out)")
+       npu=Npu(f"aclnnBitwise{_name.capitalize()}Tensor(self, other, out)",
+               number={"other": f"aclnnBitwise{_name.capitalize()}Scalar(self, other, out)"}))
 op("bitwise_left_shift(Tensor self, Tensor other) -> Tensor", rule=binary, npu="aclnnLeftShift(self, other, out)")
 op("bitwise_right_shift(Tensor self, Tensor other) -> Tensor", rule=binary, npu="aclnnRightShift(self, other, out)")
 op("bitwise_not(Tensor self) -> Tensor", rule=unary, npu="aclnnBitwiseNot(self, out)")
 op("logical_not(Tensor self) -> Tensor", rule=compare, npu="aclnnLogicalNot(self, out)")
 for _name, _npu in (("isnan", None), ("isinf", "aclnnIsInf"), ("isfinite", "aclnnIsFinite"),
                     ("isposinf", "aclnnIsPosInf"), ("isneginf", "aclnnIsNegInf")):
-    op(f"{_name}(Tensor self) -> Tensor", rule=compare, inplace=False, npu=_npu and f"{_npu}(self, out)")
+    op(f"{_name}(Tensor self) -> Tensor", rule=compare, inplace=False, npu=_npu and f"{_npu}(self, out)",
+       out=_name in ("isposinf", "isneginf"))
 
 # ---- rounding ---------------------------------------------------------------------------------------------------
 for _name in ("floor", "ceil", "trunc"):
@@ -214,24 +227,25 @@ op("frac(Tensor self) -> Tensor", rule=unary, npu="aclnnFrac(self, out)", grad={
 alias("fix", "trunc")
 
 # ---- elementary functions ---------------------------------------------------------------------------------------
-for _name, _npu, _grad in (
-    ("exp", "Exp", lambda g, result: g * conj(result)),
+_FLOAT32 = {"npu": "float32"}                    # what autocast does with some of them
+for _name, _npu, _grad, *_cast in (
+    ("exp", "Exp", lambda g, result: g * conj(result), _FLOAT32),
     ("exp2", "Exp2", lambda g, result: g * conj(result) * math.log(2)),
-    ("expm1", "Expm1", lambda g, result: g * conj(result + 1)),
-    ("log", "Log", lambda g, self: g / conj(self)),
-    ("log2", "Log2", lambda g, self: g / conj(self * math.log(2))),
-    ("log10", "Log10", lambda g, self: g / conj(self * math.log(10))),
-    ("log1p", "Log1p", lambda g, self: g / conj(self + 1)),
+    ("expm1", "Expm1", lambda g, result: g * conj(result + 1), _FLOAT32),
+    ("log", "Log", lambda g, self: g / conj(self), _FLOAT32),
+    ("log2", "Log2", lambda g, self: g / conj(self * math.log(2)), _FLOAT32),
+    ("log10", "Log10", lambda g, self: g / conj(self * math.log(10)), _FLOAT32),
+    ("log1p", "Log1p", lambda g, self: g / conj(self + 1), _FLOAT32),
     ("sqrt", "Sqrt", lambda g, result: g / conj(2 * result)),
-    ("rsqrt", "Rsqrt", lambda g, result: -0.5 * g * conj(result ** 3)),
+    ("rsqrt", "Rsqrt", lambda g, result: -0.5 * g * conj(result ** 3), _FLOAT32),
     ("sin", "Sin", lambda g, self: g * conj(self.cos())),
     ("cos", "Cos", lambda g, self: g * -conj(self.sin())),
-    ("tan", "Tan", lambda g, result: g * conj(1 + result * result)),
-    ("asin", "Asin", lambda g, self: g * conj((1 - self * self).rsqrt())),
-    ("acos", "Acos", lambda g, self: g * -conj((1 - self * self).rsqrt())),
+    ("tan", "Tan", lambda g, result: g * conj(1 + result * result), _FLOAT32),
+    ("asin", "Asin", lambda g, self: g * conj((1 - self * self).rsqrt()), _FLOAT32),
+    ("acos", "Acos", lambda g, self: g * -conj((1 - self * self).rsqrt()), _FLOAT32),
     ("atan", "Atan", lambda g, self: g / conj(self * self + 1)),
-    ("sinh", "Sinh", lambda g, self: g * conj(self.cosh())),
-    ("cosh", "Cosh", lambda g, self: g * conj(self.sinh())),
+    ("sinh", "Sinh", lambda g, self: g * conj(self.cosh()), _FLOAT32),
+    ("cosh", "Cosh", lambda g, self: g * conj(self.sinh()), _FLOAT32),
     ("tanh", "Tanh", lambda g, result: ops.tanh_backward(g, result)),
     ("asinh", "Asinh", lambda g, self: g * conj((self * self + 1).rsqrt())),
     ("acosh", "Acosh", lambda g, self: g * (conj((self - 1).rsqrt() * (self + 1).rsqrt()) if self.is_complex() else
@@ -239,7 +253,7 @@ for _name, _npu, _grad in (
     ("atanh", "Atanh", lambda g, self: g / conj(1 - self * self)),
     ("erf", "Erf", lambda g, self: g * _2_SQRTPI * (-(self * self)).exp()),
     ("erfc", "Erfc", lambda g, self: g * -_2_SQRTPI * (-(self * self)).exp()),
-    ("erfinv", "Erfinv", lambda g, result: g * (math.sqrt(math.pi) / 2) * (result * result).exp()),
+    ("erfinv", "Erfinv", lambda g, result: g * (math.sqrt(math.pi) / 2) * (result * result).exp(), _FLOAT32),
     ("lgamma", "Lgamma", lambda g, self: g * self.digamma()),
     ("digamma", "Digamma", lambda g, self: g * ops.polygamma(1, self)),
     ("sigmoid", "Sigmoid", lambda g, result: ops.sigmoid_backward(g, result)),
@@ -247,7 +261,7 @@ for _name, _npu, _grad in (
     ("i0", None, lambda g, self: g * ops.special_i1(self)),
 ):
     op(f"{_name}(Tensor self) -> Tensor", rule=unary_float, npu=_npu and f"aclnn{_npu}(self, out)",
-       grad={"self": _grad})
+       grad={"self": _grad}, autocast=_cast[0] if _cast else None)
 for _name, _target in (("arcsin", "asin"), ("arccos", "acos"), ("arctan", "atan"), ("arcsinh", "asinh"),
                        ("arccosh", "acosh"), ("arctanh", "atanh")):
     alias(_name, _target)
@@ -278,13 +292,13 @@ def _angle_grad(g, self):
     return ops.where(size == 0, 0, ops.complex(-self.imag, self.real) * (g / (size * size)))
 
 
-@composite("conj(Tensor(a) self) -> Tensor(a)")
+@composite("conj(Tensor(a) self) -> Tensor(a)", out=False)
 def _conj_op(self):
     """The complex conjugate (a copy; conjugation is never lazy here); a real tensor as it is."""
     return conj(self)
 
 
-@composite("resolve_conj(Tensor(a) self) -> Tensor(a)")
+@composite("resolve_conj(Tensor(a) self) -> Tensor(a)", out=False)
 def _resolve_conj(self):
     """self: conjugation is never lazy here."""
     return self
@@ -305,7 +319,7 @@ def _imaginary_part(self):
     return self.imag
 
 
-@composite("isreal(Tensor self) -> Tensor")
+@composite("isreal(Tensor self) -> Tensor", out=False)
 def _isreal(self):
     """Where the imaginary part is zero."""
     return self.imag == 0 if self.is_complex() else ops.ones_like(self, dtype=_C._dtype_named("bool"))
@@ -350,7 +364,7 @@ op("deg2rad(Tensor self) -> Tensor", rule=unary_float, grad={"self": lambda g: g
 op("rad2deg(Tensor self) -> Tensor", rule=unary_float, grad={"self": lambda g: g * (180 / math.pi)})
 
 # ---- three inputs ------------------------------------------------------------------------------------------------
-op("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", rule=binary, kernel="where",
+op("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", rule=binary, kernel="where", guard="fits",
    variants="function", inplace=False, npu="aclnnSWhere(condition, self, other, out)",
    grad={"self": lambda g, condition: ops.where(condition, g, 0),
          "other": lambda g, condition: ops.where(condition, 0, g)})
@@ -370,22 +384,24 @@ def _where_indices(condition):
 methods["where"] = ops._where_method      # the condition is the method's first argument, and the function's
 
 
-op("lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", rule=binary,
-   npu="aclnnLerp(self, end, weight, out)",
+op("lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", rule=binary, guard="same dtypes",
+   npu=Npu("aclnnLerp(self, end, weight, out)", number={"weight": "aclnnLerps(self, end, weight, out)"}),
    grad={"self": lambda g, weight: g * conj(1 - weight), "end": lambda g, weight: g * conj(weight),
          "weight": lambda g, self, end: g * conj(end - self)})
-op("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", rule=binary, numbers=False,
+op("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", autocast={"npu": "widest"},
+   rule=binary, numbers=False,
    npu="aclnnAddcmul(self, tensor1, tensor2, value, out)",
    grad={"self": lambda g: g, "tensor1": lambda g, tensor2, value: g * conj(tensor2 * value),
          "tensor2": lambda g, tensor1, value: g * conj(tensor1 * value)})
-op("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", rule=binary, numbers=False,
+op("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", autocast={"npu": "widest"},
+   rule=binary, numbers=False,
    npu="aclnnAddcdiv(self, tensor1, tensor2, value, out)",
    grad={"self": lambda g: g, "tensor1": lambda g, tensor2, value: g * conj(value / tensor2),
          "tensor2": lambda g, tensor1, tensor2, value: -g * conj((value * tensor1 / tensor2) / tensor2)})
 
 # ---- clamp --------------------------------------------------------------------------------------------------------
 op("_clamp_number(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor", rule=unary, kernel="clamp",
-   variants="", npu="aclnnClamp(self, min, max, out)", inplace=False,
+   variants="", npu="aclnnClamp(self, min, max, out)", inplace=False, guard="fits",
    grad={"self": lambda g, self, min, max: ops.where(_inside(self, min, max), g, 0)})
 op("_clamp_tensor(Tensor self, Tensor min, Tensor max) -> Tensor", rule=binary, kernel="clamp_tensor",
    variants="", inplace=False, npu="aclnnClampTensor(self, min, max, out)",
@@ -444,5 +460,5 @@ op("threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Ten
    inplace=False, npu="aclnnThresholdBackward(grad_output, self, threshold, out)",
    grad={"grad_output": lambda g, self, threshold: ops.threshold_backward(g, self, threshold),
          "self": lambda g: ops.zeros_like(g)})
-op("relu(Tensor self) -> Tensor", rule=unary, npu="aclnnRelu(self, out)",
+op("relu(Tensor self) -> Tensor", out=False, rule=unary, npu="aclnnRelu(self, out)",
    grad={"self": lambda g, result: ops.threshold_backward(g, result, 0)})

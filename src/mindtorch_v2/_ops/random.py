@@ -171,7 +171,7 @@ for _name, _fill in (("rand", _fill_uniform), ("randn", _fill_normal)):
         made = ops.empty_like(self, dtype=dtype, device=device, memory_format=memory_format)
         return _finish(_fill(made, generator), requires_grad)
     op(f"{_name}(SymInt[] size, {_OPTIONS}) -> Tensor", body=_fresh, variants="function")
-    op(f"{_name}_like(Tensor self, {_LIKE}) -> Tensor", body=_like, variants="function")
+    op(f"{_name}_like(Tensor self, {_LIKE}) -> Tensor", body=_like, variants="function", out=False)
 
 
 def _randint(low, high, size, generator, dtype, layout, device, pin_memory, requires_grad):
@@ -191,9 +191,9 @@ def _randint_like(self, low, high, dtype, layout, device, pin_memory, requires_g
     return _finish(made.random_(low, high, generator=generator), requires_grad)
 
 
-op(f"randint_like(Tensor self, SymInt high, {_LIKE}) -> Tensor", variants="function",
+op(f"randint_like(Tensor self, SymInt high, {_LIKE}) -> Tensor", out=False, variants="function",
    body=lambda self, high, *rest: _randint_like(self, 0, high, *rest), doc=_randint_like.__doc__)
-op(f"randint_like.low(Tensor self, SymInt low, SymInt high, {_LIKE}) -> Tensor", variants="function",
+op(f"randint_like.low(Tensor self, SymInt low, SymInt high, {_LIKE}) -> Tensor", out=False, variants="function",
    body=_randint_like)
 
 
@@ -260,6 +260,6 @@ def _multinomial_rule(self, num_samples, replacement, generator):
 
 op("multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor",
    rule=_multinomial_rule, npu="aclnnMultinomial(self, num_samples, replacement, seed, offset, out)")
-op("poisson(Tensor self, Generator? generator=None) -> Tensor", rule="like", variants="function",
+op("poisson(Tensor self, Generator? generator=None) -> Tensor", out=False, rule="like", variants="function",
    grad={"self": _zero})
 publish_plain(normal)

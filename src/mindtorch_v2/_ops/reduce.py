@@ -78,6 +78,7 @@ def refuse_empty(name, self, dim, error=IndexError):
 
 # ---- sums --------------------------------------------------------------------------------------------------------
 op("sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+   autocast={"npu": "float32 result"},
    rule=infer.reduce_sum, npu="aclnnReduceSum(self, dim, keepdim, dtype, out)",
    grad={"self": spread})
 op("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
@@ -87,15 +88,17 @@ op("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dty
    rule=infer.reduce_sum, npu="aclnnReduceNansum(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, dim, keepdim: spread(g, self.shape, dim, keepdim) * ~self.isnan()})
 op("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+   autocast={"cpu": "float32", "npu": "float32 result"},
    rule=infer.reduce_sum, npu="aclnnProdDim(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, dim, keepdim, result: _prod_grad(g, self, dim, keepdim, result)})
 op("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", rule=infer.reduce_bool,
    npu="aclnnAny(self, dim, keepdim, out)")
 op("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", rule=infer.reduce_bool,
    npu="aclnnAll(self, dim, keepdim, out)")
-op("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor",
+op("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor", out=False,
    rule=lambda self, dim: (reduced(self.shape, dim, False), INT64))
-op("trace(Tensor self) -> Tensor", rule=lambda self: ((), self.dtype if is_float(self.dtype) else INT64),
+op("trace(Tensor self) -> Tensor", autocast={"cpu": "float32"}, out=False,
+   rule=lambda self: ((), self.dtype if is_float(self.dtype) else INT64),
    npu="aclnnTrace(self, out)",
    grad={"self": lambda g, self_shape: _diagonal_grad(g.expand(min(self_shape)), self_shape, 0, 0, 1)})
 
@@ -291,14 +294,15 @@ for _name, _results, _grad, _npu in (
      _std_grad(gs[0], self, dim, correction, keepdim, result0) + _mean_grad(gs[1], self, dim, keepdim),
      "aclnnStdMeanCorrection(self, dim, correction=1, keepdim, out0, out1)"),
 ):
-    _where = "function" if "_" in _name else "function, method"
-    op(f"{_name}(Tensor self, bool unbiased) -> {_results}", variants=_where, body=lambda self, unbiased, _name=_name:
-       getattr(ops, _name)(self, None, correction=int(unbiased)))
+    _pair = "_" in _name
+    _where = "function" if _pair else "function, method"
+    op(f"{_name}(Tensor self, bool unbiased) -> {_results}", variants=_where, out=not _pair,
+       body=lambda self, unbiased, _name=_name: getattr(ops, _name)(self, None, correction=int(unbiased)))
     op(f"{_name}.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> {_results}", variants=_where,
-       body=lambda self, dim, unbiased, keepdim, _name=_name:
+       out=not _pair, body=lambda self, dim, unbiased, keepdim, _name=_name:
        getattr(ops, _name)(self, dim, correction=int(unbiased), keepdim=keepdim))
-    op(f"{_name}.correction{_MOMENT} -> {_results}", kernel=_name, rule=_moment_rule(_name, 1 + ("_" in _name)),
-       npu=_npu, grad={"self": _grad}, variants=_where)
+    op(f"{_name}.correction{_MOMENT} -> {_results}", kernel=_name, rule=_moment_rule(_name, 1 + _pair),
+       npu=_npu, grad={"self": _grad}, variants=_where, out=not _pair)
 
 
 # ---- norms -------------------------------------------------------------------------------------------------------
@@ -339,11 +343,13 @@ def _norm_grad(g, self, ord, dim, keepdim, result):
 
 
 op("linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) "
-   "-> Tensor", rule=_norm_rule, variants="linalg", npu="aclnnLinalgVectorNorm(self, ord, dim, keepdim, dtype, out)",
+   "-> Tensor", autocast={"npu": "float32 result"},
+   rule=_norm_rule, variants="linalg", npu="aclnnLinalgVectorNorm(self, ord, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, ord, dim, keepdim, result: _norm_grad(g, self, ord, dim, keepdim, result)})
 
 
-@composite("norm(Tensor self, any? p='fro', int[1]? dim=None, bool keepdim=False, ScalarType? dtype=None) -> Tensor")
+@composite("norm(Tensor self, any? p='fro', int[1]? dim=None, bool keepdim=False, ScalarType? dtype=None) -> Tensor",
+           autocast={"npu": "float32"})
 def _norm(self, p, dim, keepdim, dtype):
     """The p-norm over all items or over dims; 'fro' and 'nuc' are matrix norms."""
     if not is_float(self.dtype) and dtype is None:
@@ -356,7 +362,8 @@ def _norm(self, p, dim, keepdim, dtype):
     return ops.linalg_vector_norm(self, 2 if p in (None, "fro") else p, dim, keepdim, dtype=dtype)
 
 
-@composite("frobenius_norm(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", variants="function")
+@composite("frobenius_norm(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", autocast={"npu": "float32"},
+           variants="function")
 def _frobenius_norm(self, dim, keepdim):
     """The square root of the sum of squares over dims."""
     if isinstance(dim, (tuple, list)) and len(dim) > 2:
@@ -364,7 +371,7 @@ def _frobenius_norm(self, dim, keepdim):
     return ops.linalg_vector_norm(self, 2, dim, keepdim)
 
 
-@composite("norm_except_dim(Tensor v, int pow=2, int dim=0) -> Tensor", variants="function")
+@composite("norm_except_dim(Tensor v, int pow=2, int dim=0) -> Tensor", out=False, variants="function")
 def _norm_except_dim(v, pow, dim):
     """The norm over all dims but one (-1: over all)."""
     if dim == -1:
@@ -372,7 +379,7 @@ def _norm_except_dim(v, pow, dim):
     return ops.linalg_vector_norm(v, pow, tuple(d for d in range(v.dim()) if d != wrap(dim, v.dim())), True)
 
 
-@composite("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor")
+@composite("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor", autocast={"npu": "float32"}, out=False)
 def _dist(self, other, p):
     """The p-norm of self - other."""
     return ops.linalg_vector_norm(self - other, p)
@@ -392,7 +399,8 @@ def _renorm_rule(self, p, dim, maxnorm):
     return self.shape, self.dtype
 
 
-@composite("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", inplace="method", rule=_renorm_rule,
+@composite("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", autocast={"npu": "float32"},
+           inplace="method", rule=_renorm_rule,
            npu="aclnnRenorm(self, p, dim, maxnorm, out)")
 def _renorm(self, p, dim, maxnorm):
     """Each slice along dim scaled down to a p-norm of at most maxnorm."""
@@ -411,7 +419,7 @@ op("_logsumexp(Tensor self, int[1]? dim, bool keepdim=False) -> Tensor", kernel=
          unreduced(g, self.dim(), dim, keepdim) * (self - unreduced(result, self.dim(), dim, keepdim)).exp()})
 
 
-@composite("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor")
+@composite("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", autocast={"npu": "float32"})
 def _logsumexp(self, dim, keepdim):
     """log(sum(exp(self))), without overflow."""
     if not self.is_complex():
@@ -430,7 +438,7 @@ op("_equal(Tensor self, Tensor other) -> Tensor", rule=lambda self, other: ((), 
    npu="aclnnEqual(self, other, out)")
 
 
-@composite("equal(Tensor self, Tensor other) -> bool")
+@composite("equal(Tensor self, Tensor other) -> bool", out=False)
 def _equal(self, other):
     """Whether both have the same shape and items."""
     if self.dtype is not other.dtype:
@@ -449,6 +457,7 @@ def _isclose_rule(self, other, rtol, atol, equal_nan):
 
 
 @composite("isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor",
+           out=False,
            rule=_isclose_rule, npu="aclnnIsClose(self, other, rtol, atol, equal_nan, out)")
 def _isclose(self, other, rtol, atol, equal_nan):
     """Where |self - other| <= atol + rtol * |other|."""
@@ -465,7 +474,8 @@ def _isclose(self, other, rtol, atol, equal_nan):
     return close | (error.isfinite() & (error <= allowed))
 
 
-@composite("allclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> bool")
+@composite("allclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> bool",
+           out=False)
 def _allclose(self, other, rtol, atol, equal_nan):
     """Whether all items are close, as isclose says."""
     return bool(ops.isclose(self, other, rtol, atol, equal_nan).all())

@@ -84,9 +84,11 @@ def _logcumsumexp_grad(g, self, dim, result):
     return back(ops.where(g > 0, log_g, none)) - back(ops.where(g < 0, log_g, none))
 
 
-op("cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", rule=_scan_rule, inplace="method",
+op("cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", autocast={"npu": "float32 result"},
+   rule=_scan_rule, inplace="method",
    npu="aclnnCumsum(self, dim, dtype, out)", grad={"self": lambda g, dim: _from_the_end(g, dim)})
-op("cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", rule=_scan_rule, inplace="method",
+op("cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", autocast={"npu": "float32 result"},
+   rule=_scan_rule, inplace="method",
    npu="aclnnCumprod(self, dim, dtype, out)",
    grad={"self": lambda g, self, dim, result: _cumprod_grad(g, self, dim, result)})
 op("logcumsumexp(Tensor self, int dim) -> Tensor", rule=_logcumsumexp_rule,
@@ -148,7 +150,7 @@ def _areas(y, x, dx, dim):
     return sides * dx if x is None else sides * _steps(y, x, dim)
 
 
-@composite("trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor", variants="function")
+@composite("trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor", out=False, variants="function")
 def _trapezoid_x(y, x, dim):
     """The integral along dim by the trapezoidal rule."""
     if y.size(dim) == 0:
@@ -157,7 +159,7 @@ def _trapezoid_x(y, x, dim):
     return _areas(y, x, 1, dim).sum(dim) / 2.0
 
 
-@composite("trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor", variants="function")
+@composite("trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor", out=False, variants="function")
 def _trapezoid(y, dx, dim):
     if y.size(dim) == 0:
         return y.sum(dim) * 0.0
@@ -168,14 +170,14 @@ def _trapezoid(y, dx, dim):
     return (y.sum(dim) - ends.squeeze(dim) * 0.5) * dx
 
 
-@composite("cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor", variants="function")
+@composite("cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor", out=False, variants="function")
 def _cumulative_trapezoid_x(y, x, dim):
     """The running integral along dim by the trapezoidal rule."""
     dim = wrap(dim, y.dim())
     return _areas(y, x, 1, dim).cumsum(dim) / 2.0
 
 
-@composite("cumulative_trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor", variants="function")
+@composite("cumulative_trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor", out=False, variants="function")
 def _cumulative_trapezoid(y, dx, dim):
     if isinstance(dx, (bool, complex)):
         raise RuntimeError("cumulative_trapezoid: Currently, we only support dx as a real number.")

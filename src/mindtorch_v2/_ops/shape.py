@@ -56,7 +56,7 @@ def _cat_grad(g, shapes, dim):
     return parts
 
 
-op("cat(Tensor[] tensors, int dim=0) -> Tensor", rule=_cat_rule, variants="function",
+op("cat(Tensor[] tensors, int dim=0) -> Tensor", autocast={"cpu": "widest"}, rule=_cat_rule, variants="function",
    npu="aclnnCat(tensors, dim, out)", grad={"tensors": lambda g, tensors_shape, dim: _cat_grad(g, tensors_shape, dim)})
 alias("concat", "cat", "function")
 alias("concatenate", "cat", "function")
@@ -81,7 +81,8 @@ def _check_stacked(tensors):
                                f"0 and {list(t.shape)} at entry {i}")
 
 
-@composite("stack(Tensor[] tensors, int dim=0) -> Tensor", variants="function", rule=_stack_rule,
+@composite("stack(Tensor[] tensors, int dim=0) -> Tensor", autocast={"cpu": "widest"},
+           variants="function", rule=_stack_rule,
            npu="aclnnStack(tensors, dim, out)", grad={"tensors": lambda g, dim: list(g.unbind(dim))})
 def _stack(tensors, dim):
     """Joins tensors of one shape along a new dim."""
@@ -181,7 +182,7 @@ def split_sizes(self, sizes, dim):
 _JOINED = {"self": lambda gs, dim: ops.cat(gs, dim)}         # the gradients of all parts at once
 
 
-@composite("split_with_sizes(Tensor(a) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]", grad=_JOINED)
+@composite("split_with_sizes(Tensor(a) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]", out=False, grad=_JOINED)
 def _split_with_sizes(self, sizes, dim):
     """Views of the given sizes along dim."""
     return _C._many_views(split_sizes(self, sizes, dim))
@@ -203,14 +204,15 @@ def _split_size(self, size, dim):
     return _C._many_views(tuple(ops.slice(self, dim, i, min(i + size, total)) for i in range(0, max(total, 1), size)))
 
 
-op("split(Tensor(a) self, SymInt split_size_or_sections, int dim=0) -> Tensor(a)[]", body=_split_size, grad=_JOINED)
-op("split.sizes(Tensor(a) self, SymInt[] split_size_or_sections, int dim=0) -> Tensor(a)[]",
+op("split(Tensor(a) self, SymInt split_size_or_sections, int dim=0) -> Tensor(a)[]", out=False,
+   body=_split_size, grad=_JOINED)
+op("split.sizes(Tensor(a) self, SymInt[] split_size_or_sections, int dim=0) -> Tensor(a)[]", out=False,
    body=lambda self, sizes, dim: ops.split_with_sizes(self, sizes, dim))
-op("split.named(Tensor(a) self, SymInt split_size, int dim=0) -> Tensor(a)[]",
+op("split.named(Tensor(a) self, SymInt split_size, int dim=0) -> Tensor(a)[]", out=False,
    body=lambda self, size, dim: ops.split(self, size, dim))
 
 
-@composite("chunk(Tensor(a) self, int chunks, int dim=0) -> Tensor(a)[]")
+@composite("chunk(Tensor(a) self, int chunks, int dim=0) -> Tensor(a)[]", out=False)
 def _chunk(self, chunks, dim):
     """Views of at most `chunks` nearly equal parts along dim."""
     if self.dim() == 0:
@@ -240,12 +242,14 @@ def _tensor_split(self, where, dim):
     return tuple(ops.slice(self, dim, a, b) for a, b in zip(edges, edges[1:]))
 
 
-op("tensor_split.tensor(Tensor(a) self, Tensor tensor_indices_or_sections, int dim=0) -> Tensor(a)[]",
+op("tensor_split.tensor(Tensor(a) self, Tensor tensor_indices_or_sections, int dim=0) -> Tensor(a)[]", out=False,
    body=lambda self, where, dim: _tensor_split(self, where.tolist(), dim), doc=_tensor_split.__doc__)
-op("tensor_split.sections(Tensor(a) self, SymInt sections, int dim=0) -> Tensor(a)[]", body=_tensor_split)
-op("tensor_split.indices(Tensor(a) self, SymInt[] indices, int dim=0) -> Tensor(a)[]", body=_tensor_split)
-op("tensor_split.named(Tensor(a) self, SymInt indices_or_sections, int dim=0) -> Tensor(a)[]", body=_tensor_split)
-op("tensor_split.names(Tensor(a) self, SymInt[] indices_or_sections, int dim=0) -> Tensor(a)[]", body=_tensor_split)
+op("tensor_split.sections(Tensor(a) self, SymInt sections, int dim=0) -> Tensor(a)[]", out=False, body=_tensor_split)
+op("tensor_split.indices(Tensor(a) self, SymInt[] indices, int dim=0) -> Tensor(a)[]", out=False, body=_tensor_split)
+op("tensor_split.named(Tensor(a) self, SymInt indices_or_sections, int dim=0) -> Tensor(a)[]", out=False,
+   body=_tensor_split)
+op("tensor_split.names(Tensor(a) self, SymInt[] indices_or_sections, int dim=0) -> Tensor(a)[]", out=False,
+   body=_tensor_split)
 
 
 def _np_split(name, rank, dim_of):
@@ -258,8 +262,8 @@ def _np_split(name, rank, dim_of):
             raise RuntimeError(f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
                                f"{self.size(dim)} is not divisible by the split_size {where}!")
         return _tensor_split(self, where, dim)
-    op(f"{name}(Tensor(a) self, int sections) -> Tensor(a)[]", body=body)
-    op(f"{name}.array(Tensor(a) self, int[] indices) -> Tensor(a)[]", body=body)
+    op(f"{name}(Tensor(a) self, int sections) -> Tensor(a)[]", out=False, body=body)
+    op(f"{name}.array(Tensor(a) self, int[] indices) -> Tensor(a)[]", out=False, body=body)
 
 
 _np_split("hsplit", 1, lambda x: 0 if x.dim() == 1 else 1)
@@ -292,11 +296,11 @@ def _movedim(self, source, destination):
     return self.permute([d if d >= 0 else next(rest) for d in order])
 
 
-op("movedim(Tensor(a) self, int[1] source, int[1] destination) -> Tensor(a)", body=_movedim)
+op("movedim(Tensor(a) self, int[1] source, int[1] destination) -> Tensor(a)", out=False, body=_movedim)
 alias("moveaxis", "movedim")
 
 
-@composite("adjoint(Tensor(a) self) -> Tensor(a)")
+@composite("adjoint(Tensor(a) self) -> Tensor(a)", out=False)
 def _adjoint(self):
     """The conjugate transpose of the last two dims."""
     if self.dim() == 1:
@@ -304,7 +308,7 @@ def _adjoint(self):
     return self.mT.conj()
 
 
-@composite("unflatten(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)")
+@composite("unflatten(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)", out=False)
 def _unflatten(self, dim, sizes):
     """Splits one dim into several."""
     dim = wrap(dim, self.dim())
@@ -320,7 +324,7 @@ def _unflatten(self, dim, sizes):
     return self.view(shape[:dim] + tuple(sizes) + shape[dim + 1:])
 
 
-@composite("ravel(Tensor(a) self) -> Tensor(a)")
+@composite("ravel(Tensor(a) self) -> Tensor(a)", out=False)
 def _ravel(self):
     """A contiguous 1-D form."""
     return self.contiguous().view(-1)
@@ -351,14 +355,14 @@ op("repeat(Tensor self, SymInt[] repeats) -> Tensor", rule=_repeat_rule, variant
    grad={"self": lambda g, self_shape, repeats: _repeat_grad(g, self_shape, repeats)})
 
 
-@composite("tile(Tensor self, SymInt[] dims) -> Tensor")
+@composite("tile(Tensor self, SymInt[] dims) -> Tensor", out=False)
 def _tile(self, dims):
     """Repeats the tensor along each dim; missing leading counts are 1."""
     return self.repeat((1,) * (self.dim() - len(dims)) + tuple(dims))
 
 
 # ---- broadcasting -------------------------------------------------------------------------------------------------------
-@composite("broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)")
+@composite("broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)", out=False)
 def _broadcast_to(self, size):
     """A view of self in the given shape."""
     return self.expand(size)
@@ -399,7 +403,7 @@ def cartesian_prod(*tensors):
     return ops.stack([g.reshape(-1) for g in meshgrid(*tensors, indexing="ij")], 1)
 
 
-@composite("combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor", variants="function")
+@composite("combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor", out=False, variants="function")
 def _combinations(self, r, with_replacement):
     """Every choice of r items, a row each."""
     if self.dim() != 1:
@@ -417,7 +421,7 @@ def _combinations(self, r, with_replacement):
 
 
 # ---- diagonals --------------------------------------------------------------------------------------------------------
-@composite("diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor")
+@composite("diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor", out=False)
 def _diag_embed(self, offset, dim1, dim2):
     """A tensor whose diagonals over two new dims are self."""
     rank, n = self.dim() + 1, self.size(-1) + abs(offset)
@@ -440,13 +444,13 @@ def _diag(self, diagonal):
     raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {self.dim()}D")
 
 
-@composite("diagflat(Tensor self, int offset=0) -> Tensor")
+@composite("diagflat(Tensor self, int offset=0) -> Tensor", out=False)
 def _diagflat(self, offset):
     """A matrix with the items of self on its diagonal."""
     return ops.diag_embed(self.reshape(-1), offset)
 
 
-@composite("vander(Tensor x, int? N=None, bool increasing=False) -> Tensor", variants="function")
+@composite("vander(Tensor x, int? N=None, bool increasing=False) -> Tensor", out=False, variants="function")
 def _vander(x, N, increasing):
     """Powers of x as columns."""
     n = x.size(0) if N is None else N

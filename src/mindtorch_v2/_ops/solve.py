@@ -72,7 +72,8 @@ def _solve_ex(A, B, left, check_errors):
     return made[0], made[3]
 
 
-@composite("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor", variants="linalg")
+@composite("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor", autocast={"cpu": "float32"},
+           variants="linalg")
 def _solve(A, B, left):
     """X of A X = B, or of X A = B."""
     return checked(ops._linalg_solve_ex(A, B, left=left), True, "torch.linalg.solve")[0]
@@ -83,19 +84,20 @@ op("_linalg_inv_ex(Tensor A) -> (Tensor inverse, Tensor info)", rule=_square_rul
    grad={"A": lambda g, result0: -ops.matmul(_t(result0), ops.matmul(g, _t(result0)))})
 
 
-@composite("linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)", variants="linalg")
+@composite("linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)",
+           autocast={"cpu": "float32"}, variants="linalg")
 def _inv_ex(A, check_errors):
     """The inverse, and a code that is not 0 where there is none."""
     return checked(ops._linalg_inv_ex(A), check_errors, "linalg.inv_ex")
 
 
-@composite("linalg_inv(Tensor A) -> Tensor", variants="linalg")
+@composite("linalg_inv(Tensor A) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
 def _inv(A):
     """The inverse of each matrix."""
     return checked(ops._linalg_inv_ex(A), True, "linalg.inv")[0]
 
 
-@composite("inverse(Tensor self) -> Tensor")
+@composite("inverse(Tensor self) -> Tensor", autocast={"cpu": "float32"})
 def _inverse(self):
     """The inverse of each matrix."""
     return ops.linalg_inv(self)
@@ -145,7 +147,7 @@ def _linalg_det(A):
     return ops._linalg_det(A)[0]
 
 
-@composite("det(Tensor self) -> Tensor")
+@composite("det(Tensor self) -> Tensor", out=False)
 def _det(self):
     """The determinant of each matrix."""
     return ops._linalg_det(self)[0]
@@ -163,7 +165,7 @@ def _slogdet(self):
     return tuple(ops._linalg_slogdet(self))[:2]
 
 
-@composite("logdet(Tensor self) -> Tensor", npu="aclnnLogdet(self, out)",
+@composite("logdet(Tensor self) -> Tensor", out=False, npu="aclnnLogdet(self, out)",
            rule=lambda self: _det_rule("linalg.slogdet", lambda t: t)(self)[0])
 def _logdet(self):
     """The logarithm of the determinant; nan where that is negative."""

@@ -73,11 +73,12 @@ def _real(x):
     return ops.complex(x.real, ops.zeros_like(x.real)) if x.is_complex() else x
 
 
-op("linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)", rule=_qr_rule, variants="linalg",
+op("linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)", autocast={"cpu": "float32"},
+   rule=_qr_rule, variants="linalg",
    grad={"A": lambda gs, mode, result0, result1: _qr_grad(gs, mode, result0, result1)})
 
 
-@composite("qr(Tensor self, bool some=True) -> (Tensor Q, Tensor R)")
+@composite("qr(Tensor self, bool some=True) -> (Tensor Q, Tensor R)", autocast={"cpu": "float32"})
 def _qr(self, some):
     """An orthogonal Q and an upper triangular R with self = Q R."""
     return tuple(ops.linalg_qr(self, "reduced" if some else "complete"))
@@ -88,7 +89,7 @@ def _geqrf_rule(self):
     return [(tuple(self.shape), self.dtype), ((*self.shape[:-2], min(self.shape[-2:])), self.dtype)]
 
 
-op("geqrf(Tensor self) -> (Tensor a, Tensor tau)", rule=_geqrf_rule)
+op("geqrf(Tensor self) -> (Tensor a, Tensor tau)", autocast={"cpu": "float32"}, rule=_geqrf_rule)
 
 
 def _householder_rule(input, tau):
@@ -128,7 +129,8 @@ op("_householder_product(Tensor input, Tensor tau) -> Tensor", rule=_householder
    kernel="linalg_householder_product")
 
 
-@composite("linalg_householder_product(Tensor input, Tensor tau) -> Tensor", variants="linalg")
+@composite("linalg_householder_product(Tensor input, Tensor tau) -> Tensor", autocast={"cpu": "float32"},
+           variants="linalg")
 def _householder_product(input, tau):
     """The first columns of a product of Householder reflections."""
     recorded = _C._is_grad_enabled() and (input.requires_grad or tau.requires_grad)
@@ -139,13 +141,14 @@ def _householder_product(input, tau):
     return _reflect(start.expand(input.shape), input, tau, range(tau.size(-1) - 1, -1, -1))
 
 
-@composite("orgqr(Tensor self, Tensor input2) -> Tensor")
+@composite("orgqr(Tensor self, Tensor input2) -> Tensor", autocast={"cpu": "float32"})
 def _orgqr(self, input2):
     """The first columns of a product of Householder reflections."""
     return ops.linalg_householder_product(self, input2)
 
 
-@composite("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor")
+@composite("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor",
+           autocast={"cpu": "float32"})
 def _ormqr(self, input2, input3, left, transpose):
     """Multiplies input3 with the orthogonal matrix of geqrf's reflections (self, input2)."""
     if self.dim() < 2 or input3.dim() < 2:
@@ -210,7 +213,8 @@ def _wants(A):
     return _C._is_grad_enabled() and A.requires_grad
 
 
-@composite("linalg_eigh(Tensor self, str UPLO='L') -> (Tensor eigenvalues, Tensor eigenvectors)", variants="linalg")
+@composite("linalg_eigh(Tensor self, str UPLO='L') -> (Tensor eigenvalues, Tensor eigenvectors)",
+           autocast={"cpu": "float32"}, variants="linalg")
 def _eigh(self, UPLO):
     """Eigenvalues, rising, and eigenvectors of a Hermitian matrix, one triangle of which is read."""
     values, vectors, info = ops._linalg_eigh(self, UPLO)
@@ -218,7 +222,7 @@ def _eigh(self, UPLO):
     return values, vectors
 
 
-@composite("linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor", variants="linalg")
+@composite("linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
 def _eigvalsh(self, UPLO):
     """Eigenvalues of a Hermitian matrix, rising."""
     values, _, info = ops._linalg_eigh(self, UPLO, _wants(self))
@@ -255,7 +259,8 @@ op("_linalg_eigvals(Tensor self) -> (Tensor eigenvalues, Tensor info)", variants
    rule=lambda self: _eig_rule(self)[::2])
 
 
-@composite("linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)", variants="linalg")
+@composite("linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)", autocast={"cpu": "float32"},
+           variants="linalg")
 def _eig(self):
     """Eigenvalues and eigenvectors of a square matrix; complex."""
     values, vectors, info = ops._linalg_eig(self)
@@ -263,7 +268,7 @@ def _eig(self):
     return values, vectors
 
 
-@composite("linalg_eigvals(Tensor self) -> Tensor", variants="linalg")
+@composite("linalg_eigvals(Tensor self) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
 def _eigvals(self):
     """Eigenvalues of a square matrix; complex."""
     values, *_, info = ops._linalg_eig(self) if _wants(self) else ops._linalg_eigvals(self)
@@ -322,6 +327,7 @@ op("_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str
 
 
 @composite("linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)",
+           autocast={"cpu": "float32"},
            variants="linalg")
 def _linalg_svd(A, full_matrices, driver):
     """A = U diag(S) Vh, the singular values S falling."""
@@ -330,7 +336,7 @@ def _linalg_svd(A, full_matrices, driver):
     return tuple(made)
 
 
-@composite("linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor", variants="linalg")
+@composite("linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
 def _svdvals(A, driver):
     """The singular values, falling."""
     _, S, _, info = ops._linalg_svd(A, False, _wants(A), driver=driver)
@@ -338,7 +344,8 @@ def _svdvals(A, driver):
     return S
 
 
-@composite("svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor U, Tensor S, Tensor V)")
+@composite("svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor U, Tensor S, Tensor V)",
+           autocast={"cpu": "float32"})
 def _svd(self, some, compute_uv):
     """self = U diag(S) V^H, the singular values S falling."""
     check_matrix(self, "linalg.svd")

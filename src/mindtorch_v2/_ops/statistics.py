@@ -88,7 +88,8 @@ for _name, _skip in (("quantile", False), ("nanquantile", True)):
         return _quantile_of(self, q, dim, keepdim, interpolation, _skip)
 
     op(f"{_name}(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor",
-       body=_quantile, doc="The q-th quantiles along dim, between neighbours as interpolation says.")
+       body=_quantile, autocast={"cpu": "float32"},
+       doc="The q-th quantiles along dim, between neighbours as interpolation says.")
     op(f"{_name}.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') "
        "-> Tensor", body=_quantile_number)
 
@@ -137,7 +138,7 @@ def _histc(self, bins, min, max):
     return ops._histc(self.detach(), bins, min, max)
 
 
-@composite("bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor")
+@composite("bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor", out=False)
 def _bincount(self, weights, minlength):
     """How often (or with which total weight) each number from 0 on occurs."""
     if self.dim() != 1 or is_float(self.dtype):
@@ -225,7 +226,7 @@ _RESULT = return_types["histogram"]
 
 
 @composite("histogramdd(Tensor self, any bins, float[]? range=None, Tensor? weight=None, bool density=False) -> "
-           "(Tensor hist, Tensor[] bin_edges)", variants="function")
+           "(Tensor hist, Tensor[] bin_edges)", out=False, variants="function")
 def _histogramdd(self, bins, range, weight, density):
     """The counts of points (along the last dim) in the cells of a grid, and the edges along each axis."""
     if self.dim() < 2:
@@ -257,7 +258,7 @@ def _histogramdd(self, bins, range, weight, density):
 
 
 # ---- covariance --------------------------------------------------------------------------------------------------
-@composite("cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor")
+@composite("cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor", out=False)
 def _cov(self, correction, fweights, aweights):
     """The covariance matrix of variables in rows, observations in columns."""
     if self.dim() > 2:
@@ -311,7 +312,7 @@ def _cov_weights(rows, fweights, aweights):
     return fweights * aweights
 
 
-@composite("corrcoef(Tensor self) -> Tensor")
+@composite("corrcoef(Tensor self) -> Tensor", out=False)
 def _corrcoef(self):
     """The correlation matrix of variables in rows, observations in columns."""
     if self.dim() > 2:

@@ -7,6 +7,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.returns import returns_class
+from mindtorch_v2._row import Npu
 from mindtorch_v2._schema import Schema, parse
 
 ops = types.SimpleNamespace()          # every op by name, for composites and formulas
@@ -14,6 +15,7 @@ functions: dict[str, Any] = {}         # what torch.<name> is
 methods: dict[str, Any] = {}           # what Tensor.<name> is
 namespaces: dict[str, dict[str, Any]] = {"nn": {}, "linalg": {}, "special": {}, "fft": {}}
 rows: list[tuple[Schema, dict[str, Any]]] = []   # every row as written, for tests and tools
+AUTOCAST_DEVICES = ("cpu", "npu")   # device types that autocast knows
 _formulas: dict[str, int] = {}         # op name -> rows with a gradient so far
 
 
@@ -46,14 +48,21 @@ def _publish(name: str, function: Any, variants: str) -> None:
 
 def op(schema: str, *, rule: Any = None, kernel: str | None = None, view: str | None = None,
        native: str | None = None, body: Callable[..., Any] | None = None,
-       grad: dict[str, Callable[..., Any]] | None = None, npu: str | None = None,
-       numbers: bool | None = None, prefill: bool = False, inplace: bool | str | None = None,
+       grad: dict[str, Callable[..., Any]] | None = None, npu: str | Npu | None = None,
+       numbers: bool | None = None, prefill: bool = False, inplace: bool | str | None = None, out: bool = True,
+       guard: str | None = None, autocast: str | dict[str, str] | None = None,
        variants: str = "function, method", doc: str | None = None) -> Any:
-    """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient."""
+    """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient.
+
+    npu: its call of CANN, or all of them as an Npu. out: whether torch offers out=. guard: which arguments torch
+    refuses (GUARDS of _C/pointwise.pxi). autocast, in the first row of an op: what torch.autocast does with the tensors
+    of all overloads (CAST_POLICIES of _C/autocast.pxi), on every device type or by it. Without it they stay as they
+    are, and a composite is cast where its parts are."""
     # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch
     parsed = parse(schema)
+    npu = Npu(npu) if isinstance(npu, str) else npu
     if body and npu and rule is None:
-        raise ValueError(f"{parsed.name}: nothing sizes what {npu} would give; a composite needs a rule for that")
+        raise ValueError(f"{parsed.name}: nothing sizes what {npu.call} would give; a composite needs a rule for that")
     pointwise = isinstance(rule, Pointwise)
     family = ("view" if view else "native" if native else "pointwise" if pointwise else
               "composite" if body else "kernel")
@@ -64,10 +73,11 @@ def op(schema: str, *, rule: Any = None, kernel: str | None = None, view: str | 
         rule=None if pointwise else rule, body=body, grad=grad,
         numbers=pointwise if numbers is None else numbers, prefill=prefill or (mutates and not body),
         npu=npu, returns_class=returns_class(parsed.name, parsed.returns),
-        node_name=_node_name(parsed.name, grad))
+        node_name=_node_name(parsed.name, grad), out=out, guard=guard,
+        autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
     if doc or body is not None:
         function.doc = doc or body.__doc__ or function.doc
-    rows.append((parsed, {"npu": npu, "rule": rule, "grad": grad, "body": body, "kernel": kernel}))
+    rows.append((parsed, {"npu": npu, "rule": rule, "grad": grad, "body": body, "kernel": kernel, "autocast": autocast}))
     _publish(parsed.name, function, variants)
     if pointwise if inplace is None else inplace:
         name = parsed.name + "_"

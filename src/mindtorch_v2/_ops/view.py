@@ -14,41 +14,42 @@ op("view(Tensor(a) self, SymInt[] size) -> Tensor(a)", view="view", variants="me
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
 op("view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)", view="view_dtype", variants="method", grad={})
 op("alias(Tensor(a) self) -> Tensor(a)", view="alias", variants="", grad={"self": lambda g: g})
-op("detach(Tensor(a) self) -> Tensor(a)", view="detach")
-op("transpose(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", view="transpose",
+op("detach(Tensor(a) self) -> Tensor(a)", out=False, view="detach")
+op("transpose(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", out=False, view="transpose",
    grad={"self": lambda g, dim0, dim1: g.transpose(dim0, dim1)})
 alias("swapaxes", "transpose")
 alias("swapdims", "transpose")
-op("t(Tensor(a) self) -> Tensor(a)", view="t", grad={"self": lambda g: g.t()})
-op("permute(Tensor(a) self, int[] dims) -> Tensor(a)", view="permute",
+op("t(Tensor(a) self) -> Tensor(a)", out=False, view="t", grad={"self": lambda g: g.t()})
+op("permute(Tensor(a) self, int[] dims) -> Tensor(a)", out=False, view="permute",
    grad={"self": lambda g, dims: g.permute(_inverse(dims))})
 op("expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)", view="expand", variants="method",
    grad={"self": lambda g: g})   # the engine sums what was expanded
-op("squeeze(Tensor(a) self) -> Tensor(a)", view="squeeze",
+op("squeeze(Tensor(a) self) -> Tensor(a)", out=False, view="squeeze",
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
-op("squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", view="squeeze_dim",
+op("squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", out=False, view="squeeze_dim",
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
-op("squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", view="squeeze_dim",
+op("squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", out=False, view="squeeze_dim",
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
-op("unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", view="unsqueeze",
+op("unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", out=False, view="unsqueeze",
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
-op("select(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", view="select",
+op("select(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", out=False, view="select",
    grad={"self": lambda g, self_shape, dim, index: _select_grad(g, self_shape, dim, index)})
 op("slice(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)",
    view="slice", variants="",
    grad={"self": lambda g, self_shape, dim, start, end, step: _slice_grad(g, self_shape, dim, start, end, step)})
-op("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)",
+op("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)", out=False,
    view="as_strided",
    grad={"self": lambda g, self_geometry, size, stride, storage_offset:
          _as_strided_grad(g, *self_geometry, size, stride, storage_offset)})
 op("unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)", view="unfold", variants="method",
    grad={"self": lambda g, self_shape, dimension, size, step:
          ops.unfold_backward(g, self_shape, dimension, size, step)})
-op("diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)", view="diagonal",
+op("diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)", out=False, view="diagonal",
    grad={"self": lambda g, self_shape, offset, dim1, dim2: _diagonal_grad(g, self_shape, offset, dim1, dim2)})
-op("view_as_real(Tensor(a) self) -> Tensor(a)", view="view_as_real", variants="function",
+op("view_as_real(Tensor(a) self) -> Tensor(a)", out=False, view="view_as_real", variants="function",
    grad={"self": lambda g: ops.view_as_complex(g.contiguous())})
-op("view_as_complex(Tensor(a) self) -> Tensor(a)", view="view_as_complex", variants="function",
+op("view_as_complex(Tensor(a) self) -> Tensor(a)", autocast={"cpu": "float32"}, out=False,
+   view="view_as_complex", variants="function",
    grad={"self": lambda g: ops.view_as_real(g)})
 
 
@@ -100,8 +101,9 @@ def _reach(size, stride, offset):
 
 
 # ---- copies when they must ---------------------------------------------------------------------------------------
-op("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)", native="reshape")
-op("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", native="clone", grad={"self": lambda g: g})
+op("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)", out=False, native="reshape")
+op("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", out=False,
+   native="clone", grad={"self": lambda g: g})
 op("contiguous(Tensor(a) self, *, MemoryFormat? memory_format=None) -> Tensor(a)", native="contiguous",
    variants="method")
 op("_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, "
@@ -128,7 +130,7 @@ def _expand_as(self, other):
     return self.expand(other.shape)
 
 
-@composite("flatten(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)")
+@composite("flatten(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)", out=False)
 def _flatten(self, start_dim, end_dim):
     rank = self.dim()
     if rank == 0:
@@ -171,7 +173,7 @@ def wrap(dim, rank):
     return dim + size if dim < 0 else dim
 
 
-@composite("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)")
+@composite("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)", out=False)
 def _narrow(self, dim, start, length):
     if self.dim() == 0:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
@@ -192,7 +194,8 @@ def check_parts(name, count):
         raise RuntimeError(f"[{name}] expected at most {_MEMORY // _VIEW_BYTES} parts, got {count}")
 
 
-@composite("unbind(Tensor(a) self, int dim=0) -> Tensor(a)[]", grad={"self": lambda gs, dim: ops.stack(gs, dim)})
+@composite("unbind(Tensor(a) self, int dim=0) -> Tensor(a)[]", out=False,
+           grad={"self": lambda gs, dim: ops.stack(gs, dim)})
 def _unbind(self, dim):
     check_parts("unbind", self.size(dim))
     return _C._many_views(tuple([self.select(dim, i) for i in range(self.size(dim))]))

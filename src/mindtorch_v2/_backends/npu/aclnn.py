@@ -4,7 +4,7 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import cann_tables
@@ -12,6 +12,8 @@ from cann_tables import KINDS, Argument
 from mindtorch_v2 import _C, _config
 from mindtorch_v2._backends.npu import acl_loader, errors
 from mindtorch_v2._backends.npu import runtime as npu_runtime
+from mindtorch_v2._backends.npu.body import Args, Outs, Writer
+from mindtorch_v2._row import Npu
 from mindtorch_v2._schema import Schema
 
 TENSOR_KINDS = ("tensor", "out", "inout")
@@ -39,28 +41,6 @@ def dtypes_of(argument: Argument) -> frozenset[str]:
 
 
 # ---- plans ----------------------------------------------------------------------------------------------------------
-# An aclnn op that takes a number in place of one tensor: op -> (parameter of the row, mapping).
-NUMBERS = {
-    "aclnnAdd": {"other": "aclnnAdds(self, other, alpha, out)"},
-    "aclnnSub": {"other": "aclnnSubs(self, other, alpha, out)"},
-    "aclnnRsub": {"other": "aclnnRsubs(self, other, alpha, out)"},
-    "aclnnMul": {"other": "aclnnMuls(self, other, out)"},
-    "aclnnDiv": {"other": "aclnnDivs(self, other, out)"},
-    "aclnnFloorDivide": {"other": "aclnnFloorDivides(self, other, out)"},
-    "aclnnRemainderTensorTensor": {"other": "aclnnRemainderTensorScalar(self, other, out)",
-                                   "self": "aclnnRemainderScalarTensor(self, other, out)"},
-    "aclnnFmodTensor": {"other": "aclnnFmodScalar(self, other, out)"},
-    "aclnnPowTensorTensor": {"exponent": "aclnnPowTensorScalar(self, exponent, out)",
-                             "self": "aclnnPowScalarTensor(self, exponent, out)"},
-    "aclnnBitwiseAndTensor": {"other": "aclnnBitwiseAndScalar(self, other, out)"},
-    "aclnnBitwiseOrTensor": {"other": "aclnnBitwiseOrScalar(self, other, out)"},
-    "aclnnBitwiseXorTensor": {"other": "aclnnBitwiseXorScalar(self, other, out)"},
-    "aclnnLerp": {"weight": "aclnnLerps(self, end, weight, out)"},
-    **{f"aclnn{word}Tensor": {"other": f"aclnn{word}Scalar(self, other, out)"}
-       for word in ("Eq", "Ne", "Lt", "Le", "Gt", "Ge")},
-}
-
-
 def read_mapping(mapping: str) -> tuple[str, list[str]]:
     """("aclnnAdd", ["self", "other", "alpha", "out"]) of "aclnnAdd(self, other, alpha, out)"."""
     name, _, rest = mapping.removesuffix(")").partition("(")
@@ -133,9 +113,7 @@ def build_plan(name: str, sources: Sequence[Source], kept: bool = True) -> Any:
         raise TypeError(f"[{name}] takes {len(args)} arguments ({', '.join(a.name for a in args)}), got {len(sources)}")
     bind()
     described = [(KINDS.index(a.kind), s, a.dense, _takes(a), _ranks(a, s)) for a, s in zip(args, sources, strict=True)]
-    made = _C.NpuPlan(name, acl_loader.symbol(name + "GetWorkspaceSize"), acl_loader.symbol(name), described, kept)
-    made.other = functools.partial(_recast, made, args, tuple(sources))
-    return made
+    return _C.NpuPlan(name, acl_loader.symbol(name + "GetWorkspaceSize"), acl_loader.symbol(name), described, kept)
 
 
 def _takes(argument: Argument) -> int:
@@ -160,24 +138,18 @@ _WIDER = {"bool": ("uint8", "int32", "int64", "float32"), "uint8": ("int16", "in
           "float16": ("float32",), "bfloat16": ("float32",)}
 
 
-# aclnn op -> fn(*its arguments): does the op's work in dtypes that CANN does not take
-SUBSTITUTES: dict[str, Callable[..., None]] = {}
-
-
-def _recast(plan: Any, args: tuple[Argument, ...], sources: tuple[Source, ...], outs: tuple[Any, ...],
-            given: tuple[Any, ...]) -> None:
-    """Launches with tensors of dtypes that the op takes, where that costs no digit; else its substitute, or CANN refuses.
-    """
+def _recast(plan: Any, sources: tuple[Source, ...], fallback: Writer | None, outs: Outs, given: Args) -> None:
+    """Launches with tensors of dtypes that the op takes, where that costs no digit; else the fallback serves, or CANN
+    refuses."""
+    args = signature(plan.name)
     given_dtypes = {t.dtype._name for t in given if isinstance(t, _C.TensorBase)}
     result = next(out for out in outs if out is not None)
     held = {FROM_PARAM: list(given), FROM_RESULT: list(outs)}
     targets = [(source, name) for argument, source in zip(args, sources, strict=True) if source.kind in held and
                (name := _target(argument, held[source.kind][source.at], result.dtype, given_dtypes)) is not None]
     lossy = ("",) if result.is_floating_point() else ("", "float32")    # sums of integers do not fit
-    if plan.name in SUBSTITUTES and any(name in lossy for _, name in targets) and not any(s.reading for s in sources):
-        values = [held[s.kind][s.at] if s.kind in held else s.at for s in sources]
-        SUBSTITUTES[plan.name](*(s.otherwise.at if v is None and s.otherwise else v
-                                 for s, v in zip(sources, values, strict=True)))
+    if fallback is not None and (not targets or any(name in lossy for _, name in targets)):   # no target: a rank
+        fallback(outs, given)
         return
     for source, name in targets:
         if name:
@@ -206,41 +178,49 @@ def _target(argument: Argument, t: Any, result: Any, given: set[str]) -> str | N
     return next((name for name in wider if name in taken), "")
 
 
-def plan(mapping: str, schema: Schema, extra: Sequence[str] = (), kept: bool = True) -> Any:
-    """The plan of a row. Its mapping is an aclnn call, each word a parameter, a result ("out", "out1" or its name) or a
-    literal. A tensor may be read as `.mT` (last two dims exchanged), `.row` (a number as a vector of one item), `.rows`
-    (a matrix of all its rows) or `.size(k)`; `mode[a|b]` is the place of a word; `eps=1e-5` says what stands for None,
-    which may be ones(…) or scratch(…); `seed` and `offset` are the generator's. "a or b": b serves where a tensor that
-    a needs is None.
+def plan(forms: Npu, schema: Schema, extra: Sequence[str] = (), kept: bool | None = None,
+         fallback: Writer | None = None) -> Any:
+    """The plan of a row. Each of its calls is an aclnn op with words: a parameter, a result ("out", "out1" or its name)
+    or a literal. A tensor may be read as `.mT` (last two dims exchanged), `.row` (a number as a vector of one item),
+    `.rows` (a matrix of all its rows) or `.size(k)`; `mode[a|b]` is the place of a word; `eps=1e-5` says what stands for
+    None, which may be ones(…) or scratch(…); `seed` and `offset` are the generator's.
 
-    extra: names of values that a kernel in ops.py appends to the parameters."""
-    made, *others = [_plan(part, schema, extra, kept) for part in mapping.split(" or ")]
-    for param, other in NUMBERS.get(made.name, {}).items():
-        names = [p.name for p in schema.params]
-        if param in names and has(read_mapping(other)[0]):
-            made.for_number(names.index(param), _plan(other, schema, extra, kept))
-    for other in others:
-        made.where_none(_needed(mapping, schema), other)
+    extra: names of values that the caller appends to the parameters. kept: whether prepared calls are; those that draw
+    are not. fallback: what serves where no lossless cast gives dtypes that CANN takes."""
+    kept = not draws(forms) if kept is None else kept
+    read = functools.partial(_plan, schema=schema, extra=extra, kept=kept, fallback=fallback)
+    made, names = read(forms.call), [p.name for p in schema.params]
+    for param, call_ in forms.number.items():
+        if has(read_mapping(call_)[0]):
+            made.for_number(names.index(param), read(call_))
+    if forms.without_optional is not None:
+        made.where_none(_needed(forms.call, schema), read(forms.without_optional))
     return made
 
 
+def draws(forms: Npu) -> bool:
+    """Whether a row's call takes random numbers."""
+    return "seed" in read_mapping(forms.call)[1]
+
+
 def _needed(mapping: str, schema: Schema) -> int:
-    """The parameter of the first call of a mapping that may be None although CANN needs it."""
-    name, words = read_mapping(mapping.split(" or ")[0])
+    """The parameter of a call that may be None although CANN needs it."""
+    name, words = read_mapping(mapping)
     params = {p.name: i for i, p in enumerate(schema.params) if p.optional}
     words = [word.partition(".")[0] for word in words]
     return next(params[word] for word, argument in zip(words, signature(name), strict=True)
                 if word in params and not argument.optional)
 
 
-def _plan(mapping: str, schema: Schema, extra: Sequence[str], kept: bool) -> Any:
+def _plan(mapping: str, schema: Schema, extra: Sequence[str], kept: bool, fallback: Writer | None) -> Any:
     name, words = read_mapping(mapping)
-    read = Reader(schema, extra).source
-    made = build_plan(name, [read(word) for word in words], kept)
+    sources = [Reader(schema, extra).source(word) for word in words]
+    made = build_plan(name, sources, kept)
+    made.fallback = functools.partial(_recast, made, tuple(sources), fallback)
     inplace = "aclnnInplace" + name.removeprefix("aclnn")
     if words[-1:] == ["out"] and _argument_count(inplace) == len(words) - 1 and has(inplace):
-        made.in_place = build_plan(inplace, [read(word) for word in words[:-1]], kept)
-        made.in_place.other = made.other                     # CANN's form with an out takes more dtypes
+        made.in_place = build_plan(inplace, sources[:-1], kept)
+        made.in_place.fallback = made.fallback               # CANN's form with an out takes more dtypes
     return made
 
 
@@ -322,6 +302,12 @@ def call(name: str, *arguments: Any, device: int | None = None) -> None:
         raise TypeError(f"[{name}] takes {len(signature(name))} arguments "
                         f"({', '.join(a.name for a in signature(name))}), got {len(arguments)}")
     _C._npu_call(made, device, arguments)
+
+
+def launch(name: str, out: Any, *arguments: Any) -> None:
+    """One aclnn op on the device of out, arguments in CANN's order; nothing where out has no items."""
+    if out.numel():
+        _C._npu_call(plan_of(name), out.device.index, arguments)
 
 
 def _on(runtime: Any, name: str, *arguments: Any) -> None:

@@ -5,6 +5,7 @@ import threading
 from typing import Any
 
 from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu.torch_ops import ops
 
 _STEP = 4                                         # a philox counter gives four numbers
 active: dict[int, GraphRandom] = {}              # by id of the generator, while a graph is captured
@@ -15,8 +16,8 @@ class GraphRandom:
 
     def __init__(self, generator: Any) -> None:
         self.generator = generator
-        make = _C._op_named("empty")
-        self._seed, self._offset = (make((1,), dtype=_C._dtype_named("int64"), device=generator.device) for _ in "so")
+        int64 = _C._dtype_named("int64")
+        self._seed, self._offset = (ops.empty((1,), dtype=int64, device=generator.device) for _ in "so")
         self._drawn = 0
         self._thread = 0
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu.ops import composed, ops
-from mindtorch_v2._backends.npu.ops_linalg import quiet, triangular
-from mindtorch_v2._backends.npu.ops_nn import Args, Outs, launch
+from mindtorch_v2._backends.npu.aclnn import launch
+from mindtorch_v2._backends.npu.body import Args, Body, Outs
+from mindtorch_v2._backends.npu.ops_linalg import triangular
+from mindtorch_v2._backends.npu.torch_ops import ops
 from mindtorch_v2._shape import broadcast
 
 _INT64 = _C._dtype_named("int64")
@@ -70,7 +71,6 @@ def first_zero(LU: Any) -> Any:
     return ops.where(zero.any(-1), zero.to(_INT64).argmax(-1) + 1, 0)
 
 
-@quiet("_linalg_lu_factor_ex")
 def _lu_factor(outs: Outs, args: Args) -> None:
     (LU, pivots, info), (A, pivot) = outs, args
     if not pivots.numel():
@@ -82,7 +82,6 @@ def _lu_factor(outs: Outs, args: Args) -> None:
     info.copy_(first_zero(made).reshape(info.shape))
 
 
-@composed("_lu_permutation")
 def _permutation(pivots: Any, n: int) -> Any:
     at = ops.arange(n, device=pivots.device)
     order = at.expand((*pivots.shape[:-1], n))
@@ -91,7 +90,6 @@ def _permutation(pivots: Any, n: int) -> Any:
     return order
 
 
-@composed("linalg_lu_solve")
 def _lu_solve(LU: Any, pivots: Any, B: Any, left: bool, adjoint: bool) -> Any:
     if not left:                                             # X A = B is A^H X^H = B^H
         return _lu_solve(LU, pivots, B.mH, True, not adjoint).mH
@@ -116,7 +114,6 @@ def _solved(A: Any, B: Any) -> tuple[Any, Any]:
     return triangular(R, ops.matmul(Q.mH, B), True, False), info
 
 
-@quiet("_linalg_solve_ex")
 def _solve(outs: Outs, args: Args) -> None:
     """LU and pivots stay unwritten: the gradients here do without."""
     (result, _, _, info), (A, B, left) = outs, args
@@ -132,7 +129,6 @@ def _solve(outs: Outs, args: Args) -> None:
     info.copy_(found.reshape(info.shape) if found.dim() else found)
 
 
-@quiet("_linalg_inv_ex")
 def _inverse(outs: Outs, args: Args) -> None:
     (inverse, info), (A,) = outs, args
     info.fill_(0)
@@ -150,7 +146,6 @@ def _inverse(outs: Outs, args: Args) -> None:
 
 
 # ---- reflections -----------------------------------------------------------------------------------------------------
-@quiet("geqrf")
 def _geqrf(outs: Outs, args: Args) -> None:
     """Column by column: the vector that turns what is below the diagonal to 0, and the rest turned with it."""
     (a, tau), (self,) = outs, args
@@ -179,7 +174,6 @@ def _imag(x: Any) -> Any:
 
 
 # ---- eigenvalues -----------------------------------------------------------------------------------------------------
-@quiet("_linalg_eigh")
 def _eigh(outs: Outs, args: Args) -> None:
     """By SVD: a matrix moved so far along the diagonal that no eigenvalue is negative has them as singular values."""
     (values, vectors, info), (A, UPLO, compute_v) = outs, args
@@ -198,7 +192,6 @@ def _eigh(outs: Outs, args: Args) -> None:
 
 
 # ---- least squares ---------------------------------------------------------------------------------------------------
-@quiet("_linalg_lstsq")
 def _lstsq(outs: Outs, args: Args) -> None:
     """gels by QR, for it takes full rank for granted; the others by singular values that are not near 0."""
     (solution, rank, singular_values, info), (A, B, driver, rcond) = outs, args
@@ -222,3 +215,15 @@ def _lstsq(outs: Outs, args: Args) -> None:
     rank.copy_(kept.sum(-1).expand(rank.shape))
     if singular_values.numel():
         singular_values.copy_(S.expand(singular_values.shape))
+
+
+BODIES = {
+    "_linalg_eigh": Body(kernel=_eigh),
+    "_linalg_inv_ex": Body(kernel=_inverse),
+    "_linalg_lstsq": Body(kernel=_lstsq),
+    "_linalg_lu_factor_ex": Body(kernel=_lu_factor),
+    "_linalg_solve_ex": Body(kernel=_solve),
+    "_lu_permutation": Body(value=_permutation),
+    "geqrf": Body(kernel=_geqrf),
+    "linalg_lu_solve": Body(value=_lu_solve),
+}

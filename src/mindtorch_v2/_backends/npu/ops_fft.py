@@ -11,7 +11,8 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import runtime as npu_runtime
 from mindtorch_v2._backends.npu import streams
-from mindtorch_v2._backends.npu.ops import composed, ops
+from mindtorch_v2._backends.npu.body import Body
+from mindtorch_v2._backends.npu.torch_ops import ops
 
 _FLOAT64 = _C._dtype_named("float64")
 _SHORT = 256                                                 # up to here a dim is one product
@@ -124,7 +125,6 @@ def _scaled(x: Any, count: int, normalization: int) -> Any:
     return x if normalization == 0 else x * (1 / math.sqrt(count) if normalization == 1 else 1 / count)
 
 
-@composed("_fft_c2c")
 def _c2c(self: Any, dim: Any, normalization: int, forward: bool) -> Any:
     made = self
     for d in dim:
@@ -132,7 +132,6 @@ def _c2c(self: Any, dim: Any, normalization: int, forward: bool) -> Any:
     return _scaled(made, math.prod(self.size(d) for d in dim), normalization)
 
 
-@composed("_fft_r2c")
 def _r2c(self: Any, dim: Any, normalization: int, onesided: bool) -> Any:
     *others, last = dim
     made = _along(self, last, _from_real)
@@ -141,8 +140,10 @@ def _r2c(self: Any, dim: Any, normalization: int, onesided: bool) -> Any:
     return _scaled(_c2c(made, others, 0, True), math.prod(self.size(d) for d in dim), normalization)
 
 
-@composed("_fft_c2r")
 def _c2r(self: Any, dim: Any, normalization: int, last_dim_size: int) -> Any:
     *others, last = dim
     made = _along(_c2c(self, others, 0, False), last, lambda rows: _to_real(rows, last_dim_size))
     return _scaled(made, math.prod(self.size(d) for d in others) * last_dim_size, normalization)
+
+
+BODIES = {"_fft_c2c": Body(value=_c2c), "_fft_c2r": Body(value=_c2r), "_fft_r2c": Body(value=_r2c)}

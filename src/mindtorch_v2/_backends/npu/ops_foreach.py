@@ -5,6 +5,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn, soc
+from mindtorch_v2._row import Npu
 from mindtorch_v2._schema import parse
 
 _LISTS = ("tensors", "outs", "inouts")
@@ -22,7 +23,7 @@ def resolve(schema: str, mapping: str) -> tuple[Any, int] | None:
     if name not in _ANY_DTYPE:
         taken &= _FLOATS
     bits = sum(1 << _C._dtype_named(dtype)._id for dtype in taken)
-    return aclnn.plan(mapping, parse(schema)), bits
+    return aclnn.plan(Npu(mapping), parse(schema)), bits
 
 
 _C._set_foreach_resolver(resolve)

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu.ops import composed, ops
+from mindtorch_v2._backends.npu.body import Body
+from mindtorch_v2._backends.npu.torch_ops import ops
 
 _FLOAT64 = _C._dtype_named("float64")
 _LARGE = 100.0                                               # from here on the integral itself is summed
@@ -85,5 +86,7 @@ def _gamma(a: Any, x: Any, upper: bool) -> Any:
     return ops.where(plain, found, edge)
 
 
-composed("igamma")(lambda self, other: _gamma(self, other, False))
-composed("igammac")(lambda self, other: _gamma(self, other, True))
+BODIES = {
+    "igamma": Body(value=lambda self, other: _gamma(self, other, False)),
+    "igammac": Body(value=lambda self, other: _gamma(self, other, True)),
+}

@@ -3,53 +3,25 @@
 Factors that CANN lacks are in ops_factor.py."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu.ops import KERNELS, OTHERS, Kernel, composed, kernel, ops
+from mindtorch_v2._backends.npu.aclnn import launch
+from mindtorch_v2._backends.npu.body import Args, Body, Outs
 from mindtorch_v2._backends.npu.ops_dtypes import in_cube, plus_product, product
-from mindtorch_v2._backends.npu.ops_nn import Args, Outs, launch
+from mindtorch_v2._backends.npu.torch_ops import ops
 from mindtorch_v2._shape import broadcast
 
 _INT32 = _C._dtype_named("int32")
 
 
-def quiet(*names: str, registry: dict[str, Kernel] = KERNELS) -> Callable[[Kernel], Kernel]:
-    """Registers a kernel that uses ops: nothing it does is recorded, for the row has a gradient of its own."""
-    def register(function: Kernel) -> Kernel:
-        def run(*arguments: Any) -> Any:
-            before = _C._is_grad_enabled()
-            _C._set_grad_enabled(False)
-            try:
-                return function(*arguments)
-            finally:
-                _C._set_grad_enabled(before)
-        registry.update(dict.fromkeys(names, run))
-        return function
-    return register
-
-
 # ---- products --------------------------------------------------------------------------------------------------------
-@quiet("linear", registry=OTHERS)
-def _linear(outs: Outs, args: Args) -> None:
+def _linear(input: Any, weight: Any, bias: Any) -> Any:
     """What aclnnAddmm does not take: dtypes, and a weight of one dim."""
-    (out,), (input, weight, bias) = outs, args
-    turned = weight.t()
-    if not in_cube(out):
-        out.copy_(product(input, turned) if bias is None else product(input, turned) + bias)
-        return
-    launch("aclnnMatmul", out, input, turned, out, 0)
-    if bias is not None:
-        launch("aclnnInplaceAdd", out, out, bias, 1)
+    made = ops.matmul(input, weight.t()) if in_cube(input) else product(input, weight.t())
+    return made if bias is None else made + bias
 
 
-@quiet("addmm", "baddbmm", registry=OTHERS)
-def _addmm(outs: Outs, args: Args) -> None:
-    outs[0].copy_(plus_product(*args))
-
-
-@quiet("addmv")
 def _addmv(outs: Outs, args: Args) -> None:
     (out,), (self, mat, vec, beta, alpha) = outs, args
     if out.is_complex():
@@ -64,7 +36,6 @@ def _note_failures(info: Any, made: Any) -> None:
     info.copy_((made - made).abs().amax((-2, -1)) != 0) if made.numel() else info.fill_(0)
 
 
-@quiet("_linalg_cholesky_ex")
 def _cholesky(outs: Outs, args: Args) -> None:
     (L, info), (self, upper) = outs, args
     launch("aclnnLinalgCholesky", L, self, upper, L)
@@ -74,13 +45,11 @@ def _cholesky(outs: Outs, args: Args) -> None:
 _QR_MODES = {"reduced": 0, "complete": 1, "r": 2}
 
 
-@kernel("linalg_qr")
 def _qr(outs: Outs, args: Args) -> None:
     (Q, R), (A, mode) = outs, args
     launch("aclnnLinalgQr", R, A, _QR_MODES[mode], Q, R)
 
 
-@quiet("_linalg_svd")
 def _svd(outs: Outs, args: Args) -> None:
     (U, S, Vh, info), (A, full_matrices, compute_uv, _) = outs, args
     columns, k = A.size(-1), S.size(-1)
@@ -106,12 +75,10 @@ def _slogdet(A: Any, sign: Any, size: Any) -> None:
         launch("aclnnSlogdet", matrix, matrix, signs[i], sizes[i])
 
 
-@quiet("_linalg_slogdet")
 def _linalg_slogdet(outs: Outs, args: Args) -> None:
     _slogdet(args[0], outs[0], outs[1])
 
 
-@quiet("_linalg_det")
 def _linalg_det(outs: Outs, args: Args) -> None:
     out = outs[0]
     sign, size = ops.empty_like(out), ops.empty_like(out)
@@ -129,20 +96,31 @@ def triangular(A: Any, B: Any, upper: bool, unitriangular: bool) -> Any:
     return X
 
 
-@composed("linalg_solve_triangular")
 def _solve_triangular(self: Any, B: Any, upper: bool, left: bool, unitriangular: bool) -> Any:
     if left:
         return triangular(self, B, upper, unitriangular)
     return triangular(self.transpose(-2, -1), B.transpose(-2, -1), not upper, unitriangular).transpose(-2, -1)
 
 
-@composed("cholesky_solve")
 def _cholesky_solve(self: Any, input2: Any, upper: bool) -> Any:
     half = triangular(input2.mH if upper else input2, self, False, False)
     return triangular(input2 if upper else input2.mH, half, True, False)
 
 
-@composed("cholesky_inverse")
 def _cholesky_inverse(self: Any, upper: bool) -> Any:
     one = ops.eye(self.size(-1), dtype=self.dtype, device=self.device).expand(self.shape)
     return _cholesky_solve(one, self, upper)
+
+
+BODIES = {
+    "_linalg_cholesky_ex": Body(kernel=_cholesky),
+    "_linalg_det": Body(kernel=_linalg_det),
+    "_linalg_slogdet": Body(kernel=_linalg_slogdet),
+    "_linalg_svd": Body(kernel=_svd),
+    "addmv": Body(kernel=_addmv),
+    "cholesky_inverse": Body(value=_cholesky_inverse),
+    "cholesky_solve": Body(value=_cholesky_solve),
+    "linalg_qr": Body(kernel=_qr),
+    "linalg_solve_triangular": Body(value=_solve_triangular),
+    "linear": Body(fallback=_linear),
+}

@@ -8,7 +8,8 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
-from mindtorch_v2._backends.npu.ops import OTHERS, composed, kernel, ops
+from mindtorch_v2._backends.npu.body import Body
+from mindtorch_v2._backends.npu.torch_ops import ops
 from mindtorch_v2._shape import broadcast
 
 _LIMITS = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38,
@@ -27,24 +28,20 @@ def _both(self: Any, other: Any) -> tuple[Any, Any]:
     return _tensor(self, like), _tensor(other, like)
 
 
-@composed("isnan")
 def _isnan(self: Any) -> Any:
     return self != self
 
 
-@composed("fmax")
 def _fmax(self: Any, other: Any) -> Any:
     self, other = _both(self, other)
     return ops.where((self >= other) | (other != other), self, other)
 
 
-@composed("fmin")
 def _fmin(self: Any, other: Any) -> Any:
     self, other = _both(self, other)
     return ops.where((self <= other) | (other != other), self, other)
 
 
-@composed("hypot")
 def _hypot(self: Any, other: Any) -> Any:
     self, other = (x.abs() for x in _both(self, other))
     if not self.is_floating_point():
@@ -60,31 +57,26 @@ def _is_negative(x: Any) -> Any:
     return (x < 0) | ((x == 0) & (1 / x < 0)) if x.is_floating_point() else x < 0
 
 
-@composed("copysign")
 def _copysign(self: Any, other: Any) -> Any:
     self, other = _both(self, other)
     size = (self if self.is_floating_point() else self.to(_C.get_default_dtype())).abs()
     return ops.where(_is_negative(other), -size, size)
 
 
-@composed("special_xlog1py")
 def _xlog1py(self: Any, other: Any) -> Any:
     self, other = _both(self, other)
     return ops.where((self == 0) & (other == other), 0.0, self * (other + 1).log() if not other.is_floating_point()
                      else self * other.log1p())
 
 
-@composed("deg2rad")
 def _deg2rad(self: Any) -> Any:
     return self * (math.pi / 180)
 
 
-@composed("rad2deg")
 def _rad2deg(self: Any) -> Any:
     return self * (180 / math.pi)
 
 
-@composed("sgn")
 def _sgn(self: Any) -> Any:
     if not self.is_complex():
         return self.sign()
@@ -92,7 +84,6 @@ def _sgn(self: Any) -> Any:
     return ops.where(size == 0, 0.0, self / ops.where(size == 0, 1.0, size))
 
 
-@kernel("angle")
 def _angle(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     (out,), (self,) = outs, args
     if self.is_complex():
@@ -103,7 +94,6 @@ def _angle(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
             out.copy_(ops.where(self != self, self.detach(), out))
 
 
-@composed("conj_physical")
 def _conj_physical(self: Any) -> Any:
     if not self.is_complex():
         return self
@@ -111,30 +101,25 @@ def _conj_physical(self: Any) -> Any:
     return ops.view_as_complex(ops.stack([parts.select(-1, 0), -parts.select(-1, 1)], -1))
 
 
-@composed("lcm")
 def _lcm(self: Any, other: Any) -> Any:
     self, other = _both(self, other)
     common = ops.gcd(self, other)
     return (ops.floor_divide(self, common.masked_fill(common == 0, 1)) * other).abs()
 
 
-@composed("ceil", "round", registry=OTHERS)
 def _rounded_integers(self: Any, *_: Any) -> Any:
     return self                                              # CANN's ops take every float
 
 
-@composed("trunc", registry=OTHERS)
 def _trunc(self: Any) -> Any:
     return ops.where(self < 0, self.ceil(), self.floor()) if self.is_floating_point() else self
 
 
-@composed("special_entr")
 def _entr(self: Any) -> Any:
     self = self if self.is_floating_point() else self.float()
     return ops.where(self < 0, -math.inf, ops.where(self == 0, 0.0, -self * self.log()))
 
 
-@kernel("nan_to_num")
 def _nan_to_num(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     (out,), (self, nan, posinf, neginf) = outs, args
     if not self.is_floating_point():
@@ -151,7 +136,6 @@ def _nan_to_num(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
 
 
 # ---- ranges ----------------------------------------------------------------------------------------------------------
-@composed("_linspace_", registry=OTHERS)
 def _linspace(self: Any, start: Any, end: Any, steps: int) -> Any:
     """Of complex numbers and int64: doubles on the way."""
     if self.is_complex():
@@ -160,13 +144,11 @@ def _linspace(self: Any, start: Any, end: Any, steps: int) -> Any:
     return ops.linspace(int(start), int(end), steps, dtype=_FLOAT64, device=self.device)
 
 
-@composed("_logspace_")
 def _logspace(self: Any, start: Any, end: Any, steps: int, base: float) -> Any:
     dtype = self.dtype if self.is_floating_point() or self.is_complex() else _FLOAT64
     return ops.pow(base, ops.linspace(start, end, steps, dtype=dtype, device=self.device))
 
 
-@composed("_eye_", registry=OTHERS)
 def _eye(self: Any, n: int, m: int) -> Any:
     return ops.eye(n, m, dtype=_FLOAT32, device=self.device)
 
@@ -175,7 +157,6 @@ def _eye(self: Any, n: int, m: int) -> Any:
 _BITS = {"float16": ("int16", 15), "bfloat16": ("int16", 15), "float32": ("int32", 31), "float64": ("int64", 63)}
 
 
-@composed("nextafter")
 def _nextafter(self: Any, other: Any) -> Any:
     name, sign = _BITS[self.dtype._name]
     self = self.expand(broadcast(self.shape, other.shape))
@@ -184,3 +165,28 @@ def _nextafter(self: Any, other: Any) -> Any:
     bits = ops.where(self == 0, ops.where(other > 0, 1, 1 - 2 ** sign), ops.where(away, bits + 1, bits - 1))
     moved = bits.to(_C._dtype_named(name)).view(self.dtype)
     return ops.where(self == other, other, ops.where((self != self) | (other != other), math.nan, moved))
+
+
+BODIES = {
+    "_eye_": Body(fallback=_eye),
+    "_linspace_": Body(fallback=_linspace),
+    "_logspace_": Body(value=_logspace),
+    "angle": Body(kernel=_angle),
+    "ceil": Body(fallback=_rounded_integers),
+    "conj_physical": Body(value=_conj_physical),
+    "copysign": Body(value=_copysign),
+    "deg2rad": Body(value=_deg2rad),
+    "fmax": Body(value=_fmax),
+    "fmin": Body(value=_fmin),
+    "hypot": Body(value=_hypot),
+    "isnan": Body(value=_isnan),
+    "lcm": Body(value=_lcm),
+    "nan_to_num": Body(kernel=_nan_to_num),
+    "nextafter": Body(value=_nextafter),
+    "rad2deg": Body(value=_rad2deg),
+    "round": Body(fallback=_rounded_integers),
+    "sgn": Body(value=_sgn),
+    "special_entr": Body(value=_entr),
+    "special_xlog1py": Body(value=_xlog1py),
+    "trunc": Body(fallback=_trunc),
+}

@@ -6,12 +6,22 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
+from mindtorch_v2._backends.npu.body import Body
 from mindtorch_v2._backends.npu.graph_random import captured
-from mindtorch_v2._backends.npu.ops import IN_GRAPHS, composed, kernel, next_state, ops
+from mindtorch_v2._backends.npu.torch_ops import ops
 
 _FLOAT64 = _C._dtype_named("float64")
 _DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}   # integers up to 2 ** n are exact
 _INTEGERS = {"bool": 1, "uint8": 8, "int8": 7, "int16": 15, "int32": 31, "int64": 63}
+
+
+def _next_state(generator: Any, out: Any) -> tuple[int, int]:
+    """(seed, offset) of the draws for one output."""
+    generator = generator or _C._npu_default_generator(out.device.index)
+    if captured(generator) is not None:
+        raise RuntimeError("this random op cannot be captured: CANN has no form of it that reads the seed from memory, "
+                           "so that every replay would draw the same numbers")
+    return generator._next_seed_offset(out.numel())
 
 
 def _uniform(like: Any, generator: Any) -> Any:
@@ -19,23 +29,19 @@ def _uniform(like: Any, generator: Any) -> Any:
     return 1 - ops.empty_like(like).uniform_(generator=generator)
 
 
-@composed("exponential_")
 def _exponential(self: Any, lambd: float, generator: Any) -> Any:
     return _uniform(self, generator).log() / -lambd
 
 
-@composed("geometric_")
 def _geometric(self: Any, p: float, generator: Any) -> Any:
     like = self if self.is_floating_point() else self.float()
     return (_uniform(like, generator).log() / math.log1p(-p)).ceil().clamp(min=1)
 
 
-@composed("cauchy_")
 def _cauchy(self: Any, median: float, sigma: float, generator: Any) -> Any:
     return median + sigma * ((_uniform(self, generator) - 0.5) * math.pi).tan()
 
 
-@composed("log_normal_")
 def _log_normal(self: Any, mean: float, std: float, generator: Any) -> Any:
     return ops.empty_like(self).normal_(mean, std, generator=generator).exp()
 
@@ -68,7 +74,6 @@ def _many(rate: Any, generator: Any) -> Any:
     return found
 
 
-@composed("poisson")
 def _poisson(self: Any, generator: Any) -> Any:
     rate = self.to(_FLOAT64)                                 # logarithms of large factorials cancel
     if (rate < 0).any().item():
@@ -79,7 +84,6 @@ def _poisson(self: Any, generator: Any) -> Any:
     return ops.where(rate < 10, few, _many(rate.clamp(min=10), generator))
 
 
-@kernel("random_")
 def _random(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     """random_(self, *, generator) and random_.from(self, from, to, *, generator)."""
     (out,), generator = outs, args[-1]
@@ -92,12 +96,11 @@ def _random(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
         return
     graph = captured(generator or _C._npu_default_generator(out.device.index))
     if graph is None:
-        aclnn.call("aclnnInplaceRandom", out, low, high, *next_state(generator, out))
+        aclnn.call("aclnnInplaceRandom", out, low, high, *_next_state(generator, out))
     else:
         aclnn.call("aclnnInplaceRandomTensor", out, low, high, *graph.draw(out.numel()))
 
 
-@kernel("_bernoulli_tensor")
 def _bernoulli_tensor(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     (out,), (p, like, generator) = outs, args
     if not out.numel():
@@ -108,16 +111,15 @@ def _bernoulli_tensor(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
         out.copy_(drawn < p.detach())
     else:
         p = p.detach().float() if p.dtype._name == "bfloat16" else p.detach().contiguous()
-        aclnn.call("aclnnBernoulliTensor", like.detach(), p, *next_state(generator, out), out)
+        aclnn.call("aclnnBernoulliTensor", like.detach(), p, *_next_state(generator, out), out)
 
 
-@kernel("_randperm_")
 def _randperm(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     (out,), (_, n, generator) = outs, args
     if not n:
         return
     if captured(generator or _C._npu_default_generator(out.device.index)) is None:
-        aclnn.call("aclnnRandperm", n, *next_state(generator, out), out)
+        aclnn.call("aclnnRandperm", n, *_next_state(generator, out), out)
     else:                                         # its seed would be the same in every replay; that of random_ is not
         keys = ops.empty((n,), dtype=_C._dtype_named("int64"), device=out.device).random_(generator=generator)
         out.copy_(keys.argsort())
@@ -144,5 +146,17 @@ def _captured_rrelu(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     outs[0].copy_(self * noise.copy_(ops.where(self > 0, 1.0, drawn)))
 
 
-IN_GRAPHS.update(aclnnInplaceBernoulli=_captured_bernoulli, aclnnDropout=_captured_dropout,
-                 aclnnRReluWithNoise=_captured_rrelu)
+BODIES = {
+    "_bernoulli_scalar_": Body(on_capture=_captured_bernoulli),
+    "_bernoulli_tensor": Body(kernel=_bernoulli_tensor),
+    "_dropout": Body(on_capture=_captured_dropout),
+    "_randperm_": Body(kernel=_randperm),
+    "cauchy_": Body(value=_cauchy),
+    "exponential_": Body(value=_exponential),
+    "geometric_": Body(value=_geometric),
+    "log_normal_": Body(value=_log_normal),
+    "poisson": Body(value=_poisson),
+    "random_": Body(kernel=_random),
+    "random_.from": Body(kernel=_random),
+    "rrelu_with_noise": Body(on_capture=_captured_rrelu),
+}

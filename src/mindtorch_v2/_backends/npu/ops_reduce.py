@@ -6,8 +6,9 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
-from mindtorch_v2._backends.npu.ops import composed, dynamic, kernel, ops
-from mindtorch_v2._backends.npu.ops_dtypes import substitute
+from mindtorch_v2._backends.npu.body import Args, Body, Outs, Writer
+from mindtorch_v2._backends.npu.ops_index import dynamic
+from mindtorch_v2._backends.npu.torch_ops import ops
 
 _BOOL, _INT64 = _C._dtype_named("bool"), _C._dtype_named("int64")
 _FILLED = ("float32", "float16", "bfloat16", "int32", "int64", "bool")   # what aclnnInplaceIndexFillTensor takes
@@ -15,8 +16,7 @@ _REDUCES = {"sum": 1, "prod": 2, "amax": 3, "amin": 4, "mean": 5}        # of ac
 _ALL_ITEMS = 1000                                                         # aclnnUniqueConsecutive's word for "no dim"
 
 
-@kernel("prod")
-def _prod(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+def _prod(outs: Outs, args: Args) -> None:
     (out,), (self, dim, keepdim, _) = outs, args
     dims = [dim] if isinstance(dim, int) else list(dim or ())
     if not dims:
@@ -28,9 +28,9 @@ def _prod(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     aclnn.call("aclnnProdDim", self, last, keepdim, out.dtype, out)
 
 
-def _truth(name: str) -> Any:
+def _truth(name: str) -> Writer:
     """any or all: to CANN an empty list of dims means all of them, to torch none."""
-    def launch(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+    def launch(outs: Outs, args: Args) -> None:
         self, dim, keepdim = args
         self = self.detach() != 0 if self.is_complex() else self
         if dim is not None and not isinstance(dim, int) and not len(dim) and self.dim():
@@ -40,38 +40,26 @@ def _truth(name: str) -> Any:
     return launch
 
 
-kernel("any")(_truth("aclnnAny"))
-kernel("all")(_truth("aclnnAll"))
-
-
-# torch's name -> CANN's
-_MOMENTS = {"var": "aclnnVarCorrection", "std": "aclnnStd", "var_mean": "aclnnVarMean",
-            "std_mean": "aclnnStdMeanCorrection"}
-
-
-def _moments(name: str) -> Any:
-    def launch(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+def _moments(name: str, root: bool) -> Writer:
+    """Variances, or their roots; CANN gives the mean too where the row has two results."""
+    def launch(outs: Outs, args: Args) -> None:
         self, dim, correction, keepdim = args
         correction = 1 if correction is None else correction
         if self.dtype.itemsize <= 4 and correction == int(correction):
-            aclnn.call(_MOMENTS[name], self, dim, int(correction), keepdim, *outs)
+            aclnn.call(name, self, dim, int(correction), keepdim, *outs)
             return
         self = self.detach()                                 # CANN takes whole corrections of at most float32
         mean = self.mean(dim, True)
         square = (self - mean).abs().square()
         made = square.sum(dim, keepdim) / max(0, self.numel() // max(1, mean.numel()) - correction)
-        outs[0].copy_(made.sqrt() if name.startswith("std") else made)
+        outs[0].copy_(made.sqrt() if root else made)
         if len(outs) > 1:
             outs[1].copy_(mean.reshape(outs[1].shape))
     return launch
 
 
-for _name in _MOMENTS:
-    kernel(_name)(_moments(_name))
-
-
-def _place(name: str) -> Any:
-    def launch(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+def _place(name: str) -> Writer:
+    def launch(outs: Outs, args: Args) -> None:
         (out,), (self, dim, keepdim) = outs, args
         if dim is None:
             aclnn.call(name, self.detach().reshape(-1), 0, False, out.reshape(()))
@@ -80,12 +68,7 @@ def _place(name: str) -> Any:
     return launch
 
 
-kernel("argmax")(_place("aclnnArgMax"))
-kernel("argmin")(_place("aclnnArgMin"))
-
-
-@kernel("mode")
-def _mode(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+def _mode(outs: Outs, args: Args) -> None:
     """The longest run of equal items in sorted order: its last item stands as far from where the run began as any."""
     (values, indices), (self, dim, _) = outs, args
     if self.dim() == 0:
@@ -105,7 +88,6 @@ def _mode(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     indices.copy_(places.gather(-1, best).movedim(-1, dim).reshape(shape))
 
 
-@composed("_histogram")
 def _histogram(self: Any, edges: Any, weight: Any) -> Any:
     x, bins = self.reshape(-1), edges.numel() - 1
     inside = (x >= edges[0]) & (x <= edges[-1])              # not NaN either
@@ -114,7 +96,6 @@ def _histogram(self: Any, edges: Any, weight: Any) -> Any:
     return ops.zeros((bins,), dtype=self.dtype, device=self.device).scatter_add(0, bin, amount)
 
 
-@composed("unfold_backward")
 def _unfold_backward(grad_in: Any, input_sizes: Any, dim: int, size: int, step: int) -> Any:
     if not input_sizes:
         return grad_in.reshape(())
@@ -125,17 +106,14 @@ def _unfold_backward(grad_in: Any, input_sizes: Any, dim: int, size: int, step: 
     return out.index_add(dim, places, grad_in.movedim(-1, dim + 1).flatten(dim, dim + 1))
 
 
-@composed("count_nonzero")
 def _count_nonzero(self: Any, dim: Any) -> Any:
     return (self != 0).sum(dim)
 
 
-@composed("vdot")
 def _vdot(self: Any, other: Any) -> Any:
     return (self.conj_physical() * other).sum()
 
 
-@composed("logcumsumexp")
 def _logcumsumexp(self: Any, dim: int) -> Any:
     if self.is_complex():
         raise NotImplementedError(f"[logcumsumexp] no kernel for npu in {self.dtype}")
@@ -153,19 +131,16 @@ def scanned(x: Any, dim: int, function: Any) -> Any:
     return x
 
 
-@substitute("aclnnCumprod")
 def _cumprod(input: Any, dim: Any, _dtype: Any) -> Any:
     return scanned(input, dim, ops.mul) if input.dim() else input
 
 
-@kernel("scatter_reduce")
-def _scatter_reduce(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+def _scatter_reduce(outs: Outs, args: Args) -> None:
     (out,), (_, dim, index, src, reduce, include_self) = outs, args      # out holds self
     aclnn.call("aclnnInplaceScatterReduce", out, dim, index, src, _REDUCES[reduce], include_self)
 
 
-@kernel("index_reduce")
-def _index_reduce(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+def _index_reduce(outs: Outs, args: Args) -> None:
     (out,), (_, dim, index, source, reduce, include_self) = outs, args
     shape = [1] * source.dim()
     if shape:
@@ -174,8 +149,7 @@ def _index_reduce(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     aclnn.call("aclnnInplaceScatterReduce", out, dim, wide, source, _REDUCES[reduce], include_self)
 
 
-@kernel("index_fill")
-def _index_fill(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
+def _index_fill(outs: Outs, args: Args) -> None:
     (out,), (_, dim, index, value) = outs, args
     if out.dim() == 0:
         out.fill_(value)
@@ -188,19 +162,16 @@ def _index_fill(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
         out.masked_fill_(mask.reshape([-1 if d == dim % out.dim() else 1 for d in range(out.dim())]), value)
 
 
-@kernel("_unique2")
 def _unique2(self: Any, sorted: bool, return_inverse: bool, return_counts: bool) -> tuple[Any, Any, Any]:
     options = True, return_inverse or return_counts, return_counts
     return _unique("aclnnUnique2", self, options, return_inverse, return_counts)
 
 
-@kernel("_unique_runs")
 def _unique_runs(self: Any, return_inverse: bool, return_counts: bool) -> tuple[Any, Any, Any]:
     options = return_inverse, return_counts, _ALL_ITEMS
     return _unique("aclnnUniqueConsecutive", self, options, return_inverse, return_counts)
 
 
-@kernel("_unique_slices")
 def _unique_slices(self: Any, dim: int, consecutive: bool) -> tuple[Any, Any, Any]:
     self = self.contiguous()
     out = ops.empty(tuple(self.shape), dtype=self.dtype, device=self.device)
@@ -220,3 +191,29 @@ def _unique(name: str, self: Any, options: tuple[Any, ...], inverse: bool, count
         out, repeats = out[:found[0][0]].clone(), repeats[:found[0][0]].clone()
     nothing = ops.empty((0,), dtype=_INT64, device=self.device)
     return out, places if inverse else nothing, repeats if counts else nothing
+
+
+BODIES = {
+    "_histogram": Body(value=_histogram),
+    "_unique2": Body(sized=_unique2),
+    "_unique_runs": Body(sized=_unique_runs),
+    "_unique_slices": Body(sized=_unique_slices),
+    "all": Body(kernel=_truth("aclnnAll")),
+    "any": Body(kernel=_truth("aclnnAny")),
+    "argmax": Body(kernel=_place("aclnnArgMax")),
+    "argmin": Body(kernel=_place("aclnnArgMin")),
+    "count_nonzero": Body(value=_count_nonzero),
+    "cumprod": Body(fallback=_cumprod),
+    "index_fill.Scalar": Body(kernel=_index_fill),
+    "index_reduce": Body(kernel=_index_reduce),
+    "logcumsumexp": Body(value=_logcumsumexp),
+    "mode": Body(kernel=_mode),
+    "prod": Body(kernel=_prod),
+    "scatter_reduce": Body(kernel=_scatter_reduce),
+    "std.correction": Body(kernel=_moments("aclnnStd", True)),
+    "std_mean.correction": Body(kernel=_moments("aclnnStdMeanCorrection", True)),
+    "unfold_backward": Body(value=_unfold_backward),
+    "var.correction": Body(kernel=_moments("aclnnVarCorrection", False)),
+    "var_mean.correction": Body(kernel=_moments("aclnnVarMean", False)),
+    "vdot": Body(value=_vdot),
+}

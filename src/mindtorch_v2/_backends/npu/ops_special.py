@@ -8,30 +8,29 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu.ops import composed, ops
+from mindtorch_v2._backends.npu.body import Body
+from mindtorch_v2._backends.npu.torch_ops import ops
 
 _FLOAT32, _FLOAT64 = _C._dtype_named("float32"), _C._dtype_named("float64")
 _INT64 = _C._dtype_named("int64")
 
 
-def _floats(name: str, exact: bool, numbers: Sequence[Any]) -> list[Any]:
-    """The arguments as tensors of one device and float dtype: float32, or float64 where one is and that is exact."""
+def _floats(numbers: Sequence[Any]) -> list[Any]:
+    """The arguments as tensors of one device and float dtype: float32, or float64 where one is."""
     tensors = [x for x in numbers if isinstance(x, _C.TensorBase)]
     double = any(x.dtype is _FLOAT64 for x in tensors)
-    if double and not exact:
-        raise NotImplementedError(f"[{name}] no kernel for npu in float64; the npu has it in float32")
     dtype, device = _FLOAT64 if double else _FLOAT32, tensors[0].device
     return [x.to(dtype) if isinstance(x, _C.TensorBase) else ops.full((), x, dtype=dtype, device=device)
             for x in numbers]
 
 
-def special(*names: str, exact: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers functions of float tensors; exact: as good in float64."""
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names:
-            composed(name)(lambda *given, name=name: function(*_floats(name, exact, given)))
-        return function
-    return register
+def _exact(function: Callable[..., Any]) -> Body:
+    """A function of float tensors that is as good in float64."""
+    return Body(value=lambda *given: function(*_floats(given)))
+
+
+def _in_float32(function: Callable[..., Any]) -> Body:
+    return _exact(function)._replace(refuses=frozenset({"float64"}))
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
@@ -76,12 +75,6 @@ def _first_kind(x: Any, order: int, scaled: bool) -> Any:
     return ops.where(size < 3.75, inner * decay if scaled else inner, outer if scaled else outer * size.exp())
 
 
-for _order in (0, 1):
-    special(*(("special_i1", "special_modified_bessel_i1") if _order else ("i0", "special_modified_bessel_i0")))(
-        lambda x, order=_order: _first_kind(x, order, False))
-    special(f"special_i{_order}e")(lambda x, order=_order: _first_kind(x, order, True))
-
-
 def _second_kind(x: Any, order: int, scaled: bool) -> Any:
     """K0 or K1, times exp(x) where scaled; infinite at 0, undefined below."""
     near, far = (_K1_NEAR, _K1_FAR) if order else (_K0_NEAR, _K0_FAR)
@@ -94,11 +87,6 @@ def _second_kind(x: Any, order: int, scaled: bool) -> Any:
     return ops.where(x == 0, math.inf, found)
 
 
-for _order in (0, 1):
-    special(f"special_modified_bessel_k{_order}")(lambda x, order=_order: _second_kind(x, order, False))
-    special(f"special_scaled_modified_bessel_k{_order}")(lambda x, order=_order: _second_kind(x, order, True))
-
-
 def _wave(size: Any, order: int) -> tuple[Any, Any]:
     """(size, phase) of the oscillation far from zero."""
     large = size.clamp(min=3)
@@ -106,13 +94,11 @@ def _wave(size: Any, order: int) -> tuple[Any, Any]:
     return _polynomial(inverse, _SIZE[order]) / large.sqrt(), large + _polynomial(inverse, _PHASE[order])
 
 
-@special("special_bessel_j0")
 def _j0(x: Any) -> Any:
     size, phase = _wave(x.abs(), 0)
     return ops.where(x.abs() < 3, _polynomial((x.clamp(-3, 3) / 3).square(), _J0_NEAR), size * phase.cos())
 
 
-@special("special_bessel_j1")
 def _j1(x: Any) -> Any:
     size, phase = _wave(x.abs(), 1)
     small, outer = x.clamp(-3, 3), size * phase.cos()
@@ -128,11 +114,6 @@ def _neumann(x: Any, order: int) -> Any:
     return ops.where(x == 0, -math.inf, ops.where(x < 3, inner, size * phase.sin()))
 
 
-special("special_bessel_y0")(lambda x: _neumann(x, 0))
-special("special_bessel_y1")(lambda x: _neumann(x, 1))
-
-
-@special("special_spherical_bessel_j0", exact=True)
 def _spherical_j0(x: Any) -> Any:
     return (x / math.pi).sinc().masked_fill(x.abs() == math.inf, 0)
 
@@ -154,7 +135,6 @@ def _airy_near(x: Any) -> Any:
     return total
 
 
-@special("special_airy_ai")
 def _airy_ai(x: Any) -> Any:
     x = x.to(_FLOAT64)
     size = x.abs().clamp(min=5.5)
@@ -174,7 +154,6 @@ _ERFCX = (-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.278868
           1.48851587, -0.82215223, 0.17087277)
 
 
-@special("special_erfcx")
 def _erfcx(x: Any) -> Any:
     """exp(x²) erfc(x), by a fit whose relative error is below 1.2e-7 for all x >= 0."""
     t = 1 / (1 + x.abs() / 2)
@@ -182,7 +161,6 @@ def _erfcx(x: Any) -> Any:
     return ops.where(x < 0, 2 * (x * x).exp() - right, right)
 
 
-@special("special_log_ndtr")
 def _log_ndtr(x: Any) -> Any:
     left = x.clamp(max=-1) * math.sqrt(0.5)
     return ops.where(x < -1, (_erfcx(-left) / 2).log() - left * left, (-(x * math.sqrt(0.5)).erfc() / 2).log1p())
@@ -198,7 +176,6 @@ def _ratio(x: Any, parts: tuple[Sequence[float], Sequence[float]]) -> Any:
     return _polynomial(x, parts[0]) / _polynomial(x, parts[1])
 
 
-@special("special_ndtri")
 def _ndtri(p: Any) -> Any:
     q = p - 0.5
     depth = (-ops.minimum(p, 1 - p).log()).sqrt()
@@ -211,7 +188,6 @@ def _ndtri(p: Any) -> Any:
 _EULER_MACLAURIN = (12, -720, 30240, -1209600, 47900160, -1892437580.3183792)    # (2j)! / B(2j)
 
 
-@special("special_zeta")
 def _zeta(x: Any, q: Any) -> Any:
     """The sum of (q + k) ** -x: ten terms beyond zero one by one, the rest by Euler and Maclaurin."""
     if q.numel() == 0 or x.numel() == 0:
@@ -254,8 +230,29 @@ def _recurrence(name: str, x: Any, n: Any) -> Any:
     return found
 
 
-for _name in _POLYNOMIALS:
-    special("special_" + _name, exact=True)(lambda x, n, name=_name: _recurrence(name, x, n))
-for _name in _SECOND:
-    special(f"special_shifted_chebyshev_polynomial_{_name}", exact=True)(
-        lambda x, n, name=_name: _recurrence(f"chebyshev_polynomial_{name}", 2 * x - 1, n))
+def _orders(name: str, function: Callable[..., Any], *more: Any) -> dict[str, Body]:
+    """The records of a function of order 0 and 1."""
+    return {f"{name.replace('*', str(order))}": _in_float32(lambda x, order=order: function(x, order, *more))
+            for order in (0, 1)}
+
+
+BODIES = {
+    "i0": _in_float32(lambda x: _first_kind(x, 0, False)),
+    "special_airy_ai": _in_float32(_airy_ai),
+    "special_bessel_j0": _in_float32(_j0),
+    "special_bessel_j1": _in_float32(_j1),
+    **_orders("special_bessel_y*", _neumann),
+    "special_erfcx": _in_float32(_erfcx),
+    "special_i1": _in_float32(lambda x: _first_kind(x, 1, False)),
+    **_orders("special_i*e", _first_kind, True),
+    "special_log_ndtr": _in_float32(_log_ndtr),
+    **_orders("special_modified_bessel_i*", _first_kind, False),
+    **_orders("special_modified_bessel_k*", _second_kind, False),
+    "special_ndtri": _in_float32(_ndtri),
+    **_orders("special_scaled_modified_bessel_k*", _second_kind, True),
+    "special_spherical_bessel_j0": _exact(_spherical_j0),
+    "special_zeta": _in_float32(_zeta),
+    **{"special_" + name: _exact(lambda x, n, name=name: _recurrence(name, x, n)) for name in _POLYNOMIALS},
+    **{f"special_shifted_chebyshev_polynomial_{kind}": _exact(
+        lambda x, n, kind=kind: _recurrence(f"chebyshev_polynomial_{kind}", 2 * x - 1, n)) for kind in _SECOND},
+}

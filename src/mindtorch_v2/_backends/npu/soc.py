@@ -11,7 +11,7 @@ _FAMILIES = {
     r"910B\d": "Ascend910B", r"910_93": "Ascend910_93", r"910_55": "Ascend910_55", r"(910_95|950)": "Ascend950",
     r"910": "Ascend910", r"310P": "Ascend310P", r"310B": "Ascend310B", r"310": "Ascend310",
 }
-CUBE_AND_VECTOR = ("Ascend910B", "Ascend910_93", "Ascend950")   # Atlas A2, A3 and later: matrix and vector cores apart
+CUBE_AND_VECTOR = ("Ascend910B", "Ascend910_93", "Ascend950")   # Atlas A2, A3 and later, in their order
 
 
 def name() -> str:
@@ -31,6 +31,11 @@ def family_of(soc: str) -> str:
     return next((found for start, found in _FAMILIES.items() if re.match(f"Ascend{start}", soc)), "")
 
 
+def is_since(first: str) -> bool:
+    """Whether the SoC is of the family `first`, one of those with cube and vector cores, or of a later one."""
+    return family() in CUBE_AND_VECTOR[CUBE_AND_VECTOR.index(first):]
+
+
 def has_cube_and_vector_cores() -> bool:
     """Whether the fused kernels of Atlas A2 and later run here: flash attention, foreach, grouped matmul."""
-    return family() in CUBE_AND_VECTOR
+    return is_since(CUBE_AND_VECTOR[0])
