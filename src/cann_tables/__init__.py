@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 FOLDER = Path(__file__).parent
 OP_FILES = ("aclnn.txt", "aclnn_later.txt")  # CANN 8.1, and ops of later versions
-# The kinds of argument of an aclnn op. Their order is that of the launcher's enum.
+# The kinds of argument of an aclnn op.
 KINDS = ("tensor", "out", "inout", "tensors", "outs", "inouts", "scalar", "scalars", "ints", "floats", "bools",
          "string", "int64", "int32", "int8", "uint64", "bool", "dtype", "double", "float")
 # Short names of dtypes and their aclDataType.

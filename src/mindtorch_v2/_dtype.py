@@ -1,7 +1,7 @@
 """finfo and iinfo: the limits of dtypes."""
 from __future__ import annotations
 
-from mindtorch_v2._C import _dtype_named, dtype, get_default_dtype
+from mindtorch_v2._C import DTYPE_NAMES, _dtype_named, dtype, get_default_dtype
 
 # bits, exponent of the largest value + 1, digits of the significand, decimal digits
 _FLOATS = {"float16": (16, 16, 11, 3), "bfloat16": (16, 128, 8, 2), "float32": (32, 128, 24, 6),
@@ -62,8 +62,7 @@ class iinfo:
         return hash(self.dtype)
 
 
-names = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64",
-         "complex64", "complex128")
+names = DTYPE_NAMES
 aliases = {"half": "float16", "float": "float32", "double": "float64", "short": "int16", "int": "int32",
            "long": "int64", "cfloat": "complex64", "cdouble": "complex128"}
 by_name = {name: _dtype_named(name) for name in names} | \

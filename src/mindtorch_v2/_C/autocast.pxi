@@ -157,5 +157,7 @@ cdef int set_cast_policy(Op op, dict autocast) except -1:
     if op.rows:
         raise ValueError(f"{op.name}: the first row says what autocast does, for all overloads")
     for device_type, policy in autocast.items():
+        if policy not in CAST_POLICIES:
+            raise ValueError(f"{op.name}: autocast={policy!r} is none of {', '.join(CAST_POLICIES)}")
         op.cast_policy[autocast_type(device_type)] = CAST_POLICIES[policy]
     return 0

@@ -58,6 +58,8 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     ov.defaults = tuple([p[4] for p in params])
     ov.npositional = len([p for p in params if not p[5]])
     ov.numbers, ov.prefill, ov.takes_out, ov.generator_at = numbers, prefill, out, -1
+    if guard not in GUARDS:
+        raise ValueError(f"{name}: guard={guard!r} is none of {', '.join([g for g in GUARDS if g])}")
     ov.guard = GUARDS[guard]
     for i, (_, kind, optional, list_size, default, keyword_only, required, mutable) in enumerate(params):
         ov.kind[i] = KINDS.index(kind)
@@ -71,6 +73,9 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
             ov.generator_at = i
     ov.holey = "Tensor?[]" in schema
     ov.kernels = [None, None, None]
+    if callable(kernel):                         # written with ops, so it runs where they do
+        ov.kernels[CPU] = ov.kernels[NPU] = kernel
+        kernel = None
     ov.body, ov.rule = body, rule
     ov.pin_at = ov.names.index("pin_memory") if "pin_memory" in ov.names else -1
     ov.family = ("composite", "pointwise", "kernel", "view", "native").index(family)

@@ -180,7 +180,7 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
 
 cdef list own_arguments(Overload ov, PyObject** s, TensorBase self):
     """Sees to it that no argument changes while self is written: of those that share its memory torch refuses the dense
-    ones (but for masks), the others are copied. Returns the copies, which the slots only borrow."""
+    ones (but for a mask that is self), the others are copied. Returns the copies, which the slots only borrow."""
     cdef list copies = None
     cdef TensorBase t
     cdef int i, p, dev = self.dev, index = self.dev_index
@@ -198,7 +198,7 @@ cdef list own_arguments(Overload ov, PyObject** s, TensorBase self):
                     raise shared_memory_error()
         elif is_tensor(s[p]) and (<TensorBase>s[p]).st == self.st and ranges_meet(<TensorBase>s[p], self):
             t = <TensorBase>s[p]
-            if ov.guard != G_MASK:
+            if ov.guard != G_MASK or not same_place(t, self):
                 check_partial_overlap(self, t)
             made = empty_like(t, t.dt)
             copy_into(made, t)

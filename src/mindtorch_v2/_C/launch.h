@@ -38,7 +38,7 @@ struct Api {
   int32_t (*synchronize)(void*);
 };
 
-enum Kind : int32_t {  // in the order of KINDS in _backends/npu/aclnn.py
+enum Kind : int32_t {  // of an argument
   kTensor, kOut, kInout, kTensors, kOuts, kInouts, kScalar, kScalars, kInts, kFloats, kBools, kString,
   kInt64, kInt32, kInt8, kUint64, kBool, kDtype, kDoubleValue, kFloatValue
 };

@@ -64,7 +64,8 @@ cdef extern from "launch.h" namespace "mt::npu":
     enum:
         kTensor, kOut, kInout, kTensors, kOuts, kInouts, kScalar, kScalars, kInts, kFloats, kBools, kString, kDtype
         kUint64, kDoubleValue, kFloatValue
-        kInt32Value "mt::npu::kInt32"            # these three are dtypes too
+        kInt64Value "mt::npu::kInt64"            # these four are dtypes too
+        kInt32Value "mt::npu::kInt32"
         kInt8Value "mt::npu::kInt8"
         kBoolValue "mt::npu::kBool"
 
@@ -114,11 +115,21 @@ cdef enum:
     MAX_NPU_ARGS = 64
     MAX_SOURCES = 80                             # of one plan: its arguments, and what those are made of
     MAX_RANK = 8                                 # of CANN's tensors
-    FROM_PARAM = 0                               # where an argument comes from, as in _backends/npu/aclnn.py
+    FROM_PARAM = 0                               # where an argument comes from
     FROM_RESULT, FROM_CONSTANT
-    READ_PLAIN = 0                               # how it is read, in the order of READINGS there
+    READ_PLAIN = 0                               # how it is read
     READ_TURNED, READ_ROW, READ_ROWS, READ_SIZE, READ_CHOICE, READ_SEED, READ_OFFSET, READ_ONES, READ_CAUSAL
     READ_SCRATCH
+
+# What NpuPlan takes, for who makes plans (_backends/npu/aclnn.py): sources; readings and kinds of arguments by their words.
+PLAN_SOURCES = (FROM_PARAM, FROM_RESULT, FROM_CONSTANT)
+PLAN_READINGS = {"": READ_PLAIN, "mT": READ_TURNED, "row": READ_ROW, "rows": READ_ROWS, "size": READ_SIZE,
+                 "choice": READ_CHOICE, "seed": READ_SEED, "offset": READ_OFFSET, "ones": READ_ONES,
+                 "causal": READ_CAUSAL, "scratch": READ_SCRATCH}
+PLAN_KINDS = {"tensor": kTensor, "out": kOut, "inout": kInout, "tensors": kTensors, "outs": kOuts, "inouts": kInouts,
+              "scalar": kScalar, "scalars": kScalars, "ints": kInts, "floats": kFloats, "bools": kBools,
+              "string": kString, "int64": kInt64Value, "int32": kInt32Value, "int8": kInt8Value, "uint64": kUint64,
+              "bool": kBoolValue, "dtype": kDtype, "double": kDoubleValue, "float": kFloatValue}
 
 cdef int32_t ACL_DTYPES[12]
 ACL_DTYPES[:] = [12, 4, 2, 6, 3, 9, 1, 27, 0, 11, 16, 17]    # of kBool .. kComplexDouble

@@ -109,7 +109,7 @@ GUARDS = {None: G_NONE,
           "power": G_POWER,                      # no integers to negative powers
           "fits": G_FITS,                        # numbers have to fit the result's dtype
           "same dtypes": G_SAME,
-          "mask": G_MASK}                        # nothing: what shares self's memory is copied where others refuse it
+          "mask": G_MASK}                        # what shares self's memory, unless it is self
 
 
 cdef bint is_bool(PyObject* o) noexcept:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from mindtorch_v2 import _C
+from mindtorch_v2._dtype import finfo
 from mindtorch_v2._ops.linalg import _t
 from mindtorch_v2._ops.table import composite, functions, methods, op, ops
 
@@ -111,8 +112,7 @@ def checked(made, check_errors, name):
 
 def epsilon(dtype):
     """The spacing of floats at 1."""
-    return {"float16": 2.0 ** -10, "bfloat16": 2.0 ** -7, "float32": 2.0 ** -23, "float64": 2.0 ** -52}[
-        real_dtype(dtype)._name]
+    return finfo(dtype).eps
 
 
 # ---- Cholesky ------------------------------------------------------------------------------------

@@ -208,12 +208,8 @@ def _pinv_grad(g, A, P):
             - ops.matmul(ops.matmul(Ph, g), Ph))
 
 
-op("_linalg_pinv(Tensor self, Tensor atol, Tensor rtol, bool hermitian) -> Tensor", rule=_pinv_rule, variants="",
-   numbers=True,
-   grad={"self": lambda g, self, result: _pinv_grad(g, self, result)})
-for _device in ("cpu", "npu"):
-    _C._set_kernel(ops._linalg_pinv, 0, _device, _pinv_kernel)
-
+op("_linalg_pinv(Tensor self, Tensor atol, Tensor rtol, bool hermitian) -> Tensor", rule=_pinv_rule, kernel=_pinv_kernel,
+   variants="", numbers=True, grad={"self": lambda g, self, result: _pinv_grad(g, self, result)})
 
 def _pinv(self, atol, rtol, hermitian):
     check_matrix(self, "linalg.pinv")

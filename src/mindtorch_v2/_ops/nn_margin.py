@@ -365,12 +365,10 @@ def _ctc_backward(g, log_probs, targets, input_lengths, target_lengths, losses, 
 
 
 op(f"_ctc_loss({_CTC_ARGS}, int blank=0, bool zero_infinity=False) -> (Tensor, Tensor)", variants="function",
+   kernel=lambda log_probs, *rest: tuple(ops._ctc_forward(log_probs.detach(), *rest)),
    grad={"log_probs": lambda g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0,
          result1: ops._ctc_loss_backward(g, log_probs, targets, input_lengths, target_lengths, result0, result1, blank,
                                          zero_infinity)})
-for _device in ("cpu", "npu"):                               # written with ops, so it runs where they do
-    _C._set_kernel(ops._ctc_loss, 0, _device,
-                   lambda log_probs, *rest: tuple(ops._ctc_forward(log_probs.detach(), *rest)))
 
 
 def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from mindtorch_v2 import _C
+from mindtorch_v2._dtype import finfo
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.reduce import INT64, is_float, refuse_complex
 from mindtorch_v2._ops.table import alias, composite, op, ops
@@ -64,10 +65,6 @@ def _cumprod_slopes(g, x, dim):
     return ops.cat(slopes, dim)
 
 
-_LOWEST = {"float64": -1.7976931348623157e308, "float32": -3.4028234663852886e38, "bfloat16": -3.3895313892515355e38,
-           "float16": -65504.0}
-
-
 def _logcumsumexp_grad(g, self, dim, result):
     if self.numel() == 0:
         return g
@@ -80,7 +77,7 @@ def _logcumsumexp_grad(g, self, dim, result):
     if self.is_complex():
         return conj(back(conj(g).log()))
     log_g = g.abs().log()
-    none = _LOWEST[g.dtype._name]                # not -inf: inf - inf is NaN
+    none = finfo(g.dtype).min                    # not -inf: inf - inf is NaN
     return back(ops.where(g > 0, log_g, none)) - back(ops.where(g < 0, log_g, none))
 
 

@@ -46,7 +46,7 @@ def _publish(name: str, function: Any, variants: str) -> None:
             namespaces[variant][name.removeprefix(variant + "_")] = function
 
 
-def op(schema: str, *, rule: Any = None, kernel: str | None = None, view: str | None = None,
+def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None = None, view: str | None = None,
        native: str | None = None, body: Callable[..., Any] | None = None,
        grad: dict[str, Callable[..., Any]] | None = None, npu: str | Npu | None = None,
        numbers: bool | None = None, prefill: bool = False, inplace: bool | str | None = None, out: bool = True,
@@ -54,10 +54,11 @@ def op(schema: str, *, rule: Any = None, kernel: str | None = None, view: str | 
        variants: str = "function, method", doc: str | None = None) -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient.
 
-    npu: its call of CANN, or all of them as an Npu. out: whether torch offers out=. guard: which arguments torch
-    refuses (GUARDS of _C/pointwise.pxi). autocast, in the first row of an op: what torch.autocast does with the tensors
-    of all overloads (CAST_POLICIES of _C/autocast.pxi), on every device type or by it. Without it they stay as they
-    are, and a composite is cast where its parts are."""
+    kernel: the library's name for it where that is not the op's, or a function for all devices: of (outs, args), and of
+    the arguments where there is no rule. npu: its call of CANN, or all of them as an Npu. out: whether torch offers
+    out=. guard: which arguments torch refuses (GUARDS of _C/pointwise.pxi). autocast, in the first row of an op: what
+    torch.autocast does with the tensors of all overloads (CAST_POLICIES of _C/autocast.pxi), on every device type or by
+    it. Without it they stay as they are, and a composite is cast where its parts are."""
     # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch
     parsed = parse(schema)
     npu = Npu(npu) if isinstance(npu, str) else npu
@@ -77,7 +78,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | None = None, view: str | 
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
     if doc or body is not None:
         function.doc = doc or body.__doc__ or function.doc
-    rows.append((parsed, {"npu": npu, "rule": rule, "grad": grad, "body": body, "kernel": kernel, "autocast": autocast}))
+    rows.append((parsed, {"npu": npu, "rule": rule, "grad": grad, "body": body, "kernel": kernel,
+                          "autocast": autocast}))
     _publish(parsed.name, function, variants)
     if pointwise if inplace is None else inplace:
         name = parsed.name + "_"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import cann_tables
-from cann_tables import KINDS, Argument
+from cann_tables import Argument
 from mindtorch_v2 import _C, _config
 from mindtorch_v2._backends.npu import acl_loader, errors
 from mindtorch_v2._backends.npu import runtime as npu_runtime
@@ -17,10 +17,10 @@ from mindtorch_v2._row import Npu
 from mindtorch_v2._schema import Schema
 
 TENSOR_KINDS = ("tensor", "out", "inout")
-FROM_PARAM, FROM_RESULT, FROM_CONSTANT = range(3)
-# How a source is read, in the order of launch.pxi. The last three are functions: ones(size), causal(whether), and
-# scratch(tensor or sizes) for a result that nobody wants.
-READINGS = ("", "mT", "row", "rows", "size", "choice", "seed", "offset", "ones", "causal", "scratch")
+FROM_PARAM, FROM_RESULT, FROM_CONSTANT = _C.PLAN_SOURCES
+# How a source is read. Three are functions: ones(size), causal(whether), and scratch(tensor or sizes) for a result that
+# nobody wants.
+READINGS: dict[str, int] = _C.PLAN_READINGS
 # The tables' dtypes that torch has too.
 _DTYPES = {"bool": "bool", "u8": "uint8", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64",
            "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
@@ -49,7 +49,7 @@ def read_mapping(mapping: str) -> tuple[str, list[str]]:
 
 class Source(NamedTuple):
     """Where an argument of an aclnn op comes from: a parameter or result by its place, or a constant; and how it is
-    read: a place in READINGS, with a dim (size), names (choice) or a further source (ones, causal, scratch)."""
+    read: a number of READINGS, with a dim (size), names (choice) or a further source (ones, causal, scratch)."""
     kind: int
     at: Any
     reading: int = 0
@@ -74,16 +74,16 @@ class Reader:
     def _read(self, word: str) -> Source:
         function = re.fullmatch(r"(ones|causal|scratch)\((.*)\)", word)
         if function:
-            return Source(FROM_CONSTANT, None, READINGS.index(function[1]), self.source(function[2]))
+            return Source(FROM_CONSTANT, None, READINGS[function[1]], self.source(function[2]))
         choice = re.fullmatch(r"(\w+)\[(.*)\]", word)
         if choice:
             names = choice[1], tuple(choice[2].split("|"))
-            return self._place(choice[1])._replace(reading=READINGS.index("choice"), detail=names)
+            return self._place(choice[1])._replace(reading=READINGS["choice"], detail=names)
         if word in ("seed", "offset") and word not in self.params:
-            return Source(FROM_PARAM, self.generator, READINGS.index(word))
+            return Source(FROM_PARAM, self.generator, READINGS[word])
         read = re.fullmatch(r"([a-z]\w*)\.(mT|row|rows|size)(?:\((-?\d+)\))?", word)
         if read:
-            return self._place(read[1])._replace(reading=READINGS.index(read[2]), detail=read[3] and int(read[3]))
+            return self._place(read[1])._replace(reading=READINGS[read[2]], detail=read[3] and int(read[3]))
         return self._place(word)
 
     def _place(self, word: str) -> Source:
@@ -112,7 +112,8 @@ def build_plan(name: str, sources: Sequence[Source], kept: bool = True) -> Any:
     if len(args) != len(sources):
         raise TypeError(f"[{name}] takes {len(args)} arguments ({', '.join(a.name for a in args)}), got {len(sources)}")
     bind()
-    described = [(KINDS.index(a.kind), s, a.dense, _takes(a), _ranks(a, s)) for a, s in zip(args, sources, strict=True)]
+    described = [(_C.PLAN_KINDS[a.kind], s, a.dense, _takes(a), _ranks(a, s))
+                 for a, s in zip(args, sources, strict=True)]
     return _C.NpuPlan(name, acl_loader.symbol(name + "GetWorkspaceSize"), acl_loader.symbol(name), described, kept)
 
 
@@ -124,7 +125,7 @@ def _takes(argument: Argument) -> int:
 def _ranks(argument: Argument, source: Source) -> int:
     """The ranks of a tensor argument as bits; 0 where any will do."""
     low, high = argument.ranks
-    free = high - low == cann_tables.MAX_RANK or READINGS[source.reading] in ("row", "rows")
+    free = high - low == cann_tables.MAX_RANK or source.reading in (READINGS["row"], READINGS["rows"])
     return 0 if free else _bits(range(low, high + 1))
 
 

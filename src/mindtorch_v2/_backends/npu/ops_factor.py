@@ -9,11 +9,11 @@ from mindtorch_v2._backends.npu.aclnn import launch
 from mindtorch_v2._backends.npu.body import Args, Body, Outs
 from mindtorch_v2._backends.npu.ops_linalg import triangular
 from mindtorch_v2._backends.npu.torch_ops import ops
+from mindtorch_v2._dtype import finfo
 from mindtorch_v2._shape import broadcast
 
 _INT64 = _C._dtype_named("int64")
 _WIDE = {"float32": _C._dtype_named("float64"), "complex64": _C._dtype_named("complex128")}
-_EPSILON = {"float32": 2.0 ** -23, "complex64": 2.0 ** -23, "float64": 2.0 ** -52, "complex128": 2.0 ** -52}
 _PANEL = 32                                                  # columns of LU that are found one by one
 
 
@@ -109,7 +109,7 @@ def _solved(A: Any, B: Any) -> tuple[Any, Any]:
     """X of A X = B by QR, which is one op of CANN, and which pivot of A is 0: LU tells, where R has a small one."""
     Q, R = ops.linalg_qr(A, "complete")
     size = R.diagonal(0, -2, -1).abs()
-    small = (size.amin(-1) <= size.amax(-1) * (_EPSILON[A.dtype._name] * 8 * A.size(-1))).any()
+    small = (size.amin(-1) <= size.amax(-1) * (finfo(A.dtype).eps * 8 * A.size(-1))).any()
     info = first_zero(lu(A.reshape(-1, *A.shape[-2:]))[0]) if small.item() else ops.zeros((), device=A.device)
     return triangular(R, ops.matmul(Q.mH, B), True, False), info
 
@@ -208,7 +208,7 @@ def _lstsq(outs: Outs, args: Args) -> None:
                        ops.matmul(Q, triangular(R.mH, B, False, False)))
         return
     U, S, Vh = ops.linalg_svd(A, False)
-    rcond = _EPSILON[A.dtype._name] * max(A.shape[-2:]) if rcond is None or rcond < 0 else rcond
+    rcond = finfo(A.dtype).eps * max(A.shape[-2:]) if rcond is None or rcond < 0 else rcond
     kept = S.gt(S[..., :1] * rcond)
     inverse = ops.where(kept, 1 / ops.where(kept, S, 1.0), 0.0).unsqueeze(-1)
     solution.copy_(ops.matmul(Vh.mH, ops.matmul(U.mH, B) * inverse))

@@ -10,11 +10,9 @@ from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu.body import Body
 from mindtorch_v2._backends.npu.torch_ops import ops
+from mindtorch_v2._dtype import finfo
 from mindtorch_v2._shape import broadcast
 
-_LIMITS = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38,
-           "float64": 1.7976931348623157e308}
-_REAL = {"complex64": _C._dtype_named("float32"), "complex128": _C._dtype_named("float64")}
 _FLOAT32, _FLOAT64 = _C._dtype_named("float32"), _C._dtype_named("float64")
 
 
@@ -125,7 +123,7 @@ def _nan_to_num(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     if not self.is_floating_point():
         out.copy_(self)
         return
-    limit, nan = _LIMITS[self.dtype._name], nan or 0.0
+    limit, nan = finfo(self.dtype).max, nan or 0.0
     posinf, neginf = limit if posinf is None else posinf, -limit if neginf is None else neginf
     if self.dtype is not _FLOAT64:
         aclnn.call("aclnnNanToNum", self, nan, posinf, neginf, out)
@@ -139,7 +137,7 @@ def _nan_to_num(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
 def _linspace(self: Any, start: Any, end: Any, steps: int) -> Any:
     """Of complex numbers and int64: doubles on the way."""
     if self.is_complex():
-        return ops.complex(*(ops.linspace(a, b, steps, dtype=_REAL[self.dtype._name], device=self.device) for a, b in (
+        return ops.complex(*(ops.linspace(a, b, steps, dtype=self.dtype.to_real(), device=self.device) for a, b in (
             (complex(start).real, complex(end).real), (complex(start).imag, complex(end).imag))))
     return ops.linspace(int(start), int(end), steps, dtype=_FLOAT64, device=self.device)
 

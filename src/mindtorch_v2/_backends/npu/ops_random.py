@@ -9,10 +9,9 @@ from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu.body import Body
 from mindtorch_v2._backends.npu.graph_random import captured
 from mindtorch_v2._backends.npu.torch_ops import ops
+from mindtorch_v2._dtype import finfo, iinfo
 
 _FLOAT64 = _C._dtype_named("float64")
-_DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}   # integers up to 2 ** n are exact
-_INTEGERS = {"bool": 1, "uint8": 8, "int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
 
 def _next_state(generator: Any, out: Any) -> tuple[int, int]:
@@ -84,14 +83,19 @@ def _poisson(self: Any, generator: Any) -> Any:
     return ops.where(rate < 10, few, _many(rate.clamp(min=10), generator))
 
 
+def _end_of(dtype: Any) -> int:
+    """Where the integers end that random_ draws from: of floats, those up to which all are exact."""
+    if dtype.is_floating_point:
+        return int(2 / finfo(dtype).eps) + 1
+    return 2 if dtype._name == "bool" else iinfo(dtype).max + 1
+
+
 def _random(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     """random_(self, *, generator) and random_.from(self, from, to, *, generator)."""
     (out,), generator = outs, args[-1]
     low, high = (args[1], args[2]) if len(args) > 2 else (0, None)
-    name = out.dtype._name
     if high is None:
-        high = 2 ** _INTEGERS[name] if name in _INTEGERS else 2 ** _DIGITS[name] + 1
-        high = min(high, 2 ** 63 - 1)
+        high = min(_end_of(out.dtype), 2 ** 63 - 1)
     if not out.numel():
         return
     graph = captured(generator or _C._npu_default_generator(out.device.index))
