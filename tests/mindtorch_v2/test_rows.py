@@ -9,6 +9,8 @@ import torch
 
 import mindtorch_v2 as mt
 from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu import ops as npu_ops
+from mindtorch_v2._backends.npu import soc
 from mindtorch_v2._ops import table
 from mindtorch_v2._row import Npu
 from mindtorch_v2._schema import parse
@@ -106,3 +108,29 @@ def test_a_mask_may_be_what_it_fills_but_not_a_part_of_it() -> None:
             x[:3].masked_fill_(x[1:], True)
         with pytest.raises(RuntimeError, match="refer to a single memory location"):
             x.view(2, 2).masked_fill_(x.view(2, 2).t(), True)
+
+
+# ---- calls of CANN ----------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("npu")
+def test_a_call_has_a_first_soc(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = table.ops._thnn_fused_lstm_cell.overloads[0]
+    for family, served in (("Ascend910B", True), ("Ascend950", True), ("Ascend910", False), ("", False)):
+        monkeypatch.setattr(soc, "family", lambda family=family: family)
+        assert (npu_ops.resolve(row, optional=True) is not None) == served, family
+    with pytest.raises(ValueError, match="Ascend310"):       # a word that would never be true is no family
+        soc.is_since("Ascend310")
+
+
+def last_launch(call: Any) -> str:
+    call()
+    return _C._npu_last_launches(0)[0][0]
+
+
+@pytest.mark.usefixtures("npu")
+def test_numbers_and_missing_tensors_have_calls_of_their_own() -> None:
+    x, w = mt.ones(2, 2, device="npu"), mt.ones(2, 2, device="npu")
+    linear = mt.nn.functional.linear
+    calls = {"aclnnAdd": lambda: x + w, "aclnnAdds": lambda: x + 1.5, "aclnnPowScalarTensor": lambda: 2 ** x,
+             "aclnnPowTensorScalar": lambda: x ** 3, "aclnnInplaceMuls": lambda: x.mul_(1.0),
+             "aclnnGtScalar": lambda: x > 0, "aclnnMatmul": lambda: linear(x, w), "aclnnAddmm": lambda: linear(x, w, w[0])}
+    assert {name: last_launch(call) for name, call in calls.items()} == {name: name for name in calls}

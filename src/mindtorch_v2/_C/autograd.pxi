@@ -345,7 +345,7 @@ def _unpack(Packed packed not None):
         r.fn, r.output_nr, r.requires = packed.fn, packed.output_nr, True
     else:
         s[0] = <PyObject*>packed.leaf
-        attach(record(<Overload>(<Op>_op_named("alias")).rows[0], s), r, 0, None)
+        attach(record(<Overload>hot.alias.rows[0], s), r, 0, None)
     return r
 
 

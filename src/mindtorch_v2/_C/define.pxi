@@ -6,7 +6,7 @@ cdef class _HotOps:
     cdef public Op bitwise_and, bitwise_or, bitwise_xor, bitwise_not, bitwise_left_shift, bitwise_right_shift
     cdef public Op lt, le, eq, ne, gt, ge
     cdef public Op copy_, zero_, fill_, clone, view, as_strided, select, slice, unsqueeze, expand, alias, detach
-    cdef public Op index, _index_put_list_
+    cdef public Op index, _index_put_list_, view_as_real, view_as_complex
 
 cdef frozenset hot_names = frozenset([name for name in _HotOps.__dict__ if not name.startswith("__")])
 cdef _HotOps hot = _HotOps()

@@ -4,11 +4,11 @@ cdef enum:
     MAX_EACH_ARGS = 8
     LIST_BUDGET = 48                             # tensors that CANN takes in one call over lists, all lists together
 
-cdef object foreach_resolver = None              # callable(schema, mapping): a plan and its dtypes as bits, or None
+cdef object foreach_resolver = None              # callable(schema, npu): a plan and its dtypes as bits, or None
 
 
 def _set_foreach_resolver(resolve):
-    """Who finds the aclnn op of a Foreach at its first use on an npu: resolve(schema, mapping) gives a plan and the
+    """Who finds the aclnn op of a Foreach at its first use on an npu: resolve(schema, npu) gives a plan and the
     dtypes of its lists as bits, or None."""
     global foreach_resolver
     foreach_resolver = resolve
@@ -17,7 +17,8 @@ def _set_foreach_resolver(resolve):
 cdef class Foreach:
     """The body of a row over lists: `each` of the items, or one call of an npu for all of them."""
     cdef readonly object each                    # an op, or a function that takes the row's arguments as they are
-    cdef readonly str schema, npu
+    cdef readonly str schema
+    cdef readonly object npu                     # its call for all items (_row.Npu), or None
     cdef int nparams, nargs
     cdef int first, lists                        # where the first list is; how many there are, new results among them
     cdef int kind[MAX_PARAMS]

@@ -67,8 +67,8 @@ cdef object as_viewed(TensorBase t, int dt):
     if t.dt == dt:
         return t
     if t.dt >= kComplexFloat:
-        return _op_named("view_as_real")(t)
-    return _op_named("view_as_complex")(t.as_strided((t.st.nbytes // itemsize(<DType>t.dt) // 2, 2), (2, 1), 0))
+        return hot_call1(hot.view_as_real, t)
+    return hot_call1(hot.view_as_complex, t.as_strided((t.st.nbytes // itemsize(<DType>t.dt) // 2, 2), (2, 1), 0))
 
 
 cdef class CopySlices(Node):

@@ -56,7 +56,7 @@ def resolve(row: Any, optional: bool = False) -> Any:
     if own is not None:
         return own
     forms: Npu | None = row.npu
-    if forms is None or optional and not _is_here(forms):
+    if forms is None or optional and not is_here(forms):
         return None
     schema = parse(row.schema)
     plan = aclnn.plan(forms, schema, fallback=writes(body.fallback) if body.fallback else None)
@@ -67,7 +67,8 @@ def resolve(row: Any, optional: bool = False) -> Any:
     return plan
 
 
-def _is_here(forms: Npu) -> bool:
+def is_here(forms: Npu) -> bool:
+    """Whether the installed CANN has a row's call, and a kernel of it for this SoC."""
     return aclnn.has(aclnn.read_mapping(forms.call)[0]) and (forms.since is None or soc.is_since(forms.since))
 
 

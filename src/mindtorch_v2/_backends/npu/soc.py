@@ -33,6 +33,8 @@ def family_of(soc: str) -> str:
 
 def is_since(first: str) -> bool:
     """Whether the SoC is of the family `first`, one of those with cube and vector cores, or of a later one."""
+    if first not in CUBE_AND_VECTOR:
+        raise ValueError(f"{first!r} is none of {', '.join(CUBE_AND_VECTOR)}")
     return family() in CUBE_AND_VECTOR[CUBE_AND_VECTOR.index(first):]
 
 
