@@ -51,6 +51,7 @@ def test_what_a_row_became_does_not_change() -> None:
     for name in ("takes_out", "npu", "body", "schema", "name"):
         with pytest.raises(AttributeError):
             setattr(row, name, None)
+    assert not hasattr(row, "kernels")                       # a list could be written into
     with pytest.raises(AttributeError):
         row.npu.call = "aclnnSub(self, other, alpha, out)"
     with pytest.raises(TypeError):

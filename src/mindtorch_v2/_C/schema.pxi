@@ -81,7 +81,7 @@ cdef class Overload:
     cdef const Pointwise* pw
     cdef Attr* default_attr                      # of a pointwise op: its non-tensor arguments when all are defaults
     cdef Kernel kernel
-    cdef readonly list kernels                   # per device type: callable(outs, args) or None
+    cdef list kernels                            # per device type: callable(outs, args) or None
     cdef readonly object npu                     # its calls on an npu (_row.Npu), or None
     cdef bint tracked                            # the row has formulas of its own
     cdef readonly bint takes_out                 # whether torch offers out=
