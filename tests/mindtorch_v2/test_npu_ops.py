@@ -229,6 +229,12 @@ def test_a_refusal_tells_what_cann_takes() -> None:
         mt.rand(3, dtype=mt.float64, device="npu").erfinv()
 
 
+def test_complex_integers_are_not_drawn() -> None:
+    for bounds in ((), (0, 4)):
+        with pytest.raises(NotImplementedError, match="random_"):
+            mt.zeros(2, dtype=mt.complex64, device="npu").random_(*bounds)
+
+
 # ---- values that are easy to get wrong -------------------------------------------------------------------------------
 def test_corrections_of_variances_may_be_fractions() -> None:
     agree(lambda lib, x: (x.var(0, correction=0.5), lib.std_mean(x, 1, correction=1.5)), torch.randn(4, 5))

@@ -93,6 +93,8 @@ def _end_of(dtype: Any) -> int:
 def _random(outs: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     """random_(self, *, generator) and random_.from(self, from, to, *, generator)."""
     (out,), generator = outs, args[-1]
+    if out.is_complex():
+        raise NotImplementedError(f"[random_] no kernel for npu in {out.dtype}")
     low, high = (args[1], args[2]) if len(args) > 2 else (0, None)
     if high is None:
         high = min(_end_of(out.dtype), 2 ** 63 - 1)
