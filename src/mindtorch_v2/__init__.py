@@ -45,14 +45,14 @@ globals().update({name: function for name, function in _ops.functions.items() if
 _C._nn.__dict__.update(_ops.namespaces["nn"])
 _tensor.install_methods(_ops.methods)
 _C._set_to_copy(_ops.ops._to_copy)
-from mindtorch_v2 import fft, linalg, special
+from mindtorch_v2 import _transforms, fft, linalg, special
 newaxis = None
 __version__ = version.__version__
 
 # Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
 _ROOMS = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
           "accelerator", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
-          "func", "profiler", "library", "hub")
+          "func", "profiler", "library", "hub", "_subclasses")
 _FROM = {"vmap": "func", "ops": "library", "Event": "accelerator", "Stream": "accelerator",
          "get_device_module": "accelerator", "load": "serialization", "save": "serialization"}
 _FROM |= dict.fromkeys((

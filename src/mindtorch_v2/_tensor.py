@@ -66,6 +66,25 @@ class Tensor(TensorMethods):
         made.requires_grad = require_grad
         return made
 
+    @staticmethod
+    def _make_wrapper_subclass(cls: type, size: Any, strides: Any = None, storage_offset: Any = None,
+                               memory_format: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+                               pin_memory: bool = False, requires_grad: bool = False,
+                               dispatch_sizes_strides_policy: Any = None, dispatch_device: bool = False,
+                               dispatch_layout: bool = False, **kwargs: Any) -> Any:
+        """A tensor without memory, whose class computes in __torch_dispatch__."""
+        return _C._make_wrapper(cls, size, strides, dtype or _C.get_default_dtype(), device or "cpu", requires_grad,
+                                storage_offset or 0)
+
+    @property
+    def _readable(self) -> bool:
+        """Whether Python may take the values out: not where they stand for many samples, have a tangent, or are none."""
+        return not self.is_meta and not _C._has_tangents(self)
+
+    def _fresh(self) -> Any:
+        """The same value without history."""
+        return self.detach()
+
     # ---- conversion
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """The tensor with another dtype, device or memory format; itself when nothing changes."""

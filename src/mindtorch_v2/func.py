@@ -1,8 +1,4 @@
-"""torch.func and torch.vmap: derivatives of functions over trees of tensors, and maps over a batch dimension.
-
-vmap runs the function once a sample and stacks the results: right for everything that can run, gradients included, and
-without the speed of torch's batching rules.
-"""
+"""torch.func and torch.vmap: derivatives of functions over trees of tensors, and maps over a batch dimension."""
 from __future__ import annotations
 
 import functools
@@ -13,9 +9,10 @@ import mindtorch_v2 as torch
 
 Tensor = torch.Tensor
 _tree = torch.utils._pytree
+_transforms, _forward = torch._transforms, torch.autograd.forward_ad
 
-__all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "stack_module_state",
-           "vjp", "vmap"]
+__all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+           "stack_module_state", "vjp", "vmap"]
 
 
 # ---- over a batch -------------------------------------------------------------------------------------------------
@@ -24,20 +21,42 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
     """A function that applies func to every sample along in_dims and stacks what it returns along out_dims."""
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
+    if chunk_size is not None and not chunk_size > 0:
+        raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
 
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = _tree.tree_flatten(args)
         dims = _dims_of(in_dims, args, spec, func)
         size = _batch_size(leaves, dims, func)
-        results, states = [], _random_states(leaves) if randomness == "same" else []
-        for i in range(size):
-            for restore, state in states:
-                restore(state)
-            sample = [x if d is None else x.select(d, i) for x, d in zip(leaves, dims, strict=True)]
-            results.append(func(*_tree.tree_unflatten(sample, spec), **kwargs))
-        return _stacked(results, out_dims, func)
+        whole = [x if d is None else x.movedim(d, 0) for x, d in zip(leaves, dims, strict=True)]
+        batched = [d is not None for d in dims]
+
+        def over(start: int, end: int) -> Any:
+            part = [x[start:end] if b and chunk_size is not None else x for x, b in zip(whole, batched, strict=True)]
+            return _over_batch(func, part, batched, spec, kwargs, end - start, out_dims, randomness)
+        if chunk_size is None or chunk_size >= size:
+            return over(0, size)
+        return _joined([over(i, min(i + chunk_size, size)) for i in range(0, size, chunk_size)], out_dims)
     return mapped
+
+
+def _over_batch(func: Any, leaves: list[Any], batched: list[bool], spec: Any, kwargs: dict, size: int, out_dims: Any,
+                randomness: str) -> Any:
+    level = _transforms.Vmap(size, randomness, functools.partial(_random_states, leaves))
+    samples = [level.wrap(x) if b else x for x, b in zip(leaves, batched, strict=True)]
+    before = torch._C._push_transform(level)
+    try:
+        result = func(*_tree.tree_unflatten(samples, spec), **kwargs)
+    finally:
+        torch._C._pop_transform(before)
+    outputs, out_spec = _tree.tree_flatten(result)
+    dims = _tree._broadcast_to_and_flatten(out_dims, out_spec)
+    if dims is None:
+        raise ValueError(f"vmap({_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with "
+                         "the structure of the outputs.")
+    made = [_placed(level, x, d, func) for x, d in zip(outputs, dims, strict=True)]
+    return _tree.tree_unflatten(made, out_spec)
 
 
 def _random_states(leaves: list[Any]) -> list[tuple[Callable[[Tensor], None], Tensor]]:
@@ -45,6 +64,29 @@ def _random_states(leaves: list[Any]) -> list[tuple[Callable[[Tensor], None], Te
     npus = {x.device for x in leaves if isinstance(x, torch.Tensor) and x.device.type == "npu"}
     on_npus = [(functools.partial(torch.npu.set_rng_state, device=d), torch.npu.get_rng_state(d)) for d in npus]
     return [(torch.set_rng_state, torch.get_rng_state()), *on_npus]
+
+
+def _placed(level: Any, x: Any, dim: int | None, func: Any) -> Any:
+    """One result with the batch where out_dims wants it."""
+    if not isinstance(x, torch.Tensor):
+        raise ValueError(f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type {type(x)}.")
+    value, batched = level.unwrap(x)
+    if dim is None:
+        if batched:
+            raise ValueError(f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor when out_dim is "
+                             "None")
+        return value
+    whole = value if batched else value.expand(level.size, *value.shape)
+    return whole.movedim(0, dim)
+
+
+def _joined(parts: list[Any], out_dims: Any) -> Any:
+    """The results of the chunks of a batch, one after the other."""
+    specs = [_tree.tree_flatten(p) for p in parts]
+    dims = _tree._broadcast_to_and_flatten(out_dims, specs[0][1])
+    columns = zip(*(leaves for leaves, _ in specs), strict=True)
+    return _tree.tree_unflatten([column[0] if d is None else torch.cat(list(column), d)
+                                 for column, d in zip(columns, dims, strict=True)], specs[0][1])
 
 
 def _name(func: Any) -> str:
@@ -88,25 +130,6 @@ def _batch_size(leaves: list[Any], dims: list[int | None], func: Any) -> int:
     return sizes[0]
 
 
-def _stacked(results: list[Any], out_dims: Any, func: Any) -> Any:
-    if not results:
-        raise RuntimeError(f"vmap({_name(func)}): the mapped dimension has size 0, so the results are unknown")
-    specs = [_tree.tree_flatten(r) for r in results]
-    dims = _tree._broadcast_to_and_flatten(out_dims, specs[0][1])
-    if dims is None:
-        raise ValueError(f"vmap({_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with "
-                         "the structure of the outputs.")
-    columns = zip(*(leaves for leaves, _ in specs), strict=True)
-    stacked = [column[0] if d is None else _stack(column, d, func) for column, d in zip(columns, dims, strict=True)]
-    return _tree.tree_unflatten(stacked, specs[0][1])
-
-
-def _stack(column: Sequence[Any], dim: int, func: Any) -> Tensor:
-    if not isinstance(column[0], torch.Tensor):
-        raise ValueError(f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type "
-                         f"{type(column[0])}.")
-    return torch.stack(list(column), dim)
-
 
 # ---- reverse mode -------------------------------------------------------------------------------------------------
 class _Traced:
@@ -118,23 +141,28 @@ class _Traced:
             if not isinstance(x, torch.Tensor):
                 raise RuntimeError(f"torch.func: expected tensors to differentiate by, got {type(x).__name__}")
         # What the caller differentiates too stays connected to the caller's graph.
-        self.starts = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in self.leaves]
+        self.starts = [_transforms.start(x) for x in self.leaves]
         self.inputs = _tree.tree_unflatten(self.starts, self.spec)
 
     def outer(self, outputs: Sequence[Tensor]) -> bool:
         """Whether somebody else differentiates through the outputs: a leaf that is not ours takes part."""
-        ours = {id(x) for x, given in zip(self.starts, self.leaves, strict=True) if not given.requires_grad}
+        ours = {id(x) for x in self.starts if x.is_leaf}
         return any(id(leaf) not in ours for leaf in _graph_leaves(outputs))
 
-    def back(self, outputs: Sequence[Tensor], cotangents: Sequence[Tensor], create: bool) -> Any:
+    def ended(self, tree: Any, keep: bool) -> Any:
+        """Results without the history that ends with this trace."""
+        return tree if keep else _tree.tree_map_only(torch.Tensor, lambda x: _transforms.ended(x, self.outer), tree)
+
+    def back(self, outputs: Sequence[Tensor], cotangents: Sequence[Tensor], keep: bool) -> Any:
         """The gradients, in the inputs' structure; zeros where an input has no part."""
+        create = keep or _transforms.differentiated()
         used = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
         found: Sequence[Tensor | None] = [None] * len(self.starts)
         if used:
             found = torch.autograd.grad([o for o, _ in used], self.starts, [c for _, c in used], create_graph=create,
                                         retain_graph=True, allow_unused=True)
         whole = [torch.zeros_like(x) if g is None else g for g, x in zip(found, self.starts, strict=True)]
-        return _tree.tree_unflatten(whole if create else [g.detach() for g in whole], self.spec)
+        return _tree.tree_unflatten(self.ended(whole, keep), self.spec)
 
 
 def _graph_leaves(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
@@ -173,10 +201,6 @@ def _call_traced(func: Callable[..., Any], args: tuple, kwargs: dict[str, Any], 
     return (traced, *result) if has_aux else (traced, result, None)
 
 
-def _plain(tree: Any) -> Any:
-    return _tree.tree_map_only(torch.Tensor, lambda x: x.detach(), tree)
-
-
 def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
                    has_aux: bool = False) -> Callable[..., Any]:
     """A function that gives the gradient of func, which returns one number, and its value."""
@@ -192,7 +216,7 @@ def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
                                    f"with {value.dim()} dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
             outer = traced.outer([value])
             gradient = traced.back([value], [torch.ones_like(value)], outer)
-        value, aux = (value, aux) if outer else (value.detach(), _plain(aux))
+        value, aux = traced.ended((value, aux), outer)
         return (gradient, (value, aux)) if has_aux else (gradient, value)
     return wrapped
 
@@ -225,30 +249,8 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         with torch.enable_grad():
             return traced.back(outputs, given, outer or any(c.requires_grad for c in given))
 
-    value, aux = (value, aux) if outer else (_plain(value), _plain(aux))
+    value, aux = traced.ended((value, aux), outer)
     return (value, vjp_fn, aux) if has_aux else (value, vjp_fn)
-
-
-def jvp(func: Callable[..., Any], primals: tuple, tangents: tuple, *, strict: bool = False,
-        has_aux: bool = False) -> Any:
-    """func's value and its derivative along the tangents, by differentiating the backward pass."""
-    with torch.enable_grad():
-        traced = _Traced(primals)
-        result = func(*traced.inputs)
-        value, aux = result if has_aux else (result, None)
-        outputs, spec = _tree.tree_flatten(value)
-        outer = traced.outer(outputs)
-        ghosts = [torch.zeros_like(o, requires_grad=True) for o in outputs]
-        back = _tree.tree_leaves(traced.back(outputs, ghosts, True))
-        used = [(g, t) for g, t in zip(back, _tree.tree_leaves(tangents), strict=True) if g.requires_grad]
-        found: Sequence[Tensor | None] = [None] * len(ghosts)
-        if used:
-            found = torch.autograd.grad([g for g, _ in used], ghosts, [t for _, t in used], create_graph=outer,
-                                        allow_unused=True)
-    whole = [torch.zeros_like(o) if d is None else d for d, o in zip(found, outputs, strict=True)]
-    slopes = _tree.tree_unflatten(whole, spec)
-    value, slopes, aux = (value, slopes, aux) if outer else (_plain(value), _plain(slopes), _plain(aux))
-    return (value, slopes, aux) if has_aux else (value, slopes)
 
 
 def jacrev(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
@@ -259,29 +261,136 @@ def jacrev(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux
         with torch.enable_grad():
             traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux)
             outputs, spec = _tree.tree_flatten(value)
+            for output in outputs:
+                if not isinstance(output, torch.Tensor):
+                    raise RuntimeError(f"jacrev(f, ...)(*args): Expected f(*args) to return only tensors, got type "
+                                       f"{type(output)}")
             outer = traced.outer(outputs)
-            jacobians = _tree.tree_unflatten([_rows(traced, output, outer) for output in outputs], spec)
-        return (jacobians, aux if outer else _plain(aux)) if has_aux else jacobians
+            jacobians = _tree.tree_unflatten([_rows(traced, output, outer, chunk_size) for output in outputs], spec)
+        return (jacobians, traced.ended(aux, outer)) if has_aux else jacobians
     return wrapped
 
 
-def _rows(traced: _Traced, output: Tensor, create: bool) -> Any:
-    """The gradients of every element of one output, stacked into its shape."""
-    units = torch.eye(output.numel(), dtype=output.dtype, device=output.device).view(-1, *output.shape)
-    rows = [_tree.tree_leaves(traced.back([output], [unit], create)) for unit in units]
-    whole = [torch.stack(column).view(*output.shape, *column[0].shape) for column in zip(*rows, strict=True)]
-    return _tree.tree_unflatten(whole, traced.spec)
+def _rows(traced: _Traced, output: Tensor, create: bool, chunk_size: int | None) -> Any:
+    """The gradients of every element of one output, in its shape."""
+    n = output.numel()
+    if n == 0:
+        whole = [x.new_zeros(*output.shape, *x.shape) for x in traced.starts]
+        return _tree.tree_unflatten(whole, traced.spec)
+    units = torch.eye(n, dtype=output.dtype, device=output.device).view(n, *output.shape)
+
+    def back(unit: Tensor) -> list[Tensor]:
+        return _tree.tree_leaves(traced.back([output], [unit], create))
+    rows = vmap(back, chunk_size=chunk_size)(units)
+    whole = [column.reshape(*output.shape, *column.shape[1:]) for column in rows]
+    return _tree.tree_unflatten(traced.ended(whole, create), traced.spec)
+
+
+# ---- forward mode -------------------------------------------------------------------------------------------------
+def jvp(func: Callable[..., Any], primals: tuple, tangents: tuple, *, strict: bool = False,
+        has_aux: bool = False) -> Any:
+    """func's value and its derivative along the tangents."""
+    if not isinstance(primals, tuple):
+        raise RuntimeError("jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to call "
+                           "f(*primals).")
+    flat, spec = _tree.tree_flatten(primals)
+    along, along_spec = _tree.tree_flatten(tangents)
+    if spec != along_spec:
+        raise RuntimeError(f"jvp(f, primals, tangents): Expected primals and tangents to have the same python structure. "
+                           f"For example, if primals is a tuple of 3 tensors, tangents also must be. Got primals with "
+                           f"structure {spec} and tangents with structure {along_spec}")
+    for what, leaves in (("primals", flat), ("tangents", along)):
+        if not leaves:
+            raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to be non-empty tuple of Tensors")
+        for x in leaves:
+            if not isinstance(x, torch.Tensor):
+                raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to contain only tensors, got {type(x)}")
+    level = _forward.Forward()
+    duals = []
+    for x, t in zip(flat, along, strict=True):
+        dual = _transforms.linked(x)
+        level.note(dual, t)
+        duals.append(dual)
+    before = torch._C._push_transform(level)
+    try:
+        result = func(*_tree.tree_unflatten(duals, spec))
+        if has_aux and not (isinstance(result, tuple) and len(result) == 2):
+            raise RuntimeError("jvp(f, ...): output of function f should be a tuple: (output, aux) if has_aux is True")
+    finally:
+        torch._C._pop_transform(before)
+    value, aux = result if has_aux else (result, None)
+    outputs, out_spec = _tree.tree_flatten(value)
+    for x in outputs:
+        if not isinstance(x, torch.Tensor):
+            raise RuntimeError(f"jvp(f, primals, tangents): Expected f(*primals) to return only tensors, got type {type(x)}")
+    slopes = [level.tangent(x) for x in outputs]
+    if strict and None in slopes:
+        raise RuntimeError("jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is "
+                           "not allowed with strict=True.")
+    slopes = [torch.zeros_like(x) if t is None else t for x, t in zip(outputs, slopes, strict=True)]
+    ended = [_forward.without(level, x) for x in outputs]
+    level.end()
+    made = _tree.tree_unflatten(ended, out_spec), _tree.tree_unflatten(slopes, out_spec)
+    return (*made, aux) if has_aux else made
+
+
+def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """func's value, and the function that gives its derivative at the primals along tangents."""
+    value = func(*primals)
+
+    def along(*tangents: Any) -> Any:
+        given, spec = _tree.tree_flatten(tangents)
+        flat, flat_spec = _tree.tree_flatten(primals)
+        if spec != flat_spec:
+            raise RuntimeError(f"Expected the tangents {spec} to have the same argspec as the primals {flat_spec}")
+        for x, t in zip(flat, given, strict=True):
+            if x.shape != t.shape:
+                raise RuntimeError(f"Expected a tangent with shape {x.shape}, but got one with shape {t.shape}")
+        return jvp(func, primals, tangents)[1]
+    return value, along
 
 
 def jacfwd(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
            chunk_size: int | None = None, randomness: str = "error") -> Callable[..., Any]:
-    """The Jacobian, as jacrev gives it: there is no forward mode here."""
-    return jacrev(func, argnums, has_aux, chunk_size=chunk_size)
+    """A function that gives the Jacobian by forward mode: one derivative for every element of the inputs."""
+    @functools.wraps(func)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        chosen = _chosen(args, argnums)
+        flat, spec = _tree.tree_flatten(chosen)
+        basis = _unit_vectors(flat)
+
+        def push(*units: Tensor) -> Any:
+            def f(*values: Any) -> Any:
+                return func(*_replaced(args, argnums, _tree.tree_unflatten(list(values), spec)), **kwargs)
+            made = jvp(f, tuple(flat), units, has_aux=has_aux)
+            return made[1:] if has_aux else made[1]
+        found = vmap(push, chunk_size=chunk_size, randomness=randomness,
+                     **({"out_dims": (0, None)} if has_aux else {}))(*basis)
+        columns, aux = found if has_aux else (found, None)
+        outputs, out_spec = _tree.tree_flatten(columns)
+        jacobians = [_tree.tree_unflatten([part.movedim(0, -1).reshape(*part.shape[1:], *x.shape) for part, x in
+                                           zip(y.split([x.numel() for x in flat]), flat, strict=True)], spec)
+                     for y in outputs]
+        made = _tree.tree_unflatten(jacobians, out_spec)
+        return (made, aux) if has_aux else made
+    return wrapped
+
+
+def _unit_vectors(flat: list[Tensor]) -> list[Tensor]:
+    """For every element of the tensors, in order, the tangents that are 1 there and 0 elsewhere; stacked."""
+    sizes = [x.numel() for x in flat]
+    total, start, made = sum(sizes), 0, []
+    for x, n in zip(flat, sizes, strict=True):
+        units = torch.zeros(total, n, dtype=x.dtype, device=x.device)
+        units[start:start + n].diagonal().fill_(1)
+        made.append(units.view(total, *x.shape))
+        start += n
+    return made
 
 
 def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
-    """A function that gives the matrix of second derivatives."""
-    return jacrev(jacrev(func, argnums), argnums)
+    """A function that gives the matrix of second derivatives: forward mode over reverse mode."""
+    return jacfwd(jacrev(func, argnums), argnums)
 
 
 # ---- modules ------------------------------------------------------------------------------------------------------

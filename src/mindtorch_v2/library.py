@@ -103,24 +103,6 @@ class _Namespace:
         raise AttributeError(f"'_OpNamespace' '{self._name}' object has no attribute '{name}'")
 
 
-class _Overloads:
-    """One of torch's ops; its overloads are one op here, which looks at the arguments itself."""
-
-    def __init__(self, op: Any) -> None:
-        self._op, self.__name__ = op, op.__name__
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._op(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._op
-
-    def __repr__(self) -> str:
-        return f"<OpOverloadPacket(op='aten.{self.__name__}')>"
-
-
 class _Aten(_Namespace):
     """torch's own ops."""
 
@@ -129,7 +111,7 @@ class _Aten(_Namespace):
             op = getattr(torch._ops.ops, name)
         except AttributeError:
             return super().__getattr__(name)
-        self.__dict__[name] = found = _Overloads(op)
+        self.__dict__[name] = found = torch._C._op_packet(op) if isinstance(op, torch._C.Op) else op
         return found
 
 

@@ -70,10 +70,10 @@ class _outside:
         self.mode = mode
 
     def __enter__(self) -> None:
-        _modes().pop()
+        _C._pop_function_mode()
 
     def __exit__(self, *exc: Any) -> None:
-        _modes().append(self.mode)
+        _C._push_function_mode(self.mode)
 
 
 class TorchFunctionMode:
@@ -83,11 +83,11 @@ class TorchFunctionMode:
         raise NotImplementedError
 
     def __enter__(self) -> Any:
-        _modes().append(self)
+        _C._push_function_mode(self)
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        _modes().pop()
+        _C._pop_function_mode()
 
     @classmethod
     def push(cls, *args: Any, **kwargs: Any) -> Any:

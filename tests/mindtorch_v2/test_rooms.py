@@ -26,9 +26,9 @@ FLOORS: dict[int, str] = {
     2: "autograd _backends",
     3: "_ops amp _legacy",
     4: "npu cpu linalg fft special random types version return_types backends compiler cuda jit overrides storage "
-       "__config__ _asserts _construct _symbolic xpu",
+       "__config__ _asserts _construct _symbolic _transforms xpu",
     5: "nn optim utils distributed serialization _pickling _unpickling _rebuilding _archive testing accelerator multiprocessing signal _dynamo "
-       "distributions func profiler library hub",
+       "distributions func profiler library hub _subclasses",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that are one room although they lie side by side.

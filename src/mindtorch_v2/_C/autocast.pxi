@@ -13,14 +13,15 @@ CAST_POLICIES = {"lower": CAST_LOWER, "float32": CAST_FLOAT, "float32 result": C
 cdef dict cast_weights = {}                      # (id, dtype, grad mode) -> (tensor, its version, the cast)
 
 
-cdef object run_autocast(Op op, Overload ov, PyObject** s):
-    """run_family() with the tensors cast as the op's policy says; inside the op autocast is off for the device type."""
+cdef object run_autocast(Op op, Overload ov, Binding* b):
+    """run_inner() with the tensors cast as the op's policy says; inside the op autocast is off for the device type."""
+    cdef PyObject** s = b.slot
     cdef int dev = cast_device(ov, s)
     cdef int policy = op.cast_policy[dev]
     cdef int before = modes().autocast
     cdef list kept = []                          # owns the casts while the slots borrow them
     if not policy or not before >> dev & 1:
-        return run_family(ov, s)
+        return run_inner(op, ov, b)
     if policy == CAST_REFUSED:
         raise RuntimeError(f"torch.nn.functional.{op.name} and torch.nn.BCELoss are unsafe to autocast.\nMany models "
                            "use a sigmoid layer right before the binary cross entropy layer. In this case, combine the "
@@ -32,7 +33,7 @@ cdef object run_autocast(Op op, Overload ov, PyObject** s):
         cast_slots(ov, s, dev, cast_target(ov, s, dev, policy), kept)
     modes().autocast = before & ~(1 << dev)
     try:
-        return run_family(ov, s)
+        return run_inner(op, ov, b)
     finally:
         modes().autocast = before
 

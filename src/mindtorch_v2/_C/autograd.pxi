@@ -369,11 +369,19 @@ cdef int save_results(Node node, Overload ov, PyObject** results, int n) except 
         if not (node.mask >> j & 1):
             continue
         if ov.saved_kind[j] == S_RESULT and <object>results[ov.saved_param[j]] is not None:
-            save_tensor(node, j, alias(<TensorBase>results[ov.saved_param[j]]))
+            save_tensor(node, j, result_alias(<TensorBase>results[ov.saved_param[j]]))
         elif ov.saved_kind[j] == S_RESULTS:
-            set_saved(node, j, [None if <object>results[i] is None else alias(<TensorBase>results[i])
+            set_saved(node, j, [None if <object>results[i] is None else result_alias(<TensorBase>results[i])
                                 for i in range(n)])
     return 0
+
+
+cdef TensorBase result_alias(TensorBase t):
+    """t without history; of a class that computes for itself, that class's own."""
+    cdef PyTypeObject* tp = Py_TYPE(<PyObject*>t)
+    if tp == tensor_type or tp == parameter_type:
+        return alias(t)
+    return tensor_arg((<object>t)._fresh())
 
 
 cdef int note_output(Node node, TensorBase out, int nr) except -1:
@@ -482,7 +490,7 @@ cdef object unpack_saved(Node node, int j):
     else:
         return value
     if ov.saved_kind[j] == S_RESULT and modes().grad and is_differentiable(t.dt):
-        r = alias(t)
+        r = with_tangents(result_alias(t), t)
         r.fn, r.output_nr, r.requires = node, ov.saved_param[j], True
         return r
     return t

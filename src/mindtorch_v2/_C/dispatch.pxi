@@ -16,11 +16,10 @@ cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyO
         for i in range(n):
             ov = <Overload>PyList_GET_ITEM_(op.rows, i)
             if bind(ov, args, nargs, kwnames, &b):
-                if (b.foreign or has_function_modes()) and not modes().function_off:
-                    result = call_override(op, args, nargs, kwnames)
-                    if result is not NotImplemented:
-                        break
-                result = run(op, ov, &b)
+                if b.foreign or modes().interposed():
+                    result = run_layers(op, ov, &b, args, nargs, kwnames)
+                else:
+                    result = run(op, ov, &b)
                 break
             if b.temp != NULL:
                 Py_DECREF(<object>b.temp)
@@ -39,14 +38,13 @@ cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyO
 
 
 cdef object run(Op op, Overload ov, Binding* b):
+    """The op itself: what is left when no layer answers."""
     if op.inplace_of is not None or ov.mutates:
         if b.out != NULL:
             raise TypeError(f"{op.name}() got an unexpected keyword argument 'out'")
         return run_inplace(op, ov, b.slot)
     if b.out != NULL:
         return run_out(op, ov, b.slot, <object>b.out)
-    if modes().autocast:
-        return run_autocast(op, ov, b.slot)
     return run_family(ov, b.slot)
 
 
@@ -106,12 +104,11 @@ cdef object call_override(object func, PyObject** args, Py_ssize_t nargs, PyObje
         collect_overrides(arg, found, 0)
     types = tuple([type(x) for x in found])
     if has_function_modes():
-        stack = own_stacks().function_modes
-        mode = stack.pop()                       # it does not see what its own handler calls
+        mode = _pop_function_mode()              # it does not see what its own handler calls
         try:
             result = mode.__torch_function__(func, types, positional, keywords)
         finally:
-            stack.append(mode)
+            _push_function_mode(mode)
         if result is not NotImplemented:
             return result
     for arg in found:

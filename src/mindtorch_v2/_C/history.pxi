@@ -18,8 +18,11 @@ cdef object keep_original(Overload ov, TensorBase self, PyObject** s):
     if not reads:
         return None
     refresh_view(self)
-    copy = new_like_format(self, self.dt, PRESERVE, self.dev, self.dev_index)
-    copy_into(copy, self)
+    if Py_TYPE(<PyObject*>self) != tensor_type and Py_TYPE(<PyObject*>self) != parameter_type:
+        copy = tensor_arg(hot_call1(hot.clone, (<object>self)._fresh()))
+    else:
+        copy = new_like_format(self, self.dt, PRESERVE, self.dev, self.dev_index)
+        copy_into(copy, self)
     copy.requires, copy.fn, copy.output_nr = self.requires, self.fn, self.output_nr
     return copy
 

@@ -33,24 +33,29 @@ cdef bint foreign(TensorBase self):
 
 
 cdef object override_call(str name, tuple args):
-    cdef list found = []
-    for a in args:
-        collect_overrides(a, found, 0)
+    cdef bint previous = modes().function_off
     func = getattr(<object>tensor_type, name)
-    types = tuple([type(x) for x in found])
-    if not found:
-        previous = modes().function_off
-        modes().function_off = True
-        try:
-            return func(*args)
-        finally:
-            modes().function_off = previous
-    return found[0].__torch_function__(func, types, args, {})
+    result = call_override(func, tuple_items(args), len(args), NULL)
+    if result is not NotImplemented:
+        return result
+    modes().function_off = True
+    try:
+        return func(*args)
+    finally:
+        modes().function_off = previous
+
+
+cdef inline bint layered(TensorBase self) noexcept:
+    """Whether a layer may take part in what is done with self."""
+    cdef PyTypeObject* tp = Py_TYPE(<PyObject*>self)
+    return modes().interposed() or (tp != tensor_type and tp != parameter_type)
 
 
 cdef inline object select_item(TensorBase self, int64_t dim, object index):
     cdef PyObject* s[3]
     cdef object d = dim
+    if layered(self):
+        return hot_call3(hot.select, self, d, index)
     s[0], s[1], s[2] = <PyObject*>self, <PyObject*>d, <PyObject*>index
     return run_view(<Overload>hot.select.rows[0], s)
 
@@ -204,6 +209,8 @@ cdef object slice_item(TensorBase value, int dim, slice item):
     start = None if start is None else plain_int(start)
     stop = None if stop is None else plain_int(stop)
     s[0], s[1], s[2], s[3], s[4] = <PyObject*>value, <PyObject*>d, <PyObject*>start, <PyObject*>stop, <PyObject*>step
+    if layered(value):
+        return steal(op_vectorcall(<PyObject*>hot.slice, s, 5, NULL))
     return run_view(<Overload>hot.slice.rows[0], s)
 
 

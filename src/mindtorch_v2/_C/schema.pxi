@@ -85,6 +85,8 @@ cdef class Overload:
     cdef readonly object npu                     # its calls on an npu (_row.Npu), or None
     cdef bint tracked                            # the row has formulas of its own
     cdef readonly bint takes_out                 # whether torch offers out=
+    cdef public object batching                  # how vmap treats the op: see _ops/batching.py
+    cdef public object forward                   # its forward derivative: see _ops/forward.py
     cdef list formulas
     cdef bint differentiable
     cdef int nsaved
@@ -94,6 +96,45 @@ cdef class Overload:
     cdef int saved_param[MAX_SAVED]
     cdef readonly str node_name
     cdef object returns_class
+
+    @property
+    def is_composite(self):
+        return self.family == F_COMPOSITE and self.body is not None
+
+    @property
+    def is_pointwise(self):
+        return self.family == F_POINTWISE
+
+    @property
+    def is_view(self):
+        return self.family == F_VIEW
+
+    @property
+    def view_kind(self):
+        """Which view it makes: a key of VIEW_IDS; None for other ops."""
+        return next((k for k, v in VIEW_IDS.items() if v == self.native_id), None) if self.family == F_VIEW else None
+
+    @property
+    def is_random(self):
+        """Whether it takes a generator."""
+        return self.generator_at >= 0
+
+    @property
+    def has_gradient(self):
+        """Whether the row has formulas of its own."""
+        return self.tracked
+
+    def gradients(self):
+        """The formulas: the names of the inputs whose gradients each gives, the function, whether it gives a tuple."""
+        cdef Formula f
+        cdef int i
+        cdef list found = [], names
+        for f in self.formulas or ():
+            names = []
+            for i in range(f.ninputs):
+                names.append(self.names[self.tensor_at[f.inputs[i]]])
+            found.append((tuple(names), f.fn, f.joint))
+        return found
 
     def signature(self):
         """The parameters as an error message shows them."""

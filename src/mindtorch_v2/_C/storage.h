@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <cstring>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -38,13 +39,23 @@ inline Version* new_version() { return new (std::nothrow) Version(); }
 // What the running thread has switched on or off.
 struct Modes {
   bool grad = true, inference = false, function_off = false;
-  uint8_t autocast = 0;                // a bit for every device type (cpu, meta, npu) with autocast on
+  // The layers of this thread, which an op tests as one word: open function modes and transforms, a bit for every device
+  // type (cpu, meta, npu) with autocast on, open dispatch modes. See layers.pxi.
+  alignas(4) uint8_t function_mode_count = 0;
+  uint8_t transforms = 0, autocast = 0, dispatch_mode_count = 0;
   uint8_t autocast_dtype[3] = {7, 7, 6};   // of the types: bfloat16 on the CPU, float16 on an npu
   bool autocast_cache = true;          // weights that were cast are kept until the outermost block ends
   int32_t autocast_depth = 0;          // blocks that are open
   PyObject* backward = nullptr;   // the innermost GraphTask that runs, borrowed
   // The thread's ThreadStacks (threads.pxi) and its lists, borrowed; null until the thread uses one of them.
-  PyObject *stacks = nullptr, *function_modes = nullptr, *saved_hooks = nullptr, *devices = nullptr;
+  PyObject *stacks = nullptr, *saved_hooks = nullptr, *devices = nullptr;
+
+  bool interposed() const {
+    uint32_t layers;
+    static_assert(sizeof layers == 4 * sizeof function_mode_count, "four layers in one word");
+    memcpy(&layers, &function_mode_count, sizeof layers);
+    return layers;
+  }
 };
 // initial-exec: read without a call; so few bytes fit the room that the loader keeps for this.
 static thread_local Modes thread_modes __attribute__((tls_model("initial-exec")));

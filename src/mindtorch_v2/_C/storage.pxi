@@ -16,14 +16,14 @@ cdef extern from "storage.h" namespace "mt":
         uint32_t value
     cdef cppclass Modes:
         cbool grad, inference, function_off, autocast_cache
-        unsigned char autocast
+        unsigned char function_mode_count, transforms, autocast, dispatch_mode_count
         unsigned char autocast_dtype[3]
         int32_t autocast_depth
         PyObject* backward
         PyObject* stacks
-        PyObject* function_modes
         PyObject* saved_hooks
         PyObject* devices
+        cbool interposed()
     Storage* new_storage()
     Version* new_version()
     Modes& modes() nogil

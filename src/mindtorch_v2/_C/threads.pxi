@@ -1,4 +1,4 @@
-# What each thread has of its own, as in torch: function modes, hooks on saved tensors, default devices.
+# What each thread has of its own, as in torch: modes and transforms, hooks on saved tensors, default devices.
 
 cdef extern from "Python.h":
     PyObject* PyThreadState_GetDict()
@@ -7,16 +7,20 @@ cdef extern from "Python.h":
 cdef class ThreadStacks:
     """The stacks of one thread. The interpreter's dict of the thread owns it; the thread's Modes borrow it."""
     cdef list function_modes                     # active TorchFunctionMode objects, innermost last
+    cdef list dispatch_modes                     # active TorchDispatchMode objects, innermost last
+    cdef list transforms                         # vmap levels and the like, innermost last: see layers.pxi
     cdef list saved_hooks                        # (pack, unpack) pairs, innermost last
     cdef list devices                            # what set_default_device has set, or None; then `with device` blocks
     cdef object hooks_forbidden                  # why saved_tensors_hooks may not be used, when it may not
 
     def __cinit__(self):
-        self.function_modes, self.saved_hooks, self.devices = [], [], [None]
+        self.function_modes, self.dispatch_modes, self.transforms = [], [], []
+        self.saved_hooks, self.devices = [], [None]
 
     def __dealloc__(self):
         if modes().stacks == <PyObject*>self:    # the thread ends, or Python's part of a thread of C
-            modes().stacks = modes().function_modes = modes().saved_hooks = modes().devices = NULL
+            modes().stacks = modes().saved_hooks = modes().devices = NULL
+            modes().function_mode_count = modes().transforms = modes().dispatch_mode_count = 0
 
 
 cdef ThreadStacks own_stacks():
@@ -30,32 +34,13 @@ cdef ThreadStacks own_stacks():
         raise RuntimeError("the running thread has no state in this interpreter")
     made = ThreadStacks.__new__(ThreadStacks)
     (<dict>place)["mindtorch_v2 stacks"] = made
-    modes().function_modes, modes().saved_hooks = <PyObject*>made.function_modes, <PyObject*>made.saved_hooks
-    modes().devices, modes().stacks = <PyObject*>made.devices, <PyObject*>made
+    modes().saved_hooks, modes().devices, modes().stacks = <PyObject*>made.saved_hooks, <PyObject*>made.devices, <PyObject*>made
     return made
-
-
-cdef inline bint has_function_modes() noexcept:
-    cdef PyObject* stack = modes().function_modes
-    return stack != NULL and PyList_GET_SIZE(<object>stack) > 0
 
 
 cdef inline bint has_saved_hooks() noexcept:
     cdef PyObject* stack = modes().saved_hooks
     return stack != NULL and PyList_GET_SIZE(<object>stack) > 0
-
-
-def _push_function_mode(mode):
-    own_stacks().function_modes.append(mode)
-
-
-def _pop_function_mode():
-    return own_stacks().function_modes.pop()
-
-
-def _function_mode_stack():
-    """The running thread's list of active modes itself, innermost last."""
-    return own_stacks().function_modes
 
 
 def _forbid_saved_hooks(why):

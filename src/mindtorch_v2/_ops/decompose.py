@@ -85,7 +85,7 @@ _CAUSES = (
 
 def check_info(info, name):
     """Raises LinAlgError (as torch, RuntimeError for LU) for the first matrix of the batch whose code is not 0."""
-    if info.device.type == "meta" or not bool(info.any()):
+    if not info._readable or not bool(info.any()):
         return
     at, codes = "", info.reshape(-1).tolist()
     number = next(i for i, code in enumerate(codes) if code)

@@ -378,7 +378,7 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     start = n_fft // 2 if center else 0
     end = start + length if length is not None else total - n_fft // 2 if center else total
     signal, weight = (t.narrow(1, start, min(end, total) - start) for t in (signal, weight))
-    if bool(weight.abs().min() < 1e-11):
+    if weight._readable and bool(weight.abs().min() < 1e-11):
         _refuse("istft", input, "window overlap add min: 1")
     signal = signal / weight
     if end > total:

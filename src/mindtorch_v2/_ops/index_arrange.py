@@ -132,7 +132,7 @@ def _repeat_index(repeats, output_size):
         raise RuntimeError("repeats has to be Long or Int tensor")
     if repeats.numel() == 0:
         return ops.empty((0,), dtype=INT64, device=repeats.device)
-    if bool((repeats < 0).any()):
+    if repeats._readable and bool((repeats < 0).any()):
         raise RuntimeError("repeats can not be negative")
     size = int(repeats.sum()) if output_size is None else output_size
     return ops._repeat_index(repeats, size)

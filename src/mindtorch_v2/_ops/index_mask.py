@@ -62,7 +62,7 @@ def _check_value(self, value):
 def _masked_fill_tensor_(self, mask, value):
     """Writes value where mask is true."""
     _check_value(self, value)
-    if not value.requires_grad and value.device.type == "cpu":
+    if not value.requires_grad and value.device.type == "cpu" and value._readable:
         return self.masked_fill_(mask, value.item())
     _check_mask("masked_fill_", self, mask)
     return self.copy_(ops.where(mask, value.to(self.dtype), self))
@@ -72,7 +72,7 @@ def _masked_fill_tensor_(self, mask, value):
 def _masked_fill_tensor(self, mask, value):
     """A copy of self with value where mask is true."""
     _check_value(self, value)
-    if not value.requires_grad and value.device.type == "cpu":
+    if not value.requires_grad and value.device.type == "cpu" and value._readable:
         return ops._masked_fill(widened(self, mask), mask, value.item())
     return ops.where(mask, value.to(self.dtype), self)
 

@@ -134,7 +134,8 @@ def _bernoulli(self, p, generator):
     if p is not None:
         return ops.empty_like(self).bernoulli_(p, generator=generator)
     _floating(self, "bernoulli")
-    if self.is_cpu and self.numel() and not bool(((self >= 0) & (self <= 1)).all()):   # elsewhere it would make us wait
+    # on an npu the look would make us wait
+    if self.is_cpu and self.numel() and self._readable and not bool(((self >= 0) & (self <= 1)).all()):
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.  "
                            "(Could this error message be improved?  If so, please report an enhancement request to "
                            "PyTorch.)")
@@ -220,7 +221,7 @@ def _normal(mean, std, generator):
     if hasattr(std, "dtype"):
         if std.is_complex():
             raise RuntimeError("normal expects standard deviation to be non-complex")
-        if std.numel() and not bool((std >= 0).all()):
+        if std.numel() and std._readable and not bool((std >= 0).all()):
             raise RuntimeError("normal expects all elements of std >= 0.0")
     elif std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")

@@ -116,7 +116,7 @@ def _prod_grad(g, self, dim, keepdim, result):
 
 def _product_slopes(g, x, dim, product):
     """g times the product of all other items, for each item along dim."""
-    if not bool((x == 0).any()):
+    if x._readable and not bool((x == 0).any()):
         return g * conj(product / x)
     n = x.size(dim)
     if n == 1:

@@ -39,7 +39,7 @@ def _cumprod_grad(g, self, dim, result):
     if self.numel() <= 1 or self.size(dim) == 1:
         return g.clone()
     zero = self == 0
-    if not bool(zero.any()):
+    if zero._readable and not bool(zero.any()):
         return _from_the_end(g * conj(result), dim) / conj(self)
     if _C._is_grad_enabled():
         return _cumprod_slopes(g, self, dim)

@@ -23,7 +23,7 @@ def complex_dtype(dtype):
 
 def _given(g):
     """Whether an output's gradient is there: a missing one comes as zeros."""
-    return g.requires_grad or bool((g != 0).any())
+    return g.requires_grad or not g._readable or bool((g != 0).any())
 
 
 def _columns(x):
@@ -133,7 +133,8 @@ op("_householder_product(Tensor input, Tensor tau) -> Tensor", rule=_householder
            variants="linalg")
 def _householder_product(input, tau):
     """The first columns of a product of Householder reflections."""
-    recorded = _C._is_grad_enabled() and (input.requires_grad or tau.requires_grad)
+    recorded = not (input._readable and tau._readable) or \
+        _C._is_grad_enabled() and (input.requires_grad or tau.requires_grad)
     if not recorded and not input.is_npu:                    # CANN has no kernel for it
         return ops._householder_product(input, tau)
     _householder_rule(input, tau)
@@ -184,7 +185,7 @@ def _gaps(values):
 
 
 def _check_phase(diagonal, name, which):
-    if diagonal.is_complex() and bool((diagonal.imag.abs() > 1e-2).any()):
+    if diagonal.is_complex() and diagonal._readable and bool((diagonal.imag.abs() > 1e-2).any()):
         raise RuntimeError(f"{name}: The {which} in the complex case are specified up to multiplication by e^{{i phi}}"
                            ". The specified loss function depends on this quantity, so it is ill-defined.")
 
@@ -210,7 +211,7 @@ op("_linalg_eigh(Tensor A, str UPLO='L', bool compute_v=True) "
 
 
 def _wants(A):
-    return _C._is_grad_enabled() and A.requires_grad
+    return not A._readable or _C._is_grad_enabled() and A.requires_grad
 
 
 @composite("linalg_eigh(Tensor self, str UPLO='L') -> (Tensor eigenvalues, Tensor eigenvectors)",

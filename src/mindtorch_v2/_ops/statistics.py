@@ -30,7 +30,7 @@ def _check_quantile(self, q, interpolation):
         raise RuntimeError("quantile() q must be a scalar or 1D tensor")
     if q.dtype is not self.dtype:
         raise RuntimeError("quantile() q tensor must be same dtype as the input tensor")
-    if not bool(((q >= 0) & (q <= 1)).all()):
+    if q._readable and not bool(((q >= 0) & (q <= 1)).all()):
         raise RuntimeError("quantile() q values must be in the range [0, 1]")
 
 
@@ -305,7 +305,7 @@ def _cov_weights(rows, fweights, aweights):
             raise RuntimeError(f"cov(): expected {name} to have the same numel as there are observations in the "
                                "input but "
                                f"got {weights.numel()} != {rows.size(1)}")
-        if weights.numel() and bool((weights < 0).any()):
+        if weights.numel() and weights._readable and bool((weights < 0).any()):
             raise RuntimeError(f"cov(): {name} cannot be negative")
     if fweights is None or aweights is None:
         return fweights if aweights is None else aweights

@@ -1,6 +1,6 @@
 """Automatic differentiation: backward, grad, modes, custom functions, checks."""
 from mindtorch_v2._C import Node
-from mindtorch_v2.autograd import functional, graph
+from mindtorch_v2.autograd import forward_ad, functional, graph
 from mindtorch_v2.autograd.engine import backward, grad
 from mindtorch_v2.autograd.function import Function, once_differentiable
 from mindtorch_v2.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck

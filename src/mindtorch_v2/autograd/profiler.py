@@ -52,7 +52,7 @@ class Recorder:
     def start(self) -> None:
         """Begins to record."""
         self._modes = _C._core._function_mode_stack()     # of the thread that starts it, as in torch
-        self._modes.append(self)
+        _C._push_function_mode(self)
         _running.append(self)
 
     def stop(self) -> None:
@@ -77,6 +77,8 @@ class Recorder:
                 stack[-1].inside += event.cpu_time_total
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if not isinstance(func, _C.Op):
+            return NotImplemented                         # backward, x[0]: what they are made of
         name = getattr(func, "__name__", str(func))
         shapes = [list(x.shape) if isinstance(x, TensorBase) else [] for x in args] if self.record_shapes else None
         with self.span(f"aten::{name}", shapes, False):

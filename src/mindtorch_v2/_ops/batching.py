@@ -1,0 +1,391 @@
+"""How ops run over a batch for vmap: the rules that rows name with `batch=`, and the defaults by kind of op.
+
+A rule gets a Call whose batched tensors have the batch as their dim 0, in front of the dims that the caller sees, and
+gives results in the same form.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._C import TensorBase
+from mindtorch_v2._ops.table import ops
+
+Rule = Callable[["Call"], Any]
+_CONTIGUOUS = _C._named_constant("contiguous_format")
+
+
+class Call:
+    """One call of an op over a batch: its arguments in schema order, and which of them are batched."""
+
+    __slots__ = ("op", "row", "size", "values", "batched", "names", "shown")
+
+    def __init__(self, op: Any, row: Any, size: int, shown: tuple, values: list[Any], batched: list[Any]) -> None:
+        self.op, self.row, self.size, self.names = op, row, size, row.names
+        self.values, self.batched = values, batched
+        self.shown = shown               # the arguments as the caller sees them, with the shapes of one sample
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[self.names.index(name)]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.values[self.names.index(name)] = value
+
+    def is_batched(self, name: str) -> bool:
+        return self.batched[self.names.index(name)] is True
+
+    def rank(self, name: str) -> int:
+        """The rank that the caller sees."""
+        return self.shown[self.names.index(name)].dim()
+
+    def full(self, name: str) -> Any:
+        """A tensor argument with the batch in front, also where it is shared by the samples."""
+        at = self.names.index(name)
+        value = self.values[at]
+        if value is None or self.batched[at] is True:
+            return value
+        return value.expand(self.size, *value.shape)
+
+    def run(self) -> Any:
+        return _C._call_bound(self.op, self.row, tuple(self.values))
+
+    def fill(self) -> None:
+        """Every tensor argument gets the batch in front."""
+        for name, value in zip(self.names, self.values):
+            if isinstance(value, TensorBase):
+                self[name] = self.full(name)
+            elif isinstance(value, (tuple, list)) and value and isinstance(value[0], TensorBase):
+                flags = self.batched[self.names.index(name)]
+                self[name] = tuple(v if b else v.expand(self.size, *v.shape) for v, b in zip(value, flags))
+
+
+# ---- pointwise ------------------------------------------------------------------------------------------------------
+def pointwise(call: Call) -> Any:
+    """Shapes broadcast from the right, so a batched tensor gets its missing dims behind the batch."""
+    ranks = [v.dim() for v in call.shown if isinstance(v, TensorBase)]
+    top = max(ranks)
+    if min(ranks) < top:
+        for i, value in enumerate(call.values):
+            if call.batched[i] is True and (missing := top + 1 - value.dim()) > 0:
+                call.values[i] = value.view(call.size, *(1,) * missing, *value.shape[1:]) if value.is_contiguous() else \
+                    value[(slice(None), *(None,) * missing)]
+        _keep_dtype(call)
+    return call.run()
+
+
+def _keep_dtype(call: Call) -> None:
+    """A tensor without dims weighs less in promotion; with the batch as a dim it would weigh more."""
+    kinds = {v.dtype for v in call.shown if isinstance(v, TensorBase)}
+    if len(kinds) < 2:
+        return
+    operands = [i for i, v in enumerate(call.shown) if isinstance(v, TensorBase)]
+    if call.op.name.rstrip("_") in ("where", "masked_fill"):
+        operands = [i for i in operands if call.names[i] not in ("condition", "mask")]
+    want = _C._core._result_type(tuple(call.shown[i] for i in operands))
+    if want != _C._core._result_type(tuple(call.values[i] for i in operands)):
+        for i in operands:
+            call.values[i] = call.values[i].to(want)
+
+
+# ---- along dims -----------------------------------------------------------------------------------------------------
+_DIMS = ("dim", "dims", "dim0", "dim1", "dim2", "dimension")
+
+
+def _first(call: Call) -> str:
+    """The tensor whose dims the others are counted in."""
+    return next(n for n, v in zip(call.names, call.shown) if isinstance(v, TensorBase))
+
+
+def _shift(dim: Any, rank: int) -> Any:
+    """A dim, or several, of one sample as those of the batch."""
+    if isinstance(dim, (tuple, list)):
+        return [_shift(d, rank) for d in dim]
+    if not -max(rank, 1) <= dim < max(rank, 1):
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-max(rank, 1)}, {max(rank, 1) - 1}], "
+                         f"but got {dim})")
+    return dim % max(rank, 1) + 1
+
+
+def dims(call: Call) -> Any:
+    """Ops along dims that they name: one further to the right. No dim, or none named, means all but the batch."""
+    call.fill()
+    first = _first(call)
+    rank = call.rank(first)
+    if rank == 0:
+        for name, value in zip(call.names, list(call.values)):
+            if isinstance(value, TensorBase) and value.dim() == 1:
+                call[name] = value.unsqueeze(1)
+    for name in _DIMS:
+        if name in call.names:
+            at = call[name]
+            if at is None or at == () or at == []:
+                call[name] = list(range(1, max(rank, 1) + 1))
+            else:
+                call[name] = _shift(at, rank)
+    result = call.run()
+    return result if rank else _map(result, lambda t: t.squeeze(1) if t.dim() > 1 else t)
+
+
+def flat_or_dims(call: Call) -> Any:
+    """dims(), but where no dim is named the op looks at all items as one list."""
+    named = next((n for n in _DIMS if n in call.names), None)
+    if named is not None and call[named] is not None:
+        return dims(call)
+    first = _first(call)
+    rank, value = call.rank(first), call.full(first)
+    call[first] = value.reshape(call.size, -1)
+    if named is None:
+        return _map(_other_overload(call, 1), lambda t: t)
+    call[named] = 1
+    keep = "keepdim" in call.names and call["keepdim"]
+    return _map(call.run(), lambda t: t.view(call.size, *(1,) * rank) if keep else t)
+
+
+def _other_overload(call: Call, dim: int) -> Any:
+    """max(), min(), median(): the values of the form that takes a dim."""
+    name = call.op.name.removeprefix("_")
+    return getattr(ops, name)(call[_first(call)], dim)[0]
+
+
+def _map(result: Any, fn: Callable[[Any], Any]) -> Any:
+    if isinstance(result, TensorBase):
+        return fn(result)
+    if isinstance(result, (tuple, list)):
+        items = [_map(r, fn) for r in result]
+        return type(result)(items) if type(result) in (tuple, list) or hasattr(result, "_fields") or \
+            hasattr(result, "n_fields") else tuple(items)
+    return result
+
+
+def roll(call: Call) -> Any:
+    """Without dims it rolls all items as one list."""
+    x = call["self"]
+    if call["dims"]:
+        return dims(call)
+    return ops.roll(x.reshape(call.size, -1), call["shifts"], 1).reshape(x.shape)
+
+
+def along_shared(name: str) -> Rule:
+    """Ops along a dim by an index that the samples share; with an index for each, sample by sample."""
+    def rule(call: Call) -> Any:
+        rank = call.rank("self")
+        if call.is_batched(name) or rank == 0:
+            return NotImplemented
+        for other in ("self", "source", "src"):
+            if other in call.names:
+                call[other] = call.full(other)
+        call["dim"] = _shift(call["dim"], rank)
+        return call.run()
+    return rule
+
+
+def leading(call: Call) -> Any:
+    """Ops that treat all dims in front as a batch, or look at no dim at all. Samples have no order of channels."""
+    call.fill()
+    if "memory_format" in call.names and call["memory_format"] not in (None, _CONTIGUOUS):
+        call["memory_format"] = None
+    return call.run()
+
+
+def shared_rest(call: Call) -> Any:
+    """Ops over one batched tensor whose other tensors are shared by the samples; else sample by sample."""
+    first = _first(call)
+    if not call.is_batched(first) or sum(b is not False and b is not None for b in call.batched) > 1:
+        return NotImplemented
+    return call.run()
+
+
+# ---- views ----------------------------------------------------------------------------------------------------------
+def view(call: Call) -> Any:
+    return VIEWS[call.row.view_kind](call, call.values[0])
+
+
+def _resized(call: Call, x: Any) -> Any:
+    size = call.values[1]
+    call.values[1] = (call.size, *([size] if isinstance(size, int) else size))
+    return call.run()
+
+
+def _expanded(call: Call, x: Any) -> Any:
+    size = call["size"]
+    size = (size,) if isinstance(size, int) else tuple(size)
+    missing = len(size) - call.rank("self")
+    if missing > 0:
+        x = x[(slice(None), *(None,) * missing)]
+    return x.expand(call.size, *size)
+
+
+def _permuted(call: Call, x: Any) -> Any:
+    return x.permute(0, *_shift(list(call["dims"]), call.rank("self")))
+
+
+def _transposed(call: Call, x: Any) -> Any:
+    rank = call.rank("self")
+    first, second = _shift(call["dim0"], rank), _shift(call["dim1"], rank)
+    return x.transpose(first, second) if rank else x.view_as(x)
+
+
+def _matrix_transposed(call: Call, x: Any) -> Any:
+    rank = call.rank("self")
+    if rank > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {rank}D")
+    return x.transpose(1, 2) if rank == 2 else x.view_as(x)
+
+
+def _squeezed(call: Call, x: Any) -> Any:
+    rank, shape = call.rank("self"), x.shape[1:]
+    if len(call.values) == 1:
+        at = [d + 1 for d in range(rank) if shape[d] == 1]
+    else:
+        given = call.values[1]
+        at = [_shift(d, rank) for d in ([given] if isinstance(given, int) else given)] if rank else []
+    return x.squeeze(at) if at else x.view_as(x)
+
+
+def _unsqueezed(call: Call, x: Any) -> Any:
+    return x.unsqueeze(_shift(call["dim"], call.rank("self") + 1))
+
+
+def _along(name: str) -> Callable[[Call, Any], Any]:
+    def rule(call: Call, x: Any) -> Any:
+        rank = call.rank("self")
+        call[name] = _shift(call[name], rank)
+        if rank:
+            return call.run()
+        if name == "dim":
+            raise IndexError(f"{call.op.name}() cannot be applied to a 0-dim tensor.")
+        call["self"] = x.unsqueeze(1)
+        return call.run().squeeze(1)
+    return rule
+
+
+def _diagonal(call: Call, x: Any) -> Any:
+    rank = call.rank("self")
+    call["dim1"], call["dim2"] = _shift(call["dim1"], rank), _shift(call["dim2"], rank)
+    return call.run()
+
+
+def _strided(call: Call, x: Any) -> Any:
+    offset = call["storage_offset"]
+    start = x.storage_offset() if offset is None else x.storage_offset() + offset - call.shown[0].storage_offset()
+    return x.as_strided((call.size, *call["size"]), (x.stride(0), *call["stride"]), start)
+
+
+def _same(call: Call, x: Any) -> Any:
+    return call.run()
+
+
+VIEWS: dict[str, Callable[[Call, Any], Any]] = {
+    "view": _resized, "expand": _expanded, "permute": _permuted, "transpose": _transposed, "t": _matrix_transposed,
+    "squeeze": _squeezed, "squeeze_dim": _squeezed, "unsqueeze": _unsqueezed, "select": _along("dim"),
+    "slice": _along("dim"), "unfold": _along("dimension"), "diagonal": _diagonal, "as_strided": _strided,
+    "alias": _same, "detach": _same, "view_dtype": _same, "view_as_real": _same, "view_as_complex": _same,
+}
+
+
+# ---- matrices -------------------------------------------------------------------------------------------------------
+def matmul(call: Call) -> Any:
+    """Vectors become matrices, so that the batch is a batch of products; what is shared stays one matrix."""
+    (a, b), (m, n) = call.values[:2], (call.shown[0].dim(), call.shown[1].dim())
+    if m == 0 or n == 0:
+        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {m}D and {n}D")
+    first, second = call.batched[0] is True, call.batched[1] is True
+    if m == 1:
+        a = a.unsqueeze(-2)
+    if n == 1:
+        b = b.unsqueeze(-1)
+    top = max(m, n, 2)
+    a = _lifted(a, top, first)
+    b = _lifted(b, top, second)
+    result = ops.matmul(a, b)
+    if n == 1:
+        result = result.squeeze(-1)
+    return result.squeeze(-2 if n != 1 else -1) if m == 1 else result
+
+
+def _lifted(x: Any, rank: int, batched: bool) -> Any:
+    """A batched matrix with dims of size 1 between the batch and the rest, up to a rank."""
+    missing = rank + 1 - x.dim()
+    return x[(slice(None), *(None,) * missing)] if batched and missing > 0 else x
+
+
+def product(*names: str) -> Rule:
+    """mm, mv, dot and their like: a matmul of two arguments."""
+    def rule(call: Call) -> Any:
+        a, b = (call.values[call.names.index(n)] for n in names)
+        flags = [call.is_batched(n) for n in names]
+        shown = tuple(call.shown[call.names.index(n)] for n in names)
+        for x, r in zip(shown, _RANKS[call.op.name]):
+            if x.dim() != r:
+                return getattr(ops, call.op.name)(*shown)        # it says what is wrong
+        return matmul(Call(ops.matmul, call.row, call.size, shown, [a, b], flags))
+    return rule
+
+
+_RANKS = {"mm": (2, 2), "bmm": (3, 3), "mv": (2, 1), "dot": (1, 1)}
+
+
+def added_product(call: Call) -> Any:
+    """addmm and its like as beta * self + alpha * product."""
+    self, a, b = call.shown[:3]
+    beta, alpha = call["beta"], call["alpha"]
+
+    def body() -> Any:
+        made = ops.matmul(a, b) if call.op.name.rstrip("_") != "addr" else ops.outer(a, b)
+        made = made if alpha == 1 else made * alpha
+        return made if beta == 0 else made + (self if beta == 1 else self * beta)
+    return Recall(body)
+
+
+def linear(call: Call) -> Any:
+    weight, bias = call.values[1], call.values[2]
+    if not call.is_batched("weight") and not call.is_batched("bias"):
+        return call.run()
+    if not call.is_batched("weight"):
+        made = ops.linear(call.values[0], weight, None)
+    else:
+        x, rank = call.values[0], call.rank("input")
+        if not call.is_batched("input"):
+            made = matmul(Call(ops.matmul, call.row, call.size, (call.shown[0], call.shown[1].t()),
+                               [x, weight.transpose(1, 2)], [False, True]))
+        else:
+            rows = x.reshape(call.size, -1, x.shape[-1]) if rank != 2 else x
+            made = ops.bmm(rows, weight.transpose(1, 2)).reshape(*x.shape[:-1], weight.shape[1])
+    if bias is None:
+        return made
+    if call.is_batched("bias"):
+        bias = bias.view(call.size, *(1,) * (made.dim() - 2), bias.shape[-1]) if bias.is_contiguous() else \
+            bias.reshape(call.size, *(1,) * (made.dim() - 2), bias.shape[-1])
+    return made + bias
+
+
+class Recall:
+    """What a rule returns that says the op in terms of other ops on the caller's own tensors."""
+
+    def __init__(self, body: Callable[[], Any]) -> None:
+        self.body = body
+
+
+class Rewrite:
+    """A rule that says the op in terms of other ops, its gradient included."""
+
+    def __init__(self, body: Callable[..., Any]) -> None:
+        self.body = body
+
+
+def reshaped(self: Any, shape: Any) -> Any:
+    """reshape: a view where the memory allows it."""
+    if self.is_contiguous() or self._as_view(shape):
+        return self.view(shape)
+    return self.clone(memory_format=_CONTIGUOUS).view(shape)
+
+
+def taken(self: Any, index: Any) -> Any:
+    """take: by numbers that may count from the end."""
+    at = index.reshape(-1)
+    return self.reshape(-1).gather(0, ops.where(at < 0, at + self.numel(), at)).view(index.shape)
+
+
+def made_contiguous(self: Any, memory_format: Any) -> Any:
+    return self if self.is_contiguous() else self.clone(memory_format=_CONTIGUOUS)

@@ -1,0 +1,279 @@
+"""How indexing and the ops of neural networks run over a batch for vmap; the other rules are in batching.py."""
+from __future__ import annotations
+
+from typing import Any
+
+from mindtorch_v2._ops.batching import Call, Recall, Rule, _map, _shift
+from mindtorch_v2._ops.table import ops
+
+
+# ---- indexing -------------------------------------------------------------------------------------------------------
+def index(call: Call) -> Any:
+    """self[indices]: a batched index also picks the sample."""
+    flags = call.batched[call.names.index("indices")]
+    if not any(flags):
+        at = _named(call)
+        made = ops.index(call.full("self"), [None, *call["indices"]])
+        return made if _adjacent(at) else made.movedim(_indexed_rank(call), 0)
+    return ops.index(call.full("self"), _with_samples(call, flags))
+
+
+def _named(call: Call) -> list[int]:
+    """The dims that are indexed."""
+    return [i for i, t in enumerate(call["indices"]) if t is not None]
+
+
+def _adjacent(at: list[int]) -> bool:
+    return at == list(range(at[0], at[0] + len(at)))
+
+
+def _indexed_rank(call: Call) -> int:
+    return max(t.dim() for t in call.shown[call.names.index("indices")] if t is not None)
+
+
+def _with_samples(call: Call, flags: list[bool]) -> list[Any]:
+    """The indices into a batched tensor: first the number of the sample. Dims in front of those that are indexed are
+    indexed too, so that the result has its dims in their order."""
+    given, at, top = list(call["indices"]), _named(call), _indexed_rank(call)
+    front = at[0] if _adjacent(at) else 0
+    device, shape = call["self"].device, call.full("self").shape
+    whole = []
+    for i in range(front + 1):
+        numbers = ops.arange(shape[i], device=device)
+        whole.append(numbers.view(*(1,) * i, shape[i], *(1,) * (front - i + top)))
+    for i in range(front, len(given)):
+        t = given[i]
+        if t is not None and flags[i]:
+            t = t.reshape(call.size, *(1,) * (front + top + 1 - t.dim()), *t.shape[1:])
+        whole.append(t)
+    return whole
+
+
+def index_put(call: Call) -> Any:
+    """In place: self has the batch."""
+    flags, values, rank = call.batched[call.names.index("indices")], call["values"], call.rank("self")
+    if not _named(call):
+        return NotImplemented
+    if call.is_batched("values"):
+        full = rank - len(_named(call)) + _indexed_rank(call)
+        missing = full + 1 - values.dim()
+        values = values.reshape(call.size, *(1,) * missing, *values.shape[1:]) if missing > 0 else values
+    ops._index_put_list_(call["self"], _with_samples(call, flags), values, call["accumulate"])
+    return call["self"]
+
+
+def index_select(call: Call) -> Any:
+    """With an index of its own for each sample it is a gather."""
+    if not call.is_batched("index"):
+        call["self"] = call.full("self")
+        rank = call.rank("self")
+        call["dim"] = _shift(call["dim"], rank)
+        if rank == 0:
+            call["self"] = call["self"].unsqueeze(1)
+            return call.run().squeeze(1)
+        return call.run()
+    x, picked, rank = call.full("self"), call["index"], call.rank("self")
+    if rank == 0:
+        return x
+    dim = _shift(call["dim"], rank)
+    shape = [call.size, *(1,) * rank]
+    shape[dim] = picked.shape[-1]
+    wide = list(x.shape)
+    wide[dim] = picked.shape[-1]
+    return ops.gather(x, dim, picked.reshape(shape).expand(wide))
+
+
+def embedding(call: Call) -> Any:
+    if not call.is_batched("weight"):
+        return call.run()
+    weight, indices = call["weight"], call.full("indices")
+    n = weight.shape[1]
+    offsets = ops.arange(call.size, device=weight.device).view(call.size, *(1,) * (indices.dim() - 1)) * n
+    pad = call["padding_idx"]
+    if pad >= 0:
+        return NotImplemented
+    return ops.embedding(weight.reshape(call.size * n, -1), indices + offsets)
+
+
+# ---- layers over (N, C, ...) ----------------------------------------------------------------------------------------
+def folded(rank: int, *names: str) -> Rule:
+    """Ops whose tensors may have a dim N in front of `rank` others: the batch becomes that dim, or is joined with it."""
+    def rule(call: Call) -> Any:
+        joined = 0
+        for name in names:
+            value = call.full(name)
+            if value is None:
+                continue
+            if call.rank(name) == rank + 1:
+                joined = value.shape[1]
+                value = value.reshape(call.size * joined, *value.shape[2:])
+            call[name] = value
+        if any(flag is True and n not in names for n, flag in zip(call.names, call.batched)):
+            return NotImplemented
+        result = call.run()
+        if not joined and any(call.rank(n) == rank + 1 for n in names if call[n] is not None):
+            return _map(result, lambda t: t.reshape(call.size, 0, *t.shape[1:]))
+        return _map(result, lambda t: t.reshape(call.size, joined, *t.shape[1:])) if joined else result
+    return rule
+
+
+def convolution(call: Call) -> Any:
+    """A shared weight: the batch joins N. A weight for each sample: the samples are groups."""
+    x, weight, bias = call.values[:3]
+    spatial = len(call["stride"])
+    if call.rank("input") != spatial + 2:
+        return NotImplemented
+    if not call.is_batched("weight"):
+        n = x.shape[1]
+        call["input"] = x.reshape(call.size * n, *x.shape[2:])
+        call["bias"] = None if call.is_batched("bias") else bias
+        made = call.run()
+        made = made.reshape(call.size, n, *made.shape[1:])
+    else:
+        x = call.full("input")
+        n, groups = x.shape[1], call["groups"]
+        call["input"] = x.transpose(0, 1).reshape(n, -1, *x.shape[3:])
+        call["weight"] = weight.reshape(-1, *weight.shape[2:])
+        call["groups"] = groups * call.size
+        call["bias"] = None if bias is None else call.full("bias").reshape(-1)
+        made = call.run()
+        return made.reshape(n, call.size, -1, *made.shape[2:]).transpose(0, 1)
+    if call.is_batched("bias"):
+        made = made + bias.reshape(call.size, 1, -1, *(1,) * spatial)
+    return made
+
+
+def layer_norm(call: Call) -> Any:
+    """Weights of each sample's own are applied afterwards."""
+    if not any(call.is_batched(n) for n in ("weight", "bias") if n in call.names):
+        return call.run()
+    if call.op.name != "native_layer_norm":
+        return NotImplemented
+    x, shape, weight, bias, eps = call.shown
+
+    def body() -> Any:
+        made, mean, rstd = ops.native_layer_norm(x, shape, None, None, eps)
+        made = made if weight is None else made * weight
+        return (made if bias is None else made + bias), mean, rstd
+    return Recall(body)
+
+
+def batch_norm(call: Call) -> Any:
+    """Statistics are each sample's own: the batch joins the channels."""
+    running = any(call[n] is not None for n in ("running_mean", "running_var"))
+    if running and call["training"] and not call.is_batched("running_mean"):
+        raise RuntimeError("Batch norm got a batched tensor as input while the running_mean or running_var, which will be "
+                           "updated in place, were not batched.\nIf you are using a module and do not need eval mode, "
+                           "please set `track_running_stats` to be False. If you are using a prebuilt module and do not "
+                           "need eval mode, please see the functorch website for resources on how to patch your module "
+                           "to work with vmap")
+    x = call.full("input")
+    n, c = x.shape[1], x.shape[2]
+    call["input"] = x.transpose(0, 1).reshape(n, call.size * c, *x.shape[3:])
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        value = call.full(name)
+        call[name] = None if value is None else value.reshape(-1)
+    out, mean, rstd = call.run()
+    return (out.reshape(n, call.size, c, *x.shape[3:]).transpose(0, 1), *(
+        t.reshape(call.size, -1) for t in (mean, rstd)))
+
+
+def group_norm(call: Call) -> Any:
+    if any(call.is_batched(n) for n in ("weight", "bias")):
+        x, weight, bias, n, c, hw, groups, eps = call.shown
+
+        def body() -> Any:
+            made, mean, rstd = ops.native_group_norm(x, None, None, n, c, hw, groups, eps)
+            shape = (1, c, *(1,) * (x.dim() - 2))
+            made = made if weight is None else made * weight.view(shape)
+            return (made if bias is None else made + bias.view(shape)), mean, rstd
+        return Recall(body)
+    x = call["input"]
+    call["input"] = x.reshape(-1, *x.shape[2:])
+    call["N"] = call.size * call["N"]
+    return _map(call.run(), lambda t: t.reshape(call.size, -1, *t.shape[1:]))
+
+
+# ---- losses ---------------------------------------------------------------------------------------------------------
+def nll_loss(call: Call) -> Any:
+    """Each sample's own mean or sum, in terms of gather."""
+    x, target, weight, reduction, ignored = call.shown
+
+    def body() -> Any:
+        at = 1 if x.dim() > 1 else 0
+        kept = target != ignored
+        picked = ops.where(kept, target, 0).unsqueeze(at)
+        loss = -ops.gather(x, at, picked).squeeze(at)
+        scale = kept.to(x.dtype) if weight is None else ops.where(
+            kept, ops.index_select(weight, 0, ops.where(kept, target, 0).reshape(-1)).view_as(target), 0)
+        loss, total = loss * scale if weight is not None else ops.where(kept, loss, 0), scale.sum()
+        if reduction == 0:
+            return loss, total * 0
+        return (loss.sum() / total if reduction == 1 else loss.sum()), total
+    return Recall(body)
+
+
+def cross_entropy(call: Call) -> Any:
+    x, target, weight, reduction, ignored, smoothing = call.shown
+    if smoothing or target.dtype.is_floating_point:
+        return NotImplemented
+
+    def body() -> Any:
+        at = 1 if x.dim() > 1 else 0
+        peak = ops.logsumexp(x, at)
+        loss, total = ops.nll_loss_forward(x - peak.unsqueeze(at), target, weight, reduction, ignored)
+        return loss, total, peak
+    return Recall(body)
+
+
+# ---- in place -------------------------------------------------------------------------------------------------------
+def copy(call: Call) -> Any:
+    self, src = call["self"], call["src"]
+    if call.is_batched("src"):
+        missing = call.rank("self") - call.shown[1].dim()
+        src = src[(slice(None), *(None,) * missing)] if missing > 0 else src
+    self.copy_(src, call["non_blocking"])
+    return self
+
+
+def new_like(call: Call) -> Any:
+    """new_zeros and its like: a tensor for each sample, so that samples may be written to it."""
+    size = call["size"]
+    call["size"] = (call.size, *([size] if isinstance(size, int) else size))
+    return call.run()
+
+
+def new_strided(call: Call) -> Any:
+    size, stride = list(call["size"]), list(call["stride"])
+    room = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if 0 not in size else 0
+    call["size"], call["stride"] = (call.size, *size), (room, *stride)
+    return call.run()
+
+
+def repeat(call: Call) -> Any:
+    x, times = call["self"], list(call["repeats"])
+    missing = len(times) - call.rank("self")
+    x = x[(slice(None), *(None,) * missing)] if missing > 0 else x
+    return x.repeat(1, *times)
+
+
+def stacked(call: Call) -> Any:
+    """cat: one dim further to the right."""
+    tensors, flags = call["tensors"], call.batched[call.names.index("tensors")]
+    whole = [t if b else t.expand(call.size, *t.shape) for t, b in zip(tensors, flags)]
+    rank = max(t.dim() for t in call.shown[call.names.index("tensors")])
+    whole = [t for t in whole if t.dim() == rank + 1]            # what is left out has the shape (0,)
+    return ops.cat(whole, _shift(call["dim"], rank))
+
+
+def searchsorted(call: Call) -> Any:
+    if call["sorter"] is not None and not call.is_batched("sorter"):
+        call["sorter"] = call.full("sorter")
+    sequence, values = call.full("sorted_sequence"), call.full("values")
+    shape = values.shape
+    if call.rank("sorted_sequence") == 1:
+        values = values.reshape(call.size, -1)
+    call["sorted_sequence"], call["values"] = sequence, values
+    return call.run().reshape(shape)
+
+

@@ -1,0 +1,82 @@
+"""Forward derivatives that rows name with `forward=`; all other rows have theirs from their gradient formulas, see
+autograd/forward_ad.py."""
+from __future__ import annotations
+
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._C import TensorBase
+from mindtorch_v2._ops.table import ops
+
+
+def linear(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
+    """An op that is linear in its differentiable tensors together: the op of their tangents."""
+    op = getattr(ops, row.name)
+    return _C._call_bound(op, row, tuple(_moved(s, t) for s, t in zip(slots, tangents, strict=True)))
+
+
+def _moved(value: Any, tangent: Any) -> Any:
+    if isinstance(value, TensorBase) and (value.is_floating_point() or value.is_complex()):
+        return value.new_zeros(value.shape) if tangent is None else tangent
+    if type(value) is tuple and value and isinstance(value[0], TensorBase):
+        return tuple(_moved(v, t) for v, t in zip(value, tangent or (None,) * len(value), strict=True))
+    return value
+
+
+def bilinear(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
+    """An op that is linear in each of its first two tensors; a third one is added to the result."""
+    op, total = getattr(ops, row.name), None
+    third = len(slots) > 2 and isinstance(slots[2], TensorBase)
+    for at in (0, 1):
+        if tangents[at] is not None:
+            given = [*slots[:at], tangents[at], *slots[at + 1:]]
+            if len(given) > 2 and (third or given[2] is None):
+                given[2] = tangents[2] if total is None and third else None
+            part = _C._call_bound(op, row, tuple(given))
+            total = part if total is None else total + part
+    if total is None:                            # only what is added has a tangent
+        return NotImplemented
+    return total
+
+
+def embedding(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
+    """The gradient leaves out padding_idx, the derivative does not."""
+    return ops.embedding(tangents[0], slots[1])
+
+
+def logcumsumexp(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
+    x, dim = slots
+    if x.numel() == 0:
+        return tangents[0]
+    top = x.detach().amax(dim, True)
+    top = ops.where(top.isfinite(), top, 0)
+    return (top - result).exp() * (tangents[0] * (x - top).exp()).cumsum(dim)
+
+
+def singular_values(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
+    """Without the vectors, which the gradient formula wants."""
+    if slots[row.names.index("compute_uv")]:
+        return NotImplemented
+    u, _, vh, _ = ops._linalg_svd(slots[0], False, True, driver=slots[row.names.index("driver")])
+    slope = (u.mH @ tangents[0] @ vh.mH).diagonal(0, -2, -1)
+    return None, slope.real, None, None
+
+
+def eigenvalues(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
+    if slots[row.names.index("compute_v")]:
+        return NotImplemented
+    vectors = ops._linalg_eigh(slots[0], slots[1], True)[1]
+    return (vectors.mH @ tangents[0] @ vectors).diagonal(0, -2, -1).real, None, None
+
+
+_LINEAR = """reshape contiguous clone _to_copy sum mean cat flip roll tril triu gather index index_select repeat
+cumsum _fft_c2c _fft_r2c _fft_c2r trace"""
+_BILINEAR = "matmul mm bmm mv dot linear convolution"
+for _words, _rule in ((_LINEAR, linear), (_BILINEAR, bilinear)):
+    for _name in _words.split():
+        for _row in getattr(ops, _name).overloads:
+            _row.forward = _rule
+for _name, _rule in (("embedding", embedding), ("logcumsumexp", logcumsumexp), ("_linalg_svd", singular_values),
+                     ("_linalg_eigh", eigenvalues)):
+    for _row in getattr(ops, _name).overloads:
+        _row.forward = _rule

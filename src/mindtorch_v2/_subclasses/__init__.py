@@ -1,0 +1,11 @@
+"""torch._subclasses: tensors that are more, or less, than memory."""
+from mindtorch_v2._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+)
+
+__all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
+           "UnsupportedFakeTensorException"]

@@ -1,0 +1,175 @@
+"""FakeTensorMode: programs run for their shapes, dtypes and devices, without memory and without results.
+
+A fake tensor says it is on a device and computes on `meta`; what an op gives is where its arguments are.
+"""
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import mindtorch_v2 as torch
+
+_python_dispatch, _pytree = torch.utils._python_dispatch, torch.utils._pytree
+_Mode: Any = _python_dispatch.TorchDispatchMode
+
+__all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
+           "UnsupportedFakeTensorException", "unset_fake_temporarily"]
+
+
+class UnsupportedFakeTensorException(RuntimeError):
+    """What a fake tensor cannot stand for."""
+
+
+class DynamicOutputShapeException(RuntimeError):
+    """The shape of the result depends on values."""
+
+
+class DataDependentOutputException(RuntimeError):
+    """The result depends on values."""
+
+
+class FakeTensor(torch.Tensor):
+    """A tensor of a FakeTensorMode: `elem` is its shape and dtype on the meta device."""
+
+    elem: Any
+    fake_mode: FakeTensorMode
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls: type, fake_mode: FakeTensorMode, elem: Any, device: Any, **kwargs: Any) -> Any:
+        if elem.device.type != "meta":
+            raise AssertionError(f"elem.device.type must be 'meta', got {elem.device.type}")
+        made = torch.Tensor._make_wrapper_subclass(cls, elem.shape, elem.stride(), elem.storage_offset(), None, elem.dtype,
+                                                   device=device, requires_grad=elem.requires_grad)
+        made.elem, made.fake_mode = elem, fake_mode
+        return made
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        mode = next(x.fake_mode for x in _pytree.tree_leaves((args, kwargs)) if isinstance(x, FakeTensor))
+        return mode.dispatch(func, args, kwargs or {})
+
+    @property
+    def fake_device(self) -> Any:
+        return self.device
+
+    @property
+    def _readable(self) -> bool:
+        return False
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise DataDependentOutputException("aten._local_scalar_dense.default")
+
+    item = tolist = numpy = __array__ = __bool__ = __float__ = __int__ = __index__ = __complex__ = _refuse
+
+    def _fresh(self) -> FakeTensor:
+        return self.detach()
+
+    def __repr__(self, **kwargs: Any) -> str:
+        dtype = "" if self.dtype == torch.get_default_dtype() else f", dtype={self.dtype}"
+        return f"FakeTensor(..., {'' if self.device.type == 'cpu' else f'device={str(self.device)!r}, '}" \
+               f"size={tuple(self.shape)}{dtype}{', requires_grad=True' if self.requires_grad else ''})"
+
+    def __deepcopy__(self, memo: dict) -> Any:
+        return memo.setdefault(id(self), self.fake_mode.wrap(self.elem.clone(), self.device))
+
+
+class FakeTensorMode(_Mode):
+    """A with block in which ops give fake tensors; from_tensor makes one of a real tensor."""
+
+    def __init__(self, *, allow_fallback_kernels: bool = True, allow_non_fake_inputs: bool = False, shape_env: Any = None,
+                 static_shapes: bool | None = None, export: bool = False) -> None:
+        self.allow_fallback_kernels, self.allow_non_fake_inputs = allow_fallback_kernels, allow_non_fake_inputs
+        self.shape_env, self.static_shapes = shape_env, True
+        self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def wrap(self, elem: Any, device: Any) -> FakeTensor:
+        """A fake tensor of a shape on meta, which says it is on a device."""
+        return FakeTensor(self, elem, device)
+
+    def from_tensor(self, tensor: Any, *, static_shapes: bool | None = None, source: Any = None,
+                    symbolic_context: Any = None, trace: bool = True) -> Any:
+        """The fake tensor that stands for a tensor, the same one every time."""
+        if isinstance(tensor, FakeTensor):
+            if tensor.fake_mode is not self:
+                raise AssertionError("Mixing fake modes NYI")
+            return tensor
+        found = self._made.get(tensor)
+        if found is None:
+            with _python_dispatch._disable_current_modes(), torch.no_grad():
+                elem = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+            found = self.wrap(elem, tensor.device)
+            if tensor.requires_grad:
+                found.requires_grad_()
+            self._made[tensor] = found
+        return found
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        return self.dispatch(func, args, kwargs or {})
+
+    def dispatch(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """An op on meta; its results are where the arguments are."""
+        places: list[Any] = []
+
+        def inner(x: Any) -> Any:
+            if isinstance(x, FakeTensor):
+                if x.fake_mode is not self:
+                    raise AssertionError("Mixing fake modes NYI")
+                places.append(x.device)
+                return x.elem
+            if isinstance(x, torch.Tensor) and x.device.type != "meta":
+                if x.dim() and not self.allow_non_fake_inputs:
+                    raise AssertionError(f"Please convert all Tensors to FakeTensors first or instantiate FakeTensorMode with "
+                                         f"'allow_non_fake_inputs'. Found in {func}")
+                places.append(x.device)
+                return self.from_tensor(x).elem
+            return x
+        with _python_dispatch._disable_current_modes():
+            if func.overloadpacket.__name__ in ("_equal", "equal"):
+                raise DataDependentOutputException(func)
+            given, named = _pytree.tree_map(inner, args), _pytree.tree_map(inner, {k: v for k, v in kwargs.items()
+                                                                                   if k != "out"})
+            device = kwargs.get("device")
+            if device is not None or not places:
+                named["device"] = "meta"
+            place = torch.device(device) if device is not None else _common(func, places, args, kwargs)
+            if "out" in kwargs:
+                named["out"] = _pytree.tree_map(inner, kwargs["out"])
+            try:
+                result = func(*given, **named)
+            except NotImplementedError as error:
+                raise DynamicOutputShapeException(func) from error
+            if func.overloadpacket.__name__.endswith("_"):
+                return args[0]
+            if "out" in kwargs:
+                return kwargs["out"]
+            return _pytree.tree_map_only(torch.Tensor, lambda x: self.wrap(x, place), result)
+
+
+def _common(func: Any, places: list[Any], args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The device of the arguments; tensors of no dims on the cpu go anywhere."""
+    if not places:
+        return torch.get_default_device()
+    tensors = [x for x in _pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    chosen = places[0]
+    for x in tensors:
+        if x.device == chosen or x.dim() == 0 and x.device.type == "cpu":
+            continue
+        if chosen.type != "cpu" or any(t.dim() and t.device == chosen for t in tensors):
+            raise RuntimeError(f"Unhandled FakeTensor Device Propagation for {func}, found two different devices {chosen}, "
+                               f"{x.device}")
+        chosen = x.device
+    return chosen
+
+
+def unset_fake_temporarily() -> Any:
+    """A with block in which no mode is open."""
+    return _python_dispatch._disable_current_modes()
+
+
+def is_fake(x: Any) -> bool:
+    """Whether x is a fake tensor."""
+    return isinstance(x, FakeTensor)

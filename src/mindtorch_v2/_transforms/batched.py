@@ -1,0 +1,274 @@
+"""vmap's levels: tensors that hold a whole batch and look like one sample, and the layer that computes with them."""
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._C import TensorBase
+from mindtorch_v2._ops import batching
+from mindtorch_v2._ops.table import ops
+from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl
+
+
+def _data_dependent(message: str) -> RuntimeError:
+    """The error for a Python decision on the values of a batch."""
+    error = RuntimeError("vmap: It looks like you're " + message)
+    error.data_dependent = True          # type: ignore[attr-defined]
+    return error
+
+
+class BatchedTensor(Tensor):
+    """A batch that looks like one sample. Its memory is the value's, which has the batch as dim 0 where `batched`."""
+
+    __torch_function__ = _disabled_torch_function_impl
+    value: Any
+    level: Vmap
+    batched: bool
+
+    @property
+    def _readable(self) -> bool:
+        return not self.batched and self.value._readable and not self.value.requires_grad
+
+    def __bool__(self) -> bool:
+        if not self.batched:
+            return bool(self.value)
+        raise _data_dependent(
+            "attempting to use a Tensor in some data-dependent control flow. We don't support "
+            "that yet, please shout over at https://github.com/pytorch/functorch/issues/257 .")
+
+    def __repr__(self, **kwargs: Any) -> str:
+        return f"BatchedTensor(lvl={self.level.depth}, bdim={0 if self.batched else None}, value={self.value!r})"
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def _as_view(self, shape: Any) -> bool:
+        """Whether reshape needs no copy."""
+        size = (shape,) if isinstance(shape, int) else tuple(shape)
+        return self.value.reshape((self.level.size, *size) if self.batched else size)._is_view()
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        return self.value.is_contiguous()
+
+    def _unsupported(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("vmap: a batched tensor has no memory of its own to set, resize or share")
+
+    resize_ = set_ = share_memory_ = _unsupported
+
+    def _fresh(self) -> BatchedTensor:
+        return self.level.wrap(self.value, self.batched)
+
+    def backward(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("backward() called inside a functorch transform. This is not supported, please use "
+                           "functorch.grad or functorch.vjp instead or call backward() outside of functorch transforms.")
+
+
+def _read(name: str) -> Callable[..., Any]:
+    """A method that reads values: of what all samples share it can."""
+    def method(self: BatchedTensor, *args: Any, **kwargs: Any) -> Any:
+        if not self.batched:
+            return getattr(self.value, name)(*args, **kwargs)
+        raise _data_dependent(
+            "calling .item() on a Tensor. We don't support vmap over calling .item() on a Tensor, "
+            "please try to rewrite what you're doing with other operations. If error is occurring somewhere inside "
+            "PyTorch internals, please file a bug report.")
+    return method
+
+
+for _name in ("item", "tolist", "numpy", "__array__", "__float__", "__int__", "__index__", "__complex__", "data_ptr",
+              "untyped_storage"):
+    setattr(BatchedTensor, _name, _read(_name))
+
+
+class Vmap:
+    """One level of vmap: a layer that runs each op once for all samples."""
+
+    def __init__(self, size: int, randomness: str = "error", states: Callable[[], list[Any]] = list) -> None:
+        self.size, self.randomness = size, randomness
+        self.states = states             # gives (restore, state) of every generator that may be drawn from
+        self.differentiated = False      # whether history is recorded below this level
+        self.depth = 1 + sum(isinstance(t, Vmap) for t in _C._transforms())
+
+    # ---- tensors
+    def wrap(self, value: Any, batched: bool = True) -> BatchedTensor:
+        """A tensor of this level; a batched value has the batch as its dim 0."""
+        shape, strides = value.shape, value.stride()
+        made = _C._make_wrapper(BatchedTensor, shape[1:] if batched else shape, strides[1:] if batched else strides,
+                                value.dtype, value.device, False, value.storage_offset())
+        self.differentiated = self.differentiated or value.requires_grad
+        made.value, made.level, made.batched = value, self, batched
+        return made
+
+    def owns(self, x: Any) -> bool:
+        return type(x) is BatchedTensor and x.level is self
+
+    def unwrap(self, x: Any) -> tuple[Any, bool]:
+        """(value, whether it has the batch)"""
+        return (x.value, x.batched) if type(x) is BatchedTensor and x.level is self else (x, False)
+
+    # ---- the layer
+    def interpose(self, op: Any, row: Any, slots: tuple, out: Any) -> Any:
+        values, flags, ours, batch = [], [], False, False
+        for slot in slots:
+            flag: Any = False
+            if type(slot) is BatchedTensor:
+                if slot.level is self:
+                    ours, flag, slot = True, slot.batched, slot.value
+                    batch = batch or flag
+            elif type(slot) is tuple and slot and any(type(t) is BatchedTensor for t in slot):
+                pairs = [self.unwrap(t) for t in slot]
+                ours = ours or any(self.owns(t) for t in slot)
+                flag, slot = [f for _, f in pairs], tuple(v for v, _ in pairs)
+                batch = batch or any(flag)
+            elif type(slot) is tuple:
+                flag = [False] * len(slot)
+            values.append(slot)
+            flags.append(flag)
+        if row.is_random:
+            return self._draw(op, row, slots, values, flags, batch)
+        if not ours:
+            return NotImplemented
+        if out is not None:
+            raise RuntimeError(f"vmap: {op.name} with out= is not possible inside vmap")
+        return self._answer(op, row, slots, values, flags, batch)
+
+    def _answer(self, op: Any, row: Any, slots: tuple, values: list[Any], flags: list[Any], batch: bool) -> Any:
+        changes = op.inplace_of is not None or row.mutates
+        if changes and batch and flags[0] is not True:
+            raise RuntimeError(
+                f"vmap: {op.name}(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that "
+                "has more elements than `self`. This happened due to `other` being vmapped over but `self` not being "
+                "vmapped over at level "
+                f"{self.depth}. Please try to use out-of-place operators instead of {op.name}. If said operator is being "
+                "called inside the PyTorch framework, please file a bug report instead.")
+        if isinstance(row.batching, batching.Rewrite):
+            return self._inside(lambda: row.batching.body(*slots))
+        if row.is_composite and (row.batching is None or not batch):
+            return self._body(op, row, slots)
+        rule = row.batching if batch else _shared
+        if rule is None:
+            rule = batching.pointwise if row.is_pointwise else batching.view if row.is_view else None
+
+        def answer() -> Any:
+            result = rule(batching.Call(op, row, self.size, slots, values, flags)) if rule is not None else NotImplemented
+            if isinstance(result, batching.Recall):
+                result = self._unwrapped(self._inside(result.body))
+                if changes:
+                    values[0].copy_(result)
+            elif result is NotImplemented:
+                result = self._loop(op, row, values, flags)
+            return slots[0] if changes else self._wrapped(result, batch)
+        return _C._call_recorded(op, row, slots, answer)
+
+    def _wrapped(self, result: Any, batch: bool) -> Any:
+        return batching._map(result, lambda t: self.wrap(t, batch))
+
+    def _unwrapped(self, result: Any) -> Any:
+        """Results of this level as values that all have the batch."""
+        def value(t: Any) -> Any:
+            found, batched = self.unwrap(t)
+            return found if batched else found.expand(self.size, *found.shape)
+        return batching._map(result, value)
+
+    def _inside(self, body: Callable[[], Any]) -> Any:
+        """Runs body where this level is the innermost."""
+        before = _C._push_transform(self)
+        try:
+            return body()
+        finally:
+            _C._pop_transform(before)
+
+    def _body(self, op: Any, row: Any, slots: tuple) -> Any:
+        """A composite: its parts are batched one by one; where it decides by values, sample by sample."""
+        try:
+            made = self._inside(lambda: row.body(*slots))
+        except RuntimeError as error:
+            if not hasattr(error, "data_dependent"):
+                raise
+            values, flags = [], []
+            for slot in slots:
+                if any(self.owns(t) and t.requires_grad for t in (slot if type(slot) is tuple else (slot,))):
+                    raise                        # sample by sample there would be no history
+                pairs = [self.unwrap(t) for t in slot] if type(slot) is tuple else None
+                value, flag = self.unwrap(slot) if pairs is None else (tuple(v for v, _ in pairs), [f for _, f in pairs])
+                values.append(value)
+                flags.append(flag)
+            return self._wrapped(self._loop(op, row, values, flags), True)
+        if op.inplace_of is not None:
+            return self._inside(lambda: slots[0].copy_(made))
+        return made
+
+    def _loop(self, op: Any, row: Any, values: list[Any], flags: list[Any]) -> Any:
+        """Sample by sample."""
+        if op.name not in _warned:
+            _warned.add(op.name)
+            warnings.warn(f"There is a performance drop because we have not yet implemented the batching rule for "
+                          f"aten::{op.name}. Please file us an issue on GitHub so that we can prioritize its "
+                          "implementation.", UserWarning, stacklevel=3)
+        return self._samples(op, row, values, flags, lambda: None)
+
+    def _samples(self, op: Any, row: Any, values: list[Any], flags: list[Any], before: Callable[[], Any]) -> Any:
+        """The results of the samples one by one, stacked; `before` runs before each."""
+        results = []
+        for i in range(self.size):
+            before()
+            results.append(_C._call_bound(op, row, tuple(_sample(v, f, i) for v, f in zip(values, flags))))
+        if op.inplace_of is not None or row.mutates:
+            return values[0]
+        if not results:
+            raise RuntimeError(f"vmap: {op.name} over a batch of size 0 has no batching rule")
+        return self._stacked(results)
+
+    @staticmethod
+    def _stacked(results: list[Any]) -> Any:
+        if isinstance(results[0], TensorBase):
+            return ops.stack(results)
+        if not isinstance(results[0], (tuple, list)):
+            return results[0]
+        return type(results[0])([Vmap._stacked(list(column)) for column in zip(*results, strict=True)])
+
+    def _draw(self, op: Any, row: Any, slots: tuple, values: list[Any], flags: list[Any], batch: bool) -> Any:
+        """Random numbers: as `randomness` says an error, each sample's own, or the same for all."""
+        if row.is_composite and batch:
+            return self._body(op, row, slots)
+        if self.randomness == "error":
+            raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the "
+                               "'same' or 'different' randomness flags on vmap or perform the randomness operation out "
+                               "of vmap")
+        changes, same = op.inplace_of is not None or row.mutates, self.randomness == "same"
+        if changes and not batch and not same:
+            raise RuntimeError("vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear "
+                               "like same randomness. If this is necessary for your usage, please file an issue with "
+                               "functorch.")
+        if not batch:
+            if same:
+                return NotImplemented
+            drawn = [_C._call_bound(op, row, tuple(values)) for _ in range(self.size)]
+            return self._wrapped(self._stacked(drawn), True)
+
+        def answer() -> Any:
+            if not same:
+                result = _C._call_bound(op, row, tuple(values))
+            else:
+                states = self.states()
+                result = self._samples(op, row, values, flags, lambda: [restore(state) for restore, state in states])
+            return slots[0] if changes else self._wrapped(result, True)
+        return _C._call_recorded(op, row, slots, answer)
+
+
+_warned: set[str] = set()
+
+
+def _shared(call: batching.Call) -> Any:
+    """Tensors of the level, none of them batched: one call for all samples."""
+    return call.run()
+
+
+def _sample(value: Any, flag: Any, i: int) -> Any:
+    if flag is True:
+        return value.select(0, i)
+    if isinstance(flag, list) and any(flag):
+        return tuple(v.select(0, i) if f else v for v, f in zip(value, flag))
+    return value

@@ -1,0 +1,330 @@
+"""Forward mode: tensors with tangents, and the layer that carries tangents through every op.
+
+The derivative of an op follows from its row: a view shows the tangent the same way, a pointwise op multiplies by the
+slope that its gradient formula gives, a row may say more (`forward=`), and for all others the gradient formula, which is
+linear in the gradient, is transposed by differentiating it.
+"""
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from mindtorch_v2 import _C
+from mindtorch_v2._C import TensorBase
+from mindtorch_v2.autograd.engine import grad as _gradients
+
+__all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
+
+
+class Forward:
+    """One level of forward mode: a layer that notes the tangent of what an op gives."""
+
+    def __init__(self) -> None:
+        self._noted: list[Any] = []
+
+    # ---- tangents
+    def tangent(self, x: Any) -> Any:
+        return _C._tangent(x, self) if isinstance(x, TensorBase) else None
+
+    def note(self, x: Any, tangent: Any) -> None:
+        """x has that tangent at this level."""
+        _C._set_tangent(x, self, tangent)
+        self._noted.append(weakref.ref(x))
+
+    def end(self) -> None:
+        """The tangents of this level go."""
+        for ref in self._noted:
+            x = ref()
+            if x is not None:
+                _C._set_tangent(x, self, None)
+        self._noted.clear()
+
+    # ---- the layer
+    def interpose(self, op: Any, row: Any, slots: tuple, out: Any) -> Any:
+        tangents = [tuple(self.tangent(t) for t in s) if type(s) is tuple else self.tangent(s) for s in slots]
+        if not any(t is not None and (type(t) is not tuple or any(i is not None for i in t)) for t in tangents):
+            return NotImplemented
+        if out is not None:
+            raise RuntimeError(f"{op.name}(): functions with out=... arguments don't support automatic differentiation, but "
+                               "one of the arguments requires grad.")
+        if op.inplace_of is not None:
+            return self._inside(lambda: slots[0].copy_(_C._call_bound(op.inplace_of, row, slots)))
+        if row.is_composite:
+            return self._inside(lambda: row.body(*slots))
+        if row.mutates:
+            return self._change(op, row, slots, tangents)
+        result, slopes = self._derive(op, row, slots, tangents)
+        for x, t in zip(_tensors(result), slopes, strict=True):
+            if t is not None and x is not None and (x.is_floating_point() or x.is_complex()):
+                self.note(x, t.expand(x.shape) if t.shape != x.shape else t)
+        return result
+
+    def _inside(self, body: Any) -> Any:
+        before = _C._push_transform(self)
+        try:
+            return body()
+        finally:
+            _C._pop_transform(before)
+
+    def _derive(self, op: Any, row: Any, slots: tuple, tangents: list[Any]) -> tuple[Any, Sequence[Any]]:
+        """The result, and the tangents of its tensors."""
+        if row.forward is not None:
+            result = _C._call_bound(op, row, slots)
+            found = row.forward(row, slots, tangents, result)
+            if found is not NotImplemented:
+                return result, found if isinstance(found, (tuple, list)) else (found,)
+            return transposed(self, op, row, slots, tangents)
+        if row.view_kind == "as_strided" and tangents[0].stride() == slots[0].stride():
+            result = _C._call_bound(op, row, slots)
+            start = tangents[0].storage_offset() + result.storage_offset() - slots[0].storage_offset()
+            return result, (tangents[0].as_strided(result.shape, result.stride(), start),)
+        if row.is_view and row.view_kind != "as_strided":        # it reads memory that the tangent lays out otherwise
+            result = _C._call_bound(op, row, slots)
+            if row.view_kind == "detach" or not row.has_gradient:
+                return result, (None,)
+            return result, (_C._call_bound(op, row, (tangents[0], *slots[1:])),)
+        if not row.has_gradient:
+            result = _C._call_bound(op, row, slots)
+            if row.node_name == "NotImplemented" and any(t.is_floating_point() for t in _tensors(result)):
+                raise NotImplementedError(f"Trying to use forward AD with {op.name} that does not support it because it "
+                                          "has not been implemented yet.\nPlease file an issue to PyTorch at "
+                                          "https://github.com/pytorch/pytorch/issues/new?template=feature-request.yml so "
+                                          "that we can prioritize its implementation.")
+            return result, (None,) * len(_tensors(result))
+        if row.is_pointwise and not any(isinstance(s, TensorBase) and s.is_complex() for s in slots):
+            result = _C._call_bound(op, row, slots)
+            return result, (pointwise(row, slots, tangents, result),)
+        return transposed(self, op, row, slots, tangents)
+
+    def _change(self, op: Any, row: Any, slots: tuple, tangents: list[Any]) -> Any:
+        """An op that changes its first argument."""
+        self_, rest = slots[0], tangents[1:]
+        if row.is_random or op.name in ("zero_", "fill_"):
+            changed = None
+        elif row.has_gradient and _is_linear(row):
+            changed = [_zero_like(s) if t is None and isinstance(s, TensorBase) and s.is_floating_point() else
+                       s if t is None or type(t) is tuple else t for s, t in zip(slots[1:], rest, strict=True)]
+        else:
+            raise NotImplementedError(f"Trying to use forward AD with {op.name} that does not support it because it has "
+                                      "not been implemented yet.")
+        _C._call_bound(op, row, slots)
+        own = self.tangent_to_change(self_, next((c for c in changed or () if isinstance(c, TensorBase)), self_))
+        if changed is None:
+            own.zero_()
+        else:
+            _C._call_bound(op, row, (own, *[0 if n == "value" else c for n, c in zip(row.names[1:], changed, strict=True)]))
+        return self_
+
+    def tangent_to_change(self, x: Any, like: Any) -> Any:
+        """The tangent of x, into which something like `like` is about to be written: that of a view is a view of its
+        base's."""
+        own = self.tangent(x)
+        if own is not None:
+            return own
+        base = x._base
+        if base is None:
+            own = like.new_zeros(x.shape, dtype=x.dtype)
+        else:
+            whole = self.tangent(base)
+            if whole is None:
+                whole = like.new_empty_strided(base.shape, base.stride(), dtype=x.dtype).zero_()
+                self.note(base, whole)
+            own = whole.as_strided(x.shape, x.stride(), x.storage_offset() - base.storage_offset())
+        self.note(x, own)
+        return own
+
+
+# ---- derivatives of rows --------------------------------------------------------------------------------------------
+def pointwise(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
+    """The sum over the inputs of slope times tangent; the gradient formula of an input gives both in one."""
+    total = None
+    known = dict(zip(row.names, slots, strict=True))
+    for inputs, formula, joint in row.gradients():
+        for i, name in enumerate(inputs):
+            tangent = tangents[row.names.index(name)]
+            if tangent is None:
+                continue
+            tangent = tangent.to(result.dtype) if tangent.dtype != result.dtype else tangent
+            g = tangent.expand(result.shape) if tangent.shape != result.shape else tangent
+            found = formula(*[argument(n, known, g, result, inputs, name)
+                              for n in formula.__code__.co_varnames[:formula.__code__.co_argcount]])
+            found = found[i] if joint else found
+            if found is not None:
+                total = found if total is None else total + found
+    return total
+
+
+def argument(name: str, known: dict[str, Any], g: Any, result: Any, inputs: tuple, asked: str) -> Any:
+    """What a formula's parameter of that name stands for: see set_formulas in the core."""
+    if name in known:
+        return known[name]
+    if name in ("g", "g0"):
+        return g
+    if name == "gs":
+        return [g]
+    if name in ("result", "result0"):
+        return result
+    if name == "results":
+        return [result]
+    if name == "needs":
+        return tuple(n == asked for n in inputs)
+    stem, _, what = name.rpartition("_")
+    value = known[stem]
+    if what == "shape":
+        return tuple(value.shape) if isinstance(value, TensorBase) else ()
+    if what == "geometry":
+        return tuple(value.shape), value.stride(), value.storage_offset()
+    return getattr(value, what) if isinstance(value, TensorBase) else None
+
+
+def transposed(layer: Forward, op: Any, row: Any, slots: tuple, tangents: list[Any]) -> tuple[Any, Sequence[Any]]:
+    """The result and its tangents: the gradients of the inputs are linear in those of the results, so their derivative by
+    those, applied to the tangents, is the forward derivative."""
+    recorded = _C._is_grad_enabled()
+    kept = recorded and any(t.requires_grad for t in _tensors(slots))
+    _C._set_grad_enabled(True)
+    try:
+        starts: list[Any] = []
+        along: list[Any] = []
+        given = tuple(tuple(_start(x, t, starts, along) for x, t in zip(s, ts, strict=True)) if type(s) is tuple else
+                      _start(s, ts, starts, along) for s, ts in zip(slots, tangents, strict=True))
+        result = _C._call_bound(op, row, given)
+        outputs = [x for x in _tensors(result) if x is not None]
+        slopes: list[Any] = [None] * len(outputs)
+        live = [x for x in outputs if x.requires_grad]
+        if live:
+            ghosts = [_zero_like(x).requires_grad_() for x in live]
+            back = _gradients(live, starts, ghosts, create_graph=True, allow_unused=True)
+            used = [(g, t) for g, t in zip(back, along, strict=True) if g is not None and g.requires_grad]
+            found: Sequence[Any] = [None] * len(live)
+            if used:
+                found = _gradients([g for g, _ in used], ghosts, [t.to(g.dtype) for g, t in used], create_graph=True,
+                                   allow_unused=True)
+            for x, t in zip(live, found, strict=True):
+                at = next(i for i, o in enumerate(outputs) if o is x)
+                slopes[at] = t if t is None or kept else t._fresh()
+    finally:
+        _C._set_grad_enabled(recorded)
+    if kept:
+        for x, t in zip(starts, along, strict=True):             # the op's own gradient reads them, not the inputs
+            layer.note(x, t)
+    return (result if kept else _map(result, lambda x: x._fresh())), slopes
+
+
+def _start(x: Any, tangent: Any, starts: list[Any], along: list[Any]) -> Any:
+    """An input with a tangent as the start of a graph, connected to the graph that it is part of."""
+    if tangent is None or not (x.is_floating_point() or x.is_complex()):
+        return x
+    made = x.view_as(x) if x.requires_grad else x._fresh().requires_grad_()
+    starts.append(made)
+    along.append(tangent)
+    return made
+
+
+def _is_linear(row: Any) -> bool:
+    """Whether no formula reads a value that has a gradient itself, nor a result."""
+    formulas = row.gradients()
+    inputs = {name for names, _, _ in formulas for name in names}
+    read = {n for _, f, _ in formulas for n in f.__code__.co_varnames[:f.__code__.co_argcount]}
+    return not any(n in inputs or n.startswith("result") for n in read)
+
+
+def _zero_like(x: Any) -> Any:
+    return _C._op_named("zeros_like")(x)
+
+
+def _tensors(value: Any) -> list[Any]:
+    """The tensors of a result or of arguments; None keeps its place in a tuple of results."""
+    if isinstance(value, TensorBase):
+        return [value]
+    if isinstance(value, (tuple, list)):
+        return [t for item in value for t in _tensors(item)]
+    return []
+
+
+def _map(value: Any, fn: Any) -> Any:
+    if isinstance(value, TensorBase):
+        return fn(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)([_map(v, fn) for v in value])
+    return value
+
+
+# ---- torch.autograd.forward_ad --------------------------------------------------------------------------------------
+class UnpackedDualTensor(NamedTuple):
+    """A tensor and its tangent, or None."""
+
+    primal: Any
+    tangent: Any
+
+
+_open: list[tuple[Forward, Any]] = []
+
+
+def enter_dual_level() -> int:
+    """Opens a level; returns its number."""
+    if _open:
+        raise RuntimeError("Nested forward mode AD is not supported at the moment")
+    level = Forward()
+    _open.append((level, _C._push_transform(level)))
+    return len(_open) - 1
+
+
+def exit_dual_level(*, level: int | None = None) -> None:
+    """Closes the level; all tangents go."""
+    if not _open:
+        raise RuntimeError("Trying to exit a forward AD level but no level is currently active")
+    if level is not None and level != len(_open) - 1:
+        raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. This is not "
+                           "supported.")
+    layer, before = _open.pop()
+    _C._pop_transform(before)
+    layer.end()
+
+
+class dual_level:
+    """A with block in which tensors may have tangents."""
+
+    def __enter__(self) -> int:
+        return enter_dual_level()
+
+    def __exit__(self, *exc: Any) -> None:
+        exit_dual_level()
+
+
+def _level(level: int | None) -> Forward:
+    if not _open:
+        raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() "
+                           "first.")
+    return _open[-1 if level is None else level][0]
+
+
+def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
+    """The tensor with a tangent, for the innermost level."""
+    if not tensor.is_floating_point() and not tensor.is_complex():
+        raise ValueError(f"Expected primal to be floating point or complex, but got: {tensor.dtype}")
+    if not tangent.is_floating_point() and not tangent.is_complex():
+        raise ValueError(f"Expected tangent to be floating point or complex, but got: {tangent.dtype}")
+    layer = _level(level)
+    made = tensor.view_as(tensor)
+    layer.note(made, tangent)
+    return made
+
+
+def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
+    """The tensor without its tangent, and the tangent."""
+    if not _open:
+        return UnpackedDualTensor(tensor, None)
+    layer = _level(level)
+    tangent = layer.tangent(tensor)
+    if tangent is None:
+        return UnpackedDualTensor(tensor, None)
+    return UnpackedDualTensor(without(layer, tensor), tangent)
+
+
+def without(layer: Forward, x: Any) -> Any:
+    """x without its tangent of one level."""
+    made = x.view_as(x)
+    _C._set_tangent(made, layer, None)
+    return made
