@@ -85,8 +85,8 @@ cdef class Overload:
     cdef readonly object npu                     # its calls on an npu (_row.Npu), or None
     cdef bint tracked                            # the row has formulas of its own
     cdef readonly bint takes_out                 # whether torch offers out=
-    cdef public object batching                  # how vmap treats the op: see _ops/batching.py
-    cdef public object forward                   # its forward derivative: see _ops/forward.py
+    cdef readonly object batching                # how vmap treats the op: see _ops/batching.py
+    cdef readonly object forward                 # its forward derivative: see _ops/forward.py
     cdef list formulas
     cdef bint differentiable
     cdef int nsaved

@@ -9,5 +9,4 @@ from mindtorch_v2._ops import (
 )
 from mindtorch_v2._ops import composite, composite_window, foreach, fused_step
 from mindtorch_v2._ops import decompose, fft, matrix, solve, special, spectral
-from mindtorch_v2._ops import batching_table, forward
 from mindtorch_v2._ops.table import functions, methods, namespaces, ops

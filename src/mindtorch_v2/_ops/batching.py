@@ -80,8 +80,7 @@ def _keep_dtype(call: Call) -> None:
     if len(kinds) < 2:
         return
     operands = [i for i, v in enumerate(call.shown) if isinstance(v, TensorBase)]
-    if call.op.name.rstrip("_") in ("where", "masked_fill"):
-        operands = [i for i in operands if call.names[i] not in ("condition", "mask")]
+    operands = [i for i in operands if call.names[i] not in ("condition", "mask")]
     want = _C._core._result_type(tuple(call.shown[i] for i in operands))
     if want != _C._core._result_type(tuple(call.values[i] for i in operands)):
         for i in operands:
@@ -158,7 +157,7 @@ def _map(result: Any, fn: Callable[[Any], Any]) -> Any:
     return result
 
 
-def roll(call: Call) -> Any:
+def rolled(call: Call) -> Any:
     """Without dims it rolls all items as one list."""
     x = call["self"]
     if call["dims"]:
@@ -166,18 +165,16 @@ def roll(call: Call) -> Any:
     return ops.roll(x.reshape(call.size, -1), call["shifts"], 1).reshape(x.shape)
 
 
-def along_shared(name: str) -> Rule:
+def along_shared(call: Call) -> Any:
     """Ops along a dim by an index that the samples share; with an index for each, sample by sample."""
-    def rule(call: Call) -> Any:
-        rank = call.rank("self")
-        if call.is_batched(name) or rank == 0:
-            return NotImplemented
-        for other in ("self", "source", "src"):
-            if other in call.names:
-                call[other] = call.full(other)
-        call["dim"] = _shift(call["dim"], rank)
-        return call.run()
-    return rule
+    rank = call.rank("self")
+    if call.is_batched("index") or rank == 0:
+        return NotImplemented
+    for other in ("self", "source"):
+        if other in call.names:
+            call[other] = call.full(other)
+    call["dim"] = _shift(call["dim"], rank)
+    return call.run()
 
 
 def leading(call: Call) -> Any:
@@ -188,27 +185,15 @@ def leading(call: Call) -> Any:
     return call.run()
 
 
-def shared_rest(call: Call) -> Any:
-    """Ops over one batched tensor whose other tensors are shared by the samples; else sample by sample."""
-    first = _first(call)
-    if not call.is_batched(first) or sum(b is not False and b is not None for b in call.batched) > 1:
-        return NotImplemented
-    return call.run()
-
-
 # ---- views ----------------------------------------------------------------------------------------------------------
-def view(call: Call) -> Any:
-    return VIEWS[call.row.view_kind](call, call.values[0])
-
-
-def _resized(call: Call, x: Any) -> Any:
+def resized(call: Call) -> Any:
     size = call.values[1]
     call.values[1] = (call.size, *([size] if isinstance(size, int) else size))
     return call.run()
 
 
-def _expanded(call: Call, x: Any) -> Any:
-    size = call["size"]
+def expanded(call: Call) -> Any:
+    x, size = call.values[0], call["size"]
     size = (size,) if isinstance(size, int) else tuple(size)
     missing = len(size) - call.rank("self")
     if missing > 0:
@@ -216,76 +201,75 @@ def _expanded(call: Call, x: Any) -> Any:
     return x.expand(call.size, *size)
 
 
-def _permuted(call: Call, x: Any) -> Any:
-    return x.permute(0, *_shift(list(call["dims"]), call.rank("self")))
+def permuted(call: Call) -> Any:
+    return call.values[0].permute(0, *_shift(list(call["dims"]), call.rank("self")))
 
 
-def _transposed(call: Call, x: Any) -> Any:
-    rank = call.rank("self")
+def transposed(call: Call) -> Any:
+    x, rank = call.values[0], call.rank("self")
     first, second = _shift(call["dim0"], rank), _shift(call["dim1"], rank)
     return x.transpose(first, second) if rank else x.view_as(x)
 
 
-def _matrix_transposed(call: Call, x: Any) -> Any:
-    rank = call.rank("self")
+def matrix_transposed(call: Call) -> Any:
+    x, rank = call.values[0], call.rank("self")
     if rank > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {rank}D")
     return x.transpose(1, 2) if rank == 2 else x.view_as(x)
 
 
-def _squeezed(call: Call, x: Any) -> Any:
-    rank, shape = call.rank("self"), x.shape[1:]
+def squeezed(call: Call) -> Any:
+    x, rank = call.values[0], call.rank("self")
     if len(call.values) == 1:
-        at = [d + 1 for d in range(rank) if shape[d] == 1]
+        at = [d + 1 for d in range(rank) if x.shape[d + 1] == 1]
     else:
         given = call.values[1]
         at = [_shift(d, rank) for d in ([given] if isinstance(given, int) else given)] if rank else []
     return x.squeeze(at) if at else x.view_as(x)
 
 
-def _unsqueezed(call: Call, x: Any) -> Any:
-    return x.unsqueeze(_shift(call["dim"], call.rank("self") + 1))
+def unsqueezed(call: Call) -> Any:
+    return call.values[0].unsqueeze(_shift(call["dim"], call.rank("self") + 1))
 
 
-def _along(name: str) -> Callable[[Call, Any], Any]:
-    def rule(call: Call, x: Any) -> Any:
-        rank = call.rank("self")
-        call[name] = _shift(call[name], rank)
-        if rank:
-            return call.run()
-        if name == "dim":
-            raise IndexError(f"{call.op.name}() cannot be applied to a 0-dim tensor.")
-        call["self"] = x.unsqueeze(1)
-        return call.run().squeeze(1)
-    return rule
+def along(call: Call) -> Any:
+    """A part along one dim, which a sample must have."""
+    rank = call.rank("self")
+    if rank == 0:
+        raise IndexError(f"{call.op.name}() cannot be applied to a 0-dim tensor.")
+    call["dim"] = _shift(call["dim"], rank)
+    return call.run()
 
 
-def _diagonal(call: Call, x: Any) -> Any:
+def windows(call: Call) -> Any:
+    rank = call.rank("self")
+    call["dimension"] = _shift(call["dimension"], rank)
+    if rank:
+        return call.run()
+    call["self"] = call["self"].unsqueeze(1)
+    return call.run().squeeze(1)
+
+
+def between(call: Call) -> Any:
+    """Two dims, each one further to the right."""
     rank = call.rank("self")
     call["dim1"], call["dim2"] = _shift(call["dim1"], rank), _shift(call["dim2"], rank)
     return call.run()
 
 
-def _strided(call: Call, x: Any) -> Any:
-    offset = call["storage_offset"]
+def strided(call: Call) -> Any:
+    x, offset = call.values[0], call["storage_offset"]
     start = x.storage_offset() if offset is None else x.storage_offset() + offset - call.shown[0].storage_offset()
     return x.as_strided((call.size, *call["size"]), (x.stride(0), *call["stride"]), start)
 
 
-def _same(call: Call, x: Any) -> Any:
+def as_it_is(call: Call) -> Any:
+    """Ops of one batched tensor that look at its last dims only, or at none."""
     return call.run()
 
 
-VIEWS: dict[str, Callable[[Call, Any], Any]] = {
-    "view": _resized, "expand": _expanded, "permute": _permuted, "transpose": _transposed, "t": _matrix_transposed,
-    "squeeze": _squeezed, "squeeze_dim": _squeezed, "unsqueeze": _unsqueezed, "select": _along("dim"),
-    "slice": _along("dim"), "unfold": _along("dimension"), "diagonal": _diagonal, "as_strided": _strided,
-    "alias": _same, "detach": _same, "view_dtype": _same, "view_as_real": _same, "view_as_complex": _same,
-}
-
-
 # ---- matrices -------------------------------------------------------------------------------------------------------
-def matmul(call: Call) -> Any:
+def matrix_product(call: Call) -> Any:
     """Vectors become matrices, so that the batch is a batch of products; what is shared stays one matrix."""
     (a, b), (m, n) = call.values[:2], (call.shown[0].dim(), call.shown[1].dim())
     if m == 0 or n == 0:
@@ -310,35 +294,39 @@ def _lifted(x: Any, rank: int, batched: bool) -> Any:
     return x[(slice(None), *(None,) * missing)] if batched and missing > 0 else x
 
 
-def product(*names: str) -> Rule:
-    """mm, mv, dot and their like: a matmul of two arguments."""
+def product(*ranks: int) -> Rule:
+    """mm, mv, dot and their like: a matmul of the first two tensors, which have these ranks."""
     def rule(call: Call) -> Any:
-        a, b = (call.values[call.names.index(n)] for n in names)
-        flags = [call.is_batched(n) for n in names]
-        shown = tuple(call.shown[call.names.index(n)] for n in names)
-        for x, r in zip(shown, _RANKS[call.op.name]):
-            if x.dim() != r:
-                return getattr(ops, call.op.name)(*shown)        # it says what is wrong
-        return matmul(Call(ops.matmul, call.row, call.size, shown, [a, b], flags))
+        if tuple(x.dim() for x in call.shown[:2]) != ranks:
+            return _C._call_bound(call.op, call.row, tuple(_one(v, f) for v, f in zip(call.values, call.batched)))
+        return matrix_product(Call(ops.matmul, call.row, call.size, call.shown[:2], call.values[:2], call.batched[:2]))
     return rule
 
 
-_RANKS = {"mm": (2, 2), "bmm": (3, 3), "mv": (2, 1), "dot": (1, 1)}
+def _one(value: Any, flag: Any) -> Any:
+    """The first sample: an op says of it what is wrong with all."""
+    return value.select(0, 0) if flag is True else value
 
 
-def added_product(call: Call) -> Any:
+def _added(multiply: Callable[[Any, Any], Any]) -> Rule:
     """addmm and its like as beta * self + alpha * product."""
-    self, a, b = call.shown[:3]
-    beta, alpha = call["beta"], call["alpha"]
+    def rule(call: Call) -> Any:
+        self, a, b = call.shown[:3]
+        beta, alpha = call["beta"], call["alpha"]
 
-    def body() -> Any:
-        made = ops.matmul(a, b) if call.op.name.rstrip("_") != "addr" else ops.outer(a, b)
-        made = made if alpha == 1 else made * alpha
-        return made if beta == 0 else made + (self if beta == 1 else self * beta)
-    return Recall(body)
+        def body() -> Any:
+            made = multiply(a, b)
+            made = made if alpha == 1 else made * alpha
+            return made if beta == 0 else made + (self if beta == 1 else self * beta)
+        return Recall(body)
+    return rule
 
 
-def linear(call: Call) -> Any:
+added_product = _added(lambda a, b: ops.matmul(a, b))
+added_outer = _added(lambda a, b: ops.outer(a, b))
+
+
+def affine(call: Call) -> Any:
     weight, bias = call.values[1], call.values[2]
     if not call.is_batched("weight") and not call.is_batched("bias"):
         return call.run()
@@ -347,7 +335,7 @@ def linear(call: Call) -> Any:
     else:
         x, rank = call.values[0], call.rank("input")
         if not call.is_batched("input"):
-            made = matmul(Call(ops.matmul, call.row, call.size, (call.shown[0], call.shown[1].t()),
+            made = matrix_product(Call(ops.matmul, call.row, call.size, (call.shown[0], call.shown[1].t()),
                                [x, weight.transpose(1, 2)], [False, True]))
         else:
             rows = x.reshape(call.size, -1, x.shape[-1]) if rank != 2 else x
@@ -389,3 +377,8 @@ def taken(self: Any, index: Any) -> Any:
 
 def made_contiguous(self: Any, memory_format: Any) -> Any:
     return self if self.is_contiguous() else self.clone(memory_format=_CONTIGUOUS)
+
+
+reshape, contiguous, take = Rewrite(reshaped), Rewrite(made_contiguous), Rewrite(taken)
+vdot = Rewrite(lambda self, other: (self.conj() * other).sum())
+trace = Rewrite(lambda self: self.diagonal().sum())

@@ -8,7 +8,7 @@ from mindtorch_v2._ops.table import ops
 
 
 # ---- indexing -------------------------------------------------------------------------------------------------------
-def index(call: Call) -> Any:
+def indexed(call: Call) -> Any:
     """self[indices]: a batched index also picks the sample."""
     flags = call.batched[call.names.index("indices")]
     if not any(flags):
@@ -49,7 +49,7 @@ def _with_samples(call: Call, flags: list[bool]) -> list[Any]:
     return whole
 
 
-def index_put(call: Call) -> Any:
+def index_assigned(call: Call) -> Any:
     """In place: self has the batch."""
     flags, values, rank = call.batched[call.names.index("indices")], call["values"], call.rank("self")
     if not _named(call):
@@ -62,7 +62,7 @@ def index_put(call: Call) -> Any:
     return call["self"]
 
 
-def index_select(call: Call) -> Any:
+def selected(call: Call) -> Any:
     """With an index of its own for each sample it is a gather."""
     if not call.is_batched("index"):
         call["self"] = call.full("self")
@@ -83,7 +83,7 @@ def index_select(call: Call) -> Any:
     return ops.gather(x, dim, picked.reshape(shape).expand(wide))
 
 
-def embedding(call: Call) -> Any:
+def embedded(call: Call) -> Any:
     if not call.is_batched("weight"):
         return call.run()
     weight, indices = call["weight"], call.full("indices")
@@ -117,7 +117,7 @@ def folded(rank: int, *names: str) -> Rule:
     return rule
 
 
-def convolution(call: Call) -> Any:
+def convolved(call: Call) -> Any:
     """A shared weight: the batch joins N. A weight for each sample: the samples are groups."""
     x, weight, bias = call.values[:3]
     spatial = len(call["stride"])
@@ -143,12 +143,10 @@ def convolution(call: Call) -> Any:
     return made
 
 
-def layer_norm(call: Call) -> Any:
+def layer_normalized(call: Call) -> Any:
     """Weights of each sample's own are applied afterwards."""
-    if not any(call.is_batched(n) for n in ("weight", "bias") if n in call.names):
+    if not call.is_batched("weight") and not call.is_batched("bias"):
         return call.run()
-    if call.op.name != "native_layer_norm":
-        return NotImplemented
     x, shape, weight, bias, eps = call.shown
 
     def body() -> Any:
@@ -158,7 +156,11 @@ def layer_norm(call: Call) -> Any:
     return Recall(body)
 
 
-def batch_norm(call: Call) -> Any:
+def with_shared_weight(call: Call) -> Any:
+    return NotImplemented if call.is_batched("weight") else call.run()
+
+
+def batch_normalized(call: Call) -> Any:
     """Statistics are each sample's own: the batch joins the channels."""
     running = any(call[n] is not None for n in ("running_mean", "running_var"))
     if running and call["training"] and not call.is_batched("running_mean"):
@@ -178,7 +180,7 @@ def batch_norm(call: Call) -> Any:
         t.reshape(call.size, -1) for t in (mean, rstd)))
 
 
-def group_norm(call: Call) -> Any:
+def group_normalized(call: Call) -> Any:
     if any(call.is_batched(n) for n in ("weight", "bias")):
         x, weight, bias, n, c, hw, groups, eps = call.shown
 
@@ -195,7 +197,7 @@ def group_norm(call: Call) -> Any:
 
 
 # ---- losses ---------------------------------------------------------------------------------------------------------
-def nll_loss(call: Call) -> Any:
+def likelihood(call: Call) -> Any:
     """Each sample's own mean or sum, in terms of gather."""
     x, target, weight, reduction, ignored = call.shown
 
@@ -213,7 +215,7 @@ def nll_loss(call: Call) -> Any:
     return Recall(body)
 
 
-def cross_entropy(call: Call) -> Any:
+def entropy(call: Call) -> Any:
     x, target, weight, reduction, ignored, smoothing = call.shown
     if smoothing or target.dtype.is_floating_point:
         return NotImplemented
@@ -227,7 +229,7 @@ def cross_entropy(call: Call) -> Any:
 
 
 # ---- in place -------------------------------------------------------------------------------------------------------
-def copy(call: Call) -> Any:
+def copied(call: Call) -> Any:
     self, src = call["self"], call["src"]
     if call.is_batched("src"):
         missing = call.rank("self") - call.shown[1].dim()
@@ -250,7 +252,7 @@ def new_strided(call: Call) -> Any:
     return call.run()
 
 
-def repeat(call: Call) -> Any:
+def repeated(call: Call) -> Any:
     x, times = call["self"], list(call["repeats"])
     missing = len(times) - call.rank("self")
     x = x[(slice(None), *(None,) * missing)] if missing > 0 else x
@@ -266,7 +268,7 @@ def stacked(call: Call) -> Any:
     return ops.cat(whole, _shift(call["dim"], rank))
 
 
-def searchsorted(call: Call) -> Any:
+def searched(call: Call) -> Any:
     if call["sorter"] is not None and not call.is_batched("sorter"):
         call["sorter"] = call.full("sorter")
     sequence, values = call.full("sorted_sequence"), call.full("values")

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import batching, batching_nn
 from mindtorch_v2._ops.table import composite, op, ops
 
 _OPTIONS = ("*, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, "
@@ -11,7 +12,8 @@ _OPTIONS = ("*, ScalarType? dtype=None, Layout? layout=None, Device? device=None
 
 for _name in ("empty", "zeros", "ones"):
     op(f"{_name}(SymInt[] size, {_OPTIONS}) -> Tensor", native=_name, variants="function")
-    op(f"{_name}_like(Tensor self, {_OPTIONS}) -> Tensor", native=f"{_name}_like", variants="function", out=False)
+    op(f"{_name}_like(Tensor self, {_OPTIONS}) -> Tensor",
+       batch=batching.leading, native=f"{_name}_like", variants="function", out=False)
 op(f"full(SymInt[] size, Scalar fill_value, {_OPTIONS}) -> Tensor", native="full", variants="function")
 op("empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
    "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False,
@@ -28,11 +30,13 @@ for _name in ("empty", "zeros", "ones"):
     def _new(self, size, dtype, layout, device, pin_memory, requires_grad, _make=getattr(ops, _name)):
         return _make(size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=bool(requires_grad))
     op(f"new_{_name}(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
-       "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", body=_new, variants="method")
+       "bool? pin_memory=None, bool? requires_grad=False) -> Tensor",
+       batch=batching_nn.new_like, body=_new, variants="method")
 
 
 @composite("new_full(Tensor self, SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, "
-           "Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor", variants="method")
+           "Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor",
+    batch=batching_nn.new_like, variants="method")
 def _new_full(self, size, fill_value, dtype, layout, device, pin_memory, requires_grad):
     return ops.full(size, fill_value, dtype=dtype or self.dtype, device=device or self.device,
                     requires_grad=bool(requires_grad))
@@ -40,6 +44,7 @@ def _new_full(self, size, fill_value, dtype, layout, device, pin_memory, require
 
 @composite("new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, "
            "Layout? layout=None, Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor",
+    batch=batching_nn.new_strided,
            variants="method")
 def _new_empty_strided(self, size, stride, dtype, layout, device, pin_memory, requires_grad):
     return ops.empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device)
@@ -60,7 +65,7 @@ def _fill_tensor(self, value):
     return self.copy_(value)
 
 
-op("fill_.Scalar(Tensor(a!) self, Scalar value) -> Tensor(a!)", kernel="fill", guard="fits",
+op("fill_.Scalar(Tensor(a!) self, Scalar value) -> Tensor(a!)", batch=batching.leading, kernel="fill", guard="fits",
    npu="aclnnInplaceFillScalar(self, value)", grad={"self": lambda g: ops.zeros_like(g)})
 
 
@@ -158,9 +163,10 @@ def _complex_rule(real, imag):
     return ops.broadcast_shapes(tuple(real.shape), tuple(imag.shape)), real.dtype.to_complex()
 
 
-op("complex(Tensor real, Tensor imag) -> Tensor", rule=_complex_rule, variants="function", npu="aclnnComplex(real, imag, out)",
+op("complex(Tensor real, Tensor imag) -> Tensor",
+   batch=batching.pointwise, rule=_complex_rule, variants="function", npu="aclnnComplex(real, imag, out)",
    grad={"real": lambda g: g.real, "imag": lambda g: g.imag})
-op("polar(Tensor abs, Tensor angle) -> Tensor", autocast={"cpu": "float32"},
+op("polar(Tensor abs, Tensor angle) -> Tensor", batch=batching.pointwise, autocast={"cpu": "float32"},
    rule=_complex_rule, variants="function", npu="aclnnPolar(abs, angle, out)",
    grad={"abs": lambda g, angle: (g * ops.polar(ops.ones_like(angle), -angle)).real,
          "angle": lambda g, result: (g * (1j * result).conj()).real})

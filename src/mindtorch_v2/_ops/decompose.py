@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from mindtorch_v2 import _C
 from mindtorch_v2._dtype import finfo
+from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.linalg import _t
 from mindtorch_v2._ops.table import composite, functions, methods, op, ops
 
@@ -135,7 +136,7 @@ def _cholesky_grad(g, upper, L):
     return ops.linalg_solve_triangular(L, half, upper=False, left=False)
 
 
-op("_linalg_cholesky_ex(Tensor self, *, bool upper=False) -> (Tensor L, Tensor info)",
+op("_linalg_cholesky_ex(Tensor self, *, bool upper=False) -> (Tensor L, Tensor info)", batch=batching.leading,
    rule=_square_rule("linalg.cholesky", (2, INT32)), kernel="linalg_cholesky_ex", variants="",
    grad={"self": lambda g, upper, result0: _cholesky_grad(g, upper, result0)})
 
@@ -191,7 +192,8 @@ def _cholesky_solve_grad(g, self, input2, upper, result, needs):
     return rhs, -ops.matmul(input2, common) if upper else -ops.matmul(common, input2)
 
 
-op("cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor", autocast={"cpu": "float32"},
+op("cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor",
+   batch=batching.leading, autocast={"cpu": "float32"},
    rule=_cholesky_solve_rule,
    grad={"self, input2": lambda g, self, input2, upper, result, needs:
          _cholesky_solve_grad(g, self, input2, upper, result, needs)})
@@ -207,7 +209,7 @@ def _cholesky_inverse_grad(g, self, upper, result):
     return -ops.matmul(self, common) if upper else -ops.matmul(common, self)
 
 
-op("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", autocast={"cpu": "float32"},
+op("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", batch=batching.leading, autocast={"cpu": "float32"},
    rule=_cholesky_inverse_rule,
    grad={"self": lambda g, self, upper, result: _cholesky_inverse_grad(g, self, upper, result)})
 
@@ -233,6 +235,7 @@ def _triangular_grad(g, self, upper, left, unitriangular, result, needs):
 
 
 op("linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor",
+   batch=batching.leading,
    rule=_triangular_rule, variants="linalg",
    grad={"self, B": lambda g, self, upper, left, unitriangular, result, needs:
          _triangular_grad(g, self, upper, left, unitriangular, result, needs)})
@@ -306,10 +309,11 @@ def _lu_grad(g, pivots, LU):
     return ops.matmul(_permutation(pivots, m, made), made)
 
 
-op("_linalg_lu_factor_ex(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots, Tensor info)", rule=_lu_rule,
+op("_linalg_lu_factor_ex(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots, Tensor info)",
+   batch=batching.leading, rule=_lu_rule,
    kernel="linalg_lu_factor_ex", variants="",
    grad={"A": lambda g, result0, result1: _lu_grad(g, result1, result0)})
-op("_lu_permutation(Tensor pivots, int n) -> Tensor", variants="",
+op("_lu_permutation(Tensor pivots, int n) -> Tensor", batch=batching.leading, variants="",
    rule=lambda pivots, n: ((*pivots.shape[:-1], n), INT64))
 
 
@@ -381,6 +385,7 @@ def _lu_solve_grad(g, LU, pivots, left, adjoint, result, needs):
 
 
 op("linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor",
+   batch=batching.leading,
    rule=_lu_solve_rule, variants="linalg",
    grad={"LU, B": lambda g, LU, pivots, left, adjoint, result, needs:
          _lu_solve_grad(g, LU, pivots, left, adjoint, result, needs)})

@@ -4,13 +4,15 @@ from __future__ import annotations
 import math
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.decompose import real_dtype, word
 from mindtorch_v2._ops.spectral import complex_dtype
 from mindtorch_v2._ops.table import composite, functions, methods, op, ops
 from mindtorch_v2._ops.view import wrap
 
 # ---- kernels: normalization is 0 (none), 1 (by sqrt(n)) or 2 (by n) ------------------------------
-op("_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor", variants="function",
+op("_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor",
+   batch=batching.dims, forward=forward.linear, variants="function",
    rule=lambda self, dim, normalization, forward: (tuple(self.shape), self.dtype),
    grad={"self": lambda g, dim, normalization, forward: ops._fft_c2c(g, dim, normalization, not forward)})
 
@@ -40,7 +42,8 @@ def _r2c_grad(g, dim, normalization, onesided, self_shape):
     return ops._fft_c2c(g, dim, normalization, False).real
 
 
-op("_fft_r2c(Tensor self, int[] dim, int normalization, bool onesided) -> Tensor", rule=_r2c_rule, variants="function",
+op("_fft_r2c(Tensor self, int[] dim, int normalization, bool onesided) -> Tensor",
+   batch=batching.dims, forward=forward.linear, rule=_r2c_rule, variants="function",
    grad={"self": lambda g, dim, normalization, onesided, self_shape:
          _r2c_grad(g, dim, normalization, onesided, self_shape)})
 
@@ -54,7 +57,8 @@ def _c2r_grad(g, dim, normalization, last_dim_size):
     return ops.cat([parts[0], parts[1] * 2, parts[2]], last)
 
 
-op("_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor", variants="function",
+op("_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor",
+   batch=batching.dims, forward=forward.linear, variants="function",
    rule=lambda self, dim, normalization, last_dim_size: (_with(self.shape, dim[-1], _points(last_dim_size)),
                                                          real_dtype(self.dtype)),
    grad={"self": lambda g, dim, normalization, last_dim_size: _c2r_grad(g, dim, normalization, last_dim_size)})

@@ -39,12 +39,12 @@ def bilinear(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
     return total
 
 
-def embedding(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
+def embedded(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
     """The gradient leaves out padding_idx, the derivative does not."""
     return ops.embedding(tangents[0], slots[1])
 
 
-def logcumsumexp(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
+def running_logsumexp(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
     x, dim = slots
     if x.numel() == 0:
         return tangents[0]
@@ -67,16 +67,3 @@ def eigenvalues(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any
         return NotImplemented
     vectors = ops._linalg_eigh(slots[0], slots[1], True)[1]
     return (vectors.mH @ tangents[0] @ vectors).diagonal(0, -2, -1).real, None, None
-
-
-_LINEAR = """reshape contiguous clone _to_copy sum mean cat flip roll tril triu gather index index_select repeat
-cumsum _fft_c2c _fft_r2c _fft_c2r trace"""
-_BILINEAR = "matmul mm bmm mv dot linear convolution"
-for _words, _rule in ((_LINEAR, linear), (_BILINEAR, bilinear)):
-    for _name in _words.split():
-        for _row in getattr(ops, _name).overloads:
-            _row.forward = _rule
-for _name, _rule in (("embedding", embedding), ("logcumsumexp", logcumsumexp), ("_linalg_svd", singular_values),
-                     ("_linalg_eigh", eigenvalues)):
-    for _row in getattr(ops, _name).overloads:
-        _row.forward = _rule

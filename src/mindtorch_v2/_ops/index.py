@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
+from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.reduce import BOOL, INT64, word
 from mindtorch_v2._ops.table import composite, op, ops
 from mindtorch_v2._ops.view import wrap
@@ -52,10 +53,12 @@ def _put_rule(self, indices, values, accumulate):
                            f"{word(self.dtype)} for the destination and {word(values.dtype)} for the source.")
 
 
-op("index(Tensor self, Tensor?[] indices) -> Tensor", variants="", npu="aclnnIndex(self, indices, out)",
+op("index(Tensor self, Tensor?[] indices) -> Tensor",
+   batch=batching_nn.indexed, forward=forward.linear, variants="", npu="aclnnIndex(self, indices, out)",
    rule=lambda self, indices: (_indexed_shape(self, indices), self.dtype),
    grad={"self": lambda g, self_shape, indices: g.new_zeros(self_shape).index_put(indices, g, True)})
 op("_index_put_list_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)",
+   batch=batching_nn.index_assigned,
    variants="", kernel="index_put_list", rule=_put_rule,
    npu="aclnnIndexPutImpl(self, indices, values, accumulate, False)",
    grad={"self": lambda g, indices, accumulate: g if accumulate else g.index_put(indices, g.new_zeros(())),
@@ -119,7 +122,8 @@ def _gather_rule(self, dim, index, sparse_grad):
     return index.shape, self.dtype
 
 
-op("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", rule=_gather_rule,
+op("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",
+   batch=batching.dims, forward=forward.linear, rule=_gather_rule,
    npu="aclnnGather(self, dim, index, out)",
    grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).scatter_add(dim, index, g)})
 
@@ -149,17 +153,20 @@ def _scatter_value_check(self, dim, index, value):
     core._check_fits(value, self.dtype)
 
 
-op("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", kernel="scatter", prefill=True,
+op("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
+   batch=batching.dims, kernel="scatter", prefill=True,
    inplace="method",
    rule=lambda self, dim, index, src: _scatter_check("scatter", self, dim, index, src),
    npu="aclnnScatter(self, dim, index, src, 0, out)",
    grad={"self": lambda g, dim, index: g.scatter(dim, index, 0), "src": lambda g, dim, index, src_shape:
          _cover(g.gather(dim, index), src_shape)})
-op("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", kernel="scatter_value", prefill=True,
+op("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
+   batch=batching.dims, kernel="scatter_value", prefill=True,
    rule=lambda self, dim, index, value: _scatter_value_check(self, dim, index, value),
    npu="aclnnScatterValue(self, dim, index, value, 0, out)",
    grad={"self": lambda g, dim, index: g.scatter(dim, index, 0)})
-op("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", autocast={"npu": "widest"},
+op("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
+   batch=batching.dims, autocast={"npu": "widest"},
    prefill=True, inplace="method",
    rule=lambda self, dim, index, src: _scatter_check("scatter", self, dim, index, src),
    npu="aclnnScatterAdd(self, dim, index, src, out)",
@@ -270,10 +277,12 @@ def _prod_into(g, into, self, src, include_self, result):
 
 
 op("scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor",
+   batch=batching.dims,
    prefill=True, inplace="method", rule=_scatter_reduce_rule,
    grad={"self, src": lambda g, self, dim, index, src, reduce, include_self, result:
          _reduced_into(g, _Into(dim, index, True), self, src, reduce, include_self, result)})
 op("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor",
+   batch=batching.along_shared,
    prefill=True, inplace="method", rule=_index_reduce_rule,
    grad={"self, source": lambda g, self, dim, index, source, reduce, include_self, result:
          _reduced_into(g, _Into(dim, index, False), self, source, reduce, include_self, result)})
@@ -358,15 +367,18 @@ def _index_fill_rule(self, dim, index, value):
                          "with size 0")
 
 
-op("index_select(Tensor self, int dim, Tensor index) -> Tensor", rule=_index_select_rule,
+op("index_select(Tensor self, int dim, Tensor index) -> Tensor",
+   batch=batching_nn.selected, forward=forward.linear, rule=_index_select_rule,
    npu="aclnnIndexSelect(self, dim, index, out)",
    grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).index_add(dim, index, g)})
-op("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", prefill=True,
+op("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor",
+   batch=batching.along_shared, prefill=True,
    inplace="method", rule=lambda self, dim, index, source, alpha: _check_source("index_add", self, dim, index, source),
    npu="aclnnIndexAdd(self, dim, index, source, alpha, out)",
    grad={"self": lambda g: g, "source": lambda g, dim, index, source_shape, alpha:
          (g.index_select(dim, index) * alpha).reshape(source_shape)})
-op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", autocast={"cpu": "widest"},
+op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor",
+   batch=batching.along_shared, autocast={"cpu": "widest"},
    prefill=True, inplace="method",
    rule=_index_copy_rule, npu="aclnnInplaceIndexCopy(out, dim, index, source)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0),
@@ -387,7 +399,8 @@ def _index_fill_tensor(self, dim, index, value):
     return ops.where(filled.view(shape), value.to(self.dtype), self)
 
 
-op("index_fill.Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", out=False, prefill=True,
+op("index_fill.Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
+   batch=batching.along_shared, out=False, prefill=True,
    rule=_index_fill_rule, npu="aclnnInplaceIndexFillTensor(out, dim, index, value)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0)})
 
@@ -414,7 +427,8 @@ def _put_flat_rule(self, index, source, accumulate):
         raise IndexError("put_(): Tried to put elements into an empty tensor")
 
 
-op("take(Tensor self, Tensor index) -> Tensor", rule=_take_rule, npu="aclnnTake(self, index, out)",
+op("take(Tensor self, Tensor index) -> Tensor",
+   batch=batching.take, rule=_take_rule, npu="aclnnTake(self, index, out)",
    grad={"self": lambda g, self_shape, index: g.new_zeros(self_shape).put(index, g, True)})
 op("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", out=False,
    prefill=True, inplace="method",

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.index import INT32
 from mindtorch_v2._ops.reduce import INT64
 from mindtorch_v2._ops.table import composite, op, ops
@@ -39,9 +40,11 @@ def _opposite(shifts):
     return tuple(-s for s in shifts) if isinstance(shifts, (tuple, list)) else -shifts
 
 
-op("flip(Tensor self, int[] dims) -> Tensor", out=False, rule=_flip_rule, npu="aclnnFlip(self, dims, out)",
+op("flip(Tensor self, int[] dims) -> Tensor",
+   batch=batching.dims, forward=forward.linear, out=False, rule=_flip_rule, npu="aclnnFlip(self, dims, out)",
    grad={"self": lambda g, dims: g.flip(dims)})
-op("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", out=False, rule=_roll_rule,
+op("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor",
+   batch=batching.rolled, forward=forward.linear, out=False, rule=_roll_rule,
    npu="aclnnRoll(self, shifts, dims, out)", grad={"self": lambda g, shifts, dims: g.roll(_opposite(shifts), dims)})
 
 
@@ -88,7 +91,8 @@ for _name, _camel in (("tril", "Tril"), ("triu", "Triu")):
             raise RuntimeError(f"{_name}: input tensor must have at least 2 dimensions")
         return self.shape, self.dtype
 
-    op(f"{_name}(Tensor self, SymInt diagonal=0) -> Tensor", inplace="method",
+    op(f"{_name}(Tensor self, SymInt diagonal=0) -> Tensor",
+       batch=batching.leading, forward=forward.linear, inplace="method",
        rule=lambda self, diagonal, _rule=_triangle_rule: _rule(self, diagonal),
        npu=f"aclnn{_camel}(self, diagonal, out)",
        grad={"self": (lambda g, diagonal: g.tril(diagonal)) if _name == "tril" else

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from mindtorch_v2._C import _core as core
+from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.index import broadcast
 from mindtorch_v2._ops.reduce import BOOL, word
 from mindtorch_v2._ops.table import composite, op, ops
@@ -45,7 +46,8 @@ def widened(self, mask):
     return self if shape == tuple(self.shape) else self.expand(shape).contiguous()
 
 
-op("_masked_fill(Tensor self, Tensor mask, Scalar value) -> Tensor", kernel="masked_fill", prefill=True, variants="",
+op("_masked_fill(Tensor self, Tensor mask, Scalar value) -> Tensor",
+   batch=batching.pointwise, kernel="masked_fill", prefill=True, variants="",
    rule=_check_fill, npu="aclnnInplaceMaskedFillScalar(out, mask, value)",
    grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
 
@@ -82,7 +84,8 @@ def _masked_fill(self, mask, value):
     return ops._masked_fill(widened(self, mask), mask, value)
 
 
-op("masked_fill_.Scalar(Tensor(a!) self, Tensor mask, Scalar value) -> Tensor(a!)", kernel="masked_fill",
+op("masked_fill_.Scalar(Tensor(a!) self, Tensor mask, Scalar value) -> Tensor(a!)",
+   batch=batching.pointwise, kernel="masked_fill",
    variants="method", rule=_check_fill, guard="mask", npu="aclnnInplaceMaskedFillScalar(self, mask, value)",
    grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
 

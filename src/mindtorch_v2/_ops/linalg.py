@@ -1,7 +1,7 @@
 """Rows of matrix products; decompositions and solvers are in decompose.py."""
 from __future__ import annotations
 
-from mindtorch_v2._ops import infer
+from mindtorch_v2._ops import batching, forward, infer
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import wrap
@@ -45,13 +45,17 @@ def _matmul_other(g, self, other_shape):
     return ops.matmul(_t(self), g)
 
 
-op("matmul(Tensor self, Tensor other) -> Tensor", autocast="lower",
+op("matmul(Tensor self, Tensor other) -> Tensor",
+   batch=batching.matrix_product, forward=forward.bilinear, autocast="lower",
    rule=infer.matmul, npu="aclnnMatmul(self, other, out, 0)",
    grad={"self": lambda g, self_shape, other: _matmul_self(g, self_shape, other),
          "other": lambda g, self, other_shape: _matmul_other(g, self, other_shape)})
-op("mm(Tensor self, Tensor mat2) -> Tensor", autocast="lower", rule=infer.mm, npu="aclnnMm(self, mat2, out, 0)",
+op("mm(Tensor self, Tensor mat2) -> Tensor",
+   batch=batching.product(2, 2), forward=forward.bilinear, autocast="lower", rule=infer.mm,
+   npu="aclnnMm(self, mat2, out, 0)",
    grad={"self": lambda g, mat2: ops.mm(g, _t(mat2)), "mat2": lambda g, self: ops.mm(_t(self), g)})
-op("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", autocast="lower",
+op("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+   batch=batching.affine, forward=forward.bilinear, autocast="lower",
    rule=infer.linear, variants="nn",
    npu=Npu("aclnnAddmm(bias.row, input.rows, weight.mT, 1, 1, out.rows, 0)",
            without_optional="aclnnMatmul(input, weight.mT, out, 0)"),
@@ -114,15 +118,19 @@ def _dot_rule(self, tensor):
     return (), self.dtype
 
 
-op("bmm(Tensor self, Tensor mat2) -> Tensor", autocast="lower",
+op("bmm(Tensor self, Tensor mat2) -> Tensor",
+   batch=batching.product(3, 3), forward=forward.bilinear, autocast="lower",
    rule=_bmm_rule, npu="aclnnBatchMatMul(self, mat2, out, 0)",
    grad={"self": lambda g, mat2: ops.bmm(g, _t(mat2)), "mat2": lambda g, self: ops.bmm(_t(self), g)})
-op("mv(Tensor self, Tensor vec) -> Tensor", autocast={"npu": "lower"}, rule=_mv_rule, npu="aclnnMv(self, vec, out, 0)",
+op("mv(Tensor self, Tensor vec) -> Tensor",
+   batch=batching.product(2, 1), forward=forward.bilinear, autocast={"npu": "lower"}, rule=_mv_rule,
+   npu="aclnnMv(self, vec, out, 0)",
    grad={"self": lambda g, vec: g.unsqueeze(1) * conj(vec), "vec": lambda g, self: ops.mv(_t(self), g)})
-op("dot(Tensor self, Tensor tensor) -> Tensor", autocast={"npu": "widest"},
+op("dot(Tensor self, Tensor tensor) -> Tensor",
+   batch=batching.product(1, 1), forward=forward.bilinear, autocast={"npu": "widest"},
    rule=_dot_rule, npu="aclnnDot(self, tensor, out)",
    grad={"self": lambda g, tensor: g * conj(tensor), "tensor": lambda g, self: g * conj(self)})
-op("vdot(Tensor self, Tensor other) -> Tensor", autocast={"npu": "widest"}, rule=_dot_rule,
+op("vdot(Tensor self, Tensor other) -> Tensor", batch=batching.vdot, autocast={"npu": "widest"}, rule=_dot_rule,
    grad={"self": lambda g, other: conj(g) * other, "other": lambda g, self: g * self})
 
 
@@ -153,21 +161,25 @@ def _times(g, factor):
     return g if factor == 1 else g * conj(factor)
 
 
-op("addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", autocast="lower",
+op("addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+   batch=batching.added_product, autocast="lower",
    rule=_scaled("addmm"),
    inplace=True, npu="aclnnAddmm(self.row, mat1, mat2, beta, alpha, out, 0)",
    grad={"self": lambda g, beta: _times(g, beta), "mat1": lambda g, mat2, alpha: _times(ops.mm(g, _t(mat2)), alpha),
          "mat2": lambda g, mat1, alpha: _times(ops.mm(_t(mat1), g), alpha)})
-op("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", autocast="lower",
+op("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+   batch=batching.added_product, autocast="lower",
    rule=_scaled("baddbmm"), inplace=True, npu="aclnnBaddbmm(self.row, batch1, batch2, beta, alpha, out, 0)",
    grad={"self": lambda g, beta: _times(g, beta), "batch1": lambda g, batch2, alpha: _times(ops.bmm(g, _t(batch2)), alpha),
          "batch2": lambda g, batch1, alpha: _times(ops.bmm(_t(batch1), g), alpha)})
-op("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", autocast={"npu": "lower"},
+op("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+   batch=batching.added_product, autocast={"npu": "lower"},
    rule=_scaled("addmv"),
    inplace=True, npu="aclnnAddmv(self, mat, vec, alpha, beta, out, 0)",
    grad={"self": lambda g, beta: _times(g, beta), "mat": lambda g, vec, alpha: _times(g.unsqueeze(1) * conj(vec), alpha),
          "vec": lambda g, mat, alpha: _times(ops.mv(_t(mat), g), alpha)})
-op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", autocast={"npu": "lower"},
+op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+   batch=batching.added_outer, autocast={"npu": "lower"},
    rule=_scaled("addr"),
    inplace=True, npu="aclnnAddr(self, vec1, vec2, beta, alpha, out)",
    grad={"self": lambda g, beta: _times(g, beta), "vec1": lambda g, vec2, alpha: _times(ops.mv(g, conj(vec2)), alpha),

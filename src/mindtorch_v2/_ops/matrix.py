@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.decompose import (
     INT32,
     INT64,
@@ -208,7 +209,8 @@ def _pinv_grad(g, A, P):
             - ops.matmul(ops.matmul(Ph, g), Ph))
 
 
-op("_linalg_pinv(Tensor self, Tensor atol, Tensor rtol, bool hermitian) -> Tensor", rule=_pinv_rule, kernel=_pinv_kernel,
+op("_linalg_pinv(Tensor self, Tensor atol, Tensor rtol, bool hermitian) -> Tensor",
+   batch=batching.leading, rule=_pinv_rule, kernel=_pinv_kernel,
    variants="", numbers=True, grad={"self": lambda g, self, result: _pinv_grad(g, self, result)})
 
 def _pinv(self, atol, rtol, hermitian):

@@ -5,6 +5,7 @@ import math
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
+from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.infer import binary, unary
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.reduce import word
@@ -269,12 +270,14 @@ def _rrelu_with_noise(self, noise, lower, upper, training, generator):
 
 
 # ---- softmax -----------------------------------------------------------------------------------------------------
-op("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor", rule="like",
+op("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
+   batch=batching.dims, rule="like",
    variants="function", npu="aclnnSoftmaxBackward(grad_output, output, dim, out)",
    grad={"grad_output": lambda g, output, dim: ops._softmax_backward_data(g, output, dim, output.dtype),
          "output": lambda g, grad_output, output, dim:
          g * (grad_output - (output * grad_output).sum(dim, True)) - grad_output * (g * output).sum(dim, True)})
 op("_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
+   batch=batching.dims,
    rule="like", variants="function", npu="aclnnLogSoftmaxBackward(grad_output, output, dim, out)",
    grad={"grad_output": lambda g, output, dim: g - (g * output.exp()).sum(dim, True),
          "output": lambda g, grad_output, output, dim: -g * output.exp() * grad_output.sum(dim, True)})
@@ -290,9 +293,11 @@ for _name, _camel, _slope in (
     ("softmax", "Softmax", lambda g, result, dim: ops._softmax_backward_data(g, result, dim, result.dtype)),
     ("log_softmax", "LogSoftmax", lambda g, result, dim: ops._log_softmax_backward_data(g, result, dim, result.dtype)),
 ):
-    op(f"_{_name}(Tensor self, int dim, bool half_to_float) -> Tensor", rule="like", variants="function",
+    op(f"_{_name}(Tensor self, int dim, bool half_to_float) -> Tensor",
+       batch=batching.dims, rule="like", variants="function",
        npu=f"aclnn{_camel}(self, dim, out)", grad={"self": _slope})
-    op(f"{_name}(Tensor self, int dim) -> Tensor", rule="like", kernel=f"_{_name}", autocast={"npu": "float32"},
+    op(f"{_name}(Tensor self, int dim) -> Tensor",
+       batch=batching.dims, rule="like", kernel=f"_{_name}", autocast={"npu": "float32"},
        npu=f"aclnn{_camel}(self, dim, out)", grad={"self": _slope})
     op(f"{_name}.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", body=_softmax_dtype(_name))
     alias("special_" + _name, _name, "special")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TYPE_NAMES
+from mindtorch_v2._ops import batching_nn, forward
 from mindtorch_v2._ops.table import composite, op, ops
 
 
@@ -152,7 +153,8 @@ op(f"_convolution_backward(Tensor grad_output, Tensor input, Tensor weight, {_AR
    "-> (Tensor, Tensor, Tensor)", rule=_backward_rule, kernel="convolution_backward", variants="",
    npu="aclnnConvolutionBackward(grad_output, input, weight, grad_output.size(1), stride, padding, dilation, transposed, "
        "output_padding, groups, output_mask, 1, out0, out1, out2)")
-op(f"convolution(Tensor input, Tensor weight, Tensor? bias, {_ARGUMENTS}) -> Tensor", autocast="lower", out=False,
+op(f"convolution(Tensor input, Tensor weight, Tensor? bias, {_ARGUMENTS}) -> Tensor",
+   batch=batching_nn.convolved, forward=forward.bilinear, autocast="lower", out=False,
    rule=_conv_rule,
    variants="function",
    npu="aclnnConvolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out, 1)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.reduce import INT64, word
 from mindtorch_v2._ops.table import composite, op, ops
 
@@ -47,7 +48,9 @@ op("embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weig
          _dense_double(g, indices, padding_idx, scale_grad_by_freq)})
 # sparse=True gives a dense gradient: there are no sparse tensors here
 op("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) "
-   "-> Tensor", out=False, rule=_embedding_rule, variants="function", npu="aclnnEmbedding(weight, indices, out)",
+   "-> Tensor",
+   batch=batching_nn.embedded, forward=forward.embedded, out=False, rule=_embedding_rule, variants="function",
+   npu="aclnnEmbedding(weight, indices, out)",
    grad={"weight": lambda g, weight_shape, indices, padding_idx, scale_grad_by_freq:
          _embedding_grad(g, weight_shape[0], indices, padding_idx, scale_grad_by_freq)},
    doc="The rows of weight that the indices name.")
@@ -288,7 +291,7 @@ def _dropout_rule(input, p, generator):
     return [(input.shape, input.dtype), ((bits // 8,), _UINT8)]
 
 
-op("_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor", variants="",
+op("_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor", batch=batching.leading, variants="",
    rule=lambda grad_output, mask, scale: (grad_output.shape, grad_output.dtype),
    npu="aclnnDropoutBackward(grad_output, mask, scale, out)",
    grad={"grad_output": lambda g, mask, scale: ops._dropout_backward(g, mask, scale)})

@@ -1,6 +1,7 @@
 """Rows of padding and resizing images."""
 from __future__ import annotations
 
+from mindtorch_v2._ops import batching, batching_nn
 from mindtorch_v2._ops.table import composite, op, ops
 
 
@@ -23,7 +24,7 @@ def _constant_rule(self, pad, value):
     return sizes, self.dtype
 
 
-op("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", out=False,
+op("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", batch=batching.as_it_is, out=False,
    rule=_constant_rule, variants="function",
    npu="aclnnConstantPadNd(self, pad, value, out)",
    grad={"self": lambda g, pad: ops.constant_pad_nd(g, [-p for p in pad])},
@@ -55,11 +56,13 @@ def _pad_rule(name, n, reflect):
 
 def _pad_row(kind, n):
     name, camel = f"{kind}_pad{n}d", f"{kind.capitalize()}Pad{n}d"
-    op(f"{name}_backward(Tensor grad_output, Tensor self, SymInt[{2 * n}] padding) -> Tensor", variants="",
+    op(f"{name}_backward(Tensor grad_output, Tensor self, SymInt[{2 * n}] padding) -> Tensor",
+       batch=batching_nn.folded(n + 1, "grad_output", "self"), variants="",
        rule=lambda grad_output, self, padding: (self.shape, self.dtype),
        npu=f"aclnn{camel}Backward(grad_output, self, padding, out)",
        grad={"grad_output": lambda g, padding: getattr(ops, name)(g, padding)})
-    op(f"{name}(Tensor self, SymInt[{2 * n}] padding) -> Tensor", variants="nn",
+    op(f"{name}(Tensor self, SymInt[{2 * n}] padding) -> Tensor",
+       batch=batching_nn.folded(n + 1, "self"), variants="nn",
        npu=f"aclnn{camel}(self, padding, out)",
        autocast=None if name == "reflection_pad3d" else {"cpu": "float32"},      # as torch, which leaves that one out
        rule=_pad_rule(name, n, kind == "reflection"),
@@ -169,7 +172,8 @@ def _resize_row(name, n, aligned, npu):
        variants="", rule=lambda grad_output, output_size, input_size, *_: (input_size, grad_output.dtype),
        npu=npu and f"aclnn{back}(grad_output, output_size, input_size{given}{free}, out)",
        grad={"grad_output": _named(f"output_size{given}{names}", curve)})
-    op(f"{name}(Tensor self, SymInt[{n}] output_size{corners}{text}) -> Tensor", variants="nn",
+    op(f"{name}(Tensor self, SymInt[{n}] output_size{corners}{text}) -> Tensor",
+       batch=batching_nn.folded(n + 1, "self"), variants="nn",
        rule=_resize_rule(name, n), npu=npu and f"aclnn{npu}(self, output_size{given}{free}, out)",
        grad={"self": _named(f"self_shape{given}{names}", slope)}, autocast={"npu": "float32"} if npu else None,
        doc=f"The last {n} dim{'s' * (n > 1)} resized to output_size, or by scale factors.")

@@ -4,6 +4,7 @@ A reduction is torch's number: 0 keeps every loss, 1 takes the mean, 2 the sum."
 from __future__ import annotations
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.infer import binary, unary
 from mindtorch_v2._ops.reduce import INT64, word
 from mindtorch_v2._ops.table import composite, op, ops
@@ -323,7 +324,8 @@ for _name, _camel, _rule, _slope, _curve in (
     op(f"{_name}_backward(Tensor grad_output, {_NLL}, Tensor total_weight) -> Tensor", variants="",
        rule=lambda grad_output, self, *_: (self.shape, self.dtype), grad={"grad_output": _curve},
        npu=f"aclnn{_camel}Backward(grad_output, self, target, {_weight}, reduction, ignore_index, total_weight, out)")
-    op(f"{_name}_forward({_NLL}) -> (Tensor output, Tensor total_weight)", variants="", rule=_rule,
+    op(f"{_name}_forward({_NLL}) -> (Tensor output, Tensor total_weight)",
+       batch=batching_nn.likelihood, variants="", rule=_rule,
        grad={"self": _slope}, npu=f"aclnn{_camel}(self, target, {_weight}, reduction, ignore_index, output, total_weight)")
     op(f"{_name}(Tensor self, Tensor target, Tensor? weight=None, int reduction=0, SymInt ignore_index=-100) -> Tensor",
        variants="nn", autocast="float32", doc="Minus the log-probability of the target class, times its weight.",
@@ -393,7 +395,8 @@ op(f"_cross_entropy_backward(Tensor grad_output, Tensor self, Tensor target, Ten
    f"Tensor logsumexp, {_CROSS}) -> Tensor", variants="", kernel="cross_entropy_backward",
    rule=lambda grad_output, self, *_: (self.shape, self.dtype))
 # Log-softmax and nll_loss in one pass; of logits (N, C) or (C).
-op(f"_cross_entropy(Tensor self, Tensor target, Tensor? weight, {_CROSS}) -> (Tensor, Tensor, Tensor)", variants="",
+op(f"_cross_entropy(Tensor self, Tensor target, Tensor? weight, {_CROSS}) -> (Tensor, Tensor, Tensor)",
+   batch=batching_nn.entropy, variants="",
    kernel="cross_entropy_forward", rule=_cross_entropy_rule,
    grad={"self": lambda g, self, target, weight, reduction, ignore_index, label_smoothing, result1, result2:
          _cross_entropy_grad(g, self, target, weight, reduction, ignore_index, label_smoothing, result1, result2)})

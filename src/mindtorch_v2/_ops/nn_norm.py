@@ -3,6 +3,7 @@ gradient is itself recorded, the same formula is written with ops, so that it ca
 from __future__ import annotations
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.table import composite, op, ops
 
 
@@ -72,7 +73,8 @@ op("native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalize
    npu="aclnnLayerNormBackward(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask, out0, "
        "out1, out2)")
 op("native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) "
-   "-> (Tensor, Tensor, Tensor)", autocast={"npu": "float32"}, out=False, rule="layer_norm", variants="function",
+   "-> (Tensor, Tensor, Tensor)",
+   batch=batching_nn.layer_normalized, autocast={"npu": "float32"}, out=False, rule="layer_norm", variants="function",
    npu="aclnnLayerNorm(input, normalized_shape, weight, bias, eps, out0, out1, out2)",
    grad={"input, weight, bias": lambda g, input, normalized_shape, weight, bias, eps, result1, result2, needs:
          _layer_grad(g, input, normalized_shape, weight, bias, eps, result1, result2, needs)})
@@ -111,6 +113,7 @@ op("_fused_rms_norm_backward(Tensor grad_out, Tensor input, int[] normalized_sha
    npu="aclnnRmsNormGrad(grad_out, input, rstd, weight=ones(normalized_shape), out0=scratch(input), "
        "out1=scratch(normalized_shape))")
 op("_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)",
+   batch=batching_nn.with_shared_weight,
    rule=_rms_rule, variants="function",
    npu="aclnnRmsNorm(input, weight=ones(normalized_shape), eps=1.1920928955078125e-07, out0, out1)",
    grad={"input, weight": lambda g, input, normalized_shape, weight, eps, result1, needs:
@@ -180,7 +183,8 @@ for _name, _grad in (
      _group_grad_of_all(g, g1, g2, input, weight, N, C, HxW, group, eps, result1, result2, needs)),
 ):
     op(f"{_name}(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) "
-       "-> (Tensor, Tensor, Tensor)", rule=_group_rule, kernel="native_group_norm",
+       "-> (Tensor, Tensor, Tensor)",
+       batch=batching_nn.group_normalized, rule=_group_rule, kernel="native_group_norm",
        variants="" if _name[0] == "_" else "function", out=False,
        npu="aclnnGroupNorm(input, weight, bias, N, C, HxW, group, eps, out0, out1, out2)",
        grad={"input, weight, bias": _grad})
@@ -239,7 +243,8 @@ op("native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Te
    npu="aclnnBatchNormBackward(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, "
        "output_mask, out0, out1, out2)")
 op("native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
-   "bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)", rule=_batch_rule, variants="function",
+   "bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
+   batch=batching_nn.batch_normalized, rule=_batch_rule, variants="function",
    npu="aclnnBatchNorm(input, weight, bias, running_mean, running_var, training, momentum, eps, out0, out1, out2)",
    grad={"input, weight, bias":
          lambda g, input, weight, running_mean, running_var, training, eps, result1, result2, needs:

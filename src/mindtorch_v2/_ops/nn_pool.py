@@ -1,6 +1,7 @@
 """Rows of the poolings: max, average, adaptive, fractional, and max's inverse."""
 from __future__ import annotations
 
+from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.reduce import INT64
 from mindtorch_v2._ops.table import composite, op, ops
 
@@ -96,10 +97,12 @@ for _n, (_npu, _npu_back), _slope, _back in (
     _name = f"max_pool{_n}d_with_indices"
     _window = (f"int[{_n}] kernel_size, int[{_n}] stride=[], int[{_n}] padding=0, int[{_n}] dilation=1, "
                "bool ceil_mode=False")
-    op(f"{_name}_backward(Tensor grad_output, Tensor self, {_window}, Tensor indices) -> Tensor", variants="",
+    op(f"{_name}_backward(Tensor grad_output, Tensor self, {_window}, Tensor indices) -> Tensor",
+       batch=batching_nn.folded(_n + 1, "grad_output", "self", "indices"), variants="",
        rule=lambda grad_output, self, *_: (self.shape, self.dtype), npu="aclnn" + _npu_back,
        grad={"grad_output": _back})
-    op(f"{_name}(Tensor self, {_window}) -> (Tensor, Tensor)", variants="nn", npu="aclnn" + _npu,
+    op(f"{_name}(Tensor self, {_window}) -> (Tensor, Tensor)",
+       batch=batching_nn.folded(_n + 1, "self"), variants="nn", npu="aclnn" + _npu,
        rule=_max_rule(f"max_pool{_n}d", _n), grad={"self": _slope})
     op(f"max_pool{_n}d(Tensor self, {_window}) -> Tensor", variants="function", out=False,
        autocast=_cast_of(_n), body=_max_alone(_name))
@@ -147,10 +150,12 @@ for _n, _extra, _slope, _back in (
     _window = (f"int[{_n}] kernel_size, int[{_n}] stride=[], int[{_n}] padding=0, bool ceil_mode=False, "
                "bool count_include_pad=True, int? divisor_override=None")
     _args = f"kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override=0, {_extra}out)"
-    op(f"avg_pool{_n}d_backward(Tensor grad_output, Tensor self, {_window}) -> Tensor", variants="",
+    op(f"avg_pool{_n}d_backward(Tensor grad_output, Tensor self, {_window}) -> Tensor",
+       batch=batching_nn.folded(_n + 1, "grad_output", "self"), variants="",
        rule=lambda grad_output, self, *_: (self.shape, self.dtype),
        npu=f"aclnnAvgPool{_n}dBackward(grad_output, self, {_args}", grad={"grad_output": _back})
-    op(f"avg_pool{_n}d(Tensor self, {_window}) -> Tensor", variants="nn", rule=_average_rule(f"avg_pool{_n}d", _n),
+    op(f"avg_pool{_n}d(Tensor self, {_window}) -> Tensor",
+       batch=batching_nn.folded(_n + 1, "self"), variants="nn", rule=_average_rule(f"avg_pool{_n}d", _n),
        npu=f"aclnnAvgPool{_n}d(self, {_args}", grad={"self": _slope}, autocast=_cast_of(_n),
        doc="The mean of every window.")
 
@@ -206,18 +211,22 @@ for _n, _average, _average_back, _max, _max_back in (
      lambda g, self, result1: ops.adaptive_max_pool3d_backward(g, self, result1),
      lambda g, indices: _picked(g, indices, 3)),
 ):
-    op(f"_adaptive_avg_pool{_n}d_backward(Tensor grad_output, Tensor self) -> Tensor", variants="", rule=_like_input,
+    op(f"_adaptive_avg_pool{_n}d_backward(Tensor grad_output, Tensor self) -> Tensor",
+       batch=batching_nn.folded(_n + 1, "grad_output", "self"), variants="", rule=_like_input,
        npu=f"aclnnAdaptiveAvgPool{_n}dBackward(grad_output, self, out)", grad={"grad_output": _average_back})
-    op(f"_adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor", variants="function",
+    op(f"_adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor",
+       batch=batching_nn.folded(_n + 1, "self"), variants="function",
        rule=_adaptive_rule(f"adaptive_avg_pool{_n}d", _n), grad={"self": _average},
        npu=f"aclnnAdaptiveAvgPool{_n}d(self, output_size, out)", doc="The mean of as many windows as asked for.")
     op(f"adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor", variants="nn", autocast=_cast_of(_n),
        body=lambda self, output_size, _n=_n:
        getattr(ops, f"_adaptive_avg_pool{_n}d")(self, _listed("adaptive_avg_pool", "output_size", output_size, _n)))
-    op(f"adaptive_max_pool{_n}d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor", variants="",
+    op(f"adaptive_max_pool{_n}d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor",
+       batch=batching_nn.folded(_n + 1, "grad_output", "self", "indices"), variants="",
        rule=_like_input, npu=_n == 3 and "aclnnAdaptiveMaxPool3dBackward(grad_output, self, indices, out)" or None,
        grad={"grad_output": _max_back})
-    op(f"adaptive_max_pool{_n}d(Tensor self, int[{_n}] output_size) -> (Tensor, Tensor)", variants="nn",
+    op(f"adaptive_max_pool{_n}d(Tensor self, int[{_n}] output_size) -> (Tensor, Tensor)",
+       batch=batching_nn.folded(_n + 1, "self"), variants="nn",
        rule=_adaptive_max_rule(f"adaptive_max_pool{_n}d", _n), grad={"self": _max}, autocast=_cast_of(_n),
        doc="The largest item of as many windows as asked for, and where it stands.")
 

@@ -1,6 +1,7 @@
 """Rows of sampling images at grids, of pixel and channel shuffles, and of patches."""
 from __future__ import annotations
 
+from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.reduce import word
 from mindtorch_v2._ops.table import composite, op, ops
 
@@ -20,7 +21,8 @@ def _grid_row(n):
        rule=lambda grad_output, input, grid, mode, padding, align, mask:
        [(input.shape, input.dtype) if mask[0] else None, (grid.shape, grid.dtype) if mask[1] else None],
        npu=f"aclnnGridSampler{n}DBackward(grad_output, input, grid, {order}, output_mask, out0, out1)")
-    op(f"{name}(Tensor input, Tensor grid, {arguments}) -> Tensor", variants="function", rule=_grid_rule(n), out=False,
+    op(f"{name}(Tensor input, Tensor grid, {arguments}) -> Tensor",
+       batch=batching_nn.folded(n + 1, "input", "grid"), variants="function", rule=_grid_rule(n), out=False,
        autocast={"cpu": "float32"},
        npu=f"aclnnGridSampler{n}D(input, grid, {order}, out)",
        grad={"input, grid": lambda g, input, grid, interpolation_mode, padding_mode, align_corners, needs:
@@ -203,13 +205,14 @@ def _col2im_rule(self, output_size, kernel_size, dilation, padding, stride):
     return (*self.shape[:-2], self.size(-2) // (kernel[0] * kernel[1]), *size), self.dtype
 
 
-op("im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor", variants="nn",
+op("im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor",
+   batch=batching_nn.folded(3, "self"), variants="nn",
    rule=_im2col_rule, npu="aclnnIm2col(self, kernel_size, dilation, padding, stride, out)",
    grad={"self": lambda g, self_shape, kernel_size, dilation, padding, stride:
          ops.col2im(g, self_shape[-2:], kernel_size, dilation, padding, stride)},
    doc="The patches of an image as columns.")
 op("col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) "
-   "-> Tensor", variants="nn", rule=_col2im_rule,
+   "-> Tensor", batch=batching_nn.folded(2, "self"), variants="nn", rule=_col2im_rule,
    npu="aclnnIm2colBackward(self, output_size, kernel_size, dilation, padding, stride, out)",
    grad={"self": lambda g, kernel_size, dilation, padding, stride:
          ops.im2col(g, kernel_size, dilation, padding, stride)},

@@ -6,7 +6,7 @@ import warnings
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C._core import _grad_sum as spread
-from mindtorch_v2._ops import infer
+from mindtorch_v2._ops import batching, forward, infer
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.table import alias, composite, op, ops
 from mindtorch_v2._ops.view import _diagonal_grad, wrap
@@ -78,26 +78,31 @@ def refuse_empty(name, self, dim, error=IndexError):
 
 # ---- sums --------------------------------------------------------------------------------------------------------
 op("sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+   batch=batching.dims, forward=forward.linear,
    autocast={"npu": "float32 result"},
    rule=infer.reduce_sum, npu="aclnnReduceSum(self, dim, keepdim, dtype, out)",
    grad={"self": spread})
 op("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+   batch=batching.dims, forward=forward.linear,
    rule=infer.reduce_mean, npu="aclnnMean(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self_shape, dim, keepdim: spread(g, self_shape, dim, keepdim) / items(self_shape, dim)})
 op("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+   batch=batching.dims,
    rule=infer.reduce_sum, npu="aclnnReduceNansum(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, dim, keepdim: spread(g, self.shape, dim, keepdim) * ~self.isnan()})
 op("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+   batch=batching.flat_or_dims,
    autocast={"cpu": "float32", "npu": "float32 result"},
    rule=infer.reduce_sum, npu="aclnnProdDim(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, dim, keepdim, result: _prod_grad(g, self, dim, keepdim, result)})
-op("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", rule=infer.reduce_bool,
+op("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", batch=batching.dims, rule=infer.reduce_bool,
    npu="aclnnAny(self, dim, keepdim, out)")
-op("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", rule=infer.reduce_bool,
+op("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", batch=batching.dims, rule=infer.reduce_bool,
    npu="aclnnAll(self, dim, keepdim, out)")
-op("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor", out=False,
+op("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor", batch=batching.dims, out=False,
    rule=lambda self, dim: (reduced(self.shape, dim, False), INT64))
-op("trace(Tensor self) -> Tensor", autocast={"cpu": "float32"}, out=False,
+op("trace(Tensor self) -> Tensor",
+   batch=batching.trace, forward=forward.linear, autocast={"cpu": "float32"}, out=False,
    rule=lambda self: ((), self.dtype if is_float(self.dtype) else INT64),
    npu="aclnnTrace(self, out)",
    grad={"self": lambda g, self_shape: _diagonal_grad(g.expand(min(self_shape)), self_shape, 0, 0, 1)})
@@ -216,17 +221,21 @@ def _place_rule(name):
 
 
 for _max, _camel in (("max", "Max"), ("min", "Min")):
-    op(f"a{_max}(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", rule=_extreme_rule("a" + _max),
+    op(f"a{_max}(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor",
+       batch=batching.dims, rule=_extreme_rule("a" + _max),
        npu=f"aclnnA{_max}(self, dim, keepdim, out)",
        grad={"self": lambda g, self, dim, keepdim, result: _shared(g, self, dim, keepdim, result)})
-    op(f"{_max}(Tensor self) -> Tensor", rule=_all_rule(_max), npu=f"aclnn{_camel}(self, out)",
+    op(f"{_max}(Tensor self) -> Tensor",
+       batch=batching.flat_or_dims, rule=_all_rule(_max), npu=f"aclnn{_camel}(self, out)",
        grad={"self": lambda g, self, result: _shared(g, self, None, False, result)})
     op(f"{_max}.other(Tensor self, Tensor other) -> Tensor",
        body=lambda self, other, _both=getattr(ops, _max + "imum"): _both(self, other))
     op(f"{_max}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+       batch=batching.dims,
        kernel=f"{_max}_dim", rule=_pick_rule(_max), npu=f"aclnn{_camel}Dim(self, dim, keepdim, values, indices)",
        grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
-    op(f"arg{_max}(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", rule=_place_rule("arg" + _max),
+    op(f"arg{_max}(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
+       batch=batching.flat_or_dims, rule=_place_rule("arg" + _max),
        npu=f"aclnnArg{_camel}(self, dim, keepdim, out)")
 ops.max.doc = "The largest item; with dim, the largest along it and where it stands; with other, maximum()."
 ops.min.doc = "The smallest item; with dim, the smallest along it and where it stands; with other, minimum()."
@@ -242,7 +251,8 @@ def _aminmax_rule(self, dim, keepdim):
     return [(shape, self.dtype)] * 2
 
 
-op("aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)", rule=_aminmax_rule,
+op("aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)",
+   batch=batching.flat_or_dims, rule=_aminmax_rule,
    npu="aclnnAminmax(self, dim, keepdim, min, max)",
    grad={"self": lambda gs, self, dim, keepdim, result0, result1:
          _shared(gs[0], self, dim, keepdim, result0) + _shared(gs[1], self, dim, keepdim, result1)})
@@ -301,7 +311,8 @@ for _name, _results, _grad, _npu in (
     op(f"{_name}.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> {_results}", variants=_where,
        out=not _pair, body=lambda self, dim, unbiased, keepdim, _name=_name:
        getattr(ops, _name)(self, dim, correction=int(unbiased), keepdim=keepdim))
-    op(f"{_name}.correction{_MOMENT} -> {_results}", kernel=_name, rule=_moment_rule(_name, 1 + _pair),
+    op(f"{_name}.correction{_MOMENT} -> {_results}",
+       batch=batching.dims, kernel=_name, rule=_moment_rule(_name, 1 + _pair),
        npu=_npu, grad={"self": _grad}, variants=_where, out=not _pair)
 
 
@@ -343,7 +354,7 @@ def _norm_grad(g, self, ord, dim, keepdim, result):
 
 
 op("linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) "
-   "-> Tensor", autocast={"npu": "float32 result"},
+   "-> Tensor", batch=batching.dims, autocast={"npu": "float32 result"},
    rule=_norm_rule, variants="linalg", npu="aclnnLinalgVectorNorm(self, ord, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, ord, dim, keepdim, result: _norm_grad(g, self, ord, dim, keepdim, result)})
 
@@ -411,7 +422,8 @@ def _renorm(self, p, dim, maxnorm):
 
 
 # ---- logsumexp ---------------------------------------------------------------------------------------------------
-op("_logsumexp(Tensor self, int[1]? dim, bool keepdim=False) -> Tensor", kernel="logsumexp", variants="",
+op("_logsumexp(Tensor self, int[1]? dim, bool keepdim=False) -> Tensor",
+   batch=batching.dims, kernel="logsumexp", variants="",
    rule=lambda self, dim, keepdim: (reduced(self.shape, dim, keepdim),
                                     self.dtype if is_float(self.dtype) else _C.get_default_dtype()),
    npu="aclnnLogSumExp(self, dim, keepdim, out)",

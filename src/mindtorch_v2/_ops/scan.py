@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from mindtorch_v2 import _C
 from mindtorch_v2._dtype import finfo
+from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.reduce import INT64, is_float, refuse_complex
 from mindtorch_v2._ops.table import alias, composite, op, ops
@@ -81,17 +82,21 @@ def _logcumsumexp_grad(g, self, dim, result):
     return back(ops.where(g > 0, log_g, none)) - back(ops.where(g < 0, log_g, none))
 
 
-op("cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", autocast={"npu": "float32 result"},
+op("cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
+   batch=batching.dims, forward=forward.linear, autocast={"npu": "float32 result"},
    rule=_scan_rule, inplace="method",
    npu="aclnnCumsum(self, dim, dtype, out)", grad={"self": lambda g, dim: _from_the_end(g, dim)})
-op("cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", autocast={"npu": "float32 result"},
+op("cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
+   batch=batching.dims, autocast={"npu": "float32 result"},
    rule=_scan_rule, inplace="method",
    npu="aclnnCumprod(self, dim, dtype, out)",
    grad={"self": lambda g, self, dim, result: _cumprod_grad(g, self, dim, result)})
-op("logcumsumexp(Tensor self, int dim) -> Tensor", rule=_logcumsumexp_rule,
+op("logcumsumexp(Tensor self, int dim) -> Tensor",
+   batch=batching.dims, forward=forward.running_logsumexp, rule=_logcumsumexp_rule,
    grad={"self": lambda g, self, dim, result: _logcumsumexp_grad(g, self, dim, result)})
 for _name, _camel in (("cummax", "Cummax"), ("cummin", "Cummin")):
-    op(f"{_name}(Tensor self, int dim) -> (Tensor values, Tensor indices)", rule=_extreme_rule(_name),
+    op(f"{_name}(Tensor self, int dim) -> (Tensor values, Tensor indices)",
+       batch=batching.dims, rule=_extreme_rule(_name),
        npu=f"aclnn{_camel}(self, dim, values, indices)",
        grad={"self": lambda g, self_shape, dim, result1:
              g.clone() if not self_shape else g.new_zeros(self_shape).scatter_add(dim, result1, g)})

@@ -5,6 +5,7 @@ import functools
 import operator
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import batching_nn, forward
 from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import broadcast_shapes, check_parts, wrap
 
@@ -56,7 +57,8 @@ def _cat_grad(g, shapes, dim):
     return parts
 
 
-op("cat(Tensor[] tensors, int dim=0) -> Tensor", autocast={"cpu": "widest"}, rule=_cat_rule, variants="function",
+op("cat(Tensor[] tensors, int dim=0) -> Tensor",
+   batch=batching_nn.stacked, forward=forward.linear, autocast={"cpu": "widest"}, rule=_cat_rule, variants="function",
    npu="aclnnCat(tensors, dim, out)", grad={"tensors": lambda g, tensors_shape, dim: _cat_grad(g, tensors_shape, dim)})
 alias("concat", "cat", "function")
 alias("concatenate", "cat", "function")
@@ -350,7 +352,8 @@ def _repeat_grad(g, shape, repeats):
     return g.reshape(split).sum(list(range(0, len(split), 2))).reshape(shape) if split else g
 
 
-op("repeat(Tensor self, SymInt[] repeats) -> Tensor", rule=_repeat_rule, variants="method",
+op("repeat(Tensor self, SymInt[] repeats) -> Tensor",
+   batch=batching_nn.repeated, forward=forward.linear, rule=_repeat_rule, variants="method",
    npu="aclnnRepeat(self, repeats, out)",
    grad={"self": lambda g, self_shape, repeats: _repeat_grad(g, self_shape, repeats)})
 

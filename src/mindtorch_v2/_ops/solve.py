@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.decompose import (
     INT32,
     _square_rule,
@@ -59,7 +60,7 @@ def _solve_grad(g, A, B_shape, left, result, LU, pivots, needs):
 
 
 op("_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True) "
-   "-> (Tensor result, Tensor LU, Tensor pivots, Tensor info)", rule=_solve_rule, variants="",
+   "-> (Tensor result, Tensor LU, Tensor pivots, Tensor info)", batch=batching.leading, rule=_solve_rule, variants="",
    grad={"A, B": lambda g, A, B_shape, left, result0, result1, result2, needs:
          _solve_grad(g, A, B_shape, left, result0, result1, result2, needs)})
 
@@ -79,7 +80,8 @@ def _solve(A, B, left):
     return checked(ops._linalg_solve_ex(A, B, left=left), True, "torch.linalg.solve")[0]
 
 
-op("_linalg_inv_ex(Tensor A) -> (Tensor inverse, Tensor info)", rule=_square_rule("linalg.inv", (2, INT32)),
+op("_linalg_inv_ex(Tensor A) -> (Tensor inverse, Tensor info)",
+   batch=batching.leading, rule=_square_rule("linalg.inv", (2, INT32)),
    kernel="linalg_inv_ex", variants="",
    grad={"A": lambda g, result0: -ops.matmul(_t(result0), ops.matmul(g, _t(result0)))})
 
@@ -132,11 +134,13 @@ def _slogdet_grad(g_sign, g_log, A, sign, LU, pivots):
     return _scaled_inverse(scale, A, LU, pivots, 0)
 
 
-op("_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)", rule=_det_rule("linalg.det", lambda t: t),
+op("_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)",
+   batch=batching.leading, rule=_det_rule("linalg.det", lambda t: t),
    variants="",
    grad={"A": lambda g, A, result0, result1, result2:
          _scaled_inverse(g * result0.conj(), A, result1, result2, epsilon(A.dtype))})
-op("_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)", variants="",
+op("_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)",
+   batch=batching.leading, variants="",
    rule=_det_rule("linalg.slogdet", lambda t: t, real_dtype),
    grad={"A": lambda gs, A, result0, result2, result3: _slogdet_grad(gs[0], gs[1], A, result0, result2, result3)})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import batching, batching_nn
 from mindtorch_v2._ops.index import INT32
 from mindtorch_v2._ops.reduce import (
     BOOL,
@@ -53,12 +54,15 @@ def _sorted_grad(g, shape, dim, indices):
 
 
 op("sort(Tensor self, int dim=-1, bool descending=False, *, bool? stable=None) -> (Tensor values, Tensor indices)",
+   batch=batching.dims,
    rule=_sort_rule, npu="aclnnSort(self, stable=False, dim, descending, values, indices)",
    grad={"self": lambda g, self_shape, dim, result1: _sorted_grad(g, self_shape, dim, result1)})
 op("topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)",
+   batch=batching.dims,
    rule=_topk_rule, npu="aclnnTopk(self, k, dim, largest, sorted, values, indices)",
    grad={"self": lambda g, self_shape, dim, result1: _sorted_grad(g, self_shape, dim, result1)})
 op("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)",
+   batch=batching.dims,
    rule=_kthvalue_rule, npu="aclnnKthvalue(self, k, dim, keepdim, values, indices)",
    grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
 
@@ -98,7 +102,7 @@ def _middle_dim_rule(name):
 
 
 for _name, _camel in (("median", "Median"), ("nanmedian", "NanMedian")):
-    op(f"_{_name}(Tensor self) -> Tensor", rule=_middle_rule, kernel=_name, variants="",
+    op(f"_{_name}(Tensor self) -> Tensor", batch=batching.flat_or_dims, rule=_middle_rule, kernel=_name, variants="",
        npu=f"aclnn{_camel}(self, out)",
        grad={"self": lambda g, self, result: _shared(g, self, None, False, result)})
 
@@ -109,12 +113,14 @@ for _name, _camel in (("median", "Median"), ("nanmedian", "NanMedian")):
 
     op(f"{_name}(Tensor self) -> Tensor", body=_middle)
     op(f"{_name}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+       batch=batching.dims,
        kernel=_name + "_dim", rule=_middle_dim_rule(_name),
        npu=f"aclnn{_camel}Dim(self, dim, keepdim, values, indices)",
        grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
 ops.median.doc = "The middle item, the lower of two; NaN if any is. With dim, also where it stands."
 ops.nanmedian.doc = "The middle item of those that are not NaN. With dim, also where it stands."
-op("mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", kernel="mode_dim",
+op("mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)",
+   batch=batching.dims, kernel="mode_dim",
    rule=_middle_dim_rule("mode"),
    grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
 
@@ -208,6 +214,7 @@ def _unique_dim(self, dim, sorted, return_inverse, return_counts):
 
 # ---- searches ----------------------------------------------------------------------------------------------------
 op("_searchsorted(Tensor sorted_sequence, Tensor values, Tensor? sorter, bool right, bool out_int32) -> Tensor",
+   batch=batching_nn.searched,
    kernel="searchsorted", variants="",
    rule=lambda sorted_sequence, values, sorter, right, out_int32: (values.shape, INT32 if out_int32 else INT64),
    npu="aclnnSearchSorted(sorted_sequence, values, out_int32, right, sorter, out)")

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.decompose import (
     INT32,
     check_float,
@@ -73,7 +74,8 @@ def _real(x):
     return ops.complex(x.real, ops.zeros_like(x.real)) if x.is_complex() else x
 
 
-op("linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)", autocast={"cpu": "float32"},
+op("linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)",
+   batch=batching.leading, autocast={"cpu": "float32"},
    rule=_qr_rule, variants="linalg",
    grad={"A": lambda gs, mode, result0, result1: _qr_grad(gs, mode, result0, result1)})
 
@@ -89,7 +91,8 @@ def _geqrf_rule(self):
     return [(tuple(self.shape), self.dtype), ((*self.shape[:-2], min(self.shape[-2:])), self.dtype)]
 
 
-op("geqrf(Tensor self) -> (Tensor a, Tensor tau)", autocast={"cpu": "float32"}, rule=_geqrf_rule)
+op("geqrf(Tensor self) -> (Tensor a, Tensor tau)",
+   batch=batching.leading, autocast={"cpu": "float32"}, rule=_geqrf_rule)
 
 
 def _householder_rule(input, tau):
@@ -125,7 +128,8 @@ def _reflect(x, reflectors, tau, order, adjoint=False):
     return x
 
 
-op("_householder_product(Tensor input, Tensor tau) -> Tensor", rule=_householder_rule, variants="",
+op("_householder_product(Tensor input, Tensor tau) -> Tensor",
+   batch=batching.leading, rule=_householder_rule, variants="",
    kernel="linalg_householder_product")
 
 
@@ -206,7 +210,8 @@ def _off_diagonal(x):
 
 
 op("_linalg_eigh(Tensor A, str UPLO='L', bool compute_v=True) "
-   "-> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)", rule=_eigh_rule, variants="",
+   "-> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)",
+   batch=batching.leading, forward=forward.eigenvalues, rule=_eigh_rule, variants="",
    grad={"A": lambda gs, result0, result1: _eigh_grad(gs, result0, result1)})
 
 
@@ -254,9 +259,10 @@ def _cast(g, dtype):
     return g.real if g.is_complex() and not dtype.is_complex else g
 
 
-op("_linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)", rule=_eig_rule, variants="",
+op("_linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)",
+   batch=batching.leading, rule=_eig_rule, variants="",
    grad={"self": lambda gs, self_dtype, result0, result1: _cast(_eig_grad(gs, result0, result1), self_dtype)})
-op("_linalg_eigvals(Tensor self) -> (Tensor eigenvalues, Tensor info)", variants="",
+op("_linalg_eigvals(Tensor self) -> (Tensor eigenvalues, Tensor info)", batch=batching.leading, variants="",
    rule=lambda self: _eig_rule(self)[::2])
 
 
@@ -322,7 +328,8 @@ def _svd_grad(gs, A_shape, full_matrices, compute_uv, U, S, Vh):
 
 
 op("_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None) "
-   "-> (Tensor U, Tensor S, Tensor Vh, Tensor info)", rule=_svd_rule, variants="",
+   "-> (Tensor U, Tensor S, Tensor Vh, Tensor info)",
+   batch=batching.leading, forward=forward.singular_values, rule=_svd_rule, variants="",
    grad={"A": lambda gs, A_shape, full_matrices, compute_uv, result0, result1, result2:
          _svd_grad(gs, A_shape, full_matrices, compute_uv, result0, result1, result2)})
 

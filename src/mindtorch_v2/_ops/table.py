@@ -51,6 +51,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
        grad: dict[str, Callable[..., Any]] | None = None, npu: str | Npu | None = None,
        numbers: bool | None = None, prefill: bool = False, inplace: bool | str | None = None, out: bool = True,
        guard: str | None = None, autocast: str | dict[str, str] | None = None,
+       batch: Any = None, forward: Callable[..., Any] | None = None,
        variants: str = "function, method", doc: str | None = None) -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient.
 
@@ -58,7 +59,9 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     the arguments where there is no rule. npu: its call of CANN, or all of them as an Npu. out: whether torch offers
     out=. guard: which arguments torch refuses (GUARDS of _C/pointwise.pxi). autocast, in the first row of an op: what
     torch.autocast does with the tensors of all overloads (CAST_POLICIES of _C/autocast.pxi), on every device type or by
-    it. Without it they stay as they are, and a composite is cast where its parts are."""
+    it. Without it they stay as they are, and a composite is cast where its parts are. batch: how vmap runs it
+    (batching.py); pointwise ops and composites need none, others without one run sample by sample. forward: the
+    derivative along tangents (forward.py), where it does not follow from grad."""
     # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch
     parsed = parse(schema)
     npu = Npu(npu) if isinstance(npu, str) else npu
@@ -74,7 +77,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         rule=None if pointwise else rule, body=body, grad=grad,
         numbers=pointwise if numbers is None else numbers, prefill=prefill or (mutates and not body),
         npu=npu, returns_class=returns_class(parsed.name, parsed.returns),
-        node_name=_node_name(parsed.name, grad), out=out, guard=guard,
+        node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward,
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
     if doc or body is not None:
         function.doc = doc or body.__doc__ or function.doc

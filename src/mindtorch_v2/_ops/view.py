@@ -4,51 +4,62 @@ from __future__ import annotations
 import os
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.table import alias, composite, op, ops
 from mindtorch_v2._shape import Size
 
 _MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 _VIEW_BYTES = 256                      # of one more view of a tensor, or a little more
 
-op("view(Tensor(a) self, SymInt[] size) -> Tensor(a)", view="view", variants="method",
+op("view(Tensor(a) self, SymInt[] size) -> Tensor(a)", batch=batching.resized, view="view", variants="method",
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
-op("view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)", view="view_dtype", variants="method", grad={})
-op("alias(Tensor(a) self) -> Tensor(a)", view="alias", variants="", grad={"self": lambda g: g})
-op("detach(Tensor(a) self) -> Tensor(a)", out=False, view="detach")
-op("transpose(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", out=False, view="transpose",
+op("view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)",
+   batch=batching.as_it_is, view="view_dtype", variants="method", grad={})
+op("alias(Tensor(a) self) -> Tensor(a)",
+   batch=batching.as_it_is, view="alias", variants="", grad={"self": lambda g: g})
+op("detach(Tensor(a) self) -> Tensor(a)", batch=batching.as_it_is, out=False, view="detach")
+op("transpose(Tensor(a) self, int dim0, int dim1) -> Tensor(a)",
+   batch=batching.transposed, out=False, view="transpose",
    grad={"self": lambda g, dim0, dim1: g.transpose(dim0, dim1)})
 alias("swapaxes", "transpose")
 alias("swapdims", "transpose")
-op("t(Tensor(a) self) -> Tensor(a)", out=False, view="t", grad={"self": lambda g: g.t()})
-op("permute(Tensor(a) self, int[] dims) -> Tensor(a)", out=False, view="permute",
+op("t(Tensor(a) self) -> Tensor(a)",
+   batch=batching.matrix_transposed, out=False, view="t", grad={"self": lambda g: g.t()})
+op("permute(Tensor(a) self, int[] dims) -> Tensor(a)", batch=batching.permuted, out=False, view="permute",
    grad={"self": lambda g, dims: g.permute(_inverse(dims))})
-op("expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)", view="expand", variants="method",
+op("expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)",
+   batch=batching.expanded, view="expand", variants="method",
    grad={"self": lambda g: g})   # the engine sums what was expanded
-op("squeeze(Tensor(a) self) -> Tensor(a)", out=False, view="squeeze",
+op("squeeze(Tensor(a) self) -> Tensor(a)", batch=batching.squeezed, out=False, view="squeeze",
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
-op("squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", out=False, view="squeeze_dim",
+op("squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", batch=batching.squeezed, out=False, view="squeeze_dim",
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
-op("squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", out=False, view="squeeze_dim",
+op("squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", batch=batching.squeezed, out=False, view="squeeze_dim",
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
-op("unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", out=False, view="unsqueeze",
+op("unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", batch=batching.unsqueezed, out=False, view="unsqueeze",
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
-op("select(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", out=False, view="select",
+op("select(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", batch=batching.along, out=False, view="select",
    grad={"self": lambda g, self_shape, dim, index: _select_grad(g, self_shape, dim, index)})
 op("slice(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)",
+   batch=batching.along,
    view="slice", variants="",
    grad={"self": lambda g, self_shape, dim, start, end, step: _slice_grad(g, self_shape, dim, start, end, step)})
-op("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)", out=False,
+op("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)",
+   batch=batching.strided, out=False,
    view="as_strided",
    grad={"self": lambda g, self_geometry, size, stride, storage_offset:
          _as_strided_grad(g, *self_geometry, size, stride, storage_offset)})
-op("unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)", view="unfold", variants="method",
+op("unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)",
+   batch=batching.windows, view="unfold", variants="method",
    grad={"self": lambda g, self_shape, dimension, size, step:
          ops.unfold_backward(g, self_shape, dimension, size, step)})
-op("diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)", out=False, view="diagonal",
+op("diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)",
+   batch=batching.between, out=False, view="diagonal",
    grad={"self": lambda g, self_shape, offset, dim1, dim2: _diagonal_grad(g, self_shape, offset, dim1, dim2)})
-op("view_as_real(Tensor(a) self) -> Tensor(a)", out=False, view="view_as_real", variants="function",
+op("view_as_real(Tensor(a) self) -> Tensor(a)",
+   batch=batching.as_it_is, out=False, view="view_as_real", variants="function",
    grad={"self": lambda g: ops.view_as_complex(g.contiguous())})
-op("view_as_complex(Tensor(a) self) -> Tensor(a)", autocast={"cpu": "float32"}, out=False,
+op("view_as_complex(Tensor(a) self) -> Tensor(a)", batch=batching.as_it_is, autocast={"cpu": "float32"}, out=False,
    view="view_as_complex", variants="function",
    grad={"self": lambda g: ops.view_as_real(g)})
 
@@ -101,17 +112,22 @@ def _reach(size, stride, offset):
 
 
 # ---- copies when they must ---------------------------------------------------------------------------------------
-op("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)", out=False, native="reshape")
-op("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", out=False,
+op("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)",
+   batch=batching.reshape, forward=forward.linear, out=False, native="reshape")
+op("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor",
+   batch=batching.leading, forward=forward.linear, out=False,
    native="clone", grad={"self": lambda g: g})
-op("contiguous(Tensor(a) self, *, MemoryFormat? memory_format=None) -> Tensor(a)", native="contiguous",
+op("contiguous(Tensor(a) self, *, MemoryFormat? memory_format=None) -> Tensor(a)",
+   batch=batching.contiguous, forward=forward.linear, native="contiguous",
    variants="method")
 op("_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, "
-   "bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor", native="_to_copy", variants="",
+   "bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor",
+   batch=batching.leading, forward=forward.linear, native="_to_copy", variants="",
    grad={"self": lambda g, self_dtype, self_device: g.to(self_device, self_dtype)})
-op("copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)", native="copy_", variants="method",
+op("copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)",
+   batch=batching_nn.copied, native="copy_", variants="method",
    npu="aclnnInplaceCopy(self, src)", numbers=True, grad={"self": lambda g: ops.zeros_like(g), "src": lambda g: g})
-op("zero_(Tensor(a!) self) -> Tensor(a!)", native="zero_", npu="aclnnInplaceZero(self)",
+op("zero_(Tensor(a!) self) -> Tensor(a!)", batch=batching.leading, native="zero_", npu="aclnnInplaceZero(self)",
    grad={"self": lambda g: ops.zeros_like(g)})
 
 

@@ -149,7 +149,7 @@ class Vmap:
             return self._body(op, row, slots)
         rule = row.batching if batch else _shared
         if rule is None:
-            rule = batching.pointwise if row.is_pointwise else batching.view if row.is_view else None
+            rule = batching.pointwise if row.is_pointwise else None
 
         def answer() -> Any:
             result = rule(batching.Call(op, row, self.size, slots, values, flags)) if rule is not None else NotImplemented
