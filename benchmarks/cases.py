@@ -68,6 +68,24 @@ def training(xp: ModuleType) -> dict[str, Work]:
     return {"step": step}
 
 
+def samples(xp: ModuleType) -> dict[str, Work]:
+    """Gradients of each sample of a batch, and second derivatives."""
+    xp.manual_seed(0)
+    functional = xp.nn.functional
+    weights = {"w1": xp.randn(64, 32), "b1": xp.zeros(64), "w2": xp.randn(10, 64), "b2": xp.zeros(10)}
+    x, y, v = xp.randn(64, 32), xp.randint(0, 10, (64,)), xp.randn(16)
+
+    def loss(p: dict[str, Any], one: Any, label: Any) -> Any:
+        hidden = functional.linear(one, p["w1"], p["b1"]).relu()
+        return functional.cross_entropy(functional.linear(hidden, p["w2"], p["b2"]).unsqueeze(0), label.unsqueeze(0))
+
+    def energy(z: Any) -> Any:
+        return (z.tanh() * z.roll(1, 0)).sum()
+    each = xp.func.vmap(xp.func.grad(loss), in_dims=(None, 0, 0))
+    hessian = xp.func.hessian(energy)
+    return {"vmap(grad), MLP": lambda: each(weights, x, y), "hessian, 16": lambda: hessian(v)}
+
+
 def large(xp: ModuleType) -> dict[str, Work]:
     a, b, weight, bias = xp.rand(N, N), xp.rand(N, N), xp.rand(N), xp.rand(N)
     mask, f = a > 0.5, xp.nn.functional
@@ -131,6 +149,7 @@ GROUPS = {
     "small": Group("small tensors: host cost", small, 4, mean=8),
     "autograd": Group("autograd on 4 elements", autograd, 8, lines={"(a*b).sum().backward()": 15}),
     "training": Group("2-layer MLP, batch 32, hidden 64, SGD", training, 3),
+    "samples": Group("torch.func: batch of 64, hidden 64", samples, 1.5),
     "large": Group("4096 x 4096 float32, fresh output", large, 1, mean=2),
     "out": Group("4096 x 4096 float32, reused output (out=)", reused, None),
     "heavy": Group("matmul, convolution, embedding, loss, attention", heavy, 1),

@@ -3,14 +3,15 @@
 cdef object get_item(TensorBase self, object index):
     cdef object value
     cdef list indices
-    if foreign(self):
+    cdef bint layers = layered(self)
+    if layers and foreign(self):
         return override_call("__getitem__", (self, index))
     if PyLong_CheckExact(index):
         if self.rank == 0:
             raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ "
                              "to convert a 0-dim tensor to a number")
         check_index(self, 0, index)
-        return select_item(self, 0, index)
+        return hot_call3(hot.select, self, 0, index) if layers else plain_select(self, 0, index)
     value, indices = apply_basic(self, index)
     if indices is None:
         return value if value is not self else hot_call1(hot.alias, self)
@@ -52,10 +53,13 @@ cdef inline bint layered(TensorBase self) noexcept:
 
 
 cdef inline object select_item(TensorBase self, int64_t dim, object index):
+    return hot_call3(hot.select, self, dim, index) if layered(self) else plain_select(self, dim, index)
+
+
+cdef inline object plain_select(TensorBase self, int64_t dim, object index):
+    """select() where no layer takes part."""
     cdef PyObject* s[3]
     cdef object d = dim
-    if layered(self):
-        return hot_call3(hot.select, self, d, index)
     s[0], s[1], s[2] = <PyObject*>self, <PyObject*>d, <PyObject*>index
     return run_view(<Overload>hot.select.rows[0], s)
 
