@@ -184,6 +184,8 @@ Conv conv_shape(const View& x, const View& w, const View& y, const Attr* attr) {
     int64_t slack = s.in[d] + 2 * s.pad[d] - s.dilation[d] * (s.kernel[d] - 1) - 1;
     bool fits = slack >= 0 && s.out[d] <= slack / s.stride[d] + 1;  // less: output_padding beyond the stride
     if (!fits && inner.numel() && outer.numel()) throw std::runtime_error("convolution: output of the wrong size");
+    // A stride beyond the last place is never walked, but sizes are rounded up to it: near 2^63 that would overflow.
+    if (slack >= 0) s.stride[d] = std::min(s.stride[d], slack + 1);
   }
   if (s.groups <= 0) throw std::runtime_error("non-positive groups is not supported");
   if (w.sizes[0] != s.k || w.sizes[1] * s.groups != s.c || s.k % s.groups != 0)

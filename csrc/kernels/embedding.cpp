@@ -10,6 +10,7 @@ void embedding(const Args& args) {
   const View &out = args.t[0], &weight = args.t[1];
   Packed wide(args.t[2], kInt64, Packed::kRead);
   const View& indices = args.t[2].dtype == kInt64 ? args.t[2] : wide.view;
+  if (!out.numel()) return check_indices(indices, size_at(weight, 0));
   IndexWalk w;
   w.bad = bad_select;
   advanced(w, weight, &indices, 1, out);

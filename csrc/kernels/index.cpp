@@ -122,6 +122,15 @@ namespace indexing {
 void bad_index(int64_t index, int dim, int64_t size) { throw std::out_of_range(bounds_message(index, dim, size)); }
 void bad_gather(int64_t index, int dim, int64_t size) { throw std::runtime_error(bounds_message(index, dim, size)); }
 void bad_select(int64_t, int, int64_t) { throw std::out_of_range("index out of range in self"); }
+void check_indices(const View& index, int64_t size) {
+  Packed packed(index, kInt64, Packed::kRead);
+  for (int64_t k = 0, n = index.numel(); k < n; ++k) {
+    const int64_t at = packed.ptr<int64_t>()[k];
+    if (at < 0 || at >= size)
+      throw std::runtime_error("INDICES element is out of DATA bounds, id=" + std::to_string(at) + " axis_dim=" +
+                               std::to_string(size));
+  }
+}
 
 Items take_items(DType dtype) {
   MT_DISPATCH_SIZE(dtype, "take", T, { return take_loop<T>; })
@@ -296,6 +305,7 @@ void index_select(const Args& args) {
   const View &out = args.t[0], &self = args.t[1];
   int dim = wrap_dim(args.a[0].i, self.ndim);
   Packed index(args.t[2], kInt64, Packed::kRead);
+  if (!out.numel()) return check_indices(args.t[2], self.ndim ? self.sizes[dim] : 1);
   IndexWalk w;
   w.bad = bad_select;
   along_dim(w, out, out, self, index.view, dim);

@@ -161,6 +161,8 @@ Items combine_items(DType dtype, Reduce reduce, const char* op);  // indexed = r
 using OutOfBounds = void (*)(int64_t index, int dim, int64_t size);
 void bad_index(int64_t index, int dim, int64_t size);          // IndexError, of index
 void bad_gather(int64_t index, int dim, int64_t size);         // RuntimeError, of gather and scatter
+// Indices of rows without items: nothing is read by them, so no walk looks at them. Throws where one is out of bounds.
+void check_indices(const View& index, int64_t size);
 void bad_select(int64_t index, int dim, int64_t size);         // IndexError "index out of range in self"
 
 // The walk of every indexing op. Operand 0 is the plain side (the output of gather, the source of scatter), operand 1

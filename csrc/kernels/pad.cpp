@@ -138,7 +138,8 @@ void constant_pad_nd(const Args& args) {
   if (out.ndim == 0) return copy(out, self);
   alignas(16) char item[16];
   MT_DISPATCH_ALL(out.dtype, "constant_pad_nd", T, {
-    T v = is_integral(out.dtype) ? cast<T>(value.i) : cast<T>(c128(value.f, value.im));
+    const bool whole = is_integral(out.dtype) && out.dtype != kBool;
+    T v = whole ? cast<T>(value.i) : cast<T>(c128(value.f, value.im));
     std::memcpy(item, &v, sizeof(T));
   })
   Dense x(self, out.dtype), y(out, out.dtype, Dense::kOutput);

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import math
 import mmap
 import os
 import random
@@ -39,8 +40,11 @@ WORDS = ("sum", "mean", "none", "floor", "trunc", "constant", "reflect", "replic
 RANDOM = {"bernoulli", "dropout", "multinomial", "normal", "poisson", "rand", "randn", "randint", "randperm", "rrelu", "uniform",
           "exponential", "geometric", "cauchy", "log_normal", "random", "binomial", "sample", "lowrank", "dirichlet", "gamma",
           "attention", "fractional", "svd", "pca"}
-# They change the process, or large numbers among their arguments are sizes and counts.
-LEFT_ALONE = {"from_file", "share_memory_", "pin_memory", "data_ptr", "set_", "cuda", "empty_permuted"}
+# They change the process, or large numbers among their arguments are sizes and counts. In PyTorch lu_unpack writes outside of its
+# memory where pivots are out of range, rrelu_with_noise where noise is not contiguous, and resize_as_ leaves what cannot be read.
+LEFT_ALONE = {"from_file", "share_memory_", "pin_memory", "data_ptr", "set_", "cuda", "empty_permuted", "lu_unpack", "resize_as_",
+              "rrelu_with_noise", "rrelu_with_noise_"}
+NO_OUT = {"tril", "triu"}              # PyTorch writes to an out= of several matrices as if it were contiguous
 TAME = ("zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspace", "range", "repeat", "tile", "rand", "new",
         "expand", "resize", "indices", "combinations", "window", "vander", "fold", "bincount", "hist", "broadcast", "strided",
         "pad", "power", "polygamma", "cartesian", "multinomial", "pool", "upsample", "interpolate", "shuffle", "fft", "split",
@@ -64,7 +68,8 @@ class Target:
 def from_table(name: str, theirs: Any, ours: Any, method: bool) -> Target:
     schemas = [parse(overload.schema) for overload in ours.overloads]
     tame = any(word in name for word in TAME)
-    return Target(name, theirs, ours, lambda rng: draw.call(rng, rng.choice(schemas), WORDS, method, tame))
+    out = not method and name not in NO_OUT
+    return Target(name, theirs, ours, lambda rng: draw.call(rng, rng.choice(schemas), WORDS, method, tame, out))
 
 
 class Samples:
@@ -343,12 +348,19 @@ def execute(target: Target, seed: int, index: int, note: Callable[[int], None]) 
     else:
         difference = None
     if difference is not None:
-        difference.detail += f" {{{' '.join(tags(given, kwargs))}}}"
+        difference.detail += f" {{{' '.join(tags(args, given, kwargs))}}}"
     return (args, kwargs), difference
 
 
-def tags(given: list[draw.Pair], kwargs: dict) -> list[str]:
+def folded(t: Any) -> list:
+    """A tensor as the matrices that a decomposition may see: its last two dims, or all dims in two groups of one size."""
+    half = [t.reshape(math.prod(t.shape[:k]), -1) for k in range(1, t.dim()) if math.prod(t.shape[:k]) ** 2 == t.numel()]
+    return ([t] if t.dim() > 1 else []) + (half if t.dim() > 2 else [])
+
+
+def tags(args: list, given: list[draw.Pair], kwargs: dict) -> list[str]:
     """What of the arguments matters to the rows of parity_known.py."""
+    numbers = [x for x in [*args, *kwargs.values()] if isinstance(x, (int, float))]
     tensors = [pair.theirs.detach() for pair in given if min(pair.theirs.shape, default=0) >= 0]
     found = {"out"} if "out" in kwargs else set()
     found |= {"grad" for pair in given if pair.theirs.requires_grad}
@@ -357,9 +369,11 @@ def tags(given: list[draw.Pair], kwargs: dict) -> list[str]:
     found |= {"nonfinite" for t in tensors if not t.isfinite().all()}
     found |= {"extreme" for t in tensors if t.numel() and (t.double() if not t.is_complex() else t).abs().max().item() > 1e5}
     found |= {"bool" for t in tensors if t.dtype == torch.bool} | {"int" for t in tensors if t.dtype in draw.INTS}
-    matrices = [t for t in tensors if t.dim() > 1 and t.numel() and t.dtype in TOLERANCE and t.isfinite().all()]
-    spread = [torch.linalg.svdvals(t if t.is_complex() else t.double()) for t in matrices]
-    found |= {"singular" for s in spread if (s[..., -1] <= 1e-6 * s[..., 0]).any()}
+    found |= {"unsorted" for t in tensors if t.dim() == 1 and not t.is_complex() and not (t[1:] >= t[:-1]).all()}
+    found |= {"negative" for x in numbers if x < 0}
+    matrices = [m for t in tensors if t.numel() and t.dtype in TOLERANCE and t.isfinite().all() for m in folded(t)]
+    spread = [torch.linalg.svdvals(t if t.is_complex() or t.dtype is torch.float32 else t.double()) for t in matrices]
+    found |= {"singular" for s in spread if (s[..., -1] <= (1e-6 if s.dtype == torch.float64 else 1e-3) * s[..., 0]).any()}
     return sorted(found)
 
 

@@ -257,7 +257,7 @@ class Draw:
                            tensor(rng, (), torch.int64, "small"), tensor(rng, (2,), torch.float32)))
 
 
-def call(rng: Random, schema: Any, words: tuple[str, ...], method: bool, tame: bool) -> tuple[list, dict]:
+def call(rng: Random, schema: Any, words: tuple[str, ...], method: bool, tame: bool, out: bool) -> tuple[list, dict]:
     """Arguments for one overload, mostly of the right kinds."""
     draw = Draw(rng)
     draw.tame = tame
@@ -275,7 +275,7 @@ def call(rng: Random, schema: Any, words: tuple[str, ...], method: bool, tame: b
         positional.append(values.pop(p.name))
     if "self" in values and not method:
         values["input"] = values.pop("self")
-    if not method and rng.random() < 0.08:
+    if out and rng.random() < 0.08:
         outs = [draw.a_tensor() if rng.random() < 0.5 else tensor(rng, (0,), draw.dtype) for _ in schema.returns]
         values["out"] = outs[0] if len(outs) == 1 else tuple(outs)
     return positional, values

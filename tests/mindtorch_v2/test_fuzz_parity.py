@@ -48,6 +48,15 @@ def test_a_planted_fault_is_seen(ours: object, kind: str) -> None:
     assert kind in seen(ours).split() or kind in seen(ours), seen(ours)
 
 
+def test_another_type_of_exception_is_seen() -> None:
+    """It is accepted where both errors are about different things, and else only in rows of their own."""
+    no_kernel, shape = "NotImplementedError: \"x\" not implemented for 'Long'", "RuntimeError: expected 3 dims"
+    for detail in (f"{no_kernel}, expected RuntimeError: x does not support integers {{int}}",
+                   f"{shape}, expected IndexError: Dimension out of range {{}}"):
+        assert known.reason("Tensor.planted", "refusal", detail) < 0
+    assert known.reason("Tensor.planted", "refusal", f"{shape}, expected {no_kernel} {{int}}") >= 0
+
+
 def test_no_fault_is_seen_where_there_is_none() -> None:
     assert seen(mt.neg) == ""
 

@@ -51,5 +51,16 @@ def test_more_rows_than_memory_has_counters() -> None:
     assert tuple(made.shape) == (2**62, 0)
 
 
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv3d", "conv_transpose3d"])
+@pytest.mark.parametrize("stride", [2**63 - 1, 2**62, 2**32])
+def test_a_stride_that_is_never_walked(name: str, stride: int) -> None:
+    n = int(name[-2])
+    size = 1 if "transpose" in name else 4
+    x = mt.ones((1, 1) + (size,) * n, requires_grad=True)
+    made = getattr(mt, name)(x, mt.ones((1, 1) + (1,) * n), stride=stride)
+    made.sum().backward()
+    assert made.numel() == 1 and made.item() == 1 and x.grad.sum().item() == 1
+
+
 def test_round_to_the_lowest_decimals() -> None:
     assert mt.round(mt.tensor([1.5]), decimals=-(2**63)).tolist() != [1.5]

@@ -11,6 +11,11 @@ cdef bint fits_int(PyObject* o):
     return hasattr(<object>o, "__index__")
 
 
+cdef inline bint stands_for_number(PyObject* o) noexcept:
+    """A 0-dim tensor whose value may be taken without a gradient being lost."""
+    return is_tensor(o) and (<TensorBase>o).rank == 0 and not (<TensorBase>o).requires
+
+
 cdef bint fits_ints(PyObject* o):
     cdef Py_ssize_t i
     if PyTuple_Check(<object>o):
@@ -45,13 +50,11 @@ cdef bint fits(Overload ov, int p, PyObject* o):
     if kind == K_INTS:
         return fits_ints(o) or (ov.list_size[p] > 0 and fits_int(o))
     if kind == K_SCALAR:
-        return is_number(o) or is_numpy_scalar(<object>o) or \
-            (is_tensor(o) and (<TensorBase>o).rank == 0)
+        return is_number(o) or is_numpy_scalar(<object>o) or stands_for_number(o)
     if kind == K_BOOL:
         return PyBool_Check(<object>o) or is_numpy_scalar(<object>o)
     if kind == K_FLOAT:
-        return PyFloat_Check(<object>o) or PyLong_Check(<object>o) or is_numpy_scalar(<object>o) or \
-            (is_tensor(o) and (<TensorBase>o).rank == 0)
+        return PyFloat_Check(<object>o) or PyLong_Check(<object>o) or is_numpy_scalar(<object>o) or stands_for_number(o)
     if kind == K_DTYPE:
         return isinstance(<object>o, dtype) or <object>o in python_dtypes
     if kind == K_STR:
@@ -105,7 +108,7 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
     b.out = NULL
     b.foreign = False
     if nargs > np or (nargs > 0 and np > 0 and ov.kind[np - 1] == K_INTS and nargs >= np
-                      and PyLong_Check(<object>args[np - 1])):
+                      and (PyLong_Check(<object>args[np - 1]) or is_tensor(args[np - 1]))):
         # x.view(2, 3), torch.zeros(2, 3): the rest is the int[] that comes last among the positionals,
         # or first for a factory whose remaining parameters are keyword-only
         k = varargs_at(ov, nargs)
@@ -208,10 +211,13 @@ cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1:
     elif ov.kind[p] == K_TENSORS:
         accept_tensors(ov, p, <object>o, b)
     elif ov.kind[p] == K_SCALAR or ov.kind[p] == K_FLOAT:
-        if not is_exact_number(o) and not is_tensor(o):
-            plain(b, p, exact_number(<object>o))
-        if ov.kind[p] == K_FLOAT and PyLong_Check(<object>b.slot[p]):     # a body that adds it to integers shall get floats
-            plain(b, p, float(<object>b.slot[p]))
+        if not is_exact_number(o):
+            plain(b, p, item_of(<TensorBase>o) if is_tensor(o) else exact_number(<object>o))
+        if PyLong_Check(<object>b.slot[p]):
+            if ov.kind[p] == K_FLOAT:            # a body that adds it to integers shall get floats
+                plain(b, p, float(<object>b.slot[p]))
+            else:
+                check_wide(<object>b.slot[p])
     else:
         accept_odd(ov.kind[p], p, <object>o, b)
     return 0

@@ -45,7 +45,7 @@ POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real
 def _define(str name, str overload_name, str schema, list params, list returns, *, str family, mode=None, kernel=None,
             rule=None, body=None, grad=None, bint numbers=False, bint prefill=False, npu=None, returns_class=None,
             str namespace="torch", str node_name="", bint out=True, str guard=None, dict autocast=None,
-            batching=None, forward=None):
+            batching=None, forward=None, dict refuses=None):
     """Adds an overload to the op called name (made when new); returns the op."""
     cdef Overload ov = Overload.__new__(Overload)
     cdef Op op
@@ -77,11 +77,13 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     if callable(kernel):                         # written with ops, so it runs where they do
         ov.kernels[CPU] = ov.kernels[NPU] = kernel
         kernel = None
-    ov.body, ov.rule, ov.batching, ov.forward = body, rule, batching, forward
+    ov.body, ov.rule, ov.batching, ov.forward, ov.refuses = body, rule, batching, forward, refuses
     ov.pin_at = ov.names.index("pin_memory") if "pin_memory" in ov.names else -1
     ov.family = ("composite", "pointwise", "kernel", "view", "native").index(family)
     encoded = (kernel or name).encode()
     if ov.family == F_POINTWISE:
+        if guard is None and "Scalar" in [p[1] for p in params]:
+            ov.guard = G_MATH
         ov.mode = POINTWISE_MODES[mode]
         ov.pw = lib.find_pointwise(encoded)
         if ov.ntensors > MAX_LOOP_TENSORS or ov.nparams - ov.ntensors > MAX_LOOP_ATTRS or ov.has_list:

@@ -39,6 +39,22 @@ cdef object item_of(TensorBase t):
     return read_item(ptr_of(t), t.dt)
 
 
+cdef object single_item(TensorBase t):
+    """item_of() as Python's conversions to a number ask for it."""
+    if t.count != 1:
+        raise ValueError("only one element tensors can be converted to Python scalars")
+    return item_of(t)
+
+
+cdef object real_number(TensorBase t, int dt):
+    """The one item, which becomes an int or float of Python; a complex one has to fit what torch makes of it."""
+    number = single_item(t)
+    if t.dt < kComplexFloat:
+        return number
+    check_fits(number, dt)
+    return number.real
+
+
 cdef TensorBase host_copy(TensorBase t):
     cdef TensorBase r = new_empty(t.rank, t.sizes, t.dt, CPU, -1)
     copy_into(r, t)
@@ -175,7 +191,8 @@ cdef object fitting(object number, int dt):
     v = PyLong_AsLongLongAndOverflow(int(number), &overflow)
     if overflow:
         raise ValueError("Overflow when unpacking long long")
-    if not (-255 <= v <= 255 if dt == kUInt8 else -high - 1 <= v <= high):
+    if not (-255 <= v <= 255 if dt == kUInt8 else -high - 1 <= v <= high) or \
+            dt == kUInt8 and PyFloat_Check(number) and not 0 <= number <= 255:
         raise RuntimeError(f"value cannot be converted to type {DTYPE_NAMES[dt]} without overflow")
     return number
 

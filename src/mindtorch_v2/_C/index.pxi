@@ -223,6 +223,8 @@ cdef int set_item(TensorBase self, object index, object value) except -1:
     if foreign(self) or (isinstance(value, TensorBase) and foreign(<TensorBase>value)):
         override_call("__setitem__", (self, index, value))
         return 0
+    if index is False:                           # nothing is written, and the value not looked at
+        return 0
     if not isinstance(v, TensorBase):
         v = scalar_or_tensor(self, v)
     mode = modes().grad
@@ -264,7 +266,7 @@ cdef object scalar_or_tensor(TensorBase self, object v):
         raise TypeError(f"can't assign a {type(v).__name__} to a torch.{type_word(self.dt)}Tensor")
     if PyLong_Check(v):
         check_int(v)
-    check_fits(v, self.dt)
+    check_fits(v, single_dtype(self.dt))
     if PyComplex_Check(v) and self.dt < kComplexFloat:
-        v = v.real
+        v = v != 0 if self.dt == kBool else v.real
     return _tensor_from_data(v, self.dt, False)

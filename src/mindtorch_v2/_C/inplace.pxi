@@ -13,6 +13,8 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
     outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)    # a list may change meanwhile
     for item in outs:
         check_out(op, ov, s, item)
+    if ov.ntensors == 0 and outs:
+        take_options(ov, s, <TensorBase>outs[0])
     result = run_family(ov, s)                   # not autocast: the user says where the result goes
     results = result if isinstance(result, (tuple, list)) else (result,)
     if len(results) != len(outs):
@@ -30,6 +32,19 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
         copy_into(o, r)
         bump_version(o)
     return out if len(outs) == 1 or not isinstance(result, tuple) else type(result)(outs)
+
+
+cdef int take_options(Overload ov, PyObject** s, TensorBase out) except -1:
+    """A function that makes tensors makes them of out's dtype."""
+    cdef int p
+    for p in range(ov.nparams):
+        if ov.kind[p] == K_DTYPE:
+            if <object>s[p] is None:
+                s[p] = <PyObject*>dtypes[out.dt]
+            elif dtype_id(<object>s[p]) != out.dt:
+                raise RuntimeError(f"dtype {type_word(dtype_id(<object>s[p]))} does not match dtype of out parameter "
+                                   f"({type_word(out.dt)})")
+    return 0
 
 
 cdef int check_out(Op op, Overload ov, PyObject** s, object out) except -1:
@@ -159,7 +174,7 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
             node = record(ov, s)
         kept_too = own_arguments(ov, s, self)
         if ov.guard == G_FITS:
-            check_fits(<object>s[1], self.dt)
+            check_fits(<object>s[1], single_dtype(self.dt) if self.count == 1 else self.dt)
         elif ov.rule is not None:
             check_rule(ov, s)
         if self.count or self.dev != CPU:
@@ -278,7 +293,7 @@ cdef int check_inplace(TensorBase self, bint grad, bint may_overlap=False) excep
         raise RuntimeError(f"a {'' if self.base is None else 'view of a '}leaf Variable that requires grad is being used in "
                            "an in-place operation.")
     if self.base is not None and (grad or self.base.requires):
-        if self.base.requires and self.base.fn is None:
+        if self.base.fn is None and (self.base.requires or self.requires):    # of the base, or of a view that is a leaf
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
         if self.creation == VIEW_MULTI_OUTPUT:
             raise multi_output_error(self, "is being modified inplace")

@@ -395,7 +395,7 @@ cdef inline int64_t read_int(object o) except? -1:
     if PyLong_Check(o):
         n = PyLong_AsLongLongAndOverflow(o, &beyond)
         if beyond:
-            raise TypeError("failed to unpack the object with error \"Overflow when unpacking long long\"")
+            raise ValueError("Overflow when unpacking long long")
         return n
     return read_odd_int(o)
 

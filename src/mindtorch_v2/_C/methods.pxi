@@ -385,13 +385,13 @@ cdef class TensorMethods(TensorBase):
         return bool(item_of(self))
 
     def __int__(self):
-        return int(self.item())
+        return int(real_number(self, kInt64))
 
     def __float__(self):
-        return float(self.item())
+        return float(real_number(self, kDouble))
 
     def __complex__(self):
-        return complex(self.item())
+        return complex(single_item(self))
 
     def __index__(self):
         if self.dt >= kHalf or self.count != 1:

@@ -11,38 +11,79 @@ cdef int wide_attr(object v, Attr* a) except -1:
 
 
 # What torch calls each dtype where a number does not fit, and the largest number that does.
-cdef tuple C_WORDS = ("bool", "uint8_t", "int8_t", "int16_t", "int", "int64_t", "c10::Half", "c10::BFloat16", "float", "double")
+cdef tuple C_WORDS = ("bool", "uint8_t", "int8_t", "int16_t", "int", "int64_t", "c10::Half", "c10::BFloat16", "float", "double",
+                      "c10::complex<float>", "c10::complex<double>")
 cdef tuple LARGEST = (1, 255, 127, 32767, 2**31 - 1, 2**63 - 1, 65504.0, 3.3895313892515355e38, 3.4028234663852886e38,
-                      sys.float_info.max)
+                      sys.float_info.max, 3.4028234663852886e38, sys.float_info.max)
 
 
-def _check_fits(v, dtype d not None):
-    """Raises where torch refuses to write the number to a tensor of that dtype."""
-    check_fits(v, d._id)
+def _check_fits(v, dtype d not None, bint math=False):
+    """Raises where torch refuses to write the number to a tensor of that dtype, or (math) to compute with it there."""
+    check_fits(v, math_dtype(d._id) if math else d._id)
 
 
-cdef int check_fits(object v, int dt) except -1:
+cdef inline int check_fits(object v, int dt) except -1:
+    cdef int wide = 0
+    if PyFloat_CheckExact(v):
+        if dt >= kHalf and -65504.0 <= PyFloat_AS_DOUBLE(v) <= 65504.0:
+            return 0
+    elif PyLong_CheckExact(v) and 0 <= PyLong_AsLongLongAndOverflow(v, &wide) <= 127:     # every dtype holds these
+        return 0
+    return check_fits_closely(v, dt)
+
+
+cdef int check_fits_closely(object v, int dt) except -1:
     cdef Attr a
     cdef bint bad
     number_attr(v, &a)
-    if dt == kBool or (0 <= a.f <= 127 and a.im == 0):     # every dtype holds these
-        return 0
-    if dt >= kComplexFloat:
-        check_fits(a.f, kFloat if dt == kComplexFloat else kDouble)
-        if a.im != 0:
-            check_fits(a.im, kFloat if dt == kComplexFloat else kDouble)
+    if dt == kBool:
         return 0
     largest = LARGEST[dt]
-    if a.im != 0:
+    if dt >= kComplexFloat:
+        bad = beyond(a.f, largest) or beyond(a.im, largest)
+    elif a.im != 0:
         bad = True
     elif dt >= kHalf:
-        bad = not (isnan(a.f) or isinf(a.f)) and not -largest <= a.f <= largest
+        bad = beyond(a.f, largest)
     elif PyLong_Check(v):                        # a negative number wraps around once where there is no sign
         bad = not (-largest if dt == kUInt8 else -largest - 1) <= v <= largest
     else:
-        bad = isnan(a.f) or not (0 if dt == kUInt8 else -largest - 1) <= a.f <= largest
+        bad = isnan(a.f) or not (0 if dt == kUInt8 else -<double>largest - 1) <= a.f <= <double>largest
     if bad:
         raise RuntimeError(f"value cannot be converted to type {C_WORDS[dt]} without overflow")
+    return 0
+
+
+cdef inline bint beyond(double x, double largest) noexcept:
+    """Whether a number turns into inf that is none."""
+    return not (isnan(x) or isinf(x)) and not -largest <= x <= largest
+
+
+cdef int math_dtype(int dt) noexcept:
+    """What torch computes in: 16 bits in float32."""
+    return kFloat if dt == kHalf or dt == kBFloat16 else dt
+
+
+cdef int single_dtype(int dt) noexcept:
+    """What a number has to fit that becomes a single item: of 16 bits torch takes any double, and makes inf of it."""
+    return kDouble if dt == kHalf or dt == kBFloat16 else dt
+
+
+cdef int check_scalars(Overload ov, PyObject** s, int dt) except -1:
+    """check_fits() for every Scalar that is not the row's default."""
+    cdef int p
+    for p in range(ov.nparams):
+        if ov.kind[p] == K_SCALAR and s[p] != PyTuple_GET_ITEM_(ov.defaults, p) and <object>s[p] is not None:
+            check_fits(<object>s[p], dt)
+    return 0
+
+
+cdef inline int check_wide(object o) except -1:
+    """An int that stands for a number of any kind may have 64 bits without a sign."""
+    cdef int beyond = 0
+    PyLong_AsLongLongAndOverflow(o, &beyond)
+    if beyond:
+        PyLong_AsUnsignedLongLong(o)
     return 0
 
 

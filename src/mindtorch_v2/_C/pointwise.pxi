@@ -35,7 +35,7 @@ cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
         if result.count:
             cpu_pointwise(ov, s, x.compute, result, out_dt)
         elif not has_loop(ov, x.compute):
-            raise NotImplementedError(f"\"{ov.name}\" not implemented for '{type_word(x.compute)}'")
+            raise no_dtype(ov, x.compute)
     elif x.dev != META:
         device_kernel(ov, x.dev, (result,), s)
     if x.grad and out is None:
@@ -99,7 +99,7 @@ cdef int common_dtype(Overload ov, PyObject** s) noexcept:
 
 
 cdef enum:
-    G_NONE, G_MINUS, G_NEGATIVE, G_POWER, G_ALPHA, G_FITS, G_SAME, G_MASK
+    G_NONE, G_MINUS, G_NEGATIVE, G_POWER, G_ALPHA, G_FITS, G_SAME, G_MASK, G_RESULT, G_MATH, G_SINGLE
 
 # What a row says of arguments that torch refuses.
 GUARDS = {None: G_NONE,
@@ -107,7 +107,10 @@ GUARDS = {None: G_NONE,
           "minus": G_MINUS,                      # no bools, and alpha as above
           "negative": G_NEGATIVE,                # no bools
           "power": G_POWER,                      # no integers to negative powers
-          "fits": G_FITS,                        # numbers have to fit the result's dtype
+          "fits": G_FITS,                        # a number has to fit the dtype of self, which it is written to
+          "result": G_RESULT,                    # Scalars have to fit the result's dtype
+          "math": G_MATH,                        # they have to fit what is computed in; so in rows that say nothing
+          "single": G_SINGLE,                    # numbers have to fit as a single item does
           "same dtypes": G_SAME,
           "mask": G_MASK}                        # what shares self's memory, unless it is self
 
@@ -120,18 +123,25 @@ cdef int check_operands(Overload ov, PyObject** s, int compute) except -1:
     """What torch refuses: - with bools, integers to negative powers, numbers that the result's dtype cannot hold."""
     if ov.guard == G_ALPHA:
         return check_alpha(ov, s, compute)
-    if ov.guard == G_FITS:
+    if ov.guard == G_MATH or ov.guard == G_RESULT:
+        if has_loop(ov, compute):
+            check_scalars(ov, s, math_dtype(compute) if ov.guard == G_MATH else compute)
+    elif ov.guard == G_SINGLE:
         for p in range(ov.nparams):
-            if not is_tensor(s[p]) and <object>s[p] is not None:
-                check_fits(<object>s[p], compute)
+            if not is_tensor(s[p]):
+                check_fits(<object>s[p], single_dtype(compute))
     elif ov.guard == G_SAME:
         for p in range(ov.nparams):
-            if is_tensor(s[p]) and (<TensorBase>s[p]).dt != (<TensorBase>s[0]).dt and (p < 2 or (<TensorBase>s[p]).rank):
+            if not is_tensor(s[p]):
+                check_fits(<object>s[p], math_dtype(compute))
+            elif (<TensorBase>s[p]).dt != (<TensorBase>s[0]).dt and (p < 2 or (<TensorBase>s[p]).rank):
                 raise RuntimeError(f"{ov.name} is not implemented for tensors with different dtypes: expected "
                                    f"{type_word((<TensorBase>s[0]).dt)}, got {type_word((<TensorBase>s[p]).dt)}")
     elif ov.guard == G_POWER:
         if compute < kHalf and PyLong_Check(<object>s[1]) and <object>s[1] < 0:
             raise RuntimeError("Integers to negative integer powers are not allowed.")
+        if compute < kFloat and not is_tensor(s[1]) and (<TensorBase>s[0]).dt == compute:
+            check_fits(<object>s[1], compute)
     elif ov.guard == G_NEGATIVE:
         if compute == kBool:
             raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
@@ -158,13 +168,22 @@ cdef inline int check_alpha(Overload ov, PyObject** s, int compute) except -1:
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     if compute < kComplexFloat and isinstance(alpha, complex):
         raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
-    return 0
+    return check_fits(alpha, compute)
 
 
 cdef bint has_loop(Overload ov, int compute) noexcept:
     """Whether the kernel serves a dtype; 16 bits are computed in float32 where they have no loop of their own."""
     return ov.pw != NULL and (ov.pw.loop[compute] != NULL or
                               ((compute == kHalf or compute == kBFloat16) and ov.pw.loop[<int>kFloat] != NULL))
+
+
+cdef object no_dtype(Overload ov, int dt):
+    """The error for a dtype without a loop: a RuntimeError in the row's words, where torch has such."""
+    kind = "bool" if dt == kBool else "int" if dt < kHalf else "float" if dt < kComplexFloat else "complex"
+    words = None if ov.refuses is None else ov.refuses.get(kind)
+    if words is not None:
+        return RuntimeError(words)
+    return NotImplementedError(f"\"{ov.name}\" not implemented for '{type_word(dt)}'")
 
 
 cdef inline bint is_single(TensorBase t) noexcept:
@@ -220,6 +239,8 @@ cdef int cpu_pointwise(Overload ov, PyObject** s, int compute, TensorBase result
 
 cdef int library_pointwise(Overload ov, PyObject** s, int compute, TensorBase result, const Attr* attr) except -1:
     """Operands of any strides, dtypes and shapes that broadcast."""
+    if not has_loop(ov, compute):
+        raise no_dtype(ov, compute)
     cdef int64_t views[6 * VIEW_WORDS]           # raw memory, as in cpu_kernel
     cdef double numbers[6][2]
     cdef Storage* storages[6]

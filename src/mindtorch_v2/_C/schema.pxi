@@ -78,6 +78,7 @@ cdef class Overload:
     cdef int guard                               # which arguments are refused: a word of GUARDS
     cdef object rule
     cdef readonly object body                    # the composite
+    cdef dict refuses                            # kind of dtype -> what torch says there, or None: see no_dtype
     cdef const Pointwise* pw
     cdef Attr* default_attr                      # of a pointwise op: its non-tensor arguments when all are defaults
     cdef Kernel kernel

@@ -530,12 +530,12 @@ cdef int fill_with(TensorBase t, object value) except -1:
     cdef Attr attr
     cdef Args args
     if t.count == 0 or t.dev == META:
-        return 0
+        return check_fits(value, t.dt)
     if t.dev != CPU:
         raise NotImplementedError("fill on a device goes through its own op")
     if fill_kernel == NULL:
         fill_kernel = kernel_named(b"fill")
-    check_fits(value, t.dt)
+    check_fits(value, single_dtype(t.dt) if t.count == 1 else t.dt)
     number_attr(value, &attr)
     v = view_of(t)
     args.t, args.nt, args.a, args.na = &v, 1, &attr, 1

@@ -196,7 +196,7 @@ cdef int slice_geometry(TensorBase self, PyObject** s, int64_t* sizes, int64_t* 
     cdef int64_t start, end, step = read_int(<object>s[4]), size
     cdef int d
     if self.rank == 0:
-        raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
+        raise IndexError("slice() cannot be applied to a 0-dim tensor.")
     d = wrap_dim(read_int(<object>s[1]), self.rank)
     if step <= 0:
         raise RuntimeError("slice step must be positive")

@@ -112,7 +112,7 @@ def unravel_index(indices, shape):
     if not hasattr(indices, "dtype"):
         raise TypeError("unravel_index() 'indices' must be a Tensor, but got " + str(type(indices)))
     if indices.is_floating_point() or indices.is_complex() or indices.dtype._name == "bool":
-        raise ValueError(f"unravel_index() 'indices' must be integer, but got {indices.dtype}")
+        raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if any(not isinstance(n, int) for n in shape):
         raise TypeError("unravel_index() 'shape' must be int or sequence of ints")

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 
 from mindtorch_v2 import _C
+from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching, batching_nn
 from mindtorch_v2._ops.table import composite, op, ops
 
@@ -47,7 +48,8 @@ def _new_full(self, size, fill_value, dtype, layout, device, pin_memory, require
     batch=batching_nn.new_strided,
            variants="method")
 def _new_empty_strided(self, size, stride, dtype, layout, device, pin_memory, requires_grad):
-    return ops.empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device)
+    return ops.empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device,
+                             requires_grad=bool(requires_grad))
 
 
 @composite("scalar_tensor(Scalar s, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
@@ -83,10 +85,23 @@ op("_logspace_(Tensor(a!) self, Scalar start, Scalar end, int steps, float base)
 op("_eye_(Tensor(a!) self, int n, int m) -> Tensor(a!)", kernel="eye", variants="", npu="aclnnEye(n, m, self)")
 
 
+def _bound(x, dtype):
+    """A number of arange, which counts in int64, in float32 for 16 bits, or in float64."""
+    if dtype is not None and (dtype.is_complex or dtype._name == "bool"):
+        raise NotImplementedError(f'"arange_cpu" not implemented for \'{_C.TYPE_WORDS[dtype._id]}\'')
+    if isinstance(x, complex):
+        core._check_fits(x, _C._dtype_named("float64"))
+        x = x.real
+    if dtype is not None and not (isinstance(x, float) and math.isnan(x)):
+        wide = "int64" if not dtype.is_floating_point else "float32" if dtype.itemsize == 2 else "float64"
+        core._check_fits(x, _C._dtype_named(wide))
+    return x
+
+
 def _arange(start, end, step, dtype, layout, device, pin_memory, requires_grad):
     """Numbers from start to end (excluded) by step."""
-    start, end, step = (x.item() if hasattr(x, "item") else x for x in (start, end, step))
-    if dtype is not None and dtype._name == "int64":       # torch counts in the integers themselves
+    start, end, step = (_bound(x, dtype) for x in (start, end, step))
+    if dtype is not None and dtype._name == "int64" and step == step:       # torch counts in the integers themselves
         start, end, step = int(start), int(end), int(step)
     whole = all(isinstance(x, int) for x in (start, end, step))
     if step == 0:
@@ -123,25 +138,39 @@ def _range(start, end, step, dtype, layout, device, pin_memory, requires_grad):
 def _space(name, start, end, steps, dtype, device, *extra):
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
+    dims = [x.dim() if hasattr(x, "dim") else 0 for x in (start, end)]
+    if any(dims):
+        raise RuntimeError(f"{name.strip('_')} only supports 0-dimensional start and end tensors, but got start with {dims[0]} "
+                           f"dimension(s) and end with {dims[1]} dimension(s).")
     start, end = (x.item() if hasattr(x, "item") else x for x in (start, end))
     if dtype is None:
         dtype = _C.get_default_dtype()
         dtype = dtype.to_complex() if isinstance(start, complex) or isinstance(end, complex) else dtype
+    for bound in (start, end)[:steps]:
+        if isinstance(bound, complex) and not dtype.is_complex:
+            kind = "double" if _C.get_default_dtype()._name == "float64" else "float"
+            raise RuntimeError(f"torch.{name.strip('_')}(): inferred dtype c10::complex<{kind}> can't be safely cast to "
+                               f"passed dtype {_C.TYPE_WORDS[dtype._id]}")
+        core._check_fits(bound, dtype)
     if name == "_linspace_" and not (dtype.is_floating_point or dtype.is_complex):
-        start, end = int(start), int(end)
+        start, end = (int(bound) % 256 if dtype._name == "uint8" else int(bound) for bound in (start, end))
     return getattr(ops, name)(ops.empty((steps,), dtype=dtype, device=device), start, end, steps, *extra)
 
 
-@composite(f"linspace(Scalar start, Scalar end, int steps, {_RANGE}) -> Tensor", variants="function")
 def _linspace(start, end, steps, dtype, layout, device, pin_memory, requires_grad):
     """steps numbers evenly spaced from start to end, both included."""
     return _finish(_space("_linspace_", start, end, steps, dtype, device), requires_grad)
 
 
-@composite(f"logspace(Scalar start, Scalar end, int steps, float base=10.0, {_RANGE}) -> Tensor", variants="function")
 def _logspace(start, end, steps, base, dtype, layout, device, pin_memory, requires_grad):
     """steps powers of base, with exponents evenly spaced from start to end."""
     return _finish(_space("_logspace_", start, end, steps, dtype, device, base), requires_grad)
+
+
+for _name, _base, _body in (("linspace", "", _linspace), ("logspace", ", float base=10.0", _logspace)):
+    for _overload, _kind in (("", "Scalar"), (".Tensor_Tensor", "Tensor")):    # a tensor that needs a gradient is no Scalar
+        op(f"{_name}{_overload}({_kind} start, {_kind} end, int steps{_base}, {_RANGE}) -> Tensor", variants="function",
+           numbers=_kind == "Tensor", body=_body)
 
 
 @composite(f"eye(SymInt n, SymInt? m=None, {_RANGE}) -> Tensor", variants="function")
@@ -153,10 +182,12 @@ def _eye(n, m, dtype, layout, device, pin_memory, requires_grad):
     return _finish(ops._eye_(ops.empty((n, m), dtype=dtype, device=device), n, m), requires_grad)
 
 
-def _complex_rule(real, imag):
+def _complex_rule(real, imag, polar=False):
     if real.dtype != imag.dtype:
         raise RuntimeError(f"Expected object of scalar type {_C.TYPE_WORDS[real.dtype._id]} but got scalar type "
                            f"{_C.TYPE_WORDS[imag.dtype._id]} for second argument")
+    if polar and real.dtype._name == "float16":
+        raise NotImplementedError("\"polar_cpu\" not implemented for 'Half'")
     if real.dtype._name not in ("float32", "float64"):
         raise RuntimeError("Expected both inputs to be Half, Float or Double tensors but got "
                            f"{_C.TYPE_WORDS[real.dtype._id]} and {_C.TYPE_WORDS[imag.dtype._id]}")
@@ -167,6 +198,6 @@ op("complex(Tensor real, Tensor imag) -> Tensor",
    batch=batching.pointwise, rule=_complex_rule, variants="function", npu="aclnnComplex(real, imag, out)",
    grad={"real": lambda g: g.real, "imag": lambda g: g.imag})
 op("polar(Tensor abs, Tensor angle) -> Tensor", batch=batching.pointwise, autocast={"cpu": "float32"},
-   rule=_complex_rule, variants="function", npu="aclnnPolar(abs, angle, out)",
+   rule=lambda abs, angle: _complex_rule(abs, angle, True), variants="function", npu="aclnnPolar(abs, angle, out)",
    grad={"abs": lambda g, angle: (g * ops.polar(ops.ones_like(angle), -angle)).real,
          "angle": lambda g, result: (g * (1j * result).conj()).real})

@@ -37,11 +37,15 @@ def check_square(A, name, what="A"):
                            f"{A.size(-1)} matrices")
 
 
-def check_float(A, name, low=True):
-    if not (A.dtype.is_floating_point or A.dtype.is_complex):
+def check_float(A, name, low=True, kernel=None, kernel_only=False):
+    """kernel: what of torch says that it has no 16 bits; kernel_only: and no integers."""
+    whole = not (A.dtype.is_floating_point or A.dtype.is_complex)
+    if whole and not kernel_only:
         raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {word(A.dtype)}")
-    if not low and A.dtype.itemsize == 2:
-        raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {word(A.dtype)}")
+    if whole or not low and A.dtype.itemsize == 2:
+        if kernel is None:
+            raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {word(A.dtype)}")
+        raise NotImplementedError(f'"{kernel}" not implemented for \'{word(A.dtype)}\'')
 
 
 def check_same(A, B, name):
@@ -121,7 +125,7 @@ def _square_rule(name, *more):
     """self's shape and dtype, then `more` outputs given as (dims dropped from the batch shape, dtype)."""
     def rule(A, *rest):
         check_square(A, name)
-        check_float(A, name, False)
+        check_float(A, name, False, "cholesky_cpu" if "cholesky" in name else None)
         return [(tuple(A.shape), A.dtype), *((tuple(A.shape[:-drop]), dtype) for drop, dtype in more)]
     return rule
 
@@ -160,6 +164,7 @@ def _linalg_cholesky(self, upper):
 def _cholesky(self, upper):
     """The Cholesky factor of a positive-definite matrix."""
     check_square(self, "cholesky")
+    check_float(self, "cholesky", False, "cholesky_cpu", True)
     return checked(ops._linalg_cholesky_ex(self, upper=upper), True, "cholesky")[0]
 
 
@@ -264,7 +269,7 @@ def _triangular_solve(self, A, upper, transpose, unitriangular):
 # ---- LU ------------------------------------------------------------------------------------------
 def _lu_rule(A, pivot):
     check_matrix(A, "torch.lu_factor")
-    check_float(A, "torch.lu_factor", False)
+    check_float(A, "torch.lu_factor", False, "lu_cpu", True)
     batch = tuple(A.shape[:-2])
     return [(tuple(A.shape), A.dtype), ((*batch, min(A.shape[-2:])), INT32), (batch, INT32)]
 

@@ -66,8 +66,12 @@ op("_index_put_list_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool acc
 
 
 def _plain_indices(self, indices):
-    """Masks as the indices of their true items, and other integers as int64."""
-    plain = []
+    """Masks as the indices of their true items, and other integers as int64; and whether every 0-dim mask is true."""
+    if len(indices) > self.dim():
+        raise IndexError(f"too many indices for tensor of dimension {self.dim()} (got {len(indices)})")
+    if not indices:
+        raise RuntimeError("at least one index must be provided")
+    plain, any_place = [], True
     for index in indices:
         if index is None:
             plain.append(None)
@@ -77,26 +81,30 @@ def _plain_indices(self, indices):
                 if at >= self.dim() or self.size(at) != n:
                     raise IndexError(f"The shape of the mask {list(index.shape)} at index {d} does not match the shape "
                                      f"of the indexed tensor {list(self.shape)} at index {at}")
+            any_place = any_place and (index.dim() > 0 or bool(index))
             plain.extend(index.nonzero().to(self.device).unbind(1))
         elif index.dtype is not INT64 and index.dtype is not INT32:
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
         else:
             plain.append(index.to(self.device, INT64))
-    return plain
+    return plain, any_place
 
 
 @composite("index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)")
 def _index_put_(self, indices, values, accumulate):
     """self[indices] = values, or += values."""
-    return ops._index_put_list_(self, _plain_indices(self, indices), values, accumulate)
+    plain, any_place = _plain_indices(self, indices)
+    if any_place:
+        return ops._index_put_list_(self, plain, values, accumulate)
+    _put_rule(self, plain, values, accumulate)
+    return self
 
 
 @composite("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor",
            autocast={"npu": "widest"}, out=False)
 def _index_put(self, indices, values, accumulate):
     """A copy of self with values at indices."""
-    return ops._index_put_list_(self.clone(), _plain_indices(self, indices), values, accumulate)
-
+    return ops.index_put_(self.clone(), indices, values, accumulate)
 
 
 # ---- along one dim, an index for every item ----------------------------------------------------------------------
@@ -150,7 +158,8 @@ def _scatter_check(name, self, dim, index, src=None):
 
 def _scatter_value_check(self, dim, index, value):
     _scatter_check("scatter", self, dim, index)
-    core._check_fits(value, self.dtype)
+    if index.numel():
+        core._check_fits(value, self.dtype)
 
 
 op("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
@@ -198,6 +207,7 @@ def _scatter_src(self, dim, index, src, reduce):
 
 @composite("scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor")
 def _scatter_value(self, dim, index, value, reduce):
+    core._check_fits(value, self.dtype)
     src = ops.full(index.shape, value, dtype=self.dtype, device=self.device)
     return ops.scatter(self, dim, index, src, reduce=reduce)
 
@@ -244,6 +254,8 @@ class _Into:
 
 def _reduced_into(g, into, self, src, how, include_self, result):
     """The gradients of self and src of scatter_reduce and index_reduce."""
+    if into.wide and not into.index.numel():     # which may have any rank
+        return g, ops.zeros_like(src)
     if into.wide:
         full = src.shape
         for d, n in enumerate(into.index.shape):
@@ -316,6 +328,9 @@ def _check_source(name, self, dim, index, source):
     if source.dim() and self.dim() and source.dim() != self.dim():
         raise RuntimeError(f"{name}(): When source and destination are not scalars, their dimensionality must match. "
                            f"Source dimensionality ({source.dim()}), destination dimensionality ({self.dim()})")
+    if self.dim() and not source.dim():
+        raise RuntimeError("source tensor shape must match self tensor shape, excluding the specified dimension. Got "
+                           f"self.shape = {list(self.shape)} source.shape = []")
     count = source.size(dim) if source.dim() else 1
     if index.numel() != count:
         raise RuntimeError(f"{name}(): Number of indices ({index.numel()}) should be equal to source.size(dim): "
@@ -351,6 +366,8 @@ def _index_copy_rule(self, dim, index, source):
     if source.dim() and source.size(at) != count:
         raise IndexError(f"index_copy_(): Number of indices ({count}) should be equal to source.size(dim) "
                          f"({source.size(at)})")
+    if count and not self.numel() and not self.is_meta and not _shape1(self)[at]:       # no kernel runs that would look
+        raise IndexError(f"index_copy_(): index {index.reshape(-1)[0].item()} is out of bounds for dimension {at} with size 0")
 
 
 def _index_fill_rule(self, dim, index, value):
@@ -391,7 +408,9 @@ def _index_fill_tensor(self, dim, index, value):
     if value.dim() != 0:
         raise RuntimeError("index_fill_(): Only supports 0-dimension value tensor, but got tensor with "
                            f"{value.dim()} dimension(s).")
-    _index_fill_rule(self, dim, index, 0)
+    if not value.requires_grad and value.device.type == "cpu":
+        return self.index_fill(dim, index, value.item())
+    _index_fill_rule(self, dim, index, 1j if value.is_complex() else 0)
     dim, shape = wrap(dim, self.dim()), [1] * self.dim()
     filled = ops.zeros(_shape1(self)[dim:dim + 1], dtype=BOOL, device=self.device).index_fill(0, index, True)
     if shape:
@@ -421,7 +440,7 @@ def _put_flat_rule(self, index, source, accumulate):
         raise RuntimeError("put_(): self and source expected to have the same dtype, but got self.dtype = "
                            f"{word(self.dtype)} and source.dtype = {word(source.dtype)}")
     if index.numel() != source.numel():
-        raise RuntimeError("put_(): Expected source and index to have the same number of elements, but got "
+        raise IndexError("put_(): Expected source and index to have the same number of elements, but got "
                            f"source.numel() = {source.numel()}, index.numel() = {index.numel()}")
     if self.numel() == 0 and index.numel():
         raise IndexError("put_(): Tried to put elements into an empty tensor")

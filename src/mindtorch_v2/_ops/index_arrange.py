@@ -72,11 +72,10 @@ def _rot90(self, k, dims):
     rank = self.dim()
     if rank < 2:
         raise RuntimeError(f"expected total dims >= 2, but got total dims = {rank}")
+    for d in dims:
+        wrap(d, rank)
     if dims[0] == dims[1] or abs(dims[0] - dims[1]) == rank:
         raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
-    for i, d in enumerate(dims):
-        if not -rank <= d < rank:
-            raise RuntimeError(f"Rotation dim{i} out of range, dim{i} = {d}")
     if k % 4 == 0:
         return self.clone()
     if k % 4 == 2:
@@ -130,16 +129,18 @@ op("_repeat_index(Tensor repeats, int output_size) -> Tensor", kernel="repeat_in
 @composite("repeat_interleave.Tensor(Tensor repeats, *, int? output_size=None) -> Tensor", out=False)
 def _repeat_index(repeats, output_size):
     """Items repeated one by one; of a single tensor, each index as often as it says."""
+    if repeats.dtype is not INT64 and repeats.dtype is not INT32:
+        raise NotImplementedError(f'"repeat_interleave_cpu" not implemented for \'{_C.TYPE_WORDS[repeats.dtype._id]}\'')
     if repeats.dim() != 1:
         raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
-    if repeats.dtype is not INT64 and repeats.dtype is not INT32:
-        raise RuntimeError("repeats has to be Long or Int tensor")
     if repeats.numel() == 0:
-        return ops.empty((0,), dtype=INT64, device=repeats.device)
+        return ops.empty((0,), dtype=repeats.dtype, device=repeats.device)
     if repeats._readable and bool((repeats < 0).any()):
         raise RuntimeError("repeats can not be negative")
-    size = int(repeats.sum()) if output_size is None else output_size
-    return ops._repeat_index(repeats, size)
+    size = int(repeats.sum()) if output_size is None or repeats.is_cpu else output_size     # elsewhere it would make us wait
+    if output_size not in (None, size):
+        raise RuntimeError("allocated size does not match required size")
+    return ops._repeat_index(repeats, size).to(repeats.dtype)
 
 
 @composite("repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, int? output_size=None) "

@@ -56,8 +56,6 @@ def _check_value(self, value):
     if value.dim() != 0:
         raise RuntimeError("masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
                            f"{value.dim()} dimension(s).")
-    if value.is_complex() and not self.is_complex():
-        raise RuntimeError(f"value cannot be converted to type {word(self.dtype)} without overflow")
 
 
 @composite("masked_fill_.Tensor(Tensor(a!) self, Tensor mask, Tensor value) -> Tensor(a!)", variants="method")
@@ -76,6 +74,8 @@ def _masked_fill_tensor(self, mask, value):
     _check_value(self, value)
     if not value.requires_grad and value.device.type == "cpu" and value._readable:
         return ops._masked_fill(widened(self, mask), mask, value.item())
+    self = widened(self, mask)
+    _check_mask("masked_fill", self, mask)
     return ops.where(mask, value.to(self.dtype), self)
 
 

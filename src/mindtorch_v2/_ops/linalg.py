@@ -1,6 +1,7 @@
 """Rows of matrix products; decompositions and solvers are in decompose.py."""
 from __future__ import annotations
 
+from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching, forward, infer
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
@@ -134,15 +135,32 @@ op("vdot(Tensor self, Tensor other) -> Tensor", batch=batching.vdot, autocast={"
    grad={"self": lambda g, other: conj(g) * other, "other": lambda g, self: g * self})
 
 
+def _three_sizes(batch1, batch2):
+    """torch reads these before it counts the dims: an IndexError where there are too few."""
+    return batch1.size(0), batch1.size(1), batch2.size(2)
+
+
+def _two_vectors(a, b):
+    for name, vector in (("vec1", a), ("vec2", b)):
+        if vector.dim() != 1:
+            raise RuntimeError(f"addr: Expected 1-D argument {name}, but got {vector.dim()}-D")
+
+
 def _scaled(name):
     """The rule of beta * self + alpha * (a @ b)."""
     product = {"addmm": _mm_shape, "baddbmm": lambda a, b: _bmm_rule(a, b)[0], "addmv": lambda a, b: _mv_rule(a, b)[0],
                "addr": lambda a, b: (a.size(0), b.size(0))}[name]
 
     def rule(self, a, b, beta, alpha):
+        if name == "baddbmm":
+            _three_sizes(a, b)
+        elif name == "addr":
+            _two_vectors(a, b)
         _same_dtype(name, self, a, b)
         shape = product(a, b)
         _expands(self, shape, name)
+        for factor in (beta, alpha):
+            core._check_fits(factor, self.dtype, True)
         return shape, self.dtype
     return rule
 
@@ -187,6 +205,7 @@ op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1
 
 
 def _addbmm_rule(self, batch1, batch2, *_):
+    _three_sizes(batch1, batch2)
     _, *shape = _bmm_rule(batch1, batch2)[0]
     _expands(self, tuple(shape), "addbmm")
     return (shape, self.dtype) if self.dtype is batch1.dtype is batch2.dtype else None
@@ -200,6 +219,7 @@ def _addbmm_rule(self, batch1, batch2, *_):
                  "batch2": lambda g, batch1, alpha: _times(ops.matmul(_t(batch1), g), alpha)})
 def _addbmm(self, batch1, batch2, beta, alpha):
     """beta * self plus alpha times the sum of the batch's products, as one product that sums only once."""
+    _three_sizes(batch1, batch2)
     _, rows, columns = _bmm_rule(batch1, batch2)[0]
     _expands(self, (rows, columns), "addbmm")
     inner = batch1.size(0) * batch1.size(2)

@@ -49,7 +49,7 @@ def _matrix_norm(self, ord, dim, keepdim, dtype):
     """The norm of each matrix: 'fro', 'nuc', 2, -2 (singular values), 1, -1 (columns), inf, -inf (rows)."""
     name = "linalg.matrix_norm"
     check_matrix(self, name)
-    check_float(self, name)
+    check_float(self, name, ord not in ("nuc", 2, -2))
     dim = list(dim)
     if len(dim) != 2:
         raise RuntimeError(f"{name}: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
@@ -94,11 +94,15 @@ def _largest(x, dim, keepdim):
     return x.amax(dim, keepdim) if x.size(dim) else x.sum(dim, keepdim)
 
 
-@composite("nuclear_norm(Tensor self, int[2] dim=[-2, -1], bool keepdim=False) -> Tensor", autocast={"npu": "float32"},
-           variants="function")
-def _nuclear_norm(self, dim, keepdim):
+@composite("nuclear_norm(Tensor self, bool keepdim=False) -> Tensor", autocast={"npu": "float32"}, variants="function")
+def _nuclear_norm(self, keepdim):
     """The sum of the singular values."""
-    return ops.linalg_matrix_norm(self, "nuc", dim, keepdim)
+    return ops.linalg_matrix_norm(self, "nuc", (-2, -1), keepdim)
+
+
+@composite("nuclear_norm.dim(Tensor self, int[2] dim, bool keepdim=False) -> Tensor", variants="function")
+def _nuclear_norm_dim(self, dim, keepdim):
+    return ops.linalg_matrix_norm(self, "nuc", dim if isinstance(dim, (tuple, list)) else (dim, dim), keepdim)
 
 
 def _singular(A):
@@ -276,6 +280,8 @@ def _lstsq(self, b, rcond, driver):
     m, n = self.shape[-2:]
     if m != rhs.size(-2):
         raise RuntimeError(f"{name}: input.size(-2) should match other.size({'-1' if vector else '-2'})")
+    if rcond is None and (not is_float(self.dtype) or self.dtype.itemsize == 2):      # the default is a multiple of eps
+        raise RuntimeError("This function doesn't handle types other than float and double")
     driver = "gelsy" if driver is None else driver
     if driver not in ("gels", "gelsy", "gelsd", "gelss"):
         raise RuntimeError(f"{name}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
@@ -400,6 +406,11 @@ publish_plain(chain_matmul)
 
 
 # ---- vectors -------------------------------------------------------------------------------------
+def _check_cross(self, other):
+    if ops.result_type(self, other)._name == "bool":
+        raise NotImplementedError("\"cross\" not implemented for 'Bool'")
+
+
 def _cross_rule(self, other, dim):
     if self.dim() != other.dim():
         raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
@@ -415,6 +426,7 @@ def _cross_rule(self, other, dim):
                  "other": lambda g, self, dim: ops.linalg_cross(g, conj(self), dim=dim)})
 def _linalg_cross(self, other, dim):
     """The cross product of vectors of three items along a dim."""
+    _check_cross(self, other)
     shape, _ = _cross_rule(self, other, dim)
     dim = wrap(dim, self.dim())
     a, b = self.expand(shape).unbind(dim), other.expand(shape).unbind(dim)

@@ -22,6 +22,9 @@ def _flat(g):
     return ops.zeros_like(g)
 
 
+_NO_BOOL = {"bool": "Bool inputs not supported for hardtanh"}
+
+
 def _gelu_2(x, approximate):
     if approximate == "none":
         return (x * x * -0.5).exp() * (2 - x * x) * _INV_SQRT_2PI
@@ -91,7 +94,9 @@ for _name, _params, _slope, _curve, _inplace, _npu, _npu_back in (
     op(f"{_name}_backward(Tensor grad_output, Tensor self{_params}) -> Tensor", rule=binary, variants="", inplace=False,
        npu="aclnn" + _npu_back, grad={"grad_output": _slope, "self": _curve})
     op(f"{_name}(Tensor self{_params}) -> Tensor", rule=unary, variants="nn", inplace=_inplace, npu="aclnn" + _npu,
-       grad={"self": _slope}, autocast={"npu": "float32"} if _name == "softplus" else None)
+       kernel="clamp" if _name == "hardtanh" else None, refuses=_NO_BOOL if _name == "hardtanh" else None,
+       grad={"self": _slope}, guard="result" if _name == "hardtanh" else None,
+       autocast={"npu": "float32"} if _name == "softplus" else None)
 for _name, _text in (
     ("gelu", "x times the normal distribution's cumulative at x; approximate='tanh' for its approximation."),
     ("silu", "x * sigmoid(x)."), ("mish", "x * tanh(softplus(x))."), ("elu", "x, or alpha * (exp(x) - 1) below zero."),
@@ -101,13 +106,13 @@ for _name, _text in (
 ):
     getattr(ops, _name).doc = _text
 
-op("relu6(Tensor self) -> Tensor", rule=unary, variants="nn", npu="aclnnHardtanh(self, 0, 6, out)",
+op("relu6(Tensor self) -> Tensor", rule=unary, variants="nn", npu="aclnnHardtanh(self, 0, 6, out)", refuses=_NO_BOOL,
    grad={"self": lambda g, self: ops.hardtanh_backward(g, self, 0, 6)}, doc="x limited to [0, 6].")
 op("celu(Tensor self, Scalar alpha=1.0) -> Tensor", out=False, rule=unary, variants="function", inplace="function",
    npu="aclnnCelu(self, alpha, out)",
    grad={"self": lambda g, self, alpha: ops.elu_backward(g, self, alpha, 1, 1 / alpha)},
    doc="x, or alpha * (exp(x / alpha) - 1) below zero.")
-op("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", rule=unary, variants="function", guard="fits",
+op("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", rule=unary, variants="function", guard="result",
    inplace="function", npu="aclnnThreshold(self, threshold, value, out)",
    grad={"self": lambda g, self, threshold: ops.threshold_backward(g, self, threshold)},
    doc="x where it is above the threshold, else value.")
@@ -238,6 +243,7 @@ def _rrelu_train(self, lower, upper, training, generator):
     """Leaky relu; in training with a slope drawn from [lower, upper] for each item."""
     for bound in (lower, upper):
         core._check_fits(bound, _C._dtype_named("float64"))
+    lower, upper = lower.real, upper.real
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:

@@ -1,6 +1,7 @@
 """Rows of padding and resizing images."""
 from __future__ import annotations
 
+from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching, batching_nn
 from mindtorch_v2._ops.table import composite, op, ops
 
@@ -21,6 +22,7 @@ def _constant_rule(self, pad, value):
                                f"resulted in a negative output size, which is invalid. Check dimension {d} of "
                                "your input.")
         sizes[d] = size
+    core._check_fits(value, self.dtype)
     return sizes, self.dtype
 
 
@@ -102,6 +104,8 @@ def _pad_circular(self, pad):
 @composite("pad(Tensor self, SymInt[] pad, str mode='constant', float? value=None) -> Tensor", variants="nn")
 def _pad(self, pad, mode, value):
     """The last dims made longer: by a value, or as mode says ('reflect', 'replicate', 'circular')."""
+    if mode not in ("constant", "circular", "reflect", "replicate"):
+        raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) > 2 * self.dim():
@@ -118,9 +122,7 @@ def _pad(self, pad, mode, value):
         alone = self.dim() == n + 1
         out = ops._pad_circular(self.unsqueeze(0) if alone else self, pad)
         return out.squeeze(0) if alone else out
-    kind = {"reflect": "reflection", "replicate": "replication"}.get(mode)
-    if kind is None:
-        raise NotImplementedError(f"Unrecognised padding mode {mode}")
+    kind = {"reflect": "reflection", "replicate": "replication"}[mode]
     return getattr(ops, f"{kind}_pad{n}d")(self, pad)
 
 

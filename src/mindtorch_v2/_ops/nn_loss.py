@@ -6,7 +6,7 @@ from __future__ import annotations
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.infer import binary, unary
-from mindtorch_v2._ops.reduce import INT64, word
+from mindtorch_v2._ops.reduce import INT64, is_float, word
 from mindtorch_v2._ops.table import composite, op, ops
 from mindtorch_v2._shape import broadcast
 
@@ -25,6 +25,14 @@ def pair_loss(self, target, reduction, *_):
     if self.dtype is not target.dtype or not self.is_floating_point() or reduction not in (0, 1, 2):
         return None
     return broadcast(self.shape, target.shape) if reduction == 0 else (), self.dtype
+
+
+def _pair(kernel, self, target):
+    """Both in their common dtype, so that a bool may be subtracted too."""
+    dtype = ops.result_type(self, target)
+    if not is_float(dtype):
+        raise NotImplementedError(f'"{kernel}" not implemented for \'{word(dtype)}\'')
+    return self.to(dtype), target.to(dtype)
 
 
 def pair_slope(grad_output, self, target, reduction, *_):
@@ -57,6 +65,7 @@ def _mse_loss_backward(grad_output, self, target, reduction):
                  "target": lambda g, self, target, reduction: ops.mse_loss_backward(g, target, self, reduction)})
 def _mse_loss(self, target, reduction):
     """The square of self - target."""
+    self, target = _pair("mse_cpu", self, target)
     return reduced_loss((self - target).square(), reduction)
 
 
@@ -105,6 +114,7 @@ def _smooth_l1_loss(self, target, reduction, beta):
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     if beta == 0:
         return ops.l1_loss(self, target, reduction)
+    self, target = _pair("smooth_l1_cpu", self, target)
     return reduced_loss(ops._smooth_l1(self - target, beta), reduction)
 
 
@@ -114,6 +124,7 @@ def _huber_loss(self, target, reduction, delta):
     """Half the square of self - target, a line where its size is above delta."""
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    self, target = _pair("huber_cpu", self, target)
     return ops.smooth_l1_loss(self, target, reduction, delta) * delta
 
 
@@ -436,20 +447,23 @@ def _by_probability(self, target, weight, reduction, label_smoothing):
            "SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor", autocast="float32", variants="nn")
 def _cross_entropy_loss(self, target, weight, reduction, ignore_index, label_smoothing):
     """Minus the log of the softmax of the logits at the target: a class index, or a distribution over the classes."""
-    if not 0 <= label_smoothing <= 1:
-        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    if not label_smoothing <= 1:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
+    label_smoothing = max(label_smoothing, 0.0)
     rank = self.dim()
     if self.shape == target.shape:
         if not target.is_floating_point():
             raise RuntimeError(f"Expected floating point type for target with class probabilities, got {word(target.dtype)}")
+        if ignore_index >= 0:
+            raise RuntimeError("ignore_index is not supported for floating point target")
         return _by_probability(self, target, weight, reduction, label_smoothing)
     if rank < 1:
         raise ValueError(f"Expected 1 or more dimensions (got {rank})")
     target = _as_classes(target, self)
     if rank <= 2:
-        if rank == 2 and target.dim() and self.size(0) != target.size(0):
-            raise ValueError(f"Expected input batch_size ({self.size(0)}) to match target batch_size "
-                             f"({target.size(0)}).")
+        count = target.size(0) if target.dim() else 0
+        if rank == 2 and self.size(0) != count:
+            raise ValueError(f"Expected input batch_size ({self.size(0)}) to match target batch_size ({count}).")
         return _by_class(self, target, weight, reduction, ignore_index, label_smoothing)
     n, classes, *rest = self.shape
     if tuple(target.shape) != (n, *rest):

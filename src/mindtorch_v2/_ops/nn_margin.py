@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 
 from mindtorch_v2 import _C
+from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops.nn_loss import pair_loss, pair_slope, reduced_loss, share
 from mindtorch_v2._ops.reduce import INT64, _norm_grad, word
 from mindtorch_v2._ops.table import composite, op, ops
@@ -218,7 +219,12 @@ def _multi_margin_loss(self, target, p, margin, weight, reduction):
         raise RuntimeError(f"inconsistent target size, expected {rows.size(0)} but got {list(target.shape)}")
     if weight is not None and (weight.dim() > 1 or weight.numel() != classes):
         raise RuntimeError(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
-    index = target.reshape(-1, 1)
+    if not self.is_floating_point():
+        raise NotImplementedError(f'"multi_margin_loss_cpu_kernel" not implemented for \'{word(self.dtype)}\'')
+    if target.dtype is not INT64:
+        raise RuntimeError(f"expected scalar type Long but found {word(target.dtype)}")
+    core._check_fits(margin, self.dtype)
+    index, margin = target.reshape(-1, 1), margin.real + 0.0
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= classes):
         raise RuntimeError("target out of range")
     over = (margin - rows.gather(1, index) + rows).relu()

@@ -89,8 +89,14 @@ def _layer_norm(input, normalized_shape, weight, bias, eps, cudnn_enable):
 
 
 # ---- rms norm ------------------------------------------------------------------------------------------------------
+def _check_rms(input, normalized_shape, weight):
+    if input.dim() < len(normalized_shape):
+        raise ValueError(f"Input tensor must have at least {len(normalized_shape)} dimensions, but got {input.dim()}")
+    return _check_layer("rms_norm", input, normalized_shape, weight=weight)
+
+
 def _rms_rule(input, normalized_shape, weight, eps):
-    shape = _check_layer("rms_norm", input, normalized_shape, weight=weight)
+    shape = _check_rms(input, normalized_shape, weight)
     kept = input.dtype if input.dtype.itemsize > 2 else _C._dtype_named("float32")
     return [(input.shape, input.dtype), (_stats_shape(input, len(shape)), kept)]
 
@@ -129,7 +135,7 @@ def _rms_norm(input, normalized_shape, weight, eps):
         wide = _C.promote_types(input.dtype, weight.dtype)
         return ops.rms_norm(input.to(wide), normalized_shape, weight.to(wide), eps).to(input.dtype)
     if input.is_complex():
-        shape = _check_layer("rms_norm", input, normalized_shape, weight=weight)
+        shape = _check_rms(input, normalized_shape, weight)
         dims = list(range(-len(shape), 0))
         limit = 2.0 ** (-23 if input.dtype.itemsize == 8 else -52) if eps is None else eps
         normed = input * ((input * input).mean(dims, True) + limit).rsqrt()    # torch squares, without conj
@@ -194,11 +200,9 @@ for _name, _grad in (
            "bool cudnn_enabled=True) -> Tensor", autocast={"npu": "float32"}, out=False, variants="function")
 def _group_norm(input, num_groups, weight, bias, eps, cudnn_enabled):
     """Mean 0 and variance 1 over groups of channels of each sample, then weight and bias by channel."""
-    if input.dim() < 2:
-        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
+    n, channels = input.size(0), input.size(1)
     if num_groups <= 0:
         raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
-    n, channels = input.shape[:2]
     if channels % num_groups:
         raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of "
                            f"shape {list(input.shape)} and num_groups={num_groups}")
@@ -280,7 +284,7 @@ def _instance_norm(input, weight, bias, running_mean, running_var, use_input_sta
     """Mean 0 and variance 1 of every channel of every sample: batch norm with samples and channels as one."""
     if not use_input_stats and (running_mean is None or running_var is None):
         raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
-    n, channels = input.shape[:2]
+    n, channels = input.size(0), input.size(1)
     flat = input.contiguous().view(1, n * channels, *input.shape[2:])
     mean, var, weight, bias = (None if value is None else value.repeat(n)
                                for value in (running_mean, running_var, weight, bias))

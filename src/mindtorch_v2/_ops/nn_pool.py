@@ -49,6 +49,9 @@ def _windows(name, self, n, kernel_size, stride, padding, dilation, ceil_mode):
         if p > ((k - 1) * d + 1) // 2:
             raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} "
                                f"and dilation={d}")
+        if p > k // 2:
+            raise RuntimeError(f"pad should be smaller than or equal to half of kernel size, but got pad={p} and "
+                               f"kernel_size={k}")
     sizes = [_out_size(s, *window, ceil_mode)
              for s, *window in zip(self.shape[-n:], kernel, stride, padding, dilation, strict=True)]
     if min(sizes) < 1:
@@ -133,6 +136,9 @@ def _average_rule(name, n):
     def rule(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
         if divisor_override == 0:
             raise RuntimeError("divisor must be not zero")
+        if n == 2:                               # torch reads this size before it counts the dims: an IndexError
+            kernel = _listed(name, "kernel_size", kernel_size, n)
+            _listed(name, "stride", stride, n, kernel), _listed(name, "padding", padding, n), self.size(-3)
         return _windows(name, self, n, kernel_size, stride, padding, 1, ceil_mode), self.dtype
     return rule
 
@@ -174,7 +180,7 @@ def _adaptive_shape(name, self, n, output_size):
     sizes = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * n
     if len(sizes) != n:
         raise RuntimeError(f"{name}: output_size must be {n}" if n > 1 else
-                           f"{name}() argument 'output_size' should contain one int, got {sizes}")
+                           f"{name}() argument 'output_size' should contain one int (got {len(sizes)})")
     if min(sizes) < 0:
         raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0 but received {sizes}")
     if self.dim() not in (n + 1, n + 2):
@@ -219,8 +225,8 @@ for _n, _average, _average_back, _max, _max_back in (
        rule=_adaptive_rule(f"adaptive_avg_pool{_n}d", _n), grad={"self": _average},
        npu=f"aclnnAdaptiveAvgPool{_n}d(self, output_size, out)", doc="The mean of as many windows as asked for.")
     op(f"adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor", variants="nn", autocast=_cast_of(_n),
-       body=lambda self, output_size, _n=_n:
-       getattr(ops, f"_adaptive_avg_pool{_n}d")(self, _listed("adaptive_avg_pool", "output_size", output_size, _n)))
+       body=lambda self, output_size, _n=_n: getattr(ops, f"_adaptive_avg_pool{_n}d")(
+           self, output_size if isinstance(output_size, (tuple, list)) else [output_size] * _n))
     op(f"adaptive_max_pool{_n}d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor",
        batch=batching_nn.folded(_n + 1, "grad_output", "self", "indices"), variants="",
        rule=_like_input, npu=_n == 3 and "aclnnAdaptiveMaxPool3dBackward(grad_output, self, indices, out)" or None,

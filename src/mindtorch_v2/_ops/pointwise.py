@@ -15,7 +15,7 @@ from mindtorch_v2._ops.infer import (
     unary_float_real,
     unary_real,
 )
-from mindtorch_v2._ops.table import alias, composite, methods, op, ops
+from mindtorch_v2._ops.table import alias, composite, op, ops
 from mindtorch_v2._row import Npu
 
 _2_SQRTPI = 2 / math.sqrt(math.pi)
@@ -133,10 +133,12 @@ alias("absolute", "abs")
 ops.div.doc = "Divides self by other."
 
 op("maximum(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
+   refuses={"complex": "maximum not implemented for complex tensors."},
    npu="aclnnMaximum(self, other, out)",
    grad={"self": lambda g, self, other: g.masked_fill(self < other, 0) / _tie(self, other),
          "other": lambda g, self, other: g.masked_fill(self > other, 0) / _tie(self, other)})
 op("minimum(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
+   refuses={"complex": "minimum not implemented for complex tensors."},
    npu="aclnnMinimum(self, other, out)",
    grad={"self": lambda g, self, other: g.masked_fill(self > other, 0) / _tie(self, other),
          "other": lambda g, self, other: g.masked_fill(self < other, 0) / _tie(self, other)})
@@ -148,9 +150,11 @@ def _tie(self, other):
 
 
 op("fmax(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
+   refuses={"complex": "fmax not implemented for complex tensors."},
    grad={"self": lambda g, self, other: g.masked_fill(~((self >= other) | other.isnan()), 0),
          "other": lambda g, self, other: g.masked_fill((self >= other) | other.isnan(), 0)})
 op("fmin(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace=False,
+   refuses={"complex": "fmin not implemented for complex tensors."},
    grad={"self": lambda g, self, other: g.masked_fill(~((self <= other) | other.isnan()), 0),
          "other": lambda g, self, other: g.masked_fill((self <= other) | other.isnan(), 0)})
 op("atan2(Tensor self, Tensor other) -> Tensor", autocast={"npu": "widest"},
@@ -189,7 +193,8 @@ op("special_xlog1py(Tensor self, Tensor other) -> Tensor", rule=binary_float, va
    grad={"self": lambda g, self, other: ops.special_xlog1py(g, other).masked_fill((self == 0) & (other <= -1), 0),
          "other": lambda g, self, other: g * self / (other + 1)})
 op("heaviside(Tensor self, Tensor values) -> Tensor", rule=binary, numbers=False, guard="same dtypes",
-   npu="aclnnHeaviside(self, values, out)")
+   npu="aclnnHeaviside(self, values, out)",
+   refuses={"complex": "heaviside is not yet implemented for complex tensors."})
 op("gcd(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, npu="aclnnGcd(self, other, out)")
 op("lcm(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False)
 
@@ -215,7 +220,7 @@ op("logical_not(Tensor self) -> Tensor", rule=compare, npu="aclnnLogicalNot(self
 for _name, _npu in (("isnan", None), ("isinf", "aclnnIsInf"), ("isfinite", "aclnnIsFinite"),
                     ("isposinf", "aclnnIsPosInf"), ("isneginf", "aclnnIsNegInf")):
     op(f"{_name}(Tensor self) -> Tensor", rule=compare, inplace=False, npu=_npu and f"{_npu}(self, out)",
-       out=_name in ("isposinf", "isneginf"))
+       out=_name in ("isposinf", "isneginf"), refuses={"complex": f"{_name} does not support complex inputs."})
 
 # ---- rounding ---------------------------------------------------------------------------------------------------
 for _name in ("floor", "ceil", "trunc"):
@@ -360,17 +365,20 @@ def _logit_backward(grad_output, self, eps):
     return ops.where((self < eps) | (self > 1 - eps), 0, slope)
 
 
-op("deg2rad(Tensor self) -> Tensor", rule=unary_float, grad={"self": lambda g: g * (math.pi / 180)})
-op("rad2deg(Tensor self) -> Tensor", rule=unary_float, grad={"self": lambda g: g * (180 / math.pi)})
+op("deg2rad(Tensor self) -> Tensor", rule=unary_float, refuses={"complex": "deg2rad is not supported for complex tensors."},
+   grad={"self": lambda g: g * (math.pi / 180)})
+op("rad2deg(Tensor self) -> Tensor", rule=unary_float, refuses={"complex": "rad2deg is not supported for complex tensors."},
+   grad={"self": lambda g: g * (180 / math.pi)})
 
 # ---- three inputs ------------------------------------------------------------------------------------------------
-op("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", rule=binary, kernel="where", guard="fits",
+op("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", rule=binary, kernel="where", guard="single",
    variants="function", inplace=False, npu="aclnnSWhere(condition, self, other, out)",
    grad={"self": lambda g, condition: ops.where(condition, g, 0),
          "other": lambda g, condition: ops.where(condition, 0, g)})
 
 
-@composite("_where_method(Tensor self, Tensor condition, Tensor other) -> Tensor", numbers=True, variants="")
+@composite("where(Tensor self, Tensor condition, Tensor other) -> Tensor", numbers=True, variants="method",
+           namespace="Tensor")
 def _where_method(self, condition, other):
     """self where the condition holds, else other."""
     return ops.where(condition, self, other)
@@ -379,9 +387,6 @@ def _where_method(self, condition, other):
 @composite("where(Tensor condition) -> Tensor[]", variants="function")
 def _where_indices(condition):
     return condition.nonzero().unbind(1)
-
-
-methods["where"] = ops._where_method      # the condition is the method's first argument, and the function's
 
 
 op("lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", rule=binary, guard="same dtypes",
@@ -393,15 +398,18 @@ op("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> T
    npu="aclnnAddcmul(self, tensor1, tensor2, value, out)",
    grad={"self": lambda g: g, "tensor1": lambda g, tensor2, value: g * conj(tensor2 * value),
          "tensor2": lambda g, tensor1, value: g * conj(tensor1 * value)})
+_DIVISION = ("Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a true "
+             "division of tensor1 and tensor2.")
 op("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", autocast={"npu": "widest"},
    rule=binary, numbers=False,
+   refuses={"bool": _DIVISION, "int": _DIVISION},
    npu="aclnnAddcdiv(self, tensor1, tensor2, value, out)",
    grad={"self": lambda g: g, "tensor1": lambda g, tensor2, value: g * conj(value / tensor2),
          "tensor2": lambda g, tensor1, tensor2, value: -g * conj((value * tensor1 / tensor2) / tensor2)})
 
 # ---- clamp --------------------------------------------------------------------------------------------------------
 op("_clamp_number(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor", rule=unary, kernel="clamp",
-   variants="", npu="aclnnClamp(self, min, max, out)", inplace=False, guard="fits",
+   variants="", npu="aclnnClamp(self, min, max, out)", inplace=False, guard="result",
    grad={"self": lambda g, self, min, max: ops.where(_inside(self, min, max), g, 0)})
 op("_clamp_tensor(Tensor self, Tensor min, Tensor max) -> Tensor", rule=binary, kernel="clamp_tensor",
    variants="", inplace=False, npu="aclnnClampTensor(self, min, max, out)",
@@ -429,9 +437,11 @@ def _clamp(self, min, max):
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     if not hasattr(min, "dtype") and not hasattr(max, "dtype"):
-        kinds = {type(v) for v in (min, max) if v is not None}
-        if not self.is_floating_point() and not self.is_complex() and float in kinds:
-            self = self.to(ops.result_type(self, 1.5))
+        if not self.is_floating_point():
+            for v in (min, max):
+                self = self if v is None else self.to(ops.result_type(self, v))
+            if self.is_complex():
+                raise NotImplementedError("clamp is not supported for complex types")
         return ops._clamp_number(self, min, max)
     if min is None:
         return ops._clamp_max_tensor(self, max)
@@ -461,4 +471,5 @@ op("threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Ten
    grad={"grad_output": lambda g, self, threshold: ops.threshold_backward(g, self, threshold),
          "self": lambda g: ops.zeros_like(g)})
 op("relu(Tensor self) -> Tensor", out=False, rule=unary, npu="aclnnRelu(self, out)",
+   refuses={"bool": "Boolean inputs not supported for relu"},
    grad={"self": lambda g, result: ops.threshold_backward(g, result, 0)})

@@ -17,6 +17,12 @@ def _floating(self, name):
         raise NotImplementedError(f"\"{name}\" not implemented for '{_C.TYPE_WORDS[self.dtype._id]}'")
 
 
+def _continuous(self, name):
+    if not self.is_floating_point():
+        raise RuntimeError(f"{name} distribution is a continuous probability distribution. dtype must be a floating point but "
+                           f"you specified {_C.TYPE_WORDS[self.dtype._id]}")
+
+
 # ---- in place -----------------------------------------------------------------------------------------------------
 def _uniform_rule(self, low, high, generator):
     if not self.is_floating_point() and not self.is_complex():
@@ -46,7 +52,8 @@ op("normal_(Tensor(a!) self, float mean=0, float std=1, *, Generator? generator=
 def _lambda_rule(self, lambd, generator):
     if lambd <= 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
-    _floating(self, "exponential")
+    if self.numel():
+        _continuous(self, "Exponential")
 
 
 op("exponential_(Tensor(a!) self, float lambd=1, *, Generator? generator=None) -> Tensor(a!)", rule=_lambda_rule,
@@ -65,7 +72,7 @@ op("geometric_(Tensor(a!) self, float p, *, Generator? generator=None) -> Tensor
 def _sigma_rule(self, median, sigma, generator):
     if sigma <= 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
-    _floating(self, "cauchy")
+    _continuous(self, "Cauchy")
 
 
 op("cauchy_(Tensor(a!) self, float median=0, float sigma=1, *, Generator? generator=None) -> Tensor(a!)",
@@ -83,9 +90,20 @@ op("log_normal_(Tensor(a!) self, float mean=1, float std=2, *, Generator? genera
 op("random_(Tensor(a!) self, *, Generator? generator=None) -> Tensor(a!)", variants="method", grad={"self": _zero})
 
 
+_LIMITS = {"bool": (0, 1, "bool"), "uint8": (0, 255, "unsigned char"), "int8": (-128, 127, "signed char"),
+           "int16": (-2**15, 2**15 - 1, "short"), "int32": (-2**31, 2**31 - 1, "int"), "float16": (-65504, 65504, "c10::Half")}
+
+
 def _range_rule(self, low, high, generator):
     if high is not None and low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    if self.is_complex():
+        raise RuntimeError("check_random_bounds handles only integral, floating-point and boolean types")
+    if self.numel() == 0 and high is not None and self.dtype._name in _LIMITS:       # no kernel runs that would look
+        least, most, title = _LIMITS[self.dtype._name]
+        for name, bound in (("from", low), ("to - 1", high - 1)):
+            if not least <= bound <= most:
+                raise RuntimeError(f"{name} is out of bounds for {title}")
 
 
 op("random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=None) -> Tensor(a!)",
@@ -121,7 +139,12 @@ def _bernoulli_into(self, p, generator):
     """Ones with probability p, a number or a tensor of probabilities; zeros otherwise."""
     if not hasattr(p, "dtype"):
         return ops._bernoulli_scalar_(self, float(p), generator=generator)
-    return self.copy_(ops._bernoulli_tensor(p.expand(self.shape), self, generator=generator))
+    if not self.numel():
+        return self
+    order = sorted(range(self.dim()), key=lambda d: -self.stride(d))       # numbers are drawn in the order of memory
+    p, place = p.expand(self.shape).permute(order), self.permute(order)
+    place.copy_(ops._bernoulli_tensor(p, place, generator=generator))
+    return self
 
 
 op("bernoulli_(Tensor(a!) self, Tensor p=0.5, *, Generator? generator=None) -> Tensor(a!)", body=_bernoulli_into,
@@ -132,7 +155,7 @@ op("bernoulli_(Tensor(a!) self, Tensor p=0.5, *, Generator? generator=None) -> T
 def _bernoulli(self, p, generator):
     """Ones with the probabilities in self (or p); zeros otherwise."""
     if p is not None:
-        return ops.empty_like(self).bernoulli_(p, generator=generator)
+        return ops.empty(self.shape, dtype=self.dtype, device=self.device).bernoulli_(p, generator=generator)
     _floating(self, "bernoulli")
     # on an npu the look would make us wait
     if self.is_cpu and self.numel() and self._readable and not bool(((self >= 0) & (self <= 1)).all()):
@@ -251,7 +274,9 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
 def _multinomial_rule(self, num_samples, replacement, generator):
     if self.dim() not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
-    _floating(self, "multinomial")
+    if not self.is_floating_point():
+        raise RuntimeError("multinomial only supports floating-point dtypes for input, got: "
+                           f"{_C.TYPE_WORDS[self.dtype._id]}")
     if num_samples <= 0:
         raise RuntimeError("cannot sample n_sample <= 0 samples")
     if not replacement and num_samples > self.size(-1):

@@ -70,6 +70,11 @@ def refuse_complex(name, self):
         raise NotImplementedError(f'"{name}" not implemented for \'{word(self.dtype)}\'')
 
 
+def _refuse_unordered(name, self):
+    if self.is_complex():
+        raise RuntimeError(f"{name}(): does not support complex input")
+
+
 def refuse_empty(name, self, dim, error=IndexError):
     """An extreme along a dim of no items does not exist."""
     if dim is not None and self.dim() and self.numel() == 0 and self.size(dim) == 0:
@@ -201,7 +206,7 @@ def _all_rule(name):
 
 def _pick_rule(name):
     def rule(self, dim, keepdim):
-        refuse_complex(name, self)
+        _refuse_unordered(name, self)
         shape = reduced(self.shape, dim, keepdim)
         refuse_empty(name, self, dim)
         return [(shape, self.dtype), (shape, INT64)]
@@ -210,7 +215,7 @@ def _pick_rule(name):
 
 def _place_rule(name):
     def rule(self, dim, keepdim):
-        refuse_complex(name + "_cpu", self)
+        _refuse_unordered(name, self)
         shape = reduced(self.shape, dim, keepdim)
         if dim is None and self.numel() == 0:
             raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
@@ -462,9 +467,9 @@ def _equal(self, other):
 def _isclose_rule(self, other, rtol, atol, equal_nan):
     if self.dtype is not other.dtype:
         raise RuntimeError(f"{word(self.dtype)} did not match {word(other.dtype)}")
-    if rtol < 0 or atol < 0:
-        bad = "rtol" if rtol < 0 else "atol"
-        raise RuntimeError(f"{bad} must be greater than or equal to zero, but got {min(rtol, atol)}")
+    for name, bound in (("rtol", rtol), ("atol", atol)):
+        if not bound >= 0:
+            raise RuntimeError(f"{name} must be greater than or equal to zero, but got {bound:g}")
     return broadcast(self.shape, other.shape), BOOL
 
 

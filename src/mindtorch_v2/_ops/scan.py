@@ -103,23 +103,29 @@ for _name, _camel in (("cummax", "Cummax"), ("cummin", "Cummin")):
 
 
 # ---- neighbours --------------------------------------------------------------------------------------------------
+def _check_more(self, dim, more):
+    for x in more:
+        if x.dim() != self.dim():
+            raise RuntimeError("diff expects prepend or append to be the same dimension as input")
+        if any(a != b for d, (a, b) in enumerate(zip(x.shape, self.shape)) if d != dim):
+            raise RuntimeError(f"diff expects the shape of tensor to prepend or append to match that of input except along the "
+                               f"differencing dimension; input.size({dim}) = {self.size(dim)}, but got tensor.size({dim}) = "
+                               f"{x.size(dim)}")
+
+
 @composite("diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor")
 def _diff(self, n, dim, prepend, append):
     """The n-th difference of neighbours along dim."""
     if self.dim() < 1:
         raise RuntimeError("diff expects input to be at least one-dimensional")
+    more = [x for x in (prepend, append) if x is not None]
+    if more:
+        _check_more(self, wrap(dim, self.dim()), more)
+    if n == 0:
+        return self.clone()                      # whatever dim is
     dim = wrap(dim, self.dim())
-    for name, more in (("prepend", prepend), ("append", append)):
-        if more is not None and more.dim() != self.dim():
-            raise RuntimeError("diff expects prepend or append to be the same dimension as input")
-        if more is not None and any(a != b for d, (a, b) in enumerate(zip(more.shape, self.shape)) if d != dim):
-            raise RuntimeError(f"diff expects the shape of tensor to prepend or append to match that of input except "
-                               f"along the differencing dimension; input.size({dim}) = {self.size(dim)}, but got "
-                               f"tensor.size({dim}) = {more.size(dim)}")
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
-    if n == 0:
-        return self.clone()
     parts = [x for x in (prepend, self, append) if x is not None]
     whole = self if len(parts) == 1 else ops.cat(parts, dim)
     for _ in range(min(n, whole.size(dim))):

@@ -187,6 +187,8 @@ _JOINED = {"self": lambda gs, dim: ops.cat(gs, dim)}         # the gradients of 
 @composite("split_with_sizes(Tensor(a) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]", out=False, grad=_JOINED)
 def _split_with_sizes(self, sizes, dim):
     """Views of the given sizes along dim."""
+    if self.dim() == 0:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
     return _C._many_views(split_sizes(self, sizes, dim))
 
 
@@ -456,6 +458,8 @@ def _diagflat(self, offset):
 @composite("vander(Tensor x, int? N=None, bool increasing=False) -> Tensor", out=False, variants="function")
 def _vander(x, N, increasing):
     """Powers of x as columns."""
+    if x.dim() != 1:
+        raise RuntimeError("x must be a one-dimensional tensor.")
     n = x.size(0) if N is None else N
     powers = ops.arange(n, device=x.device)
     return x.unsqueeze(-1) ** (powers if increasing else powers.flip(0))

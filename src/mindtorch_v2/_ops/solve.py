@@ -28,7 +28,7 @@ def _is_vector(A_shape, B_shape):
 def _solve_rule(A, B, left):
     name = "linalg.solve"
     check_square(A, name)
-    check_float(A, name, False)
+    check_float(A, name, False, "lu_cpu")
     check_same(A, B, name)
     vector = _is_vector(A.shape, B.shape)
     if vector and not left:
@@ -109,7 +109,7 @@ def _inverse(self):
 def _det_rule(name, *firsts):
     def rule(A):
         check_square(A, name)
-        check_float(A, name, False)
+        check_float(A, name, False, "lu_cpu" if name == "linalg.det" else None)
         batch = tuple(A.shape[:-2])
         return [*((batch, first(A.dtype)) for first in firsts), (tuple(A.shape), A.dtype),
                 ((*batch, A.size(-1)), INT32)]

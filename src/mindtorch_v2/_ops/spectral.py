@@ -39,7 +39,7 @@ def _rows(x):
 # ---- QR ------------------------------------------------------------------------------------------
 def _qr_rule(A, mode):
     check_matrix(A, "linalg.qr")
-    check_float(A, "linalg.qr", False)
+    check_float(A, "linalg.qr", False, "geqrf_cpu")
     if mode not in ("reduced", "r", "complete"):
         raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or "
                            "'complete'")
@@ -158,6 +158,9 @@ def _ormqr(self, input2, input3, left, transpose):
     """Multiplies input3 with the orthogonal matrix of geqrf's reflections (self, input2)."""
     if self.dim() < 2 or input3.dim() < 2:
         raise RuntimeError(f"torch.ormqr: {'input' if self.dim() < 2 else 'other'} must have at least 2 dimensions.")
+    if input2.dim() != self.dim() - 1:
+        raise RuntimeError("torch.ormqr: Expected tau to have one dimension less than input, but got tau.ndim equal to "
+                           f"{input2.dim()} and input.ndim is equal to {self.dim()}")
     side = "other.shape[-2]" if left else "other.shape[-1]"
     if input3.size(-2 if left else -1) < input2.size(-1):
         raise RuntimeError(f"torch.ormqr: {side} must be greater than or equal to tau.shape[-1]")
@@ -175,7 +178,7 @@ def _ormqr(self, input2, input3, left, transpose):
 # ---- eigenvalues ---------------------------------------------------------------------------------
 def _eigh_rule(A, UPLO, compute_v):
     check_square(A, "linalg.eigh")
-    check_float(A, "linalg.eigh", False)
+    check_float(A, "linalg.eigh", False, "linalg_eigh_cpu", True)
     if UPLO.upper() not in ("L", "U"):
         raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
     return [(tuple(A.shape[:-1]), real_dtype(A.dtype)), (tuple(A.shape) if compute_v else (0,), A.dtype),
@@ -238,7 +241,7 @@ def _eigvalsh(self, UPLO):
 
 def _eig_rule(self):
     check_square(self, "linalg.eig")
-    check_float(self, "linalg.eig", False)
+    check_float(self, "linalg.eig", False, "linalg_eig_out_cpu")
     dtype = complex_dtype(self.dtype)
     return [(tuple(self.shape[:-1]), dtype), (tuple(self.shape), dtype), (tuple(self.shape[:-2]), INT32)]
 
@@ -286,7 +289,7 @@ def _eigvals(self):
 # ---- singular values -----------------------------------------------------------------------------
 def _svd_rule(A, full_matrices, compute_uv, driver):
     check_matrix(A, "linalg.svd")
-    check_float(A, "linalg.svd", False)
+    check_float(A, "linalg.svd", False, "linalg_svd_cpu")
     if driver is not None:
         raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with "
                            "cuSOLVER backend.")

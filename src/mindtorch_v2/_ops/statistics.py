@@ -120,9 +120,9 @@ def _bincount_rule(self, weights, size):
 
 def _edges_rule(self, edges, weight):
     if edges.dim() != 1 or edges.numel() == 0:
-        raise RuntimeError("torch.histogramdd(): bins tensor should have one dimension and at least one element")
+        raise RuntimeError("torch.histogramdd: bins tensor should have one dimension and at least one element")
     if weight is not None and weight.numel() != self.numel():
-        raise RuntimeError("torch.histogramdd(): weight should have as many elements as the input")
+        raise RuntimeError("torch.histogramdd: weight should have as many elements as the input")
     return (edges.size(0) - 1,), self.dtype
 
 
@@ -141,9 +141,9 @@ def _histc(self, bins, min, max):
 @composite("bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor", out=False)
 def _bincount(self, weights, minlength):
     """How often (or with which total weight) each number from 0 on occurs."""
-    if self.dim() != 1 or is_float(self.dtype):
-        if self.dim() == 1:
-            raise NotImplementedError(f'"bincount_cpu" not implemented for \'{word(self.dtype)}\'')
+    if is_float(self.dtype) or self.dtype._name == "bool":
+        raise NotImplementedError(f'"bincount_cpu" not implemented for \'{word(self.dtype)}\'')
+    if self.dim() != 1:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
@@ -157,15 +157,18 @@ def _bincount(self, weights, minlength):
 
 
 def _histogram_of(self, edges, weight, density):
-    if weight is not None and weight.shape != self.shape:
-        raise RuntimeError("torch.histogramdd(): if weight tensor is provided it should have the same shape as "
-                           "the input "
-                           f"tensor excluding its innermost dimension, but got input with shape {list(self.shape)} and "
-                           f"weight with shape {list(weight.shape)}")
-    counts = ops._histogram(self.detach(), edges, weight)
+    if weight is not None and weight.numel() != self.numel():
+        raise _weight_error(self, weight)
+    counts = ops._histogram(self.detach(), edges, None if weight is None else weight.reshape(self.shape))
     if density:
         counts = counts / (counts.sum() * (edges[1:] - edges[:-1]))
     return _RESULT((counts, edges))
+
+
+def _weight_error(points, weight):
+    return RuntimeError("torch.histogramdd: if weight tensor is provided it should have the same shape as the input "
+                        f"tensor excluding its innermost dimension, but got input with shape {list(points.shape)} and "
+                        f"weight with shape {list(weight.shape)}")
 
 
 def _check_histogram(self):
@@ -177,28 +180,28 @@ def _check_histogram(self):
            "(Tensor hist, Tensor bin_edges)")
 def _histogram_edges(self, bins, weight, density):
     """The counts of items between edges (or in a number of equal bins), and the edges."""
-    _check_histogram(self)
     if bins.dim() != 1:
         raise RuntimeError(f"torch.histogram(): bins tensor should have one dimension, but got {bins.dim()} "
                            "dimensions in "
                            "the bins tensor for dimension 0")
     if bins.dtype is not self.dtype:
-        raise RuntimeError("torch.histogramdd(): input tensor and bins tensors should have the same dtype, but "
+        raise RuntimeError("torch.histogramdd: input tensor and bins tensors should have the same dtype, but "
                            "got input "
                            f"with dtype {self.dtype!r} and bins for dimension 0 with dtype {bins.dtype!r}")
     if bins.numel() == 0:
         raise RuntimeError("torch.histogram(): bins tensor should have at least 1 element, but got 0 elements in "
                            "the bins "
                            "tensor for dimension 0")
+    _check_histogram(self)
     return _histogram_of(self, bins.clone(), weight, density)
 
 
 @composite("histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, "
            "bool density=False) -> (Tensor hist, Tensor bin_edges)")
 def _histogram_bins(self, bins, range, weight, density):
-    _check_histogram(self)
     if bins <= 0:
         raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+    _check_histogram(self)
     low, high = _range_of(self, range)
     return _histogram_of(self, ops.linspace(low, high, bins + 1, dtype=self.dtype, device=self.device), weight, density)
 
@@ -206,7 +209,7 @@ def _histogram_bins(self, bins, range, weight, density):
 def _range_of(self, range):
     if range is not None:
         if len(range) != 2:
-            raise RuntimeError("torch.histogramdd(): for a 1-dimensional histogram range should have 2 elements, "
+            raise RuntimeError("torch.histogramdd: for a 1-dimensional histogram range should have 2 elements, "
                                "but got "
                                f"{len(range)}")
         low, high = range
@@ -215,9 +218,9 @@ def _range_of(self, range):
     else:
         low, high = self.min().item(), self.max().item()
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise RuntimeError(f"torch.histogramdd(): dimension 0's range [{low}, {high}] is not finite")
+        raise RuntimeError(f"torch.histogramdd: dimension 0's range [{low}, {high}] is not finite")
     if low > high:
-        raise RuntimeError(f"torch.histogramdd(): min should not exceed max, but got min {low} max {high} for "
+        raise RuntimeError(f"torch.histogramdd: min should not exceed max, but got min {low} max {high} for "
                            "dimension 0")
     return (low - 0.5, high + 0.5) if low == high else (low, high)
 
@@ -225,22 +228,53 @@ def _range_of(self, range):
 _RESULT = return_types["histogram"]
 
 
+def _grid(self, bins, range, weight):
+    """The edges of histogramdd's cells along each axis."""
+    if self.dim() < 2:
+        raise RuntimeError("torch.histogramdd: input tensor should have at least 2 dimensions")
+    axes = self.size(-1)
+    bins = (bins,) * axes if isinstance(bins, int) else tuple(bins)
+    if len(bins) != axes:
+        raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
+    for d, edge in enumerate(bins):
+        _check_edges(self, edge, d)
+    if weight is not None and weight.shape != self.shape[:-1]:
+        raise _weight_error(self, weight)
+    if range is not None and len(range) != 2 * axes:
+        raise RuntimeError(f"torch.histogramdd: for a {axes}-dimensional histogram range should have {2 * axes} elements, "
+                           f"but got {len(range)}")
+    if not self.is_floating_point():
+        raise NotImplementedError(f'"histogramdd" not implemented for \'{word(self.dtype)}\'')
+    points = self.detach().reshape(-1, axes)
+    return [b if hasattr(b, "dtype") else
+            ops.linspace(*_range_of(points[:, d], None if range is None else range[2 * d:2 * d + 2]), b + 1,
+                         dtype=self.dtype, device=self.device) for d, b in enumerate(bins)]
+
+
+def _check_edges(self, edge, d):
+    if not hasattr(edge, "dtype"):
+        if edge <= 0:
+            raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {edge} for dimension {d}")
+        return
+    if edge.dtype is not self.dtype:
+        raise RuntimeError("torch.histogramdd: input tensor and bins tensors should have the same dtype, but got input with "
+                           f"dtype {word(self.dtype)} and bins for dimension {d} with dtype {word(edge.dtype)}")
+    if edge.dim() != 1:
+        raise RuntimeError(f"torch.histogramdd: bins tensor should have one dimension, but got {edge.dim()} dimensions in "
+                           f"the bins tensor for dimension {d}")
+    if edge.numel() == 0:
+        raise RuntimeError("torch.histogramdd: bins tensor should have at least 1 element, but got 0 elements in the bins "
+                           f"tensor for dimension {d}")
+    if edge.numel() == 1:
+        raise RuntimeError(f"torch.histogram(): bins must be > 0, but got 0 for dimension {d}")
+
+
 @composite("histogramdd(Tensor self, any bins, float[]? range=None, Tensor? weight=None, bool density=False) -> "
            "(Tensor hist, Tensor[] bin_edges)", out=False, variants="function")
 def _histogramdd(self, bins, range, weight, density):
     """The counts of points (along the last dim) in the cells of a grid, and the edges along each axis."""
-    if self.dim() < 2:
-        raise RuntimeError(f"torch.histogramdd(): input tensor should have at least 2 dimensions, but got {self.dim()}")
-    _check_histogram(self)
-    axes = self.size(-1)
-    points = self.detach().reshape(-1, axes)
-    bins = (bins,) * axes if isinstance(bins, int) else tuple(bins)
-    if len(bins) != axes:
-        raise RuntimeError(f"torch.histogramdd(): expected {axes} sequences of bin edges for a {axes}-dimensional "
-                           f"histogram but got {len(bins)}")
-    edges = [b if hasattr(b, "dtype") else
-             ops.linspace(*_range_of(points[:, d], None if range is None else range[2 * d:2 * d + 2]), b + 1,
-                          dtype=self.dtype, device=self.device) for d, b in enumerate(bins)]
+    edges = _grid(self, bins, range, weight)
+    points = self.detach().reshape(-1, self.size(-1))
     cell, inside, cells = 0, True, 1
     for d, edge in enumerate(edges):
         values, n = points[:, d].contiguous(), edge.numel() - 1

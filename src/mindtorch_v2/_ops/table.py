@@ -36,7 +36,8 @@ def _node_name(name: str, grad: Any) -> str:
 
 def _publish(name: str, function: Any, variants: str) -> None:
     """Puts an op where torch has it: `function`, `method`, or a namespace such as `linalg`."""
-    setattr(ops, name, function)
+    if function.namespace != "Tensor":           # else a method that takes its arguments in another order than the function
+        setattr(ops, name, function)
     for variant in variants.replace(",", " ").split():
         if variant == "function":
             functions[name] = function
@@ -52,7 +53,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
        numbers: bool | None = None, prefill: bool = False, inplace: bool | str | None = None, out: bool = True,
        guard: str | None = None, autocast: str | dict[str, str] | None = None,
        batch: Any = None, forward: Callable[..., Any] | None = None,
-       variants: str = "function, method", doc: str | None = None) -> Any:
+       refuses: dict[str, str] | None = None, variants: str = "function, method", namespace: str = "torch",
+       doc: str | None = None) -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient.
 
     kernel: the library's name for it where that is not the op's, or a function for all devices: of (outs, args), and of
@@ -61,7 +63,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     torch.autocast does with the tensors of all overloads (CAST_POLICIES of _C/autocast.pxi), on every device type or by
     it. Without it they stay as they are, and a composite is cast where its parts are. batch: how vmap runs it
     (batching.py); pointwise ops and composites need none, others without one run sample by sample. forward: the
-    derivative along tangents (forward.py), where it does not follow from grad."""
+    derivative along tangents (forward.py), where it does not follow from grad. refuses: what torch says of a pointwise
+    op's dtypes without a kernel: {"complex": words}, or of bool, int, float."""
     # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch
     parsed = parse(schema)
     npu = Npu(npu) if isinstance(npu, str) else npu
@@ -76,8 +79,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         family=family, mode=str(rule) if pointwise else view or native, kernel=kernel,
         rule=None if pointwise else rule, body=body, grad=grad,
         numbers=pointwise if numbers is None else numbers, prefill=prefill or (mutates and not body),
-        npu=npu, returns_class=returns_class(parsed.name, parsed.returns),
-        node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward,
+        npu=npu, returns_class=returns_class(parsed.name, parsed.returns), namespace=namespace,
+        node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward, refuses=refuses,
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
     if doc or body is not None:
         function.doc = doc or body.__doc__ or function.doc

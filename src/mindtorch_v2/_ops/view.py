@@ -8,6 +8,8 @@ from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.table import alias, composite, op, ops
 from mindtorch_v2._shape import Size
 
+_CONTIGUOUS = _C._named_constant("contiguous_format")
+
 _MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 _VIEW_BYTES = 256                      # of one more view of a tensor, or a little more
 
@@ -58,7 +60,7 @@ op("diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)"
    grad={"self": lambda g, self_shape, offset, dim1, dim2: _diagonal_grad(g, self_shape, offset, dim1, dim2)})
 op("view_as_real(Tensor(a) self) -> Tensor(a)",
    batch=batching.as_it_is, out=False, view="view_as_real", variants="function",
-   grad={"self": lambda g: ops.view_as_complex(g.contiguous())})
+   grad={"self": lambda g: ops.view_as_complex(g.clone(memory_format=_CONTIGUOUS))})   # a dim of size 1 has any stride
 op("view_as_complex(Tensor(a) self) -> Tensor(a)", batch=batching.as_it_is, autocast={"cpu": "float32"}, out=False,
    view="view_as_complex", variants="function",
    grad={"self": lambda g: ops.view_as_real(g)})

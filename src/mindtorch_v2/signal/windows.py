@@ -21,11 +21,11 @@ def _window(name: str, values: Any) -> Any:
                requires_grad: bool = False, **own: Any) -> Any:
         dtype = torch.get_default_dtype() if dtype is None else dtype
         _check(name, M, dtype)
-        if M == 0:
-            made = torch.empty((0,), dtype=dtype, device=device)
-        elif M == 1 and name != "general_cosine":
+        if M < 2 and name != "general_cosine":
             values(2, True, {"dtype": dtype, "device": device}, *args, **own)      # the arguments are checked all the same
-            made = torch.ones((1,), dtype=dtype, device=device)
+            made = torch.ones((M,), dtype=dtype, device=device)
+        elif M == 0:
+            made = torch.empty((0,), dtype=dtype, device=device)
         else:
             made = values(M, sym, {"dtype": dtype, "device": device}, *args, **own)
         return made.requires_grad_(requires_grad)

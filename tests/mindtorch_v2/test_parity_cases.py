@@ -1,0 +1,212 @@
+"""Calls that fuzz_parity.py found to differ from PyTorch once, a line each: accepted, refused and computed alike."""
+from __future__ import annotations
+
+import both
+import pytest
+
+import mindtorch_v2 as mt
+
+# ---- numbers that do not fit into the dtype that they are to become ------------------------------------------------------
+NUMBERS = ("300", "-1", "1e5", "-8.5", "1e39", "3.4e38", "float('inf')", "float('nan')", "2**40", "2**63", "2 + 0j", "1e5 + 0j",
+           "1e40 + 0j", "1e40j", "65520.")
+DTYPES = ("bool", "uint8", "int8", "int64", "float16", "bfloat16", "float32", "complex64")
+WRITTEN = """x.fill_(v)|x[:1].fill_(v)|x[:0].fill_(v)|torch.full((2,), v, dtype=x.dtype)|torch.full((0,), v, dtype=x.dtype)|x.new_full((2, 0), v)
+torch.scalar_tensor(v, dtype=x.dtype)|torch.tensor([v], dtype=x.dtype)|assign(0)|assign(slice(0, 2))|assign(m)|x.masked_fill(m, v)
+x.index_fill(0, i, v)|x.scatter(0, i, v)|x.masked_fill(m, torch.tensor(v))|x.index_fill(0, i, torch.tensor(v))
+torch.constant_pad_nd(x, (1, 1), v)|torch.add(x, x, alpha=v)|torch.addcmul(x, x, x, value=v)|torch.addmm(x, x[:, None], x[None], beta=v)
+torch.nn.functional.leaky_relu(x, v)|torch.nn.functional.hardtanh(x, 0, v)|torch.nn.functional.elu(x, v)|torch.clamp(x, max=v)
+torch.where(m, x, v)|torch.nn.functional.threshold(x, 0.5, v)|torch.linspace(0, v, 3, dtype=x.dtype).shape
+torch.arange(0, 2, v, dtype=x.dtype).shape"""
+# What PyTorch has no kernel for, or no dtype: both say so in their own way.
+OTHER = (("hardtanh", "bool"), ("hardtanh", "uint8"), ("where", "float16"), ("linspace", "bool"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("line", WRITTEN.replace("\n", "|").split("|"))
+def test_a_number_fits_or_is_refused(line: str, dtype: str) -> None:
+    if any(name in line and dtype == kind for name, kind in OTHER):
+        return
+    for number in NUMBERS:
+        both.check(f"""
+x, v, i, m = torch.tensor([0, 1], dtype=torch.{dtype}), {number}, torch.tensor([0]), torch.tensor([True, False])
+def assign(index): x[index] = v; return x
+{line}""")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "bfloat16", "float32", "complex64"])
+def test_words_of_an_overflow(dtype: str) -> None:
+    both.check(f"torch.zeros(2, dtype=torch.{dtype}).fill_(1e40)", message=True)
+
+
+@pytest.mark.parametrize("exponent", ["300", "1e5", "2**40", "1e39", "-1", "2.5"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "float16", "bfloat16", "float32"])
+def test_exponents_that_fit(dtype: str, exponent: str) -> None:
+    both.check(f"torch.tensor([0, 1], dtype=torch.{dtype}) ** ({exponent})")
+
+
+# ---- one line each -------------------------------------------------------------------------------------------------------
+LINES = """
+x.index_put_([t], v)
+x.index_put_([t, t], v)
+torch.tensor(0.).index_put_([t], v)
+x.index_put_([torch.tensor(1, dtype=torch.uint8)] * 3, v)
+torch.tensor(0.).index_put_([], v)
+x.index_put([], torch.ones(3))
+torch._C._nn.adaptive_avg_pool2d(torch.ones(2, 3, 3), [3])
+torch._C._nn.adaptive_avg_pool3d(torch.ones(1, 2, 3, 3), [3])
+torch._C._nn.adaptive_avg_pool2d(torch.ones(2, 3, 3), 3)
+torch.zeros(0, 3).bernoulli_(torch.ones(5, 3))
+torch.zeros(0).bernoulli_(torch.ones(2, 0))
+torch.zeros(3).bernoulli_(torch.ones(2, 3))
+float(torch.tensor(2 + 0j))
+int(torch.tensor(2 + 0j))
+int(torch.tensor(2 + 1j))
+float(torch.tensor(2 + 1j))
+int(torch.ones(2))
+float(torch.ones(0))
+complex(torch.ones(2))
+torch.diff(torch.ones(3, 3), 0, 7)
+torch.diff(torch.tensor(1.), 0)
+torch.nuclear_norm(torch.ones(2, 2), True)
+torch.nuclear_norm(torch.ones(2, 2, 2), (0, 1), True).shape
+torch.nuclear_norm(torch.ones(2, 2), 1)
+torch.zeros(0, dtype=torch.complex64).random_(3)
+torch.zeros(0, dtype=torch.bool).random_(3)
+torch.zeros(0, dtype=torch.int8).random_(-200, 5)
+torch.randint(0, 1, (2, 0), dtype=torch.complex64)
+torch.embedding(torch.zeros(1, 0), torch.tensor([1]))
+torch.index_select(torch.zeros(1, 0), 0, torch.tensor([1]))
+torch.zeros(2, 3).flip(torch.tensor(1))
+torch.allclose(v, v, rtol=float('nan'))
+torch.signal.windows.gaussian(0, std=-1)
+torch.signal.windows.exponential(0, tau=-1)
+torch.linspace(0.5, 3.7, 3, out=torch.zeros(3, dtype=torch.uint8))
+torch.linspace(-1, 2, 3, dtype=torch.uint8)
+torch.linspace(0, 300, 1, dtype=torch.uint8)
+torch.arange(0.5, 3.7, out=torch.zeros(3, dtype=torch.uint8))
+torch.zeros([2], out=torch.tensor(5, dtype=torch.uint8))
+torch.full([2], 3.5, out=torch.zeros(2, dtype=torch.uint8))
+torch.zeros([2], dtype=torch.float64, out=torch.zeros(2))
+torch.nn.functional.max_pool3d(torch.ones(1, 2, 6, 6, 6), 3, 2, 2, 2)
+torch.nn.functional.max_pool2d(torch.ones(2, 6, 6), 3, 2, 2, 2)
+torch.histogramdd(torch.ones(5, 2), [2, 0])
+torch.histogramdd(torch.ones(5, 2), [torch.zeros(0), torch.ones(2)])
+torch.histogramdd(torch.ones(5, 2), [torch.ones(1), torch.ones(2)])
+torch.histogramdd(torch.ones(5, 2), 2, weight=torch.ones(3))
+torch.histogramdd(torch.ones(5, 2), 2, range=[0., 1.])
+torch.histogramdd(torch.ones(5, 2), [torch.ones(2).double(), torch.ones(2)])
+torch.histogramdd(torch.ones(5, 2).long(), 2)
+torch.histogram(torch.ones(5, 2), 3, weight=torch.ones(10))
+torch.nn.functional.multi_margin_loss(torch.tensor([[1., 2, 3]]), torch.tensor([1]), margin=True)
+torch.nn.functional.multi_margin_loss(torch.tensor([[1., 2, 3]]), torch.tensor([1], dtype=torch.int32))
+torch.nn.functional.multi_margin_loss(torch.tensor([[1, 2, 3]]), torch.tensor([1]))
+torch._C._nn.cross_entropy_loss(torch.ones(2, 3), torch.tensor([1, 1]), label_smoothing=-1.5)
+torch._C._nn.cross_entropy_loss(torch.ones(2, 3), torch.ones(2, 3), label_smoothing=0.1, ignore_index=0)
+torch.zeros(5).index_add(0, torch.tensor(0), torch.tensor(2.))
+torch.zeros(5).put(torch.tensor([0]), torch.ones(2))
+torch.ormqr(torch.zeros(2, 1, 4, 3), torch.zeros(3), torch.zeros(2, 1, 4, 3))
+torch.rrelu(torch.tensor([2.]), upper=2 + 0j)
+torch.rrelu(torch.tensor([2.]), lower=-2**70)
+torch.tensor([True, False]).clamp(2)
+torch.tensor([1, 5]).clamp(max=2 + 0j)
+torch.triplet_margin_loss(torch.ones(2).long(), torch.ones(2).long(), torch.ones(2).long(), eps=torch.tensor(4))
+torch.unravel_index(torch.ones(2), (2, 2))
+torch.ones(3).new_empty_strided((2, 2), (2, 1), requires_grad=True).requires_grad
+"""
+
+
+@pytest.mark.parametrize("line", LINES.strip().split("\n"))
+def test_alike(line: str) -> None:
+    both.check(f"x, t, v = torch.zeros(3), torch.tensor(True), torch.tensor(1.)\n{line}")
+
+
+# ---- refused by the same type of exception ---------------------------------------------------------------------------------
+REFUSED = """
+torch.maximum(c, c)|torch.minimum(c, c)|torch.fmax(c, c)|torch.fmin(c, c[:0])|torch.heaviside(c, c)|torch.isneginf(c)|torch.isposinf(c)
+torch.deg2rad(c)|torch.rad2deg(c)|torch.relu(b)|torch.nn.functional.relu6(b)|torch.nn.functional.hardtanh(b)|torch.addcdiv(i, i, i)
+torch.argmax(c)|torch.argmin(c, 0)|torch.max(c, 0)|torch.clamp(c, 1)|i.cauchy_()|i.exponential_()|i[:0].exponential_()|i.multinomial(1)
+torch.linalg.lu_factor(m.long())|torch.linalg.eigh(m.long())|torch.linalg.qr(m.half())|torch.linalg.svd(m.half())
+torch.linalg.cholesky(m.half())|torch.linalg.det(m.half())|torch.linalg.slogdet(m.half())|torch.linalg.solve(m.half(), m.half())
+torch.cholesky(m.long())|torch.linalg.eig(m.half())|torch.linalg.lstsq(m.long(), m.long())|torch.linalg.matrix_norm(m.half(), 2)
+torch.polar(c.real.half(), c.real.half())|torch.linalg.cross(m.bool(), m.bool())|torch.bincount(m)|torch.bincount(b)
+torch.baddbmm(x, x, x)|torch.baddbmm(m, m, m[None])|torch.addbmm(x, x, x)|torch.addr(m, m, m)|torch.addr(x, x, torch.tensor(1.))
+torch.split_with_sizes(torch.tensor(1.), [1])|torch.slice_scatter(torch.tensor(1.), torch.tensor(1.))|torch.vander(torch.tensor(1.))
+torch.rms_norm(x, (2, 2, 2))|torch.instance_norm(x, None, None, None, None, True, 0.1, 1e-5, False)|torch.group_norm(x, 1)
+torch._C._nn.avg_pool2d(x, 2)|torch.repeat_interleave(m)|torch.nn.functional.mse_loss(i, i)|torch.nn.functional.huber_loss(b, b)
+torch.histogram(i, m)|torch.diff(m, 1, 7, prepend=x)|x[2**63]|torch.fill(x, torch.tensor(1., requires_grad=True)).requires_grad
+torch.linspace(torch.tensor(0., requires_grad=True), 3, 3).tolist()|torch.add(x, x, alpha=torch.tensor(1., requires_grad=True))"""
+
+
+@pytest.mark.parametrize("line", REFUSED.strip().replace("\n", "|").split("|"))
+def test_refused_alike(line: str) -> None:
+    both.check(f"""
+x, m, i, b = torch.ones(2), torch.eye(3), torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.bool)
+c = torch.ones(2, dtype=torch.complex64)
+{line}""")
+
+
+@pytest.mark.parametrize("line", ["torch.maximum(c, c)", "torch.isneginf(c)", "torch.deg2rad(c)", "torch.relu(c != 0)", "torch.argmax(c)",
+                                  "torch.linalg.qr(torch.ones(2, 2).half())", "torch.heaviside(c[:0], c[:0])"])
+def test_words_of_a_dtype_without_a_kernel(line: str) -> None:
+    both.check(f"c = torch.ones(2, dtype=torch.complex64)\n{line}", message=True)
+
+
+def test_assigning_to_false_looks_at_nothing() -> None:
+    both.check("""
+x = torch.zeros(17)
+x[False] = torch.ones(3)
+x.sum()""")
+
+
+def test_a_mask_that_is_false_writes_nothing() -> None:
+    """PyTorch ends in an internal error where the values have the shape of self."""
+    x = mt.zeros(3).index_put_([mt.tensor(False)], mt.ones(3))
+    assert x.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("shape, strides", [((3, 3), (1, 3)), ((2, 3), (1, 2)), ((4, 2, 3), (1, 12, 4))])
+@pytest.mark.parametrize("line", ["x.bernoulli(0.5)", "x.bernoulli_(0.5)", "x.bernoulli_(torch.full(shape, 0.5))"])
+def test_bernoulli_draws_in_the_order_of_torch(line: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    both.check(f"""
+shape, strides = {shape}, {strides}
+x = torch.empty_strided(shape, strides)
+torch.manual_seed(42)
+{line}""")
+
+
+def test_a_leaf_that_is_a_view() -> None:
+    both.check("""
+leaf = torch.zeros(9).as_strided((3, 3), (3, 1)).requires_grad_()
+leaf[0].fill_(1.)""", message=True)
+
+
+def test_gradient_of_scatter_reduce_without_indices() -> None:
+    both.check("""
+x, src = torch.zeros(2, 0, 3, requires_grad=True), torch.zeros(2, 2, 0, 3, requires_grad=True)
+out = x.clone().scatter_reduce_(-3, torch.zeros(2, 0, 3).long(), src, "amax")
+[None if g is None else g.shape for g in torch.autograd.grad(out, [x, src], torch.zeros(2, 0, 3), allow_unused=True)]""")
+
+
+def test_gradient_of_view_as_real_of_one_item() -> None:
+    both.check("""
+x = torch.ones(1, dtype=torch.complex64, requires_grad=True)
+torch.autograd.grad(torch.view_as_real_copy(x), x, torch.ones(5).as_strided((1, 2), (3, 1)))""")
+
+
+# ---- Tensor.where --------------------------------------------------------------------------------------------------------
+def test_the_method_where_has_its_name() -> None:
+    both.check("torch.Tensor.where.__name__")
+    both.check("torch.ones(2).where(torch.tensor([True, False]), 3)")
+    both.check("torch.ones(2).where('x', 3)")
+    with pytest.raises(TypeError, match=r"^where\(\)"):
+        mt.ones(2).where("x", 3)
+    assert mt.where is not mt.Tensor.where and not hasattr(mt.ops.aten, "_where_method")
+
+
+def test_where_for_torch_function() -> None:
+    both.check("""
+class Sub(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func.__name__, func is torch.Tensor.where or repr(func)
+torch.ones(2).as_subclass(Sub).where(torch.tensor([True, False]), 3)""")
