@@ -7,6 +7,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
 from mindtorch_v2._C import dtype as DType
 from mindtorch_v2._ops import ops
+from mindtorch_v2._tensor import Tensor
 
 
 def _check_flag(name: str, requires_grad: Any) -> None:
@@ -23,7 +24,7 @@ def _finish(made: Any, device: Any, requires_grad: bool, pin_memory: bool = Fals
 
 
 def tensor(data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
-           pin_memory: bool = False) -> Any:
+           pin_memory: bool = False) -> Tensor:
     """A new tensor with a copy of data."""
     _check_flag("tensor", requires_grad)
     if isinstance(data, TensorBase) and device is None:
@@ -31,36 +32,36 @@ def tensor(data: Any, *, dtype: DType | None = None, device: Any = None, require
     return _finish(_C._from_data(data, dtype, False), device, requires_grad, pin_memory)
 
 
-def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Any:
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """A tensor over data, sharing memory where dtype and device allow it."""
-    if isinstance(data, TensorBase):
+    if isinstance(data, Tensor):
         return data.to(device=device, dtype=dtype)
     return _finish(_C._from_data(data, dtype, True), device, False)
 
 
 def asarray(obj: Any, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None,
-            requires_grad: bool = False) -> Any:
+            requires_grad: bool = False) -> Tensor:
     """A tensor from nearly anything; copy says whether memory may be shared."""
     _check_flag("asarray", requires_grad)
     made = tensor(obj, dtype=dtype, device=device) if copy else as_tensor(obj, dtype, device)
     return made.detach().requires_grad_(True) if requires_grad else made
 
 
-def from_numpy(ndarray: Any) -> Any:
+def from_numpy(ndarray: Any) -> Tensor:
     """A tensor that shares an array's memory."""
     if type(ndarray).__name__ != "ndarray" and not hasattr(ndarray, "__array_interface__"):
         raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
     return _C._from_array(ndarray)
 
 
-def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Any:
+def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
     """A 1-D tensor over the memory of a buffer."""
     _check_flag("frombuffer", requires_grad)
     made = _C._core._from_buffer(buffer, dtype, count, offset)
     return made.requires_grad_(True) if requires_grad else made
 
 
-def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Any:
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of another library's array."""
     capsule = ext_tensor.__dlpack__() if hasattr(ext_tensor, "__dlpack__") else ext_tensor
     made = _C._from_dlpack(capsule)
@@ -69,30 +70,37 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
 
 
 def is_tensor(obj: Any) -> bool:
+    """Whether an object is a tensor."""
     return isinstance(obj, TensorBase)
 
 
 def is_storage(obj: Any) -> bool:
+    """Whether an object is a storage."""
     return isinstance(obj, _C.StorageBase)
 
 
 def is_floating_point(input: Any) -> bool:
+    """Whether the items are floats."""
     return input.is_floating_point()
 
 
 def is_complex(input: Any) -> bool:
+    """Whether the items are complex numbers."""
     return input.is_complex()
 
 
 def numel(input: Any) -> int:
+    """How many items there are."""
     return input.numel()
 
 
 def is_grad_enabled() -> bool:
+    """Whether operations are recorded for backward in this thread."""
     return _C._is_grad_enabled()
 
 
 def is_inference_mode_enabled() -> bool:
+    """Whether inference mode is on in this thread."""
     return _C._is_inference_mode()
 
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 
-class Size(tuple):
+class Size(tuple[int, ...]):
     """A tuple of sizes."""
     __slots__ = ()
 
@@ -23,20 +23,25 @@ class Size(tuple):
     def __repr__(self) -> str:
         return f"torch.Size([{', '.join(map(str, self))}])"
 
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Size: ...
     def __getitem__(self, index: Any) -> Any:
         value = tuple.__getitem__(self, index)
         return tuple.__new__(Size, value) if isinstance(index, slice) else value
 
-    def __add__(self, other: tuple) -> Size:
+    def __add__(self, other: tuple[int, ...]) -> Size:   # type: ignore[override]
         return tuple.__new__(Size, tuple(self) + tuple(other))
 
-    def __radd__(self, other: tuple) -> Size:
+    def __radd__(self, other: tuple[int, ...]) -> Size:
         return tuple.__new__(Size, tuple(other) + tuple(self))
 
-    def __mul__(self, times: int) -> Size:   # type: ignore[override]
+    def __mul__(self, times: SupportsIndex) -> Size:
         return tuple.__new__(Size, tuple(self) * times)
 
-    __rmul__ = __mul__   # type: ignore[assignment]
+    def __rmul__(self, times: SupportsIndex) -> Size:
+        return self * times
 
     def __reduce__(self) -> Any:
         return Size, (tuple(self),)

@@ -6,7 +6,7 @@ import copyreg
 import importlib
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsIndex
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorMethods
@@ -61,7 +61,7 @@ class Tensor(TensorMethods):
         if not isinstance(require_grad, bool):
             raise TypeError("_make_subclass(): argument 'require_grad' (position 3) must be bool, not "
                             f"{type(require_grad).__name__}")
-        made = TensorMethods.__new__(cls)
+        made: Any = TensorMethods.__new__(cls)
         _C._adopt(made, data.detach())
         made.requires_grad = require_grad
         return made
@@ -86,7 +86,7 @@ class Tensor(TensorMethods):
         return self.detach()
 
     # ---- conversion
-    def to(self, *args: Any, **kwargs: Any) -> Any:
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
         """The tensor with another dtype, device or memory format; itself when nothing changes."""
         if type(self) is not Tensor and _overridden(self):
             return _override(Tensor.to, self, args, kwargs)
@@ -104,13 +104,16 @@ class Tensor(TensorMethods):
         dtype = getattr(dtype, "dtype", dtype)
         return self.to(dtype)
 
-    def cpu(self, memory_format: Any = None) -> Any:
+    def cpu(self, memory_format: Any = None) -> Tensor:
+        """The tensor in the host's memory."""
         return _to(self, Device("cpu"))
 
-    def npu(self, device: Any = None, non_blocking: bool = False) -> Any:
+    def npu(self, device: Any = None, non_blocking: bool = False) -> Tensor:
+        """The tensor on an npu, the current one unless another is given."""
         return _to(self, Device("npu" if device is None else device), non_blocking=non_blocking)
 
-    def type_as(self, other: Any) -> Any:
+    def type_as(self, other: Any) -> Tensor:
+        """The tensor with the dtype and the device of another."""
         return _to(self, other.device, other.dtype)
 
     def numpy(self, *, force: bool = False) -> Any:
@@ -127,7 +130,7 @@ class Tensor(TensorMethods):
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
         return _C._from_data(array, _C._dtype_named("bool") if array.dtype == bool else None, True)
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
@@ -140,26 +143,29 @@ class Tensor(TensorMethods):
         return 1, 0
 
     def storage(self) -> TypedStorage:
+        """The storage as items of the tensor's dtype."""
         return TypedStorage(wrap_storage=self.untyped_storage(), dtype=self.dtype)
 
     _typed_storage = storage
 
-    def storage_type(self) -> type:
+    def storage_type(self) -> Any:
+        """TypedStorage."""
         return TypedStorage
 
     def is_shared(self) -> bool:
         """Whether the storage lies in memory that forked processes share."""
         return self.untyped_storage().is_shared()
 
-    def share_memory_(self) -> Any:
+    def share_memory_(self) -> Tensor:
         """Moves the storage to memory that processes forked from now on share."""
         self.untyped_storage().share_memory_()
         return self
 
     def is_pinned(self, device: Any = None) -> bool:
+        """Whether the storage lies in page-locked memory."""
         return self.untyped_storage()._pinned
 
-    def pin_memory(self, device: Any = None) -> Any:
+    def pin_memory(self, device: Any = None) -> Tensor:
         """A copy in page-locked memory, from which an npu copies faster; itself when it is pinned."""
         if self.device.type != "cpu":
             raise RuntimeError(f"cannot pin '{_type_name(self.dtype, self.device)}' only dense CPU tensors can be pinned")
@@ -168,9 +174,11 @@ class Tensor(TensorMethods):
         return _C._op_named("empty_like")(self, pin_memory=True, requires_grad=False).copy_(self)
 
     def cuda(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises: there is no CUDA here."""
         raise AssertionError("Torch not compiled with CUDA enabled: the devices are cpu and npu")
 
     def xpu(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises: there is no XPU here."""
         raise RuntimeError("Torch not compiled with XPU enabled: the devices are cpu and npu")
 
     def record_stream(self, s: Any) -> None:
@@ -182,7 +190,7 @@ class Tensor(TensorMethods):
 
     # ---- new tensors like this one
     def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
-                   pin_memory: bool = False) -> Any:
+                   pin_memory: bool = False) -> Tensor:
         """A copy of data, with this tensor's dtype and device unless others are given."""
         if isinstance(data, Tensor):
             warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
@@ -193,11 +201,12 @@ class Tensor(TensorMethods):
         made = made.pin_memory() if pin_memory else made
         return made.requires_grad_(True) if requires_grad else made
 
-    def new(self, *args: Any, device: Any = None) -> Any:
+    def new(self, *args: Any, device: Any = None) -> Tensor:
         """torch.Tensor(…) with this tensor's dtype and device."""
         return _legacy_tensor(*args, dtype=self.dtype, device=device or self.device)
 
-    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Any:
+    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+        """Itself: every tensor is dense here."""
         return self if dtype is None else self.to(dtype)
 
     def dim_order(self, *, ambiguity_check: Any = False) -> tuple[int, ...]:
@@ -206,49 +215,61 @@ class Tensor(TensorMethods):
         return tuple(sorted(range(self.dim()), key=lambda d: (-strides[d], -self.shape[d] if strides[d] == 0 else 0)))
 
     def is_nonzero(self) -> bool:
+        """Whether the one item is not zero."""
         return bool(self)
 
     def is_same_size(self, other: Any) -> bool:
+        """Whether another tensor has the same shape."""
         return self.shape == other.shape
 
     def has_names(self) -> bool:
+        """False: dims have no names here."""
         return False
 
     def is_distributed(self) -> bool:
+        """False: a tensor is of one process."""
         return False
 
     def is_coalesced(self) -> bool:
+        """Raises, as torch does for a tensor that is not sparse."""
         raise RuntimeError("is_coalesced expected sparse coordinate tensor layout but got Strided")
 
     def sparse_dim(self) -> int:
+        """0: no dim is sparse."""
         return 0
 
     def dense_dim(self) -> int:
+        """How many dims there are: all are dense."""
         return self.dim()
 
     # ---- shape as attributes
     @property
-    def T(self) -> Any:
+    def T(self) -> Tensor:
+        """The dims in reverse order."""
         return self.permute(*range(self.dim() - 1, -1, -1)) if self.dim() else self
 
     @property
-    def mT(self) -> Any:
+    def mT(self) -> Tensor:
+        """Every matrix transposed: the last two dims swapped."""
         if self.dim() == 1:
             raise RuntimeError("tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.")
         return self.transpose(-2, -1) if self.dim() else self
 
     @property
-    def H(self) -> Any:
+    def H(self) -> Tensor:
+        """A matrix transposed and conjugated."""
         if self.dim() not in (0, 2):
             raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.dim()}-D tensor.")
         return self.mH if self.dim() else self.conj()
 
     @property
-    def mH(self) -> Any:
+    def mH(self) -> Tensor:
+        """Every matrix transposed and conjugated."""
         return self.mT.conj()
 
     @property
-    def real(self) -> Any:
+    def real(self) -> Tensor:
+        """The real parts, as a view."""
         return _C._op_named("view_as_real")(self).select(-1, 0) if self.is_complex() else self
 
     @real.setter
@@ -256,7 +277,8 @@ class Tensor(TensorMethods):
         self.real.copy_(value)
 
     @property
-    def imag(self) -> Any:
+    def imag(self) -> Tensor:
+        """The imaginary parts, as a view."""
         if not self.is_complex():
             raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
         return _C._op_named("view_as_real")(self).select(-1, 1)
@@ -266,7 +288,8 @@ class Tensor(TensorMethods):
         self.imag.copy_(value)
 
     @property
-    def names(self) -> tuple:
+    def names(self) -> tuple[Any, ...]:
+        """None for every dim: dims have no names here."""
         return (None,) * self.dim()
 
     # ---- printing, copying, pickling
@@ -282,11 +305,12 @@ class Tensor(TensorMethods):
 
     def __contains__(self, element: Any) -> bool:
         if isinstance(element, (Tensor, int, float, complex, bool)):
-            return bool((element == self).any().item())
+            found: Any = element == self
+            return bool(found.any().item())
         raise RuntimeError("Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
                            f"{type(element)}.")
 
-    def __deepcopy__(self, memo: dict) -> Any:
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         if not self.is_leaf:
             raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
                                "protocol at the moment.  If you were attempting to deepcopy a module, this may be "
@@ -308,7 +332,7 @@ class Tensor(TensorMethods):
         memo[id(self)] = made
         return made
 
-    def __reduce_ex__(self, protocol: int) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return _rebuild_tensor, (type(self), self.untyped_storage(), self.dtype, self.storage_offset(),
                                  tuple(self.shape), self.stride(), self.requires_grad, dict(self.__dict__))
 
@@ -316,12 +340,12 @@ class Tensor(TensorMethods):
         return sorted(set(object.__dir__(self)) | set(self.__dict__))
 
 
-def _deep(items: dict, memo: dict) -> dict:
+def _deep(items: dict[Any, Any], memo: dict[Any, Any]) -> dict[Any, Any]:
     return {k: _copy.deepcopy(v, memo) for k, v in items.items()}
 
 
-def _rebuild_tensor(cls: type, storage: Any, dtype: DType, offset: int, size: tuple, stride: tuple,
-                    requires_grad: bool, state: dict) -> Any:
+def _rebuild_tensor(cls: type, storage: Any, dtype: DType, offset: int, size: tuple[Any, ...], stride: tuple[Any, ...],
+                    requires_grad: bool, state: dict[Any, Any]) -> Any:
     made = _C._from_data([], dtype, False).set_(storage, offset, size, stride)
     made = made if cls is Tensor else made.as_subclass(cls)
     made.requires_grad = requires_grad
@@ -329,7 +353,7 @@ def _rebuild_tensor(cls: type, storage: Any, dtype: DType, offset: int, size: tu
     return made
 
 
-_plain_results: set = set()             # functions whose results stay plain (shape, device …)
+_plain_results: set[Any] = set()             # functions whose results stay plain (shape, device …)
 
 
 def _as_class(result: Any, cls: type) -> Any:
@@ -348,7 +372,7 @@ def _overridden(x: Any) -> bool:
     return type(x).__torch_function__ is not _disabled_torch_function_impl and not _C._is_function_off()
 
 
-def _override(func: Any, self: Any, args: tuple, kwargs: dict) -> Any:
+def _override(func: Any, self: Any, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> Any:
     return type(self).__torch_function__(func, (type(self),), (self, *args), kwargs)
 
 
@@ -412,8 +436,8 @@ def _legacy_tensor(*args: Any, device: Any = None, dtype: Any = None) -> Any:
     return made if device is None else _C._to(made, None, device, False, False, None)
 
 
-def _cast_method(dtype: DType) -> Callable[..., Any]:
-    def cast(self: Any, memory_format: Any = None) -> Any:
+def _cast_method(dtype: DType) -> Callable[..., Tensor]:
+    def cast(self: Tensor, memory_format: Any = None) -> Tensor:
         return _C._to(self, dtype, None, False, False, memory_format)
     return cast
 
@@ -426,7 +450,7 @@ def install_methods(methods: dict[str, Any]) -> None:
                          ("char", "int8"), ("byte", "uint8"), ("short", "int16"), ("int", "int32"), ("long", "int64"),
                          ("bool", "bool"), ("cfloat", "complex64"), ("cdouble", "complex128")):
         method = _cast_method(_C._dtype_named(target))
-        method.__name__ = name
+        method.__name__, method.__qualname__, method.__doc__ = name, f"Tensor.{name}", f"The tensor as {target}."
         setattr(Tensor, name, method)
     for name in ("shape", "device", "dtype", "requires_grad", "ndim", "is_leaf", "layout", "grad_fn"):
         _plain_results.add(getattr(TensorMethods, name).__get__)
@@ -435,8 +459,7 @@ def install_methods(methods: dict[str, Any]) -> None:
 for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_xpu", "is_nested", "is_xla",
               "is_hpu", "is_ipu", "is_mtia", "is_vulkan", "is_maia"):
     setattr(Tensor, _name, False)       # kinds of tensors that this library does not have
-Tensor.name = Tensor.volatile = None
-Tensor.__rdiv__ = TensorMethods.__rtruediv__
-Tensor.__div__ = TensorMethods.__truediv__
-Tensor.__idiv__ = TensorMethods.__itruediv__
+for _name, _value in (("name", None), ("volatile", None), ("__rdiv__", TensorMethods.__rtruediv__),
+                      ("__div__", TensorMethods.__truediv__), ("__idiv__", TensorMethods.__itruediv__)):
+    setattr(Tensor, _name, _value)
 copyreg.pickle(Size, lambda s: (Size, (tuple(s),)))

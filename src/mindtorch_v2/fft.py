@@ -1,5 +1,5 @@
 """torch.fft: Fourier transforms; the rows are in _ops/fft.py."""
-from mindtorch_v2._ops import namespaces
+from mindtorch_v2._ops import namespaces as _namespaces
 
-__all__ = sorted(namespaces["fft"])
-globals().update(namespaces["fft"])
+__all__ = sorted(_namespaces["fft"])
+globals().update(_namespaces["fft"])

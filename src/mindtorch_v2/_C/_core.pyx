@@ -1,5 +1,7 @@
 # cython: language_level=3, initializedcheck=False, cdivision=True, infer_types=False, nonecheck=False
 # cython: binding=False
+# For inspect.signature() and the stubs; annotations say what Python sees and do not type anything.
+# cython: embedsignature=True, embedsignature.format=clinic, annotation_typing=False
 # cython: allow_none_for_extension_args=False
 """The compiled core: tensors, the way of one op, autograd. Kernels live in csrc/kernels, op rows in _ops."""
 cimport cython

@@ -136,10 +136,12 @@ def _set_autocast(str device_type, enabled, d):
 
 
 def _is_autocast_cache_enabled():
+    """Whether casts of weights are kept."""
     return modes().autocast_cache
 
 
 def _set_autocast_cache_enabled(bint enabled):
+    """Whether casts of weights are kept."""
     modes().autocast_cache = enabled
 
 
@@ -150,6 +152,7 @@ def _autocast_nesting(int change):
 
 
 def _clear_autocast_cache():
+    """Forgets the casts of weights."""
     cast_weights.clear()
 
 

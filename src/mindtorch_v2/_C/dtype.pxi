@@ -7,16 +7,16 @@ cdef class dtype:
     cdef readonly int itemsize
     cdef readonly bint is_floating_point, is_complex, is_signed
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "torch." + self._name
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return _dtype_named, (self._name,)
 
-    def to_complex(self):
+    def to_complex(self) -> "dtype":
         return dtypes[complex_of(self._id)]
 
-    def to_real(self):
+    def to_real(self) -> "dtype":
         return dtypes[real_of(self._id)]
 
 
@@ -26,7 +26,7 @@ cdef list dtypes = []
 cdef int default_dtype = kFloat
 
 
-def _dtype_named(name):
+def _dtype_named(name) -> "dtype":
     return dtypes[DTYPE_NAMES.index(name)]
 
 
@@ -115,7 +115,7 @@ cdef inline int promotion_result(Promotion* p) noexcept nogil:
     return combine(combine(p.dims, p.zero), p.wrapped)
 
 
-def promote_types(dtype type1, dtype type2):
+def promote_types(dtype type1, dtype type2) -> "dtype":
     """The smallest dtype that both can be cast to."""
     return dtypes[promote(type1._id, type2._id)]
 
@@ -129,17 +129,17 @@ cdef inline bint castable(int src, int dst) noexcept nogil:
     return not (src != kBool and dst == kBool)
 
 
-def can_cast(dtype from_, dtype to):
+def can_cast(dtype from_, dtype to) -> bool:
     """Whether from_ may be cast to to under torch's rules."""
     return castable(from_._id, to._id)
 
 
-def get_default_dtype():
+def get_default_dtype() -> "dtype":
     """The dtype of new floating-point tensors."""
     return dtypes[default_dtype]
 
 
-def set_default_dtype(d):
+def set_default_dtype(d) -> None:
     """Sets the dtype of new floating-point tensors."""
     global default_dtype
     if not isinstance(d, dtype):
@@ -166,7 +166,7 @@ cdef class device:
     cdef int code
     cdef int number                              # -1: not given
 
-    def __init__(self, type, index=None):
+    def __init__(self, type, index=None) -> None:
         if self.type is not None:
             return                               # made before, and shared: a device never changes
         if isinstance(type, device):
@@ -199,31 +199,31 @@ cdef class device:
         self.number = -1 if index is None else index
 
     @property
-    def index(self):
+    def index(self) -> "int | None":
         return None if self.number < 0 else self.number
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"device(type='{self.type}')" if self.number < 0 else f"device(type='{self.type}', index={self.number})"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.type if self.number < 0 else f"{self.type}:{self.number}"
 
-    def __eq__(self, other):
+    def __eq__(self, other) -> bool:
         if not isinstance(other, device):
             return NotImplemented
         return self.code == (<device>other).code and self.number == (<device>other).number
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash((self.code, self.number))
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return device, (self.type,) if self.number < 0 else (self.type, self.number)
 
-    def __enter__(self):
+    def __enter__(self) -> "device":
         push_device(self)
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc) -> None:
         pop_device()
 
 
@@ -254,12 +254,12 @@ cdef dict named_devices = {}                     # the device of a string that w
 cdef bint npu_loaded = False
 
 
-def _npu_current_device():
+def _npu_current_device() -> int:
     """The index of the npu that the calling thread uses where none is named."""
     return npu_current()
 
 
-def _npu_set_current_device(int index):
+def _npu_set_current_device(int index) -> None:
     npu_set_current(index)
 
 
@@ -287,47 +287,49 @@ cdef device as_device(object d):
 cdef device cpu_device = device_object(CPU, -1)
 
 
-def _set_backend_loader(loader):
+def _set_backend_loader(loader) -> None:
     """What is called with a device type at its first use."""
     global load_backend
     load_backend = loader
 
 
-def _npu_aclnn_available():
+def _npu_aclnn_available() -> bool:
     """Whether CANN's op library can be loaded on this machine."""
     return load_backend("npu").aclnn.available()
 
 
-def _npu_aclnn_symbols_ok():
+def _npu_aclnn_symbols_ok() -> bool:
     """Whether every function of CANN that the launcher needs is there."""
     return load_backend("npu").aclnn.symbols_ok()
 
 
-def _set_backend_loaded(str type):
+def _set_backend_loaded(str type) -> None:
     """Says that a backend has put its hooks into the core."""
     global npu_loaded
     npu_loaded = type == "npu"
 
 
-def get_default_device():
+def get_default_device() -> "device":
     """Where new tensors are made."""
     return as_device(None)
 
 
 # ---- layouts and memory formats -----------------------------------------------------------------------------
 cdef class layout:
+    """How a tensor's items are kept; only torch.strided has tensors here."""
     cdef str name
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "torch." + self.name
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return _named_constant, (self.name,)
 
 cdef class memory_format:
+    """In which order the dims of a tensor lie in memory."""
     cdef str name
     cdef int code
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "torch." + self.name
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return _named_constant, (self.name,)
 
 cdef enum:

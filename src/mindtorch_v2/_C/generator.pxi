@@ -54,7 +54,7 @@ cdef class GeneratorBase:
         PyThread_release_lock(self.lock)
         Py_DECREF(self)
 
-    def manual_seed(self, seed):
+    def manual_seed(self, seed) -> "Generator":
         if not -(1 << 63) <= int(seed) < 1 << 64:
             raise RuntimeError(f"Overflow when unpacking long long: the seed {seed} does not fit in 64 bits")
         self.philox_seed, self.philox_offset = <uint64_t>(int(seed) & 0xFFFFFFFFFFFFFFFF), 0
@@ -64,15 +64,15 @@ cdef class GeneratorBase:
             self.release()
         return self
 
-    def initial_seed(self):
+    def initial_seed(self) -> int:
         return self.philox_seed if self.g == NULL else lib.generator_initial_seed(self.g)
 
-    def seed(self):
+    def seed(self) -> int:
         fresh = int.from_bytes(os.urandom(8), "little") & 0x1FFFFFFFFFFFFF
         self.manual_seed(fresh)
         return fresh
 
-    def get_state(self):
+    def get_state(self) -> "Tensor":
         """The state as a uint8 tensor on the CPU; of an npu's generator its seed and offset."""
         cdef int64_t n = 16 if self.g == NULL else lib.generator_state(self.g, NULL)
         cdef TensorBase t = new_empty(1, &n, kUInt8, CPU, -1)
@@ -85,7 +85,7 @@ cdef class GeneratorBase:
             self.release()
         return t
 
-    def set_state(self, TensorBase new_state not None):
+    def set_state(self, TensorBase new_state not None) -> "Generator":
         cdef TensorBase t = contiguous_of(new_state)
         if t.dt != kUInt8 or t.dev != CPU:
             raise TypeError("RNG state must be a torch.ByteTensor")
@@ -115,18 +115,18 @@ cdef class GeneratorBase:
         self.manual_seed(state[0])
         self.set_state(state[2])
 
-    def clone_state(self):
+    def clone_state(self) -> "Generator":
         other = type(self)(self.device)
         other.set_state(self.get_state())
         return other
 
-    def get_offset(self):
+    def get_offset(self) -> int:
         """How far an npu's generator has come."""
         if self.g != NULL:
             raise RuntimeError("a generator on the cpu has no offset")
         return self.philox_offset
 
-    def set_offset(self, offset):
+    def set_offset(self, offset) -> None:
         """Moves an npu's generator; a multiple of 4."""
         if self.g != NULL:
             raise RuntimeError("a generator on the cpu has no offset")
@@ -134,7 +134,7 @@ cdef class GeneratorBase:
             raise RuntimeError(f"offset must be a multiple of {PHILOX_STEP}, got {offset}")
         self.philox_offset = offset
 
-    def _next_seed_offset(self, uint64_t increment):
+    def _next_seed_offset(self, uint64_t increment) -> "tuple[int, int]":
         """(seed, offset) for one kernel of an npu that draws up to increment numbers per lane; moves on behind them."""
         return self.philox_seed, self.move_on(increment)
 
@@ -146,7 +146,7 @@ cdef class GeneratorBase:
         self.philox_offset += (increment + PHILOX_STEP - 1) // PHILOX_STEP * PHILOX_STEP
         return offset
 
-    def _random64(self):
+    def _random64(self) -> int:
         if self.g == NULL:
             raise RuntimeError("Expected a 'cpu' device type for generator but found 'npu'")
         self.acquire()

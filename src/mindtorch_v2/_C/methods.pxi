@@ -30,93 +30,116 @@ cdef bint operand(object b):
 cdef class TensorMethods(TensorBase):
     # ---- geometry
     @property
-    def shape(self):
+    def shape(self) -> "Size":
+        """The size of every dim."""
         return size_of(self)
 
-    def size(self, dim=None):
+    def size(self, dim=None) -> "Any":
+        """The size of every dim, or of one."""
         if dim is None:
             return size_of(self)
         return self.sizes[wrap_dim_strict(read_int(dim), self.rank)]
 
-    def stride(self, dim=None):
+    def stride(self, dim=None) -> "Any":
+        """The step of every dim in items, or of one."""
         if dim is None:
             return mt_ints(<PyTypeObject*>tuple, self.rank, self.strides)
         return self.strides[wrap_dim_strict(read_int(dim), self.rank)]
 
-    def dim(self):
+    def dim(self) -> int:
+        """How many dims there are."""
         return self.rank
 
     ndimension = dim
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
+        """How many dims there are."""
         return self.rank
 
-    def numel(self):
+    def numel(self) -> int:
+        """How many items there are."""
         return self.count
 
     nelement = numel
 
-    def storage_offset(self):
+    def storage_offset(self) -> int:
+        """Where the first item stands in the storage, in items."""
         return self.offset
 
-    def data_ptr(self):
+    def data_ptr(self) -> int:
+        """The address of the first item."""
         if self.dev == NPU:
             refuse_ended(self.st)
         return <size_t>ptr_of(self)
 
-    def element_size(self):
+    def element_size(self) -> int:
+        """The bytes of one item."""
         return itemsize(<DType>self.dt)
 
     @property
-    def itemsize(self):
+    def itemsize(self) -> int:
+        """The bytes of one item."""
         return itemsize(<DType>self.dt)
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
+        """The bytes of all items."""
         return self.count * itemsize(<DType>self.dt)
 
     @property
-    def dtype(self):
+    def dtype(self) -> "dtype":
+        """The type of the items."""
         return <object>PyList_GET_ITEM_(dtypes, self.dt)
 
     @property
-    def device(self):
+    def device(self) -> "device":
+        """Where the items are."""
         return device_object(self.dev, self.dev_index)
 
     @property
-    def layout(self):
+    def layout(self) -> "layout":
+        """torch.strided: there are no sparse tensors here."""
         return constants["strided"]
 
     @property
-    def is_cpu(self):
+    def is_cpu(self) -> bool:
+        """Whether the items are in the host's memory."""
         return self.dev == CPU
 
     @property
-    def is_meta(self):
+    def is_meta(self) -> bool:
+        """Whether there are no items: shape and dtype only."""
         return self.dev == META
 
     @property
-    def is_npu(self):
+    def is_npu(self) -> bool:
+        """Whether the items are on an npu."""
         return self.dev == NPU
 
     @property
-    def is_cuda(self):
+    def is_cuda(self) -> bool:
+        """False: the devices are cpu and npu."""
         return False
 
-    def is_floating_point(self):
+    def is_floating_point(self) -> bool:
+        """Whether the items are floats."""
         return is_float_id(self.dt)
 
-    def is_complex(self):
+    def is_complex(self) -> bool:
+        """Whether the items are complex numbers."""
         return self.dt >= kComplexFloat
 
-    def is_signed(self):
+    def is_signed(self) -> bool:
+        """Whether the dtype has negative numbers."""
         return self.dt not in (kBool, kUInt8)
 
-    def get_device(self):
+    def get_device(self) -> int:
+        """The index of the npu, -1 on the cpu."""
         return self.dev_index if self.dev == NPU else -1
 
-    def is_contiguous(self, memory_format=None):
+    def is_contiguous(self, memory_format=None) -> bool:
+        """Whether the items lie in order, without gaps, in a memory format."""
         cdef int format = CONTIGUOUS if memory_format is None else (<memory_format_type?>memory_format).code
         if format == CHANNELS_LAST:
             return is_channels_last(self, 2)
@@ -124,28 +147,32 @@ cdef class TensorMethods(TensorBase):
             return is_channels_last(self, 3)
         return self.contig
 
-    def is_set_to(self, TensorBase tensor):
+    def is_set_to(self, TensorBase tensor) -> bool:
+        """Whether another tensor is the same view of the same storage."""
         return self.st == tensor.st and same_place(self, tensor)
 
-    def untyped_storage(self):
+    def untyped_storage(self) -> "UntypedStorage":
+        """The memory below, as bytes."""
         own_storage(self)
         return storage_object(self.st)
 
-    def _is_view(self):
+    def _is_view(self) -> bool:
         return self.base is not None
 
     @property
-    def _base(self):
+    def _base(self) -> "Tensor | None":
         return self.base
 
     @property
-    def _version(self):
+    def _version(self) -> int:
         return version_of(self)
 
-    def is_inference(self):
+    def is_inference(self) -> bool:
+        """Whether it was made in inference mode."""
         return self.inference
 
-    def is_conj(self):
+    def is_conj(self) -> bool:
+        """False: conj() computes at once here."""
         return False
 
     is_neg = is_conj
@@ -160,16 +187,18 @@ cdef class TensorMethods(TensorBase):
 
     # ---- autograd state
     @property
-    def requires_grad(self):
+    def requires_grad(self) -> bool:
+        """Whether gradients are computed for it."""
         return self.requires
 
     @requires_grad.setter
-    def requires_grad(self, value):
+    def requires_grad(self, value) -> None:
         if not PyBool_Check(value):
             raise RuntimeError("requires_grad must be a bool")
         set_requires(self, value)
 
-    def requires_grad_(self, requires_grad=True):
+    def requires_grad_(self, requires_grad=True) -> "Tensor":
+        """Sets requires_grad, in place."""
         if not PyBool_Check(requires_grad):
             raise TypeError("requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "
                             f"{type(requires_grad).__name__}")
@@ -179,20 +208,24 @@ cdef class TensorMethods(TensorBase):
         return self
 
     @property
-    def is_leaf(self):
+    def is_leaf(self) -> bool:
+        """Whether it was not computed from tensors that require a gradient."""
         return self.fn is None or not self.requires
 
     @property
-    def grad_fn(self):
+    def grad_fn(self) -> "Any":
+        """The node of the graph that made it, None for a leaf."""
         refresh_view(self)
         return self.fn
 
     @property
-    def output_nr(self):
+    def output_nr(self) -> int:
+        """Which of its node's results it is."""
         return self.output_nr
 
     @property
-    def grad(self):
+    def grad(self) -> "Tensor | None":
+        """The gradient that backward() added up; None before."""
         if self.grad_object is None and self.fn is not None and (self.extra is None or "retain" not in self.extra):
             warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute "
                           "won't be populated during autograd.backward(). If you indeed want the .grad field to be "
@@ -201,7 +234,7 @@ cdef class TensorMethods(TensorBase):
         return self.grad_object
 
     @grad.setter
-    def grad(self, value):
+    def grad(self, value) -> None:
         cdef TensorBase g
         if value is not None:
             if not isinstance(value, TensorBase):
@@ -222,18 +255,19 @@ cdef class TensorMethods(TensorBase):
         self.grad_object = value
 
     @grad.deleter
-    def grad(self):
+    def grad(self) -> None:
         self.grad_object = None
 
     @property
-    def data(self):
+    def data(self) -> "Tensor":
+        """The same memory without history."""
         cdef TensorBase t = alias(self)
         version_decref(t.shared_version)
         t.shared_version = NULL
         return t
 
     @data.setter
-    def data(self, value):
+    def data(self, value) -> None:
         cdef TensorBase t
         if not isinstance(value, TensorBase):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
@@ -242,7 +276,7 @@ cdef class TensorMethods(TensorBase):
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         take_memory(self, t)
 
-    def set_(self, source=None, storage_offset=0, size=None, stride=None):
+    def set_(self, source=None, storage_offset=0, size=None, stride=None) -> "Tensor":
         """Takes over another tensor's or storage's memory."""
         cdef StorageBase storage
         cdef TensorBase t
@@ -287,7 +321,8 @@ cdef class TensorMethods(TensorBase):
         bump_version(self)
         return self
 
-    def resize_(self, *sizes, memory_format=None):
+    def resize_(self, *sizes, memory_format=None) -> "Tensor":
+        """Changes the shape in place; items that are new are not set."""
         cdef int64_t dims[MAX_DIMS]
         cdef int n = read_ints(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes, dims)
         if self.requires:
@@ -298,7 +333,7 @@ cdef class TensorMethods(TensorBase):
         bump_version(self)
         return self
 
-    def _take_view_(self, TensorBase view not None):
+    def _take_view_(self, TensorBase view not None) -> "Tensor":
         """Becomes a view of itself, history included: what squeeze_, t_ and their like do."""
         if modes().grad and self.requires and self.fn is None:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
@@ -312,7 +347,8 @@ cdef class TensorMethods(TensorBase):
             self.fn = view.fn                    # last: the end of what was there may run Python
         return self
 
-    def detach_(self):
+    def detach_(self) -> "Tensor":
+        """Makes it a leaf without history, in place."""
         if self.base is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")
         self.requires = False
@@ -320,7 +356,7 @@ cdef class TensorMethods(TensorBase):
         self.fn = None
         return self
 
-    def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+    def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None) -> None:
         """Adds the gradient of this tensor to the .grad of the leaves it was computed from."""
         if foreign(self):
             return override_call("backward", (self, gradient, retain_graph, create_graph, inputs))
@@ -328,13 +364,14 @@ cdef class TensorMethods(TensorBase):
                      create_graph if retain_graph is None else retain_graph, create_graph,
                      given_inputs(inputs), True, True)
 
-    def register_hook(self, hook):
+    def register_hook(self, hook) -> "Any":
         """Calls hook(grad) when the gradient of this tensor is computed; its result, if any, replaces the gradient."""
         if not self.requires:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         return add_hook(tensor_hooks(self), hook)
 
-    def register_post_accumulate_grad_hook(self, hook):
+    def register_post_accumulate_grad_hook(self, hook) -> "Any":
+        """Calls hook(tensor) after .grad of this leaf was added to."""
         if self.fn is not None:
             raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
         if not self.requires:
@@ -344,10 +381,10 @@ cdef class TensorMethods(TensorBase):
         return add_hook(self.extra.setdefault("after", {}), hook)
 
     @property
-    def _backward_hooks(self):
+    def _backward_hooks(self) -> "Any":
         return None if self.extra is None else self.extra.get("hooks")
 
-    def retain_grad(self):
+    def retain_grad(self) -> None:
         """Keeps .grad of this non-leaf tensor in backward."""
         if not self.requires:
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
@@ -365,16 +402,19 @@ cdef class TensorMethods(TensorBase):
         tensor_hooks(self)[RETAIN] = store
 
     @property
-    def retains_grad(self):
+    def retains_grad(self) -> bool:
+        """Whether retain_grad() keeps .grad of this non-leaf tensor."""
         return self.extra is not None and "retain" in self.extra
 
     # ---- values
-    def item(self):
+    def item(self) -> "Number":
+        """The one item as a Python number."""
         if self.count != 1:
             raise RuntimeError(f"a Tensor with {self.count} elements cannot be converted to Scalar")
         return item_of(self)
 
-    def tolist(self):
+    def tolist(self) -> "Any":
+        """The items as nested lists of Python numbers; of a tensor without dims the number."""
         return list_of(self)
 
     def __bool__(self):

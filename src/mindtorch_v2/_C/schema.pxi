@@ -70,7 +70,7 @@ cdef class Overload:
     cdef bint holey                              # it is a Tensor?[]: None may stand for a tensor
     cdef bint one_int                            # a single int may stand for its int[]
     cdef readonly bint mutates                   # the schema changes self in place (uniform_)
-    cdef bint numbers                            # Tensor parameters accept Python numbers
+    cdef readonly bint numbers                   # Tensor parameters accept Python numbers
     cdef bint prefill                            # the kernel's output starts as a copy of self
     cdef int family, mode, native_id
     cdef int generator_at                        # where it takes a Generator; -1: nowhere
@@ -166,28 +166,43 @@ cdef class Op:
         self.namespace = namespace
 
     @property
-    def overloads(self):
+    def overloads(self) -> "tuple[Overload, ...]":
         return tuple(self.rows)
 
-    def __get__(self, instance, owner):
+    def __get__(self, instance, owner) -> "Any":
         return self if instance is None else PyMethod_New(self, instance)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<built-in function {self.name}>"
 
     @property
-    def __name__(self):
+    def __name__(self) -> str:
         return self.name
 
     @property
-    def __qualname__(self):
+    def __qualname__(self) -> str:
         return self.name
 
     @property
-    def __doc__(self):
-        return self.doc
+    def __module__(self) -> str:
+        prefix = self.name.partition("_")[0]
+        below = "." + prefix if prefix in ("linalg", "fft", "special") else ""
+        return ("mindtorch_v2" if self.namespace == "torch" else "mindtorch_v2.ops." + self.namespace) + below
 
-    def __reduce__(self):
+    # For people and their tools; made from the rows when somebody asks.
+    @property
+    def __doc__(self) -> str:
+        return describer.document(self)
+
+    @property
+    def __signature__(self) -> "Signature":
+        return describer.signature(self)
+
+    @property
+    def __text_signature__(self) -> str:
+        return describer.text_signature(self)
+
+    def __reduce__(self) -> tuple:
         return _op_named, (self.name, self.namespace)
 
     def __call__(self, *args, **kwargs):         # replaced by the vectorcall slot; kept for introspection
@@ -195,9 +210,33 @@ cdef class Op:
 
 
 cdef dict all_ops = {}                           # (namespace, name) -> Op
+cdef object describer = None
 
 
-def _op_named(name, namespace="torch"):
+def _set_describer(module) -> None:
+    """Who writes document(op), signature(op) and text_signature(op) of an op."""
+    global describer
+    describer = module
+
+
+def _served_by(Overload ov not None, str device) -> "Any":
+    """What computes a row on a device: "core" (a view, a factory), "kernel", the row's calls of CANN, "composite" or ""."""
+    cdef int dev = DEVICE_TYPES.index(device)
+    if ov.family == F_VIEW or ov.family == F_NATIVE:
+        return "core"
+    if dev == NPU:
+        if ov.npu is not None:
+            return ov.npu
+        if not npu_loaded:
+            load_backend(device)                 # its modules: a row that names no aclnn op needs no CANN to be asked
+        if fused_kernel(ov, dev) is not None:
+            return "kernel"
+    elif ov.pw != NULL or ov.kernel != NULL or ov.kernels[dev] is not None:
+        return "kernel"
+    return "" if ov.body is None else "composite"
+
+
+def _op_named(name, namespace="torch") -> "Op":
     return all_ops[namespace, name]
 
 

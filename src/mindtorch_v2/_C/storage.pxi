@@ -34,7 +34,7 @@ cdef extern from "storage.h" namespace "mt":
 cdef const Library* lib = NULL
 
 
-def _load_kernels(str folder):
+def _load_kernels(str folder) -> str:
     """Opens the kernel library in folder that suits this processor; returns its level."""
     global lib
     level = "avx2" if has_avx2() and os.path.exists(f"{folder}/libmt_kernels_avx2.so") else "base"
@@ -283,7 +283,7 @@ cdef class StorageBase:
         if self.s == NULL:
             raise MemoryError()
 
-    def __init__(self, size=0, *, device=None):
+    def __init__(self, size=0, *, device=None) -> None:
         cdef Storage* made
         cdef Py_ssize_t n
         cdef object place = as_device(device)
@@ -322,33 +322,33 @@ cdef class StorageBase:
         (<StorageBase>r).take(made)
         return r
 
-    def nbytes(self):
+    def nbytes(self) -> int:
         return self.s.nbytes
 
-    def size(self):
+    def size(self) -> int:
         return self.s.nbytes
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.s.nbytes
 
-    def data_ptr(self):
+    def data_ptr(self) -> int:
         refuse_ended(self.s)
         return <size_t>self.s.data
 
     @property
-    def _cdata(self):
+    def _cdata(self) -> int:
         return <size_t>self.s
 
     @property
-    def device(self):
+    def device(self) -> "device":
         return device_object(self.s.device, self.s.index)
 
     @property
-    def _pinned(self):
+    def _pinned(self) -> bool:
         return self.s.pinned
 
     @_pinned.setter
-    def _pinned(self, value):
+    def _pinned(self, value) -> None:
         self.s.pinned = value
 
     def _pin(self):
@@ -374,11 +374,11 @@ cdef class StorageBase:
         """What keeps foreign memory alive; None for a block of the allocator."""
         return None if self.s.owner == NULL or is_npu_block(self.s) else <object>self.s.owner
 
-    def _record_stream(self, size_t stream):
+    def _record_stream(self, size_t stream) -> None:
         """Another stream of an npu uses the bytes: they are not reused before the work queued there is done."""
         record_use(self.s, stream)
 
-    def resizable(self):
+    def resizable(self) -> bool:
         return self.s.resizable
 
     def resize_(self, size):
@@ -414,7 +414,7 @@ ctypedef device device_type
 cdef object storage_class = StorageBase
 
 
-def _set_storage_class(cls):
+def _set_storage_class(cls) -> None:
     """The Python class that untyped_storage() returns."""
     global storage_class
     check_class(cls, StorageBase)
@@ -432,7 +432,7 @@ cdef object storage_object(Storage* s):
 
 
 # ---- the CPU's caching allocator ------------------------------------------------------------------------------
-def _cpu_memory_stats():
+def _cpu_memory_stats() -> dict:
     """Statistics of the CPU's caching allocator."""
     cdef AllocatorStats a
     lib.allocator_stats(&a)
@@ -442,7 +442,7 @@ def _cpu_memory_stats():
             "bound_bytes": a.bound_bytes, "limit_bytes": a.limit_bytes, "idle_ms": a.idle_ms}
 
 
-def _cpu_empty_cache():
+def _cpu_empty_cache() -> None:
     """Returns the CPU allocator's cached blocks to the system."""
     with nogil:
         lib.empty_cache()
@@ -455,19 +455,19 @@ def _cpu_memory_limit(str root=""):
     return lib.memory_limit(encoded)
 
 
-def get_num_threads():
+def get_num_threads() -> int:
     """How many threads large CPU work is split over."""
     return lib.get_num_threads()
 
 
-def set_num_threads(int n):
+def set_num_threads(int n) -> None:
     """Sets how many threads large CPU work is split over."""
     if n <= 0:
         raise RuntimeError(f"set_num_threads expects a positive integer, got {n}")
     lib.set_num_threads(n)
 
 
-def _set_blas_path(str file):
+def _set_blas_path(str file) -> None:
     """Where the BLAS library is; it is opened at the first matmul."""
     encoded = file.encode()
     lib.set_blas_path(encoded)

@@ -99,6 +99,6 @@ cdef device default_device():
     return None if modes().devices == NULL else <device>(<list>modes().devices)[-1]
 
 
-def set_default_device(d):
+def set_default_device(d) -> None:
     """Sets where this thread makes new tensors; None: the CPU. Blocks of `with device` come first."""
     own_stacks().devices[0] = None if d is None else device(d)

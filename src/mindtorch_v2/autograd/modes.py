@@ -100,6 +100,8 @@ class set_grad_enabled(_Mode):
 class inference_mode(_Mode):
     """Inside, nothing is recorded and new tensors can never be."""
 
+    mode: bool
+
     def __new__(cls, mode: Any = True) -> Any:
         made = object.__new__(cls)
         made.mode = mode if isinstance(mode, bool) else True
@@ -152,8 +154,10 @@ class detect_anomaly:
 
 
 def is_anomaly_enabled() -> bool:
+    """Whether backward looks for the op that a bad gradient comes from."""
     return _C._is_anomaly()
 
 
 def is_anomaly_check_nan_enabled() -> bool:
+    """Whether it looks for NaN as well."""
     return _C._is_anomaly_nan()

@@ -1,0 +1,174 @@
+"""What an op tells people and their tools: signatures and text, made from its rows when somebody asks."""
+from __future__ import annotations
+
+import functools
+import inspect
+import keyword
+import os
+import re
+import sys
+from inspect import Parameter, Signature
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2._ops.returns import returns_class
+from mindtorch_v2._ops.table import namespaces
+from mindtorch_v2._schema import Param, Schema, parse
+
+SEARCH = "https://docs.pytorch.org/docs/stable/search.html?q="
+# A kind of parameter in the words of Python's annotations.
+_WORDS = {"Tensor": "Tensor", "Tensor[]": "Sequence[Tensor]", "Scalar": "Number", "Scalar[]": "Sequence[Number]",
+          "int": "int", "int[]": "Sequence[int]", "float": "float", "float[]": "float | Sequence[float]", "bool": "bool",
+          "bool[]": "Sequence[bool]", "str": "str", "ScalarType": "dtype", "Device": "device | str | int",
+          "Layout": "layout", "MemoryFormat": "memory_format", "Generator": "Generator", "any": "Any"}
+_RESULTS = {"Tensor": "Tensor", "Tensor[]": "tuple[Tensor, ...]", "Scalar": "Number", "int": "int", "float": "float",
+            "bool": "bool", "str": "str", "ScalarType": "dtype", "int[]": "tuple[int, ...]"}
+
+
+class Written(str):
+    """An annotation that a signature shows as it is written, without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _annotation(param: Param, numbers: bool, schema: str) -> Written:
+    """The type of an argument, as one writes it."""
+    word = _WORDS[param.kind]
+    if param.kind == "Tensor" and numbers:
+        word = "Tensor | Number"
+    elif param.kind == "Tensor[]" and "Tensor?[]" in schema:
+        word = "Sequence[Tensor | None]"
+    elif param.kind == "int[]" and param.list_size:
+        word = "int | Sequence[int]"
+    return Written(word + " | None" if param.optional or not param.required and param.default is None else word)
+
+
+def _returns(schema: Schema) -> Written:
+    """The type of the result; named results are a class of torch.return_types."""
+    kinds = [_RESULTS[re.sub(r"\([^)]*\)|\?", "", kind)] for kind, _ in schema.returns]
+    if returns_class(schema.name, schema.returns) is not None:
+        return Written(f"return_types.{schema.name}")
+    return Written("None" if not kinds else kinds[0] if len(kinds) == 1 else f"tuple[{', '.join(kinds)}]")
+
+
+def _parameters(overload: Any, schema: Schema) -> list[Parameter]:
+    made: list[Parameter] = []
+    for param in schema.params:
+        name = "input" if param.name == "self" else param.name
+        kind: Any = Parameter.KEYWORD_ONLY if param.keyword_only else Parameter.POSITIONAL_OR_KEYWORD
+        if keyword.iskeyword(name):            # `from` of random_: nobody can write it as a keyword
+            name, kind = name + "_", Parameter.POSITIONAL_ONLY
+            made = [p.replace(kind=kind) for p in made]
+        if param.required and not param.keyword_only:      # what comes before it cannot be left out
+            made = [p.replace(default=Parameter.empty) for p in made]
+        made.append(Parameter(name, kind, default=Parameter.empty if param.required else param.default,
+                              annotation=_annotation(param, overload.numbers, overload.schema)))
+    return made
+
+
+def _with_rest(parameters: list[Parameter], schema: Schema) -> list[Parameter] | None:
+    """The form whose last positional int[] is the rest of the arguments, x.view(2, 3); None where there is none."""
+    last = sum(not p.keyword_only for p in schema.params) - 1
+    if last not in (0, 1) or schema.params[last].kind != "int[]" or last == 1 and schema.params[0].kind != "Tensor":
+        return None
+    rest = Parameter(parameters[last].name, Parameter.VAR_POSITIONAL, annotation=Written("int"))
+    before = [p.replace(kind=Parameter.POSITIONAL_ONLY) for p in parameters[:last]]
+    return [*before, rest, *parameters[last + 1:]]
+
+
+def _takes_out(op: Any, overload: Any, schema: Schema) -> bool:
+    """Whether torch offers out=: for functions that give tensors and change none."""
+    return (overload.takes_out and op.inplace_of is None and not overload.mutates and bool(schema.returns)
+            and all(kind.startswith("Tensor") for kind, _ in schema.returns)
+            and not op.name.startswith("_foreach_") and not any(p.name == "out" for p in schema.params)
+            and any(not place.startswith("torch.Tensor.") for place in places(op)))
+
+
+def signatures(op: Any) -> list[Signature]:
+    """How an op can be called, overload by overload."""
+    made = []
+    for overload in op.overloads:
+        schema = parse(overload.schema)
+        parameters, returns = _parameters(overload, schema), _returns(schema)
+        if op.inplace_of is not None:
+            returns, parameters[0] = Written("Tensor"), parameters[0].replace(annotation=Written("Tensor"))
+        for form in filter(None, [parameters, _with_rest(parameters, schema)]):
+            if _takes_out(op, overload, schema):
+                word = "Tensor | None" if len(schema.returns) == 1 else "Sequence[Tensor] | None"
+                form.append(Parameter("out", Parameter.KEYWORD_ONLY, default=None, annotation=Written(word)))
+            made.append(Signature(form, return_annotation=returns))
+    return made
+
+
+def signature(op: Any) -> Signature:
+    """That of the first overload: a Signature can say one. The others are in the text."""
+    return signatures(op)[0]
+
+
+def text_signature(op: Any) -> str:
+    """The same without types, as builtins have it."""
+    bare = [p.replace(annotation=Parameter.empty) for p in signature(op).parameters.values()]
+    return str(Signature(bare))
+
+
+def places(op: Any) -> list[str]:
+    """Where torch has the op: torch.add, torch.Tensor.add."""
+    torch = sys.modules["mindtorch_v2"]
+    prefix, _, rest = op.name.partition("_")
+    known = [("torch.", torch, op.name), ("torch._C._nn.", _C._nn, op.name), ("torch.Tensor.", torch.Tensor, op.name)]
+    if prefix in namespaces:
+        known.append((f"torch.{prefix}.", getattr(torch, prefix), rest))
+    return [place + word for place, holder, word in known if vars(holder).get(word) is op]
+
+
+def _way(overload: Any, device: str) -> Any:
+    """What serves a row on a device; a row over lists names its call of CANN in its body."""
+    listed = getattr(overload.body, "npu", None) if device == "npu" else None
+    return listed or _C._served_by(overload, device)
+
+
+def _devices(op: Any) -> str:
+    """What serves the op on each device."""
+    words = {"core": "the core", "kernel": "a kernel", "composite": "composed of other ops", "": "no kernel"}
+    said: list[str] = []
+    for device in ("cpu", "npu"):
+        ways = [_way(overload, device) for overload in op.overloads]
+        shown = [call for way in ways for call in re.findall(r"aclnn\w+", str(way))]
+        shown += [words[way] for way in ways if isinstance(way, str) and way in words]
+        said.append(f"    {device}: {', '.join(dict.fromkeys(shown))}")
+    return "\n".join(said)
+
+
+@functools.cache
+def _sentences() -> dict[str, str]:
+    """Of the ops whose rows have no place for one."""
+    with open(os.path.join(os.path.dirname(__file__), "sentences.txt"), encoding="utf-8") as file:   # pathlib costs 4 ms
+        return dict(line.rstrip("\n").split(": ", 1) for line in list(file)[1:])
+
+
+def sentence(op: Any) -> str:
+    """What the op does, in one sentence; "" where nobody wrote one."""
+    if op.inplace_of is not None:
+        return op.doc or f"{op.inplace_of.name}(), in place."
+    return op.doc or (_sentences().get(op.name, "") if op.namespace == "torch" else "")
+
+
+def document(op: Any) -> str:
+    """Every form of the call, what it does, the rows, where torch has it, and what serves it on which device."""
+    name = op.name.removeprefix(op.name.partition("_")[0] + "_") if op.__module__.count(".") else op.name
+    if not op.overloads:
+        return sentence(op)
+    calls = "\n".join(f"{name}{form}" for form in signatures(op))
+    rows = "\n".join("    " + overload.schema for overload in op.overloads)
+    parts = [calls, inspect.cleandoc(sentence(op)), f"Schema:\n{rows}"]
+    where = places(op)
+    if where:
+        parts.append("In torch: " + ", ".join(where))
+    parts.append(f"Served on\n{_devices(op)}")
+    if where and op.namespace == "torch" and not op.name.startswith("_"):
+        parts.append(f"PyTorch's page: {SEARCH}{where[0].replace('_C._nn', 'nn.functional')}")
+    return "\n\n".join(part for part in parts if part)
+
+
+_C._set_describer(sys.modules[__name__])
