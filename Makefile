@@ -6,6 +6,9 @@ PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check install -q
 CONFORMANCE ?= .venv-conformance
 
+# The PyTorch release whose API this is; pyproject.toml names the same for the tests.
+API := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/mindtorch_v2/version.py)
+
 # Folders count too: their times change when a file is removed.
 SOURCES := pyproject.toml CMakeLists.txt README.md \
            $(shell find src csrc -name __pycache__ -prune -o -not -name '.*' -print 2>/dev/null)
@@ -66,9 +69,12 @@ bench-npu: $(VENV)/package $(VENV)/test-tools $(CONFORMANCE)/tools
 
 build: $(VENV)/package
 
-lint: $(VENV)/lint-tools
-	$(PY) -m ruff check src tests benchmarks examples
+# The package is checked with its stubs (build/typed); examples strictly, as a user's own program against what is installed.
+lint: $(VENV)/lint-tools $(VENV)/package
+	$(PY) -m ruff check src tests benchmarks examples csrc
 	$(PY) -m mypy
+	$(PY) -m mypy --strict --config-file= examples/*.py tests/mindtorch_v2/typed_program.py
+	$(PY) -m pyright
 
 clean:
 	rm -rf $(BUILD) $(VENV) $(CONFORMANCE)
@@ -148,5 +154,5 @@ $(CONFORMANCE)/tools: pyproject.toml
 	@test -x $(CONFORMANCE)/bin/python || $(PYTHON) -m venv $(CONFORMANCE)
 	@echo "installing torch and torch_npu into $(CONFORMANCE)"
 	@$(CONFORMANCE)/bin/python -m pip --disable-pip-version-check install -q $(call requires,conformance)
-	@$(CONFORMANCE)/bin/python -m pip --disable-pip-version-check install -q --no-deps torch_npu==2.13.0
+	@$(CONFORMANCE)/bin/python -m pip --disable-pip-version-check install -q --no-deps torch_npu==$(API)
 	@touch $@

@@ -6,24 +6,27 @@ With the same seed both start from the same weights and see the same batches, so
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 import time
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING or not {"torch", "--backend=torch"} & set(sys.argv):
+    import mindtorch_v2 as torch
+else:
+    import torch  # --backend torch: the same program on PyTorch
 
 
-def make_data(torch: ModuleType, count: int, features: int) -> tuple[Any, Any]:
+def make_data(count: int, features: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Points around four centres, and the centre each belongs to."""
     centres = torch.randn(4, features) * 0.5
     labels = torch.randint(0, 4, (count,))
     return centres[labels] + torch.randn(count, features), labels
 
 
-def train(torch: ModuleType, steps: int, seed: int, hidden: int = 64) -> list[float]:
+def train(steps: int, seed: int, hidden: int = 64) -> list[float]:
     """Train with SGD and return the loss of every step."""
     torch.manual_seed(seed)
-    points, labels = make_data(torch, 1024, 16)
+    points, labels = make_data(1024, 16)
     nn = torch.nn
     model = nn.Sequential(nn.Linear(16, hidden), nn.ReLU(), nn.Linear(hidden, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -56,7 +59,7 @@ def main() -> None:
     parser.add_argument("--curve", action="store_true", help="print the loss of every step")
     args = parser.parse_args()
     begin = time.perf_counter()
-    losses = train(importlib.import_module(args.backend), args.steps, args.seed)
+    losses = train(args.steps, args.seed)
     seconds = time.perf_counter() - begin
     if args.curve:
         print(*(f"{loss:.8f}" for loss in losses), sep="\n")

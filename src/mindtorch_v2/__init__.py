@@ -65,5 +65,5 @@ _deferred.defer(cuda.__name__, {"amp": "cuda.amp"})
 _deferred.defer(autograd.__name__, {"profiler": "autograd.profiler"})
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *_ROOMS, *_FROM})

@@ -236,7 +236,7 @@ def example(name: str) -> Any:
 
 def test_transformer_trains_alike(npu: ModuleType) -> None:
     train = example("transformer").train
-    cpu, there = (train(mt, device, 12, 0, batch=2, length=32, width=64) for device in ("cpu", "npu"))
+    cpu, there = (train(device, 12, 0, batch=2, length=32, width=64) for device in ("cpu", "npu"))
     assert there == pytest.approx(cpu, rel=1e-4)
     assert there[-1] < there[0]
 
@@ -244,7 +244,7 @@ def test_transformer_trains_alike(npu: ModuleType) -> None:
 def train_mlp(device: str, dtype: Any = mt.float32) -> list[float]:
     """The network of examples/mlp.py."""
     mt.manual_seed(0)
-    points, labels = example("mlp").make_data(mt, 256, 16)
+    points, labels = example("mlp").make_data(256, 16)
     model = mt.nn.Sequential(mt.nn.Linear(16, 32), mt.nn.ReLU(), mt.nn.Linear(32, 4)).to(device, dtype)
     optimizer = mt.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = []
@@ -263,3 +263,15 @@ def test_mlp_trains_alike(npu: ModuleType, dtype: Any, tolerance: float) -> None
     cpu, there = train_mlp("cpu", dtype), train_mlp("npu", dtype)
     assert there == pytest.approx(cpu, rel=tolerance, abs=tolerance)
     assert there[-1] < there[0]
+
+
+def test_a_scaler_that_is_not_dynamic_keeps_its_scale(npu: ModuleType) -> None:
+    for dynamic, expected in ((False, 8.0), (True, 4.0)):
+        scaler = npu.amp.GradScaler(init_scale=8.0, dynamic=dynamic)
+        weight = mt.ones(2, device="npu", requires_grad=True)
+        optimizer = mt.optim.SGD([weight], lr=1.0)
+        scaler.scale((weight * float("inf")).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.get_scale() == expected
+        assert weight.tolist() == [1.0, 1.0]

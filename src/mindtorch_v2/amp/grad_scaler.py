@@ -137,9 +137,13 @@ class GradScaler:
             found = [seen.to(scale.device, non_blocking=True) for state in self._per_optimizer_states.values()
                      for seen in state["found_inf_per_device"].values()]
             assert found, "No inf checks were recorded prior to update."
-            _C._op_named("_amp_update_scale_")(scale, self._growth_tracker, sum(found[1:], found[0]), self._growth_factor,
-                                               self._backoff_factor, self._growth_interval)
+            self._grow_or_back_off(sum(found[1:], found[0]))
         self._per_optimizer_states = defaultdict(_fresh)
+
+    def _grow_or_back_off(self, bad: Any) -> None:
+        """The scale after a step; torch.npu's scaler can keep it as it is."""
+        _C._op_named("_amp_update_scale_")(self._scale, self._growth_tracker, bad, self._growth_factor,
+                                           self._backoff_factor, self._growth_interval)
 
     # ---- settings and state ----------------------------------------------------------------------------------------
     def get_scale(self) -> float:
