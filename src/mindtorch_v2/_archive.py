@@ -250,7 +250,7 @@ def read_storage(file: BoundedFile, nbytes: int) -> Any:
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[IO[bytes]]:
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A binary file to write that takes the place of `path` when the block ends well, whole and on the disk.
 
     Until then, and after an exception, a crash or a kill, `path` is what it was. Links are followed and permissions kept

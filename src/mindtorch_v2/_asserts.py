@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2._C import TensorBase
+from mindtorch_v2._tensor import Tensor
 
 
 def _check_with(error_type: type, cond: Any, message: Callable[[], object] | None) -> None:
@@ -68,8 +69,8 @@ def _assert(condition: Any, message: str) -> None:
 
 def typename(obj: Any) -> str:
     """The type of an object as text: `torch.FloatTensor` for tensors, else the qualified name."""
-    if isinstance(obj, TensorBase):
-        return obj.type()
+    if isinstance(obj, Tensor):
+        return str(obj.type())
     module = getattr(obj, "__module__", "") or ""
     name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
     if name is None or isinstance(obj, type) is False and not callable(obj):

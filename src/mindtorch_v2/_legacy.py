@@ -21,7 +21,7 @@ class _TensorType(type):
     def __repr__(cls) -> str:
         return f"<class '{cls.__module__}.{cls.__name__}'>"
 
-    def __call__(cls, *args: Any, device: Any = None) -> Tensor:
+    def __call__(cls, *args: Any, device: Any = None) -> Any:
         """A tensor of the given sizes (memory not set), or of the given data."""
         if device is not None and Device(device).type != cls._device:   # type: ignore[attr-defined]
             raise RuntimeError(f"legacy constructor expects device type: {cls._device} but device type: "   # type: ignore
@@ -42,7 +42,7 @@ class _StorageType(_TensorType):
     def __instancecheck__(cls, obj: Any) -> bool:
         return isinstance(obj, TypedStorage) and obj.dtype == cls.dtype and obj.device.type == cls._device   # type: ignore
 
-    def __call__(cls, *args: Any, wrap_storage: UntypedStorage | None = None) -> TypedStorage:
+    def __call__(cls, *args: Any, wrap_storage: UntypedStorage | None = None) -> Any:   # type: ignore[override]
         """A storage of a number of items (memory not set), of the items of a sequence, or over an untyped storage."""
         if len(args) + (wrap_storage is not None) > 1:
             raise RuntimeError(f"{cls.__name__} expects nothing, a size, a sequence, or wrap_storage=")
@@ -55,7 +55,7 @@ class _StorageType(_TensorType):
 
 
 def _storages(tensor_types: dict[str, type]) -> dict[str, type]:
-    made = {}
+    made: dict[str, type] = {}
     for kind in tensor_types.values():
         name = kind.__name__.replace("Tensor", "Storage")
         made[name] = _StorageType(name, (), {"dtype": kind.dtype, "_device": kind._device,   # type: ignore[attr-defined]

@@ -28,13 +28,13 @@ from ._rebuilding import (
 _PythonPickler: Any = pickle._Pickler  # the C pickler insists on a global's own name
 
 
-def _reduce_tensor(tensor: Any) -> tuple:
+def _reduce_tensor(tensor: Any) -> tuple[Any, ...]:
     """The call that rebuilds a tensor, in PyTorch's words."""
     kind, parameter = type(tensor), torch.nn.Parameter
     state = dict(getattr(tensor, "__dict__", {}))
     if isinstance(tensor, parameter) and issubclass(kind, parameter):
-        args: tuple = (tensor.data, tensor.requires_grad, OrderedDict())
-        func: Callable = _rebuild_parameter
+        args: tuple[Any, ...] = (tensor.data, tensor.requires_grad, OrderedDict())
+        func: Callable[..., Any] = _rebuild_parameter
         if kind is parameter:
             return (_rebuild_parameter_with_state, (*args, state)) if state else (func, args)
     elif tensor.device.type == "meta":
@@ -68,10 +68,10 @@ class TensorPickler(_PythonPickler):
     def __init__(self, file: IO[bytes], protocol: int) -> None:
         super().__init__(file, protocol=protocol)
         self.storages: list[Any] = []
-        self._keys: dict[tuple, str] = {}
-        self._dtypes: dict[tuple, Any] = {}
+        self._keys: dict[tuple[Any, ...], str] = {}
+        self._dtypes: dict[tuple[Any, ...], Any] = {}
 
-    def persistent_id(self, obj: Any) -> tuple | None:
+    def persistent_id(self, obj: Any) -> tuple[Any, ...] | None:
         if isinstance(obj, torch.TypedStorage):
             storage, dtype = obj.untyped(), obj.dtype
         elif isinstance(obj, torch.UntypedStorage):

@@ -82,11 +82,11 @@ def _flag(value: Any) -> bool:
 def _rebuild_tensor_v2(
     typed: Any,
     offset: int,
-    size: tuple,
-    stride: tuple,
+    size: tuple[Any, ...],
+    stride: tuple[Any, ...],
     requires_grad: bool = False,
     backward_hooks: Any = None,
-    metadata: dict | None = None,
+    metadata: dict[Any, Any] | None = None,
 ) -> Any:
     expect(isinstance(typed, torch.TypedStorage), "a storage with a dtype")
     storage, dtype = typed.untyped(), typed.dtype
@@ -102,19 +102,19 @@ def _rebuild_tensor_v2(
     return tensor.requires_grad_() if _flag(requires_grad) else tensor
 
 
-def _rebuild_tensor(typed: Any, offset: int, size: tuple, stride: tuple) -> Any:
+def _rebuild_tensor(typed: Any, offset: int, size: tuple[Any, ...], stride: tuple) -> Any:
     return _rebuild_tensor_v2(typed, offset, size, stride)
 
 
 def _rebuild_tensor_v3(
     storage: Any,
     offset: int,
-    size: tuple,
-    stride: tuple,
+    size: tuple[Any, ...],
+    stride: tuple[Any, ...],
     requires_grad: bool,
     backward_hooks: Any,
     dtype: Any,
-    metadata: dict | None = None,
+    metadata: dict[Any, Any] | None = None,
 ) -> Any:
     untyped = storage.untyped() if isinstance(storage, torch.TypedStorage) else storage
     expect(isinstance(untyped, torch.UntypedStorage) and isinstance(dtype, torch.dtype), "a storage and a dtype")
@@ -122,7 +122,7 @@ def _rebuild_tensor_v3(
     return _rebuild_tensor_v2(typed, offset, size, stride, requires_grad, None, metadata)
 
 
-def _rebuild_meta_tensor(dtype: Any, size: tuple, stride: tuple, requires_grad: bool) -> Any:
+def _rebuild_meta_tensor(dtype: Any, size: tuple[Any, ...], stride: tuple, requires_grad: bool) -> Any:
     expect(isinstance(dtype, torch.dtype), "a dtype")
     _check_geometry(0, size, stride, dtype.itemsize, INT64_END - 1)
     tensor = torch.empty_strided(tuple(size), tuple(stride), dtype=dtype, device="meta")
@@ -138,7 +138,7 @@ def _rebuild_parameter_with_state(data: Any, requires_grad: bool, hooks: Any, st
     return _with_state(_rebuild_parameter(data, requires_grad, hooks), state)
 
 
-def _rebuild_from_type_v2(func: Callable, kind: type, args: tuple, state: Any) -> Any:
+def _rebuild_from_type_v2(func: Callable[..., Any], kind: type, args: tuple[Any, ...], state: Any) -> Any:
     """In a file that is trusted: any class, any function."""
     tensor = func(*args)
     if type(tensor) is not kind:
@@ -156,7 +156,7 @@ def _with_state(tensor: Any, state: Any) -> Any:
 # ---- the same for a file that is not trusted -----------------------------------------------------
 
 
-def state_parts(state: Any) -> list[dict]:
+def state_parts(state: Any) -> list[dict[Any, Any]]:
     """The attributes in a state, and those in slots."""
     parts = state if type(state) is tuple and len(state) == 2 else (state, None)
     expect(all(part is None or type(part) in (dict, OrderedDict) for part in parts), "attributes as a dict")
@@ -211,13 +211,13 @@ def _make_device(kind: Any, index: Any = None) -> Any:
     return torch.device(kind) if index is None else torch.device(kind, index)
 
 
-def _make_ordered_dict(items: Any = ()) -> OrderedDict:
+def _make_ordered_dict(items: Any = ()) -> OrderedDict[Any, Any]:
     expect(type(items) in (list, tuple), "a list of pairs for an OrderedDict")
     expect(all(type(i) in (list, tuple) and len(i) == 2 for i in items), "pairs for an OrderedDict")
     return OrderedDict(items)
 
 
-def _make_counter(counts: Any = None) -> Counter:
+def _make_counter(counts: Any = None) -> Counter[Any]:
     expect(counts is None or type(counts) is dict, "a dict for a Counter")
     return Counter(counts)
 
@@ -237,7 +237,7 @@ def _make_bytearray(data: Any = b"", encoding: Any = None) -> bytearray:
     return bytearray(_make_bytes(data, encoding) if type(data) is str else data)
 
 
-def _make_set(items: Any = ()) -> set:
+def _make_set(items: Any = ()) -> set[Any]:
     expect(type(items) in (list, tuple), "a list for a set")
     return set(items)
 
@@ -253,7 +253,7 @@ def _make_complex(real: Any, imag: Any = 0.0) -> complex:
 @cache
 def _tensor_functions() -> dict[str, Any]:
     functions = (_rebuild_tensor, _rebuild_tensor_v2, _rebuild_tensor_v3, _rebuild_parameter)
-    table = {f"torch._utils.{f.__name__}": f for f in functions}
+    table: dict[str, Any] = {f"torch._utils.{f.__name__}": f for f in functions}
     table["torch._utils._rebuild_meta_tensor_no_storage"] = _rebuild_meta_tensor
     return table
 
@@ -280,12 +280,12 @@ class Listed:
     def __init__(
         self,
         value: Any,
-        make: Callable | None,
-        cost: Callable[[tuple], int] | None = None,
-        keys: Callable[[tuple], list] | None = None,
+        make: Callable[..., Any] | None,
+        cost: Callable[[tuple[Any, ...]], int] | None = None,
+        keys: Callable[[tuple[Any, ...]], list[Any]] | None = None,
     ) -> None:
         self.value, self.make, self.cost, self.keys = value, make, cost, keys
-        self.nbytes: Callable[[tuple], int] | None = None  # of a tensor that is copied
+        self.nbytes: Callable[[tuple[Any, ...]], int] | None = None  # of a tensor that is copied
         self.most = make.__code__.co_argcount if make else 0
         self.least = self.most - len(make.__defaults__ or ()) if make else 0
 
@@ -297,20 +297,20 @@ class Listed:
             raise UnpicklingError(f"expected {self.least} to {self.most} arguments of {self.make.__name__}")
 
 
-def _copied(args: tuple) -> int:
+def _copied(args: tuple[Any, ...]) -> int:
     """How many items or bytes a constructor copies: an object of the file can be copied again and again."""
     return len(args[0]) if args and isinstance(args[0], (str, bytes, tuple, list, dict)) else 0
 
 
-def _set_keys(args: tuple) -> list:
+def _set_keys(args: tuple[Any, ...]) -> list[Any]:
     return list(args[0]) if args and type(args[0]) in (list, tuple) else []
 
 
-def _pair_keys(args: tuple) -> list:
+def _pair_keys(args: tuple[Any, ...]) -> list[Any]:
     return [pair[0] for pair in _set_keys(args) if type(pair) in (list, tuple) and pair]
 
 
-def _resolved(args: tuple, metadata_at: int) -> int:
+def _resolved(args: tuple[Any, ...], metadata_at: int) -> int:
     """Bytes of a tensor whose conj or neg bit is set: such a bit is resolved, which copies the tensor."""
     if len(args) <= metadata_at or not args[metadata_at]:
         return 0

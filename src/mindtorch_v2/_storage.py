@@ -104,7 +104,7 @@ class UntypedStorage(StorageBase):
     def untyped(self) -> UntypedStorage:
         return self
 
-    def __deepcopy__(self, memo: dict) -> UntypedStorage:
+    def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:
         known = memo.setdefault("mindtorch_v2 storages", {})
         if self._cdata not in known:
             known[self._cdata] = self.clone()
@@ -205,7 +205,7 @@ class TypedStorage:
     def __setitem__(self, index: Any, value: Any) -> None:
         self._tensor()[index] = value
 
-    def tolist(self) -> list:
+    def tolist(self) -> list[Any]:
         return self._tensor().tolist()
 
     def __iter__(self) -> Any:

@@ -39,14 +39,14 @@ _FREE_WORK = 1 << 16  # items that may be copied in any pickle
 _safe_globals: dict[str, Any] = {}
 
 
-def add_safe_globals(safe_globals: list) -> None:
+def add_safe_globals(safe_globals: list[Any]) -> None:
     """Allow classes and functions, or (object, "module.name") pairs, in weights_only loads."""
     for item in safe_globals:
         value, name = item if isinstance(item, tuple) else (item, _full_name(item))
         _safe_globals[name] = value
 
 
-def get_safe_globals() -> list:
+def get_safe_globals() -> list[Any]:
     """What add_safe_globals has allowed."""
     return [v if _full_name(v) == name else (v, name) for name, v in _safe_globals.items()]
 
@@ -57,7 +57,7 @@ def clear_safe_globals() -> None:
 
 
 @contextmanager
-def safe_globals(safe_globals: list) -> Iterator[None]:
+def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
     """Allow globals for the length of a with block."""
     before = dict(_safe_globals)
     add_safe_globals(safe_globals)
@@ -157,7 +157,7 @@ class WeightsUnpickler:
         self.outer.append(self.stack)
         self.stack = []
 
-    def items(self) -> list:
+    def items(self) -> list[Any]:
         """What was put on the stack since the last MARK."""
         found, self.stack = self.stack, self.outer.pop()
         return found
@@ -229,7 +229,7 @@ class WeightsUnpickler:
         expect(type(self.stack[-1]) is list, "a list to append to")
         self.stack[-1].extend(items)
 
-    def set_items(self, items: list) -> None:
+    def set_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
         expect(type(target) in (dict, OrderedDict, Counter), "a dict to set items of")
         expect(len(items) % 2 == 0, "pairs of keys and values")
@@ -297,7 +297,7 @@ class WeightsUnpickler:
                 self.check_key(key)
         return entry.make(*args)  # type: ignore[misc]
 
-    def of_user(self, function: Callable, *args: Any) -> Any:
+    def of_user(self, function: Callable[..., Any], *args: Any) -> Any:
         """Code that the user has allowed, which may raise anything when the file is damaged."""
         try:
             return function(*args)
@@ -421,7 +421,7 @@ class _Unpickler(pickle.Unpickler):
         return known if known is not None else super().find_class(module, name)
 
 
-def _trusting(file: IO[bytes], module: Any, options: dict) -> Any:
+def _trusting(file: IO[bytes], module: Any, options: dict[Any, Any]) -> Any:
     if module is None or module is pickle:
         return _Unpickler(file, **options)
     kind = type("Unpickler", (module.Unpickler,), {"find_class": _Unpickler.find_class})
@@ -447,14 +447,14 @@ class Source:
 
 
 def unpickle(
-    file: IO[bytes], source: Source, restore: Callable[[Any], Any], weights_only: bool, module: Any, options: dict
+    file: IO[bytes], source: Source, restore: Callable[[Any], Any], weights_only: bool, module: Any, options: dict[Any, Any]
 ) -> Any:
     """The next object of a file; errors name the file and the byte."""
     begin = file.tell()
     try:
         if weights_only:
             machine = WeightsUnpickler(file, source.nbytes, options.get("encoding", "utf-8"))
-            machine.persistent_load = restore  # type: ignore[method-assign]
+            machine.persistent_load = restore  # type: ignore[method-assign, assignment]
             return machine.load()
         reader = _trusting(file, module, options)
         reader.persistent_load = restore

@@ -107,7 +107,7 @@ def _of_memory(name: str) -> Callable[..., Any]:
     return call
 
 
-class Graph(torch.npu.NPUGraph):                  # type: ignore[name-defined]
+class Graph(torch.npu.NPUGraph):
     """Work of a stream, recorded instead of run, with torch.accelerator's arguments: `with stream, graph: ...`."""
 
     def __init__(self, keep_graph: bool = False, *, pool: tuple[int, int] | None = None,

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "inductor",
-            mode: str | None = None, options: dict | None = None, disable: bool = False, **kwargs: Any) -> Any:
+            mode: str | None = None, options: dict[Any, Any] | None = None, disable: bool = False, **kwargs: Any) -> Any:
     """The function or module itself: this library runs every op when it is called and compiles nothing."""
     if mode is not None and options is not None:
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
@@ -71,6 +71,6 @@ class _Nothing:
         return fn
 
 
-def list_backends(exclude_tags: tuple = ()) -> list[str]:
+def list_backends(exclude_tags: tuple[Any, ...] = ()) -> list[str]:
     """There are none."""
     return []

@@ -27,7 +27,7 @@ def get_dir() -> str:
     return _chosen[0] or os.path.join(os.path.expanduser(os.environ.get("TORCH_HOME", f"{cache}/torch")), "hub")
 
 
-def set_dir(d: str | os.PathLike) -> None:
+def set_dir(d: str | os.PathLike[str]) -> None:
     """Keeps files in another folder from now on."""
     _chosen[0] = os.path.expanduser(d)
 

@@ -154,9 +154,8 @@ def set_fusion_strategy(strategy: Any) -> Any:
     return strategy
 
 
-_C._get_tracing_state = lambda: None
-_C._log_api_usage_once = lambda event: None
-_C._are_functorch_transforms_active = lambda: False
+vars(_C).update(_get_tracing_state=lambda: None, _log_api_usage_once=lambda event: None,
+                _are_functorch_transforms_active=lambda: False)
 
 
 def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> None:

@@ -35,7 +35,7 @@ def set_sharing_strategy(new_strategy: str) -> None:
     _strategy = new_strategy
 
 
-def _wrapped(fn: Callable[..., Any], index: int, args: tuple, errors: Any) -> None:
+def _wrapped(fn: Callable[..., Any], index: int, args: tuple[Any, ...], errors: Any) -> None:
     try:
         fn(index, *args)
     except KeyboardInterrupt:
@@ -48,7 +48,7 @@ def _wrapped(fn: Callable[..., Any], index: int, args: tuple, errors: Any) -> No
 class ProcessContext:
     """The processes of one spawn() call."""
 
-    def __init__(self, processes: list, errors: Any) -> None:
+    def __init__(self, processes: list[Any], errors: Any) -> None:
         self.processes, self._errors = processes, errors
 
     def pids(self) -> list[int]:
@@ -70,10 +70,10 @@ class ProcessContext:
         return all(p.exitcode == 0 for p in self.processes)
 
 
-def start_processes(fn: Callable[..., Any], args: tuple = (), nprocs: int = 1, join: bool = True, daemon: bool = False,
+def start_processes(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, daemon: bool = False,
                     start_method: str = "spawn") -> ProcessContext | None:
     """Runs fn(i, *args) in nprocs processes."""
-    context = _multiprocessing.get_context(start_method)
+    context: Any = _multiprocessing.get_context(start_method)
     errors, processes = context.SimpleQueue(), []
     for i in range(nprocs):
         process = context.Process(target=_wrapped, args=(fn, i, args, errors), daemon=daemon)
@@ -87,7 +87,7 @@ def start_processes(fn: Callable[..., Any], args: tuple = (), nprocs: int = 1, j
     return None
 
 
-def spawn(fn: Callable[..., Any], args: tuple = (), nprocs: int = 1, join: bool = True, daemon: bool = False,
+def spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, daemon: bool = False,
           start_method: str = "spawn") -> ProcessContext | None:
     """start_processes with the spawn method."""
     return start_processes(fn, args, nprocs, join, daemon, start_method)

@@ -79,7 +79,7 @@ class _outside:
 class TorchFunctionMode:
     """A with block in which __torch_function__ of the mode sees every torch function."""
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[Any, Any] | None = None) -> Any:
         raise NotImplementedError
 
     def __enter__(self) -> Any:
@@ -97,7 +97,7 @@ class TorchFunctionMode:
 class BaseTorchFunctionMode(TorchFunctionMode):
     """A mode that calls every function as it is."""
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[Any, Any] | None = None) -> Any:
         return func(*args, **(kwargs or {}))
 
 
@@ -154,7 +154,5 @@ def get_overridable_functions() -> dict[Any, list[Any]]:
     return {Tensor: [f for f in vars(Tensor).values() if isinstance(f, (_C.Op, types.FunctionType))]}
 
 
-_C.DisableTorchFunctionSubclass = DisableTorchFunctionSubclass
-_C.DisableTorchFunction = DisableTorchFunction
-_C._disabled_torch_function_impl = _disabled_torch_function_impl
-_C._has_torch_function = has_torch_function
+vars(_C).update(DisableTorchFunctionSubclass=DisableTorchFunctionSubclass, DisableTorchFunction=DisableTorchFunction,
+                _disabled_torch_function_impl=_disabled_torch_function_impl, _has_torch_function=has_torch_function)

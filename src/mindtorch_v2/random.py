@@ -7,6 +7,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import GeneratorBase
+from mindtorch_v2._tensor import Tensor
 
 
 class Generator(GeneratorBase):
@@ -36,7 +37,7 @@ def initial_seed() -> int:
     return default_generator.initial_seed()
 
 
-def get_rng_state() -> Any:
+def get_rng_state() -> Tensor:
     """The state of the default generator, a uint8 tensor."""
     return default_generator.get_state()
 

@@ -137,7 +137,7 @@ class _Storages:
 
     def __init__(self, make: Callable[[StorageType, str, int], Any], restore: Callable[[Any, str], Any]) -> None:
         self.make, self.restore = make, restore
-        self.seen: dict[str, tuple] = {}  # the whole persistent id
+        self.seen: dict[str, tuple[Any, ...]] = {}  # the whole persistent id
         self.loaded: dict[str, Any] = {}
 
     def __call__(self, pid: Any) -> Any:
@@ -166,7 +166,7 @@ def _swap_bytes(storage: Any, dtype: Any) -> None:
         view[i::width] = data[width - 1 - i :: width]
 
 
-def _load_zip(file: IO[bytes], name: str, restore: Callable, weights_only: bool, mmap: bool, *how: Any) -> Any:
+def _load_zip(file: IO[bytes], name: str, restore: Callable[..., Any], weights_only: bool, mmap: bool, *how: Any) -> Any:
     archive = Archive(file, name, mmap)
     if archive.has("constants.pkl"):
         raise archive.error("this is a TorchScript archive, not a file of torch.save")
@@ -184,7 +184,7 @@ def _load_zip(file: IO[bytes], name: str, restore: Callable, weights_only: bool,
     return unpickle(body, source, _Storages(make, restore), weights_only, *how)
 
 
-def _load_legacy(opened: IO[bytes], name: str, restore: Callable, weights_only: bool, *how: Any) -> Any:
+def _load_legacy(opened: IO[bytes], name: str, restore: Callable[..., Any], weights_only: bool, *how: Any) -> Any:
     """Read a file from before PyTorch 1.6: five pickles, then each storage as a count and bytes."""
     file: Any = BoundedFile(opened, name)
     source = Source(name, "magic number", file.size)

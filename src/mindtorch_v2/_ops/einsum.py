@@ -73,7 +73,7 @@ def _arrange(x, labels, order):
 
 def _contract(a, la, b, lb, keep):
     """One product of two operands, summed over labels that nobody else needs, as a batched matmul."""
-    sizes = {}
+    sizes: dict[str, int] = {}
     for x, ls in ((a, la), (b, lb)):
         for c, n in zip(ls, x.shape):
             if n != 1 and sizes.get(c, 1) not in (1, n):

@@ -11,7 +11,7 @@ from mindtorch_v2._schema import parse
 
 _SINCE = "Ascend910B"                             # the first SoCs with kernels over lists
 # CANN's name of a foreach op, in torch's words.
-_UNARY = {word.lower(): f"aclnnForeach{word}(self, out)" for word in
+_UNARY: dict[str, str | None] = {word.lower(): f"aclnnForeach{word}(self, out)" for word in
           ("Abs Acos Asin Atan Cos Cosh Erf Erfc Exp Expm1 Log Log10 Log1p Log2 Neg Reciprocal Sigmoid Sign Sin Sinh "
            "Sqrt Tan Tanh").split()}
 _UNARY |= {name: f"aclnnForeachRoundOffNumberV2(self, {mode}, out)" for name, mode in

@@ -1,6 +1,8 @@
 """Rows of indexing by masks, of where the nonzero items are, and of copies with a part replaced."""
 from __future__ import annotations
 
+from typing import Any
+
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.index import broadcast
@@ -108,7 +110,7 @@ def _scattered(g, mask, shape):
     return taken.reshape(shape)
 
 
-_SCATTER = {"self": lambda g, mask: g.masked_fill(mask, 0),
+_SCATTER: dict[str, Any] = {"self": lambda g, mask: g.masked_fill(mask, 0),
             "source": lambda g, mask, source_shape: _scattered(g, mask, source_shape)}
 op("_masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", kernel="masked_scatter", prefill=True,
    variants="", rule=_check_scatter, npu="aclnnInplaceMaskedScatter(out, mask, source)", grad=_SCATTER)

@@ -397,7 +397,7 @@ def _multiply(items, split, i, j):
 
 def chain_matmul(*matrices, out=None):
     """The product of a chain of matrices, in the order that multiplies least."""
-    matrices = matrices[0] if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)) else matrices
+    matrices = tuple(matrices[0]) if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)) else matrices
     made = matrices[0].clone() if len(matrices) == 1 else ops.linalg_multi_dot(list(matrices))
     return made if out is None else out.resize_(made.shape).copy_(made)
 

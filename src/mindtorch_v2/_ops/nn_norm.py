@@ -291,6 +291,6 @@ def _instance_norm(input, weight, bias, running_mean, running_var, use_input_sta
     out = ops.batch_norm(flat, weight, bias, mean, var, use_input_stats, momentum, eps, cudnn_enabled)
     if use_input_stats:
         for kept, every in ((running_mean, mean), (running_var, var)):
-            if kept is not None:
+            if kept is not None and every is not None:
                 kept.copy_(every.view(n, channels).mean(0))
     return out.view(input.shape)

@@ -20,7 +20,8 @@ def _make(name: str, fields: tuple[str, ...]) -> type:
 
 
 def _rebuild(name: str, fields: tuple[str, ...], values: tuple) -> Any:
-    return returns_class(name, [("Tensor", f) for f in fields])(values)
+    kind: Any = returns_class(name, [("Tensor", f) for f in fields])
+    return kind(values)
 
 
 def returns_class(name: str, returns: list[tuple[str, str]]) -> type | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import errors, runtime
+from mindtorch_v2._tensor import Tensor
 
 _DTYPES = {"cpu": ("bfloat16", "float16"), "npu": ("float16", "bfloat16")}
 _ABSENT = ("cuda", "xpu", "mps", "hpu", "xla", "mtia", "ipu", "maia")   # torch's types that this library has not
@@ -105,7 +106,7 @@ class autocast:
 # ---- functions with a backward of their own -----------------------------------------------------------------------
 def _cast(value: Any, device_type: str, dtype: Any) -> Any:
     """The floating-point tensors of a device type in a dtype, in containers too; float64 stays."""
-    if isinstance(value, _C.TensorBase):
+    if isinstance(value, Tensor):
         eligible = value.is_floating_point() and value.device.type == device_type
         return value.to(dtype) if eligible and value.dtype is not _C._dtype_named("float64") else value
     if isinstance(value, dict):

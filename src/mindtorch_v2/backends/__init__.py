@@ -59,9 +59,14 @@ def _module(name: str, doc: str, available: bool = False, **contents: Any) -> ty
     return made
 
 
+def _set_cudnn_flags(**given: Any) -> None:
+    for name, value in given.items():
+        setattr(cudnn, name[1:], value)
+
+
 cudnn: Any = _module("cudnn", "cuDNN: absent.", enabled=True, benchmark=False, deterministic=False, allow_tf32=True,
                      benchmark_limit=10, version=lambda: None, is_acceptable=lambda tensor: False,
-                     set_flags=lambda **given: tuple(setattr(cudnn, k[1:], v) for k, v in given.items()))
+                     set_flags=_set_cudnn_flags)
 cuda: Any = _module("cuda", "CUDA: absent.", matmul=_Matmul(), cufft_plan_cache=_Plans(), is_built=lambda: False,
                     preferred_linalg_library=lambda backend=None: "default",
                     preferred_blas_library=lambda backend=None: "default")

@@ -76,13 +76,18 @@ def _between(constraint: Any) -> transforms.Transform:
     return _to_interval(constraint.lower_bound, constraint.upper_bound)
 
 
+def _register_composed(registry: Any) -> None:
+    """Constraints made of others: their transforms are made of the parts' transforms."""
+    registry.register(constraints.independent, lambda c: transforms.IndependentTransform(
+        registry(c.base_constraint), c.reinterpreted_batch_ndims))
+    registry.register(constraints.cat, lambda c: transforms.CatTransform(
+        [registry(part) for part in c.cseq], c.dim, c.lengths))
+    registry.register(constraints.stack, lambda c: transforms.StackTransform(
+        [registry(part) for part in c.cseq], c.dim))
+
+
 for _registry in (biject_to, transform_to):
-    _registry.register(constraints.independent, lambda c, r=_registry: transforms.IndependentTransform(
-        r(c.base_constraint), c.reinterpreted_batch_ndims))
-    _registry.register(constraints.cat, lambda c, r=_registry: transforms.CatTransform(
-        [r(part) for part in c.cseq], c.dim, c.lengths))
-    _registry.register(constraints.stack, lambda c, r=_registry: transforms.StackTransform(
-        [r(part) for part in c.cseq], c.dim))
+    _register_composed(_registry)
 biject_to.register(constraints.simplex, lambda c: transforms.StickBreakingTransform())
 transform_to.register(constraints.simplex, lambda c: transforms.SoftmaxTransform())
 transform_to.register(constraints.lower_cholesky, lambda c: transforms.LowerCholeskyTransform())

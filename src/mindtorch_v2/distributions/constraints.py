@@ -95,6 +95,8 @@ class _Bounded(Constraint):
     """A set between bounds; a subclass names them and compares."""
 
     bounds: tuple[str, ...] = ("lower_bound", "upper_bound")
+    lower_bound: Any
+    upper_bound: Any
 
     def __init__(self, *limits: Any) -> None:
         for name, limit in zip(self.bounds, limits, strict=True):

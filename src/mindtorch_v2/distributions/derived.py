@@ -129,7 +129,8 @@ class TransformedDistribution(Distribution):
         return self._forward(self.base_dist.rsample(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        y, event_dim, total = self._checked(value), len(self._event_shape), 0.0
+        y, event_dim = self._checked(value), len(self._event_shape)
+        total: Any = 0.0
         for transform in reversed(self.transforms):
             x = transform.inv(y)
             event_dim += transform.domain.event_dim - transform.codomain.event_dim
@@ -170,7 +171,7 @@ class LogNormal(_OverBase):
     """The exponential of a normal variable."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.positive   # type: ignore[assignment]
+    support = constraints.positive
     has_rsample = True
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
@@ -200,7 +201,7 @@ class _Half(_OverBase):
     """The absolute value of a symmetric variable around zero: its density is twice the base's."""
 
     arg_constraints = {"scale": constraints.positive}
-    support = constraints.nonnegative   # type: ignore[assignment]
+    support = constraints.nonnegative
     has_rsample = True
     _base: Any
 
@@ -260,7 +261,7 @@ class Gumbel(_OverBase):
     """The Gumbel distribution of extremes."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real   # type: ignore[assignment]
+    support = constraints.real
     loc: Tensor
     scale: Tensor
 
@@ -300,7 +301,7 @@ class Weibull(_OverBase):
     """The Weibull distribution."""
 
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
-    support = constraints.positive   # type: ignore[assignment]
+    support = constraints.positive
     scale: Tensor
     concentration: Tensor
 
@@ -368,7 +369,7 @@ class InverseGamma(_OverBase):
     """The reciprocal of a gamma variable."""
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
-    support = constraints.positive   # type: ignore[assignment]
+    support = constraints.positive
     has_rsample = True
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:

@@ -42,7 +42,7 @@ class _StandardGamma(torch.autograd.Function):
         return x
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:   # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         return grad * _slope(*ctx.saved_tensors)
 
 

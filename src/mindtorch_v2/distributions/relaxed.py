@@ -58,7 +58,7 @@ class RelaxedBernoulli(_Relaxed):
     """A number between 0 and 1 that becomes a Bernoulli variable as the temperature goes to zero."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
-    support = constraints.unit_interval   # type: ignore[assignment]
+    support = constraints.unit_interval
 
     def __init__(self, temperature: Tensor, probs: Any = None, logits: Any = None,
                  validate_args: bool | None = None) -> None:
@@ -104,7 +104,7 @@ class RelaxedOneHotCategorical(_Relaxed):
     """A point of the simplex that becomes a one-hot vector as the temperature goes to zero."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
-    support = constraints.simplex   # type: ignore[assignment]
+    support = constraints.simplex
 
     def __init__(self, temperature: Tensor, probs: Any = None, logits: Any = None,
                  validate_args: bool | None = None) -> None:

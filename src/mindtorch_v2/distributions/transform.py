@@ -22,7 +22,8 @@ class Transform:
     def __init__(self, cache_size: int = 0) -> None:
         if cache_size not in (0, 1):
             raise ValueError("cache_size must be 0 or 1")
-        self._cache_size, self._cached_x_y = cache_size, (None, None)
+        self._cache_size = cache_size
+        self._cached_x_y: tuple[Any, Any] = (None, None)
         self._inv: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -158,7 +159,7 @@ class ComposeTransform(Transform):
     __hash__ = object.__hash__
 
     @property
-    def domain(self) -> Any:   # type: ignore[override]
+    def domain(self) -> Any:
         if not self.parts:
             return constraints.real
         domain, event_dim = self.parts[0].domain, self.parts[-1].codomain.event_dim
@@ -168,7 +169,7 @@ class ComposeTransform(Transform):
         return constraints.independent(domain, extra) if extra else domain
 
     @property
-    def codomain(self) -> Any:   # type: ignore[override]
+    def codomain(self) -> Any:
         if not self.parts:
             return constraints.real
         codomain, event_dim = self.parts[-1].codomain, self.parts[0].domain.event_dim

@@ -63,7 +63,7 @@ class PowerTransform(_Elementwise):
         self.exponent = torch.as_tensor(exponent)
 
     @property
-    def sign(self) -> Any:   # type: ignore[override]
+    def sign(self) -> Any:
         return self.exponent.sign()
 
     def __eq__(self, other: Any) -> bool:
@@ -162,7 +162,7 @@ class AffineTransform(Transform):
         return self._event_dim
 
     @property
-    def domain(self) -> Any:   # type: ignore[override]
+    def domain(self) -> Any:
         return constraints.independent(constraints.real, self._event_dim) if self._event_dim else constraints.real
 
     codomain = domain

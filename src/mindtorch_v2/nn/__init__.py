@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mindtorch_v2.nn import attention, functional, init, modules, parallel, parameter, utils
 from mindtorch_v2.nn.modules import *  # noqa: F403
 from mindtorch_v2.nn.modules import __all__ as _layers
@@ -30,7 +32,7 @@ __all__ = [
 ]
 
 
-def factory_kwargs(kwargs: dict | None) -> dict:
+def factory_kwargs(kwargs: dict[Any, Any] | None) -> dict:
     """The device, dtype and memory_format among the keyword arguments of a factory."""
     if kwargs is None:
         return {}

@@ -252,7 +252,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     return tensor
 
 
-def _old_name(new: Callable) -> Callable:
+def _old_name(new: Callable[..., Any]) -> Callable:
     """Make the deprecated name without the underscore."""
     name = new.__name__[:-1]
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from copy import deepcopy
-from typing import Any
+from typing import Any, SupportsIndex
 
 import mindtorch_v2 as torch
 
-_TensorMeta = type(torch.Tensor)
 
-
-class _ParameterMeta(_TensorMeta):
+class _ParameterMeta(type):
     """Lets a custom tensor subclass count as a Parameter through its `_is_param` mark."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -25,7 +23,7 @@ class Parameter(torch.Tensor, metaclass=_ParameterMeta):
     """A leaf tensor that a Module adds to its parameters when it is assigned as an attribute."""
 
     # Results of operations on a Parameter are plain tensors.
-    __torch_function__ = torch._tensor._disabled_torch_function_impl
+    __torch_function__: Any = torch._tensor._disabled_torch_function_impl
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Parameter:
         if data is None:
@@ -45,7 +43,7 @@ class Parameter(torch.Tensor, metaclass=_ParameterMeta):
         t._is_param = True
         return t
 
-    def __deepcopy__(self, memo: dict) -> Parameter:
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Parameter:
         known = memo.get(id(self))
         if known is not None:
             return known
@@ -53,14 +51,14 @@ class Parameter(torch.Tensor, metaclass=_ParameterMeta):
         memo[id(self)] = result = type(self)(data, self.requires_grad)
         return result
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]
         # As a plain leaf: neither the class name nor a grad_fn belongs into the text.
         plain = torch.Tensor._make_subclass(torch.Tensor, self.data, self.requires_grad)
         return "Parameter containing:\n" + repr(plain)
 
-    def __reduce_ex__(self, proto: int) -> tuple:
+    def __reduce_ex__(self, proto: SupportsIndex) -> tuple[Any, ...]:
         state = self.__dict__.copy()
-        args = (self.data, self.requires_grad, OrderedDict())
+        args: tuple[Any, ...] = (self.data, self.requires_grad, OrderedDict())
         if state:
             return _rebuild_parameter_with_state, (*args, state)
         return _rebuild_parameter, args
@@ -72,7 +70,7 @@ def _rebuild_parameter(data: Any, requires_grad: bool, backward_hooks: Any) -> P
 
 
 def _rebuild_parameter_with_state(
-    data: Any, requires_grad: bool, backward_hooks: Any, state: dict
+    data: Any, requires_grad: bool, backward_hooks: Any, state: dict[Any, Any]
 ) -> Parameter:
     """Unpickle one Parameter that carried attributes of its own."""
     param = _rebuild_parameter(data, requires_grad, backward_hooks)
@@ -84,13 +82,16 @@ def _rebuild_parameter_with_state(
 class UninitializedTensorMixin:
     """A tensor whose shape is not known yet: only conversion and materialisation are allowed."""
 
+    data: Any
+    requires_grad: Any
+    cls_to_become: Any
     _allowed = frozenset(
         "data device dtype layout is_cuda is_npu is_meta is_leaf requires_grad grad "
         "grad_fn to cpu npu cuda half float double bfloat16 detach share_memory_ "
         "requires_grad_ cls_to_become materialize copy_ shape persistent".split()
     )
 
-    def materialize(self, shape: tuple, device: Any = None, dtype: Any = None) -> None:
+    def materialize(self, shape: tuple[Any, ...], device: Any = None, dtype: Any = None) -> None:
         """Become a real tensor of the given shape, in place."""
         data = self.data
         device = data.device if device is None else device
@@ -117,7 +118,7 @@ class UninitializedTensorMixin:
     def __repr__(self) -> str:
         return f"<{self.__class__.__name__}>"
 
-    def __reduce_ex__(self, proto: int) -> tuple:
+    def __reduce_ex__(self, proto: SupportsIndex) -> tuple[Any, ...]:
         return self.__class__, (self.requires_grad,)
 
 
@@ -126,7 +127,7 @@ def is_lazy(param: Any) -> bool:
     return isinstance(param, UninitializedTensorMixin)
 
 
-class UninitializedParameter(UninitializedTensorMixin, Parameter):
+class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: ignore[misc]
     """A Parameter whose shape the first forward call decides."""
 
     cls_to_become = Parameter
@@ -137,14 +138,14 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
         data = torch.empty(0, device=device, dtype=dtype)
         return torch.Tensor._make_subclass(cls, data, requires_grad)
 
-    def __deepcopy__(self, memo: dict) -> UninitializedParameter:
+    def __deepcopy__(self, memo: dict[Any, Any]) -> UninitializedParameter:
         if id(self) not in memo:
             data = self.data
             memo[id(self)] = type(self)(self.requires_grad, data.device, data.dtype)
         return memo[id(self)]
 
 
-class _BufferMeta(_TensorMeta):
+class _BufferMeta(type):
     """Lets any tensor marked `_is_buffer` count as a Buffer."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -157,7 +158,9 @@ class _BufferMeta(_TensorMeta):
 class Buffer(torch.Tensor, metaclass=_BufferMeta):
     """A tensor that a Module adds to its buffers when it is assigned as an attribute."""
 
-    def __new__(cls, data: Any = None, *, persistent: bool = True) -> torch.Tensor:
+    persistent: bool
+
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Any:
         if data is None:
             data = torch.empty(0)
         t = data.detach().requires_grad_(data.requires_grad)
@@ -166,11 +169,12 @@ class Buffer(torch.Tensor, metaclass=_BufferMeta):
         return t
 
 
-class UninitializedBuffer(UninitializedTensorMixin, torch.Tensor):
+class UninitializedBuffer(UninitializedTensorMixin, torch.Tensor):  # type: ignore[misc]
     """A buffer whose shape the first forward call decides."""
 
+    persistent: bool
     cls_to_become = torch.Tensor
-    __torch_function__ = torch._tensor._disabled_torch_function_impl
+    __torch_function__: Any = torch._tensor._disabled_torch_function_impl
 
     def __new__(
         cls,
@@ -185,7 +189,7 @@ class UninitializedBuffer(UninitializedTensorMixin, torch.Tensor):
         result._is_buffer = True
         return result
 
-    def __deepcopy__(self, memo: dict) -> UninitializedBuffer:
+    def __deepcopy__(self, memo: dict[Any, Any]) -> UninitializedBuffer:
         if id(self) not in memo:
             data, keep = self.data, deepcopy(self.persistent)
             memo[id(self)] = type(self)(self.requires_grad, data.device, data.dtype, keep)

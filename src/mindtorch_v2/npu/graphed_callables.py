@@ -45,7 +45,7 @@ class _Recorded:
             raise TypeError("In the beta API, sample_args for each callable must contain only Tensors. Other types are "
                             "not allowed.")
         self.n_args = len(leaves)
-        self.parameters = tuple(function.parameters()) if _is_module(function) else ()
+        self.parameters = tuple(function.parameters()) if _is_module(function) else ()   # type: ignore[attr-defined]
         self.inputs = (*leaves, *self.parameters)
         self.forward, self.backward = NPUGraph(), NPUGraph()
         self.made: Any = None                     # what the function returned, nested

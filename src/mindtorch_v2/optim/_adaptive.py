@@ -56,7 +56,7 @@ class Adadelta(ForeachOptimizer):
         }  # fmt: skip
         super().__init__(params, defaults)
 
-    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+    def _init_state(self, param: Tensor, group: dict[Any, Any]) -> dict[str, Any]:
         return {"square_avg": like(param), "acc_delta": like(param)}
 
     def _update(self, batch: Batch) -> None:
@@ -106,7 +106,7 @@ class Adagrad(ForeachOptimizer):
             for param in group["params"]:
                 self._first_state(param, group)
 
-    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+    def _init_state(self, param: Tensor, group: dict[Any, Any]) -> dict[str, Any]:
         value = group["initial_accumulator_value"]
         value = complex(value, value) if param.is_complex() else value
         return {"sum": torch.full_like(param, value, memory_format=torch.preserve_format)}
@@ -151,7 +151,7 @@ class Adamax(ForeachOptimizer):
         }  # fmt: skip
         super().__init__(params, defaults)
 
-    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+    def _init_state(self, param: Tensor, group: dict[Any, Any]) -> dict[str, Any]:
         return {"exp_avg": like(param), "exp_inf": like(param)}
 
     def _update(self, batch: Batch) -> None:
@@ -169,7 +169,7 @@ class Adamax(ForeachOptimizer):
 class _Moments(ForeachOptimizer):
     """Both moments of the Adam family."""
 
-    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+    def _init_state(self, param: Tensor, group: dict[Any, Any]) -> dict[str, Any]:
         return {"exp_avg": like(param), "exp_avg_sq": like(param)}
 
     @staticmethod
@@ -216,7 +216,7 @@ class NAdam(_Moments):
         }  # fmt: skip
         super().__init__(params, defaults)
 
-    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+    def _init_state(self, param: Tensor, group: dict[Any, Any]) -> dict[str, Any]:
         return {"mu_product": new_step().fill_(1.0), **super()._init_state(param, group)}
 
     def _update(self, batch: Batch) -> None:
@@ -227,7 +227,7 @@ class NAdam(_Moments):
         mu_next = beta1 * (1.0 - 0.5 * 0.96 ** ((step + 1) * decay))
         product = batch.count("mu_product") * mu
         batch.set_count("mu_product", product)
-        below = torch._foreach_sqrt(batch.state["exp_avg_sq"])
+        below: Sequence[Tensor] = torch._foreach_sqrt(batch.state["exp_avg_sq"])
         below = batch.change("div", below, each((1 - beta2**step) ** 0.5))
         below = batch.change("add", below, batch.group["eps"])
         add_quotient_(batch.params, grads, below, -lr * (1.0 - mu) / (1.0 - product))
@@ -317,7 +317,7 @@ class RMSprop(ForeachOptimizer):
         }  # fmt: skip
         super().__init__(params, defaults)
 
-    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+    def _init_state(self, param: Tensor, group: dict[Any, Any]) -> dict[str, Any]:
         state = {"square_avg": like(param)}
         if group["momentum"] > 0:
             state["momentum_buffer"] = like(param)

@@ -54,7 +54,7 @@ class ASGD(ForeachOptimizer):
         }  # fmt: skip
         super().__init__(params, defaults)
 
-    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+    def _init_state(self, param: Tensor, group: dict[Any, Any]) -> dict[str, Any]:
         eta = new_step().copy_(torch.as_tensor(group["lr"]).reshape(()))
         return {"eta": eta, "mu": new_step().fill_(1.0), "ax": like(param)}
 
@@ -98,7 +98,7 @@ class Rprop(ForeachOptimizer):
         }  # fmt: skip
         super().__init__(params, defaults)
 
-    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+    def _init_state(self, param: Tensor, group: dict[Any, Any]) -> dict[str, Any]:
         lr = number(group["lr"])
         lr = complex(lr, lr) if param.is_complex() else lr
         return {"prev": like(param), "step_size": torch.full_like(param, lr)}
@@ -159,10 +159,10 @@ class Adafactor(ForeachOptimizer):
         }  # fmt: skip
         super().__init__(params, defaults)
 
-    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+    def _init_state(self, param: Tensor, group: dict[Any, Any]) -> dict[str, Any]:
         if param.is_complex():
             raise RuntimeError("Adafactor does not support complex parameters")
-        grad = param.grad
+        grad: Any = param.grad
         if grad.dim() <= 1:
             return {"variance": like(grad)}
         *lead, rows, cols = grad.shape
@@ -194,7 +194,7 @@ class Adafactor(ForeachOptimizer):
             param.sub_(update * (size.clamp(min=eps2) * rate / spread.clamp(min=1.0)))
 
 
-def _orthogonalized(grad: Tensor, coefficients: tuple, steps: int, eps: float) -> Tensor:
+def _orthogonalized(grad: Tensor, coefficients: tuple[Any, ...], steps: int, eps: float) -> Tensor:
     """The nearest orthogonal matrix, roughly, by Newton-Schulz iterations in bfloat16."""
     if steps >= 100:
         raise ValueError("Number of steps must be less than 100 for computational efficiency")
@@ -264,7 +264,7 @@ class Muon(Optimizer):
                         self._update(param, param.grad, group)
         return loss
 
-    def _update(self, param: Tensor, grad: Tensor, group: dict) -> None:
+    def _update(self, param: Tensor, grad: Tensor, group: dict[Any, Any]) -> None:
         if param.is_complex():
             raise RuntimeError("Muon does not support complex parameters")
         state, lr, momentum = self.state[param], option_for(param, group, group["lr"]), group["momentum"]

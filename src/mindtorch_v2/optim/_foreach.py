@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any, Callable, TypeAlias
 
 import mindtorch_v2 as torch
 from mindtorch_v2.optim.optimizer import Optimizer, new_step, number
 
 Tensor = torch.Tensor
-Factor = float | Tensor  # a number, a 0-dim tensor, or one number a parameter in a 1-dim tensor
+Factor: TypeAlias = float | Tensor  # a number, a 0-dim tensor, or one number a parameter in a 1-dim tensor
 
 CAPTURABLE_DEVICES = ["cuda", "xpu", "hpu", "npu"]
 FUSED_DEVICES = ["npu", "cpu"]
@@ -107,7 +107,7 @@ class ForeachOptimizer(Optimizer):
 
     counters: tuple[str, ...] = ("step",)  # state of one number: the host's, or the device's with capturable
 
-    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+    def _init_state(self, param: Tensor, group: dict[Any, Any]) -> dict[str, Any]:
         """The state of a parameter at its first step, without the step counter."""
         raise NotImplementedError
 
@@ -115,7 +115,7 @@ class ForeachOptimizer(Optimizer):
         """Update parameters in place."""
         raise NotImplementedError
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[Any, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
             for name, default in self.defaults.items():
@@ -138,11 +138,11 @@ class ForeachOptimizer(Optimizer):
                     self._update(batch)
         return loss
 
-    def _batches(self, group: dict) -> Iterator[Batch]:
+    def _batches(self, group: dict[Any, Any]) -> Iterator[Batch]:
         """Count a step, and bring together what is updated together."""
         capturable, alone = group.get("capturable"), bool(group.get("differentiable"))
         single = alone or group.get("foreach") is False
-        together: dict[tuple, tuple[list[Tensor], list[Tensor], list[dict]]] = {}
+        together: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor], list[dict[Any, Any]]]] = {}
         states, items = self.state, 0
         for i, param in enumerate(group["params"]):
             grad = param.grad
@@ -157,7 +157,11 @@ class ForeachOptimizer(Optimizer):
                 items += param.numel()
             elif not together and not param.is_cpu:
                 self._accelerator_graph_capture_health_check()
-            count = check_capturable(param) if capturable else self._count(state)
+            count = None
+            if capturable:
+                check_capturable(param)
+            else:
+                count = self._count(state)
             batch = together.setdefault((place, param.dtype, len(state), count), ([], [], []))
             batch[0].append(param)
             batch[1].append(grad)
@@ -165,7 +169,7 @@ class ForeachOptimizer(Optimizer):
         for params, grads, listed in together.values():
             yield self._batch(params, grads, listed, group)
 
-    def _count(self, state: dict) -> Any:
+    def _count(self, state: dict[Any, Any]) -> Any:
         """Count a step on the host; what the counters stand at then."""
         step = state["step"]
         if step.is_cpu:
@@ -178,7 +182,7 @@ class ForeachOptimizer(Optimizer):
             state[name] = state[name].cpu()
         return tuple([state[name].item() for name in self.counters])
 
-    def _first_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+    def _first_state(self, param: Tensor, group: dict[Any, Any]) -> dict[str, Any]:
         if group.get("fused") and not param.is_floating_point():
             raise RuntimeError(
                 "`fused=True` requires all the params to be floating point Tensors of supported "
@@ -193,7 +197,7 @@ class ForeachOptimizer(Optimizer):
         return state
 
     @staticmethod
-    def _batch(params: list[Tensor], grads: Any, states: list[dict], group: dict) -> Batch:
+    def _batch(params: list[Tensor], grads: Any, states: list[dict[Any, Any]], group: dict) -> Batch:
         lists = {name: [state[name] for state in states] for name in states[0]}
         if group.get("capturable"):
             torch._foreach_add_(lists["step"], 1)
@@ -209,7 +213,7 @@ def _as_real(tensors: list[Tensor]) -> list[Tensor]:
     return [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
 
 
-def option_for(param: Tensor, group: dict, value: Any) -> Factor:
+def option_for(param: Tensor, group: dict[Any, Any], value: Any) -> Factor:
     """An option as a number, or as a 0-dim tensor where reading it would make the host wait."""
     if not isinstance(value, torch.Tensor):
         return value

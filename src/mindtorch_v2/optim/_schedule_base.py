@@ -28,7 +28,7 @@ EPOCH_DEPRECATION_WARNING = (
 )
 
 
-def _format_param(name: str, optimizer: Optimizer, param: Any) -> list:
+def _format_param(name: str, optimizer: Optimizer, param: Any) -> list[Any]:
     """One value for each parameter group."""
     groups = len(optimizer.param_groups)
     if not isinstance(param, (list, tuple)):
@@ -45,12 +45,12 @@ def _copied(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def _param_groups_val_list(optimizer: Optimizer, key: str) -> list:
+def _param_groups_val_list(optimizer: Optimizer, key: str) -> list[Any]:
     """The value of an option in each group, copied if it is a tensor."""
     return [_copied(group[key]) for group in optimizer.param_groups]
 
 
-def _update_param_group_val(param_group: dict, key: str, val: Any) -> None:
+def _update_param_group_val(param_group: dict[Any, Any], key: str, val: Any) -> None:
     """Set an option, in place where it is a tensor."""
     if isinstance(param_group[key], torch.Tensor):
         param_group[key].fill_(val)  # a tensor is copied: the host need not know it
@@ -69,16 +69,17 @@ def _track_step(optimizer: Optimizer) -> None:
     if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
         return
     # Weak, or optimizer and wrapper would keep each other alive.
-    owner, func = weakref.ref(optimizer), optimizer.step.__func__
+    step: Any = optimizer.step
+    owner, func = weakref.ref(optimizer), step.__func__
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        opt = owner()
+        opt: Any = owner()
         opt._opt_called = True
         return func(opt, *args, **kwargs)
 
-    wrapper._wrapped_by_lr_sched = True
-    optimizer.step = wrapper
+    wrapper._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    optimizer.step = wrapper  # type: ignore[method-assign]
 
 
 class LRScheduler:
@@ -123,11 +124,11 @@ class LRScheduler:
         """Take over what state_dict gave."""
         self.__dict__.update(state_dict)
 
-    def get_last_lr(self) -> list:
+    def get_last_lr(self) -> list[Any]:
         """The learning rates of the last step."""
         return self._last_lr
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         """The learning rates of the next step; every schedule defines it."""
         raise NotImplementedError
 
@@ -148,15 +149,15 @@ class LRScheduler:
                 stacklevel=3,
             )
 
-    def _current(self) -> list:
+    def _current(self) -> list[Any]:
         """The learning rates as they stand."""
         return _param_groups_val_list(self.optimizer, "lr")
 
-    def _scaled(self, factor: float) -> list:
+    def _scaled(self, factor: float) -> list[Any]:
         """The learning rates as they stand, times a factor."""
         return [group["lr"] * factor for group in self.optimizer.param_groups]
 
-    def _set_lrs(self, values: list) -> None:
+    def _set_lrs(self, values: list[Any]) -> None:
         groups = self.optimizer.param_groups
         if len(groups) != len(values):
             raise ValueError(f"expected {len(groups)} learning rates, got {len(values)}")
@@ -210,7 +211,7 @@ class _LRScheduler(LRScheduler):
     """The old name of LRScheduler."""
 
 
-def pack_callables(functions: list) -> list:
+def pack_callables(functions: list[Any]) -> list:
     """What of callables can be saved: the attributes of callable objects, not functions."""
     plain = types.FunctionType
     return [None if isinstance(fn, plain) else fn.__dict__.copy() for fn in functions]

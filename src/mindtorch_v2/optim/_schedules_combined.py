@@ -37,6 +37,8 @@ class _Combined(LRScheduler):
                     f"{scheduler.optimizer}, which is different from {type(optimizer).__name__}."
                 )
 
+    _schedulers: Sequence[LRScheduler]
+
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
         state["_schedulers"] = [scheduler.state_dict() for scheduler in self._schedulers]
@@ -91,7 +93,7 @@ class SequentialLR(_Combined):
         elif hasattr(sched, "last_epoch"):
             sched.last_epoch -= 1
 
-    def step(self) -> None:
+    def step(self) -> None:  # type: ignore[override]
         """Go one step on in the schedule whose turn it is."""
         self.last_epoch += 1
         i = bisect_right(self._milestones, self.last_epoch)
@@ -120,7 +122,7 @@ class ChainedScheduler(_Combined):
         self.optimizer = optimizer
         self._last_lr = _param_groups_val_list(schedulers[-1].optimizer, "lr")
 
-    def step(self) -> None:
+    def step(self) -> None:  # type: ignore[override]
         """Go one step on in every schedule."""
         for scheduler in self._schedulers:
             scheduler.step()
@@ -169,7 +171,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
 
-    def step(self, metrics: Any, epoch: int | None = None) -> None:
+    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """Look at the metric of one epoch."""
         current = float(metrics)
         if epoch is None:

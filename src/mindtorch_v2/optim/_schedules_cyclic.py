@@ -26,7 +26,7 @@ class CosineAnnealingLR(LRScheduler):
         self.eta_min = eta_min
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         low, t, turn = self.eta_min, self.last_epoch, self.T_max
         groups = self.optimizer.param_groups
@@ -41,7 +41,7 @@ class CosineAnnealingLR(LRScheduler):
         ratio = (1 + math.cos(math.pi * t / turn)) / (1 + math.cos(math.pi * (t - 1) / turn))
         return [ratio * (group["lr"] - low) + low for group in groups]
 
-    def _get_closed_form_lr(self) -> list:
+    def _get_closed_form_lr(self) -> list[Any]:
         low = self.eta_min
         share = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
         return [low + (base - low) * share for base in self.base_lrs]
@@ -70,10 +70,10 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_i = T_0
         self.T_mult = T_mult
         self.eta_min = eta_min
-        self.T_cur = last_epoch
+        self.T_cur: float = last_epoch
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         share = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
@@ -112,7 +112,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 class _Momentum(LRScheduler):
     """A schedule that moves momentum (or the first beta) against the learning rate."""
 
-    def _init_momentum(self, base: Any, highest: Any, last_epoch: int) -> tuple[list, list]:
+    def _init_momentum(self, base: Any, highest: Any, last_epoch: int) -> tuple[list[Any], list]:
         options = self.optimizer.defaults
         if "momentum" not in options and "betas" not in options:
             raise ValueError(
@@ -128,7 +128,7 @@ class _Momentum(LRScheduler):
                 group["base_momentum"] = low
         return lows, highs
 
-    def _set_momentum(self, group: dict, value: float) -> None:
+    def _set_momentum(self, group: dict[Any, Any], value: float) -> None:
         if self.use_beta1:
             group["betas"] = (value, *group["betas"][1:])
         else:
@@ -184,7 +184,7 @@ class CyclicLR(_Momentum):
         if self._scale_fn_custom is not None:
             return
         if self.mode == "exp_range":
-            self._scale_fn_ref = partial(self._exp_range_scale_fn, self.gamma)
+            self._scale_fn_ref: Callable[[float], float] = partial(self._exp_range_scale_fn, self.gamma)
             self.scale_mode = "iterations"
         else:
             one = self._triangular_scale_fn
@@ -209,7 +209,7 @@ class CyclicLR(_Momentum):
     def _exp_range_scale_fn(gamma: float, x: float) -> float:
         return gamma**x
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         x = 1.0 + self.last_epoch / self.total_size - cycle
@@ -308,7 +308,7 @@ class OneCycleLR(_Momentum):
 
     @staticmethod
     def _total(total: int | None, epochs: int | None, steps: int | None) -> int:
-        given = {"total_steps": total}
+        given: dict[str, Any] = {"total_steps": total}
         if total is None:
             if epochs is None or steps is None:
                 raise ValueError(
@@ -333,7 +333,7 @@ class OneCycleLR(_Momentum):
     def _annealing_linear(start: float, end: float, pct: float) -> float:
         return (end - start) * pct + start
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         step = self.last_epoch
         if step > self.total_steps:

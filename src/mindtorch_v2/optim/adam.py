@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mindtorch_v2 as torch
@@ -62,7 +62,7 @@ class Adam(ForeachOptimizer):
         check_fused(foreach, fused, differentiable)
 
     @staticmethod
-    def _check_tensor_betas(betas: tuple, foreach: bool | None, capturable: bool) -> None:
+    def _check_tensor_betas(betas: tuple[Any, ...], foreach: bool | None, capturable: bool) -> None:
         tensors = [isinstance(beta, torch.Tensor) for beta in betas]
         if any(tensors) and not all(tensors):
             raise ValueError("betas must be either both floats or both Tensors")
@@ -76,23 +76,24 @@ class Adam(ForeachOptimizer):
             if beta.numel() != 1:
                 raise ValueError(f"Tensor betas[{i}] must be 1-element")
 
-    def _init_state(self, param: Tensor, group: dict) -> dict[str, Any]:
+    def _init_state(self, param: Tensor, group: dict[Any, Any]) -> dict[str, Any]:
         state = {"exp_avg": like(param), "exp_avg_sq": like(param)}
         if group["amsgrad"]:
             state["max_exp_avg_sq"] = like(param)
         return state
 
-    def _batches(self, group: dict) -> Iterator[Batch]:
+    def _batches(self, group: dict[Any, Any]) -> Iterator[Batch]:
         rest = group["params"]
         if not group["differentiable"] and not group["capturable"]:
             rest = self._step_on_cpu(group)
         if rest:
             yield from super()._batches({**group, "params": rest})
 
-    def _step_on_cpu(self, group: dict) -> list[Tensor]:
+    def _step_on_cpu(self, group: dict[Any, Any]) -> list[Tensor]:
         """One native call a parameter; gives the parameters that it is not for."""
         native, states, amsgrad = torch._C._adam_step, self.state, group["amsgrad"]
-        options, rest = (), []
+        options: tuple[Any, ...] = ()
+        rest = []
         for param in group["params"]:
             if not param.is_cpu or param.is_complex():
                 rest.append(param)
@@ -116,7 +117,7 @@ class Adam(ForeachOptimizer):
 
     def _update(self, batch: Batch) -> None:
         group, lr = batch.group, batch.lr
-        betas = tuple([option_for(batch.params[0], group, beta) for beta in group["betas"]])
+        betas: Any = tuple([option_for(batch.params[0], group, beta) for beta in group["betas"]])
         if _may_fuse(batch, betas):
             self._update_fused(batch, *betas)
             return
@@ -129,7 +130,7 @@ class Adam(ForeachOptimizer):
         if group["amsgrad"]:
             torch._foreach_maximum_(batch.state["max_exp_avg_sq"], exp_avg_sqs)
             exp_avg_sqs = batch.state["max_exp_avg_sq"]
-        below = torch._foreach_sqrt(exp_avg_sqs)
+        below: Sequence[Tensor] = torch._foreach_sqrt(exp_avg_sqs)
         below = batch.change("div", below, each((1 - beta2**step) ** 0.5))
         below = batch.change("add", below, group["eps"])
         add_quotient_(batch.params, exp_avgs, below, -lr / (1 - beta1**step))
@@ -150,7 +151,7 @@ class Adam(ForeachOptimizer):
                 done[i] if done else shared, *options,
             )  # fmt: skip
 
-    def _done_on(self, device: torch.device, done: float) -> Tensor:
+    def _done_on(self, device: torch.device, done: Any) -> Tensor:
         """The steps done before, in the device's memory: it counts along, so that nothing is copied there."""
         counts = self.__dict__.setdefault("_counts_on", {})
         if device not in counts:
@@ -167,7 +168,7 @@ class Adam(ForeachOptimizer):
 _apply = torch._C._op_named("_apply_adam_w_")
 
 
-def _may_fuse(batch: Batch, betas: tuple) -> bool:
+def _may_fuse(batch: Batch, betas: tuple[Any, ...]) -> bool:
     """Whether the device's one op computes this step: it takes numbers, and its amsgrad is another than torch's."""
     group, param = batch.group, batch.params[0]
     if not param.is_npu or group["fused"] is False or group["foreach"] is not None:

@@ -36,7 +36,7 @@ class AdamW(Adam):
             decoupled_weight_decay=True,
         )  # fmt: skip
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[Any, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
             group["decoupled_weight_decay"] = True

@@ -13,7 +13,7 @@ Tensor = torch.Tensor
 __all__ = ["LBFGS"]
 
 
-def _cubic_interpolate(a: tuple, b: tuple, bounds: tuple | None = None) -> float:
+def _cubic_interpolate(a: tuple[Any, ...], b: tuple, bounds: tuple | None = None) -> float:
     """The minimum of the cubic through two points (x, f, slope), kept within bounds."""
     (x1, f1, g1), (x2, f2, g2) = (a, b) if a[0] <= b[0] else (b, a)
     low, high = (x1, x2) if bounds is None else bounds
@@ -42,7 +42,7 @@ class _Point:
 
 
 def _bracket(
-    evaluate: Callable, start: _Point, t: float, c1: float, c2: float, max_ls: int
+    evaluate: Callable[..., Any], start: _Point, t: float, c1: float, c2: float, max_ls: int
 ) -> tuple[list[_Point], bool, int]:
     """Walk out until a minimum is bracketed: the bracket, whether it is final, the tries."""
     before, point, tries = start, evaluate(t), 0
@@ -62,7 +62,7 @@ def _bracket(
 
 
 def _strong_wolfe(
-    evaluate: Callable,
+    evaluate: Callable[..., Any],
     start: _Point,
     t: float,
     d_norm: float,
@@ -130,7 +130,7 @@ class LBFGS(Optimizer):
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
         self._params = self.param_groups[0]["params"]
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[Any, Any]) -> None:
         super().__setstate__(state)
         self._params = self.param_groups[0]["params"]
 
@@ -152,7 +152,7 @@ class LBFGS(Optimizer):
             param.add_(update[offset : offset + count].view_as(param), alpha=step_size)
             offset += count
 
-    def _evaluate(self, closure: Callable, saved: list, t: float, d: Tensor) -> _Point:
+    def _evaluate(self, closure: Callable[..., Any], saved: list[Any], t: float, d: Tensor) -> _Point:
         """Value and gradient at a step along d; the parameters are put back afterwards."""
         self._add_grad(t, d)
         loss = float(closure())
@@ -162,7 +162,7 @@ class LBFGS(Optimizer):
         return _Point(t, loss, grad, grad.dot(d).item())
 
     @staticmethod
-    def _direction(state: dict, grad: Tensor, d: Tensor | None, t: Any, size: int) -> Tensor:
+    def _direction(state: dict[Any, Any], grad: Tensor, d: Any, t: Any, size: int) -> Tensor:
         """The two-loop recursion, after the history has taken in the last step."""
         if state["n_iter"] == 1:
             state["old_dirs"], state["old_stps"], state["ro"] = [], [], []
@@ -189,7 +189,7 @@ class LBFGS(Optimizer):
             r.add_(steps[i], alpha=number(al[i] - dirs[i].dot(r) * ro[i]))
         return r
 
-    def step(self, closure: Callable[[], float]) -> float:
+    def step(self, closure: Callable[[], float]) -> float:  # type: ignore[override]
         """Several iterations, each of which calls the closure at least once."""
         with torch.no_grad():
             return self._iterate(closure)
@@ -232,7 +232,7 @@ class LBFGS(Optimizer):
                 saved = [p.clone(memory_format=torch.contiguous_format) for p in self._params]
                 points: list[_Point] = []
 
-                def evaluate(at: float, saved: list = saved, d: Tensor = d) -> _Point:
+                def evaluate(at: float, saved: list[Any] = saved, d: Tensor = d) -> _Point:
                     points.append(self._evaluate(closure, saved, at, d))
                     return points[-1]
 

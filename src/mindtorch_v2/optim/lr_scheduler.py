@@ -67,7 +67,7 @@ class LambdaLR(LRScheduler):
             if saved is not None:
                 fn.__dict__.update(saved)
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         pairs = zip(self.lr_lambdas, self.base_lrs)
         return [base * fn(self.last_epoch) for fn, base in pairs]
@@ -81,7 +81,7 @@ class MultiplicativeLR(LambdaLR):
             if not callable(fn):
                 raise TypeError(f"lr_lambda should be a function, but got {type(fn).__name__}")
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         if self._is_initial:
             return self._current()
@@ -99,13 +99,13 @@ class StepLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         if self.last_epoch == 0 or self.last_epoch % self.step_size != 0:
             return self._current()
         return self._scaled(self.gamma)
 
-    def _get_closed_form_lr(self) -> list:
+    def _get_closed_form_lr(self) -> list[Any]:
         factor = self.gamma ** (self.last_epoch // self.step_size)
         return [base * factor for base in self.base_lrs]
 
@@ -124,13 +124,13 @@ class MultiStepLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         if self.last_epoch not in self.milestones:
             return self._current()
         return self._scaled(self.gamma ** self.milestones[self.last_epoch])
 
-    def _get_closed_form_lr(self) -> list:
+    def _get_closed_form_lr(self) -> list[Any]:
         passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
         return [base * self.gamma**passed for base in self.base_lrs]
 
@@ -151,7 +151,7 @@ class ConstantLR(LRScheduler):
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         if self.last_epoch == 0:
             return self._scaled(self.factor)
@@ -159,7 +159,7 @@ class ConstantLR(LRScheduler):
             return self._current()
         return self._scaled(1.0 / self.factor)
 
-    def _get_closed_form_lr(self) -> list:
+    def _get_closed_form_lr(self) -> list[Any]:
         factor = self.factor + (self.last_epoch >= self.total_iters) * (1 - self.factor)
         return [base * factor for base in self.base_lrs]
 
@@ -187,7 +187,7 @@ class LinearLR(LRScheduler):
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         if self.last_epoch == 0:
             return self._scaled(self.start_factor)
@@ -197,7 +197,7 @@ class LinearLR(LRScheduler):
         before = self.total_iters * self.start_factor + (self.last_epoch - 1) * slope
         return self._scaled(1.0 + slope / before)
 
-    def _get_closed_form_lr(self) -> list:
+    def _get_closed_form_lr(self) -> list[Any]:
         done = min(self.total_iters, self.last_epoch)
         slope = self.end_factor - self.start_factor
         return [
@@ -212,11 +212,11 @@ class ExponentialLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         return self._current() if self._is_initial else self._scaled(self.gamma)
 
-    def _get_closed_form_lr(self) -> list:
+    def _get_closed_form_lr(self) -> list[Any]:
         return [base * self.gamma**self.last_epoch for base in self.base_lrs]
 
 
@@ -230,7 +230,7 @@ class PolynomialLR(LRScheduler):
         self.power = power
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         if self._is_initial or self.last_epoch > self.total_iters:
             return self._current()
@@ -238,6 +238,6 @@ class PolynomialLR(LRScheduler):
         before = 1.0 - (self.last_epoch - 1) / self.total_iters
         return self._scaled((now / before) ** self.power)
 
-    def _get_closed_form_lr(self) -> list:
+    def _get_closed_form_lr(self) -> list[Any]:
         left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
         return [base * left**self.power for base in self.base_lrs]

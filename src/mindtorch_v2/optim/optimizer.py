@@ -14,12 +14,13 @@ import mindtorch_v2 as torch
 
 Tensor = torch.Tensor
 ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
-RemovableHandle, add_hook = torch.nn.modules._hooks.RemovableHandle, torch.nn.modules._hooks.add_hook
+RemovableHandle = torch.nn.modules._hooks.RemovableHandle
+add_hook = torch.nn.modules._hooks.add_hook
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 
-_global_optimizer_pre_hooks: OrderedDict = OrderedDict()
-_global_optimizer_post_hooks: OrderedDict = OrderedDict()
+_global_optimizer_pre_hooks: OrderedDict[Any, Any] = OrderedDict()
+_global_optimizer_post_hooks: OrderedDict[Any, Any] = OrderedDict()
 _HOOK_TABLES = (
     "_optimizer_step_pre_hooks",
     "_optimizer_step_post_hooks",
@@ -40,12 +41,12 @@ class _RequiredParameter:
 required = _RequiredParameter()
 
 
-def register_optimizer_step_pre_hook(hook: Callable) -> RemovableHandle:
+def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(optimizer, args, kwargs)` before the step of every optimizer."""
     return add_hook(_global_optimizer_pre_hooks, hook)
 
 
-def register_optimizer_step_post_hook(hook: Callable) -> RemovableHandle:
+def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(optimizer, args, kwargs)` after the step of every optimizer."""
     return add_hook(_global_optimizer_post_hooks, hook)
 
@@ -68,7 +69,7 @@ def check_lr(lr: Any, foreach: bool | None = None, capturable: bool = False) -> 
     check_range("lr", lr, f"Invalid learning rate: {lr}")
 
 
-def check_betas(betas: tuple) -> None:
+def check_betas(betas: tuple[Any, ...]) -> None:
     """Check the two decay rates of the Adam family."""
     for i in (0, 1):
         if not 0.0 <= betas[i] < 1.0:
@@ -100,7 +101,7 @@ def like(param: Tensor) -> Tensor:
     return torch.zeros_like(param, memory_format=torch.preserve_format)
 
 
-def _hooked(step: Callable) -> Callable:
+def _hooked(step: Callable[..., Any]) -> Callable:
     """Wrap a step so that its hooks run; without hooks it costs one test."""
 
     @functools.wraps(step)
@@ -123,7 +124,7 @@ def _hooked(step: Callable) -> Callable:
             hook(self, args, kwargs)
         return out
 
-    wrapper.hooked = True
+    wrapper.hooked = True  # type: ignore[attr-defined]
     return wrapper
 
 
@@ -132,12 +133,18 @@ class Optimizer:
 
     OptimizerPreHook = Callable
     OptimizerPostHook = Callable
+    _optimizer_step_pre_hooks: OrderedDict[Any, Any]
+    _optimizer_step_post_hooks: OrderedDict[Any, Any]
+    _optimizer_state_dict_pre_hooks: OrderedDict[Any, Any]
+    _optimizer_state_dict_post_hooks: OrderedDict[Any, Any]
+    _optimizer_load_state_dict_pre_hooks: OrderedDict[Any, Any]
+    _optimizer_load_state_dict_post_hooks: OrderedDict[Any, Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         step = cls.__dict__.get("step")
         if step is not None and not getattr(step, "hooked", False):
-            cls.step = _hooked(step)
+            cls.step = _hooked(step)  # type: ignore[method-assign]
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         self.defaults = defaults
@@ -148,9 +155,9 @@ class Optimizer:
                 "params argument given to the optimizer should be "
                 "an iterable of Tensors or dicts, but got " + torch.typename(params)
             )
-        self.state: defaultdict = defaultdict(dict)
+        self.state: defaultdict[Any, Any] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        groups = list(params)
+        groups: list[Any] = list(params)
         if len(groups) == 0:
             raise ValueError("optimizer got an empty parameter list")
         if not isinstance(groups[0], dict):
@@ -158,10 +165,10 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
-    def __getstate__(self) -> dict:
+    def __getstate__(self) -> dict[Any, Any]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[Any, Any]) -> None:
         self.__dict__.update(state)
         for table in _HOOK_TABLES:
             self.__dict__.setdefault(table, OrderedDict())
@@ -176,34 +183,34 @@ class Optimizer:
                     text += f"    {key}: {group[key]}\n"
         return text + ")"
 
-    def register_step_pre_hook(self, hook: Callable) -> RemovableHandle:
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(optimizer, args, kwargs)` before step; it may replace the arguments."""
         return add_hook(self._optimizer_step_pre_hooks, hook)
 
-    def register_step_post_hook(self, hook: Callable) -> RemovableHandle:
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(optimizer, args, kwargs)` after step."""
         return add_hook(self._optimizer_step_post_hooks, hook)
 
     def register_state_dict_pre_hook(
-        self, hook: Callable, prepend: bool = False
+        self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call `hook(optimizer)` before state_dict."""
         return add_hook(self._optimizer_state_dict_pre_hooks, hook, prepend=prepend)
 
     def register_state_dict_post_hook(
-        self, hook: Callable, prepend: bool = False
+        self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call `hook(optimizer, state_dict)` after state_dict; it may replace the result."""
         return add_hook(self._optimizer_state_dict_post_hooks, hook, prepend=prepend)
 
     def register_load_state_dict_pre_hook(
-        self, hook: Callable, prepend: bool = False
+        self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call `hook(optimizer, state_dict)` before loading; it may replace the state_dict."""
         return add_hook(self._optimizer_load_state_dict_pre_hooks, hook, prepend=prepend)
 
     def register_load_state_dict_post_hook(
-        self, hook: Callable, prepend: bool = False
+        self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call `hook(optimizer)` after loading."""
         return add_hook(self._optimizer_load_state_dict_post_hooks, hook, prepend=prepend)
@@ -232,7 +239,7 @@ class Optimizer:
         return result
 
     @staticmethod
-    def _cast(param: Tensor, key: Any, value: Any, group: dict) -> Any:
+    def _cast(param: Tensor, key: Any, value: Any, group: dict[Any, Any]) -> Any:
         """Bring a loaded value to the device and dtype of its parameter."""
         if isinstance(value, torch.Tensor):
             if key == "step":
@@ -245,7 +252,8 @@ class Optimizer:
         if isinstance(value, dict):
             return {k: Optimizer._cast(param, k, v, group) for k, v in value.items()}
         if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
-            return type(value)(Optimizer._cast(param, None, v, group) for v in value)
+            kind: Any = type(value)
+            return kind(Optimizer._cast(param, None, v, group) for v in value)
         return value
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -267,7 +275,7 @@ class Optimizer:
         for group, old in zip(groups, saved):
             for key, param in zip(old["params"], group["params"]):
                 owner[key] = (param, old)
-        state: defaultdict = defaultdict(dict)
+        state: defaultdict[Any, Any] = defaultdict(dict)
         for key, value in state_dict["state"].items():
             if key in owner:
                 param, old = owner[key]

@@ -51,7 +51,7 @@ class SGD(Optimizer):
         super().__init__(params, defaults)
         check_fused(foreach, fused, differentiable)
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[Any, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
             for name in ("nesterov", "maximize", "differentiable", "fused"):
@@ -78,14 +78,15 @@ class SGD(Optimizer):
                     self._step_lists(group, [p for p in params if not p.is_cpu or p.is_complex()])
         return loss
 
-    def _step_on_cpu(self, group: dict, params: list[Tensor]) -> None:
+    def _step_on_cpu(self, group: dict[Any, Any], params: list[Tensor]) -> None:
         """One native call a parameter."""
         native, states = torch._C._sgd_step, self.state
         lr, decay = number(group["lr"]), number(group["weight_decay"])
         momentum, dampening = group["momentum"], group["dampening"]
         nesterov, maximize = group["nesterov"], group["maximize"]
         for param in params:
-            grad, buffer, first = param.grad, None, False
+            grad: Any = param.grad
+            buffer, first = None, False
             if momentum != 0:
                 state = states[param]
                 buffer = state.get("momentum_buffer")
@@ -94,7 +95,7 @@ class SGD(Optimizer):
                     buffer = state["momentum_buffer"] = torch.empty_like(grad)
             native(param, grad, buffer, lr, momentum, dampening, decay, nesterov, maximize, first)
 
-    def _step_lists(self, group: dict, params: list[Tensor]) -> None:
+    def _step_lists(self, group: dict[Any, Any], params: list[Tensor]) -> None:
         """The same update over lists: other devices, complex, differentiable."""
         together: dict[Any, list[Tensor]] = {}
         alone = group["differentiable"] or group["foreach"] is False
@@ -103,8 +104,8 @@ class SGD(Optimizer):
         for alike in together.values():
             self._update(group, alike)
 
-    def _update(self, group: dict, params: list[Tensor]) -> None:
-        grads = [param.grad for param in params]
+    def _update(self, group: dict[Any, Any], params: list[Tensor]) -> None:
+        grads: Sequence[Tensor] = [param.grad for param in params if param.grad is not None]
         lr = option_for(params[0], group, group["lr"])
         decay, momentum = number(group["weight_decay"]), group["momentum"]
         if group["maximize"]:
@@ -117,7 +118,7 @@ class SGD(Optimizer):
         add_scaled_(params, grads, -lr)
 
     def _move_buffers(
-        self, group: dict, params: list[Tensor], grads: Sequence[Tensor]
+        self, group: dict[Any, Any], params: list[Tensor], grads: Sequence[Tensor]
     ) -> list[Tensor]:
         """The momentum of each parameter; at its first step that is a copy of the gradient."""
         states = [self.state[param] for param in params]

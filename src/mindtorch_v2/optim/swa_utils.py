@@ -12,7 +12,8 @@ from mindtorch_v2.optim._schedule_base import LRScheduler, _format_param
 from mindtorch_v2.optim.optimizer import Optimizer
 
 Tensor = torch.Tensor
-Module, _BatchNorm = torch.nn.Module, torch.nn.modules.batchnorm._BatchNorm
+Module = torch.nn.Module
+_BatchNorm = torch.nn.modules.batchnorm._BatchNorm
 
 __all__ = [
     "AveragedModel", "SWALR", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn",
@@ -27,7 +28,7 @@ def _check_decay(decay: float) -> None:
         )
 
 
-def get_ema_avg_fn(decay: float = 0.999) -> Callable:
+def get_ema_avg_fn(decay: float = 0.999) -> Callable[..., Any]:
     """The exponential moving average of one parameter."""
     _check_decay(decay)
 
@@ -38,7 +39,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable:
     return ema_update
 
 
-def get_swa_avg_fn() -> Callable:
+def get_swa_avg_fn() -> Callable[..., Any]:
     """The plain average of one parameter."""
 
     def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Any) -> Tensor:
@@ -48,12 +49,12 @@ def get_swa_avg_fn() -> Callable:
     return swa_update
 
 
-def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable:
+def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[..., Any]:
     """The exponential moving average of a list of parameters, in place."""
     _check_decay(decay)
     one = get_ema_avg_fn(decay)
 
-    def ema_update(ema_params: list, current_params: list, num_averaged: Any) -> None:
+    def ema_update(ema_params: list[Any], current_params: list, num_averaged: Any) -> None:
         with torch.no_grad():
             if ema_params[0].is_floating_point() or ema_params[0].is_complex():
                 torch._foreach_lerp_(ema_params, current_params, 1 - decay)
@@ -64,11 +65,11 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable:
     return ema_update
 
 
-def get_swa_multi_avg_fn() -> Callable:
+def get_swa_multi_avg_fn() -> Callable[..., Any]:
     """The plain average of a list of parameters, in place."""
     one = get_swa_avg_fn()
 
-    def swa_update(averaged_params: list, current_params: list, num_averaged: Any) -> None:
+    def swa_update(averaged_params: list[Any], current_params: list, num_averaged: Any) -> None:
         with torch.no_grad():
             if averaged_params[0].is_floating_point() or averaged_params[0].is_complex():
                 part = torch._foreach_sub(current_params, averaged_params)
@@ -93,8 +94,8 @@ class AveragedModel(Module):
         self,
         model: Module,
         device: Any = None,
-        avg_fn: Callable | None = None,
-        multi_avg_fn: Callable | None = None,
+        avg_fn: Callable[..., Any] | None = None,
+        multi_avg_fn: Callable[..., Any] | None = None,
         use_buffers: bool = False,
     ) -> None:
         super().__init__()
@@ -127,7 +128,7 @@ class AveragedModel(Module):
             for a, p in zip(mine, theirs):
                 a.copy_(p)
         elif self.multi_avg_fn is not None:
-            kinds: dict = {}
+            kinds: dict[Any, Any] = {}
             for a, p in zip(mine, theirs):
                 kinds.setdefault((a.device, a.dtype), ([], []))
                 kinds[a.device, a.dtype][0].append(a)
@@ -202,7 +203,7 @@ class SWALR(LRScheduler):
     def _share(self, step: int) -> float:
         return self.anneal_func(max(0, min(1, step / max(1, self.anneal_epochs))))
 
-    def get_lr(self) -> list:
+    def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         step = self._step_count - 1
         if self.anneal_epochs == 0:

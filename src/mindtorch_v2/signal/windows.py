@@ -34,13 +34,13 @@ def _window(name: str, values: Any) -> Any:
     return window
 
 
-def _span(m: int, sym: bool, options: dict, start: float = -1.0) -> Any:
+def _span(m: int, sym: bool, options: dict[Any, Any], start: float = -1.0) -> Any:
     """Points from start to 1; without sym the last one is left out."""
     end = 1.0 if sym else 1.0 - (1.0 - start) / m
     return torch.linspace(start, end, m, **options)
 
 
-def _exponential(m: int, sym: bool, options: dict, *, center: float | None = None, tau: float = 1.0) -> Any:
+def _exponential(m: int, sym: bool, options: dict[Any, Any], *, center: float | None = None, tau: float = 1.0) -> Any:
     """exp(-|n - center| / tau)."""
     if tau <= 0:
         raise ValueError(f"Tau must be positive, got: {tau} instead.")
@@ -50,13 +50,13 @@ def _exponential(m: int, sym: bool, options: dict, *, center: float | None = Non
     return (-(torch.arange(m, **options) - center).abs() / tau).exp()
 
 
-def _cosine(m: int, sym: bool, options: dict) -> Any:
+def _cosine(m: int, sym: bool, options: dict[Any, Any]) -> Any:
     """One arch of a sine."""
     n = m if sym else m + 1
     return ((torch.arange(m, **options) + 0.5) * (math.pi / n)).sin()
 
 
-def _gaussian(m: int, sym: bool, options: dict, *, std: float = 1.0) -> Any:
+def _gaussian(m: int, sym: bool, options: dict[Any, Any], *, std: float = 1.0) -> Any:
     """exp(-(n / std)² / 2)."""
     if std <= 0:
         raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
@@ -64,7 +64,7 @@ def _gaussian(m: int, sym: bool, options: dict, *, std: float = 1.0) -> Any:
     return (-((torch.arange(m, **options) - center) / (std * math.sqrt(2))) ** 2).exp()
 
 
-def _kaiser(m: int, sym: bool, options: dict, *, beta: float = 12.0) -> Any:
+def _kaiser(m: int, sym: bool, options: dict[Any, Any], *, beta: float = 12.0) -> Any:
     """i0(beta * sqrt(1 - x²)) / i0(beta)."""
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
@@ -73,7 +73,7 @@ def _kaiser(m: int, sym: bool, options: dict, *, beta: float = 12.0) -> Any:
     return torch.i0(scale * (1 - x * x).clamp(min=0).sqrt()) / torch.i0(scale)
 
 
-def _general_cosine(m: int, sym: bool, options: dict, *, a: Iterable[float]) -> Any:
+def _general_cosine(m: int, sym: bool, options: dict[Any, Any], *, a: Iterable[float]) -> Any:
     """A sum of cosines with alternating signs and the weights a."""
     weights = list(a) if isinstance(a, Iterable) else None
     if weights is None:
@@ -87,18 +87,18 @@ def _general_cosine(m: int, sym: bool, options: dict, *, a: Iterable[float]) -> 
 
 
 def _weighted(weights: tuple[float, ...], doc: str) -> Any:
-    def values(m: int, sym: bool, options: dict) -> Any:
+    def values(m: int, sym: bool, options: dict[Any, Any]) -> Any:
         return _general_cosine(m, sym, options, a=weights)
     values.__doc__ = doc
     return values
 
 
-def _general_hamming(m: int, sym: bool, options: dict, *, alpha: float = 0.54) -> Any:
+def _general_hamming(m: int, sym: bool, options: dict[Any, Any], *, alpha: float = 0.54) -> Any:
     """alpha - (1 - alpha) * cos."""
     return _general_cosine(m, sym, options, a=(alpha, 1.0 - alpha))
 
 
-def _bartlett(m: int, sym: bool, options: dict) -> Any:
+def _bartlett(m: int, sym: bool, options: dict[Any, Any]) -> Any:
     """A triangle."""
     return 1 - _span(m, sym, options).abs()
 

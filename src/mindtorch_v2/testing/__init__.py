@@ -12,7 +12,7 @@ _TOLERANCES = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torc
                torch.float64: (1e-7, 1e-7), torch.complex64: (1.3e-6, 1e-5), torch.complex128: (1e-7, 1e-7)}
 
 
-def _tolerances(dtypes: tuple, rtol: float | None, atol: float | None) -> tuple[float, float]:
+def _tolerances(dtypes: tuple[Any, ...], rtol: float | None, atol: float | None) -> tuple[float, float]:
     """(rtol, atol): as given, or the larger defaults of the dtypes."""
     if (rtol is None) != (atol is None):
         missing, given = ("atol", "rtol") if atol is None else ("rtol", "atol")
@@ -133,9 +133,9 @@ def _mismatch(actual: Any, expected: Any, wrong: Any, rtol: float, atol: float) 
     count, total = int(wrong.sum()), wrong.numel()
     if actual.dim() == 0:
         gap = abs(actual.item() - expected.item())
-        allowed = (f" (up to {atol} allowed)", f" (up to {rtol} allowed)") if word == "close" else ("", "")
+        by_atol, by_rtol = (f" (up to {atol} allowed)", f" (up to {rtol} allowed)") if word == "close" else ("", "")
         return (f"Scalars are not {word}!\n\nExpected {expected.item()} but got {actual.item()}.\n"
-                f"Absolute difference: {gap}{allowed[0]}\nRelative difference: {_ratio(gap, expected.item())}{allowed[1]}")
+                f"Absolute difference: {gap}{by_atol}\nRelative difference: {_ratio(gap, expected.item())}{by_rtol}")
     wide = torch.complex128 if actual.is_complex() else torch.float64 if actual.is_floating_point() else torch.int64
     gap = (actual.to(wide) - expected.to(wide)).abs()
     gap = torch.where(wrong, gap, torch.zeros_like(gap))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, MutableSet
 from typing import Any
 
 
-class OrderedSet(MutableSet):
+class OrderedSet(MutableSet[Any]):
     """A set over a dict, which remembers order."""
 
     def __init__(self, iterable: Iterable[Any] = ()) -> None:

@@ -82,8 +82,8 @@ class TreeSpec:
 
     def __init__(self, type: Any, context: Any, children_specs: list[TreeSpec]) -> None:
         self.type, self.context, self.children_specs = type, context, children_specs
-        self.num_leaves = sum(c.num_leaves for c in children_specs) if type is not None else 1
-        self.num_nodes = 1 + sum(c.num_nodes for c in children_specs)
+        self.num_leaves: int = sum(c.num_leaves for c in children_specs) if type is not None else 1
+        self.num_nodes: int = 1 + sum(c.num_nodes for c in children_specs)
         self.num_children = len(children_specs)
 
     def is_leaf(self) -> bool:
@@ -271,14 +271,14 @@ def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: Any = None
     return found
 
 
-def tree_flatten_with_path(tree: Any, is_leaf: Any = None) -> tuple[list[tuple[tuple, Any]], TreeSpec]:
+def tree_flatten_with_path(tree: Any, is_leaf: Any = None) -> tuple[list[tuple[tuple[Any, ...], Any]], TreeSpec]:
     """(path, leaf) pairs, and the structure."""
-    found: list[tuple[tuple, Any]] = []
+    found: list[tuple[tuple[Any, ...], Any]] = []
     _paths(tree, (), found, is_leaf)
     return found, tree_structure(tree, is_leaf)
 
 
-def _paths(tree: Any, path: tuple, found: list, is_leaf: Any) -> None:
+def _paths(tree: Any, path: tuple[Any, ...], found: list[Any], is_leaf: Any) -> None:
     kind = _kind_of(tree)
     if kind is None or (is_leaf is not None and is_leaf(tree)):
         found.append((path, tree))
@@ -294,7 +294,7 @@ def _paths(tree: Any, path: tuple, found: list, is_leaf: Any) -> None:
         _paths(child, (*path, step), found, is_leaf)
 
 
-def tree_leaves_with_path(tree: Any, is_leaf: Any = None) -> list[tuple[tuple, Any]]:
+def tree_leaves_with_path(tree: Any, is_leaf: Any = None) -> list[tuple[tuple[Any, ...], Any]]:
     """(path, leaf) pairs."""
     return tree_flatten_with_path(tree, is_leaf)[0]
 
@@ -306,12 +306,12 @@ def tree_map_with_path(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf
     return spec.unflatten([func(path, leaf, *rest) for (path, leaf), *rest in zip(pairs, *others)])
 
 
-def keystr(kp: tuple) -> str:
+def keystr(kp: tuple[Any, ...]) -> str:
     """A path as text."""
     return "".join(map(str, kp))
 
 
-def key_get(obj: Any, kp: tuple) -> Any:
+def key_get(obj: Any, kp: tuple[Any, ...]) -> Any:
     """What lies at a path."""
     for step in kp:
         obj = getattr(obj, step.name) if isinstance(step, GetAttrKey) else obj[step[0]]

@@ -62,7 +62,8 @@ class _Frame:
     """One checkpointed call: saved tensors are numbered in forward and found again by number in the replay."""
 
     def __init__(self, run: Callable[[], Any], replay: _Replay) -> None:
-        self.run, self.replay, self.count, self.found = run, replay, 0, None
+        self.run, self.replay, self.count = run, replay, 0
+        self.found: list[Any] | None = None
 
     def pack(self, x: Any) -> int:
         self.count += 1
@@ -91,7 +92,7 @@ class CheckpointError(RuntimeError):
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None,
-               context_fn: Callable[[], tuple] | None = None, determinism_check: str = "default",
+               context_fn: Callable[[], tuple[Any, ...]] | None = None, determinism_check: str = "default",
                debug: bool = False, preserve_rng_state: bool = True, early_stop: bool = True, **kwargs: Any) -> Any:
     """function(*args), its intermediate results not kept but computed again in backward."""
     if use_reentrant is None:

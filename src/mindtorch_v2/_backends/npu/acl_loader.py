@@ -214,9 +214,9 @@ def not_found() -> str:
     homes = _config.ascend_homes()
     places = [f"{name}={homes[name] or '(not set)'}" for name in homes]
     places += [home for home in _HOMES if not home.startswith("{")]
-    places = "\n  ".join(places)
+    looked = "\n  ".join(places)
     folders = f"lib64 or {platform.machine()}-linux/lib64"
-    return (f"CANN was not found: neither {' nor '.join(_RUNTIME_LIBS)} is in {folders} of\n  {places}\n"
+    return (f"CANN was not found: neither {' nor '.join(_RUNTIME_LIBS)} is in {folders} of\n  {looked}\n"
             "Install the Ascend driver and the CANN toolkit (https://www.hiascend.com/cann), or set ASCEND_HOME_PATH "
             "to the folder of the toolkit that holds lib64")
 

@@ -158,7 +158,7 @@ def _launches(words: str) -> str:
 def error_of(code: int, what: str, call: str = "", words: str | None = None) -> RuntimeError:
     """The exception of a status code that is not 0; what names the call or the op."""
     words = recent_message() if words is None else words
-    error = _C.AcceleratorError(describe(code, what, call, words))
+    error: Any = _C.AcceleratorError(describe(code, what, call, words))
     error.error_code, error.words, error.what = code, words, what
     return error
 

@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 __all__ = ["multi_head_attention_forward", "_canonical_mask", "_none_or_dtype"]
 
 
-def _check_dim(word: str, query_dim: int, name: str, tensor: Tensor, allowed: tuple) -> None:
+def _check_dim(word: str, query_dim: int, name: str, tensor: Tensor, allowed: tuple[Any, ...]) -> None:
     if tensor.dim() in allowed:
         return
     expected = ", ".join(["`None`", *(f"{d}-D" for d in allowed)])
@@ -97,18 +97,21 @@ def _in_projection_packed(
     """Project with one stacked weight: a single product where the inputs are the same tensor."""
     linear = torch._C._nn.linear
     if q is k and k is v:
-        return linear(q, w, b).chunk(3, -1)
+        q, k, v = linear(q, w, b).chunk(3, -1)
+        return q, k, v
     e = q.size(-1)
     if k is v:
         w_q, w_kv = w.split([e, 2 * e])
         b_q, b_kv = (None, None) if b is None else b.split([e, 2 * e])
-        return linear(q, w_q, b_q), *linear(k, w_kv, b_kv).chunk(2, -1)
+        k, v = linear(k, w_kv, b_kv).chunk(2, -1)
+        return linear(q, w_q, b_q), k, v
     biases = (None,) * 3 if b is None else b.chunk(3)
-    return tuple(linear(x, wx, bx) for x, wx, bx in zip((q, k, v), w.chunk(3), biases))
+    q, k, v = (linear(x, wx, bx) for x, wx, bx in zip((q, k, v), w.chunk(3), biases))
+    return q, k, v
 
 
 def _in_projection(
-    q: Tensor, k: Tensor, v: Tensor, weights: tuple, bias: Tensor | None, embed_dim: int
+    q: Tensor, k: Tensor, v: Tensor, weights: tuple[Any, ...], bias: Tensor | None, embed_dim: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Project with three weights of their own."""
     for name, weight in zip("qkv", weights):
@@ -127,7 +130,8 @@ def _in_projection(
                 f"expecting {low} weights shape of {expected}, but got {w.shape}"
             )
         out.append(torch._C._nn.linear(x, w, b))
-    return tuple(out)
+    q, k, v = out
+    return q, k, v
 
 
 def _check_attn_mask(mask: Tensor, bsz: int, heads: int, tgt_len: int, src_len: int) -> Tensor:
@@ -245,8 +249,8 @@ def multi_head_attention_forward(
     _check_mha_sizes(query, key, value, embed_dim_to_check, num_heads, separate)
     head_dim = embed_dim // num_heads
     if separate:
-        weights = (q_proj_weight, k_proj_weight, v_proj_weight)
-        q, k, v = _in_projection(query, key, value, weights, in_proj_bias, embed_dim)
+        three = (q_proj_weight, k_proj_weight, v_proj_weight)
+        q, k, v = _in_projection(query, key, value, three, in_proj_bias, embed_dim)
     else:
         if in_proj_weight is None:
             raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
@@ -255,10 +259,10 @@ def multi_head_attention_forward(
         attn_mask = _check_attn_mask(attn_mask, bsz, num_heads, tgt_len, src_len)
 
     if (bias_k is None) != (bias_v is None):
-        one, two = ("v", "k") if bias_k is None else ("k", "v")
-        raise AssertionError(f"bias_{one} is set but bias_{two} is None")
+        given, lacking = ("v", "k") if bias_k is None else ("k", "v")
+        raise AssertionError(f"bias_{given} is set but bias_{lacking} is None")
     extra = 0
-    if bias_k is not None:
+    if bias_k is not None and bias_v is not None:
         for name, static in (("key", static_k), ("value", static_v)):
             if static is not None:
                 raise AssertionError(f"bias cannot be added to static {name}.")
@@ -279,7 +283,7 @@ def multi_head_attention_forward(
     attn_mask = _merge_masks(attn_mask, padding, bsz, num_heads, src_len)
     dropout_p = dropout_p if training else 0.0
 
-    weights = None
+    weights: Any = None
     if need_weights:
         if is_causal and attn_mask is None:
             raise AssertionError("is_causal needs attn_mask when need_weights is set")

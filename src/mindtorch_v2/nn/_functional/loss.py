@@ -250,7 +250,8 @@ def _same_size(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         "Please ensure they have the same size.",
         stacklevel=3,
     )
-    return torch.broadcast_tensors(input, target)
+    first, second = torch.broadcast_tensors(input, target)
+    return first, second
 
 
 def _check_weight(weight: Tensor, input: Tensor) -> None:

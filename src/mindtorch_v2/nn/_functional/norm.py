@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mindtorch_v2 as torch
 from mindtorch_v2.nn._functional.pooling import avg_pool3d
 from mindtorch_v2.nn._functional.vision import pad
@@ -14,7 +16,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _verify_batch_size(size: list[int]) -> None:
+def _verify_batch_size(size: Sequence[int]) -> None:
     """Statistics need more than one value a channel."""
     count = size[0]
     for n in size[2:]:
@@ -25,7 +27,7 @@ def _verify_batch_size(size: list[int]) -> None:
         )
 
 
-def _verify_spatial_size(size: list[int]) -> None:
+def _verify_spatial_size(size: Sequence[int]) -> None:
     """Instance statistics need more than one value a plane."""
     count = 1
     for n in size[2:]:
@@ -78,7 +80,7 @@ def instance_norm(
 
 def layer_norm(
     input: Tensor,
-    normalized_shape: list[int],
+    normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -89,7 +91,7 @@ def layer_norm(
 
 def rms_norm(
     input: Tensor,
-    normalized_shape: list[int],
+    normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:

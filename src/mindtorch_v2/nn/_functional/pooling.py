@@ -27,7 +27,7 @@ def avg_pool3d(input: Tensor, kernel_size: Size, stride: Size = None) -> Tensor:
     return torch._C._nn.avg_pool3d(input, kernel_size, stride)
 
 
-def _max_pools(n: int) -> tuple[Callable, Callable]:
+def _max_pools(n: int) -> tuple[Callable[..., Any], Callable]:
     """Make max_pool{n}d and max_pool{n}d_with_indices."""
     name = f"max_pool{n}d"
 
@@ -71,7 +71,7 @@ max_pool2d, max_pool2d_with_indices = _max_pools(2)
 max_pool3d, max_pool3d_with_indices = _max_pools(3)
 
 
-def _adaptive_max_pools(n: int) -> tuple[Callable, Callable]:
+def _adaptive_max_pools(n: int) -> tuple[Callable[..., Any], Callable]:
     """Make adaptive_max_pool{n}d and its form with indices."""
     name = f"adaptive_max_pool{n}d"
 
@@ -186,7 +186,7 @@ def _unpool_output_size(
 
 def _unpool_args(
     n: int, input: Tensor, kernel: Size, stride: Size, padding: Size, out: Size
-) -> list:
+) -> list[Any]:
     expand = (_single, _pair, _triple)[n - 1]
     kernel = expand(kernel)
     stride = kernel if stride is None else expand(stride)
@@ -234,7 +234,7 @@ def max_unpool3d(
     return torch._C._nn.max_unpool3d(input, indices, *args)
 
 
-def _fractional_pools(n: int) -> tuple[Callable, Callable]:
+def _fractional_pools(n: int) -> tuple[Callable[..., Any], Callable]:
     """Make fractional_max_pool{n}d and its form with indices."""
     name = f"fractional_max_pool{n}d"
     expand = _ntuple(n)

@@ -9,20 +9,20 @@ from mindtorch_v2.nn._functional.dropout import dropout
 
 Tensor = torch.Tensor
 # A hidden state: (h,) or, for LSTM, (h, c).
-State = tuple
+State = tuple[Any, ...]
 
 
-def rnn_tanh_step(gates: Tensor, state: State, weights: list) -> State:
+def rnn_tanh_step(gates: Tensor, state: State, weights: list[Any]) -> State:
     """tanh of the projected input plus the projected hidden state."""
     return (torch.tanh(gates + _hidden(state[0], weights)),)
 
 
-def rnn_relu_step(gates: Tensor, state: State, weights: list) -> State:
+def rnn_relu_step(gates: Tensor, state: State, weights: list[Any]) -> State:
     """relu of the projected input plus the projected hidden state."""
     return (torch.relu(gates + _hidden(state[0], weights)),)
 
 
-def lstm_step(gates: Tensor, state: State, weights: list) -> State:
+def lstm_step(gates: Tensor, state: State, weights: list[Any]) -> State:
     """Long short-term memory: input, forget, cell and output gates, in that order."""
     h, c = state
     if gates.is_npu:
@@ -36,7 +36,7 @@ def lstm_step(gates: Tensor, state: State, weights: list) -> State:
     return h, c
 
 
-def gru_step(gates: Tensor, state: State, weights: list) -> State:
+def gru_step(gates: Tensor, state: State, weights: list[Any]) -> State:
     """Gated recurrent unit: reset, update and new gates, in that order."""
     (h,) = state
     r, z, n = gates.chunk(3, -1)
@@ -46,7 +46,7 @@ def gru_step(gates: Tensor, state: State, weights: list) -> State:
     return (n + z * (h - n),)
 
 
-STEPS: dict[str, Callable] = {
+STEPS: dict[str, Callable[..., Any]] = {
     "RNN_TANH": rnn_tanh_step,
     "RNN_RELU": rnn_relu_step,
     "LSTM": lstm_step,
@@ -54,18 +54,18 @@ STEPS: dict[str, Callable] = {
 }
 
 
-def _hidden(h: Tensor, weights: list) -> Tensor:
+def _hidden(h: Tensor, weights: list[Any]) -> Tensor:
     """The projection of the hidden state; weights are w_ih, w_hh[, b_ih, b_hh][, w_hr]."""
     return torch._C._nn.linear(h, weights[1], weights[3] if len(weights) >= 4 else None)
 
 
-def project_input(x: Tensor, weights: list) -> Tensor:
+def project_input(x: Tensor, weights: list[Any]) -> Tensor:
     """The projection of the input, for all times at once."""
     return torch._C._nn.linear(x, weights[0], weights[2] if len(weights) >= 4 else None)
 
 
 def _padded_direction(
-    step: Callable, x: Tensor, state: State, weights: list, reverse: bool
+    step: Callable[..., Any], x: Tensor, state: State, weights: list[Any], reverse: bool
 ) -> tuple[Tensor, State]:
     """One direction of one layer over (time, batch, features)."""
     gates = project_input(x, weights).unbind(0)
@@ -79,7 +79,7 @@ def _padded_direction(
 
 
 def _packed_forward(
-    step: Callable, gates: list, state: State, weights: list, sizes: list[int]
+    step: Callable[..., Any], gates: list[Any], state: State, weights: list, sizes: list[int]
 ) -> tuple[Tensor, State]:
     """Sequences end one after another: their last states are put aside on the way."""
     outputs, finished = [], []
@@ -96,7 +96,7 @@ def _packed_forward(
 
 
 def _packed_reverse(
-    step: Callable, gates: list, initial: State, weights: list, sizes: list[int]
+    step: Callable[..., Any], gates: list[Any], initial: State, weights: list, sizes: list[int]
 ) -> tuple[Tensor, State]:
     """Backwards in time sequences begin one after another, with their initial states."""
     outputs = []
@@ -115,7 +115,7 @@ def recurrent(
     mode: str,
     x: Tensor,
     state: State,
-    all_weights: list[list],
+    all_weights: list[list[Any]],
     sizes: list[int] | None,
     bidirectional: bool,
     dropout_p: float,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import mindtorch_v2 as torch
@@ -44,7 +45,7 @@ _ALIGN_WARNING = (
 
 
 def pad(
-    input: Tensor, pad: list[int], mode: str = "constant", value: float | None = None
+    input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
     """Pad the last dimensions: constant, reflect, replicate or circular."""
     return torch._C._nn.pad(input, pad, mode, value)
@@ -210,7 +211,7 @@ def grid_sample(
     )
 
 
-def affine_grid(theta: Tensor, size: list[int], align_corners: bool | None = None) -> Tensor:
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The grid of an affine map, for grid_sample."""
     if align_corners is None:
         warnings.warn(_ALIGN_WARNING, stacklevel=2)

@@ -93,7 +93,7 @@ def create_block_mask(mask_mod: Callable[..., Tensor], B: int | None, H: int | N
 
 def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: Callable[..., Tensor] | None = None,
                    block_mask: BlockMask | None = None, scale: float | None = None, enable_gqa: bool = False,
-                   return_lse: bool = False, kernel_options: dict | None = None) -> Any:
+                   return_lse: bool = False, kernel_options: dict[Any, Any] | None = None) -> Any:
     """softmax(score_mod(query @ key.T * scale), masked) @ value; rows that nothing is let through in give zeros."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.dim() != 4:

@@ -28,13 +28,17 @@ def _parse_to(
     return device, dtype, bool(non_blocking), memory_format
 
 
-torch._C._nn._parse_to = _parse_to     # where programs with a `to` of their own look for it
+vars(torch._C._nn)["_parse_to"] = _parse_to     # where programs with a `to` of their own look for it
 
 
 class Convert:
     """Conversions; a parameter keeps its identity wherever the new data allows it."""
 
-    def _apply(self, fn: Callable, recurse: bool = True) -> Any:
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Any]
+    children: Callable[[], Any]
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
         if recurse:
             for module in self.children():
                 module._apply(fn)

@@ -15,6 +15,10 @@ _next_id = itertools.count()
 class RemovableHandle:
     """Takes one entry out of a hook dictionary, once, on `remove()` or on leaving a `with`."""
 
+    id: int
+    hooks_dict_ref: Any
+    extra_dict_ref: tuple[Any, ...]
+
     def __init__(self, hooks_dict: Any, *, extra_dict: Any = None) -> None:
         self.hooks_dict_ref = weakref.ref(hooks_dict)
         self.id = next(_next_id)
@@ -29,12 +33,12 @@ class RemovableHandle:
             if hooks is not None:
                 hooks.pop(self.id, None)
 
-    def __getstate__(self) -> tuple:
+    def __getstate__(self) -> tuple[Any, ...]:
         return self.hooks_dict_ref(), self.id, tuple(ref() for ref in self.extra_dict_ref)
 
-    def __setstate__(self, state: tuple) -> None:
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
         hooks, self.id, extra = state
-        empty = OrderedDict()
+        empty: OrderedDict[Any, Any] = OrderedDict()
         self.hooks_dict_ref = weakref.ref(empty if hooks is None else hooks)
         self.extra_dict_ref = tuple(weakref.ref(empty if d is None else d) for d in extra)
 
@@ -48,7 +52,7 @@ class RemovableHandle:
 class _WrappedHook:
     """A hook bound weakly to its module, so that the module can still be collected."""
 
-    def __init__(self, hook: Callable, module: Any = None) -> None:
+    def __init__(self, hook: Callable[..., Any], module: Any = None) -> None:
         self.hook = hook
         self.module = None if module is None else weakref.ref(module)
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
@@ -67,29 +71,29 @@ class _WrappedHook:
             raise RuntimeError("You are trying to call the hook of a dead Module!")
         return self.hook(module, *args, **kwargs)
 
-    def __getstate__(self) -> dict:
+    def __getstate__(self) -> dict[Any, Any]:
         return {"hook": self.hook, "module": None if self.module is None else self.module()}
 
-    def __setstate__(self, state: dict) -> None:
-        self.__init__(state["hook"], state["module"])
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        type(self).__init__(self, state["hook"], state["module"])
 
-    def __deepcopy__(self, memo: dict) -> _WrappedHook:
+    def __deepcopy__(self, memo: dict[Any, Any]) -> _WrappedHook:
         target = None if self.module is None else self.module()
         return _WrappedHook(self.hook, memo.get(id(target), target))
 
 
-_global_buffer_registration_hooks: OrderedDict = OrderedDict()
-_global_module_registration_hooks: OrderedDict = OrderedDict()
-_global_parameter_registration_hooks: OrderedDict = OrderedDict()
-_global_backward_pre_hooks: OrderedDict = OrderedDict()
-_global_backward_hooks: OrderedDict = OrderedDict()
-_global_forward_pre_hooks: OrderedDict = OrderedDict()
-_global_forward_hooks: OrderedDict = OrderedDict()
-_global_forward_hooks_always_called: OrderedDict = OrderedDict()
-_global_forward_hooks_with_kwargs: OrderedDict = OrderedDict()
+_global_buffer_registration_hooks: OrderedDict[Any, Any] = OrderedDict()
+_global_module_registration_hooks: OrderedDict[Any, Any] = OrderedDict()
+_global_parameter_registration_hooks: OrderedDict[Any, Any] = OrderedDict()
+_global_backward_pre_hooks: OrderedDict[Any, Any] = OrderedDict()
+_global_backward_hooks: OrderedDict[Any, Any] = OrderedDict()
+_global_forward_pre_hooks: OrderedDict[Any, Any] = OrderedDict()
+_global_forward_hooks: OrderedDict[Any, Any] = OrderedDict()
+_global_forward_hooks_always_called: OrderedDict[Any, Any] = OrderedDict()
+_global_forward_hooks_with_kwargs: OrderedDict[Any, Any] = OrderedDict()
 
 # Filled by the first global call hook ever registered: one test on the way of every call.
-global_call_hooks_seen: list = []
+global_call_hooks_seen: list[Any] = []
 
 
 class _GlobalKind:
@@ -99,7 +103,7 @@ class _GlobalKind:
 
 
 def add_hook(
-    hooks: OrderedDict, hook: Callable, *, extra: list | None = None, prepend: bool = False
+    hooks: OrderedDict[Any, Any], hook: Callable[..., Any], *, extra: list[Any] | None = None, prepend: bool = False
 ) -> RemovableHandle:
     """Put `hook` into `hooks` and return the handle that takes it out again."""
     handle = RemovableHandle(hooks, extra_dict=extra)
@@ -109,29 +113,29 @@ def add_hook(
     return handle
 
 
-def register_module_buffer_registration_hook(hook: Callable) -> RemovableHandle:
+def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, name, buffer)` for every buffer registered from now on."""
     return add_hook(_global_buffer_registration_hooks, hook)
 
 
-def register_module_module_registration_hook(hook: Callable) -> RemovableHandle:
+def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, name, submodule)` for every submodule registered from now on."""
     return add_hook(_global_module_registration_hooks, hook)
 
 
-def register_module_parameter_registration_hook(hook: Callable) -> RemovableHandle:
+def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, name, parameter)` for every parameter registered from now on."""
     return add_hook(_global_parameter_registration_hooks, hook)
 
 
-def register_module_forward_pre_hook(hook: Callable) -> RemovableHandle:
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, args)` before the forward of every module."""
     global_call_hooks_seen.append(True)
     return add_hook(_global_forward_pre_hooks, hook)
 
 
 def register_module_forward_hook(
-    hook: Callable, *, with_kwargs: bool = False, always_call: bool = False
+    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
 ) -> RemovableHandle:
     """Call `hook(module, args, output)` after the forward of every module."""
     global_call_hooks_seen.append(True)
@@ -144,13 +148,13 @@ def register_module_forward_hook(
     return handle
 
 
-def register_module_full_backward_pre_hook(hook: Callable) -> RemovableHandle:
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, grad_output)` before the backward of every module."""
     global_call_hooks_seen.append(True)
     return add_hook(_global_backward_pre_hooks, hook)
 
 
-def _register_global_backward(hook: Callable, full: bool) -> RemovableHandle:
+def _register_global_backward(hook: Callable[..., Any], full: bool) -> RemovableHandle:
     if _GlobalKind.is_full is (not full):
         raise RuntimeError(
             "Cannot use both regular backward hooks and full backward hooks as a "
@@ -161,28 +165,28 @@ def _register_global_backward(hook: Callable, full: bool) -> RemovableHandle:
     return add_hook(_global_backward_hooks, hook)
 
 
-def register_module_full_backward_hook(hook: Callable) -> RemovableHandle:
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, grad_input, grad_output)` in the backward of every module."""
     return _register_global_backward(hook, True)
 
 
-def register_module_backward_hook(hook: Callable) -> RemovableHandle:
+def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Attach the old kind of backward hook to every module; prefer the full one."""
     return _register_global_backward(hook, False)
 
 
-def global_backward_hooks(full: bool) -> list[Callable]:
+def global_backward_hooks(full: bool) -> list[Callable[..., Any]]:
     """The global backward hooks of one kind."""
     return list(_global_backward_hooks.values()) if _GlobalKind.is_full is full else []
 
 
-def _as_tuple(value: Any) -> tuple:
+def _as_tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _spread(index: list[int], values: Any, size: int) -> tuple:
+def _spread(index: list[int], values: Any, size: int) -> tuple[Any, ...]:
     """Put `values` at the places `index` of a tuple of `size` otherwise None."""
-    result: list = [None] * size
+    result: list[Any] = [None] * size
     for i, value in zip(index, values):
         result[i] = value
     return tuple(result)
@@ -192,7 +196,7 @@ class _GradTap(torch.autograd.Function):
     """Identity whose backward shows the gradients to a callback, which may replace them."""
 
     @staticmethod
-    def forward(ctx: Any, tap: Callable, *tensors: Any) -> Any:
+    def forward(ctx: Any, tap: Callable[..., Any], *tensors: Any) -> Any:
         ctx.tap = tap
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*[t for t in tensors if not t.requires_grad])
@@ -206,14 +210,14 @@ class _GradTap(torch.autograd.Function):
 class BackwardHook:
     """Wraps the inputs and outputs of one call so that its full backward hooks run."""
 
-    def __init__(self, module: Any, hooks: list, pre_hooks: list) -> None:
+    def __init__(self, module: Any, hooks: list[Any], pre_hooks: list) -> None:
         self.module, self.hooks, self.pre_hooks = module, hooks, pre_hooks
-        self.grad_outputs: tuple | None = None
+        self.grad_outputs: tuple[Any, ...] | None = None
         self.input_index: list[int] | None = None
         self.output_index: list[int] = []
         self.n_inputs = self.n_outputs = 0
 
-    def _wrap(self, args: tuple, tap: Callable) -> tuple[tuple, list[int] | None]:
+    def _wrap(self, args: tuple[Any, ...], tap: Callable[..., Any]) -> tuple[tuple, list[int] | None]:
         index = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
         tensors = [args[i] for i in index]
         if not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
@@ -226,7 +230,7 @@ class BackwardHook:
         rebuilt = kind(*wrapped) if hasattr(args, "_fields") else kind(wrapped)
         return rebuilt, index
 
-    def setup_input_hook(self, args: tuple) -> tuple:
+    def setup_input_hook(self, args: tuple[Any, ...]) -> tuple:
         """Tap the inputs: their gradients are what the hooks see as grad_input."""
         args, self.input_index = self._wrap(args, self._on_grad_inputs)
         self.n_inputs = len(args)
@@ -241,7 +245,7 @@ class BackwardHook:
         outputs, _ = self._wrap(outputs, self._on_grad_outputs)
         return outputs[0] if single else outputs
 
-    def _on_grad_outputs(self, grads: tuple) -> tuple:
+    def _on_grad_outputs(self, grads: tuple[Any, ...]) -> tuple:
         self.grad_outputs = _spread(self.output_index, grads, self.n_outputs)
         for hook in self.pre_hooks:
             result = hook(self.module, self.grad_outputs)
@@ -265,8 +269,9 @@ class BackwardHook:
                 )
         self.grad_outputs = None
 
-    def _on_grad_inputs(self, grads: tuple) -> tuple:
-        grad_inputs = _spread(self.input_index, grads, self.n_inputs)
+    def _on_grad_inputs(self, grads: tuple[Any, ...]) -> tuple:
+        index: Any = self.input_index  # known: only tapped inputs call this
+        grad_inputs = _spread(index, grads, self.n_inputs)
         if self.grad_outputs is None:
             return grads
         for hook in self.hooks:
@@ -276,7 +281,7 @@ class BackwardHook:
             self._check_count("Backward hook", "grad_input", result, self.n_inputs)
             grad_inputs = _as_tuple(result)
         self.grad_outputs = None
-        return tuple(grad_inputs[i] for i in self.input_index)
+        return tuple(grad_inputs[i] for i in index)
 
     @staticmethod
     def _check_count(who: str, what: str, result: Any, expected: int) -> None:

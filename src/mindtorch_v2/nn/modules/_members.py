@@ -9,7 +9,7 @@ from mindtorch_v2.nn.modules import _hooks
 from mindtorch_v2.nn.parameter import Parameter
 
 
-def _registered(hooks: dict, module: Any, name: str, value: Any) -> Any:
+def _registered(hooks: dict[Any, Any], module: Any, name: str, value: Any) -> Any:
     """Show a newcomer to the global registration hooks, each of which may replace it."""
     for hook in hooks.values():
         replaced = hook(module, name, value)
@@ -21,7 +21,13 @@ def _registered(hooks: dict, module: Any, name: str, value: Any) -> Any:
 class Members:
     """Registration and traversal; the dictionaries themselves are made by Module.__init__."""
 
-    def _check_name(self, kind: str, name: Any, table: dict) -> None:
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Any]
+    _modules: dict[str, Any]
+    _non_persistent_buffers_set: set[str]
+    _get_name: Callable[[], str]
+
+    def _check_name(self, kind: str, name: Any, table: dict[Any, Any]) -> None:
         if not isinstance(name, str):
             raise TypeError(f"{kind} name should be a string. Got {torch.typename(name)}")
         if kind == "module":
@@ -139,13 +145,13 @@ class Members:
 
     def _named_members(
         self,
-        get_members_fn: Callable,
+        get_members_fn: Callable[..., Any],
         prefix: str = "",
         recurse: bool = True,
         remove_duplicate: bool = True,
     ) -> Iterator[tuple[str, Any]]:
-        seen: set = set()
-        owners = [(prefix, self)]
+        seen: set[Any] = set()
+        owners: Any = [(prefix, self)]
         if recurse:
             owners = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
         for path, module in owners:
@@ -188,7 +194,7 @@ class Members:
 
     def named_children(self) -> Iterator[tuple[str, Any]]:
         """The immediate submodules with their names."""
-        seen: set = set()
+        seen: set[Any] = set()
         for name, module in self._modules.items():
             if module is not None and module not in seen:
                 seen.add(module)
@@ -200,7 +206,7 @@ class Members:
             yield module
 
     def named_modules(
-        self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
+        self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Any]]:
         """The module itself and everything below it, with dotted names."""
         memo = set() if memo is None else memo
@@ -214,7 +220,7 @@ class Members:
                 path = f"{prefix}.{name}" if prefix else name
                 yield from module.named_modules(memo, path, remove_duplicate)
 
-    def apply(self, fn: Callable) -> Any:
+    def apply(self, fn: Callable[..., Any]) -> Any:
         """Call `fn` on every submodule and then on the module itself."""
         for module in self.children():
             module.apply(fn)

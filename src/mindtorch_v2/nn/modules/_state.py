@@ -34,6 +34,16 @@ def _quoted(keys: list[str]) -> str:
 class StateDict:
     """Saving and loading; subclasses override _save_to_state_dict and _load_from_state_dict."""
 
+    _version: int
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Any]
+    _modules: dict[str, Any]
+    _non_persistent_buffers_set: set[str]
+    _state_dict_hooks: OrderedDict[Any, Any]
+    _state_dict_pre_hooks: OrderedDict[Any, Any]
+    _load_state_dict_pre_hooks: OrderedDict[Any, Any]
+    _load_state_dict_post_hooks: OrderedDict[Any, Any]
+
     def get_extra_state(self) -> Any:
         """Override to save something that is not a tensor; called by state_dict."""
         raise RuntimeError("get_extra_state is called only where a subclass defines it")
@@ -42,7 +52,7 @@ class StateDict:
         """Override to load what get_extra_state gave."""
         raise RuntimeError("set_extra_state is called only where a subclass defines it")
 
-    def _register_state_dict_hook(self, hook: Callable) -> RemovableHandle:
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         if getattr(hook, "_from_public_api", False):
             raise RuntimeError(
                 "Cannot register the same function as the state dict post hook that was "
@@ -50,26 +60,26 @@ class StateDict:
             )
         return add_hook(self._state_dict_hooks, hook)
 
-    def register_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, state_dict, prefix, metadata)` after state_dict."""
-        hook._from_public_api = True
+        hook._from_public_api = True  # type: ignore[attr-defined]
         return add_hook(self._state_dict_hooks, hook)
 
-    def register_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, prefix, keep_vars)` before state_dict."""
         return add_hook(self._state_dict_pre_hooks, hook)
 
     def _register_load_state_dict_pre_hook(
-        self, hook: Callable, with_module: bool = False
+        self, hook: Callable[..., Any], with_module: bool = False
     ) -> RemovableHandle:
         wrapped = _WrappedHook(hook, self if with_module else None)
         return add_hook(self._load_state_dict_pre_hooks, wrapped)
 
-    def register_load_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, state_dict, prefix, ...)` before the module loads."""
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
-    def register_load_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, incompatible_keys)` after the module has loaded."""
         return add_hook(self._load_state_dict_post_hooks, hook)
 
@@ -123,7 +133,7 @@ class StateDict:
         return destination
 
     def _load_one(
-        self, name: str, param: Any, key: str, value: Any, assign: bool, error_msgs: list
+        self, name: str, param: Any, key: str, value: Any, assign: bool, error_msgs: list[Any]
     ) -> None:
         """Copy (or assign) one checkpoint entry into one parameter or buffer."""
         if not isinstance(value, torch.Tensor):
@@ -174,11 +184,11 @@ class StateDict:
         self,
         state_dict: Any,
         prefix: str,
-        local_metadata: dict,
+        local_metadata: dict[Any, Any],
         strict: bool,
-        missing_keys: list,
-        unexpected_keys: list,
-        error_msgs: list,
+        missing_keys: list[Any],
+        unexpected_keys: list[Any],
+        error_msgs: list[Any],
     ) -> None:
         for hook in self._load_state_dict_pre_hooks.values():
             hook(
@@ -226,7 +236,7 @@ class StateDict:
         metadata = getattr(state_dict, "_metadata", None)
         state_dict = OrderedDict(state_dict)
         if metadata is not None:
-            state_dict._metadata = metadata
+            state_dict._metadata = metadata  # type: ignore[attr-defined]
 
         def load(module: Any, local: Any, prefix: str = "") -> None:
             local_metadata = {} if metadata is None else metadata.get(prefix[:-1], {})

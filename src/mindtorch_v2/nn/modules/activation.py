@@ -373,7 +373,7 @@ class _SoftmaxBase(Module):
         super().__init__()
         self.dim = dim
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[Any, Any]) -> None:
         super().__setstate__(state)
         if not hasattr(self, "dim"):
             self.dim = None

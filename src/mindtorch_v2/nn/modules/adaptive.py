@@ -67,7 +67,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     def reset_parameters(self) -> None:
         """Draw all weights anew."""
         self.head.reset_parameters()
-        for first, second in self.tail:
+        for pair in self.tail:
+            first, second = pair.children()
             first.reset_parameters()
             second.reset_parameters()
 

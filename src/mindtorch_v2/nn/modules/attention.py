@@ -89,7 +89,7 @@ class MultiheadAttention(Module):
             if extra is not None:
                 init.xavier_normal_(extra)
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[Any, Any]) -> None:
         state.setdefault("_qkv_same_embed_dim", True)
         super().__setstate__(state)
 

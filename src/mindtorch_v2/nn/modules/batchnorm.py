@@ -89,11 +89,11 @@ class _NormBase(Module):
         self,
         state_dict: Any,
         prefix: str,
-        local_metadata: dict,
+        local_metadata: dict[Any, Any],
         strict: bool,
-        missing_keys: list,
-        unexpected_keys: list,
-        error_msgs: list,
+        missing_keys: list[Any],
+        unexpected_keys: list[Any],
+        error_msgs: list[Any],
     ) -> None:
         version = local_metadata.get("version")
         if (version is None or version < 2) and self.track_running_stats:

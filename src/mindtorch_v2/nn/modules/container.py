@@ -87,7 +87,7 @@ class Sequential(Module):
             self.add_module(str(i + offset), module)
         return self
 
-    def _repeated(self, count: Any) -> list:
+    def _repeated(self, count: Any) -> list[Any]:
         if not isinstance(count, int):
             raise TypeError(f"unsupported operand type(s) for *: {type(self)} and {type(count)}")
         if count <= 0:
@@ -191,7 +191,7 @@ class ModuleList(Module):
         reprs = [repr(module) for module in self]
         if not reprs:
             return self._get_name() + "()"
-        runs: list[list] = []
+        runs: list[list[Any]] = []
         for i, text in enumerate(reprs):
             if runs and runs[-1][2] == text:
                 runs[-1][1] = i
@@ -247,7 +247,8 @@ def _pairs(values: Any, name: str) -> Iterator[tuple[str, Any]]:
             "iterable of key/value pairs, but got " + type(values).__name__
         )
     if hasattr(values, "keys"):
-        yield from ((key, values[key]) for key in values.keys())
+        mapping: Any = values
+        yield from ((key, mapping[key]) for key in mapping.keys())
         return
     for i, item in enumerate(values):
         if not isinstance(item, abc.Iterable):
@@ -322,7 +323,7 @@ def _as_parameter(value: Any) -> Any:
     return value
 
 
-def _describe(key: Any, value: Any, kind_of: Callable) -> str:
+def _describe(key: Any, value: Any, kind_of: Callable[..., Any]) -> str:
     if not isinstance(value, torch.Tensor):
         return f"  ({key}): Object of type: {type(value).__name__}"
     size = "x".join(str(n) for n in value.size())

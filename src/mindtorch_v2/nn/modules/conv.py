@@ -25,7 +25,7 @@ _PADDING_MODES = {"zeros", "reflect", "replicate", "circular"}
 _PADDING_WORDS = {"same", "valid"}
 
 
-def _same_padding(kernel_size: tuple, dilation: tuple) -> list[int]:
+def _same_padding(kernel_size: tuple[Any, ...], dilation: tuple) -> list[int]:
     """What pad needs so that the output keeps the size, last dimension first."""
     amounts: list[int] = []
     for d, k in zip(reversed(dilation), reversed(kernel_size)):
@@ -88,6 +88,7 @@ class _ConvNd(Module):
         self.output_padding = output_padding
         self.groups = groups
         self.padding_mode = padding_mode
+        self._reversed_padding_repeated_twice: Any
         if padding == "same":
             self._reversed_padding_repeated_twice = _same_padding(kernel_size, dilation)
         elif padding == "valid":
@@ -134,7 +135,7 @@ class _ConvNd(Module):
             parts.append(f"padding_mode={self.padding_mode}")
         return ", ".join(parts)
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[Any, Any]) -> None:
         super().__setstate__(state)
         self.__dict__.setdefault("padding_mode", "zeros")
 
@@ -306,6 +307,9 @@ class ConvTranspose3d(_ConvTransposeNd):
 
 class _LazyConv(LazyModuleMixin):
     """Takes in_channels from the first input."""
+
+    weight: Any
+    bias: Any
 
     def _become_lazy(self, out_channels: int, bias: bool, device: Any, dtype: Any) -> None:
         self.weight = UninitializedParameter(device=device, dtype=dtype)

@@ -8,8 +8,11 @@ from typing import Any
 
 from mindtorch_v2.nn.parameter import is_lazy
 
+# What a lazy class stands before: to a checker a Module, at run time nothing, so that the layer's own class decides.
+_Base: Any = object
 
-class LazyModuleMixin:
+
+class LazyModuleMixin(_Base):
     """Runs initialize_parameters before the first forward, then becomes `cls_to_become`."""
 
     cls_to_become: type | None = None
@@ -42,9 +45,9 @@ class LazyModuleMixin:
         prefix: str,
         local_metadata: Any,
         strict: bool,
-        missing_keys: list,
-        unexpected_keys: list,
-        error_msgs: list,
+        missing_keys: list[Any],
+        unexpected_keys: list[Any],
+        error_msgs: list[Any],
     ) -> None:
         """Take the shapes from a checkpoint before it is copied in."""
         for name, param in itertools.chain(self._parameters.items(), self._buffers.items()):
@@ -64,7 +67,7 @@ class LazyModuleMixin:
         values = itertools.chain(self._parameters.values(), self._buffers.values())
         return any(is_lazy(value) for value in values)
 
-    def _infer_parameters(self, module: Any, args: tuple, kwargs: dict | None = None) -> None:
+    def _infer_parameters(self, module: Any, args: tuple[Any, ...], kwargs: dict[Any, Any] | None = None) -> None:
         module.initialize_parameters(*args, **(kwargs or {}))
         if module.has_uninitialized_params():
             raise RuntimeError(

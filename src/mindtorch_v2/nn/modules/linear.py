@@ -141,9 +141,12 @@ class LazyLinear(LazyModuleMixin, Linear):
         if self.has_uninitialized_params():
             with torch.no_grad():
                 self.in_features = input.shape[-1]
-                self.weight.materialize((self.out_features, self.in_features))
-                if self.bias is not None:
-                    self.bias.materialize((self.out_features,))
+                for lazy, shape in (
+                    (self.weight, (self.out_features, self.in_features)),
+                    (self.bias, (self.out_features,)),
+                ):
+                    if isinstance(lazy, UninitializedParameter):
+                        lazy.materialize(shape)
                 self.reset_parameters()
         if self.in_features == 0:
             if input.shape[-1] != self.weight.shape[-1]:

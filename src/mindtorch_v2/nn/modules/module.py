@@ -91,6 +91,7 @@ class Module(Members, Convert, StateDict):
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Any]
     _modules: dict[str, Any]
+    _is_full_backward_hook: bool | None
     call_super_init: bool = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -132,16 +133,16 @@ class Module(Members, Convert, StateDict):
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         return self.__call__(*args, **kwargs)
 
-    def _call_with_hooks(self, args: tuple, kwargs: dict) -> Any:
+    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> Any:
         # The frame holds what the always-called hooks need when something raises.
-        frame = {"args": args, "kwargs": kwargs, "result": None, "called": set()}
+        frame: dict[str, Any] = {"args": args, "kwargs": kwargs, "result": None, "called": set()}
         try:
             return self._run_hooked(frame)
         except Exception:
             self._call_remaining(frame)
             raise
 
-    def _run_hooked(self, frame: dict) -> Any:
+    def _run_hooked(self, frame: dict[Any, Any]) -> Any:
         pre_hooks = [*_global_backward_pre_hooks.values(), *self._backward_pre_hooks.values()]
         full, old = self._get_backward_hooks()
         self._run_forward_pre_hooks(frame)
@@ -171,7 +172,7 @@ class Module(Members, Convert, StateDict):
                     var.grad_fn.register_hook(_WrappedHook(hook, self))
         return result
 
-    def _run_forward_pre_hooks(self, frame: dict) -> None:
+    def _run_forward_pre_hooks(self, frame: dict[Any, Any]) -> None:
         for key, hook in (*_global_forward_pre_hooks.items(), *self._forward_pre_hooks.items()):
             if key in self._forward_pre_hooks_with_kwargs:
                 result = hook(self, frame["args"], frame["kwargs"])
@@ -188,12 +189,12 @@ class Module(Members, Convert, StateDict):
                 if result is not None:
                     frame["args"] = result if isinstance(result, tuple) else (result,)
 
-    def _run_forward_hooks(self, frame: dict) -> None:
+    def _run_forward_hooks(self, frame: dict[Any, Any]) -> None:
         for key, hook in (*_global_forward_hooks.items(), *self._forward_hooks.items()):
             frame["called"].add(key)
             self._run_forward_hook(key, hook, frame)
 
-    def _run_forward_hook(self, key: int, hook: Callable, frame: dict) -> None:
+    def _run_forward_hook(self, key: int, hook: Callable[..., Any], frame: dict[Any, Any]) -> None:
         args = [self, frame["args"]]
         if key in self._forward_hooks_with_kwargs or key in _global_forward_hooks_with_kwargs:
             args.append(frame["kwargs"])
@@ -201,7 +202,7 @@ class Module(Members, Convert, StateDict):
         if result is not None:
             frame["result"] = result
 
-    def _call_remaining(self, frame: dict) -> None:
+    def _call_remaining(self, frame: dict[Any, Any]) -> None:
         """After an error, run the always-called forward hooks that did not run yet."""
         tables = (
             ("global module", _global_forward_hooks, _global_forward_hooks_always_called),
@@ -220,23 +221,23 @@ class Module(Members, Convert, StateDict):
                         stacklevel=3,
                     )
 
-    def _get_backward_hooks(self) -> tuple[list, list]:
+    def _get_backward_hooks(self) -> tuple[list[Any], list]:
         full, old = _hooks.global_backward_hooks(True), _hooks.global_backward_hooks(False)
         if self._is_full_backward_hook is not None:
             (full if self._is_full_backward_hook else old).extend(self._backward_hooks.values())
         return full, old
 
-    def _get_backward_pre_hooks(self) -> list:
+    def _get_backward_pre_hooks(self) -> list[Any]:
         return [*_global_backward_pre_hooks.values(), *self._backward_pre_hooks.values()]
 
     def register_full_backward_pre_hook(
-        self, hook: Callable, prepend: bool = False
+        self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, grad_output)` before the gradients of the module are computed."""
         return add_hook(self._backward_pre_hooks, hook, prepend=prepend)
 
     def register_full_backward_hook(
-        self, hook: Callable, prepend: bool = False
+        self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, grad_input, grad_output)` when the input gradients are there."""
         if self._is_full_backward_hook is False:
@@ -244,7 +245,7 @@ class Module(Members, Convert, StateDict):
         self._is_full_backward_hook = True
         return add_hook(self._backward_hooks, hook, prepend=prepend)
 
-    def register_backward_hook(self, hook: Callable) -> RemovableHandle:
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Attach the old kind of backward hook; prefer register_full_backward_hook."""
         if self._is_full_backward_hook is True:
             raise RuntimeError(_MIXED_HOOKS)
@@ -252,7 +253,7 @@ class Module(Members, Convert, StateDict):
         return add_hook(self._backward_hooks, hook)
 
     def register_forward_pre_hook(
-        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, args[, kwargs])` before forward; it may replace the arguments."""
         extra = [self._forward_pre_hooks_with_kwargs]
@@ -263,7 +264,7 @@ class Module(Members, Convert, StateDict):
 
     def register_forward_hook(
         self,
-        hook: Callable,
+        hook: Callable[..., Any],
         *,
         prepend: bool = False,
         with_kwargs: bool = False,
@@ -278,7 +279,7 @@ class Module(Members, Convert, StateDict):
             self._forward_hooks_always_called[handle.id] = True
         return handle
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[Any, Any]) -> None:
         d = self.__dict__
         d.update(state)
         for table in _HOOK_TABLES:

@@ -93,7 +93,7 @@ class ConstantPad3d(_ConstantPadNd):
     _ndim = 3
 
 
-class _Zero:
+class _Zero(_ConstantPadNd):
     """The constructor and repr of a constant padding with zeros."""
 
     def __init__(self, padding: Any) -> None:

@@ -71,7 +71,7 @@ class RNNBase(Module):
         for layer in range(num_layers):
             for direction in range(directions):
                 width = input_size if layer == 0 else real_hidden * directions
-                shapes = {"weight_ih": (gates, width), "weight_hh": (gates, real_hidden)}
+                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (gates, width), "weight_hh": (gates, real_hidden)}
                 if bias:
                     shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)}
                 if proj_size > 0:
@@ -84,8 +84,9 @@ class RNNBase(Module):
         self.reset_parameters()
 
     def _check_options(self, dropout: Any) -> None:
+        is_number: bool = isinstance(dropout, numbers.Number)
         if (
-            not isinstance(dropout, numbers.Number)
+            not is_number
             or not 0 <= dropout <= 1
             or isinstance(dropout, bool)
         ):
@@ -192,7 +193,7 @@ class RNNBase(Module):
             return tuple(h.index_select(1, permutation) for h in hx)
         return hx.index_select(1, permutation)
 
-    def _check_dims(self, input: Tensor, states: tuple, batched: bool) -> None:
+    def _check_dims(self, input: Tensor, states: tuple[Any, ...], batched: bool) -> None:
         """A hidden state has to have a batch if and only if the input has one."""
         words = ("batched", 3) if batched else ("unbatched", 2)
         if self.mode == "LSTM":
@@ -207,14 +208,14 @@ class RNNBase(Module):
                 f"{states[0].dim()}-D tensor"
             )
 
-    def _initial(self, input: Tensor, batch: int) -> tuple:
+    def _initial(self, input: Tensor, batch: int) -> tuple[Any, ...]:
         rows = self.num_layers * (2 if self.bidirectional else 1)
         hidden = self.proj_size if self.proj_size > 0 else self.hidden_size
         widths = (hidden, self.hidden_size) if self.mode == "LSTM" else (hidden,)
-        kw = {"dtype": input.dtype, "device": input.device}
+        kw: dict[str, Any] = {"dtype": input.dtype, "device": input.device}
         return tuple(torch.zeros(rows, batch, width, **kw) for width in widths)
 
-    def _check_states(self, input: Tensor, states: tuple, batch_sizes: Tensor | None) -> None:
+    def _check_states(self, input: Tensor, states: tuple[Any, ...], batch_sizes: Tensor | None) -> None:
         self.check_input(input, batch_sizes)
         hidden = self.get_expected_hidden_size(input, batch_sizes)
         if self.mode != "LSTM":
@@ -226,7 +227,10 @@ class RNNBase(Module):
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         packed = isinstance(input, PackedSequence)
-        batch_sizes = sorted_indices = unsorted_indices = None
+        batch_sizes: Any = None
+        sorted_indices: Any = None
+        unsorted_indices: Any = None
+        output: Any
         batched = True
         states = None if hx is None else hx if isinstance(hx, tuple) else (hx,)
         if packed:
@@ -368,7 +372,7 @@ class RNNCellBase(Module):
             text += f", nonlinearity={self.nonlinearity}"
         return text
 
-    def _step(self, mode: str, input: Tensor, states: tuple | None) -> tuple:
+    def _step(self, mode: str, input: Tensor, states: tuple[Any, ...] | None) -> tuple:
         """Check, add a batch where there is none, and take one step."""
         name = self._get_name()
         if input.dim() not in (1, 2):

@@ -53,7 +53,8 @@ class _Table(Module):
     def _check_pretrained(embeddings: Tensor) -> tuple[int, int]:
         if embeddings.dim() != 2:
             raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
-        return embeddings.shape
+        rows, width = embeddings.shape
+        return rows, width
 
 
 class Embedding(_Table):

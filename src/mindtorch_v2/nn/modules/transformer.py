@@ -93,8 +93,8 @@ class Transformer(Module):
         if custom_encoder is not None:
             self.encoder = custom_encoder
         else:
-            layer = TransformerEncoderLayer(*args)
-            self.encoder = TransformerEncoder(layer, num_encoder_layers, norm())
+            first = TransformerEncoderLayer(*args)
+            self.encoder = TransformerEncoder(first, num_encoder_layers, norm())
         if custom_decoder is not None:
             self.decoder = custom_decoder
         else:
@@ -259,7 +259,7 @@ class _TransformerLayer(Module):
             _get_activation_fn(activation) if isinstance(activation, str) else activation
         )
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[Any, Any]) -> None:
         super().__setstate__(state)
         if not hasattr(self, "activation"):
             self.activation = F.relu

@@ -31,6 +31,7 @@ class Upsample(Module):
         super().__init__()
         self.name = type(self).__name__
         self.size = size
+        self.scale_factor: Any
         if isinstance(scale_factor, tuple):
             self.scale_factor = tuple(float(factor) for factor in scale_factor)
         else:
@@ -45,7 +46,7 @@ class Upsample(Module):
             recompute_scale_factor=self.recompute_scale_factor,
         )  # fmt: skip
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[Any, Any]) -> None:
         state.setdefault("recompute_scale_factor", True)
         super().__setstate__(state)
 

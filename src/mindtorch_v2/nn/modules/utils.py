@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import collections.abc
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Any, Callable
 
 
-def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple]:
-    def parse(x: Any) -> tuple:
+def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
+    def parse(x: Any) -> tuple[Any, ...]:
         if isinstance(x, collections.abc.Iterable):
             return tuple(x)
         return tuple(repeat(x, n))
@@ -23,12 +24,12 @@ _triple = _ntuple(3, "_triple")
 _quadruple = _ntuple(4, "_quadruple")
 
 
-def _reverse_repeat_tuple(t: tuple, n: int) -> tuple:
+def _reverse_repeat_tuple(t: tuple[Any, ...], n: int) -> tuple[Any, ...]:
     """Each element n times, last first: the order in which pad takes them."""
     return tuple(x for x in reversed(t) for _ in range(n))
 
 
-def _list_with_default(out_size: Any, defaults: list[int]) -> Any:
+def _list_with_default(out_size: Any, defaults: Sequence[int]) -> Any:
     """Fill the None places of an output size from the input's."""
     if isinstance(out_size, int):
         return out_size
@@ -38,7 +39,7 @@ def _list_with_default(out_size: Any, defaults: list[int]) -> Any:
     return [d if size is None else size for size, d in zip(out_size, known)]
 
 
-def consume_prefix_in_state_dict_if_present(state_dict: dict, prefix: str) -> None:
+def consume_prefix_in_state_dict_if_present(state_dict: dict[Any, Any], prefix: str) -> None:
     """Strip a prefix from the keys of a state_dict, in place."""
     for key in list(state_dict):
         if key.startswith(prefix):

@@ -79,7 +79,7 @@ class ParametrizationList(ModuleList):
             )
         self.is_tensor = isinstance(new, torch.Tensor)
         self.ntensors = 1 if self.is_tensor else len(new)
-        if self.is_tensor:
+        if isinstance(new, torch.Tensor):
             for what, old, got in (("dtype", dtype, new.dtype), ("device", device, new.device)):
                 if old != got:
                     raise ValueError(
@@ -158,7 +158,7 @@ class ParametrizationList(ModuleList):
         return x
 
 
-def _deepcopy(self: Module, memo: dict) -> Module:
+def _deepcopy(self: Module, memo: dict[Any, Any]) -> Module:
     if id(self) not in memo:
         replica = memo[id(self)] = self.__new__(type(self))
         replica.__dict__ = deepcopy(self.__dict__, memo)

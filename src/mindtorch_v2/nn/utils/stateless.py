@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 __all__ = ["functional_call"]
 
 
-def _tables(module: Module) -> dict[str, tuple[dict, str]]:
+def _tables(module: Module) -> dict[str, tuple[dict[Any, Any], str]]:
     """Every parameter and buffer by dotted name: the dictionary it is in, and its key."""
     places = {}
     for path, owner in module.named_modules(remove_duplicate=False):
@@ -24,7 +24,7 @@ def _tables(module: Module) -> dict[str, tuple[dict, str]]:
     return places
 
 
-def _with_tied(places: dict, given: dict[str, Tensor]) -> dict[str, Tensor]:
+def _with_tied(places: dict[Any, Any], given: dict[str, Tensor]) -> dict[str, Tensor]:
     """Give every name of a shared tensor the value that one of them was given."""
     groups: dict[int, list[str]] = {}
     for name, (table, key) in places.items():

@@ -18,6 +18,7 @@ def _is_array(x: Any) -> bool:
 def _rebuild(like: Any, made: Any) -> Any:
     """A container of the same type as `like` where it can be made; else a plain dict or list."""
     try:
+        clone: Any
         if isinstance(like, collections.abc.MutableMapping):
             clone = copy.copy(like)
             clone.update(made)

@@ -152,6 +152,7 @@ def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count:
             failed, fetch = None, Fetcher(dataset, *kind)
             results.put(("epoch", worker))
             continue
+        answer: Any
         try:
             if failed is not None:
                 answer, failed = failed, None

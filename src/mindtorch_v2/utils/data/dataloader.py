@@ -19,7 +19,7 @@ from mindtorch_v2.utils.data.sampler import BatchSampler, RandomSampler, Sampler
 POLL_S = 5.0        # how often a waiting loader looks whether its workers are alive
 
 
-class _Endless(Sampler):
+class _Endless(Sampler[Any]):
     """None for ever: the sampler of a stream."""
 
     def __iter__(self) -> Iterator[None]:
@@ -31,7 +31,7 @@ class DataLoader:
     _iterator: _Workers | None = None
 
     def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None, sampler: Any = None,
-                 batch_sampler: Any = None, num_workers: int = 0, collate_fn: Callable[[list], Any] | None = None,
+                 batch_sampler: Any = None, num_workers: int = 0, collate_fn: Callable[[list[Any]], Any] | None = None,
                  pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
                  worker_init_fn: Callable[[int], None] | None = None, multiprocessing_context: Any = None,
                  generator: Any = None, *, prefetch_factor: int | None = None, persistent_workers: bool = False,
@@ -89,7 +89,7 @@ class DataLoader:
         return self.batch_sampler if self._batched else self.sampler
 
     @property
-    def _kind(self) -> tuple:
+    def _kind(self) -> tuple[Any, ...]:
         return self._batched, self.collate_fn, self.drop_last, self._iterable
 
     def __iter__(self) -> Any:
@@ -164,7 +164,7 @@ class _Workers(_Iterator):
 
     def __init__(self, loader: DataLoader) -> None:
         super().__init__(loader)
-        context = loader.multiprocessing_context
+        context: Any = loader.multiprocessing_context
         context = multiprocessing.get_context(context) if context is None or isinstance(context, str) else context
         parent = None if context.get_start_method() == "forkserver" else os.getpid()
         self.results = context.Queue()
@@ -213,7 +213,7 @@ class _Workers(_Iterator):
         self.waiting[self.sent] = worker
         self.sent += 1
 
-    def _receive(self) -> tuple:
+    def _receive(self) -> tuple[Any, ...]:
         waited = 0.0
         step = min(POLL_S, self.loader.timeout) if self.loader.timeout else POLL_S
         while True:

@@ -19,7 +19,7 @@ class Dataset(Generic[T_co]):
     def __getitem__(self, index: Any) -> T_co:
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
 
-    def __add__(self, other: Dataset) -> ConcatDataset:
+    def __add__(self, other: Dataset[Any]) -> ConcatDataset:
         return ConcatDataset([self, other])
 
 
@@ -29,11 +29,11 @@ class IterableDataset(Dataset[T_co], Iterable[T_co]):
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
 
-    def __add__(self, other: Dataset) -> ChainDataset:   # type: ignore[override]
+    def __add__(self, other: Dataset[Any]) -> ChainDataset:   # type: ignore[override]
         return ChainDataset([self, other])
 
 
-class TensorDataset(Dataset):
+class TensorDataset(Dataset[Any]):
     """Rows of tensors that have the same first size."""
 
     def __init__(self, *tensors: Any) -> None:
@@ -41,14 +41,14 @@ class TensorDataset(Dataset):
             raise AssertionError("Size mismatch between tensors")
         self.tensors = tensors
 
-    def __getitem__(self, index: Any) -> tuple:
+    def __getitem__(self, index: Any) -> tuple[Any, ...]:
         return tuple(t[index] for t in self.tensors)
 
     def __len__(self) -> int:
         return self.tensors[0].size(0)
 
 
-class StackDataset(Dataset):
+class StackDataset(Dataset[Any]):
     """Items of several datasets side by side, as tuples or dicts."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -66,17 +66,17 @@ class StackDataset(Dataset):
             return {k: d[index] for k, d in self.datasets.items()}
         return tuple(d[index] for d in self.datasets)
 
-    def __getitems__(self, indices: list) -> list:
+    def __getitems__(self, indices: list[Any]) -> list:
         return [self[i] for i in indices]
 
     def __len__(self) -> int:
         return self._length
 
 
-class ConcatDataset(Dataset):
+class ConcatDataset(Dataset[Any]):
     """Datasets one after another."""
 
-    def __init__(self, datasets: Iterable[Dataset]) -> None:
+    def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
         self.datasets = list(datasets)
         if not self.datasets:
             raise AssertionError("datasets should not be an empty iterable")
@@ -100,10 +100,10 @@ class ConcatDataset(Dataset):
         return self.datasets[which][idx - (self.cumulative_sizes[which - 1] if which else 0)]
 
 
-class ChainDataset(IterableDataset):
+class ChainDataset(IterableDataset[Any]):
     """Streams one after another."""
 
-    def __init__(self, datasets: Iterable[Dataset]) -> None:
+    def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
         super().__init__()
         self.datasets = datasets
 
@@ -114,13 +114,13 @@ class ChainDataset(IterableDataset):
             yield from d
 
     def __len__(self) -> int:
-        return sum(len(d) for d in self.datasets)   # type: ignore[arg-type]
+        return sum(len(d) for d in self.datasets)   # type: ignore[arg-type, misc]
 
 
-class Subset(Dataset):
+class Subset(Dataset[Any]):
     """The items of a dataset at given indices."""
 
-    def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
+    def __init__(self, dataset: Dataset[Any], indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, indices
 
     def __getitem__(self, idx: Any) -> Any:
@@ -128,7 +128,7 @@ class Subset(Dataset):
             return self.dataset[[self.indices[i] for i in idx]]
         return self.dataset[self.indices[idx]]
 
-    def __getitems__(self, indices: list[int]) -> list:
+    def __getitems__(self, indices: list[int]) -> list[Any]:
         if callable(getattr(self.dataset, "__getitems__", None)):
             return self.dataset.__getitems__([self.indices[i] for i in indices])   # type: ignore[attr-defined]
         return [self.dataset[self.indices[i]] for i in indices]
@@ -137,7 +137,7 @@ class Subset(Dataset):
         return len(self.indices)
 
 
-def random_split(dataset: Dataset, lengths: Sequence[int | float], generator: Any = None) -> list[Subset]:
+def random_split(dataset: Dataset[Any], lengths: Sequence[int | float], generator: Any = None) -> list[Subset]:
     """Parts of given lengths, or of given fractions, with the items in random order."""
     total = len(dataset)   # type: ignore[arg-type]
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
@@ -156,4 +156,4 @@ def random_split(dataset: Dataset, lengths: Sequence[int | float], generator: An
         raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
     order = torch.randperm(total, generator=generator).tolist()
     ends = list(itertools.accumulate(lengths))
-    return [Subset(dataset, order[end - n:end]) for end, n in zip(ends, lengths)]   # type: ignore[misc]
+    return [Subset(dataset, order[end - n:end]) for end, n in zip(ends, lengths)]

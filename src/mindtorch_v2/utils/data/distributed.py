@@ -9,7 +9,7 @@ import mindtorch_v2 as torch
 from mindtorch_v2.utils.data.sampler import Sampler
 
 
-class DistributedSampler(Sampler):
+class DistributedSampler(Sampler[Any]):
     """Every num_replicas-th index from rank on, of an order that all processes agree on."""
 
     def __init__(self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True,
