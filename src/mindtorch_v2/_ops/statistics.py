@@ -283,7 +283,7 @@ def _histogramdd(self, bins, range, weight, density):
         cells *= n
     kept = ops.ones_like(points[:, 0]) if weight is None else weight.reshape(-1).to(self.dtype)
     counts = ops.zeros((cells,), dtype=self.dtype, device=self.device)
-    counts = counts.index_add(0, cell[inside], kept[inside]).reshape([e.numel() - 1 for e in edges])
+    counts = counts.index_add(0, cell[inside], kept[inside]).reshape([e.numel() - 1 for e in edges])   # type: ignore[index]
     if density:
         counts = counts / counts.sum()
         for d, edge in enumerate(edges):

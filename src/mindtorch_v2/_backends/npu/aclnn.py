@@ -292,7 +292,7 @@ def plan_of(name: str, kept: bool = True) -> Any:
     return build_plan(name, [Source(FROM_PARAM, i) for i in range(len(signature(name)))], kept)
 
 
-def call(name: str, *arguments: Any, device: int | None = None) -> None:
+def call(name: str, *arguments: Any, device: Any = None) -> None:
     """Launches an aclnn op by name, arguments in CANN's order, outputs included: call("aclnnAdd", a, b, 1, out)."""
     if device is None:
         device = next((t.device.index for a in arguments for t in (a if isinstance(a, (list, tuple)) else (a,))

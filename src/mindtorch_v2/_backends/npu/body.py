@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from mindtorch_v2 import _C
 
-Outs, Args = tuple[Any, ...], tuple[Any, ...]
+Outs: TypeAlias = tuple[Any, ...]
+Args: TypeAlias = tuple[Any, ...]
 Writer = Callable[[Outs, Args], None]            # writes the results, which are sized already
 Value = Callable[..., Any]                       # takes the row's arguments, gives the result, or a tuple of them
 

@@ -255,7 +255,7 @@ def _logit(self: Any, eps: float | None) -> Any:
     return (self / (1 - self)).log()
 
 
-BODIES = {name: Body(fallback=function) for name, function in {
+BODIES = {name: Body(fallback=function) for name, function in {   # type: ignore[arg-type]
     "_equal": _equal, "_logsumexp": _logsumexp, "_masked_fill": _masked_fill, "_masked_scatter": _masked_scatter,
     "_masked_scatter_": _masked_scatter, "_median": _median, "_nanmedian": _nanmedian, "abs": _abs,
     "addcdiv": _addcdiv, "addcmul": _addcmul, "addmm": plus_product, "addr": _addr, "baddbmm": plus_product,
