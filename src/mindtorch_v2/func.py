@@ -83,7 +83,7 @@ def _placed(level: Any, x: Any, dim: int | None, func: Any) -> Any:
 def _joined(parts: list[Any], out_dims: Any) -> Any:
     """The results of the chunks of a batch, one after the other."""
     specs = [_tree.tree_flatten(p) for p in parts]
-    dims = _tree._broadcast_to_and_flatten(out_dims, specs[0][1])
+    dims: Any = _tree._broadcast_to_and_flatten(out_dims, specs[0][1])
     columns = zip(*(leaves for leaves, _ in specs), strict=True)
     return _tree.tree_unflatten([column[0] if d is None else torch.cat(list(column), d)
                                  for column, d in zip(columns, dims, strict=True)], specs[0][1])

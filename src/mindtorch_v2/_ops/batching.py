@@ -322,8 +322,8 @@ def _added(multiply: Callable[[Any, Any], Any]) -> Rule:
     return rule
 
 
-added_product = _added(lambda a, b: ops.matmul(a, b))
-added_outer = _added(lambda a, b: ops.outer(a, b))
+added_product: Any = _added(lambda a, b: ops.matmul(a, b))
+added_outer: Any = _added(lambda a, b: ops.outer(a, b))
 
 
 def affine(call: Call) -> Any:
@@ -379,6 +379,8 @@ def made_contiguous(self: Any, memory_format: Any) -> Any:
     return self if self.is_contiguous() else self.clone(memory_format=_CONTIGUOUS)
 
 
-reshape, contiguous, take = Rewrite(reshaped), Rewrite(made_contiguous), Rewrite(taken)
-vdot = Rewrite(lambda self, other: (self.conj() * other).sum())
+reshape: Rewrite = Rewrite(reshaped)
+contiguous: Rewrite = Rewrite(made_contiguous)
+take: Rewrite = Rewrite(taken)
+vdot: Rewrite = Rewrite(lambda self, other: (self.conj() * other).sum())
 trace = Rewrite(lambda self: self.diagonal().sum())

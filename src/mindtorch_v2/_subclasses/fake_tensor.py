@@ -33,7 +33,7 @@ class FakeTensor(torch.Tensor):
 
     elem: Any
     fake_mode: FakeTensorMode
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__: Any = torch._C._disabled_torch_function_impl
 
     @staticmethod
     def __new__(cls: type, fake_mode: FakeTensorMode, elem: Any, device: Any, **kwargs: Any) -> Any:
@@ -65,10 +65,10 @@ class FakeTensor(torch.Tensor):
 
     item = tolist = numpy = __array__ = __bool__ = __float__ = __int__ = __index__ = __complex__ = _refuse
 
-    def _fresh(self) -> FakeTensor:
+    def _fresh(self) -> torch.Tensor:
         return self.detach()
 
-    def __repr__(self, **kwargs: Any) -> str:
+    def __repr__(self, **kwargs: Any) -> str:   # type: ignore[override]
         dtype = "" if self.dtype == torch.get_default_dtype() else f", dtype={self.dtype}"
         return f"FakeTensor(..., {'' if self.device.type == 'cpu' else f'device={str(self.device)!r}, '}" \
                f"size={tuple(self.shape)}{dtype}{', requires_grad=True' if self.requires_grad else ''})"

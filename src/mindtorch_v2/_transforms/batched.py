@@ -22,7 +22,7 @@ def _data_dependent(message: str) -> RuntimeError:
 class BatchedTensor(Tensor):
     """A batch that looks like one sample. Its memory is the value's, which has the batch as dim 0 where `batched`."""
 
-    __torch_function__ = _disabled_torch_function_impl
+    __torch_function__: Any = _disabled_torch_function_impl
     value: Any
     level: Vmap
     batched: bool
@@ -38,7 +38,7 @@ class BatchedTensor(Tensor):
             "attempting to use a Tensor in some data-dependent control flow. We don't support "
             "that yet, please shout over at https://github.com/pytorch/functorch/issues/257 .")
 
-    def __repr__(self, **kwargs: Any) -> str:
+    def __repr__(self, **kwargs: Any) -> str:   # type: ignore[override]
         return f"BatchedTensor(lvl={self.level.depth}, bdim={0 if self.batched else None}, value={self.value!r})"
 
     def __format__(self, spec: str) -> str:
