@@ -1,6 +1,8 @@
 """Rows of the poolings: max, average, adaptive, fractional, and max's inverse."""
 from __future__ import annotations
 
+from typing import Any
+
 from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.reduce import INT64
 from mindtorch_v2._ops.table import composite, op, ops
@@ -326,7 +328,7 @@ def _fractional(self, kernel_size, output_size, random_samples, n):
     kernel = _listed(f"fractional_max_pool{n}d", "kernel_size", kernel_size, n)
     out = _listed(f"fractional_max_pool{n}d", "output_size", output_size, n)
     samples = random_samples if self.dim() == n + 2 else random_samples[0]
-    place = None
+    place: Any = None
     for axis in range(n):
         d = axis if n == 3 else 1 - axis         # torch draws width before height in 2-d
         size = self.size(axis - n)
