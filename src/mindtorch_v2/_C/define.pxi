@@ -43,7 +43,7 @@ POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real
 
 
 def _define(str name, str overload_name, str schema, list params, list returns, *, str family, mode=None, kernel=None,
-            rule=None, body=None, grad=None, bint numbers=False, bint prefill=False, npu=None, returns_class=None,
+            rule=None, body=None, grad=None, bint numbers=False, bint copies_self=False, npu=None, returns_class=None,
             str namespace="torch", str node_name="", bint out=True, str guard=None, dict autocast=None,
             batching=None, forward=None, dict refuses=None):
     """Adds an overload to the op called name (made when new); returns the op."""
@@ -58,7 +58,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     ov.names = tuple([sys.intern(p[0]) for p in params])
     ov.defaults = tuple([p[4] for p in params])
     ov.npositional = len([p for p in params if not p[5]])
-    ov.numbers, ov.prefill, ov.takes_out, ov.generator_at = numbers, prefill, out, -1
+    ov.numbers, ov.copies_self, ov.takes_out, ov.generator_at = numbers, copies_self, out, -1
     if guard not in GUARDS:
         raise ValueError(f"{name}: guard={guard!r} is none of {', '.join([g for g in GUARDS if g])}")
     ov.guard = GUARDS[guard]
@@ -101,7 +101,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
         ov.one_int = ov.native_id < N_FULL
     if ov.family == F_POINTWISE:
         set_default_attr(ov)
-    if (ov.family == F_VIEW or prefill or ov.family == F_NATIVE and N_FULL < ov.native_id < N_EMPTY_STRIDED or
+    if (ov.family == F_VIEW or copies_self or ov.family == F_NATIVE and N_FULL < ov.native_id < N_EMPTY_STRIDED or
             isinstance(rule, str)) and (ov.nparams == 0 or ov.kind[0] != K_TENSOR or ov.optional[0]):
         raise ValueError(f"{name}: the first parameter must be a Tensor")
     ov.node_name = node_name

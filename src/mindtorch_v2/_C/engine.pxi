@@ -57,7 +57,7 @@ cdef class GraphTask:
         else:
             del self.graph
 
-    cdef int meet(self, object target) except -1:
+    cdef int visit_of(self, object target) except -1:
         """The number of a node or leaf in this run, which may meet it for the first time."""
         cdef int i = self.graph.find(<PyObject*>target)
         if i >= 0:
@@ -77,7 +77,7 @@ cdef class GraphTask:
                 self.graph.begin_edges(i, node.ntargets)
                 for k in range(node.ntargets):
                     target = PyTuple_GET_ITEM_(node.links, k)
-                    self.graph.add_edge(-1 if <object>target is None else self.meet(<object>target))
+                    self.graph.add_edge(-1 if <object>target is None else self.visit_of(<object>target))
             i += 1
         return 0
 
@@ -106,7 +106,7 @@ cdef class GraphTask:
                 return True
         return False
 
-    cdef int give(self, int i, int nr, object grad) except -1:
+    cdef int add_gradient(self, int i, int nr, object grad) except -1:
         """Adds a gradient to what number i has received."""
         cdef Visit* v = &self.graph[0][i]
         cdef PyObject* was
@@ -187,7 +187,7 @@ cdef class GraphTask:
                 to = self.graph.edge(i, k)
                 if to >= 0 and results.at[k] != NULL:
                     grad = steal(results.take(k))
-                    self.give(to, node.target_nr[k], fit(grad, self.graph[0][to].target, node.target_nr[k], node))
+                    self.add_gradient(to, node.target_nr[k], reduced_to(grad, self.graph[0][to].target, node.target_nr[k], node))
                     grad = None
         for k in range(inputs):
             to = self.graph.edge(i, k)
@@ -445,11 +445,11 @@ cdef int give_start(GraphTask task, object root, object grad, int n) except -1:
         start = start_gradient(<TensorBase>target, grad, n)
     else:
         start = edge_gradient(&(<Node>target).metas[nr], grad, n)
-    i = task.meet(target)
+    i = task.visit_of(target)
     if i == known:                               # a root waits for its start as for any other gradient
         task.graph[0][i].dependencies += 1
     if start is not None:
-        task.give(i, nr, start)
+        task.add_gradient(i, nr, start)
     return 0
 
 

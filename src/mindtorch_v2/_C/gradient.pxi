@@ -5,7 +5,7 @@ cdef object meta_zeros(OutMeta* m):
     return hot_call1(hot.zero_, t)
 
 
-cdef object fit(object grad, PyObject* target, int nr, Node source):
+cdef object reduced_to(object grad, PyObject* target, int nr, Node source):
     """The gradient in the shape and dtype of what it is the gradient of: sums what was broadcast, casts."""
     cdef TensorBase g
     cdef OutMeta* m

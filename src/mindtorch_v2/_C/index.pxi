@@ -15,10 +15,10 @@ cdef object get_item(TensorBase self, object index):
     value, indices = apply_basic(self, index)
     if indices is None:
         return value if value is not self else hot_call1(hot.alias, self)
-    return hot_call2(hot.index, value, beside(<TensorBase>value, indices))
+    return hot_call2(hot.index, value, on_device_of(<TensorBase>value, indices))
 
 
-cdef list beside(TensorBase self, list indices):
+cdef list on_device_of(TensorBase self, list indices):
     """Indices where self is: those on the CPU may index a tensor anywhere."""
     if self.dev == CPU:
         return indices
@@ -245,7 +245,7 @@ cdef int assign(object target, list indices, object v) except -1:
             v = tensor_arg(v.to(dtypes[(<TensorBase>target).dt]))
         while (<TensorBase>v).rank and (<TensorBase>v).sizes[0] == 1:      # leading dims of size 1 fall away
             v = tensor_arg(v.squeeze(0))
-        hot_call3(hot._index_put_list_, target, beside(<TensorBase>target, indices), v)
+        hot_call3(hot._index_put_list_, target, on_device_of(<TensorBase>target, indices), v)
     elif (<TensorBase>v).rank == 0 and (<TensorBase>v).dev == CPU and not (<TensorBase>v).requires:
         hot_call2(hot.fill_, target, item_of(<TensorBase>v))
     else:

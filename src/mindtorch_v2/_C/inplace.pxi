@@ -169,7 +169,7 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
         if node is not None:
             finish_inplace(node, ov, self)
         return self
-    if (ov.prefill or ov.mutates) and ov.family == F_KERNEL:
+    if (ov.copies_self or ov.mutates) and ov.family == F_KERNEL:
         if grad and ov.formulas is not None:
             node = record(ov, s)
         kept_too = own_arguments(ov, s, self)

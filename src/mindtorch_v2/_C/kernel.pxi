@@ -116,7 +116,7 @@ cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
     if ov.native_id:                             # a compiled rule, for the hottest ops
         native_rule(ov.native_id, ov, s, &spec)
         return (new_empty(spec.rank, spec.sizes, spec.dt, dev, index),)
-    if ov.prefill:
+    if ov.copies_self:
         check_rule(ov, s)
         like = <TensorBase>s[0]
         r = new_like_format(like, like.dt, PRESERVE, dev, index)
@@ -257,7 +257,7 @@ cdef inline list fill_attrs(Overload ov, PyObject** s, AttrRoom* room, Args* arg
     for p in range(ov.nparams):
         o = s[p]
         if ov.kind[p] == K_TENSOR:
-            if not (p == 0 and ov.prefill) and <object>o is not None and not is_tensor(o):
+            if not (p == 0 and ov.copies_self) and <object>o is not None and not is_tensor(o):
                 if numbers is None:
                     numbers = []
                 numbers.append(_scalar_tensor(<object>o))
@@ -354,7 +354,7 @@ cdef inline int64_t input_views(Overload ov, PyObject** s, list numbers, View* v
         if ov.kind[p] == K_TENSORS:
             for k in range(count_items(o)):
                 work += add_view(items_of(o)[k], v, storages, nt)
-        elif p == 0 and ov.prefill:
+        elif p == 0 and ov.copies_self:
             continue
         elif <object>o is None or is_tensor(o):
             work += add_view(o, v, storages, nt)

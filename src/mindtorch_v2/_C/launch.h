@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "kept.h"
+#include "lru_cache.h"
 
 namespace mt {
 namespace npu {
@@ -416,7 +416,7 @@ struct Launched {
   Key key;
 };
 
-using Prepareds = Kept<Prepared>;
+using Prepareds = LruCache<Prepared>;
 using SecondPhase = int32_t (*)(void*, uint64_t, void*, void*);
 
 // Moves a kept call to this call's addresses; false when CANN refuses.

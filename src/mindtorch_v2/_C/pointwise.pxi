@@ -18,7 +18,7 @@ cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
     cdef Operands x
     cdef TensorBase result
     cdef int out_dt
-    survey(ov, s, &x)
+    read_operands(ov, s, &x)
     if x.compute < kHalf and (ov.mode == P_FLOAT or ov.mode == P_FLOAT_REAL):
         x.compute = default_dtype
     out_dt = kBool if ov.mode == P_BOOL else real_of(x.compute) if ov.mode >= P_REAL else x.compute
@@ -43,7 +43,7 @@ cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
     return result
 
 
-cdef inline int survey(Overload ov, PyObject** s, Operands* x) except -1:
+cdef inline int read_operands(Overload ov, PyObject** s, Operands* x) except -1:
     """Looks at the operands: where they are, their common dtype, whether they are alike."""
     cdef PyObject* o
     cdef int i

@@ -71,7 +71,7 @@ cdef class Overload:
     cdef bint one_int                            # a single int may stand for its int[]
     cdef readonly bint mutates                   # the schema changes self in place (uniform_)
     cdef readonly bint numbers                   # Tensor parameters accept Python numbers
-    cdef bint prefill                            # the kernel's output starts as a copy of self
+    cdef bint copies_self                            # the kernel's output starts as a copy of self
     cdef int family, mode, native_id
     cdef int generator_at                        # where it takes a Generator; -1: nowhere
     cdef int pin_at                              # where a composite has pin_memory; -1: nowhere

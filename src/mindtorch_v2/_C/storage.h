@@ -47,7 +47,7 @@ struct Modes {
   bool autocast_cache = true;          // weights that were cast are kept until the outermost block ends
   int32_t autocast_depth = 0;          // blocks that are open
   PyObject* backward = nullptr;   // the innermost GraphTask that runs, borrowed
-  // The thread's ThreadStacks (threads.pxi) and its lists, borrowed; null until the thread uses one of them.
+  // The thread's ThreadStacks (thread_state.pxi) and its lists, borrowed; null until the thread uses one of them.
   PyObject *stacks = nullptr, *saved_hooks = nullptr, *devices = nullptr;
 
   bool interposed() const {

@@ -23,7 +23,7 @@ cdef class TensorBase:
     cdef Node fn                                 # grad_fn
     cdef object grad_object
     cdef dict extra                              # hooks, retain_grad, names: what few tensors have
-    cdef PyObject* attributes                    # __dict__ and weak references: see shell.pxi
+    cdef PyObject* attributes                    # __dict__ and weak references: see free_list.pxi
     cdef PyObject* weakrefs
 
     def __cinit__(self):

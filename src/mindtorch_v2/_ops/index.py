@@ -163,20 +163,20 @@ def _scatter_value_check(self, dim, index, value):
 
 
 op("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
-   batch=batching.dims, kernel="scatter", prefill=True,
+   batch=batching.dims, kernel="scatter", copies_self=True,
    inplace="method",
    rule=lambda self, dim, index, src: _scatter_check("scatter", self, dim, index, src),
    npu="aclnnScatter(self, dim, index, src, 0, out)",
    grad={"self": lambda g, dim, index: g.scatter(dim, index, 0), "src": lambda g, dim, index, src_shape:
          _cover(g.gather(dim, index), src_shape)})
 op("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
-   batch=batching.dims, kernel="scatter_value", prefill=True,
+   batch=batching.dims, kernel="scatter_value", copies_self=True,
    rule=lambda self, dim, index, value: _scatter_value_check(self, dim, index, value),
    npu="aclnnScatterValue(self, dim, index, value, 0, out)",
    grad={"self": lambda g, dim, index: g.scatter(dim, index, 0)})
 op("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
    batch=batching.dims, autocast={"npu": "widest"},
-   prefill=True, inplace="method",
+   copies_self=True, inplace="method",
    rule=lambda self, dim, index, src: _scatter_check("scatter", self, dim, index, src),
    npu="aclnnScatterAdd(self, dim, index, src, out)",
    grad={"self": lambda g: g,
@@ -290,12 +290,12 @@ def _prod_into(g, into, self, src, include_self, result):
 
 op("scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor",
    batch=batching.dims,
-   prefill=True, inplace="method", rule=_scatter_reduce_rule,
+   copies_self=True, inplace="method", rule=_scatter_reduce_rule,
    grad={"self, src": lambda g, self, dim, index, src, reduce, include_self, result:
          _reduced_into(g, _Into(dim, index, True), self, src, reduce, include_self, result)})
 op("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor",
    batch=batching.along_shared,
-   prefill=True, inplace="method", rule=_index_reduce_rule,
+   copies_self=True, inplace="method", rule=_index_reduce_rule,
    grad={"self, source": lambda g, self, dim, index, source, reduce, include_self, result:
          _reduced_into(g, _Into(dim, index, False), self, source, reduce, include_self, result)})
 
@@ -389,14 +389,14 @@ op("index_select(Tensor self, int dim, Tensor index) -> Tensor",
    npu="aclnnIndexSelect(self, dim, index, out)",
    grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).index_add(dim, index, g)})
 op("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor",
-   batch=batching.along_shared, prefill=True,
+   batch=batching.along_shared, copies_self=True,
    inplace="method", rule=lambda self, dim, index, source, alpha: _check_source("index_add", self, dim, index, source),
    npu="aclnnIndexAdd(self, dim, index, source, alpha, out)",
    grad={"self": lambda g: g, "source": lambda g, dim, index, source_shape, alpha:
          (g.index_select(dim, index) * alpha).reshape(source_shape)})
 op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor",
    batch=batching.along_shared, autocast={"cpu": "widest"},
-   prefill=True, inplace="method",
+   copies_self=True, inplace="method",
    rule=_index_copy_rule, npu="aclnnInplaceIndexCopy(out, dim, index, source)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0),
          "source": lambda g, dim, index, source_shape: g.index_select(dim, index).reshape(source_shape)})
@@ -419,7 +419,7 @@ def _index_fill_tensor(self, dim, index, value):
 
 
 op("index_fill.Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
-   batch=batching.along_shared, out=False, prefill=True,
+   batch=batching.along_shared, out=False, copies_self=True,
    rule=_index_fill_rule, npu="aclnnInplaceIndexFillTensor(out, dim, index, value)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0)})
 
@@ -450,7 +450,7 @@ op("take(Tensor self, Tensor index) -> Tensor",
    batch=batching.take, rule=_take_rule, npu="aclnnTake(self, index, out)",
    grad={"self": lambda g, self_shape, index: g.new_zeros(self_shape).put(index, g, True)})
 op("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", out=False,
-   prefill=True, inplace="method",
+   copies_self=True, inplace="method",
    rule=_put_flat_rule, npu="aclnnInplacePut(out, index, source, accumulate)",
    grad={"self": lambda g, index, accumulate: g if accumulate else g.put(index, ops.zeros_like(index, dtype=g.dtype)),
          "source": lambda g, index, source_shape: g.take(index).reshape(source_shape)})

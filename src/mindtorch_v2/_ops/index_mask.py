@@ -49,7 +49,7 @@ def widened(self, mask):
 
 
 op("_masked_fill(Tensor self, Tensor mask, Scalar value) -> Tensor",
-   batch=batching.pointwise, kernel="masked_fill", prefill=True, variants="",
+   batch=batching.pointwise, kernel="masked_fill", copies_self=True, variants="",
    rule=_check_fill, npu="aclnnInplaceMaskedFillScalar(out, mask, value)",
    grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
 
@@ -112,7 +112,7 @@ def _scattered(g, mask, shape):
 
 _SCATTER: dict[str, Any] = {"self": lambda g, mask: g.masked_fill(mask, 0),
             "source": lambda g, mask, source_shape: _scattered(g, mask, source_shape)}
-op("_masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", kernel="masked_scatter", prefill=True,
+op("_masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", kernel="masked_scatter", copies_self=True,
    variants="", rule=_check_scatter, npu="aclnnInplaceMaskedScatter(out, mask, source)", grad=_SCATTER)
 op("_masked_scatter_(Tensor(a!) self, Tensor mask, Tensor source) -> Tensor(a!)", kernel="masked_scatter",
    variants="", rule=_check_scatter, npu="aclnnInplaceMaskedScatter(self, mask, source)", grad=_SCATTER)

@@ -50,7 +50,7 @@ def _publish(name: str, function: Any, variants: str) -> None:
 def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None = None, view: str | None = None,
        native: str | None = None, body: Callable[..., Any] | None = None,
        grad: dict[str, Callable[..., Any]] | None = None, npu: str | Npu | None = None,
-       numbers: bool | None = None, prefill: bool = False, inplace: bool | str | None = None, out: bool = True,
+       numbers: bool | None = None, copies_self: bool = False, inplace: bool | str | None = None, out: bool = True,
        guard: str | None = None, autocast: str | dict[str, str] | None = None,
        batch: Any = None, forward: Callable[..., Any] | None = None,
        refuses: dict[str, str] | None = None, variants: str = "function, method", namespace: str = "torch",
@@ -78,7 +78,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         parsed.name, parsed.overload, schema, [tuple(p) for p in parsed.params], parsed.returns,
         family=family, mode=str(rule) if pointwise else view or native, kernel=kernel,
         rule=None if pointwise else rule, body=body, grad=grad,
-        numbers=pointwise if numbers is None else numbers, prefill=prefill or (mutates and not body),
+        numbers=pointwise if numbers is None else numbers, copies_self=copies_self or (mutates and not body),
         npu=npu, returns_class=returns_class(parsed.name, parsed.returns), namespace=namespace,
         node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward, refuses=refuses,
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)

@@ -1,7 +1,7 @@
 # What a row's rule said about its outputs, kept for the next call with arguments alike. A rule is a function of shapes,
 # dtypes, devices and plain values, never of data; one that must be asked each time (it warns) returns an infer.Once.
 
-cdef extern from "kept.h" namespace "mt":
+cdef extern from "lru_cache.h" namespace "mt":
     cdef cppclass SpecKey "mt::Key":
         void clear()
         void push(uint64_t) except +
@@ -10,7 +10,7 @@ cdef extern from "kept.h" namespace "mt":
 
 cdef extern from *:
     """
-    static mt::Kept<std::vector<int64_t>> known_specs;       // rank (-1: no output), dtype and sizes of each output
+    static mt::LruCache<std::vector<int64_t>> known_specs;       // rank (-1: no output), dtype and sizes of each output
     static inline const std::vector<int64_t>* find_specs(const mt::Key& key) {
         return known_specs.find(key, mt::hash_of(key));
     }

@@ -59,7 +59,7 @@ inline uint64_t hash_of(const Key& key) {
 // Four places for each set of keys; the one that was not used for the longest time goes first. So what is asked for all
 // the time stays, however many keys come that never come again (a learning rate that changes with every step).
 template <class T>
-class Kept {
+class LruCache {
  public:
   T* find(const Key& key, uint64_t hash) {
     if (places_.empty()) return nullptr;
