@@ -165,6 +165,29 @@ def test_tangents_end_with_their_level() -> None:
     assert not _C._has_tangents(y) and not _C._has_tangents(x)
 
 
+def test_a_dual_level_belongs_to_its_thread() -> None:
+    found: list[Any] = []
+
+    def other() -> None:
+        with forward_ad.dual_level():
+            x = forward_ad.make_dual(mt.ones(2), mt.full((2,), 3.0))
+            found.append(forward_ad.unpack_dual(x * 2).tangent.tolist())
+    with forward_ad.dual_level():
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert forward_ad.unpack_dual(forward_ad.make_dual(mt.ones(1), mt.ones(1)) * 5).tangent.tolist() == [5.0]
+    assert found == [[6.0, 6.0]]
+
+
+def test_transforms_on_an_npu(npu: Any) -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return (x @ w).tanh().softmax(0).log().sum()
+    w, x = mt.randn(3, 4), mt.randn(5, 3)
+    for f in (mt.vmap(mt.func.grad(loss), in_dims=(None, 0)), mt.func.jacfwd(mt.vmap(loss, in_dims=(None, 0)))):
+        assert mt.allclose(f(w.npu(), x.npu()).cpu(), f(w, x), atol=1e-5)
+
+
 # ---- vmap ---------------------------------------------------------------------------------------------------------------
 @twin
 def test_random_numbers_of_a_batch(t: Any) -> Any:

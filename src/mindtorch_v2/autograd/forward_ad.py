@@ -259,27 +259,34 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Any
 
 
-_open: list[tuple[Forward, Any]] = []
+class _DualLevel(Forward):
+    """The level of enter_dual_level; the transforms of the thread own it while it is open."""
+
+    before: Any
+
+
+def _opened() -> _DualLevel | None:
+    return next((t for t in reversed(_C._transforms()) if isinstance(t, _DualLevel)), None)
 
 
 def enter_dual_level() -> int:
     """Opens a level; returns its number."""
-    if _open:
+    if _opened() is not None:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
-    level = Forward()
-    _open.append((level, _C._push_transform(level)))
-    return len(_open) - 1
+    level = _DualLevel()
+    level.before = _C._push_transform(level)
+    return 0
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
     """Closes the level; all tangents go."""
-    if not _open:
+    layer = _opened()
+    if layer is None:
         raise RuntimeError("Trying to exit a forward AD level but no level is currently active")
-    if level is not None and level != len(_open) - 1:
+    if level not in (None, 0):
         raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. This is not "
                            "supported.")
-    layer, before = _open.pop()
-    _C._pop_transform(before)
+    _C._pop_transform(layer.before)
     layer.end()
 
 
@@ -293,20 +300,16 @@ class dual_level:
         exit_dual_level()
 
 
-def _level(level: int | None) -> Forward:
-    if not _open:
-        raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() "
-                           "first.")
-    return _open[-1 if level is None else level][0]
-
-
 def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
     """The tensor with a tangent, for the innermost level."""
     if not tensor.is_floating_point() and not tensor.is_complex():
         raise ValueError(f"Expected primal to be floating point or complex, but got: {tensor.dtype}")
     if not tangent.is_floating_point() and not tangent.is_complex():
         raise ValueError(f"Expected tangent to be floating point or complex, but got: {tangent.dtype}")
-    layer = _level(level)
+    layer = _opened()
+    if layer is None:
+        raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() "
+                           "first.")
     made = tensor.view_as(tensor)
     layer.note(made, tangent)
     return made
@@ -314,11 +317,9 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
     """The tensor without its tangent, and the tangent."""
-    if not _open:
-        return UnpackedDualTensor(tensor, None)
-    layer = _level(level)
-    tangent = layer.tangent(tensor)
-    if tangent is None:
+    layer = _opened()
+    tangent = None if layer is None else layer.tangent(tensor)
+    if layer is None or tangent is None:
         return UnpackedDualTensor(tensor, None)
     return UnpackedDualTensor(without(layer, tensor), tangent)
 
