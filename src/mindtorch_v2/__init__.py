@@ -50,7 +50,7 @@ newaxis = None
 __version__ = version.__version__
 
 # Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
-_ROOMS = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
+_DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
           "accelerator", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
           "func", "profiler", "library", "hub", "_subclasses")
 _FROM = {"vmap": "func", "ops": "library", "Event": "accelerator", "Stream": "accelerator",
@@ -60,10 +60,10 @@ _FROM |= dict.fromkeys((
     "is_autocast_cache_enabled", "set_autocast_cache_enabled", "clear_autocast_cache", "autocast_increment_nesting",
     "autocast_decrement_nesting", "is_autocast_cpu_enabled", "set_autocast_cpu_enabled", "get_autocast_cpu_dtype",
     "set_autocast_cpu_dtype", "get_autocast_gpu_dtype", "set_autocast_gpu_dtype"), "amp.autocast_mode")
-_deferred.defer(__name__, {name: _FROM.get(name, name) for name in (*_ROOMS, *_FROM)}, plain_lookup=True)
+_deferred.defer(__name__, {name: _FROM.get(name, name) for name in (*_DEFERRED, *_FROM)}, plain_lookup=True)
 _deferred.defer(cuda.__name__, {"amp": "cuda.amp"})
 _deferred.defer(autograd.__name__, {"profiler": "autograd.profiler"})
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOMS, *_FROM})
+    return sorted({*globals(), *_DEFERRED, *_FROM})

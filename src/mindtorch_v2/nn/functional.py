@@ -1,4 +1,4 @@
-"""torch.nn.functional: every function by its public name, from the rooms of _functional."""
+"""torch.nn.functional: every function by its public name, from the modules of _functional."""
 
 from __future__ import annotations
 

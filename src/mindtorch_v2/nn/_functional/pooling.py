@@ -40,8 +40,8 @@ def _max_pools(n: int) -> tuple[Callable[..., Any], Callable]:
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        room = torch if n == 1 else torch._C._nn
-        op = getattr(room, name + "_with_indices")
+        home = torch if n == 1 else torch._C._nn
+        op = getattr(home, name + "_with_indices")
         stride = [] if stride is None else stride
         return op(input, kernel_size, stride, padding, dilation, ceil_mode)
 

@@ -124,8 +124,8 @@ def interpolate(
         )
     nn = torch._C._nn
     if mode == "area" and dims in (3, 4, 5):
-        room = torch if dims == 3 else nn
-        return getattr(room, f"adaptive_avg_pool{dims - 2}d")(input, output_size)
+        home = torch if dims == 3 else nn
+        return getattr(home, f"adaptive_avg_pool{dims - 2}d")(input, output_size)
     if mode == "lanczos" and dims == 4:
         if align_corners:
             raise ValueError("Lanczos mode does not support align_corners=True")
