@@ -2,10 +2,15 @@
 #include "blas.h"
 
 #include <dlfcn.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
+#include <sys/mman.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -54,6 +59,39 @@ void* open_library() {
   throw std::runtime_error("matrix operations need OpenBLAS (pip install scipy-openblas32), looked for:" + tried);
 }
 
+// While it lives the calling thread may run on one processor only. OpenBLAS starts a thread for each processor that it
+// sees when it is opened, though we never use them; where the system refuses one (a limit on processes or memory), it
+// interrupts the program.
+class OneProcessor {
+ public:
+#if defined(__linux__)
+  OneProcessor() {
+    const int here = sched_getcpu();
+    if (here < 0 || here >= kMost || sched_getaffinity(0, sizeof(before_), before_)) return;
+    cpu_set_t only[kMost / CPU_SETSIZE];
+    CPU_ZERO_S(sizeof(only), only);
+    CPU_SET_S(here, sizeof(only), only);
+    changed_ = !sched_setaffinity(0, sizeof(only), only);
+  }
+  ~OneProcessor() {
+    if (changed_) sched_setaffinity(0, sizeof(before_), before_);
+  }
+
+ private:
+  static constexpr int kMost = 8 * CPU_SETSIZE;  // the system refuses a set that is too small for its processors
+  cpu_set_t before_[kMost / CPU_SETSIZE];
+  bool changed_ = false;
+#endif
+};
+
+// OpenBLAS ends the process where it finds no room for its buffer (33 MB), so that is looked for before.
+void check_room() {
+  constexpr size_t kRoom = 128 << 20;  // the library too
+  void* room = mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) throw std::bad_alloc();
+  munmap(room, kRoom);
+}
+
 void* symbol(void* handle, const std::string& name) {
   void* p = dlsym(handle, name.c_str());
   if (!p) throw std::runtime_error("OpenBLAS has no symbol " + name);
@@ -61,6 +99,8 @@ void* symbol(void* handle, const std::string& name) {
 }
 
 Blas open_blas() {
+  check_room();
+  const OneProcessor only;
   void* handle = open_library();
   // Threads are ours (parallel_for), so that one pool serves all kernels; OpenBLAS computes in the calling thread.
   reinterpret_cast<void (*)(int)>(symbol(handle, "scipy_openblas_set_num_threads"))(1);
@@ -77,6 +117,11 @@ Blas open_blas() {
       if (type >= 2 && name == "syevd") name = "heevd";
       b.routine[type][r] = symbol(handle, std::string("scipy_") + "sdcz"[type] + name + "_");
     }
+  // Maps the buffer, which stays: the next call may come when there is no room for it.
+  float one = 1;
+  int n = 1, info = 0;
+  reinterpret_cast<void (*)(const char*, int*, float*, int*, int*, size_t)>(b.routine[0][Blas::potrf])(
+      "L", &n, &one, &n, &info, 1);
   return b;
 }
 

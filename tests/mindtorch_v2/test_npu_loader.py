@@ -215,6 +215,32 @@ def test_ld_library_path_grows_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["LD_LIBRARY_PATH"] == "/a:/b"
 
 
+@pytest.mark.parametrize("there", ["nothing", "a driver", "a broken toolkit"])
+def test_a_search_in_vain_leaves_the_environment_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str) -> None:
+    """Loading a file that names an npu looks for CANN: that must not be seen in the process where there is none."""
+    home = tmp_path / "home"
+    (home / "lib64").mkdir(parents=True)
+    if there == "a broken toolkit":
+        toolkit(home, ("libascendcl.so",))        # an empty file
+    monkeypatch.setattr(acl_loader, "_CANDIDATE_LIB_DIRS", () if there == "nothing" else (f"{home}/lib64",))
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/b")
+    monkeypatch.setenv("ASCEND_OPP_PATH", "/opp")
+    before, changed = dict(os.environ), []
+    watching = [True]
+
+    def watch(event: str, args: tuple[object, ...]) -> None:
+        if watching and event in ("os.putenv", "os.unsetenv"):
+            changed.append(args)
+
+    sys.addaudithook(watch)
+    with pytest.raises(CannNotFoundError):
+        acl_loader.ensure_acl()
+    watching.clear()                              # a hook cannot be taken out
+    assert dict(os.environ) == before
+    if there != "a broken toolkit":
+        assert changed == []
+
+
 def test_the_toolkits_acl_module_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[str]) -> None:
     home = toolkit(tmp_path, OLD)
     module = home / "python" / "site-packages" / "acl.py"

@@ -1,6 +1,8 @@
 """Random numbers: bit for bit those of torch, for every generator, size, dtype and seed; states travel both ways."""
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from oracle import DTYPES, to_ours, to_torch
@@ -107,6 +109,31 @@ def test_multinomial():
         both(seed, lambda t, d: t.multinomial(t.arange(1.0, 12.0), 20, replacement=True))
         both(seed, lambda t, d: t.multinomial(t.arange(1.0, 13.0).view(3, 4), 3))
         both(seed, lambda t, d: t.multinomial(t.arange(1.0, 13.0, dtype=d(torch.float64)).view(3, 4), 1))
+
+
+def test_truncated_normal_as_in_torch():
+    for a, b in ((-2.0, 2.0), (-1.0, 0.5), (1.0, 3.0), (1.0, 60.0), (-0.1, 0.1)):
+        both(7, lambda t, d, a=a, b=b: t.nn.init.trunc_normal_(t.empty(20, 5), a=a, b=b))
+
+
+@pytest.mark.parametrize("mean, low, high", [(0.0, 1.0, 1e18), (0.0, -1e30, -3.0), (5.0, -1e12, 4.0), (-50.0, 0.0, 1e9)])
+def test_truncated_normal_of_a_tail_without_end(mean, low, high):
+    """Nearly all draws from the whole interval would be rejected."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")          # of a mean far outside
+        drawn = mt.nn.init.trunc_normal_(mt.empty(2000, dtype=mt.float64), mean, 1.0, low, high)
+    assert bool(((drawn >= low) & (drawn <= high)).all()) and len(set(drawn.tolist())) == 2000
+    edge = low if abs(low) < abs(high) else high
+    assert 0.005 < abs(float(drawn.mean()) - edge) < 1.0
+
+
+def test_truncated_normal_without_values():
+    """Neither loop may draw for ever: no value is between the bounds, or none that is ever kept."""
+    init = mt.nn.init
+    with pytest.raises(RuntimeError, match=r"no values of a normal distribution .* lie in \[2.0, 1.0\]"):
+        init._redraw_normal(mt.empty(3), 0.0, 1.0, 2.0, 1.0, None)
+    with pytest.raises(RuntimeError, match="no values of a normal"):      # the density is 0 in float32
+        init._reject_uniform(mt.empty(3), -2e19, 1.0, 0.0, 1e-3, None)
 
 
 def test_initialisers_of_layers():

@@ -90,6 +90,14 @@ cdef extern from *:
         t->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR;
         PyType_Modified(t);
     }
+    // A call site that has seen x.dim() run with tensors reads the first argument of whatever it calls next, also of
+    // Tensor.dim(), which has none: CPython 3.11 and 3.12 crash there (python/cpython issue 131998). They do so only after
+    // comparing the method's flags; this one means nothing for a method that no slot competes with, and makes them differ.
+    static inline void mt_keep_general(PyObject* method) {
+        if (!Py_IS_TYPE(method, &PyMethodDescr_Type)) return;
+        PyMethodDef* def = ((PyMethodDescrObject*)method)->d_method;
+        if (def->ml_flags & METH_FASTCALL) def->ml_flags |= METH_COEXIST;
+    }
     """
     float bf16_to_float(unsigned short)
     float f16_to_float(unsigned short)
@@ -97,6 +105,7 @@ cdef extern from *:
     object mt_ints(PyTypeObject*, int, const int64_t*)
     PyObject** tuple_items(tuple)
     void mt_enable_vectorcall(PyTypeObject*, Py_ssize_t)
+    void mt_keep_general(object)
 
 include "dtype.pxi"
 include "storage.pxi"
@@ -133,3 +142,9 @@ include "foreach.pxi"
 include "methods.pxi"
 include "define.pxi"
 include "formulas.pxi"
+
+for _item in list(globals().values()):
+    if isinstance(_item, type) and _item.__module__ == __name__:
+        for _method in _item.__dict__.values():
+            mt_keep_general(_method)
+del _item, _method

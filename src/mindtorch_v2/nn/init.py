@@ -52,33 +52,58 @@ def normal_(
         return tensor.normal_(mean, std, generator=generator)
 
 
+# Rounds after which a truncated normal has no values to draw. Redrawing hits in three rounds of ten, rejecting in one
+# of 4000, or there are none that the dtype can hold.
+_REDRAWS, _REJECTS = 1000, 100_000
+
+
+def _no_values(mean: float, std: float, a: float, b: float) -> RuntimeError:
+    return RuntimeError(f"no values of a normal distribution with mean {mean} and std {std} lie in [{a}, {b}]")
+
+
 def _redraw_normal(tensor: Tensor, mean: float, std: float, a: float, b: float, g: Any) -> None:
     """Draw from the normal distribution and redraw what falls outside [a, b]."""
     low, high = (torch.tensor(x, dtype=tensor.dtype).item() for x in (a, b))
     result = tensor.normal_(mean, std, generator=g)
-    outside = (result < low) | (result > high)
-    while outside.any():
+    for _ in range(_REDRAWS):
+        outside = (result < low) | (result > high)
+        if not outside.any():
+            break
         fresh = torch.empty_like(result).normal_(mean, std, generator=g)
         result = torch.where(outside, fresh, result)
-        outside = (result < low) | (result > high)
+    else:
+        raise _no_values(mean, std, a, b)
     if result is not tensor:
         tensor.copy_(result)
+
+
+def _within_reach(mean: float, std: float, a: float, b: float) -> tuple[float, float]:
+    """The part of [a, b] that draws can come from, where the rest would be rejected nearly for ever."""
+    mode = max(a, min(mean, b))
+    far = abs(mode - mean) / std
+    reach = 80.0 / (far + math.sqrt(far * far + 80.0)) * std      # there the density is exp(-40) of its peak
+    return (a, b) if b - a < 100 * reach else (max(a, mode - reach), min(b, mode + reach))
 
 
 def _reject_uniform(tensor: Tensor, mean: float, std: float, a: float, b: float, g: Any) -> None:
     """Draw uniformly from [a, b] and keep each value in proportion to the normal density."""
     peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
+    low, high = _within_reach(mean, std, a, b)
 
     def rejected(values: Tensor) -> Tensor:
         height = ((values - mean) / std).pow(2).mul(-0.5).sub(peak)
         return torch.empty_like(values).uniform_(generator=g).log().gt(height)
 
-    result = tensor.uniform_(a, b, generator=g)
+    result = tensor.uniform_(low, high, generator=g)
     pending = rejected(result)
-    while pending.any():
-        fresh = torch.empty_like(result).uniform_(a, b, generator=g)
+    for _ in range(_REJECTS):
+        if not pending.any():
+            break
+        fresh = torch.empty_like(result).uniform_(low, high, generator=g)
         result = torch.where(pending, fresh, result)
         pending = pending & rejected(fresh)
+    else:
+        raise _no_values(mean, std, a, b)
     if result is not tensor:
         tensor.copy_(result)
 

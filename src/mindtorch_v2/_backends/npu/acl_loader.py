@@ -71,18 +71,26 @@ def _load() -> Any:
     _LIBRARIES.clear()                            # what a call left that was interrupted twice
     try:
         folders = _of_one_home(_existing_dirs())
-        _prepend_ld_library_path(folders)
+        if any(_find(name, folders) for name in _RUNTIME_LIBS):
+            _prepend_ld_library_path(folders)
         _preload_libs(folders)
         return _import_acl()
     except BaseException:
         _LIBRARIES.clear()
         _home = ""
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        _restore(before)
         raise
+
+
+def _restore(before: dict[str, str | None]) -> None:
+    """Takes back what was set, and sets nothing else: a file that names an npu must not touch the environment."""
+    for name, value in before.items():
+        if os.environ.get(name) == value:
+            continue
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
 
 
 def _existing_dirs() -> list[str]:
