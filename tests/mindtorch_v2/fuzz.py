@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fuzz_layers import layers
 from fuzz_programs import npu_program, program
 from fuzz_targets import Attempt, is_lasting, targets
 from fuzz_values import make_bases
@@ -31,7 +32,7 @@ import mindtorch_v2 as mt
 
 MEMORY = 3 << 30                                          # bytes that a child may map
 BATCH = 2000                                              # turns that one child runs
-PROGRAMS, NPU_PROGRAMS = 0.2, 0.0005                      # shares; a child that started a device costs much more
+PROGRAMS, NPU_PROGRAMS, LAYERS = 0.22, 0.0005, 0.0205     # shares, each with those below it; a child that started a device costs much more
 
 
 class Plan:
@@ -39,7 +40,7 @@ class Plan:
 
     def __init__(self, seed: int, names: list[str]) -> None:
         self.seed = seed
-        programs: dict[str, Attempt] = {"program": program, "npu_program": npu_program}
+        programs: dict[str, Attempt] = {"program": program, "npu_program": npu_program, "layers": layers}
         found = targets() | programs
         unknown = [name for name in names if name not in found]
         if unknown:
@@ -52,7 +53,7 @@ class Plan:
     def name(self, turn: int, rng: random.Random) -> str:
         drawn = rng.random()
         if drawn < self.share:
-            return "npu_program" if drawn < NPU_PROGRAMS else "program"
+            return "npu_program" if drawn < NPU_PROGRAMS else "layers" if drawn < LAYERS else "program"
         name = self.order[turn % len(self.order)]
         # One in ten of those that end their child: starting another costs as much as a hundred calls.
         return "program" if self.share and is_lasting(name) and rng.random() < 0.9 else name

@@ -27,7 +27,8 @@ HUNGRY = {"zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspa
           "rand", "randn", "randint", "randperm", "new_zeros", "new_ones", "new_empty", "new_full", "expand", "new", "resize",
           "tril_indices", "triu_indices", "repeat_interleave", "combinations", "kaiser_window", "vander", "unfold",
           "bincount", "histc", "histogram", "histogramdd", "unflatten", "broadcast_to", "empty_strided", "new_empty_strided",
-          "as_strided", "pad", "constant_pad_nd", "matrix_power", "polygamma", "cartesian_prod", "multinomial"}
+          "as_strided", "pad", "constant_pad_nd", "matrix_power", "polygamma", "cartesian_prod", "multinomial", "mvlgamma",
+          "multigammaln"}
 # Not for random calls: they change the machine, wait, start processes, or write files.
 LEFT_ALONE = {"set_num_threads", "set_num_interop_threads", "save", "load", "compile", "share_memory_", "pin_memory", "from_file",
               "_print", "import_module", "__class__", "__new__", "__init__", "__init_subclass__", "__subclasshook__",

@@ -569,3 +569,20 @@ def test_an_empty_tensor_needs_its_device_too(npu: Any) -> None:
     with pytest.raises(full.type) as empty:
         torch.empty(0, device="npu:99")
     assert str(empty.value) == str(full.value)
+
+
+def test_a_handler_that_gives_fewer_results_than_the_op() -> None:
+    """The gradient would save results that are not there."""
+    survives("""
+class Answering(torch.Tensor):
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return cls.answer
+
+for answer, what in (((torch.ones(2, 2),), "tuple of 1"), (torch.ones(2, 2), "Tensor"), ([torch.ones(2)] * 5, "list of 5")):
+    Answering.answer = answer
+    x = torch._C._make_wrapper(Answering, (2, 2), None, torch.float32, "cpu", True)
+    for op in (torch.linalg.eigh, torch.slogdet, torch.linalg.qr):
+        said = refused(TypeError, op, x)
+        assert said.endswith(f" results, but a handler gave {what}"), said
+""")

@@ -91,7 +91,7 @@ cdef extern from *:
         PyType_Modified(t);
     }
     // A call site that has seen x.dim() run with tensors reads the first argument of whatever it calls next, also of
-    // Tensor.dim(), which has none: CPython 3.11 and 3.12 crash there (python/cpython issue 131998). They do so only after
+    // Tensor.dim(), which has none: CPython 3.11 to 3.13.3 crash there (python/cpython issue 131998). They do so only after
     // comparing the method's flags; this one means nothing for a method that no slot competes with, and makes them differ.
     static inline void mt_keep_general(PyObject* method) {
         if (!Py_IS_TYPE(method, &PyMethodDescr_Type)) return;

@@ -368,6 +368,8 @@ cdef int save_results(Node node, Overload ov, PyObject** results, int n) except 
     for j in range(ov.nsaved):
         if not (node.mask >> j & 1):
             continue
+        if ov.saved_kind[j] == S_RESULT and ov.saved_param[j] >= n:
+            raise RuntimeError(f"{ov.name} has a gradient that reads its result {ov.saved_param[j]}, but gave {n}")
         if ov.saved_kind[j] == S_RESULT and <object>results[ov.saved_param[j]] is not None:
             save_tensor(node, j, result_alias(<TensorBase>results[ov.saved_param[j]]))
         elif ov.saved_kind[j] == S_RESULTS:

@@ -213,6 +213,9 @@ cdef object record_around(Op op, Overload ov, Binding* b, bint grad, object answ
             share_version(r, self)
             r.view_version = version_of(r)
     if grad:
+        if ov.nreturns > 1 and not (isinstance(result, (tuple, list)) and len(result) == ov.nreturns):
+            raise TypeError(f"{op.name} has {ov.nreturns} results, but a handler gave {type(result).__name__}"
+                            + (f" of {len(result)}" if isinstance(result, (tuple, list)) else ""))
         record_results(ov, b.slot, without_history(result))
     return result
 
