@@ -11,9 +11,14 @@ cdef bint fits_int(PyObject* o):
     return hasattr(<object>o, "__index__")
 
 
-cdef inline bint stands_for_number(PyObject* o) noexcept:
-    """A 0-dim tensor whose value may be taken without a gradient being lost."""
-    return is_tensor(o) and (<TensorBase>o).rank == 0 and not (<TensorBase>o).requires
+cdef bint stands_for_number(PyObject* o):
+    """A 0-dim tensor whose value may be taken: it has one (see _make_wrapper), and no gradient or tangent is lost."""
+    cdef TensorBase t
+    if not is_tensor(o):
+        return False
+    t = <TensorBase>o
+    return t.rank == 0 and not t.requires and (t.st.nbytes > 0 or not t.st.shrunk) and \
+        (t.extra is None or not t.extra.get("tangents"))
 
 
 cdef bint fits_ints(PyObject* o):
@@ -116,6 +121,7 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
             b.why = BAD_MANY
             return 0
         if k >= 0 and k + 1 == nargs and ov.one_int and PyLong_CheckExact(<object>args[k]):
+            check_ints(ov, <int>k, <object>args[k])
             b.slot[k] = args[k]                  # zeros(4), x.view(-1): these read a single int as it is
             n = k
         elif k >= 0 and (k + 1 < nargs or ov.list_size[k] == 0):

@@ -99,8 +99,10 @@ cdef inline int check_int(object o) except -1:
 cdef int check_ints(Overload ov, int p, object o) except -1:
     cdef int beyond = 0
     cdef Py_ssize_t i
-    if PyLong_Check(o):
+    if PyLong_Check(o) and ov.list_size[p] > 0:
         return check_int(o)
+    if PyLong_Check(o):
+        o = (o,)
     for i in range(len(o)):
         PyLong_AsLongLongAndOverflow(<object>PyTuple_GET_ITEM_(o, i) if PyTuple_Check(o) else o[i], &beyond)
         if beyond:
