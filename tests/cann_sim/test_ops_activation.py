@@ -325,6 +325,7 @@ REFUSED: list[tuple[int, str, tuple[Any, ...]]] = [
     (INVALID, "aclnnLeakyRelu", (X, 1j, X)),
     (INVALID, "aclnnPrelu", (X, torch.zeros(3), X)),
     (INVALID, "aclnnPreluBackward", (X, X, torch.zeros(4), X, torch.zeros(3))),
+    (INVALID, "aclnnPreluBackward", (X, torch.zeros(1), torch.zeros(1), X, torch.zeros(1))),
     (INVALID, "aclnnSwiGlu", (X, 2, torch.zeros(3, 2))),
     (INVALID, "aclnnSwiGlu", (X, 0, torch.zeros(1, 4))),
     (INVALID, "aclnnSwiGlu", (X, -1, X)),

@@ -188,6 +188,7 @@ void run_prelu(Run& run) {
 }
 void check_prelu_backward(const Call& c) {
   check_weight(c, 1, 2);
+  expect_same_shape(c, 0, 1);          // the sums below run over the dims of self
   expect_broadcast(c, {0, 1}, 3);
   EXPECT(c.tensor(4).numel() == c.tensor(2).numel(), "%s: expected gradWeight like weight %s, got %s", c.name(),
          describe(c.tensor(2)).c_str(), describe(c.tensor(4)).c_str());
