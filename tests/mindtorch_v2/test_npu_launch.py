@@ -372,6 +372,28 @@ def test_a_call_that_writes_over_its_argument_is_prepared_apart() -> None:
     assert output(code) == ["1 True"]
 
 
+def test_prepared_calls_keep_no_room_of_longer_ones_before_them() -> None:
+    used = output("""
+        import ctypes
+        class Info(ctypes.Structure):
+            _fields_ = [("of", ctypes.c_size_t * 10)]
+        libc = ctypes.CDLL(None)
+        libc.mallinfo2.restype = Info
+        x, many = torch.ones(3, device="npu"), [torch.ones(3, device="npu")] * 20
+        def fill(function, count, begin):
+            for i in range(count):
+                function(begin + i)
+            torch.npu.synchronize()
+            print(libc.mallinfo2().of[7])        # uordblks: bytes that malloc has handed out
+        fill(lambda i: x + i, 20000, 0)
+        fill(lambda i: torch._foreach_add(many, i), 8000, 0)
+        fill(lambda i: x + i, 20000, 20000)
+    """)
+    before, longer, after = map(int, used)
+    assert longer - before > 4 << 20, "the longer calls were kept"
+    assert after - before < 1 << 18
+
+
 def test_prepared_calls_do_not_grow_without_end() -> None:
     x = torch.ones(5000, device="npu")
     for n in range(1, 5000):

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "aclnn/items.h"
 #include "aclnn/objects.h"
 
 namespace cann_sim {
@@ -56,12 +57,12 @@ class CANN_SIM_API Call final : public Task {
 
   const OpRow* row = nullptr;
   void (*execute)(const Call&) = nullptr;
-  std::vector<Arg> args;
-  std::vector<TensorMeta> metas;        // every tensor, lists laid flat, in argument order
-  std::vector<aclTensor*> handles;      // the client's object behind each of metas
-  std::vector<aclScalar> scalars_;
-  std::vector<int64_t> ints_;
-  std::vector<double> floats_;
+  Items<Arg, 8> args;
+  Items<TensorMeta, 4> metas;           // every tensor, lists laid flat, in argument order
+  Items<aclTensor*, 4> handles;         // the client's object behind each of metas
+  Items<aclScalar, 2> scalars_;
+  Items<int64_t, 8> ints_;
+  Items<double, 2> floats_;
   std::vector<std::string> strings_;
   void* workspace = nullptr;
   uint64_t workspace_bytes = 0;

@@ -9,7 +9,8 @@ using namespace cann_sim;
 
 namespace {
 
-// Calls that are done, kept with the memory of their vectors: an op's host cost is mostly allocation otherwise.
+// Calls that are done, kept for the next ones: an op's host cost is mostly allocation otherwise. All are of one size
+// (items.h), so what they take together does not depend on the ops that came along.
 class CallPool {
  public:
   CallPool() { free_.reserve(kKept); }  // here, not in give(): there is nobody to tell where a worker ends a call
@@ -172,7 +173,7 @@ void Call::destroy() {
   scalars_.clear();
   ints_.clear();
   floats_.clear();
-  strings_.clear();
+  std::vector<std::string>().swap(strings_);
   workspace = nullptr;
   workspace_bytes = 0;
   retain();  // the pool's reference

@@ -62,7 +62,7 @@ void take_tensor(Call& call, const ArgRow& arg, const aclTensor* t) {
     check_tensor(*call.row, arg, t->meta);
     call.metas.push_back(t->meta);
   } else {
-    call.metas.emplace_back();
+    call.metas.push_back(TensorMeta{});
   }
   call.handles.push_back(const_cast<aclTensor*>(t));
 }
@@ -85,6 +85,8 @@ void take(Call& call, const ArgRow& arg, const Raw& raw) {
       const aclTensorList* list = object(row, arg, tensor_lists(), raw.p);
       a.given = list;
       a.count = list ? static_cast<int32_t>(list->items.size()) : 0;
+      call.metas.reserve(call.metas.size() + static_cast<size_t>(a.count));
+      call.handles.reserve(call.handles.size() + static_cast<size_t>(a.count));
       for (int32_t i = 0; i < a.count; ++i) {
         const aclTensor* item = list->items[i];
         if (item && !tensors().check(item)) refuse_argument(row, arg, ACLNN_ERR_PARAM_INVALID, "holds a destroyed tensor");
@@ -114,9 +116,9 @@ void take(Call& call, const ArgRow& arg, const Raw& raw) {
       a.first = static_cast<int32_t>(call.ints_.size());
       if (arg.kind == Kind::k_ints) {
         if (const aclIntArray* x = object(row, arg, int_arrays(), raw.p))
-          a.given = true, call.ints_.insert(call.ints_.end(), x->items.begin(), x->items.end());
+          a.given = true, call.ints_.append(x->items.data(), x->items.data() + x->items.size());
       } else if (const aclBoolArray* x = object(row, arg, bool_arrays(), raw.p)) {
-        a.given = true, call.ints_.insert(call.ints_.end(), x->items.begin(), x->items.end());
+        a.given = true, call.ints_.append(x->items.data(), x->items.data() + x->items.size());
       }
       a.count = static_cast<int32_t>(call.ints_.size()) - a.first;
       break;
@@ -124,7 +126,7 @@ void take(Call& call, const ArgRow& arg, const Raw& raw) {
     case Kind::k_floats: {
       a.first = static_cast<int32_t>(call.floats_.size());
       if (const aclFloatArray* x = object(row, arg, float_arrays(), raw.p))
-        a.given = true, call.floats_.insert(call.floats_.end(), x->items.begin(), x->items.end());
+        a.given = true, call.floats_.append(x->items.data(), x->items.data() + x->items.size());
       a.count = static_cast<int32_t>(call.floats_.size()) - a.first;
       break;
     }

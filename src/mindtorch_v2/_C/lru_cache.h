@@ -80,7 +80,8 @@ class LruCache {
     Place* oldest = set;
     for (size_t i = 1; i < kWays; ++i)
       if (set[i].used < oldest->used) oldest = set + i;
-    oldest->key.assign(key.begin(), key.end());  // first: what may throw
+    // First: what may throw. A new vector: an old one would keep the room of the longest key that its place ever had.
+    oldest->key = std::vector<uint64_t>(key.begin(), key.end());
     if (!oldest->value) ++size_;
     oldest->hash = hash;
     oldest->used = ++clock_;
