@@ -9,7 +9,7 @@ import importlib
 import sys
 from pathlib import Path
 
-PACKAGES = ("mindtorch_v2", "cann_sim", "cann_tables")
+PACKAGES = ("mindtorch_v2", "mindtorch_dropin", "cann_sim", "cann_tables")
 
 
 def link(source: Path, out: Path, libraries: list[Path]) -> None:

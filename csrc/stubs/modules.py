@@ -98,7 +98,7 @@ def _skeleton(node: ast.stmt, module: ModuleType) -> str:
     if isinstance(node, ast.ImportFrom) and node.names[0].name != "*":
         if node.module == "__future__" or node.module == "mindtorch_v2._ops" and module.__name__ != "mindtorch_v2":
             return ""
-        if not str(node.module).startswith(("mindtorch_v2", "math")):
+        if not str(node.module).startswith(("mindtorch_", "math")):
             return ast.unparse(node)
         return "\n".join(reexport(str(node.module), a.name, a.asname or a.name) for a in node.names)
     if isinstance(node, ast.Import | ast.ImportFrom):

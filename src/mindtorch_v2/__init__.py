@@ -26,7 +26,9 @@ from mindtorch_v2._construct import (
     as_tensor, asarray, from_dlpack, from_numpy, frombuffer, is_complex, is_floating_point, is_grad_enabled,
     is_inference_mode_enabled, is_storage, is_tensor, numel, result_type, tensor,
 )
-from mindtorch_v2 import _asserts, _config, _legacy, backends, compiler, cuda, jit, overrides, random, version
+from mindtorch_v2 import (
+    _asserts, _config, _legacy, backends, compiler, cuda, jit, overrides, random, torch_version, version,
+)
 from mindtorch_v2._legacy import set_default_tensor_type
 from mindtorch_v2._symbolic import SymBool, SymFloat, SymInt
 from mindtorch_v2.compiler import compile
@@ -46,8 +48,9 @@ _C._nn.__dict__.update(_ops.namespaces["nn"])
 _tensor.install_methods(_ops.methods)
 _C._set_to_copy(_ops.ops._to_copy)
 from mindtorch_v2 import _transforms, fft, linalg, special
+from mindtorch_dropin import install
 newaxis = None
-__version__ = version.__version__
+__version__ = torch_version.TorchVersion(version.__version__)
 
 # Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
 _DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",

@@ -64,7 +64,7 @@ def set_warn_always(b: bool) -> None:
     global _warn_always
     _warn_always = bool(b)
     if _warn_always:
-        warnings.filterwarnings("always", module="mindtorch_v2")
+        warnings.filterwarnings("always", module=__package__)
 
 
 def is_warn_always_enabled() -> bool:

@@ -17,7 +17,7 @@ class _AtFirstUse:
         self.name, self.source = name, source
 
     def __get__(self, owner: Any, cls: Any = None) -> Any:
-        found = import_module("mindtorch_v2." + self.source)
+        found = import_module(f"{__package__}.{self.source}")      # torch.… where the package goes by that name
         whole = self.name == self.source.rpartition(".")[2]
         # A module that asks for itself while it is imported gets what there is; other threads wait for the whole of it.
         complete = not getattr(found.__spec__, "_initializing", False)

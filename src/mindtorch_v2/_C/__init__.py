@@ -74,6 +74,8 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _push_function_mode,
     _push_saved_hooks,
     _push_transform,
+    _rename_package,
+    _rename_type,
     _run_backward,
     _run_kernel,
     _served_by,

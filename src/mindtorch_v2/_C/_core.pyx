@@ -53,7 +53,7 @@ cdef extern from "Python.h":
     object PyTuple_GetSlice(object, Py_ssize_t, Py_ssize_t)
     PyObject* PyDict_GetItemWithError(object, object)
     void PyType_Modified(type)
-    unsigned long Py_TPFLAGS_HAVE_VECTORCALL, Py_TPFLAGS_METHOD_DESCRIPTOR
+    unsigned long Py_TPFLAGS_HAVE_VECTORCALL, Py_TPFLAGS_METHOD_DESCRIPTOR, Py_TPFLAGS_HEAPTYPE
     PyObject** PySequence_Fast_ITEMS(object)
 
 cdef extern from *:
@@ -107,6 +107,7 @@ cdef extern from *:
     void mt_enable_vectorcall(PyTypeObject*, Py_ssize_t)
     void mt_keep_general(object)
 
+include "naming.pxi"
 include "dtype.pxi"
 include "storage.pxi"
 include "thread_state.pxi"
@@ -144,7 +145,8 @@ include "define.pxi"
 include "formulas.pxi"
 
 for _item in list(globals().values()):
-    if isinstance(_item, type) and _item.__module__ == __name__:
+    # Under the name torch, the module has that name and its types have the one they were compiled with.
+    if isinstance(_item, type) and _item.__module__.partition(".")[2] == __name__.partition(".")[2]:
         for _method in _item.__dict__.values():
             mt_keep_general(_method)
 del _item, _method

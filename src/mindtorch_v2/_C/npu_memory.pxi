@@ -116,7 +116,7 @@ class AcceleratorError(RuntimeError):
     """A device or its runtime has failed; error_code is its own number for that."""
     error_code = 0
 
-OutOfMemoryError.__module__ = AcceleratorError.__module__ = "mindtorch_v2"   # the front door, where pickles find them
+OutOfMemoryError.__module__ = AcceleratorError.__module__ = package_name   # the front door, where pickles find them
 
 
 cdef inline int npu_index(int device) except -1:

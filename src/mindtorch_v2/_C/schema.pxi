@@ -187,7 +187,7 @@ cdef class Op:
     def __module__(self) -> str:
         prefix = self.name.partition("_")[0]
         below = "." + prefix if prefix in ("linalg", "fft", "special") else ""
-        return ("mindtorch_v2" if self.namespace == "torch" else "mindtorch_v2.ops." + self.namespace) + below
+        return package_name + ("" if self.namespace == "torch" else ".ops." + self.namespace) + below
 
     # For people and their tools; made from the rows when somebody asks.
     @property

@@ -151,4 +151,4 @@ registry.load("npu")     # whoever comes by torch.npu needs the backend's hooks 
 def __getattr__(name: str) -> Any:
     if name == "default_generators":
         return random._default_generators()
-    raise AttributeError(f"module 'mindtorch_v2.npu' has no attribute '{name}'")
+    raise AttributeError(f"module {__name__!r} has no attribute '{name}'")
