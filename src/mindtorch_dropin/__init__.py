@@ -23,7 +23,7 @@ def is_installed() -> bool:
 def start() -> None:
     """What the .pth file calls: from now on `import torch` finds mindtorch_v2. Nothing of it is imported here."""
     if not is_installed():
-        sys.meta_path.insert(0, TorchFinder())   # type: ignore[arg-type]
+        sys.meta_path.insert(0, TorchFinder())
 
 
 def install(testing_internal: str | os.PathLike[str] | None = None) -> ModuleType:

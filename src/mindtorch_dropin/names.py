@@ -26,8 +26,8 @@ def rename_loaded() -> None:
 def settle(torch: Any) -> None:
     """Name what is compiled, and the classes that the front door shows; once it is loaded."""
     torch._C._rename_package("torch")
-    for module in [found for name, found in sys.modules.items() if name.startswith("torch._C")]:
-        for value in vars(module).values():
+    for compiled in [found for name, found in sys.modules.items() if name.startswith("torch._C")]:
+        for value in vars(compiled).values():
             if type(value) is BuiltinFunctionType:
                 _rename_function(value)
     for cls in list(_classes(object, set())):
@@ -69,7 +69,8 @@ def _rename_class(cls: Any, module: str, torch: Any) -> None:
 
 
 def _classes(cls: type, seen: set[type]) -> Iterator[type]:
-    for found in type.__subclasses__(cls):
+    below: list[type] = type.__subclasses__(cls)
+    for found in below:
         if found not in seen:
             seen.add(found)
             yield found

@@ -59,5 +59,5 @@ class TorchVersion(str):
     __le__ = _compared("__le__")
     __gt__ = _compared("__gt__")
     __ge__ = _compared("__ge__")
-    __eq__ = _compared("__eq__")       # type: ignore[assignment]
+    __eq__ = _compared("__eq__")
     __hash__ = str.__hash__
