@@ -90,6 +90,25 @@ time.sleep(60)
     assert child.returncode == -signal.SIGINT
 
 
+def test_an_interrupt_while_tasks_are_sent_ends_the_process() -> None:
+    """Wherever it comes: a lock that it leaves held would be waited for at exit."""
+    program = """
+import signal, sys, time
+import mindtorch_v2 as torch
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+data = torch.utils.data.TensorDataset(torch.arange(40))
+while True:
+    batches = iter(torch.utils.data.DataLoader(data, num_workers=1, prefetch_factor=1))
+    for _ in range(20000):
+        batches._post(batches.tasks[0], ("epoch", None))
+"""
+    runs = [subprocess.Popen([sys.executable, "-c", program, str(0.6 + i / 50)], stderr=subprocess.PIPE, text=True)
+            for i in range(4)]
+    for run in runs:
+        assert run.communicate(timeout=60)[1].splitlines()[-1] == "KeyboardInterrupt"
+
+
 def test_workers_end_with_a_parent_that_was_killed() -> None:
     """One waits for a task, one is in the midst of an item: neither would look whether somebody still wants it."""
     child = subprocess.Popen([sys.executable, "-c", """
@@ -119,7 +138,7 @@ def test_a_worker_that_starts_after_its_parent_has_ended_ends() -> None:
     context = mt.multiprocessing.get_context("fork")
     nobody = os.getppid()                         # this process is the parent, so that one is not
     process = context.Process(target=mt.utils.data._worker.worker_loop, args=(
-        nobody, (False, None, False, False), context.Queue(), context.Queue(), 0, 0, 1, None, [1]))
+        nobody, (False, None, False, False), context.Pipe(duplex=False)[0], context.Queue(), 0, 0, 1, None, [1]))
     process.start()
     process.join(60)
     alive = process.is_alive()

@@ -143,7 +143,7 @@ def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count:
     except Exception:
         failed = Failure(f"in DataLoader worker process {worker}")
     while True:
-        task = tasks.get()
+        task = tasks.recv()
         if task is None:
             results.close()
             return

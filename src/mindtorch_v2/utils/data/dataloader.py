@@ -9,6 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import reduction
 from typing import Any
 
 import mindtorch_v2 as torch
@@ -159,6 +160,16 @@ class _Here(_Iterator):
         return self.fetch(next(self.indices))
 
 
+def _deliver(outbox: queue.SimpleQueue[tuple[Any, Any] | None]) -> None:
+    """Writes tasks into the workers' pipes until None comes. multiprocessing.Queue would do the same, but a
+    KeyboardInterrupt inside its `put` can leave its lock held, and then the process waits for that lock at exit."""
+    for tasks, message in iter(outbox.get, None):
+        try:
+            tasks.send_bytes(message)
+        except OSError:                          # that worker has died: whoever waits for its batch finds out
+            continue
+
+
 class _Workers(_Iterator):
     """Batches made by worker processes, handed out in the order of the sampler."""
 
@@ -168,16 +179,19 @@ class _Workers(_Iterator):
         context = multiprocessing.get_context(context) if context is None or isinstance(context, str) else context
         parent = None if context.get_start_method() == "forkserver" else os.getpid()
         self.results = context.Queue()
-        self.tasks, self.processes = [], []
+        self.tasks: list[Any] = []                # one pipe a worker, written by the thread of _deliver alone
+        self.processes: list[Any] = []
         for worker in range(loader.num_workers):
-            tasks = context.Queue()
-            tasks.cancel_join_thread()
+            tasks, pipe = context.Pipe(duplex=False)
             process = context.Process(target=_worker.worker_loop, daemon=True, args=(
                 parent, loader._kind, tasks, self.results, self.seed, worker, loader.num_workers,
                 loader.worker_init_fn, loader.dataset))
             process.start()
-            self.tasks.append(tasks)
+            tasks.close()
+            self.tasks.append(pipe)
             self.processes.append(process)
+        self.outbox: queue.SimpleQueue[tuple[Any, Any] | None] = queue.SimpleQueue()
+        threading.Thread(target=_deliver, args=(self.outbox,), daemon=True).start()
         self.closed, self.owner = False, os.getpid()
         self._start()
 
@@ -193,7 +207,7 @@ class _Workers(_Iterator):
         """Another epoch with the same workers."""
         self.begin()
         for tasks in self.tasks:
-            tasks.put(("epoch", None))
+            self._post(tasks, ("epoch", None))
         left = len(self.tasks)
         while left:
             number, _ = self._receive()
@@ -209,9 +223,12 @@ class _Workers(_Iterator):
         except StopIteration:
             return
         worker = next(w for w in self.turn if self.active[w])
-        self.tasks[worker].put((self.sent, index))
+        self._post(self.tasks[worker], (self.sent, index))
         self.waiting[self.sent] = worker
         self.sent += 1
+
+    def _post(self, tasks: Any, task: Any) -> None:
+        self.outbox.put((tasks, reduction.ForkingPickler.dumps(task)))
 
     def _receive(self) -> tuple[Any, ...]:
         waited = 0.0
@@ -267,9 +284,9 @@ class _Workers(_Iterator):
             return
         self.closed = True
         for tasks in self.tasks:
-            tasks.put(None)
-        drain = threading.Thread(target=self._drain, daemon=True)
-        drain.start()
+            self._post(tasks, None)
+        self.outbox.put(None)
+        threading.Thread(target=self._drain, daemon=True).start()
         for process in self.processes:
             process.join(POLL_S)
             if process.is_alive():
