@@ -341,3 +341,76 @@ def test_partly_overlapping_assignment(t):
         lambda x: x[1:].copy_(x[:-1]), lambda x: x.view(3, 4)[:, :3].copy_(x.view(3, 4)[:, 1:]),
         lambda x: x[:9].view(3, 3).copy_(x[:9].view(3, 3).t()), lambda x: x[:5].add_(x[1:6]),
         lambda x: t.add(x[1:6], 1, out=x[:5]), lambda x: x[:5].add_(x[7:]), lambda x: x.add_(x))]
+
+
+# ---- views that are older than their base's history ------------------------------------------------------------------
+@twin
+def test_views_follow_a_base_that_gets_a_history_later(t):
+    b, w = t.zeros(4, 4), t.ones(4, 4).requires_grad_()
+    rows, part, turned = b[:2], b[:2][:, 1:], b.t()
+    rows.mul_(2)
+    before = rows.requires_grad, rows.is_leaf
+    b.copy_(w * 3)
+    (part.sum() * 2 + turned[0].sum() + rows.pow(2).sum()).backward()
+    return before, part.requires_grad, rows.is_leaf, rows.grad_fn.name(), w.grad
+
+
+@pytest.mark.parametrize("use", ["sum", "clone", "cat", "view", "setitem", "matmul", "grad", "hook"])
+@twin
+def test_every_way_of_reading_such_a_view_is_recorded(t, use):
+    b, w = t.zeros(2, 2), t.ones(2, 2).requires_grad_()
+    v = b.view(4)
+    b.add_(w)
+    seen = []
+    if use == "hook" and v.grad_fn is not None:      # torch crashes where it was not asked for before
+        v.register_hook(lambda g: seen.append(g.tolist()))
+    if use == "setitem":
+        y = t.zeros(4)
+        y[:] = v
+    else:
+        y = {"sum": lambda: v.sum(), "clone": lambda: v.clone(), "cat": lambda: t.cat([v, v]), "view": lambda: v[1:],
+             "matmul": lambda: v @ v, "grad": lambda: v, "hook": lambda: v * 2}[use]()
+    return t.autograd.grad(y.sum(), w), seen
+
+
+@twin
+def test_a_view_of_another_view_that_was_changed(t):
+    b, w = t.zeros(4), t.ones(4).requires_grad_()
+    left, middle = b[:2], b[1:3]
+    middle.mul_(w[:2])
+    middle.add_(w[:2])
+    return left.requires_grad, b.requires_grad, t.autograd.grad(left.sum(), w)
+
+
+@twin
+def test_complex_parts_that_are_older_than_the_history(t):
+    b, w = t.zeros(2, dtype=t.complex64), t.ones(2, dtype=t.complex64).requires_grad_()
+    parts = t.view_as_real(b)
+    b.add_(w * 2)
+    return t.autograd.grad(parts[:, 0].sum(), w)
+
+
+@twin
+def test_what_such_views_say_and_refuse(t):
+    b, w = t.zeros(4), t.ones(4).requires_grad_()
+    with t.no_grad():
+        hidden = b[:2]
+    first = b.unbind(0)[0]
+    flat, words, copied = b.view(4), b.view(t.int32), b.detach()
+    b.add_(w)
+    return (hidden.requires_grad, first.requires_grad, flat.requires_grad, words.requires_grad, copied.requires_grad,
+            error(lambda: hidden * 2), error(lambda: hidden.add_(1)), error(lambda: first * 2), error(lambda: first.add_(1)),
+            words._is_view(), flat._is_view())
+
+
+@twin
+def test_views_of_a_leaf_made_before_or_without_recording(t):
+    b = t.zeros(4)
+    v = b[:2]
+    b.requires_grad_()
+    w = t.ones(3).requires_grad_()
+    with t.no_grad():
+        u = w[:2]
+    y = (v * u).sum()
+    y.backward()
+    return v.requires_grad, u.requires_grad, u.is_leaf, y.requires_grad, v.grad, b.grad, error(lambda: v.add_(1))

@@ -372,6 +372,7 @@ node = (x * 2).grad_fn
 own = core.Node()
 wrong = (None, 3, "text", [], (), {}, object(), x, node, own, torch.add, core.Op)
 for call in (core._adopt, core._give_history, core._rebase, core._changed, core._bump, core._will_run, core._pack, core._unpack,
+             core._accumulator, node.__call__, own.__call__, core.AccumulateGrad(3).__call__,
              core._array_view, core._to_dlpack, core._from_dlpack, core._from_array, core._from_buffer, core._from_data,
              core._to, core._many_views, core._run_backward, core._result_type, core._set_storage_class, core._has_kernel,
              core._set_parameter_class, core._set_tensor_classes, core._sgd_step, core._adam_step, core._set_kernel,

@@ -3,13 +3,16 @@
 cdef enum:
     META_DIMS = 6
     MAX_OUTPUTS = 1 << 20
+    # Numbers grow along the graph: a node is later than what it reads. Those between are for refresh_view's nodes, which
+    # come into being after their readers.
+    SEQUENCE_STEP = 4
 
 cdef struct OutMeta:                             # of one forward output: what its gradient must look like
     int rank, dt, dev, index
     int64_t sizes[META_DIMS]
     int64_t* many                                # the sizes when rank > META_DIMS
 
-cdef uint64_t next_sequence = 1
+cdef uint64_t next_sequence = 0
 cdef bint anomaly = False, anomaly_nan = True
 
 
@@ -33,13 +36,13 @@ cdef class Node:
     cdef list pre_hooks                          # per output: list of dicts of hooks, or None
     cdef dict post_hooks
     cdef dict node_pre_hooks
-    cdef public object metadata
+    cdef object metadata_object                  # made when asked for
     cdef str trace
 
     def __cinit__(self):
         global next_sequence
         self.sequence = next_sequence
-        next_sequence += 1
+        next_sequence += SEQUENCE_STEP
         self.metas = &self.meta0
         if anomaly:
             self.trace = "".join(traceback.format_stack())
@@ -62,15 +65,32 @@ cdef class Node:
 
     @property
     def next_functions(self):
-        return tuple([(AccumulateGrad(t) if isinstance(t, TensorBase) else t, self.target_nr[i])
+        return tuple([(accumulator_of(<TensorBase>t) if isinstance(t, TensorBase) else t, self.target_nr[i])
                       for i, t in enumerate((self.links or ())[:self.ntargets])])
 
+    @property
+    def metadata(self):
+        """A dict for whoever watches the graph."""
+        if self.metadata_object is None:
+            self.metadata_object = {}
+        return self.metadata_object
+
+    @metadata.setter
+    def metadata(self, value):
+        self.metadata_object = value
+
+    @property
+    def requires_grad(self):
+        return True
+
     def _sequence_nr(self):
-        return self.sequence
+        return self.sequence // SEQUENCE_STEP
 
     @property
     def _input_metadata(self):
-        return [meta_shape(&self.metas[i]) for i in range(self.noutputs)]
+        return tuple([_InputMetadata(meta_shape(&self.metas[i]), dtypes[self.metas[i].dt],
+                                     device_object(self.metas[i].dev, self.metas[i].index))
+                      for i in range(self.noutputs)])
 
     def register_hook(self, fn):
         if self.post_hooks is None:
@@ -82,9 +102,18 @@ cdef class Node:
             self.node_pre_hooks = {}
         return add_hook(self.node_pre_hooks, fn)
 
+    def __call__(self, *grads):
+        """The gradients of the inputs, given those of the outputs."""
+        return call_node(self, grads)
+
+    def __dir__(self):
+        return object.__dir__(self) + saved_attributes(self)
+
     def __getattr__(self, name):
-        if name.startswith("_saved_") and self.op is not None:
+        if self.op is not None and name.startswith("_saved_"):
             return saved_attribute(self, name[7:])
+        if self.op is not None and name.startswith("_raw_saved_"):
+            return raw_saved_attribute(self, name[11:])
         raise AttributeError(f"'{self.name()}' object has no attribute '{name}'")
 
     # For custom functions: Python classes derive from Node and give apply(self, *grads).
@@ -95,7 +124,7 @@ cdef class Node:
             raise RuntimeError(f"{self.name()} is connected to its inputs already")
         make_links(self, <int>len(inputs), 0)
         for i, item in enumerate(inputs):
-            if isinstance(item, TensorBase) and (<TensorBase>item).requires:
+            if isinstance(item, TensorBase) and needs_grad(<TensorBase>item):
                 connect(self, i, <TensorBase>item)
 
     def _attach(self, TensorBase out, int nr):
@@ -109,38 +138,9 @@ cdef class Node:
 
 cdef int check_custom(Node node) except -1:
     """Only the node of a custom function is connected from Python."""
-    if node.op is not None or isinstance(node, CopySlices):
+    if node.op is not None or isinstance(node, (CopySlices, AccumulateGrad)):
         raise RuntimeError(f"{node.name()} is not the node of a custom function")
     return 0
-
-
-class AccumulateGrad:
-    """What stands for a leaf tensor among a node's next_functions."""
-
-    def __init__(self, variable):
-        self.variable = variable
-
-    def name(self):
-        return "torch::autograd::AccumulateGrad"
-
-    def __eq__(self, other):
-        return isinstance(other, AccumulateGrad) and other.variable is self.variable
-
-    def __hash__(self):
-        return hash(id(self.variable))
-
-    @property
-    def next_functions(self):
-        return ()
-
-    def register_hook(self, fn):
-        return self.variable.register_post_accumulate_grad_hook(lambda t: fn((), (t.grad,)) and None)
-
-    def register_prehook(self, fn):
-        def one(grad):
-            changed = fn((grad,))
-            return changed[0] if isinstance(changed, tuple) else changed
-        return self.variable.register_hook(one)
 
 
 class RemovableHandle:
@@ -217,7 +217,10 @@ cdef inline object saved_at(Node node, int j):
 
 cdef inline int connect(Node node, int i, TensorBase t) except -1:
     """Input number i is t, which needs a gradient."""
-    set_link(node, i, edge_of(t, &node.target_nr[i]))
+    target = edge_of(t, &node.target_nr[i])
+    if target is t and not t.requires:           # a view made before its leaf asked for a gradient: it has nowhere to go
+        return 0
+    set_link(node, i, target)
     if i < 64:
         node.needs |= <uint64_t>1 << i
     return 0
@@ -234,7 +237,7 @@ cdef Node record(Overload ov, PyObject** s):
     make_links(node, ov.ntensors, ov.nsaved)
     for i in range(ov.ntensors):
         o = s[ov.tensor_at[i]]
-        if is_tensor(o) and (<TensorBase>o).requires:
+        if is_tensor(o) and needs_grad(<TensorBase>o):
             connect(node, i, <TensorBase>o)
     save_inputs(node, ov, s)
     return node
@@ -253,7 +256,7 @@ cdef Node record_lists(Node node, Overload ov, PyObject** s):
         ordinals += [i] * len(items)
     make_links(node, <int>len(flat), ov.nsaved)
     for at, item in enumerate(flat):
-        if isinstance(item, TensorBase) and (<TensorBase>item).requires:
+        if isinstance(item, TensorBase) and needs_grad(<TensorBase>item):
             connect(node, at, <TensorBase>item)
             k = ordinals[at]
             needs |= <uint64_t>1 << k
@@ -303,50 +306,6 @@ cdef object shapes_of(object value):
     if isinstance(value, (tuple, list)):
         return [shape_of(<TensorBase>v) if isinstance(v, TensorBase) else () for v in value]
     return ()
-
-
-cdef class Packed:
-    """A saved tensor that saved_tensors_hooks has packed, and the history that it gets back when unpacked."""
-    cdef object value, unpack
-    cdef Node fn
-    cdef TensorBase leaf
-    cdef int output_nr
-
-
-def _pack(TensorBase t, bint keep_history=True):
-    """t packed by the innermost saved_tensors_hooks; None where there are none."""
-    cdef Packed packed
-    if not has_saved_hooks():
-        return None
-    pack, unpack = own_stacks().saved_hooks[-1]
-    packed = Packed.__new__(Packed)
-    with _no_grad_and_hooks():
-        packed.value, packed.unpack = pack(t), unpack
-    if keep_history and t.requires:
-        refresh_view(t)
-        packed.fn, packed.output_nr = t.fn, t.output_nr
-        if t.fn is None:
-            packed.leaf = t
-    return packed
-
-
-def _unpack(Packed packed not None):
-    """What the hooks give back, with the history of what they were given."""
-    cdef TensorBase r
-    cdef PyObject* s[1]
-    value = packed.unpack(packed.value)
-    if not isinstance(value, TensorBase):
-        raise TypeError("unpack_hook of saved_tensors_hooks must return a Tensor, got "
-                        f"{type(value).__name__}")
-    if not modes().grad or (packed.fn is None and packed.leaf is None) or value is packed.leaf:
-        return value
-    r = alias(<TensorBase>value)
-    if packed.fn is not None:
-        r.fn, r.output_nr, r.requires = packed.fn, packed.output_nr, True
-    else:
-        s[0] = <PyObject*>packed.leaf
-        attach(record(<Overload>hot.alias.rows[0], s), r, 0, None)
-    return r
 
 
 cdef int save_tensor(Node node, int j, TensorBase t) except -1:
@@ -457,54 +416,6 @@ cdef dict hooks_at(Node node, int nr):
     if node.pre_hooks[nr] is None:
         node.pre_hooks[nr] = {}
     return node.pre_hooks[nr]
-
-
-# ---- what Python sees -------------------------------------------------------------------------------------------
-cdef object saved_attribute(Node node, str name):
-    cdef int j
-    if node.released:
-        raise RuntimeError(RELEASED)
-    for j in range(node.op.nsaved):
-        if node.op.saved_kind[j] == S_VALUE and node.op.names[node.op.saved_param[j]] == name:
-            return unpack_saved(node, j)
-        if node.op.saved_kind[j] == S_RESULT and name == "result":
-            return unpack_saved(node, j)
-    raise AttributeError(f"'{node.name()}' object has no attribute '_saved_{name}'")
-
-
-RELEASED = ("Trying to backward through the graph a second time (or directly access saved tensors after they have "
-            "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
-            "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if "
-            "you need to access saved tensors after calling backward.")
-
-
-cdef object unpack_saved(Node node, int j):
-    """A saved value, checked against later in-place changes."""
-    cdef TensorBase t, r
-    cdef Overload ov = node.op
-    value = saved_at(node, j)
-    if isinstance(value, Packed):
-        t = <TensorBase>_unpack(<Packed>value)
-    elif isinstance(value, TensorBase):
-        t = <TensorBase>value
-        if version_of(t) != node.versions[j]:
-            raise changed_in_place(t, node.versions[j])
-    else:
-        return value
-    if ov.saved_kind[j] == S_RESULT and modes().grad and is_differentiable(t.dt):
-        r = with_tangents(result_alias(t), t)
-        r.fn, r.output_nr, r.requires = node, ov.saved_param[j], True
-        return r
-    return t
-
-
-cdef object changed_in_place(TensorBase t, uint32_t expected):
-    fn = "" if t.fn is None else f", which is output {t.output_nr} of {forward_name(t.fn)},"
-    hint = "" if anomaly else (" Hint: enable anomaly detection to find the operation that failed to compute its "
-                               "gradient, with torch.autograd.set_detect_anomaly(True, check_nan=False).")
-    return RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
-                        f"operation: [torch.{type_word(t.dt)}Tensor {list(shape_of(t))}]{fn} is at version "
-                        f"{version_of(t)}; expected version {expected} instead.{hint}")
 
 
 def _is_grad_enabled():

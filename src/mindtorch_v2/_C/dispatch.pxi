@@ -218,7 +218,7 @@ cdef bint has_formulas(Overload ov, PyObject** s):
 
 cdef bint requires_any(PyObject* o):
     if is_tensor(o):
-        return (<TensorBase>o).requires
+        return needs_grad(<TensorBase>o)
     if isinstance(<object>o, (tuple, list)):
         for item in <object>o:
             if requires_any(<PyObject*>item):
@@ -238,8 +238,8 @@ cdef bint wants_grad(Overload ov, PyObject** s):
             if <object>o is None:
                 continue
             for t in <object>o:
-                if t is not None and (<TensorBase>t).requires:
+                if t is not None and needs_grad(<TensorBase>t):
                     return True
-        elif is_tensor(o) and (<TensorBase>o).requires:
+        elif is_tensor(o) and needs_grad(<TensorBase>o):
             return True
     return False

@@ -439,7 +439,7 @@ cdef int give_start(GraphTask task, object root, object grad, int n) except -1:
     target = target_of(root, &nr)
     if isinstance(root, TensorBase):
         start = start_gradient(<TensorBase>root, grad, n)
-        if not (<TensorBase>root).requires:
+        if not needs_grad(<TensorBase>root):
             raise RuntimeError(f"element {n} of tensors does not require grad and does not have a grad_fn")
     elif isinstance(target, TensorBase):
         start = start_gradient(<TensorBase>target, grad, n)
@@ -458,14 +458,14 @@ cdef object target_of(object tensor, int32_t* nr):
     if isinstance(tensor, TensorBase):
         return edge_of(<TensorBase>tensor, nr)
     node, number = tensor
-    if isinstance(node, Node):
+    if isinstance(node, AccumulateGrad) and isinstance(node.variable, TensorBase):
+        nr[0] = 0
+        return node.variable
+    if isinstance(node, Node) and not isinstance(node, AccumulateGrad):
         nr[0] = number
         if not 0 <= nr[0] < (<Node>node).noutputs:
             raise IndexError(f"{(<Node>node).name()} has {(<Node>node).noutputs} outputs, got number {number}")
         return node
-    nr[0] = 0
-    if isinstance(node, AccumulateGrad) and isinstance(node.variable, TensorBase):
-        return node.variable
     raise RuntimeError(f"GradientEdge's first object must be an autograd.graph.Node but got {type(node).__name__}")
 
 
@@ -476,7 +476,7 @@ cdef int ask_for(GraphTask task, inputs, bint accumulate_grad) except -1:
     task.captured = [None] * len(inputs)
     for i, tensor in enumerate(inputs):
         if isinstance(tensor, TensorBase):
-            if not (<TensorBase>tensor).requires:
+            if not needs_grad(<TensorBase>tensor):
                 raise RuntimeError("One of the differentiated Tensors does not require grad")
             if accumulate_grad:
                 tensor.retain_grad()             # how a tensor that is no leaf gets its .grad

@@ -35,7 +35,7 @@ cdef object run_native(Overload ov, PyObject** s):
         copy_into(r, self)
     else:
         r = to_copy(ov, self, s)
-    if self.requires and modes().grad and is_differentiable(r.dt):
+    if needs_grad(self) and modes().grad and is_differentiable(r.dt):
         attach(record(ov, s), r, 0, None)
     return r
 

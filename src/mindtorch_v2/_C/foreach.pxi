@@ -187,7 +187,7 @@ cdef class Foreach:
                     not self.takes >> <int>t.dt & 1 or not t.contig or not t.count or t.rank > MAX_RANK or \
                     t.inference or not same_shape(t, <TensorBase>PyTuple_GET_ITEM_(others, i)):
                 return False
-            if grad and (t.requires or t.base is not None and t.base.requires):
+            if grad and needs_grad(t):
                 return False
         return True
 
@@ -203,7 +203,7 @@ cdef class Foreach:
         """A tensor of one number in a dtype that the op takes beside these lists (float32 for bfloat16), or None."""
         cdef TensorBase t = <TensorBase>o
         cdef int i = self.place_of(p), dt = first.dt
-        if t.dev != NPU or t.dev_index != first.dev_index or t.count != 1 or t.requires and modes().grad:
+        if t.dev != NPU or t.dev_index != first.dev_index or t.count != 1 or needs_grad(t) and modes().grad:
             return None
         if not self.plan.takes[i]:               # the table has no dtypes for it: float32, as in loss scaling
             return t if t.dt == kFloat else None

@@ -129,7 +129,7 @@ cdef object start_gradient(TensorBase t, object given, int i):
                                f"Mismatch in dtype: grad_output[{i}] has a dtype of {dtypes[g.dt]} and output[{i}] has a "
                                f"dtype of {dtypes[t.dt]}.")
         return given
-    if not t.requires:
+    if not needs_grad(t):
         return None
     if t.count != 1:
         raise RuntimeError("grad can be implicitly created only for scalar outputs")

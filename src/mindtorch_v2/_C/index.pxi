@@ -228,7 +228,7 @@ cdef int set_item(TensorBase self, object index, object value) except -1:
     if not isinstance(v, TensorBase):
         v = scalar_or_tensor(self, v)
     mode = modes().grad
-    if not mode or not ((<TensorBase>v).requires or self.requires):
+    if not mode or not (needs_grad(<TensorBase>v) or needs_grad(self)):
         modes().grad = False                     # views only to reach the place: nothing to record
         try:
             target, indices = apply_basic(self, index)
@@ -246,7 +246,7 @@ cdef int assign(object target, list indices, object v) except -1:
         while (<TensorBase>v).rank and (<TensorBase>v).sizes[0] == 1:      # leading dims of size 1 fall away
             v = tensor_arg(v.squeeze(0))
         hot_call3(hot._index_put_list_, target, on_device_of(<TensorBase>target, indices), v)
-    elif (<TensorBase>v).rank == 0 and (<TensorBase>v).dev == CPU and not (<TensorBase>v).requires:
+    elif (<TensorBase>v).rank == 0 and (<TensorBase>v).dev == CPU and not needs_grad(<TensorBase>v):
         hot_call2(hot.fill_, target, item_of(<TensorBase>v))
     else:
         hot_call2(hot.copy_, target, drop_leading(<TensorBase>v, <TensorBase>target))

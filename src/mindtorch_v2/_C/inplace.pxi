@@ -52,7 +52,7 @@ cdef int check_out(Op op, Overload ov, PyObject** s, object out) except -1:
         raise TypeError(f"{op.name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if has_overlap(<TensorBase>out):
         raise self_overlap_error()
-    if modes().grad and ((<TensorBase>out).requires or wants_grad(ov, s)) and (
+    if modes().grad and (needs_grad(<TensorBase>out) or wants_grad(ov, s)) and (
             ov.tracked and ov.mode != P_BOOL if ov.family == F_POINTWISE else ov.tracked or ov.family != F_KERNEL):
         raise RuntimeError(f"{op.name}(): functions with out=... arguments don't support automatic "
                            "differentiation, but one of the arguments requires grad.")
@@ -295,12 +295,6 @@ cdef int check_inplace(TensorBase self, bint grad, bint may_overlap=False) excep
     if self.base is not None and (grad or self.base.requires):
         if self.base.fn is None and (self.base.requires or self.requires):    # of the base, or of a view that is a leaf
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
-        if self.creation == VIEW_MULTI_OUTPUT:
-            raise multi_output_error(self, "is being modified inplace")
-        if self.creation == VIEW_NO_GRAD and grad:
-            raise RuntimeError("A view was created in no_grad mode and is being modified inplace with grad mode "
-                               "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You "
-                               "can clarify your code by moving both the view and the inplace either both inside the "
-                               "no_grad block (if you don't want the inplace to be tracked) or both outside (if you "
-                               "want the inplace to be tracked).")
+        if self.creation == VIEW_MULTI_OUTPUT or self.creation == VIEW_NO_GRAD and grad:
+            raise view_error(self, "is being modified inplace")
     return 0

@@ -11,7 +11,7 @@ cdef object keep_original(Overload ov, TensorBase self, PyObject** s):
     for f in ov.formulas or ():
         for i in range(f.ninputs):
             o = s[ov.tensor_at[f.inputs[i]]]
-            if ov.has_list or (is_tensor(o) and (<TensorBase>o).requires):
+            if ov.has_list or (is_tensor(o) and needs_grad(<TensorBase>o)):
                 mask |= f.mask
     for j in range(ov.nsaved):
         reads = reads or (mask >> j & 1 and ov.saved_kind[j] == S_VALUE and ov.saved_param[j] == 0)
@@ -105,13 +105,12 @@ cdef int refresh_view(TensorBase t) except -1:
     cdef PyObject* s[4]
     cdef Node node
     cdef TensorBase base = t.base
+    cdef uint64_t number
     cdef bint mode
     if base is None or t.view_version == version_of(t) or not base.requires or base.fn is None:
         return 0
-    if t.creation == VIEW_NO_GRAD:
-        return 0
-    if t.creation == VIEW_MULTI_OUTPUT:
-        raise multi_output_error(t, "its base or another view of its base has been modified inplace")
+    if t.creation != VIEW_NORMAL:
+        raise view_error(t, "its base or another view of its base has been modified inplace")
     shape, strides, offset = geometry_of(t)
     mode = modes().grad
     modes().grad = True
@@ -122,16 +121,28 @@ cdef int refresh_view(TensorBase t) except -1:
     finally:
         modes().grad = mode
     attach(node, t, 0, None)
+    number = base.fn.sequence + SEQUENCE_STEP - 1
+    while node is not base.fn:                   # at most three: as_strided, and two where the dtype differs
+        node.sequence = number
+        number -= 1
+        node = node.links[0]
     t.view_version = version_of(t)
     return 0
 
 
-cdef object multi_output_error(TensorBase t, str what):
-    name = "a function" if t.fn is None else forward_name(t.fn)
-    return RuntimeError(f"Output {t.output_nr} of {name} is a view and {what}. This "
-                        "view is the output of a function that returns multiple views. Such functions do not allow "
-                        "the output views to be modified inplace. You should replace the inplace operation by an "
-                        "out-of-place one.")
+cdef object view_error(TensorBase t, str what):
+    """Why a view that is not VIEW_NORMAL has no history after an in-place change."""
+    if t.fn is None:
+        text = f"A view was created in no_grad mode and {what} with grad mode enabled."
+    else:
+        text = f"Output {t.output_nr} of {forward_name(t.fn)} is a view and {what}."
+    if t.creation == VIEW_MULTI_OUTPUT:
+        return RuntimeError(f"{text} This view is the output of a function that returns multiple views. Such functions do "
+                            "not allow the output views to be modified inplace. You should replace the inplace operation "
+                            "by an out-of-place one.")
+    return RuntimeError(f"{text} Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify "
+                        "your code by moving both the view and the inplace either both inside the no_grad block (if you "
+                        "don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked).")
 
 
 cdef str forward_name(Node node):

@@ -401,7 +401,7 @@ def _to_dlpack(TensorBase t):
     cdef StorageExport export = StorageExport.__new__(StorageExport)
     cdef DLManaged* m
     cdef int d
-    if t.requires:
+    if needs_grad(t):
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if t.dev != CPU:
         raise BufferError(f"DLPack export from {device_object(t.dev, t.dev_index)} is not supported; copy to the CPU first")

@@ -163,7 +163,7 @@ cdef bint wrapper_requires(Overload ov, PyObject** s):
         o = <object>s[ov.tensor_at[i]]
         for item in o if isinstance(o, (tuple, list)) else (o,):
             tp = Py_TYPE(<PyObject*>item)
-            if isinstance(item, TensorBase) and (<TensorBase>item).requires and tp != tensor_type and tp != parameter_type:
+            if isinstance(item, TensorBase) and needs_grad(<TensorBase>item) and tp != tensor_type and tp != parameter_type:
                 return True
     return False
 

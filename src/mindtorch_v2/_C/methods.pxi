@@ -189,7 +189,7 @@ cdef class TensorMethods(TensorBase):
     @property
     def requires_grad(self) -> bool:
         """Whether gradients are computed for it."""
-        return self.requires
+        return needs_grad(self)
 
     @requires_grad.setter
     def requires_grad(self, value) -> None:
@@ -210,6 +210,7 @@ cdef class TensorMethods(TensorBase):
     @property
     def is_leaf(self) -> bool:
         """Whether it was not computed from tensors that require a gradient."""
+        refresh_view(self)
         return self.fn is None or not self.requires
 
     @property
@@ -325,7 +326,7 @@ cdef class TensorMethods(TensorBase):
         """Changes the shape in place; items that are new are not set."""
         cdef int64_t dims[MAX_DIMS]
         cdef int n = read_ints(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes, dims)
-        if self.requires:
+        if needs_grad(self):
             raise RuntimeError("cannot resize variables that require grad")
         if n == self.rank and memcmp(dims, self.sizes, n * sizeof(int64_t)) == 0:
             return self                          # strides stay as they are
@@ -366,7 +367,7 @@ cdef class TensorMethods(TensorBase):
 
     def register_hook(self, hook) -> "Any":
         """Calls hook(grad) when the gradient of this tensor is computed; its result, if any, replaces the gradient."""
-        if not self.requires:
+        if not needs_grad(self):
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         return add_hook(tensor_hooks(self), hook)
 
@@ -386,8 +387,9 @@ cdef class TensorMethods(TensorBase):
 
     def retain_grad(self) -> None:
         """Keeps .grad of this non-leaf tensor in backward."""
-        if not self.requires:
+        if not needs_grad(self):
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        refresh_view(self)
         if self.fn is None or (self.extra is not None and "retain" in self.extra):
             return
         if self.extra is None:

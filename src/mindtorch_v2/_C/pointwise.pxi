@@ -56,7 +56,7 @@ cdef inline int read_operands(Overload ov, PyObject** s, Operands* x) except -1:
         if not is_tensor(o):
             x.numbers = True
             continue
-        x.grad = x.grad or (<TensorBase>o).requires
+        x.grad = x.grad or needs_grad(<TensorBase>o)
         x.dense = x.dense and (<TensorBase>o).contig
         if x.first == NULL:
             x.first, x.compute = o, (<TensorBase>o).dt

@@ -63,7 +63,7 @@ cdef class Overload:
     cdef bint optional[MAX_PARAMS]
     cdef bint required[MAX_PARAMS]
     cdef int list_size[MAX_PARAMS]               # > 0: a single int stands for a list of that length
-    cdef readonly tuple names, defaults, return_names
+    cdef readonly tuple names, defaults
     cdef int ntensors
     cdef int tensor_at[MAX_PARAMS]
     cdef bint has_list                           # a Tensor[] is among the parameters

@@ -93,6 +93,11 @@ cdef inline TensorBase tensor_arg(object o):
     return <TensorBase>o
 
 
+cdef inline bint needs_grad(TensorBase t) noexcept:
+    """Whether ops on t are recorded. A view follows its base, which may have got its history after the view was made."""
+    return t.requires or t.base is not None and t.base.requires and is_differentiable(t.dt)
+
+
 cdef inline bint same_shape(TensorBase a, TensorBase b) noexcept:
     return a.rank == b.rank and memcmp(a.sizes, b.sizes, a.rank * sizeof(int64_t)) == 0
 

@@ -37,12 +37,12 @@ cdef object run_view(Overload ov, PyObject** s):
     cdef int rank = geometry(ov.native_id, self, s, sizes, strides, &offset)
     r = make_view(self, rank, sizes, strides, offset)
     if ov.native_id >= V_VIEW_DTYPE:
-        if ov.native_id == V_DETACH:
-            r.base = None
-            return r
-        if ov.native_id != V_T:
+        if ov.native_id != V_T and ov.native_id != V_DETACH:
             view_other_dtype(ov.native_id, self, r, s)
-    if self.requires and modes().grad and is_differentiable(r.dt) and ov.formulas is not None:
+        if ov.native_id == V_DETACH or ov.native_id == V_VIEW_DTYPE:
+            r.base = None                        # no history leads through these
+            return r
+    if needs_grad(self) and modes().grad and is_differentiable(r.dt) and ov.formulas is not None:
         attach(record(ov, s), r, 0, None)
     return r
 

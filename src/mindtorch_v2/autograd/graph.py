@@ -47,7 +47,7 @@ def get_gradient_edge(tensor: Any) -> GradientEdge:
     if not tensor.requires_grad:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
     node = tensor.grad_fn
-    return GradientEdge(_C._core.AccumulateGrad(tensor) if node is None else node, tensor.output_nr)
+    return GradientEdge(_C._core._accumulator(tensor) if node is None else node, tensor.output_nr)
 
 
 @contextlib.contextmanager

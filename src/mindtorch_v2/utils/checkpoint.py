@@ -3,10 +3,24 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.utils._selective_checkpoint import (  # noqa: F401
+    SAC_IGNORED_OPS,
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    create_selective_checkpoint_contexts,
+)
+
+__all__ = ["checkpoint", "checkpoint_sequential", "CheckpointError", "CheckpointFunction", "check_backward_validity",
+           "detach_variable", "get_device_states", "set_device_states", "noop_context_fn", "set_checkpoint_early_stop",
+           "DefaultDeviceType", "set_checkpoint_debug_enabled", "CheckpointPolicy", "SelectiveCheckpointContext",
+           "create_selective_checkpoint_contexts", "SAC_IGNORED_OPS"]
+
+_early_stop: bool | None = None                  # what the innermost set_checkpoint_early_stop says
+_debug: bool | None = None
 
 
 class _Replay:
@@ -31,7 +45,7 @@ class _Replay:
             yield
 
 
-class _Reentrant(torch.autograd.Function):
+class CheckpointFunction(torch.autograd.Function):
     """Forward without recording; backward records forward again and differentiates it."""
 
     @staticmethod
@@ -40,6 +54,7 @@ class _Reentrant(torch.autograd.Function):
         ctx.args = [None if isinstance(a, torch.Tensor) else a for a in args]
         ctx.places = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
         ctx.save_for_backward(*(args[i] for i in ctx.places))
+        check_backward_validity(args)
         with torch.no_grad():
             return fn(*args)
 
@@ -58,55 +73,163 @@ class _Reentrant(torch.autograd.Function):
         return (None, None) + tuple(a.grad if isinstance(a, torch.Tensor) else None for a in args)
 
 
-class _Frame:
-    """One checkpointed call: saved tensors are numbered in forward and found again by number in the replay."""
-
-    def __init__(self, run: Callable[[], Any], replay: _Replay) -> None:
-        self.run, self.replay, self.count = run, replay, 0
-        self.found: list[Any] | None = None
-
-    def pack(self, x: Any) -> int:
-        self.count += 1
-        return self.count - 1
-
-    def unpack(self, number: int) -> Any:
-        if self.found is None:
-            found: list[Any] = []
-
-            def keep(x: Any) -> int:
-                found.append(x.detach())
-                return len(found) - 1
-            with self.replay.again(), torch.enable_grad(), \
-                    torch.autograd.graph.saved_tensors_hooks(keep, lambda i: found[i]):
-                self.run()
-            self.found = found
-        if number >= len(self.found):
-            raise CheckpointError("torch.utils.checkpoint: A different number of tensors was saved during the original "
-                                  f"forward and recomputation.\nNumber of tensors saved during forward: {self.count}\n"
-                                  f"Number of tensors saved during recomputation: {len(self.found)}.")
-        return self.found[number]
-
-
 class CheckpointError(RuntimeError):
     """The replay did not do what forward had done."""
 
 
+class _Stop(Exception):
+    """Ends a replay that has computed all that backward asks for."""
+
+
+_DESCRIBE: dict[str, Callable[[Any], Any]] = {
+    "default": lambda x: {"shape": x.shape, "dtype": x.dtype, "device": x.device}, "none": lambda x: None}
+
+
+class _Frame:
+    """One checkpointed call: saved tensors are numbered in forward and found again by number in the replay."""
+
+    def __init__(self, run: Callable[[], Any], replay: _Replay, describe: Callable[[Any], Any], early_stop: bool) -> None:
+        self.run, self.replay, self.describe, self.early_stop = run, replay, describe, early_stop
+        self.saved: list[Any] = []               # what forward saved, described
+        self.found: list[Any] | None = None
+
+    def pack(self, x: Any) -> int:
+        self.saved.append(self.describe(x))
+        return len(self.saved) - 1
+
+    def unpack(self, number: int) -> Any:
+        if self.found is None:
+            found = self.recompute()
+            self.check(found)
+            self.found = found
+        return self.found[number]
+
+    def recompute(self) -> list[Any]:
+        found: list[Any] = []
+
+        def keep(x: Any) -> int:
+            if len(found) == len(self.saved):
+                raise CheckpointError("torch.utils.checkpoint: trying to save more tensors during recomputation than during "
+                                      "the original forward pass.")
+            found.append(x.detach())
+            if self.early_stop and len(found) == len(self.saved):
+                raise _Stop
+            return len(found) - 1
+        with contextlib.suppress(_Stop), self.replay.again(), torch.enable_grad(), \
+                torch.autograd.graph.saved_tensors_hooks(keep, lambda i: found[i]):
+            self.run()
+        return found
+
+    def check(self, found: list[Any]) -> None:
+        if len(found) != len(self.saved):
+            raise CheckpointError("torch.utils.checkpoint: A different number of tensors was saved during the original "
+                                  f"forward and recomputation.\nNumber of tensors saved during forward: {len(self.saved)}\n"
+                                  f"Number of tensors saved during recomputation: {len(found)}.")
+        wrong = [(i, was, now) for i, (was, now) in enumerate(zip(self.saved, map(self.describe, found))) if was != now]
+        if wrong:
+            shown = "".join(f"tensor at position {i}:\nsaved metadata: {was}\nrecomputed metadata: {now}\n"
+                            for i, was, now in wrong)
+            raise CheckpointError("torch.utils.checkpoint: Recomputed values for the following tensors have different "
+                                  f"metadata than during the forward pass.\n{shown}")
+
+
+def noop_context_fn() -> tuple[Any, Any]:
+    """The contexts of forward and replay where none are given."""
+    return contextlib.nullcontext(), contextlib.nullcontext()
+
+
 def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None,
-               context_fn: Callable[[], tuple[Any, ...]] | None = None, determinism_check: str = "default",
+               context_fn: Callable[[], tuple[Any, ...]] = noop_context_fn, determinism_check: str = "default",
                debug: bool = False, preserve_rng_state: bool = True, early_stop: bool = True, **kwargs: Any) -> Any:
     """function(*args), its intermediate results not kept but computed again in backward."""
     if use_reentrant is None:
         warnings.warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. The default is "
                       "use_reentrant=False.", stacklevel=2)
         use_reentrant = False
+    debug = debug if _debug is None else _debug
     if use_reentrant:
         if kwargs:
             raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
-        return _Reentrant.apply(function, preserve_rng_state, *args)
-    first, second = context_fn() if context_fn else (contextlib.nullcontext(), contextlib.nullcontext())
-    frame = _Frame(lambda: function(*args, **kwargs), _Replay(preserve_rng_state, second))
+        if context_fn is not noop_context_fn or debug:
+            raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
+        return CheckpointFunction.apply(function, preserve_rng_state, *args)
+    if determinism_check not in _DESCRIBE:
+        raise ValueError(f"determinism_check should be one of {list(_DESCRIBE)} but got {determinism_check}")
+    if debug:
+        raise NotImplementedError("[checkpoint] debug=True, which lists the ops of forward and replay side by side, does not "
+                                  "exist here")
+    first, second = context_fn()
+    frame = _Frame(lambda: function(*args, **kwargs), _Replay(preserve_rng_state, second), _DESCRIBE[determinism_check],
+                   early_stop if _early_stop is None else _early_stop)
     with torch.autograd.graph.saved_tensors_hooks(frame.pack, frame.unpack), first:
         return function(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """Whether checkpoints made inside stop their replay once all that was saved is there."""
+    global _early_stop
+    previous, _early_stop = _early_stop, enable
+    try:
+        yield
+    finally:
+        _early_stop = previous
+
+
+@contextlib.contextmanager
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
+    """debug= of every checkpoint made inside; None: as each says itself."""
+    global _debug
+    previous, _debug = _debug, enabled
+    try:
+        yield
+    finally:
+        _debug = previous
+
+
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warns where no input requires a gradient: the reentrant variant would give none."""
+    if not any(x.requires_grad for x in inputs if isinstance(x, torch.Tensor)):
+        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
+
+
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The tensors of a tuple without their history; whether they require a gradient stays."""
+    if not isinstance(inputs, tuple):
+        raise RuntimeError(f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}")
+    return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs)
+
+
+class DefaultDeviceType:
+    """The kind of device whose random state a checkpoint keeps where no argument tells."""
+    _default_device_type = "npu"
+
+    @staticmethod
+    def set_device_type(device: str = "npu") -> None:
+        """Sets it."""
+        DefaultDeviceType._default_device_type = device
+
+    @staticmethod
+    def get_device_type() -> str:
+        """It."""
+        return DefaultDeviceType._default_device_type
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Any]]:
+    """The devices of the tensors among the arguments, other than the cpu, and their random states."""
+    found = sorted({x.get_device() for x in torch.utils._pytree.tree_leaves(args)
+                    if isinstance(x, torch.Tensor) and x.device.type == "npu"})
+    return found, [torch.npu.get_rng_state(index) for index in found]
+
+
+def set_device_states(devices: Sequence[int], states: Sequence[Any], *, device_type: str | None = None) -> None:
+    """Gives devices the random states that get_device_states found."""
+    kind = device_type or DefaultDeviceType.get_device_type()
+    if kind == "meta":
+        return
+    module = torch.get_device_module(kind)
+    for device, state in zip(devices, states, strict=True):
+        module.set_rng_state(state, device)
 
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None = None,

@@ -1,0 +1,106 @@
+"""torch.utils.checkpoint: what is computed again, when the replay stops, what a policy keeps; also run under torch."""
+from __future__ import annotations
+
+import functools
+import importlib
+
+import pytest
+from twin import error, twin
+
+
+def part(t):
+    return importlib.import_module(t.__name__ + ".utils.checkpoint")
+
+
+def leaf(t, *shape):
+    return t.full(shape or (3,), 0.5, dtype=t.float64).requires_grad_()
+
+
+@pytest.mark.parametrize("how", ["default", "argument", "block"])
+@twin
+def test_replay_stops_early(t, how):
+    ran = []
+
+    def body(x):
+        ran.append("start")
+        y = x.sin().exp()
+        ran.append("end")
+        return y
+    x = leaf(t)
+    if how == "block":
+        with part(t).set_checkpoint_early_stop(False):
+            y = part(t).checkpoint(body, x, use_reentrant=False)
+    else:
+        y = part(t).checkpoint(body, x, use_reentrant=False, **({"early_stop": False} if how == "argument" else {}))
+    y.sum().backward()
+    return ran, x.grad
+
+
+@twin
+def test_nested_checkpoints(t):
+    c, ran = part(t), []
+
+    def inner(x):
+        ran.append("inner")
+        return x.sin().exp()
+
+    def outer(x):
+        ran.append("outer")
+        return c.checkpoint(inner, x * 2, use_reentrant=False).cos()
+    x = leaf(t)
+    c.checkpoint(outer, x, use_reentrant=False).sum().backward()
+    return x.grad, ran[:2]
+
+
+@pytest.mark.parametrize("change", ["shape", "fewer", "more"])
+@twin
+def test_a_replay_that_differs_is_refused(t, change):
+    calls = []
+
+    def body(x):
+        calls.append(0)
+        first = len(calls) == 1
+        if change == "shape":
+            return x.sin().exp() if first else x.sin()[:1].exp()
+        return x.sin().exp() if first == (change == "fewer") else x.sin()
+    x = leaf(t)
+    return error(lambda: part(t).checkpoint(body, x, use_reentrant=False, early_stop=False).sum().backward(), 110)
+
+
+@twin
+def test_arguments_that_are_refused(t):
+    c, x = part(t), leaf(t)
+    return (error(lambda: c.checkpoint(t.sin, x, use_reentrant=False, determinism_check="no")),
+            error(lambda: c.checkpoint(t.sin, x, use_reentrant=True, context_fn=lambda: None)),
+            error(lambda: c.detach_variable([x])), c.detach_variable((x * 2, 1))[0].is_leaf, c.get_device_states(x))
+
+
+@pytest.mark.parametrize("given", ["policy", "list"])
+@twin
+def test_a_policy_keeps_results(t, given):
+    c, asked = part(t), []
+
+    def policy(ctx, op, *args, **kwargs):
+        asked.append((ctx.is_recompute, str(op)))
+        keep = op == t.ops.aten.mm.default
+        return c.CheckpointPolicy.MUST_SAVE if keep else c.CheckpointPolicy.PREFER_RECOMPUTE
+    chosen = policy if given == "policy" else [t.ops.aten.mm.default]
+    a, b = leaf(t, 2, 2), leaf(t, 2, 2)
+    y = c.checkpoint(lambda a, b: (a @ b).sin().exp().sum(), a, b, use_reentrant=False,
+                     context_fn=functools.partial(c.create_selective_checkpoint_contexts, chosen))
+    y.backward()
+    return a.grad, b.grad, asked
+
+
+@twin
+def test_kept_results_serve_once_and_unchanged(t):
+    c = part(t)
+
+    def run(change):
+        x = leaf(t, 2, 2)
+        y = c.checkpoint(lambda x: (x @ x).sin(), x, use_reentrant=False,
+                         context_fn=functools.partial(c.create_selective_checkpoint_contexts, lambda *_, **__: True))
+        y.sum().backward(retain_graph=True)
+        return x.grad
+    return (run(False), error(lambda: c.create_selective_checkpoint_contexts([t.sin])),
+            error(lambda: c.create_selective_checkpoint_contexts(3)), [p.name for p in c.CheckpointPolicy])
