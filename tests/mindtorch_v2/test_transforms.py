@@ -170,3 +170,33 @@ def test_forward_over_reverse_is_reverse_over_reverse(name: str) -> None:
     got = mt.func.jvp(mt.func.grad(case.number, argnums=numbers), tuple(case.tensors), tuple(along))[1]
     for ours, want, x in zip(got, expected, inputs, strict=True):
         near(ours, mt.zeros_like(x) if want is None else want)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rows", [(), (1,), (3,)])
+def test_cross_entropy_of_a_batch(reduction: str, smoothing: float, weighted: bool, rows: tuple[int, ...]) -> None:
+    """Its kernels take all samples as rows; against torch's own, sample by sample, with a row that is ignored."""
+    def story(lib: Any) -> list[Any]:
+        make = torch.Generator().manual_seed(7)
+        x, y = torch.randn(4, *rows, 6, generator=make), torch.randint(6, (4, *rows), generator=make)
+        weight = torch.rand(6, generator=make)
+        if rows:
+            y[1, 0] = -100
+        x, y, weight = (lib.tensor(t.tolist()) for t in (x, y, weight))
+
+        def loss(x: Any, y: Any) -> Any:
+            each = lib.nn.functional.cross_entropy(x, y, weight=weight if weighted else None, reduction=reduction,
+                                                   label_smoothing=smoothing)
+            return (each * lib.arange(1, 1 + each.numel()).view(each.shape)).sum()
+
+        def batch(fn: Any, shared: bool = False) -> Any:
+            if lib is mt:
+                return mt.vmap(fn, (0, None) if shared else 0)(x, y[0] if shared else y)
+            return torch.stack([fn(x[i], y[0 if shared else i]) for i in range(4)])
+        grad = lib.func.grad(loss)
+        return [batch(loss), batch(grad), batch(grad, shared=True), batch(lib.func.hessian(loss))]
+
+    for ours, theirs in zip(story(mt), story(torch), strict=True):
+        torch.testing.assert_close(torch.tensor(ours.tolist()), theirs, rtol=2e-5, atol=2e-6, equal_nan=True)

@@ -216,16 +216,38 @@ def likelihood(call: Call) -> Any:
 
 
 def entropy(call: Call) -> Any:
-    x, target, weight, reduction, ignored, smoothing = call.shown
-    if smoothing or target.dtype.is_floating_point:
+    """_cross_entropy: the rows of all samples are rows of one call; what is reduced is reduced by sample."""
+    if call.is_batched("weight"):
         return NotImplemented
+    x, target, weight = call.full("self"), call.full("target"), call["weight"]
+    rows, labels = x.reshape(-1, x.size(-1)), target.reshape(-1)
+    loss, total, peak = ops._cross_entropy(rows, labels, weight, 0, call["ignore_index"], call["label_smoothing"])
+    peak = peak.view(target.shape)
+    if call["reduction"] == 0:
+        return loss.view(target.shape), total.expand(call.size), peak
+    kept = target != call["ignore_index"]
+    if weight is not None:
+        kept = weight[target.masked_fill(~kept, 0)] * kept
+    kept = kept.reshape(call.size, -1)
+    total = kept.sum(1, dtype=peak.dtype)
+    loss = loss.view(kept.shape).sum(1)
+    return (loss / total).to(x.dtype) if call["reduction"] == 1 else loss, total, peak
 
-    def body() -> Any:
-        at = 1 if x.dim() > 1 else 0
-        peak = ops.logsumexp(x, at)
-        loss, total = ops.nll_loss_forward(x - peak.unsqueeze(at), target, weight, reduction, ignored)
-        return loss, total, peak
-    return Recall(body)
+
+def entropy_slope(call: Call) -> Any:
+    """_cross_entropy_backward: as entropy; a row's share of its sample's gradient is the row's own."""
+    if call.is_batched("weight"):
+        return NotImplemented
+    x, target = call.full("self"), call.full("target")
+    g = call.full("grad_output")
+    if call["reduction"] != 0:
+        g = g / call.full("total_weight").to(g.dtype) if call["reduction"] == 1 else g
+        g = g.view(call.size, *(1,) * (target.dim() - 1)).expand(target.shape)
+    peak = call.full("logsumexp").reshape(-1)
+    total = peak.new_ones(())
+    made = ops._cross_entropy_backward(g.reshape(-1), x.reshape(-1, x.size(-1)), target.reshape(-1), call["weight"], total,
+                                       peak, 0, call["ignore_index"], call["label_smoothing"])
+    return made.view(x.shape)
 
 
 # ---- in place -------------------------------------------------------------------------------------------------------

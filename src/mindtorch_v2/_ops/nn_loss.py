@@ -4,7 +4,7 @@ A reduction is torch's number: 0 keeps every loss, 1 takes the mean, 2 the sum."
 from __future__ import annotations
 
 from mindtorch_v2 import _C
-from mindtorch_v2._ops import batching, batching_nn
+from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.infer import binary, unary
 from mindtorch_v2._ops.reduce import INT64, is_float, word
 from mindtorch_v2._ops.table import composite, op, ops
@@ -395,21 +395,21 @@ def _cross_entropy_grad(g, self, target, weight, reduction, ignore_index, label_
 
 
 def _cross_entropy_slope(g, self, target, weight, total_weight, logsumexp, reduction, ignore_index, label_smoothing):
-    """The kernel's formula in ops: for gradients of the gradient, and for batches of samples."""
+    """The kernel's formula in ops: for gradients of the gradient."""
     classes, kept = self.size(-1), target != ignore_index
     index = target.masked_fill(~kept, 0).to(INT64)
     hot = ops.zeros_like(self).scatter(-1, index.unsqueeze(-1), 1.0)
     weights = ops.ones((classes,), dtype=self.dtype, device=self.device) if weight is None else weight
-    a = (1 - label_smoothing) * weights[index].unsqueeze(-1)
+    a = (1 - label_smoothing) * weights.gather(0, index.reshape(-1)).view(index.shape).unsqueeze(-1)
     b = label_smoothing / classes
     grad = (a + b * weights.sum()) * ops.softmax(self, -1) - a * hot - b * weights
     g = g / total_weight.to(g.dtype) if reduction == 1 else g
-    return grad * (kept.to(self.dtype) * g).unsqueeze(-1)
+    return grad * ops.where(kept, g, 0.0).unsqueeze(-1)
 
 
 _CROSS = "int reduction, int ignore_index, float label_smoothing"
 op(f"_cross_entropy_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, Tensor total_weight, "
-   f"Tensor logsumexp, {_CROSS}) -> Tensor", batch=batching.Rewrite(_cross_entropy_slope), variants="",
+   f"Tensor logsumexp, {_CROSS}) -> Tensor", batch=batching_nn.entropy_slope, variants="",
    kernel="cross_entropy_backward",
    rule=lambda grad_output, self, *_: (self.shape, self.dtype))
 # Log-softmax and nll_loss in one pass; of logits (N, C) or (C).
