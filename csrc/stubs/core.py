@@ -81,7 +81,8 @@ def _split(text: str) -> list[str]:
 
 def read(folder: Path) -> tuple[dict[str, Declared], list[Def]]:
     """The classes and the functions of all parts of the core."""
-    text = "\n".join(path.read_text() for path in sorted(folder.glob("*.pxi")))
+    parts = (*sorted(folder.glob("*.pxd")), *sorted(folder.glob("*.pxi")))      # fields are declared in the former
+    text = "\n".join(path.read_text() for path in parts)
     classes: dict[str, Declared] = {}
     functions: list[Def] = []
     names = set(re.findall(r"^cdef class (\w+)", text, re.M)) | set(re.findall(r"^class (\w+)", text, re.M))
@@ -90,7 +91,7 @@ def read(folder: Path) -> tuple[dict[str, Declared], list[Def]]:
     for line in _statements(text):
         opened = re.match(r"(?:cdef )?class (\w+)(?:\((\w+)\))?:", line)
         if opened:
-            inside = classes[opened[1]] = Declared(opened[2] or "", {}, [], {})
+            inside = classes.setdefault(opened[1], Declared(opened[2] or "", {}, [], {}))
         elif line and not line[0].isspace() and not line.startswith(("#", "@")):
             inside = None
         field = re.match(r"    cdef (?:public|readonly) (\w+) ([\w, ]+?)\s*(?:#.*)?$", line)

@@ -15,7 +15,7 @@ PACKAGES = ("mindtorch_v2", "mindtorch_dropin", "cann_sim", "cann_tables")
 def link(source: Path, out: Path, libraries: list[Path]) -> None:
     """The packages as a user would get them, without a copy; what is gone from the sources goes."""
     wanted = {out / path.relative_to(source): path for package in PACKAGES for path in (source / package).rglob("*")
-              if path.is_file() and path.suffix not in (".pyx", ".pxi", ".pxd", ".h", ".pyc")}
+              if path.is_file() and path.suffix not in (".pyx", ".pxi", ".pxd", ".h", ".cpp", ".pyc")}
     wanted |= {out / "mindtorch_v2" / "_C" / library.name: library for library in libraries}
     for old in out.rglob("*"):
         if old.is_symlink() and old not in wanted:

@@ -46,7 +46,6 @@ globals().update({name: _C._named_constant(name) for name in
 globals().update({name: function for name, function in _ops.functions.items() if name not in ("detach_",)})
 _C._nn.__dict__.update(_ops.namespaces["nn"])
 _tensor.install_methods(_ops.methods)
-_C._set_to_copy(_ops.ops._to_copy)
 from mindtorch_v2 import _transforms, fft, linalg, special
 from mindtorch_dropin import install
 newaxis = None

@@ -103,20 +103,21 @@ cdef object autocast_of(TensorBase t, int dev, int dt):
     if not can_cast_to(t, dev) or t.dt == dt:
         return t
     if not (modes().autocast_cache and t.requires and t.fn is None and t.base is None and t.dt == kFloat):
-        return tensor_arg(to_copy_op(t, dtype=dtypes[dt]))
+        return tensor_arg(hot._to_copy(t, dtype=dtypes[dt]))
     key = (id(t), dt, modes().grad)
     found = cast_weights.get(key)
     if found is not None and found[1] == version_of(t):
         return found[2]
-    made = tensor_arg(to_copy_op(t, dtype=dtypes[dt]))
+    made = tensor_arg(hot._to_copy(t, dtype=dtypes[dt]))
     cast_weights[key] = (t, version_of(t), made)
     return made
 
 
 cdef int autocast_type(str device_type) except -1:
-    cdef int dev = DEVICE_TYPES.index(device_type) if device_type in DEVICE_TYPES else META
+    cdef int dev = device_code(device_type) if device_type in device_types.names else META
     if dev == META:
-        raise RuntimeError(f"unknown device type for autocast: {device_type!r}; the types are 'cpu' and 'npu'")
+        known = ", ".join([name for name in device_types.names if name != "meta"])
+        raise RuntimeError(f"unknown device type for autocast: {device_type!r}; the types are {known}")
     return dev
 
 

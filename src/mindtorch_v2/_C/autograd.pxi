@@ -1,16 +1,5 @@
 # Recording: nodes of the backward graph and what they save.
 
-cdef enum:
-    META_DIMS = 6
-    MAX_OUTPUTS = 1 << 20
-    # Numbers grow along the graph: a node is later than what it reads. Those between are for refresh_view's nodes, which
-    # come into being after their readers.
-    SEQUENCE_STEP = 4
-
-cdef struct OutMeta:                             # of one forward output: what its gradient must look like
-    int rank, dt, dev, index
-    int64_t sizes[META_DIMS]
-    int64_t* many                                # the sizes when rank > META_DIMS
 
 cdef uint64_t next_sequence = 0
 cdef bint anomaly = False, anomaly_nan = True
@@ -20,24 +9,6 @@ cdef bint anomaly = False, anomaly_nan = True
 @cython.trashcan(True)
 cdef class Node:
     """One recorded op: its inputs' nodes, what backward needs, and the formulas that use it."""
-    cdef readonly Overload op
-    cdef tuple links                             # per input: Node, leaf Tensor or None; then the saved values
-    cdef int ntargets                            # how many of the links are inputs
-    cdef int32_t* target_nr                      # few_nr, or a block of its own
-    cdef int32_t few_nr[4]
-    cdef uint32_t versions[MAX_SAVED]
-    cdef uint64_t mask                           # which saved values are filled
-    cdef uint64_t needs                          # which inputs need a gradient
-    cdef uint64_t sequence
-    cdef int noutputs, saved_outputs
-    cdef OutMeta* metas
-    cdef OutMeta meta0
-    cdef bint released
-    cdef list pre_hooks                          # per output: list of dicts of hooks, or None
-    cdef dict post_hooks
-    cdef dict node_pre_hooks
-    cdef object metadata_object                  # made when asked for
-    cdef str trace
 
     def __cinit__(self):
         global next_sequence
@@ -397,8 +368,8 @@ cdef int attach(Node node, TensorBase out, int nr, Overload ov) except -1:
 cdef int move_retain(TensorBase t, Node node, int nr) except -1:
     """retain_grad follows the tensor to its new node; its other hooks stay with the value from before."""
     hooks = None
-    if t.fn.pre_hooks is not None and t.output_nr < len(t.fn.pre_hooks):
-        hooks = t.fn.pre_hooks[t.output_nr]
+    if (<Node>t.fn).pre_hooks is not None and t.output_nr < len((<Node>t.fn).pre_hooks):
+        hooks = (<Node>t.fn).pre_hooks[t.output_nr]
     if hooks and RETAIN in hooks:
         hooks_at(node, nr)[RETAIN] = hooks.pop(RETAIN)
     return 0
@@ -484,3 +455,10 @@ def _rebase(Node node, TensorBase t, int nr):
     else:
         note_output(node, t, nr)                 # though it is the base's history: saved outputs lead here
         rebase_view(node, t, t.base)
+
+
+cdef inline TensorBase with_tangents(TensorBase made, TensorBase source):
+    """made, which stands for source, with what forward mode has noted for source."""
+    if source.extra is not None and "tangents" in source.extra:
+        made.extra = {"tangents": source.extra["tangents"]}
+    return made

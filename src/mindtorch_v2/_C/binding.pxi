@@ -77,24 +77,6 @@ cdef bint fits(Overload ov, int p, PyObject* o):
     return True
 
 
-cdef dict python_dtypes = {float: "float64", int: "int64", bool: "bool", complex: "complex128"}
-
-
-cdef bint is_numpy_scalar(object o):
-    return not isinstance(o, TensorBase) and hasattr(o, "dtype") and getattr(o, "shape", None) == () \
-        and hasattr(o, "item")
-
-
-cdef struct Binding:
-    PyObject* slot[MAX_PARAMS]
-    PyObject* temp                               # an owned tuple made of varargs, or NULL
-    PyObject* out                                # borrowed, from out=
-    bint foreign                                 # a tensor argument is of a subclass that may override
-    # where binding failed, for the message
-    int bad
-    int why
-
-
 cdef enum:
     BAD_TYPE = 1
     BAD_MISSING = 2
@@ -250,7 +232,7 @@ cdef int accept_tensors(Overload ov, int p, object o, Binding* b) except -1:
     """A Tensor[] as a tuple, which owns its tensors: a list may change before the op is done."""
     cdef PyTypeObject* tp
     cdef tuple items = o if type(o) is tuple else tuple(o)
-    if items is not o and not (ov.body is not None and isinstance(ov.body, Foreach)):      # which gives the list back
+    if items is not o and not ov.keeps_lists:
         plain(b, p, items)
     for item in items:
         tp = Py_TYPE(<PyObject*>item)
@@ -260,27 +242,6 @@ cdef int accept_tensors(Overload ov, int p, object o, Binding* b) except -1:
             raise TypeError(f"{ov.name}(): expected tensors, got {type(item).__name__}")
         b.foreign = True
     return 0
-
-
-cdef inline bint is_exact_number(PyObject* o) noexcept:
-    return PyFloat_CheckExact(<object>o) or PyLong_CheckExact(<object>o) or PyBool_Check(<object>o) or \
-        Py_TYPE(o) == <PyTypeObject*>complex
-
-
-cdef object exact_number(object o):
-    """The number that an object stands for, as an int, float, complex or bool: reading it later runs no Python."""
-    if is_exact_number(<PyObject*>o):
-        return o
-    if PyLong_Check(o):
-        return int.__pos__(o)                    # not int(o): a subclass may say otherwise
-    if PyFloat_Check(o):
-        return float.__pos__(o)
-    if PyComplex_Check(o):
-        return complex.__pos__(o)
-    number = python_number(o)
-    if number is None or not is_number(<PyObject*>number):
-        raise TypeError(f"expected a number, got {type(o).__name__}")
-    return exact_number(number)
 
 
 cdef int plain(Binding* b, int p, object value) except -1:
@@ -359,17 +320,17 @@ cdef str describe(PyObject* o):
     return name
 
 
-cdef object bind_error(Op op, Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b):
+cdef object bind_error(str name, list rows, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b):
     """The TypeError that torch gives for arguments that do not suit."""
     cdef Py_ssize_t i
     cdef int p = b.bad
     cdef PyObject* o = NULL
-    name = op.name
-    if len(op.rows) > 1:
+    cdef Overload ov = <Overload>rows[0]
+    if len(rows) > 1:
         got = [describe(args[i]) for i in range(nargs)]
         if kwnames != NULL:
             got += [f"{k}={describe(args[nargs + i])}" for i, k in enumerate(<tuple>kwnames)]
-        expected = "".join(f"\n * ({(<Overload>o).signature()})" for o in op.rows)
+        expected = "".join(f"\n * ({(<Overload>row).signature()})" for row in rows)
         return TypeError(f"{name}() received an invalid combination of arguments - got ({', '.join(got)}), "
                          f"but expected one of:{expected}\n")
     if b.why == BAD_MANY:
@@ -402,3 +363,31 @@ cdef object bind_error(Op op, Overload ov, PyObject** args, Py_ssize_t nargs, Py
             return TypeError(f"{name}(): argument '{shown}' must be {KIND_WORDS[ov.kind[p]]}, but found element of "
                              f"type {type(bad[0][1]).__name__} at pos {bad[0][0]}")
     return TypeError(f"{name}(): argument '{shown}'{where} must be {KIND_WORDS[ov.kind[p]]}, not {got_word}")
+
+
+cdef int check_scalars(Overload ov, PyObject** s, int dt) except -1:
+    """check_fits() for every Scalar that is not the row's default."""
+    cdef int p
+    for p in range(ov.nparams):
+        if ov.kind[p] == K_SCALAR and s[p] != PyTuple_GET_ITEM_(ov.defaults, p) and <object>s[p] is not None:
+            check_fits(<object>s[p], dt)
+    return 0
+
+
+cdef int check_ints(Overload ov, int p, object o) except -1:
+    cdef int beyond = 0
+    cdef Py_ssize_t i
+    if PyLong_Check(o) and ov.list_size[p] > 0:
+        return check_int(o)
+    if PyLong_Check(o):
+        o = (o,)
+    for i in range(len(o)):
+        PyLong_AsLongLongAndOverflow(<object>PyTuple_GET_ITEM_(o, i) if PyTuple_Check(o) else o[i], &beyond)
+        if beyond:
+            raise unpack_error(ov, p, i)
+    return 0
+
+
+cdef object unpack_error(Overload ov, int p, Py_ssize_t at):
+    return TypeError(f"{ov.name}(): argument '{ov.names[p]}' failed to unpack the object at pos {at + 1} with error "
+                     "\"Overflow when unpacking long long\"")

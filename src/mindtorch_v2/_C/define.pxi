@@ -1,43 +1,5 @@
 # From a schema row to an Overload, and the ops that the core itself calls.
 
-cdef class _HotOps:
-    """Ops that the core itself calls: each attribute is the op of that name, which refuses until its row is read."""
-    cdef public Op add, add_, sub, sub_, rsub, mul, mul_, div, div_, floor_divide, remainder, pow, matmul, neg, abs
-    cdef public Op bitwise_and, bitwise_or, bitwise_xor, bitwise_not, bitwise_left_shift, bitwise_right_shift
-    cdef public Op lt, le, eq, ne, gt, ge
-    cdef public Op copy_, zero_, fill_, clone, view, as_strided, select, slice, unsqueeze, expand, alias, detach
-    cdef public Op index, _index_put_list_, view_as_real, view_as_complex
-
-cdef frozenset hot_names = frozenset([name for name in _HotOps.__dict__ if not name.startswith("__")])
-cdef _HotOps hot = _HotOps()
-for _hot_name in hot_names:
-    setattr(hot, _hot_name, Op(_hot_name))
-
-
-cdef inline object steal(PyObject* o):
-    """Takes over a new reference."""
-    cdef object r = <object>o
-    Py_DECREF(r)
-    return r
-
-
-cdef inline object hot_call1(Op op, object a):
-    cdef PyObject* args[1]
-    args[0] = <PyObject*>a
-    return steal(op_vectorcall(<PyObject*>op, args, 1, NULL))
-
-
-cdef inline object hot_call2(Op op, object a, object b):
-    cdef PyObject* args[2]
-    args[0], args[1] = <PyObject*>a, <PyObject*>b
-    return steal(op_vectorcall(<PyObject*>op, args, 2, NULL))
-
-
-cdef inline object hot_call3(Op op, object a, object b, object c):
-    cdef PyObject* args[3]
-    args[0], args[1], args[2] = <PyObject*>a, <PyObject*>b, <PyObject*>c
-    return steal(op_vectorcall(<PyObject*>op, args, 3, NULL))
-
 
 POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real": P_REAL, "float_real": P_FLOAT_REAL}
 
@@ -73,10 +35,11 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
         elif ov.kind[i] == K_GENERATOR:
             ov.generator_at = i
     ov.holey = "Tensor?[]" in schema
-    ov.kernels = [None, None, None]
+    ov.kernels = [None] * NUM_DEVICES
     if callable(kernel):                         # written with ops, so it runs where they do
-        ov.kernels[CPU] = ov.kernels[NPU] = kernel
+        ov.kernels[CPU] = ov.kernels[NPU] = ov.kernels[PRIVATE] = kernel
         kernel = None
+    ov.keeps_lists = isinstance(body, Foreach)
     ov.body, ov.rule, ov.batching, ov.forward, ov.refuses = body, rule, batching, forward, refuses
     ov.pin_at = ov.names.index("pin_memory") if "pin_memory" in ov.names else -1
     ov.family = ("composite", "pointwise", "kernel", "view", "native").index(family)
@@ -232,7 +195,7 @@ cdef int result_number(Overload ov, str digits) except -1:
 def _set_kernel(Op op, int overload, str device, fn):
     """Gives an overload its kernel on a device: fn(outs, args), or fn(*args) where the row has no rule."""
     cdef Overload ov = op.rows[overload]
-    ov.kernels[DEVICE_TYPES.index(device)] = fn
+    ov.kernels[device_code(device)] = fn
 
 
 def _has_cpu_kernel(Op op, int overload=0):

@@ -1,9 +1,5 @@
 # The way of one op: bind, look for overrides, infer, allocate, run the kernel, record for autograd.
 
-cdef enum:
-    NOGIL_ITEMS = 16384                          # release the GIL around kernels over more items than this
-
-
 cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyObject* kwnames) except NULL:
     cdef Op op = <Op>self
     cdef Py_ssize_t nargs = <Py_ssize_t>(nargsf & ~(<size_t>1 << (8 * sizeof(size_t) - 1)))
@@ -29,7 +25,7 @@ cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyO
             if result is NotImplemented:
                 if n == 0:
                     raise NotImplementedError(f"[{op.name}] is not in the op table")
-                raise bind_error(op, <Overload>op.rows[0], args, nargs, kwnames, &b)
+                raise bind_error(op.name, op.rows, args, nargs, kwnames, &b)
     finally:
         if b.temp != NULL:
             Py_DECREF(<object>b.temp)
@@ -160,10 +156,10 @@ cdef tuple run_fused(Overload ov, PyObject** s, TensorBase self):
         results = None if ask_rule(ov, s) is None else (self,)
     if results is None:
         return None
-    if type(fn) is NpuPlan:
-        if not takes_dtypes(<NpuPlan>fn, results, s):
+    if isinstance(fn, DeviceKernel):
+        if not (<DeviceKernel>fn).takes_tensors(results, s):
             return None
-        npu_kernel(ov, <NpuPlan>fn, results, s)
+        (<DeviceKernel>fn).launch(ov, results, s)
     elif fn(results, tuple([<object>s[i] for i in range(ov.nparams)])) is NotImplemented:
         return None
     if grad:
@@ -173,7 +169,7 @@ cdef tuple run_fused(Overload ov, PyObject** s, TensorBase self):
 
 cdef bint find_place(PyObject* o, PyObject** first):
     """Sets first to the first tensor met; whether all are on its device and have what any fused op takes: items, and
-    as many dims as CANN knows. Else the body serves, or says what is wrong."""
+    as many dims as the backend knows. Else the body serves, or says what is wrong."""
     cdef TensorBase t
     if not is_tensor(o):
         if isinstance(<object>o, (tuple, list)):
@@ -187,7 +183,7 @@ cdef bint find_place(PyObject* o, PyObject** first):
         return False
     if first[0] == NULL:
         first[0] = o
-    return t.count > 0 and t.rank <= MAX_RANK and t.dev == (<TensorBase>first[0]).dev and \
+    return t.count > 0 and t.rank <= backend_of(t.dev).max_rank and t.dev == (<TensorBase>first[0]).dev and \
         t.dev_index == (<TensorBase>first[0]).dev_index
 
 
@@ -195,8 +191,7 @@ cdef object fused_kernel(Overload ov, int dev):
     """A backend's kernel for a composite, looked for once; None: it has none."""
     fn = ov.kernels[dev]
     if fn is None:
-        resolve = kernel_resolvers[dev]
-        fn = None if resolve is None else resolve(ov, True)
+        fn = backend_of(dev).kernel(ov, True)
         ov.kernels[dev] = False if fn is None else fn
     return None if fn is False else fn
 

@@ -1,13 +1,6 @@
 # Backward: walks the recorded graph from the roots to the leaves.
 
 cdef extern from "graph.h" namespace "mt":
-    cdef cppclass Refs:
-        PyObject** at
-        int n
-        void make(int) except +
-        void set(int, PyObject*)
-        void put(int, PyObject*)
-        PyObject* take(int)
     cdef cppclass Visit:
         PyObject* target
         PyObject* grad
@@ -225,20 +218,6 @@ cdef class GraphTask:
         return 0
 
 
-cdef list list_of_refs(Refs* refs):
-    return [None if refs.at[i] == NULL else <object>refs.at[i] for i in range(refs.n)]
-
-
-cdef int refs_of_list(Refs* refs, list items) except -1:
-    cdef int i
-    for i in range(refs.n):
-        if items[i] is None:
-            refs.put(i, NULL)
-        else:
-            refs.set(i, PyList_GET_ITEM_(items, i))
-    return 0
-
-
 cdef inline bint any_given(Refs* grads) noexcept:
     cdef int i
     for i in range(grads.n):
@@ -262,135 +241,6 @@ cdef int run_after_hooks(TensorBase leaf) except -1:
     for hook in list(after.values()) if after else ():
         hook(leaf)
     return 0
-
-
-cdef int compute(Node node, Refs* grads, Refs* results) except -1:
-    """apply_node(), watched where anomaly mode asks for it."""
-    if not anomaly:
-        return apply_node(node, grads, results)
-    try:
-        apply_node(node, grads, results)
-        if anomaly_nan:
-            check_nan(node, list_of_refs(results))
-    except Exception:
-        if node.trace is not None:
-            warnings.warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
-                          f"{node.trace}", UserWarning)
-        raise
-    return 0
-
-
-cdef int check_nan(Node node, list results) except -1:
-    for i, g in enumerate(results):
-        if isinstance(g, TensorBase) and (<TensorBase>g).dt >= kHalf and bool((g != g).any()):
-            raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
-    return 0
-
-
-cdef int release(Node node) except -1:
-    """Drops the saved tensors. Numbers and shapes stay: without tensors, backward may run again."""
-    cdef Overload ov = node.op
-    cdef int j
-    if ov is None:
-        if isinstance(node, CopySlices):
-            return release((<CopySlices>node).inner)
-        node._release()
-        return 0
-    for j in range(ov.nsaved):
-        if node.mask >> j & 1 and (ov.saved_kind[j] == S_RESULT or ov.saved_kind[j] == S_RESULTS or (
-                ov.saved_kind[j] == S_VALUE and ov.kind[ov.saved_param[j]] <= K_TENSORS)):
-            node.released = True
-            set_saved(node, j, None)
-    return 0
-
-
-cdef int apply_node(Node node, Refs* grads, Refs* results) except -1:
-    """The gradients of the node's inputs, given those of its outputs."""
-    cdef Overload ov = node.op
-    cdef Formula f
-    cdef int i
-    if ov is None:
-        return apply_custom(node, grads, results)
-    if node.released:
-        raise RuntimeError(RELEASED)
-    if grads.n > 1:                              # zeros where there is no gradient, as far as formulas read them
-        for i in range(grads.n):
-            if grads.at[i] == NULL and ov.reads_grads >> min(i, 63) & 1 and node.metas[i].dt >= kHalf:
-                zeros = meta_zeros(&node.metas[i])
-                grads.set(i, <PyObject*>zeros)
-    for f in ov.formulas:
-        if node.needs & f.needs:
-            apply_formula(node, f, grads, results)
-    return 0
-
-
-cdef int apply_custom(Node node, Refs* grads, Refs* results) except -1:
-    """A node of Python's making has an apply() of its own."""
-    result = node.apply(*list_of_refs(grads))
-    found = list(result) if isinstance(result, (tuple, list)) else [result]
-    if len(found) != results.n:
-        raise RuntimeError(f"{node.name()} returned an incorrect number of gradients "
-                           f"(expected {results.n}, got {len(found)})")
-    return refs_of_list(results, found)
-
-
-cdef int apply_formula(Node node, Formula f, Refs* grads, Refs* results) except -1:
-    cdef Refs values
-    cdef int i, j, k
-    values.make(f.nargs)
-    for i in range(f.nargs):
-        k = f.source[i]
-        if k >= 0:
-            value = saved_at(node, k) if node.op.saved_kind[k] == S_RESULTS else unpack_saved(node, k)
-        elif k <= A_GRAD:
-            value = None if A_GRAD - k >= grads.n or grads.at[A_GRAD - k] == NULL else <object>grads.at[A_GRAD - k]
-        elif k == A_GRADS:
-            value = list_of_refs(grads)
-        else:
-            value = tuple([bool(node.needs >> f.inputs[j] & 1) for j in range(f.ninputs)])
-        values.set(i, <PyObject*>value)
-    if node.released:                            # by another thread's backward, while a formula or a hook ran in this one
-        raise RuntimeError(RELEASED)
-    value = None
-    result = PyObject_Vectorcall(f.fn, values.at, f.nargs, NULL)
-    if not f.joint:
-        return put_result(node.op, f.inputs[0], result, results)
-    for i in range(f.ninputs):
-        if node.needs >> f.inputs[i] & 1:
-            put_result(node.op, f.inputs[i], result[i], results)
-    return 0
-
-
-cdef int put_result(Overload ov, int ordinal, object result, Refs* results) except -1:
-    """A gradient to its place; the gradient of a Tensor[] is a list and fills the list's places."""
-    cdef int i, at = ordinal, width
-    if result is None:
-        return 0
-    if ov.has_list:
-        width = results.n - (ov.ntensors - 1)    # of the list, the only one of the row
-        if ov.kind[ov.tensor_at[ordinal]] == K_TENSORS:
-            for i in range(width):
-                item = result[i]
-                if item is not None and ordinal + i < results.n:
-                    results.set(ordinal + i, <PyObject*>item)
-            return 0
-        for i in range(ordinal):
-            if ov.kind[ov.tensor_at[i]] == K_TENSORS:
-                at = ordinal + width - 1
-    if not 0 <= at < results.n:
-        raise RuntimeError(f"[{ov.name}] a formula gave a gradient for input {at} of {results.n}")
-    results.set(at, <PyObject*>result)
-    return 0
-
-
-cdef list gradients_of(Node node, object grad):
-    """The gradients of the inputs of a node with one output."""
-    cdef Refs grads, results
-    grads.make(1)
-    grads.set(0, <PyObject*>grad)
-    results.make(node.ntargets)
-    apply_node(node, &grads, &results)
-    return list_of_refs(&results)
 
 
 def _run_backward(tuple tensors, tuple grads or None, bint keep_graph, bint create_graph, inputs, bint accumulate_grad,

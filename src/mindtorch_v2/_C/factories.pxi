@@ -1,9 +1,5 @@
 # Ops that need no kernel of the library: factories, copies, casts, reshape. And the output rules of the hottest ops.
 
-cdef enum:
-    N_EMPTY = 1
-    N_ZEROS, N_ONES, N_FULL, N_CLONE, N_CONTIGUOUS, N_TO_COPY, N_COPY_, N_RESHAPE, N_ZERO_, N_EMPTY_LIKE, N_ZEROS_LIKE
-    N_ONES_LIKE, N_EMPTY_STRIDED
 
 NATIVE_IDS = {"empty": N_EMPTY, "zeros": N_ZEROS, "ones": N_ONES, "full": N_FULL, "clone": N_CLONE,
               "contiguous": N_CONTIGUOUS, "_to_copy": N_TO_COPY, "copy_": N_COPY_, "reshape": N_RESHAPE,
@@ -82,7 +78,7 @@ cdef object copy_op(Overload ov, TensorBase self, PyObject** s):
     cdef Node node = None
     cdef bint grad = wants_grad(ov, s) and is_differentiable(self.dt)
     if not is_tensor(s[1]):
-        src = <TensorBase>_scalar_tensor(<object>s[1])
+        src = <TensorBase>scalar_tensor(<object>s[1])
         s[1] = <PyObject*>src
     src = <TensorBase>s[1]
     check_inplace(self, grad)
@@ -164,7 +160,7 @@ cdef TensorBase to_copy(Overload ov, TensorBase self, PyObject** s):
     if dt < kComplexFloat and self.dt >= kComplexFloat and dt != kBool:
         warnings.warn("Casting complex values to real discards the imaginary part", UserWarning)
     r = new_like_format(self, dt, format, dev, index)
-    if <object>s[4] is True or (non_blocking and dev == CPU and self.dev == NPU):
+    if <object>s[4] is True or (non_blocking and dev == CPU and self.dev > META):
         pin_new(r)                               # as torch: only into pinned memory can a copy be left to itself
     copy_into(r, self, non_blocking)
     return r
@@ -179,14 +175,7 @@ def _to(TensorBase self not None, d, device, bint non_blocking, bint copy, memor
     if same and not copy and (memory_format is None or (<memory_format_type>memory_format).code == PRESERVE or
                               self.is_contiguous(memory_format)):
         return self
-    return to_copy_op(self, dtype=dtypes[dt], device=place, non_blocking=non_blocking, memory_format=memory_format)
-
-cdef object to_copy_op = None
-
-
-def _set_to_copy(op):
-    global to_copy_op
-    to_copy_op = op
+    return hot._to_copy(self, dtype=dtypes[dt], device=place, non_blocking=non_blocking, memory_format=memory_format)
 
 
 # ---- factories --------------------------------------------------------------------------------------------------
@@ -227,13 +216,6 @@ cdef object factory(Overload ov, int id, PyObject** s):
     if <object>s[at + 4] is True:
         set_requires(r, True)
     return r
-
-
-cdef int pin_new(TensorBase r) except -1:
-    """A new tensor goes to pinned memory."""
-    if r.dev != CPU:
-        raise RuntimeError("Only dense CPU tensors can be pinned")
-    return pin_storage(r.st)
 
 
 cdef int fill_new(TensorBase r, object value, int id) except -1:
@@ -287,18 +269,6 @@ cdef object strided_factory(Overload ov, PyObject** s):
     return r
 
 
-cdef int set_requires(TensorBase t, bint value) except -1:
-    if value and t.inference and not modes().inference:
-        raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
-    if value and not is_differentiable(t.dt):
-        raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
-    if not value and t.fn is not None:
-        raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a computed "
-                           "variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach().")
-    t.requires = value
-    return 0
-
-
 # ---- rules --------------------------------------------------------------------------------------------------------
 cdef enum:
     R_LIKE = 1
@@ -327,18 +297,6 @@ cdef int native_rule(int id, Overload ov, PyObject** s, OutSpec* out) except -1:
     if id == R_LINEAR:
         return linear_rule(a, <TensorBase>s[1], <object>s[2], out)
     return reduce_rule(id, ov, a, s, out)
-
-
-TYPE_NAMES = ("bool", "unsigned char", "signed char", "short", "int", "long", "c10::Half", "c10::BFloat16", "float",
-              "double", "c10::complex<float>", "c10::complex<double>")
-
-cdef str type_name(int dt):
-    return TYPE_NAMES[dt]
-
-
-cdef str cpp_name(int dt):
-    """What C++ calls the type of the items."""
-    return {"long": "long int", "short": "short int"}.get(TYPE_NAMES[dt], TYPE_NAMES[dt])
 
 
 cdef int reduce_rule(int id, Overload ov, TensorBase a, PyObject** s, OutSpec* out) except -1:
@@ -493,3 +451,11 @@ cdef int check_norm_param(str name, PyObject* o, int n, const int64_t* shape) ex
         raise RuntimeError(f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
                            f"{list(shape_of(<TensorBase>o))} and normalized_shape = {[shape[i] for i in range(n)]}")
     return 0
+
+
+def _from_data(data, d, bint share):
+    """tensor() and as_tensor(): see tensor_from_data."""
+    cdef int dt = -1 if d is None else dtype_id(d)
+    if share and isinstance(data, TensorBase) and (dt < 0 or dt == (<TensorBase>data).dt):
+        return hot_call1(hot.detach, data)
+    return tensor_from_data(data, dt, share)

@@ -4,6 +4,13 @@ cdef extern from *:
     """
     static destructor mt_base_dealloc, mt_own_dealloc;
 
+    // Whatever __new__ a subclass has: what makes the memory is the class with the slots, Tensor's base.
+    static PyObject* mt_new_tensor(PyTypeObject* methods, PyObject* cls) {
+        PyObject* none = PyTuple_New(0);
+        PyObject* made = none ? methods->tp_new((PyTypeObject*)cls, none, nullptr) : nullptr;
+        Py_XDECREF(none);
+        return made;
+    }
     // What is not kept for reuse. A subclass's own tp_dealloc calls ours last and leaves the type's reference to it.
     static void mt_free_tensor(PyObject* o) {
         PyTypeObject* t = Py_TYPE(o);
@@ -33,45 +40,24 @@ cdef extern from *:
         PyType_Modified(t);
     }
     """
+    object mt_new_tensor(PyTypeObject* methods, PyObject* cls)
     void mt_free_tensor(PyObject*)
     void mt_take_life(PyTypeObject*, PyTypeObject*, void (*)(PyObject*) noexcept, Py_ssize_t, Py_ssize_t)
     void mt_take_slots(PyTypeObject*, PyTypeObject*)
-
-cdef extern from "Python.h":
-    void _Py_NewReference(PyObject*)
-    void PyObject_GC_Track(PyObject*)
-    void PyObject_GC_UnTrack(PyObject*)
-    object PyObject_GenericGetDict(object, void*)
-    int PyObject_GenericSetDict(object, object, void*) except -1
-
-cdef enum:
-    SPARE_TENSORS = 1024
-
-cdef PyObject* spare_tensors[SPARE_TENSORS]      # freed, as __cinit__ leaves a new one, but for sizes and strides
-cdef int spare_tensor_count = 0
-cdef PyTypeObject* tensor_type = NULL            # the Python class Tensor
-cdef PyTypeObject* parameter_type = NULL
-cdef object size_class = tuple
-
-
-cdef int check_class(object cls, object base) except -1:
-    if not isinstance(cls, builtin_type) or not issubclass(cls, base):
-        raise TypeError(f"expected a subclass of {base.__name__}, got {cls!r}")
-    return 0
 
 
 def _set_tensor_classes(tensor, size):
     """The Python classes of results and of shapes."""
     global tensor_type, parameter_type, size_class
-    check_class(tensor, TensorMethods)
+    check_class(tensor, TensorBase)
     check_class(size, tuple)
     if tensor_type != NULL:
         raise RuntimeError("the classes of tensors and shapes are set once")
     cdef TensorBase probe = TensorBase.__new__(TensorBase)
     Py_INCREF(tensor)
     tensor_type = parameter_type = <PyTypeObject*>tensor
-    mt_take_slots(tensor_type, <PyTypeObject*>TensorMethods)
-    mt_take_life(tensor_type, <PyTypeObject*>TensorMethods, free_tensor, <char*>&probe.attributes - <char*><PyObject*>probe,
+    mt_take_slots(tensor_type, tensor_type.tp_base)
+    mt_take_life(tensor_type, tensor_type.tp_base, free_tensor, <char*>&probe.attributes - <char*><PyObject*>probe,
                  <char*>&probe.weakrefs - <char*><PyObject*>probe)
     size_class = size
 
@@ -82,20 +68,14 @@ def _set_parameter_class(parameter):
     check_class(parameter, <object>tensor_type)
     Py_INCREF(parameter)
     parameter_type = <PyTypeObject*>parameter
-    mt_take_slots(parameter_type, <PyTypeObject*>TensorMethods)
+    mt_take_slots(parameter_type, tensor_type.tp_base)
 
 
-cdef inline TensorBase tensor_shell():
-    """A new tensor to be filled in."""
-    global spare_tensor_count
-    cdef PyObject* o
-    if spare_tensor_count == 0:
-        return <TensorBase>TensorBase.__new__(<type>tensor_type)
-    spare_tensor_count -= 1
-    o = spare_tensors[spare_tensor_count]
-    _Py_NewReference(o)
-    PyObject_GC_Track(o)
-    return <TensorBase>steal(o)
+cdef TensorBase tensor_of(object cls):
+    """A new tensor of the class Tensor, or of a subclass."""
+    if tensor_type == NULL:
+        raise RuntimeError("the class of tensors is not set yet")
+    return <TensorBase>mt_new_tensor(tensor_type.tp_base, <PyObject*>cls)
 
 
 cdef void free_tensor(PyObject* o) noexcept:

@@ -1,4 +1,4 @@
-# Random generators: on the CPU a Mersenne twister of the kernel library, on an npu a seed and an offset, because a
+# Random generators: on the CPU a Mersenne twister of the kernel library, on accelerators a seed and an offset, because a
 # counter-based kernel on the device takes both. Drawing numbers is elsewhere.
 
 cdef enum:
@@ -6,22 +6,9 @@ cdef enum:
 
 cdef uint64_t DEFAULT_SEED = 67280421310721
 
-cdef extern from "pythread.h" nogil:
-    ctypedef void* PyThread_type_lock
-    PyThread_type_lock PyThread_allocate_lock()
-    void PyThread_free_lock(PyThread_type_lock)
-    int PyThread_acquire_lock(PyThread_type_lock, int)
-    void PyThread_release_lock(PyThread_type_lock)
-    int WAIT_LOCK, NOWAIT_LOCK
-
 
 cdef class GeneratorBase:
     """A stream of random numbers; on the CPU the same numbers as PyTorch's for the same seed."""
-    cdef CGenerator* g                           # NULL on an npu
-    cdef uint64_t philox_seed, philox_offset     # of an npu
-    cdef readonly object device
-    cdef PyThread_type_lock lock                 # one thread at a time draws without the GIL
-    cdef int users                               # threads that have it or wait for it
 
     def __cinit__(self, device="cpu"):
         self.device = as_device(device)
@@ -31,7 +18,7 @@ cdef class GeneratorBase:
         self.philox_seed = DEFAULT_SEED
         if (<device_type>self.device).code == CPU:
             self.g = lib.generator_new(DEFAULT_SEED)
-        elif (<device_type>self.device).code != NPU:
+        elif (<device_type>self.device).code == META:
             raise RuntimeError(f"no generator for device {device}")
 
     def __dealloc__(self):
@@ -73,7 +60,7 @@ cdef class GeneratorBase:
         return fresh
 
     def get_state(self) -> "Tensor":
-        """The state as a uint8 tensor on the CPU; of an npu's generator its seed and offset."""
+        """The state as a uint8 tensor on the CPU; of an accelerator's generator its seed and offset."""
         cdef int64_t n = 16 if self.g == NULL else lib.generator_state(self.g, NULL)
         cdef TensorBase t = new_empty(1, &n, kUInt8, CPU, -1)
         if self.g == NULL:
@@ -108,7 +95,7 @@ cdef class GeneratorBase:
         return type(self), (self.device,), self.__getstate__()
 
     def __getstate__(self):
-        """(seed, offset on an npu, state), as torch has it."""
+        """(seed, offset on accelerators, state), as torch has it."""
         return self.initial_seed(), None if self.g != NULL else self.philox_offset, self.get_state()
 
     def __setstate__(self, state):
@@ -121,13 +108,13 @@ cdef class GeneratorBase:
         return other
 
     def get_offset(self) -> int:
-        """How far an npu's generator has come."""
+        """How far an accelerator's generator has come."""
         if self.g != NULL:
             raise RuntimeError("a generator on the cpu has no offset")
         return self.philox_offset
 
     def set_offset(self, offset) -> None:
-        """Moves an npu's generator; a multiple of 4."""
+        """Moves an accelerator's generator; a multiple of 4."""
         if self.g != NULL:
             raise RuntimeError("a generator on the cpu has no offset")
         if offset % PHILOX_STEP:
@@ -135,20 +122,20 @@ cdef class GeneratorBase:
         self.philox_offset = offset
 
     def _next_seed_offset(self, uint64_t increment) -> "tuple[int, int]":
-        """(seed, offset) for one kernel of an npu that draws up to increment numbers per lane; moves on behind them."""
+        """(seed, offset) for one kernel of a device that draws up to increment numbers per lane; moves on behind them."""
         return self.philox_seed, self.move_on(increment)
 
     cdef object move_on(self, uint64_t increment):
         """The offset now; from here on it is behind as many numbers."""
         cdef uint64_t offset = self.philox_offset
         if self.g != NULL:
-            raise RuntimeError("Expected a 'npu' device type for generator but found 'cpu'")
+            raise RuntimeError(f"Expected a '{device_types.names[accelerator_code()]}' device type for generator but found 'cpu'")
         self.philox_offset += (increment + PHILOX_STEP - 1) // PHILOX_STEP * PHILOX_STEP
         return offset
 
     def _random64(self) -> int:
         if self.g == NULL:
-            raise RuntimeError("Expected a 'cpu' device type for generator but found 'npu'")
+            raise RuntimeError(f"Expected a 'cpu' device type for generator but found '{self.device.type}'")
         self.acquire()
         drawn = lib.generator_random64(self.g)
         self.release()
@@ -156,45 +143,11 @@ cdef class GeneratorBase:
 
 
 cdef GeneratorBase default_generator = None
-cdef dict npu_generators = {}                    # the default generator of each npu, by index
-cdef object npu_seed = DEFAULT_SEED              # what an npu that is seen for the first time starts from
 
 
 def _set_default_generator(GeneratorBase g):
     global default_generator
     default_generator = g
-
-
-def _npu_default_generator(int index):
-    """The default generator of an npu; it touches no device."""
-    found = npu_generators.get(index)
-    if found is None:
-        found = npu_generators[index] = type(default_generator)(device_object(NPU, index)).manual_seed(npu_seed)
-    return found
-
-
-def _npu_manual_seed_all(seed):
-    """Seeds the default generators of all npus, those not yet seen included."""
-    global npu_seed
-    for found in npu_generators.values():
-        found.manual_seed(seed)
-    npu_seed = seed
-
-
-def _npu_rng_states():
-    """What _npu_set_rng_states takes to bring all npus' default generators back to where they are now."""
-    return npu_seed, {index: g.get_state() for index, g in npu_generators.items()}
-
-
-def _npu_set_rng_states(saved):
-    """Brings the default generators back; those that were not seen then start from the seed of then."""
-    global npu_seed
-    npu_seed, states = saved
-    for index, g in npu_generators.items():
-        if index in states:
-            g.set_state(states[index])
-        else:
-            g.manual_seed(npu_seed)
 
 
 cdef PyObject* generator_of(object o) except NULL:

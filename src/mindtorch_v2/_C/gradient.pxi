@@ -1,9 +1,5 @@
 # The gradients themselves: where one starts, what it must look like, how it is added to .grad.
 
-cdef object meta_zeros(OutMeta* m):
-    cdef TensorBase t = new_empty(m.rank, m.many if m.many != NULL else m.sizes, m.dt, m.dev, m.index)
-    return hot_call1(hot.zero_, t)
-
 
 cdef object reduced_to(object grad, PyObject* target, int nr, Node source):
     """The gradient in the shape and dtype of what it is the gradient of: sums what was broadcast, casts."""
@@ -59,38 +55,6 @@ cdef object sum_to(TensorBase g, int rank, const int64_t* sizes, Node source):
 cdef object shape_mismatch(TensorBase g, int rank, const int64_t* sizes, Node source):
     return RuntimeError(f"Function {source.name()} returned an invalid gradient - got {list(shape_of(g))} but "
                         f"expected shape compatible with {[sizes[d] for d in range(rank)]}")
-
-
-cdef object sum_lock = RLock()                   # large sums give up the GIL, and may not meet in one .grad
-
-
-cdef int accumulate(TensorBase leaf, TensorBase grad, bint create_graph) except -1:
-    """Adds to leaf.grad."""
-    if leaf.count <= NOGIL_ITEMS:
-        return add_to_grad(leaf, grad, create_graph)
-    with sum_lock:
-        return add_to_grad(leaf, grad, create_graph)
-
-
-cdef int add_to_grad(TensorBase leaf, TensorBase grad, bint create_graph) except -1:
-    cdef TensorBase have
-    if leaf.grad_object is None:
-        if create_graph:
-            leaf.grad_object = grad
-        elif grad.contig == leaf.contig and grad.base is None and not grad.requires and \
-                grad.shared_version == NULL and Py_REFCNT(grad) == 1 and grad.st.refs == 1:
-            leaf.grad_object = grad              # nobody else has it: no copy
-        elif Py_TYPE(<PyObject*>grad) != tensor_type:
-            leaf.grad_object = tensor_arg(hot_call1(hot.clone, grad))
-        else:
-            have = new_like_format(leaf, leaf.dt, PRESERVE, grad.dev, grad.dev_index)
-            copy_into(have, grad)
-            leaf.grad_object = have
-    elif create_graph:
-        leaf.grad_object = hot_call2(hot.add, leaf.grad_object, grad)
-    else:
-        hot_call2(hot.add_, leaf.grad_object, grad)
-    return 0
 
 
 cdef object edge_gradient(OutMeta* m, object given, int i):

@@ -96,7 +96,7 @@ cdef tuple apply_basic(TensorBase self, object index):
             dim += 1
         elif item is True or item is False:
             value = tensor_arg(hot_call2(hot.unsqueeze, value, dim))
-            entry = _index_tensor(item)
+            entry = index_tensor(item)
             found = note_advanced(found, dim, entry)
             dim += 1
         elif PyLong_Check(item) or (is_scalar_index(item)):
@@ -111,7 +111,7 @@ cdef tuple apply_basic(TensorBase self, object index):
             raise IndexError(f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
                              f"indices (got {type(item).__name__})")
         else:
-            entry = item if isinstance(item, TensorBase) else _index_tensor(item)
+            entry = item if isinstance(item, TensorBase) else index_tensor(item)
             if (<TensorBase>entry).dt == kUInt8 or (<TensorBase>entry).dt == kBool:
                 if (<TensorBase>entry).rank == 0:
                     value = tensor_arg(hot_call2(hot.unsqueeze, value, dim))
@@ -269,4 +269,4 @@ cdef object scalar_or_tensor(TensorBase self, object v):
     check_fits(v, single_dtype(self.dt))
     if PyComplex_Check(v) and self.dt < kComplexFloat:
         v = v != 0 if self.dt == kBool else v.real
-    return _tensor_from_data(v, self.dt, False)
+    return tensor_from_data(v, self.dt, False)

@@ -98,11 +98,6 @@ cdef object shared_memory_error():
                         "single memory location. Please clone() the tensor before performing the operation.")
 
 
-cdef inline bint same_place(TensorBase a, TensorBase b) noexcept:
-    return ptr_of(a) == ptr_of(b) and a.dt == b.dt and same_shape(a, b) and \
-        memcmp(a.strides, b.strides, a.rank * sizeof(int64_t)) == 0
-
-
 cdef bint ranges_meet(TensorBase a, TensorBase b) noexcept:
     """Whether the address ranges of two views of one storage meet."""
     cdef int64_t first_a = a.offset, last_a = a.offset, first_b = b.offset, last_b = b.offset

@@ -121,7 +121,7 @@ cdef int refresh_view(TensorBase t) except -1:
     finally:
         modes().grad = mode
     attach(node, t, 0, None)
-    number = base.fn.sequence + SEQUENCE_STEP - 1
+    number = (<Node>base.fn).sequence + SEQUENCE_STEP - 1
     while node is not base.fn:                   # at most three: as_strided, and two where the dtype differs
         node.sequence = number
         number -= 1
@@ -135,7 +135,7 @@ cdef object view_error(TensorBase t, str what):
     if t.fn is None:
         text = f"A view was created in no_grad mode and {what} with grad mode enabled."
     else:
-        text = f"Output {t.output_nr} of {forward_name(t.fn)} is a view and {what}."
+        text = f"Output {t.output_nr} of {forward_name(<Node>t.fn)} is a view and {what}."
     if t.creation == VIEW_MULTI_OUTPUT:
         return RuntimeError(f"{text} This view is the output of a function that returns multiple views. Such functions do "
                             "not allow the output views to be modified inplace. You should replace the inplace operation "

@@ -150,23 +150,22 @@ cdef int launch(Overload ov, int dev, tuple results, PyObject** s) except -1:
     return 0
 
 
-cdef list kernel_resolvers = [None, None, None]  # per device: callable(overload, optional), for kernels not yet known
+cdef class DeviceKernel:
+    """A kernel of a backend that reads the slots of a call itself; any other is called with Python arguments."""
 
+    cdef int launch(self, Overload ov, tuple results, PyObject** s) except -1:
+        raise NotImplementedError(f"{type(self).__name__} does not launch")
 
-def _set_kernel_resolver(str device, resolve):
-    """Who finds the kernel of an overload at its first use on a device: resolve(overload, optional) gives it,
-    or None. optional: the caller does without, and wants None where the device lacks what the row names."""
-    kernel_resolvers[DEVICE_TYPES.index(device)] = resolve
+    cdef bint takes_tensors(self, tuple results, PyObject** s) except -1:
+        """Whether it takes tensors of these dtypes and ranks."""
+        return True
 
 
 cdef object kernel_of(Overload ov, int dev):
     """The kernel that a backend has for an overload."""
     fn = ov.kernels[dev]
     if fn is None:
-        resolve = kernel_resolvers[dev]
-        if resolve is not None:
-            fn = resolve(ov, False)
-        ov.kernels[dev] = fn
+        fn = ov.kernels[dev] = backend_of(dev).kernel(ov, False)
     if fn is None or fn is False:
         raise no_kernel(ov, dev)
     return fn
@@ -175,13 +174,13 @@ cdef object kernel_of(Overload ov, int dev):
 def _has_kernel(Op op not None, str device):
     """Whether a backend has a kernel for an op's first overload here: with this CANN, on this SoC."""
     cdef Overload ov = op.rows[0]
-    return fused_kernel(ov, DEVICE_TYPES.index(device)) is not None
+    return fused_kernel(ov, device_code(device)) is not None
 
 
 cdef int device_kernel(Overload ov, int dev, tuple results, PyObject** s) except -1:
     fn = kernel_of(ov, dev)
-    if type(fn) is NpuPlan:
-        return npu_kernel(ov, <NpuPlan>fn, results, s)
+    if isinstance(fn, DeviceKernel):
+        return (<DeviceKernel>fn).launch(ov, results, s)
     fn(results, tuple([<object>s[i] for i in range(ov.nparams)]))
     return 0
 
@@ -260,7 +259,7 @@ cdef inline list fill_attrs(Overload ov, PyObject** s, AttrRoom* room, Args* arg
             if not (p == 0 and ov.copies_self) and <object>o is not None and not is_tensor(o):
                 if numbers is None:
                     numbers = []
-                numbers.append(_scalar_tensor(<object>o))
+                numbers.append(scalar_tensor(<object>o))
             continue
         if ov.kind[p] == K_GENERATOR:
             continue
@@ -378,54 +377,3 @@ cdef int fill_attr(int kind, object o, Attr* a) except -1:
     else:
         number_attr(o, a)
     return 0
-
-
-cdef int dtype_id(object o) except -1:
-    if isinstance(o, dtype):
-        return (<dtype>o)._id
-    name = python_dtypes.get(o)
-    if name is None:
-        raise TypeError(f"dtype must be a torch.dtype, got {o!r}")
-    return dtype_id(_dtype_named(name))
-
-
-cdef inline int64_t read_int(object o) except? -1:
-    cdef int beyond = 0
-    cdef int64_t n
-    if PyLong_Check(o):
-        n = PyLong_AsLongLongAndOverflow(o, &beyond)
-        if beyond:
-            raise ValueError("Overflow when unpacking long long")
-        return n
-    return read_odd_int(o)
-
-
-cdef int64_t read_odd_int(object o) except? -1:
-    if isinstance(o, TensorBase):
-        return item_of(<TensorBase>o)
-    return o.__index__()
-
-
-cdef int read_ints(object o, int64_t* out) except -1:
-    """A tuple or list of ints into out; returns how many."""
-    cdef Py_ssize_t i, n = PyTuple_GET_SIZE(o) if PyTuple_Check(o) else len(o)   # a subclass's __len__ may lie
-    if n > MAX_DIMS:
-        raise RuntimeError(f"expected at most {MAX_DIMS} ints, got {n}")
-    if PyTuple_Check(o):
-        for i in range(n):
-            out[i] = read_int(<object>PyTuple_GET_ITEM_(o, i))
-    else:
-        for i in range(n):
-            out[i] = read_int(o[i])
-    return <int>n
-
-
-cdef int read_ints_or_one(object o, int64_t* out, int size) except -1:
-    """As read_ints; a single int is repeated `size` times."""
-    cdef int i
-    if isinstance(o, (tuple, list)):
-        return read_ints(o, out)
-    out[0] = read_int(o)
-    for i in range(1, size):
-        out[i] = out[0]
-    return max(size, 1)

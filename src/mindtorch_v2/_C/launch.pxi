@@ -124,8 +124,6 @@ cdef object npu_not_destroyed = None             # callable(function, code): say
 cdef object npu_bind_thread = None               # callable(device): gives the calling thread the device's context
 cdef vector[NpuCall*] npu_spare_calls            # not in use. A launch may wait, or run Python that launches: each has its own
 cdef object npu_rebind = None                    # callable(): fills in CANN's functions again after the runtime ended
-cdef object npu_captures = None                  # what graph_random holds while graphs are captured; empty: none is
-cdef object npu_make_constant = None             # callable(reading, value, dtype, device): a tensor nobody writes to
 cdef dict npu_constants = {}                     # (reading, value, dtype, device) -> what it made
 
 
@@ -194,12 +192,6 @@ cdef int wait_for_op(NpuPlan plan, NpuCall* call, int device) except -1:
 def _npu_is_bound():
     """Whether the launcher has CANN's functions: kept here alone, so that Ctrl-C leaves no two opinions about it."""
     return npu_ready
-
-
-def _npu_set_hooks(captures, make_constant):
-    """The container that is not empty while graphs are captured; and who makes constants for plans."""
-    global npu_captures, npu_make_constant
-    npu_captures, npu_make_constant = captures, make_constant
 
 
 def _npu_unbind():
@@ -377,7 +369,7 @@ cdef int npu_kernel(Overload ov, NpuPlan plan, tuple results, PyObject** s) exce
         plan = plan.in_place
     if plan.on_empty is not None and is_tensor(s[0]) and (<TensorBase>s[0]).count == 0:
         plan.on_empty(results, python_arguments(ov, s))
-    elif plan.on_capture is not None and npu_captures:
+    elif plan.on_capture is not None and (<NpuBackend?>backend_of(NPU)).captures:
         plan.on_capture(results, python_arguments(ov, s))
     elif not npu_launch(plan, results, s, t.dev_index, False):
         plan.fallback(results, python_arguments(ov, s))

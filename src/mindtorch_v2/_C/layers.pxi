@@ -343,7 +343,7 @@ def _make_wrapper(cls, size, strides, d, place, bint requires_grad=False, offset
         raise ValueError(f"{rank} sizes and {len(strides)} strides")
     start = read_int(offset)
     extent_of(rank, sizes, steps, start)         # refuses what no tensor can have
-    t = <TensorBase>TensorBase.__new__(cls)
+    t = tensor_of(cls)
     t.st = storage_new(0, CPU, -1)               # there need be no such device
     t.st.shrunk = True                           # whoever reads its memory must look whether there is any
     t.dt, t.dev, t.dev_index = dt, where.code, where.number
@@ -369,7 +369,7 @@ def _has_tangents(TensorBase t not None):
 
 def _set_tangent(TensorBase t not None, level, tangent):
     """Notes a tangent (None: takes it out), also for what t's node has saved of t."""
-    cdef Node node = t.fn
+    cdef Node node = <Node>t.fn
     cdef int j
     note_tangent(t, level, tangent)
     if node is None or node.op is None or not node.op.saves_results or node.released:
@@ -401,10 +401,3 @@ cdef object tangent_arg(TensorBase t, object tangent):
     if not same_shape(tensor_arg(tangent), t):
         raise RuntimeError(f"Expected tangent of shape {list(shape_of(t))}, got {list(shape_of(<TensorBase>tangent))}")
     return tangent
-
-
-cdef inline TensorBase with_tangents(TensorBase made, TensorBase source):
-    """made, which stands for source, with what forward mode has noted for source."""
-    if source.extra is not None and "tangents" in source.extra:
-        made.extra = {"tangents": source.extra["tangents"]}
-    return made

@@ -171,9 +171,7 @@ cdef TensorBase rows_of(TensorBase t):
 
 cdef object draw(int reading, object given, TensorBase out, int device):
     """The seed, or the offset of as many numbers as out has items, of the generator that was given or the device's."""
-    cdef GeneratorBase g = npu_generators.get(device) if given is None else given
-    if g is None:
-        g = _npu_default_generator(device)
+    cdef GeneratorBase g = backend_of(NPU).default_generator(device) if given is None else given
     if reading == READ_SEED:
         return <int64_t>g.philox_seed            # its bits
     return g.move_on(out.count)
@@ -188,7 +186,7 @@ cdef object constant(int reading, object value, PyObject** s, int device):
            reading == READ_ONES and (<TensorBase?>s[0]).dt, device)
     found = npu_constants.get(key)
     if found is None:
-        found = npu_constants[key] = npu_make_constant("ones" if reading == READ_ONES else "causal", value,
+        found = npu_constants[key] = backend_of(NPU).make_constant("ones" if reading == READ_ONES else "causal", value,
                                                        dtypes[(<TensorBase>s[0]).dt], device)
     return found
 

@@ -5,7 +5,7 @@ cdef inline object binary(Op op, object a, object b):
     if not (is_tensor(<PyObject*>b) or is_number(<PyObject*>b)) and not operand(b):
         return NotImplemented
     args[0], args[1] = <PyObject*>a, <PyObject*>b
-    return steal(op_vectorcall(<PyObject*>op, args, 2, NULL))
+    return steal(op.vectorcall(<PyObject*>op, args, 2, NULL))
 
 
 cdef inline object reflected(Op op, object a, object b):
@@ -14,7 +14,7 @@ cdef inline object reflected(Op op, object a, object b):
     if not (is_tensor(<PyObject*>b) or is_number(<PyObject*>b)) and not operand(b):
         return NotImplemented
     args[0], args[1] = <PyObject*>b, <PyObject*>a
-    return steal(op_vectorcall(<PyObject*>op, args, 2, NULL))
+    return steal(op.vectorcall(<PyObject*>op, args, 2, NULL))
 
 
 cdef inline Op comparison(int code):
@@ -69,8 +69,7 @@ cdef class TensorMethods(TensorBase):
 
     def data_ptr(self) -> int:
         """The address of the first item."""
-        if self.dev == NPU:
-            refuse_ended(self.st)
+        refuse_ended(self.st)
         return <size_t>ptr_of(self)
 
     def element_size(self) -> int:
@@ -135,8 +134,8 @@ cdef class TensorMethods(TensorBase):
         return self.dt not in (kBool, kUInt8)
 
     def get_device(self) -> int:
-        """The index of the npu, -1 on the cpu."""
-        return self.dev_index if self.dev == NPU else -1
+        """The index of the accelerator, -1 on the cpu."""
+        return self.dev_index if self.dev > META else -1
 
     def is_contiguous(self, memory_format=None) -> bool:
         """Whether the items lie in order, without gaps, in a memory format."""
@@ -512,9 +511,6 @@ cdef class TensorMethods(TensorBase):
         return id(self)
 
 
-ctypedef memory_format memory_format_type
-
-
 cdef tuple given_inputs(object inputs):
     """The inputs= of backward as a tuple, or None."""
     if inputs is None:
@@ -531,19 +527,11 @@ cdef int wrap_dim_strict(int64_t d, int rank) except -1:
     return wrap_dim(d, rank)
 
 
-cdef void strides_for(int rank, const int64_t* sizes, int64_t* strides) noexcept:
-    cdef int64_t want = 1
-    cdef int d
-    for d in range(rank - 1, -1, -1):
-        strides[d] = want
-        want *= sizes[d] if sizes[d] > 1 else 1
-
-
 cdef dict tensor_hooks(TensorBase t):
     """The dict of gradient hooks of t, on its node or, for a leaf, on itself."""
     cdef Node fn
     refresh_view(t)
-    fn = t.fn
+    fn = <Node>t.fn
     if fn is None:
         if t.extra is None:
             t.extra = {}

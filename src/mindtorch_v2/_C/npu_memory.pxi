@@ -105,7 +105,6 @@ cdef extern from *:
 NPU_LIMIT = MAX_NPUS                             # for Python
 
 cdef PyObject* npu_heaps[MAX_NPUS]               # the NpuHeap that tensors on a device use; NULL until it is attached
-cdef object npu_attach = None                    # called with a device that has no heap yet
 
 
 class OutOfMemoryError(RuntimeError):
@@ -140,12 +139,6 @@ def _npu_current_stream(int device):
     return npu_stream_of(npu_index(device))
 
 
-def _npu_set_attach(attach):
-    """Who makes the allocator of a device: attach(device) is called at the first allocation there."""
-    global npu_attach
-    npu_attach = attach
-
-
 # ---- statistics: mt::caching::Stats is a row of int64 in this order --------------------------------------------------
 cdef dict stat_places(tuple metrics, tuple plain, tuple counts):
     names = [f"{metric}.{part}" for metric in metrics for part in ("all", "small_pool", "large_pool")] + list(plain)
@@ -177,7 +170,7 @@ cdef list chunk_list(vector[Chunk]& chunks):
     return made
 
 
-cdef class NpuHeap:
+cdef class NpuHeap(Memory):
     """The caching allocator's books for one device. What it cannot do itself it asks of its owner, an NpuAllocator:
     _provide (memory), _record_events and _process_events (blocks used on several streams), _traced (history)."""
     cdef Heap heap
@@ -186,7 +179,6 @@ cdef class NpuHeap:
     cdef public bint tracing                     # tell the owner about every allocation
     cdef public bint lazy_reclaim                # look at pending events only when nothing else fits
     cdef public bint uncached                    # give every block back at once
-    cdef readonly bint ended                     # the device took back all memory, live blocks too
 
     def __init__(self, owner, int device):
         self.owner, self.device = owner, npu_index(device)
@@ -248,6 +240,18 @@ cdef class NpuHeap:
         if b == NULL:
             raise RuntimeError(f"invalid device pointer: {address:#x} is not an allocation of npu:{self.device}")
         return b
+
+    cdef int free_block(self, size_t address) noexcept:
+        npu_heap_free(self, address)
+        return 0
+
+    cdef int record_use(self, size_t address, uint64_t stream) except -1:
+        self.heap.record(self.block(address), stream)
+        return 0
+
+    cdef object lost(self, int index):
+        return RuntimeError(f"a tensor on npu:{index} has lost its memory: the npu runtime that it was made in has ended "
+                            "(finalize() or restart_device()); make it again")
 
     def malloc(self, size_t nbytes, size_t stream):
         return self.allocate(nbytes, stream)
@@ -454,20 +458,10 @@ cdef class NpuHeap:
 cdef NpuHeap npu_heap(int device):
     """The heap of a device; it is made at its first use."""
     if npu_heaps[npu_index(device)] == NULL:
-        if npu_attach is None:
-            raise RuntimeError("no npu backend is loaded; tensors can be made on cpu and meta")
-        npu_attach(device)
+        backend_of(NPU).attach(device)
         if npu_heaps[device] == NULL:
             raise RuntimeError(f"the npu backend has not attached an allocator to npu:{device}")
     return <NpuHeap>npu_heaps[device]
-
-
-cdef int refuse_ended(Storage* s) except -1:
-    """Memory of a runtime that ended is not ours any more, and its address may be another tensor's by now."""
-    if is_npu_block(s) and (<NpuHeap>s.owner).ended:
-        raise RuntimeError(f"a tensor on npu:{s.index} has lost its memory: the npu runtime that it was made in has ended "
-                           "(finalize() or restart_device()); make it again")
-    return 0
 
 
 cdef extern from "Python.h":

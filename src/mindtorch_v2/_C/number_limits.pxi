@@ -1,13 +1,6 @@
-# Numbers that do not fit: into 64 bits, or into the dtype that they are to become.
+# Numbers that do not fit: into 64 bits, or into the dtype that they are to become. And the fill that asks first.
 
 from libc.math cimport isinf, isnan
-
-
-cdef int wide_attr(object v, Attr* a) except -1:
-    """number_attr() of an int beyond int64: as torch, whatever fits in 64 bits without a sign is read as those bits."""
-    cdef uint64_t bits = PyLong_AsUnsignedLongLong(v)
-    a.i, a.f = <int64_t>bits, <double>bits
-    return 0
 
 
 # What torch calls each dtype where a number does not fit, and the largest number that does.
@@ -20,16 +13,6 @@ cdef tuple LARGEST = (1, 255, 127, 32767, 2**31 - 1, 2**63 - 1, 65504.0, 3.38953
 def _check_fits(v, dtype d not None, bint math=False):
     """Raises where torch refuses to write the number to a tensor of that dtype, or (math) to compute with it there."""
     check_fits(v, math_dtype(d._id) if math else d._id)
-
-
-cdef inline int check_fits(object v, int dt) except -1:
-    cdef int wide = 0
-    if PyFloat_CheckExact(v):
-        if dt >= kHalf and -65504.0 <= PyFloat_AS_DOUBLE(v) <= 65504.0:
-            return 0
-    elif PyLong_CheckExact(v) and 0 <= PyLong_AsLongLongAndOverflow(v, &wide) <= 127:     # every dtype holds these
-        return 0
-    return check_fits_closely(v, dt)
 
 
 cdef int check_fits_closely(object v, int dt) except -1:
@@ -69,47 +52,26 @@ cdef int single_dtype(int dt) noexcept:
     return kDouble if dt == kHalf or dt == kBFloat16 else dt
 
 
-cdef int check_scalars(Overload ov, PyObject** s, int dt) except -1:
-    """check_fits() for every Scalar that is not the row's default."""
-    cdef int p
-    for p in range(ov.nparams):
-        if ov.kind[p] == K_SCALAR and s[p] != PyTuple_GET_ITEM_(ov.defaults, p) and <object>s[p] is not None:
-            check_fits(<object>s[p], dt)
+cdef int fill_with(TensorBase t, object value) except -1:
+    """Every item of t becomes the number."""
+    global fill_kernel
+    cdef View v
+    cdef Storage* storage
+    cdef Attr attr
+    cdef Args args
+    if t.count == 0 or t.dev == META:
+        return check_fits(value, t.dt)
+    if t.dev != CPU:
+        raise NotImplementedError("fill on a device goes through its own op")
+    if fill_kernel == NULL:
+        fill_kernel = kernel_named(b"fill")
+    check_fits(value, single_dtype(t.dt) if t.count == 1 else t.dt)
+    number_attr(value, &attr)
+    v = view_of(t)
+    args.t, args.nt, args.a, args.na = &v, 1, &attr, 1
+    if t.count > NOGIL_ITEMS:
+        storage = t.st
+        run_unlocked(fill_kernel, &args, &v, &storage)
+    else:
+        fill_kernel(args)
     return 0
-
-
-cdef inline int check_wide(object o) except -1:
-    """An int that stands for a number of any kind may have 64 bits without a sign."""
-    cdef int beyond = 0
-    PyLong_AsLongLongAndOverflow(o, &beyond)
-    if beyond:
-        PyLong_AsUnsignedLongLong(o)
-    return 0
-
-
-cdef inline int check_int(object o) except -1:
-    """No rule and no kernel sees an int that 64 bits do not hold."""
-    cdef int beyond = 0
-    PyLong_AsLongLongAndOverflow(o, &beyond)
-    if beyond:
-        raise ValueError("Overflow when unpacking long long")
-    return 0
-
-
-cdef int check_ints(Overload ov, int p, object o) except -1:
-    cdef int beyond = 0
-    cdef Py_ssize_t i
-    if PyLong_Check(o) and ov.list_size[p] > 0:
-        return check_int(o)
-    if PyLong_Check(o):
-        o = (o,)
-    for i in range(len(o)):
-        PyLong_AsLongLongAndOverflow(<object>PyTuple_GET_ITEM_(o, i) if PyTuple_Check(o) else o[i], &beyond)
-        if beyond:
-            raise unpack_error(ov, p, i)
-    return 0
-
-
-cdef object unpack_error(Overload ov, int p, Py_ssize_t at):
-    return TypeError(f"{ov.name}(): argument '{ov.names[p]}' failed to unpack the object at pos {at + 1} with error "
-                     "\"Overflow when unpacking long long\"")

@@ -32,7 +32,7 @@ PLAN_KINDS = {"tensor": kTensor, "out": kOut, "inout": kInout, "tensors": kTenso
 cdef uint64_t npu_plans = 0                      # made until now
 
 
-cdef class NpuPlan:
+cdef class NpuPlan(DeviceKernel):
     """How an aclnn op takes the arguments of an op row."""
     cdef readonly str name
     cdef uint64_t id                             # what prepared calls are kept under: an address would be used again
@@ -112,6 +112,12 @@ cdef class NpuPlan:
         self.sources += 1
         self.set_source(i, source)
         return i
+
+    cdef int launch(self, Overload ov, tuple results, PyObject** s) except -1:
+        return npu_kernel(ov, self, results, s)
+
+    cdef bint takes_tensors(self, tuple results, PyObject** s) except -1:
+        return takes_dtypes(self, results, s)
 
     def for_number(self, int param, NpuPlan plan not None):
         """The plan that serves where parameter param is a number."""

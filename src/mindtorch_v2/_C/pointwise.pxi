@@ -354,13 +354,6 @@ cdef int check_inplace_shape(Overload ov, PyObject** s, int n, TensorBase out, i
     return 0
 
 
-TYPE_WORDS = ("Bool", "Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double",
-              "ComplexFloat", "ComplexDouble")
-
-cdef str type_word(int dt):
-    return TYPE_WORDS[dt]
-
-
 cdef object device_error(TensorBase a, TensorBase b):
     return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, "
                         f"{device_object(a.dev, a.dev_index)} and {device_object(b.dev, b.dev_index)}!")
@@ -368,6 +361,6 @@ cdef object device_error(TensorBase a, TensorBase b):
 
 cdef object no_kernel(Overload ov, int dev):
     name = ov.name
-    where = DEVICE_TYPES[dev]
+    where = device_types.names[dev]
     return NotImplementedError(f"[{name}] no kernel for {where}; add one in _backends/{where}/ops.py "
                                f"or write {name} as a composite")

@@ -27,7 +27,7 @@ cdef Packed pack_tensor(TensorBase t, object pack, object unpack, bint keep_hist
                            "Please open an issue if you need to perform in-place operations on the input to a pack hook.")
     if keep_history and needs_grad(t):
         refresh_view(t)
-        packed.fn, packed.output_nr = t.fn, t.output_nr
+        packed.fn, packed.output_nr = <Node>t.fn, t.output_nr
         if t.fn is None:
             packed.leaf = t
     return packed
@@ -282,7 +282,7 @@ cdef object unpack_saved(Node node, int j):
 
 
 cdef object changed_in_place(TensorBase t, uint32_t expected):
-    fn = "" if t.fn is None else f", which is output {t.output_nr} of {forward_name(t.fn)},"
+    fn = "" if t.fn is None else f", which is output {t.output_nr} of {forward_name(<Node>t.fn)},"
     hint = "" if anomaly else (" Hint: enable anomaly detection to find the operation that failed to compute its "
                                "gradient, with torch.autograd.set_detect_anomaly(True, check_nan=False).")
     return RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "

@@ -18,12 +18,13 @@ struct Storage {
   void* data = nullptr;
   size_t nbytes = 0;
   int32_t device = 0, index = -1;
-  PyObject* owner = nullptr;   // of foreign memory what keeps it alive, of an npu's its heap; null: the CPU allocator's
+  PyObject* owner = nullptr;   // what keeps the block alive; null: it is the CPU allocator's
   Storage* former = nullptr;   // blocks that it had before and that a kernel may still use; freed when users is 0 again
   int32_t exports = 0;         // arrays, capsules and buffers over the block: while there are any, it must stay
   int32_t users = 0;           // kernels that run over the block without the GIL
   bool pinned = false, resizable = true;
   bool shrunk = false;         // was made smaller: tensors may now reach beyond its end
+  bool managed = false;        // the owner is a Memory (backend.pxi), which takes the block back
 };
 
 // How often the memory of a tensor was changed in place; shared by the tensor, its views and detached aliases.
@@ -40,10 +41,10 @@ inline Version* new_version() { return new (std::nothrow) Version(); }
 struct Modes {
   bool grad = true, inference = false, function_off = false;
   // The layers of this thread, which an op tests as one word: open function modes and transforms, a bit for every device
-  // type (cpu, meta, npu) with autocast on, open dispatch modes. See layers.pxi.
+  // type with autocast on, open dispatch modes. See layers.pxi.
   alignas(4) uint8_t function_mode_count = 0;
   uint8_t transforms = 0, autocast = 0, dispatch_mode_count = 0;
-  uint8_t autocast_dtype[3] = {7, 7, 6};   // of the types: bfloat16 on the CPU, float16 on an npu
+  uint8_t autocast_dtype[4] = {7, 7, 6, 6};   // of the types: bfloat16 on the CPU, float16 on accelerators
   bool autocast_cache = true;          // weights that were cast are kept until the outermost block ends
   int32_t autocast_depth = 0;          // blocks that are open
   PyObject* backward = nullptr;   // the innermost GraphTask that runs, borrowed
@@ -57,10 +58,6 @@ struct Modes {
     return layers;
   }
 };
-// initial-exec: read without a call; so few bytes fit the room that the loader keeps for this.
-static thread_local Modes thread_modes __attribute__((tls_model("initial-exec")));
-inline Modes& modes() { return thread_modes; }
-
 inline const Library* open_library(const char* file) {
   void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   if (!handle) throw std::runtime_error(std::string("cannot open the kernel library: ") + dlerror());

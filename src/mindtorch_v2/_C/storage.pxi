@@ -1,38 +1,5 @@
 # Storages: blocks of bytes shared by tensors, and the Python object that stands for one.
 
-cdef extern from "storage.h" namespace "mt":
-    cdef cppclass Storage:
-        Storage()
-        int64_t refs
-        void* data
-        size_t nbytes
-        int32_t device, index
-        PyObject* owner
-        Storage* former
-        int32_t exports, users
-        cbool pinned, resizable, shrunk
-    cdef cppclass Version:
-        int64_t refs
-        uint32_t value
-    cdef cppclass Modes:
-        cbool grad, inference, function_off, autocast_cache
-        unsigned char function_mode_count, transforms, autocast, dispatch_mode_count
-        unsigned char autocast_dtype[3]
-        int32_t autocast_depth
-        PyObject* backward
-        PyObject* stacks
-        PyObject* saved_hooks
-        PyObject* devices
-        cbool interposed()
-    Storage* new_storage()
-    Version* new_version()
-    Modes& modes() nogil
-    const Library* open_library(const char*) except +
-    void* allocate_or_null(const Library*, size_t)
-    cbool has_avx2()
-
-cdef const Library* lib = NULL
-
 
 def _load_kernels(str folder) -> str:
     """Opens the kernel library in folder that suits this processor; returns its level."""
@@ -43,67 +10,20 @@ def _load_kernels(str folder) -> str:
     return level
 
 
-cdef enum:
-    SPARE_STORAGES = 256
-
-cdef Storage* spare_storages[SPARE_STORAGES]     # freed ones, for the next
-cdef int spare_count = 0
+cdef Storage* nothing = new Storage()
+nothing.refs = <int64_t>1 << 60                  # shared by all shells, never freed
 
 
-cdef inline Storage* storage_shell() noexcept:
-    """NULL where there is no memory."""
-    global spare_count
-    if spare_count:
-        spare_count -= 1
-        return spare_storages[spare_count]
-    return new_storage()
+cdef int no_host_memory(size_t nbytes) except -1:
+    raise RuntimeError(f"[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate {nbytes} bytes.")
 
 
-cdef inline void storage_drop(Storage* s) noexcept:
-    global spare_count
-    if spare_count < SPARE_STORAGES:
-        s[0] = Storage()
-        spare_storages[spare_count] = s
-        spare_count += 1
-    else:
-        del s
-
-
-cdef inline Storage* storage_new(size_t nbytes, int dev, int index) except NULL:
-    cdef Storage* s
-    if dev == NPU:
-        return npu_storage_new(nbytes, index)
-    s = storage_shell()
+cdef Storage* empty_storage(int dev, int index) except NULL:
+    """A storage without a block."""
+    cdef Storage* s = storage_shell()
     if s == NULL:
         raise MemoryError()
-    s.nbytes = nbytes
-    s.device = dev
-    s.index = index
-    if dev == CPU and nbytes:
-        s.data = allocate_or_null(lib, nbytes)
-        if s.data == NULL:
-            storage_drop(s)
-            raise RuntimeError(f"[enforce fail] DefaultCPUAllocator: can't allocate memory: "
-                               f"you tried to allocate {nbytes} bytes.")
-    return s
-
-
-cdef Storage* npu_storage_new(size_t nbytes, int index) except NULL:
-    """A storage on an npu; its owner is the heap that the block goes back to."""
-    cdef size_t address = 0
-    cdef NpuHeap heap = npu_heap(index)          # held here: the device may end while it looks for memory
-    cdef Storage* s
-    if nbytes:
-        address = heap.allocate(nbytes, npu_stream_of(index))
-    s = storage_shell()
-    if s == NULL:
-        if nbytes:
-            npu_heap_free(heap, address)
-        raise MemoryError()
-    s.data, s.nbytes, s.device, s.index = <void*>address, nbytes, NPU, index
-    if nbytes:
-        Py_INCREF(heap)
-        s.owner = <PyObject*>heap
+    s.device, s.index = dev, index
     return s
 
 
@@ -118,20 +38,17 @@ cdef Storage* storage_foreign(void* data, size_t nbytes, int dev, int index, obj
     return s
 
 
-cdef inline bint is_npu_block(Storage* s) noexcept:
-    return s.device == NPU and s.owner != NULL and Py_TYPE(s.owner) == <PyTypeObject*>NpuHeap
-
-
 cdef void storage_free_block(Storage* s) noexcept:
     """Frees the block. An owner's end may run Python, which must not find the block in s any more."""
     cdef PyObject* owner = s.owner
     cdef void* data = s.data
-    cdef bint npu = is_npu_block(s)
+    cdef bint managed = s.managed
     s.owner = NULL
     s.data = NULL
+    s.managed = False
     if owner != NULL:
-        if npu:
-            npu_heap_free(<NpuHeap>owner, <size_t>data)
+        if managed:
+            (<Memory>owner).free_block(<size_t>data)
         Py_DECREF(<object>owner)
     elif s.device == CPU and data != NULL:
         lib.release(data, s.nbytes)
@@ -167,6 +84,7 @@ cdef void storage_swap(Storage* s, Storage* fresh) noexcept:
     s.data, fresh.data = fresh.data, s.data
     s.nbytes, fresh.nbytes = fresh.nbytes, s.nbytes
     s.owner, fresh.owner = fresh.owner, s.owner
+    s.managed, fresh.managed = fresh.managed, s.managed
     if s.users:
         fresh.former = s.former
         s.former = fresh
@@ -191,11 +109,9 @@ cdef int storage_resize(Storage* s, size_t nbytes) except -1:
     fresh = storage_new(nbytes, s.device, s.index)
     try:
         if s.data != NULL and fresh.data != NULL:
-            if s.device == NPU:
+            if s.device > META:
                 refuse_ended(s)
-                # On the current stream; the old block may be of another, which must not reuse it before.
-                move_on_device(s.index, <size_t>fresh.data, <size_t>s.data, min(nbytes, s.nbytes))
-                record_use(s, npu_stream_of(s.index))
+                backend_of(s.device).move_block(fresh, s, min(nbytes, s.nbytes))
             else:
                 memcpy(fresh.data, s.data, min(nbytes, s.nbytes))
     except BaseException:
@@ -206,32 +122,27 @@ cdef int storage_resize(Storage* s, size_t nbytes) except -1:
     return 0
 
 
-cdef object move_on_device = None                # callable(index, to, from, bytes): queues a copy within an npu
-cdef object take_pinned = None                   # callable(bytes): (address, owner) of pinned memory; None: there is no npu
-
-
-def _set_device_memory(move, pinned):
-    """The npu's copies within a device, and its pinned memory of the host."""
-    global move_on_device, take_pinned
-    move_on_device, take_pinned = move, pinned
-
-
 cdef int record_use(Storage* s, uint64_t stream) except -1:
-    if is_npu_block(s):
-        (<NpuHeap>s.owner).record(<size_t>s.data, stream)
+    if s.managed:
+        (<Memory>s.owner).record_use(<size_t>s.data, stream)
+    return 0
+
+
+cdef int refuse_ended(Storage* s) except -1:
+    """Memory of a runtime that ended is not ours any more, and its address may be another tensor's by now."""
+    if s.managed and (<Memory>s.owner).ended:
+        raise (<Memory>s.owner).lost(s.index)
     return 0
 
 
 cdef int pin_storage(Storage* s) except -1:
-    """Moves a storage of the CPU to pinned memory; where there is no npu it is only marked."""
+    """Moves a storage of the CPU to pinned memory; where no device wants it so it is only marked."""
     cdef size_t nbytes = s.nbytes
     if s.pinned:
         return 0
     if s.device != CPU:
         raise RuntimeError("only storages on the CPU can be pinned")
-    if not npu_loaded:
-        load_backend("npu")
-    taken = take_pinned(nbytes) if nbytes else None
+    taken = backend_of(accelerator_code()).pinned(nbytes) if nbytes else None
     check_movable(s)
     if s.nbytes != nbytes:                       # taking pinned memory runs Python
         raise RuntimeError("a storage was resized while it was being pinned")
@@ -276,7 +187,6 @@ cdef class BufferHold:
 
 cdef class StorageBase:
     """A block of bytes on a device, shared by the tensors that view it."""
-    cdef Storage* s
 
     def __cinit__(self):
         self.s = new_storage()                   # empty until a maker fills it in
@@ -372,10 +282,10 @@ cdef class StorageBase:
     @property
     def _owner(self):
         """What keeps foreign memory alive; None for a block of the allocator."""
-        return None if self.s.owner == NULL or is_npu_block(self.s) else <object>self.s.owner
+        return None if self.s.owner == NULL or self.s.managed else <object>self.s.owner
 
     def _record_stream(self, size_t stream) -> None:
-        """Another stream of an npu uses the bytes: they are not reused before the work queued there is done."""
+        """Another stream of its device uses the bytes: they are not reused before the work queued there is done."""
         record_use(self.s, stream)
 
     def resizable(self) -> bool:
@@ -410,7 +320,6 @@ cdef class StorageBase:
         storage_decref(s)
 
 
-ctypedef device device_type
 cdef object storage_class = StorageBase
 
 
@@ -471,3 +380,9 @@ def _set_blas_path(str file) -> None:
     """Where the BLAS library is; it is opened at the first matmul."""
     encoded = file.encode()
     lib.set_blas_path(encoded)
+
+
+cdef int check_class(object cls, object base) except -1:
+    if not isinstance(cls, builtin_type) or not issubclass(cls, base):
+        raise TypeError(f"expected a subclass of {base.__name__}, got {cls!r}")
+    return 0

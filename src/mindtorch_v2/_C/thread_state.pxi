@@ -6,12 +6,6 @@ cdef extern from "Python.h":
 
 cdef class ThreadStacks:
     """The stacks of one thread. The interpreter's dict of the thread owns it; the thread's Modes borrow it."""
-    cdef list function_modes                     # active TorchFunctionMode objects, innermost last
-    cdef list dispatch_modes                     # active TorchDispatchMode objects, innermost last
-    cdef list transforms                         # vmap levels and the like, innermost last: see layers.pxi
-    cdef list saved_hooks                        # (pack, unpack) pairs, innermost last
-    cdef list devices                            # what set_default_device has set, or None; then `with device` blocks
-    cdef object hooks_forbidden                  # why saved_tensors_hooks may not be used, when it may not
 
     def __cinit__(self):
         self.function_modes, self.dispatch_modes, self.transforms = [], [], []
@@ -36,11 +30,6 @@ cdef ThreadStacks own_stacks():
     (<dict>place)["mindtorch_v2 stacks"] = made
     modes().saved_hooks, modes().devices, modes().stacks = <PyObject*>made.saved_hooks, <PyObject*>made.devices, <PyObject*>made
     return made
-
-
-cdef inline bint has_saved_hooks() noexcept:
-    cdef PyObject* stack = modes().saved_hooks
-    return stack != NULL and PyList_GET_SIZE(<object>stack) > 0
 
 
 def _forbid_saved_hooks(why):
@@ -78,27 +67,3 @@ class _no_grad_and_hooks:
     def __exit__(self, *exc):
         modes().grad = self.grad
         own_stacks().saved_hooks[:] = self.hooks
-
-
-# ---- default devices ------------------------------------------------------------------------------------------------
-cdef int push_device(device place) except -1:
-    own_stacks().devices.append(place)
-    return 0
-
-
-cdef int pop_device() except -1:
-    cdef list stack = own_stacks().devices
-    if len(stack) < 2:
-        raise RuntimeError("device.__exit__ without __enter__ in this thread")
-    stack.pop()
-    return 0
-
-
-cdef device default_device():
-    """Where the running thread makes tensors when it names no device; None: on the CPU."""
-    return None if modes().devices == NULL else <device>(<list>modes().devices)[-1]
-
-
-def set_default_device(d) -> None:
-    """Sets where this thread makes new tensors; None: the CPU. Blocks of `with device` come first."""
-    own_stacks().devices[0] = None if d is None else device(d)

@@ -2,17 +2,19 @@
 from __future__ import annotations
 
 from importlib import import_module
-from types import ModuleType
 
 from mindtorch_v2 import _C
 
 
-def load(device_type: str) -> ModuleType:
-    """Imports the backend of a device type and the copies from and to it; they put their hooks into the core."""
-    backend = import_module(f"mindtorch_v2._backends.{device_type}")
-    import_module("mindtorch_v2._backends.common.convert")
-    _C._set_backend_loaded(device_type)
-    return backend
+class OnDemand(_C.Backend):
+    """Stands for a backend of this package until a device of its type is used."""
+
+    def __init__(self, device_type: str) -> None:
+        self.device_type = device_type
+
+    def load(self) -> None:
+        """Imports the backend, which registers itself in this one's place."""
+        import_module(f"mindtorch_v2._backends.{self.device_type}.backend")
 
 
-_C._set_backend_loader(load)
+_C._register_backend("npu", OnDemand("npu"), ready=False)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mindtorch_v2._backends import registry
+from mindtorch_v2 import _C
 from mindtorch_v2._legacy import npu_storage_types, npu_tensor_types
 from mindtorch_v2.npu import amp, graphs, memory, npu_config, random, streams, utils
 from mindtorch_v2.npu.amp import (
@@ -145,7 +145,7 @@ from mindtorch_v2.npu.streams import (
 
 graphs.make_graphed_callables = make_graphed_callables   # type: ignore[attr-defined]  # where torch_npu has it too
 globals().update(npu_tensor_types | npu_storage_types)
-registry.load("npu")     # whoever comes by torch.npu needs the backend's hooks as much as who comes by a tensor
+_C._backend("npu")     # whoever comes by torch.npu needs the backend as much as who comes by a tensor
 
 
 def __getattr__(name: str) -> Any:

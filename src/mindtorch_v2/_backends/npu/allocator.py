@@ -562,7 +562,7 @@ def current_source() -> PluggableAllocator | None:
     return _source
 
 
-def _attach(device_id: int) -> None:
+def attach(device_id: int) -> None:
     """Called by the core at the first tensor on a device."""
     runtime.get_runtime(device_id)
     get_allocator(device_id)._heap.attach()
@@ -574,5 +574,4 @@ def _close(device_id: int) -> None:
         allocator.close()
 
 
-_C._npu_set_attach(_attach)
 runtime.on_close(_close)

@@ -91,11 +91,9 @@ _CAUSAL = 2048                                    # CANN's size of the mask that
 _BOOL = _C._dtype_named("bool")
 
 
-def _make_constant(name: str, size: Any, dtype: Any, device: int) -> Any:
+def make_constant(name: str, size: Any, dtype: Any, device: int) -> Any:
     """Ones, or True above the diagonal; copied from the host, which waits, so that every stream may read them."""
     made = ops.ones(size, dtype=dtype) if name == "ones" else ops.ones([_CAUSAL, _CAUSAL], dtype=_BOOL).triu(1)
     return made.to(f"npu:{device}")
 
 
-_C._npu_set_hooks(graph_random.active, _make_constant)
-_C._set_kernel_resolver("npu", resolve)

@@ -1,4 +1,4 @@
-"""Which aclnn op takes lists of tensors, and of which dtypes. The lists are looked at in `_C/foreach.pxi`."""
+"""Which aclnn op takes lists of tensors, and of which dtypes. The lists are looked at in `_C/list_launch.pxi`."""
 from __future__ import annotations
 
 from typing import Any
@@ -25,5 +25,3 @@ def resolve(schema: str, forms: Npu) -> tuple[Any, int] | None:
     bits = sum(1 << _C._dtype_named(dtype)._id for dtype in taken)
     return aclnn.plan(forms, parse(schema)), bits
 
-
-_C._set_foreach_resolver(resolve)

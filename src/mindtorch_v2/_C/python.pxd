@@ -1,10 +1,5 @@
-# cython: language_level=3, initializedcheck=False, cdivision=True, infer_types=False, nonecheck=False
-# cython: binding=False
-# For inspect.signature() and the stubs; annotations say what Python sees and do not type anything.
-# cython: embedsignature=True, embedsignature.format=clinic, annotation_typing=False
-# cython: allow_none_for_extension_args=False
-"""The compiled core: tensors, the way of one op, autograd. Kernels live in csrc/kernels, op rows in _ops."""
-cimport cython
+# What every compiled part takes from CPython and C: names, and a few helpers over the C API.
+
 from cpython.object cimport PyObject, PyTypeObject, PyObject_TypeCheck, PyObject_Call, Py_TYPE as _Py_TYPE
 from cpython.object cimport Py_EQ, Py_GT, Py_LE, Py_LT, Py_NE
 from cpython.ref cimport Py_INCREF, Py_DECREF
@@ -29,18 +24,8 @@ from libcpp.algorithm cimport sort
 from libcpp.utility cimport pair
 from libcpp.vector cimport vector
 
-from mindtorch_v2._C.library cimport *
-
-import operator
-import os
-import sys
-import traceback
-import warnings
-import weakref
-from _thread import RLock
-
 cdef extern from "Python.h":
-    ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject**, size_t, PyObject*)
+    ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject**, size_t, PyObject*) except NULL
     PyTypeObject* Py_TYPE(PyObject*)
     PyObject* PyTuple_GET_ITEM_ "PyTuple_GET_ITEM" (object, Py_ssize_t)
     PyObject* PyList_GET_ITEM_ "PyList_GET_ITEM" (object, Py_ssize_t)
@@ -59,7 +44,7 @@ cdef extern from "Python.h":
 cdef extern from *:
     """
     #include "scalar.h"
-    static_assert(sizeof(mt::View) <= 4 * 8 && sizeof(mt::Attr) <= 8 * 8, "VIEW_WORDS, ATTR_WORDS in schema.pxi");
+    static_assert(sizeof(mt::View) <= 4 * 8 && sizeof(mt::Attr) <= 8 * 8, "VIEW_WORDS, ATTR_WORDS in _row.pxd");
     static inline float bf16_to_float(unsigned short v) { return mt::to_float(mt::bf16{v}); }
     static inline float f16_to_float(unsigned short v) { return mt::to_float(mt::f16{v}); }
     template <class T> static void mt_repeat(char* to, const void* item, int64_t n) {
@@ -106,48 +91,3 @@ cdef extern from *:
     PyObject** tuple_items(tuple)
     void mt_enable_vectorcall(PyTypeObject*, Py_ssize_t)
     void mt_keep_general(object)
-
-include "naming.pxi"
-include "dtype.pxi"
-include "storage.pxi"
-include "thread_state.pxi"
-include "tensor.pxi"
-include "free_list.pxi"
-include "unlocked.pxi"
-include "number_limits.pxi"
-include "schema.pxi"
-include "binding.pxi"
-include "autograd.pxi"
-include "inplace_autograd.pxi"
-include "dispatch.pxi"
-include "layers.pxi"
-include "overloads.pxi"
-include "autocast.pxi"
-include "pointwise.pxi"
-include "inference_cache.pxi"
-include "kernel.pxi"
-include "inplace.pxi"
-include "views.pxi"
-include "factories.pxi"
-include "engine.pxi"
-include "saved_values.pxi"
-include "gradient.pxi"
-include "index.pxi"
-include "interop.pxi"
-include "generator.pxi"
-include "npu_memory.pxi"
-include "plan.pxi"
-include "launch.pxi"
-include "marshal.pxi"
-include "launch_log.pxi"
-include "foreach.pxi"
-include "methods.pxi"
-include "define.pxi"
-include "formulas.pxi"
-
-for _item in list(globals().values()):
-    # Under the name torch, the module has that name and its types have the one they were compiled with.
-    if isinstance(_item, type) and _item.__module__.partition(".")[2] == __name__.partition(".")[2]:
-        for _method in _item.__dict__.values():
-            mt_keep_general(_method)
-del _item, _method

@@ -124,5 +124,4 @@ def _left_to_itself(host: Any, index: int, stream: int) -> bool:
     return pinned.host.record(host.untyped_storage().data_ptr(), index, stream)
 
 
-_C._set_device_copy(copy)
 runtime.on_close(lambda device_id: _peers.clear())   # what was opened is closed with the device

@@ -1,0 +1,27 @@
+# cython: language_level=3, initializedcheck=False, cdivision=True, infer_types=False, nonecheck=False
+# cython: binding=False
+# For inspect.signature() and the stubs; annotations say what Python sees and do not type anything.
+# cython: embedsignature=True, embedsignature.format=clinic, annotation_typing=False
+# cython: allow_none_for_extension_args=False
+"""Backward: the engine that walks the recorded graph."""
+cimport cython
+from mindtorch_v2._C.python cimport *
+from mindtorch_v2._C.library cimport *
+from mindtorch_v2._C._tensor cimport *
+from mindtorch_v2._C._row cimport *
+from mindtorch_v2._C._dispatch cimport *
+
+import operator
+import os
+import sys
+import traceback
+import warnings
+import weakref
+from _thread import RLock
+
+from mindtorch_v2._C._tensor import _conj
+from mindtorch_v2._C._dispatch import AccumulateGrad
+
+include "engine.pxi"
+include "gradient.pxi"
+include "formulas.pxi"

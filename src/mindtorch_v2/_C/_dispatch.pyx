@@ -1,0 +1,40 @@
+# cython: language_level=3, initializedcheck=False, cdivision=True, infer_types=False, nonecheck=False
+# cython: binding=False
+# For inspect.signature() and the stubs; annotations say what Python sees and do not type anything.
+# cython: embedsignature=True, embedsignature.format=clinic, annotation_typing=False
+# cython: allow_none_for_extension_args=False
+"""The way of one op: layers, rules, kernels, views, and what is recorded of it."""
+cimport cython
+from mindtorch_v2._C.python cimport *
+from mindtorch_v2._C.library cimport *
+from mindtorch_v2._C._tensor cimport *
+from mindtorch_v2._C._row cimport *
+
+import operator
+import os
+import sys
+import traceback
+import warnings
+import weakref
+from _thread import RLock
+
+from mindtorch_v2._C._tensor import _no_grad_and_hooks, builtin_type
+from mindtorch_v2._C._row import KINDS, KIND_WORDS, VIEW_IDS
+
+include "autograd.pxi"
+include "inplace_autograd.pxi"
+include "saved_values.pxi"
+include "node_apply.pxi"
+include "dispatch.pxi"
+include "layers.pxi"
+include "overloads.pxi"
+include "autocast.pxi"
+include "pointwise.pxi"
+include "inference_cache.pxi"
+include "kernel.pxi"
+include "inplace.pxi"
+include "views.pxi"
+include "factories.pxi"
+include "foreach.pxi"
+include "op.pxi"
+include "define.pxi"

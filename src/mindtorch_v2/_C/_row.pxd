@@ -1,0 +1,114 @@
+# What an op row compiles to, once, and how the arguments of a call are bound to it.
+from mindtorch_v2._C.python cimport *
+from mindtorch_v2._C.library cimport *
+from mindtorch_v2._C._tensor cimport *
+
+cdef enum:
+    K_TENSOR, K_TENSORS, K_SCALAR, K_INT, K_INTS, K_FLOAT, K_FLOATS, K_BOOL, K_BOOLS, K_STR
+    K_DTYPE, K_DEVICE, K_LAYOUT, K_FORMAT, K_GENERATOR, K_SCALARS, K_ANY
+    MAX_PARAMS = 24
+    MAX_SAVED = 16
+    MAX_INPUTS = 8                               # of one formula
+    MAX_FORMULA_ARGS = 24
+    VIEW_WORDS = 4                               # sizes of View and Attr in 8-byte words; asserted in _core.pyx
+    ATTR_WORDS = 8
+
+cdef enum:
+    F_COMPOSITE, F_POINTWISE, F_KERNEL, F_VIEW, F_NATIVE
+    # dtype rules of pointwise ops
+    P_PROMOTE = 0
+    P_FLOAT = 1
+    P_BOOL = 2
+    P_REAL = 3
+    P_FLOAT_REAL = 4
+
+cdef enum:
+    A_GRADS = -1
+    A_NEEDS = -2
+    A_GRAD = -3                                  # of the first result; below it those of the others
+    # what is saved of a parameter or a result
+    S_VALUE = 0
+    S_SHAPE = 1
+    S_DTYPE = 2
+    S_RESULT = 3
+    S_RESULTS = 4
+    S_DEVICE = 5
+    S_GEOMETRY = 6                               # sizes, strides, offset
+
+cdef enum:
+    V_VIEW = 1
+    V_TRANSPOSE, V_PERMUTE, V_EXPAND, V_SQUEEZE, V_SQUEEZE_DIM, V_UNSQUEEZE, V_SELECT, V_SLICE, V_AS_STRIDED
+    V_UNFOLD, V_DIAGONAL, V_ALIAS, V_VIEW_DTYPE, V_REAL, V_COMPLEX, V_T, V_DETACH
+
+cdef struct Binding:
+    PyObject* slot[MAX_PARAMS]
+    PyObject* temp                               # an owned tuple made of varargs, or NULL
+    PyObject* out                                # borrowed, from out=
+    bint foreign                                 # a tensor argument is of a subclass that may override
+    # where binding failed, for the message
+    int bad
+    int why
+
+# ---- classes
+cdef class Formula:
+    cdef object fn
+    cdef int ninputs
+    cdef int inputs[MAX_INPUTS]                  # ordinals among the op's tensor parameters
+    cdef int nargs
+    cdef int source[MAX_FORMULA_ARGS]            # an A_ code, or an index into the node's saved values
+    cdef uint64_t needs                          # the same as bits
+    cdef uint64_t mask                           # saved values it needs
+    cdef bint joint                              # gives a tuple, one gradient per input
+
+
+cdef class Overload:
+    cdef readonly str name, schema, overload_name
+    cdef readonly int nparams, npositional, nreturns
+    cdef int kind[MAX_PARAMS]
+    cdef bint optional[MAX_PARAMS]
+    cdef bint required[MAX_PARAMS]
+    cdef int list_size[MAX_PARAMS]               # > 0: a single int stands for a list of that length
+    cdef readonly tuple names, defaults
+    cdef int ntensors
+    cdef int tensor_at[MAX_PARAMS]
+    cdef bint has_list                           # a Tensor[] is among the parameters
+    cdef bint keeps_lists                        # its body gives back the list that it got
+    cdef bint holey                              # it is a Tensor?[]: None may stand for a tensor
+    cdef bint one_int                            # a single int may stand for its int[]
+    cdef readonly bint mutates                   # the schema changes self in place (uniform_)
+    cdef readonly bint numbers                   # Tensor parameters accept Python numbers
+    cdef bint copies_self                            # the kernel's output starts as a copy of self
+    cdef int family, mode, native_id
+    cdef int generator_at                        # where it takes a Generator; -1: nowhere
+    cdef int pin_at                              # where a composite has pin_memory; -1: nowhere
+    cdef int guard                               # which arguments are refused: a word of GUARDS
+    cdef object rule
+    cdef readonly object body                    # the composite
+    cdef dict refuses                            # kind of dtype -> what torch says there, or None: see no_dtype
+    cdef const Pointwise* pw
+    cdef Attr* default_attr                      # of a pointwise op: its non-tensor arguments when all are defaults
+    cdef Kernel kernel
+    cdef list kernels                            # per device type: callable(outs, args) or None
+    cdef readonly object npu                     # its calls on an npu (_row.Npu), or None
+    cdef bint tracked                            # the row has formulas of its own
+    cdef readonly bint takes_out                 # whether torch offers out=
+    cdef readonly object batching                # how vmap treats the op: see _ops/batching.py
+    cdef readonly object forward                 # its forward derivative: see _ops/forward.py
+    cdef list formulas
+    cdef bint differentiable
+    cdef int nsaved
+    cdef bint saves_results                      # some of them are outputs
+    cdef uint64_t reads_grads                    # the results whose gradients formulas take, as bits
+    cdef int saved_kind[MAX_SAVED]
+    cdef int saved_param[MAX_SAVED]
+    cdef readonly str node_name
+    cdef object returns_class
+
+# ---- functions
+cdef bint fits_int(PyObject* o)
+cdef bint fits(Overload ov, int p, PyObject* o)
+cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b) except -1
+cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1
+cdef object plain_int(object o)
+cdef object bind_error(str name, list rows, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b)
+cdef int check_scalars(Overload ov, PyObject** s, int dt) except -1

@@ -1,0 +1,73 @@
+# Copies and fills: items of one tensor become those of another, or a number.
+
+cdef Kernel copy_kernel = NULL
+cdef Kernel fill_kernel = NULL
+
+
+cdef Kernel kernel_named(bytes name) except? NULL:
+    cdef Kernel k = lib.find(name)
+    if k == NULL:
+        raise RuntimeError(f"the kernel library has no kernel {name.decode()}")
+    return k
+
+
+cdef int copy_on_device(TensorBase dst, TensorBase src, bint non_blocking) except -1:
+    """copy_into() where an accelerator takes part; between two types of them it goes through the host."""
+    cdef TensorBase staged = src
+    if dst.dev > META and src.dev > META and dst.dev != src.dev:
+        staged = new_empty(src.rank, src.sizes, src.dt, CPU, -1)
+        backend_of(src.dev).copy_items(staged, src, False)
+    return backend_of(dst.dev if dst.dev > META else src.dev).copy_items(dst, staged, non_blocking)
+
+
+cdef int copy_into(TensorBase dst, TensorBase src, bint non_blocking=False) except -1:
+    """dst's items become src's, cast and broadcast; no autograd, no version bump."""
+    global copy_kernel
+    cdef View v[2]
+    cdef Storage* storages[2]
+    cdef Args args
+    if dst.dev == META or src.dev == META:
+        if dst.dev != META:
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        return 0
+    if dst.dev != CPU or src.dev != CPU:
+        return copy_on_device(dst, src, non_blocking)
+    if dst.count == 0:
+        return 0
+    check_room(dst)
+    check_room(src)
+    if dst.dt == src.dt and dst.contig and src.contig and dst.count == src.count and dst.count < 4096:
+        memmove(ptr_of(dst), ptr_of(src), dst.count * itemsize(<DType>dst.dt))
+        return 0
+    if copy_kernel == NULL:
+        copy_kernel = kernel_named(b"copy")
+    v[0] = view_of(dst)
+    v[1] = view_of(src)
+    args.t = v
+    args.nt = 2
+    if dst.count > NOGIL_ITEMS:
+        storages[0], storages[1] = dst.st, src.st
+        run_unlocked(copy_kernel, &args, v, storages)
+    else:
+        copy_kernel(args)
+    return 0
+
+
+cdef TensorBase contiguous_of(TensorBase t):
+    """t itself when contiguous, else a contiguous copy (no autograd)."""
+    cdef TensorBase r
+    if t.contig:
+        return t
+    r = empty_like(t, t.dt)
+    copy_into(r, t)
+    return r
+
+
+cdef TensorBase cast_of(TensorBase t, int dt):
+    """t itself when of that dtype, else a cast copy (no autograd)."""
+    cdef TensorBase r
+    if t.dt == dt:
+        return t
+    r = new_like_format(t, dt, PRESERVE, t.dev, t.dev_index)
+    copy_into(r, t)
+    return r

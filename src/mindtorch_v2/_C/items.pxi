@@ -1,0 +1,88 @@
+# Items as Python numbers: one of them, or all as nested lists.
+
+cdef object read_item(const char* p, int dt):
+    cdef float f
+    if dt == kFloat:
+        return <double>(<float*>p)[0]
+    if dt == kInt64:
+        return (<int64_t*>p)[0]
+    if dt == kDouble:
+        return (<double*>p)[0]
+    if dt == kBool:
+        return (<char*>p)[0] != 0
+    if dt == kInt32:
+        return (<int32_t*>p)[0]
+    if dt == kUInt8:
+        return (<unsigned char*>p)[0]
+    if dt == kInt8:
+        return <int>(<signed char*>p)[0]
+    if dt == kInt16:
+        return (<short*>p)[0]
+    if dt == kComplexFloat:
+        return complex((<float*>p)[0], (<float*>p)[1])
+    if dt == kComplexDouble:
+        return complex((<double*>p)[0], (<double*>p)[1])
+    if dt == kBFloat16:
+        return <double>bf16_to_float((<unsigned short*>p)[0])
+    return <double>f16_to_float((<unsigned short*>p)[0])
+
+
+cdef object item_of(TensorBase t):
+    if t.dev == META:
+        raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+    if t.count != 1:
+        raise RuntimeError(f"a Tensor with {t.count} elements cannot be converted to Scalar")
+    if t.dev != CPU:
+        t = host_copy(t)
+    check_room(t)
+    return read_item(ptr_of(t), t.dt)
+
+
+cdef object single_item(TensorBase t):
+    """item_of() as Python's conversions to a number ask for it."""
+    if t.count != 1:
+        raise ValueError("only one element tensors can be converted to Python scalars")
+    return item_of(t)
+
+
+cdef object real_number(TensorBase t, int dt):
+    """The one item, which becomes an int or float of Python; a complex one has to fit what torch makes of it."""
+    number = single_item(t)
+    if t.dt < kComplexFloat:
+        return number
+    check_fits(number, dt)
+    return number.real
+
+
+cdef TensorBase host_copy(TensorBase t):
+    cdef TensorBase r = new_empty(t.rank, t.sizes, t.dt, CPU, -1)
+    copy_into(r, t)
+    return r
+
+
+cdef object list_of(TensorBase t):
+    if t.dev == META:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    if t.dev != CPU:
+        t = host_copy(t)
+    t = alias(t)                                 # its own: making lists may run the garbage collector, and so Python
+    check_room(t)
+    storage_hold(t.st)
+    try:
+        return list_level(t, 0, ptr_of(t))
+    finally:
+        storage_let_go(t.st)
+
+
+cdef object list_level(TensorBase t, int dim, const char* p):
+    cdef int64_t i, n, step
+    cdef list r
+    if dim == t.rank:
+        return read_item(p, t.dt)
+    n, step = t.sizes[dim], t.strides[dim] * itemsize(<DType>t.dt)
+    r = PyList_New(n)
+    for i in range(n):
+        v = list_level(t, dim + 1, p + i * step)
+        Py_INCREF(v)
+        PyList_SET_ITEM(r, i, v)
+    return r

@@ -1,0 +1,107 @@
+# How tensors come to be: fresh ones, views of the memory of others, copies of a layout.
+
+
+cdef TensorBase new_empty(int rank, const int64_t* sizes, int dt, int dev, int index):
+    """A fresh contiguous tensor, memory not set."""
+    cdef TensorBase t = tensor_shell()
+    cdef int64_t n = set_contiguous(t, rank, sizes)
+    t.dt, t.dev, t.dev_index = dt, dev, index
+    t.st = storage_new(<size_t>n * itemsize(<DType>dt), dev, index)
+    t.inference = modes().inference
+    return t
+
+
+cdef TensorBase new_strided(int rank, const int64_t* sizes, const int64_t* strides, int dt, int dev, int index):
+    """A fresh tensor with the given strides (dense or not), memory not set."""
+    cdef TensorBase t = tensor_shell()
+    cdef int64_t items = extent_of(rank, sizes, strides, 0)
+    reserve_dims(t, rank)
+    t.dt, t.dev, t.dev_index = dt, dev, index
+    t.st = storage_new(<size_t>items * itemsize(<DType>dt), dev, index)
+    set_geometry(t, rank, sizes, strides, 0)
+    t.inference = modes().inference
+    return t
+
+
+cdef TensorBase alias(TensorBase a):
+    """The same memory and geometry in a new tensor, without autograd; shares the version counter."""
+    cdef TensorBase t = tensor_shell()
+    t.dt, t.dev, t.dev_index = a.dt, a.dev, a.dev_index
+    t.st = a.st
+    a.st.refs += 1
+    set_geometry(t, a.rank, a.sizes, a.strides, a.offset)
+    if a.shared_version == NULL:
+        make_version(a)
+    share_version(t, a)
+    t.inference = a.inference
+    return t
+
+
+cdef int take_memory(TensorBase t, TensorBase source) except -1:
+    """t becomes a view of source's memory, with its dtype and geometry."""
+    return set_memory(t, source.st, source.dt, source.rank, source.sizes, source.strides, source.offset)
+
+
+cdef int set_memory(TensorBase t, Storage* s, int dt, int rank, const int64_t* sizes, const int64_t* strides,
+                    int64_t offset) except -1:
+    """t becomes a view of s. What it was a view of goes last: its end may run Python, which must find t whole."""
+    cdef Storage* was = t.st
+    if rank > INLINE_DIMS:
+        reserve_many_dims(t, rank)               # what may fail comes first
+    s.refs += 1
+    t.st = s
+    t.dt, t.dev, t.dev_index = dt, s.device, s.index
+    try:
+        set_geometry(t, rank, sizes, strides, offset)
+    finally:
+        storage_decref(was)
+    return 0
+
+
+cdef int own_storage(TensorBase t) except -1:
+    """A shell that shares `nothing` with all others gets an empty storage of its own."""
+    if t.st == nothing:
+        t.st = storage_new(0, t.dev, t.dev_index)
+    return 0
+
+
+def _adopt(TensorBase made, TensorBase source):
+    """Gives a new shell of a subclass the memory and history of source."""
+    if made is source:
+        return
+    if source.shared_version == NULL:
+        make_version(source)
+    share_version(made, source)
+    made.view_version, made.creation, made.inference = source.view_version, source.creation, source.inference
+    take_memory(made, source)
+    made.requires, made.output_nr = source.requires, source.output_nr
+    made.fn, made.base = source.fn, source.base  # last: the end of what was there may run Python
+
+
+cdef TensorBase new_like_format(TensorBase a, int dt, int format, int dev, int index):
+    """An empty tensor of a's shape, laid out as the memory format says."""
+    cdef int64_t strides[MAX_DIMS]
+    cdef int order[MAX_DIMS]
+    cdef int64_t want = 1
+    cdef int n, i, d, spatial = 2 if format == CHANNELS_LAST else 3
+    if format == PRESERVE and (is_dense(a) if not a.contig else not plain_strides(a)):
+        return new_strided(a.rank, a.sizes, a.strides, dt, dev, index)
+    if format == PRESERVE and not a.contig and packed_strides(a, strides):
+        return new_strided(a.rank, a.sizes, strides, dt, dev, index)
+    if format == CHANNELS_LAST or format == CHANNELS_LAST_3D:
+        if a.rank != spatial + 2:
+            raise RuntimeError(f"required rank {spatial + 2} tensor to use channels_last"
+                               f"{'_3d' if spatial == 3 else ''} format")
+        for i in range(a.rank):
+            d = 1 if i == 0 else (0 if i == a.rank - 1 else a.rank - i)
+            strides[d] = want
+            want *= a.sizes[d] if a.sizes[d] > 1 else 1
+        return new_strided(a.rank, a.sizes, strides, dt, dev, index)
+    return new_empty(a.rank, a.sizes, dt, dev, index)
+
+
+cdef int pin_new(TensorBase r) except -1:
+    """A new tensor goes to pinned memory."""
+    if r.dev != CPU:
+        raise RuntimeError("Only dense CPU tensors can be pinned")
+    return pin_storage(r.st)

@@ -1,0 +1,103 @@
+# Ops: the objects that torch.add and Tensor.add are. How the call of one goes on: dispatch.pxi.
+
+
+cdef class Op:
+    """A torch function: callable as torch.f(x), and as x.f() once it is an attribute of Tensor."""
+
+    def __cinit__(self, str name, Op inplace_of=None, str namespace="torch"):
+        self.name = name
+        self.inplace_of = inplace_of
+        self.rows = [] if inplace_of is None else inplace_of.rows
+        self.vectorcall = <vectorcallfunc>op_vectorcall
+        self.namespace = namespace
+
+    @property
+    def overloads(self) -> "tuple[Overload, ...]":
+        return tuple(self.rows)
+
+    def __get__(self, instance, owner) -> "Any":
+        return self if instance is None else PyMethod_New(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<built-in function {self.name}>"
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    @property
+    def __qualname__(self) -> str:
+        return self.name
+
+    @property
+    def __module__(self) -> str:
+        prefix = self.name.partition("_")[0]
+        below = "." + prefix if prefix in ("linalg", "fft", "special") else ""
+        return package_name + ("" if self.namespace == "torch" else ".ops." + self.namespace) + below
+
+    # For people and their tools; made from the rows when somebody asks.
+    @property
+    def __doc__(self) -> str:
+        return describer.document(self)
+
+    @property
+    def __signature__(self) -> "Signature":
+        return describer.signature(self)
+
+    @property
+    def __text_signature__(self) -> str:
+        return describer.text_signature(self)
+
+    def __reduce__(self) -> tuple:
+        return _op_named, (self.name, self.namespace)
+
+    def __call__(self, *args, **kwargs):         # replaced by the vectorcall slot; kept for introspection
+        return PyObject_Call(self, args, kwargs)
+
+
+cdef dict all_ops = {}                           # (namespace, name) -> Op
+
+
+cdef object describer = None
+
+
+def _set_describer(module) -> None:
+    """Who writes document(op), signature(op) and text_signature(op) of an op."""
+    global describer
+    describer = module
+
+
+def _served_by(Overload ov not None, str device) -> "Any":
+    """What computes a row on a device: "core" (a view, a factory), "kernel", the row's calls of CANN, "composite" or ""."""
+    cdef int dev = device_code(device)
+    if ov.family == F_VIEW or ov.family == F_NATIVE:
+        return "core"
+    if dev > META:
+        if dev == NPU and ov.npu is not None:
+            return ov.npu
+        if fused_kernel(ov, dev) is not None:
+            return "kernel"
+    elif ov.pw != NULL or ov.kernel != NULL or ov.kernels[dev] is not None:
+        return "kernel"
+    return "" if ov.body is None else "composite"
+
+
+def _op_named(name, namespace="torch") -> "Op":
+    return all_ops[namespace, name]
+
+
+cdef void _enable_vectorcall():
+    """Op calls go through the vectorcall slot, and a method call on a tensor makes no bound method."""
+    cdef Op probe = Op("probe")
+    mt_enable_vectorcall(<PyTypeObject*>Op, <char*>&probe.vectorcall - <char*><PyObject*>probe)
+
+_enable_vectorcall()
+
+
+cdef class _HotOps:
+    """Ops that the core itself calls: each attribute is the op of that name, which refuses until its row is read."""
+
+cdef frozenset hot_names = frozenset([name for name in _HotOps.__dict__ if not name.startswith("__")])
+cdef _HotOps hot = _HotOps()
+for _hot_name in hot_names:
+    setattr(hot, _hot_name, Op(_hot_name))

@@ -1,1 +1,0 @@
-"""What backends share: copies between devices."""
