@@ -19,7 +19,7 @@ import weakref
 from _thread import RLock
 
 from mindtorch_v2._C._tensor import _no_grad_and_hooks, builtin_type
-from mindtorch_v2._C._row import KINDS, KIND_WORDS, VIEW_IDS
+from mindtorch_v2._C._row import KINDS, KIND_WORDS
 
 include "autograd.pxi"
 include "inplace_autograd.pxi"

@@ -35,11 +35,6 @@ cdef enum:
     S_DEVICE = 5
     S_GEOMETRY = 6                               # sizes, strides, offset
 
-cdef enum:
-    V_VIEW = 1
-    V_TRANSPOSE, V_PERMUTE, V_EXPAND, V_SQUEEZE, V_SQUEEZE_DIM, V_UNSQUEEZE, V_SELECT, V_SLICE, V_AS_STRIDED
-    V_UNFOLD, V_DIAGONAL, V_ALIAS, V_VIEW_DTYPE, V_REAL, V_COMPLEX, V_T, V_DETACH
-
 cdef struct Binding:
     PyObject* slot[MAX_PARAMS]
     PyObject* temp                               # an owned tuple made of varargs, or NULL
@@ -79,6 +74,7 @@ cdef class Overload:
     cdef readonly bint numbers                   # Tensor parameters accept Python numbers
     cdef bint copies_self                            # the kernel's output starts as a copy of self
     cdef int family, mode, native_id
+    cdef readonly str view_kind                  # of a view: which one, a key of VIEW_IDS; else None
     cdef int generator_at                        # where it takes a Generator; -1: nowhere
     cdef int pin_at                              # where a composite has pin_memory; -1: nowhere
     cdef int guard                               # which arguments are refused: a word of GUARDS

@@ -57,7 +57,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
         if isinstance(rule, str):
             ov.native_id = RULE_IDS[rule]
     elif ov.family == F_VIEW:
-        ov.native_id = VIEW_IDS[mode]
+        ov.native_id, ov.view_kind = VIEW_IDS[mode], mode
         ov.one_int = ov.native_id == V_VIEW
     elif ov.family == F_NATIVE:
         ov.native_id = NATIVE_IDS[mode]

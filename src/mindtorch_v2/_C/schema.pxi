@@ -32,11 +32,6 @@ cdef class Overload:
         return self.family == F_VIEW
 
     @property
-    def view_kind(self):
-        """Which view it makes: a key of VIEW_IDS; None for other ops."""
-        return next((k for k, v in VIEW_IDS.items() if v == self.native_id), None) if self.family == F_VIEW else None
-
-    @property
     def is_random(self):
         """Whether it takes a generator."""
         return self.generator_at >= 0
@@ -67,10 +62,3 @@ cdef class Overload:
             word = KIND_WORDS[self.kind[i]] + ("" if self.required[i] else f" {name} = {self.defaults[i]}")
             shown.append(word if not self.required[i] else f"{word} {'input' if name == 'self' else name}")
         return ", ".join(shown)
-
-
-VIEW_IDS = {"view": V_VIEW, "transpose": V_TRANSPOSE, "permute": V_PERMUTE, "expand": V_EXPAND, "squeeze": V_SQUEEZE,
-            "squeeze_dim": V_SQUEEZE_DIM, "unsqueeze": V_UNSQUEEZE, "select": V_SELECT, "slice": V_SLICE,
-            "as_strided": V_AS_STRIDED, "unfold": V_UNFOLD, "diagonal": V_DIAGONAL, "alias": V_ALIAS,
-            "view_dtype": V_VIEW_DTYPE, "view_as_real": V_REAL, "view_as_complex": V_COMPLEX, "t": V_T,
-            "detach": V_DETACH}

@@ -1,5 +1,16 @@
 # View ops: new geometry over the same storage.
 
+cdef enum:
+    V_VIEW = 1
+    V_TRANSPOSE, V_PERMUTE, V_EXPAND, V_SQUEEZE, V_SQUEEZE_DIM, V_UNSQUEEZE, V_SELECT, V_SLICE, V_AS_STRIDED
+    V_UNFOLD, V_DIAGONAL, V_ALIAS, V_VIEW_DTYPE, V_REAL, V_COMPLEX, V_T, V_DETACH
+
+VIEW_IDS = {"view": V_VIEW, "transpose": V_TRANSPOSE, "permute": V_PERMUTE, "expand": V_EXPAND, "squeeze": V_SQUEEZE,
+            "squeeze_dim": V_SQUEEZE_DIM, "unsqueeze": V_UNSQUEEZE, "select": V_SELECT, "slice": V_SLICE,
+            "as_strided": V_AS_STRIDED, "unfold": V_UNFOLD, "diagonal": V_DIAGONAL, "alias": V_ALIAS,
+            "view_dtype": V_VIEW_DTYPE, "view_as_real": V_REAL, "view_as_complex": V_COMPLEX, "t": V_T,
+            "detach": V_DETACH}
+
 
 cdef TensorBase make_view(TensorBase self, int rank, const int64_t* sizes, const int64_t* strides, int64_t offset):
     """A view of self's storage, tracked as a view of self's base."""
