@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import mindtorch_v2 as torch
-from mindtorch_v2._backends.common import convert
-from mindtorch_v2._backends.npu import acl_loader, aclnn, allocator, runtime
+from mindtorch_v2._backends.npu import acl_loader, aclnn, allocator, convert, runtime
 from mindtorch_v2.npu import devices
 
 

@@ -120,8 +120,8 @@ def test_imports_go_down(trees: dict[Path, ast.Module]) -> None:
 
 
 def allowed(here: tuple[str, ...], there: tuple[str, ...]) -> bool:
-    if here[0] == there[0] == "_backends":  # a backend knows no other; copies between devices stand above them all
-        return room_of(there) == "_backends" or here[1:] == ("registry",) or room_of(here) == "_backends/common"
+    if here[0] == there[0] == "_backends":  # a backend knows no other
+        return room_of(there) == "_backends" or here[1:] == ("registry",)
     up, down = FLOOR_OF.get(here[0], 5), FLOOR_OF.get(there[0], 5)
     return down < up or up == down == 0
 
@@ -155,7 +155,7 @@ def test_foreign_packages_have_their_doors(trees: dict[Path, ast.Module]) -> Non
 
 def native_files() -> list[Path]:
     native = [p for p in (ROOT / "csrc").rglob("*") if p.suffix in (".h", ".cpp")]
-    return native + [p for p in PACKAGE.rglob("*") if p.suffix in (".pyx", ".pxi", ".pxd", ".h")]
+    return native + [p for p in PACKAGE.rglob("*") if p.suffix in (".pyx", ".pxi", ".pxd", ".h", ".cpp")]
 
 
 def test_the_library_does_not_know_where_cann_comes_from() -> None:
@@ -273,3 +273,62 @@ def test_architecture_names_only_paths_that_exist() -> None:
     assert paths
     gone = [p for p in paths if not any(d.joinpath(p).exists() for d in (ROOT, PACKAGE))]
     assert not gone, f"ARCHITECTURE.md names {gone}"
+
+
+# ---- the parts of the compiled core ------------------------------------------------------------------------------------
+CORE = PACKAGE / "_C"
+LEAVES = {"python", "library"}  # what C and the kernel library declare; every part takes from them
+
+
+def core_parts() -> list[str]:
+    """The parts from the lowest up, as they are loaded."""
+    return re.findall(r"^from mindtorch_v2\._C import (\w+)$", (CORE / "_core.py").read_text(), re.M)
+
+
+def included(part: str) -> list[str]:
+    return re.findall(r'^include "(.*)"$', (CORE / f"{part}.pyx").read_text(), re.M)
+
+
+def files_of(part: str) -> list[Path]:
+    own = [CORE / f"{part}.pyx", CORE / f"{part}.pxd"]
+    return [path for path in own if path.exists()] + [CORE / name for name in included(part)]
+
+
+def test_every_native_file_belongs_to_one_part() -> None:
+    parts = core_parts()
+    built = re.search(r"set\(CORE_PARTS (.*?)\)", (ROOT / "CMakeLists.txt").read_text())
+    assert built is not None and built[1].split() == parts
+    assert {path.stem for path in CORE.glob("*.pyx")} == set(parts)
+    found = [name for part in parts for name in included(part)]
+    assert sorted(found) == sorted(path.name for path in CORE.glob("*.pxi"))
+    assert {path.stem for path in CORE.glob("*.pxd")} <= set(parts) | LEAVES
+
+
+def test_parts_of_the_core_use_those_below_only() -> None:
+    parts = core_parts()
+    use = re.compile(r"^\s*(?:from|import|cimport)\s+mindtorch_v2\._C(?:\.(\w+))?\s", re.M)
+    wrong = []
+    for place, part in enumerate(parts):
+        for path in files_of(part):
+            wrong += [f"{path.name} of {part} uses {name or '_C'}" for name in use.findall(path.read_text())
+                      if name not in LEAVES and name not in parts[:place]]  # fmt: skip
+    for name in LEAVES:
+        wrong += [f"{name}.pxd uses {used}" for used in use.findall((CORE / f"{name}.pxd").read_text())]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_cycle_among_the_headers_of_the_core() -> None:
+    """A header of the core includes those of the kernels and others of the core, in no circle."""
+    headers = {path.name: path for path in CORE.glob("*.h")}
+    uses = {name: [other for other in re.findall(r'#include "(.*?)"', path.read_text()) if other in headers]
+            for name, path in headers.items()}  # fmt: skip
+    kernels = {path.name for path in (ROOT / "csrc" / "kernels").glob("*.h")}
+    assert not kernels & headers.keys()
+
+    def walk(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, f"{' -> '.join((*above, name))}"
+        for other in uses[name]:
+            walk(other, (*above, name))
+
+    for name in headers:
+        walk(name, ())

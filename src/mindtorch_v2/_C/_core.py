@@ -1,12 +1,7 @@
 """The compiled parts of the core under one name, from the lowest up; which part has what is nothing that Python need know."""
 import types
 
-from mindtorch_v2._C import _tensor
-from mindtorch_v2._C import _row
-from mindtorch_v2._C import _dispatch
-from mindtorch_v2._C import _autograd
-from mindtorch_v2._C import _methods
-from mindtorch_v2._C import _npu
+from mindtorch_v2._C import _autograd, _dispatch, _methods, _npu, _row, _tensor
 
 for _part in (_tensor, _row, _dispatch, _autograd, _methods, _npu):
     _tensor._keep_general(vars(_part))

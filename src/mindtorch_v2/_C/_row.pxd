@@ -10,7 +10,7 @@ cdef enum:
     MAX_SAVED = 16
     MAX_INPUTS = 8                               # of one formula
     MAX_FORMULA_ARGS = 24
-    VIEW_WORDS = 4                               # sizes of View and Attr in 8-byte words; asserted in _core.pyx
+    VIEW_WORDS = 4                               # sizes of View and Attr in 8-byte words; asserted in python.pxd
     ATTR_WORDS = 8
 
 cdef enum:

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import Any
 
-from mindtorch_v2 import _C, _config
+from mindtorch_v2 import _config
 from mindtorch_v2._backends.npu import alloc_conf, errors, runtime, streams
 
 _MB = 1 << 20
