@@ -282,7 +282,9 @@ LEAVES = {"python", "library"}  # what C and the kernel library declare; every p
 
 def core_parts() -> list[str]:
     """The parts from the lowest up, as they are loaded."""
-    return re.findall(r"^from mindtorch_v2\._C import (\w+)$", (CORE / "_core.py").read_text(), re.M)
+    named = re.search(r"^for _part in \((.*)\):$", (CORE / "_core.py").read_text(), re.M)
+    assert named is not None
+    return named[1].split(", ")
 
 
 def included(part: str) -> list[str]:
