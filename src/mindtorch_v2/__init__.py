@@ -54,7 +54,7 @@ __version__ = torch_version.TorchVersion(version.__version__)
 # Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
 _DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
           "accelerator", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
-          "func", "profiler", "library", "hub", "_subclasses")
+          "func", "profiler", "library", "hub", "_subclasses", "distributed", "futures")
 _FROM = {"vmap": "func", "ops": "library", "Event": "accelerator", "Stream": "accelerator",
          "get_device_module": "accelerator", "load": "serialization", "save": "serialization"}
 _FROM |= dict.fromkeys((

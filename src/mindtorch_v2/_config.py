@@ -136,6 +136,11 @@ def npu_oom_snapshot() -> tuple[str | None, str]:
     return {"0": None, "2": "state"}.get(mode, "all"), os.environ.get("OOM_SNAPSHOT_PATH") or "."
 
 
+def mpi_library() -> str:
+    """MINDTORCH_MPI_LIBRARY: the MPI library of torch.distributed, where it is not the one of the mpich package."""
+    return os.environ.get("MINDTORCH_MPI_LIBRARY", "")
+
+
 def weights_only(asked: bool | None, default: bool) -> bool:
     """How torch.load reads: TORCH_FORCE_WEIGHTS_ONLY_LOAD=1 trusts no file whatever the call says,
     TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 trusts every file where the call says nothing."""

@@ -28,7 +28,7 @@ FLOORS: dict[int, str] = {
     4: "npu cpu linalg fft special random types version torch_version return_types backends compiler cuda jit overrides storage "
        "__config__ _asserts _construct _symbolic _transforms xpu",
     5: "nn optim utils distributed serialization _pickling _unpickling _rebuilding _archive testing accelerator multiprocessing signal _dynamo "
-       "distributions func profiler library hub _subclasses _torch_npu __main__",
+       "distributions func profiler library hub _subclasses futures _torch_npu __main__",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that are one room although they lie side by side.
@@ -243,13 +243,14 @@ def files_by_name(trees: dict[Path, ast.Module]) -> dict[str, list[str]]:
     """Words -> the files that say them as a string, or define a function of that name."""
     found: dict[str, list[str]] = {}
     for path, tree in trees.items():
-        if path.name == "torch_ops.py":  # calls of ops by name, as imports are
+        # Calls of ops by name, as imports are; collectives, which are called gather and scatter too.
+        if path.name == "torch_ops.py" or path.is_relative_to(PACKAGE / "distributed"):
             continue
         defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         for word in names_in(strings_of(tree)) | defined:
             found.setdefault(word, []).append(name_of(path))
     for path in native_files():
-        if "cann_sim" not in path.parts:
+        if "cann_sim" not in path.parts and "distributed" not in path.parts:
             text = re.sub(r'_op_named\("\w+"\)', "", path.read_text())
             words = names_in(re.findall(r'"([^"\n]*)"', text)) | set(re.findall(r"\bdef (\w+)\(", text))
             for word in words:

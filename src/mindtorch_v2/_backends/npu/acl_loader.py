@@ -46,6 +46,7 @@ _ACL_READY = False
 _ACL_MODULE: Any = None
 _ACL_LOCK = threading.Lock()
 _LIBRARIES: dict[str, ctypes.CDLL] = {}
+_FURTHER: dict[str, ctypes.CDLL] = {}             # those that ops do not need, opened by who needs them
 _home = ""                                        # of the toolkit whose libraries are open
 _symbols: dict[str, int] = {}
 
@@ -251,6 +252,19 @@ def _address(name: str) -> int:
                 return ctypes.cast(function, ctypes.c_void_p).value or 0
     raise MissingSymbolError(f"{name} is not in CANN {cann_version()}: looked in {', '.join(_LIBRARIES) or 'nothing'} "
                              f"of {_home or 'no toolkit'}. Install a CANN that has it")
+
+
+def further_library(name: str) -> ctypes.CDLL:
+    """A library of the loaded CANN that no op needs (libhccl.so), opened at its first use."""
+    ensure_acl()
+    with _ACL_LOCK:
+        if name not in _FURTHER:
+            folders = _of_one_home(_existing_dirs())
+            path = _find(name, folders)
+            if path is None:
+                raise CannNotFoundError(f"{name} is not in {', '.join(folders)}: install a CANN toolkit that has it")
+            _FURTHER[name] = _open(path, folders)
+    return _FURTHER[name]
 
 
 def cann_version() -> str:

@@ -1,0 +1,188 @@
+"""HCCL's C functions: communicators between the processes of npus, and collectives queued on a stream. No tensors."""
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import weakref
+from typing import Any
+
+from mindtorch_v2._backends.npu import acl_loader, runtime, streams
+from mindtorch_v2._backends.npu.errors import MissingSymbolError, check
+
+ROOT_INFO_BYTES = 4108                            # HCCL_ROOT_INFO_BYTES
+SUM, PRODUCT, MAX, MIN = range(4)                 # HcclReduceOp
+BYTE = 7                                          # HCCL_DATA_TYPE_UINT8: what is only moved is moved as bytes
+DTYPES = {"int8": 0, "int16": 1, "int32": 2, "float16": 3, "float32": 4, "int64": 5, "uint64": 6, "uint8": 7, "uint16": 8,
+          "uint32": 9, "float64": 10, "bfloat16": 11}   # HcclDataType
+_CODES = """SUCCESS PARA PTR MEMORY INTERNAL NOT_SUPPORT NOT_FOUND UNAVAIL SYSCALL TIMEOUT OPEN_FILE_FAILURE TCP_CONNECT
+ROCE_CONNECT TCP_TRANSFER ROCE_TRANSFER RUNTIME DRV PROFILING CCE NETWORK AGAIN REMOTE SUSPENDING""".split()
+
+_KINDS = {"p": ctypes.c_void_p, "n": ctypes.c_uint64, "u": ctypes.c_uint32, "i": ctypes.c_int32}
+# Parameters in C's order; every function returns an HcclResult.
+_FUNCTIONS = {
+    "HcclGetRootInfo": "p", "HcclCommInitRootInfo": "upup", "HcclCommDestroy": "p", "HcclGetCommAsyncError": "pp",
+    "HcclAllReduce": "ppniipp", "HcclBroadcast": "pniupp", "HcclReduce": "ppniiupp", "HcclScatter": "ppniupp",
+    "HcclAllGather": "ppnipp", "HcclReduceScatter": "ppniipp", "HcclAlltoAllV": "pppipppipp", "HcclBarrier": "pp",
+    "HcclSend": "pniupp", "HcclRecv": "pniupp", "HcclBatchSendRecv": "pupp",
+}
+
+
+class HcclError(RuntimeError):
+    """What HCCL refused, by its code."""
+
+    def __init__(self, function: str, code: int) -> None:
+        self.code = code
+        name = f"HCCL_E_{_CODES[code]}" if 0 < code < len(_CODES) else "unknown"
+        said = runtime.acl.get_recent_err_msg() if hasattr(runtime.acl, "get_recent_err_msg") else ""
+        said = said[0] if isinstance(said, tuple) else said
+        super().__init__(f"[{function}] error code {code} ({name}){': ' + str(said) if said else ''}")
+
+
+class _Item(ctypes.Structure):
+    """HcclSendRecvItem."""
+    _fields_ = [("kind", ctypes.c_int32), ("buf", ctypes.c_void_p), ("count", ctypes.c_uint64),
+                ("dtype", ctypes.c_int32), ("remote", ctypes.c_uint32)]
+
+
+@functools.cache
+def function(name: str) -> Any:
+    """A function of libhccl."""
+    library = acl_loader.further_library("libhccl.so")
+    found = getattr(library, name, None)
+    if found is None:
+        raise MissingSymbolError(f"{name} is not in libhccl.so of CANN {acl_loader.cann_version()}")
+    found.restype, found.argtypes = ctypes.c_int32, [_KINDS[kind] for kind in _FUNCTIONS[name]]
+    return found
+
+
+def must(name: str, *args: Any) -> None:
+    code = function(name)(*args)
+    if code:
+        raise HcclError(name, code)
+
+
+def set_timeouts(seconds: float) -> None:
+    """How long the device waits for another rank, where the environment does not say it."""
+    os.environ.setdefault("HCCL_EXEC_TIMEOUT", str(max(int(seconds), 1)))
+
+
+def root_info(device_id: int) -> bytes:
+    """What the ranks of a new communicator need to find each other; made by its first rank."""
+    runtime.get_runtime(device_id)
+    info = ctypes.create_string_buffer(ROOT_INFO_BYTES)
+    must("HcclGetRootInfo", ctypes.addressof(info))
+    return info.raw
+
+
+class Communicator:
+    """One rank's end of a communicator, on one device. Addresses and streams are ints; nothing waits on the host."""
+
+    def __init__(self, device_id: int, ranks: int, rank: int, info: bytes) -> None:
+        runtime.get_runtime(device_id)
+        self.device_id, self.ranks, self.rank = device_id, ranks, rank
+        self.last_stream = 0                      # the stream of the latest work
+        handle, root = ctypes.c_void_p(), ctypes.create_string_buffer(info, ROOT_INFO_BYTES)
+        must("HcclCommInitRootInfo", ranks, ctypes.addressof(root), rank, ctypes.addressof(handle))
+        self.handle = handle.value
+        self._session = runtime.get_runtime(device_id).session
+        self.all_reduce_function = function("HcclAllReduce")
+        _open.add(self)
+
+    def follow(self, stream: int) -> None:
+        """Puts a stream behind the communicator's latest work: its ranks must see one order, whatever streams they use."""
+        if self.last_stream not in (0, stream):
+            order(self.device_id, self.last_stream, stream)
+        self.last_stream = stream
+
+    def all_reduce(self, data: int, count: int, dtype: int, op: int, stream: int) -> None:
+        code = self.all_reduce_function(data, data, count, dtype, op, self.handle, stream)
+        if code:
+            raise HcclError("HcclAllReduce", code)
+
+    def reduce(self, data: int, count: int, dtype: int, op: int, root: int, stream: int) -> None:
+        must("HcclReduce", data, data, count, dtype, op, root, self.handle, stream)
+
+    def reduce_scatter(self, send: int, recv: int, count: int, dtype: int, op: int, stream: int) -> None:
+        must("HcclReduceScatter", send, recv, count, dtype, op, self.handle, stream)
+
+    def broadcast(self, data: int, count: int, root: int, stream: int) -> None:
+        must("HcclBroadcast", data, count, BYTE, root, self.handle, stream)
+
+    def all_gather(self, send: int, recv: int, count: int, stream: int) -> None:
+        must("HcclAllGather", send, recv, count, BYTE, self.handle, stream)
+
+    def scatter(self, send: int, recv: int, count: int, root: int, stream: int) -> None:
+        must("HcclScatter", send, recv, count, BYTE, root, self.handle, stream)
+
+    def all_to_all(self, send: int, sent: list[int], recv: int, received: list[int], stream: int) -> None:
+        cells = [_counts(counts) for part in (sent, received) for counts in (part, _offsets(part))]
+        at = [ctypes.addressof(cell) for cell in cells]
+        must("HcclAlltoAllV", send, at[0], at[1], BYTE, recv, at[2], at[3], BYTE, self.handle, stream)
+
+    def barrier(self, stream: int) -> None:
+        must("HcclBarrier", self.handle, stream)
+
+    def send(self, data: int, count: int, to: int, stream: int) -> None:
+        must("HcclSend", data, count, BYTE, to, self.handle, stream)
+
+    def recv(self, data: int, count: int, source: int, stream: int) -> None:
+        must("HcclRecv", data, count, BYTE, source, self.handle, stream)
+
+    def batch(self, items: list[tuple[bool, int, int, int]], stream: int) -> None:
+        """Sends (True) and receives of (address, bytes, rank), which all move together."""
+        cells = (_Item * len(items))(*(_Item(0 if sends else 1, data, count, BYTE, peer) for sends, data, count, peer in items))
+        must("HcclBatchSendRecv", ctypes.addressof(cells), len(items), self.handle, stream)
+
+    def error(self) -> str:
+        """What went wrong on the device since, or ""."""
+        code = ctypes.c_int32()
+        runtime.get_runtime(self.device_id)
+        must("HcclGetCommAsyncError", self.handle, ctypes.addressof(code))
+        return "" if not code.value else f"HCCL_E_{_CODES[code.value]}" if code.value < len(_CODES) else str(code.value)
+
+    def destroy(self) -> None:
+        """Gives it back. Nothing if its device has ended since."""
+        if self.handle and runtime.get_runtime(self.device_id).session is self._session:
+            handle, self.handle = self.handle, None
+            must("HcclCommDestroy", handle)
+
+
+_open: weakref.WeakSet[Communicator] = weakref.WeakSet()
+
+
+def _destroy_all(device_id: int) -> None:
+    for comm in [comm for comm in _open if comm.device_id == device_id]:
+        comm.destroy()
+
+
+def _give_up(device_id: int) -> None:
+    """A program that ends by an exception must not wait for ranks that will never come to what it has queued."""
+    if hasattr(sys, "last_type"):
+        _destroy_all(device_id)
+
+
+runtime.on_close(_destroy_all)
+runtime.before_close(_give_up)
+
+
+def _counts(counts: list[int]) -> Any:
+    return (ctypes.c_uint64 * len(counts))(*counts)
+
+
+def _offsets(counts: list[int]) -> list[int]:
+    return [sum(counts[:i]) for i in range(len(counts))]
+
+
+def order(device_id: int, first: int, then: int) -> None:
+    """Work given to the second stream from now on waits for what the first has now."""
+    owner = runtime.get_runtime(device_id)
+    event = streams.record_new_event(device_id, first)
+    try:
+        check(runtime.acl.rt.stream_wait_event(then, event), "aclrtStreamWaitEvent")
+    finally:
+        streams.give_event(owner, owner.session, streams.EVENT_SYNC, event)
+
+
+current_stream = streams.current_stream_handle

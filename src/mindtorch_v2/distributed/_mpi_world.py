@@ -1,0 +1,176 @@
+"""MPI in this process: finds the library, starts it through the store or the process manager that is there, knows its peers."""
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import socket
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import mindtorch_v2 as torch
+from mindtorch_v2.distributed import _mpi
+from mindtorch_v2.distributed._errors import DistBackendError, DistStoreError
+from mindtorch_v2.distributed._pmi import PmiServer
+from mindtorch_v2.distributed._stores import PrefixStore, Store
+
+_LIBRARY = "libmpi_abi.so.1"                      # MPI 5's standard ABI: handles and constants are the same in every MPI
+_MISSING = ("the gloo and mpi backends need MPI, and none was found: pip install mpich (or mindtorch_v2[mpi]), or set "
+            f"MINDTORCH_MPI_LIBRARY to an MPI library with the standard ABI ({_LIBRARY})")
+
+
+def library_path() -> str | None:
+    """Where the MPI library is: what the setting names, or the file of the mpich wheel."""
+    named = torch._config.mpi_library()
+    if named:
+        return named
+    try:
+        files = importlib.metadata.files("mpich") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    for file in files:
+        if file.name == _LIBRARY:
+            path = Path(str(file.locate())).resolve()
+            return str(path) if path.exists() else None
+    return None
+
+
+def is_available() -> bool:
+    """Whether MPI can be used here."""
+    return library_path() is not None
+
+
+def process_start(pid: int) -> str:
+    """When a process of this host began, in the kernel's ticks; "" if there is none. A pid alone may be used again."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = text.rpartition(")")[2].split()
+    return "" if fields[0] in "ZX" else fields[19]    # a zombie is gone too
+
+
+class MpiWorld:
+    """MPI as it was started: once in a process, with these ranks."""
+
+    def __init__(self, rank: int, size: int, peers: list[tuple[str, int, str]], managed: bool) -> None:
+        self.rank, self.size, self.peers, self.managed = rank, size, peers, managed
+        self.host = socket.gethostname()
+        self.broken: str = ""                     # why nothing more can be exchanged
+        self.half_ops: dict[tuple[bool, int], int] = {}
+
+    def dead(self, ranks: list[int]) -> str:
+        """Which of the ranks on this host no longer runs, or ""; those of other hosts are only found by the timeout."""
+        for rank in ranks:
+            host, pid, start = self.peers[rank]
+            if host == self.host and rank != self.rank and process_start(pid) != start:
+                return f"rank {rank} (process {pid}) is no longer running"
+        return ""
+
+    def half_op(self, bfloat: bool, op: int) -> int:
+        """The MPI operation for 16-bit floats."""
+        made = self.half_ops.get((bfloat, op))
+        if made is None:
+            made = self.half_ops[bfloat, op] = _mpi.make_half_op(bfloat, op)
+        return made
+
+
+_world: MpiWorld | None = None
+
+
+def open_library() -> None:
+    path = library_path()
+    if path is None:
+        raise RuntimeError(_MISSING)
+    _mpi.open_library(path)
+
+
+def start(store: Store, rank: int, size: int, timeout: timedelta) -> MpiWorld:
+    """Starts MPI with the ranks that meet at a store. A second start in one process must have the same ranks."""
+    global _world
+    if _world is not None:
+        if (_world.rank, _world.size) != (rank, size) or _world.broken:
+            raise RuntimeError(f"MPI runs in this process as rank {_world.rank} of {_world.size}"
+                               f"{' and has failed: ' + _world.broken if _world.broken else ''}; it cannot be started again as "
+                               f"rank {rank} of {size}. Start a new process")
+        return _world
+    open_library()
+    peers = _meet(PrefixStore("mpi", store), rank, size, timeout)
+    managed = under_manager()
+    if not managed:
+        server = PmiServer(PrefixStore("pmi", store.clone()), rank, size, [host for host, _, _ in peers])
+        before = {name: os.environ.pop(name, None) for name in _MANAGER}
+        os.environ.update(PMI_PORT=server.address, PMI_ID=str(rank))
+        try:
+            _mpi.init()
+        finally:                                  # a child that starts MPI must not find a server that is ours
+            for name in ("PMI_PORT", "PMI_ID"):
+                del os.environ[name]
+            os.environ.update({name: value for name, value in before.items() if value is not None})
+    else:
+        _mpi.init()
+    _world = MpiWorld(rank, size, peers, managed)
+    if not managed:
+        store.barrier("mpi/mapped", size, timeout)
+        unlink_shared_memory()
+    return _world
+
+
+def unlink_shared_memory() -> None:
+    """Takes the names of MPICH's shared memory away, which MPI_Finalize would: a rank that is killed cannot, and the memory
+    would stay. What is mapped stays mapped."""
+    with open("/proc/self/maps") as maps:
+        names = {line.split(maxsplit=5)[5].strip() for line in maps if "/dev/shm/mpich_shm_" in line}
+    for name in names:
+        if os.path.basename(name).replace("mpich_shm_", "").replace("_", "").isalnum():   # not "… (deleted)"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+
+
+# What mpiexec (hydra), Slurm and PMIx launchers set for their processes.
+_MANAGER = ("PMI_FD", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMI_PORT", "PMI_ID")
+
+
+def under_manager() -> bool:
+    """Whether a process manager that MPI knows has started this process."""
+    return any(name in os.environ for name in ("PMI_FD", "PMIX_RANK", "PMI_PORT"))
+
+
+def rank_and_size_of_manager() -> tuple[int, int]:
+    """(rank, size) as mpiexec or Slurm gave them."""
+    open_library()
+    _mpi.init()
+    world = _mpi.Communicator.world()
+    return world.rank, world.size
+
+
+def _meet(store: Store, rank: int, size: int, timeout: timedelta) -> list[tuple[str, int, str]]:
+    """Host, process and its start of every rank. MPI would wait for a missing one without end."""
+    pid = os.getpid()
+    store.set(f"peer/{rank}", json.dumps([socket.gethostname(), pid, process_start(pid)]))
+    try:
+        store.wait([f"peer/{r}" for r in range(size)], timeout)
+    except DistStoreError as error:
+        missing = [r for r in range(size) if not store.check([f"peer/{r}"])]
+        raise DistBackendError(f"[init_process_group] expected {size} ranks within {timeout}, but of rank"
+                               f"{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} nothing came") from error
+    return [tuple(json.loads(text)) for text in store.multi_get([f"peer/{r}" for r in range(size)])]
+
+
+def flush(communicator: Any, seconds: float) -> None:
+    """Lets what was sent arrive, if all ranks of a group come here; else leaves after a while."""
+    request, deadline = communicator.barrier(), time.monotonic() + seconds
+    while not request.wait(0.1) and time.monotonic() < deadline:
+        pass
+
+
+def finalize(wait: bool) -> None:
+    """At exit. A process manager calls it a crash when a rank leaves without MPI_Finalize; our own server does not care, and a
+    rank that ends early must not wait for the others."""
+    if _world is not None and not _world.managed:
+        unlink_shared_memory()
+    if _world is not None and _world.managed and wait and not _world.broken and not _mpi.is_finalized():
+        _mpi.finalize()

@@ -1,0 +1,158 @@
+"""Collectives that PyTorch's gloo does not have, and failures: cases for mindtorch_v2 alone, run as dist_cases.py is."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import time
+import warnings
+from typing import Any
+
+import dist_cases
+from dist_cases import World, case, failed
+
+dist_cases.CASES.clear()
+
+
+@case
+def more_all_reduce(w: World) -> Any:
+    premul, flags = w.mine(4), w.torch.tensor([w.rank == 0, False, True], device=w.device)
+    w.dist.all_reduce(premul, w.dist._make_nccl_premul_sum(0.5))
+    w.dist.all_reduce(flags)
+    odd = w.mine(6, dtype="int16")[::2]
+    w.dist.all_reduce(odd)
+    return premul, flags, odd
+
+
+@case
+def more_gathers(w: World) -> Any:
+    stacked = w.empty(w.size, 2)
+    w.dist.all_gather_into_tensor(stacked, w.mine(2))
+    uneven = [w.empty(rank + 1) for rank in range(w.size)]
+    w.dist.all_gather(uneven, w.mine(w.rank + 1))
+    mean = w.empty(2)
+    w.dist.reduce_scatter_tensor(mean, w.mine(2 * w.size), w.dist.ReduceOp.AVG)
+    part = w.empty(w.rank + 1)
+    w.dist.reduce_scatter(part, [w.mine(rank + 1) for rank in range(w.size)])
+    swapped = [w.empty(w.rank + 1) for _ in range(w.size)]
+    w.dist.all_to_all(swapped, [w.mine(rank + 1) for rank in range(w.size)])
+    return stacked, uneven, mean, part, swapped
+
+
+@case
+def coalesced(w: World) -> Any:
+    tensors = [w.mine(3) + i for i in range(3)]
+    with w.dist._coalescing_manager() as manager:
+        for t in tensors:
+            assert w.dist.all_reduce(t) is None
+    later = [w.mine(2)]
+    with w.dist._coalescing_manager(async_ops=True) as manager:
+        w.dist.all_reduce(later[0])
+    manager.wait()
+    w.dist.all_reduce_coalesced(tensors)
+    return tensors, later
+
+
+@case
+def split(w: World) -> Any:
+    half = w.dist.split_group(split_ranks=[list(range(w.size // 2)), list(range(w.size // 2, w.size))])
+    t = w.mine(2)
+    w.dist.all_reduce(t, group=half)
+    only = w.dist.new_group([0])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        w.dist.all_reduce(w.mine(1), group=only)
+    w.dist.destroy_process_group(half)
+    return t, [str(one.message) for one in told], w.dist.get_rank(only)
+
+
+@case
+def object_messages(w: World) -> Any:
+    if w.rank == 0:
+        w.dist.send_object_list([{"a": 1}, "text"], dst=1)
+    elif w.rank == 1:
+        got: list[Any] = [None, None]
+        return w.dist.recv_object_list(got, src=0), got
+    return None
+
+
+@case
+def from_any(w: World) -> Any:
+    if w.rank == 0:
+        got = [w.empty(1) for _ in range(w.size - 1)]
+        sources = [w.dist.recv(t) for t in got]
+        return sorted(sources), sorted(float(t) for t in got)
+    w.dist.send(w.tensor([10.0 * w.rank]), 0)
+    return None
+
+
+@case
+def monitored(w: World) -> Any:
+    w.dist.monitored_barrier(timeout=datetime.timedelta(seconds=20))
+    if w.rank:
+        time.sleep(1)
+        return None
+    try:
+        w.dist.monitored_barrier(timeout=datetime.timedelta(seconds=0.3))
+    except RuntimeError as error:
+        return str(error)
+
+
+@case
+def again(w: World) -> Any:
+    """The default group ends and is made again."""
+    w.dist.destroy_process_group()
+    os.environ.update(RANK=str(w.rank), WORLD_SIZE=str(w.size))
+    store = w.dist.FileStore(sys.argv[6] + ".again", w.size)
+    w.dist.init_process_group(sys.argv[2], store=store, rank=w.rank, world_size=w.size)
+    t = w.mine(3)
+    w.dist.all_reduce(t)
+    return t
+
+
+# ---- what must fail, as the last case of a run --------------------------------------------------------------------
+@case
+def _killed(w: World) -> Any:
+    w.dist.all_reduce(w.mine(1))
+    w.dist.barrier()
+    if w.rank == w.size - 1:
+        os.kill(os.getpid(), 9)
+    t = w.mine(100)
+    w.dist.all_reduce(t)
+    return t.cpu()                                # an npu tells it when the host waits
+
+
+@case
+def _late(w: World) -> Any:
+    if w.rank == w.size - 1:
+        time.sleep(3)
+        return None
+    w.dist.all_reduce(w.mine(4))
+
+
+@case
+def _another_collective(w: World) -> Any:
+    if w.rank == 0:
+        w.dist.all_reduce(w.mine(4))
+    else:
+        w.dist.recv(w.empty(4), 0)
+
+
+@case
+def killed(w: World) -> Any:
+    return failed(w, "_killed")
+
+
+@case
+def late(w: World) -> Any:
+    return failed(w, "_late")
+
+
+@case
+def another_collective(w: World) -> Any:
+    return failed(w, "_another_collective")
+
+
+if __name__ == "__main__":
+    dist_cases.run(sys.argv[1:])

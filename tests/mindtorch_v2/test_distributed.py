@@ -1,0 +1,146 @@
+"""torch.distributed between processes, on both engines, against PyTorch's gloo; and what happens when a rank fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+ENGINES = ("gloo", "hccl")
+
+
+class Ranks:
+    """Processes that run cases of a script, one a rank; what they print goes to files."""
+
+    def __init__(self, script: str, library: str, backend: str, size: int, folder: Path, seconds: float = 60,
+                 cases: tuple[str, ...] = (), ranks: list[int] | None = None) -> None:  # fmt: skip
+        folder.mkdir(exist_ok=True)
+        self.folder, self.processes = folder, []
+        environment = os.environ | {"CANN_SIM_DEVICES": str(size)}
+        for rank in range(size) if ranks is None else ranks:
+            command = [sys.executable, str(HERE / script), library, backend, "npu" if backend == "hccl" else "cpu", str(rank),
+                       str(size), str(folder / "store"), str(folder / "out"), str(seconds), *cases]  # fmt: skip
+            with open(folder / f"said.{rank}", "w") as said:
+                self.processes.append(subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment))
+
+    def finish(self, expected: tuple[int, ...] = (0, -9), limit: float = 100) -> list[dict[str, Any]]:
+        """The results of the ranks. Where one ends badly, nobody waits for the others."""
+        deadline = time.monotonic() + limit
+        while (codes := [process.poll() for process in self.processes]).count(None) and time.monotonic() < deadline:
+            if any(code not in (*expected, None) for code in codes):
+                break
+            time.sleep(0.05)
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        assert all(code in expected for code in codes), f"exit codes {codes}\n{self.said()}"
+        files = [self.folder / f"out.{rank}" for rank in range(len(self.processes))]
+        return [json.loads(file.read_text()) if file.exists() else {} for file in files]
+
+    def said(self) -> str:
+        return "\n".join(file.read_text() for file in sorted(self.folder.glob("said.*")))
+
+
+@pytest.fixture(scope="module")
+def results(npu: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """Every case, by library and engine: PyTorch starts first, because it takes longest."""
+    folder = tmp_path_factory.mktemp("collectives")
+    runs = {name: Ranks("dist_cases.py", library, backend, 2, folder / name) for name, library, backend in
+            (("torch", "torch", "gloo"), ("gloo", "mindtorch_v2", "gloo"), ("hccl", "mindtorch_v2", "hccl"))}  # fmt: skip
+    return {name: ranks.finish() for name, ranks in runs.items()}
+
+
+def names(script: str) -> list[str]:
+    text = (HERE / script).read_text()
+    return [line[4:].partition("(")[0] for mark, line in zip(text.split("\n"), text.split("\n")[1:]) if mark == "@case"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", names("dist_cases.py"))
+def test_collective_is_torchs(results: dict[str, list[dict[str, Any]]], engine: str, name: str) -> None:
+    if engine == "hccl" and name in ("refusals", "all_reduce_bits"):
+        pytest.skip("the messages are gloo's" if name == "refusals" else "HCCL has no bitwise reductions")
+    for ours, judge in zip(results[engine], results["torch"], strict=True):
+        assert "failed" not in (judge[name] if isinstance(judge[name], dict) else {}), judge[name]
+        assert ours[name] == judge[name]
+
+
+def mine(rank: int, count: int) -> list[float]:
+    return [float((i * (rank + 1) + rank) % 5 + 1) for i in range(count)]
+
+
+def total(size: int, count: int) -> list[float]:
+    return [sum(column) for column in zip(*(mine(rank, count) for rank in range(size)))]
+
+
+OURS = ("more_all_reduce", "more_gathers", "coalesced", "split", "object_messages", "again")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_gloo_does_not_have(npu: ModuleType, tmp_path: Path, engine: str) -> None:
+    cases = OURS[:-1] + (("from_any", "monitored") if engine == "gloo" else ()) + OURS[-1:]
+    ranks = Ranks("dist_ours.py", "mindtorch_v2", engine, 2, tmp_path, cases=cases).finish()
+    for rank, got in enumerate(ranks):
+        assert not [case for case in got.values() if isinstance(case, dict) and "failed" in case], got
+        premul, flags, odd = got["more_all_reduce"]
+        assert premul == [x / 2 for x in total(2, 4)] and flags == [True, False, True] and odd == total(2, 6)[::2]
+        stacked, uneven, mean, part, swapped = got["more_gathers"]
+        assert stacked == [mine(0, 2), mine(1, 2)] and uneven == [mine(0, 1), mine(1, 2)]
+        assert mean == [x / 2 for x in total(2, 4)[2 * rank : 2 * rank + 2]] and part == total(2, rank + 1)
+        assert swapped == [mine(0, rank + 1), mine(1, rank + 1)]
+        tensors, later = got["coalesced"]
+        assert tensors == [[2 * (x + 2 * i) for x in total(2, 3)] for i in range(3)] and later == [total(2, 2)]
+        t, told, number = got["split"]
+        assert t == mine(rank, 2) and number == (-1 if rank else 0)
+        wanted = "Running all_reduce on global rank 1 which does not belong to the given group."
+        assert told == ([wanted] if rank else [])
+        assert got["again"] == total(2, 3)
+    assert ranks[1]["object_messages"] == [0, [{"a": 1}, "text"]]
+    if engine == "gloo":
+        assert ranks[0]["from_any"] == [[1], [10.0]]
+        assert ranks[0]["monitored"] == "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 300 ms"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_four_ranks(npu: ModuleType, tmp_path: Path, engine: str) -> None:
+    cases = ("all_reduce_empty_and_scalar", "all_gather", "reduce_scatter", "send_and_recv", "subgroups", "barriers")
+    for rank, got in enumerate(Ranks("dist_cases.py", "mindtorch_v2", engine, 4, tmp_path, cases=cases).finish()):
+        assert got["all_reduce_empty_and_scalar"] == [[], 12.0] and got["barriers"] is True
+        assert got["all_gather"][1] == sum((mine(r, 4) for r in range(4)), [])
+        assert got["reduce_scatter"][0] == [x + 4 * rank for x in total(4, 3)]
+        assert got["send_and_recv"][0] == mine((rank - 1) % 4, 5) and got["send_and_recv"][1] == (rank - 1) % 4
+        pair = rank // 2 * 2
+        assert got["subgroups"] == [[a + b for a, b in zip(mine(pair, 2), mine(pair + 1, 2))], 2, [pair, pair + 1]]
+
+
+def test_a_killed_rank_is_an_error(npu: ModuleType, tmp_path: Path) -> None:
+    before = set(os.listdir("/dev/shm"))
+    runs = {engine: Ranks("dist_ours.py", "mindtorch_v2", engine, 2, tmp_path / engine, 20, ("killed",)) for engine in ENGINES}
+    survivor = runs["gloo"].finish()[0]["killed"]
+    kind, text = survivor["error"]
+    assert kind == "DistBackendError" and survivor["seconds"] < 15
+    assert "rank 1 (process" in text and "all_reduce of (100,)" in text and "sequence number 3" in text and "rank 0" in text
+    assert not {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("mpich")}
+    survivor = runs["hccl"].finish()[0]["killed"]
+    assert "HcclAllReduce" in survivor["error"][1] and "rank 1 is no longer running" in survivor["error"][1]
+
+
+def test_a_rank_that_does_not_come_in_time(npu: ModuleType, tmp_path: Path) -> None:
+    late = Ranks("dist_ours.py", "mindtorch_v2", "gloo", 2, tmp_path / "late", 1.5, ("late",))
+    missing = Ranks("dist_ours.py", "mindtorch_v2", "gloo", 2, tmp_path / "missing", 1, ("late",), ranks=[0])
+    other = Ranks("dist_ours.py", "mindtorch_v2", "gloo", 2, tmp_path / "other", 1.5, ("another_collective",))
+    kind, text = late.finish()[0]["late"]["error"]
+    assert kind == "DistBackendError" and text.startswith("Timed out after 1.5 s: all_reduce of (4,)") and "rank 0" in text
+    missing.finish(expected=(1,))
+    assert "expected 2 ranks within 0:00:01, but of rank 1 nothing came" in missing.said()
+    first, second = other.finish()
+    assert "Elsewhere: recv of (4,)" in first["another_collective"]["error"][1]
+    assert "Elsewhere: all_reduce of (4,)" in second["another_collective"]["error"][1]
