@@ -27,7 +27,7 @@ from mindtorch_v2._construct import (
     is_inference_mode_enabled, is_storage, is_tensor, numel, result_type, tensor,
 )
 from mindtorch_v2 import (
-    _asserts, _config, _legacy, backends, compiler, cuda, jit, overrides, random, torch_version, version,
+    _absent, _asserts, _config, _legacy, backends, compiler, cuda, jit, overrides, random, torch_version, version,
 )
 from mindtorch_v2._legacy import set_default_tensor_type
 from mindtorch_v2._symbolic import SymBool, SymFloat, SymInt
@@ -48,14 +48,19 @@ _C._nn.__dict__.update(_ops.namespaces["nn"])
 _tensor.install_methods(_ops.methods)
 from mindtorch_v2 import _transforms, fft, linalg, special
 from mindtorch_dropin import install
+globals().update({name: function for name, function in (_absent.FUNCTIONS | _absent.QSCHEMES).items() if name not in globals()})
+qscheme = _absent.qscheme
 newaxis = None
 __version__ = torch_version.TorchVersion(version.__version__)
 
 # Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
 _DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
-          "accelerator", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
-          "func", "profiler", "library", "hub", "_subclasses", "distributed", "futures")
-_FROM = {"vmap": "func", "ops": "library", "Event": "accelerator", "Stream": "accelerator",
+          "accelerator", "mps", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
+          "func", "profiler", "library", "hub", "_subclasses", "distributed", "futures", "functional", "ao", "_utils",
+          "_utils_internal", "_jit_internal", "_tensor_str", "_inductor", "_refs", "_prims", "_prims_common", "_native",
+          "_logging", "_vendor", "_higher_order_ops")
+_FROM = {"vmap": "func", "ops": "library", "Future": "futures", "ScriptModule": "_jit_internal", "Event": "accelerator",
+         "Stream": "accelerator",
          "get_device_module": "accelerator", "load": "serialization", "save": "serialization"}
 _FROM |= dict.fromkeys((
     "autocast", "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",

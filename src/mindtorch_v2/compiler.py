@@ -1,7 +1,9 @@
 """torch.compile and torch.compiler: everything runs eagerly, so these give back what they were given."""
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 
@@ -10,7 +12,16 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     """The function or module itself: this library runs every op when it is called and compiles nothing."""
     if mode is not None and options is not None:
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
+    if not disable:
+        _note()
     return _same if model is None else model
+
+
+@cache
+def _note() -> None:
+    """Said once in a process."""
+    warnings.warn("torch.compile: mindtorch_v2 runs every op when it is called and compiles nothing; the result is the same",
+                  UserWarning, stacklevel=3)
 
 
 def _same(fn: Any) -> Any:

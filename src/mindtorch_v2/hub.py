@@ -7,24 +7,29 @@ import re
 import shutil
 import sys
 import tempfile
-import urllib.parse
 import urllib.request
 import zipfile
 import zlib
 from typing import Any
+from urllib.parse import urlparse
 
 import mindtorch_v2 as torch
 
 __all__ = ["download_url_to_file", "get_dir", "load", "load_state_dict_from_url", "set_dir"]
 
-_HASHED = re.compile(r"-([a-f0-9]*)\.")     # weights-1a2b3c4d.pth names the beginning of its SHA-256
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")   # weights-1a2b3c4d.pth names the beginning of its SHA-256
 _chosen: list[str | None] = [None]
 
 
 def get_dir() -> str:
     """Where files are kept: what set_dir says, else $TORCH_HOME/hub, else the user's cache folder."""
+    return _chosen[0] or os.path.join(_get_torch_home(), "hub")
+
+
+def _get_torch_home() -> str:
+    """$TORCH_HOME, else the user's cache folder."""
     cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    return _chosen[0] or os.path.join(os.path.expanduser(os.environ.get("TORCH_HOME", f"{cache}/torch")), "hub")
+    return os.path.expanduser(os.environ.get("TORCH_HOME", f"{cache}/torch"))
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
@@ -57,11 +62,11 @@ def load_state_dict_from_url(url: str, model_dir: str | None = None, map_locatio
     """The state dict that a URL leads to; a file that was fetched before is not fetched again."""
     folder = os.path.join(get_dir(), "checkpoints") if model_dir is None else model_dir
     os.makedirs(folder, exist_ok=True)
-    name = file_name or os.path.basename(urllib.parse.urlparse(url).path)
+    name = file_name or os.path.basename(urlparse(url).path)
     path = os.path.join(folder, name)
     if not os.path.exists(path):
         sys.stderr.write(f'Downloading: "{url}" to {path}\n')
-        found = _HASHED.search(name) if check_hash else None
+        found = HASH_REGEX.search(name) if check_hash else None
         download_url_to_file(url, path, found.group(1) if found else None, progress)
     return torch.load(_unpacked(path, folder), map_location=map_location, weights_only=weights_only)
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Optional, Union
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _deferred, _facade
 
 __all__ = ["Attribute", "Error", "Final", "annotate", "export", "fork", "freeze", "ignore", "interface", "is_scripting",
            "is_tracing", "isinstance", "load", "onednn_fusion_enabled", "optimized_execution", "save", "script",
-           "script_if_tracing", "trace", "trace_module", "unused", "wait"]
+           "script_if_tracing", "script_method", "trace", "trace_module", "unused", "wait"]
 _is = isinstance
 
 
@@ -102,15 +102,32 @@ class Attribute:
         self.value, self.type = value, type
 
 
-class ScriptModule:
-    """Only for isinstance: no object is one."""
-
-
 class ScriptFunction:
     """Only for isinstance: no object is one."""
 
 
-TopLevelTracedModule = RecursiveScriptModule = ScriptModule
+class ScriptMethod(ScriptFunction):
+    """Only for isinstance: no object is one."""
+
+
+class ScriptWarning(Warning):
+    """What torch warns with while it compiles."""
+
+
+class TracerWarning(Warning):
+    """What torch warns with while it traces; nothing is traced."""
+
+    @staticmethod
+    def ignore_lib_warnings() -> None:
+        """Nothing to ignore."""
+
+
+def script_method(fn: Any) -> Any:
+    """The method itself."""
+    return fn
+
+
+CompilationUnit = _facade.absent("torch.jit.CompilationUnit", "mindtorch_v2 has no TorchScript")
 
 
 def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -154,8 +171,17 @@ def set_fusion_strategy(strategy: Any) -> Any:
     return strategy
 
 
+_WHY = "mindtorch_v2 has no TorchScript"
 vars(_C).update(_get_tracing_state=lambda: None, _log_api_usage_once=lambda event: None,
-                _are_functorch_transforms_active=lambda: False)
+                _are_functorch_transforms_active=lambda: False, _get_privateuse1_backend_name=lambda: "npu",
+                _get_cpu_capability=lambda: "AVX2" if _C._kernel_level == "avx2" else "DEFAULT", has_lapack=True,
+                has_spectral=True, has_openmp=False, has_mkl=False, _has_mkldnn=False,
+                ScriptFunction=ScriptFunction, ScriptMethod=ScriptMethod,
+                **_facade.absents("ScriptDict ScriptList ScriptObject ScriptClass Graph", _WHY, "torch._C."))
+annotations = _facade.module(__name__, "annotations", "Types that TorchScript reads.", Any=Any, List=list, Dict=dict,
+                             Tuple=tuple, Optional=Optional, Union=Union,
+                             **{f"BroadcastingList{n}": dict.fromkeys((int, float, bool), list) for n in range(1, 7)})
+_deferred.defer(__name__, dict.fromkeys(("ScriptModule", "RecursiveScriptModule", "TopLevelTracedModule"), "_jit_internal"))
 
 
 def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> None:

@@ -110,7 +110,7 @@ class _Aten(_Namespace):
         try:
             op = getattr(torch._ops.ops, name)
         except AttributeError:
-            return super().__getattr__(name)
+            return torch._absent.ATEN[name] if name in torch._absent.ATEN else super().__getattr__(name)
         self.__dict__[name] = found = torch._C._op_packet(op) if isinstance(op, torch._C.Op) else op
         return found
 

@@ -1,6 +1,7 @@
 """torch.overrides: how classes and modes take over torch functions."""
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from collections.abc import Callable, Iterable
@@ -154,5 +155,12 @@ def get_overridable_functions() -> dict[Any, list[Any]]:
     return {Tensor: [f for f in vars(Tensor).values() if isinstance(f, (_C.Op, types.FunctionType))]}
 
 
-vars(_C).update(DisableTorchFunctionSubclass=DisableTorchFunctionSubclass, DisableTorchFunction=DisableTorchFunction,
+class _TorchFunctionState(enum.Enum):
+    """Which of torch functions are asked."""
+    ENABLED, SUBCLASSES_DISABLED, ALL_DISABLED = range(3)
+
+
+vars(_C).update(_TorchFunctionState=_TorchFunctionState, _len_torch_function_stack=lambda: len(_modes()),
+                DisableTorchFunctionSubclass=DisableTorchFunctionSubclass,
+                DisableTorchFunction=DisableTorchFunction,
                 _disabled_torch_function_impl=_disabled_torch_function_impl, _has_torch_function=has_torch_function)

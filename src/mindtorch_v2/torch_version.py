@@ -19,7 +19,7 @@ class InvalidVersion(ValueError):
     """A text that is no version."""
 
 
-def _key(version: Any) -> tuple[Any, ...]:
+def version_key(version: Any) -> tuple[Any, ...]:
     """What orders versions as PEP 440 says."""
     if not isinstance(version, str) and isinstance(version, Iterable):
         version = ".".join(str(item) for item in version)
@@ -45,7 +45,7 @@ def _compared(name: str) -> Callable[[TorchVersion, Any], Any]:
 
     def compare(self: TorchVersion, other: Any) -> Any:
         try:
-            return of_tuples(_key(str(self)), _key(other))
+            return of_tuples(version_key(str(self)), version_key(other))
         except InvalidVersion:         # torch compares such texts as texts
             return of_texts(self, other)
     compare.__name__ = name

@@ -7,7 +7,7 @@ def is_available() -> bool:
     return False
 
 
-is_initialized = is_bf16_supported = is_available
+is_initialized = is_bf16_supported = is_current_stream_capturing = is_available
 
 
 def device_count() -> int:

@@ -21,18 +21,21 @@ MAX_LINES = 600  # the habit is 500; above this a file has to be split
 
 # What stands directly under src/mindtorch_v2/, by floor. A new file or folder is added here.
 FLOORS: dict[int, str] = {
-    0: "_C _deferred _dtype _device _shape _row _schema _errors _config",
+    0: "_C _deferred _facade _dtype _device _shape _row _schema _errors _config",
     1: "_storage _tensor _printing _numpy",
     2: "autograd _backends",
     3: "_ops amp _legacy",
     4: "npu cpu linalg fft special random types version torch_version return_types backends compiler cuda jit overrides storage "
-       "__config__ _asserts _construct _symbolic _transforms xpu",
+       "__config__ _asserts _construct _symbolic _transforms xpu _inductor _refs _native _logging "
+       "_vendor _tensor_str _absent mps",
     5: "nn optim utils distributed serialization _pickling _unpickling _rebuilding _archive testing accelerator multiprocessing signal _dynamo "
-       "distributions func profiler library hub _subclasses futures _torch_npu __main__",
+       "distributions func profiler library hub _subclasses futures _torch_npu __main__ functional ao "
+       "_prims _prims_common _utils _utils_internal _jit_internal _higher_order_ops",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that are one room although they lie side by side.
-ONE_ROOM = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive"), "serialization")
+ONE_ROOM = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_utils"), "serialization")
+ONE_ROOM |= {"_vendor": "torch_version"}
 ONE_ROOM |= {"_storage": "_tensor", "_printing": "_tensor"}
 # The only imports by name: a backend; floor 5, at its first use; NumPy, at the first array.
 LOADERS = ("_backends/registry.py", "_deferred.py", "_tensor.py")
@@ -211,8 +214,8 @@ def test_the_front_door_shows_nothing_of_pythons_own() -> None:
 # ---- one op is one row ------------------------------------------------------------------------------------------------
 MAX_NAMING = 5  # the row, its kernel, its body on an npu, its function in torch.nn, and one more
 # Names of ops that are words of English, of Python, of torch's options ("mean", "linear") or of the core's rules too.
-WORDS = """add alias all any complex detach empty equal expand fill full index linear matmul max mean min mm mode norm
-positive range real relu sum t tanh threshold unfold view where"""
+WORDS = """add alias all any clone complex detach empty equal expand fill full gather index linear matmul max mean min mm mode norm
+positive range real relu scatter sum t tanh threshold unfold view where"""
 
 
 def strings_of(tree: ast.AST) -> Iterator[str]:

@@ -334,6 +334,12 @@ _dropout_row("alpha_dropout", False, True, "Dropout that keeps the mean and vari
 _dropout_row("feature_alpha_dropout", True, True, "alpha_dropout of whole channels.")
 
 
+@composite("native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor", variants="function")
+def _native_dropout_backward(grad_output, mask, scale):
+    """The gradient of native_dropout."""
+    return grad_output * mask * scale
+
+
 @composite("native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)", out=False, variants="function")
 def _native_dropout(input, p, train):
     """(dropout, the mask of what was kept)."""

@@ -277,6 +277,29 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
     return ops.native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 
+@composite("_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, "
+           "Tensor(b!) running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)", out=False,
+           variants="function")
+def _native_batch_norm_legit(input, weight, bias, running_mean, running_var, training, momentum, eps):
+    """native_batch_norm whose schema says that it changes the running statistics."""
+    return ops.native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
+
+
+@composite("_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, "
+           "float eps) -> (Tensor, Tensor, Tensor)", out=False, variants="function")
+def _native_batch_norm_without_stats(input, weight, bias, training, momentum, eps):
+    return ops.native_batch_norm(input, weight, bias, None, None, training, momentum, eps)
+
+
+@composite("_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, "
+           "Tensor(b!) running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)", out=False,
+           variants="function")
+def _batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps):
+    """native_batch_norm in training, and the bytes that a library would keep for backward: none."""
+    found = ops.native_batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps)
+    return (*found, ops.empty((0,), dtype=_C._dtype_named("uint8"), device=input.device))
+
+
 @composite("instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
            "bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor", out=False,
            variants="function")

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from mindtorch_v2._C import TensorBase, _op_named
@@ -143,3 +143,20 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = Non
         return tuple(g for g in found if g is not None and g.requires_grad)
 
     return gradcheck(first, inputs + starts, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception)
+
+
+def _iter_tensors(x: Any, only_requiring_grad: bool = False) -> Iterator[Any]:
+    """The tensors in a tree of sequences; with the flag, those that need gradients."""
+    if isinstance(x, TensorBase):
+        if x.requires_grad or not only_requiring_grad:
+            yield x
+    elif isinstance(x, Iterable) and not isinstance(x, str):
+        for item in x:
+            yield from _iter_tensors(item, only_requiring_grad)
+
+
+def _get_numerical_jacobian(fn: Callable[..., Any], inputs: Any, outputs: Any = None, target: Any = None, eps: float = 1e-3,
+                            is_forward_ad: bool = False) -> list[tuple[Any, ...]]:
+    """For each tensor of `target` (by default the inputs) that needs gradients: a matrix for each output."""
+    given = tuple(_iter_tensors(inputs)) if not isinstance(inputs, tuple) else inputs
+    return [tuple(_numerical(fn, given, x, eps)) for x in _iter_tensors(inputs if target is None else target, True)]

@@ -1,10 +1,12 @@
 """torch.backends: what other libraries PyTorch may use; here none of them is, and each says so."""
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from typing import Any
 
+from mindtorch_v2 import _facade
 from mindtorch_v2._C import _kernel_level
 
 
@@ -22,6 +24,14 @@ class _Flags:
     def __exit__(self, *exc: Any) -> None:
         for name, value in self.before.items():
             setattr(self.module, name, value)
+
+    def __call__(self, function: Any) -> Any:
+        """The function inside such a block."""
+        @functools.wraps(function)
+        def decorated(*args: Any, **kwargs: Any) -> Any:
+            with _Flags(self.module, self.given):
+                return function(*args, **kwargs)
+        return decorated
 
 
 class _Matmul:
@@ -50,12 +60,10 @@ def _switch(module: Any, name: str, value: bool) -> None:
 
 def _module(name: str, doc: str, available: bool = False, **contents: Any) -> types.ModuleType:
     """A backend's module: is_available, a `flags` block, and its own settings."""
-    full = f"{__name__}.{name}"
-    made: Any = types.ModuleType(full, doc)
+    made = _facade.module(__name__, name, doc)
     made.is_available = lambda: available
     made.flags = lambda **given: _Flags(made, given)
     made.__dict__.update(contents)
-    sys.modules[full] = made
     return made
 
 
@@ -86,9 +94,19 @@ cusparselt: Any = _module("cusparselt", "cuSPARSELt: absent.", version=lambda: N
 cpu: Any = _module("cpu", "This processor.", available=True,
                    get_cpu_capability=lambda: "AVX2" if _kernel_level == "avx2" else "DEFAULT")
 kleidiai: Any = _module("kleidiai", "KleidiAI: absent.")
+python_native: Any = _module("python_native", "Kernels in languages for GPUs: none.", all_dsls=[], available_dsls=[])
 miopen: Any = _module("miopen", "MIOpen: absent.", immediate=False)
 _fast_path = [True]
 mha: Any = _module("mha", "Inference of attention layers: whether padding is left out, as torch's fast path does.",
                    get_fastpath_enabled=lambda: _fast_path[0],
                    set_fastpath_enabled=lambda value: _fast_path.__setitem__(0, bool(value)))
 fp32_precision = "none"
+
+
+def disable_global_flags() -> None:
+    """Kept for callers: flags may always be set."""
+
+
+def flags_frozen() -> bool:
+    """False."""
+    return False

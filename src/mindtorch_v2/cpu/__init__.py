@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 from collections.abc import Iterator
 from typing import Any
 
+from mindtorch_v2._C import _kernel_level
 from mindtorch_v2.cpu import amp as amp
 
 
@@ -64,3 +66,22 @@ def current_stream(device: Any = None) -> Stream:
 def stream(stream: Any) -> Iterator[None]:
     """A with block that changes nothing."""
     yield
+
+
+def get_capabilities() -> dict[str, Any]:
+    """What the kernels use of this processor."""
+    avx2 = _is_avx2_supported()
+    return {"architecture": platform.machine(), "avx2": avx2, "fma3": avx2, "f16c": avx2, "avx512_vnni": False}
+
+
+def _is_avx2_supported() -> bool:
+    """Whether kernels use AVX2; the same answer for torch's other questions of this kind is no."""
+    return _kernel_level == "avx2"
+
+
+def _is_avx512_supported() -> bool:
+    """False: no kernel uses it."""
+    return False
+
+
+_is_avx512_bf16_supported = _is_vnni_supported = _is_amx_tile_supported = _is_amx_fp16_supported = _is_avx512_supported

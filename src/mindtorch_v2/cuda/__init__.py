@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from mindtorch_v2 import _facade
 from mindtorch_v2._C import OutOfMemoryError as OutOfMemoryError
 
 _NO_CUDA = ("Torch not compiled with CUDA enabled: mindtorch_v2 has the devices cpu and npu; "
@@ -41,7 +42,7 @@ def _refusal(name: str) -> Any:
 for _name in ("current_device", "set_device", "get_device_name", "get_device_capability", "get_device_properties",
               "synchronize", "current_stream", "default_stream", "set_stream", "mem_get_info", "current_blas_handle",
               "can_device_access_peer", "utilization", "temperature", "power_draw", "clock_rate", "cudart",
-              "get_rng_state", "set_rng_state", "get_rng_state_all", "set_rng_state_all", "initial_seed",
+              "get_rng_state", "set_rng_state", "initial_seed",
               "memory_summary", "list_gpu_processes", "set_per_process_memory_fraction", "caching_allocator_alloc",
               "caching_allocator_delete", "external_stream", "make_graphed_callables", "graph_pool_handle"):
     globals()[_name] = _refusal(_name)
@@ -50,6 +51,22 @@ for _name in ("current_device", "set_device", "get_device_name", "get_device_cap
 for _name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
               "max_memory_cached"):
     globals()[_name] = lambda device=None: 0
+
+
+def get_rng_state_all() -> list[Any]:
+    """Empty: there is no device that could have a state."""
+    return []
+
+
+def set_rng_state_all(new_states: Any) -> None:
+    """Sets the state of each device: of none, so anything else is refused."""
+    if len(list(new_states)):
+        raise AssertionError(_NO_CUDA)
+
+
+def is_tf32_supported() -> bool:
+    """False."""
+    return False
 
 
 def manual_seed(seed: int) -> None:
@@ -122,6 +139,20 @@ class Event(_NeedsCuda):
     """A CUDA event; none can be made."""
 
 
+class StreamContext:
+    """A with block on a stream; None changes nothing."""
+
+    def __init__(self, stream: Any) -> None:
+        if stream is not None:
+            raise AssertionError(_NO_CUDA)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: Any) -> None:
+        pass
+
+
 class CUDAGraph(_NeedsCuda):
     """A CUDA graph; none can be made."""
 
@@ -147,12 +178,9 @@ class device_of(device):
         super().__init__(None)
 
 
-@contextlib.contextmanager
-def stream(stream: Any) -> Iterator[None]:
+def stream(stream: Any) -> StreamContext:
     """A with block on a stream; None changes nothing."""
-    if stream is not None:
-        raise AssertionError(_NO_CUDA)
-    yield
+    return StreamContext(stream)
 
 
 @contextlib.contextmanager
@@ -181,3 +209,12 @@ class nvtx:
     @contextlib.contextmanager
     def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
         yield
+
+
+def _create_jit_fn(code_string: str, **kwargs: Any) -> Any:
+    """A function that refuses to be called: its kernel is CUDA's own C++."""
+    return _facade.refusal("torch.cuda.jiterator", _NO_CUDA, AssertionError)
+
+
+jiterator: Any = _facade.module(__name__, "jiterator", "Kernels made from C++ text while a program runs.",
+                                _create_jit_fn=_create_jit_fn, _create_multi_output_jit_fn=_create_jit_fn)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from mindtorch_v2.distributed import constants
+from mindtorch_v2.distributed import _names
 from mindtorch_v2.distributed._collectives import (
     P2POp,
     _all_gather_base,
@@ -81,3 +82,4 @@ from mindtorch_v2.distributed.constants import default_pg_timeout
 from mindtorch_v2.distributed.rendezvous import register_rendezvous_handler, rendezvous
 
 reduce_op = ReduceOp
+_names.add_to(__name__)

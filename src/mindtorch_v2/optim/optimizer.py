@@ -6,8 +6,9 @@ import functools
 import itertools
 import warnings
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any, Callable
 
 import mindtorch_v2 as torch
@@ -133,8 +134,9 @@ class Optimizer:
 
     OptimizerPreHook = Callable
     OptimizerPostHook = Callable
-    _optimizer_step_pre_hooks: OrderedDict[Any, Any]
-    _optimizer_step_post_hooks: OrderedDict[Any, Any]
+    # Empty on the class too: a subclass may wrap another optimizer and never call __init__.
+    _optimizer_step_pre_hooks: Mapping[Any, Any] = MappingProxyType({})
+    _optimizer_step_post_hooks: Mapping[Any, Any] = MappingProxyType({})
     _optimizer_state_dict_pre_hooks: OrderedDict[Any, Any]
     _optimizer_state_dict_post_hooks: OrderedDict[Any, Any]
     _optimizer_load_state_dict_pre_hooks: OrderedDict[Any, Any]

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import mindtorch_v2 as torch
 
 Tensor = torch.Tensor
 
-__all__ = ["BlockMask", "and_masks", "create_block_mask", "create_mask", "flex_attention", "noop_mask", "or_masks"]
+__all__ = ["AuxOutput", "AuxRequest", "BlockMask", "and_masks", "create_block_mask", "create_mask",
+           "flex_attention", "noop_mask", "or_masks"]
+
+
+_DEFAULT_SPARSE_BLOCK_SIZE = 128
+
+
+class AuxRequest(NamedTuple):
+    """What flex_attention is asked to return beside its result."""
+    lse: bool = False
+    max_scores: bool = False
+
+
+class AuxOutput(NamedTuple):
+    """What it returns beside its result: the logsumexp and the largest score of every query, where asked for."""
+    lse: Tensor | None = None
+    max_scores: Tensor | None = None
 
 
 def _positions(*sizes: int, device: Any) -> list[Tensor]:
@@ -85,7 +101,8 @@ class BlockMask:
 
 
 def create_block_mask(mask_mod: Callable[..., Tensor], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int,
-                      device: Any = None, BLOCK_SIZE: int | tuple[int, int] = 128, _compile: bool = False) -> BlockMask:
+                      device: Any = None, BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_SPARSE_BLOCK_SIZE,
+                      _compile: bool = False) -> BlockMask:
     """A BlockMask of a mask function."""
     block = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else BLOCK_SIZE
     return BlockMask(mask_mod, create_mask(mask_mod, B, H, Q_LEN, KV_LEN, device), block)
@@ -93,7 +110,8 @@ def create_block_mask(mask_mod: Callable[..., Tensor], B: int | None, H: int | N
 
 def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: Callable[..., Tensor] | None = None,
                    block_mask: BlockMask | None = None, scale: float | None = None, enable_gqa: bool = False,
-                   return_lse: bool = False, kernel_options: dict[Any, Any] | None = None) -> Any:
+                   return_lse: bool = False, kernel_options: dict[Any, Any] | None = None, *,
+                   return_aux: AuxRequest | None = None) -> Any:
     """softmax(score_mod(query @ key.T * scale), masked) @ value; rows that nothing is let through in give zeros."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.dim() != 4:
@@ -113,4 +131,6 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: Callabl
     hidden = lse == -torch.inf
     weights = torch.exp(scores - lse.masked_fill(hidden, 0.0).unsqueeze(-1)).to(value.dtype)
     out = weights @ value
+    if return_aux is not None:
+        return out, AuxOutput(lse if return_aux.lse else None, scores.amax(-1) if return_aux.max_scores else None)
     return (out, lse) if return_lse else out

@@ -1,4 +1,4 @@
-"""torch.nn.parallel: the wrappers that spread a module over devices; here they exist by name and refuse to spread."""
+"""DataParallel: with one device it runs the module where it is; it does not spread one over several."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import mindtorch_v2 as torch
 from mindtorch_v2.nn.modules.module import Module
 
-__all__ = ["DataParallel", "DistributedDataParallel"]
+__all__ = ["DataParallel", "data_parallel"]
 
 
 class DataParallel(Module):
@@ -29,10 +29,8 @@ class DataParallel(Module):
         return self.module(*inputs, **kwargs)
 
 
-class DistributedDataParallel(Module):
-    """Refuses to be made: processes that train together need torch.distributed."""
-
-    def __init__(self, module: Module, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(
-            "[DistributedDataParallel] torch.distributed is not offered: train with one process and one device"
-        )
+def data_parallel(module: Module, inputs: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0,
+                  module_kwargs: Any = None) -> Any:
+    """The module's result; as DataParallel, without an object."""
+    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    return DataParallel(module, device_ids, output_device, dim)(*inputs, **(module_kwargs or {}))

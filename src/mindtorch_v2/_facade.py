@@ -1,0 +1,81 @@
+"""Names that PyTorch has and this library does not: modules made by hand, and classes and functions that refuse by name.
+
+A facade does the thing, says truthfully that it is not there, or raises an error that names what is missing.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+def module(parent: str, name: str, doc: str, **contents: Any) -> Any:
+    """A module below `parent` that no file holds; it is found by `import` once its parent is imported."""
+    full = f"{parent}.{name}"
+    made = ModuleType(full, doc)
+    made.__spec__ = ModuleSpec(full, None, is_package=True)
+    made.__path__ = []
+    made.__dict__.update(contents)
+    sys.modules[full] = made
+    return made
+
+
+def refusal(name: str, why: str, error: type[Exception] = NotImplementedError) -> Callable[..., Any]:
+    """A function that refuses: `[name] why`; the name is the full one."""
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise error(f"[{name}] {why}")
+    refuse.__module__, _, refuse.__name__ = name.rpartition(".")
+    refuse.__qualname__ = refuse.__name__
+    refuse.__doc__ = f"Refuses: {why}."
+    return refuse
+
+
+def refusals(names: str, why: str, prefix: str = "", error: type[Exception] = NotImplementedError) -> dict[str, Any]:
+    """Such functions, by name."""
+    return {name: refusal(prefix + name, why, error) for name in names.split()}
+
+
+def absent(name: str, why: str, *bases: type, error: type[Exception] = NotImplementedError) -> Any:
+    """A class for isinstance and annotations, of which no object can be made."""
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
+        raise error(f"[{name}] {why}")
+    place, _, short = name.rpartition(".")
+    return type(short, bases, {"__init__": refuse, "__doc__": f"No object is one: {why}.", "__module__": place})
+
+
+def absents(names: str, why: str, prefix: str = "") -> dict[str, Any]:
+    """Such classes, by name."""
+    return {name: absent(prefix + name, why) for name in names.split()}
+
+
+def refuse_all(package: str, why: str) -> Callable[[str], Any]:
+    """A module's __getattr__ that has a refusal for every public name."""
+    def find(name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return refusal(f"{package}.{name}", why)
+    return find
+
+
+def settings(parent: str, name: str, doc: str, **values: Any) -> Any:
+    """A module of settings that are kept and read by nobody here, with torch's `patch`."""
+    made = module(parent, name, doc, **values)
+
+    @contextmanager
+    def patch(arg1: Any = None, arg2: Any = None, **changes: Any) -> Iterator[None]:
+        """Set values for the length of a with block."""
+        given = {**(arg1 if isinstance(arg1, dict) else {} if arg1 is None else {arg1: arg2}), **changes}
+        before = {key: getattr(made, key) for key in given if hasattr(made, key)}
+        made.__dict__.update(given)
+        try:
+            yield
+        finally:
+            for key in given:
+                made.__dict__.pop(key, None)
+            made.__dict__.update(before)
+
+    made.patch = patch
+    return made

@@ -1,0 +1,39 @@
+"""Tensors in groups that one call over lists can take."""
+from __future__ import annotations
+
+from typing import Any
+
+import mindtorch_v2 as torch
+
+
+def _get_foreach_kernels_supported_devices() -> list[str]:
+    """Accelerators with ops over lists; the CPU has them too."""
+    return ["npu"]
+
+
+def _get_fused_kernels_supported_devices() -> list[str]:
+    """Devices with fused optimizers."""
+    return ["cpu", "npu"]
+
+
+def _has_foreach_support(tensors: list[Any], device: Any) -> bool:
+    """Whether ops over lists take all of them."""
+    return all(tensor is None or type(tensor) in (torch.Tensor, torch.nn.Parameter) for tensor in tensors)
+
+
+def _device_has_foreach_support(device: Any) -> bool:
+    """Whether a device has ops over lists."""
+    return device.type in ("cpu", *_get_foreach_kernels_supported_devices())
+
+
+def _group_tensors_by_device_and_dtype(tensorlistlist: list[list[Any]], with_indices: bool = False) -> dict[Any, Any]:
+    """(device, dtype) of the first list -> (the lists with only those of that place, their numbers)."""
+    groups: dict[Any, Any] = {}
+    for number, first in enumerate(tensorlistlist[0]):
+        lists, numbers = groups.setdefault((first.device, first.dtype), ([[] for _ in tensorlistlist], []))
+        for group, tensors in zip(lists, tensorlistlist):
+            if tensors:
+                group.append(tensors[number])
+        if with_indices:
+            numbers.append(number)
+    return groups

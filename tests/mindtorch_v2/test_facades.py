@@ -1,0 +1,226 @@
+"""Names that PyTorch has: what is behind them works as PyTorch's, says truthfully that it is not there, or refuses."""
+from __future__ import annotations
+
+import copy
+import importlib
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.utils.fusion as fusion
+
+import mindtorch_v2 as mt
+
+
+def same(ours: Any, theirs: Any) -> None:
+    torch.testing.assert_close(torch.from_numpy(ours.detach().numpy()), theirs.detach())
+
+
+def both(shape: tuple[int, ...], seed: int = 0) -> tuple[Any, Any]:
+    value = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    return mt.from_numpy(value.numpy()), value
+
+
+# ---- parts of torch.distributed that are not there ---------------------------------------------------------------------
+def test_distributed_names_refuse_or_say_no() -> None:
+    import mindtorch_v2.distributed as dist
+    from mindtorch_v2.distributed.fsdp.fully_sharded_data_parallel import FullyShardedDataParallel
+    from mindtorch_v2.distributed.tensor import DTensor, Shard
+    from mindtorch_v2.distributed.tensor.placement_types import Shard as same_shard
+    assert dist.is_initialized() is dist.rpc.is_available() is dist.is_nccl_available() is False
+    assert not isinstance(mt.ones(1), DTensor) and Shard is same_shard
+    assert not isinstance(mt.nn.Linear(1, 1), FullyShardedDataParallel)
+    for call in (DTensor, dist.fsdp.fully_shard, lambda: FullyShardedDataParallel(mt.nn.Linear(1, 1)), dist.rpc.init_rpc):
+        with pytest.raises(NotImplementedError, match=r"\[torch.distributed.*does not offer"):
+            call()
+
+
+def test_sync_batch_norm_of_one_process_is_batch_norm() -> None:
+    ours, theirs = (api.nn.Sequential(api.nn.Conv2d(3, 4, 1), api.nn.BatchNorm2d(4)) for api in (mt, torch))
+    ours.load_state_dict({name: mt.from_numpy(value.numpy()) for name, value in theirs.state_dict().items()})
+    ours, theirs = (api.nn.SyncBatchNorm.convert_sync_batchnorm(layers) for api, layers in ((mt, ours), (torch, theirs)))
+    assert type(ours[1]).__name__ == type(theirs[1]).__name__ == "SyncBatchNorm" and repr(ours) == repr(theirs)
+    x, y = both((2, 3, 5, 5))
+    for _ in range(2):
+        same(ours(x), theirs(y))
+    same(ours[1].running_var, theirs[1].running_var)
+    same(ours.eval()(x), theirs.eval()(y))
+    for api in (mt, torch):
+        with pytest.raises(ValueError, match="expected at least 2D input"):
+            api.nn.SyncBatchNorm(4)(api.ones(4))
+
+
+def test_scatter_and_gather_keep_structure_and_gradients() -> None:
+    x = mt.arange(10.0, requires_grad=True)
+    parts = mt.nn.parallel.scatter({"a": x, "b": (x, 1)}, [-1, -1])
+    assert [part["a"].tolist() for part in parts] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]] and parts[0]["b"][1] == 1
+    whole = mt.nn.parallel.gather([{"a": part["a"] * 2} for part in parts], -1)
+    whole["a"].sum().backward()
+    assert x.grad.tolist() == [2.0] * 10
+    with pytest.raises(NotImplementedError, match="several devices"):
+        mt.nn.parallel.replicate(mt.nn.Linear(1, 1), [0, 1])
+
+
+# ---- compilers -----------------------------------------------------------------------------------------------------
+def test_compile_says_once_that_it_runs_eagerly() -> None:
+    code = ("import mindtorch_v2 as torch, warnings; warnings.simplefilter('always')\n"
+            "f = torch.compile(lambda x: x + 1); g = torch.compile(lambda x: x * 2, mode='max-autotune')\n"
+            "assert f(torch.ones(1)).item() == g(torch.ones(1)).item() == 2\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr.count("compiles nothing") == 1
+
+
+def test_script_runs_the_python_and_does_not_save() -> None:
+    class Twice(mt.jit.ScriptModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = mt.nn.Parameter(mt.ones(2))
+
+        @mt.jit.script_method
+        def forward(self, x: Any) -> Any:
+            return 2 * x * self.weight
+
+    made = mt.jit.script(Twice())
+    assert isinstance(made, mt.jit.ScriptModule) and isinstance(made, mt.nn.Module) and mt.ScriptModule is mt.jit.ScriptModule
+    assert made(mt.ones(2)).tolist() == [2.0, 2.0] and mt.jit.annotations.List is list
+    with pytest.raises(NotImplementedError, match="torch.jit.save"):
+        made.save("nowhere")
+    assert mt._dynamo.config.suppress_errors is False
+    with mt._dynamo.config.patch(suppress_errors=True, new=1):
+        assert mt._dynamo.config.suppress_errors and mt._dynamo.config.new == 1
+    assert not mt._dynamo.config.suppress_errors and not hasattr(mt._dynamo.config, "new")
+
+
+@pytest.mark.parametrize("name", ["_refs.add", "_refs.nn.functional.gelu", "_refs.linalg.norm", "_prims.add", "_inductor.compile",
+                                  "utils.cpp_extension.load_inline", "ao.quantization.prepare", "hash_tensor", "_scaled_mm",
+                                  "ops.aten._flash_attention_forward"])
+def test_what_is_not_there_refuses_by_name(name: str) -> None:
+    importlib.import_module("mindtorch_v2.utils.cpp_extension")
+    found: Any = mt
+    for part in name.split("."):
+        found = getattr(found, part)
+    with pytest.raises(NotImplementedError, match=name.split(".")[-1]):
+        found(mt.ones(1))
+
+
+# ---- differences that broke packages ---------------------------------------------------------------------------------
+def test_cuda_answers_that_there_is_none() -> None:
+    assert mt.cuda.get_rng_state_all() == torch.cuda.get_rng_state_all() == []
+    mt.cuda.set_rng_state_all([])
+    with mt.cuda.StreamContext(None), mt.cuda.stream(None):
+        pass
+    with pytest.raises(AssertionError, match="not compiled with CUDA"):
+        mt.cuda.set_rng_state_all([mt.get_rng_state()])
+
+
+def test_an_optimizer_may_wrap_another_and_skip_init() -> None:
+    for api in (torch, mt):
+        class Wrapped(api.optim.Optimizer):
+            def __init__(self, inner: Any) -> None:
+                self.inner = inner
+
+            def step(self, closure: Any = None) -> Any:
+                return self.inner.step(closure)
+
+        weight = api.nn.Parameter(api.ones(1))
+        weight.grad = api.ones(1)
+        Wrapped(api.optim.SGD([weight], lr=0.5)).step()
+        assert weight.item() == 0.5
+
+
+def test_flex_attention_returns_what_is_asked_for() -> None:
+    from torch.nn.attention import flex_attention as judge
+
+    from mindtorch_v2.nn.attention import flex_attention as ours
+    (q, a), (k, b), (v, c) = (both((1, 2, 16, 16), seed) for seed in range(3))
+    out, aux = ours.flex_attention(q, k, v, return_aux=ours.AuxRequest(lse=True))
+    expected, theirs = judge.flex_attention(a, b, c, return_aux=judge.AuxRequest(lse=True))
+    same(out, expected)
+    same(aux.lse, theirs.lse)
+    assert aux.max_scores is theirs.max_scores is None
+
+
+# ---- small services --------------------------------------------------------------------------------------------------
+def test_fused_layers_do_what_both_did() -> None:
+    for transpose, kind in ((False, "Conv2d"), (True, "ConvTranspose2d")):
+        ours, theirs = (getattr(api.nn, kind)(3, 4, 3).eval() for api in (mt, torch))
+        norm, judge = (api.nn.BatchNorm2d(4).eval() for api in (mt, torch))
+        judge.running_mean.normal_()
+        judge.running_var.uniform_(1, 2)
+        for mine, its in ((ours, theirs), (norm, judge)):
+            mine.load_state_dict({name: mt.from_numpy(value.numpy()) for name, value in its.state_dict().items()})
+        x, y = both((2, 3, 6, 6))
+        fused = mt.nn.utils.fusion.fuse_conv_bn_eval(ours, norm, transpose)
+        same(fused(x), fusion.fuse_conv_bn_eval(theirs, judge, transpose)(y))
+        assert fused.weight.requires_grad and copy.deepcopy(fused).bias.shape == (4,)
+
+
+def test_weak_dicts_compare_tensors_by_identity() -> None:
+    from mindtorch_v2.utils.weak import WeakTensorKeyDictionary
+    kept, gone = mt.ones(2), mt.ones(2)
+    table = WeakTensorKeyDictionary({kept: 1, gone: 2})
+    assert len(table) == 2 and table[kept] == 1 and mt.ones(2) not in table
+    del gone
+    assert len(table) == 1 and list(table.values()) == [1]
+
+
+def test_exceptions_travel() -> None:
+    from mindtorch_v2._utils import ExceptionWrapper
+    try:
+        raise KeyError("lost")
+    except KeyError:
+        carried = pickle.loads(pickle.dumps(ExceptionWrapper(where="in worker 3")))
+    with pytest.raises(KeyError, match="Caught KeyError in worker 3"):
+        carried.reraise()
+
+
+def test_promotion_as_the_compiler_sees_it() -> None:
+    from torch import _prims_common as judge
+
+    from mindtorch_v2 import _prims_common as ours
+    values = [(lambda api: api.ones(2, dtype=api.int32)), (lambda api: api.ones((), dtype=api.float64)), lambda api: 2.5,
+              (lambda api: api.ones(2, dtype=api.float16)), lambda api: 1, (lambda api: api.ones(2, dtype=api.complex64)),
+              (lambda api: api.ones(2, dtype=api.bool)), lambda api: True]
+    for kind in ("DEFAULT", "NO_OPMATH", "INT_TO_FLOAT", "ALWAYS_BOOL", "COMPLEX_TO_FLOAT", "BOOL_TO_LONG"):
+        for a in values:
+            for b in values:
+                mine, its = (lib.elementwise_dtypes(a(api), b(api), type_promotion_kind=getattr(
+                    lib.ELEMENTWISE_TYPE_PROMOTION_KIND, kind)) for lib, api in ((ours, mt), (judge, torch)))
+                assert list(map(str, mine)) == list(map(str, its)), (kind, a(torch), b(torch))
+
+
+# ---- torch.testing ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "complex64", "int64", "uint8", "int8", "bool"])
+def test_make_tensor_draws_what_torch_draws(dtype: str) -> None:
+    for options in ({}, {"noncontiguous": True}, {"exclude_zero": True}, {"low": 0, "high": 1.5}):
+        drawn = []
+        for api in (mt, torch):
+            api.manual_seed(3)
+            drawn.append(api.testing.make_tensor((3, 4), dtype=getattr(api, dtype), device="cpu", **options))
+        mine, its = drawn
+        assert mine.stride() == its.stride() and mine.storage_offset() == its.storage_offset()
+        assert mine.tolist() == its.tolist(), options
+
+
+def test_pairs_fail_as_torchs() -> None:
+    values = [1, 1.5, True, None, "a", [1, 2], [1, 2.5], {"a": 1}, {"b": 1}, (1, [2, (3,)]), (1, [2, (4,)]), float("nan"),
+              lambda api: api.ones(2), lambda api: api.ones(2, dtype=api.float64), lambda api: api.zeros(2),
+              lambda api: api.ones(1, 2), lambda api: [api.ones(2), api.zeros(2)], lambda api: api.tensor(3.0)]
+    outcomes = []
+    for a in values:
+        for b in values:
+            if {type(a), type(b)} == {bool, int} or {type(a), type(b)} == {bool, float}:
+                continue       # torch fails here with an error of its own making
+            said = []
+            for api in (mt, torch):
+                try:
+                    api.testing.assert_close(*(x(api) if callable(x) else x for x in (a, b)))
+                    said.append(None)
+                except Exception as error:
+                    said.append((type(error), str(error).replace("mindtorch_v2._tensor", "torch")))
+            outcomes.append(said)
+    wrong = [pair for pair in outcomes if pair[0] != pair[1]]
+    assert not wrong, wrong[:3]
