@@ -12,7 +12,7 @@ ignore, export, unused, is_scripting = torch.jit.ignore, torch.jit.export, torch
 _overload = _overload_method = _copy_to_script_wrapper = torch.jit._overload
 
 
-class ScriptModule(torch.nn.Module):   # type: ignore[name-defined]
+class ScriptModule(torch.nn.Module):
     """A module whose class says that TorchScript compiles it; here it runs as Python, as every module does."""
 
     def save(self, f: Any, *args: Any, **kwargs: Any) -> None:

@@ -20,7 +20,7 @@ class ExceptionWrapper:
 
     def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
         kind, error, where_from = sys.exc_info() if exc_info is None else exc_info
-        self.exc_type = kind
+        self.exc_type: Any = kind
         self.exc_msg = "".join(traceback.format_exception(kind, error, where_from))
         self.where = where
 
@@ -69,7 +69,7 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
         if device.type == "cpu" and not allow_cpu:
             raise ValueError(f"Expected a non cpu device, but got: {device}")
         if device.index is not None or device.type == "cpu":
-            return -1 if device.type == "cpu" else device.index
+            return device.index if device.index is not None and device.type != "cpu" else -1
     if isinstance(device, int):
         return device
     if not optional:

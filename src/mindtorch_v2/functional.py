@@ -5,3 +5,4 @@ _NAMES = """atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadca
 einsum istft lu meshgrid norm split stft tensordot unique unique_consecutive unravel_index"""
 __all__ = [name for name in _NAMES.split() if hasattr(torch, name)]
 globals().update({name: getattr(torch, name) for name in __all__})
+Size, Tensor = torch.Size, torch.Tensor

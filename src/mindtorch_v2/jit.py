@@ -127,7 +127,7 @@ def script_method(fn: Any) -> Any:
     return fn
 
 
-CompilationUnit = _facade.absent("torch.jit.CompilationUnit", "mindtorch_v2 has no TorchScript")
+CompilationUnit: Any = _facade.absent("torch.jit.CompilationUnit", "mindtorch_v2 has no TorchScript")
 
 
 def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -178,7 +178,7 @@ vars(_C).update(_get_tracing_state=lambda: None, _log_api_usage_once=lambda even
                 has_spectral=True, has_openmp=False, has_mkl=False, _has_mkldnn=False,
                 ScriptFunction=ScriptFunction, ScriptMethod=ScriptMethod,
                 **_facade.absents("ScriptDict ScriptList ScriptObject ScriptClass Graph", _WHY, "torch._C."))
-annotations = _facade.module(__name__, "annotations", "Types that TorchScript reads.", Any=Any, List=list, Dict=dict,
+annotations: Any = _facade.module(__name__, "annotations", "Types that TorchScript reads.", Any=Any, List=list, Dict=dict,
                              Tuple=tuple, Optional=Optional, Union=Union,
                              **{f"BroadcastingList{n}": dict.fromkeys((int, float, bool), list) for n in range(1, 7)})
 _deferred.defer(__name__, dict.fromkeys(("ScriptModule", "RecursiveScriptModule", "TopLevelTracedModule"), "_jit_internal"))

@@ -56,23 +56,23 @@ _errors |= {name: _error(name, _errors["TorchDynamoException"]) for name in (
     "BackendCompilerFailed", "InternalTorchDynamoError", "ResetRequired", "RestartAnalysis", "Unsupported",
     "TorchRuntimeError", "UserError", "FailOnRecompileLimitHit", "RecompileError")}
 
-config = _facade.settings(
+config: Any = _facade.settings(
     __name__, "config", "Settings of graph capture: kept, and read by nobody.", suppress_errors=False,
     compiled_autograd=False, cache_size_limit=8, recompile_limit=8, accumulated_recompile_limit=256,
     accumulated_cache_size_limit=256, capture_scalar_outputs=False, capture_dynamic_output_shape_ops=False,
     automatic_dynamic_shapes=True, assume_static_by_default=True, disable=False, verbose=False,
     inline_inbuilt_nn_modules=True, optimize_ddp=True, log_compilation_metrics=True, issue_3_13_0_warning=True)
-exc = _facade.module(__name__, "exc", "Errors of graph capture.", **_errors)
-eval_frame = _facade.module(__name__, "eval_frame", "Where torch has OptimizedModule.", OptimizedModule=OptimizedModule)
-utils = _facade.module(__name__, "utils", "What graph capture says of itself.", is_compile_supported=lambda device: False,
+exc: Any = _facade.module(__name__, "exc", "Errors of graph capture.", **_errors)
+eval_frame: Any = _facade.module(__name__, "eval_frame", "Where torch has OptimizedModule.", OptimizedModule=OptimizedModule)
+utils: Any = _facade.module(__name__, "utils", "What graph capture says of itself.", is_compile_supported=lambda device: False,
                        counters={}, CompileProfiler=_facade.absent("torch._dynamo.utils.CompileProfiler", _WHY))
-compiled_autograd = _facade.module(__name__, "compiled_autograd", "Backward passes are not compiled.",
+compiled_autograd: Any = _facade.module(__name__, "compiled_autograd", "Backward passes are not compiled.",
                                    reset=torch.compiler.reset, _disable=contextlib.nullcontext)
-testing = _facade.module(__name__, "testing", "Helpers for tests of graph capture.", reset=torch.compiler.reset,
+testing: Any = _facade.module(__name__, "testing", "Helpers for tests of graph capture.", reset=torch.compiler.reset,
                          optimize_assert=optimize_assert,
                          **_facade.absents("CompileCounter CompileCounterWithBackend", _WHY, "torch._dynamo.testing."))
-trace_rules = _facade.module(__name__, "trace_rules", "Which functions would be captured: none.",
+trace_rules: Any = _facade.module(__name__, "trace_rules", "Which functions would be captured: none.",
                              _as_posix_path=lambda path: PurePath(path).as_posix())
-_trace_wrapped_higher_order_op = _facade.module(
+_trace_wrapped_higher_order_op: Any = _facade.module(
     __name__, "_trace_wrapped_higher_order_op", "Indexing inside vmap, for flex_attention's masks.",
     TransformGetItemToIndex=TransformGetItemToIndex)

@@ -1,15 +1,17 @@
 """torch._inductor: PyTorch's compiler backend, which is not here. Its settings are kept, whatever compiles refuses."""
 from __future__ import annotations
 
+from typing import Any
+
 from mindtorch_v2 import _facade
 
 _WHY = "mindtorch_v2 compiles nothing: every op runs when it is called"
-config = _facade.settings(__name__, "config", "Settings of the compiler: kept, and read by nobody.",
+config: Any = _facade.settings(__name__, "config", "Settings of the compiler: kept, and read by nobody.",
                           cpp_wrapper=False, fallback_random=False, size_asserts=False, freezing=False,
                           max_autotune=False, triton=_facade.settings(__name__, "triton_config", "Settings of Triton."))
-utils = _facade.module(__name__, "utils", "Which devices the compiler would serve beside the CPU.",
+utils: Any = _facade.module(__name__, "utils", "Which devices the compiler would serve beside the CPU.",
                        GPU_TYPES=["cuda", "mps", "xpu", "mtia"])
-cpu_vec_isa = _facade.module(__name__, "cpu_vec_isa", "Vector instructions that the compiler would use: none.",
+cpu_vec_isa: Any = _facade.module(__name__, "cpu_vec_isa", "Vector instructions that the compiler would use: none.",
                              pick_vec_isa=lambda: None, valid_vec_isa_list=list,
                              **_facade.absents("VecAMX VecISA", _WHY, "torch._inductor.cpu_vec_isa."))
 globals().update(_facade.refusals("aot_compile aoti_compile_and_package aoti_load_package compile standalone_compile "

@@ -35,7 +35,7 @@ def warning_once(logger_obj: logging.Logger, *args: Any, **kwargs: Any) -> None:
         logger_obj.warning(*args, **kwargs)
 
 
-scribe = _facade.module(__name__, "scribe", "Usage counters of PyTorch's makers: nothing is sent.",
+scribe: Any = _facade.module(__name__, "scribe", "Usage counters of PyTorch's makers: nothing is sent.",
                         open_source_signpost=lambda **kwargs: None)
-_internal = _facade.module(__name__, "_internal", "Where torch keeps its channels.", warning_once=warning_once,
+_internal: Any = _facade.module(__name__, "_internal", "Where torch keeps its channels.", warning_once=warning_once,
                            getArtifactLogger=getArtifactLogger, trace_structured=trace_structured)

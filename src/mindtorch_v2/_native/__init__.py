@@ -1,6 +1,8 @@
 """torch._native: kernels that PyTorch writes in languages for GPUs. None is here, and the registry is empty."""
 from __future__ import annotations
 
+from typing import Any
+
 from mindtorch_v2 import _facade
 
 
@@ -18,5 +20,5 @@ class DSLRegistry:
         return False
 
 
-dsl_registry = _facade.module(__name__, "dsl_registry", "The registry of kernel languages.", DSLRegistry=DSLRegistry,
+dsl_registry: Any = _facade.module(__name__, "dsl_registry", "The registry of kernel languages.", DSLRegistry=DSLRegistry,
                               dsl_registry=DSLRegistry())

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import mindtorch_v2 as torch
 
@@ -10,6 +11,6 @@ utils = torch._prims_common
 
 _WHY = "the primitives of PyTorch's compiler are not offered"
 __getattr__ = _facade.refuse_all("torch._prims", _WHY)
-context = _facade.module(__name__, "context", "Modes that swap ops for references.",
+context: Any = _facade.module(__name__, "context", "Modes that swap ops for references.",
                          TorchRefsMode=_facade.absent("torch._prims.context.TorchRefsMode", _WHY,
                                                       contextlib.AbstractContextManager))

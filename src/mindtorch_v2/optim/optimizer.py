@@ -6,7 +6,7 @@ import functools
 import itertools
 import warnings
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from copy import deepcopy
 from types import MappingProxyType
 from typing import Any, Callable
@@ -135,8 +135,8 @@ class Optimizer:
     OptimizerPreHook = Callable
     OptimizerPostHook = Callable
     # Empty on the class too: a subclass may wrap another optimizer and never call __init__.
-    _optimizer_step_pre_hooks: Mapping[Any, Any] = MappingProxyType({})
-    _optimizer_step_post_hooks: Mapping[Any, Any] = MappingProxyType({})
+    _optimizer_step_pre_hooks: Any = MappingProxyType({})
+    _optimizer_step_post_hooks: Any = MappingProxyType({})
     _optimizer_state_dict_pre_hooks: OrderedDict[Any, Any]
     _optimizer_state_dict_post_hooks: OrderedDict[Any, Any]
     _optimizer_load_state_dict_pre_hooks: OrderedDict[Any, Any]

@@ -248,7 +248,7 @@ _LAYOUTS = {torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc,
             torch.jagged}
 
 
-def _numpy_scalars(name: str) -> tuple[type, ...]:
+def _numpy_scalars(name: str) -> tuple[Any, ...]:
     """NumPy's class of that name, where NumPy is loaded: a program without it has no such values."""
     numpy = sys.modules.get("numpy")
     return (getattr(numpy, name),) if numpy is not None else ()

@@ -49,9 +49,8 @@ def make_tensor(*shape: Any, dtype: Any, device: Any, low: float | None = None, 
                 requires_grad: bool = False, noncontiguous: bool = False, exclude_zero: bool = False,
                 memory_format: Any = None) -> Any:
     """Random values in [low, high): integers, or uniform floats."""
-    if len(shape) == 1 and isinstance(shape[0], collections.abc.Sequence):
-        shape = shape[0]
-    sizes = tuple(shape)
+    listed = len(shape) == 1 and isinstance(shape[0], collections.abc.Sequence)
+    sizes: tuple[int, ...] = tuple(shape[0] if listed else shape)
     is_float = dtype.is_floating_point or dtype.is_complex
     if noncontiguous and memory_format is not None:
         raise ValueError("The parameters `noncontiguous` and `memory_format` are mutually exclusive, but got "
@@ -61,11 +60,11 @@ def make_tensor(*shape: Any, dtype: Any, device: Any, low: float | None = None, 
     spread = noncontiguous and math.prod(sizes) > 1
     if spread:
         sizes = (*sizes[:-1], 2 * sizes[-1])
-    low, high = _interval(dtype, low, high)
+    bottom, top = _interval(dtype, low, high)
     if is_float:
-        made = _floats(sizes, dtype, device, low, high)
+        made = _floats(sizes, dtype, device, bottom, top)
     else:
-        made = torch.randint(low, high, sizes, dtype=dtype, device=device)
+        made = torch.randint(bottom, top, sizes, dtype=dtype, device=device)
     if spread:
         made = made[..., 1::2]       # an offset too, which is easily forgotten
     elif memory_format is not None:

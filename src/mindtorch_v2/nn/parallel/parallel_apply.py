@@ -11,7 +11,7 @@ def parallel_apply(modules: Sequence[Any], inputs: Sequence[Any], kwargs_tup: Se
     """The result of each module for its inputs."""
     if len(modules) != len(inputs):
         raise AssertionError(f"The number of modules {len(modules)} is not equal to the number of inputs {len(inputs)}")
-    named = kwargs_tup or ({},) * len(modules)
+    named: Sequence[Any] = kwargs_tup or ({},) * len(modules)
     found = []
     for module, given, options in zip(modules, inputs, named):
         given = given if isinstance(given, (list, tuple)) else (given,)

@@ -19,7 +19,8 @@ def swap_tensor(module: Any, name: str, tensor: Any, allow_missing: bool = False
         raise KeyError('tensor name can\'t contain "."')
     if name == "":
         raise KeyError('tensor name can\'t be empty string ""')
-    for table in (module._parameters, module._buffers):
+    tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+    for table in tables:
         if name in table:
             before = table[name]
             if tensor is _MISSING:
