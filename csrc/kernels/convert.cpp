@@ -10,6 +10,7 @@ namespace {
 template <class To, class From> inline To item(From v) {
   constexpr bool narrow = std::is_integral_v<To> && !std::is_same_v<To, bool> && sizeof(To) <= 4;
   if constexpr (narrow && std::is_floating_point_v<From>) return To(int32_t(v));
+  else if constexpr (narrow && is_complex_v<From>) return item<To>(v.real());
   else if constexpr (std::is_same_v<From, b8>) return cast<To>(std::min<uint8_t>(v.byte, 1));  // that vectorises, != 0 does not
   else return cast<To>(v);
 }

@@ -133,7 +133,13 @@ inline void store_info(const View& v, const Batches& b, int64_t i, int info) {
   if (v.given()) v.ptr<int32_t>()[b.offset(v, 0, i)] = info;
 }
 
-// LAPACK answers a NaN with an error code, but may search forever in a matrix that holds infinities.
+template <class T> inline bool all_finite(const std::vector<T>& a) {
+  bool finite = true;
+  for (const T& v : a) finite &= std::isfinite(std::real(v)) && std::isfinite(std::imag(v));
+  return finite;
+}
+
+// gesdd answers a NaN with an error code, but may search forever in a matrix that holds infinities.
 template <class T> inline bool has_infinity(const std::vector<T>& a) {
   bool inf = false, nan = false;
   for (const T& v : a) {

@@ -139,8 +139,10 @@ void linalg_lstsq(const Args& g) {
         std::fill(x.begin(), x.end(), T(0));
         load(Matrix<T>(B, batch, b, vector), x, ld);
         int info = 0, rank = 0;
-        if (has_infinity(a)) std::fill(x.begin(), x.end(), T(std::numeric_limits<real_t<T>>::quiet_NaN()));
-        else if (m && n && nrhs) info = least_squares(driver, m, n, nrhs, a.data(), x.data(), ld, rcond, s.data(), rank);
+        if (!all_finite(a)) {  // LAPACK may search forever for singular values: gelss does, of a matrix with a NaN
+          std::fill(x.begin(), x.end(), T(std::numeric_limits<real_t<T>>::quiet_NaN()));
+          std::fill(s.begin(), s.end(), std::numeric_limits<real_t<T>>::quiet_NaN());
+        } else if (m && n && nrhs) info = least_squares(driver, m, n, nrhs, a.data(), x.data(), ld, rcond, s.data(), rank);
         store_info(infos, batch, b, info);
         if (ranks.given() && driver != "gels") ranks.ptr<int64_t>()[batch.offset(ranks, 0, b)] = rank;
         if (values.given() && driver != "gels" && driver != "gelsy") store_vector(values, batch, b, s);

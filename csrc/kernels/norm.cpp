@@ -38,6 +38,15 @@ template <class T> void affine(const T* x, T* y, int64_t n, T mean, T rstd, cons
   }
 }
 
+// The moments of rows without items.
+template <class T> void no_moments(const View& mean_out, const View& rstd_out) {
+  Maybe<T> means(mean_out, Dense::kOutput), rstds(rstd_out, Dense::kOutput);
+  if (means.p) std::fill_n(means.p, mean_out.numel(), T(0));
+  if (rstds.p) std::fill_n(rstds.p, rstd_out.numel(), std::numeric_limits<T>::quiet_NaN());
+  means.store();
+  rstds.store();
+}
+
 // kRms: no mean is taken away and none is written.
 template <class T, bool kRms>
 void forward(const View& out, const View& mean_out, const View& rstd_out, const View& in, const View& weight,
@@ -45,6 +54,7 @@ void forward(const View& out, const View& mean_out, const View& rstd_out, const 
   int64_t m = n == 0 ? 0 : in.numel() / n;
   expect_items(weight, n, "layer_norm", "weight");
   expect_items(bias, n, "layer_norm", "bias");
+  if (n == 0) return no_moments<T>(mean_out, rstd_out);
   Matrix<T> x(in, Dense::kLoad), y(out, Dense::kOutput);
   Maybe<T> w(weight, Dense::kLoad), b(bias, Dense::kLoad);
   Maybe<T> means(mean_out, Dense::kOutput), rstds(rstd_out, Dense::kOutput);
@@ -109,9 +119,10 @@ void backward_row(T* gx, const T* g, const T* normal, const T* w, T rstd, int64_
 template <class T, bool kRms>
 void backward(const View& gx_out, const View& gw_out, const View& gb_out, const View& grad, const View& in,
               const View& mean_in, const View& rstd_in, const View& weight, int64_t n) {
-  int64_t m = n == 0 ? 0 : in.numel() / n;
   constexpr const char* op = kRms ? "rms_norm_backward" : "layer_norm_backward";
   expect_like(grad, in, op, "grad_out");
+  if (n == 0) return;  // no gradient has an item
+  int64_t m = in.numel() / n;
   expect_items(weight, n, op, "weight");
   expect_items(rstd_in, m, op, "rstd");
   expect_items(mean_in, m, op, "mean");

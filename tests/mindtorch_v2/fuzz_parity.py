@@ -366,6 +366,7 @@ def tags(args: list, given: list[draw.Pair], kwargs: dict) -> list[str]:
     found |= {"grad" for pair in given if pair.theirs.requires_grad}
     found |= {"complex" for t in tensors if t.is_complex()} | {"empty" for t in tensors if not t.numel()}
     found |= {"half" for t in tensors if t.dtype in (torch.float16, torch.bfloat16)}
+    found |= {"mixed"} if len({t.dtype for t in tensors if t.dtype in TOLERANCE}) > 1 else set()
     found |= {"nonfinite" for t in tensors if not t.isfinite().all()}
     found |= {"extreme" for t in tensors if t.numel() and (t.double() if not t.is_complex() else t).abs().max().item() > 1e5}
     found |= {"bool" for t in tensors if t.dtype == torch.bool} | {"int" for t in tensors if t.dtype in draw.INTS}

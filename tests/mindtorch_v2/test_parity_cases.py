@@ -112,6 +112,35 @@ torch.tensor([1, 5]).clamp(max=2 + 0j)
 torch.triplet_margin_loss(torch.ones(2).long(), torch.ones(2).long(), torch.ones(2).long(), eps=torch.tensor(4))
 torch.unravel_index(torch.ones(2), (2, 2))
 torch.ones(3).new_empty_strided((2, 2), (2, 1), requires_grad=True).requires_grad
+torch.linalg.vecdot(x, x, dim=7)
+torch.linalg.vecdot(x, x[:1])
+torch.linalg.vecdot(torch.tensor([1j, 2]), torch.tensor([1j, 2j]), dim=-5)
+torch.linalg.vecdot(x[None], x, dim=7)
+torch.linspace(1., 2., 1, out=torch.ones(()))
+torch.linspace(1., 2., 4, out=torch.ones(4, 4)[::2, ::2])
+torch.linspace(torch.tensor(1.), torch.tensor(2.), 0, out=torch.ones(2, 0))
+torch.linspace(1., 2., 3, out=torch.ones(2, 2))
+torch.logspace(1., 2., 1, out=torch.ones(()))
+torch.arange(4, out=torch.ones(2, 2).t())
+torch.arange(0, 4, 2, out=torch.ones(2, 1))
+torch.range(1, 4, out=torch.ones(2, 2))
+torch.constant_pad_nd(torch.ones(3, dtype=torch.uint8), [], -1.5)
+torch.constant_pad_nd(torch.ones(3, dtype=torch.uint8), [-1, 0], 1e10)
+torch.constant_pad_nd(torch.ones(3, dtype=torch.uint8), [-1, 1], 1e10)
+x.map_(torch.ones(3, requires_grad=True), lambda a, b: a)
+x.map2_(x, torch.ones(3, requires_grad=True), lambda a, b, c: a)
+torch.tensor([complex("nan"), complex("inf"), 1e30, 3e9, -7.5 + 1j]).to(torch.int32)
+torch.zeros(4, dtype=torch.int16).copy_(torch.tensor([complex("nan"), 3e9, 70000, -70000], dtype=torch.complex128))
+torch.native_layer_norm(torch.ones(3, 0), (0,), None, None, 1e-5)
+torch.rrelu(x[:0], float("-inf"), 1.)
+torch.rrelu(x, 0., float("nan"))
+torch._C._nn.huber_loss(t.int(), t.int(), 1, float("nan"))
+torch.cumulative_trapezoid(torch.tensor([2**62, 2**62, 2**62, 2**62]))
+torch.linalg.pinv(torch.eye(2), 2**70)
+torch.linalg.matrix_rank(torch.eye(2), -2**70)
+x.masked_fill_(torch.tensor(True), torch.tensor(1 - 2j, requires_grad=True))
+x.masked_fill(torch.tensor(True), torch.tensor(1 - 2j, requires_grad=True))
+x.byte().masked_fill_(torch.tensor(True), torch.tensor(300., requires_grad=True))
 """
 
 
@@ -172,6 +201,32 @@ shape, strides = {shape}, {strides}
 x = torch.empty_strided(shape, strides)
 torch.manual_seed(42)
 {line}""")
+
+
+@pytest.mark.parametrize("line", ["torch.rand(2, 3, 4, out=x)", "torch.randn((2, 3, 4), out=x)", "torch.randint(9, (2, 3, 4), out=x)",
+                                  "torch.randint(-9, 9, (2, 3, 4), out=x)", "torch.normal(1., 2., (2, 3, 4), out=x)",
+                                  "torch.rand(4, 6, out=x)", "torch.randint(9, (2, 12), out=x)"])
+def test_out_is_drawn_in_the_order_of_its_memory(line: str) -> None:
+    both.check(f"""
+x = torch.zeros(2, 4, 3).transpose(1, 2)
+torch.manual_seed(42)
+{line}""")
+
+
+@pytest.mark.parametrize("norm", ["torch.rms_norm(x, (0,), w)", "torch.layer_norm(x, (0,), w)", "torch.rms_norm(x[:, None], (1, 0))"])
+def test_gradient_of_a_norm_of_no_items(norm: str) -> None:
+    both.check(f"""
+x, w = torch.ones(3, 0, requires_grad=True), torch.ones(0, requires_grad=True)
+torch.autograd.grad({norm}.sum(), [x, w], allow_unused=True)[0]""")
+
+
+@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])
+def test_least_squares_of_a_matrix_that_is_not_finite(driver: str) -> None:
+    """LAPACK searches forever for the singular values of some, so they are not handed to it; PyTorch's answer is an error."""
+    for wrong in ("nan", "inf"):
+        a = mt.tensor([[3.0, 1.0, 0.0], [float(wrong), 2.5, 0.0], [2.5, -1.0, 0.0]], dtype=mt.float64)
+        found = mt.linalg.lstsq(a, mt.ones(3, 3, dtype=mt.float64), driver=driver)
+        assert found.solution.isnan().all() and found.singular_values.isnan().all()
 
 
 def test_a_leaf_that_is_a_view() -> None:

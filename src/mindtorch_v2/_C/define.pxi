@@ -6,7 +6,7 @@ POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real
 
 def _define(str name, str overload_name, str schema, list params, list returns, *, str family, mode=None, kernel=None,
             rule=None, body=None, grad=None, bint numbers=False, bint copies_self=False, npu=None, returns_class=None,
-            str namespace="torch", str node_name="", bint out=True, str guard=None, dict autocast=None,
+            str namespace="torch", str node_name="", out=True, str guard=None, dict autocast=None,
             batching=None, forward=None, dict refuses=None):
     """Adds an overload to the op called name (made when new); returns the op."""
     cdef Overload ov = Overload.__new__(Overload)
@@ -20,7 +20,8 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     ov.names = tuple([sys.intern(p[0]) for p in params])
     ov.defaults = tuple([p[4] for p in params])
     ov.npositional = len([p for p in params if not p[5]])
-    ov.numbers, ov.copies_self, ov.takes_out, ov.generator_at = numbers, copies_self, out, -1
+    ov.numbers, ov.copies_self, ov.takes_out, ov.generator_at = numbers, copies_self, out is not False, -1
+    ov.out_body = out if callable(out) else None
     if guard not in GUARDS:
         raise ValueError(f"{name}: guard={guard!r} is none of {', '.join([g for g in GUARDS if g])}")
     ov.guard = GUARDS[guard]

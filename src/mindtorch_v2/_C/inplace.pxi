@@ -4,6 +4,7 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
     """Writes the result to the tensor(s) the user gave, resized when the shape differs."""
     cdef TensorBase o, r
     cdef tuple outs
+    cdef int i
     if ov.family == F_POINTWISE and is_tensor(<PyObject*>out):
         check_out(op, ov, s, out)
         if out_ready(ov, s, <TensorBase>out):
@@ -15,7 +16,10 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
         check_out(op, ov, s, item)
     if ov.ntensors == 0 and outs:
         take_options(ov, s, <TensorBase>outs[0])
-    result = run_family(ov, s)                   # not autocast: the user says where the result goes
+    if ov.out_body is None:
+        result = run_family(ov, s)               # not autocast: the user says where the result goes
+    else:
+        result = ov.out_body(outs[0], *[<object>s[i] for i in range(ov.nparams)])
     results = result if isinstance(result, (tuple, list)) else (result,)
     if len(results) != len(outs):
         raise TypeError(f"{op.name}(): expected a tuple of {len(results)} tensors for 'out', got {len(outs)}")
@@ -23,6 +27,8 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
         if not isinstance(item, TensorBase):
             raise TypeError(f"{op.name}() got an unexpected keyword argument 'out'")
         r, o = <TensorBase>item, <TensorBase>given
+        if r is o:                               # written already
+            continue
         if o.dev != r.dev:
             raise device_error(o, r)
         if not castable(r.dt, o.dt):

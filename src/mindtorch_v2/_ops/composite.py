@@ -241,9 +241,15 @@ def _numbers(x):
     return x.reshape(-1).tolist()
 
 
+def _without_grad(name, *tensors):
+    if any(t.requires_grad for t in tensors):
+        raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
+
+
 @composite("apply_(Tensor(a!) self, any callable) -> Tensor(a!)", variants="method")
 def _apply_(self, callable):
     """Replaces every item by callable(item); for small CPU tensors."""
+    _without_grad("apply_", self)
     made = [callable(v) for v in _numbers(self)]
     return self.copy_(_C._from_data(made, self.dtype, False).reshape(self.shape))
 
@@ -251,6 +257,7 @@ def _apply_(self, callable):
 @composite("map_(Tensor(a!) self, Tensor tensor, any callable) -> Tensor(a!)", variants="method")
 def _map_(self, tensor, callable):
     """Replaces every item by callable(item, item of tensor)."""
+    _without_grad("map_", self, tensor)
     made = [callable(a, b) for a, b in zip(_numbers(self), _numbers(tensor.expand_as(self)))]
     return self.copy_(_C._from_data(made, self.dtype, False).reshape(self.shape))
 
@@ -258,6 +265,7 @@ def _map_(self, tensor, callable):
 @composite("map2_(Tensor(a!) self, Tensor x, Tensor y, any callable) -> Tensor(a!)", variants="method")
 def _map2_(self, x, y, callable):
     """Replaces every item by callable(item, item of x, item of y)."""
+    _without_grad("map2_", self, x, y)
     others = (_numbers(t.expand_as(self)) for t in (x, y))
     made = [callable(*items) for items in zip(_numbers(self), *others)]
     return self.copy_(_C._from_data(made, self.dtype, False).reshape(self.shape))

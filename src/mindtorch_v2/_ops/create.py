@@ -115,24 +115,37 @@ def _arange(start, end, step, dtype, layout, device, pin_memory, requires_grad):
     return _finish(ops._arange_(ops.empty((n,), dtype=dtype, device=device), start, end, step), requires_grad)
 
 
+def _in_its_shape(body):
+    """The body of out=: a tensor of as many items keeps its shape."""
+    def made_for(out, *args):
+        made = body(*args)
+        return made.view(out.shape) if made.numel() == out.numel() else made
+    return made_for
+
+
 def _finish(made, requires_grad):
     return made.requires_grad_(True) if requires_grad else made
 
 
-op(f"arange(Scalar end, {_RANGE}) -> Tensor", variants="function", doc=_arange.__doc__,
-   body=lambda end, *rest: _arange(0, end, 1, *rest))
-op(f"arange.start(Scalar start, Scalar end, {_RANGE}) -> Tensor", variants="function",
-   body=lambda start, end, *rest: _arange(start, end, 1, *rest))
-op(f"arange.start_step(Scalar start, Scalar end, Scalar step=1, {_RANGE}) -> Tensor", variants="function", body=_arange)
+for _overload, _params, _body in (
+    ("", "Scalar end", lambda end, *rest: _arange(0, end, 1, *rest)),
+    (".start", "Scalar start, Scalar end", lambda start, end, *rest: _arange(start, end, 1, *rest)),
+    (".start_step", "Scalar start, Scalar end, Scalar step=1", _arange),
+):
+    op(f"arange{_overload}({_params}, {_RANGE}) -> Tensor", variants="function", doc=_arange.__doc__, body=_body,
+       out=_in_its_shape(_body))
 
 
-@composite(f"range(Scalar start=0, Scalar end=0, Scalar step=1, {_RANGE}) -> Tensor", variants="function")
 def _range(start, end, step, dtype, layout, device, pin_memory, requires_grad):
     """Numbers from start to end, end included."""
     if step == 0:
         raise RuntimeError("step must be nonzero")
     n = math.floor((end - start) / step) + 1
     return _finish(ops._range_(ops.empty((n,), dtype=dtype, device=device), start, end, step), requires_grad)
+
+
+op(f"range(Scalar start=0, Scalar end=0, Scalar step=1, {_RANGE}) -> Tensor", variants="function", body=_range,
+   out=_in_its_shape(_range))
 
 
 def _space(name, start, end, steps, dtype, device, *extra):
@@ -170,7 +183,7 @@ def _logspace(start, end, steps, base, dtype, layout, device, pin_memory, requir
 for _name, _base, _body in (("linspace", "", _linspace), ("logspace", ", float base=10.0", _logspace)):
     for _overload, _kind in (("", "Scalar"), (".Tensor_Tensor", "Tensor")):    # a tensor that needs a gradient is no Scalar
         op(f"{_name}{_overload}({_kind} start, {_kind} end, int steps{_base}, {_RANGE}) -> Tensor", variants="function",
-           numbers=_kind == "Tensor", body=_body)
+           numbers=_kind == "Tensor", body=_body, out=_in_its_shape(_body))
 
 
 @composite(f"eye(SymInt n, SymInt? m=None, {_RANGE}) -> Tensor", variants="function")

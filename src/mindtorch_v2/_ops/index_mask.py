@@ -58,6 +58,8 @@ def _check_value(self, value):
     if value.dim() != 0:
         raise RuntimeError("masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
                            f"{value.dim()} dimension(s).")
+    if value.requires_grad and value.device.type == "cpu" and value._readable and self.numel():
+        core._check_fits(value.item(), self.dtype)           # of others the number itself goes to the kernel
 
 
 @composite("masked_fill_.Tensor(Tensor(a!) self, Tensor mask, Tensor value) -> Tensor(a!)", variants="method")

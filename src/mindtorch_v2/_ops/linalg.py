@@ -4,6 +4,7 @@ from __future__ import annotations
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching, forward, infer
 from mindtorch_v2._ops.pointwise import conj
+from mindtorch_v2._ops.reduce import word
 from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import wrap
 from mindtorch_v2._row import Npu
@@ -111,7 +112,8 @@ def _dot_rule(self, tensor):
     if self.dim() != 1 or tensor.dim() != 1:
         raise RuntimeError(f"1D tensors expected, but got {self.dim()}D and {tensor.dim()}D tensors")
     if self.dtype != tensor.dtype:
-        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {self.dtype} and {tensor.dtype}")
+        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found "
+                           f"{word(self.dtype)} and {word(tensor.dtype)}")
     if self.numel() != tensor.numel():
         raise RuntimeError(f"inconsistent tensor size, expected tensor [{self.numel()}] and src [{tensor.numel()}] to "
                            f"have the same number of elements, but got {self.numel()} and {tensor.numel()} elements "

@@ -138,6 +138,7 @@ def _cond(self, p):
 def _tolerances(self, atol, rtol):
     """atol and rtol as given; rtol defaults to eps * max(m, n), or to 0 where atol is positive."""
     default = epsilon(self.dtype) * max(self.shape[-2:])
+    atol, rtol = (float(t) if isinstance(t, int) else t for t in (atol, rtol))       # also beyond int64
     if atol is None:
         return 0.0, default if rtol is None else rtol
     if rtol is None:
@@ -450,6 +451,8 @@ def _vecdot(x, y, dim):
     if x.dtype != y.dtype:
         raise RuntimeError(f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type "
                            f"{word(x.dtype)} and y of type {word(y.dtype)} instead")
+    if x.dim() == y.dim() == 1:                  # no dim is looked at then, and nothing is broadcast
+        return ops.vdot(x, y)
     return (x.conj() * y).sum(dim)
 
 

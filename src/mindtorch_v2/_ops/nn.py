@@ -244,6 +244,9 @@ def _rrelu_train(self, lower, upper, training, generator):
     for bound in (lower, upper):
         core._check_fits(bound, _C._dtype_named("float64"))
     lower, upper = lower.real, upper.real
+    for name, bound in (("lower", lower), ("upper", upper)):
+        if not math.isfinite(bound):
+            raise RuntimeError(f"rrelu: {name} bound must be finite, got {bound}")
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:

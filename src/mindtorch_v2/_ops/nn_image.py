@@ -22,7 +22,8 @@ def _constant_rule(self, pad, value):
                                f"resulted in a negative output size, which is invalid. Check dimension {d} of "
                                "your input.")
         sizes[d] = size
-    core._check_fits(value, self.dtype)
+    if any(p > 0 for p in pad):                  # else no item gets the value
+        core._check_fits(value, self.dtype)
     return sizes, self.dtype
 
 

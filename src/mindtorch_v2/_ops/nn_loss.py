@@ -122,7 +122,7 @@ def _smooth_l1_loss(self, target, reduction, beta):
            variants="nn")
 def _huber_loss(self, target, reduction, delta):
     """Half the square of self - target, a line where its size is above delta."""
-    if delta <= 0:
+    if not delta > 0:                            # nor NaN
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     self, target = _pair("huber_cpu", self, target)
     return ops.smooth_l1_loss(self, target, reduction, delta) * delta

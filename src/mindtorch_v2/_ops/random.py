@@ -187,6 +187,17 @@ def _finish(made, requires_grad):
     return made.requires_grad_(True) if requires_grad else made
 
 
+def _into(fresh, fill):
+    """The body of out=: one of the right shape is filled itself, for numbers are drawn in the order of memory."""
+    def drawn(out, *args):
+        *numbers, size, generator = args[:-5]                # without dtype, layout, device, pin_memory, requires_grad
+        if tuple(out.shape) != tuple(size):
+            return fresh(*args)
+        fill(out.detach(), *numbers, generator)
+        return out
+    return drawn
+
+
 for _name, _fill in (("rand", _fill_uniform), ("randn", _fill_normal)):
     def _fresh(size, generator, dtype, layout, device, pin_memory, requires_grad, _fill=_fill):
         return _finish(_fill(ops.empty(size, dtype=dtype, device=device), generator), requires_grad)
@@ -194,19 +205,28 @@ for _name, _fill in (("rand", _fill_uniform), ("randn", _fill_normal)):
     def _like(self, dtype, layout, device, pin_memory, requires_grad, memory_format, generator, _fill=_fill):
         made = ops.empty_like(self, dtype=dtype, device=device, memory_format=memory_format)
         return _finish(_fill(made, generator), requires_grad)
-    op(f"{_name}(SymInt[] size, {_OPTIONS}) -> Tensor", body=_fresh, variants="function")
+    op(f"{_name}(SymInt[] size, {_OPTIONS}) -> Tensor", body=_fresh, variants="function", out=_into(_fresh, _fill))
     op(f"{_name}_like(Tensor self, {_LIKE}) -> Tensor", body=_like, variants="function", out=False)
 
 
 def _randint(low, high, size, generator, dtype, layout, device, pin_memory, requires_grad):
     """Integers from low (default 0) to high, high excluded."""
     made = ops.empty(size, dtype=dtype or _C._dtype_named("int64"), device=device)
-    return _finish(made.random_(low, high, generator=generator), requires_grad)
+    return _finish(_fill_integers(made, low, high, generator), requires_grad)
 
 
-op(f"randint(SymInt high, SymInt[] size, {_OPTIONS}) -> Tensor", variants="function",
-   body=lambda high, *rest: _randint(0, high, *rest), doc=_randint.__doc__)
-op(f"randint.low(SymInt low, SymInt high, SymInt[] size, {_OPTIONS}) -> Tensor", variants="function", body=_randint)
+def _fill_integers(made, low, high, generator):
+    return made.random_(low, high, generator=generator)
+
+
+def _randint_below(high, *rest):
+    return _randint(0, high, *rest)
+
+
+op(f"randint(SymInt high, SymInt[] size, {_OPTIONS}) -> Tensor", variants="function", body=_randint_below,
+   doc=_randint.__doc__, out=_into(_randint_below, lambda made, *rest: _fill_integers(made, 0, *rest)))
+op(f"randint.low(SymInt low, SymInt high, SymInt[] size, {_OPTIONS}) -> Tensor", variants="function", body=_randint,
+   out=_into(_randint, _fill_integers))
 
 
 def _randint_like(self, low, high, dtype, layout, device, pin_memory, requires_grad, memory_format, generator):
@@ -264,6 +284,9 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
     """Normal numbers: element-wise means and deviations, or numbers and a size."""
     if size is None:
         made = _normal(mean, std, generator)
+    elif out is not None and tuple(out.shape) == tuple(size):    # drawn in the order of its memory
+        out.detach().normal_(float(mean), float(std), generator=generator)
+        return out
     else:
         made = ops.empty(size, dtype=dtype, device=device).normal_(float(mean), float(std), generator=generator)
     if out is not None:

@@ -190,7 +190,7 @@ def _cumulative_trapezoid(y, dx, dim):
     if isinstance(dx, (bool, complex)):
         raise RuntimeError("cumulative_trapezoid: Currently, we only support dx as a real number.")
     dim = wrap(dim, y.dim())
-    return (_areas(y, None, 1, dim).cumsum(dim) * (dx / 2.0))
+    return (_areas(y, None, 1, dim) * (dx / 2.0)).cumsum(dim)
 
 
 alias("trapz", "trapezoid", "function")
