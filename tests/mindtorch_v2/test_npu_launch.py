@@ -379,11 +379,12 @@ def test_prepared_calls_keep_no_room_of_longer_ones_before_them() -> None:
             _fields_ = [("of", ctypes.c_size_t * 10)]
         libc = ctypes.CDLL(None)
         libc.mallinfo2.restype = Info
-        x, many = torch.ones(3, device="npu"), [torch.ones(3, device="npu")] * 20
+        x, many = torch.ones(3, device="npu"), [torch.ones(3, device="npu")] * 40
         def fill(function, count, begin):
             for i in range(count):
                 function(begin + i)
-            torch.npu.synchronize()
+                if i % 100 == 99:
+                    torch.npu.synchronize()      # a long queue is more calls, not longer ones
             print(libc.mallinfo2().of[7])        # uordblks: bytes that malloc has handed out
         fill(lambda i: x + i, 20000, 0)
         fill(lambda i: torch._foreach_add(many, i), 8000, 0)
@@ -391,7 +392,7 @@ def test_prepared_calls_keep_no_room_of_longer_ones_before_them() -> None:
     """)
     before, longer, after = map(int, used)
     assert longer - before > 4 << 20, "the longer calls were kept"
-    assert after - before < 1 << 18
+    assert after - before < 1 << 20
 
 
 def test_prepared_calls_do_not_grow_without_end() -> None:
