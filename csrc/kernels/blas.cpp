@@ -115,6 +115,7 @@ Blas open_blas() {
       std::string name = names[r];
       if (type >= 2 && name == "orgqr") name = "ungqr";
       if (type >= 2 && name == "syevd") name = "heevd";
+      if (type < 2 && name.compare(0, 2, "he") == 0) name.replace(0, 2, "sy");
       b.routine[type][r] = symbol(handle, std::string("scipy_") + "sdcz"[type] + name + "_");
     }
   // Maps the buffer, which stays: the next call may come when there is no room for it.

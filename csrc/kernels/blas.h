@@ -10,10 +10,11 @@ namespace mt {
 
 void set_blas_path(const char* file);  // before the first use; nullptr or "" goes back to the search of blas.cpp
 
-// The routines, for the four BLAS dtypes; blas.cpp maps orgqr and syevd to the complex names.
+// The routines, for the four BLAS dtypes; blas.cpp maps orgqr and syevd to the complex names, hetrf
+// and hetrs to the real ones.
 #define MT_BLAS_ROUTINES(X) \
   X(gemm) X(gemv) X(trsm) X(getrf) X(getrs) X(getri) X(potrf) X(potri) X(potrs) X(geqrf) X(orgqr) X(syevd) X(geev) \
-  X(gesdd) X(gels) X(gelsy) X(gelsd) X(gelss)
+  X(gesdd) X(gels) X(gelsy) X(gelsd) X(gelss) X(sytrf) X(sytrs) X(hetrf) X(hetrs)
 
 struct Blas {
   enum Routine {

@@ -58,8 +58,10 @@ _DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", 
           "accelerator", "mps", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
           "func", "profiler", "library", "hub", "_subclasses", "distributed", "futures", "functional", "ao", "_utils",
           "_utils_internal", "_jit_internal", "_tensor_str", "_inductor", "_refs", "_prims", "_prims_common", "_native",
-          "_logging", "_vendor", "_higher_order_ops")
-_FROM = {"vmap": "func", "ops": "library", "Future": "futures", "ScriptModule": "_jit_internal", "Event": "accelerator",
+          "_logging", "_vendor", "_higher_order_ops",
+          "masked", "quasirandom")
+_FROM = {"GradScaler": "amp.grad_scaler", "svd_lowrank": "_lowrank", "pca_lowrank": "_lowrank", "lobpcg": "_lobpcg",
+         "vmap": "func", "ops": "library", "Future": "futures", "ScriptModule": "_jit_internal", "Event": "accelerator",
          "Stream": "accelerator",
          "get_device_module": "accelerator", "load": "serialization", "save": "serialization"}
 _FROM |= dict.fromkeys((

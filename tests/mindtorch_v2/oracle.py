@@ -91,6 +91,8 @@ ADAPTED = {
     "polygamma": lambda x, n, **kw: mt.polygamma(n, x, **kw),
     "linalg.pinv.singular": lambda a, b: mt.linalg.pinv(a @ b.mT),
     "linalg.lstsq.grad_oriented": lambda a, b, driver: mt.linalg.lstsq(a, b, driver=driver)[:2],
+    "svd_lowrank": lambda a, b, **kw: mt.svd_lowrank(a @ b.mT, **kw),
+    "pca_lowrank": lambda a, b, **kw: mt.pca_lowrank(a @ b.mT, **kw),
     "einsum": lambda tensors, equation: mt.einsum(equation, tensors),
     "special.polygamma": lambda x, n, **kw: mt.special.polygamma(n, x, **kw),
 }
@@ -100,6 +102,7 @@ ADAPTED = {
 UP_TO_PHASE = {
     "svd": lambda r: (abs(r[0][..., :r[1].shape[-1]]), r[1], abs(r[2][..., :r[1].shape[-1]])),
     "linalg.svd": lambda r: (abs(r[0][..., :r[1].shape[-1]]), r[1], abs(r[2][..., :r[1].shape[-1], :])),
+    "svd_lowrank": lambda r: (abs(r[0]), r[1], abs(r[2])), "pca_lowrank": lambda r: (abs(r[0]), r[1], abs(r[2])),
     "linalg.eigh": lambda r: (r[0], abs(r[1])), "linalg.eig": lambda r: (r[0], abs(r[1])),
 }
 

@@ -20,17 +20,26 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "Categorical ": ({"probs": [[0.1, 0.5, 0.9], [2.0, 0.0, 0.3]]}, [1.0, 0.0]),
     "Cauchy": ({"loc": [0.0, 1.0], "scale": [1.0, 2.0]}, [0.4, -3.0]),
     "Chi2": ({"df": [1.5, 4.0]}, [0.5, 3.0]),
+    "ContinuousBernoulli": ({"probs": [0.2, 0.5003]}, [0.3, 0.9]),
+    "ContinuousBernoulli ": ({"logits": [-1.2, 1.7]}, [0.0, 1.0]),
     "Dirichlet": ({"concentration": [[0.5, 2.0, 1.0], [3.0, 2.0, 4.0]]}, [[0.2, 0.3, 0.5], [0.6, 0.1, 0.3]]),
     "Exponential": ({"rate": [0.5, 3.0]}, [0.1, 2.0]),
     "FisherSnedecor": ({"df1": [3.0, 5.0], "df2": [6.0, 7.0]}, [0.5, 2.0]),
     "Gamma": ({"concentration": [0.5, 4.0], "rate": [1.0, 2.0]}, [0.3, 2.0]),
+    "GeneralizedPareto": ({"loc": [0.0, 1.0], "scale": [1.0, 2.0], "concentration": [0.3, -0.2]}, [0.4, 3.0]),
+    "GeneralizedPareto ": ({"loc": [0.0, 1.0], "scale": [1.0, 2.0], "concentration": [0.0, 1.5]}, [0.4, 3.0]),
     "Geometric": ({"probs": [0.3, 0.8]}, [2.0, 0.0]),
     "Gumbel": ({"loc": [0.0, 1.0], "scale": [1.0, 2.0]}, [0.4, -3.0]),
     "HalfCauchy": ({"scale": [1.0, 2.0]}, [0.4, 3.0]),
     "HalfNormal": ({"scale": [1.0, 2.0]}, [0.4, 3.0]),
     "InverseGamma": ({"concentration": [2.5, 4.0], "rate": [1.0, 2.0]}, [0.3, 2.0]),
+    "Kumaraswamy": ({"concentration1": [0.5, 2.0], "concentration0": [1.5, 1.7]}, [0.2, 0.9]),
+    "LKJCholesky": ({"dim": 3, "concentration": [0.5, 2.0]}, [[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.6, 0.8]]),
     "Laplace": ({"loc": [0.0, 1.0], "scale": [1.0, 2.0]}, [0.4, -3.0]),
     "LogNormal": ({"loc": [0.0, 1.0], "scale": [1.0, 0.5]}, [0.4, 3.0]),
+    "LogisticNormal": ({"loc": [0.0, 1.0], "scale": [1.0, 0.5]}, [0.2, 0.3, 0.5]),
+    "LowRankMultivariateNormal": ({"loc": [0.0, 1.0, 2.0], "cov_factor": [[1.0, 0.2], [0.0, 1.0], [0.5, 0.3]],
+                                   "cov_diag": [1.0, 2.0, 0.5]}, [[0.4, -1.0, 2.0]]),
     "Multinomial": ({"total_count": 5, "probs": [0.2, 0.3, 0.5]}, [1.0, 3.0, 1.0]),
     "MultivariateNormal": ({"loc": [0.0, 1.0], "covariance_matrix": [[2.0, 0.3], [0.3, 1.0]]}, [[0.4, -1.0]]),
     "MultivariateNormal ": ({"loc": [0.0, 1.0], "precision_matrix": [[2.0, 0.3], [0.3, 1.0]]}, [[0.4, -1.0]]),
@@ -43,10 +52,14 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "RelaxedOneHotCategorical": ({"temperature": 0.7, "probs": [0.2, 0.3, 0.5]}, [0.3, 0.3, 0.4]),
     "StudentT": ({"df": [3.0, 5.0], "loc": 0.5, "scale": [1.0, 2.0]}, [0.4, -3.0]),
     "Uniform": ({"low": [0.0, -1.0], "high": [1.0, 3.0]}, [0.4, 2.0]),
+    "VonMises": ({"loc": [0.0, 1.0], "concentration": [0.5, 4.0]}, [0.4, -3.0]),
+    "Wishart": ({"df": [3.0, 4.5], "covariance_matrix": [[2.0, 0.3], [0.3, 1.0]]}, [[1.0, 0.2], [0.2, 2.0]]),
+    "Wishart ": ({"df": 3.0, "precision_matrix": [[2.0, 0.3], [0.3, 1.0]]}, [[1.0, 0.2], [0.2, 2.0]]),
     "Weibull": ({"scale": [1.0, 2.0], "concentration": [1.5, 0.8]}, [0.4, 3.0]),
 }
 # Drawn by torch's own gamma and binomial samplers, whose order of random numbers is not ours.
-OTHER_NUMBERS = {"Beta", "Binomial", "Chi2", "Dirichlet", "FisherSnedecor", "Gamma", "InverseGamma", "NegativeBinomial",
+OTHER_NUMBERS = {"Beta", "Binomial", "Chi2", "Dirichlet", "FisherSnedecor", "Gamma", "InverseGamma", "LKJCholesky",
+                 "NegativeBinomial", "Wishart",
                  "StudentT"}  # fmt: skip
 QUESTIONS = ("mean", "variance", "stddev", "mode", "entropy", "support", "batch_shape", "event_shape", "has_rsample")
 
@@ -92,7 +105,7 @@ def test_one_seed_gives_the_same_samples(t: Any, name: str) -> Any:
     return [d.sample((4,)), d.sample(), d.rsample((2,)) if d.has_rsample else d.sample((1,))]
 
 
-@pytest.mark.parametrize("name", sorted(OTHER_NUMBERS))
+@pytest.mark.parametrize("name", sorted(OTHER_NUMBERS - {"LKJCholesky"}))
 def test_samples_have_the_right_moments(name: str) -> None:
     mt.manual_seed(5)
     d = made(mt, name)
@@ -105,6 +118,7 @@ def test_samples_have_the_right_moments(name: str) -> None:
 
 @pytest.mark.parametrize("concentration", [0.05, 0.7, 1.0, 3.0, 40.0, 400.0])
 def test_the_gradient_of_a_gamma_sample(concentration: float) -> None:
+    mt.manual_seed(5)
     a = mt.full((50,), concentration, requires_grad=True)
     x = mt.distributions.Gamma(a, mt.ones(50)).rsample()
     x.sum().backward()
@@ -117,7 +131,8 @@ PAIRS = [("Normal", "Normal"), ("Laplace", "Laplace"), ("Bernoulli", "Bernoulli 
          ("Geometric", "Geometric"), ("Exponential", "Exponential"), ("Gumbel", "Gumbel"), ("Pareto", "Pareto"),
          ("Uniform", "Normal"), ("Normal", "Laplace"), ("LogNormal", "LogNormal"), ("HalfNormal", "HalfNormal"),
          ("MultivariateNormal", "MultivariateNormal "), ("Chi2", "Gamma"), ("OneHotCategorical", "OneHotCategorical"),
-         ("Laplace", "Cauchy")]  # fmt: skip
+         ("Laplace", "Cauchy"),
+         ("ContinuousBernoulli", "ContinuousBernoulli "), ("LowRankMultivariateNormal", "LowRankMultivariateNormal")]  # fmt: skip
 
 
 @pytest.mark.parametrize("p, q", PAIRS)
@@ -136,7 +151,7 @@ TRANSFORMS = {
     "Exp": "ExpTransform()", "Power": "PowerTransform(torch.tensor(2.0))", "Sigmoid": "SigmoidTransform()",
     "Softplus": "SoftplusTransform()", "Tanh": "TanhTransform()", "Affine": "AffineTransform(1.0, -2.0)",
     "Compose": "ComposeTransform([AffineTransform(0.0, 2.0), TanhTransform()])",
-    "StickBreaking": "StickBreakingTransform()",
+    "StickBreaking": "StickBreakingTransform()", "CorrCholesky": "CorrCholeskyTransform()",
     "Independent": "IndependentTransform(ExpTransform(), 1)", "Reshape": "ReshapeTransform((3,), (3, 1))",
 }  # fmt: skip
 
@@ -150,6 +165,21 @@ def test_transform(t: Any, text: str) -> Any:
     z = t.distributions.TransformedDistribution(t.distributions.Normal(t.zeros(2, 3), t.ones(2, 3)), [f])
     return [y, f.inv(y), f.log_abs_det_jacobian(x, y), str(f.codomain), tuple(z.batch_shape), tuple(z.event_shape),
             z.log_prob(y), z.sample()]
+
+
+def test_correlations_have_the_right_spread() -> None:
+    mt.manual_seed(5)
+    factors = mt.distributions.LKJCholesky(3, mt.tensor(2.0)).sample((20000,))
+    assert mt.distributions.constraints.corr_cholesky.check(factors).all()
+    below = (factors @ factors.mT)[:, [1, 2, 2], [0, 0, 1]]          # each is 2 Beta(2.5, 2.5) - 1
+    assert float(below.mean(0).abs().max()) < 0.02 and mt.allclose(below.var(0), mt.tensor(1 / 6), atol=0.01)
+
+
+@twin
+def test_low_rank_and_full_normals(t: Any) -> Any:
+    low, full = made(t, "LowRankMultivariateNormal"), t.distributions.MultivariateNormal(t.ones(3), t.eye(3) * 2)
+    kl = t.distributions.kl_divergence
+    return [kl(low, full), kl(full, low), low.covariance_matrix, low.precision_matrix, low.scale_tril]
 
 
 @twin
@@ -180,6 +210,8 @@ def test_errors(t: Any) -> Any:
              lambda: D.Bernoulli(0.5).log_prob(t.tensor(0.3)), lambda: D.Normal("a", 1.0),
              lambda: D.Categorical(t.ones(3)).log_prob(t.tensor(5.0)),
              lambda: D.Normal(t.zeros(3), 1.0).log_prob(t.ones(2)),
+             lambda: D.LKJCholesky(1), lambda: D.Wishart(1.0, t.eye(3)), lambda: D.Wishart(5.0), lambda: D.VonMises(0.0, -1.0),
+             lambda: D.LowRankMultivariateNormal(t.zeros(2), t.ones(3, 1), t.ones(2)),
              lambda: D.MultivariateNormal(t.zeros(2)), lambda: D.Independent(D.Normal(0.0, 1.0), 1),
              lambda: D.Normal(0.0, -1.0, validate_args=False).log_prob(t.tensor(1.0)).item()]  # fmt: skip
     return [error(call, 400) for call in calls]

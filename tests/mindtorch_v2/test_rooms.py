@@ -30,7 +30,7 @@ FLOORS: dict[int, str] = {
        "_vendor _tensor_str _absent mps",
     5: "nn optim utils distributed serialization _pickling _unpickling _rebuilding _archive testing accelerator multiprocessing signal _dynamo "
        "distributions func profiler library hub _subclasses futures _torch_npu __main__ functional ao "
-       "_prims _prims_common _utils _utils_internal _jit_internal _higher_order_ops",
+       "_prims _prims_common _utils _utils_internal _jit_internal _higher_order_ops masked quasirandom _lowrank _lobpcg",
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that are one room although they lie side by side.
@@ -246,8 +246,8 @@ def files_by_name(trees: dict[Path, ast.Module]) -> dict[str, list[str]]:
     """Words -> the files that say them as a string, or define a function of that name."""
     found: dict[str, list[str]] = {}
     for path, tree in trees.items():
-        # Calls of ops by name, as imports are; collectives, which are called gather and scatter too.
-        if path.name == "torch_ops.py" or path.is_relative_to(PACKAGE / "distributed"):
+        # Calls of ops by name, as imports are; collectives, which are called gather and scatter too; torch.masked.
+        if path.name == "torch_ops.py" or name_of(path).startswith(("distributed/", "masked/")):
             continue
         defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         for word in names_in(strings_of(tree)) | defined:

@@ -82,6 +82,7 @@ _CAUSES = (
             "singular values (error code: {})."),
     ("lstsq", "The least squares solution could not be computed because the input matrix does not have full rank "
               "(error code: {})."),
+    ("ldl_factor", "D[{0},{0}] is zero and using it on ldl_solve would result in a division by zero."),
     ("lu_factor", "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you still "
                   "want to perform the factorization, consider calling linalg.lu(A, pivot) or "
                   "linalg.lu_factor_ex(A, pivot)"),

@@ -7,6 +7,7 @@ import types
 from mindtorch_v2.distributions import constraints, transforms
 from mindtorch_v2.distributions.constraint_registry import biject_to, transform_to
 from mindtorch_v2.distributions.continuous import Cauchy, Exponential, Laplace, Normal, StudentT, Uniform
+from mindtorch_v2.distributions.continuous_bernoulli import ContinuousBernoulli
 from mindtorch_v2.distributions.derived import (
     Gumbel,
     HalfCauchy,
@@ -31,7 +32,10 @@ from mindtorch_v2.distributions.discrete import (
 )
 from mindtorch_v2.distributions.distribution import Distribution, ExponentialFamily
 from mindtorch_v2.distributions.gamma import Beta, Chi2, Dirichlet, FisherSnedecor, Gamma
+from mindtorch_v2.distributions.generalized_pareto import GeneralizedPareto
 from mindtorch_v2.distributions.kl import kl_divergence, register_kl
+from mindtorch_v2.distributions.lowrank_multivariate_normal import LowRankMultivariateNormal
+from mindtorch_v2.distributions.matrices import LKJCholesky, Wishart
 from mindtorch_v2.distributions.mixture_same_family import MixtureSameFamily
 from mindtorch_v2.distributions.multivariate_normal import MultivariateNormal
 from mindtorch_v2.distributions.relaxed import (
@@ -41,6 +45,8 @@ from mindtorch_v2.distributions.relaxed import (
     RelaxedOneHotCategorical,
 )
 from mindtorch_v2.distributions.transforms import *  # noqa: F403  torch shows them here too
+from mindtorch_v2.distributions.unit_derived import Kumaraswamy, LogisticNormal
+from mindtorch_v2.distributions.von_mises import VonMises
 
 # torch has a module for each distribution, and programs import from them.
 _MODULES = {
@@ -53,6 +59,7 @@ _MODULES = {
     "one_hot_categorical": (OneHotCategorical, OneHotCategoricalStraightThrough),
     "relaxed_bernoulli": (RelaxedBernoulli, LogitRelaxedBernoulli), "studentT": (StudentT,),
     "relaxed_categorical": (RelaxedOneHotCategorical, ExpRelaxedCategorical), "uniform": (Uniform,),
+    "kumaraswamy": (Kumaraswamy,), "lkj_cholesky": (LKJCholesky,), "logistic_normal": (LogisticNormal,), "wishart": (Wishart,),
     "transformed_distribution": (TransformedDistribution,), "weibull": (Weibull,),
 }
 for _name, _classes in _MODULES.items():
@@ -61,10 +68,12 @@ for _name, _classes in _MODULES.items():
     globals()[_name] = sys.modules[_module.__name__] = _module
 
 __all__ = [
-    "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "Dirichlet", "Distribution", "Exponential",
-    "ExponentialFamily", "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent",
-    "InverseGamma", "Laplace", "LogNormal", "LogitRelaxedBernoulli", "MixtureSameFamily", "Multinomial",
-    "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough",
-    "Pareto", "Poisson", "RelaxedBernoulli", "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution",
-    "Uniform", "Weibull", "biject_to", "constraints", "kl_divergence", "register_kl", "transform_to", "transforms",
+    "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "ContinuousBernoulli", "Dirichlet",
+    "Distribution", "Exponential", "ExponentialFamily", "FisherSnedecor", "Gamma", "GeneralizedPareto", "Geometric",
+    "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "InverseGamma", "Kumaraswamy", "LKJCholesky", "Laplace",
+    "LogNormal", "LogisticNormal", "LogitRelaxedBernoulli", "LowRankMultivariateNormal", "MixtureSameFamily",
+    "Multinomial", "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical",
+    "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "RelaxedBernoulli", "RelaxedOneHotCategorical",
+    "StudentT", "TransformedDistribution", "Uniform", "VonMises", "Weibull", "Wishart", "biject_to", "constraints",
+    "kl_divergence", "register_kl", "transform_to", "transforms",
 ]

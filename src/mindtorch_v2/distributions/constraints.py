@@ -8,6 +8,12 @@ import mindtorch_v2 as torch
 
 Tensor = torch.Tensor
 
+__all__ = ["Constraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property", "greater_than",
+           "greater_than_eq", "half_open_interval", "independent", "integer_interval", "interval", "is_dependent",
+           "less_than", "lower_cholesky", "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer", "one_hot",
+           "positive", "positive_definite", "positive_integer", "positive_semidefinite", "real", "real_vector", "simplex",
+           "square", "stack", "symmetric", "unit_interval"]
+
 
 class Constraint:
     """A set of values; `event_dim` dimensions on the right form one value."""
@@ -200,6 +206,23 @@ class _PositiveDefinite(_Symmetric):
         return symmetric & torch.linalg.cholesky_ex(value).info.eq(0) if symmetric.all() else symmetric
 
 
+class _PositiveSemidefinite(_Symmetric):
+    def check(self, value: Tensor) -> Tensor:
+        symmetric = super().check(value)
+        return symmetric & torch.linalg.eigvalsh(value).ge(0).all(-1) if symmetric.all() else symmetric
+
+
+class _CorrCholesky(Constraint):
+    """Lower triangular with a positive diagonal and rows of length one."""
+
+    event_dim = 2
+
+    def check(self, value: Tensor) -> Tensor:
+        close = torch.finfo(value.dtype).eps * value.size(-1) * 10
+        unit = (torch.linalg.norm(value.detach(), dim=-1) - 1.0).abs().le(close).all(dim=-1)
+        return unit & lower_cholesky.check(value)
+
+
 class _Cat(Constraint):
     """Slices along a dimension, each in a set of its own."""
 
@@ -236,3 +259,4 @@ positive, nonnegative, unit_interval = _GreaterThan(0.0), _GreaterThanEq(0.0), _
 nonnegative_integer, positive_integer = _IntegerGreaterThan(0), _IntegerGreaterThan(1)
 lower_triangular, lower_cholesky = _LowerTriangular(), _LowerCholesky()
 square, symmetric, positive_definite = _Square(), _Symmetric(), _PositiveDefinite()
+positive_semidefinite, corr_cholesky = _PositiveSemidefinite(), _CorrCholesky()

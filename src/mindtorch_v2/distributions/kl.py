@@ -7,6 +7,7 @@ from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.distributions.continuous import Cauchy, Exponential, Laplace, Normal, Uniform
+from mindtorch_v2.distributions.continuous_bernoulli import ContinuousBernoulli
 from mindtorch_v2.distributions.derived import (
     Gumbel,
     HalfNormal,
@@ -25,12 +26,14 @@ from mindtorch_v2.distributions.discrete import (
 )
 from mindtorch_v2.distributions.distribution import Distribution
 from mindtorch_v2.distributions.gamma import Beta, Dirichlet, Gamma
+from mindtorch_v2.distributions.lowrank_multivariate_normal import LowRankMultivariateNormal
 from mindtorch_v2.distributions.multivariate_normal import MultivariateNormal, half_log_det, mahalanobis
-from mindtorch_v2.distributions.utils import sum_rightmost
+from mindtorch_v2.distributions.utils import euler_constant, sum_rightmost
 
 Tensor = torch.Tensor
 _Formula = Callable[[Any, Any], Tensor]
 _formulas: dict[tuple[type, type], _Formula] = {}
+_KL_REGISTRY = _formulas                         # torch's name for it
 
 __all__ = ["kl_divergence", "register_kl"]
 
@@ -161,7 +164,7 @@ def _cauchy(p: Any, q: Any) -> Tensor:
 
 @register_kl(Gumbel, Gumbel)
 def _gumbel(p: Any, q: Any) -> Tensor:
-    ratio, euler = p.scale / q.scale, 0.57721566490153286060
+    ratio, euler = p.scale / q.scale, euler_constant
     shift = (q.loc - p.loc) / q.scale
     return -ratio.log() - shift + ratio * euler + torch.exp(shift + torch.lgamma(1 + ratio)) - (1 + euler)
 
@@ -205,6 +208,34 @@ def _multivariate_normal(p: Any, q: Any) -> Tensor:
     trace = torch.linalg.solve_triangular(theirs, ours, upper=False).pow(2).sum((-2, -1))
     distance = mahalanobis(theirs, q.loc - p.loc)
     return half_log_det(theirs) - half_log_det(ours) + 0.5 * (trace + distance - p.event_shape[0])
+
+
+def _low_rank(p: Any, q: Any, spread: Tensor) -> Tensor:
+    """KL to a low-rank normal, given the trace of its precision times p's covariance."""
+    if p.event_shape != q.event_shape:
+        raise ValueError("KL-divergence between two (Low Rank) Multivariate Normals with different event shapes cannot be "
+                         "computed")
+    own = p._log_det() if isinstance(p, LowRankMultivariateNormal) else 2 * half_log_det(p._unbroadcasted_scale_tril)
+    return 0.5 * (q._log_det() - own + q._distance(q.loc - p.loc) + spread - p.event_shape[0])
+
+
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
+def _to_low_rank(p: Any, q: Any) -> Tensor:
+    return _low_rank(p, q, (q.precision_matrix * p.covariance_matrix).sum((-2, -1)))
+
+
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
+def _from_low_rank(p: Any, q: Any) -> Tensor:
+    factor = q._unbroadcasted_scale_tril
+    spread = (q.precision_matrix * p.covariance_matrix).sum((-2, -1))
+    distance = mahalanobis(factor, q.loc - p.loc)
+    return half_log_det(factor) + 0.5 * (spread + distance - p._log_det() - p.event_shape[0])
+
+
+@register_kl(ContinuousBernoulli, ContinuousBernoulli)
+def _continuous_bernoulli(p: Any, q: Any) -> Tensor:
+    return p.mean * (p.logits - q.logits) + p._log_norm() + torch.log1p(-p.probs) - q._log_norm() - torch.log1p(-q.probs)
 
 
 @register_kl(Independent, Independent)

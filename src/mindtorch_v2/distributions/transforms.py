@@ -12,14 +12,17 @@ from mindtorch_v2.distributions.transform import (
     IndependentTransform,
     ReshapeTransform,
     Transform,
+    _Inverse,
     identity_transform,
 )
-from mindtorch_v2.distributions.utils import sum_rightmost
+from mindtorch_v2.distributions.utils import sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
 
 Tensor = torch.Tensor
 F = torch.nn.functional
+_InverseTransform = _Inverse                     # torch's name, which packages import
 
-__all__ = ["AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CumulativeDistributionTransform",
+__all__ = ["AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform",
+           "CumulativeDistributionTransform",
            "ExpTransform", "IndependentTransform", "LowerCholeskyTransform", "PositiveDefiniteTransform",
            "PowerTransform", "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform",
            "StackTransform", "StickBreakingTransform", "TanhTransform", "Transform", "identity_transform"]
@@ -275,6 +278,48 @@ class PositiveDefiniteTransform(LowerCholeskyTransform):
 
     def _inverse(self, y: Tensor) -> Tensor:
         return super()._inverse(torch.linalg.cholesky(y))
+
+
+class CorrCholeskyTransform(Transform):
+    """D (D - 1) / 2 real numbers to the Cholesky factor of a correlation matrix: tanh gives partial correlations."""
+
+    domain, codomain, bijective = constraints.real_vector, constraints.corr_cholesky, True
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, CorrCholeskyTransform)
+
+    __hash__ = object.__hash__
+
+    def _call(self, x: Tensor) -> Tensor:
+        eps = torch.finfo(x.dtype).eps
+        r = vec_to_tril_matrix(torch.tanh(x).clamp(min=-1 + eps, max=1 - eps), diag=-1)
+        left = (1 - r.square()).sqrt().cumprod(-1)
+        r = r + torch.eye(r.shape[-1], dtype=r.dtype, device=r.device)
+        return r * F.pad(left[..., :-1], [1, 0], value=1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        left = F.pad((1 - y.square().cumsum(-1))[..., :-1], [1, 0], value=1)
+        t = tril_matrix_to_vec(y, diag=-1) / tril_matrix_to_vec(left, diag=-1).sqrt()
+        return (t.log1p() - t.neg().log1p()) / 2
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor, intermediates: Any = None) -> Tensor:
+        left = tril_matrix_to_vec(1 - y.square().cumsum(-1), diag=-2)
+        return 0.5 * left.log().sum(-1) - 2 * (x + F.softplus(-2 * x) - math.log(2.0)).sum(-1)
+
+    def forward_shape(self, shape: Any) -> Any:
+        if len(shape) < 1:
+            raise ValueError("Too few dimensions on input")
+        size = round((0.25 + 2 * shape[-1]) ** 0.5 + 0.5)
+        if size * (size - 1) // 2 != shape[-1]:
+            raise ValueError("Input is not a flattened lower-diagonal number")
+        return torch.Size(shape[:-1]) + (size, size)
+
+    def inverse_shape(self, shape: Any) -> Any:
+        if len(shape) < 2:
+            raise ValueError("Too few dimensions on input")
+        if shape[-2] != shape[-1]:
+            raise ValueError("Input is not square")
+        return torch.Size(shape[:-2]) + (shape[-1] * (shape[-1] - 1) // 2,)
 
 
 class CumulativeDistributionTransform(Transform):

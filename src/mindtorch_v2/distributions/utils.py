@@ -7,6 +7,7 @@ from typing import Any
 import mindtorch_v2 as torch
 
 Tensor = torch.Tensor
+euler_constant = 0.57721566490153286060
 
 __all__ = ["broadcast_all", "clamp_probs", "lazy_property", "logits_to_probs", "probs_to_logits", "tril_matrix_to_vec",
            "vec_to_tril_matrix"]
@@ -34,6 +35,10 @@ def standard_normal(shape: Any, like: Tensor) -> Tensor:
 def sum_rightmost(value: Tensor, dims: int) -> Tensor:
     """The sum over the last `dims` dimensions."""
     return value.sum(tuple(range(-dims, 0))) if dims else value
+
+
+_standard_normal, _sum_rightmost = (lambda shape, dtype, device: standard_normal(
+    shape, torch.empty((), dtype=dtype, device=device))), sum_rightmost      # torch's names, which packages import
 
 
 def clamp_probs(probs: Tensor) -> Tensor:

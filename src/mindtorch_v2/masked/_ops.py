@@ -1,0 +1,244 @@
+"""The functions of torch.masked: an element that the mask leaves out counts as the op's identity value."""
+from __future__ import annotations
+
+from typing import Any
+
+import mindtorch_v2 as torch
+
+_SUMS = (torch.uint8, torch.bool, torch.int8, torch.int16, torch.int32)     # sums and products of them are int64
+
+
+def _identity(name: str, x: Any) -> Any:
+    """The value that changes nothing in the named reduction."""
+    if name in ("sum", "cumsum", "prod", "cumprod"):
+        return 0 if name.endswith("sum") else 1
+    if x.dtype is torch.bool:
+        raise NotImplementedError(f"identity of {name} on {x.dtype} input")
+    least = name in ("amax", "argmax", "logaddexp", "logsumexp")
+    if x.dtype.is_floating_point or x.dtype.is_complex and name in ("logaddexp", "logsumexp"):
+        return float("-inf") if least else float("inf")
+    limits = torch.iinfo(x.dtype)
+    return limits.min if least else limits.max
+
+
+def _expanded(mask: Any, x: Any) -> Any:
+    """The mask in the input's shape, as bool; None where there is none."""
+    if mask is None:
+        return None
+    if mask.shape == x.shape:
+        return mask.to(torch.bool)
+    if mask.dim() > x.dim():
+        raise IndexError("_input_mask expected broadcastable mask (got mask dimensionality higher than of the input)")
+    return torch.broadcast_to(mask, x.shape).to(torch.bool)
+
+
+def _filled(x: Any, mask: Any, value: Any) -> Any:
+    """x with the identity where the mask is False."""
+    mask = _expanded(mask, x)
+    return x if mask is None else torch.where(mask, x, torch.full((), value, dtype=x.dtype, device=x.device))
+
+
+def _dims(dim: Any, x: Any) -> tuple[int, ...]:
+    """The reduced dims, sorted; all where None or an empty tuple is given."""
+    rank = x.dim()
+    if dim is None or dim == ():
+        return tuple(range(rank))
+    given = dim if isinstance(dim, (tuple, list)) else (dim,)
+    found: list[int] = []
+    for d in given:
+        if not -max(rank, 1) <= d < max(rank, 1):
+            raise IndexError(f"Dimension out of range (expected to be in range of [{-max(rank, 1)}, {max(rank, 1) - 1}], but "
+                             f"got {d})")
+        d %= max(rank, 1)
+        if d in found:
+            raise RuntimeError(f"dim={d} appears multiple times in the list of dims")
+        found.append(d)
+    return tuple(sorted(found)) if rank else ()
+
+
+def _one(dim: Any, x: Any) -> int:
+    """The dim of a function over one: None is the first."""
+    found = _dims(dim, x)
+    return found[0] if found else 0
+
+
+def _checked_float(name: str, x: Any, dtype: Any) -> Any:
+    if dtype is None and not (x.dtype.is_floating_point or x.dtype.is_complex):
+        raise ValueError(f"{name}(): Could not infer output dtype. Input dtype must be either a floating point or complex "
+                         f"dtype. Got: {x.dtype}")
+    return dtype or x.dtype
+
+
+def _sum_dtype(x: Any, dtype: Any) -> Any:
+    return dtype or (torch.int64 if x.dtype in _SUMS else x.dtype)
+
+
+def sum(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
+    """The sum of what the mask keeps; 0 where it keeps nothing."""
+    dtype = _sum_dtype(input, dtype)
+    return torch.sum(_filled(input, mask, 0), _dims(dim, input), bool(keepdim), dtype=dtype)
+
+
+def prod(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
+    """The product of what the mask keeps; 1 where it keeps nothing."""
+    dtype = _sum_dtype(input, dtype)
+    result = _filled(input, mask, 1)
+    for d in reversed(_dims(dim, input)):
+        result = result.prod(dim=d, keepdim=bool(keepdim))
+    return result.to(dtype)
+
+
+def _extreme(name: str, input: Any, dim: Any, keepdim: bool | None, dtype: Any, mask: Any) -> Any:
+    dtype = dtype or input.dtype
+    filled = input if mask is None else _filled(input, mask, _identity(name, input))
+    return getattr(torch, name)(filled, _dims(dim, input), bool(keepdim)).to(dtype)
+
+
+def amax(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
+    """The largest of what the mask keeps; the dtype's least value where it keeps nothing."""
+    return _extreme("amax", input, dim, keepdim, dtype, mask)
+
+
+def amin(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
+    """The smallest of what the mask keeps; the dtype's largest value where it keeps nothing."""
+    return _extreme("amin", input, dim, keepdim, dtype, mask)
+
+
+def _where(name: str, input: Any, dim: Any, keepdim: bool | None, dtype: Any, mask: Any) -> Any:
+    dtype = dtype or input.dtype
+    filled = _filled(input, mask, _identity(name, input))
+    return getattr(torch, name)(filled, dim, bool(keepdim)).to(dtype)
+
+
+def argmax(input: Any, dim: int | None = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
+    """Where the largest of what the mask keeps is."""
+    return _where("argmax", input, dim, keepdim, dtype, mask)
+
+
+def argmin(input: Any, dim: int | None = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
+    """Where the smallest of what the mask keeps is."""
+    return _where("argmin", input, dim, keepdim, dtype, mask)
+
+
+def _count(input: Any, dims: tuple[int, ...], keepdim: bool, mask: Any) -> Any:
+    """How many elements the mask keeps."""
+    kept = torch.ones(input.shape, dtype=torch.int64, device=input.device) if mask is None else _expanded(mask, input)
+    return torch.sum(kept, dims, keepdim, dtype=torch.int64)
+
+
+def mean(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
+    """The mean of what the mask keeps; nan where it keeps nothing."""
+    dtype = _checked_float("mean", input, dtype)
+    if input.dtype is torch.bool:
+        input = input.to(dtype)
+    dims = _dims(dim, input)
+    if mask is None:
+        return torch.mean(input, dims, bool(keepdim), dtype=dtype)
+    return sum(input, dims, keepdim=keepdim, dtype=dtype, mask=mask) / _count(input, dims, bool(keepdim), mask)
+
+
+def median(input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
+    """The lower median of what the mask keeps; nan where it keeps nothing."""
+    dtype = dtype or input.dtype
+    d, floating = _one(dim, input), input.dtype.is_floating_point
+    source = input if floating else input.to(torch.float32)
+    if mask is None:
+        return source.median(d, keepdim).values.to(dtype)
+    found = _filled(source, mask, float("nan")).nanmedian(d, keepdim).values
+    if not floating and bool(torch.isnan(found).any()):
+        raise ValueError("masked median expects no fully masked out rows if dtype is not floating point")
+    return found.to(dtype)
+
+
+def logsumexp(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
+    """log of the sum of exp of what the mask keeps."""
+    dtype = dtype or input.dtype
+    return torch.logsumexp(_filled(input, mask, _identity("logsumexp", input)), _dims(dim, input), keepdim).to(dtype)
+
+
+def logaddexp(input: Any, other: Any, *, dtype: Any = None, input_mask: Any = None, other_mask: Any = None) -> Any:
+    """log(exp(input) + exp(other)), each with a mask of its own."""
+    dtype = dtype or input.dtype
+    left = _filled(input, input_mask, _identity("logaddexp", input))
+    return torch.logaddexp(left, _filled(other, other_mask, _identity("logaddexp", other))).to(dtype)
+
+
+def norm(input: Any, ord: float | None = 2.0, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None,
+         mask: Any = None) -> Any:
+    """The vector norm of what the mask keeps."""
+    order = 2.0 if ord is None else float(ord)
+    if order == float("-inf"):
+        value = _identity("amin", input if input.dtype.is_floating_point else input.real)
+    else:
+        value = 0
+    return torch.linalg.vector_norm(_filled(input, mask, value), order, _dims(dim, input), bool(keepdim),
+                                    dtype=dtype or input.dtype)
+
+
+def _spread(input: Any, dim: Any, unbiased: bool | None, correction: Any, keepdim: bool | None, dtype: Any, mask: Any,
+            root: bool) -> Any:
+    """var, or std, of what the mask keeps."""
+    if correction is not None and unbiased is not None:
+        raise ValueError("Only one of 'correction' and 'unbiased' may be given")
+    if correction is None:
+        correction = 1 if unbiased is None or unbiased else 0
+    if dtype is None:
+        dtype = input.dtype if input.dtype.is_floating_point or input.dtype.is_complex else torch.float32
+    dims = _dims(dim, input)
+    compute = dtype if input.dtype in _SUMS + (torch.int64,) else torch.promote_types(input.dtype, dtype)
+    count = _count(input, dims, True, mask)
+    centre = sum(input, dims, keepdim=True, dtype=dtype, mask=mask) / count
+    away = torch.subtract(input, centre)
+    total = sum(away * away.conj(), dims, keepdim=keepdim, dtype=compute, mask=mask)
+    if not keepdim:
+        count = count.reshape(total.shape)
+    if correction != 0:
+        count = torch.clamp_min(count.to(compute if not compute.is_complex else torch.float64) - correction, 0)
+    found = torch.divide(total, count).to(dtype)
+    return torch.sqrt(found) if root else found
+
+
+def var(input: Any, dim: Any = None, unbiased: bool | None = None, *, correction: Any = None,
+        keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
+    """The variance of what the mask keeps."""
+    return _spread(input, dim, unbiased, correction, keepdim, dtype, mask, False)
+
+
+def std(input: Any, dim: Any = None, unbiased: bool | None = None, *, correction: Any = None,
+        keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
+    """The standard deviation of what the mask keeps."""
+    return _spread(input, dim, unbiased, correction, keepdim, dtype, mask, True)
+
+
+def cumsum(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
+    """Sums up to each place, of what the mask keeps."""
+    return torch.cumsum(_filled(input, mask, 0), _one(dim, input), dtype=dtype or input.dtype)
+
+
+def cumprod(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
+    """Products up to each place, of what the mask keeps."""
+    return torch.cumprod(_filled(input, mask, 1), _one(dim, input), dtype=dtype or input.dtype)
+
+
+def softmax(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
+    """Softmax over what the mask keeps; 0 elsewhere, nan in a row of which it keeps nothing."""
+    filled = _filled(input, mask, _identity("amax", input))
+    return torch.softmax(filled, _one(dim, input), dtype=dtype or input.dtype)
+
+
+def log_softmax(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
+    """The log of softmax()."""
+    filled = _filled(input, mask, _identity("amax", input))
+    return torch.log_softmax(filled, _one(dim, input), dtype=dtype or input.dtype)
+
+
+def softmin(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
+    """softmax(-input)"""
+    filled = _filled(input, mask, _identity("amin", input))
+    return torch.nn.functional.softmin(filled, _one(dim, input), dtype=dtype or input.dtype)
+
+
+def normalize(input: Any, ord: float, dim: int, *, eps: float = 1e-12, dtype: Any = None, mask: Any = None) -> Any:
+    """What the mask keeps, divided by its norm; 0 elsewhere."""
+    length = norm(input, ord, _dims(dim, input), keepdim=True, dtype=dtype, mask=mask)
+    return torch.divide(_filled(input, mask, 0), torch.clamp_min(length, eps))
