@@ -30,6 +30,7 @@ from mindtorch_v2 import (
     _absent, _asserts, _config, _legacy, backends, compiler, cuda, jit, overrides, random, torch_version, version,
 )
 from mindtorch_v2._legacy import set_default_tensor_type
+from mindtorch_v2.overrides import _assert
 from mindtorch_v2._symbolic import SymBool, SymFloat, SymInt
 from mindtorch_v2.compiler import compile
 from mindtorch_v2.random import (
@@ -43,8 +44,11 @@ globals().update(_legacy.tensor_types | _legacy.storage_types)
 globals().update({name: _C._named_constant(name) for name in
                   ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d", "strided",
                    "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")})
-globals().update({name: function for name, function in _ops.functions.items() if name not in ("detach_",)})
+globals().update({name: function if isinstance(function, _C.Op) else overrides._overridable(function)
+                  for name, function in _ops.functions.items() if name not in ("detach_",)})
 _C._nn.__dict__.update(_ops.namespaces["nn"])
+for _space in ("fft", "linalg", "special"):      # torch._C._fft.fft_fft: the names in code that torch.fx generates
+    vars(_C)[f"_{_space}"] = type(_C._nn)(**{f"{_space}_{name}": op for name, op in _ops.namespaces[_space].items()})
 _tensor.install_methods(_ops.methods)
 from mindtorch_v2 import _transforms, fft, linalg, special
 from mindtorch_dropin import install
@@ -69,6 +73,7 @@ _FROM |= dict.fromkeys((
     "is_autocast_cache_enabled", "set_autocast_cache_enabled", "clear_autocast_cache", "autocast_increment_nesting",
     "autocast_decrement_nesting", "is_autocast_cpu_enabled", "set_autocast_cpu_enabled", "get_autocast_cpu_dtype",
     "set_autocast_cpu_dtype", "get_autocast_gpu_dtype", "set_autocast_gpu_dtype"), "amp.autocast_mode")
+_DEFERRED += ("fx",)
 _deferred.defer(__name__, {name: _FROM.get(name, name) for name in (*_DEFERRED, *_FROM)}, plain_lookup=True)
 _deferred.defer(cuda.__name__, {"amp": "cuda.amp"})
 _deferred.defer(autograd.__name__, {"profiler": "autograd.profiler"})

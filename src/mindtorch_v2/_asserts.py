@@ -1,4 +1,4 @@
-"""torch._check and its family, torch._assert, and small questions about objects."""
+"""torch._check and its family, and small questions about objects."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -62,11 +62,6 @@ def _check_is_size(i: Any, message: Callable[[], str] | None = None, *, max: int
     _check(i >= 0 and (max is None or i <= max), message)
 
 
-def _assert(condition: Any, message: str) -> None:
-    """assert, as a function."""
-    assert condition, message
-
-
 def typename(obj: Any) -> str:
     """The type of an object as text: `torch.FloatTensor` for tensors, else the qualified name."""
     if isinstance(obj, Tensor):
@@ -97,5 +92,5 @@ def is_distinct(input: Any, other: Any) -> bool:
 
 
 asserts: dict[str, Any] = {function.__name__: function for function in (
-    _check, _check_index, _check_value, _check_type, _check_not_implemented, _check_tensor_all, _check_is_size, _assert,
+    _check, _check_index, _check_value, _check_type, _check_not_implemented, _check_tensor_all, _check_is_size,
     typename, is_nonzero, is_same_size)}

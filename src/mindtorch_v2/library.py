@@ -214,3 +214,22 @@ class Library:
     def impl(self, op_name: str, fn: Callable[..., Any], dispatch_key: str = "", **kwargs: Any) -> None:
         """The function of an op for a dispatch key."""
         impl(f"{self.ns}::{op_name.rpartition('::')[2]}", dispatch_key or self.dispatch_key or "default", fn)
+
+
+# ---- torch.ops.profiler: the ends of a range, as ops that a graph can call ---------------------------------------------
+def _record_function_enter(name: str, args: str | None = None) -> Any:
+    """Begins a range of the profiler; what it gives ends it."""
+    handle = torch.autograd.profiler.record_function(name, args)
+    handle.__enter__()
+    return handle
+
+
+def _record_function_exit(handle: Any) -> None:
+    """Ends a range of the profiler."""
+    handle.__exit__(None, None, None)
+
+
+for _name, _function in (("_record_function_enter", _record_function_enter),
+                         ("_record_function_enter_new", _record_function_enter),
+                         ("_record_function_exit", _record_function_exit)):
+    custom_op(f"profiler::{_name}", _function, mutates_args=())

@@ -59,6 +59,14 @@ def handle_torch_function(public_api: Callable[..., Any], relevant_args: Iterabl
     raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: {list(kinds)}")
 
 
+def _assert(condition: Any, message: str) -> None:
+    """torch._assert: assert as a function, which a class may take over."""
+    if type(condition) is not Tensor and has_torch_function_unary(condition):
+        return handle_torch_function(_assert, (condition,), condition, message)
+    assert condition, message
+    return None
+
+
 def _modes() -> list[Any]:
     """The modes of the running thread, innermost last: the core's own list."""
     return _C._core._function_mode_stack()
@@ -142,6 +150,19 @@ def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[..
             return func(*args, **kwargs)
         return wrapped
     return decorate
+
+
+def _overridable(func: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of torch that is Python here, with what torch does for classes that take it over."""
+    @functools.wraps(func)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        relevant: list[Any] = []
+        for arg in (*args, *kwargs.values()):
+            relevant.extend(arg if type(arg) in (list, tuple) else (arg,))
+        if has_torch_function(relevant):
+            return handle_torch_function(called, relevant, *args, **kwargs)
+        return func(*args, **kwargs)
+    return called
 
 
 def get_default_nowrap_functions() -> set[Any]:

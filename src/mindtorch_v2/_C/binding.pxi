@@ -8,7 +8,7 @@ cdef bint fits_int(PyObject* o):
         return False
     if is_tensor(o):
         return (<TensorBase>o).count == 1 and (<TensorBase>o).dt < kHalf
-    return hasattr(<object>o, "__index__")
+    return hasattr(type(<object>o), "__index__")         # of the class: a proxy of torch.fx has every attribute
 
 
 cdef bint stands_for_number(PyObject* o):

@@ -86,12 +86,16 @@ cdef int collect_overrides(object arg, list found, int depth) except -1:
 
 
 cdef object call_override(object func, PyObject** args, Py_ssize_t nargs, PyObject* kwnames):
-    """Asks active modes, then the arguments' classes; NotImplemented when nobody overrides."""
-    cdef list found = []
-    cdef tuple positional = tuple([<object>args[i] for i in range(nargs)])
+    """ask_overrides for the arguments of a vectorcall."""
     cdef dict keywords = {}
     if kwnames != NULL:
         keywords = {name: <object>args[nargs + i] for i, name in enumerate(<tuple>kwnames)}
+    return ask_overrides(func, tuple([<object>args[i] for i in range(nargs)]), keywords)
+
+
+cdef object ask_overrides(object func, tuple positional, dict keywords):
+    """Asks active modes, then the arguments' classes; NotImplemented when nobody overrides."""
+    cdef list found = []
     if modes().function_off:
         return NotImplemented
     for arg in positional:

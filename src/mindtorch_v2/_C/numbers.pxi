@@ -84,8 +84,8 @@ cdef dict python_dtypes = {float: "float64", int: "int64", bool: "bool", complex
 
 
 cdef bint is_numpy_scalar(object o):
-    return not isinstance(o, TensorBase) and hasattr(o, "dtype") and getattr(o, "shape", None) == () \
-        and hasattr(o, "item")
+    return not isinstance(o, TensorBase) and hasattr(type(o), "dtype") and hasattr(type(o), "item") \
+        and getattr(o, "shape", None) == ()
 
 
 cdef object exact_number(object o):

@@ -21,7 +21,8 @@ cdef class OpOverloadPacket:
         return [(<Overload>ov).overload_name or "default" for ov in self._op.rows]
 
     def __call__(self, *args, **kwargs):
-        return PyObject_Call(self._op, args, kwargs)
+        result = ask_overrides(self, args, kwargs)       # whoever overrides sees what was called
+        return PyObject_Call(self._op, args, kwargs) if result is NotImplemented else result
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -77,7 +78,8 @@ cdef class OpOverload:
         return f"aten::{self.overloadpacket._op.name}{shown}"
 
     def __call__(self, *args, **kwargs):
-        return PyObject_Call(self.overloadpacket._op, args, kwargs)
+        result = ask_overrides(self, args, kwargs)
+        return PyObject_Call(self.overloadpacket._op, args, kwargs) if result is NotImplemented else result
 
     def __repr__(self):
         return f"<OpOverload(op='aten.{self.overloadpacket._op.name}', overload='{self._overloadname}')>"

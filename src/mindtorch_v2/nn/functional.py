@@ -14,6 +14,12 @@ from mindtorch_v2.nn._functional.norm import *  # noqa: F403
 from mindtorch_v2.nn._functional.pooling import *  # noqa: F403
 from mindtorch_v2.nn._functional.vision import *  # noqa: F403
 
+# Whether a class or a mode takes over: torch has these here, and its functions ask them by these names.
+has_torch_function = torch.overrides.has_torch_function
+has_torch_function_unary = torch.overrides.has_torch_function_unary
+has_torch_function_variadic = torch.overrides.has_torch_function_variadic
+handle_torch_function = torch.overrides.handle_torch_function
+
 # Names that are an op itself.
 _TORCH_OPS = (
     "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d conv_tbc "

@@ -128,7 +128,7 @@ class TreeSpec:
     def __repr__(self, indent: int = 0) -> str:
         if self.type is None:
             return "*"
-        inside = ", ".join(map(repr, self.children_specs))
+        inside = (",\n" + " " * (indent + 2)).join(child.__repr__(indent + 2) for child in self.children_specs)
         return f"TreeSpec({self.type.__name__}, {self.context}, [{inside}])"
 
 

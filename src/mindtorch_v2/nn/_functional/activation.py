@@ -18,17 +18,24 @@ __all__ = [
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """Replace what is not above the threshold by a value."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.threshold, (input,), input, threshold, value,
+            inplace=inplace)
     op = torch.threshold_ if inplace else torch.threshold
     return op(input, threshold, value)
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """The positive part."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.relu, (input,), input, inplace=inplace)
     return torch.relu_(input) if inplace else torch.relu(input)
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """One half gated by the sigmoid of the other."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.glu, (input,), input, dim=dim)
     if input.dim() == 0:
         raise RuntimeError(
             "glu does not support scalars because halving size must be even"
@@ -40,6 +47,9 @@ def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
     """Clamp to an interval."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.hardtanh, (input,), input, min_val=min_val,
+            max_val=max_val, inplace=inplace)
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
     op = torch._C._nn.hardtanh_ if inplace else torch._C._nn.hardtanh
@@ -48,26 +58,39 @@ def hardtanh(
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """Clamp to [0, 6]."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.relu6, (input,), input, inplace=inplace)
     return torch._C._nn.relu6_(input) if inplace else torch._C._nn.relu6(input)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """Identity above zero, a scaled exponential below."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.elu, (input,), input, alpha=alpha,
+            inplace=inplace)
     return torch._C._nn.elu_(input, alpha) if inplace else torch._C._nn.elu(input, alpha)
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """The self-normalising exponential unit."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.selu, (input,), input, inplace=inplace)
     return torch.selu_(input) if inplace else torch.selu(input)
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """The continuously differentiable exponential unit."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.celu, (input,), input, alpha=alpha,
+            inplace=inplace)
     return torch.celu_(input, alpha) if inplace else torch.celu(input, alpha)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """Identity above zero, a small slope below."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.leaky_relu, (input,), input,
+            negative_slope=negative_slope, inplace=inplace)
     op = torch._C._nn.leaky_relu_ if inplace else torch._C._nn.leaky_relu
     return op(input, negative_slope)
 
@@ -80,17 +103,24 @@ def rrelu(
     inplace: bool = False,
 ) -> Tensor:
     """Leaky relu with a random slope in training."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.rrelu, (input,), input, lower=lower,
+            upper=upper, training=training, inplace=inplace)
     op = torch.rrelu_ if inplace else torch.rrelu
     return op(input, lower, upper, training)
 
 
 def tanhshrink(input: Tensor) -> Tensor:
     """The input less its tanh."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.tanhshrink, (input,), input)
     return input - input.tanh()
 
 
 def softsign(input: Tensor) -> Tensor:
     """x / (1 + |x|)."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.softsign, (input,), input)
     return input / (input.abs() + 1)
 
 
@@ -106,21 +136,30 @@ def sigmoid(input: Tensor) -> Tensor:
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """The piecewise linear sigmoid."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.hardsigmoid, (input,), input,
+            inplace=inplace)
     return torch._C._nn.hardsigmoid_(input) if inplace else torch._C._nn.hardsigmoid(input)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x times the piecewise linear sigmoid."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.hardswish, (input,), input, inplace=inplace)
     return torch._C._nn.hardswish_(input) if inplace else torch._C._nn.hardswish(input)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x times its sigmoid."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.silu, (input,), input, inplace=inplace)
     return torch._C._nn.silu_(input) if inplace else torch._C._nn.silu(input)
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x times the tanh of its softplus."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.mish, (input,), input, inplace=inplace)
     return torch._C._nn.mish_(input) if inplace else torch._C._nn.mish(input)
 
 
@@ -138,6 +177,9 @@ def softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
     """Exponentials that sum to one along a dimension."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.softmax, (input,), input, dim=dim,
+            _stacklevel=_stacklevel, dtype=dtype)
     if dim is None:
         dim = _get_softmax_dim("softmax", input.dim(), _stacklevel)
     return input.softmax(dim) if dtype is None else input.softmax(dim, dtype=dtype)
@@ -147,6 +189,9 @@ def softmin(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
     """Softmax of the negated input."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.softmin, (input,), input, dim=dim,
+            _stacklevel=_stacklevel, dtype=dtype)
     if dim is None:
         dim = _get_softmax_dim("softmin", input.dim(), _stacklevel)
     return softmax(-input, dim, dtype=dtype)
@@ -156,6 +201,9 @@ def log_softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
     """The logarithm of softmax, computed stably."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.log_softmax, (input,), input, dim=dim,
+            _stacklevel=_stacklevel, dtype=dtype)
     if dim is None:
         dim = _get_softmax_dim("log_softmax", input.dim(), _stacklevel)
     return input.log_softmax(dim) if dtype is None else input.log_softmax(dim, dtype=dtype)
@@ -165,6 +213,9 @@ def gumbel_softmax(
     logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
     """A differentiable sample from a categorical distribution, one-hot if hard."""
+    if type(logits) is not Tensor and torch.nn.functional.has_torch_function_unary(logits):
+        return torch.overrides.handle_torch_function(torch.nn.functional.gumbel_softmax, (logits,), logits, tau=tau,
+            hard=hard, eps=eps, dim=dim)
     if eps != 1e-10:
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
     noise = torch.empty_like(logits, memory_format=torch.contiguous_format)

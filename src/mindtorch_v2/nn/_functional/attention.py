@@ -221,6 +221,16 @@ def multi_head_attention_forward(
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Project, attend in every head, project back; (length, batch, embed) in and out."""
+    if (type(query) is not Tensor or type(key) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(query, key, value, in_proj_weight):
+        return torch.overrides.handle_torch_function(torch.nn.functional.multi_head_attention_forward,
+            (query, key, value, in_proj_weight),
+            query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v,
+            add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=training,
+            key_padding_mask=key_padding_mask, need_weights=need_weights, attn_mask=attn_mask,
+            use_separate_proj_weight=use_separate_proj_weight, q_proj_weight=q_proj_weight,
+            k_proj_weight=k_proj_weight, v_proj_weight=v_proj_weight, static_k=static_k, static_v=static_v,
+            average_attn_weights=average_attn_weights, is_causal=is_causal)
     batched = _mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads)
     padding = key_padding_mask
     if not batched:

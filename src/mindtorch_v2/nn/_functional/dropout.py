@@ -22,6 +22,9 @@ def dropout(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """Zero elements with probability p and scale the rest, in training."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.dropout, (input,), input, p=p,
+            training=training, inplace=inplace)
     _check(p)
     return (torch.dropout_ if inplace else torch.dropout)(input, p, training)
 
@@ -30,6 +33,9 @@ def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """Dropout that keeps mean and variance under selu."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.alpha_dropout, (input,), input, p=p,
+            training=training, inplace=inplace)
     _check(p)
     return (torch.alpha_dropout_ if inplace else torch.alpha_dropout)(input, p, training)
 
@@ -38,6 +44,9 @@ def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """Alpha dropout of whole channels."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.feature_alpha_dropout, (input,), input, p=p,
+            training=training, inplace=inplace)
     _check(p)
     op = torch.feature_alpha_dropout_ if inplace else torch.feature_alpha_dropout
     return op(input, p, training)
@@ -47,6 +56,9 @@ def dropout1d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """Dropout of whole channels of (N, C, L) or (C, L)."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.dropout1d, (input,), input, p=p,
+            training=training, inplace=inplace)
     _check(p)
     ndim = input.dim()
     if ndim not in (2, 3):
@@ -69,6 +81,9 @@ def dropout2d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """Dropout of whole channels of (N, C, H, W)."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.dropout2d, (input,), input, p=p,
+            training=training, inplace=inplace)
     _check(p)
     ndim = input.dim()
     if ndim not in (3, 4):
@@ -97,6 +112,9 @@ def dropout3d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """Dropout of whole channels of (N, C, D, H, W) or (C, D, H, W)."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.dropout3d, (input,), input, p=p,
+            training=training, inplace=inplace)
     _check(p)
     ndim = input.dim()
     if ndim not in (4, 5):

@@ -26,6 +26,10 @@ def embedding(
     sparse: bool = False,
 ) -> Tensor:
     """Rows of a table by index."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_variadic(input, weight):
+        return torch.overrides.handle_torch_function(torch.nn.functional.embedding, (input, weight), input, weight,
+            padding_idx=padding_idx, max_norm=max_norm, norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq,
+            sparse=sparse)
     if padding_idx is None:
         padding_idx = -1
     else:
@@ -54,6 +58,12 @@ def embedding_bag(
     padding_idx: int | None = None,
 ) -> Tensor:
     """Sums, means or maxima over bags of rows of a table."""
+    if type(input) is not Tensor and \
+            torch.nn.functional.has_torch_function_variadic(input, weight, offsets, per_sample_weights):
+        return torch.overrides.handle_torch_function(torch.nn.functional.embedding_bag,
+            (input, weight, offsets, per_sample_weights), input, weight, offsets=offsets, max_norm=max_norm,
+            norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq, mode=mode, sparse=sparse,
+            per_sample_weights=per_sample_weights, include_last_offset=include_last_offset, padding_idx=padding_idx)
     if per_sample_weights is not None and input.size() != per_sample_weights.size():
         raise ValueError(
             f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, "

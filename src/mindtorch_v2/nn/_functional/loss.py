@@ -49,6 +49,10 @@ def ctc_loss(
     zero_infinity: bool = False,
 ) -> Tensor:
     """Connectionist temporal classification."""
+    if (type(log_probs) is not Tensor or type(targets) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(log_probs, targets):
+        return torch.overrides.handle_torch_function(torch.nn.functional.ctc_loss, (log_probs, targets), log_probs,
+            targets, input_lengths, target_lengths, blank=blank, reduction=reduction, zero_infinity=zero_infinity)
     return torch.ctc_loss(
         log_probs, targets, input_lengths, target_lengths, blank, _enum(reduction), zero_infinity
     )
@@ -64,6 +68,11 @@ def nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Negative log likelihood of log-probabilities."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target, weight):
+        return torch.overrides.handle_torch_function(torch.nn.functional.nll_loss, (input, target, weight), input,
+            target, weight=weight, size_average=size_average, ignore_index=ignore_index, reduce=reduce,
+            reduction=reduction)
     code = _code(reduction, size_average, reduce)
     return torch._C._nn.nll_loss_nd(input, target, weight, code, ignore_index)
 
@@ -79,6 +88,11 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """Cross entropy of logits against class indices or probabilities."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target, weight):
+        return torch.overrides.handle_torch_function(torch.nn.functional.cross_entropy, (input, target, weight),
+            input, target, weight=weight, size_average=size_average, ignore_index=ignore_index, reduce=reduce,
+            reduction=reduction, label_smoothing=label_smoothing)
     return torch._C._nn.cross_entropy_loss(
         input, target, weight, _code(reduction, size_average, reduce), ignore_index,
         label_smoothing,
@@ -98,6 +112,12 @@ def linear_cross_entropy(
     options: Any = None,
 ) -> Tensor:
     """Cross entropy of the logits of a linear layer whose weight is (classes, ..., features)."""
+    if (type(input) is not Tensor or type(linear_weight) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, linear_weight, target, linear_bias, weight):
+        return torch.overrides.handle_torch_function(torch.nn.functional.linear_cross_entropy,
+            (input, linear_weight, target, linear_bias, weight), input, linear_weight, target,
+            linear_bias=linear_bias, weight=weight, reduction=reduction, ignore_index=ignore_index,
+            label_smoothing=label_smoothing, options=options)
     if ignore_index is not None and target.is_floating_point():
         raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
     if linear_weight.dim() > 2 and input.dim() == 1:
@@ -128,6 +148,11 @@ def poisson_nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Negative log likelihood of a Poisson distribution."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target):
+        return torch.overrides.handle_torch_function(torch.nn.functional.poisson_nll_loss, (input, target), input,
+            target, log_input=log_input, full=full, size_average=size_average, eps=eps, reduce=reduce,
+            reduction=reduction)
     reduction = _Reduction.resolve(reduction, size_average, reduce)
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(reduction + " is not a valid value for reduction")
@@ -162,6 +187,10 @@ def gaussian_nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Negative log likelihood of a Gaussian distribution."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target):
+        return torch.overrides.handle_torch_function(torch.nn.functional.gaussian_nll_loss, (input, target), input,
+            target, var, full=full, eps=eps, reduction=reduction)
     var = _gaussian_variance(input, var)
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(reduction + " is not valid")
@@ -184,6 +213,10 @@ def kl_div(
     log_target: bool = False,
 ) -> Tensor:
     """Kullback-Leibler divergence of log-probabilities from a target."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target):
+        return torch.overrides.handle_torch_function(torch.nn.functional.kl_div, (input, target), input, target,
+            size_average=size_average, reduce=reduce, reduction=reduction, log_target=log_target)
     if size_average is not None or reduce is not None:
         code = _Reduction.legacy_get_enum(size_average, reduce)
     else:
@@ -211,6 +244,11 @@ def binary_cross_entropy(
     reduction: str = "mean",
 ) -> Tensor:
     """Cross entropy of probabilities against targets in [0, 1]."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target, weight):
+        return torch.overrides.handle_torch_function(torch.nn.functional.binary_cross_entropy,
+            (input, target, weight), input, target, weight=weight, size_average=size_average, reduce=reduce,
+            reduction=reduction)
     code = _code(reduction, size_average, reduce)
     if target.size() != input.size():
         raise ValueError(
@@ -232,6 +270,11 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
 ) -> Tensor:
     """Cross entropy of logits against targets in [0, 1]."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target, weight, pos_weight):
+        return torch.overrides.handle_torch_function(torch.nn.functional.binary_cross_entropy_with_logits,
+            (input, target, weight, pos_weight), input, target, weight=weight, size_average=size_average,
+            reduce=reduce, reduction=reduction, pos_weight=pos_weight)
     code = _code(reduction, size_average, reduce)
     if target.size() != input.size():
         raise ValueError(
@@ -268,6 +311,10 @@ def smooth_l1_loss(
     beta: float = 1.0,
 ) -> Tensor:
     """Squared below beta, absolute above."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target):
+        return torch.overrides.handle_torch_function(torch.nn.functional.smooth_l1_loss, (input, target), input,
+            target, size_average=size_average, reduce=reduce, reduction=reduction, beta=beta)
     a, b = _same_size(input, target)
     code = _code(reduction, size_average, reduce)
     if beta == 0.0:
@@ -283,6 +330,10 @@ def huber_loss(
     weight: Tensor | None = None,
 ) -> Tensor:
     """Squared below delta, absolute times delta above."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target, weight):
+        return torch.overrides.handle_torch_function(torch.nn.functional.huber_loss, (input, target, weight), input,
+            target, reduction=reduction, delta=delta, weight=weight)
     a, b = _same_size(input, target)
     if weight is None:
         return torch._C._nn.huber_loss(a, b, _enum(reduction), delta)
@@ -299,6 +350,10 @@ def l1_loss(
     weight: Tensor | None = None,
 ) -> Tensor:
     """Absolute error."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target, weight):
+        return torch.overrides.handle_torch_function(torch.nn.functional.l1_loss, (input, target, weight), input,
+            target, size_average=size_average, reduce=reduce, reduction=reduction, weight=weight)
     a, b = _same_size(input, target)
     reduction = _Reduction.resolve(reduction, size_average, reduce)
     if weight is None:
@@ -319,6 +374,10 @@ def mse_loss(
     weight: Tensor | None = None,
 ) -> Tensor:
     """Squared error."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target, weight):
+        return torch.overrides.handle_torch_function(torch.nn.functional.mse_loss, (input, target, weight), input,
+            target, size_average=size_average, reduce=reduce, reduction=reduction, weight=weight)
     a, b = _same_size(input, target)
     reduction = _Reduction.resolve(reduction, size_average, reduce)
     if weight is None:

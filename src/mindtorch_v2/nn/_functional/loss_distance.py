@@ -20,6 +20,9 @@ def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
     """The p-norm of the difference along the last dimension."""
+    if (type(x1) is not Tensor or type(x2) is not Tensor) and torch.nn.functional.has_torch_function_variadic(x1, x2):
+        return torch.overrides.handle_torch_function(torch.nn.functional.pairwise_distance, (x1, x2), x1, x2, p=p,
+            eps=eps, keepdim=keepdim)
     return torch.pairwise_distance(x1, x2, p, eps, keepdim)
 
 
@@ -33,6 +36,11 @@ def margin_ranking_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Penalise a pair that is ranked against its target."""
+    if (type(input1) is not Tensor or type(input2) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input1, input2, target):
+        return torch.overrides.handle_torch_function(torch.nn.functional.margin_ranking_loss,
+            (input1, input2, target), input1, input2, target, margin=margin, size_average=size_average, reduce=reduce,
+            reduction=reduction)
     code = _code(reduction, size_average, reduce)
     if not input1.dim() == input2.dim() == target.dim():
         raise RuntimeError(
@@ -51,6 +59,10 @@ def hinge_embedding_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """A distance for similar pairs, a hinge for dissimilar ones."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target):
+        return torch.overrides.handle_torch_function(torch.nn.functional.hinge_embedding_loss, (input, target), input,
+            target, margin=margin, size_average=size_average, reduce=reduce, reduction=reduction)
     code = _code(reduction, size_average, reduce)
     return torch.hinge_embedding_loss(input, target, margin, code)
 
@@ -63,6 +75,10 @@ def multilabel_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """A hinge over all pairs of a target class and another."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target):
+        return torch.overrides.handle_torch_function(torch.nn.functional.multilabel_margin_loss, (input, target),
+            input, target, size_average=size_average, reduce=reduce, reduction=reduction)
     code = _code(reduction, size_average, reduce)
     return torch._C._nn.multilabel_margin_loss(input, target, code)
 
@@ -75,6 +91,10 @@ def soft_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """The logistic loss of targets 1 and -1."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target):
+        return torch.overrides.handle_torch_function(torch.nn.functional.soft_margin_loss, (input, target), input,
+            target, size_average=size_average, reduce=reduce, reduction=reduction)
     code = _code(reduction, size_average, reduce)
     return torch._C._nn.soft_margin_loss(input, target, code)
 
@@ -88,6 +108,11 @@ def multilabel_soft_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Binary cross entropy with logits averaged over the classes."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target, weight):
+        return torch.overrides.handle_torch_function(torch.nn.functional.multilabel_soft_margin_loss,
+            (input, target, weight), input, target, weight=weight, size_average=size_average, reduce=reduce,
+            reduction=reduction)
     code = _code(reduction, size_average, reduce)
     log_sigmoid = torch._C._nn.log_sigmoid
     loss = -(target * log_sigmoid(input) + (1 - target) * log_sigmoid(-input))
@@ -106,6 +131,11 @@ def cosine_embedding_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Pull pairs together or apart by the angle between them."""
+    if (type(input1) is not Tensor or type(input2) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input1, input2, target):
+        return torch.overrides.handle_torch_function(torch.nn.functional.cosine_embedding_loss,
+            (input1, input2, target), input1, input2, target, margin=margin, size_average=size_average, reduce=reduce,
+            reduction=reduction)
     code = _code(reduction, size_average, reduce)
     return torch.cosine_embedding_loss(input1, input2, target, margin, code)
 
@@ -121,6 +151,11 @@ def multi_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """A hinge between the target class and every other."""
+    if (type(input) is not Tensor or type(target) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, target, weight):
+        return torch.overrides.handle_torch_function(torch.nn.functional.multi_margin_loss, (input, target, weight),
+            input, target, p=p, margin=margin, weight=weight, size_average=size_average, reduce=reduce,
+            reduction=reduction)
     code = _code(reduction, size_average, reduce)
     if p not in (1, 2):
         raise ValueError("only p == 1 and p == 2 supported")
@@ -142,6 +177,11 @@ def triplet_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """The positive should be nearer to the anchor than the negative, by a margin."""
+    if (type(anchor) is not Tensor or type(positive) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(anchor, positive, negative):
+        return torch.overrides.handle_torch_function(torch.nn.functional.triplet_margin_loss,
+            (anchor, positive, negative), anchor, positive, negative, margin=margin, p=p, eps=eps, swap=swap,
+            size_average=size_average, reduce=reduce, reduction=reduction)
     code = _code(reduction, size_average, reduce)
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
@@ -159,6 +199,11 @@ def triplet_margin_with_distance_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Triplet margin loss with a distance of one's own."""
+    if (type(anchor) is not Tensor or type(positive) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(anchor, positive, negative):
+        return torch.overrides.handle_torch_function(torch.nn.functional.triplet_margin_with_distance_loss,
+            (anchor, positive, negative), anchor, positive, negative, distance_function=distance_function,
+            margin=margin, swap=swap, reduction=reduction)
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
     if margin <= 0:

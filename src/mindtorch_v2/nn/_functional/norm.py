@@ -49,6 +49,11 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Normalise each channel over the batch."""
+    if type(input) is not Tensor and \
+            torch.nn.functional.has_torch_function_variadic(input, running_mean, running_var, weight, bias):
+        return torch.overrides.handle_torch_function(torch.nn.functional.batch_norm,
+            (input, running_mean, running_var, weight, bias), input, running_mean, running_var, weight=weight,
+            bias=bias, training=training, momentum=momentum, eps=eps)
     if training:
         _verify_batch_size(input.size())
         if eps <= 0.0:
@@ -71,6 +76,12 @@ def instance_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Normalise each channel of each sample."""
+    if type(input) is not Tensor and \
+            torch.nn.functional.has_torch_function_variadic(input, running_mean, running_var, weight, bias):
+        return torch.overrides.handle_torch_function(torch.nn.functional.instance_norm,
+            (input, running_mean, running_var, weight, bias), input, running_mean=running_mean,
+            running_var=running_var, weight=weight, bias=bias, use_input_stats=use_input_stats, momentum=momentum,
+            eps=eps)
     if use_input_stats:
         _verify_spatial_size(input.size())
     return torch.instance_norm(
@@ -86,6 +97,9 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Normalise over the last dimensions."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_variadic(input, weight, bias):
+        return torch.overrides.handle_torch_function(torch.nn.functional.layer_norm, (input, weight, bias), input,
+            normalized_shape, weight=weight, bias=bias, eps=eps)
     return torch.layer_norm(input, normalized_shape, weight, bias, eps, False)
 
 
@@ -96,6 +110,9 @@ def rms_norm(
     eps: float | None = None,
 ) -> Tensor:
     """Divide by the root mean square over the last dimensions."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_variadic(input, weight):
+        return torch.overrides.handle_torch_function(torch.nn.functional.rms_norm, (input, weight), input,
+            normalized_shape, weight=weight, eps=eps)
     return torch.rms_norm(input, normalized_shape, weight, eps)
 
 
@@ -107,6 +124,9 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Normalise groups of channels of each sample."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_variadic(input, weight, bias):
+        return torch.overrides.handle_torch_function(torch.nn.functional.group_norm, (input, weight, bias), input,
+            num_groups, weight=weight, bias=bias, eps=eps)
     if input.dim() < 2:
         raise RuntimeError(
             f"Expected at least 2 dimensions for input tensor but received {input.dim()}"
@@ -121,6 +141,9 @@ def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
     """Divide by a power of the energy of neighbouring channels."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.local_response_norm, (input,), input, size,
+            alpha=alpha, beta=beta, k=k)
     dim = input.dim()
     if dim < 3:
         raise ValueError(f"Expected 3D or higher dimensionality input (got {dim} dimensions)")
@@ -139,6 +162,9 @@ def normalize(
     input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:
     """Divide by the p-norm along a dimension."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_variadic(input, out):
+        return torch.overrides.handle_torch_function(torch.nn.functional.normalize, (input, out), input, p=p, dim=dim,
+            eps=eps, out=out)
     denominator = input.norm(p, dim, keepdim=True)
     if out is None:
         return input / denominator.clamp_min(eps).expand_as(input)

@@ -40,6 +40,10 @@ def _max_pools(n: int) -> tuple[Callable[..., Any], Callable]:
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> tuple[Tensor, Tensor]:
+        if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+            return torch.overrides.handle_torch_function(
+                getattr(torch.nn.functional, name + "_with_indices"), (input,), input, kernel_size, stride=stride, padding=padding,
+                dilation=dilation, ceil_mode=ceil_mode, return_indices=return_indices)
         home = torch if n == 1 else torch._C._nn
         op = getattr(home, name + "_with_indices")
         stride = [] if stride is None else stride
@@ -54,6 +58,10 @@ def _max_pools(n: int) -> tuple[Callable[..., Any], Callable]:
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> Any:
+        if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+            return torch.overrides.handle_torch_function(
+                getattr(torch.nn.functional, name), (input,), input, kernel_size, stride=stride, padding=padding,
+                dilation=dilation, ceil_mode=ceil_mode, return_indices=return_indices)
         if return_indices:
             return with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
         stride = [] if stride is None else stride
@@ -78,11 +86,17 @@ def _adaptive_max_pools(n: int) -> tuple[Callable[..., Any], Callable]:
     def with_indices(
         input: Tensor, output_size: Size, return_indices: bool = False
     ) -> tuple[Tensor, Tensor]:
+        if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+            return torch.overrides.handle_torch_function(
+                getattr(torch.nn.functional, name + "_with_indices"), (input,), input, output_size, return_indices=return_indices)
         if n == 1:
             return torch.adaptive_max_pool1d(input, output_size)
         return getattr(torch._C._nn, name)(input, _list_with_default(output_size, input.size()))
 
     def plain(input: Tensor, output_size: Size, return_indices: bool = False) -> Any:
+        if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+            return torch.overrides.handle_torch_function(
+                getattr(torch.nn.functional, name), (input,), input, output_size, return_indices=return_indices)
         result = with_indices(input, output_size)
         return result if return_indices else result[0]
 
@@ -100,11 +114,17 @@ adaptive_max_pool3d, adaptive_max_pool3d_with_indices = _adaptive_max_pools(3)
 
 def adaptive_avg_pool2d(input: Tensor, output_size: Size) -> Tensor:
     """Average pooling of planes to a given output size."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.adaptive_avg_pool2d, (input,), input,
+            output_size)
     return torch._C._nn.adaptive_avg_pool2d(input, _list_with_default(output_size, input.size()))
 
 
 def adaptive_avg_pool3d(input: Tensor, output_size: Size) -> Tensor:
     """Average pooling of volumes to a given output size."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.adaptive_avg_pool3d, (input,), input,
+            output_size)
     return torch._C._nn.adaptive_avg_pool3d(input, _list_with_default(output_size, input.size()))
 
 
@@ -129,6 +149,9 @@ def lp_pool1d(
     input: Tensor, norm_type: float, kernel_size: int, stride: Size = None, ceil_mode: bool = False
 ) -> Tensor:
     """The p-norm of each window of a line."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.lp_pool1d, (input,), input, norm_type,
+            kernel_size, stride=stride, ceil_mode=ceil_mode)
     return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -136,6 +159,9 @@ def lp_pool2d(
     input: Tensor, norm_type: float, kernel_size: Size, stride: Size = None, ceil_mode: bool = False
 ) -> Tensor:
     """The p-norm of each window of a plane."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.lp_pool2d, (input,), input, norm_type,
+            kernel_size, stride=stride, ceil_mode=ceil_mode)
     return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -143,6 +169,9 @@ def lp_pool3d(
     input: Tensor, norm_type: float, kernel_size: Size, stride: Size = None, ceil_mode: bool = False
 ) -> Tensor:
     """The p-norm of each window of a volume."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.lp_pool3d, (input,), input, norm_type,
+            kernel_size, stride=stride, ceil_mode=ceil_mode)
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -203,6 +232,10 @@ def max_unpool1d(
     output_size: Size = None,
 ) -> Tensor:
     """Put pooled maxima back where they came from, zeros elsewhere."""
+    if (type(input) is not Tensor or type(indices) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, indices):
+        return torch.overrides.handle_torch_function(torch.nn.functional.max_unpool1d, (input, indices), input,
+            indices, kernel_size, stride=stride, padding=padding, output_size=output_size)
     size, _, _ = _unpool_args(1, input, kernel_size, stride, padding, output_size)
     planes, places = input.unsqueeze(-1), indices.unsqueeze(-1)
     return torch._C._nn.max_unpool2d(planes, places, [*size, 1]).squeeze(-1)
@@ -217,6 +250,10 @@ def max_unpool2d(
     output_size: Size = None,
 ) -> Tensor:
     """Put pooled maxima back where they came from, zeros elsewhere."""
+    if (type(input) is not Tensor or type(indices) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, indices):
+        return torch.overrides.handle_torch_function(torch.nn.functional.max_unpool2d, (input, indices), input,
+            indices, kernel_size, stride=stride, padding=padding, output_size=output_size)
     size, _, _ = _unpool_args(2, input, kernel_size, stride, padding, output_size)
     return torch._C._nn.max_unpool2d(input, indices, size)
 
@@ -230,6 +267,10 @@ def max_unpool3d(
     output_size: Size = None,
 ) -> Tensor:
     """Put pooled maxima back where they came from, zeros elsewhere."""
+    if (type(input) is not Tensor or type(indices) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, indices):
+        return torch.overrides.handle_torch_function(torch.nn.functional.max_unpool3d, (input, indices), input,
+            indices, kernel_size, stride=stride, padding=padding, output_size=output_size)
     args = _unpool_args(3, input, kernel_size, stride, padding, output_size)
     return torch._C._nn.max_unpool3d(input, indices, *args)
 
@@ -247,6 +288,11 @@ def _fractional_pools(n: int) -> tuple[Callable[..., Any], Callable]:
         return_indices: bool = False,
         _random_samples: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
+        if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+            return torch.overrides.handle_torch_function(
+                getattr(torch.nn.functional, name + "_with_indices"), (input,), input, kernel_size,
+                output_size=output_size, output_ratio=output_ratio, return_indices=return_indices,
+                _random_samples=_random_samples)
         if output_size is None and output_ratio is None:
             raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
         if output_size is None:
@@ -272,6 +318,11 @@ def _fractional_pools(n: int) -> tuple[Callable[..., Any], Callable]:
         return_indices: bool = False,
         _random_samples: Tensor | None = None,
     ) -> Any:
+        if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+            return torch.overrides.handle_torch_function(
+                getattr(torch.nn.functional, name), (input,), input, kernel_size,
+                output_size=output_size, output_ratio=output_ratio, return_indices=return_indices,
+                _random_samples=_random_samples)
         result = with_indices(
             input, kernel_size, output_size, output_ratio, False, _random_samples
         )

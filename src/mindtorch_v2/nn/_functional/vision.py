@@ -48,6 +48,9 @@ def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
     """Pad the last dimensions: constant, reflect, replicate or circular."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.pad, (input,), input, pad, mode=mode,
+            value=value)
     return torch._C._nn.pad(input, pad, mode, value)
 
 
@@ -102,6 +105,10 @@ def interpolate(
     antialias: bool = False,
 ) -> Tensor:
     """Resize to a size or by a factor."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.interpolate, (input,), input, size=size,
+            scale_factor=scale_factor, mode=mode, align_corners=align_corners,
+            recompute_scale_factor=recompute_scale_factor, antialias=antialias)
     if mode in ("nearest", "area", "nearest-exact"):
         if align_corners is not None:
             raise ValueError(
@@ -193,6 +200,10 @@ def grid_sample(
     align_corners: bool | None = None,
 ) -> Tensor:
     """Sample an image at the places of a grid in [-1, 1]."""
+    if (type(input) is not Tensor or type(grid) is not Tensor) and \
+            torch.nn.functional.has_torch_function_variadic(input, grid):
+        return torch.overrides.handle_torch_function(torch.nn.functional.grid_sample, (input, grid), input, grid,
+            mode=mode, padding_mode=padding_mode, align_corners=align_corners)
     if mode not in _GRID_MODES:
         raise ValueError(
             "nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or "
@@ -213,6 +224,9 @@ def grid_sample(
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The grid of an affine map, for grid_sample."""
+    if type(theta) is not Tensor and torch.nn.functional.has_torch_function_unary(theta):
+        return torch.overrides.handle_torch_function(torch.nn.functional.affine_grid, (theta,), theta, size,
+            align_corners=align_corners)
     if align_corners is None:
         warnings.warn(_ALIGN_WARNING, stacklevel=2)
         align_corners = False
@@ -245,6 +259,9 @@ def unfold(
     input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Tensor:
     """Sliding patches as columns."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.unfold, (input,), input, kernel_size,
+            dilation=dilation, padding=padding, stride=stride)
     return torch._C._nn.im2col(
         input, _pair(kernel_size), _pair(dilation), _pair(padding), _pair(stride)
     )
@@ -259,6 +276,9 @@ def fold(
     stride: Any = 1,
 ) -> Tensor:
     """Add columns of patches back into an image."""
+    if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
+        return torch.overrides.handle_torch_function(torch.nn.functional.fold, (input,), input, output_size,
+            kernel_size, dilation=dilation, padding=padding, stride=stride)
     return torch._C._nn.col2im(
         input, _pair(output_size), _pair(kernel_size), _pair(dilation), _pair(padding),
         _pair(stride),

@@ -1,0 +1,233 @@
+"""Signatures of torch's ops, and arguments written as a signature names them."""
+from __future__ import annotations
+
+import inspect
+import numbers
+import re
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import mindtorch_v2 as torch
+from mindtorch_v2.fx._compatibility import compatibility
+from mindtorch_v2.fx._qualified import public_module, torch_path
+
+__all__ = ["ArgsKwargsPair", "check_for_mutable_operation", "get_signature_for_torch_op", "create_type_hint",
+           "type_matches", "normalize_function", "normalize_module"]
+
+_KINDS = {"Tensor": torch.Tensor, "Tensor[]": list[torch.Tensor], "Scalar": numbers.Number, "Scalar[]": list[numbers.Number],
+          "int": int, "int[]": list[int], "float": float, "float[]": list[float], "bool": bool, "bool[]": list[bool],
+          "str": str, "ScalarType": torch.dtype, "Device": torch.device, "Layout": torch.layout,
+          "MemoryFormat": torch.memory_format, "Generator": torch.Generator, "any": typing.Any}
+
+
+@compatibility(is_backward_compatible=False)
+class ArgsKwargsPair(NamedTuple):
+    """Positional and keyword arguments of a call."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class _Schema(str):
+    """A schema as text; whether it says that an argument changes."""
+
+    @property
+    def is_mutable(self) -> bool:
+        return "!)" in self
+
+
+def _op_of(target: Any) -> Any:
+    if isinstance(target, torch._C.OpOverload):
+        return target.overloadpacket._op
+    return target._op if isinstance(target, torch._C.OpOverloadPacket) else target
+
+
+def _signature(schema: Any, out: bool) -> inspect.Signature:
+    """The signature of a row; with out, that of the form which writes into a tensor."""
+    empty, made = inspect.Parameter.empty, []
+    for param in schema.params:
+        annotation: Any = _KINDS.get(param.kind, typing.Any)
+        if param.optional:
+            annotation = typing.Union[annotation, None]   # noqa: UP007
+        kind: Any = inspect.Parameter.KEYWORD_ONLY if param.keyword_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        name = {"self": "input", "from": "from_"}.get(param.name, param.name)
+        if made and param.required and kind is not inspect.Parameter.KEYWORD_ONLY:
+            made = [p.replace(default=empty) for p in made]
+        made.append(inspect.Parameter(name, kind, default=empty if param.required else param.default,
+                                      annotation=annotation))
+    if out:
+        made.append(inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, annotation=torch.Tensor))
+    returns = [_KINDS.get(re.sub(r"\([^)]*\)|\?", "", kind), typing.Any) for kind, _ in schema.returns]
+    annotation = returns[0] if len(returns) == 1 else tuple(returns)
+    return inspect.Signature(made, return_annotation=annotation)
+
+
+def _schemas(op: Any) -> list[tuple[inspect.Signature, _Schema]]:
+    found = []
+    for row in op.overloads:
+        schema = torch._schema.parse(row.schema)
+        text = f"aten::{row.schema}"
+        changes = op.__name__.endswith("_") and not op.__name__.endswith("__")
+        if changes:
+            text = re.sub(r"^aten::\w+", f"aten::{op.__name__}", text)
+            text = text.replace("Tensor self", "Tensor(a!) self", 1).replace("-> Tensor", "-> Tensor(a!)")
+        found.append((_signature(schema, False), _Schema(text)))
+        if not changes and all(kind.startswith("Tensor") for kind, _ in schema.returns) and schema.returns:
+            head, rest = text.split("(", 1)
+            body, returns = rest.rsplit(") -> ", 1)
+            star = ", " if "*, " in body else ", *, "
+            dot = "_out" if "." in head else ".out"
+            out = f"{head}{dot}({body}{star}Tensor(a!) out) -> {returns.replace('Tensor', 'Tensor(a!)', 1)}"
+            found.append((_signature(schema, True), _Schema(out)))
+    return found
+
+
+@compatibility(is_backward_compatible=False)
+def get_signature_for_torch_op(op: Callable[..., Any], return_schemas: bool = False) -> Any:
+    """The signatures of an op of torch, one for each overload; None for what is not one."""
+    found = _op_of(op)
+    if not isinstance(found, torch._C.Op):
+        return (None, None) if return_schemas else None
+    pairs = _schemas(found)
+    signatures = [signature for signature, _ in pairs]
+    return (signatures, [schema for _, schema in pairs]) if return_schemas else signatures
+
+
+@compatibility(is_backward_compatible=False)
+def check_for_mutable_operation(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises where a call of an op changes one of its arguments."""
+    signatures, schemas = get_signature_for_torch_op(target, return_schemas=True)
+    matched = []
+    for signature, schema in zip(signatures or (), schemas or ()):
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError:
+            continue
+        matched.append(schema)
+    if matched and all(schema.is_mutable for schema in matched):
+        raise RuntimeError(f"Tried to trace mutable operation {matched[0]}. FX only supports functional code, so operations "
+                           "that mutate operands in-place (e.g. via `out` arguments) are not supported")
+
+
+@compatibility(is_backward_compatible=False)
+def create_type_hint(x: object) -> object:
+    """The type hint of a list or tuple of types: List[int] for [int, int]."""
+    if not isinstance(x, (list, tuple)):
+        return x
+    make = (lambda t: typing.List[t]) if isinstance(x, list) else (lambda t: typing.Tuple[t, ...])   # noqa: UP006
+    if not x:
+        return make(typing.Any)   # type: ignore[no-untyped-call]
+    base = x[0]
+    for t in x:
+        if issubclass(t, base):
+            continue
+        if issubclass(base, t):
+            base = t
+        else:
+            return make(typing.Any)   # type: ignore[no-untyped-call]
+    return make(base)   # type: ignore[no-untyped-call]
+
+
+@compatibility(is_backward_compatible=False)
+def type_matches(signature_type: Any, argument_type: Any) -> bool:
+    """Whether an argument of a type may stand where a signature wants another."""
+    if signature_type is argument_type or signature_type is typing.Any:
+        return True
+    origin = typing.get_origin(signature_type)
+    inside = typing.get_args(signature_type)
+    if origin in (typing.Union, types.UnionType):
+        return any(type_matches(t, argument_type) for t in inside)
+    if origin is list:
+        wanted = inside[0] if inside else typing.Any
+        if wanted is int and argument_type is int:   # an int stands for a list of one
+            return True
+        if typing.get_origin(argument_type) not in (list, tuple):
+            return False
+        given = [t for t in typing.get_args(argument_type) if t is not ...]
+        return all(type_matches(wanted, t) for t in given)
+    if signature_type is numbers.Number and argument_type in (int, float, complex, bool):
+        return True
+    return inspect.isclass(argument_type) and inspect.isclass(signature_type) and issubclass(argument_type, signature_type)
+
+
+def _bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any],
+           only_kwargs: bool) -> ArgsKwargsPair | None:
+    """The arguments by their names; None where a signature has parameters that take the rest."""
+    supported = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    if any(p.kind not in supported for p in signature.parameters.values()) and \
+            list(signature.parameters) not in (["input", "from", "to", "generator"],):
+        return None
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    named: dict[str, Any] = {}
+    positional = []
+    for i, name in enumerate(signature.parameters):
+        if only_kwargs or i >= len(args):
+            named[name] = bound.arguments[name]
+        else:
+            positional.append(bound.arguments[name])
+    return ArgsKwargsPair(tuple(positional), named)
+
+
+_args_kwargs_to_normalized_args_kwargs = _bound
+
+
+def _matching(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], arg_types: Any,
+              kwarg_types: Any) -> list[inspect.Signature]:
+    """The overloads that an op's arguments fit; by their types, where more than one does and types are known."""
+    found = []
+    for signature in get_signature_for_torch_op(target) or ():
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError:
+            continue
+        found.append(signature)
+    if len(found) < 2 or arg_types is None and kwarg_types is None:
+        return found
+    fitting = []
+    for signature in found:
+        bound = signature.bind(*(arg_types or ()), **(kwarg_types or {}))
+        if all(type_matches(signature.parameters[name].annotation, kind) for name, kind in bound.arguments.items()):
+            fitting.append(signature)
+    return fitting
+
+
+@compatibility(is_backward_compatible=False)
+def normalize_function(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None,
+                       arg_types: tuple[Any] | None = None, kwarg_types: dict[str, Any] | None = None,
+                       normalize_to_only_use_kwargs: bool = False) -> ArgsKwargsPair | None:
+    """The arguments of a call of a torch function with every parameter named and defaults filled in, or None."""
+    named = {} if kwargs is None else kwargs
+    if isinstance(_op_of(target), torch._C.Op):
+        found = _matching(target, args, named, arg_types, kwarg_types)
+        distinct = {str(signature) for signature in found}
+        if found and (len(distinct) == 1 or arg_types is not None or kwarg_types is not None):
+            return _bound(found[0], args, named, normalize_to_only_use_kwargs)
+        if len(distinct) > 1:
+            shown = "\n".join(str(s) for s in found)
+            raise RuntimeError(f"Tried to normalize arguments to {torch.typename(target)} but the schema match was "
+                               f"ambiguous! Please provide argument types to the normalize_arguments() call. Available "
+                               f"schemas:\n{shown}")
+        return None
+    if not isinstance(target, types.FunctionType):
+        return None
+    if torch_path(target) is None and not public_module(target.__module__ or "").startswith("torch."):
+        return None
+    return _bound(inspect.signature(inspect.unwrap(target)), args, named, normalize_to_only_use_kwargs)
+
+
+@compatibility(is_backward_compatible=False)
+def normalize_module(root: torch.nn.Module, target: str, args: tuple[Any], kwargs: dict[str, Any] | None = None,
+                     normalize_to_only_use_kwargs: bool = False) -> ArgsKwargsPair | None:
+    """normalize_function for a call of one of torch's modules."""
+    try:
+        module = root.get_submodule(target)
+    except AttributeError as error:
+        raise RuntimeError(f"Tried to normalize node with target {target} but root did not have that target!") from error
+    if getattr(torch.nn, type(module).__name__, None) is not type(module):
+        return None
+    signature = inspect.signature(type(module).forward)
+    signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+    return _bound(signature, args, {} if kwargs is None else kwargs, normalize_to_only_use_kwargs)
