@@ -1,0 +1,271 @@
+"""make_fx: a function is run, and every op below autograd that runs becomes a node."""
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import mindtorch_v2 as torch
+from mindtorch_v2.fx import traceback as fx_traceback
+from mindtorch_v2.fx._compatibility import compatibility
+from mindtorch_v2.fx._lazy_graph_module import _make_graph_module
+from mindtorch_v2.fx._symbolic_trace import PH, Tracer
+from mindtorch_v2.fx.graph import Graph
+from mindtorch_v2.fx.graph_module import GraphModule
+from mindtorch_v2.fx.interpreter import Interpreter
+from mindtorch_v2.fx.passes.shape_prop import _extract_tensor_metadata
+from mindtorch_v2.fx.proxy import Proxy
+
+__all__ = ["PythonKeyTracer", "dispatch_trace", "make_fx", "DecompositionInterpreter", "get_proxy_mode",
+           "maybe_disable_fake_tensor_mode", "ProxyTorchDispatchMode", "get_isolated_graphmodule", "is_sym_node"]
+
+pytree = torch.utils._pytree
+_python_dispatch = torch.utils._python_dispatch
+_Mode: Any = _python_dispatch.TorchDispatchMode
+CURRENT_DECOMPOSITION_TABLE: Mapping[Any, Callable[..., Any]] = {}
+
+
+def is_sym_node(node: Any) -> bool:
+    """False: sizes are plain ints."""
+    return False
+
+
+class PythonKeyTracer(Tracer):
+    """Knows the proxy of every tensor that an op gave; parameters and constants become attributes of the root."""
+
+    def __init__(self) -> None:
+        super().__init__(autowrap_modules=())   # type: ignore[arg-type]
+        self.tensor_tracker: dict[int, tuple[Any, Proxy]] = {}   # id -> the tensor, which keeps the id taken, and its proxy
+
+    def call_module(self, m: Any, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return forward(*args, **kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Proxy]) -> Any:
+        return attr_val
+
+    def create_arg(self, a: Any) -> Any:
+        if isinstance(a, torch.Tensor) and id(a) in self.tensor_tracker:
+            return self.tensor_tracker[id(a)][1].node
+        if isinstance(a, torch.nn.Parameter):
+            for name, parameter in self.root.named_parameters():
+                if a is parameter:
+                    return self.create_node("get_attr", name, (), {})
+            name = self.get_fresh_qualname("_param_constant")
+            setattr(self.root, name, a)
+            return self.create_node("get_attr", name, (), {})
+        return super().create_arg(a)
+
+    def track(self, tensor: Any, proxy: Proxy) -> None:
+        """Notes the proxy of a tensor, and what is known of the tensor."""
+        self.tensor_tracker[id(tensor)] = (tensor, proxy)
+        proxy.node.meta["val"] = tensor if isinstance(tensor, torch._subclasses.FakeTensor) else _meta_copy(tensor)
+        proxy.node.meta["tensor_meta"] = _extract_tensor_metadata(tensor)
+
+    def track_all(self, result: Any, proxy: Any) -> None:
+        """Notes the proxies of the tensors in a result."""
+        if isinstance(result, torch.Tensor):
+            self.track(result, proxy)
+        elif isinstance(result, (tuple, list)):
+            for i, item in enumerate(result):
+                if isinstance(item, (torch.Tensor, tuple, list)):
+                    self.track_all(item, proxy[i])
+
+
+def _meta_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without memory that looks like another one."""
+    with _python_dispatch._disable_current_modes(), torch.no_grad():
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+class ProxyTorchDispatchMode(_Mode):
+    """Runs every op and records it."""
+
+    def __init__(self, tracer: PythonKeyTracer, tracing_mode: str = "real", pre_dispatch: bool = False,
+                 _allow_fake_constant: bool = False, _error_on_data_dependent_ops: bool = True) -> None:
+        self.tracer, self.tracing_mode = tracer, tracing_mode
+        self.enable_tracing = True
+        self.decomposition_table: Mapping[Any, Callable[..., Any]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if not self.enable_tracing:
+            return func(*args, **kwargs)
+        if func in self.decomposition_table:
+            with self:
+                result = self.decomposition_table[func](*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        name = self.tracer.graph._target_to_str(func.overloadpacket.__name__)
+        proxy = self.tracer.create_proxy("call_function", func, args, kwargs, name=name)
+        result = func(*args, **kwargs)
+        self.tracer.track_all(result, proxy)
+        return result
+
+
+def get_proxy_mode() -> ProxyTorchDispatchMode | None:
+    """The mode that records now, or None."""
+    return next((m for m in reversed(torch._C._dispatch_mode_stack()) if isinstance(m, ProxyTorchDispatchMode)), None)
+
+
+def get_innermost_proxy_mode() -> ProxyTorchDispatchMode | None:
+    """get_proxy_mode."""
+    return get_proxy_mode()
+
+
+@contextlib.contextmanager
+def disable_proxy_modes_tracing() -> Iterator[Any]:
+    """A with block in which nothing is recorded."""
+    mode = get_proxy_mode()
+    before = mode.enable_tracing if mode else False
+    if mode:
+        mode.enable_tracing = False
+    try:
+        yield mode
+    finally:
+        if mode:
+            mode.enable_tracing = before
+
+
+def maybe_disable_fake_tensor_mode() -> Any:
+    """A with block in which ops are real."""
+    return _python_dispatch._disable_current_modes()
+
+
+@contextlib.contextmanager
+def decompose(decomposition_table: Mapping[Any, Callable[..., Any]] | None) -> Iterator[Mapping[Any, Callable[..., Any]]]:
+    """A with block in which a table of decompositions is the current one."""
+    global CURRENT_DECOMPOSITION_TABLE
+    before = CURRENT_DECOMPOSITION_TABLE
+    try:
+        CURRENT_DECOMPOSITION_TABLE = decomposition_table or {}
+        yield CURRENT_DECOMPOSITION_TABLE
+    finally:
+        CURRENT_DECOMPOSITION_TABLE = before
+
+
+@contextlib.contextmanager
+def _no_values(tracer: PythonKeyTracer) -> Iterator[None]:
+    """A with block in which Python cannot read values that the program computes: the graph would hold for these only."""
+    names = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__complex__", "numpy")
+
+    def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+        def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if id(self) not in tracer.tensor_tracker:
+                return method(self, *args, **kwargs)
+            raise RuntimeError("It appears that you're trying to get value out of a tracing tensor with "
+                               "aten._local_scalar_dense.default - erroring out! It's likely that this is caused by "
+                               "data-dependent control flow or similar.  It may be possible to trace this with dynamic shapes; "
+                               "try setting tracing_mode='symbolic' in your make_fx call.")
+        return read
+    before = {name: vars(torch.Tensor).get(name) for name in names}
+    try:
+        for name in names:
+            setattr(torch.Tensor, name, guarded(getattr(torch.Tensor, name)))
+        yield
+    finally:
+        for name, method in before.items():
+            if method is None:
+                delattr(torch.Tensor, name)
+            else:
+                setattr(torch.Tensor, name, method)
+
+
+@compatibility(is_backward_compatible=False)
+def dispatch_trace(root: Any, tracer: Tracer, concrete_args: tuple[Any, ...] | None = None) -> GraphModule:
+    """The graph module of a function that itself tells the tracer what it does."""
+    graph = tracer.trace(root, concrete_args)   # type: ignore[arg-type]
+    name = type(root).__name__ if isinstance(root, torch.nn.Module) else root.__name__
+    for node in reversed(graph.nodes):           # results that nobody takes out of a tuple, and attributes nobody reads
+        if not node.users and node.op == "get_attr":
+            graph.erase_node(node)
+    return _make_graph_module(tracer.root, graph, name)
+
+
+def _signature_of(f: Any, count: int) -> Any:
+    """The function with parameters that have names: arg0, arg1 … where it has none of its own."""
+    plain = inspect.unwrap(f)
+    if not isinstance(f, torch.nn.Module) and hasattr(plain, "__code__") and \
+            not plain.__code__.co_flags & inspect.CO_VARARGS and not inspect.ismethod(f):
+        return f
+    names = ", ".join(f"arg{i}" for i in range(count))
+    return eval(f"lambda {names}: fn({names})", {"fn": f})
+
+
+@compatibility(is_backward_compatible=False)
+def make_fx(f: Callable[..., Any], decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
+            tracing_mode: str = "real", _allow_non_fake_inputs: bool = False, *, pre_dispatch: bool = False,
+            record_module_stack: bool = False, _allow_fake_constant: bool = False,
+            _error_on_data_dependent_ops: bool = True, record_stack_traces: bool = False,
+            proxy_module_inputs: bool = False, _disable_torch_fn_metadata_mode: bool = False) -> Callable[..., GraphModule]:
+    """A function of example arguments that gives the graph module of what f does with them, below autograd."""
+    if tracing_mode == "symbolic":
+        raise NotImplementedError("[make_fx] tracing_mode='symbolic' needs sizes that are symbols; sizes are plain ints in "
+                                  "mindtorch_v2, use 'real' or 'fake'")
+    if tracing_mode not in ("real", "fake"):
+        raise AssertionError(f"Unexpected tracing type: {tracing_mode}")
+
+    @functools.wraps(f, assigned=("__name__", "__doc__"), updated=())
+    def wrapped(*args: Any) -> GraphModule:
+        tracer = PythonKeyTracer()
+        tracer.record_stack_traces = record_stack_traces
+        mode = ProxyTorchDispatchMode(tracer, tracing_mode)
+        mode.decomposition_table = {**CURRENT_DECOMPOSITION_TABLE, **(decomposition_table or {})}
+        if tracing_mode == "fake":
+            fake = torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
+            values = pytree.tree_map(lambda x: fake.from_tensor(x) if isinstance(x, torch.Tensor) else x, args)
+            outside: Any = fake
+        else:
+            values, outside = args, contextlib.nullcontext()
+        function = _signature_of(f, len(args))
+
+        @functools.wraps(function)
+        def recorded(*proxies: Any) -> Any:
+            for value, proxy in zip(pytree.tree_leaves(values), pytree.tree_leaves(proxies)):
+                if isinstance(value, torch.Tensor):
+                    tracer.track(value, proxy)
+            with outside, _no_values(tracer), fx_traceback.preserve_node_meta(False), mode:
+                return function(*values)
+        holders = pytree.tree_map(lambda _: PH, args)
+        return dispatch_trace(recorded, tracer, tuple(holders))
+    return wrapped
+
+
+class DecompositionInterpreter(Interpreter):
+    """Runs a graph into another one, with a table of decompositions."""
+
+    def __init__(self, module: GraphModule, new_graph: Graph,
+                 decomposition_table: Mapping[Any, Callable[..., Any]] | None = None, **kwargs: Any) -> None:
+        super().__init__(module, **kwargs)
+        self.new_graph = new_graph
+        self.tracer = PythonKeyTracer()
+        self.tracer.graph, self.tracer.root, self.tracer.tensor_attrs = new_graph, module, {}
+        self.mode = ProxyTorchDispatchMode(self.tracer)
+        self.mode.decomposition_table = decomposition_table or {}
+
+    def placeholder(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value = super().placeholder(target, args, kwargs)
+        if isinstance(value, torch.Tensor):
+            self.tracer.track(value, Proxy(self.new_graph.placeholder(target), self.tracer))
+        return value
+
+    def output(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.new_graph.output(self.tracer.create_arg(args[0]))
+        return args[0]
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        with self.mode:
+            return super().run(*args, **kwargs)
+
+
+def get_isolated_graphmodule(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+                             tracing_mode: str = "real", decomposition_table: Any = None) -> GraphModule:
+    """make_fx of a call, with no other mode open."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+
+    def flat(*leaves: Any) -> Any:
+        given, named = pytree.tree_unflatten(list(leaves), spec)
+        return func(*given, **named)
+    with _python_dispatch._disable_current_modes():
+        return make_fx(flat, decomposition_table, tracing_mode)(*leaves)
