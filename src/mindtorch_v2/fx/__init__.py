@@ -4,7 +4,9 @@ from mindtorch_v2.fx import (
     _lazy_graph_module,
     _pytree,
     _symbolic_trace,
+    annotate,
     config,
+    experimental,
     graph,
     graph_module,
     immutable_collections,
@@ -14,6 +16,7 @@ from mindtorch_v2.fx import (
     passes,
     proxy,
     subgraph_rewriter,
+    tensor_type,
     traceback,
 )
 from mindtorch_v2.fx._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
