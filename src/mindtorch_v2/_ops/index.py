@@ -90,9 +90,18 @@ def _plain_indices(self, indices):
     return plain, any_place
 
 
+def _fills(indices, values):
+    """Whether torch fills a mask with a number, which may be of another dtype."""
+    return (len(indices) == 1 and indices[0] is not None and indices[0].dtype is BOOL and values.numel() == 1
+            and values.device.type == "cpu" and values._readable)
+
+
 @composite("index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)")
 def _index_put_(self, indices, values, accumulate):
     """self[indices] = values, or += values."""
+    if values.dtype is not self.dtype and not accumulate and _fills(indices, values):
+        core._check_fits(values.item(), self.dtype)
+        values = values.to(self.dtype)
     plain, any_place = _plain_indices(self, indices)
     if any_place:
         return ops._index_put_list_(self, plain, values, accumulate)
