@@ -21,6 +21,7 @@ from ._rebuilding import (
     _rebuild_meta_tensor,
     _rebuild_parameter,
     _rebuild_parameter_with_state,
+    _rebuild_sparse_tensor,
     _rebuild_tensor_v2,
     torch_globals,
 )
@@ -30,6 +31,8 @@ _PythonPickler: Any = pickle._Pickler  # the C pickler insists on a global's own
 
 def _reduce_tensor(tensor: Any) -> tuple[Any, ...]:
     """The call that rebuilds a tensor, in PyTorch's words."""
+    if torch._sparse.is_sparse(tensor):
+        return _rebuild_sparse_tensor, _sparse_parts(tensor)
     kind, parameter = type(tensor), torch.nn.Parameter
     state = dict(getattr(tensor, "__dict__", {}))
     if isinstance(tensor, parameter) and issubclass(kind, parameter):
@@ -48,6 +51,16 @@ def _reduce_tensor(tensor: Any) -> tuple[Any, ...]:
     if kind is torch.Tensor and not state:
         return func, args
     return _rebuild_from_type_v2, (func, kind, args, state)
+
+
+def _sparse_parts(tensor: Any) -> tuple[Any, Any]:
+    """The layout and the parts of a sparse tensor, as PyTorch writes them."""
+    tensor = tensor.detach()
+    if tensor.is_sparse:
+        return tensor.layout, (tensor._indices(), tensor._values(), tensor.size(), tensor.is_coalesced())
+    rows = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
+    first, second = (tensor.crow_indices, tensor.col_indices) if rows else (tensor.ccol_indices, tensor.row_indices)
+    return tensor.layout, (first(), second(), tensor.values(), tensor.size())
 
 
 @cache
@@ -96,7 +109,7 @@ class TensorPickler(_PythonPickler):
         if id(obj) in _names():
             return _names()[id(obj)]
         if isinstance(obj, torch.Tensor):
-            own = (torch.Tensor.__reduce_ex__, torch.nn.Parameter.__reduce_ex__)
+            own = (torch.Tensor.__reduce_ex__, torch.nn.Parameter.__reduce_ex__, torch._sparse.SparseTensor.__reduce_ex__)
             return _reduce_tensor(obj) if type(obj).__reduce_ex__ in own else NotImplemented
         if isinstance(obj, torch.Size):
             return torch.Size, (tuple(obj),)

@@ -21,6 +21,7 @@ _STORAGE_DTYPES = {
     "Bool": "bool", "ComplexDouble": "complex128", "ComplexFloat": "complex64",
 }  # fmt: skip
 _LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")
+_SPARSE_LAYOUTS = tuple("torch." + name for name in _LAYOUTS if name.startswith("sparse"))
 MAX_DIMS = 64
 INT64_END = 1 << 63
 
@@ -127,6 +128,33 @@ def _rebuild_meta_tensor(dtype: Any, size: tuple[Any, ...], stride: tuple, requi
     _check_geometry(0, size, stride, dtype.itemsize, INT64_END - 1)
     tensor = torch.empty_strided(tuple(size), tuple(stride), dtype=dtype, device="meta")
     return tensor.requires_grad_(_flag(requires_grad))
+
+
+def _rebuild_sparse_tensor(layout: Any, data: Any) -> Any:
+    """The parts of a sparse tensor, checked: indices beyond the size would reach memory that is not theirs."""
+    sparse = isinstance(layout, torch.layout) and str(layout) in _SPARSE_LAYOUTS
+    expect(sparse and type(data) is tuple, "a sparse layout and a tuple of parts")
+    coo = str(layout) == "torch.sparse_coo"
+    expect(len(data) in ((3, 4) if coo else (4,)), "the parts of a sparse tensor")
+    parts, size = data[: 2 if coo else 3], data[2 if coo else 3]
+    dense = all(isinstance(t, torch.Tensor) and t.layout == torch.strided for t in parts)
+    expect(dense and all(not t.requires_grad for t in parts), "dense tensors as the parts of a sparse one")
+    expect(isinstance(size, (tuple, list)) and len(size) <= MAX_DIMS and all(map(_is_count, size)), "a size")
+    coalesced = data[3] if coo and len(data) == 4 else None
+    expect(coalesced is None or type(coalesced) is bool, "is_coalesced as a bool")
+    expect(all(t.dtype in (torch.int32, torch.int64) for t in parts[:-1]), "indices as integers")
+    try:
+        if coo:
+            return torch.sparse_coo_tensor(*parts, tuple(size), check_invariants=True, is_coalesced=coalesced)
+        return torch.sparse_compressed_tensor(*parts, tuple(size), layout=layout, check_invariants=True)
+    except RuntimeError as error:
+        raise UnpicklingError(f"the parts of a sparse tensor do not fit together: {shown(str(error))}") from error
+
+
+def _sparse_items(args: tuple[Any, ...]) -> int:
+    """How many items the check of a sparse tensor reads."""
+    parts = args[1] if len(args) == 2 and type(args[1]) is tuple else ()
+    return sum(t.numel() for t in parts if isinstance(t, torch.Tensor))
 
 
 def _rebuild_parameter(data: Any, requires_grad: bool = True, backward_hooks: Any = None) -> Any:
@@ -252,7 +280,7 @@ def _make_complex(real: Any, imag: Any = 0.0) -> complex:
 
 @cache
 def _tensor_functions() -> dict[str, Any]:
-    functions = (_rebuild_tensor, _rebuild_tensor_v2, _rebuild_tensor_v3, _rebuild_parameter)
+    functions = (_rebuild_tensor, _rebuild_tensor_v2, _rebuild_tensor_v3, _rebuild_parameter, _rebuild_sparse_tensor)
     table: dict[str, Any] = {f"torch._utils.{f.__name__}": f for f in functions}
     table["torch._utils._rebuild_meta_tensor_no_storage"] = _rebuild_meta_tensor
     return table
@@ -333,6 +361,8 @@ def listed_globals() -> dict[str, Listed]:
     table["torch._utils._rebuild_tensor_v2"].nbytes = lambda args: _resolved(args, 6)
     table["torch._utils._rebuild_tensor_v3"].nbytes = lambda args: _resolved(args, 7)
     table["torch.nn.parameter.Parameter"] = Listed(torch.nn.Parameter, _rebuild_parameter)
+    sparse = "torch._utils._rebuild_sparse_tensor"
+    table[sparse] = Listed(table[sparse].value, _rebuild_sparse_tensor, _sparse_items)
     table["torch.Size"] = Listed(torch.Size, _make_size, _copied)
     table["torch.device"] = Listed(torch.device, _make_device)
     table["builtins.bytearray"] = Listed(bytearray, _make_bytearray, _copied)

@@ -205,10 +205,6 @@ class Tensor(TensorMethods):
         """torch.Tensor(…) with this tensor's dtype and device."""
         return _legacy_tensor(*args, dtype=self.dtype, device=device or self.device)
 
-    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
-        """Itself: every tensor is dense here."""
-        return self if dtype is None else self.to(dtype)
-
     def dim_order(self, *, ambiguity_check: Any = False) -> tuple[int, ...]:
         """The dims from outermost to innermost in memory."""
         strides = self.stride()
@@ -229,18 +225,6 @@ class Tensor(TensorMethods):
     def is_distributed(self) -> bool:
         """False: a tensor is of one process."""
         return False
-
-    def is_coalesced(self) -> bool:
-        """Raises, as torch does for a tensor that is not sparse."""
-        raise RuntimeError("is_coalesced expected sparse coordinate tensor layout but got Strided")
-
-    def sparse_dim(self) -> int:
-        """0: no dim is sparse."""
-        return 0
-
-    def dense_dim(self) -> int:
-        """How many dims there are: all are dense."""
-        return self.dim()
 
     # ---- shape as attributes
     @property

@@ -18,7 +18,7 @@ LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 INTS = [0, 1, 2, 3, 4, 7, 24, 64, 255, 256, 65535, 10**6, 2**31 - 1, 2**31, 2**32, 10**12, 2**40, 2**60, 2**62]
 INTS += [2**63 - 1, 2**63, 2**64, 2**64 - 1, -1, -2, -8, -(2**31), -(2**63), -(2**64), 2**1000, -(2**900)]
 TEXTS = ["", "a", "0", "1", "storage", "cpu", "npu:0", "npu:99", "cuda:0", "meta", "latin1", "latin-1", "utf-8", "rot13",
-         "zlib", "unicode_escape", "torch.strided", "torch.import_module", "import_module", "__class__", "__dict__", "data",
+         "zlib", "unicode_escape", "torch.strided", "torch.sparse_coo", "torch.sparse_csr", "torch.import_module", "import_module", "__class__", "__dict__", "data",
          "grad", "shape", "_metadata", "items", "__reduce__", "__setstate__", "x.y", "../../etc/passwd", "data.pkl", "version",
          "\ud800", "\x00", "é", "a" * 300, "requires_grad", "conj", "neg", "_backward_hooks"]  # fmt: skip
 STORAGES = ["FloatStorage", "DoubleStorage", "LongStorage", "ByteStorage", "BoolStorage", "ComplexFloatStorage", "HalfStorage",
@@ -26,7 +26,7 @@ STORAGES = ["FloatStorage", "DoubleStorage", "LongStorage", "ByteStorage", "Bool
 FUNCTIONS = [
     "torch._utils _rebuild_tensor", "torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor_v3",
     "torch._utils _rebuild_parameter", "torch._utils _rebuild_parameter_with_state",
-    "torch._utils _rebuild_meta_tensor_no_storage", "torch._tensor _rebuild_from_type_v2",
+    "torch._utils _rebuild_meta_tensor_no_storage", "torch._utils _rebuild_sparse_tensor", "torch._tensor _rebuild_from_type_v2",
     "torch.serialization _get_layout", "torch.nn.parameter Parameter", "torch Size", "torch Tensor", "torch device",
     "collections OrderedDict", "collections Counter", "_codecs encode", "__builtin__ bytearray", "__builtin__ set",
     "__builtin__ complex", "builtins bytearray", "builtins set", "builtins complex", "torch float32", "torch int64",
@@ -103,6 +103,7 @@ def object_to_save() -> dict[str, Any]:
         "state": state,
         "many": [mt.ones(1).to(getattr(mt, d)) for d in ("bool", "int64", "float16", "complex64", "bfloat16")],
         "plain": [{1, 2}, b"xyz", bytearray(b"q"), 1 + 2j, None, 10**20, 1.5, "é", (1, (2, 3)), True],
+        "sparse": [base.to_sparse(), base.to_sparse_csr()],
         "torch": [mt.float32, mt.Size([2]), mt.device("cpu"), mt.strided, mt.empty(2, device="meta"), odd],
     }
 

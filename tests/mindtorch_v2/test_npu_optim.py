@@ -22,7 +22,8 @@ from torch.testing._internal.common_optimizers import optim_db
 
 import mindtorch_v2 as torch
 
-INFOS = {info.optim_cls.__name__: info for info in optim_db if hasattr(torch.optim, info.optim_cls.__name__)}
+INFOS = {info.optim_cls.__name__: info for info in optim_db
+         if hasattr(torch.optim, info.optim_cls.__name__) and not info.only_supports_sparse_grads}
 CAPTURABLE = [name for name, info in INFOS.items() if info.has_capturable_arg]
 SHAPES = [(3, 4), (5,), (2, 3, 2), ()]
 

@@ -26,7 +26,7 @@ FLOORS: dict[int, str] = {
     2: "autograd _backends",
     3: "_ops amp _legacy",
     4: "npu cpu linalg fft special random types version torch_version return_types backends compiler cuda jit overrides storage "
-       "__config__ _asserts _construct _symbolic _transforms xpu _inductor _refs _native _logging "
+       "__config__ _asserts _construct _symbolic _transforms _sparse xpu _inductor _refs _native _logging "
        "_vendor _tensor_str _absent mps",
     5: "nn optim utils distributed serialization _pickling _unpickling _rebuilding _archive testing accelerator multiprocessing signal _dynamo "
        "distributions func profiler library hub _subclasses futures _torch_npu __main__ functional ao "
@@ -215,8 +215,10 @@ def test_the_front_door_shows_nothing_of_pythons_own() -> None:
 # ---- one op is one row ------------------------------------------------------------------------------------------------
 MAX_NAMING = 5  # the row, its kernel, its body on an npu, its function in torch.nn, and one more
 # Names of ops that are words of English, of Python, of torch's options ("mean", "linear") or of the core's rules too.
-WORDS = """add alias all any clone complex detach empty equal expand fill full gather index linear matmul max mean min mm mode norm
-positive range real relu scatter sum t tanh threshold unfold view where"""
+WORDS = """add alias all any clone complex detach empty equal expand fill full gather index indices linear matmul max mean min mm mode norm
+positive range real relu scatter sum t take tanh threshold unfold values view where"""
+
+WORDS += " div mul slice trace"
 
 WORDS += " div mul slice trace"
 

@@ -97,6 +97,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _set_tangent,
     _set_tensor_classes,
     _sgd_step,
+    _take_wrapper,
     _tangent,
     _to,
     _to_dlpack,

@@ -119,6 +119,7 @@ cdef int refs_of_list(Refs* refs, list items) except -1
 cdef int release(Node node) except -1
 cdef int compute(Node node, Refs* grads, Refs* results) except -1
 cdef int accumulate(TensorBase leaf, TensorBase grad, bint create_graph) except -1
+cdef object sum_of(object a, object b)
 cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyObject* kwnames) except NULL
 cdef object call_override(object func, PyObject** args, Py_ssize_t nargs, PyObject* kwnames)
 cdef bint has_function_modes()

@@ -96,6 +96,7 @@ cdef class dtype:
 
 cdef class layout:
     cdef str name
+    cdef public object owner                     # the class that makes tensors of this layout; None: the core does
 
 
 cdef class memory_format:

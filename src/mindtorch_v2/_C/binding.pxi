@@ -131,6 +131,7 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
                 if name == "out" and ov.takes_out:
                     if <object>o is not None:
                         b.out = o
+                        b.foreign = b.foreign or is_owned(o)
                     continue
                 b.why, b.bad = BAD_KEYWORD, <int>i
                 return 0
@@ -148,6 +149,11 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
                 return 0
             b.slot[p] = PyTuple_GET_ITEM_(ov.defaults, p)
     return 1
+
+
+cdef bint is_owned(PyObject* o):
+    """Whether a tensor's class answers every op itself (see ask_owner)."""
+    return Py_TYPE(o) != tensor_type and is_tensor(o) and getattr(type(<object>o), "_owner", None) is not None
 
 
 cdef int bind_rest(Overload ov, Py_ssize_t k, PyObject** args, Py_ssize_t nargs, Binding* b) except -1:
@@ -225,6 +231,8 @@ cdef int accept_odd(int kind, int p, object o, Binding* b) except -1:
             plain(b, p, (exact_number(o),))
     elif kind == K_DTYPE and not isinstance(o, dtype):
         plain(b, p, dtypes[dtype_id(o)])
+    elif kind == K_LAYOUT and (<layout>o).owner is not None:
+        b.foreign = True                         # the class of that layout makes the result
     return 0
 
 

@@ -93,7 +93,7 @@ def set_default_dtype(d) -> None:
 
 # ---- layouts and memory formats -----------------------------------------------------------------------------
 cdef class layout:
-    """How a tensor's items are kept; only torch.strided has tensors here."""
+    """How a tensor's items are kept."""
     def __repr__(self) -> str:
         return "torch." + self.name
     def __reduce__(self) -> tuple:
@@ -122,7 +122,7 @@ cdef _make_constants():
         f.name, f.code = name, code
         constants[name] = f
     for name in ("strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"):
-        l = layout.__new__(layout)               # only strided tensors are made; the others are there to compare with
+        l = layout.__new__(layout)
         l.name = name
         constants[name] = l
 

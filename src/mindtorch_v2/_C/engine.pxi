@@ -111,10 +111,10 @@ cdef class GraphTask:
                 Py_INCREF(slots)
                 v.grad = <PyObject*>slots
             slots = <list>v.grad
-            slots[nr] = grad if slots[nr] is None else hot_call2(hot.add, slots[nr], grad)
+            slots[nr] = grad if slots[nr] is None else sum_of(slots[nr], grad)
             return 0
         if v.grad != NULL:
-            grad = hot_call2(hot.add, <object>v.grad, grad)
+            grad = sum_of(<object>v.grad, grad)
         Py_INCREF(grad)
         was, v.grad = v.grad, <PyObject*>grad
         if was != NULL:

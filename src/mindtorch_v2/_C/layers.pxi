@@ -273,12 +273,49 @@ cdef list dispatch_classes(Overload ov, PyObject** s):
 cdef object call_dispatch(Op op, Overload ov, Binding* b):
     """The result that a dispatch mode or a tensor class gives for an op, recorded where a gradient is needed;
     NotImplemented where none takes part, and for composites, whose parts come here."""
-    cdef list found = dispatch_classes(ov, b.slot) if b.foreign else []
+    cdef list found = []
+    if b.foreign:
+        result = ask_owner(op, ov, b)
+        if result is not NotImplemented:
+            return result
+        found = dispatch_classes(ov, b.slot)
     if not found and not modes().dispatch_mode_count or ov.family == F_COMPOSITE and ov.body is not None:
         return NotImplemented
     args, kwargs = call_arguments(ov, b)
     return record_around(op, ov, b, wants_grad(ov, b.slot), lambda: ask_dispatch(op, ov, found, args, kwargs),
                          modes().transforms)
+
+
+cdef object ask_owner(Op op, Overload ov, Binding* b):
+    """The answer of a class that computes all ops of its tensors by itself, composites and history included (see _sparse);
+    NotImplemented where no argument is of such a class, and where it leaves a composite to its parts."""
+    cdef object owner = None
+    cdef int p
+    for p in range(ov.nparams):
+        if ov.kind[p] == K_TENSOR or ov.kind[p] == K_TENSORS:
+            owner = owner_of(<object>b.slot[p])
+        elif ov.kind[p] == K_LAYOUT and <object>b.slot[p] is not None:
+            owner = (<layout>b.slot[p]).owner
+        if owner is not None:
+            break
+    else:
+        owner = None if b.out == NULL else owner_of(<object>b.out)
+    if owner is None:
+        return NotImplemented
+    return owner.interpose(op, ov, tuple([<object>b.slot[p] for p in range(ov.nparams)]),
+                           None if b.out == NULL else <object>b.out)
+
+
+cdef object owner_of(object value):
+    """The class of a tensor, or of the first in a list, that answers every op itself; None: there is none."""
+    if isinstance(value, TensorBase):
+        return getattr(type(value), "_owner", None)
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            owner = getattr(type(item), "_owner", None) if isinstance(item, TensorBase) else None
+            if owner is not None:
+                return owner
+    return None
 
 
 cdef tuple call_arguments(Overload ov, Binding* b):
@@ -351,6 +388,18 @@ def _make_wrapper(cls, size, strides, d, place, bint requires_grad=False, offset
     if requires_grad:
         set_requires(t, True)
     return t
+
+
+def _take_wrapper(TensorBase t not None, TensorBase source not None):
+    """t, a tensor without memory, becomes what source is: its shape, dtype and device, and its history where it has any."""
+    if not t.st.shrunk or t.st.nbytes:
+        raise RuntimeError("only a tensor without memory can become another")
+    set_geometry(t, source.rank, source.sizes, source.strides, source.offset)
+    t.dt, t.dev, t.dev_index = source.dt, source.dev, source.dev_index
+    bump_version(t)
+    if source.requires:
+        t.requires, t.output_nr = True, source.output_nr
+        t.fn = source.fn                         # last: the end of what was there may run Python
 
 
 # ---- forward mode ---------------------------------------------------------------------------------------------------

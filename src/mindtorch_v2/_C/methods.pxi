@@ -98,7 +98,7 @@ cdef class TensorMethods(TensorBase):
 
     @property
     def layout(self) -> "layout":
-        """torch.strided: there are no sparse tensors here."""
+        """torch.strided; classes of other layouts say their own."""
         return constants["strided"]
 
     @property

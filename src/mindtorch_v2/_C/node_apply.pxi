@@ -174,8 +174,15 @@ cdef int add_to_grad(TensorBase leaf, TensorBase grad, bint create_graph) except
             have = new_like_format(leaf, leaf.dt, PRESERVE, grad.dev, grad.dev_index)
             copy_into(have, grad)
             leaf.grad_object = have
-    elif create_graph:
-        leaf.grad_object = hot_call2(hot.add, leaf.grad_object, grad)
+    elif create_graph or Py_TYPE(<PyObject*>grad) == tensor_type != Py_TYPE(<PyObject*>leaf.grad_object):
+        leaf.grad_object = sum_of(leaf.grad_object, grad)      # a dense gradient makes a sparse .grad dense
     else:
         hot_call2(hot.add_, leaf.grad_object, grad)
     return 0
+
+
+cdef object sum_of(object a, object b):
+    """a + b, the plain tensor first: a sparse one may be added to it, not the other way round."""
+    if Py_TYPE(<PyObject*>b) == tensor_type != Py_TYPE(<PyObject*>a):
+        return hot_call2(hot.add, b, a)
+    return hot_call2(hot.add, a, b)

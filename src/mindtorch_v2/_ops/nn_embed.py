@@ -34,7 +34,20 @@ def _dense_double(g, indices, padding_idx, scale_grad_by_freq):
     return rows.masked_fill((indices == padding_idx).unsqueeze(-1), 0) if padding_idx >= 0 else rows
 
 
-def _embedding_grad(g, num_weights, indices, padding_idx, scale_grad_by_freq):
+def _sparse_rows(rows, num_weights, indices, padding_idx, scale_grad_by_freq):
+    """The gradient of a weight as a sparse tensor: the rows that came, one for each index."""
+    if scale_grad_by_freq:
+        raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
+    rows, indices = rows.reshape((indices.numel(), rows.shape[-1])), indices.reshape(-1)
+    if padding_idx >= 0:
+        kept = (indices != padding_idx).nonzero().reshape(-1)
+        rows, indices = rows.index_select(0, kept), indices.index_select(0, kept)
+    return ops._sparse_coo_tensor_unsafe(indices.to(INT64).unsqueeze(0), rows, (num_weights, rows.shape[1]))
+
+
+def _embedding_grad(g, num_weights, indices, padding_idx, scale_grad_by_freq, sparse):
+    if sparse:
+        return _sparse_rows(g, num_weights, indices, padding_idx, scale_grad_by_freq)
     if indices.dim() == 0:                                   # aclnn's gradient wants at least one dim of indices
         g, indices = g.unsqueeze(0), indices.unsqueeze(0)
     return ops.embedding_dense_backward(g, indices, num_weights, padding_idx, scale_grad_by_freq)
@@ -46,13 +59,12 @@ op("embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weig
    npu="aclnnEmbeddingDenseBackward(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq, out)",
    grad={"grad_output": lambda g, indices, padding_idx, scale_grad_by_freq:
          _dense_double(g, indices, padding_idx, scale_grad_by_freq)})
-# sparse=True gives a dense gradient: there are no sparse tensors here
 op("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) "
    "-> Tensor",
    batch=batching_nn.embedded, forward=forward.embedded, out=False, rule=_embedding_rule, variants="function",
    npu="aclnnEmbedding(weight, indices, out)",
-   grad={"weight": lambda g, weight_shape, indices, padding_idx, scale_grad_by_freq:
-         _embedding_grad(g, weight_shape[0], indices, padding_idx, scale_grad_by_freq)},
+   grad={"weight": lambda g, weight_shape, indices, padding_idx, scale_grad_by_freq, sparse:
+         _embedding_grad(g, weight_shape[0], indices, padding_idx, scale_grad_by_freq, sparse)},
    doc="The rows of weight that the indices name.")
 
 
@@ -160,14 +172,15 @@ def _sample_rows(g, mode, bags, sizes):
     return rows if mode == _SUM else rows / sizes.clamp_min(1).to(g.dtype).index_select(0, bags).unsqueeze(-1)
 
 
-def _all_bags_grad(g, weight, indices, mode, per_sample_weights, scale_grad_by_freq, padding_idx, bags, sizes, needs):
+def _all_bags_grad(g, weight, indices, mode, per_sample_weights, scale_grad_by_freq, sparse, padding_idx, bags, sizes,
+                   needs):
     rows, of_weight, of_samples = _sample_rows(g, mode, bags, sizes), None, None
     if needs[1]:
         of_samples = (rows * ops.embedding(weight, indices)).sum(-1)
         of_samples = of_samples.masked_fill(indices == padding_idx, 0) if padding_idx >= 0 else of_samples
     if needs[0]:
         rows = rows if per_sample_weights is None else rows * per_sample_weights.unsqueeze(-1)
-        of_weight = ops.embedding_dense_backward(rows, indices, weight.size(0), padding_idx, scale_grad_by_freq)
+        of_weight = _embedding_grad(rows, weight.size(0), indices, padding_idx, scale_grad_by_freq, sparse)
     return of_weight, of_samples
 
 
@@ -177,9 +190,9 @@ def _all_bags_grad(g, weight, indices, mode, per_sample_weights, scale_grad_by_f
            npu="aclnnEmbeddingBag(weight, indices, offsets, False, mode, False, per_sample_weights, "
            "include_last_offset, padding_idx, out0, out1, out2, out3)",
            grad={"weight, per_sample_weights": lambda g, weight, indices, mode, per_sample_weights, scale_grad_by_freq,
-                 padding_idx, result1, result2, needs:
-                 _all_bags_grad(g, weight, indices, mode, per_sample_weights, scale_grad_by_freq, padding_idx, result1,
-                                result2, needs)})
+                 sparse, padding_idx, result1, result2, needs:
+                 _all_bags_grad(g, weight, indices, mode, per_sample_weights, scale_grad_by_freq, sparse, padding_idx,
+                                result1, result2, needs)})
 def _all_bags(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
               padding):
     _check_offsets(indices, offsets)
@@ -191,8 +204,9 @@ def _all_bags(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sa
         out, best = _bag_maximum(weight, indices, offsets, padding, include_last_offset)
         return out, bags, sizes, best
     out = ops._bag(weight, indices, offsets, per_sample_weights, mode, padding, include_last_offset)
-    if scale_grad_by_freq and weight.requires_grad and _C._is_grad_enabled():
-        out = _scaled_by_frequency(weight, indices, bags, sizes, per_sample_weights, mode, padding)
+    if (scale_grad_by_freq or sparse) and weight.requires_grad and _C._is_grad_enabled():
+        rows = ops.embedding(weight, indices, padding, scale_grad_by_freq, sparse)
+        out = _bags_of_rows(rows, indices, bags, sizes, per_sample_weights, mode, padding)
     return out, bags, sizes, ops.zeros_like(sizes)
 
 
@@ -208,14 +222,13 @@ def _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, p
                                     include_last_offset, padding))
 
 
-def _scaled_by_frequency(weight, indices, bags, sizes, per_sample_weights, mode, padding):
-    """The bags through embedding, whose gradient knows frequencies."""
-    rows = ops.embedding(weight, indices, padding, True)
+def _bags_of_rows(rows, indices, bags, sizes, per_sample_weights, mode, padding):
+    """The bags through embedding, whose gradient knows frequencies and may be sparse."""
     if padding >= 0:
         rows = rows.masked_fill((indices == padding).unsqueeze(-1), 0)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
-    out = rows.new_zeros((sizes.numel(), weight.size(1))).index_add(0, bags, rows)
+    out = rows.new_zeros((sizes.numel(), rows.size(1))).index_add(0, bags, rows)
     return out / sizes.clamp_min(1).to(out.dtype).unsqueeze(-1) if mode == _MEAN else out
 
 

@@ -25,8 +25,57 @@ def _checked(values: Any) -> list[Any]:
     return [t for t in _tensors(values) if t.requires_grad]
 
 
+def _is_sparse(x: Any) -> bool:
+    return isinstance(x, TensorBase) and str(x.layout) != "torch.strided"
+
+
 def _outputs(fn: Callable[..., Any], inputs: tuple) -> list[Any]:
-    return [o for o in _tensors(fn(*inputs)) if o.is_floating_point() or o.is_complex()]
+    found = [o for o in _tensors(fn(*inputs)) if o.is_floating_point() or o.is_complex()]
+    if any(_is_sparse(o) for o in found):
+        raise ValueError("Sparse output is not supported at gradcheck yet. Please call to_dense(masked_grad=...) on the "
+                         "output of fn for gradcheck.")
+    return found
+
+
+# ---- sparse inputs: their values are what is moved, and where gradients are compared
+def _values(x: Any) -> Any:
+    """The memory of a tensor's items: of a sparse one its values."""
+    if not _is_sparse(x):
+        return x.data
+    return (x.detach()._values() if x.is_sparse else x.detach().values()).data
+
+
+def _specified(x: Any, masked: bool) -> Any:
+    """A sparse input as it is checked: coalesced; unless gradients are masked, with every place specified."""
+    if not _is_sparse(x):
+        return x
+    made = x.detach().coalesce() if x.is_sparse else x.detach()
+    if not masked:
+        made = made.to_dense().sparse_mask(_full(made))
+    return made.clone().requires_grad_(x.requires_grad)
+
+
+def _full(x: Any) -> Any:
+    """A sparse tensor like x in which every place is specified."""
+    ones = _op_named("ones")(tuple(x.shape), dtype=x.dtype, device=x.device)
+    if x.is_sparse:
+        return ones.to_sparse(x.sparse_dim())
+    at = x.dim() - x.dense_dim() - 1
+    blocked = x.values().dim() > at + x.dense_dim()
+    return ones.to_sparse(layout=x.layout, blocksize=tuple(x.values().shape[at:at + 2]) if blocked else None,
+                          dense_dim=x.dense_dim())
+
+
+def _gradient_items(g: Any, x: Any) -> Any:
+    """A gradient of x in the order of x's items; None stands for zeros."""
+    if g is None:
+        return _op_named("zeros_like")(_values(x))
+    if not _is_sparse(x):
+        return g.detach().to_dense() if _is_sparse(g) else g.detach()
+    pattern = x.detach()
+    g = g.detach()
+    masked = (g if g.layout == x.layout == pattern.layout and x.is_sparse else g.to_dense()).sparse_mask(pattern)
+    return _values(masked)
 
 
 def _places(shape: tuple) -> Any:
@@ -36,7 +85,7 @@ def _places(shape: tuple) -> Any:
 def _numerical(fn: Callable[..., Any], inputs: tuple, x: Any, eps: float) -> list[Any]:
     """Per output a matrix: one row per (real) direction of x, by central differences."""
     rows: list[list[Any]] = []
-    data = x.data
+    data = _values(x)
     for place in _places(tuple(data.shape)):
         for direction in (1, 1j) if x.is_complex() else (1,):
             with no_grad():
@@ -61,7 +110,7 @@ def _analytical(output: Any, inputs: list[Any]) -> list[Any]:
             start[place] = direction
             found = grad(output, inputs, start, retain_graph=True, allow_unused=True)
             for column, g, x in zip(columns, found, inputs):
-                column.append((_op_named("zeros_like")(x) if g is None else g.detach()).reshape(-1))
+                column.append(_gradient_items(g, x).reshape(-1))
     return [_op_named("stack")(c, 1) if c else None for c in columns]
 
 
@@ -87,6 +136,7 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
               check_backward_ad: bool = True, fast_mode: bool = False, masked: bool | None = None) -> bool:
     """Whether the gradients of func at inputs agree with finite differences."""
     inputs = (inputs,) if isinstance(inputs, TensorBase) else tuple(inputs)
+    inputs = tuple(_specified(x, bool(masked)) for x in inputs)
     checked = _checked(inputs)
     if not checked:
         raise ValueError("gradcheck expects at least one input tensor to require gradient, "

@@ -10,8 +10,9 @@ from mindtorch_v2.optim.adamw import AdamW
 from mindtorch_v2.optim.lbfgs import LBFGS
 from mindtorch_v2.optim.optimizer import Optimizer
 from mindtorch_v2.optim.sgd import SGD
+from mindtorch_v2.optim.sparse_adam import SparseAdam
 
 __all__ = [
     "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon",
-    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "lr_scheduler", "swa_utils",
+    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam", "lr_scheduler", "swa_utils",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from mindtorch_v2.optim.optimizer import (
     check_range,
     like,
     new_step,
+    number,
 )
 
 Tensor = torch.Tensor
@@ -115,6 +116,18 @@ class Adagrad(ForeachOptimizer):
         """Move the state into shared memory."""
         for state in self.state.values():
             state["sum"].share_memory_()
+
+    def _step_sparse(self, param: Tensor, grad: Tensor, group: dict[Any, Any]) -> None:
+        if group["weight_decay"] != 0:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+        state = self.state[param] or self._first_state(param, group)
+        state["step"] += 1
+        grad = (-grad if group["maximize"] else grad).coalesce()  # the update is not linear
+        indices, values, size = grad._indices(), grad._values(), grad.shape
+        state["sum"].add_(torch.sparse_coo_tensor(indices, values.pow(2), size))
+        below = state["sum"].sparse_mask(grad)._values().sqrt_().add_(group["eps"])
+        rate = number(group["lr"]) / (1 + (state["step"].item() - 1) * group["lr_decay"])
+        param.add_(torch.sparse_coo_tensor(indices, values / below, size), alpha=-rate)
 
     def _update(self, batch: Batch) -> None:
         grads, sums = batch.decayed_grads(), batch.state["sum"]

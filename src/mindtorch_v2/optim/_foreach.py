@@ -115,6 +115,10 @@ class ForeachOptimizer(Optimizer):
         """Update parameters in place."""
         raise NotImplementedError
 
+    def _step_sparse(self, param: Tensor, grad: Tensor, group: dict[Any, Any]) -> None:
+        """Update one parameter that has a sparse gradient; few optimizers can."""
+        raise RuntimeError(f"{type(self).__name__} does not support sparse gradients")
+
     def __setstate__(self, state: dict[Any, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
@@ -147,6 +151,9 @@ class ForeachOptimizer(Optimizer):
         for i, param in enumerate(group["params"]):
             grad = param.grad
             if grad is None:
+                continue
+            if grad.is_sparse:
+                self._step_sparse(param, grad, group)
                 continue
             state = states[param] or self._first_state(param, group)
             if alone:  # the last step's state is part of the graph: this step changes copies of it

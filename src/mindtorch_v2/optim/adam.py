@@ -82,6 +82,9 @@ class Adam(ForeachOptimizer):
             state["max_exp_avg_sq"] = like(param)
         return state
 
+    def _step_sparse(self, param: Tensor, grad: Tensor, group: dict[Any, Any]) -> None:
+        raise RuntimeError("Adam does not support sparse gradients, please consider SparseAdam instead")
+
     def _batches(self, group: dict[Any, Any]) -> Iterator[Batch]:
         rest = group["params"]
         if not group["differentiable"] and not group["capturable"]:
@@ -101,6 +104,8 @@ class Adam(ForeachOptimizer):
             grad = param.grad
             if grad is None:
                 continue
+            if grad.is_sparse:
+                self._step_sparse(param, grad, group)
             if not options:  # read where they are needed: they may be tensors of a device
                 options = (
                     number(group["lr"]), *[number(beta) for beta in group["betas"]], group["eps"],

@@ -66,6 +66,9 @@ class SGD(Optimizer):
                 loss = closure()
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
+            if any(param.grad.is_sparse for param in params):
+                self._step_sparse(group, [param for param in params if param.grad.is_sparse])
+                params = [param for param in params if not param.grad.is_sparse]
             if group["differentiable"]:
                 with torch.enable_grad():
                     self._step_lists(group, params)
@@ -94,6 +97,25 @@ class SGD(Optimizer):
                     first = True
                     buffer = state["momentum_buffer"] = torch.empty_like(grad)
             native(param, grad, buffer, lr, momentum, dampening, decay, nesterov, maximize, first)
+
+    def _step_sparse(self, group: dict[Any, Any], params: list[Tensor]) -> None:
+        """Parameters with sparse gradients: only the rows that a gradient has are touched."""
+        momentum, decay = group["momentum"], number(group["weight_decay"])
+        if group["fused"]:
+            raise RuntimeError("`_fused_sgd` does not support sparse gradients")
+        with torch.no_grad():
+            for param in params:
+                grad: Any = -param.grad if group["maximize"] else param.grad  # type: ignore[operator]
+                grad = grad.add(param, alpha=decay) if decay else grad
+                if momentum != 0:
+                    state = self.state[param]
+                    buffer = state.get("momentum_buffer")
+                    if buffer is None:
+                        buffer = state["momentum_buffer"] = grad.clone()
+                    else:
+                        buffer.mul_(momentum).add_(grad, alpha=1 - group["dampening"])
+                    grad = grad.add(buffer, alpha=momentum) if group["nesterov"] else buffer
+                param.add_(grad, alpha=-number(group["lr"]))
 
     def _step_lists(self, group: dict[Any, Any], params: list[Tensor]) -> None:
         """The same update over lists: other devices, complex, differentiable."""
