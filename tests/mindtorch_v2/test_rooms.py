@@ -32,7 +32,7 @@ FLOORS: dict[int, str] = {
        "distributions func profiler library hub _subclasses futures _torch_npu __main__ functional ao "
        "_prims _prims_common _utils _utils_internal _jit_internal _higher_order_ops masked quasirandom _lowrank _lobpcg",
 }
-FLOORS[5] += " fx"
+FLOORS[5] += " fx sparse"
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that are one room although they lie side by side.
 ONE_ROOM = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_utils"), "serialization")
