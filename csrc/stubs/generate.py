@@ -16,7 +16,7 @@ def link(source: Path, out: Path, libraries: list[Path]) -> None:
     """The packages as a user would get them, without a copy; what is gone from the sources goes."""
     wanted = {out / path.relative_to(source): path for package in PACKAGES for path in (source / package).rglob("*")
               if path.is_file() and path.suffix not in (".pyx", ".pxi", ".pxd", ".h", ".cpp", ".pyc")}
-    folders = {library: "distributed" if library.name.startswith("_mpi.") else "_C" for library in libraries}
+    folders = {library: "distributed" if library.name.startswith(("_mpi.", "_process.")) else "_C" for library in libraries}
     wanted |= {out / "mindtorch_v2" / folder / library.name: library for library, folder in folders.items()}
     for old in out.rglob("*"):
         if old.is_symlink() and old not in wanted:

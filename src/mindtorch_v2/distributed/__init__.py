@@ -1,7 +1,7 @@
 """torch.distributed: many processes as one program. Groups and collectives over HCCL (npu) and MPI (cpu)."""
 from __future__ import annotations
 
-from mindtorch_v2.distributed import _names, constants
+from mindtorch_v2.distributed import _names, _process, constants
 from mindtorch_v2.distributed._collectives import (
     P2POp,
     _all_gather_base,

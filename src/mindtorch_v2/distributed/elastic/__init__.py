@@ -1,0 +1,1 @@
+"""torch.distributed.elastic: what programs under the launcher use of it."""
