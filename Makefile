@@ -18,7 +18,7 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
   g = {"system": p["build-system"]["requires"], "run": p["project"]["dependencies"], \
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
-.PHONY: run test test-npu-delay test-faults soak bench bench-npu build lint clean conformance fuzz \
+.PHONY: run run-distributed test test-npu-delay test-faults soak bench bench-npu build lint clean conformance fuzz \
         test-sanitize sanitize-address sanitize-thread
 
 # On the npu of this machine; where there is none, on the simulated one.
@@ -26,6 +26,12 @@ run: $(VENV)/package
 	@if $(PY) -c 'import sys, mindtorch_v2; sys.exit(not mindtorch_v2.npu.is_available())'; \
 	  then $(PY) examples/transformer.py $(ARGS); \
 	  else $(VENV)/bin/cann-sim run $(PY) examples/transformer.py $(ARGS); fi
+
+# The same on two npus, a process each, with DistributedDataParallel.
+RUN_DISTRIBUTED := $(PY) -m mindtorch_v2.distributed.run --standalone --nproc-per-node 2 examples/distributed.py
+run-distributed: $(VENV)/package $(VENV)/test-tools
+	@if $(PY) -c 'import sys, mindtorch_v2; sys.exit(mindtorch_v2.npu.device_count() < 2)' 2>/dev/null; \
+	  then $(RUN_DISTRIBUTED) $(ARGS); else $(VENV)/bin/cann-sim run $(RUN_DISTRIBUTED) $(ARGS); fi
 
 # Two processes: both load CANN's libraries, and the simulator's tests break what the npu's tests need.
 test: $(VENV)/package $(VENV)/test-tools

@@ -134,9 +134,9 @@ def test_a_killed_rank_is_an_error(npu: ModuleType, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_does_not_come_in_time(npu: ModuleType, tmp_path: Path) -> None:
-    late = Ranks("dist_ours.py", "mindtorch_v2", "gloo", 2, tmp_path / "late", 1.5, ("late",))
+    late = Ranks("dist_ours.py", "mindtorch_v2", "gloo", 2, tmp_path / "late", 60, ("late",))
     missing = Ranks("dist_ours.py", "mindtorch_v2", "gloo", 2, tmp_path / "missing", 1, ("late",), ranks=[0])
-    other = Ranks("dist_ours.py", "mindtorch_v2", "gloo", 2, tmp_path / "other", 1.5, ("another_collective",))
+    other = Ranks("dist_ours.py", "mindtorch_v2", "gloo", 2, tmp_path / "other", 60, ("another_collective",))
     kind, text = late.finish()[0]["late"]["error"]
     assert kind == "DistBackendError" and text.startswith("Timed out after 1.5 s: all_reduce of (4,)") and "rank 0" in text
     missing.finish(expected=(1,))

@@ -1,7 +1,7 @@
 """torch.distributed: many processes as one program. Groups and collectives over HCCL (npu) and MPI (cpu)."""
 from __future__ import annotations
 
-from mindtorch_v2.distributed import _names, _process, constants
+from mindtorch_v2.distributed import _names, _process, algorithms, constants, distributed_c10d, nn, optim
 from mindtorch_v2.distributed._collectives import (
     P2POp,
     _all_gather_base,
@@ -45,6 +45,7 @@ from mindtorch_v2.distributed._objects import (
     send_object_list,
 )
 from mindtorch_v2.distributed._process_group import Backend, BackendConfig, ProcessGroup
+from mindtorch_v2.distributed._reducer import GradBucket, Reducer
 from mindtorch_v2.distributed._stores import FileStore, HashStore, PrefixStore, Store
 from mindtorch_v2.distributed._tcp_store import TCPStore
 from mindtorch_v2.distributed._work import RedOpType, ReduceOp, Work, _make_nccl_premul_sum
@@ -78,6 +79,7 @@ from mindtorch_v2.distributed._world import (
     split_group,
 )
 from mindtorch_v2.distributed.constants import default_pg_timeout
+from mindtorch_v2.distributed.device_mesh import DeviceMesh, init_device_mesh
 from mindtorch_v2.distributed.rendezvous import register_rendezvous_handler, rendezvous
 
 reduce_op = ReduceOp

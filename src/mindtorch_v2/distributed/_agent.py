@@ -192,6 +192,7 @@ class Agent:
             raise
         finally:
             self._stop(signal.SIGTERM)
+            self._leave()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -228,6 +229,19 @@ class Agent:
         try:
             self.store.set(key, value)
         except DistError as error:                # the host with the store has ended: it knows
+            print(f"mindtorch-run: {error}", file=sys.stderr)
+
+    def _leave(self) -> None:
+        """The host with the store goes last: the others still ask it how the job has ended."""
+        if self.config.nnodes == 1:
+            return
+        try:
+            gone = self.store.add("left", 1)
+            deadline = time.monotonic() + 10
+            while self.root._server is not None and gone < self.config.nnodes and time.monotonic() < deadline:
+                time.sleep(0.05)
+                gone = self.store.add("left", 0)
+        except DistError as error:
             print(f"mindtorch-run: {error}", file=sys.stderr)
 
     def _start(self, local_rank: int, attempt: int) -> Worker:

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.distributed import device_mesh
 
 _facade = torch._facade
 WHY = "mindtorch_v2 does not offer this part of torch.distributed"
@@ -18,7 +19,6 @@ tensor.placement_types: | Placement Shard Replicate Partial _StridedShard
 tensor.parallel: parallelize_module loss_parallel | ParallelStyle ColwiseParallel RowwiseParallel SequenceParallel
     PrepareModuleInput PrepareModuleOutput PrepareModuleInputOutput
 tensor.experimental: implicit_replication context_parallel register_sharding local_map |
-device_mesh: init_device_mesh | DeviceMesh
 fsdp: fully_shard register_fsdp_forward_method | FSDPModule FullyShardedDataParallel UnshardHandle
     MixedPrecisionPolicy OffloadPolicy CPUOffloadPolicy MixedPrecision CPUOffload BackwardPrefetch ShardingStrategy
     StateDictType FullStateDictConfig FullOptimStateDictConfig LocalStateDictConfig LocalOptimStateDictConfig
@@ -27,34 +27,21 @@ fsdp: fully_shard register_fsdp_forward_method | FSDPModule FullyShardedDataPara
 fsdp.wrap: size_based_auto_wrap_policy transformer_auto_wrap_policy lambda_auto_wrap_policy always_wrap_policy
     enable_wrap wrap | ModuleWrapPolicy CustomPolicy
 fsdp.sharded_grad_scaler: | ShardedGradScaler
-algorithms: |
-algorithms.join: | Join Joinable JoinHook
 algorithms.model_averaging: |
 algorithms.model_averaging.averagers: | ModelAverager PeriodicModelAverager
-algorithms.ddp_comm_hooks: register_ddp_comm_hook | DDPCommHookType
-algorithms.ddp_comm_hooks.default_hooks: allreduce_hook fp16_compress_hook bf16_compress_hook fp16_compress_wrapper
-    bf16_compress_wrapper |
-algorithms.ddp_comm_hooks.powerSGD_hook: powerSGD_hook batched_powerSGD_hook | PowerSGDState
 algorithms.ddp_comm_hooks.post_localSGD_hook: post_localSGD_hook | PostLocalSGDState
 algorithms._checkpoint: |
 algorithms._checkpoint.checkpoint_wrapper: checkpoint_wrapper apply_activation_checkpointing offload_wrapper |
     CheckpointImpl CheckpointWrapper ActivationWrapper OffloadWrapper
-optim: | ZeroRedundancyOptimizer PostLocalSGDOptimizer DistributedOptimizer
 checkpoint: save load async_save save_state_dict load_state_dict | FileSystemReader FileSystemWriter
     DefaultLoadPlanner DefaultSavePlanner Metadata
 checkpoint.state_dict: get_model_state_dict get_optimizer_state_dict get_state_dict set_model_state_dict
     set_optimizer_state_dict set_state_dict | StateDictOptions
 checkpoint.stateful: | Stateful
 checkpoint.format_utils: dcp_to_torch_save torch_save_to_dcp |
-nn: |
-nn.functional: all_gather all_reduce all_to_all broadcast gather reduce reduce_scatter scatter |
 rpc: init_rpc rpc_sync rpc_async remote shutdown get_worker_info | RRef WorkerInfo BackendType
 rpc.api: init_rpc rpc_sync rpc_async remote shutdown get_worker_info _require_initialized | RRef
 pipelining: pipeline pipe_split | Pipe PipelineStage SplitPoint ScheduleGPipe Schedule1F1B
-elastic: |
-elastic.multiprocessing: start_processes |
-elastic.multiprocessing.errors: | ChildFailedError
-run: run main |
 launcher: |
 launcher.api: elastic_launch launch_agent | LaunchConfig
 utils: |
@@ -69,15 +56,14 @@ def _contents() -> dict[str, dict[str, Any]]:
         functions, _, classes = rest.partition("|")
         prefix = f"torch.distributed.{path}."
         found[path] = _facade.refusals(functions, WHY, prefix) | _facade.absents(classes, WHY, prefix)
-    mesh, fsdp = found["device_mesh"], found["fsdp"]
+    fsdp = found["fsdp"]
     found["tensor"] |= {name: found["tensor.placement_types"][name] for name in ("Placement", "Shard", "Replicate", "Partial")}
-    found["tensor"] |= mesh
+    found["tensor"] |= {"DeviceMesh": device_mesh.DeviceMesh, "init_device_mesh": device_mesh.init_device_mesh}
     # The same things under the names that older releases had for their places.
     found |= {"_tensor": found["tensor"], "_tensor.experimental": found["tensor.experimental"],
               "_tensor.placement_types": found["tensor.placement_types"], "_tensor.api": found["tensor"],
               "_composable": {}, "_composable.fsdp": fsdp, "fsdp.api": fsdp, "fsdp.fully_sharded_data_parallel": fsdp,
               "fsdp._fully_shard": fsdp}
-    found["elastic.multiprocessing.errors"]["record"] = lambda fn, error_handler=None: fn
     found["rpc"]["is_available"] = lambda: False
     return found
 
@@ -86,7 +72,7 @@ def add_to(package: str) -> None:
     """Make the modules that no file holds."""
     folder = os.path.dirname(os.path.abspath(__file__))
     for path, contents in _contents().items():
-        place = os.path.join(folder, path.partition(".")[0])
+        place = os.path.join(folder, *path.split("."))
         if not (os.path.isdir(place) or os.path.exists(place + ".py")):
             parent, _, last = f"{package}.{path}".rpartition(".")
             doc = f"torch.distributed.{path}: by name only."

@@ -41,7 +41,6 @@ from mindtorch_v2.nn.modules.batchnorm import (
     LazyBatchNorm1d,
     LazyBatchNorm2d,
     LazyBatchNorm3d,
-    SyncBatchNorm,
 )
 from mindtorch_v2.nn.modules.channelshuffle import ChannelShuffle
 from mindtorch_v2.nn.modules.container import (
@@ -170,6 +169,7 @@ from mindtorch_v2.nn.modules.rnn import (
     RNNCellBase,
 )
 from mindtorch_v2.nn.modules.sparse import Embedding, EmbeddingBag
+from mindtorch_v2.nn.modules.sync_batchnorm import SyncBatchNorm
 from mindtorch_v2.nn.modules.transformer import (
     Transformer,
     TransformerDecoder,
@@ -187,7 +187,7 @@ __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AlphaDropout", "AvgPool1d",
     "AvgPool2d", "AvgPool3d", "BCELoss", "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d",
-    "BatchNorm3d", "Bilinear", "SyncBatchNorm", "CELU", "CTCLoss", "ChannelShuffle", "CircularPad1d",
+    "BatchNorm3d", "Bilinear", "CELU", "CTCLoss", "ChannelShuffle", "CircularPad1d",
     "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
     "Container", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
     "ConvTranspose3d", "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss",
@@ -210,6 +210,7 @@ __all__ = [
     "ReplicationPad2d", "ReplicationPad3d", "SELU", "Sequential", "SiLU", "Sigmoid",
     "SmoothL1Loss", "SoftMarginLoss", "Softmax", "Softmax2d", "Softmin", "Softplus",
     "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold", "Transformer",
+    "SyncBatchNorm",
     "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
     "TransformerEncoderLayer", "TripletMarginLoss", "TripletMarginWithDistanceLoss", "Unflatten",
     "Unfold", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "ZeroPad1d",

@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 
 __all__ = [
     "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d",
-    "LazyBatchNorm3d", "SyncBatchNorm",
+    "LazyBatchNorm3d",
 ]  # fmt: skip
 
 
@@ -155,34 +155,6 @@ class BatchNorm3d(_BatchNorm):
     """Batch normalisation of (N, C, D, H, W)."""
 
     _check_input_dim = _dims_check(5)
-
-
-class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation over the batches of all processes; with one process it is batch normalisation."""
-
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-                 track_running_stats: bool = True, process_group: Any = None, device: Any = None, dtype: Any = None, *,
-                 bias: bool = True) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
-        self.process_group = process_group
-
-    def _check_input_dim(self, input: Tensor) -> None:
-        if input.dim() < 2:
-            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
-
-    @classmethod
-    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """The module with every layer of batch normalisation in it replaced by this one, parameters kept."""
-        made: Module = module
-        if isinstance(module, _BatchNorm) and not isinstance(module, cls):
-            made = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats,
-                       process_group, bias=module.bias is not None)
-            made._parameters.update(module._parameters)
-            made._buffers.update(module._buffers)
-            made.training = module.training
-        for name, child in module.named_children():
-            made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
-        return made
 
 
 class _LazyNormBase(LazyModuleMixin, _NormBase):

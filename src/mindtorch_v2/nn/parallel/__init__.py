@@ -1,4 +1,4 @@
-"""torch.nn.parallel: the wrappers that spread a module over devices; here they exist by name and refuse to spread."""
+"""torch.nn.parallel: the wrappers that spread a module over devices and processes."""
 from mindtorch_v2.nn.parallel import _functions, comm, distributed, scatter_gather
 from mindtorch_v2.nn.parallel.data_parallel import DataParallel, data_parallel
 from mindtorch_v2.nn.parallel.distributed import DistributedDataParallel
