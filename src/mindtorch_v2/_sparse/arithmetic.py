@@ -143,7 +143,7 @@ def _add_(self: Any, other: Any, alpha: Any = 1) -> Any:
 @body(ops.sub, of="coo")
 def minus(self: Any, other: Any, alpha: Any = 1) -> Any:
     if is_sparse(self) and is_sparse(other) and self.layout is COO:
-        _same_size(self, other, "sub")
+        _same_size(self, other, ops.sub.name)
         return add_coo(self, other, -alpha, "Sub")
     return plus(self, other, -alpha)
 

@@ -245,7 +245,7 @@ def _narrow_copy_rows(self, dim, start, length):
 
 # ---- joining ---------------------------------------------------------------------------------------------------------
 @body(ops.cat, of="coo")
-def cat(tensors: Any, dim: int = 0) -> Any:
+def _joined(tensors: Any, dim: int = 0) -> Any:
     for k, x in enumerate(tensors):
         if not is_sparse(x):
             raise RuntimeError(f"Concatenating sparse tensors, but a dense tensor was found at position {k}.")
@@ -292,7 +292,7 @@ def stack(tensors: Any, dim: int = 0) -> Any:
         if tuple(x.shape) != tuple(tensors[0].shape):
             raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(tensors[0].shape)} at entry 0 and "
                                f"{list(x.shape)} at entry {k}")
-    return cat([unsqueeze(x, dim) for x in tensors], dim)
+    return _joined([unsqueeze(x, dim) for x in tensors], dim)
 
 
 @body(ops.unsqueeze, of="coo")
