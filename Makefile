@@ -18,7 +18,7 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
   g = {"system": p["build-system"]["requires"], "run": p["project"]["dependencies"], \
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
-.PHONY: run run-distributed test test-npu-delay test-faults soak bench bench-npu build lint clean conformance fuzz \
+.PHONY: run run-distributed test parity ecosystem test-npu-delay test-faults soak bench bench-npu build lint clean conformance fuzz \
         test-sanitize sanitize-address sanitize-thread
 
 # On the npu of this machine; where there is none, on the simulated one.
@@ -37,6 +37,12 @@ run-distributed: $(VENV)/package $(VENV)/test-tools
 test: $(VENV)/package $(VENV)/test-tools
 	$(PY) -m pytest tests/cann_sim $(ARGS)
 	$(PY) -m pytest tests/mindtorch_v2 $(ARGS)
+
+# PyTorch's own lists of ops, modules and optimizers over this library, judged by PyTorch: docs/coverage.md. Samples by
+# default; ARGS="--samples 1000 --all-dtypes" for all of them, ARGS="--only ^fft --device cpu" for a part.
+parity: $(VENV)/package $(VENV)/test-tools
+	$(PY) tests/mindtorch_v2/coverage_run.py --out $(BUILD)/coverage $(ARGS)
+	$(PY) tests/mindtorch_v2/coverage_report.py $(BUILD)/coverage docs/coverage.md make parity $(if $(ARGS),ARGS='"$(ARGS)"')
 
 # Hostile calls, results against PyTorch, damaged files, launches: random, each in forked children; see --help of each.
 EXECUTIONS ?= 2000000

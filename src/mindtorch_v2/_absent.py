@@ -1,5 +1,9 @@
 """Ops of PyTorch that are not here, by name: a program that reads them goes on, one that calls them is told."""
-from mindtorch_v2 import _facade
+from __future__ import annotations
+
+from enum import Enum
+
+from mindtorch_v2 import _C, _facade
 
 _REASONS = {
     "products of eight-bit floats are not offered": "_scaled_mm _scaled_mm_v2",
@@ -11,6 +15,9 @@ FUNCTIONS = {name: found for why, names in _REASONS.items() for name, found in
              _facade.refusals(names, why, "torch.").items()}
 _KERNELS = "this kernel of CUDA's is not offered; use torch.nn.functional.scaled_dot_product_attention"
 ATEN = FUNCTIONS | _facade.refusals("_flash_attention_forward _efficient_attention_forward", _KERNELS, "torch.ops.aten.")
+ATEN |= _facade.refusals("_pin_memory _sparse_addmm _sparse_mm_reduce_impl", "this inner op is not offered", "torch.ops.aten.")
+for _found in ATEN.values():
+    _found.default = _found       # type: ignore[attr-defined]  # the overload that programs use as a key
 
 
 class qscheme:
@@ -28,3 +35,37 @@ class qscheme:
 
 QSCHEMES = {name: qscheme(name) for name in ("per_tensor_affine", "per_channel_affine", "per_tensor_symmetric",
                                              "per_channel_symmetric", "per_channel_affine_float_qparams")}
+
+
+class DispatchKey(Enum):
+    """Names of the layers and devices between which PyTorch's core chooses; here they only name."""
+    Undefined, CPU, CUDA, XPU, PrivateUse1, Meta, SparseCPU, Autograd, AutogradCPU, AutogradCUDA, AutogradPrivateUse1, \
+        AutocastCPU, AutocastCUDA, AutocastXPU, AutocastPrivateUse1, CompositeImplicitAutograd, \
+        CompositeExplicitAutograd, BackendSelect, Python, ADInplaceOrView = range(20)
+
+
+class DispatchKeySet:
+    """Several of them."""
+
+    def __init__(self, *keys: DispatchKey) -> None:
+        self._keys = frozenset(keys)
+
+    def has(self, key: DispatchKey) -> bool:
+        """Whether it is one of them."""
+        return key in self._keys
+
+    def add(self, key: DispatchKey) -> DispatchKeySet:
+        """These and one more."""
+        return DispatchKeySet(*self._keys, key)
+
+    def __or__(self, other: DispatchKeySet) -> DispatchKeySet:
+        return DispatchKeySet(*self._keys, *other._keys)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DispatchKeySet) and self._keys == other._keys
+
+    def __hash__(self) -> int:
+        return hash(self._keys)
+
+
+vars(_C).update(DispatchKey=DispatchKey, DispatchKeySet=DispatchKeySet, _TensorMeta=type)      # the metaclass of Tensor

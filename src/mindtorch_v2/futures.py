@@ -3,11 +3,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import GenericAlias
 from typing import Any
 
 
 class Future:
     """A value that one thread sets and others wait for."""
+
+    __class_getitem__ = classmethod(GenericAlias)       # Future[int] in annotations
 
     def __init__(self, *, devices: list[Any] | None = None) -> None:
         self._changed = threading.Condition()

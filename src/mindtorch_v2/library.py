@@ -121,6 +121,10 @@ class _Ops:
     def __init__(self) -> None:
         self.aten = _Aten("aten")
 
+    def load_library(self, path: Any) -> None:
+        """Refuses: such a library holds ops for PyTorch's C++ core."""
+        raise OSError(f"[torch.ops.load_library] {path}: mindtorch_v2 has no C++ core of PyTorch that could load it")
+
     def __getattr__(self, name: str) -> _Namespace:
         if name.startswith("__"):
             raise AttributeError(name)
