@@ -34,10 +34,11 @@ GRADIENTS = ("float32", "float64", "complex64", "complex128")
 class Judge:
     """The process with PyTorch: a message of bytes, an answer of bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, family: str) -> None:
         environ = {name: value for name, value in os.environ.items() if name != "MINDTORCH_AS_TORCH"}
         self.process = subprocess.Popen([sys.executable, str(HERE / "coverage_judge.py")], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, env=environ)
+        self.ask(pickle.dumps((family, None, None)))       # it imports its lists now, not in an item's time
 
     def ask(self, message: bytes) -> tuple[str, str]:
         """(pass, wrong or skipped; why)."""
@@ -47,7 +48,7 @@ class Judge:
         into.flush()
         head = out.read(8)
         if len(head) < 8:
-            raise RuntimeError("the process with PyTorch has ended")
+            sys.exit("the process with PyTorch has ended")
         return pickle.loads(out.read(struct.unpack("<Q", head)[0]))
 
 
@@ -224,7 +225,7 @@ def work(options: Any) -> None:
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, ring)
     done = {tuple(json.loads(line)["key"]) for line in options.file.read_text().splitlines()} if options.file.exists() else set()
-    run = Run(torch, Judge(), options.device, options.samples)
+    run = Run(torch, Judge(options.family), options.device, options.samples)
     with options.file.open("a", buffering=1) as file:
         for name, kind, info, dtype in items(torch, options.family, options.device, options.all_dtypes):
             key = (name, str(dtype).removeprefix("torch."))
@@ -236,8 +237,10 @@ def work(options: Any) -> None:
             signal.alarm(SECONDS)
             try:
                 record["verdict"], record["why"] = run.first_bad(getattr(run, options.family)(info, dtype))
-            except TooLong as error:
+            except TooLong as error:                    # an answer may be under way: another judge
                 record["verdict"], record["why"] = "wrong", str(error)
+                run.judge.process.kill()
+                run.judge = Judge(options.family)
             except Exception as error:                  # of the samples themselves: PyTorch's lists use more than the op
                 record["verdict"], record["why"] = "missing", f"samples: {type(error).__name__}: {error}"[:300]
             finally:
