@@ -44,6 +44,15 @@ parity: $(VENV)/package $(VENV)/test-tools
 	$(PY) tests/mindtorch_v2/coverage_run.py --out $(BUILD)/coverage $(ARGS)
 	$(PY) tests/mindtorch_v2/coverage_report.py $(BUILD)/coverage docs/coverage.md make parity $(if $(ARGS),ARGS='"$(ARGS)"')
 
+# Packages in a venv without PyTorch, imported and used a little beside PyTorch: docs/ecosystem.md.  ARGS="--only timm"
+ECOSYSTEM ?= .venv-ecosystem
+USES := tests/mindtorch_v2/ecosystem_uses.py
+ecosystem: $(VENV)/package $(VENV)/test-tools $(ECOSYSTEM)/tools
+	@cp -r $$($(PY) -c 'import cann_tables, mindtorch_dropin, mindtorch_v2 as m; \
+	  print(*m.__path__, *mindtorch_dropin.__path__, *cann_tables.__path__, m.__path__[0] + ".pth")') \
+	  $$($(ECOSYSTEM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+	$(PY) tests/mindtorch_v2/ecosystem.py $(ECOSYSTEM) --write docs/ecosystem.md $(ARGS)
+
 # Hostile calls, results against PyTorch, damaged files, launches: random, each in forked children; see --help of each.
 EXECUTIONS ?= 2000000
 JOBS       ?= $(shell nproc)
@@ -89,7 +98,7 @@ lint: $(VENV)/lint-tools $(VENV)/package
 	$(PY) -m pyright
 
 clean:
-	rm -rf $(BUILD) $(VENV) $(CONFORMANCE)
+	rm -rf $(BUILD) $(VENV) $(CONFORMANCE) $(ECOSYSTEM)
 
 # torch_npu, unmodified, as a client of cann_sim: with its task queue off, on, and on with both phases in its thread.
 QUEUES := 0 1 2
@@ -160,6 +169,13 @@ $(VENV)/test-tools: $(VENV)/build-tools
 $(VENV)/lint-tools: $(VENV)/build-tools
 	@echo "installing lint tools"
 	@$(PIP) $(call requires,lint)
+	@touch $@
+
+$(ECOSYSTEM)/tools: $(USES)
+	@test -x $(ECOSYSTEM)/bin/python || $(PYTHON) -m venv $(ECOSYSTEM)
+	@echo "installing packages into $(ECOSYSTEM)"
+	@$(ECOSYSTEM)/bin/python -m pip --disable-pip-version-check install -q $$($(PYTHON) $(USES) needs)
+	@$(ECOSYSTEM)/bin/python -m pip --disable-pip-version-check install -q --no-deps $$($(PYTHON) $(USES))
 	@touch $@
 
 $(CONFORMANCE)/tools: pyproject.toml

@@ -64,7 +64,7 @@ _DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", 
           "func", "profiler", "library", "hub", "_subclasses", "sparse", "distributed", "futures", "functional", "ao", "_utils",
           "_utils_internal", "_jit_internal", "_tensor_str", "_inductor", "_refs", "_prims", "_prims_common", "_native",
           "_logging", "_vendor", "_higher_order_ops",
-          "masked", "quasirandom", "_custom_ops")
+          "masked", "quasirandom", "_custom_ops", "onnx")
 _FROM = {"GradScaler": "amp.grad_scaler", "svd_lowrank": "_lowrank", "pca_lowrank": "_lowrank", "lobpcg": "_lobpcg",
          "vmap": "func", "ops": "library", "Future": "futures", "ScriptModule": "_jit_internal", "Event": "accelerator",
          "Stream": "accelerator",

@@ -187,8 +187,11 @@ def register_kernel(op: Any, device_types: Any, func: Callable[..., Any] | None 
 
 
 def register_fake(op: Any, func: Callable[..., Any] | None = None, /, *, lib: Any = None, **kwargs: Any) -> Any:
-    """CustomOpDef.register_fake, by name; without a function, a decorator."""
-    definition = _definition(op)
+    """CustomOpDef.register_fake, by name; without a function, a decorator.
+
+    The op need not be defined: a package may say shapes of ops whose library could not be loaded.
+    """
+    definition = op if isinstance(op, CustomOpDef) else _found(op, make=True)
     return definition.register_fake if func is None else definition.register_fake(func)
 
 

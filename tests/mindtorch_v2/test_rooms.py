@@ -30,7 +30,7 @@ FLOORS: dict[int, str] = {
        "_vendor _tensor_str _absent mps",
     5: "nn optim utils distributed serialization _pickling _unpickling _rebuilding _archive testing accelerator multiprocessing signal _dynamo "
        "distributions func profiler library hub _subclasses futures _torch_npu __main__ functional ao "
-       "_prims _prims_common _utils _utils_internal _jit_internal _higher_order_ops masked quasirandom _lowrank _lobpcg _custom_ops",
+       "_prims _prims_common _utils _utils_internal _jit_internal _higher_order_ops masked quasirandom _lowrank _lobpcg _custom_ops onnx",
 }
 FLOORS[5] += " fx sparse"
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
