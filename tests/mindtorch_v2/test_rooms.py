@@ -32,7 +32,7 @@ FLOORS: dict[int, str] = {
        "distributions func profiler library hub _subclasses futures _torch_npu __main__ functional ao "
        "_prims _prims_common _utils _utils_internal _jit_internal _higher_order_ops masked quasirandom _lowrank _lobpcg _custom_ops onnx",
 }
-FLOORS[5] += " fx sparse"
+FLOORS[5] += " fx export monitor sparse"
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that are one room although they lie side by side.
 ONE_ROOM = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_utils"), "serialization")
@@ -217,10 +217,7 @@ MAX_NAMING = 5  # the row, its kernel, its body on an npu, its function in torch
 # Names of ops that are words of English, of Python, of torch's options ("mean", "linear") or of the core's rules too.
 WORDS = """add alias all any clone complex detach empty equal expand fill full gather index indices linear matmul max mean min mm mode norm
 positive range real relu scatter sum t take tanh threshold unfold values view where"""
-
-WORDS += " div mul slice trace"
-
-WORDS += " div mul slice trace"
+WORDS += " div floor mul slice trace"
 
 
 def strings_of(tree: ast.AST) -> Iterator[str]:

@@ -46,8 +46,25 @@ cdef object contiguous_op(TensorBase self, PyObject** s):
     return clone_as(self, constants["contiguous_format"] if <object>s[1] is None else <object>s[1])
 
 
+cdef bint has_dispatch(TensorBase self) noexcept:
+    """Whether a dispatch mode or the tensor's class may answer for ops of self."""
+    cdef PyTypeObject* tp = Py_TYPE(<PyObject*>self)
+    return modes().dispatch_mode_count > 0 or tp != tensor_type and tp != parameter_type
+
+
+cdef object run_part(Op op, tuple slots):
+    """An op that another one is made of: dispatch modes see it, what stands above them has seen the whole."""
+    cdef Binding b
+    cdef Overload ov = <Overload>op.rows[0]
+    b.temp = NULL
+    bind_slots(op, ov, slots, None, &b)
+    return run_inner(op, ov, &b)
+
+
 cdef object clone_as(TensorBase self, object format):
     cdef PyObject* s[2]
+    if has_dispatch(self):
+        return run_part(hot.clone, (self, format))
     s[0], s[1] = <PyObject*>self, <PyObject*>format
     return run_native(<Overload>hot.clone.rows[0], s)
 
@@ -58,6 +75,11 @@ cdef object reshape_op(TensorBase self, PyObject** s):
     cdef TensorBase copy
     cdef int n = read_ints(<object>s[1], sizes)
     infer_size(self, sizes, n)
+    if has_dispatch(self):
+        shape = tuple([sizes[i] for i in range(n)])
+        if not view_strides(self, sizes, n, strides):
+            self = <TensorBase?>clone_as(self, constants["contiguous_format"])
+        return run_part(hot.view, (self, shape))
     if view_strides(self, sizes, n, strides):
         return view_as(self, <object>s[1])
     copy = view_as(clone_as(self, constants["contiguous_format"]), <object>s[1])

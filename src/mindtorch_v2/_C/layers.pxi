@@ -281,6 +281,8 @@ cdef object call_dispatch(Op op, Overload ov, Binding* b):
         found = dispatch_classes(ov, b.slot)
     if not found and not modes().dispatch_mode_count or ov.family == F_COMPOSITE and ov.body is not None:
         return NotImplemented
+    if ov.family == F_NATIVE and (ov.native_id == N_RESHAPE or ov.native_id == N_CONTIGUOUS):
+        return NotImplemented                    # composites too, but for their speed: they are views and clones
     args, kwargs = call_arguments(ov, b)
     return record_around(op, ov, b, wants_grad(ov, b.slot), lambda: ask_dispatch(op, ov, found, args, kwargs),
                          modes().transforms)

@@ -4,7 +4,6 @@ A fake tensor says it is on a device and computes on `meta`; what an op gives is
 """
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import mindtorch_v2 as torch
@@ -84,7 +83,7 @@ class FakeTensorMode(_Mode):
                  static_shapes: bool | None = None, export: bool = False) -> None:
         self.allow_fallback_kernels, self.allow_non_fake_inputs = allow_fallback_kernels, allow_non_fake_inputs
         self.shape_env, self.static_shapes = shape_env, True
-        self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._made: Any = torch.utils.weak.WeakTensorKeyDictionary()     # by identity: tensors compare item by item
 
     def wrap(self, elem: Any, device: Any) -> FakeTensor:
         """A fake tensor of a shape on meta, which says it is on a device."""

@@ -359,7 +359,7 @@ class _PyTreeCodeGen(CodeGen):
         if self.pytree_info is None:
             return super().gen_fn_def(free_vars, maybe_return_annotation, expanded_def=expanded_def)
         parameters = list(self.pytree_info.orig_args)
-        if parameters and parameters[0] == "self":
+        if parameters and parameters[0] == "self" and not self._has_keywords():
             free_vars.insert(0, "self")
         head = super().gen_fn_def(parameters[:], maybe_return_annotation, expanded_def=expanded_def)
         if free_vars:
@@ -367,12 +367,16 @@ class _PyTreeCodeGen(CodeGen):
             head += f"\n    {', '.join([*plain, ''])}= {self._inputs(parameters)}"
         return head
 
+    def _has_keywords(self) -> bool:
+        """Whether the structure is that of (args, kwargs)."""
+        spec = self.pytree_info.in_spec
+        return spec.type is tuple and [child.type for child in spec.children_specs] == [tuple, dict]
+
     def _inputs(self, names: list[str]) -> str:
         """The expression that takes the arguments apart; for export, positional ones and keywords apart."""
-        given, spec = f"[{', '.join(names)}]", self.pytree_info.in_spec
-        kinds = [child.type for child in spec.children_specs]
-        if spec.type is tuple and kinds == [tuple, dict]:
-            count = spec.children_specs[0].num_children
+        given = f"[{', '.join(names)}]"
+        if self._has_keywords():
+            count = self.pytree_info.in_spec.children_specs[0].num_children
             names = names[1:] if names[:1] == ["self"] else names
             named = ", ".join(f"{k!r}:{k}" for k in names[count:])
             given = f"([{', '.join(names[:count])}], {{{named}}})"

@@ -1,24 +1,17 @@
-"""torch.onnx: no model is exported to ONNX; what asks whether one is being exported is told no."""
+"""torch.onnx: modules as ONNX models, through torch.export and the onnx package; symbolic functions are not called."""
 from __future__ import annotations
 
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.onnx._export import OnnxExporterError, ONNXProgram, export, is_in_onnx_export
 
-_WHY = "mindtorch_v2 does not export models to ONNX"
+__all__ = ["ONNXProgram", "OnnxExporterError", "export", "is_in_onnx_export", "is_onnxrt_backend_supported"]
+
+_WHY = "the export of mindtorch_v2 translates aten ops and calls no symbolic functions; use torch.onnx.export"
 _facade = torch._facade
-globals().update(_facade.refusals("export dynamo_export register_custom_op_symbolic unregister_custom_op_symbolic", _WHY,
+globals().update(_facade.refusals("dynamo_export register_custom_op_symbolic unregister_custom_op_symbolic", _WHY,
                                   "torch.onnx."))
-ONNXProgram: Any = _facade.absent("torch.onnx.ONNXProgram", _WHY)
-
-
-class OnnxExporterError(RuntimeError):
-    """What an export raises."""
-
-
-def is_in_onnx_export() -> bool:
-    """False: nothing is exported."""
-    return False
 
 
 def is_onnxrt_backend_supported() -> bool:

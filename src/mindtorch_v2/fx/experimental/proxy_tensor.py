@@ -38,6 +38,7 @@ class PythonKeyTracer(Tracer):
     def __init__(self) -> None:
         super().__init__(autowrap_modules=())   # type: ignore[arg-type]
         self.tensor_tracker: dict[int, tuple[Any, Proxy]] = {}   # id -> the tensor, which keeps the id taken, and its proxy
+        self.by_place: dict[Any, Proxy] = {}     # the same by memory: autograd keeps a tensor as another object
 
     def call_module(self, m: Any, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return forward(*args, **kwargs)
@@ -46,8 +47,10 @@ class PythonKeyTracer(Tracer):
         return attr_val
 
     def create_arg(self, a: Any) -> Any:
-        if isinstance(a, torch.Tensor) and id(a) in self.tensor_tracker:
-            return self.tensor_tracker[id(a)][1].node
+        if isinstance(a, torch.Tensor):
+            proxy = self.proxy_of(a)
+            if proxy is not None:
+                return proxy.node
         if isinstance(a, torch.nn.Parameter):
             for name, parameter in self.root.named_parameters():
                 if a is parameter:
@@ -57,9 +60,17 @@ class PythonKeyTracer(Tracer):
             return self.create_node("get_attr", name, (), {})
         return super().create_arg(a)
 
+    def proxy_of(self, tensor: Any) -> Proxy | None:
+        """The proxy of a tensor, or of one that is the same memory."""
+        found = self.tensor_tracker.get(id(tensor))
+        return found[1] if found else self.by_place.get(_place(tensor))
+
     def track(self, tensor: Any, proxy: Proxy) -> None:
         """Notes the proxy of a tensor, and what is known of the tensor."""
         self.tensor_tracker[id(tensor)] = (tensor, proxy)
+        place = _place(tensor)
+        if place is not None:
+            self.by_place[place] = proxy
         proxy.node.meta["val"] = tensor if isinstance(tensor, torch._subclasses.FakeTensor) else _meta_copy(tensor)
         proxy.node.meta["tensor_meta"] = _extract_tensor_metadata(tensor)
 
@@ -71,6 +82,16 @@ class PythonKeyTracer(Tracer):
             for i, item in enumerate(result):
                 if isinstance(item, (torch.Tensor, tuple, list)):
                     self.track_all(item, proxy[i])
+
+
+def _place(tensor: Any) -> Any:
+    """The memory that a tensor is, and how it reads it; None for one without."""
+    if isinstance(tensor, torch._subclasses.FakeTensor):
+        tensor = tensor.elem
+        memory: Any = id(tensor)
+    else:
+        memory = tensor.data_ptr() if tensor.numel() else 0
+    return (memory, tensor.shape, tensor.stride(), tensor.dtype) if memory else None
 
 
 def _meta_copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -98,7 +119,8 @@ class ProxyTorchDispatchMode(_Mode):
             if result is not NotImplemented:
                 return result
         name = self.tracer.graph._target_to_str(func.overloadpacket.__name__)
-        proxy = self.tracer.create_proxy("call_function", func, args, kwargs, name=name)
+        shown = tuple(list(a) if isinstance(a, tuple) else a for a in args)      # a schema has lists only
+        proxy = self.tracer.create_proxy("call_function", func, shown, kwargs, name=name)
         result = func(*args, **kwargs)
         self.tracer.track_all(result, proxy)
         return result
@@ -152,7 +174,7 @@ def _no_values(tracer: PythonKeyTracer) -> Iterator[None]:
 
     def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
         def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if id(self) not in tracer.tensor_tracker:
+            if tracer.proxy_of(self) is None:
                 return method(self, *args, **kwargs)
             raise RuntimeError("It appears that you're trying to get value out of a tracing tensor with "
                                "aten._local_scalar_dense.default - erroring out! It's likely that this is caused by "

@@ -15,6 +15,8 @@ from mindtorch_v2.fx.graph import Graph
 
 __all__ = ["AST_Rewriter", "RewritingTracer"]
 
+_ASSERT = "torch_assert"                         # what rewritten functions call torch._assert
+
 
 class AST_Rewriter(ast.NodeTransformer):
     """assert a, b as torch._assert(a, b); annotations of assignments are kept by a call as well."""
@@ -22,24 +24,23 @@ class AST_Rewriter(ast.NodeTransformer):
     def rewrite(self, fn: FunctionType) -> FunctionType:
         """The function with its source rewritten; it sees the globals of the old one."""
         source = textwrap.dedent(inspect.getsource(fn))
-        tree = ast.fix_missing_locations(self.visit(ast.parse(source)))
-        scope = {**fn.__globals__, "torch": torch}
-        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
-            scope[name] = cell.cell_contents
-        before = set(scope)
-        code = compile(tree, "", "exec")
-        exec(code, scope)
-        made = scope[fn.__name__] if fn.__name__ in scope else scope[next(k for k in scope if k not in before)]
-        # Wrapped functions are found by the globals of the module, which the copy does not change.
-        rewritten = FunctionType(made.__code__, fn.__globals__ if not fn.__code__.co_freevars else scope, fn.__name__,
-                                 fn.__defaults__, made.__closure__)
-        rewritten.__kwdefaults__ = copy.copy(fn.__kwdefaults__)
-        rewritten.__annotations__ = fn.__annotations__
-        return rewritten
+        definition: Any = self.visit(ast.parse(source)).body[0]
+        definition.decorator_list = []
+        # A function around it holds what the old one closes over, and torch._assert, whatever its module calls torch.
+        closed = {**dict(zip(fn.__code__.co_freevars, (cell.cell_contents for cell in fn.__closure__ or ()))),
+                  _ASSERT: torch._assert}
+        around: Any = ast.parse(f"def around({', '.join(closed)}):\n    return {fn.__name__}")
+        around.body[0].body.insert(0, definition)
+        scope: dict[str, Any] = {}
+        exec(compile(ast.fix_missing_locations(around), fn.__code__.co_filename, "exec"), fn.__globals__, scope)
+        made = scope["around"](**closed)
+        made.__defaults__, made.__kwdefaults__ = fn.__defaults__, copy.copy(fn.__kwdefaults__)
+        made.__annotations__ = fn.__annotations__
+        return made
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
         """assert as a call."""
-        call = ast.parse("torch._assert()", mode="eval").body
+        call = ast.parse(f"{_ASSERT}()", mode="eval").body
         assert isinstance(call, ast.Call)
         message = node.msg if node.msg else ast.Constant(value="", kind=None)
         call.args = [node.test, message]

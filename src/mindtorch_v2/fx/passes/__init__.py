@@ -1,5 +1,6 @@
 """Passes over graphs: shapes, splitting, drawing, partitions."""
 from mindtorch_v2.fx.passes import (
+    dialect,
     fake_tensor_prop,
     graph_drawer,
     graph_manipulation,
