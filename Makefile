@@ -18,7 +18,8 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
   g = {"system": p["build-system"]["requires"], "run": p["project"]["dependencies"], \
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
-.PHONY: run run-distributed test parity ecosystem test-npu-delay test-faults soak bench bench-npu build lint clean conformance fuzz \
+.PHONY: run run-distributed test parity ecosystem test-npu-delay test-faults soak bench bench-distributed bench-npu build lint \
+        clean conformance fuzz \
         test-sanitize sanitize-address sanitize-thread
 
 # On the npu of this machine; where there is none, on the simulated one.
@@ -82,6 +83,10 @@ test-faults: $(VENV)/package $(VENV)/test-tools
 
 bench: $(VENV)/package $(VENV)/test-tools
 	$(PY) benchmarks/run.py $(ARGS)
+
+# Two processes beside PyTorch's gloo;  ARGS="--growth 2,4,8" has ranks on simulated npus.
+bench-distributed: $(VENV)/package $(VENV)/test-tools
+	$(PY) benchmarks/distributed.py $(ARGS)
 
 bench-npu: $(VENV)/package $(VENV)/test-tools $(CONFORMANCE)/tools
 	$(PY) benchmarks/npu.py --peer $(CONFORMANCE)/bin/python $(ARGS)

@@ -111,6 +111,15 @@ def again(w: World) -> Any:
     return t
 
 
+@case
+def mesh(w: World) -> Any:
+    table = w.dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    rows, columns = w.mine(3), w.mine(3)
+    w.dist.all_reduce(rows, group=table["tp"].get_group())
+    w.dist.all_reduce(columns, group=table.get_group("dp"))
+    return rows, columns, table.get_coordinate(), table._flatten().mesh
+
+
 # ---- what must fail, as the last case of a run --------------------------------------------------------------------
 @case
 def _killed(w: World) -> Any:

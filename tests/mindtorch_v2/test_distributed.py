@@ -31,7 +31,7 @@ class Ranks:
             with open(folder / f"said.{rank}", "w") as said:
                 self.processes.append(subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment))
 
-    def finish(self, expected: tuple[int, ...] = (0, -9), limit: float = 100) -> list[dict[str, Any]]:
+    def finish(self, expected: tuple[int, ...] = (0, -9), limit: float = 400) -> list[dict[str, Any]]:
         """The results of the ranks. Where one ends badly, nobody waits for the others."""
         deadline = time.monotonic() + limit
         while (codes := [process.poll() for process in self.processes]).count(None) and time.monotonic() < deadline:

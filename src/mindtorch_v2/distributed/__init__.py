@@ -1,7 +1,17 @@
 """torch.distributed: many processes as one program. Groups and collectives over HCCL (npu) and MPI (cpu)."""
 from __future__ import annotations
 
-from mindtorch_v2.distributed import _names, _process, algorithms, constants, distributed_c10d, nn, optim
+from mindtorch_v2.distributed import (
+    _functional_collectives,
+    _names,
+    _process,
+    algorithms,
+    constants,
+    device_mesh,
+    distributed_c10d,
+    nn,
+    optim,
+)
 from mindtorch_v2.distributed._collectives import (
     P2POp,
     _all_gather_base,

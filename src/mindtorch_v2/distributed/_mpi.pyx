@@ -149,7 +149,7 @@ cdef class Request:
         cdef cbool done
         all.push_back(self.pending)
         with nogil:
-            done = wait_any(all, limit, 50)
+            done = wait_any(all, limit, 10)
         if done:
             checked(self.pending.error, "MPI_Wait")
         return done
@@ -164,7 +164,7 @@ def wait_for_any(list requests, seconds: float) -> bool:
     for one in requests:
         all.push_back(one.pending)
     with nogil:
-        done = wait_any(all, limit, 50)
+        done = wait_any(all, limit, 50)           # nobody waits: the cpu is for those who compute
     return done
 
 

@@ -50,14 +50,14 @@ class _Reduce(torch.autograd.Function):
 class _AllReduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, op: Any, group: Any) -> Tensor:
-        ctx.op, ctx.group = op, group
+        ctx.reduction, ctx.group = op, group
         out = tensor.detach().clone(memory_format=torch.contiguous_format)
         c.all_reduce(out, op, group)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return _AllReduce.apply(grad, ctx.op, ctx.group), None, None
+        return _AllReduce.apply(grad, ctx.reduction, ctx.group), None, None
 
 
 class _AllGather(torch.autograd.Function):

@@ -1,0 +1,140 @@
+"""torch.distributed beside PyTorch's gloo: two processes on this host, the same program on both, times and ratios.
+
+    python benchmarks/distributed.py [--seconds 3]
+    python benchmarks/distributed.py --growth 2,4,8,16      # ranks on simulated npus in null mode
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+SIZES = {"all_reduce 1 kB": 256, "all_reduce 1 MB": 1 << 18, "all_reduce 64 MB": 1 << 24}
+
+
+def timed(torch: Any, call: Callable[[], Any], seconds: float) -> float:
+    """The median time of a call; all ranks make the same number of calls."""
+    begin = time.perf_counter()
+    call()
+    call()
+    count = torch.tensor([max(int(seconds / max((time.perf_counter() - begin) / 2, 1e-6)), 5)])
+    torch.distributed.broadcast(count, 0)
+    times = []
+    for _ in range(min(int(count), 2000)):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return sorted(times)[len(times) // 2]
+
+
+def trainers(torch: Any) -> dict[str, Callable[[], Any]]:
+    """One step of training with DistributedDataParallel."""
+    nn, made = torch.nn, {}
+    transformer = nn.TransformerEncoderLayer(128, 4, 512, batch_first=True)
+    nets = {"DDP MLP": (nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)),
+                        torch.randn(32, 256)),
+            "DDP transformer": (nn.Sequential(transformer, nn.Linear(128, 10)), torch.randn(4, 32, 128))}  # fmt: skip
+    for name, (net, x) in nets.items():
+        ddp = nn.parallel.DistributedDataParallel(net)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+
+        def step(ddp: Any = ddp, optimizer: Any = optimizer, x: Any = x) -> None:
+            optimizer.zero_grad()
+            ddp(x).square().mean().backward()
+            optimizer.step()
+
+        made[name] = step
+    return made
+
+
+def worker(library: str, rank: int, size: int, store: str, seconds: float) -> None:
+    torch = importlib.import_module(library)
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    results = {}
+    for name, count in SIZES.items():
+        t = torch.ones(count)
+        results[name] = timed(torch, lambda: torch.distributed.all_reduce(t), seconds)
+    for name, step in trainers(torch).items():
+        results[name] = timed(torch, step, seconds)
+    if rank == 0:
+        print(json.dumps(results))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def grown(rank: int, size: int, store: str, steps: int = 50) -> None:
+    """One rank of a group of npus whose kernels do nothing: what the host alone costs."""
+    import mindtorch_v2 as torch
+
+    torch.set_num_threads(1)
+    torch.npu.set_device(rank)
+    begin = time.perf_counter()
+    torch.distributed.init_process_group("hccl", init_method=f"file://{store}", rank=rank, world_size=size)
+    t = torch.ones(1024, device=f"npu:{rank}")
+    torch.distributed.all_reduce(t)
+    torch.npu.synchronize()
+    ready = time.perf_counter() - begin
+    begin = time.process_time()
+    for _ in range(steps):
+        torch.distributed.all_reduce(t)
+    host = (time.process_time() - begin) / steps
+    torch.npu.synchronize()
+    if rank == 0:
+        print(json.dumps({"init": ready, "host": host, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+    torch.distributed.barrier()
+
+
+def together(size: int, *flags: str, environment: dict[str, str] | None = None) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, "--size", str(size), "--store", f"{folder}/store", *flags]
+        ranks = [subprocess.Popen([*command, "--rank", str(rank)], stdout=subprocess.PIPE, text=True,
+                                  env=os.environ | (environment or {})) for rank in range(size)]  # fmt: skip
+        said = [rank.communicate()[0] for rank in ranks]
+    assert not any(rank.returncode for rank in ranks), "a rank failed"
+    return json.loads(said[0].strip().splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--growth", default="")
+    parser.add_argument("--library", default="")
+    parser.add_argument("--grown", action="store_true")
+    parser.add_argument("--rank", type=int, default=-1)
+    parser.add_argument("--size", type=int, default=2)
+    parser.add_argument("--store", default="")
+    args = parser.parse_args()
+    if args.rank >= 0:
+        if args.grown:
+            grown(args.rank, args.size, args.store)
+        else:
+            worker(args.library, args.rank, args.size, args.store, args.seconds)
+    elif args.growth:
+        import cann_sim
+
+        print(f"{'ranks':>6}{'init s':>10}{'MB/rank':>10}{'host us':>10}")
+        for size in map(int, args.growth.split(",")):
+            environment = {"ASCEND_HOME_PATH": cann_sim.home(), "CANN_SIM_DEVICES": str(size), "CANN_SIM_MODE": "null"}
+            got = together(size, "--grown", environment=environment)
+            print(f"{size:>6}{got['init']:>10.2f}{got['memory']:>10.0f}{1e6 * got['host']:>10.1f}", flush=True)
+    else:
+        flags = ("--seconds", str(args.seconds), "--library")
+        results = {library: together(2, *flags, library) for library in ("torch", "mindtorch_v2")}
+        print(f"{'':<20}{'torch us':>12}{'ours us':>12}{'ratio':>8}")
+        for name, theirs in results["torch"].items():
+            ours = results["mindtorch_v2"][name]
+            print(f"{name:<20}{1e6 * theirs:>12.1f}{1e6 * ours:>12.1f}{theirs / ours:>8.2f}")
+
+
+if __name__ == "__main__":
+    main()
