@@ -26,7 +26,7 @@ from mindtorch_v2._construct import (
     as_tensor, asarray, from_dlpack, from_numpy, frombuffer, is_complex, is_floating_point, is_grad_enabled,
     is_inference_mode_enabled, is_storage, is_tensor, numel, result_type, tensor,
 )
-from mindtorch_v2 import _sparse
+from mindtorch_v2 import _nested, _sparse
 from mindtorch_v2 import (
     _absent, _asserts, _config, _legacy, backends, compiler, cuda, jit, overrides, random, torch_version, version,
 )
@@ -61,7 +61,8 @@ __version__ = torch_version.TorchVersion(version.__version__)
 # Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
 _DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
           "accelerator", "mps", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
-          "func", "profiler", "library", "hub", "_subclasses", "sparse", "distributed", "futures", "functional", "ao", "_utils",
+          "func", "profiler", "library", "hub", "_subclasses", "sparse", "nested", "distributed", "futures", "functional", "ao",
+          "_utils",
           "_utils_internal", "_jit_internal", "_tensor_str", "_inductor", "_refs", "_prims", "_prims_common", "_native",
           "_logging", "_vendor", "_higher_order_ops",
           "masked", "quasirandom", "_custom_ops", "onnx")

@@ -1,6 +1,7 @@
 """torch.FloatTensor, torch.FloatStorage and their families: constructors, and types to ask isinstance about."""
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -36,6 +37,31 @@ def _types(device: str, module: str) -> dict[str, type]:
         for word, name in zip(_C.TYPE_WORDS, _C.DTYPE_NAMES) if not word.startswith("Complex")}
 
 
+class _SparseType(_TensorType):
+    """torch.sparse.FloatTensor: a COO tensor of that dtype; deprecated, as a warning says once."""
+    warned = False
+
+    def __instancecheck__(cls, obj: Any) -> bool:
+        return isinstance(obj, Tensor) and obj.is_sparse and super().__instancecheck__(obj)
+
+    def __call__(cls, *args: Any, device: Any = None) -> Any:
+        """A COO tensor of sizes, or of indices and values with or without a size."""
+        if not _SparseType.warned:
+            _SparseType.warned = True
+            warnings.warn("torch.sparse.SparseTensor(...) is deprecated.  Please use torch.sparse_coo_tensor(...)",
+                          UserWarning, stacklevel=2)
+        empty = _C._op_named("empty")((0,), dtype=cls.dtype, layout=cls.layout, device=cls._device)   # type: ignore
+        return empty.new(*args, device=device)
+
+
+def _sparse_types() -> dict[str, type]:
+    layout = _C._named_constant("sparse_coo")
+    return {name: _SparseType(name, (), {
+        "dtype": kind.dtype, "_device": "cpu", "is_cuda": False, "__module__": "torch.sparse",   # type: ignore[attr-defined]
+        "is_sparse": True, "layout": layout, "__doc__": "Sparse tensors, as the dense ones."})
+        for name, kind in tensor_types.items()}
+
+
 class _StorageType(_TensorType):
     """isinstance(x, torch.FloatStorage): a typed storage of that dtype on that type of device."""
 
@@ -65,6 +91,7 @@ def _storages(tensor_types: dict[str, type]) -> dict[str, type]:
 
 tensor_types = _types("cpu", "torch")
 npu_tensor_types = _types("npu", "torch.npu")
+sparse_types = _sparse_types()
 storage_types, npu_storage_types = _storages(tensor_types), _storages(npu_tensor_types)
 
 

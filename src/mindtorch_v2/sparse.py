@@ -12,6 +12,9 @@ __all__ = ["addmm", "as_sparse_gradcheck", "check_sparse_tensor_invariants", "lo
 
 
 
+globals().update(torch._legacy.sparse_types)
+
+
 def addmm(mat: Any, mat1: Any, mat2: Any, *, beta: Any = 1.0, alpha: Any = 1.0) -> Any:
     """beta mat + alpha (mat1 @ mat2); the gradient of a sparse mat1 has the places of mat1."""
     return torch._sparse_addmm(mat, mat1, mat2, beta=beta, alpha=alpha)

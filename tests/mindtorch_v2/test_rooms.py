@@ -33,6 +33,8 @@ FLOORS: dict[int, str] = {
        "_prims _prims_common _utils _utils_internal _jit_internal _higher_order_ops masked quasirandom _lowrank _lobpcg _custom_ops onnx",
 }
 FLOORS[5] += " fx export monitor sparse"
+FLOORS[4] += " _nested"
+FLOORS[5] += " nested"
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that are one room although they lie side by side.
 ONE_ROOM = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_utils"), "serialization")

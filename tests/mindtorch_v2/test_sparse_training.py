@@ -124,6 +124,20 @@ def test_copies_and_pickles() -> None:
     assert made._values().data_ptr() != leaf._values().data_ptr()
 
 
+def test_workers_send_sparse_tensors() -> None:
+    data = samples(mindtorch_v2)
+    loaded = list(mindtorch_v2.utils.data.DataLoader(data, batch_size=None, num_workers=1))
+    assert str(told(loaded)) == str(told(data))
+
+
+def test_old_names_of_sparse_types() -> None:
+    def program(T: Any) -> Any:
+        kind = T.sparse.DoubleTensor
+        made = [kind(), kind(2, 3), kind(T.tensor([[0, 1]]), T.tensor([1.0, 2.0]).double(), (3,))]
+        return [*made, isinstance(made[0], kind), isinstance(T.ones(2).double(), kind)]
+    agree(program)
+
+
 def test_parameters_may_be_sparse() -> None:
     module = mindtorch_v2.nn.Module()
     module.weight = mindtorch_v2.nn.Parameter(Samples(mindtorch_v2).coo(coalesced=True))

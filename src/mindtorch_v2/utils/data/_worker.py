@@ -104,6 +104,8 @@ class Fetcher:
 def _compact(data: Any) -> Any:
     """Tensors that show part of a larger storage travel alone."""
     def own(t: Any) -> Any:
+        if t.layout != torch.strided:            # its parts travel as they are
+            return t
         return t.clone() if t.untyped_storage().nbytes() > t.nbytes else t
     return _pytree.tree_map_only(torch.Tensor, own, data)
 

@@ -1,0 +1,47 @@
+"""torch.nested: tensors of sequences of different lengths, in the jagged layout."""
+from __future__ import annotations
+
+from typing import Any
+
+import mindtorch_v2 as torch
+
+__all__ = ["as_nested_tensor", "nested_tensor", "nested_tensor_from_jagged", "to_padded_tensor"]
+
+
+def _check_layout(layout: Any) -> None:
+    if layout is not None and layout != torch.jagged:
+        raise NotImplementedError(f"torch.nested: layout {layout} is not available here; use layout=torch.jagged")
+
+
+def nested_tensor(tensor_list: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+                  requires_grad: bool = False, pin_memory: bool = False) -> Any:
+    """A nested tensor with copies of the tensors, without their history. The layout is jagged, whether given or not."""
+    _check_layout(layout)
+    tensors = [torch.tensor(t, dtype=dtype, device=device) if not isinstance(t, torch.Tensor) else
+               t.detach().to(dtype=dtype, device=device) for t in tensor_list]
+    made = torch._nested.from_list(tensors, requires_grad)
+    return made.pin_memory() if pin_memory else made
+
+
+def as_nested_tensor(ts: Any, dtype: Any = None, device: Any = None, layout: Any = None) -> Any:
+    """A nested tensor of tensors, with their history."""
+    _check_layout(layout)
+    tensors = ts.unbind(0) if isinstance(ts, torch.Tensor) else ts
+    return torch._nested.from_list([torch.as_tensor(t).to(dtype=dtype, device=device) for t in tensors])
+
+
+def nested_tensor_from_jagged(values: Any, offsets: Any = None, lengths: Any = None, jagged_dim: int | None = None,
+                              min_seqlen: int | None = None, max_seqlen: int | None = None) -> Any:
+    """A nested tensor over values, whose sequences begin at offsets or have these lengths."""
+    if offsets is None and lengths is None:
+        raise RuntimeError("nested_tensor_from_jagged(): At least one of offsets or lengths is required.")
+    if offsets is None:
+        offsets, lengths = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)), None
+    return torch._nested.make(values, offsets, lengths, 1 if jagged_dim is None else jagged_dim)
+
+
+def to_padded_tensor(input: Any, padding: float, output_size: Any = None, out: Any = None) -> Any:
+    """A nested tensor as a dense one, padded at the end of each sequence."""
+    if out is not None:
+        raise NotImplementedError("to_padded_tensor: out= is not available")
+    return input.to_padded_tensor(padding, output_size)
