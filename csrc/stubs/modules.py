@@ -85,7 +85,7 @@ def name_text(name: str, value: Any, here: str) -> str:
         return f"class {name}(Tensor): ..."
     if type(value).__name__ == "_StorageType":
         return f"class {name}(TypedStorage): ..."
-    if inspect.isfunction(value) and value.__module__.startswith("mindtorch_v2._ops."):
+    if inspect.isfunction(value) and value.__module__.startswith(("mindtorch_v2._ops.", "mindtorch_v2._sparse.")):
         return plain_text(name, value)
     origin = _origin(value, here)
     if origin is not None:
