@@ -25,6 +25,7 @@ from mindtorch_v2.autograd import (
 from mindtorch_v2._construct import (
     as_tensor, asarray, from_dlpack, from_numpy, frombuffer, is_complex, is_floating_point, is_grad_enabled,
     is_inference_mode_enabled, is_storage, is_tensor, numel, result_type, tensor,
+    from_file, get_device, is_conj, is_distributed, is_inference, is_neg, is_signed,
 )
 from mindtorch_v2 import _nested, _sparse
 from mindtorch_v2 import (
@@ -32,7 +33,9 @@ from mindtorch_v2 import (
 )
 from mindtorch_v2._legacy import set_default_tensor_type
 from mindtorch_v2.overrides import _assert
-from mindtorch_v2._symbolic import SymBool, SymFloat, SymInt
+from mindtorch_v2._symbolic import (
+    SymBool, SymFloat, SymInt, sym_float, sym_int, sym_ite, sym_max, sym_min, sym_not, sym_sqrt, sym_sum,
+)
 from mindtorch_v2.compiler import compile
 from mindtorch_v2.random import (
     Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state,
@@ -46,7 +49,7 @@ globals().update({name: _C._named_constant(name) for name in
                   ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d", "strided",
                    "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")})
 globals().update({name: function if isinstance(function, _C.Op) else overrides._overridable(function)
-                  for name, function in _ops.functions.items() if name not in ("detach_",)})
+                  for name, function in _ops.functions.items()})
 _C._nn.__dict__.update(_ops.namespaces["nn"])
 for _space in ("fft", "linalg", "special"):      # torch._C._fft.fft_fft: the names in code that torch.fx generates
     vars(_C)[f"_{_space}"] = type(_C._nn)(**{f"{_space}_{name}": op for name, op in _ops.namespaces[_space].items()})
@@ -55,6 +58,10 @@ from mindtorch_v2 import _transforms, fft, linalg, special
 from mindtorch_dropin import install
 globals().update({name: function for name, function in (_absent.FUNCTIONS | _absent.QSCHEMES).items() if name not in globals()})
 qscheme = _absent.qscheme
+globals().update(_legacy.removed)
+Storage, legacy_contiguous_format = FloatStorage, contiguous_format      # noqa: F821  names of the tables above
+has_lapack = has_spectral = True
+has_mkl = has_openmp = False
 newaxis = None
 __version__ = torch_version.TorchVersion(version.__version__)
 
@@ -65,11 +72,13 @@ _DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", 
           "_utils",
           "_utils_internal", "_jit_internal", "_tensor_str", "_inductor", "_refs", "_prims", "_prims_common", "_native",
           "_logging", "_vendor", "_higher_order_ops",
-          "masked", "quasirandom", "_custom_ops", "onnx")
+          "masked", "quasirandom", "_custom_ops", "onnx", "_VF")
 _FROM = {"GradScaler": "amp.grad_scaler", "svd_lowrank": "_lowrank", "pca_lowrank": "_lowrank", "lobpcg": "_lobpcg",
+         "to_dlpack": "utils.dlpack",
          "vmap": "func", "ops": "library", "Future": "futures", "ScriptModule": "_jit_internal", "Event": "accelerator",
          "Stream": "accelerator",
          "get_device_module": "accelerator", "load": "serialization", "save": "serialization"}
+_FROM |= dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), "_VF")
 _FROM |= dict.fromkeys((
     "autocast", "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",
     "is_autocast_cache_enabled", "set_autocast_cache_enabled", "clear_autocast_cache", "autocast_increment_nesting",

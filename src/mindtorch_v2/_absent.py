@@ -7,9 +7,7 @@ from mindtorch_v2 import _C, _facade
 
 _REASONS = {
     "products of eight-bit floats are not offered": "_scaled_mm _scaled_mm_v2",
-    "segment reductions are not offered; use scatter_reduce": "_segment_reduce",
     "checksums of tensors are not offered": "hash_tensor",
-    "gathers without bounds checks are not offered; use indexing": "_unsafe_masked_index _unsafe_masked_index_put_accumulate",
 }
 FUNCTIONS = {name: found for why, names in _REASONS.items() for name, found in
              _facade.refusals(names, why, "torch.").items()}

@@ -7,6 +7,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
 from mindtorch_v2._C import dtype as DType
 from mindtorch_v2._ops import ops
+from mindtorch_v2._storage import UntypedStorage
 from mindtorch_v2._tensor import Tensor
 
 
@@ -87,6 +88,53 @@ def is_floating_point(input: Any) -> bool:
 def is_complex(input: Any) -> bool:
     """Whether the items are complex numbers."""
     return input.is_complex()
+
+
+def _checked(name: str, input: Any) -> Any:
+    if not isinstance(input, TensorBase):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    return input
+
+
+def is_signed(input: Any) -> bool:
+    """Whether the items may be negative."""
+    return _checked("is_signed", input).is_signed()
+
+
+def is_conj(input: Any) -> bool:
+    """Whether the conjugate bit is set: never, conj() computes at once."""
+    return _checked("is_conj", input).is_conj()
+
+
+def is_neg(input: Any) -> bool:
+    """Whether the negative bit is set: never, it computes at once."""
+    return _checked("is_neg", input).is_neg()
+
+
+def is_inference(input: Any) -> bool:
+    """Whether it was made in inference mode."""
+    return _checked("is_inference", input).is_inference()
+
+
+def is_distributed(input: Any) -> bool:
+    """False: a tensor is of one process."""
+    return _checked("is_distributed", input).is_distributed()
+
+
+def get_device(input: Any) -> int:
+    """The index of the device; -1 on the CPU."""
+    return _checked("get_device", input).get_device()
+
+
+def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype: DType | None = None, layout: Any = None,
+              device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+    """A tensor over a file: with shared, what is written to it goes to the file; else changes stay here."""
+    if pin_memory or device is not None and _C.device(device).type != "cpu":
+        raise RuntimeError("tensors constructed from a file cannot be pinned, and lie on the CPU")
+    dtype = dtype or _C.get_default_dtype()
+    storage = UntypedStorage.from_file(filename, bool(shared), size * dtype.itemsize)
+    made = _C._from_data([], dtype, False).set_(storage, 0, (size,), (1,))
+    return made.requires_grad_(True) if requires_grad else made
 
 
 def numel(input: Any) -> int:

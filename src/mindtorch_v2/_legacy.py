@@ -89,10 +89,26 @@ def _storages(tensor_types: dict[str, type]) -> dict[str, type]:
     return made
 
 
+def _refusal(name: str, instead: str) -> Any:
+    def gone(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"This function was deprecated since version 1.9 and is now removed. torch.{name} should be replaced "
+                           f"with {instead}.")
+    gone.__name__, gone.__doc__ = name, f"Raises: torch removed it in favour of {instead}."
+    return gone
+
+
+removed = {name: _refusal(name, instead) for name, instead in (
+    ("eig", "torch.linalg.eig"), ("solve", "torch.linalg.solve, whose arguments are reversed"),
+    ("symeig", "torch.linalg.eigh"), ("lstsq", "torch.linalg.lstsq, whose arguments are reversed"),
+    ("matrix_rank", "torch.linalg.matrix_rank"))}
+
 tensor_types = _types("cpu", "torch")
 npu_tensor_types = _types("npu", "torch.npu")
 sparse_types = _sparse_types()
 storage_types, npu_storage_types = _storages(tensor_types), _storages(npu_tensor_types)
+storage_types |= {f"Complex{word}Storage": _StorageType(f"Complex{word}Storage", (), {
+    "dtype": _C._dtype_named(name), "_device": "cpu", "__module__": "torch", "__doc__": f"Storages of {name}."})
+    for word, name in (("Float", "complex64"), ("Double", "complex128"))}
 
 
 def set_default_tensor_type(t: Any, /) -> None:

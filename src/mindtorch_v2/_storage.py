@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -94,6 +95,34 @@ class UntypedStorage(StorageBase):
         if not self.is_shared():
             self._move_to(mmap.mmap(-1, max(len(self), 1)))
         return self
+
+    @classmethod
+    def from_file(cls, filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """A storage over a file: with shared, what is written to it goes to the file, which is made where there is none."""
+        try:
+            fd = os.open(filename, os.O_RDWR | os.O_CREAT if shared else os.O_RDONLY, 0o600)
+        except OSError as refused:
+            raise RuntimeError(f"unable to open file <{filename}> in {'read-write' if shared else 'read-only'} mode: "
+                               f"{refused.strerror} ({refused.errno})") from None
+        try:
+            if os.fstat(fd).st_size < nbytes:
+                if not shared:
+                    raise RuntimeError(f"file <{filename}> size <{os.fstat(fd).st_size}> is smaller than the required mapping "
+                                       f"size <{nbytes}>")
+                os.ftruncate(fd, nbytes)
+            if nbytes == 0:
+                return cls(0)
+            memory = mmap.mmap(fd, nbytes, access=mmap.ACCESS_WRITE if shared else mmap.ACCESS_COPY)
+        finally:
+            os.close(fd)
+        made = _C._core._from_buffer(memory, _C._dtype_named("uint8"), -1, 0).untyped_storage()
+        made._filename = filename
+        return made
+
+    @property
+    def filename(self) -> str | None:
+        """The file that it lies over, where from_file made it."""
+        return getattr(self, "_filename", None)
 
     def new(self) -> UntypedStorage:
         return UntypedStorage(0, device=self.device)

@@ -181,6 +181,39 @@ class Tensor(TensorMethods):
         """Raises: there is no XPU here."""
         raise RuntimeError("Torch not compiled with XPU enabled: the devices are cpu and npu")
 
+    def ipu(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises: there is no IPU here."""
+        raise RuntimeError("PyTorch is not linked with support for ipu devices: the devices are cpu and npu")
+
+    def mtia(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises: there is no MTIA here."""
+        raise AssertionError("Torch not compiled with MTIA enabled: the devices are cpu and npu")
+
+    def reinforce(self, reward: Any) -> None:
+        """Raises, as torch does."""
+        raise RuntimeError("reinforce() was removed.\nUse torch.distributions instead.")
+
+    def const_data_ptr(self) -> int:
+        """data_ptr(), for reading only."""
+        return self.data_ptr()
+
+    @property
+    def grad_dtype(self) -> Any:
+        """The dtype of .grad: the tensor's own."""
+        return self.dtype
+
+    def module_load(self, other: Tensor, assign: bool = False) -> Tensor:
+        """What load_state_dict puts in this tensor's place: other, or its values in this tensor's class."""
+        return other.detach() if assign else self.copy_(other).detach()
+
+    def narrow_copy(self, dim: int, start: int, length: int) -> Tensor:
+        """A copy of length places of a dim."""
+        return self.narrow(dim, start, length).clone()
+
+    def _lazy_clone(self) -> Tensor:
+        """A copy. torch waits with it until one of the two is written to; here it is made at once."""
+        return self.clone()
+
     def record_stream(self, s: Any) -> None:
         """Keeps the memory from being reused before the work queued on another stream is done."""
         if self.device.type != "npu":

@@ -104,3 +104,21 @@ def test_kept_results_serve_once_and_unchanged(t):
         return x.grad
     return (run(False), error(lambda: c.create_selective_checkpoint_contexts([t.sin])),
             error(lambda: c.create_selective_checkpoint_contexts(3)), [p.name for p in c.CheckpointPolicy])
+
+
+@pytest.mark.parametrize("op", ["reshape", "flatten", "contiguous", "reshape_copy", "view", "clone"])
+@twin
+def test_history_under_a_dispatch_mode(t, op):
+    modes = importlib.import_module(t.__name__ + ".utils._python_dispatch")
+    seen = []
+
+    class Watch(modes.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+    x = leaf(t, 2, 3)
+    with Watch():
+        y = {"reshape": lambda x: x.reshape(6), "flatten": lambda x: x.flatten(), "contiguous": lambda x: x.t().contiguous(),
+             "reshape_copy": lambda x: x.t().reshape(6), "view": lambda x: x.view(6), "clone": lambda x: x.clone()}[op](x * 2)
+    y.sum().backward()
+    return y.requires_grad, x.grad, len(seen) > 0

@@ -1,8 +1,10 @@
 """torch.utils.data: datasets, samplers and the loader that makes batches of them."""
-from mindtorch_v2.utils.data import _collate as _utils
-from mindtorch_v2.utils.data._collate import default_collate, default_convert
-from mindtorch_v2.utils.data._worker import get_worker_info
+from mindtorch_v2.utils.data import _utils, datapipes
+from mindtorch_v2.utils.data._utils.collate import default_collate, default_convert
+from mindtorch_v2.utils.data._utils.worker import get_worker_info
 from mindtorch_v2.utils.data.dataloader import DataLoader
+from mindtorch_v2.utils.data.datapipes._decorator import functional_datapipe
+from mindtorch_v2.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe
 from mindtorch_v2.utils.data.dataset import (
     ChainDataset,
     ConcatDataset,

@@ -13,14 +13,30 @@ from multiprocessing import reduction
 from typing import Any
 
 import mindtorch_v2 as torch
-from mindtorch_v2.utils.data import _collate, _worker
+from mindtorch_v2.utils.data import _utils
+from mindtorch_v2.utils.data._utils import MP_STATUS_CHECK_INTERVAL
+from mindtorch_v2.utils.data._utils import worker as _worker
+from mindtorch_v2.utils.data._utils.collate import default_collate, default_convert
+from mindtorch_v2.utils.data._utils.fetch import fetcher
+from mindtorch_v2.utils.data._utils.worker import get_worker_info  # noqa: F401
 from mindtorch_v2.utils.data.dataset import IterableDataset
 from mindtorch_v2.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
-POLL_S = 5.0        # how often a waiting loader looks whether its workers are alive
+POLL_S = MP_STATUS_CHECK_INTERVAL
+_collate_fn_t = Callable[[list[Any]], Any]
 
 
-class _Endless(Sampler[Any]):
+class _DatasetKind:
+    """Two kinds of datasets: by index, and streams."""
+    Map, Iterable = 0, 1
+
+    @staticmethod
+    def create_fetcher(kind: int, dataset: Any, auto_collation: bool, collate_fn: _collate_fn_t, drop_last: bool) -> Any:
+        """What gets the batches of a dataset of a kind."""
+        return fetcher(dataset, auto_collation, collate_fn, drop_last, kind == _DatasetKind.Iterable)
+
+
+class _InfiniteConstantSampler(Sampler[Any]):
     """None for ever: the sampler of a stream."""
 
     def __iter__(self) -> Iterator[None]:
@@ -29,7 +45,7 @@ class _Endless(Sampler[Any]):
 
 class DataLoader:
     """An iterable of batches over a dataset."""
-    _iterator: _Workers | None = None
+    _iterator: _MultiProcessingDataLoaderIter | None = None
 
     def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None, sampler: Any = None,
                  batch_sampler: Any = None, num_workers: int = 0, collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -55,7 +71,7 @@ class DataLoader:
         self.multiprocessing_context = multiprocessing_context
         self._iterable = isinstance(dataset, IterableDataset)
         self._choose_sampler(batch_size, shuffle, sampler, batch_sampler, drop_last)
-        self.collate_fn = collate_fn or (_collate.default_collate if self._batched else _collate.default_convert)
+        self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
 
     def _choose_sampler(self, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: bool) -> None:
         if self._iterable:
@@ -76,7 +92,7 @@ class DataLoader:
             raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
         if sampler is None:
             if self._iterable:
-                sampler = _Endless()
+                sampler = _InfiniteConstantSampler()
             else:
                 sampler = RandomSampler(self.dataset, generator=self.generator) if shuffle else \
                     SequentialSampler(self.dataset)
@@ -90,16 +106,25 @@ class DataLoader:
         return self.batch_sampler if self._batched else self.sampler
 
     @property
+    def _auto_collation(self) -> bool:
+        return self._batched
+
+    @property
+    def _dataset_kind(self) -> int:
+        return _DatasetKind.Iterable if self._iterable else _DatasetKind.Map
+
+    def _get_iterator(self) -> _BaseDataLoaderIter:
+        return _SingleProcessDataLoaderIter(self) if self.num_workers == 0 else _MultiProcessingDataLoaderIter(self)
+
+    @property
     def _kind(self) -> tuple[Any, ...]:
         return self._batched, self.collate_fn, self.drop_last, self._iterable
 
     def __iter__(self) -> Any:
-        if self.num_workers == 0:
-            return _Here(self)
-        if not self.persistent_workers:
-            return _Workers(self)
+        if self.num_workers == 0 or not self.persistent_workers:
+            return self._get_iterator()
         if self._iterator is None:
-            self._iterator = _Workers(self)
+            self._iterator = _MultiProcessingDataLoaderIter(self)
         else:
             self._iterator.begin_again()
         return self._iterator
@@ -113,7 +138,7 @@ class DataLoader:
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
 
-class _Iterator:
+class _BaseDataLoaderIter:
     """One pass over a loader."""
 
     def __init__(self, loader: DataLoader) -> None:
@@ -130,7 +155,7 @@ class _Iterator:
         self.indices = iter(self.loader._index_sampler)
         self.given = 0
 
-    def __iter__(self) -> _Iterator:
+    def __iter__(self) -> _BaseDataLoaderIter:
         return self
 
     def __len__(self) -> int:
@@ -143,21 +168,21 @@ class _Iterator:
         if loader._iterable and hasattr(loader.dataset, "__len__") and self.given > len(loader):
             warnings.warn(f"Length of IterableDataset {loader.dataset} was reported to be {len(loader)} (when accessing "
                           f"len(dataloader)), but {self.given} samples have been fetched. ", stacklevel=2)
-        return _collate.pin_memory(batch, loader.pin_memory_device) if self.pin else batch
+        return _utils.pin_memory.pin_memory(batch, loader.pin_memory_device) if self.pin else batch
 
     def next_batch(self) -> Any:
         raise NotImplementedError
 
 
-class _Here(_Iterator):
+class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     """Batches made in this process."""
 
     def begin(self) -> None:
         super().begin()
-        self.fetch = _worker.Fetcher(self.loader.dataset, *self.loader._kind)
+        self.fetcher = fetcher(self.loader.dataset, *self.loader._kind)
 
     def next_batch(self) -> Any:
-        return self.fetch(next(self.indices))
+        return self.fetcher.fetch(next(self.indices))
 
 
 def _deliver(outbox: queue.SimpleQueue[tuple[Any, Any] | None]) -> None:
@@ -170,7 +195,7 @@ def _deliver(outbox: queue.SimpleQueue[tuple[Any, Any] | None]) -> None:
             continue
 
 
-class _Workers(_Iterator):
+class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """Batches made by worker processes, handed out in the order of the sampler."""
 
     def __init__(self, loader: DataLoader) -> None:

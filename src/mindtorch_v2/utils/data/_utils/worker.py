@@ -13,6 +13,7 @@ from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.utils import _pytree
+from mindtorch_v2.utils.data._utils.fetch import fetcher
 
 PARENT_CHECK_S = 1.0     # how often a worker looks whether its parent is alive
 
@@ -66,41 +67,6 @@ class Exhausted:
     worker: int
 
 
-class Fetcher:
-    """Gets one batch, or one item when nothing is batched."""
-
-    def __init__(self, dataset: Any, batched: bool, collate_fn: Callable[[Any], Any], drop_last: bool,
-                 iterable: bool) -> None:
-        self.dataset, self.batched, self.collate_fn, self.drop_last = dataset, batched, collate_fn, drop_last
-        self.stream = iter(dataset) if iterable else None
-        self.ended = False
-
-    def __call__(self, index: Any) -> Any:
-        if self.stream is not None:
-            return self._from_stream(index)
-        if not self.batched:
-            return self.collate_fn(self.dataset[index])
-        if callable(getattr(self.dataset, "__getitems__", None)):
-            return self.collate_fn(self.dataset.__getitems__(index))
-        return self.collate_fn([self.dataset[i] for i in index])
-
-    def _from_stream(self, index: Any) -> Any:
-        if self.ended:
-            raise StopIteration
-        if not self.batched:
-            return self.collate_fn(next(self.stream))   # type: ignore[arg-type]
-        items = []
-        for _ in index:
-            try:
-                items.append(next(self.stream))   # type: ignore[arg-type]
-            except StopIteration:
-                self.ended = True
-                break
-        if not items or (self.drop_last and len(items) < len(index)):
-            raise StopIteration
-        return self.collate_fn(items)
-
-
 def _compact(data: Any) -> Any:
     """Tensors that show part of a larger storage travel alone."""
     def own(t: Any) -> Any:
@@ -135,13 +101,13 @@ def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count:
     """Answers (number, indices) with (number, batch); None ends it, an int begins another epoch with that seed."""
     global _worker_info
     torch.set_num_threads(1)
-    _seed_all(seed + worker)
+    _seed_all(seed, worker)
     _worker_info = WorkerInfo(worker, count, seed + worker, dataset)
     failed, fetch = None, None
     try:
         if init is not None:
             init(worker)
-        fetch = Fetcher(dataset, *kind)
+        fetch = fetcher(dataset, *kind)
     except Exception:
         failed = Failure(f"in DataLoader worker process {worker}")
     while True:
@@ -151,7 +117,7 @@ def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count:
             return
         number, index = task
         if number == "epoch":
-            failed, fetch = None, Fetcher(dataset, *kind)
+            failed, fetch = None, fetcher(dataset, *kind)
             results.put(("epoch", worker))
             continue
         answer: Any
@@ -159,7 +125,7 @@ def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count:
             if failed is not None:
                 answer, failed = failed, None
             else:
-                answer = _compact(fetch(index))   # type: ignore[misc]
+                answer = _compact(fetch.fetch(index))   # type: ignore[misc]
         except StopIteration:
             answer = Exhausted(worker) if kind[3] else Failure(f"in DataLoader worker process {worker}")
         except Exception:
@@ -167,9 +133,40 @@ def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count:
         results.put((number, answer))
 
 
-def _seed_all(seed: int) -> None:
-    random.seed(seed)
-    torch.manual_seed(seed)
+def _seed_all(base_seed: int, worker: int) -> None:
+    random.seed(base_seed + worker)
+    torch.manual_seed(base_seed + worker)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        numpy.random.seed([(seed >> shift) & 0xFFFFFFFF for shift in (0, 32, 64, 96)])
+        numpy.random.seed(_generate_state(base_seed, worker))
+
+
+def _generate_state(base_seed: int, worker_id: int) -> list[int]:
+    """Four numbers for NumPy's generator, which mixes the seeds of neighbours badly: M. E. O'Neill's seed_seq, as in
+    numpy.random.SeedSequence."""
+    mask = 0xFFFFFFFF
+    factor = 0x43B0D7E5
+
+    def hashed(value: int) -> int:
+        nonlocal factor
+        value = (value ^ factor) & mask
+        factor = factor * 0x931E8875 & mask
+        value = value * factor & mask
+        return value ^ value >> 16
+
+    def mixed(x: int, y: int) -> int:
+        value = (x * 0xCA01F9DD - y * 0x4973F715) & mask
+        return value ^ value >> 16
+
+    pool = [hashed(value) for value in (worker_id & mask, base_seed & mask, base_seed >> 32 & mask, 0)]
+    for source in range(4):
+        for target in range(4):
+            if source != target:
+                pool[target] = mixed(pool[target], hashed(pool[source]))
+    factor, made = 0x8B51F9DD, []
+    for value in pool:
+        value = (value ^ factor) & mask
+        factor = factor * 0x58F38DED & mask
+        value = value * factor & mask
+        made.append(value ^ value >> 16)
+    return made

@@ -1,21 +1,23 @@
-"""Batches from lists of items: default_collate, default_convert, pin_memory."""
+"""Batches from lists of items: default_collate, default_convert."""
 from __future__ import annotations
 
 import collections.abc
 import copy
+import re
 from collections.abc import Callable
 from typing import Any
 
 import mindtorch_v2 as torch
 
-_ERROR = ("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}")
+default_collate_err_msg_format = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
+np_str_obj_array_pattern = re.compile(r"[SaUO]")
 
 
 def _is_array(x: Any) -> bool:
     return type(x).__module__ == "numpy" and hasattr(x, "dtype")
 
 
-def _rebuild(like: Any, made: Any) -> Any:
+def rebuild(like: Any, made: Any) -> Any:
     """A container of the same type as `like` where it can be made; else a plain dict or list."""
     try:
         clone: Any
@@ -40,13 +42,13 @@ def default_convert(data: Any) -> Any:
     if _is_array(data):
         return data if data.dtype.kind in "SUO" else torch.as_tensor(data)
     if isinstance(data, collections.abc.Mapping):
-        return _rebuild(data, {key: default_convert(data[key]) for key in data})
+        return rebuild(data, {key: default_convert(data[key]) for key in data})
     if isinstance(data, tuple) and hasattr(data, "_fields"):
         return type(data)(*(default_convert(d) for d in data))
     if isinstance(data, tuple):
         return [default_convert(d) for d in data]
     if isinstance(data, collections.abc.Sequence) and not isinstance(data, (str, bytes)):
-        return _rebuild(data, [default_convert(d) for d in data])
+        return rebuild(data, [default_convert(d) for d in data])
     return data
 
 
@@ -57,35 +59,49 @@ def collate(batch: Any, *, collate_fn_map: dict[Any, Callable[..., Any]] | None 
         if isinstance(first, kind):
             return fn(batch, collate_fn_map=collate_fn_map)
     if isinstance(first, collections.abc.Mapping):
-        return _rebuild(first, {key: collate([d[key] for d in batch], collate_fn_map=collate_fn_map) for key in first})
+        return rebuild(first, {key: collate([d[key] for d in batch], collate_fn_map=collate_fn_map) for key in first})
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return type(first)(*(collate(s, collate_fn_map=collate_fn_map) for s in zip(*batch)))
     if isinstance(first, collections.abc.Sequence) and not isinstance(first, (str, bytes)):
         if any(len(item) != len(first) for item in batch):
             raise RuntimeError("each element in list of batch should be of equal size")
         columns = [collate(list(s), collate_fn_map=collate_fn_map) for s in zip(*batch)]
-        return columns if isinstance(first, tuple) else _rebuild(first, columns)
-    raise TypeError(_ERROR.format(type(first)))
+        return columns if isinstance(first, tuple) else rebuild(first, columns)
+    raise TypeError(default_collate_err_msg_format.format(type(first)))
 
 
-def _collate_tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:
+def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Tensors, stacked."""
     return torch.stack(list(batch), 0)
 
 
-def _collate_arrays(batch: Any) -> Any:
-    first = batch[0]
-    if first.dtype.kind in "SUO":
-        raise TypeError(_ERROR.format(first.dtype))
-    return torch.as_tensor(batch) if first.shape == () else torch.stack([torch.as_tensor(b) for b in batch], 0)
+def collate_numpy_array_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """NumPy arrays, stacked as tensors."""
+    if np_str_obj_array_pattern.search(batch[0].dtype.str) is not None:
+        raise TypeError(default_collate_err_msg_format.format(batch[0].dtype))
+    return torch.stack([torch.as_tensor(b) for b in batch], 0)
 
 
-default_collate_fn_map: dict[Any, Callable[..., Any]] = {
-    torch.Tensor: _collate_tensors,
-    float: lambda batch, *, collate_fn_map=None: torch.tensor(batch, dtype=torch.float64),
-    int: lambda batch, *, collate_fn_map=None: torch.tensor(batch),
-    str: lambda batch, *, collate_fn_map=None: batch,
-    bytes: lambda batch, *, collate_fn_map=None: batch,
-}
+def collate_numpy_scalar_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Single numbers of NumPy as one tensor."""
+    if batch[0].dtype.kind in "SUO":
+        raise TypeError(default_collate_err_msg_format.format(batch[0].dtype))
+    return torch.as_tensor(batch)
+
+
+def collate_float_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Floats as one tensor, in double precision."""
+    return torch.tensor(batch, dtype=torch.float64)
+
+
+def collate_int_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Ints as one tensor."""
+    return torch.tensor(batch)
+
+
+def collate_str_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Texts, as they are."""
+    return batch
 
 
 class _ArrayMeta(type):
@@ -96,26 +112,18 @@ class _ArrayMeta(type):
 
 
 _Array = _ArrayMeta("_Array", (), {})
-default_collate_fn_map = {_Array: lambda batch, *, collate_fn_map=None: _collate_arrays(batch)} | default_collate_fn_map
+
+
+def _collate_arrays(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    return (collate_numpy_scalar_fn if batch[0].shape == () else collate_numpy_array_fn)(batch)
+
+
+default_collate_fn_map: dict[Any, Callable[..., Any]] = {
+    _Array: _collate_arrays, torch.Tensor: collate_tensor_fn, float: collate_float_fn, int: collate_int_fn,
+    str: collate_str_fn, bytes: collate_str_fn,
+}
 
 
 def default_collate(batch: Any) -> Any:
     """Stacks tensors, arrays and numbers; goes into dicts, tuples and lists."""
     return collate(batch, collate_fn_map=default_collate_fn_map)
-
-
-def pin_memory(data: Any, device: Any = None) -> Any:
-    """The tensors of a batch in pinned memory."""
-    if hasattr(data, "pin_memory"):
-        return data.pin_memory()
-    if isinstance(data, (str, bytes)):
-        return data
-    if isinstance(data, collections.abc.Mapping):
-        return _rebuild(data, {k: pin_memory(v) for k, v in data.items()})
-    if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*(pin_memory(d) for d in data))
-    if isinstance(data, tuple):
-        return tuple(pin_memory(d) for d in data)
-    if isinstance(data, collections.abc.Sequence):
-        return _rebuild(data, [pin_memory(d) for d in data])
-    return data
