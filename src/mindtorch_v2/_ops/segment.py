@@ -41,7 +41,7 @@ def _segment_reduce(data, reduce, lengths, indices, offsets, axis, unsafe, initi
         places = ops.arange(data.size(axis), device=data.device).expand(data.shape[:axis + 1])
         where = ops.searchsorted(size.cumsum(-1).contiguous(), places.contiguous(), right=True)
         where = where.reshape((*where.shape, *(1,) * (data.dim() - axis - 1))).expand(data.shape)
-        how = {"max": "amax", "mean": "sum"}.get(reduce, "a" + reduce if reduce == "min" else reduce)
+        how = "sum" if reduce == "mean" else "a" + reduce if reduce in ("max", "min") else reduce
         made = made.scatter_reduce(axis, where, data, how, include_self=True)
     made = made.narrow(axis, 0, size.size(-1))
     if reduce != "mean":
