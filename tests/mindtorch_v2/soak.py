@@ -371,6 +371,8 @@ def signalled(name: str, device: str, number: int, wait: float, startup: bool, e
             try:
                 code = child.wait(EXIT_S)
             except subprocess.TimeoutExpired:
+                os.kill(child.pid, signal.SIGABRT)           # faulthandler writes where each thread is
+                group_ends(child.pid, 1.0)
                 errors.seek(0)
                 return f"still runs after {EXIT_S:g} s: {errors.read()[-1500:]}", EXIT_S
             took = time.monotonic() - begin

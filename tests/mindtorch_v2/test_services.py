@@ -134,6 +134,23 @@ for batch in torch.utils.data.DataLoader(Slow(), num_workers=2, prefetch_factor=
             os.killpg(child.pid, signal.SIGKILL)
 
 
+def test_the_end_of_a_worker_wakes_the_loader() -> None:
+    """It does not wait until it would look: then a Ctrl-C that has ended the workers would not be seen either."""
+    done = subprocess.run([sys.executable, "-c", """
+import os
+import mindtorch_v2 as torch
+class Deadly(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return index if index < 2 else os._exit(3)
+torch.utils.data.dataloader.POLL_S = 3600.0
+for batch in torch.utils.data.DataLoader(Deadly(), num_workers=2, prefetch_factor=1):
+    print(batch.item(), flush=True)
+"""], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.startswith("0\n") and "exited unexpectedly" in done.stderr.splitlines()[-1]
+
+
 def test_a_worker_that_starts_after_its_parent_has_ended_ends() -> None:
     context = mt.multiprocessing.get_context("fork")
     nobody = os.getppid()                         # this process is the parent, so that one is not

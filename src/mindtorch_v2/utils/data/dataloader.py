@@ -9,7 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from multiprocessing import reduction
+from multiprocessing import connection, reduction
 from typing import Any
 
 import mindtorch_v2 as torch
@@ -206,6 +206,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self.results = context.Queue()
         self.tasks: list[Any] = []                # one pipe a worker, written by the thread of _deliver alone
         self.processes: list[Any] = []
+        self.read_ends: list[Any] = []
         for worker in range(loader.num_workers):
             tasks, pipe = context.Pipe(duplex=False)
             process = context.Process(target=_worker.worker_loop, daemon=True, args=(
@@ -213,6 +214,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                 loader.worker_init_fn, loader.dataset))
             process.start()
             tasks.close()
+            self.read_ends.append(tasks)          # kept: a Ctrl-C inside its __del__ would be lost
             self.tasks.append(pipe)
             self.processes.append(process)
         self.outbox: queue.SimpleQueue[tuple[Any, Any] | None] = queue.SimpleQueue()
@@ -256,20 +258,24 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self.outbox.put((tasks, reduction.ForkingPickler.dumps(task)))
 
     def _receive(self) -> tuple[Any, ...]:
+        """The next answer of any worker. The end of a worker wakes this process too: a Ctrl-C that comes just before it
+        begins to wait is seen only when the wait is over, and the workers that it has ended answer no more."""
         waited = 0.0
         step = min(POLL_S, self.loader.timeout) if self.loader.timeout else POLL_S
         while True:
-            try:
-                return self.results.get(timeout=step)
-            except queue.Empty:
-                waited += step
-                dead = [p for p in self.processes if not p.is_alive()]
-                if dead and not self.closed:
-                    pids = ", ".join(str(p.pid) for p in dead)
-                    self.close()
-                    raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly") from None
-                if self.loader.timeout and waited >= self.loader.timeout:
-                    raise RuntimeError(f"DataLoader timed out after {self.loader.timeout} seconds") from None
+            ends = [] if self.closed else [p.sentinel for p in self.processes]
+            ready = connection.wait([self.results._reader, *ends], step)
+            if self.results._reader in ready:
+                return self.results.get()
+            # A process that a worker has made may hold its sentinel open: so is_alive, where nothing has come.
+            dead = [p for p in self.processes if p.sentinel in ready or not ready and not p.is_alive()]
+            if dead and not self.closed:
+                pids = ", ".join(str(p.pid) for p in dead)
+                self.close()
+                raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly")
+            waited += step
+            if self.loader.timeout and waited >= self.loader.timeout:
+                raise RuntimeError(f"DataLoader timed out after {self.loader.timeout} seconds")
 
     def _next_answer(self) -> Any:
         """The batch whose turn it is, or with in_order=False the first to come."""
