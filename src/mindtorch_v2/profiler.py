@@ -152,3 +152,9 @@ class profile:
     def export_chrome_trace(self, path: str) -> None:
         """Writes the recording for chrome://tracing or Perfetto."""
         self._events.export_chrome_trace(path)
+
+
+# Recordings name ops, not the nodes of graphs that called them.
+_utils: Any = torch._facade.module(__name__, "_utils", "Services of the profiler.", **torch._facade.refusals(
+    "map_recorded_events_to_aten_ops_with_stack_trace", "a recording does not know the graph that an op came from",
+    "torch.profiler._utils."))

@@ -252,3 +252,25 @@ def test_onnx_is_there_or_says_what_to_do(tmp_path: Any) -> None:
     close(mindtorch_v2.tensor(result), net(x).detach())
     with pytest.raises(mindtorch_v2.onnx.OnnxExporterError, match="has no translation to ONNX"):
         mindtorch_v2.onnx.export(nn.Sequential(nn.LogSigmoid()), (x,))
+
+
+def test_types_of_tensors_are_compared_as_in_torch() -> None:
+    theirs = __import__("torch.fx.tensor_type", fromlist=["x"])
+    checker = __import__("torch.fx.experimental.graph_gradual_typechecker", fromlist=["x"])
+    mine = __import__("mindtorch_v2.fx.experimental.graph_gradual_typechecker", fromlist=["x"])
+    shapes: list[Any] = [(1, 2), (1, None), (None, None), (1, 2, 3), (2, 1), None]
+
+    def answers(kinds: Any, broadcast: Any) -> list[str]:
+        made = [kinds.Dyn if s is None else kinds.TensorType(tuple(kinds.Dyn if d is None else d for d in s)) for s in shapes]
+        found = []
+        for a in made:
+            for b in made:
+                try:
+                    wide = str(broadcast(a, b))
+                except TypeError:
+                    wide = "TypeError"
+                found.append(f"{a} {b} {kinds.is_consistent(a, b)} {kinds.is_more_precise(a, b)} {wide}")
+        return found
+    assert answers(fx.tensor_type, mine.broadcast_types) == answers(theirs, checker.broadcast_types)
+    with pytest.raises(NotImplementedError, match="not type checked"):
+        mine.GraphTypeChecker({}, None)
