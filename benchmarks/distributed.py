@@ -77,10 +77,11 @@ def grown(rank: int, size: int, store: str, steps: int = 50) -> None:
     import mindtorch_v2 as torch
 
     torch.set_num_threads(1)
-    torch.npu.set_device(rank)
+    device = rank % torch.npu.device_count()      # more ranks than devices share them
+    torch.npu.set_device(device)
     begin = time.perf_counter()
     torch.distributed.init_process_group("hccl", init_method=f"file://{store}", rank=rank, world_size=size)
-    t = torch.ones(1024, device=f"npu:{rank}")
+    t = torch.ones(1024, device=f"npu:{device}")
     torch.distributed.all_reduce(t)
     torch.npu.synchronize()
     ready = time.perf_counter() - begin
@@ -99,6 +100,12 @@ def together(size: int, *flags: str, environment: dict[str, str] | None = None) 
         command = [sys.executable, __file__, "--size", str(size), "--store", f"{folder}/store", *flags]
         ranks = [subprocess.Popen([*command, "--rank", str(rank)], stdout=subprocess.PIPE, text=True,
                                   env=os.environ | (environment or {})) for rank in range(size)]  # fmt: skip
+        try:
+            while any(rank.poll() is None for rank in ranks) and not any(rank.returncode for rank in ranks):
+                time.sleep(0.05)
+        finally:
+            for rank in ranks:
+                rank.kill()                       # those that wait for one that failed; nothing where all are done
         said = [rank.communicate()[0] for rank in ranks]
     assert not any(rank.returncode for rank in ranks), "a rank failed"
     return json.loads(said[0].strip().splitlines()[-1])
@@ -124,7 +131,7 @@ def main() -> None:
 
         print(f"{'ranks':>6}{'init s':>10}{'MB/rank':>10}{'host us':>10}")
         for size in map(int, args.growth.split(",")):
-            environment = {"ASCEND_HOME_PATH": cann_sim.home(), "CANN_SIM_DEVICES": str(size), "CANN_SIM_MODE": "null"}
+            environment = {"ASCEND_HOME_PATH": cann_sim.home(), "CANN_SIM_DEVICES": str(min(size, 16)), "CANN_SIM_MODE": "null"}
             got = together(size, "--grown", environment=environment)
             print(f"{size:>6}{got['init']:>10.2f}{got['memory']:>10.0f}{1e6 * got['host']:>10.1f}", flush=True)
     else:
