@@ -56,7 +56,9 @@ def check_result(loaded: Any, limit: int = 2000) -> None:
     while waiting and seen < limit:
         item = waiting.pop()
         seen += 1
-        if isinstance(item, mt.Tensor):
+        if isinstance(item, mt.Tensor) and item.layout != mt.strided:
+            waiting.extend([*item._pattern.parts(), item._dense])
+        elif isinstance(item, mt.Tensor):
             waiting.extend(vars(item).values())
             if item.is_meta or not item.numel():
                 continue
