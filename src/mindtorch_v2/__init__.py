@@ -56,7 +56,8 @@ for _space in ("fft", "linalg", "special"):      # torch._C._fft.fft_fft: the na
 _tensor.install_methods(_ops.methods)
 from mindtorch_v2 import _transforms, fft, linalg, special
 from mindtorch_dropin import install
-globals().update({name: function for name, function in (_absent.FUNCTIONS | _absent.QSCHEMES).items() if name not in globals()})
+globals().update({name: found for name, found in (_absent.FUNCTIONS | _absent.QSCHEMES | _absent.READERS).items()
+                  if name not in globals()})
 qscheme = _absent.qscheme
 globals().update(_legacy.removed)
 Storage, legacy_contiguous_format = FloatStorage, contiguous_format      # noqa: F821  names of the tables above

@@ -18,6 +18,11 @@ for _found in ATEN.values():
     _found.default = _found       # type: ignore[attr-defined]  # the overload that programs use as a key
 
 
+# For annotations and isinstance: torch.load reads archives by its own means.
+READERS = {name: _facade.absent(f"torch.{name}", "archives are read and written by torch.load and torch.save")
+           for name in ("PyTorchFileReader", "PyTorchFileWriter")}
+
+
 class qscheme:
     """How numbers would be quantised; the names exist for comparisons, nothing quantises."""
 

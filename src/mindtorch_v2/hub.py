@@ -15,6 +15,11 @@ from urllib.parse import urlparse
 
 import mindtorch_v2 as torch
 
+try:
+    from tqdm import tqdm  # programs read it here; downloads of this module are silent
+except ImportError:
+    tqdm = None
+
 __all__ = ["download_url_to_file", "get_dir", "load", "load_state_dict_from_url", "set_dir"]
 
 HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")   # weights-1a2b3c4d.pth names the beginning of its SHA-256

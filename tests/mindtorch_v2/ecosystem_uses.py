@@ -11,7 +11,8 @@ out = [rearrange(x, 'a b c -> (a b) c'), reduce(x, 'a b c -> a c', 'mean')]
 """),
     "safetensors": ("safetensors", """
 from safetensors.torch import load, save
-out = list(load(save({'a': torch.randn(3), 'b': torch.arange(4).to(torch.bfloat16)})).values())
+found = load(save({'a': torch.randn(3), 'b': torch.arange(4).to(torch.bfloat16)}))
+out = [found['a'], found['b']]
 """),
     "tokenizers": ("tokenizers", ""),
     "huggingface_hub": ("huggingface_hub", ""),

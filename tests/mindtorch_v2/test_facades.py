@@ -225,3 +225,19 @@ def test_pairs_fail_as_torchs() -> None:
             outcomes.append(said)
     wrong = [pair for pair in outcomes if pair[0] != pair[1]]
     assert not wrong, wrong[:3]
+
+
+def test_small_differences_that_broke_packages() -> None:
+    for api in (torch, mt):
+        assert repr(api.distributions.constraints.greater_than(lower_bound=1)) == "GreaterThan(lower_bound=1)"
+        with pytest.raises(TypeError):
+            api.distributions.constraints.greater_than(upper_bound=1)
+        assert api.addcmul(api.ones(2), 2, api.ones(2), api.full((2,), 3.0)).tolist() == [7.0, 7.0]
+        assert api.ones(2).addcdiv_(2, api.ones(2), api.full((2,), 4.0)).tolist() == [1.5, 1.5]
+        layer = api.nn.TransformerEncoderLayer(8, 2, batch_first=True)
+        for mask in (None, api.zeros(3, 3)):
+            assert layer.eval()(api.ones(0, 3, 8), src_mask=mask).shape == layer.train()(api.ones(0, 3, 8)).shape == (0, 3, 8)
+        with pytest.raises(AssertionError, match="not compiled with CUDA"):
+            api.nn.Linear(1, 1).cuda()
+        assert api.nn.ReLU().cuda() is not None and api.utils.data.dataloader.default_collate([1, 2]).tolist() == [1, 2]
+        assert not isinstance(api.ones(1), api.PyTorchFileReader) if api is mt else True

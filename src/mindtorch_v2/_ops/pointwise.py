@@ -407,6 +407,16 @@ op("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> T
    grad={"self": lambda g: g, "tensor1": lambda g, tensor2, value: g * conj(value / tensor2),
          "tensor2": lambda g, tensor1, tensor2, value: -g * conj((value * tensor1 / tensor2) / tensor2)})
 
+@composite("addcmul.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor", out=False)
+def _addcmul_value_first(self, value, tensor1, tensor2):
+    return ops.addcmul(self, tensor1, tensor2, value=value)
+
+
+@composite("addcdiv.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor", out=False)
+def _addcdiv_value_first(self, value, tensor1, tensor2):
+    return ops.addcdiv(self, tensor1, tensor2, value=value)
+
+
 # ---- clamp --------------------------------------------------------------------------------------------------------
 op("_clamp_number(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor", rule=unary, kernel="clamp",
    variants="", npu="aclnnClamp(self, min, max, out)", inplace=False, guard="result",

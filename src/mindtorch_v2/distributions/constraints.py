@@ -104,9 +104,13 @@ class _Bounded(Constraint):
     lower_bound: Any
     upper_bound: Any
 
-    def __init__(self, *limits: Any) -> None:
-        for name, limit in zip(self.bounds, limits, strict=True):
-            setattr(self, name, limit)
+    def __init__(self, *limits: Any, **named: Any) -> None:
+        given = dict(zip(self.bounds, limits)) | named
+        if len(limits) + len(named) != len(self.bounds) or set(given) != set(self.bounds):
+            raise TypeError(f"{self.__class__.__name__.lstrip('_')}() takes {', '.join(self.bounds)}, got "
+                            f"{len(limits)} by position and {', '.join(named) or 'none'} by name")
+        for name in self.bounds:
+            setattr(self, name, given[name])
 
     def __repr__(self) -> str:
         limits = ", ".join(f"{name}={getattr(self, name)}" for name in self.bounds)

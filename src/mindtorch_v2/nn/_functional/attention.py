@@ -310,9 +310,9 @@ def multi_head_attention_forward(
     else:
         if attn_mask is not None:
             shared = attn_mask.size(0) == 1
-            shape = (1, 1, -1, src_len) if shared else (bsz, num_heads, -1, src_len)
+            shape = (1, 1, -1, src_len) if shared else (bsz, num_heads, attn_mask.size(-2), src_len)
             attn_mask = attn_mask.view(shape)
-        q, k, v = (t.reshape(bsz, num_heads, -1, head_dim) for t in (q, k, v))
+        q, k, v = (t.reshape(bsz, num_heads, t.shape[1], head_dim) for t in (q, k, v))
         attend = torch._C._nn.scaled_dot_product_attention
         out = attend(q, k, v, attn_mask, dropout_p, is_causal)
         out = out.permute(2, 0, 1, 3).reshape(tgt_len, bsz, embed_dim)

@@ -89,6 +89,10 @@ class Convert:
         """Move to the cpu."""
         return self._apply(lambda t: t.cpu())
 
+    def cuda(self, device: Any = None) -> Any:
+        """Move to a CUDA device: there is none, so a module with tensors is refused, as in torch without CUDA."""
+        return self._apply(lambda t: t.cuda(device))
+
     def npu(self, device: Any = None) -> Any:
         """Move to an npu: the current one, or the given index or device."""
         if isinstance(device, int):
