@@ -10,8 +10,21 @@ __all__ = ["ONNXProgram", "OnnxExporterError", "export", "is_in_onnx_export", "i
 
 _WHY = "the export of mindtorch_v2 translates aten ops and calls no symbolic functions; use torch.onnx.export"
 _facade = torch._facade
-globals().update(_facade.refusals("dynamo_export register_custom_op_symbolic unregister_custom_op_symbolic", _WHY,
+globals().update(_facade.refusals("dynamo_export", _WHY,
                                   "torch.onnx."))
+
+
+def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Any, opset_version: int) -> None:
+    """Forgotten: the old exporter, which would ask how an op is written, is not here."""
+
+
+def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
+    """Nothing was kept."""
+
+
+def _decorator(*args: Any, **kwargs: Any) -> Any:
+    """A decorator that gives the function itself: only the old exporter would call it."""
+    return lambda fn: fn
 
 
 def is_onnxrt_backend_supported() -> bool:
@@ -19,8 +32,9 @@ def is_onnxrt_backend_supported() -> bool:
     return False
 
 
-symbolic_helper: Any = _facade.module(__name__, "symbolic_helper", "Helpers of an export.", **_facade.refusals(
-    "parse_args quantized_args _get_tensor_sizes _unimplemented", _WHY, "torch.onnx.symbolic_helper."))
+symbolic_helper: Any = _facade.module(__name__, "symbolic_helper", "Helpers of an export.",
+                                      parse_args=_decorator, quantized_args=_decorator, **_facade.refusals(
+    "_get_tensor_sizes _unimplemented", _WHY, "torch.onnx.symbolic_helper."))
 symbolic_opset9: Any = _facade.module(__name__, "symbolic_opset9", "Ops of an export.", **_facade.refusals(
     "_prepare_onnx_paddings", _WHY, "torch.onnx.symbolic_opset9."))
 symbolic_opset11: Any = _facade.module(__name__, "symbolic_opset11", "Ops of an export.",
