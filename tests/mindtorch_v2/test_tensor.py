@@ -217,3 +217,11 @@ x=torch.ones(1).expand(3);x.add_(1)""".split("\n")
 def test_views_versions_and_storages(line: str) -> None:
     *before, last = line.replace("with torch.no_grad(): ", "").split(";")
     both.check("\n".join([*before, last.split("=")[-1] if last.startswith("x=") else last]))
+
+
+def test_a_device_that_was_never_made_is_refused() -> None:
+    unmade = mt.device.__new__(mt.device)
+    for call in (lambda: mt.empty(2, device=unmade), lambda: mt.ones(2).to(unmade),
+                 lambda: mt._C.Backend().default_generator(0)):
+        with pytest.raises(RuntimeError, match="never made|not registered"):
+            call()

@@ -87,6 +87,8 @@ cdef class Backend:
     # ---- random state
     def default_generator(self, int index):
         """The default generator of a device; it touches no device."""
+        if self.code < 0:
+            raise RuntimeError("the backend is not registered")
         found = self.generators.get(index)
         if found is None:
             found = type(default_generator)(device_object(self.code, index)).manual_seed(self.seed)

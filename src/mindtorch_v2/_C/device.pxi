@@ -120,6 +120,8 @@ cdef device as_device(object d):
         r = device(d)
     if r.code > META:
         return device_object(r.code, backend_of(r.code).current_index()) if r.number < 0 else r
+    if r.code < 0:
+        raise RuntimeError("the device was never made: __init__ was not called")
     return cpu_device if r.code == CPU else r    # tensors do not keep an index of the CPU
 
 cdef device cpu_device = device_object(CPU, -1)
