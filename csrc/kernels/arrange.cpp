@@ -344,6 +344,7 @@ Register r7("tril_indices", tril_indices);
 Register r8("triu_indices", triu_indices);
 Register r9("unfold_backward", unfold_backward);
 Register r10("trace", trace);
+Serves any_item(kAnyRare, {"cat", "flip", "roll", "repeat"}), zeros(kWideUnsigned | kFloat8 | kComplex32, {"tril", "triu"});
 
 }  // namespace
 }  // namespace mt

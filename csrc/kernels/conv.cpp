@@ -256,5 +256,6 @@ static void convolution(const Args& args) {
   dy.store();
 }
 static Register register_convolution("convolution", convolution);
+Serves complex32(kComplex32, {"convolution"});
 
 }  // namespace mt

@@ -1,14 +1,17 @@
-// Conversions of arrays between the twelve dtypes, and strided moves by item size. Shapes live in strided.h.
+// Conversions of arrays between dtypes, and strided moves by item size. Shapes live in strided.h.
 #include "convert.h"
 
+#include "dispatch.h"
+#include "float8.h"
 #include "scalar.h"
 
 namespace mt {
 namespace {
 
-// A float becomes a narrow integer by way of int32, as in torch; that also vectorises.
+// A float becomes a narrow integer by way of int32, as in torch; that also vectorises. uint32 needs a wider one.
 template <class To, class From> inline To item(From v) {
-  constexpr bool narrow = std::is_integral_v<To> && !std::is_same_v<To, bool> && sizeof(To) <= 4;
+  constexpr bool narrow = std::is_integral_v<To> && !std::is_same_v<To, bool> && sizeof(To) <= 4 &&
+                          !std::is_same_v<To, uint32_t>;
   if constexpr (narrow && std::is_floating_point_v<From>) return To(int32_t(v));
   else if constexpr (narrow && is_complex_v<From>) return item<To>(v.real());
   else if constexpr (std::is_same_v<From, b8>) return cast<To>(std::min<uint8_t>(v.byte, 1));  // that vectorises, != 0 does not
@@ -97,43 +100,104 @@ template <Convert cast, class To, class From> void streamed(void* dst, const voi
   end_stream();
 }
 
-// A 16-bit float meets every other dtype by way of float.
-constexpr int64_t kChunk = 512;
-template <DType Half, DType To> void from_half(void* dst, const void* src, int64_t n) {
-  float buffer[kChunk];
-  for (int64_t i = 0; i < n; i += kChunk) {
-    int64_t m = std::min(kChunk, n - i);
-    convert(kFloat, buffer, Half, static_cast<const uint16_t*>(src) + i, m);
-    convert(To, static_cast<char*>(dst) + i * itemsize(To), kFloat, buffer, m);
+template <const Float8& F> void float8_to_float(void* dst, const void* src, int64_t n) {
+  static const std::array<float, 256> value = float8_values(from_float8<F>);
+  for (int64_t i = 0; i < n; ++i) static_cast<float*>(dst)[i] = value[static_cast<const uint8_t*>(src)[i]];
+}
+template <const Float8& F> void float_to_float8(void* dst, const void* src, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) static_cast<uint8_t*>(dst)[i] = to_float8<F>(static_cast<const float*>(src)[i]);
+}
+void e8m0_to_float(void* dst, const void* src, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) static_cast<float*>(dst)[i] = from_e8m0(static_cast<const uint8_t*>(src)[i]);
+}
+void float_to_e8m0(void* dst, const void* src, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) static_cast<uint8_t*>(dst)[i] = to_e8m0(static_cast<const float*>(src)[i]);
+}
+// complex32 is pairs of float16.
+void pairs_to_float(void* dst, const void* src, int64_t n) { half_to_float(dst, src, 2 * n); }
+void pairs_to_half(void* dst, const void* src, int64_t n) { float_to_half(dst, src, 2 * n); }
+
+// The small floats and complex32 to what they are computed in, and back; nullptr of all others.
+Convert widening(DType d) {
+  switch (d) {
+    case kHalf: return half_to_float;
+    case kBFloat16: return bfloat_to_float;
+    case kFloat8_e4m3fn: return float8_to_float<kE4M3FN>;
+    case kFloat8_e5m2: return float8_to_float<kE5M2>;
+    case kFloat8_e4m3fnuz: return float8_to_float<kE4M3FNUZ>;
+    case kFloat8_e5m2fnuz: return float8_to_float<kE5M2FNUZ>;
+    case kFloat8_e8m0fnu: return e8m0_to_float;
+    case kComplexHalf: return pairs_to_float;
+    default: return nullptr;
   }
 }
-template <DType Half, DType From> void to_half(void* dst, const void* src, int64_t n) {
-  float buffer[kChunk];
-  for (int64_t i = 0; i < n; i += kChunk) {
-    int64_t m = std::min(kChunk, n - i);
-    convert(kFloat, buffer, From, static_cast<const char*>(src) + i * itemsize(From), m);
-    convert(Half, static_cast<uint16_t*>(dst) + i, kFloat, buffer, m);
+Convert narrowing(DType d) {
+  switch (d) {
+    case kHalf: return float_to_half;
+    case kBFloat16: return float_to_bfloat;
+    case kFloat8_e4m3fn: return float_to_float8<kE4M3FN>;
+    case kFloat8_e5m2: return float_to_float8<kE5M2>;
+    case kFloat8_e4m3fnuz: return float_to_float8<kE4M3FNUZ>;
+    case kFloat8_e5m2fnuz: return float_to_float8<kE5M2FNUZ>;
+    case kFloat8_e8m0fnu: return float_to_e8m0;
+    case kComplexHalf: return pairs_to_half;
+    default: return nullptr;
   }
 }
 
-// One row of the table: every way into To.
-template <class To, DType D> struct Row {
-  static constexpr Convert from[kNumDTypes] = {
-      plain<To, b8>, plain<To, uint8_t>, plain<To, int8_t>, plain<To, int16_t>, plain<To, int32_t>,
-      plain<To, int64_t>, from_half<kHalf, D>, from_half<kBFloat16, D>, plain<To, float>, plain<To, double>,
-      plain<To, c64>, plain<To, c128>};
-};
-template <DType D> struct HalfRow {
-  static constexpr Convert from[kNumDTypes] = {
-      to_half<D, kBool>, to_half<D, kUInt8>, to_half<D, kInt8>, to_half<D, kInt16>, to_half<D, kInt32>,
-      to_half<D, kInt64>, to_half<D, kHalf>, to_half<D, kBFloat16>, D == kHalf ? float_to_half : float_to_bfloat,
-      to_half<D, kDouble>, to_half<D, kComplexFloat>, to_half<D, kComplexDouble>};
-};
-constexpr const Convert* kTable[kNumDTypes] = {
-    Row<bool, kBool>::from, Row<uint8_t, kUInt8>::from, Row<int8_t, kInt8>::from, Row<int16_t, kInt16>::from,
-    Row<int32_t, kInt32>::from, Row<int64_t, kInt64>::from, HalfRow<kHalf>::from, HalfRow<kBFloat16>::from,
-    Row<float, kFloat>::from, Row<double, kDouble>::from, Row<c64, kComplexFloat>::from,
-    Row<c128, kComplexDouble>::from};
+// A dtype that is only a storage format meets every other by way of what it is computed in.
+constexpr int64_t kChunk = 512;
+template <DType Narrow, DType To> void from_narrow(void* dst, const void* src, int64_t n) {
+  static const Convert widen = widening(Narrow);
+  const DType wide = wide_of(Narrow);
+  c64 buffer[kChunk];
+  for (int64_t i = 0; i < n; i += kChunk) {
+    int64_t m = std::min(kChunk, n - i);
+    widen(buffer, static_cast<const char*>(src) + i * itemsize(Narrow), m);
+    convert(To, static_cast<char*>(dst) + i * itemsize(To), wide, buffer, m);
+  }
+}
+template <DType Narrow, DType From> void to_narrow(void* dst, const void* src, int64_t n) {
+  static const Convert narrow = narrowing(Narrow);
+  const DType wide = wide_of(Narrow);
+  c64 buffer[kChunk];
+  for (int64_t i = 0; i < n; i += kChunk) {
+    int64_t m = std::min(kChunk, n - i);
+    convert(wide, buffer, From, static_cast<const char*>(src) + i * itemsize(From), m);
+    narrow(static_cast<char*>(dst) + i * itemsize(Narrow), buffer, m);
+  }
+}
+
+// Every way between D and the dtypes that are computed in: into D (`from`), or out of a narrow D (`to`).
+#define MT_COMPUTED(X) X(kBool, b8) X(kUInt8, uint8_t) X(kInt8, int8_t) X(kInt16, int16_t) X(kInt32, int32_t) \
+  X(kInt64, int64_t) X(kUInt16, uint16_t) X(kUInt32, uint32_t) X(kUInt64, uint64_t) X(kFloat, float) X(kDouble, double) \
+  X(kComplexFloat, c64) X(kComplexDouble, c128)
+#define MT_NARROW(X) X(kHalf) X(kBFloat16) X(kFloat8_e4m3fn) X(kFloat8_e5m2) X(kFloat8_e4m3fnuz) X(kFloat8_e5m2fnuz) \
+  X(kFloat8_e8m0fnu) X(kComplexHalf)
+
+template <class To, DType D> Convert into(DType from) {
+  switch (from) {
+#define MT_FROM(F, TYPE) case F: return plain<To, TYPE>;
+    MT_COMPUTED(MT_FROM)
+#undef MT_FROM
+#define MT_FROM(F) case F: return from_narrow<F, D>;
+    MT_NARROW(MT_FROM)
+#undef MT_FROM
+    default: unsupported("copy_", from);
+  }
+}
+template <DType D> Convert into_narrow(DType from) {
+  if (from == wide_of(D)) return narrowing(D);
+  switch (from) {
+#define MT_FROM(F, TYPE) case F: return to_narrow<D, F>;
+    MT_COMPUTED(MT_FROM)
+#undef MT_FROM
+#define MT_FROM(F) case F: return to_narrow<D, F>;
+    MT_NARROW(MT_FROM)
+#undef MT_FROM
+    default: unsupported("copy_", from);
+  }
+}
 constexpr Convert kSame[] = {plain<uint8_t, uint8_t>, plain<uint16_t, uint16_t>, plain<uint32_t, uint32_t>,
                              plain<uint64_t, uint64_t>, plain<c128, c128>};
 
@@ -151,9 +215,19 @@ template <class F> void by_width(int width, F&& f) {
 
 Convert converter(DType to, DType from) {
   if (to == from) return kSame[__builtin_ctz(itemsize(to))];
-  if (to == kFloat && from == kHalf) return half_to_float;
-  if (to == kFloat && from == kBFloat16) return bfloat_to_float;
-  return kTable[to][from];
+  if (to == wide_of(from)) return widening(from);
+  switch (to) {
+    case kBool: return into<bool, kBool>(from);
+#define MT_TO(D, TYPE) case D: return into<TYPE, D>(from);
+    MT_TO(kUInt8, uint8_t) MT_TO(kInt8, int8_t) MT_TO(kInt16, int16_t) MT_TO(kInt32, int32_t) MT_TO(kInt64, int64_t)
+    MT_TO(kUInt16, uint16_t) MT_TO(kUInt32, uint32_t) MT_TO(kUInt64, uint64_t) MT_TO(kFloat, float)
+    MT_TO(kDouble, double) MT_TO(kComplexFloat, c64) MT_TO(kComplexDouble, c128)
+#undef MT_TO
+#define MT_TO(D) case D: return into_narrow<D>(from);
+    MT_NARROW(MT_TO)
+#undef MT_TO
+    default: unsupported("copy_", to);
+  }
 }
 
 Convert streaming_converter(DType to, DType from) {

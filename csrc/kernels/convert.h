@@ -17,6 +17,14 @@ Convert converter(DType to, DType from);
 Convert streaming_converter(DType to, DType from);  // for a large dst, see stream(); the same where there is none
 inline void convert(DType to, void* dst, DType from, const void* src, int64_t n) { converter(to, from)(dst, src, n); }
 
+// A number as one item of a dtype, in a buffer of 16 bytes.
+inline void store_scalar(const Attr& value, DType dtype, void* item) {
+  const c128 number(value.f, value.im);
+  if (is_integral(dtype) && dtype != kBool) return convert(dtype, item, kInt64, &value.i, 1);
+  if (dtype == kBool && value.i != 0) return convert(kBool, item, kInt64, &value.i, 1);
+  convert(dtype, item, kComplexDouble, &number, 1);
+}
+
 // n items of `width` bytes between contiguous memory and items `stride` bytes apart (gather takes stride 0 too).
 void gather(void* dst, const char* src, int64_t stride, int64_t n, int width);
 void scatter(char* dst, int64_t stride, const void* src, int64_t n, int width);

@@ -1,5 +1,6 @@
 // copy(): strided, casting, broadcasting; with a tiled transpose for layouts that disagree. Also the kernel "fill".
 #include "convert.h"
+#include "dispatch.h"
 #include "library.h"
 #include "parallel.h"
 #include "scalar.h"
@@ -176,6 +177,12 @@ void fill(const Args& args) {
   v.data = &item;
   v.dtype = kComplexDouble;
   int64_t integer = value.i;
+  if (is_only_stored(out.dtype)) {  // zero bytes are all that is known of them
+    if (item != c128()) unsupported("fill_cpu", out.dtype);
+    View bytes = out;
+    bytes.dtype = itemsize(out.dtype) == 1 ? kUInt8 : itemsize(out.dtype) == 2 ? kInt16 : kInt32;
+    return fill({&bytes, 1, args.a, 1, nullptr});
+  }
   if (is_integral(out.dtype)) {
     if (out.dtype == kBool) integer = value.i != 0 || item != c128();
     v.data = &integer, v.dtype = kInt64;
@@ -185,6 +192,7 @@ void fill(const Args& args) {
 Register r("fill", fill);
 // copy(out <- src)
 Register c("copy", [](const Args& args) { copy(args.t[0], args.t[1]); });
+Serves any_item(kAnyRare, {"fill", "copy"});
 
 }  // namespace
 

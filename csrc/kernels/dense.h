@@ -45,7 +45,7 @@ class Dense {
 };
 
 // The dtype a kernel that knows no 16-bit floats computes in.
-inline DType widened(DType d) { return d == kHalf || d == kBFloat16 ? kFloat : d; }
+inline DType widened(DType d) { return is_float8(d) ? d : wide_of(d); }  // kernels refuse the 8-bit floats
 
 // Item i of an int list that may be given as one number for all dims, or left empty for a default.
 inline int64_t list_item(const Attr& a, int64_t i, int64_t otherwise = 1) {

@@ -17,6 +17,9 @@ namespace mt {
 #define MT_INTS(T, ...) \
   MT_CASE(kUInt8, uint8_t, T, __VA_ARGS__) MT_CASE(kInt8, int8_t, T, __VA_ARGS__) \
   MT_CASE(kInt16, int16_t, T, __VA_ARGS__) MT_CASE(kInt32, int32_t, T, __VA_ARGS__) MT_CASE(kInt64, int64_t, T, __VA_ARGS__)
+#define MT_UNSIGNED(T, ...) \
+  MT_CASE(kUInt16, uint16_t, T, __VA_ARGS__) MT_CASE(kUInt32, uint32_t, T, __VA_ARGS__) \
+  MT_CASE(kUInt64, uint64_t, T, __VA_ARGS__)
 #define MT_BOOL(T, ...) MT_CASE(kBool, ::mt::b8, T, __VA_ARGS__)
 #define MT_FLOATS(T, ...) MT_CASE(kFloat, float, T, __VA_ARGS__) MT_CASE(kDouble, double, T, __VA_ARGS__)
 #define MT_HALVES(T, ...) MT_CASE(kHalf, ::mt::f16, T, __VA_ARGS__) MT_CASE(kBFloat16, ::mt::bf16, T, __VA_ARGS__)
@@ -27,6 +30,8 @@ namespace mt {
   MT_BOOL(T, __VA_ARGS__) MT_INTS(T, __VA_ARGS__) MT_FLOATS(T, __VA_ARGS__) MT_HALVES(T, __VA_ARGS__) MT_COMPLEX(T, __VA_ARGS__))
 #define MT_DISPATCH_REAL(dtype, op, T, ...) MT_SWITCH(dtype, op, \
   MT_BOOL(T, __VA_ARGS__) MT_INTS(T, __VA_ARGS__) MT_FLOATS(T, __VA_ARGS__) MT_HALVES(T, __VA_ARGS__))
+#define MT_DISPATCH_REAL_UNSIGNED(dtype, op, T, ...) MT_SWITCH(dtype, op, \
+  MT_BOOL(T, __VA_ARGS__) MT_INTS(T, __VA_ARGS__) MT_UNSIGNED(T, __VA_ARGS__) MT_FLOATS(T, __VA_ARGS__) MT_HALVES(T, __VA_ARGS__))
 #define MT_DISPATCH_FLOATING(dtype, op, T, ...) MT_SWITCH(dtype, op, MT_FLOATS(T, __VA_ARGS__) MT_HALVES(T, __VA_ARGS__))
 
 // By size alone, for kernels that only move items (gather, index, flip): T is an unsigned type of that size.

@@ -119,6 +119,7 @@ void embedding_bag(const Args& args) {
 Register r0("embedding", embedding);
 Register r1("embedding_dense_backward", embedding_dense_backward);
 Register r2("embedding_bag", embedding_bag);
+Serves any_item(kAnyRare, {"embedding"});
 
 }  // namespace
 }  // namespace mt

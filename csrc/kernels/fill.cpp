@@ -89,10 +89,11 @@ void eye(const Args& args) {
   Packed out(args.t[0], args.t[0].dtype, Packed::kWrite);
   const int64_t rows = out.view.sizes[0], cols = out.view.sizes[1];
   if (rows * cols) std::memset(out.view.data, 0, rows * cols * itemsize(out.view.dtype));
-  MT_DISPATCH_ALL(out.view.dtype, "eye", T, {
-    const T one = cast<T>(1.0f);
-    for (int64_t k = 0; k < std::min(rows, cols); ++k) out.ptr<T>()[k * cols + k] = one;
-  })
+  const float number = 1;
+  alignas(16) char one[16];
+  convert(out.view.dtype, one, kFloat, &number, 1);
+  const int width = itemsize(out.view.dtype);
+  for (int64_t k = 0; k < std::min(rows, cols); ++k) std::memcpy(out.ptr<char>() + (k * cols + k) * width, one, width);
   out.finish();
 }
 
@@ -112,9 +113,14 @@ template <class R, class F> void pairs(const View* t, F f) {
   const int64_t* step = walk.inner();
   parallel_for(n, kGrain / 4, [&](int64_t begin, int64_t end) {
     walk.run(begin, end, [&](const int64_t* at, int64_t m) {
-      std::complex<R>* out = t[0].ptr<std::complex<R>>() + at[0];
+      using C = compute_t<R>;
+      R* out = t[0].ptr<R>() + 2 * at[0];  // the two parts of a number lie side by side
       const R *a = t[1].ptr<R>() + at[1], *b = t[2].ptr<R>() + at[2];
-      for (int64_t k = 0; k < m; ++k) out[k * step[0]] = f(a[k * step[1]], b[k * step[2]]);
+      for (int64_t k = 0; k < m; ++k) {
+        const std::complex<C> made = f(cast<C>(a[k * step[1]]), cast<C>(b[k * step[2]]));
+        out[2 * k * step[0]] = cast<R>(made.real());
+        out[2 * k * step[0] + 1] = cast<R>(made.imag());
+      }
     });
   });
 }
@@ -123,7 +129,7 @@ template <class F> void two_parts(const Args& args, const char* op, F f) {
   const View* t = args.t;
   if (t[1].dtype != t[2].dtype || itemsize(t[0].dtype) != 2 * itemsize(t[1].dtype))
     throw std::runtime_error(std::string("Expected both inputs to be Float or Double tensors of one dtype in ") + op);
-  MT_SWITCH(t[1].dtype, op, MT_FLOATS(R, { pairs<R>(t, f); }))
+  MT_SWITCH(t[1].dtype, op, MT_CASE(kHalf, f16, R, { pairs<R>(t, f); }) MT_FLOATS(R, { pairs<R>(t, f); }))
 }
 
 // complex(Tensor real, Tensor imag) -> Tensor
@@ -144,6 +150,7 @@ Register r2("logspace", logspace);
 Register r3("eye", eye);
 Register r4("complex", complex);
 Register r5("polar", polar);
+Serves ones(kFloat8, {"eye"}), complex32(kComplex32, {"complex"});
 
 }  // namespace
 }  // namespace mt

@@ -378,6 +378,7 @@ Register r2("index", index);
 Register r3("index_put", index_put), r3_list("index_put_list", index_put_list);
 Register r4("take", take);
 Register r5("put", put);
+Serves any_item(kAnyRare, {"gather", "index_select", "index", "index_put", "index_put_list", "take", "put"});
 
 }  // namespace
 }  // namespace mt

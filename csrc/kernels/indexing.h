@@ -6,6 +6,7 @@
 #include <string>
 
 #include "allocator.h"
+#include "convert.h"
 #include "dispatch.h"
 #include "library.h"
 #include "parallel.h"
@@ -197,20 +198,6 @@ void along_dim(IndexWalk& w, const View& shape, const View& plain, const View& i
 
 // Index tensors (some not given) for the first dims of self, as torch's advanced indexing.
 void advanced(IndexWalk& w, const View& self, const View* indices, int count, const View& plain);
-
-// A number as one item of a dtype, in a buffer of 16 bytes.
-template <class T> inline T scalar_of(const Attr& value) {
-  if constexpr (is_complex_v<T>) return T(value.f, value.im);
-  else if constexpr (std::is_same_v<T, b8>) return value.i != 0 || value.f != 0 || value.im != 0;
-  else if constexpr (std::is_integral_v<T>) return cast<T>(value.i);
-  else return cast<T>(value.f);
-}
-inline void store_scalar(const Attr& value, DType dtype, void* item) {
-  MT_DISPATCH_ALL(dtype, "fill", T, {
-    T v = scalar_of<T>(value);
-    std::memcpy(item, &v, sizeof v);
-  })
-}
 
 }  // namespace indexing
 using namespace indexing;

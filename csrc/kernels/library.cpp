@@ -21,6 +21,7 @@ constexpr const char* kLevel = "base";
 const Library table = {
     kLevel,
     find,
+    rare_dtypes,
     find_pointwise,
     pointwise,
     allocate,

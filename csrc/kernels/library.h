@@ -2,6 +2,7 @@
 // (base, avx2) as a shared object of its own; a client opens the best one and calls through this table.
 #pragma once
 #include <cstddef>
+#include <initializer_list>
 
 #include "view.h"
 
@@ -11,7 +12,7 @@ namespace mt {
 // A pointwise kernel is a set of loops over contiguous memory, one per compute dtype. ptr holds the outputs, then
 // the inputs; all are arrays of n items of the compute dtype, except as `out` and `first` say. The engine in
 // pointwise.cpp brings every other case to this one: broadcasting, strides, casts, threads. float16 and bfloat16
-// are computed by the float loop.
+// are computed by the float loop, the other small dtypes where the kernel says so.
 using Loop = void (*)(void* const* ptr, int64_t n, const Attr* attr);
 struct Pointwise {
   const char* name;
@@ -19,7 +20,15 @@ struct Pointwise {
   int32_t out;                // -1: the compute dtype; -2: its real counterpart (abs of complex); else a DType (kBool)
   int32_t first;              // dtype of input 0: -1: the compute dtype; else a DType (kBool for the mask of where)
   Loop loop[kNumDTypes];      // nullptr: this compute dtype is not supported
+  int32_t rare = 0;           // kFloat8: the loop of float serves them too; kComplex32: that of complex64 does
 };
+// The dtype whose loop serves one that has none of its own: itself where there is no such.
+inline DType loop_dtype(const Pointwise* k, DType d) {
+  if (k->loop[d] || is_integral(d)) return d;
+  if (is_float8(d)) return k->rare & kFloat8 && k->loop[kFloat] ? kFloat : d;
+  if (d == kComplexHalf) return k->rare & kComplex32 && k->loop[kComplexFloat] ? kComplexFloat : d;
+  return (d == kHalf || d == kBFloat16) && k->loop[kFloat] ? kFloat : d;
+}
 
 // ---- caching allocator -----------------------------------------------------------------------------------
 struct AllocatorStats {
@@ -32,6 +41,7 @@ struct AllocatorStats {
 struct Library {
   const char* level;                                       // "avx2" or "base"
   Kernel (*find)(const char* name);                        // nullptr when there is none
+  int32_t (*rare)(const char* name);                       // the rare dtypes that the kernel takes
   const Pointwise* (*find_pointwise)(const char* name);    // nullptr when there is none
   // t: outputs, then inputs. Inputs broadcast to the shape of output 0; dtypes are cast to `compute` and back.
   void (*pointwise)(const Pointwise* k, DType compute, const View* t, const Attr* attr);
@@ -61,11 +71,17 @@ struct Register {
 struct RegisterPointwise {
   explicit RegisterPointwise(const Pointwise& k);
 };
+// Kernels, registered before in the same file, that take rare dtypes. A pointwise one has loops for what is not in
+// Pointwise::rare.
+struct Serves {
+  Serves(int32_t rare, std::initializer_list<const char*> names);
+};
 
 // For kernels that build on others of this library.
 void pointwise(const Pointwise* k, DType compute, const View* t, const Attr* attr);
 const Pointwise* find_pointwise(const char* name);
 Kernel find(const char* name);
+int32_t rare_dtypes(const char* name);
 void copy(const View& dst, const View& src);               // strided, casting; copy.cpp
 
 }  // namespace mt

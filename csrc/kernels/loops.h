@@ -18,6 +18,15 @@ using FloatsComplex = Set<float, double, c64, c128>;
 using Numbers = Set<uint8_t, int8_t, int16_t, int32_t, int64_t, float, double, c64, c128>;
 using All = Set<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double, c64, c128>;
 using Complex = Set<c64, c128>;
+// With the wide unsigned integers, of which torch has few ops.
+using Unsigned = Set<uint16_t, uint32_t, uint64_t>;
+template <class A, class B> struct Both {
+  template <class U> static constexpr bool has = A::template has<U> || B::template has<U>;
+};
+using AllUnsigned = Both<All, Unsigned>;
+using RealBoolUnsigned = Both<RealBool, Unsigned>;
+using RealUnsigned = Both<Real, Unsigned>;
+using IntsBoolUnsigned = Both<IntsBool, Unsigned>;
 
 template <class T> struct real_type { using type = T; };
 template <class T> struct real_type<std::complex<T>> { using type = T; };
@@ -180,12 +189,21 @@ template <template <class> class Op, class S, int nin, int out = -1> Pointwise m
   enter<Op, S, nin, out, int16_t>(k, kInt16);
   enter<Op, S, nin, out, int32_t>(k, kInt32);
   enter<Op, S, nin, out, int64_t>(k, kInt64);
+  enter<Op, S, nin, out, uint16_t>(k, kUInt16);
+  enter<Op, S, nin, out, uint32_t>(k, kUInt32);
+  enter<Op, S, nin, out, uint64_t>(k, kUInt64);
   enter<Op, S, nin, out, float>(k, kFloat);
   enter<Op, S, nin, out, double>(k, kDouble);
   enter<Op, S, nin, out, c64>(k, kComplexFloat);
   enter<Op, S, nin, out, c128>(k, kComplexDouble);
   return k;
 }
+
+// A kernel of one input from a template of loops, for the numbers that it has loops for.
+#define MT_LOOPS_OF_INTEGERS(K, LOOP) \
+  K.loop[kUInt8] = LOOP<uint8_t>, K.loop[kInt8] = LOOP<int8_t>, K.loop[kInt16] = LOOP<int16_t>, \
+  K.loop[kInt32] = LOOP<int32_t>, K.loop[kInt64] = LOOP<int64_t>
+#define MT_LOOPS_OF_FLOATS(K, LOOP) K.loop[kFloat] = LOOP<float>, K.loop[kDouble] = LOOP<double>
 
 template <template <class> class Op, class S> Pointwise by_lanes(const char* name) {
   Pointwise k = make<Op, S, 1>(name);
@@ -200,6 +218,7 @@ template <> struct arith<int8_t> { using type = uint32_t; };
 template <> struct arith<int16_t> { using type = uint32_t; };
 template <> struct arith<int32_t> { using type = uint32_t; };
 template <> struct arith<int64_t> { using type = uint64_t; };
+template <> struct arith<uint16_t> { using type = uint32_t; };
 template <class T> using arith_t = typename arith<T>::type;
 
 }  // namespace mt

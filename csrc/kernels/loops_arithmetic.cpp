@@ -59,9 +59,13 @@ template <class T, bool scaled> struct Rsub {
   T operator()(T x, T y, T alpha) const { return minus(y, scaled ? times(alpha, x) : x); }
 };
 template <template <class, bool> class Op> Pointwise scaled(const char* name) {
-  return {name, 1, 2, -1, -1, {nullptr, scaled_loop<Op, uint8_t>, scaled_loop<Op, int8_t>, scaled_loop<Op, int16_t>,
-      scaled_loop<Op, int32_t>, scaled_loop<Op, int64_t>, nullptr, nullptr, scaled_loop<Op, float>,
-      scaled_loop<Op, double>, scaled_loop<Op, c64>, scaled_loop<Op, c128>}};
+  Pointwise k = {name, 1, 2, -1, -1, {}};
+#define MT_SCALED(D, T) k.loop[D] = scaled_loop<Op, T>;
+  MT_SCALED(kUInt8, uint8_t) MT_SCALED(kInt8, int8_t) MT_SCALED(kInt16, int16_t) MT_SCALED(kInt32, int32_t)
+  MT_SCALED(kInt64, int64_t) MT_SCALED(kFloat, float) MT_SCALED(kDouble, double) MT_SCALED(kComplexFloat, c64)
+  MT_SCALED(kComplexDouble, c128)
+#undef MT_SCALED
+  return k;
 }
 Pointwise add() {
   Pointwise k = scaled<Add>("add");
@@ -70,7 +74,7 @@ Pointwise add() {
 }
 RegisterPointwise add_row(add()), sub_row(scaled<Sub>("sub")), rsub_row(scaled<Rsub>("rsub"));
 
-MT_BINARY(mul, All, -1, times(x, y))
+MT_BINARY(mul, AllUnsigned, -1, times(x, y))
 MT_BINARY(div, FloatsComplex, -1, over(x, y))
 
 // On vectors: the streaming loops and those of bfloat16. x + 1 * y is x + y, so one loop serves every alpha.
@@ -199,9 +203,9 @@ template <class T> inline T right(T x, T y) {
 }
 MT_BINARY(gcd, Ints, -1, gcd_(x, y))
 MT_BINARY(lcm, Ints, -1, lcm_(x, y))
-MT_BINARY(bitwise_and, IntsBool, -1, T(x & y))
-MT_BINARY(bitwise_or, IntsBool, -1, T(x | y))
-MT_BINARY(bitwise_xor, IntsBool, -1, T(x ^ y))
+MT_BINARY(bitwise_and, IntsBoolUnsigned, -1, T(x & y))
+MT_BINARY(bitwise_or, IntsBoolUnsigned, -1, T(x | y))
+MT_BINARY(bitwise_xor, IntsBoolUnsigned, -1, T(x ^ y))
 MT_BINARY(bitwise_left_shift, Ints, -1, left(x, y))
 MT_BINARY(bitwise_right_shift, Ints, -1, right(x, y))
 
@@ -216,9 +220,15 @@ template <class T> void where_loop(void* const* p, int64_t n, const Attr*) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) out[i] = mask[i] ? x[i] : y[i];
 }
-RegisterPointwise where_row({"where", 1, 3, -1, kBool, {where_loop<uint8_t>, where_loop<uint8_t>, where_loop<uint8_t>,
-    where_loop<uint16_t>, where_loop<uint32_t>, where_loop<uint64_t>, where_loop<uint16_t>, where_loop<uint16_t>,
-    where_loop<uint32_t>, where_loop<uint64_t>, where_loop<uint64_t>, where_loop<c128>}});
+Pointwise where_kernel() {
+  constexpr Loop by_size[] = {where_loop<uint8_t>, where_loop<uint16_t>, where_loop<uint32_t>, where_loop<uint64_t>,
+                              where_loop<c128>};
+  Pointwise k = {"where", 1, 3, -1, kBool, {}};
+  for (int d = 0; d < kNumDTypes; ++d)
+    if (!is_only_stored(DType(d))) k.loop[d] = by_size[__builtin_ctz(itemsize(DType(d)))];
+  return k;
+}
+RegisterPointwise where_row(where_kernel());
 
 // From the nearer end, so that weight 1 gives `end` exactly.
 template <class T> inline T lerp_(T x, T end, T weight) {
@@ -250,6 +260,8 @@ template <class T> struct addcdiv_op {
 };
 MT_ROW(addcmul, Numbers, 3, -1)
 MT_ROW(addcdiv, FloatsComplex, 3, -1)
+
+Serves float8(kFloat8, {"mul"}), complex32(kComplex32, {"add", "sub", "rsub", "mul", "addcmul"});
 
 }  // namespace
 }  // namespace mt

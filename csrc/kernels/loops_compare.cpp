@@ -4,8 +4,8 @@
 namespace mt {
 namespace {
 
-MT_BINARY(eq, All, kBool, x == y)
-MT_BINARY(ne, All, kBool, x != y)
+MT_BINARY(eq, AllUnsigned, kBool, x == y)
+MT_BINARY(ne, AllUnsigned, kBool, x != y)
 MT_BINARY(lt, RealBool, kBool, x < y)
 MT_BINARY(le, RealBool, kBool, x <= y)
 MT_BINARY(gt, RealBool, kBool, x > y)
@@ -25,12 +25,14 @@ template <class T> inline bool sign_bit(T x) {
   if constexpr (std::is_floating_point_v<T>) return std::signbit(x);
   else return x < T(0);
 }
-MT_UNARY(isnan, All, kBool, is_nan(x))
-MT_UNARY(isinf, All, kBool, is_inf(x))
-MT_UNARY(isfinite, All, kBool, !is_nan(x) && !is_inf(x))
-MT_UNARY(isposinf, RealBool, kBool, is_inf(x) && x > T(0))
-MT_UNARY(isneginf, RealBool, kBool, is_inf(x) && x < T(0))
-MT_UNARY(signbit, RealBool, kBool, sign_bit(x))
+MT_UNARY(isnan, AllUnsigned, kBool, is_nan(x))
+MT_UNARY(isinf, AllUnsigned, kBool, is_inf(x))
+MT_UNARY(isfinite, AllUnsigned, kBool, !is_nan(x) && !is_inf(x))
+MT_UNARY(isposinf, RealBoolUnsigned, kBool, is_inf(x) && x > T(0))
+MT_UNARY(isneginf, RealBoolUnsigned, kBool, is_inf(x) && x < T(0))
+MT_UNARY(signbit, RealBoolUnsigned, kBool, sign_bit(x))
+
+Serves both(kFloat8 | kComplex32, {"eq", "ne", "isnan", "isfinite"}), complex32(kComplex32, {"isinf"});
 
 }  // namespace
 }  // namespace mt

@@ -164,9 +164,15 @@ template <class T> void pow_scalar_loop(void* const* p, int64_t n, const Attr* a
   }
   each<T>(p, n, [y](T x) { return power(x, y); });
 }
-RegisterPointwise pow_scalar_row({"pow_scalar", 1, 1, -1, -1, {nullptr, pow_scalar_loop<uint8_t>,
-    pow_scalar_loop<int8_t>, pow_scalar_loop<int16_t>, pow_scalar_loop<int32_t>, pow_scalar_loop<int64_t>, nullptr,
-    nullptr, pow_scalar_loop<float>, pow_scalar_loop<double>, pow_scalar_loop<c64>, pow_scalar_loop<c128>}});
+Pointwise pow_scalar_kernel() {
+  Pointwise k = {"pow_scalar", 1, 1, -1, -1, {}};
+  MT_LOOPS_OF_INTEGERS(k, pow_scalar_loop);
+  MT_LOOPS_OF_FLOATS(k, pow_scalar_loop);
+  k.loop[kComplexFloat] = pow_scalar_loop<c64>;
+  k.loop[kComplexDouble] = pow_scalar_loop<c128>;
+  return k;
+}
+RegisterPointwise pow_scalar_row(pow_scalar_kernel());
 
 }  // namespace
 }  // namespace mt

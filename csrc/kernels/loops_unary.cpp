@@ -63,9 +63,11 @@ template <class T> inline T conjugate(T x) {
   if constexpr (is_complex_v<T>) return std::conj(x);
   else return x;
 }
-MT_UNARY(conj_physical, All, -1, conjugate(x))
+MT_UNARY(conj_physical, AllUnsigned, -1, conjugate(x))
 MT_UNARY(real, Complex, -2, x.real())
 MT_UNARY(imag, Complex, -2, x.imag())
+Serves float8(kFloat8, {"abs", "conj_physical"}),
+    complex32(kComplex32, {"neg", "abs", "sgn", "conj_physical", "real", "imag"});
 
 // ---- rounding: integers are round already -------------------------------------------------------------------------
 
@@ -73,9 +75,9 @@ template <class T, class F> inline T if_float(T x, F f) {
   if constexpr (std::is_floating_point_v<T>) return f(x);
   else return x;
 }
-MT_UNARY(floor, Real, -1, if_float(x, [](auto y) { return std::floor(y); }))
-MT_UNARY(ceil, Real, -1, if_float(x, [](auto y) { return std::ceil(y); }))
-MT_UNARY(trunc, Real, -1, if_float(x, [](auto y) { return std::trunc(y); }))
+MT_UNARY(floor, RealUnsigned, -1, if_float(x, [](auto y) { return std::floor(y); }))
+MT_UNARY(ceil, RealUnsigned, -1, if_float(x, [](auto y) { return std::ceil(y); }))
+MT_UNARY(trunc, RealUnsigned, -1, if_float(x, [](auto y) { return std::trunc(y); }))
 MT_UNARY(frac, Floats, -1, x - std::trunc(x))
 
 // round(self; decimals): halves to even. Negative decimals divide first, so that the power of ten stays exact.
@@ -94,9 +96,14 @@ template <class T> void round_loop(void* const* p, int64_t n, const Attr* a) {
     else for (int64_t i = 0; i < n; ++i) out[i] = std::nearbyint(x[i] / ten) * ten;
   }
 }
-RegisterPointwise round_row({"round", 1, 1, -1, -1, {nullptr, round_loop<uint8_t>, round_loop<int8_t>,
-    round_loop<int16_t>, round_loop<int32_t>, round_loop<int64_t>, nullptr, nullptr, round_loop<float>,
-    round_loop<double>, nullptr, nullptr}});
+Pointwise round_kernel() {
+  Pointwise k = {"round", 1, 1, -1, -1, {}};
+  MT_LOOPS_OF_INTEGERS(k, round_loop);
+  MT_LOOPS_OF_FLOATS(k, round_loop);
+  k.loop[kUInt16] = round_loop<uint16_t>, k.loop[kUInt32] = round_loop<uint32_t>, k.loop[kUInt64] = round_loop<uint64_t>;
+  return k;
+}
+RegisterPointwise round_row(round_kernel());
 
 // ---- clamping ----------------------------------------------------------------------------------------------------
 
@@ -148,7 +155,7 @@ template <class H> void nan_to_num_half(void* const* p, int64_t n, const Attr* a
   for (int64_t i = 0; i < n; ++i) static_cast<H*>(p[0])[i] = cast<H>(op(to_float(static_cast<const H*>(p[1])[i])));
 }
 Pointwise nan_to_num() {
-  Pointwise k = make<nan_to_num_op, All, 1>("nan_to_num");
+  Pointwise k = make<nan_to_num_op, AllUnsigned, 1>("nan_to_num");
   k.loop[kHalf] = nan_to_num_half<f16>;
   k.loop[kBFloat16] = nan_to_num_half<bf16>;
   return k;

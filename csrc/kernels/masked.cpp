@@ -15,9 +15,20 @@ template <class T> void flag_items(const T* p, int64_t n, bool floating, uint8_t
   for (int64_t k = 0; k < n; ++k) flags[k] = (p[k] & mask) != 0;
 }
 
+void flags_by_value(const char* p, DType dtype, int64_t n, uint8_t* flags) {
+  c64 wide[kBlock];
+  for (int64_t k = 0; k < n; k += kBlock) {
+    const int64_t m = std::min(kBlock, n - k);
+    convert(kComplexFloat, wide, dtype, p + k * itemsize(dtype), m);
+    for (int64_t j = 0; j < m; ++j) flags[k + j] = wide[j] != c64(0);
+  }
+}
+
 void flags_of(const char* data, DType dtype, int64_t begin, int64_t n, uint8_t* flags) {
   const char* p = data + begin * itemsize(dtype);
-  bool floating = !is_integral(dtype);
+  // Of the 8-bit floats the unsigned ones have no -0: that code is their NaN.
+  bool floating = !is_integral(dtype) && dtype != kFloat8_e4m3fnuz && dtype != kFloat8_e5m2fnuz;
+  if (dtype == kComplexHalf || dtype == kFloat8_e8m0fnu) return flags_by_value(p, dtype, n, flags);
   switch (is_complex(dtype) ? 0 : itemsize(dtype)) {
     case 1: return flag_items(reinterpret_cast<const uint8_t*>(p), n, floating, flags);
     case 2: return flag_items(reinterpret_cast<const uint16_t*>(p), n, floating, flags);
@@ -233,6 +244,7 @@ Register r1("masked_select", masked_select);
 Register r2("nonzero", nonzero);
 Register r3("masked_scatter", masked_scatter);
 Register r4("masked_fill", masked_fill);
+Serves rare_items(kWideUnsigned | kFloat8 | kComplex32, {"count_true", "masked_select", "nonzero", "masked_scatter", "masked_fill"});
 
 }  // namespace
 }  // namespace mt

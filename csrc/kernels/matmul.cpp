@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "dense.h"
 #include "dispatch.h"
 #include "gemm.h"
 #include "library.h"
@@ -325,8 +326,23 @@ void linear(const Args& g) {
   multiply(batch, A, W, C, 1, bias.given() ? 1 : 0);
 }
 
-const Register registered[] = {{"mm", mm}, {"bmm", bmm}, {"mv", mv}, {"addmm", addmm}, {"baddbmm", baddbmm},
-                               {"addmv", addmv}, {"matmul", matmul}, {"linear", linear}};
+// The 8-bit floats are multiplied as floats.
+template <Kernel kernel> void or_float8(const Args& g) {
+  if (!is_float8(g.t[0].dtype)) return kernel(g);
+  std::vector<std::unique_ptr<mt::Dense>> wide;
+  std::vector<View> views;
+  for (int i = 0; i < g.nt; ++i) {
+    if (g.t[i].given())
+      wide.push_back(std::make_unique<mt::Dense>(g.t[i], kFloat, i == 0 ? mt::Dense::kOutput : mt::Dense::kLoad));
+    views.push_back(g.t[i].given() ? wide.back()->view() : g.t[i]);
+  }
+  kernel({views.data(), g.nt, g.a, g.na, nullptr});
+  wide[0]->store();
+}
+
+const Register registered[] = {{"mm", or_float8<mm>}, {"bmm", bmm}, {"mv", mv}, {"addmm", or_float8<addmm>}, {"baddbmm", baddbmm},
+                               {"addmv", addmv}, {"matmul", or_float8<matmul>}, {"linear", or_float8<linear>}};
+const Serves float8(kFloat8, {"mm", "addmm", "linear", "matmul"});
 
 }  // namespace
 }  // namespace mt

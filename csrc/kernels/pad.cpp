@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "convert.h"
 #include "dense.h"
 #include "dispatch.h"
 #include "parallel.h"
@@ -137,17 +138,14 @@ void constant_pad_nd(const Args& args) {
   if (out.numel() == 0) return;
   if (out.ndim == 0) return copy(out, self);
   alignas(16) char item[16];
-  MT_DISPATCH_ALL(out.dtype, "constant_pad_nd", T, {
-    const bool whole = is_integral(out.dtype) && out.dtype != kBool;
-    T v = whole ? cast<T>(value.i) : cast<T>(c128(value.f, value.im));
-    std::memcpy(item, &v, sizeof(T));
-  })
+  store_scalar(value, out.dtype, item);
   Dense x(self, out.dtype), y(out, out.dtype, Dense::kOutput);
   MT_DISPATCH_SIZE(out.dtype, "constant_pad_nd", T,
                    { pad_rows(x.view(), y.view(), before, *reinterpret_cast<const T*>(item)); })
   y.store();
 }
 Register constant("constant_pad_nd", constant_pad_nd);
+Serves constant_rare(kWideUnsigned | kFloat8 | kComplex32, {"constant_pad_nd"});
 
 // reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor; 2d, 3d and replication_pad alike
 Register reflect1("reflection_pad1d", pad_forward<1, true>), reflect2("reflection_pad2d", pad_forward<2, true>);

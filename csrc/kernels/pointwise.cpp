@@ -23,7 +23,7 @@ struct Call {
   const Attr* attr;
   int nout, nops;
   DType have[kMaxOperands], need[kMaxOperands];
-  DType round;  // kHalf or kBFloat16: inputs of another dtype are rounded to it, as torch's cast would; else kFloat
+  DType round;  // a small dtype: inputs of another dtype are rounded to it, as torch's cast would; else kFloat
   bool round_out = false;  // results for an output of another dtype are rounded to it as well
   bool streams = false;
   bool exact_scalars;  // except 0-dim inputs of mul and div, which torch takes as they are
@@ -63,12 +63,9 @@ void prefer_bfloat(Call& c, const View* t) {
     }
 }
 
-DType real_of(DType d) { return d == kComplexFloat ? kFloat : d == kComplexDouble ? kDouble : d; }
-
 Call resolve(const Pointwise* k, DType compute, const View* t, const Attr* attr) {
   Call c;
-  DType in = compute;
-  if (!k->loop[compute] && (compute == kHalf || compute == kBFloat16)) in = kFloat;
+  const DType in = loop_dtype(k, compute);
   c.loop = k->loop[in];
   if (!c.loop) unsupported(k->name, compute);
   c.attr = attr;
@@ -80,23 +77,24 @@ Call resolve(const Pointwise* k, DType compute, const View* t, const Attr* attr)
     c.have[i] = t[i].dtype;
     c.need[i] = in;
   }
-  for (int i = 0; i < k->nout && k->out != -1; ++i) c.need[i] = k->out == -2 ? real_of(in) : DType(k->out);
+  for (int i = 0; i < k->nout && k->out != -1; ++i) c.need[i] = k->out == -2 ? real_dtype(in) : DType(k->out);
   if (k->first >= 0) c.need[k->nout] = DType(k->first);
-  c.round_out = c.round != kFloat && c.need[0] == kFloat && c.have[0] != c.round;
+  c.round_out = c.round != kFloat && c.need[0] == in && c.have[0] != c.round;
   return c;
 }
 
-// At most kBlock floats become those that the call's 16 bits can hold.
+// At most kBlock items become those that the call's small dtype can hold.
 void round_items(const Call& c, void* items, int64_t n) {
-  uint16_t half[kBlock];
-  convert(c.round, half, kFloat, items, n);
-  convert(kFloat, items, c.round, half, n);
+  uint32_t small[kBlock];
+  const DType wide = wide_of(c.round);
+  convert(c.round, small, wide, items, n);
+  convert(wide, items, c.round, small, n);
 }
 
 // n items that lie in memory as `have` become what the loop needs.
 void cast_input(const Call& c, int op, void* dst, const void* src, int64_t n, bool rounded) {
   convert(c.need[op], dst, c.have[op], src, n);
-  if (rounded && c.round != kFloat && c.have[op] != c.round && c.need[op] == kFloat) round_items(c, dst, n);
+  if (rounded && c.round != kFloat && c.have[op] != c.round && c.need[op] == wide_of(c.round)) round_items(c, dst, n);
 }
 
 // ---- flat: every operand is one adjacent run, or one item repeated -----------------------------------------------

@@ -155,6 +155,7 @@ void log_normal_(const Args& args) {
 }
 
 Register r1("normal_", normal_), r2("log_normal_", log_normal_);
+Serves complex32(kComplex32, {"normal_"});
 
 }  // namespace
 

@@ -62,7 +62,7 @@ RealView::RealView(const View& v) : view(v) {
   view.sizes = sizes_;
   view.strides = strides_;
   view.ndim = v.ndim + 1;
-  view.dtype = v.dtype == kComplexFloat ? kFloat : kDouble;
+  view.dtype = real_dtype(v.dtype);
 }
 
 std::string shown(double v) {

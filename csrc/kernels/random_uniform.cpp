@@ -26,8 +26,12 @@ const Limits& limits_of(DType d) {
       {"c10::Half", "Half", -65504, 65504, 11},
       {"c10::BFloat16", "BFloat16", -0x1.fep127, 0x1.fep127, 8},
       {"float", "Float", -0x1.fffffep127, 0x1.fffffep127, 24},
-      {"double", "Double", -kMax, kMax, 53}};
-  return table[d];
+      {"double", "Double", -kMax, kMax, 53},
+      {"unsigned short", "UInt16", 0, 65535, 16},
+      {"unsigned int", "UInt32", 0, 0x1p32 - 1, 32},
+      {"unsigned long", "UInt64", 0, 0x1p64, 64}};
+  if (d >= kUInt16 && d <= kUInt64) return table[10 + d - kUInt16];
+  return table[d <= kInt64 ? int(d) : d <= kBFloat16 ? 6 + d - kHalf : 8 + d - kFloat];
 }
 
 // ---- uniform_ --------------------------------------------------------------------------------------------
@@ -98,7 +102,7 @@ template <class T> void integers(const View& self, uint64_t range, int64_t base,
   });
 }
 void integers(const View& self, uint64_t range, int64_t base, bool wide, Generator& g) {
-  MT_DISPATCH_REAL(self.dtype, "random_kernel_cpu", T, { integers<T>(self, range, base, wide, g); })
+  MT_DISPATCH_REAL_UNSIGNED(self.dtype, "random_kernel_cpu", T, { integers<T>(self, range, base, wide, g); })
 }
 
 // random_(Tensor(a!) self, *, Generator? generator=None) -> Tensor(a!)
@@ -265,6 +269,7 @@ void randperm(const Args& args) {
 
 Register r1("uniform_", uniform_), r2("random_", random_), r3("random_from", random_from),
     r4("bernoulli_scalar", bernoulli_scalar), r5("bernoulli_tensor", bernoulli_tensor), r6("randperm", randperm);
+Serves complex32(kComplex32, {"uniform_"}), integers_rare(kWideUnsigned, {"random_from"});
 
 }  // namespace
 }  // namespace mt::rng

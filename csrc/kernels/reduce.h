@@ -55,7 +55,6 @@ uint64_t dim_mask(const Attr* list, int ndim);   // nullptr, None or an empty li
 void load(DType to, void* dst, DType from, const void* src, int64_t stride, int64_t n);
 void store(DType to, void* dst, int64_t stride, DType from, const void* src, int64_t n);
 
-inline DType real_dtype(DType d) { return d == kComplexFloat ? kFloat : d == kComplexDouble ? kDouble : d; }
 
 // ---- vector lanes ----------------------------------------------------------------------------------------
 // Folds n items into kOut results (item i goes to result i % kOut) through eight vector accumulators, so that no

@@ -150,11 +150,20 @@ struct Both {
 // bool becomes uint8 on the way, so that every true item is 1.
 DType compute_of(DType d) { return d == kBool ? kUInt8 : widened(d); }
 template <class Kind, bool kMax> const Fold* table(DType d) {
-  static constexpr Fold folds[] = {
-      {}, Kind::template fold<uint8_t, kMax>(), Kind::template fold<int8_t, kMax>(),
-      Kind::template fold<int16_t, kMax>(), Kind::template fold<int32_t, kMax>(), Kind::template fold<int64_t, kMax>(),
-      {}, {}, Kind::template fold<float, kMax>(), Kind::template fold<double, kMax>(), {}, {}};
-  return folds + d;
+  static constexpr Fold none{}, u8 = Kind::template fold<uint8_t, kMax>(), s8 = Kind::template fold<int8_t, kMax>(),
+      s16 = Kind::template fold<int16_t, kMax>(), s32 = Kind::template fold<int32_t, kMax>(),
+      s64 = Kind::template fold<int64_t, kMax>(), f32 = Kind::template fold<float, kMax>(),
+      f64 = Kind::template fold<double, kMax>();
+  switch (d) {
+    case kUInt8: return &u8;
+    case kInt8: return &s8;
+    case kInt16: return &s16;
+    case kInt32: return &s32;
+    case kInt64: return &s64;
+    case kFloat: return &f32;
+    case kDouble: return &f64;
+    default: return &none;
+  }
 }
 
 // An extreme of nothing does not exist.

@@ -303,6 +303,7 @@ void logsumexp(const Args& c) {
 
 Register r_var("var", var), r_std("std", std_), r_var_mean("var_mean", var_mean), r_std_mean("std_mean", std_mean),
     r_norm("linalg_vector_norm", linalg_vector_norm), r_logsumexp("logsumexp", logsumexp);
+Serves moments(kComplex32, {"var", "std", "var_mean", "std_mean", "linalg_vector_norm"});
 
 }  // namespace
 }  // namespace mt

@@ -131,7 +131,7 @@ void equal(const Args& c) {
   bool& result = *c.t[0].ptr<bool>();
   result = a.ndim == b.ndim && std::equal(a.sizes, a.sizes + a.ndim, b.sizes);
   if (!result || a.numel() == 0) return;
-  DType d = a.dtype == kBool ? kUInt8 : widened(a.dtype);  // every true item is then 1
+  DType d = a.dtype == kBool ? kUInt8 : wide_of(a.dtype);  // every true item is then 1
   std::atomic<bool> same{true};
   constexpr int64_t kRun = 4096;
   int64_t n = a.numel(), one = 1;
@@ -155,6 +155,7 @@ void equal(const Args& c) {
 
 Register r_median("median_dim", median_dim), r_nanmedian("nanmedian_dim", nanmedian_dim), r_mode("mode_dim", mode_dim),
     r_median_all("median", median_all<false>), r_nanmedian_all("nanmedian", median_all<true>), r_equal("equal", equal);
+Serves equal_rare(kWideUnsigned | kFloat8 | kComplex32, {"equal"});
 
 }  // namespace
 }  // namespace mt

@@ -159,6 +159,7 @@ void logcumsumexp(const Args& c) {
 
 Register r_cumsum("cumsum", cumsum), r_cumprod("cumprod", cumprod), r_cummax("cummax", cummax),
     r_cummin("cummin", cummin), r_logcumsumexp("logcumsumexp", logcumsumexp);
+Serves scans(kWideUnsigned, {"cumsum", "cumprod"});
 
 }  // namespace
 }  // namespace mt

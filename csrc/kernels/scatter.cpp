@@ -247,6 +247,7 @@ Register r4("index_reduce", index_reduce);
 Register r5("index_add", index_add);
 Register r6("index_copy", index_copy);
 Register r7("index_fill", index_fill);
+Serves rare_items(kWideUnsigned | kFloat8 | kComplex32, {"scatter", "scatter_value", "index_copy", "index_fill"});
 
 }  // namespace
 }  // namespace mt

@@ -146,7 +146,7 @@ template <class T> void sort_rows(const View* t, int dim, bool descending) {
 void sort(const Args& args) {
   int dim = wrap_dim(args.a[0].i, args.t[2].ndim);
   if (is_complex(args.t[2].dtype)) throw std::runtime_error(" Sort does not support complex dtypes on CPU");
-  MT_DISPATCH_REAL(args.t[2].dtype, "sort", T, { sort_rows<T>(args.t, dim, args.a[1].i != 0); })
+  MT_DISPATCH_REAL_UNSIGNED(args.t[2].dtype, "sort", T, { sort_rows<T>(args.t, dim, args.a[1].i != 0); })
 }
 
 // ---- selection -------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ void unique(const Args& args, bool sorted) {
   Packed inverse(args.t[1].given() ? args.t[1] : none, kInt64, Packed::kWrite);
   Packed counts(args.t[2].given() ? args.t[2] : none, kInt64, Packed::kWrite);
   int64_t found = 0;
-  MT_DISPATCH_REAL(self.view.dtype, "unique", T, {
+  MT_DISPATCH_REAL_UNSIGNED(self.view.dtype, "unique", T, {
     found = unique_of<T>(self.view, sorted, out.ptr<T>(), inverse.ptr<int64_t>(), counts.ptr<int64_t>());
   })
   *args.t[3].ptr<int64_t>() = found;
@@ -319,6 +319,7 @@ Register r1("topk", topk);
 Register r2("kthvalue", kthvalue);
 Register r3("unique_sort", unique_sort);
 Register r4("unique_runs", unique_runs);
+Serves sorts(kWideUnsigned, {"sort", "unique_sort", "unique_runs"});
 
 }  // namespace
 }  // namespace mt

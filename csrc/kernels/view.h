@@ -4,12 +4,9 @@
 #include <cstdint>
 #include <cstring>
 
-namespace mt {
+#include "dtype.h"
 
-enum DType : int32_t {
-  kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kHalf, kBFloat16, kFloat, kDouble, kComplexFloat, kComplexDouble,
-  kNumDTypes
-};
+namespace mt {
 
 constexpr int kMaxDims = 64;
 
@@ -24,21 +21,9 @@ struct b8 {
   b8(bool v) : byte(v) {}
   operator bool() const { return byte != 0; }
 };
+struct c32 { f16 re, im; };  // complex32: computed in complex64
 using c64 = std::complex<float>;
 using c128 = std::complex<double>;
-
-inline int itemsize(DType d) {
-  constexpr int sizes[kNumDTypes] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
-  return sizes[d];
-}
-inline bool is_floating(DType d) { return d >= kHalf && d <= kDouble; }
-inline bool is_complex(DType d) { return d >= kComplexFloat; }
-inline bool is_integral(DType d) { return d < kHalf; }  // bool counts as integral
-inline const char* dtype_name(DType d) {
-  constexpr const char* names[kNumDTypes] = {"bool", "uint8", "int8", "int16", "int32", "int64",
-      "float16", "bfloat16", "float32", "float64", "complex64", "complex128"};
-  return names[d];
-}
 
 // A strided view over memory it does not own. Strides count elements and may be 0 (expanded) or, inside the
 // library only, negative. ndim == -1 stands for an optional tensor that was not given.

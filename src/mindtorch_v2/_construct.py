@@ -44,6 +44,9 @@ def asarray(obj: Any, *, dtype: DType | None = None, device: Any = None, copy: b
             requires_grad: bool = False) -> Tensor:
     """A tensor from nearly anything; copy says whether memory may be shared."""
     _check_flag("asarray", requires_grad)
+    if isinstance(obj, (bytes, bytearray, memoryview, _C.StorageBase)):
+        made = _C._core._from_buffer(obj, dtype or _C.get_default_dtype(), -1, 0)
+        obj, copy = (made.clone(), False) if copy else (made, copy)
     made = tensor(obj, dtype=dtype, device=device) if copy else as_tensor(obj, dtype, device)
     return made.detach().requires_grad_(True) if requires_grad else made
 

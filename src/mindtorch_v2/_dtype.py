@@ -3,9 +3,15 @@ from __future__ import annotations
 
 from mindtorch_v2._C import DTYPE_NAMES, _dtype_named, dtype, get_default_dtype
 
-# bits, exponent of the largest value + 1, digits of the significand, decimal digits
-_FLOATS = {"float16": (16, 16, 11, 3), "bfloat16": (16, 128, 8, 2), "float32": (32, 128, 24, 6),
-           "float64": (64, 1024, 53, 15)}
+# bits, the largest value, the smallest normal one, eps, decimal digits. The eps of float8_e5m2fnuz is half of what it should
+# be, as in torch.
+_FLOATS = {"float16": (16, 65504.0, 2.0**-14, 2.0**-10, 3), "bfloat16": (16, (2 - 2**-7) * 2.0**127, 2.0**-126, 2.0**-7, 2),
+           "float32": (32, (2 - 2**-23) * 2.0**127, 2.0**-126, 2.0**-23, 6),
+           "float64": (64, (2 - 2**-52) * 2.0**1023, 2.0**-1022, 2.0**-52, 15),
+           "float8_e4m3fn": (8, 448.0, 2.0**-6, 0.125, 0), "float8_e5m2": (8, 57344.0, 2.0**-14, 0.25, 0),
+           "float8_e4m3fnuz": (8, 240.0, 2.0**-7, 0.125, 0), "float8_e5m2fnuz": (8, 57344.0, 2.0**-15, 0.125, 0),
+           "float8_e8m0fnu": (8, 2.0**127, 2.0**-127, 1.0, 0)}
+_INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
 
 class finfo:
@@ -20,11 +26,9 @@ class finfo:
         if name not in _FLOATS:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type}'")
         self.dtype = name
-        self.bits, top, digits, decimals = _FLOATS[name]
-        self.eps = 2.0 ** (1 - digits)
-        self.max = (2.0 - self.eps) * 2.0 ** (top - 1)
-        self.min = -self.max
-        self.tiny = self.smallest_normal = 2.0 ** (2 - top)
+        self.bits, self.max, self.tiny, self.eps, decimals = _FLOATS[name]
+        self.min = -self.max if name != "float8_e8m0fnu" else self.tiny      # which has no sign
+        self.smallest_normal = self.tiny
         self.resolution = 10.0 ** -decimals
 
     def __repr__(self) -> str:
@@ -45,7 +49,7 @@ class iinfo:
     """The limits of an integer dtype."""
 
     def __init__(self, type: dtype) -> None:
-        if not isinstance(type, dtype) or type.is_floating_point or type.is_complex or type._name == "bool":
+        if not isinstance(type, dtype) or type._name not in _INTEGERS:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
         self.dtype = type._name
         self.bits = type.itemsize * 8
@@ -64,6 +68,6 @@ class iinfo:
 
 names = DTYPE_NAMES
 aliases = {"half": "float16", "float": "float32", "double": "float64", "short": "int16", "int": "int32",
-           "long": "int64", "cfloat": "complex64", "cdouble": "complex128"}
+           "long": "int64", "chalf": "complex32", "bit": "uint1", "cfloat": "complex64", "cdouble": "complex128"}
 by_name = {name: _dtype_named(name) for name in names} | \
           {name: _dtype_named(target) for name, target in aliases.items()}

@@ -10,6 +10,11 @@ from mindtorch_v2._storage import TypedStorage, UntypedStorage
 from mindtorch_v2._tensor import Tensor, _legacy_tensor
 
 
+# The dtypes that had types of their own; later ones have not.
+_WORDS = frozenset("Bool Byte Char Short Int Long Half BFloat16 Float Double".split())
+_STORAGE_WORDS = _WORDS | set("ComplexFloat ComplexDouble QInt8 QUInt8 QInt32 QUInt4x2 QUInt2x4".split())
+
+
 class _TensorType(type):
     """isinstance(x, torch.FloatTensor): a tensor of that dtype on that type of device."""
 
@@ -34,7 +39,7 @@ def _types(device: str, module: str) -> dict[str, type]:
     return {word + "Tensor": _TensorType(word + "Tensor", (), {
         "dtype": _C._dtype_named(name), "_device": device, "is_cuda": False, "__module__": module, "is_sparse": False,
         "layout": _C._named_constant("strided"), "__doc__": f"Tensors of {name} on {device}."})
-        for word, name in zip(_C.TYPE_WORDS, _C.DTYPE_NAMES) if not word.startswith("Complex")}
+        for word, name in zip(_C.TYPE_WORDS, _C.DTYPE_NAMES) if word in _WORDS}
 
 
 class _SparseType(_TensorType):
@@ -80,13 +85,10 @@ class _StorageType(_TensorType):
         return TypedStorage(wrap_storage=wrap_storage, dtype=cls.dtype)   # type: ignore[attr-defined]
 
 
-def _storages(tensor_types: dict[str, type]) -> dict[str, type]:
-    made: dict[str, type] = {}
-    for kind in tensor_types.values():
-        name = kind.__name__.replace("Tensor", "Storage")
-        made[name] = _StorageType(name, (), {"dtype": kind.dtype, "_device": kind._device,   # type: ignore[attr-defined]
-                                             "__module__": kind.__module__, "__doc__": "Storages, as the tensors."})
-    return made
+def _storages(device: str, module: str) -> dict[str, type]:
+    return {word + "Storage": _StorageType(word + "Storage", (), {
+        "dtype": _C._dtype_named(name), "_device": device, "__module__": module, "__doc__": f"Storages of {name} on {device}."})
+        for word, name in zip(_C.TYPE_WORDS, _C.DTYPE_NAMES) if word in _STORAGE_WORDS}
 
 
 def _refusal(name: str, instead: str) -> Any:
@@ -105,10 +107,7 @@ removed = {name: _refusal(name, instead) for name, instead in (
 tensor_types = _types("cpu", "torch")
 npu_tensor_types = _types("npu", "torch.npu")
 sparse_types = _sparse_types()
-storage_types, npu_storage_types = _storages(tensor_types), _storages(npu_tensor_types)
-storage_types |= {f"Complex{word}Storage": _StorageType(f"Complex{word}Storage", (), {
-    "dtype": _C._dtype_named(name), "_device": "cpu", "__module__": "torch", "__doc__": f"Storages of {name}."})
-    for word, name in (("Float", "complex64"), ("Double", "complex128"))}
+storage_types, npu_storage_types = _storages("cpu", "torch"), _storages("npu", "torch.npu")
 
 
 def set_default_tensor_type(t: Any, /) -> None:

@@ -23,6 +23,7 @@ from ._rebuilding import (
     _rebuild_parameter_with_state,
     _rebuild_sparse_tensor,
     _rebuild_tensor_v2,
+    _rebuild_tensor_v3,
     torch_globals,
 )
 
@@ -44,10 +45,13 @@ def _reduce_tensor(tensor: Any) -> tuple[Any, ...]:
         func = _rebuild_meta_tensor
         args = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.requires_grad)
     else:
-        func = _rebuild_tensor_v2
-        typed = torch.TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=tensor.dtype)
         geometry = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
-        args = (typed, *geometry, tensor.requires_grad, OrderedDict())
+        rest = (*geometry, tensor.requires_grad, OrderedDict())
+        if _storage_type(tensor.dtype) is None:      # a dtype that came after PyTorch's typed storages
+            func, args = _rebuild_tensor_v3, (tensor.untyped_storage(), *rest, tensor.dtype)
+        else:
+            typed = torch.TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=tensor.dtype)
+            func, args = _rebuild_tensor_v2, (typed, *rest)
     if kind is torch.Tensor and not state:
         return func, args
     return _rebuild_from_type_v2, (func, kind, args, state)
@@ -103,6 +107,8 @@ class TensorPickler(_PythonPickler):
             key = self._keys[place] = str(len(self.storages))
             self.storages.append(storage)
         kind = _storage_type(dtype)
+        if kind is None:
+            raise RuntimeError(f"PyTorch's files have no typed storage of {dtype}; save its untyped() instead")
         return "storage", kind, key, location_tag(storage), storage.nbytes() // kind.itemsize
 
     def reducer_override(self, obj: Any) -> Any:
@@ -137,6 +143,7 @@ class TensorPickler(_PythonPickler):
 
 
 @cache
-def _storage_type(dtype: Any) -> StorageType:
+def _storage_type(dtype: Any) -> StorageType | None:
+    """PyTorch's storage of a dtype (None: untyped); None where it has no such."""
     kinds = (kind for kind in torch_globals().values() if isinstance(kind, StorageType))
-    return next(kind for kind in kinds if kind.dtype is dtype)
+    return next((kind for kind in kinds if kind.dtype is dtype), None)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ._C._core import get_default_dtype
+from ._C._core import _dtype_named, get_default_dtype
 
 
 @dataclass
@@ -149,6 +149,8 @@ def _write(items: Any, dim: int, indent: int, write: Callable[[Any], str], width
 
 
 def _contents(tensor: Any, indent: int) -> str:
+    if str(tensor.dtype) == "torch.float4_e2m1fn_x2":  # two numbers an item: torch writes the byte
+        tensor = tensor.view(_dtype_named("uint8")).to(_dtype_named("float32"))
     items = _shown(tensor, tensor.numel() > _options.threshold)
     numbers = list(_numbers(items))
     write: Callable[[Any], str]

@@ -18,7 +18,8 @@ import mindtorch_v2 as torch
 _STORAGE_DTYPES = {
     "Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16",
     "Long": "int64", "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8",
-    "Bool": "bool", "ComplexDouble": "complex128", "ComplexFloat": "complex64",
+    "Bool": "bool", "ComplexDouble": "complex128", "ComplexFloat": "complex64", "QInt8": "qint8", "QUInt8": "quint8",
+    "QInt32": "qint32", "QUInt4x2": "quint4x2", "QUInt2x4": "quint2x4",
 }  # fmt: skip
 _LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")
 _SPARSE_LAYOUTS = tuple("torch." + name for name in _LAYOUTS if name.startswith("sparse"))
@@ -295,8 +296,9 @@ def torch_globals() -> dict[str, Any]:
     table["torch.serialization._get_layout"] = _get_layout
     table["torch.nn.parameter.Parameter"] = torch.nn.Parameter
     table |= {"torch.Size": torch.Size, "torch.Tensor": torch.Tensor, "torch.device": torch.device}
+    for dtype in set(torch._dtypes.values()):
+        table[str(dtype)] = dtype
     for prefix, dtype in _STORAGE_DTYPES.items():
-        table["torch." + dtype] = getattr(torch, dtype)
         table[f"torch.{prefix}Storage"] = StorageType(getattr(torch, dtype))
     table["torch.UntypedStorage"] = table["torch.storage.UntypedStorage"] = StorageType(None)
     return table

@@ -12,9 +12,34 @@ from mindtorch_v2._C import StorageBase
 class UntypedStorage(StorageBase):
     """A block of bytes on a device."""
 
+    @classmethod
+    def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first bytes of a file, mapped: written back to it where shared, else the process's own."""
+        if nbytes == 0:
+            return cls(0)
+        flags = os.O_RDWR | os.O_CREAT if shared else os.O_RDONLY
+        mode = "read-write" if shared else "read-only"
+        try:
+            handle = os.open(filename, flags, 0o600)
+        except OSError as error:
+            raise RuntimeError(f"unable to open file <{filename}> in {mode} mode: {error.strerror} ({error.errno})") from error
+        try:
+            size = os.fstat(handle).st_size
+            if size < nbytes and not shared:
+                raise RuntimeError(f"file <{filename}> size <{size}> is smaller than the required mapping size <{nbytes}>")
+            if size < nbytes:
+                os.ftruncate(handle, nbytes)
+            mapped = mmap.mmap(handle, nbytes, access=mmap.ACCESS_WRITE if shared else mmap.ACCESS_COPY)
+        finally:
+            os.close(handle)
+        return _over(mapped)
+
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return UntypedStorage._from_bytes(memoryview(self)[index])
+            start, stop, step = index.indices(len(self))
+            if step != 1:
+                raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
+            return _over(memoryview(self)[start:stop]) if start < stop else UntypedStorage(0)
         return memoryview(self)[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -143,9 +168,22 @@ class UntypedStorage(StorageBase):
         return _rebuild_storage, (bytes(self.cpu()), str(self.device))
 
 
+def _over(buffer: Any) -> UntypedStorage:
+    """A storage over the memory of a buffer, which it keeps."""
+    return _C._core._from_buffer(buffer, _C._dtype_named("uint8"), -1, 0).untyped_storage()
+
+
 def _rebuild_storage(data: bytes, device: str) -> UntypedStorage:
     """What a pickle calls; on "npu:3" it comes back there."""
     return UntypedStorage._from_bytes(data).to(device=device)
+
+
+# What the items of quantised storages are read as.
+_INTEGERS = {"quint8": "uint8", "quint4x2": "uint8", "quint2x4": "uint8", "qint8": "int8", "qint32": "int32"}
+
+# Dtypes that came after torch.FloatStorage and its like.
+_UNNAMED = frozenset(("uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
+                      "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"))
 
 
 class TypedStorage:
@@ -163,7 +201,9 @@ class TypedStorage:
         return self._untyped_storage.device
 
     def type(self) -> str:
-        word = _C.TYPE_WORDS[_C.DTYPE_NAMES.index(self.dtype._name)]
+        word = _C.TYPE_WORDS[self.dtype._id]
+        if self.dtype._name in _UNNAMED:
+            return "torch.storage.TypedStorage"
         return f"torch.{'' if self.device.type == 'cpu' else self.device.type + '.'}{word}Storage"
 
     def element_size(self) -> int:
@@ -225,7 +265,8 @@ class TypedStorage:
         return hash(self._untyped_storage._cdata)
 
     def _tensor(self) -> Any:
-        return _C._from_data([], self.dtype, False).set_(self._untyped_storage, 0, (self.size(),), (1,))
+        dtype = _C._dtype_named(_INTEGERS.get(self.dtype._name, self.dtype._name))
+        return _C._from_data([], dtype, False).set_(self._untyped_storage, 0, (self.size(),), (1,))
 
     def __getitem__(self, index: Any) -> Any:
         value = self._tensor()[index]

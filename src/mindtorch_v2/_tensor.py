@@ -426,8 +426,9 @@ _TYPE_NAMES = {word + "Tensor": _C._dtype_named(name) for word, name in zip(_C.T
 
 
 def _type_name(dtype: DType, device: Device) -> str:
-    word = _C.TYPE_WORDS[_C.DTYPE_NAMES.index(dtype._name)]
-    return f"torch.{'' if device.type == 'cpu' else device.type + '.'}{word}Tensor"
+    word = _C.TYPE_WORDS[dtype._id]
+    quantized = "quantized." if word.startswith("Q") else ""
+    return f"torch.{quantized}{'' if device.type == 'cpu' else device.type + '.'}{word}Tensor"
 
 
 def _legacy_tensor(*args: Any, device: Any = None, dtype: Any = None) -> Any:
@@ -465,7 +466,7 @@ def install_methods(methods: dict[str, Any]) -> None:
         setattr(Tensor, name, function)
     for name, target in (("half", "float16"), ("bfloat16", "bfloat16"), ("float", "float32"), ("double", "float64"),
                          ("char", "int8"), ("byte", "uint8"), ("short", "int16"), ("int", "int32"), ("long", "int64"),
-                         ("bool", "bool"), ("cfloat", "complex64"), ("cdouble", "complex128")):
+                         ("bool", "bool"), ("chalf", "complex32"), ("cfloat", "complex64"), ("cdouble", "complex128")):
         method = _cast_method(_C._dtype_named(target))
         method.__name__, method.__qualname__, method.__doc__ = name, f"Tensor.{name}", f"The tensor as {target}."
         setattr(Tensor, name, method)

@@ -50,73 +50,16 @@ void run_diagonal(Run& run) {
   }
 }
 
-// ---- types that kernels do not compute with: through one that they do --------------------------------
-bool converts(aclDataType t) {
-  return computes(t) || t == ACL_UINT16 || t == ACL_UINT32 || t == ACL_UINT64 || t == ACL_COMPLEX32;
-}
+// ---- types that kernels convert, but hardly compute with ----------------------------------------------
 void expect_converts(const Call& c, int i, int j) {
   if (same_bits(c, i, j)) return;
   for (int k : {i, j})
     EXPECT(converts(c.tensor(k).dtype), "%s: %s is %s, which is moved but not converted", c.name(), c.row->args[k].name,
            describe(c.tensor(k)).c_str());
 }
-
-// Complex numbers as pairs of reals, under one more dim.
-Value pairs(const Value& v, DType part) {
-  Value p = v;
-  for (int d = 0; d < v.ndim; ++d) p.strides[d] *= 2;
-  p.sizes[v.ndim] = 2;
-  p.strides[v.ndim] = 1;
-  ++p.ndim;
-  p.dtype = part;
-  return p;
-}
-template <class From, class To> Value each(const Value& v, DType to) {
-  const Value in = v.dense(), out = empty(v.shape(), to);
-  for (int64_t i = 0, n = in.numel(); i < n; ++i) out.ptr<To>()[i] = To(in.ptr<From>()[i]);
-  return out;
-}
-// What `v`, of type t, is in a dtype of the kernels; `to_float` chooses for uint64, which no integer of theirs holds.
-Value computable(const Value& v, aclDataType t, bool to_float) {
-  switch (t) {
-    case ACL_UINT16: return each<uint16_t, int32_t>(v, mt::kInt32);
-    case ACL_UINT32: return each<uint32_t, int64_t>(v, mt::kInt64);
-    case ACL_UINT64: return to_float ? each<uint64_t, double>(v, mt::kDouble) : v;
-    case ACL_COMPLEX32: {
-      const Value wide = empty(v.shape(), mt::kComplexFloat);
-      copy(pairs(wide, mt::kFloat), pairs(v, mt::kHalf));
-      return wide;
-    }
-    default: return v;
-  }
-}
-// Numbers wrap around, as they do between the integers of the kernels.
-template <class U> void store(const Value& out, const Value& v) {
-  const bool whole = mt::is_integral(v.dtype);
-  Value narrow = empty(v.shape(), out.dtype);
-  if (whole) {
-    const Value in = v.to(mt::kInt64).dense();
-    for (int64_t i = 0, n = in.numel(); i < n; ++i) narrow.ptr<U>()[i] = U(in.ptr<int64_t>()[i]);
-  } else {
-    const Value in = v.to(mt::kDouble).dense();
-    for (int64_t i = 0, n = in.numel(); i < n; ++i) {
-      const double x = in.ptr<double>()[i];
-      narrow.ptr<U>()[i] = x >= 0x1p63 && x < 0x1p64 ? U(uint64_t(x)) : U(x > -0x1p63 && x < 0x1p63 ? int64_t(x) : 0);
-    }
-  }
-  copy(out, narrow);
-}
-void convert(const Value& out, aclDataType to, const Value& from, aclDataType t) {
-  if (to == t) return copy(out, from);
-  const bool to_float = to == ACL_COMPLEX32 || (computes(to) && !mt::is_integral(dtype_of(to)));
-  const Value v = computable(from, t, to_float);
-  switch (to) {
-    case ACL_UINT16: return store<uint16_t>(out, v);
-    case ACL_UINT32: return store<uint32_t>(out, v);
-    case ACL_UINT64: return store<uint64_t>(out, v);
-    case ACL_COMPLEX32: return copy(pairs(out, mt::kHalf), pairs(v.to(mt::kComplexFloat), mt::kFloat));
-    default: return copy(out, v);
-  }
+void convert(Value out, aclDataType to, Value from, aclDataType t) {
+  if (to != t) out.dtype = converted_dtype(to), from.dtype = converted_dtype(t);
+  copy(out, from);
 }
 
 // ---- copies ------------------------------------------------------------------------------------------

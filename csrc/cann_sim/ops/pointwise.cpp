@@ -51,7 +51,7 @@ DType common_dtype(const Call& c, const PointwiseOp& op, int64_t item) {
 }
 
 // The dtype whose loop is run: 16-bit floats have the float loop, integers without a loop are computed as float32.
-DType loop_dtype(const mt::Pointwise* kernel, DType common) {
+DType compute_dtype(const mt::Pointwise* kernel, DType common) {
   if (kernel->loop[common] || common == mt::kHalf || common == mt::kBFloat16) return common;
   if (common == mt::kBool && kernel->loop[mt::kUInt8]) return mt::kUInt8;
   return mt::is_integral(common) ? mt::kFloat : common;
@@ -161,7 +161,7 @@ void check_pointwise(const Call& c, const PointwiseOp& op, const mt::Pointwise* 
   const int at = output_of(c);
   const TensorMeta& out = tensor_at(c, at, item);
   if (!shape.equals(out)) refuse_shape(c, out, at);
-  const DType common = common_dtype(c, op, item), loop = loop_dtype(kernel, common);
+  const DType common = common_dtype(c, op, item), loop = compute_dtype(kernel, common);
   if (!kernel->loop[loop] && !kernel->loop[opmath(loop)])
     refuse(ACLNN_ERR_PARAM_INVALID, "%s: does not compute in %s", c.name(), mt::dtype_name(common));
   expect_result(c, result_dtype(op, common), out, at);
@@ -187,7 +187,7 @@ void run_pointwise(Run& run, const PointwiseOp& op, const mt::Pointwise* kernel,
   for (const char* p = op.operands; *p; ++p) values[n++] = operand(run, position(*p), item);
   for (const char* p = op.attributes; *p; ++p) attributes[many++] = attribute(run, *p, item);
   for (int i = 0; i < n; ++i) views[i] = values[i].view();
-  kernels().pointwise(kernel, loop_dtype(kernel, common), views, attributes);
+  kernels().pointwise(kernel, compute_dtype(kernel, common), views, attributes);
   if (rounds) copy(out, values[0]);
 }
 

@@ -270,6 +270,9 @@ constexpr Pair kPairs[] = {
     {ACL_INT32, mt::kInt32}, {ACL_INT64, mt::kInt64}, {ACL_FLOAT16, mt::kHalf}, {ACL_BF16, mt::kBFloat16},
     {ACL_FLOAT, mt::kFloat}, {ACL_DOUBLE, mt::kDouble}, {ACL_COMPLEX64, mt::kComplexFloat},
     {ACL_COMPLEX128, mt::kComplexDouble}};
+constexpr Pair kConverted[] = {
+    {ACL_UINT16, mt::kUInt16}, {ACL_UINT32, mt::kUInt32}, {ACL_UINT64, mt::kUInt64}, {ACL_COMPLEX32, mt::kComplexHalf},
+    {ACL_FLOAT8_E5M2, mt::kFloat8_e5m2}, {ACL_FLOAT8_E4M3FN, mt::kFloat8_e4m3fn}, {ACL_FLOAT8_E8M0, mt::kFloat8_e8m0fnu}};
 int category(DType t) { return t == mt::kBool ? 0 : mt::is_integral(t) ? 1 : mt::is_floating(t) ? 2 : 3; }
 }  // namespace
 
@@ -277,6 +280,18 @@ bool computes(aclDataType t) {
   for (const Pair& p : kPairs)
     if (p.acl == t) return true;
   return false;
+}
+
+bool converts(aclDataType t) {
+  for (const Pair& p : kConverted)
+    if (p.acl == t) return true;
+  return computes(t);
+}
+
+DType converted_dtype(aclDataType t) {
+  for (const Pair& p : kConverted)
+    if (p.acl == t) return p.ours;
+  return dtype_of(t);
 }
 
 DType dtype_of(aclDataType t) {
@@ -326,8 +341,6 @@ DType promote(DType tensor, const aclScalar& s) {
 }
 
 DType opmath(DType t) { return t == mt::kHalf || t == mt::kBFloat16 ? mt::kFloat : t; }
-DType real_of(DType t) {
-  return t == mt::kComplexFloat ? mt::kFloat : t == mt::kComplexDouble ? mt::kDouble : t;
-}
+DType real_of(DType t) { return mt::real_dtype(t); }
 
 }  // namespace cann_sim

@@ -73,6 +73,8 @@ void call_pointwise(const char* name, DType compute, std::initializer_list<Value
 // ---- dtypes --------------------------------------------------------------------------------------------------
 DType dtype_of(aclDataType t);                       // refuses with 161002 what no kernel computes (uint16, float8 ...)
 bool computes(aclDataType t);                        // whether dtype_of would succeed
+bool converts(aclDataType t);           // computes with it, or only converts it: then dtype_of() refuses
+DType converted_dtype(aclDataType t);
 DType bits_of(aclDataType t);                        // an unsigned stand-in of the same size, to move data of any type
 DType promote(DType a, DType b);                     // torch's and aclnn's table
 DType promote(DType tensor, const aclScalar& s);     // tensor with number: only a higher category changes the dtype

@@ -82,6 +82,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _run_backward,
     _run_kernel,
     _served_by,
+    _set_acl_dtypes,
     _set_anomaly,
     _set_autocast,
     _set_autocast_cache_enabled,

@@ -84,6 +84,7 @@ cdef class Overload:
     cdef const Pointwise* pw
     cdef Attr* default_attr                      # of a pointwise op: its non-tensor arguments when all are defaults
     cdef Kernel kernel
+    cdef int32_t rare                            # the rare dtypes that the kernel takes, as bits
     cdef list kernels                            # per device type: callable(outs, args) or None
     cdef readonly object npu                     # its calls on an npu (_row.Npu), or None
     cdef bint tracked                            # the row has formulas of its own

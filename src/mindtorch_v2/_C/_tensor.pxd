@@ -91,7 +91,7 @@ cdef class dtype:
     cdef readonly int _id
     cdef readonly str _name
     cdef readonly int itemsize
-    cdef readonly bint is_floating_point, is_complex, is_signed
+    cdef readonly bint is_floating_point, is_complex
 
 
 cdef class layout:
@@ -197,7 +197,8 @@ cdef object size_class
 cdef dict python_dtypes
 
 # ---- functions
-cdef int promote(int a, int b) noexcept nogil
+cdef int promote(int a, int b) except -1
+cdef int checked_complex_of(int d) except -1
 cdef str type_word(int dt)
 cdef str type_name(int dt)
 cdef str cpp_name(int dt)
@@ -278,14 +279,14 @@ cdef inline bint is_differentiable(int d) noexcept nogil:
 cdef inline int complex_of(int d) noexcept nogil:
     if d >= kComplexFloat:
         return d
-    return kComplexDouble if d == kDouble else kComplexFloat
+    return kComplexDouble if d == kDouble else kComplexHalf if d == kHalf else kComplexFloat
 
 
 cdef inline int real_of(int d) noexcept nogil:
-    return kFloat if d == kComplexFloat else kDouble if d == kComplexDouble else d
+    return real_dtype(<DType>d)
 
 
-cdef inline void promotion_add(Promotion* p, int d, int ndim, bint is_number) noexcept nogil:
+cdef inline int promotion_add(Promotion* p, int d, int ndim, bint is_number) except -1:
     if is_number:
         if d >= kComplexFloat:
             d = complex_of(default_dtype)
@@ -296,21 +297,24 @@ cdef inline void promotion_add(Promotion* p, int d, int ndim, bint is_number) no
         p.zero = d if p.zero < 0 else promote(p.zero, d)
     else:
         p.dims = d if p.dims < 0 else promote(p.dims, d)
+    return 0
 
 
-cdef inline int combine(int higher, int lower) noexcept nogil:
+cdef inline int combine(int higher, int lower) except -2:
     if higher < 0:
         return lower
     if lower < 0 or higher >= kComplexFloat:
         return higher
     if higher >= kHalf:
-        return complex_of(higher) if lower >= kComplexFloat else higher
+        return checked_complex_of(higher) if lower >= kComplexFloat else higher
+    if lower >= kComplexFloat and rare(<DType>higher):
+        return lower                             # of a number: torch.promote_types refuses the same of two dtypes
     if higher == kBool or lower >= kHalf:
         return promote(higher, lower)
     return higher
 
 
-cdef inline int promotion_result(Promotion* p) noexcept nogil:
+cdef inline int promotion_result(Promotion* p) except -2:
     return combine(combine(p.dims, p.zero), p.wrapped)
 
 
@@ -318,7 +322,7 @@ cdef inline bint castable(int src, int dst) noexcept nogil:
     """Whether a result of dtype src may be written to an output of dtype dst."""
     if src >= kComplexFloat and dst < kComplexFloat:
         return False
-    if src >= kHalf and dst < kHalf:
+    if src >= kHalf and dst <= kUInt64:          # torch asks nothing of dtypes that are only stored
         return False
     return not (src != kBool and dst == kBool)
 
@@ -480,10 +484,12 @@ cdef inline int64_t read_int(object o) except? -1:
 cdef inline int check_fits(object v, int dt) except -1:
     cdef int wide = 0
     if PyFloat_CheckExact(v):
-        if dt >= kHalf and -65504.0 <= PyFloat_AS_DOUBLE(v) <= 65504.0:
+        if dt >= kHalf and -240.0 <= PyFloat_AS_DOUBLE(v) <= 240.0:
             return 0
     elif PyLong_CheckExact(v) and 0 <= PyLong_AsLongLongAndOverflow(v, &wide) <= 127:     # every dtype holds these
         return 0
+    if is_only_stored(<DType>dt):
+        return 0                                 # nothing is known of what they hold
     return check_fits_closely(v, dt)
 
 

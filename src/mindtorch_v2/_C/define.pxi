@@ -54,7 +54,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
             raise ValueError(f"{name}: a pointwise op takes at most {MAX_LOOP_TENSORS} tensors and {MAX_LOOP_ATTRS} other "
                              "arguments")
     elif ov.family == F_KERNEL or (ov.family == F_COMPOSITE and rule is not None):
-        ov.kernel = lib.find(encoded)
+        ov.kernel, ov.rare = lib.find(encoded), lib.rare(encoded)
         if isinstance(rule, str):
             ov.native_id = RULE_IDS[rule]
     elif ov.family == F_VIEW:
@@ -260,6 +260,7 @@ cdef int run_named(str name, tuple outs, tuple inputs, tuple attrs) except -1:
     args.generator = NULL
     for i in range(PyTuple_GET_SIZE(tensors)):   # last, as in cpu_kernel
         work += add_view(PyTuple_GET_ITEM_(tensors, i), v, storages, &args.nt)
+    check_rare(encoded, lib.rare(encoded), v, args.nt)
     if work > NOGIL_ITEMS:
         run_unlocked(k, &args, v, storages)
     else:

@@ -3,6 +3,14 @@
 cdef class dtype:
     """The type of a tensor's items."""
 
+    @property
+    def is_signed(self) -> bool:
+        if kBits1x8 <= self._id <= kBits16:
+            raise RuntimeError("Bits types are undefined")
+        if kQInt8 <= self._id <= kQUInt2x4:
+            raise RuntimeError("isSignedType not supported for quantized types")
+        return not (self._id <= kUInt8 or kUInt16 <= self._id <= kUInt7 or self._id == kFloat8_e8m0fnu)
+
     def __repr__(self) -> str:
         return "torch." + self._name
 
@@ -10,14 +18,16 @@ cdef class dtype:
         return _dtype_named, (self._name,)
 
     def to_complex(self) -> "dtype":
-        return dtypes[complex_of(self._id)]
+        return dtypes[checked_complex_of(self._id)]
 
     def to_real(self) -> "dtype":
         return dtypes[real_of(self._id)]
 
 
-DTYPE_NAMES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16",
-               "float32", "float64", "complex64", "complex128")
+DTYPE_NAMES = tuple([dtype_name(<DType>i).decode() for i in range(kNumDTypes)])
+TYPE_WORDS = tuple([dtype_word(<DType>i).decode() for i in range(kNumDTypes)])         # torch's names of scalar types
+TYPE_NAMES = tuple([dtype_type(<DType>i).decode() for i in range(kNumDTypes)])         # what C++ calls the items
+
 cdef list dtypes = []
 cdef int default_dtype = kFloat
 
@@ -36,17 +46,24 @@ cdef _make_dtypes():
         d.itemsize = itemsize(<DType>i)
         d.is_floating_point = kHalf <= i <= kDouble
         d.is_complex = i >= kComplexFloat
-        d.is_signed = i not in (kBool, kUInt8)
         dtypes.append(d)
 
 _make_dtypes()
 
 
-cdef int promote(int a, int b) noexcept nogil:
+cdef int checked_complex_of(int d) except -1:
+    if d < kHalf or is_float8(<DType>d) or d == kFloat4_e2m1fn_x2:
+        raise RuntimeError(f"Unknown Complex ScalarType for {TYPE_WORDS[d]}")
+    return complex_of(d)
+
+
+cdef int promote(int a, int b) except -1:
     """The smallest dtype that holds both, as torch.promote_types."""
     cdef int t
     if a == b:
         return a
+    if rare(<DType>a) or rare(<DType>b):
+        return promote_rare(a, b)
     if a > b:
         t = a
         a = b
@@ -64,6 +81,32 @@ cdef int promote(int a, int b) noexcept nogil:
     if a == kUInt8:                              # with a signed integer
         return kInt16 if b == kInt8 else b
     return b
+
+
+cdef int promote_rare(int a, int b) except -1:
+    """promote() where one of two dtypes, which differ, is none of the common ones. As torch, most of them promote to none."""
+    cdef int t
+    cdef str words = f"{TYPE_WORDS[a]} and {TYPE_WORDS[b]}"
+    if kQInt8 <= a <= kQUInt2x4 or kQInt8 <= b <= kQUInt2x4:
+        raise RuntimeError("promoteTypes with quantized numbers is not handled yet; figure out what the correct rules should "
+                           f"be, offending types: {TYPE_WORDS[a]} {TYPE_WORDS[b]}")
+    if kBits1x8 <= a <= kBits16 or kBits1x8 <= b <= kBits16:
+        raise RuntimeError(f"Promotion from {words} is unsupported.")
+    if is_float8(<DType>a) or is_float8(<DType>b):
+        raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {words}")
+    if kUInt16 <= a <= kUInt7 or kUInt16 <= b <= kUInt7:
+        if is_float_id(b) or is_float_id(a):
+            return b if is_float_id(b) else a
+        raise RuntimeError(f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {words}")
+    if a != kComplexHalf:
+        t = a
+        a = b
+        b = t
+    if a != kComplexHalf or rare(<DType>b):
+        raise RuntimeError(f"Promotion from {words} is unsupported.")
+    if b == kDouble or b == kComplexDouble:
+        return kComplexDouble
+    return kComplexFloat if b == kBFloat16 or b >= kFloat else kComplexHalf
 
 
 def promote_types(dtype type1, dtype type2) -> "dtype":
@@ -88,6 +131,8 @@ def set_default_dtype(d) -> None:
         raise TypeError(f"invalid dtype object: {d!r}")
     if not (<dtype>d).is_floating_point:
         raise TypeError("only floating-point types are supported as the default type")
+    if rare((<DType>(<dtype>d)._id)):
+        raise TypeError(f"couldn't find storage object {TYPE_WORDS[(<dtype>d)._id]}Storage")
     default_dtype = (<dtype>d)._id
 
 
@@ -129,16 +174,8 @@ cdef _make_constants():
 _make_constants()
 
 
-TYPE_WORDS = ("Bool", "Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double",
-              "ComplexFloat", "ComplexDouble")
-
-
 cdef str type_word(int dt):
     return TYPE_WORDS[dt]
-
-
-TYPE_NAMES = ("bool", "unsigned char", "signed char", "short", "int", "long", "c10::Half", "c10::BFloat16", "float",
-              "double", "c10::complex<float>", "c10::complex<double>")
 
 
 cdef str type_name(int dt):

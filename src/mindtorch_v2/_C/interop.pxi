@@ -90,6 +90,8 @@ cdef object fitting(object number, int dt):
     """The number as it may become an item of dtype dt; raises where torch says that it does not fit."""
     cdef int overflow = 0
     cdef int64_t v, high
+    if is_only_stored(<DType>dt):
+        raise RuntimeError("store_scalar: invalid type")
     if PyComplex_Check(number) and kBool < dt < kComplexFloat:
         raise TypeError("must be real number, not complex" if dt >= kHalf else
                         "'complex' object cannot be interpreted as an integer")
@@ -99,12 +101,19 @@ cdef object fitting(object number, int dt):
         return float(number) if overflow else number
     if PyFloat_Check(number) and not -9.3e18 < number < 9.3e18:
         raise RuntimeError(f"value cannot be converted to type {DTYPE_NAMES[dt]} without overflow")
+    if dt == kUInt64:
+        if PyFloat_Check(number):
+            raise TypeError("an integer is required")
+        PyLong_AsUnsignedLongLong(int(number))   # its OverflowError is torch's
+        return number
     high = INT64_MAX >> (64 - 8 * itemsize(<DType>dt))
+    if is_unsigned(dt):
+        high = 2 * high + 1
     v = PyLong_AsLongLongAndOverflow(int(number), &overflow)
     if overflow:
         raise ValueError("Overflow when unpacking long long")
-    if not (-255 <= v <= 255 if dt == kUInt8 else -high - 1 <= v <= high) or \
-            dt == kUInt8 and PyFloat_Check(number) and not 0 <= number <= 255:
+    if not (-high if is_unsigned(dt) else -high - 1) <= v <= high or \
+            is_unsigned(dt) and PyFloat_Check(number) and not 0 <= number <= high:
         raise RuntimeError(f"value cannot be converted to type {DTYPE_NAMES[dt]} without overflow")
     return number
 
@@ -167,7 +176,8 @@ cdef TensorBase detached_copy(TensorBase t, int dt):
 
 # ---- NumPy ----------------------------------------------------------------------------------------------------------
 cdef dict typestr_ids = {"b1": kBool, "u1": kUInt8, "i1": kInt8, "i2": kInt16, "i4": kInt32, "i8": kInt64, "f2": kHalf,
-                         "f4": kFloat, "f8": kDouble, "c8": kComplexFloat, "c16": kComplexDouble}
+                         "f4": kFloat, "f8": kDouble, "c8": kComplexFloat, "c16": kComplexDouble, "u2": kUInt16,
+                         "u4": kUInt32, "u8": kUInt64}
 cdef dict id_typestrs = {v: k for k, v in typestr_ids.items()}
 
 
@@ -176,7 +186,7 @@ cdef int numpy_dtype_id(object array) except -1:
     dt = typestr_ids.get(typestr[1:]) if isinstance(typestr, str) and typestr[0] != ">" else None
     if dt is None:
         raise TypeError(f"can't convert np.ndarray of type {array.dtype}. The only supported types are: float64, float32, "
-                        "float16, complex64, complex128, int64, int32, int16, int8, uint8, and bool.")
+                        "float16, complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, uint8, and bool.")
     return dt
 
 
@@ -193,8 +203,8 @@ cdef TensorBase from_interface(object array, bint quiet):
     code = typestr_ids.get(info["typestr"][1:])
     if code is None:
         raise TypeError(f"can't convert np.ndarray of type {getattr(array, 'dtype', info['typestr'])}. The only supported "
-                        "types are: float64, float32, float16, complex64, complex128, int64, int32, int16, int8, uint8, "
-                        "and bool.")
+                        "types are: float64, float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, "
+                        "uint32, uint16, uint8, and bool.")
     dt = code
     size = itemsize(<DType>dt)
     address, readonly = info["data"]
@@ -241,8 +251,8 @@ def _array_view(TensorBase t):
     if t.dev != CPU:
         raise TypeError(f"can't convert {device_object(t.dev, t.dev_index)} device type tensor to numpy. Use Tensor.cpu() to "
                         "copy the tensor to host memory first.")
-    if t.dt == kBFloat16:
-        raise TypeError("Got unsupported ScalarType BFloat16")
+    if t.dt not in id_typestrs:
+        raise TypeError(f"Got unsupported ScalarType {type_word(t.dt)}")
     made.hold(t.st)
     check_room(t)
     made.__array_interface__ = {
@@ -297,10 +307,12 @@ cdef extern from *:
     void mt_dl_capsule_free(object)
     void mt_dl_owner_free(object)
 
-# DLPack's type codes: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool
+# DLPack's type codes: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool, from 7 on the 8-bit floats, 17 float4
 cdef dict dlpack_types = {kBool: (6, 8), kUInt8: (1, 8), kInt8: (0, 8), kInt16: (0, 16), kInt32: (0, 32), kInt64: (0, 64),
                           kHalf: (2, 16), kBFloat16: (4, 16), kFloat: (2, 32), kDouble: (2, 64),
-                          kComplexFloat: (5, 64), kComplexDouble: (5, 128)}
+                          kComplexFloat: (5, 64), kComplexDouble: (5, 128), kComplexHalf: (5, 32), kUInt16: (1, 16),
+                          kUInt32: (1, 32), kUInt64: (1, 64), kFloat8_e4m3fn: (10, 8), kFloat8_e4m3fnuz: (11, 8),
+                          kFloat8_e5m2: (12, 8), kFloat8_e5m2fnuz: (13, 8), kFloat8_e8m0fnu: (14, 8)}
 
 
 def _to_dlpack(TensorBase t):
@@ -312,6 +324,8 @@ def _to_dlpack(TensorBase t):
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if t.dev != CPU:
         raise BufferError(f"DLPack export from {device_object(t.dev, t.dev_index)} is not supported; copy to the CPU first")
+    if t.dt not in dlpack_types:
+        raise BufferError(f"{type_word(t.dt)} types are not supported by dlpack")
     code, bits = dlpack_types[t.dt]
     export.hold(t.st)
     check_room(t)

@@ -24,7 +24,32 @@ cdef object read_item(const char* p, int dt):
         return complex((<double*>p)[0], (<double*>p)[1])
     if dt == kBFloat16:
         return <double>bf16_to_float((<unsigned short*>p)[0])
-    return <double>f16_to_float((<unsigned short*>p)[0])
+    if dt == kHalf:
+        return <double>f16_to_float((<unsigned short*>p)[0])
+    return read_rare_item(p, dt)
+
+
+cdef object read_rare_item(const char* p, int dt):
+    """read_item() of the dtypes that few kernels know."""
+    global copy_kernel
+    cdef double wide[2]
+    cdef View v[2]
+    cdef Args args
+    if dt == kUInt16:
+        return (<unsigned short*>p)[0]
+    if dt == kUInt32:
+        return (<unsigned int*>p)[0]
+    if dt == kUInt64:
+        return (<uint64_t*>p)[0]
+    if is_only_stored(<DType>dt):
+        raise NotImplementedError(f"\"_local_scalar_dense_cpu\" not implemented for '{type_word(dt)}'")
+    if copy_kernel == NULL:
+        copy_kernel = kernel_named(b"copy")
+    v[0].data, v[0].ndim, v[0].dtype = &wide[0], 0, kComplexDouble
+    v[1].data, v[1].ndim, v[1].dtype = <void*>p, 0, <DType>dt
+    args.t, args.nt = v, 2
+    copy_kernel(args)
+    return complex(wide[0], wide[1]) if dt == kComplexHalf else wide[0]
 
 
 cdef object item_of(TensorBase t):

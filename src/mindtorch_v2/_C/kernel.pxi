@@ -233,6 +233,7 @@ cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) excep
         work = output_views(outs, nouts, v, storages, &args.nt)
         work += input_views(ov, s, numbers, v, storages, &args.nt)
         args.t, args.a = v, <Attr*>room.attrs
+        check_rare(ov.name, ov.rare, v, args.nt)
         if work > NOGIL_ITEMS:
             if generator != NULL and not locked:
                 locked = (<GeneratorBase>generator).acquire()    # nobody has it: no wait
@@ -244,6 +245,16 @@ cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) excep
             free(v)
         if locked:
             (<GeneratorBase>generator).release()
+    return 0
+
+
+cdef inline int check_rare(object name, int taken, const View* v, int n) except -1:
+    """A kernel never sees a tensor of a rare dtype that it has not asked for."""
+    cdef int i
+    for i in range(n):
+        if rare(v[i].dtype) & ~taken:
+            raise NotImplementedError(f"\"{name.decode() if isinstance(name, bytes) else name}\" not implemented for "
+                                      f"'{type_word(v[i].dtype)}'")
     return 0
 
 

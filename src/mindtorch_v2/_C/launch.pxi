@@ -104,8 +104,16 @@ API_NAMES = ("aclCreateTensor", "aclCreateScalar", "aclCreateIntArray", "aclCrea
              "aclSetOutputTensorAddr", "aclSetDynamicInputTensorAddr", "aclSetDynamicOutputTensorAddr", "aclGetViewShape",
              "aclrtSynchronizeStream")
 
-cdef int32_t ACL_DTYPES[12]
-ACL_DTYPES[:] = [12, 4, 2, 6, 3, 9, 1, 27, 0, 11, 16, 17]    # of kBool .. kComplexDouble
+cdef int32_t ACL_DTYPES[<int>kNumDTypes]             # -1: CANN has no such dtype
+
+
+def _set_acl_dtypes(dict numbers) -> None:
+    """CANN's number of each dtype that it has, by torch's name."""
+    for i in range(<int>kNumDTypes):
+        ACL_DTYPES[i] = numbers.get(DTYPE_NAMES[i], -1)
+
+_set_acl_dtypes({})
+
 cdef enum:
     ACL_INT64 = 9
     ACL_DOUBLE = 11

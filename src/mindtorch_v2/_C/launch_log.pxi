@@ -62,7 +62,7 @@ cdef str tensor_in_words(const CallKey& key, size_t* at):
         return "None"
     sizes = [<int64_t>key[at[0] + 1 + i] for i in range(ndim)]
     at[0] += 1 + ndim + (0 if word & 1 else 2) + (0 if word & 2 else ndim)   # sizes, offset and items, strides
-    name = next((DTYPE_NAMES[i] for i in range(12) if ACL_DTYPES[i] == dtype), f"dtype {dtype}")
+    name = next((DTYPE_NAMES[i] for i in range(kNumDTypes) if ACL_DTYPES[i] == dtype), f"dtype {dtype}")
     return f"{name}{sizes}"
 
 

@@ -7,9 +7,19 @@ cdef extern from "storage.h" namespace "mt":
 
 cdef extern from "view.h" namespace "mt" nogil:
     cdef enum DType:
-        kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kHalf, kBFloat16, kFloat, kDouble
-        kComplexFloat, kComplexDouble, kNumDTypes
+        kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kUInt16, kUInt32, kUInt64, kUInt1, kUInt7, kInt1, kInt7
+        kBits1x8, kBits16, kQInt8, kQUInt2x4, kQInt32, kHalf, kBFloat16, kFloat8_e4m3fn, kFloat8_e5m2, kFloat8_e4m3fnuz
+        kFloat8_e5m2fnuz, kFloat8_e8m0fnu, kFloat4_e2m1fn_x2, kFloat, kDouble, kComplexFloat, kComplexDouble, kComplexHalf
+        kNumDTypes
     int itemsize(DType)
+    const char* dtype_name(DType)
+    const char* dtype_word(DType)
+    const char* dtype_type(DType)
+    int rare(DType)
+    cbool is_only_stored(DType)
+    cbool is_float8(DType)
+    DType wide_of(DType)
+    DType real_dtype(DType)
     cdef cppclass View:
         View()
         void* data
@@ -43,12 +53,14 @@ cdef extern from "library.h" namespace "mt" nogil:
         const char* name
         int32_t nout, nin, out, first
         Loop* loop
+    DType loop_dtype(const Pointwise*, DType)
     cdef cppclass AllocatorStats:
         int64_t allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes
         int64_t cached_bytes, allocations, cache_hits, bound_bytes, limit_bytes, idle_ms
     cdef cppclass Library:
         const char* level
         Kernel (*find)(const char*) except +
+        int32_t (*rare)(const char*)
         const Pointwise* (*find_pointwise)(const char*) except +
         void (*pointwise)(const Pointwise*, DType, const View*, const Attr*) except +raise_kernel_error
         void* (*allocate)(size_t) except +

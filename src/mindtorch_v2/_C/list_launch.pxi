@@ -7,9 +7,9 @@ cdef enum:
 cdef class NpuLists(ListKernel):
     """The aclnn op that takes all tensors of a row over lists."""
     cdef NpuPlan plan
-    cdef uint32_t takes                          # the dtypes of its lists, as bits
+    cdef uint64_t takes                          # the dtypes of its lists, as bits
 
-    def __init__(self, NpuPlan plan not None, uint32_t takes):
+    def __init__(self, NpuPlan plan not None, uint64_t takes):
         if not plan.id:
             raise RuntimeError("the plan was not made")
         self.plan, self.takes = plan, takes
@@ -98,7 +98,7 @@ cdef class NpuLists(ListKernel):
             return None
         if not self.plan.takes[i]:               # the table has no dtypes for it: float32, as in loss scaling
             return t if t.dt == kFloat else None
-        if t.dt < kHalf or t.dt > kFloat or t.rank:
+        if t.dt < kHalf or t.dt > kFloat or t.rank or rare(<DType>t.dt):
             return None
         if t.dt != dt:                           # torch computes in the dtype of the lists
             t = hot._to_copy(t, dtype=dtypes[dt])

@@ -214,9 +214,17 @@ cdef inline int describe_tensor(NpuPlan plan, TensorBase t, int device, TensorAr
     # Not only where the storage is known to have shrunk: a device reads another tensor's memory and says nothing.
     if not is_within(t, a.storage_items):
         beyond_storage(t)
+    if ACL_DTYPES[t.dt] < 0:
+        raise RuntimeError(f"[{plan.name}] CANN has no data type for {dtypes[t.dt]!r}")
     a.base, a.ndim, a.dtype, a.dense = t.st.data, t.rank, ACL_DTYPES[t.dt], t.contig
     a.whole = t.contig and not t.offset and a.storage_items == t.count
     return 0
+
+
+cdef int acl_number(NpuPlan plan, int dt) except -1:
+    if ACL_DTYPES[dt] < 0:
+        raise RuntimeError(f"[{plan.name}] CANN has no data type for {dtypes[dt]!r}")
+    return ACL_DTYPES[dt]
 
 
 cdef inline bint is_within(TensorBase t, int64_t items) noexcept:
@@ -393,7 +401,7 @@ cdef int marshal_value(NpuPlan plan, NpuCall* call, int kind, object o, tuple re
     elif kind == kDtype:
         if o is None and not results:
             raise TypeError(f"[{plan.name}] expected a dtype, got None")
-        call.plain(kind, ACL_DTYPES[(<TensorBase?>results[0]).dt if o is None else (<dtype>o)._id], 0)
+        call.plain(kind, acl_number(plan, (<TensorBase?>results[0]).dt if o is None else (<dtype>o)._id), 0)
     else:
         marshal_plain(plan, call, kind, o)
     return 0

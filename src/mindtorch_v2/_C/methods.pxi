@@ -131,7 +131,7 @@ cdef class TensorMethods(TensorBase):
 
     def is_signed(self) -> bool:
         """Whether the dtype has negative numbers."""
-        return self.dt not in (kBool, kUInt8)
+        return dtypes[self.dt].is_signed
 
     def get_device(self) -> int:
         """The index of the accelerator, -1 on the cpu."""

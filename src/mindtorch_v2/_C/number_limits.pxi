@@ -3,11 +3,15 @@
 from libc.math cimport isinf, isnan
 
 
-# What torch calls each dtype where a number does not fit, and the largest number that does.
-cdef tuple C_WORDS = ("bool", "uint8_t", "int8_t", "int16_t", "int", "int64_t", "c10::Half", "c10::BFloat16", "float", "double",
-                      "c10::complex<float>", "c10::complex<double>")
-cdef tuple LARGEST = (1, 255, 127, 32767, 2**31 - 1, 2**63 - 1, 65504.0, 3.3895313892515355e38, 3.4028234663852886e38,
-                      sys.float_info.max, 3.4028234663852886e38, sys.float_info.max)
+# What torch calls an integer where a number does not fit, and the largest number that fits a dtype.
+cdef dict C_WORDS = {kUInt8: "uint8_t", kInt8: "int8_t", kInt16: "int16_t", kInt64: "int64_t", kUInt16: "uint16_t",
+                     kUInt32: "uint32_t", kUInt64: "uint64_t"}
+cdef dict LARGEST = {kBool: 1, kUInt8: 255, kInt8: 127, kInt16: 2**15 - 1, kInt32: 2**31 - 1, kInt64: 2**63 - 1,
+                     kUInt16: 2**16 - 1, kUInt32: 2**32 - 1, kUInt64: 2**64 - 1, kHalf: 65504.0,
+                     kBFloat16: 3.3895313892515355e38, kFloat8_e4m3fn: 448.0, kFloat8_e5m2: 57344.0, kFloat8_e4m3fnuz: 240.0,
+                     kFloat8_e5m2fnuz: 57344.0, kFloat8_e8m0fnu: 2.0**127, kFloat: 3.4028234663852886e38,
+                     kDouble: sys.float_info.max, kComplexFloat: 3.4028234663852886e38, kComplexDouble: sys.float_info.max,
+                     kComplexHalf: sys.float_info.max}
 
 
 def _check_fits(v, dtype d not None, bint math=False):
@@ -29,12 +33,16 @@ cdef int check_fits_closely(object v, int dt) except -1:
     elif dt >= kHalf:
         bad = beyond(a.f, largest)
     elif PyLong_Check(v):                        # a negative number wraps around once where there is no sign
-        bad = not (-largest if dt == kUInt8 else -largest - 1) <= v <= largest
+        bad = not (-largest if is_unsigned(dt) else -largest - 1) <= v <= largest
     else:
-        bad = isnan(a.f) or not (0 if dt == kUInt8 else -<double>largest - 1) <= a.f <= <double>largest
+        bad = isnan(a.f) or not (0 if is_unsigned(dt) else -<double>largest - 1) <= a.f <= <double>largest
     if bad:
-        raise RuntimeError(f"value cannot be converted to type {C_WORDS[dt]} without overflow")
+        raise RuntimeError(f"value cannot be converted to type {C_WORDS.get(dt, TYPE_NAMES[dt])} without overflow")
     return 0
+
+
+cdef inline bint is_unsigned(int dt) noexcept:
+    return dt == kUInt8 or kUInt16 <= dt <= kUInt64
 
 
 cdef inline bint beyond(double x, double largest) noexcept:
@@ -44,7 +52,7 @@ cdef inline bint beyond(double x, double largest) noexcept:
 
 cdef int math_dtype(int dt) noexcept:
     """What torch computes in: 16 bits in float32."""
-    return kFloat if dt == kHalf or dt == kBFloat16 else dt
+    return wide_of(<DType>dt)
 
 
 cdef int single_dtype(int dt) noexcept:

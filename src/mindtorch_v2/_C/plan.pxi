@@ -42,7 +42,7 @@ cdef class NpuPlan(DeviceKernel):
     cdef int n
     cdef int32_t kind[MAX_NPU_ARGS]
     cdef bint dense[MAX_NPU_ARGS]
-    cdef uint32_t takes[MAX_NPU_ARGS]            # the dtypes that it takes, as bits; 0: no tensor, or not known
+    cdef uint64_t takes[MAX_NPU_ARGS]            # the dtypes that it takes, as bits; 0: no tensor, or not known
     cdef uint32_t ranks[MAX_NPU_ARGS]            # the same of the ranks
     cdef int32_t source[MAX_SOURCES]             # of every argument, and behind them of what those are made of
     cdef int32_t at[MAX_SOURCES]

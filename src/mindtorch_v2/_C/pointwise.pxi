@@ -83,7 +83,7 @@ cdef int meet_devices(Operands* x, TensorBase t) except -1:
     return 0
 
 
-cdef int common_dtype(Overload ov, PyObject** s) noexcept:
+cdef int common_dtype(Overload ov, PyObject** s) except -2:
     """What torch's promotion makes of the operands; a mask that comes first has no say."""
     cdef Promotion pr
     cdef PyObject* o
@@ -172,9 +172,8 @@ cdef inline int check_alpha(Overload ov, PyObject** s, int compute) except -1:
 
 
 cdef bint has_loop(Overload ov, int compute) noexcept:
-    """Whether the kernel serves a dtype; 16 bits are computed in float32 where they have no loop of their own."""
-    return ov.pw != NULL and (ov.pw.loop[compute] != NULL or
-                              ((compute == kHalf or compute == kBFloat16) and ov.pw.loop[<int>kFloat] != NULL))
+    """Whether the kernel serves a dtype, which another's loop may compute."""
+    return ov.pw != NULL and ov.pw.loop[<int>loop_dtype(ov.pw, <DType>compute)] != NULL
 
 
 cdef object no_dtype(Overload ov, int dt):

@@ -77,10 +77,6 @@ inline void* allocate_or_null(const Library* lib, size_t bytes) {
 
 // A kernel's exception as torch's: a dtype that an op does not know is a NotImplementedError, and is named as torch does.
 inline void raise_kernel_error() {
-  static const char* const names[][2] = {
-      {"'bool'", "'Bool'"}, {"'uint8'", "'Byte'"}, {"'int8'", "'Char'"}, {"'int16'", "'Short'"}, {"'int32'", "'Int'"},
-      {"'int64'", "'Long'"}, {"'float16'", "'Half'"}, {"'bfloat16'", "'BFloat16'"}, {"'float32'", "'Float'"},
-      {"'float64'", "'Double'"}, {"'complex64'", "'ComplexFloat'"}, {"'complex128'", "'ComplexDouble'"}};
   try {
     throw;
   } catch (const std::bad_alloc& e) {
@@ -93,9 +89,12 @@ inline void raise_kernel_error() {
     std::string text = e.what();
     const size_t at = text.find("not implemented for '");
     if (at != std::string::npos)
-      for (const auto& pair : names) {
-        const size_t place = text.find(pair[0], at);
-        if (place != std::string::npos) text.replace(place, std::string(pair[0]).size(), pair[1]);
+      for (int d = 0; d < kNumDTypes; ++d) {
+        const std::string name = std::string("'") + dtype_name(DType(d)) + "'";
+        const size_t place = text.find(name, at);
+        if (place == std::string::npos) continue;
+        text.replace(place, name.size(), std::string("'") + dtype_word(DType(d)) + "'");
+        break;
       }
     PyErr_SetString(at == std::string::npos ? PyExc_RuntimeError : PyExc_NotImplementedError, text.c_str());
   } catch (...) {

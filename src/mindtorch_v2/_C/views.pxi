@@ -351,7 +351,7 @@ cdef int view_other_dtype(int id, TensorBase self, TensorBase r, PyObject** s) e
         set_geometry(r, rank + 1, sizes, strides, offset * 2)
         return 0
     if id == V_COMPLEX:
-        if self.dt != kFloat and self.dt != kDouble:
+        if self.dt != kFloat and self.dt != kDouble and self.dt != kHalf:
             raise RuntimeError(f"view_as_complex is only supported for half, float and double tensors, but got a tensor of "
                                f"scalar type: {type_word(self.dt)}")
         if rank == 0 or sizes[rank - 1] != 2:

@@ -201,7 +201,7 @@ def _complex_rule(real, imag, polar=False):
                            f"{_C.TYPE_WORDS[imag.dtype._id]} for second argument")
     if polar and real.dtype._name == "float16":
         raise NotImplementedError("\"polar_cpu\" not implemented for 'Half'")
-    if real.dtype._name not in ("float32", "float64"):
+    if real.dtype._name not in ("float16", "float32", "float64"):
         raise RuntimeError("Expected both inputs to be Half, Float or Double tensors but got "
                            f"{_C.TYPE_WORDS[real.dtype._id]} and {_C.TYPE_WORDS[imag.dtype._id]}")
     return ops.broadcast_shapes(tuple(real.shape), tuple(imag.shape)), real.dtype.to_complex()

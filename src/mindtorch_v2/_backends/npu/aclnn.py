@@ -24,7 +24,9 @@ READINGS: dict[str, int] = _C.PLAN_READINGS
 # The tables' dtypes that torch has too.
 _DTYPES = {"bool": "bool", "u8": "uint8", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64",
            "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
-           "c64": "complex64", "c128": "complex128"}
+           "c64": "complex64", "c128": "complex128", "u16": "uint16", "u32": "uint32", "u64": "uint64", "c32": "complex32",
+           "f8e5m2": "float8_e5m2", "f8e4m3": "float8_e4m3fn", "f8e8m0": "float8_e8m0fnu"}
+_C._set_acl_dtypes({name: cann_tables.DTYPES[word] for word, name in _DTYPES.items()})
 
 
 def signature(name: str) -> tuple[Argument, ...]:

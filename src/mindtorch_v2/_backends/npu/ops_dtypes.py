@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu.body import Body
 from mindtorch_v2._backends.npu.torch_ops import ops
 
@@ -54,6 +55,23 @@ def _addr(self: Any, vec1: Any, vec2: Any, beta: Any, alpha: Any) -> Any:
 def bits(x: Any) -> Any:
     """The items as int64, of a dtype of 8 bytes."""
     return x.detach().view(_INT64)
+
+
+_OF_SIZE = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
+
+
+def _copy(self: Any, src: Any, _non_blocking: bool) -> Any:
+    """copy_ of dtypes that CANN's copy does not take: as bits where none is cast, else by its cast."""
+    if self.dtype == src.dtype:
+        whole = _C._dtype_named(_OF_SIZE[self.dtype.itemsize])
+        self.detach().view(whole).copy_(src.detach().view(whole))
+        return self
+    source, _, target = aclnn.signature("aclnnCast")
+    if src.dtype._name not in aclnn.dtypes_of(source) or self.dtype._name not in aclnn.dtypes_of(target):
+        raise NotImplementedError(f"[copy_] CANN casts no {src.dtype} to {self.dtype}; cast it on the cpu")
+    dense = self if self.is_contiguous() else ops.empty(self.shape, dtype=self.dtype, device=self.device)
+    aclnn.call("aclnnCast", src.detach().expand(self.shape), self.dtype, dense.detach())
+    return self if dense is self else self.copy_(dense)
 
 
 def _roll(self: Any, shifts: Any, dims: Any) -> Any:
@@ -259,7 +277,7 @@ BODIES = {name: Body(fallback=function) for name, function in {   # type: ignore
     "_equal": _equal, "_logsumexp": _logsumexp, "_masked_fill": _masked_fill, "_masked_scatter": _masked_scatter,
     "_masked_scatter_": _masked_scatter, "_median": _median, "_nanmedian": _nanmedian, "abs": _abs,
     "addcdiv": _addcdiv, "addcmul": _addcmul, "addmm": plus_product, "addr": _addr, "baddbmm": plus_product,
-    "bmm": product, "cat": _cat, "dot": product, "exp2": _exp2, "expm1": _expm1, "frac": _frac, "gather": _gather,
+    "bmm": product, "cat": _cat, "copy_": _copy, "dot": product, "exp2": _exp2, "expm1": _expm1, "frac": _frac, "gather": _gather,
     "index_add": _index_add, "isfinite": _isfinite, "isinf": _isinf, "kthvalue": _kthvalue, "lerp.Tensor": _lerp,
     "linalg_vector_norm": _vector_norm, "log10": _log10, "log1p": _log1p, "logaddexp": _logaddexp,
     "logaddexp2": _logaddexp2, "logical_not": _logical_not, "logit": _logit, "masked_fill_.Scalar": _masked_fill,
