@@ -183,7 +183,7 @@ template <class To, DType D> Convert into(DType from) {
 #define MT_FROM(F) case F: return from_narrow<F, D>;
     MT_NARROW(MT_FROM)
 #undef MT_FROM
-    default: unsupported("copy_", from);
+    default: unsupported("copy_kernel", from);
   }
 }
 template <DType D> Convert into_narrow(DType from) {
@@ -195,7 +195,7 @@ template <DType D> Convert into_narrow(DType from) {
 #define MT_FROM(F) case F: return to_narrow<D, F>;
     MT_NARROW(MT_FROM)
 #undef MT_FROM
-    default: unsupported("copy_", from);
+    default: unsupported("copy_kernel", from);
   }
 }
 constexpr Convert kSame[] = {plain<uint8_t, uint8_t>, plain<uint16_t, uint16_t>, plain<uint32_t, uint32_t>,
@@ -226,7 +226,7 @@ Convert converter(DType to, DType from) {
 #define MT_TO(D) case D: return into_narrow<D>(from);
     MT_NARROW(MT_TO)
 #undef MT_TO
-    default: unsupported("copy_", to);
+    default: unsupported("copy_kernel", to);
   }
 }
 

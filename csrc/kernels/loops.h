@@ -241,5 +241,7 @@ template <class T> using arith_t = typename arith<T>::type;
   }; \
   RegisterPointwise NAME##_row(by_lanes<NAME##_op, SET>(#NAME)); \
   RegisterBfloat NAME##_bfloat(lanes_loop<NAME##_op>, bfloat_loop<NAME##_op<Lanes>, 1>);
+// Rare dtypes that the row NAME serves beside those it has loops for.
+#define MT_SERVES(RARE, NAME) const Serves NAME##_serves(RARE, {#NAME});
 // For an op with attributes: struct NAME##_op is written out before.
 #define MT_ROW(NAME, SET, NIN, OUT) RegisterPointwise NAME##_row(make<NAME##_op, SET, NIN, OUT>(#NAME));

@@ -261,7 +261,11 @@ template <class T> struct addcdiv_op {
 MT_ROW(addcmul, Numbers, 3, -1)
 MT_ROW(addcdiv, FloatsComplex, 3, -1)
 
-Serves float8(kFloat8, {"mul"}), complex32(kComplex32, {"add", "sub", "rsub", "mul", "addcmul"});
+MT_SERVES(kComplex32, add)
+MT_SERVES(kComplex32, sub)
+MT_SERVES(kComplex32, rsub)
+MT_SERVES(kFloat8 | kComplex32, mul)
+MT_SERVES(kComplex32, addcmul)
 
 }  // namespace
 }  // namespace mt

@@ -32,7 +32,11 @@ MT_UNARY(isposinf, RealBoolUnsigned, kBool, is_inf(x) && x > T(0))
 MT_UNARY(isneginf, RealBoolUnsigned, kBool, is_inf(x) && x < T(0))
 MT_UNARY(signbit, RealBoolUnsigned, kBool, sign_bit(x))
 
-Serves both(kFloat8 | kComplex32, {"eq", "ne", "isnan", "isfinite"}), complex32(kComplex32, {"isinf"});
+MT_SERVES(kFloat8 | kComplex32, eq)
+MT_SERVES(kFloat8 | kComplex32, ne)
+MT_SERVES(kFloat8 | kComplex32, isnan)
+MT_SERVES(kFloat8 | kComplex32, isfinite)
+MT_SERVES(kComplex32, isinf)
 
 }  // namespace
 }  // namespace mt

@@ -66,8 +66,12 @@ template <class T> inline T conjugate(T x) {
 MT_UNARY(conj_physical, AllUnsigned, -1, conjugate(x))
 MT_UNARY(real, Complex, -2, x.real())
 MT_UNARY(imag, Complex, -2, x.imag())
-Serves float8(kFloat8, {"abs", "conj_physical"}),
-    complex32(kComplex32, {"neg", "abs", "sgn", "conj_physical", "real", "imag"});
+MT_SERVES(kComplex32, neg)
+MT_SERVES(kFloat8 | kComplex32, abs)
+MT_SERVES(kComplex32, sgn)
+MT_SERVES(kFloat8 | kComplex32, conj_physical)
+MT_SERVES(kComplex32, real)
+MT_SERVES(kComplex32, imag)
 
 // ---- rounding: integers are round already -------------------------------------------------------------------------
 

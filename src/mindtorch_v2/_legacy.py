@@ -9,7 +9,6 @@ from mindtorch_v2._C import device as Device
 from mindtorch_v2._storage import TypedStorage, UntypedStorage
 from mindtorch_v2._tensor import Tensor, _legacy_tensor
 
-
 # The dtypes that had types of their own; later ones have not.
 _WORDS = frozenset("Bool Byte Char Short Int Long Half BFloat16 Float Double".split())
 _STORAGE_WORDS = _WORDS | set("ComplexFloat ComplexDouble QInt8 QUInt8 QInt32 QUInt4x2 QUInt2x4".split())

@@ -9,6 +9,9 @@ from mindtorch_v2 import _C
 from mindtorch_v2._C import StorageBase
 
 
+_STEP = "Trying to slice with a step of {}, but only a step of 1 is supported"
+
+
 class UntypedStorage(StorageBase):
     """A block of bytes on a device."""
 
@@ -38,7 +41,7 @@ class UntypedStorage(StorageBase):
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step != 1:
-                raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
+                raise RuntimeError(_STEP.format(step))
             return _over(memoryview(self)[start:stop]) if start < stop else UntypedStorage(0)
         return memoryview(self)[index]
 

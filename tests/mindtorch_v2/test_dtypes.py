@@ -188,9 +188,10 @@ torch.ones(2, dtype=D).as_strided((2, 2), (1, 0))|torch.nn.Parameter(torch.ones(
 torch.ones(2, dtype=D) != torch.zeros(2, dtype=D)|bool(torch.ones((), dtype=D))|torch.ones(2, dtype=D).tolist()
 torch.ones(2, dtype=D).expand(3, 2).sum(0)|torch.zeros(2, dtype=D).all()|torch.empty_like(torch.ones(2, dtype=D)).dtype
 torch.ones(2, dtype=D) * torch.ones(2, dtype=D)|torch.ones(2, dtype=D).numpy()|torch.ones(2, dtype=D).cumsum(0).dtype
-torch.ones(2, dtype=D).nonzero()|torch.ones(2, dtype=D).max()|abs(torch.ones(2, dtype=D))|-torch.ones(2, dtype=D)""".replace("\n", "|").split("|")
+torch.ones(2, dtype=D).nonzero().tolist()|torch.ones(2, dtype=D).max()|abs(torch.ones(2, dtype=D))|-torch.ones(2, dtype=D)""".replace("\n", "|").split("|")
 # What we compute and torch refuses on the CPU.
 MORE = {("complex32", word) for word in ("sum()", "sum(0)", "equal(", "cumsum")} | \
+    {("float8_e8m0fnu", "abs("), ("uint64", "[1j]")} | \
     {(name, word) for name in [*UNSIGNED, *FLOAT8] for word in ("nonzero()", "* 2.5", "index_select", "pad(")}
 
 

@@ -2,7 +2,7 @@
 
 
 NATIVE_IDS = {"empty": N_EMPTY, "zeros": N_ZEROS, "ones": N_ONES, "full": N_FULL, "clone": N_CLONE,
-              "contiguous": N_CONTIGUOUS, "_to_copy": N_TO_COPY, "copy_": N_COPY_, "reshape": N_RESHAPE,
+              "contiguous": N_CONTIGUOUS, "_to_copy": N_TO_COPY, "copy": N_COPY_, "reshape": N_RESHAPE,
               "zero_": N_ZERO_, "empty_like": N_EMPTY_LIKE, "zeros_like": N_ZEROS_LIKE, "ones_like": N_ONES_LIKE,
               "empty_strided": N_EMPTY_STRIDED}
 
@@ -95,7 +95,7 @@ cdef TensorBase view_as(TensorBase self, object shape):
 
 
 cdef object copy_op(Overload ov, TensorBase self, PyObject** s):
-    """copy_(self, src, non_blocking)"""
+    """copy_ of (self, src, non_blocking)"""
     cdef TensorBase src
     cdef Node node = None
     cdef bint grad = wants_grad(ov, s) and is_differentiable(self.dt)

@@ -127,7 +127,7 @@ op("_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device
    batch=batching.leading, forward=forward.linear, native="_to_copy", variants="",
    grad={"self": lambda g, self_dtype, self_device: g.to(self_device, self_dtype)})
 op("copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)",
-   batch=batching_nn.copied, native="copy_", variants="method",
+   batch=batching_nn.copied, native="copy", variants="method",
    npu="aclnnInplaceCopy(self, src)", numbers=True, grad={"self": lambda g: ops.zeros_like(g), "src": lambda g: g})
 op("zero_(Tensor(a!) self) -> Tensor(a!)", batch=batching.leading, native="zero_", npu="aclnnInplaceZero(self)",
    grad={"self": lambda g: ops.zeros_like(g)})
