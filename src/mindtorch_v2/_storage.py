@@ -8,7 +8,6 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._C import StorageBase
 
-
 _STEP = "Trying to slice with a step of {}, but only a step of 1 is supported"
 
 
