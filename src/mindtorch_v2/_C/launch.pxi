@@ -294,6 +294,10 @@ cdef int npu_launch(NpuPlan plan, tuple results, PyObject** s, int device, bint 
         if known == NULL and plan.kept and not any_dtype and not takes_dtypes(plan, results, s):
             return 0
         enqueue_call(plan, call, hash, known, device, start)
+    except NoDataType:
+        if any_dtype:
+            raise
+        return 0
     finally:
         npu_spare_calls.push_back(call)
     return 1

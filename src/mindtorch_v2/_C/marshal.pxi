@@ -215,15 +215,23 @@ cdef inline int describe_tensor(NpuPlan plan, TensorBase t, int device, TensorAr
     if not is_within(t, a.storage_items):
         beyond_storage(t)
     if ACL_DTYPES[t.dt] < 0:
-        raise RuntimeError(f"[{plan.name}] CANN has no data type for {dtypes[t.dt]!r}")
+        raise no_data_type(plan, t.dt)
     a.base, a.ndim, a.dtype, a.dense = t.st.data, t.rank, ACL_DTYPES[t.dt], t.contig
     a.whole = t.contig and not t.offset and a.storage_items == t.count
     return 0
 
 
+class NoDataType(RuntimeError):
+    """CANN has no number for the dtype of a tensor."""
+
+
+cdef object no_data_type(NpuPlan plan, int dt):
+    return NoDataType(f"[{plan.name}] CANN has no data type for {dtypes[dt]!r}")
+
+
 cdef int acl_number(NpuPlan plan, int dt) except -1:
     if ACL_DTYPES[dt] < 0:
-        raise RuntimeError(f"[{plan.name}] CANN has no data type for {dtypes[dt]!r}")
+        raise no_data_type(plan, dt)
     return ACL_DTYPES[dt]
 
 

@@ -60,11 +60,24 @@ def bits(x: Any) -> Any:
 _OF_SIZE = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 
 
+def _as_integers(x: Any) -> Any:
+    return x.detach().view(_C._dtype_named(_OF_SIZE[x.dtype.itemsize]))
+
+
+def _zero(self: Any) -> Any:
+    _as_integers(self).zero_()
+    return self
+
+
+def _fill(self: Any, value: Any) -> Any:
+    _as_integers(self).fill_(_as_integers(_C._from_data(value, self.dtype, False)).item())
+    return self
+
+
 def _copy(self: Any, src: Any, _non_blocking: bool) -> Any:
     """copy_ of dtypes that CANN's copy does not take: as bits where none is cast, else by its cast."""
     if self.dtype == src.dtype:
-        whole = _C._dtype_named(_OF_SIZE[self.dtype.itemsize])
-        self.detach().view(whole).copy_(src.detach().view(whole))
+        _as_integers(self).copy_(_as_integers(src))
         return self
     source, _, target = aclnn.signature("aclnnCast")
     if src.dtype._name not in aclnn.dtypes_of(source) or self.dtype._name not in aclnn.dtypes_of(target):
@@ -277,11 +290,12 @@ BODIES = {name: Body(fallback=function) for name, function in {   # type: ignore
     "_equal": _equal, "_logsumexp": _logsumexp, "_masked_fill": _masked_fill, "_masked_scatter": _masked_scatter,
     "_masked_scatter_": _masked_scatter, "_median": _median, "_nanmedian": _nanmedian, "abs": _abs,
     "addcdiv": _addcdiv, "addcmul": _addcmul, "addmm": plus_product, "addr": _addr, "baddbmm": plus_product,
-    "bmm": product, "cat": _cat, "copy_": _copy, "dot": product, "exp2": _exp2, "expm1": _expm1, "frac": _frac, "gather": _gather,
+    "bmm": product, "cat": _cat, "copy_": _copy, "dot": product, "exp2": _exp2, "expm1": _expm1, "fill_.Scalar": _fill, "frac": _frac,
+    "gather": _gather,
     "index_add": _index_add, "isfinite": _isfinite, "isinf": _isinf, "kthvalue": _kthvalue, "lerp.Tensor": _lerp,
     "linalg_vector_norm": _vector_norm, "log10": _log10, "log1p": _log1p, "logaddexp": _logaddexp,
     "logaddexp2": _logaddexp2, "logical_not": _logical_not, "logit": _logit, "masked_fill_.Scalar": _masked_fill,
     "matmul": product, "max.dim": _max_dim, "median.dim": _median_dim, "min.dim": _min_dim, "mm": product,
     "mv": product, "nanmedian.dim": _nanmedian_dim, "nansum": _nansum, "relu": _relu, "roll": _roll, "sort": _sort,
-    "tanh": _tanh,
+    "tanh": _tanh, "zero_": _zero,
 }.items()}
