@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 import mindtorch_v2 as torch
 
 _PRECISIONS = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float32: (1.3e-6, 1e-5),
-               torch.float64: (1e-7, 1e-7), torch.complex64: (1.3e-6, 1e-5), torch.complex128: (1e-7, 1e-7)}
+               torch.float64: (1e-7, 1e-7), torch.complex64: (1.3e-6, 1e-5), torch.complex128: (1e-7, 1e-7),
+               torch.complex32: (1e-3, 1e-5)}
 
 
 class ErrorMeta(Exception):
@@ -237,11 +238,23 @@ class TensorLikePair(Pair):
     def _compare_values(self, actual: Any, expected: Any) -> None:
         if actual.layout != torch.strided:
             actual, expected = actual.to_dense(), expected.to_dense()
-        if actual.is_floating_point() and actual.element_size() == 1:       # no arithmetic on eight bits
-            actual, expected = actual.float(), expected.float()
+        if actual.is_floating_point() and actual.element_size() == 1:       # too few digits to be close
+            self._compare_exactly(actual, expected)
+            return
+        if actual.dtype in (torch.uint16, torch.uint32, torch.uint64):      # they do not subtract
+            actual, expected = actual.to(torch.int64), expected.to(torch.int64)
         close = torch.isclose(actual, expected, rtol=self.rtol, atol=self.atol, equal_nan=self.equal_nan)
         if not bool(close.all()):
             self._fail(AssertionError, tensor_mismatch(actual, expected, ~close, self.rtol, self.atol))
+
+    def _compare_exactly(self, actual: Any, expected: Any) -> None:
+        same = actual == expected
+        if self.equal_nan:
+            same = same | (actual.isnan() & expected.isnan())
+        wrong = (~same).nonzero()
+        if len(wrong):
+            self._fail(AssertionError, f"Tensor-likes are not 'equal'!\n\nMismatched elements: {len(wrong)} / {same.numel()} "
+                       f"({len(wrong) / same.numel():.1%})\nThe first mismatched element is at index {tuple(wrong[0].tolist())}.")
 
 
 _LAYOUTS = {torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc,
