@@ -176,6 +176,8 @@ def _target(argument: Argument, t: Any, result: Any, given: set[str]) -> str | N
     wider = _WIDER.get(t.dtype._name, ())
     if argument.kind == "out" and t.dtype._name == "float64" and "float64" not in given:
         wider = ("float32",)                                 # out= of a wider dtype than torch computes in
+    elif t.dtype._name not in _DTYPES.values():
+        return ""                                            # CANN casts no dtype that it does not have
     elif result.is_floating_point and not t.is_floating_point() and not t.is_complex():
         wider = (result._name, "float32", *wider)            # torch computes in the result's dtype
     return next((name for name in wider if name in taken), "")
