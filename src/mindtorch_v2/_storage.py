@@ -14,28 +14,6 @@ _STEP = "Trying to slice with a step of {}, but only a step of 1 is supported"
 class UntypedStorage(StorageBase):
     """A block of bytes on a device."""
 
-    @classmethod
-    def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
-        """The first bytes of a file, mapped: written back to it where shared, else the process's own."""
-        if nbytes == 0:
-            return cls(0)
-        flags = os.O_RDWR | os.O_CREAT if shared else os.O_RDONLY
-        mode = "read-write" if shared else "read-only"
-        try:
-            handle = os.open(filename, flags, 0o600)
-        except OSError as error:
-            raise RuntimeError(f"unable to open file <{filename}> in {mode} mode: {error.strerror} ({error.errno})") from error
-        try:
-            size = os.fstat(handle).st_size
-            if size < nbytes and not shared:
-                raise RuntimeError(f"file <{filename}> size <{size}> is smaller than the required mapping size <{nbytes}>")
-            if size < nbytes:
-                os.ftruncate(handle, nbytes)
-            mapped = mmap.mmap(handle, nbytes, access=mmap.ACCESS_WRITE if shared else mmap.ACCESS_COPY)
-        finally:
-            os.close(handle)
-        return _over(mapped)
-
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
