@@ -63,7 +63,7 @@ def test_a_hang_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_files_come_from_their_seed_and_most_parts_are_reached() -> None:
     corpus = Corpus()
-    assert mt.load(io.BytesIO(zipped(corpus.records))).keys() == {"state", "many", "plain", "torch"}
+    assert mt.load(io.BytesIO(zipped(corpus.records))).keys() == {"state", "many", "plain", "sparse", "torch"}
     assert hostile_file(corpus, 1, 7) == hostile_file(Corpus(), 1, 7)
     outcomes = set()
     for index in range(400):
