@@ -97,7 +97,7 @@ std::unique_ptr<float[]> padded_room(const Padded& p, int64_t channels) {
 
 void load_channels(const Padded& p, const float* x, float* copy) {
   const Conv& s = p.s;
-  parallel_for(s.cg(), kGrain / s.x_plane() + 1, [&](int64_t begin, int64_t end) {
+  parallel_for(s.cg(), kGrain / std::max<int64_t>(s.x_plane(), 1) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c) p.load(x + c * s.x_plane(), copy + c * p.items());
   });
 }

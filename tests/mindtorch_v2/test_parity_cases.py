@@ -234,6 +234,13 @@ def test_least_squares_of_a_matrix_that_is_not_finite(driver: str) -> None:
         assert found.solution.isnan().all() and found.singular_values.isnan().all()
 
 
+def test_convolution_of_padding_alone() -> None:
+    """A plane of no items; PyTorch refuses it in some dtypes."""
+    for dtype in (mt.float16, mt.float32, mt.float64):
+        x, w, b = mt.ones(1, 3, 0, 0, dtype=dtype), mt.ones(3, 3, 3, 3, dtype=dtype), mt.ones(3, dtype=dtype)
+        assert mt.nn.functional.conv2d(x, w, b, stride=2, padding=2).tolist() == [[[[1.0]]] * 3]
+
+
 def test_a_leaf_that_is_a_view() -> None:
     both.check("""
 leaf = torch.zeros(9).as_strided((3, 3), (3, 1)).requires_grad_()
