@@ -91,7 +91,6 @@ ADAPTED = {
     "polygamma": lambda x, n, **kw: mt.polygamma(n, x, **kw),
     "linalg.pinv.singular": lambda a, b: mt.linalg.pinv(a @ b.mT),
     "linalg.lstsq.grad_oriented": lambda a, b, driver: mt.linalg.lstsq(a, b, driver=driver)[:2],
-    "_segment_reduce": lambda *args, **kw: mt.segment_reduce(*args, **kw),
     "svd_lowrank": lambda a, b, **kw: mt.svd_lowrank(a @ b.mT, **kw),
     "pca_lowrank": lambda a, b, **kw: mt.pca_lowrank(a @ b.mT, **kw),
     "einsum": lambda tensors, equation: mt.einsum(equation, tensors),

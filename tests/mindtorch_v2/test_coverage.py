@@ -2,6 +2,9 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import coverage_judge
@@ -63,3 +66,21 @@ def test_the_page_counts_every_verdict() -> None:
 def test_numbers_of_packages_agree_or_not() -> None:
     assert ecosystem.compare([1.0, float("nan")], [1.0001, float("nan")]) == "same numbers"
     assert ecosystem.compare([1.0], [1.1]).startswith("wrong") and ecosystem.compare([1.0], []).startswith("wrong")
+
+
+def test_the_lists_of_pytorch_are_made_over_this_library() -> None:
+    """op_db, module_db and optim_db of PyTorch's wheel, with nothing put in anything's place."""
+    program = """
+import sys
+import mindtorch_v2
+torch = mindtorch_v2.install(testing_internal=sys.argv[1])
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_modules import module_db
+from torch.testing._internal.common_optimizers import optim_db
+add = next(info for info in op_db if info.name == "add")
+sample = next(iter(add.sample_inputs("cpu", torch.float32)))
+print(len(op_db) > 650, len(module_db) > 100, len(optim_db) > 12, add.op is torch.add, type(sample.input) is torch.Tensor)
+"""
+    wheel = Path(torch.__file__).parents[1]
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", program, str(wheel)], capture_output=True, text=True, check=True)
+    assert run.stdout == "True True True True True\n"

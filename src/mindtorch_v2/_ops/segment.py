@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from mindtorch_v2 import _C
-from mindtorch_v2._ops.table import composite, ops
+from mindtorch_v2._ops.table import alias, composite, ops
 
 INT64 = _C._dtype_named("int64")
 _START = dict(sum=0.0, mean=0.0, prod=1.0, max=float("-inf"), min=float("inf"))
@@ -49,6 +49,9 @@ def _segment_reduce(data, reduce, lengths, indices, offsets, axis, unsafe, initi
     count = size.reshape((*size.shape, *(1,) * (data.dim() - axis - 1)))
     empty = made if initial is not None else float("nan")
     return ops.where(count > 0, made / ops.where(count > 0, count, 1), empty)
+
+
+alias("_segment_reduce", "segment_reduce", "function")
 
 
 def _inside(self, indices):
