@@ -1,12 +1,16 @@
 """torch.lstm, torch.gru_cell and their like: recurrent networks as functions of flat lists of weights."""
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mindtorch_v2 as torch
 
+if TYPE_CHECKING:
+    from mindtorch_v2.nn._functional import recurrent as _networks
+else:
+    _networks = torch.nn._functional.recurrent   # through the front door
+
 Tensor = torch.Tensor
-_networks = torch.nn._functional.recurrent
 
 
 def _call(mode: str, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ _KERNELS = "this kernel of CUDA's is not offered; use torch.nn.functional.scaled
 ATEN = FUNCTIONS | _facade.refusals("_flash_attention_forward _efficient_attention_forward", _KERNELS, "torch.ops.aten.")
 ATEN |= _facade.refusals("_pin_memory _sparse_addmm _sparse_mm_reduce_impl", "this inner op is not offered", "torch.ops.aten.")
 for _found in ATEN.values():
-    _found.default = _found       # type: ignore[attr-defined]  # the overload that programs use as a key
+    _found.default = _found       # the overload that programs use as a key
 
 
 # For annotations and isinstance: torch.load reads archives by its own means.

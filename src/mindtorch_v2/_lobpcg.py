@@ -61,9 +61,11 @@ def _batched(A: Any, k: int, B: Any, X: Any, n: int, iK: Any, niter: int | None,
     """Every matrix of a batch by itself."""
     if A.dim() > 2:
         batch = A.shape[:-2]
-        flat = [None if t is None else t.expand(*batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:]) for t in (A, B, X, iK)]
-        parts = [_Search(*(None if t is None else t[i] for t in flat), n, tol, largest is not False).run(niter, tracker, k)
-                 for i in range(flat[0].shape[0])]
+        flat: list[Any] = [None if t is None else t.expand(*batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:]) for t in (A, B, X, iK)]
+        parts = []
+        for i in range(flat[0].shape[0]):
+            a, b, x, inverse = (None if t is None else t[i] for t in flat)
+            parts.append(_Search(a, b, x, inverse, n, tol, largest is not False).run(niter, tracker, k))
         return (torch.stack([e for e, _ in parts]).reshape(*batch, k),
                 torch.stack([v for _, v in parts]).reshape(*batch, A.shape[-1], k))
     return _Search(A, B, X, iK, n, tol, largest is not False).run(niter, tracker, k)
@@ -78,7 +80,9 @@ class _Search:
         self.tol = torch.finfo(dtype).eps ** 0.5 if tol is None else tol
         self.X = torch.randn(A.shape[-1], n, dtype=dtype, device=A.device) if X is None else X.clone()
         self.P: Any = None
-        self.E = self.R = self.S = None
+        self.E: Any = None
+        self.R: Any = None
+        self.S: Any = None
         self.ivars = {"istep": 0, "converged_count": 0}
         self.fvars: dict[str, float] = {}
         self.bvars = {"largest": largest}

@@ -10,7 +10,7 @@ from typing import Any
 class Future:
     """A value that one thread sets and others wait for."""
 
-    __class_getitem__ = classmethod(GenericAlias)       # Future[int] in annotations
+    __class_getitem__: classmethod[Any, ..., GenericAlias] = classmethod(GenericAlias)       # Future[int] in annotations
 
     def __init__(self, *, devices: list[Any] | None = None) -> None:
         self._changed = threading.Condition()

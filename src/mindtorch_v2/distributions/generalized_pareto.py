@@ -15,6 +15,9 @@ class GeneralizedPareto(Distribution):
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
     has_rsample = True
+    loc: Tensor
+    scale: Tensor
+    concentration: Tensor
 
     def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
         loc, _, _ = self._take(loc=loc, scale=scale, concentration=concentration)

@@ -17,6 +17,8 @@ class VonMises(Distribution):
 
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real
+    loc: Tensor
+    concentration: Tensor
 
     def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None) -> None:
         loc, _ = self._take(loc=loc, concentration=concentration)

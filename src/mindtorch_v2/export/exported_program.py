@@ -108,7 +108,7 @@ class ExportedProgram:
         graph.set_codegen(torch.fx.graph._PyTreeCodeGen(info))
         wanted = {s.target: held[s.target] for s in self._graph_signature.input_specs if s.target is not None}
         made = torch.fx.GraphModule({k: v for k, v in wanted.items() if any(n.target == k for n in graph.nodes)}, graph)
-        made.train = made.eval = _refuse_mode   # type: ignore[method-assign]
+        made.train = made.eval = _refuse_mode
         if check_guards:
             made.register_forward_pre_hook(_SizesCheck(self), with_kwargs=True)
         return made

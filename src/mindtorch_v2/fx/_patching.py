@@ -125,7 +125,7 @@ def _maybe_revert_all_patches() -> Iterator[None]:
         patcher.reapply_all_patches()
 
 
-def _find_proxy(*objects_to_search: object) -> Proxy | None:
+def _find_proxy(*objects_to_search: Any) -> Proxy | None:
     """A proxy somewhere in nested containers."""
     found: list[Proxy] = []
 
@@ -133,7 +133,7 @@ def _find_proxy(*objects_to_search: object) -> Proxy | None:
         if isinstance(x, Proxy):
             found.append(x)
         return x
-    map_aggregate(objects_to_search, look)   # type: ignore[arg-type]
+    map_aggregate(objects_to_search, look)
     return found[0] if found else None
 
 

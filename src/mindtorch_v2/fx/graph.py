@@ -162,7 +162,7 @@ class Graph:
             assert isinstance(copied, tuple)
             value, old = copied
             output = made.output(value, type_expr=getattr(old, "type", None))
-            output.meta = copy.copy(old.meta)   # type: ignore[union-attr]
+            output.meta = copy.copy(old.meta)
         memo.update({id(old): new for old, new in known.items()})
         return made
 

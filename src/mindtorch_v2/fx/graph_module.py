@@ -195,7 +195,7 @@ class _WrappedCall:
         try:
             if self.cls_call is not None:
                 return self.cls_call(obj, *args, **kwargs)
-            return super(self.cls, obj).__call__(*args, **kwargs)   # type: ignore[misc]
+            return super(self.cls, obj).__call__(*args, **kwargs)   # type: ignore[arg-type]
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             while frames[-1].filename.endswith((".pxi", ".pyx")):    # the op that was called

@@ -26,8 +26,8 @@ def _no_mutation(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
 class immutable_list(list):
     """A list that does not change."""
 
-    __delitem__ = __iadd__ = __imul__ = __setitem__ = append = clear = extend = _no_mutation   # type: ignore[assignment]
-    insert = pop = remove = reverse = sort = _no_mutation   # type: ignore[assignment]
+    __delitem__ = __iadd__ = __imul__ = __setitem__ = append = clear = extend = _no_mutation
+    insert = pop = remove = reverse = sort = _no_mutation
 
     def __hash__(self) -> int:   # type: ignore[override]
         return hash(tuple(self))
@@ -40,8 +40,8 @@ class immutable_list(list):
 class immutable_dict(dict):
     """A dict that does not change."""
 
-    __delitem__ = __ior__ = __setitem__ = clear = pop = popitem = _no_mutation   # type: ignore[assignment]
-    setdefault = update = _no_mutation   # type: ignore[assignment]
+    __delitem__ = __ior__ = __setitem__ = clear = pop = popitem = _no_mutation
+    setdefault = update = _no_mutation
 
     def __hash__(self) -> int:   # type: ignore[override]
         return hash(frozenset(self.items()))

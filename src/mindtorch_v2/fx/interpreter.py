@@ -27,7 +27,7 @@ class Interpreter:
     def __init__(self, module: torch.nn.Module, garbage_collect_values: bool = True, graph: Graph | None = None) -> None:
         self.module: Any = module
         self.submodules = dict(module.named_modules())
-        self.graph: Graph = graph if graph is not None else module.graph   # type: ignore[assignment]
+        self.graph: Graph = graph if graph is not None else module.graph
         self.env: dict[Node, Any] = {}
         self.name = "Interpreter"
         self.garbage_collect_values = garbage_collect_values

@@ -114,16 +114,17 @@ class _NodeBase:
                            ("_kwargs", immutable_dict())):
             assign(key, value)
 
-    def _update_args_kwargs(self, new_args: tuple[Any, ...], new_kwargs: Mapping[str, Any]) -> None:
+    def _update_args_kwargs(self, new_args: tuple[Any, ...], new_kwargs: dict[str, Any]) -> None:
         """Takes new arguments, and keeps users of the nodes among them right."""
+        node = typing.cast("Node", self)          # a base is never there by itself
         for used in self._input_nodes:
-            used.users.pop(self, None)   # type: ignore[call-overload]
+            used.users.pop(node, None)
         inputs: dict[Any, None] = {}
 
         def note(x: Any) -> Any:
             if isinstance(x, _NodeBase):
                 inputs.setdefault(x)
-                x.users.setdefault(self)   # type: ignore[arg-type]
+                x.users.setdefault(node)
             return x
         self._args = map_aggregate(new_args, note)
         self._kwargs = map_aggregate(new_kwargs, note)
@@ -399,7 +400,7 @@ def _draws(target: Any) -> bool:
 def map_arg(a: ArgumentT, fn: Callable[[Node], Argument]) -> ArgumentT:
     """The argument with fn(node) in the place of every node in it."""
     assert callable(fn), "torch.fx.map_arg(a, fn): fn must be a callable"
-    return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)   # type: ignore[arg-type]
+    return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
 
 
 @compatibility(is_backward_compatible=True)
@@ -407,8 +408,9 @@ def map_aggregate(a: ArgumentT, fn: Callable[[Argument], Argument]) -> ArgumentT
     """The argument with fn(item) in the place of every item; lists and dicts become immutable ones."""
     result: Any
     if isinstance(a, tuple):
-        items = [map_aggregate(item, fn) for item in a]
-        result = type(a)(*items) if hasattr(a, "_fields") else tuple(items)
+        items: list[Any] = [map_aggregate(item, fn) for item in a]
+        kind: Any = type(a)
+        result = kind(*items) if hasattr(a, "_fields") else tuple(items)
     elif isinstance(a, list):
         result = immutable_list([map_aggregate(item, fn) for item in a])
     elif isinstance(a, dict):

@@ -46,7 +46,8 @@ def _op_of(target: Any) -> Any:
 
 def _signature(schema: Any, out: bool) -> inspect.Signature:
     """The signature of a row; with out, that of the form which writes into a tensor."""
-    empty, made = inspect.Parameter.empty, []
+    empty = inspect.Parameter.empty
+    made: list[inspect.Parameter] = []
     for param in schema.params:
         annotation: Any = _KINDS.get(param.kind, typing.Any)
         if param.optional:
@@ -116,9 +117,12 @@ def create_type_hint(x: object) -> object:
     """The type hint of a list or tuple of types: List[int] for [int, int]."""
     if not isinstance(x, (list, tuple)):
         return x
-    make = (lambda t: typing.List[t]) if isinstance(x, list) else (lambda t: typing.Tuple[t, ...])   # noqa: UP006
+
+    def make(item: Any) -> Any:
+        hint: Any = typing.List if isinstance(x, list) else typing.Tuple   # noqa: UP006
+        return hint[item] if isinstance(x, list) else hint[item, ...]
     if not x:
-        return make(typing.Any)   # type: ignore[no-untyped-call]
+        return make(typing.Any)
     base = x[0]
     for t in x:
         if issubclass(t, base):
@@ -126,8 +130,8 @@ def create_type_hint(x: object) -> object:
         if issubclass(base, t):
             base = t
         else:
-            return make(typing.Any)   # type: ignore[no-untyped-call]
-    return make(base)   # type: ignore[no-untyped-call]
+            return make(typing.Any)
+    return make(base)
 
 
 @compatibility(is_backward_compatible=False)

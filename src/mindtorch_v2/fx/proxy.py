@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.fx import traceback as fx_traceback
@@ -207,6 +207,9 @@ class TraceError(ValueError):
 class Proxy:
     """A value of a traced program; operators, methods and torch's functions of it are recorded."""
 
+    if TYPE_CHECKING:                            # the operators are set below
+        def __getitem__(self, key: Any) -> Proxy: ...
+
     @compatibility(is_backward_compatible=True)
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
         self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer
@@ -266,8 +269,8 @@ class Proxy:
         def note(a: Any) -> None:
             if isinstance(a, cls):
                 tracers[a.tracer] = None
-        map_aggregate(args, note)   # type: ignore[arg-type]
-        map_aggregate(kwargs, note)   # type: ignore[arg-type]
+        map_aggregate(args, note)
+        map_aggregate(kwargs, note)
         if len(tracers) > 1:
             raise RuntimeError(f"Found multiple different tracers {list(tracers)} while trying to trace operations "
                                f"{orig_method}")

@@ -78,7 +78,7 @@ def split_const_subgraphs(module: torch.nn.Module, skip_folding_node_fn: Callabl
         found = found or node.op != "get_attr"
     if not found:
         return FoldedGraphModule(traced, traced.graph)
-    split = split_module(traced, traced, lambda node: 0 if node in constant else 1)   # type: ignore[arg-type]
+    split = split_module(traced, traced, lambda node: 0 if node in constant else 1)
     return _assembled(split, device_for_folded_attrs)
 
 
@@ -117,10 +117,10 @@ def _inline(gm: GraphModule, name: str) -> None:
             setattr(gm, node.target, found)
     known = dict(zip([n for n in inner.graph.nodes if n.op == "placeholder"], call.args))
     with gm.graph.inserting_before(call):
-        result: Any = gm.graph.graph_copy(inner.graph, known)   # type: ignore[arg-type]
+        result: Any = gm.graph.graph_copy(inner.graph, known)
     if isinstance(result, tuple):
         for user in list(call.users):            # each takes one item out
-            user.replace_all_uses_with(result[user.args[1]])   # type: ignore[index]
+            user.replace_all_uses_with(result[user.args[1]])
             gm.graph.erase_node(user)
     else:
         call.replace_all_uses_with(result)

@@ -63,5 +63,5 @@ class NormalizeOperators(Transformer):
 
     def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         if target in self.binary_magic_method_remap and len(args) == 2 and not kwargs:
-            target = self.binary_magic_method_remap[target]   # type: ignore[index]
+            target = self.binary_magic_method_remap[target]
         return super().call_function(target, args, kwargs)

@@ -62,7 +62,8 @@ def _rewrite(fn: Any) -> Any:
     made.__dict__ = {**fn.__dict__, "_modules": {name: _rewrite(child) if _is_users(child) else child
                                                  for name, child in fn._modules.items()}}
     if _is_users(fn):
-        made.__class__ = type(type(fn).__name__, (type(fn),), {"forward": AST_Rewriter().rewrite(type(fn).forward)})
+        forward: Any = type(fn).forward
+        made.__class__ = type(type(fn).__name__, (type(fn),), {"forward": AST_Rewriter().rewrite(forward)})
     return made
 
 

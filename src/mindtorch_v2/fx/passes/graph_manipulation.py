@@ -61,7 +61,7 @@ def get_size_of_node(fx_module: GraphModule, node: Node) -> size_bytes:
     """The size of one node."""
     items = 0
     if node.op == "call_module":
-        module = dict(fx_module.named_modules())[node.target]   # type: ignore[index]
+        module = dict(fx_module.named_modules())[node.target]
         items = sum(p.numel() for _, p in module.named_parameters())
     meta = get_tensor_meta(node)
     each = torch.empty((), dtype=meta.dtype).element_size()

@@ -105,14 +105,14 @@ class _Splitter:
             part = self.partitions[self.of[node]]
             for used in node.all_input_nodes:
                 if used.op == "get_attr" and used not in part.environment:
-                    target = used.target.replace(".", "_")   # type: ignore[union-attr]
-                    part.targets[target] = _value_of(self.m, used.target)   # type: ignore[arg-type]
+                    target = used.target.replace(".", "_")
+                    part.targets[target] = _value_of(self.m, used.target)
                     part.environment[used] = part.graph.get_attr(target)
                     part.environment[used].meta = used.meta.copy()
             target = node.target
             if node.op == "call_module":
-                target = node.target.replace(".", "_")   # type: ignore[union-attr]
-                part.targets[target] = _value_of(self.m, node.target)   # type: ignore[arg-type]
+                target = node.target.replace(".", "_")
+                part.targets[target] = _value_of(self.m, node.target)
             made = part.graph.create_node(node.op, target, map_arg(node.args, lambda n: part.environment[n]),   # noqa: B023
                                           map_arg(node.kwargs, lambda n: part.environment[n]),   # noqa: B023
                                           type_expr=node.type, name=node.name)
@@ -121,7 +121,7 @@ class _Splitter:
 
     def assemble(self) -> tuple[Graph, dict[str, Any]]:
         """The graph that calls the partitions, and its attributes."""
-        main, env, targets = Graph(), {}, {}     # type: ignore[var-annotated]
+        main, env, targets = Graph(), {}, {}
         order = self.ordered()
         for node in self.m.graph.nodes:
             if node.op == "placeholder":

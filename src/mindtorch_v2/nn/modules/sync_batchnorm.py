@@ -86,8 +86,8 @@ class SyncBatchNorm(_BatchNorm):
         return out
 
     def _count(self) -> float:
-        self.num_batches_tracked.add_(1)          # type: ignore[union-attr, operator]
-        return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum   # type: ignore[arg-type]
+        self.num_batches_tracked.add_(1)
+        return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
 
     def _update(self, mean: Tensor, var: Tensor, n: Tensor) -> None:
         momentum = self._count()

@@ -43,7 +43,8 @@ def broadcast_all(tensors: list[Tensor], group: Any, root: int = 0, limit: int =
     with torch.no_grad():
         for same in kinds.values():
             while same:
-                part, size = [], 0
+                part: list[Tensor] = []
+                size = 0
                 while same and (not part or size + same[0].nbytes <= limit):
                     size += same[0].nbytes
                     part.append(same.pop(0))
@@ -175,7 +176,7 @@ class DistributedDataParallel(Module):
 
     @staticmethod
     def _set_params_and_buffers_to_ignore_for_model(module: Module, params_and_buffers_to_ignore: list[str]) -> None:
-        module._ddp_params_and_buffers_to_ignore = params_and_buffers_to_ignore   # type: ignore[assignment]
+        module._ddp_params_and_buffers_to_ignore = params_and_buffers_to_ignore
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:
         return {"world_size": self.process_group.size(), "rank": self.process_group.rank(), "module_name":

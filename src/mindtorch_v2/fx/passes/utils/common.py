@@ -13,7 +13,7 @@ __all__ = ["HolderModule", "lift_subgraph_as_module", "compare_graphs"]
 
 
 @compatibility(is_backward_compatible=False)
-class HolderModule(torch.nn.Module):   # type: ignore[name-defined]
+class HolderModule(torch.nn.Module):
     """A module with the submodules of a dict."""
 
     def __init__(self, d: dict[str, Any]) -> None:

@@ -80,8 +80,9 @@ class SubgraphMatcher:
         if pn.op == "get_attr":
             return self._match_attributes(pn, gn)
         if pn.op == "call_module":
+            assert isinstance(pn.target, str) and isinstance(gn.target, str)
             return type(_attribute(pn.graph.owning_module, pn.target)) is \
-                type(_attribute(gn.graph.owning_module, gn.target))   # type: ignore[arg-type]
+                type(_attribute(gn.graph.owning_module, gn.target))
         return pn.target == gn.target
 
     def _is_contained(self, nodes_map: dict[Node, Node]) -> bool:

@@ -70,7 +70,8 @@ class Timer:
 
     def _block_size(self, min_run_time: float) -> int:
         """So many executions that the clock does not matter and that there is more than one block."""
-        overhead = sorted(self._timer_cls("pass", timer=self._timer.timer).timeit(0) for _ in range(5))[2]
+        clock = self._timer.timer                # type: ignore[attr-defined]  # typeshed does not know it
+        overhead = sorted(self._timer_cls("pass", timer=clock).timeit(0) for _ in range(5))[2]
         number = 1
         while True:
             taken = self._timeit(number)

@@ -103,7 +103,8 @@ def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count:
     torch.set_num_threads(1)
     _seed_all(seed, worker)
     _worker_info = WorkerInfo(worker, count, seed + worker, dataset)
-    failed, fetch = None, None
+    failed: Failure | None = None
+    fetch: Any = None
     try:
         if init is not None:
             init(worker)
@@ -125,7 +126,7 @@ def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count:
             if failed is not None:
                 answer, failed = failed, None
             else:
-                answer = _compact(fetch.fetch(index))   # type: ignore[misc]
+                answer = _compact(fetch.fetch(index))
         except StopIteration:
             answer = Exhausted(worker) if kind[3] else Failure(f"in DataLoader worker process {worker}")
         except Exception:

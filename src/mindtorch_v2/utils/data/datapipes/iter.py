@@ -308,7 +308,8 @@ class Shuffler(_Over):
         if buffer_size <= 0:
             raise ValueError("buffer_size should be larger than 0")
         super().__init__(datapipe if unbatch_level == 0 else UnBatcher(datapipe, unbatch_level))
-        self.buffer_size, self._enabled, self._seed = buffer_size, True, None
+        self.buffer_size, self._enabled = buffer_size, True
+        self._seed: int | None = None
 
     def set_shuffle(self, shuffle: bool = True) -> Shuffler:
         """Whether it shuffles."""

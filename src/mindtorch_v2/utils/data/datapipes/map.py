@@ -104,7 +104,8 @@ class Shuffler(IterDataPipe):
     def __init__(self, datapipe: Any, *, indices: list[Any] | None = None) -> None:
         self.datapipe = datapipe
         self.indices = list(range(len(datapipe))) if indices is None else indices
-        self._enabled, self._seed = True, None
+        self._enabled = True
+        self._seed: int | None = None
 
     def set_shuffle(self, shuffle: bool = True) -> Shuffler:
         """Whether it shuffles."""
