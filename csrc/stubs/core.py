@@ -12,7 +12,8 @@ from words import ALIASES, HEADER, IMPORTS, indent, op_text, plain_text, word
 # What a C declaration is in Python.
 C_TYPES = {"bint": "_bool", "str": "str", "object": "Any", "tuple": "tuple[Any, ...]", "list": "list[Any]",
            "dict": "dict[Any, Any]", "bytes": "bytes", "double": "_float", "float": "_float", "type": "type[Any]",
-           **dict.fromkeys(("int", "int64_t", "uint64_t", "size_t", "long", "uint32_t", "Py_ssize_t"), "_int")}
+           **dict.fromkeys(("int", "int64_t", "uint64_t", "size_t", "long", "uint32_t", "Py_ssize_t", "Count",
+                           "intptr_t", "uintptr_t"), "_int")}
 # Slots of the interpreter that are no methods in Python.
 SLOTS = ("__dealloc__", "__releasebuffer__", "__get__", "__richcmp__", "__module__", "__doc__")
 # Every tensor is a TensorBase; that one class of the core adds methods to another is nothing that Python can tell.
@@ -61,6 +62,9 @@ def _argument(text: str, classes: set[str]) -> str:
     declared = declared.strip().removesuffix(" not None")
     missing = " | None" if declared.endswith(" or None") or default.strip() == "None" else ""
     declared = declared.removesuffix(" or None")
+    if ": " in declared:
+        name, _, kind = declared.partition(": ")
+        return f"{name}: {word(kind)}{missing}" + (" = ..." if equals else "")
     kind, _, name = declared.rpartition(" ")
     if declared.startswith("*") or declared in ("self", "cls", "/"):
         return declared if declared in ("*", "/", "self", "cls") else f"{declared}: Any"
@@ -79,9 +83,8 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in (*parts, text[start:]) if part.strip()]
 
 
-def read(folder: Path) -> tuple[dict[str, Declared], list[Def]]:
-    """The classes and the functions of all parts of the core."""
-    parts = (*sorted(folder.glob("*.pxd")), *sorted(folder.glob("*.pxi")))      # fields are declared in the former
+def read(*parts: Path) -> tuple[dict[str, Declared], list[Def]]:
+    """The classes and the functions of all parts of a compiled module."""
     text = "\n".join(path.read_text() for path in parts)
     classes: dict[str, Declared] = {}
     functions: list[Def] = []
@@ -186,7 +189,8 @@ def constants(core: Any, known: set[str]) -> list[str]:
 
 def write(torch: Any, package: Path) -> str:
     """The text of _C/_core.pyi."""
-    classes, functions = read(package / "_C")
+    folder = package / "_C"
+    classes, functions = read(*sorted(folder.glob("*.pxd")), *sorted(folder.glob("*.pxi")))    # fields: in the former
     here = {name: declared for name, declared in classes.items() if hasattr(torch._C._core, name)}
     texts = [HEADER, IMPORTS, *ALIASES,
              "from mindtorch_v2 import return_types\nfrom mindtorch_v2._shape import Size\n"
@@ -201,4 +205,12 @@ def write(torch: Any, package: Path) -> str:
     public = [made for made in functions if hasattr(torch._C._core, made.name)]
     texts += constants(torch._C._core, {*here, *(made.name for made in public)})
     texts += [f"def {made.name}({made.arguments}) -> {made.returns}: ..." for made in public]
+    return "\n".join(texts) + "\n"
+
+
+def write_alone(source: Path) -> str:
+    """The stub of a compiled module of one file."""
+    classes, functions = read(source)
+    texts = [HEADER, IMPORTS, *(_class(name, declared, "") for name, declared in classes.items())]
+    texts += [f"def {made.name}({made.arguments}) -> {made.returns}: ..." for made in functions]
     return "\n".join(texts) + "\n"

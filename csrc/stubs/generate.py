@@ -48,6 +48,8 @@ def main(source: Path, out: Path, libraries: list[Path]) -> None:
     special = {package / "_C" / "_core.pyi": core.write(torch, source / "mindtorch_v2"),
                package / "_C" / "__init__.pyi": modules.write_core_package(torch._C),
                package / "return_types.pyi": modules.write_return_types(torch.return_types)}
+    special |= {package / "distributed" / f"{file.stem}.pyi": core.write_alone(file)
+                for file in (source / "mindtorch_v2" / "distributed").glob("*.pyx")}
     made = {put(path, text) for path, text in special.items()}
     for file, module in found.items():
         text = modules.write(module, file) if file.with_suffix(".pyi") not in made else None

@@ -64,7 +64,7 @@ Storage, legacy_contiguous_format = FloatStorage, contiguous_format      # noqa:
 has_lapack = has_spectral = True
 has_mkl = has_openmp = False
 newaxis = None
-__version__ = torch_version.TorchVersion(version.__version__)
+__version__: torch_version.TorchVersion = torch_version.TorchVersion(version.__version__)
 
 # Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
 _DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",

@@ -56,7 +56,7 @@ class NestedTensor(Tensor):
     _ragged_idx: int
     _lengths: Any
     _ragged_size: NestedInt
-    is_nested = True                             # type: ignore[assignment]
+    is_nested = True
 
     @staticmethod
     def interpose(op: Any, row: Any, slots: tuple[Any, ...], out: Any) -> Any:
@@ -79,7 +79,7 @@ class NestedTensor(Tensor):
     def numel(self) -> int:
         return self._values.numel()
 
-    def values(self) -> Any:                     # type: ignore[override]
+    def values(self) -> Any:
         return self._values
 
     def offsets(self) -> Any:
@@ -439,7 +439,7 @@ def _copy_(self: Any, src: Any, non_blocking: bool = False) -> Any:
 
 
 @composite("to_padded_tensor(Tensor self, float padding, int[]? output_size=None) -> Tensor", variants="method", out=False)
-def _padded_rows(self, padding, output_size):
+def _padded_rows(self: Any, padding: float, output_size: Any) -> Any:
     """A nested tensor as a dense one, padded at the end of each sequence."""
     raise RuntimeError("to_padded_tensor: expected a nested tensor, got a dense one")
 

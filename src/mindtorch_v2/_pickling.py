@@ -46,7 +46,7 @@ def _reduce_tensor(tensor: Any) -> tuple[Any, ...]:
         args = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.requires_grad)
     else:
         geometry = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
-        rest = (*geometry, tensor.requires_grad, OrderedDict())
+        rest: tuple[Any, ...] = (*geometry, tensor.requires_grad, OrderedDict())
         if _storage_type(tensor.dtype) is None:      # a dtype that came after PyTorch's typed storages
             func, args = _rebuild_tensor_v3, (tensor.untyped_storage(), *rest, tensor.dtype)
         else:

@@ -146,8 +146,10 @@ def _rebuild_sparse_tensor(layout: Any, data: Any) -> Any:
     expect(all(t.dtype in (torch.int32, torch.int64) for t in parts[:-1]), "indices as integers")
     try:
         if coo:
-            return torch.sparse_coo_tensor(*parts, tuple(size), check_invariants=True, is_coalesced=coalesced)
-        return torch.sparse_compressed_tensor(*parts, tuple(size), layout=layout, check_invariants=True)
+            indices, values = parts
+            return torch.sparse_coo_tensor(indices, values, tuple(size), check_invariants=True, is_coalesced=coalesced)
+        outer, plain, values = parts
+        return torch.sparse_compressed_tensor(outer, plain, values, tuple(size), layout=layout, check_invariants=True)
     except RuntimeError as error:
         raise UnpicklingError(f"the parts of a sparse tensor do not fit together: {shown(str(error))}") from error
 
@@ -298,8 +300,8 @@ def torch_globals() -> dict[str, Any]:
     table |= {"torch.Size": torch.Size, "torch.Tensor": torch.Tensor, "torch.device": torch.device}
     for dtype in set(torch._dtypes.values()):
         table[str(dtype)] = dtype
-    for prefix, dtype in _STORAGE_DTYPES.items():
-        table[f"torch.{prefix}Storage"] = StorageType(getattr(torch, dtype))
+    for prefix, name in _STORAGE_DTYPES.items():
+        table[f"torch.{prefix}Storage"] = StorageType(getattr(torch, name))
     table["torch.UntypedStorage"] = table["torch.storage.UntypedStorage"] = StorageType(None)
     return table
 

@@ -88,7 +88,7 @@ class ProcessContext:
             return True
         failed = None
         for sentinel in connection.wait(list(self._left), timeout):
-            index = self._left.pop(sentinel)      # type: ignore[call-overload]
+            index = self._left.pop(sentinel)
             self.processes[index].join()
             if self.processes[index].exitcode != 0:
                 failed = index if failed is None else failed

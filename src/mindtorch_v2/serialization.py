@@ -35,7 +35,8 @@ DEFAULT_PROTOCOL = 2
 ALIGNMENT = 64  # of every record's data in the file, so that it can be mapped
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 File = Any  # str, os.PathLike or a binary file
-MAP_LOCATION = MapLocation = Any  # None, str, torch.device, dict[str, str] or callable(storage, location)
+MapLocation = Any  # None, str, torch.device, dict[str, str] or callable(storage, location)
+MAP_LOCATION = MapLocation
 
 
 # ---- saving --------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ assert_type(F.cross_entropy(x, x), torch.Tensor)
 assert_type(F.conv2d(x, x, padding=(1, 1)), torch.Tensor)
 assert_type(torch.npu.is_available(), bool)
 assert_type(torch.npu.current_stream().query(), bool)
-assert_type(torch.__version__, str)
+assert_type(torch.__version__, torch.torch_version.TorchVersion)
 assert_type(torch.inf, float)
 assert_type(torch.manual_seed(0), torch.Generator)
 

@@ -24,6 +24,7 @@ from mindtorch_v2._sparse.tensor import (
     refusal,
     values_of,
 )
+from mindtorch_v2._tensor import Tensor
 
 
 # ---- one operand ---------------------------------------------------------------------------------------------------
@@ -351,7 +352,7 @@ def broadcast_to(self: Any, size: tuple[int, ...]) -> Any:
 
 
 @composite("_sparse_broadcast_to(Tensor self, int[] size) -> Tensor", variants="function", out=False)
-def _broadcast_rows(self, size):
+def _broadcast_rows(self: Any, size: Any) -> Any:
     """A sparse tensor stretched to a size."""
     raise NotImplementedError("Could not run 'aten::_sparse_broadcast_to' with arguments from the 'CPU' backend.")
 
@@ -376,7 +377,7 @@ def _fill_(self: Any, value: Any) -> Any:
 def _copy_(self: Any, src: Any, non_blocking: bool = False) -> Any:
     if not is_sparse(self) or not is_sparse(src):
         raise RuntimeError(f"{ops.copy_.name}() between dense and sparse Tensors is not implemented! Found self type = "
-                           f"{self.type()} and src type = {src.type() if isinstance(src, TensorBase) else type(src)}")
+                           f"{self.type()} and src type = {src.type() if isinstance(src, Tensor) else type(src)}")
     check_inplace(self)
     if tuple(self.shape) != tuple(src.shape):
         raise RuntimeError(f"copy_sparse_to_sparse_: expected self and src of the same size, got {list(self.shape)} and "

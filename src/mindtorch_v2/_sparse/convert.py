@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.table import composite, ops
@@ -298,13 +298,13 @@ def to_layout(self: Any, layout: Any, blocksize: Any, dense_dim: int | None, nam
 
 
 @composite("to_sparse.sparse_dim(Tensor self, int sparse_dim) -> Tensor", variants="method", out=False)
-def _to_sparse_dim(self, sparse_dim):
+def _to_sparse_dim(self: Any, sparse_dim: int) -> Any:
     return dense_to_coo(self, sparse_dim)
 
 
 @composite("to_sparse(Tensor self, *, Layout? layout=None, int[]? blocksize=None, int? dense_dim=None) -> Tensor",
            variants="method", out=False)
-def _to_sparse(self, layout, blocksize, dense_dim):
+def _to_sparse(self: Any, layout: Any, blocksize: Any, dense_dim: int | None) -> Any:
     """The tensor in a sparse layout, COO unless another is given."""
     return to_layout(self, layout or COO, blocksize, dense_dim, "to_sparse")
 
@@ -339,7 +339,7 @@ for _word, _layout in (("csr", CSR), ("csc", CSC), ("bsr", BSR), ("bsc", BSC)):
 
 
 @composite("to_sparse_coo(Tensor self) -> Tensor", variants="method", out=False)
-def _to_sparse_coo(self):
+def _to_sparse_coo(self: Any) -> Any:
     """The tensor in coordinate format."""
     return to_layout(self, COO, None, None, "to_sparse")
 
@@ -354,7 +354,7 @@ def _lacking(name: str, self: Any) -> NotImplementedError:
 
 def _part(name: str, what: str, sentence: str) -> None:
     """The row of a method that tensors of some layouts have."""
-    def refuse(self):
+    def refuse(self: Any) -> NoReturn:
         if not what:
             raise _lacking(name, self)
         raise RuntimeError(f"{name} expected {what} tensor layout but got {WORDS[self.layout]}")
@@ -406,14 +406,14 @@ def _index_part(name: str, part: str, rows: bool) -> None:
         return ops.alias(getattr(pattern, part))
 
 
-for _name, _part, _rows in (("crow_indices", "compressed", True), ("col_indices", "plain", True),
+for _name, _held, _rows in (("crow_indices", "compressed", True), ("col_indices", "plain", True),
                             ("ccol_indices", "compressed", False), ("row_indices", "plain", False)):
-    _index_part(_name, _part, _rows)
+    _index_part(_name, _held, _rows)
 
 
 # ---- sparse_mask ---------------------------------------------------------------------------------------------------
 @composite("sparse_mask(Tensor self, Tensor mask) -> Tensor", variants="method", out=False)
-def _sparse_mask_rows(self, mask):
+def _sparse_mask_rows(self: Any, mask: Any) -> Any:
     """The values of self at the places of a sparse mask."""
     raise NotImplementedError("Could not run 'aten::sparse_mask' with arguments from the "
                               f"'{self.device.type.upper()}' backend.")
@@ -524,6 +524,6 @@ for _name, _method in vars(_Methods).items():
 
 @composite("to_dense(Tensor self, ScalarType? dtype=None, *, bool? masked_grad=None) -> Tensor", variants="method",
            out=False)
-def _dense_to_dense(self, dtype, masked_grad):
+def _dense_to_dense(self: Any, dtype: Any, masked_grad: bool | None) -> Any:
     """The tensor in the strided layout: itself, where it is dense."""
     return self if dtype is None else self.to(dtype)

@@ -224,7 +224,7 @@ def addmv(self: Any, mat: Any, vec: Any, beta: Any = 1, alpha: Any = 1) -> Any:
 
 
 @composite("_sparse_mm(Tensor sparse, Tensor dense) -> Tensor", variants="function", out=False)
-def _sparse_mm(sparse, dense):
+def _sparse_mm(sparse: Any, dense: Any) -> Any:
     """torch.sparse.mm: the gradient of a sparse operand has its places only."""
     raise RuntimeError("_sparse_mm: expected at least one sparse matrix, got two dense ones")
 
@@ -234,7 +234,7 @@ body("_sparse_mm")(lambda sparse, dense: _multiply(sparse, dense, True))
 
 @composite("_sparse_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
            variants="function", out=False)
-def _sparse_addmm(self, mat1, mat2, beta, alpha):
+def _sparse_addmm(self: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Any:
     """torch.sparse.addmm: the gradient of a sparse operand has its places only."""
     return ops.addmm(self, mat1, mat2, beta=beta, alpha=alpha)
 
@@ -245,7 +245,7 @@ body("_sparse_addmm")(lambda self, mat1, mat2, beta=1, alpha=1: _addmm(self, mat
 # ---- sparse results --------------------------------------------------------------------------------------------------
 @composite("sspaddmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
            variants="function, method", out=False)
-def _sspaddmm_rows(self, mat1, mat2, beta, alpha):
+def _sspaddmm_rows(self: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Any:
     """beta self + alpha (mat1 @ mat2) as a sparse tensor; mat2 is dense."""
     raise RuntimeError("tensor.sspaddmm(...) can only be called on sparse tensors")
 
@@ -260,7 +260,7 @@ def sspaddmm(self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> 
 
 
 @composite("smm(Tensor self, Tensor mat2) -> Tensor", variants="function, method", out=False)
-def _smm_rows(self, mat2):
+def _smm_rows(self: Any, mat2: Any) -> Any:
     """A sparse times a dense matrix as a sparse tensor."""
     raise RuntimeError("tensor.sspaddmm(...) can only be called on sparse tensors")
 
@@ -271,7 +271,7 @@ def smm(self: Any, mat2: Any) -> Any:
 
 
 @composite("hspmm(Tensor mat1, Tensor mat2) -> Tensor", variants="function", out=False)
-def _hspmm_rows(mat1, mat2):
+def _hspmm_rows(mat1: Any, mat2: Any) -> Any:
     """A sparse times a dense matrix as a hybrid tensor: rows sparse, columns dense."""
     raise NotImplementedError("Could not run 'aten::hspmm' with arguments from the 'CPU' backend.")
 
@@ -295,7 +295,7 @@ functions["hsmm"], functions["saddmm"] = ops.hspmm, ops.sspaddmm
 # ---- sampled ---------------------------------------------------------------------------------------------------------
 @composite("sparse_sampled_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
            variants="", out=True)
-def _sampled_rows(self, mat1, mat2, beta, alpha):
+def _sampled_rows(self: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Any:
     """beta self + alpha (mat1 @ mat2) at the places of the CSR tensor self."""
     raise RuntimeError(f"sampled_addmm: Expected self to have sparse csr layout, but got {WORDS[self.layout]}")
 

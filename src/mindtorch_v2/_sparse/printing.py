@@ -60,5 +60,5 @@ def _format(self: Any, spec: str) -> str:
     return object.__format__(self, spec)
 
 
-SparseTensor.__repr__ = _repr                    # type: ignore[method-assign]
+SparseTensor.__repr__ = _repr                    # type: ignore[method-assign,assignment]
 SparseTensor.__format__ = _format                # type: ignore[method-assign]

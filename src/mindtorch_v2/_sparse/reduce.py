@@ -52,7 +52,7 @@ def sum_dims(x: Any, dim: Any, dtype: Any = None) -> Any:
 
 
 @composite("_sparse_sum(Tensor input, int[1]? dim=None, *, ScalarType? dtype=None) -> Tensor", variants="function", out=False)
-def _sparse_sum_rows(input, dim, dtype):
+def _sparse_sum_rows(input: Any, dim: Any, dtype: Any) -> Any:
     """torch.sparse.sum."""
     return input.sum(dtype=dtype) if dim is None else input.sum(dim, dtype=dtype)
 
@@ -162,7 +162,7 @@ def _softmax(self: Any, dim: int, dtype: Any, log: bool) -> Any:
 
 
 for _name in ("_sparse_softmax", "_sparse_log_softmax"):
-    def _softmax_rows(input, dim, dtype, _plain=_name.removeprefix("_sparse_")):
+    def _softmax_rows(input: Any, dim: int, dtype: Any, _plain: str = _name.removeprefix("_sparse_")) -> Any:
         return getattr(ops, _plain)(input, dim, dtype=dtype)
     composite(f"{_name}(Tensor input, int dim, ScalarType? dtype=None) -> Tensor", variants="function", out=False)(
         lambda input, dim, dtype, _rows=_softmax_rows: _rows(input, dim, dtype))
@@ -173,7 +173,7 @@ body("_sparse_log_softmax", of="coo")(lambda input, dim, dtype=None: _softmax(in
 # ---- spdiags ---------------------------------------------------------------------------------------------------------
 @composite("_spdiags(Tensor diagonals, Tensor offsets, int[] shape, Layout? layout=None) -> Tensor", variants="function",
            out=False)
-def _spdiags(diagonals, offsets, shape, layout):
+def _spdiags(diagonals: Any, offsets: Any, shape: Any, layout: Any) -> Any:
     """A sparse matrix of the given diagonals."""
     return spdiags(diagonals, offsets, shape, layout)
 

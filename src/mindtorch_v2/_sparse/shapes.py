@@ -111,8 +111,8 @@ def _transpose_compressed(self: Any, dim0: int, dim1: int) -> Any:
         made = Compressed(_FLIPPED[pattern.layout], pattern.compressed, pattern.plain, tuple(sizes), pattern.blocksize[::-1])
         return from_values(made, values, "TransposeBackward0")
     if b < at:
-        parts = tuple(part.transpose(a, b) for part in pattern.parts())
-        made = Compressed(pattern.layout, *parts, tuple(sizes), pattern.blocksize)
+        compressed, plain = (part.transpose(a, b) for part in pattern.parts())
+        made = Compressed(pattern.layout, compressed, plain, tuple(sizes), pattern.blocksize)
         return from_values(made, values_of(self).transpose(a, b), "TransposeBackward0")
     raise RuntimeError("transpose(): can only transpose 2D sparse dims or batch dims of a sparse compressed tensor; got "
                        f"dims {a} and {b}")
@@ -170,9 +170,9 @@ def _select_compressed(self: Any, dim: int, index: int) -> Any:
         size = self.shape[dim]
         if not -size <= index < size:
             raise IndexError(f"select(): index {index} out of range for tensor of size {list(self.shape)} at dimension {dim}")
-        parts = tuple(part.select(dim, index) for part in pattern.parts())
+        compressed, plain = (part.select(dim, index) for part in pattern.parts())
         rest = tuple(n for d, n in enumerate(self.shape) if d != dim)
-        made = Compressed(pattern.layout, *parts, rest, pattern.blocksize)
+        made = Compressed(pattern.layout, compressed, plain, rest, pattern.blocksize)
         return from_values(made, values_of(self).select(dim, index), "SelectBackward0")
     taken = select(compressed_to_coo(self), dim, index)
     return coalesce(taken) if is_sparse(taken) else taken
@@ -238,7 +238,7 @@ def narrow_copy(self: Any, dim: int, start: int, length: int) -> Any:
 
 
 @composite("narrow_copy(Tensor self, int dim, int start, int length) -> Tensor", variants="function, method")
-def _narrow_copy_rows(self, dim, start, length):
+def _narrow_copy_rows(self: Any, dim: int, start: int, length: int) -> Any:
     """narrow() as a copy."""
     return self.narrow(dim, start, length).clone()
 
@@ -384,7 +384,7 @@ for _method in (sparse_resize_, sparse_resize_and_clear_):
 
 
 @composite("resize_as_sparse_(Tensor(a!) self, Tensor the_template) -> Tensor(a!)", variants="function, method", out=False)
-def _resize_as_rows(self, the_template):
+def _resize_as_rows(self: Any, the_template: Any) -> Any:
     """Takes over the size and the numbers of sparse and dense dims of a sparse tensor."""
     raise NotImplementedError("Could not run 'aten::resize_as_sparse_' with arguments from the 'CPU' backend.")
 

@@ -42,7 +42,7 @@ class SparseTensor(Tensor):
         return answer(op, row, slots, out)
 
     @property                                    # type: ignore[misc]
-    def __class__(self) -> type:                 # type: ignore[override]
+    def __class__(self) -> type:
         return Tensor            # as torch: no Python class tells a sparse tensor from a dense one
 
     # ---- what it is
@@ -282,7 +282,7 @@ def values_at(g: Any, pattern: Pattern) -> Any:
         return pattern.take(g)
     if pattern.same_places(g._pattern):
         return values_of(g)
-    if type(pattern) is Compressed or type(g._pattern) is Compressed:
+    if isinstance(pattern, Compressed) or type(g._pattern) is Compressed:
         return pattern.take(bodies["compressed"]["to_dense"](g) if type(g._pattern) is Compressed else g.to_dense())
     if g._pattern.sparse_dim != pattern.sparse_dim:
         return pattern.take(g.to_dense())

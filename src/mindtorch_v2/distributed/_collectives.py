@@ -77,7 +77,8 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_
     """Combines the tensors of all ranks; every rank gets the result."""
     _check_single_tensor(tensor, "tensor")
     if _rank_not_in_group(group):
-        return _warn_not_in_group("all_reduce")
+        _warn_not_in_group("all_reduce")
+        return None
     return _run(_resolve(group), tensor.device, async_op, lambda engine, later: engine.all_reduce(tensor, op, later))
 
 
@@ -86,7 +87,8 @@ def broadcast(tensor: Tensor, src: int | None = None, group: Any = None, async_o
     """Every rank gets the tensor of one."""
     _check_single_tensor(tensor, "tensor")
     if _rank_not_in_group(group):
-        return _warn_not_in_group("broadcast")
+        _warn_not_in_group("broadcast")
+        return None
     pg = _resolve(group)
     root = group_rank(pg, src, group_src)
     return _run(pg, tensor.device, async_op, lambda engine, later: engine.broadcast(tensor, root, later))
@@ -97,7 +99,8 @@ def reduce(tensor: Tensor, dst: int | None = None, op: Any = ReduceOp.SUM, group
     """Combines the tensors of all ranks; one rank gets the result."""
     _check_single_tensor(tensor, "tensor")
     if _rank_not_in_group(group):
-        return _warn_not_in_group("reduce")
+        _warn_not_in_group("reduce")
+        return None
     pg = _resolve(group)
     root = group_rank(pg, dst, group_dst)
     return _run(pg, tensor.device, async_op, lambda engine, later: engine.reduce(tensor, root, op, later))
@@ -109,7 +112,8 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, asy
     _check_single_tensor(tensor, "tensor")
     _same_dtype(tensor_list, tensor)
     if _rank_not_in_group(group):
-        return _warn_not_in_group("all_gather")
+        _warn_not_in_group("all_gather")
+        return None
     return _run(_resolve(group), tensor.device, async_op, lambda engine, later: engine.all_gather(tensor_list, tensor, later))
 
 
@@ -119,7 +123,8 @@ def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: A
     _check_single_tensor(input_tensor, "input_tensor")
     _check_single_tensor(output_tensor, "output_tensor")
     if _rank_not_in_group(group):
-        return _warn_not_in_group("all_gather_into_tensor")
+        _warn_not_in_group("all_gather_into_tensor")
+        return None
     return _run(_resolve(group), input_tensor.device, async_op,
                 lambda engine, later: engine.all_gather_into_tensor(output_tensor, input_tensor, later))
 
@@ -132,7 +137,8 @@ def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int | N
         _check_tensor_list(gather_list, "gather_list")
         _same_dtype(tensor, gather_list)
     if _rank_not_in_group(group):
-        return _warn_not_in_group("gather")
+        _warn_not_in_group("gather")
+        return None
     pg = _resolve(group)
     root = group_rank(pg, dst, group_dst, needed=False)
     if pg.rank() == root and not gather_list:
@@ -150,7 +156,8 @@ def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int |
         _check_tensor_list(scatter_list, "scatter_list")
         _same_dtype(tensor, scatter_list)
     if _rank_not_in_group(group):
-        return _warn_not_in_group("scatter")
+        _warn_not_in_group("scatter")
+        return None
     pg = _resolve(group)
     root = group_rank(pg, src, group_src, needed=False)
     if pg.rank() == root and not scatter_list:
@@ -167,7 +174,8 @@ def reduce_scatter(output: Tensor, input_list: list[Tensor], op: Any = ReduceOp.
     _check_tensor_list(input_list, "input_list")
     _same_dtype(output, input_list)
     if _rank_not_in_group(group):
-        return _warn_not_in_group("reduce_scatter")
+        _warn_not_in_group("reduce_scatter")
+        return None
     return _run(_resolve(group), output.device, async_op,
                 lambda engine, later: engine.reduce_scatter(output, input_list, op, later))
 
@@ -178,7 +186,8 @@ def reduce_scatter_tensor(output: Tensor, input: Tensor, op: Any = ReduceOp.SUM,
     _check_single_tensor(output, "output")
     _check_single_tensor(input, "input")
     if _rank_not_in_group(group):
-        return _warn_not_in_group("reduce_scatter_tensor")
+        _warn_not_in_group("reduce_scatter_tensor")
+        return None
     return _run(_resolve(group), output.device, async_op,
                 lambda engine, later: engine.reduce_scatter_tensor(output, input, op, later))
 
@@ -190,7 +199,8 @@ def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: list[in
     _check_single_tensor(input, "input")
     _same_dtype(output, input)
     if _rank_not_in_group(group):
-        return _warn_not_in_group("all_to_all_single")
+        _warn_not_in_group("all_to_all_single")
+        return None
     return _run(_resolve(group), input.device, async_op, lambda engine, later: engine.all_to_all_single(
         output, input, output_split_sizes, input_split_sizes, later))
 
@@ -202,7 +212,8 @@ def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor]
     _check_tensor_list(input_tensor_list, "input_tensor_list")
     _same_dtype(output_tensor_list, input_tensor_list)
     if _rank_not_in_group(group):
-        return _warn_not_in_group("all_to_all")
+        _warn_not_in_group("all_to_all")
+        return None
     return _run(_resolve(group), input_tensor_list[0].device if input_tensor_list else torch.device("cpu"), async_op,
                 lambda engine, later: engine.all_to_all(output_tensor_list, input_tensor_list, later))
 
@@ -210,7 +221,8 @@ def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor]
 def barrier(group: Any = None, async_op: bool = False, device_ids: list[int] | None = None) -> Work | None:
     """Waits until all ranks have come here."""
     if _rank_not_in_group(group):
-        return _warn_not_in_group("barrier")
+        _warn_not_in_group("barrier")
+        return None
     if device_ids is not None and not isinstance(device_ids, list):
         raise TypeError("Invalid function argument: device_ids type should be List[int]")
     work = _resolve(group)._any_engine().barrier(async_op)
@@ -270,7 +282,8 @@ def _send(tensor: Tensor, dst: int | None, group: Any, tag: int, group_dst: int 
           name: str) -> Work | None:
     _check_single_tensor(tensor, "tensor")
     if _rank_not_in_group(group):
-        return _warn_not_in_group(name)
+        _warn_not_in_group(name)
+        return None
     pg = _resolve(group)
     to = group_rank(pg, dst, group_dst)
     if to == pg.rank():
@@ -389,7 +402,8 @@ def all_reduce_coalesced(tensors: list[Tensor], op: Any = ReduceOp.SUM, group: A
     _check_tensor_list(tensors, "tensor")
     _same_dtype(tensors)
     if _rank_not_in_group(group):
-        return _warn_not_in_group("all_reduce_coalesced")
+        _warn_not_in_group("all_reduce_coalesced")
+        return None
     pg = _resolve(group)
     work = ManyWorks([pg._engine(t.device.type).all_reduce(t, op, True) for t in tensors])
     return work if async_op else (work.wait(), None)[1]
@@ -399,7 +413,8 @@ def all_gather_coalesced(output_tensor_lists: list[list[Tensor]], input_tensor_l
                          async_op: bool = False) -> Work | None:
     """all_gather of several tensors; output_tensor_lists has a list for each rank."""
     if _rank_not_in_group(group):
-        return _warn_not_in_group("all_gather_coalesced")
+        _warn_not_in_group("all_gather_coalesced")
+        return None
     _check_tensor_list(input_tensor_list, "input_tensor_list")
     pg = _resolve(group)
     works = [pg._engine(t.device.type).all_gather([outs[i] for outs in output_tensor_lists], t, True)

@@ -39,7 +39,8 @@ class MpiWork(Work):
         self.engine, self.request, self.after = engine, request, after
         self._keep: Any = keep                    # MPI writes into them until the request is done
         self._lock = threading.Lock()
-        self._done, self._error = False, None
+        self._done = False
+        self._error: Exception | None = None
         self._future: Any = None
         self.deadline = time.monotonic() + engine.timeout
 

@@ -160,10 +160,10 @@ def recv_object_list(object_list: list[Any], src: int | None = None, group: Any 
     if _rank_not_in_group(group):
         _warn_not_in_group("recv_object_list")
         return -1
-    pg, where = _resolve(group), {"src": src, "group_src": group_src}
+    pg = _resolve(group)
     place = _device_of(pg, device)
     sizes = torch.zeros(len(object_list), dtype=torch.int64, device=place)
-    sender = recv(sizes, group=pg, **where)
+    sender = recv(sizes, src=src, group=pg, group_src=group_src)
     data = torch.empty(int(sizes.sum()), dtype=torch.uint8, device=place)
     recv(data, src=sender, group=pg)
     at = 0

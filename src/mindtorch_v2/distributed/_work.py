@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import enum
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import mindtorch_v2 as torch
 
@@ -13,15 +13,18 @@ class RedOpType(enum.IntEnum):
     SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM, UNUSED = range(10)
 
 
+_Kind: TypeAlias = RedOpType                      # under a name that ReduceOp has no member of
+
+
 class ReduceOp:
     """A way to combine values, with the factor that PREMUL_SUM multiplies by first."""
 
     RedOpType = RedOpType
     SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM, UNUSED = RedOpType
 
-    def __init__(self, op: RedOpType | ReduceOp, factor: Any = None) -> None:
-        self.op = op.op if isinstance(op, ReduceOp) else RedOpType(op)
-        self.factor = op.factor if isinstance(op, ReduceOp) else factor
+    def __init__(self, op: _Kind | ReduceOp, factor: Any = None) -> None:
+        self.op: _Kind = op.op if isinstance(op, ReduceOp) else RedOpType(op)
+        self.factor: Any = op.factor if isinstance(op, ReduceOp) else factor
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ReduceOp):

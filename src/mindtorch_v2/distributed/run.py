@@ -79,7 +79,7 @@ def config_from_args(args: argparse.Namespace) -> LaunchConfig:
         max_restarts=args.max_restarts, monitor_interval=args.monitor_interval, log_dir=args.log_dir,
         redirects=bits_of(args.redirects, nproc), tee=bits_of(args.tee, nproc),
         shown={int(rank) for rank in args.local_ranks_filter.split(",")} if args.local_ranks_filter else None)
-    conf = dict(pair.split("=", 1) for pair in args.rdzv_conf.split(",") if pair)
+    conf: dict[str, str] = dict(pair.split("=", 1) for pair in args.rdzv_conf.split(",") if pair)
     config.join_timeout = float(conf.get("join_timeout", conf.get("timeout", 600)))
     if args.standalone:
         config.host, config.port, config.nnodes, config.node_rank, config.run_id = "127.0.0.1", 0, 1, 0, str(uuid.uuid4())

@@ -50,7 +50,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         if hasattr(self, "optim"):
             self._build()
 
-    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:   # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -73,7 +73,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
 
     def consolidate_state_dict(self, to: int = 0) -> None:
         """Gathers the states of all processes; rank `to` can then give the whole state_dict()."""
-        every = []
+        every: list[Any] = []
         for rank in range(self.world_size):
             part = [self._local_state() if rank == self.rank else None]
             broadcast_object_list(part, group=self.process_group, group_src=rank)
@@ -88,7 +88,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
     def _params(self) -> list[Any]:
         return [p for group in self.param_groups for p in group["params"]]
 
-    def state_dict(self) -> dict[str, Any]:   # type: ignore[override]
+    def state_dict(self) -> dict[str, Any]:
         """The state of all parameters, as the optimizer of one process would give it."""
         if not self._all_state_dicts:
             raise RuntimeError(f"Optimizer state has not been consolidated on this rank. Please call `consolidate_state_dict(to="
@@ -98,7 +98,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         state = {index: value for part in self._all_state_dicts for index, value in part.items()}
         return {"state": dict(sorted(state.items())), "param_groups": groups}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:   # type: ignore[override]
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         params = self._params()
         for place, group in enumerate(state_dict["param_groups"]):
             self.param_groups[place].update({key: value for key, value in group.items() if key != "params"})
