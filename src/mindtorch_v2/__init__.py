@@ -78,7 +78,8 @@ _FROM = {"GradScaler": "amp.grad_scaler", "svd_lowrank": "_lowrank", "pca_lowran
          "to_dlpack": "utils.dlpack",
          "vmap": "func", "ops": "library", "Future": "futures", "ScriptModule": "_jit_internal", "Event": "accelerator",
          "Stream": "accelerator",
-         "get_device_module": "accelerator", "load": "serialization", "save": "serialization"}
+         "get_device_module": "accelerator", "_register_device_module": "accelerator",
+         "load": "serialization", "save": "serialization"}
 _FROM |= dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), "_VF")
 _FROM |= dict.fromkeys((
     "autocast", "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,6 +29,15 @@ def get_device_module(device: Any = None) -> Any:
     if module is None:
         raise RuntimeError(f"Device '{device}' does not have a corresponding module registered as 'torch.{kind}'.")
     return module
+
+
+def _register_device_module(device_type: str, module: Any) -> None:
+    """Makes module torch.<device_type>, the module of a device type from outside this package."""
+    kind = torch.device(device_type).type
+    if hasattr(torch, kind):
+        raise RuntimeError(f"The runtime module of '{device_type}' has already been registered with '{getattr(torch, kind)}'")
+    setattr(torch, kind, module)
+    sys.modules[f"{torch.__name__}.{kind}"] = module
 
 
 def is_available() -> bool:

@@ -165,4 +165,5 @@ cdef int set_cast_policy(Op op, dict autocast) except -1:
         if policy not in CAST_POLICIES:
             raise ValueError(f"{op.name}: autocast={policy!r} is none of {', '.join(CAST_POLICIES)}")
         op.cast_policy[autocast_type(device_type)] = CAST_POLICIES[policy]
+    op.cast_policy[PRIVATE] = op.cast_policy[NPU]      # a backend from outside is served as the npu is
     return 0

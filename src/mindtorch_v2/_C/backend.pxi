@@ -156,12 +156,12 @@ cdef int accelerator_code() noexcept:
 
 
 def _rename_privateuse1_backend(str name):
-    """The name of the device type that backends from outside this package share."""
-    if name == device_types.names[PRIVATE]:
+    """The name of the device type that backends from outside this package share; "npu" changes nothing."""
+    given = _get_privateuse1_backend_name()
+    if name == given:
         return
-    if device_types.names[PRIVATE] != "privateuseone":
-        raise RuntimeError("torch.register_privateuse1_backend() has already been set! Current backend: "
-                           f"{device_types.names[PRIVATE]}")
+    if given != "npu":
+        raise RuntimeError(f"torch.register_privateuse1_backend() has already been set! Current backend: {given}")
     if name in device_types.names:
         raise RuntimeError(f"Cannot register privateuse1 backend with in-tree device type: {name}")
     device_types.names[PRIVATE] = name
@@ -169,8 +169,8 @@ def _rename_privateuse1_backend(str name):
 
 
 def _get_privateuse1_backend_name() -> str:
-    """What the device type of backends from outside is called."""
-    return device_types.names[PRIVATE]
+    """What the device type of backends from outside is called: as with torch_npu, "npu" where no other name was given."""
+    return "npu" if device_types.names[PRIVATE] == "privateuseone" else device_types.names[PRIVATE]
 
 
 for _code in range(NUM_DEVICES):                 # the core serves the first two; the others wait for theirs

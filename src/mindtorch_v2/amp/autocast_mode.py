@@ -14,9 +14,17 @@ _DTYPES = {"cpu": ("bfloat16", "float16"), "npu": ("float16", "bfloat16")}
 _ABSENT = ("cuda", "xpu", "mps", "hpu", "xla", "mtia", "ipu", "maia")   # torch's types that this library has not
 
 
+def _dtypes_of(device_type: str) -> tuple[str, ...] | None:
+    """The dtypes that autocast computes in on a device type, None where it knows no such type. A backend from outside is
+    served as the npu is."""
+    if device_type == _C._get_privateuse1_backend_name() and _C._registered_backend(device_type).ready:
+        return _DTYPES["npu"]
+    return _DTYPES.get(device_type)
+
+
 def is_autocast_available(device_type: str) -> bool:
     """Whether autocast knows a device type."""
-    return device_type in _DTYPES
+    return _dtypes_of(device_type) is not None
 
 
 def _has_npu() -> bool:
@@ -50,7 +58,7 @@ def set_autocast_dtype(device_type: str, dtype: Any) -> None:
 
 def _check_dtype(device_type: str, dtype: Any) -> bool:
     """Whether autocast can compute in a dtype; a warning where it cannot."""
-    supported = [_C._dtype_named(name) for name in _DTYPES[device_type]]
+    supported = [_C._dtype_named(name) for name in _dtypes_of(device_type) or ()]
     if dtype in supported:
         return True
     kind = device_type.upper()
@@ -67,7 +75,7 @@ class autocast:
                  cache_enabled: bool | None = None) -> None:
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
-        if device_type not in _DTYPES and device_type not in _ABSENT:
+        if _dtypes_of(device_type) is None and device_type not in _ABSENT:
             raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'")
         self.device = device_type
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
@@ -80,7 +88,7 @@ class autocast:
         self._before: list[tuple[bool, Any, bool]] = []
 
     def __enter__(self) -> autocast:
-        if self.device in _DTYPES:
+        if _dtypes_of(self.device) is not None:
             self._before.append((*_C._autocast_state(self.device), _C._is_autocast_cache_enabled()))
             _C._set_autocast(self.device, self._enabled, self.fast_dtype)
             _C._set_autocast_cache_enabled(self._cache_enabled)
@@ -90,7 +98,7 @@ class autocast:
     def __exit__(self, *exc: Any) -> None:
         if _C._autocast_nesting(-1) == 0:
             _C._clear_autocast_cache()
-        if self.device in _DTYPES:
+        if self._before:
             enabled, dtype, cache_enabled = self._before.pop()
             _C._set_autocast(self.device, enabled, dtype)
             _C._set_autocast_cache_enabled(cache_enabled)

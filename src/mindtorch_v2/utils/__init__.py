@@ -1,2 +1,13 @@
 """torch.utils: checkpointing, data loading, trees of containers and small services."""
-from mindtorch_v2.utils import _ordered_set, _python_dispatch, _pytree, checkpoint, data, dlpack, hooks, weak
+from mindtorch_v2.utils import (
+    _ordered_set,
+    _python_dispatch,
+    _pytree,
+    backend_registration,
+    checkpoint,
+    data,
+    dlpack,
+    hooks,
+    weak,
+)
+from mindtorch_v2.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
