@@ -188,6 +188,8 @@ def test_training_and_files() -> None:
 def test_autocast_and_graph_features() -> None:
     with mt.autocast("remote", dtype=mt.bfloat16):
         assert (mt.ones(2, 2, device="remote") @ mt.ones(2, 2, device="remote")).dtype == mt.bfloat16
+    with mt.autocast("remote"):
+        assert (mt.ones(2, 2, device="remote") @ mt.ones(2, 2, device="remote")).dtype == mt.float16
     x = mt.ones(3, device="remote", requires_grad=True)
     hooked = []
     y = x * 2

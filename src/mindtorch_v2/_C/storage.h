@@ -44,7 +44,7 @@ struct Modes {
   // type with autocast on, open dispatch modes. See layers.pxi.
   alignas(4) uint8_t function_mode_count = 0;
   uint8_t transforms = 0, autocast = 0, dispatch_mode_count = 0;
-  uint8_t autocast_dtype[4] = {7, 7, 6, 6};   // of the types: bfloat16 on the CPU, float16 on accelerators
+  uint8_t autocast_dtype[4] = {kBFloat16, kBFloat16, kHalf, kHalf};   // of the types: cpu, meta, npu, PrivateUse1
   bool autocast_cache = true;          // weights that were cast are kept until the outermost block ends
   int32_t autocast_depth = 0;          // blocks that are open
   PyObject* backward = nullptr;   // the innermost GraphTask that runs, borrowed
