@@ -72,7 +72,7 @@ template <class T> void logspace_of(T* out, int64_t n, const Args& args) {
   const double base = args.na > 3 && args.a[3].given ? args.a[3].f : 10.0;
   using C = range_t<T>;
   Attr ends[2] = {args.a[0], args.a[1]};
-  if constexpr (!is_complex_v<T>)  // the exponents become what the dtype can hold first, as in torch
+  if constexpr (std::is_integral_v<T>)  // the exponents become what the dtype can hold first, as in torch
     for (Attr& end : ends) end.f = double(cast<C>(cast<T>(C(end.f))));
   if constexpr (is_complex_v<C>) linspace_of(out, n, ends[0], ends[1], [=](C v) { return std::pow(C(base), v); });
   else linspace_of(out, n, ends[0], ends[1], [=](C v) { return C(std::pow(base, double(v))); });

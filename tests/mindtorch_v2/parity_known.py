@@ -311,6 +311,12 @@ ACCEPTED: tuple[tuple[str, str, str, str], ...] = (
     (named("hinge_embedding_loss margin_ranking_loss native_dropout poisson_nll_loss trapz trapezoid "
            "multi_margin_loss scaled_dot_product_attention soft_margin_loss"),
      "dtype|shape", "", "losses of integers"),
+    (named("pca_lowrank svd_lowrank"), "accepted", "same dtype", "integers: PyTorch draws floats beside them and fails later"),
+    (named("_batch_norm_with_update _native_batch_norm_legit"), "changed input|requires_grad", "",
+     "statistics that overlap themselves, and whether saved statistics belong to the graph"),
+    (named("to_padded_tensor to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc"), "refusal", "",
+     "dense tensors, or too few dims: refused by both, in PyTorch by whatever it calls first"),
+    (named("hash_tensor"), "refused", "not offered", "says so"),
     (named("soft_margin_loss"), "refused", "bool tensor", "a target of bools: PyTorch multiplies before it negates"),
     (named("hardtanh"), "refused", "uint8_t", "PyTorch takes limits of integers without their fraction"),
     (named(r"bilinear ctc_loss hinge_embedding_loss nll_loss\w* multi_margin_loss linear logit lerp ormqr"),

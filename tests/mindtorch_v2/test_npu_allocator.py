@@ -334,7 +334,7 @@ def test_no_split(device: FakeDevice) -> None:
 # ---- tensors ----------------------------------------------------------------------------------------------------------
 def test_storages_come_from_the_attached_heap(device: FakeDevice) -> None:
     alloc = allocator.get_allocator(0)
-    allocator._attach(0)
+    allocator.attach(0)
     try:
         storage = torch.UntypedStorage(1000, device="npu:0")
         assert alloc.memory_stats()[ALLOCATED] == 1536 and storage.data_ptr() in device.memory
@@ -355,7 +355,7 @@ def test_storages_come_from_the_attached_heap(device: FakeDevice) -> None:
 
 
 def test_a_failed_allocation_leaves_nothing_behind(device: FakeDevice) -> None:
-    allocator._attach(0)
+    allocator.attach(0)
     try:
         with pytest.raises(torch.OutOfMemoryError):
             torch.UntypedStorage(8 * GB, device="npu:0")
