@@ -22,6 +22,8 @@ COVERED = 640                           # at least so many entries have a functi
 
 # entry -> why one of the sweeps leaves it out
 KNOWN: dict[str, str] = {
+    "sparse.sampled_addmm": "sparse tensors: test_sparse.py", "sparse.mm.reduce": "sparse tensors: test_sparse.py",
+    "hash_tensor": "not offered, and says so",
     "empty": "memory that is not set", "empty_like": "memory that is not set", "new_empty": "memory that is not set",
     "empty_permuted": "memory that is not set", "empty_strided": "memory that is not set",
     "new_empty_strided": "memory that is not set",
@@ -147,7 +149,11 @@ def seeded(fn: Any, *args: Any, **kwargs: Any) -> Any:
     return fn(*args, **kwargs)
 
 
-@pytest.mark.parametrize("info", entries(supports(torch.float32), lambda name, info: info.supports_out))
+WITHOUT_OUT = ("_native_batch_norm_legit", "_batch_norm_with_update")    # internal, and written to by nobody
+
+
+@pytest.mark.parametrize("info", entries(supports(torch.float32), lambda name, info: info.supports_out and
+                                         name not in WITHOUT_OUT))
 def test_out(info):
     fn = oracle.function_of(info)
     for sample in samples_of(info, 2):
@@ -163,6 +169,8 @@ def test_out(info):
         right = [mt.empty_like(r) for r in results]
         wrong = [mt.empty(0, dtype=r.dtype) for r in results]     # is resized
         strided = [mt.empty(tuple(r.shape) + (2,), dtype=r.dtype)[..., 0] for r in results]
+        if info.name == "randn":       # of 16 items and more, how normal numbers are drawn depends on the memory: as in torch
+            strided = right
         for outs in (right, wrong, strided):
             held = [o.data_ptr() for o in outs]
             given = seeded(fn, x, *args, out=tuple(outs) if several else outs[0], **kwargs)

@@ -17,12 +17,14 @@ import mindtorch_v2 as mt
 from mindtorch_v2.utils import _pytree
 
 RANDOM = ("dropout", "rand", "multinomial", "bernoulli", "normal", "poisson", "rrelu", "uniform", "cauchy", "geometric",
-          "exponential", "fractional", "multi_head_attention", "scaled_dot_product")  # fmt: skip
+          "exponential", "fractional", "multi_head_attention", "scaled_dot_product", "lowrank")  # fmt: skip
 # entry -> why a batch of it is refused, as torch refuses it
 REFUSED = {name: why for why, names in {
     "its result is no tensor": "item allclose equal",
     "decides by values": "nn.functional.gaussian_nll_loss",
+    "a batch of sparse tensors": "to_sparse",
     "writes to running statistics that the samples share": "native_batch_norm nn.functional.batch_norm "
+                                                           "_native_batch_norm_legit _batch_norm_with_update "
                                                            "nn.functional.instance_norm",
     "the sample's own storage offset": "as_strided as_strided.partial_views as_strided_copy as_strided_scatter",
     "changes what memory a tensor has": "resize_ resize_as_",
