@@ -34,6 +34,7 @@ LEFT_ALONE = {"set_num_threads", "set_num_interop_threads", "save", "load", "com
               "_print", "import_module", "__class__", "__new__", "__init__", "__init_subclass__", "__subclasshook__",
               "__getattribute__", "__del__", "__reduce_cython__", "__setstate_cython__", "get_ipython", "breakpoint",
               "tofile", "_write_file", "_new_shared", "_new_using_fd_cpu", "_new_using_filename_cpu",
+              "_rename_type", "_rename_package",     # they rename for the whole process; types of Python too
               # they take the address of a function or of memory as a number, and cannot know whether it is one
               "_npu_bind", "_npu_set_current_stream", "_npu_set_default_stream", "NpuHeap", "NpuPlan"}
 # What they change outlives the call: the child that ran one runs no other target.
