@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import mindtorch_v2 as mt
 from mindtorch_dropin import VARIABLE
 
 ENVIRON = {name: value for name, value in os.environ.items() if name != VARIABLE}
@@ -194,3 +195,10 @@ def test_versions_compare_as_torchs() -> None:
         for text in texts:
             for other in others:
                 assert outcome(TorchVersion, text, name, other) == outcome(Judge, text, name, other), (text, name, other)
+
+
+@pytest.mark.parametrize("cls", [tuple, int, type, dict])
+def test_types_of_python_keep_their_names(cls: type) -> None:
+    with pytest.raises(TypeError, match="expected a type of this package's compiled core"):
+        mt._C._rename_type(cls, "torch.other")
+    assert cls.__module__ == "builtins"

@@ -11,9 +11,10 @@ def _rename_package(str name):
 
 
 def _rename_type(cls: type, str full_name):
-    """Another full name for a type of the core: Python lets nobody set __module__ of a type that is no heap type."""
-    if (<PyTypeObject*>cls).tp_flags & Py_TPFLAGS_HEAPTYPE:
-        raise TypeError(f"[_rename_type] expected a type of a compiled module, got {cls}")
+    """Another full name for a type of the core, whose __module__ cannot be set from Python: it is no heap type."""
+    if (<PyTypeObject*>cls).tp_flags & Py_TPFLAGS_HEAPTYPE or \
+            cls.__module__.partition(".")[0] not in ("mindtorch_v2", "torch"):
+        raise TypeError(f"[_rename_type] expected a type of this package's compiled core, got {cls}")
     text = full_name.encode()
     type_names.append(text)
     (<PyTypeObject*>cls).tp_name = text
