@@ -198,7 +198,7 @@ Conv conv_shape(const View& x, const View& w, const View& y, const Attr* attr) {
 
 void conv_forward(DType dtype, const Conv& s, const void* x, const void* w, const void* bias, void* y) {
   if (s.n * s.k * s.y_plane() == 0) return;
-  if (s.c == 0) {
+  if (s.c * s.x_plane() == 0) {         // padding alone
     for (int64_t n = 0; n < s.n; ++n)
       fill_rows(dtype, bias, s.k, s.y_plane(), at(y, n * s.k * s.y_plane(), dtype), s.y_plane());
   } else if (depthwise_fits(dtype, s)) {

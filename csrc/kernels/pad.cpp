@@ -13,6 +13,14 @@
 namespace mt {
 namespace {
 
+// Amounts that can be added to a size and to each other.
+void check_amounts(const Attr& pad) {
+  constexpr int64_t kMost = int64_t{1} << 61;
+  for (int i = 0; i < pad.n; ++i)
+    if (pad.list[i] < -kMost || pad.list[i] > kMost)
+      throw std::runtime_error("padding of " + std::to_string(pad.list[i]) + " is out of range");
+}
+
 // The last nd dims with a map per dim from the output to the input; every other dim is a plane. pad lists (before,
 // after) from the last dim on.
 struct Padding {
@@ -23,6 +31,7 @@ struct Padding {
   Padding(const View& self, const View& padded, int nd, const Attr& pad, bool reflect) {
     if (self.ndim < nd || padded.ndim != self.ndim || pad.n != 2 * nd)
       throw std::runtime_error("padding size is expected to be " + std::to_string(2 * nd));
+    check_amounts(pad);
     for (int d = 0; d < self.ndim - nd; ++d) {
       if (self.sizes[d] != padded.sizes[d]) throw std::runtime_error("padding: input and output differ in their planes");
       planes *= self.sizes[d];
@@ -128,6 +137,7 @@ void constant_pad_nd(const Args& args) {
   if (out.ndim != self.ndim || pad.n % 2 != 0 || pad.n > 2 * self.ndim)
     throw std::runtime_error("Length of pad should be even and no more than twice the number of dimensions of the "
                              "input.");
+  check_amounts(pad);
   int64_t before[kMaxDims] = {};
   for (int i = 0; i < pad.n / 2; ++i) {
     int d = self.ndim - 1 - i;

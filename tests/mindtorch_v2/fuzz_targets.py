@@ -28,7 +28,7 @@ HUNGRY = {"zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspa
           "tril_indices", "triu_indices", "repeat_interleave", "combinations", "kaiser_window", "vander", "unfold",
           "bincount", "histc", "histogram", "histogramdd", "unflatten", "broadcast_to", "empty_strided", "new_empty_strided",
           "as_strided", "pad", "constant_pad_nd", "matrix_power", "polygamma", "cartesian_prod", "multinomial", "mvlgamma",
-          "multigammaln"}
+          "multigammaln", "svd_lowrank", "pca_lowrank"}
 # Not for random calls: they change the machine, wait, start processes, or write files.
 LEFT_ALONE = {"set_num_threads", "set_num_interop_threads", "save", "load", "compile", "share_memory_", "pin_memory", "from_file",
               "_print", "import_module", "__class__", "__new__", "__init__", "__init_subclass__", "__subclasshook__",

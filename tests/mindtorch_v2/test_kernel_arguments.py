@@ -23,6 +23,9 @@ HERE = Path(__file__).parent
     lambda aten: aten._searchsorted(mt.ones(()), mt.ones(()), mt.ones(3, dtype=mt.int64), False, True),
     lambda aten: aten.grid_sampler_2d(mt.ones(()), mt.ones(2, 13, 10, 2), 0, 0, False),
     lambda aten: aten.avg_pool2d_backward(mt.ones(1, 3, 3, 3), mt.ones(1, 3, 9, 9), 2**31, 3, 0, False, True, None),
+    lambda aten: aten.reflection_pad1d_backward(mt.ones(2, 3, 4), mt.ones(2, 3, 4), [-2**63, -2**63]),   # their sum is 0
+    lambda aten: aten.replication_pad2d_backward(mt.ones(1, 2, 4, 4), mt.ones(1, 2, 4, 4), [-2**63, -2**63] * 2),
+    lambda aten: aten.constant_pad_nd(mt.ones(3), [-2**63, 2**63 - 1]),
 ])
 def test_refused(call):
     with pytest.raises((RuntimeError, IndexError)):

@@ -20,7 +20,8 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_core_and_kernels_are_instrumented() -> None:
-    built = sorted(Path(torch._C.__file__).parent.glob("*.so"))
+    built = [file for file in sorted(Path(torch._C.__file__).parent.glob("*.so"))
+             if file.name != "libmt_core.so"]        # the parts' variables: it has no code of its own
     assert len(built) > 1
     for file in built:
         content = file.read_bytes()

@@ -17,20 +17,43 @@ int check_timeout(int32_t timeout, const char* function) {
               timeout);
 }
 
+// A stream with a reference of its own, because another thread may destroy it from here on.
+class HeldStream {
+ public:
+  HeldStream(aclrtStream handle, const char* function) {
+    std::lock_guard<std::mutex> hold(devices_mutex());
+    handle_ = find_stream(handle, function, &code_);
+    if (!handle_) return;
+    is_default_ = handle_ == handle_->context->default_stream;
+    stream_ = handle_->stream;
+    stream_->retain();
+  }
+  ~HeldStream() {
+    if (stream_) stream_->release();
+  }
+  HeldStream(const HeldStream&) = delete;
+  HeldStream& operator=(const HeldStream&) = delete;
+
+  int code() const { return code_; }    // why there is none
+  bool is_default() const { return is_default_; }
+  StreamHandle* handle() const { return handle_; }
+  Stream& operator*() const { return *stream_; }
+  Stream* operator->() const { return stream_; }
+
+ private:
+  StreamHandle* handle_ = nullptr;
+  Stream* stream_ = nullptr;
+  bool is_default_ = false;
+  int code_ = 0;
+};
+
 int synchronize(aclrtStream handle, int32_t timeout, const char* function) {
   if (int code = check_timeout(timeout, function)) return code;
-  int code;
-  StreamHandle* found = find_stream(handle, function, &code);
-  if (!found) return code;
-  Stream& s = *found->stream;
-  if (int refused = refuse_captured_stream(s, function)) return refused;
-  s.retain();                           // another thread may destroy the stream while this one waits
-  bool in_time = s.wait(deadline_ms(timeout));
-  code = in_time ? s.report() : fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "%s: stream %d was not done after %d ms",
-                                     function,
-                                     s.id, timeout);
-  s.release();
-  return code;
+  HeldStream s(handle, function);
+  if (s.code()) return s.code();
+  if (int refused = refuse_captured_stream(*s, function)) return refused;
+  if (s->wait(deadline_ms(timeout))) return s->report();
+  return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "%s: stream %d was not done after %d ms", function, s->id, timeout);
 }
 
 int create(aclrtStream* out, uint32_t priority, uint32_t flags, const char* function) {
@@ -48,22 +71,18 @@ int create(aclrtStream* out, uint32_t priority, uint32_t flags, const char* func
 
 int destroy(aclrtStream handle, bool wait, const char* function) {
   if (!handle) return fail(ACL_ERROR_INVALID_PARAM, "%s: stream is NULL", function);
-  int code;
-  StreamHandle* found = find_stream(handle, function, &code);
-  if (!found) return code;
-  if (found == found->context->default_stream)
+  HeldStream s(handle, function);
+  if (s.code()) return s.code();
+  if (s.is_default())
     return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: the default stream of a context cannot be destroyed", function);
-  Stream& s = *found->stream;
-  if (int refused = refuse_captured_stream(s, function)) return refused;
-  s.retain();                           // another thread may destroy the stream too
-  if (wait) s.wait(kForever);
-  else s.drop_queued();
-  code = wait ? s.report() : 0;
-  s.release();
+  if (int refused = refuse_captured_stream(*s, function)) return refused;
+  if (wait) s->wait(kForever);
+  else s->drop_queued();
+  const int code = wait ? s->report() : 0;
   std::lock_guard<std::mutex> hold(devices_mutex());
   if (!streams().check(handle)) return fail(ACL_ERROR_RT_STREAM_CONTEXT, "%s: %p was destroyed by another thread",
                                             function, handle);
-  drop_stream(found);
+  drop_stream(s.handle());
   return code;
 }
 
