@@ -29,7 +29,7 @@ FLOORS: dict[int, str] = {
        "__config__ _asserts _construct _symbolic _transforms _sparse xpu _inductor _refs _native _logging "
        "_vendor _tensor_str _absent mps",
     5: "nn optim utils distributed serialization _pickling _unpickling _rebuilding _archive testing accelerator multiprocessing signal _dynamo "
-       "distributions func profiler library hub _subclasses futures _torch_npu __main__ functional ao "
+       "distributions func profiler library hub _subclasses futures _torch_npu __main__ _commands functional ao "
        "_prims _prims_common _utils _utils_internal _jit_internal _higher_order_ops masked quasirandom _lowrank _lobpcg _custom_ops onnx "
        "_VF",
 }

@@ -6,7 +6,7 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import hccl as _hccl
 from mindtorch_v2._legacy import npu_storage_types, npu_tensor_types
-from mindtorch_v2.npu import amp, graphs, memory, npu_config, random, streams, utils
+from mindtorch_v2.npu import amp, graphs, memory, npu_config, random, report, streams, utils
 from mindtorch_v2.npu.amp import (
     get_amp_supported_dtype,
     get_autocast_dtype,

@@ -12,6 +12,7 @@ from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from typing import Any
 
+from cann_tables import advice
 from mindtorch_v2 import _config
 from mindtorch_v2._backends.npu import acl_binding, acl_trust
 from mindtorch_v2._backends.npu.errors import CannNotFoundError, MissingSymbolError, UntrustedCannError
@@ -41,6 +42,9 @@ _SYMBOL_ORDER = ("libnnopbase", "libopapi", "libaclnn_", "libascendcl", "libacl_
 # Variables that set_env.sh sets, and the folders of the toolkit that they name.
 _EXPORTED = {"ASCEND_HOME_PATH": "", "ASCEND_TOOLKIT_HOME": "", "ASCEND_AICPU_PATH": "", "ASCEND_OPP_PATH": "opp",
              "TOOLCHAIN_HOME": "toolkit"}
+
+INSTALL = ("Install the Ascend driver and the CANN toolkit (https://www.hiascend.com/cann), or set ASCEND_HOME_PATH to the "
+           f"folder of the toolkit that holds lib64. {advice.WITHOUT_A_CARD}")
 
 _ACL_READY = False
 _ACL_MODULE: Any = None
@@ -225,9 +229,12 @@ def not_found() -> str:
     places += [home for home in _HOMES if not home.startswith("{")]
     looked = "\n  ".join(places)
     folders = f"lib64 or {platform.machine()}-linux/lib64"
-    return (f"CANN was not found: neither {' nor '.join(_RUNTIME_LIBS)} is in {folders} of\n  {looked}\n"
-            "Install the Ascend driver and the CANN toolkit (https://www.hiascend.com/cann), or set ASCEND_HOME_PATH "
-            "to the folder of the toolkit that holds lib64")
+    return f"CANN was not found: neither {' nor '.join(_RUNTIME_LIBS)} is in {folders} of\n  {looked}\n{INSTALL}"
+
+
+def home() -> str:
+    """The folder of the toolkit whose libraries are open; "" where none is."""
+    return _home
 
 
 def libraries() -> dict[str, str]:
@@ -242,6 +249,11 @@ def symbol(name: str) -> int:
         ensure_acl()
         address = _symbols[name] = _address(name)
     return address
+
+
+def has_symbol(name: str) -> bool:
+    """Whether an open library of CANN has a C function of this name."""
+    return any(getattr(library, name, None) is not None for library in _LIBRARIES.values())
 
 
 def _address(name: str) -> int:
