@@ -18,8 +18,8 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
   g = {"system": p["build-system"]["requires"], "run": p["project"]["dependencies"], \
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
-.PHONY: run run-distributed test parity ecosystem test-npu-delay test-faults soak bench bench-distributed bench-npu build lint \
-        clean conformance fuzz \
+.PHONY: run run-distributed test parity parity-ops ecosystem test-npu-delay test-faults soak bench bench-distributed \
+        bench-npu build lint clean conformance fuzz \
         test-sanitize sanitize-address sanitize-thread
 
 # On the npu of this machine; where there is none, on the simulated one.
@@ -44,6 +44,11 @@ test: $(VENV)/package $(VENV)/test-tools
 parity: $(VENV)/package $(VENV)/test-tools
 	$(PY) tests/mindtorch_v2/coverage_run.py --out $(BUILD)/coverage $(ARGS)
 	$(PY) tests/mindtorch_v2/coverage_report.py $(BUILD)/coverage docs/coverage.md make parity $(if $(ARGS),ARGS='"$(ARGS)"')
+
+# What those lists claim of every entry (out=, variants, errors, views, dtypes, derivatives), the largest groups of failures
+# first.  ARGS="--check errors out --only ^linalg"
+parity-ops: $(VENV)/package $(VENV)/test-tools
+	$(PY) tests/mindtorch_v2/parity_ops.py --out $(BUILD)/parity-ops $(ARGS)
 
 # Packages in a venv without PyTorch, imported and used a little beside PyTorch: docs/ecosystem.md.  ARGS="--only timm"
 ECOSYSTEM ?= .venv-ecosystem

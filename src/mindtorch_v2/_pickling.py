@@ -45,13 +45,14 @@ def _reduce_tensor(tensor: Any) -> tuple[Any, ...]:
         func = _rebuild_meta_tensor
         args = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.requires_grad)
     else:
+        marks = {bit: True for bit, is_set in (("conj", tensor.is_conj()), ("neg", tensor.is_neg())) if is_set}
         geometry = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
         rest: tuple[Any, ...] = (*geometry, tensor.requires_grad, OrderedDict())
         if _storage_type(tensor.dtype) is None:      # a dtype that came after PyTorch's typed storages
-            func, args = _rebuild_tensor_v3, (tensor.untyped_storage(), *rest, tensor.dtype)
+            func, args = _rebuild_tensor_v3, (tensor.untyped_storage(), *rest, tensor.dtype, *([marks] if marks else []))
         else:
             typed = torch.TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=tensor.dtype)
-            func, args = _rebuild_tensor_v2, (typed, *rest)
+            func, args = _rebuild_tensor_v2, (typed, *rest, *([marks] if marks else []))
     if kind is torch.Tensor and not state:
         return func, args
     return _rebuild_from_type_v2, (func, kind, args, state)

@@ -98,9 +98,9 @@ def _rebuild_tensor_v2(
     tensor = torch.empty(0, dtype=dtype, device=storage.device)
     tensor.set_(storage, offset, tuple(size), tuple(stride))
     if metadata and metadata.get("conj") is True:
-        tensor = tensor.conj()
+        tensor = tensor.conj().detach()
     if metadata and metadata.get("neg") is True:
-        tensor = tensor.neg()
+        tensor = tensor._neg_view().detach()
     return tensor.requires_grad_() if _flag(requires_grad) else tensor
 
 
@@ -342,18 +342,6 @@ def _pair_keys(args: tuple[Any, ...]) -> list[Any]:
     return [pair[0] for pair in _set_keys(args) if type(pair) in (list, tuple) and pair]
 
 
-def _resolved(args: tuple[Any, ...], metadata_at: int) -> int:
-    """Bytes of a tensor whose conj or neg bit is set: such a bit is resolved, which copies the tensor."""
-    if len(args) <= metadata_at or not args[metadata_at]:
-        return 0
-    expect(isinstance(args[2], (tuple, list)) and len(args[2]) <= MAX_DIMS, "the sizes of a tensor")
-    count = 16
-    for n in args[2]:
-        expect(_is_count(n), "sizes of a tensor from 0")
-        count *= n
-    return count
-
-
 @cache
 def listed_globals() -> dict[str, Listed]:
     """All that a file may name without trust, by the name in the file."""
@@ -362,8 +350,6 @@ def listed_globals() -> dict[str, Listed]:
     with_state = _parameter_with_listed_state
     cost = lambda args: sum(map(len, state_parts(args[3])))
     table["torch._utils._rebuild_parameter_with_state"] = Listed(with_state, with_state, cost)
-    table["torch._utils._rebuild_tensor_v2"].nbytes = lambda args: _resolved(args, 6)
-    table["torch._utils._rebuild_tensor_v3"].nbytes = lambda args: _resolved(args, 7)
     table["torch.nn.parameter.Parameter"] = Listed(torch.nn.Parameter, _rebuild_parameter)
     sparse = "torch._utils._rebuild_sparse_tensor"
     table[sparse] = Listed(table[sparse].value, _rebuild_sparse_tensor, _sparse_items)

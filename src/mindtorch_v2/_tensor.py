@@ -287,7 +287,7 @@ class Tensor(TensorMethods):
     @property
     def real(self) -> Tensor:
         """The real parts, as a view."""
-        return _C._op_named("view_as_real")(self).select(-1, 0) if self.is_complex() else self
+        return _parts(self).select(-1, 0) if self.is_complex() else self
 
     @real.setter
     def real(self, value: Any) -> None:
@@ -298,7 +298,7 @@ class Tensor(TensorMethods):
         """The imaginary parts, as a view."""
         if not self.is_complex():
             raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
-        return _C._op_named("view_as_real")(self).select(-1, 1)
+        return (_parts(self)._neg_view() if self.is_conj() else _parts(self)).select(-1, 1)
 
     @imag.setter
     def imag(self, value: Any) -> None:
@@ -335,7 +335,7 @@ class Tensor(TensorMethods):
                                "https://github.com/pytorch/pytorch/pull/103001")
         if id(self) in memo:
             return memo[id(self)]
-        if self.is_meta:
+        if self.is_meta or self.is_conj() or self.is_neg():
             data = self.detach().clone()
         else:
             storage = self.untyped_storage().__deepcopy__(memo)
@@ -351,10 +351,22 @@ class Tensor(TensorMethods):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return _rebuild_tensor, (type(self), self.untyped_storage(), self.dtype, self.storage_offset(),
-                                 tuple(self.shape), self.stride(), self.requires_grad, dict(self.__dict__))
+                                 tuple(self.shape), self.stride(), self.requires_grad, dict(self.__dict__),
+                                 self.is_conj(), self.is_neg())
 
     def __dir__(self) -> list[str]:
         return sorted(set(object.__dir__(self)) | set(self.__dict__))
+
+
+def _parts(self: Tensor) -> Any:
+    """A complex tensor's memory as pairs; of one that is read conjugated, the imaginary parts are still to be negated."""
+    return _C._op_named("view_as_real")(self._conj() if self.is_conj() else self)
+
+
+def _marked(made: Any, conj: bool, neg: bool) -> Any:
+    """A new tensor that is read conjugated, negated, and no view of another."""
+    made = made._conj().detach() if conj else made
+    return made._neg_view().detach() if neg else made
 
 
 def _deep(items: dict[Any, Any], memo: dict[Any, Any]) -> dict[Any, Any]:
@@ -362,8 +374,8 @@ def _deep(items: dict[Any, Any], memo: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _rebuild_tensor(cls: type, storage: Any, dtype: DType, offset: int, size: tuple[Any, ...], stride: tuple[Any, ...],
-                    requires_grad: bool, state: dict[Any, Any]) -> Any:
-    made = _C._from_data([], dtype, False).set_(storage, offset, size, stride)
+                    requires_grad: bool, state: dict[Any, Any], conj: bool = False, neg: bool = False) -> Any:
+    made = _marked(_C._from_data([], dtype, False).set_(storage, offset, size, stride), conj, neg)
     made = made if cls is Tensor else made.as_subclass(cls)
     made.requires_grad = requires_grad
     made.__dict__.update(state)

@@ -58,7 +58,7 @@ def to_ours(x: Any, device: str = "cpu") -> Any:
 
 def to_torch(x: Any) -> Any:
     """One of our tensors as torch's, strides kept."""
-    x = x.detach().cpu()
+    x = x.detach().cpu().resolve_conj().resolve_neg()
     if x.numel() == 0:
         return torch.empty_strided(tuple(x.shape), x.stride(), dtype=NAMES[x.dtype])
     if x.dtype is mt.bool:

@@ -9,7 +9,7 @@ cdef enum:
     MAX_OUTPUTS = 1 << 20
     # Numbers grow along the graph: a node is later than what it reads. Those between are for refresh_view's nodes, which
     # come into being after their readers.
-    SEQUENCE_STEP = 4
+    SEQUENCE_STEP = 8
 
 cdef enum:
     N_EMPTY = 1
@@ -98,7 +98,7 @@ cdef class _HotOps:
     cdef public Op bitwise_and, bitwise_or, bitwise_xor, bitwise_not, bitwise_left_shift, bitwise_right_shift
     cdef public Op lt, le, eq, ne, gt, ge
     cdef public Op copy_, zero_, fill_, clone, view, as_strided, select, slice, unsqueeze, expand, alias, detach
-    cdef public Op _to_copy, index, _index_put_list_, view_as_real, view_as_complex
+    cdef public Op _to_copy, index, _index_put_list_, view_as_real, view_as_complex, _conj, _neg_view
 
 # ---- state
 cdef object disabled_function

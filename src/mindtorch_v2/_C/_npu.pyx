@@ -20,6 +20,7 @@ import warnings
 import weakref
 from _thread import RLock
 
+from mindtorch_v2._C._dispatch import _op_named
 from mindtorch_v2._C._tensor import DTYPE_NAMES, _registered_backend
 
 include "npu_memory.pxi"

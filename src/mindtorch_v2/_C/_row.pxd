@@ -108,5 +108,8 @@ cdef bint fits(Overload ov, int p, PyObject* o)
 cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b) except -1
 cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1
 cdef object plain_int(object o)
+cdef bint is_odd_out(PyObject* o)
+cdef int hold(Binding* b, object o) except -1
+cdef int plain(Binding* b, int p, object value) except -1
 cdef object bind_error(str name, list rows, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b)
 cdef int check_scalars(Overload ov, PyObject** s, int dt) except -1

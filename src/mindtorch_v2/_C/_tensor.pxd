@@ -22,6 +22,9 @@ cdef enum:
     VIEW_NORMAL = 0
     VIEW_NO_GRAD = 1
     VIEW_MULTI_OUTPUT = 2
+    # marks of a tensor: its items are read conjugated, negated (see lazy.pxi)
+    MARK_CONJ = 1
+    MARK_NEG = 2
 
 cdef enum:
     NOGIL_ITEMS = 16384                          # release the GIL around kernels over more items than this
@@ -140,6 +143,7 @@ cdef class TensorBase:
     cdef int32_t rank, dt, dev, dev_index
     cdef bint contig, requires, inference
     cdef int32_t output_nr, creation
+    cdef int32_t marks                           # MARK_ bits; whatever has any is `foreign` to binding
     cdef uint32_t version, view_version
     cdef Version* shared_version                 # NULL: nobody shares, and `version` counts
     cdef TensorBase base                         # the tensor this is a view of
@@ -180,6 +184,7 @@ cdef class Backend:
     cdef Storage* new_storage(self, size_t nbytes, int index) except NULL
     cdef int move_block(self, Storage* to, Storage* source, size_t nbytes) except -1
     cdef int copy_items(self, TensorBase dst, TensorBase src, bint non_blocking) except -1
+    cdef int flip_items(self, TensorBase t, int marks) except -1
     cdef int current_index(self) except -1
 
 ctypedef memory_format memory_format_type
@@ -243,6 +248,8 @@ cdef int pointwise_unlocked(const Pointwise* pw, int compute, View* v, Storage**
 cdef Kernel kernel_named(bytes name) except? NULL
 cdef int copy_into(TensorBase dst, TensorBase src, bint non_blocking=*) except -1
 cdef TensorBase contiguous_of(TensorBase t)
+cdef TensorBase resolved(TensorBase t)
+cdef TensorBase unmarked(TensorBase t)
 cdef object item_of(TensorBase t)
 cdef object single_item(TensorBase t)
 cdef object real_number(TensorBase t, int dt)

@@ -42,6 +42,12 @@ cdef class Backend:
         self.copy(dst, src, non_blocking)
         return 0
 
+    cdef int flip_items(self, TensorBase t, int marks) except -1:
+        """Conjugates and negates the items of t, which is contiguous. By the host, where a backend has no better way."""
+        cdef TensorBase here = host_copy(t)
+        flip_here(here, marks)
+        return self.copy_items(t, here, False)
+
     cdef int current_index(self) except -1:
         return self.current_device()
 

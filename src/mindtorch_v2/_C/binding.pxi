@@ -116,6 +116,8 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
                 (ov.kind[i] == K_INT and PyLong_CheckExact(<object>o)):
             if ov.kind[i] == K_INT:
                 check_int(<object>o)
+            elif (<TensorBase>o).marks:
+                b.foreign = True
             b.slot[i] = o
             continue
         if not fits(ov, <int>i, o):
@@ -131,7 +133,7 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
                 if name == "out" and ov.takes_out:
                     if <object>o is not None:
                         b.out = o
-                        b.foreign = b.foreign or is_owned(o)
+                        b.foreign = b.foreign or is_odd_out(o)
                     continue
                 b.why, b.bad = BAD_KEYWORD, <int>i
                 return 0
@@ -151,8 +153,15 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
     return 1
 
 
-cdef bint is_owned(PyObject* o):
-    """Whether a tensor's class answers every op itself (see ask_owner)."""
+cdef bint is_odd_out(PyObject* o):
+    """Whether what is given as out= is, or has, a tensor with marks, or one whose class answers every op itself."""
+    if PyTuple_Check(<object>o) or PyList_Check(<object>o):
+        for item in <object>o:
+            if is_tensor(<PyObject*>item) and (<TensorBase>item).marks:
+                return True
+        return False
+    if is_tensor(o) and (<TensorBase>o).marks:
+        return True
     return Py_TYPE(o) != tensor_type and is_tensor(o) and getattr(type(<object>o), "_owner", None) is not None
 
 
@@ -187,7 +196,7 @@ cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1:
     b.slot[p] = o
     if ov.kind[p] == K_TENSOR:
         if is_tensor(o):
-            if tp != tensor_type and tp != parameter_type:
+            if tp != tensor_type and tp != parameter_type or (<TensorBase>o).marks:
                 b.foreign = True
         elif <object>o is not None and not is_exact_number(o):
             plain(b, p, exact_number(<object>o))
@@ -244,7 +253,7 @@ cdef int accept_tensors(Overload ov, int p, object o, Binding* b) except -1:
         plain(b, p, items)
     for item in items:
         tp = Py_TYPE(<PyObject*>item)
-        if tp == tensor_type or tp == parameter_type or item is None:
+        if item is None or (tp == tensor_type or tp == parameter_type) and not (<TensorBase>item).marks:
             continue
         if not isinstance(item, TensorBase):
             raise TypeError(f"{ov.name}(): expected tensors, got {type(item).__name__}")

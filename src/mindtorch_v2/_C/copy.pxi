@@ -26,6 +26,8 @@ cdef int copy_into(TensorBase dst, TensorBase src, bint non_blocking=False) exce
     cdef View v[2]
     cdef Storage* storages[2]
     cdef Args args
+    if dst.marks | src.marks:
+        return copy_lazy(dst, src, non_blocking)
     if dst.dev == META or src.dev == META:
         if dst.dev != META:
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
@@ -56,7 +58,7 @@ cdef int copy_into(TensorBase dst, TensorBase src, bint non_blocking=False) exce
 cdef TensorBase contiguous_of(TensorBase t):
     """t itself when contiguous, else a contiguous copy (no autograd)."""
     cdef TensorBase r
-    if t.contig:
+    if t.contig and not t.marks:
         return t
     r = empty_like(t, t.dt)
     copy_into(r, t)
@@ -66,7 +68,7 @@ cdef TensorBase contiguous_of(TensorBase t):
 cdef TensorBase cast_of(TensorBase t, int dt):
     """t itself when of that dtype, else a cast copy (no autograd)."""
     cdef TensorBase r
-    if t.dt == dt:
+    if t.dt == dt and not t.marks:
         return t
     r = new_like_format(t, dt, PRESERVE, t.dev, t.dev_index)
     copy_into(r, t)

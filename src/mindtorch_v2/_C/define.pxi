@@ -240,6 +240,8 @@ cdef int run_named(str name, tuple outs, tuple inputs, tuple attrs) except -1:
     for t in tensors:
         if t is not None and tensor_arg(t).dev != CPU:
             raise RuntimeError(f"[{name}] is a CPU kernel, got a tensor on {(<TensorBase>t).device}")
+        if t is not None and (<TensorBase>t).marks:
+            raise RuntimeError(f"[{name}] takes no tensor whose conjugate or negative bit is set: see Tensor.resolve_conj()")
     args.na = 0
     for a in attrs:
         attr[args.na] = Attr()
@@ -281,6 +283,7 @@ cdef int check_step(tuple tensors, tuple optional) except -1:
 def _sgd_step(param, grad, momentum_buffer, lr, momentum, dampening, weight_decay, nesterov, maximize, first_step):
     """One fused SGD step, in place."""
     check_step((param, grad), (momentum_buffer,))
+    grad = resolved(<TensorBase>grad) if (<TensorBase>grad).marks else grad
     run_named("sgd_step", (param, grad, momentum_buffer), (), (lr, momentum, dampening, weight_decay, nesterov, maximize,
                                                                first_step))
     bump_version(<TensorBase>param)
@@ -290,6 +293,7 @@ def _adam_step(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step, lr, beta1
                amsgrad, maximize):
     """One fused Adam or AdamW step, in place."""
     check_step((param, grad, exp_avg, exp_avg_sq) + ((max_exp_avg_sq,) if amsgrad else ()), (max_exp_avg_sq,))
+    grad = resolved(<TensorBase>grad) if (<TensorBase>grad).marks else grad
     run_named("adam_step", (param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq), (),
               (step, lr, beta1, beta2, eps, weight_decay, decoupled, amsgrad, maximize))
     bump_version(<TensorBase>param)

@@ -183,7 +183,7 @@ cdef bint find_place(PyObject* o, PyObject** first):
             return True
         return <object>o is None
     t = <TensorBase>o
-    if t.dev <= META:                            # no backend has more than the body there
+    if t.dev <= META or t.marks:                 # no backend has more than the body there, and kernels know no marks
         return False
     if first[0] == NULL:
         first[0] = o

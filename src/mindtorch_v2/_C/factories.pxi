@@ -63,7 +63,7 @@ cdef object run_part(Op op, tuple slots):
 
 cdef object clone_as(TensorBase self, object format):
     cdef PyObject* s[2]
-    if has_dispatch(self):
+    if self.marks or has_dispatch(self):
         return run_part(hot.clone, (self, format))
     s[0], s[1] = <PyObject*>self, <PyObject*>format
     return run_native(<Overload>hot.clone.rows[0], s)

@@ -49,7 +49,7 @@ cdef int rebase_view(Node node, TensorBase view, TensorBase base) except -1:
         raise RuntimeError(f"{node.name()} changes a view in place, but is connected to no input")
     slices.inner = node
     slices.view_shape, slices.view_strides, slices.view_offset = geometry_of(view)
-    slices.view_dt = view.dt
+    slices.view_dt, slices.view_marks, slices.base_marks = view.dt, view.marks, base.marks
     slices.view_offset -= base.offset * itemsize(<DType>base.dt) // itemsize(<DType>view.dt)
     make_links(slices, n, 0)
     if base.requires:
@@ -79,25 +79,29 @@ cdef class CopySlices(Node):
     cdef Node inner
     cdef tuple view_shape, view_strides, base_strides
     cdef int64_t view_offset
-    cdef int view_dt
+    cdef int view_dt, view_marks, base_marks
 
     def name(self):
         return "torch::autograd::CopySlices"
 
     def apply(self, grad):
-        whole = grad.new_empty_strided(grad.shape, self.base_strides)
-        whole.copy_(grad)
-        part = as_viewed(whole, self.view_dt).as_strided(self.view_shape, self.view_strides, self.view_offset)
+        whole, part = self.parts(grad)
         grads = gradients_of(self.inner, part.clone())
         if modes().grad:                         # the part's own history reads whole: write to another copy
-            whole = grad.new_empty_strided(grad.shape, self.base_strides)
-            whole.copy_(grad)
-            part = as_viewed(whole, self.view_dt).as_strided(self.view_shape, self.view_strides, self.view_offset)
+            whole, part = self.parts(grad)
         if grads[0] is None:
             part.zero_()
         else:
             part.copy_(grads[0])
         return (whole, *grads[1:])
+
+    def parts(self, grad):
+        """A copy of grad in the base's memory layout, and the view of it; both read as the marks of base and view say."""
+        memory = grad.new_empty_strided(grad.shape, self.base_strides)
+        whole = flipped(memory, self.base_marks)
+        whole.copy_(grad)
+        part = as_viewed(memory, self.view_dt).as_strided(self.view_shape, self.view_strides, self.view_offset)
+        return whole, flipped(part, self.view_marks)
 
 
 cdef int refresh_view(TensorBase t) except -1:
@@ -115,14 +119,17 @@ cdef int refresh_view(TensorBase t) except -1:
     mode = modes().grad
     modes().grad = True
     try:
-        source = tensor_arg(as_viewed(base, t.dt))
+        source = tensor_arg(as_viewed(<TensorBase>flipped(base, base.marks), t.dt))
         s[0], s[1], s[2], s[3] = <PyObject*>source, <PyObject*>shape, <PyObject*>strides, <PyObject*>offset
-        node = record(<Overload>hot.as_strided.rows[0], s)
+        if t.marks:
+            node = marking_node(t, run_view(<Overload>hot.as_strided.rows[0], s))
+        else:
+            node = record(<Overload>hot.as_strided.rows[0], s)
     finally:
         modes().grad = mode
     attach(node, t, 0, None)
     number = (<Node>base.fn).sequence + SEQUENCE_STEP - 1
-    while node is not base.fn:                   # at most three: as_strided, and two where the dtype differs
+    while node is not base.fn:                   # at most seven: as_strided, two where the dtype differs, four of marks
         node.sequence = number
         number -= 1
         node = node.links[0]

@@ -251,6 +251,10 @@ def _array_view(TensorBase t):
     if t.dev != CPU:
         raise TypeError(f"can't convert {device_object(t.dev, t.dev_index)} device type tensor to numpy. Use Tensor.cpu() to "
                         "copy the tensor to host memory first.")
+    if t.marks:
+        bit = "conjugate" if t.marks & MARK_CONJ else "negative"
+        raise RuntimeError(f"Can't call numpy() on Tensor that has {bit} bit set. "
+                           f"Use tensor.resolve_{bit[:4 if bit[0] == 'c' else 3]}().numpy() instead.")
     if t.dt not in id_typestrs:
         raise TypeError(f"Got unsupported ScalarType {type_word(t.dt)}")
     made.hold(t.st)
@@ -324,6 +328,8 @@ def _to_dlpack(TensorBase t):
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if t.dev != CPU:
         raise BufferError(f"DLPack export from {device_object(t.dev, t.dev_index)} is not supported; copy to the CPU first")
+    if t.marks & MARK_CONJ:
+        raise BufferError("Can't export tensors with the conjugate bit set")
     if t.dt not in dlpack_types:
         raise BufferError(f"{type_word(t.dt)} types are not supported by dlpack")
     code, bits = dlpack_types[t.dt]

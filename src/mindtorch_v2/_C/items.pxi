@@ -57,7 +57,7 @@ cdef object item_of(TensorBase t):
         raise RuntimeError("Tensor.item() cannot be called on meta tensors")
     if t.count != 1:
         raise RuntimeError(f"a Tensor with {t.count} elements cannot be converted to Scalar")
-    if t.dev != CPU:
+    if t.dev != CPU or t.marks:
         t = host_copy(t)
     check_room(t)
     return read_item(ptr_of(t), t.dt)
@@ -88,7 +88,7 @@ cdef TensorBase host_copy(TensorBase t):
 cdef object list_of(TensorBase t):
     if t.dev == META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    if t.dev != CPU:
+    if t.dev != CPU or t.marks:
         t = host_copy(t)
     t = alias(t)                                 # its own: making lists may run the garbage collector, and so Python
     check_room(t)

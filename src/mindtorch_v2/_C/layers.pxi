@@ -19,6 +19,12 @@ cdef object run_layers(Op op, Overload ov, Binding* b, PyObject** args, Py_ssize
 
 cdef object run_inner(Op op, Overload ov, Binding* b):
     """The layers below autocast, then the op."""
+    if b.foreign and has_marks(ov, b):
+        return run_marked(op, ov, b)
+    return run_dispatched(op, ov, b)
+
+
+cdef object run_dispatched(Op op, Overload ov, Binding* b):
     if b.foreign or modes().dispatch_mode_count:
         result = call_dispatch(op, ov, b)
         if result is not NotImplemented:
@@ -111,9 +117,10 @@ cdef int bind_slots(Op op, Overload ov, tuple slots, object out, Binding* b) exc
     if len(slots) != ov.nparams:
         raise TypeError(f"{op.name}() has {ov.nparams} parameters, got {len(slots)} values")
     b.out = NULL
+    b.foreign = False
     if out is not None:
         b.out = <PyObject*>out
-    b.foreign = False
+        b.foreign = is_odd_out(b.out)
     for p in range(ov.nparams):
         o = PyTuple_GET_ITEM_(slots, p)
         if not fits(ov, p, o) and (ov.required[p] or <object>o is not ov.defaults[p]) and \

@@ -76,7 +76,7 @@ cdef class NpuLists(ListKernel):
             t = <TensorBase>PyTuple_GET_ITEM_(items, i)
             if t.dev != NPU or t.dev_index != first.dev_index or t.dt != first.dt or \
                     not self.takes >> <int>t.dt & 1 or not t.contig or not t.count or t.rank > MAX_RANK or \
-                    t.inference or not same_shape(t, <TensorBase>PyTuple_GET_ITEM_(others, i)):
+                    t.inference or t.marks or not same_shape(t, <TensorBase>PyTuple_GET_ITEM_(others, i)):
                 return False
             if grad and needs_grad(t):
                 return False

@@ -33,13 +33,15 @@ cdef TensorBase alias(TensorBase a):
     if a.shared_version == NULL:
         make_version(a)
     share_version(t, a)
-    t.inference = a.inference
+    t.inference, t.marks = a.inference, a.marks
     return t
 
 
 cdef int take_memory(TensorBase t, TensorBase source) except -1:
     """t becomes a view of source's memory, with its dtype and geometry."""
-    return set_memory(t, source.st, source.dt, source.rank, source.sizes, source.strides, source.offset)
+    set_memory(t, source.st, source.dt, source.rank, source.sizes, source.strides, source.offset)
+    t.marks = source.marks
+    return 0
 
 
 cdef int set_memory(TensorBase t, Storage* s, int dt, int rank, const int64_t* sizes, const int64_t* strides,

@@ -148,7 +148,7 @@ cdef class TensorMethods(TensorBase):
 
     def is_set_to(self, TensorBase tensor) -> bool:
         """Whether another tensor is the same view of the same storage."""
-        return self.st == tensor.st and same_place(self, tensor)
+        return self.st == tensor.st and same_place(self, tensor) and self.marks == tensor.marks
 
     def untyped_storage(self) -> "UntypedStorage":
         """The memory below, as bytes."""
@@ -171,10 +171,12 @@ cdef class TensorMethods(TensorBase):
         return self.inference
 
     def is_conj(self) -> bool:
-        """False: conj() computes at once here."""
-        return False
+        """Whether its items are read conjugated: its memory has their conjugates."""
+        return (self.marks & MARK_CONJ) != 0
 
-    is_neg = is_conj
+    def is_neg(self) -> bool:
+        """Whether its items are read negated."""
+        return (self.marks & MARK_NEG) != 0
 
     @property
     def __dict__(self):

@@ -52,6 +52,14 @@ cdef class NpuBackend(Backend):
         self.copy(dst, src, non_blocking)
         return 0
 
+    cdef int flip_items(self, TensorBase t, int marks) except -1:
+        """By the ops: nothing is recorded, for t has no history."""
+        if marks & MARK_CONJ:
+            self.copy_items(t, tensor_arg(_op_named("conj_physical")(t)), False)
+        if marks & MARK_NEG:
+            self.copy_items(t, tensor_arg(hot_call1(hot.neg, t)), False)
+        return 0
+
     cdef int current_index(self) except -1:
         return npu_current()
 

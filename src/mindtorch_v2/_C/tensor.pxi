@@ -22,7 +22,7 @@ cdef inline void clean(TensorBase t) noexcept:
     t.offset = t.count = 0
     t.dt, t.dev, t.dev_index = default_dtype, CPU, -1
     t.contig, t.requires, t.inference = True, False, False
-    t.output_nr = t.creation = 0
+    t.output_nr = t.creation = t.marks = 0
     t.version = t.view_version = 0
 
 

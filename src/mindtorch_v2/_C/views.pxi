@@ -3,13 +3,13 @@
 cdef enum:
     V_VIEW = 1
     V_TRANSPOSE, V_PERMUTE, V_EXPAND, V_SQUEEZE, V_SQUEEZE_DIM, V_UNSQUEEZE, V_SELECT, V_SLICE, V_AS_STRIDED
-    V_UNFOLD, V_DIAGONAL, V_ALIAS, V_VIEW_DTYPE, V_REAL, V_COMPLEX, V_T, V_DETACH
+    V_UNFOLD, V_DIAGONAL, V_ALIAS, V_VIEW_DTYPE, V_REAL, V_COMPLEX, V_T, V_DETACH, V_CONJ, V_NEG
 
 VIEW_IDS = {"view": V_VIEW, "transpose": V_TRANSPOSE, "permute": V_PERMUTE, "expand": V_EXPAND, "squeeze": V_SQUEEZE,
             "squeeze_dim": V_SQUEEZE_DIM, "unsqueeze": V_UNSQUEEZE, "select": V_SELECT, "slice": V_SLICE,
             "as_strided": V_AS_STRIDED, "unfold": V_UNFOLD, "diagonal": V_DIAGONAL, "alias": V_ALIAS,
             "view_dtype": V_VIEW_DTYPE, "view_as_real": V_REAL, "view_as_complex": V_COMPLEX, "t": V_T,
-            "detach": V_DETACH}
+            "detach": V_DETACH, "conj": V_CONJ, "neg_view": V_NEG}
 
 
 cdef TensorBase make_view(TensorBase self, int rank, const int64_t* sizes, const int64_t* strides, int64_t offset):
@@ -24,7 +24,7 @@ cdef TensorBase make_view(TensorBase self, int rank, const int64_t* sizes, const
         make_version(self)
     share_version(t, self)
     t.view_version = version_of(t)
-    t.inference = self.inference
+    t.inference, t.marks = self.inference, self.marks
     t.creation = self.creation if modes().grad else VIEW_NO_GRAD
     return t
 
@@ -37,7 +37,9 @@ cdef object run_view(Overload ov, PyObject** s):
     cdef int rank = geometry(ov.native_id, self, s, sizes, strides, &offset)
     r = make_view(self, rank, sizes, strides, offset)
     if ov.native_id >= V_VIEW_DTYPE:
-        if ov.native_id != V_T and ov.native_id != V_DETACH:
+        if ov.native_id >= V_CONJ:
+            flip_mark(ov.native_id, r)
+        elif ov.native_id != V_T and ov.native_id != V_DETACH:
             view_other_dtype(ov.native_id, self, r, s)
         if ov.native_id == V_DETACH or ov.native_id == V_VIEW_DTYPE:
             r.base = None                        # no history leads through these
@@ -45,6 +47,14 @@ cdef object run_view(Overload ov, PyObject** s):
     if needs_grad(self) and modes().grad and is_differentiable(r.dt) and ov.formulas is not None:
         attach(record(ov, s), r, 0, None)
     return r
+
+
+cdef int flip_mark(int id, TensorBase r) except -1:
+    """r is read conjugated, or negated, where it was not, and the other way round."""
+    if id == V_CONJ and r.dt < kComplexFloat:
+        raise RuntimeError(f"_conj is only supported for complex tensors, got {type_word(r.dt)}")
+    r.marks ^= MARK_CONJ if id == V_CONJ else MARK_NEG
+    return 0
 
 
 cdef int geometry(int id, TensorBase self, PyObject** s, int64_t* sizes, int64_t* strides, int64_t* offset) except -1:
@@ -343,6 +353,10 @@ cdef int view_other_dtype(int id, TensorBase self, TensorBase r, PyObject** s) e
     if id == V_REAL:
         if self.dt < kComplexFloat:
             raise RuntimeError("view_as_real is only supported for complex tensors")
+        if self.marks & MARK_CONJ:
+            raise RuntimeError("view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate tensor "
+                               "so you can view it as real, use self.resolve_conj(); however, be warned that the resulting "
+                               "tensor will NOT alias the original.")
         dt = real_of(self.dt)
         sizes[rank], strides[rank] = 2, 1
         for d in range(rank):
@@ -365,6 +379,10 @@ cdef int view_other_dtype(int id, TensorBase self, TensorBase r, PyObject** s) e
         r.dt = complex_of(self.dt)
         set_geometry(r, rank - 1, sizes, strides, offset // 2)
         return 0
+    if self.marks:
+        raise RuntimeError("torch.Tensor.view is not supported for " + (
+            "conjugate view tensors" if self.marks & MARK_CONJ else "tensors with negative bit set") +
+            " when converting to a different dtype.")
     dt = dtype_id(<object>s[1])
     new = itemsize(<DType>dt)
     if new != old:

@@ -299,17 +299,20 @@ def _angle_grad(g, self):
 
 @composite("conj(Tensor(a) self) -> Tensor(a)", out=False)
 def _conj_op(self):
-    """The complex conjugate (a copy; conjugation is never lazy here); a real tensor as it is."""
-    return conj(self)
+    """The complex conjugate, as a view that is read so; a real tensor as it is."""
+    return ops._conj(self) if self.is_complex() else self
 
 
 @composite("resolve_conj(Tensor(a) self) -> Tensor(a)", out=False)
 def _resolve_conj(self):
-    """self: conjugation is never lazy here."""
-    return self
+    """A copy where self is read conjugated, else self."""
+    return self.clone() if self.is_conj() else self
 
 
-alias("resolve_neg", "resolve_conj")
+@composite("resolve_neg(Tensor(a) self) -> Tensor(a)", out=False)
+def _resolve_neg(self):
+    """A copy where self is read negated, else self."""
+    return self.clone() if self.is_neg() else self
 
 
 @composite("real(Tensor(a) self) -> Tensor(a)", variants="function")

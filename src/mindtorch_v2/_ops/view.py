@@ -64,6 +64,10 @@ op("view_as_real(Tensor(a) self) -> Tensor(a)",
 op("view_as_complex(Tensor(a) self) -> Tensor(a)", batch=batching.as_it_is, autocast={"cpu": "float32"}, out=False,
    view="view_as_complex", variants="function",
    grad={"self": lambda g: ops.view_as_real(g)})
+op("_conj(Tensor(a) self) -> Tensor(a)", batch=batching.as_it_is, out=False, view="conj",
+   grad={"self": lambda g: ops.conj_physical(g)})
+op("_neg_view(Tensor(a) self) -> Tensor(a)", batch=batching.as_it_is, out=False, view="neg_view",
+   grad={"self": lambda g: -g})
 
 
 def _inverse(dims):

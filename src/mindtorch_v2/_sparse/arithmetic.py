@@ -37,7 +37,7 @@ def _linear(op: Any, function: Callable[[Any], Any], node: str) -> None:
 
 _linear(ops.neg, lambda v: -v, "NegBackward0")
 for _op in (ops.conj, ops.conj_physical):
-    _linear(_op, lambda v: v.conj(), "ConjBackward0")
+    _linear(_op, lambda v: v.conj_physical(), "ConjBackward0")
 
 
 @body(ops.square, of="coo")
