@@ -412,7 +412,22 @@ cdef inline bint is_number_slot(PyObject* o):
 def _npu_call(NpuPlan plan not None, int device, tuple arguments, tuple results=()):
     """Launches a plan whose parameters are the items of arguments."""
     check_counts(plan, arguments, results)
+    arguments = without_marks(plan, arguments, results)
     npu_launch(plan, results, tuple_items(arguments), npu_index(device), True)
+
+
+cdef tuple without_marks(NpuPlan plan, tuple arguments, tuple results):
+    """The arguments of a body's own launch, resolved: CANN reads memory."""
+    cdef bint found = False
+    for item in results:
+        if isinstance(item, TensorBase) and (<TensorBase>item).marks:
+            raise RuntimeError(f"[{plan.name}] writes to no tensor whose conjugate or negative bit is set")
+    for item in arguments:
+        found = found or isinstance(item, TensorBase) and (<TensorBase>item).marks
+    if not found:
+        return arguments
+    return tuple([resolved(<TensorBase>item) if isinstance(item, TensorBase) and (<TensorBase>item).marks else item
+                  for item in arguments])
 
 
 cdef int check_counts(NpuPlan plan, tuple arguments, tuple results) except -1:
@@ -429,6 +444,7 @@ def _npu_call_dynamic(NpuPlan plan not None, int device, tuple arguments, tuple 
     cdef NpuCall* call
     cdef uint64_t start
     check_counts(plan, arguments, results)
+    arguments = without_marks(plan, arguments, results)
     start = npu_start_of(npu_index(device))
     call = take_call()
     try:
