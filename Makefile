@@ -19,7 +19,7 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
 .PHONY: run run-distributed test parity parity-ops ecosystem test-npu-delay test-faults soak bench bench-distributed \
-        bench-npu build lint clean conformance fuzz \
+        bench-npu build lint clean conformance conformance-cpp conformance-ggml fuzz \
         test-sanitize sanitize-address sanitize-thread
 
 # On the npu of this machine; where there is none, on the simulated one.
@@ -116,6 +116,15 @@ conformance: $(VENV)/package $(CONFORMANCE)/tools
 	@for queue in $(QUEUES); do echo "TASK_QUEUE_ENABLE=$$queue"; \
 	  TASK_QUEUE_ENABLE=$$queue $(VENV)/bin/cann-sim run $(CONFORMANCE)/bin/python -m pytest \
 	    --confcutdir tests/cann_sim/conformance tests/cann_sim/conformance $(ARGS) || exit 1; done
+
+# C and C++ programs over the headers and libraries of cann_sim, in several modes;  ARGS=streams.c
+conformance-cpp: $(VENV)/package
+	$(PY) tests/cann_sim/programs/run.py $(ARGS)
+
+# llama.cpp's ggml with its CANN backend, from a folder of yours: test-backend-ops, per op;  ARGS="--only MUL_MAT -v"
+conformance-ggml: $(VENV)/package
+	@test -n "$(GGML)" || { echo "usage: make conformance-ggml GGML=folder"; exit 1; }
+	$(PY) tests/cann_sim/conformance_ggml.py $(GGML) --build $(BUILD)/ggml $(ARGS)
 
 # All tests on a copy of the installed package whose libraries (core, kernels, cann_sim) are built with sanitizers; under
 # the thread sanitizer those of the package that start threads. SUITE="tests/mindtorch_v2/test_views.py" runs fewer.

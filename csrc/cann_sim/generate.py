@@ -15,13 +15,6 @@ from cann_tables import Function, Op
 HEADER = "// Made by generate.py from the tables of CANN.\n"
 OPAPI_FILES = 4  # the exports are spread over this many files, to compile in parallel
 
-HANDLES = {"aclError": "int", "aclnnStatus": "int32_t", "aclFloat16": "uint16_t"}
-CALLBACKS = {
-    "aclrtCallback": "typedef void (*aclrtCallback)(void*);",
-    "aclrtHostFunc": "typedef void (*aclrtHostFunc)(void*);",
-    "aclrtExceptionInfoCallback": "typedef void (*aclrtExceptionInfoCallback)(aclrtExceptionInfo*);",
-    "aclDataDeallocator": "typedef void (*aclDataDeallocator)(void*, size_t);",
-}
 PLAIN = {
     "void", "char", "bool", "int", "float", "double", "size_t", "const", "unsigned", "int8_t", "int16_t", "int32_t",
     "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "struct", "union", "long",
@@ -39,10 +32,12 @@ C_TYPES = {
 }  # fmt: skip
 
 
-def write_abi(functions: list[Function], structs: dict[str, str]) -> str:
-    enums = cann_tables.enums()
+def write_abi(functions: list[Function]) -> str:
+    """What the simulator's sources include: the headers' types with enums as plain integers, and where each body is."""
+    enums, types = cann_tables.enums(), cann_tables.types()
     out = [HEADER, "#pragma once\n#include <cstddef>\n#include <cstdint>\n"]
-    out += [f"typedef int32_t {name};" for name in enums if name not in HANDLES and name not in ("flags", "hccl")]
+    plain = set(enums) - {t.name for t in types} - {"flags", "hccl"}
+    out += [f"typedef int32_t {name};" for name in enums if name in plain]
     for name, value in cann_tables.numbers().items():
         large = value >= 1 << 63
         out.append(f"constexpr {'uint64_t' if large else 'int64_t'} {name} = {value}{'u' * large};")
@@ -54,14 +49,13 @@ def write_abi(functions: list[Function], structs: dict[str, str]) -> str:
             if words and words[0] not in enums:
                 by_value = "*" not in text and "[" not in text
                 used[words[0]] = used.get(words[0], False) or by_value
-    out += [f"typedef {c} {name};" for name, c in HANDLES.items()]
-    known = set(enums) | set(HANDLES) | set(CALLBACKS)
-    opaque = {n for n in used if n not in known | set(structs)} | {"aclrtExceptionInfo", "acldumpChunk"}
+    for t in types:  # those that only fields and callbacks name
+        used |= {name: False for name in re.findall(r"\b((?:acl|Hccl)\w*)\b[*]", t.text) if name not in used}
     meta = {"aclTensor", "aclScalar", "aclIntArray", "aclFloatArray", "aclBoolArray", "aclTensorList", "aclScalarList"}
-    for name in sorted(opaque | meta):
+    for name in sorted((set(used) | meta) - plain - {t.name for t in types}):
         out.append(f"typedef void* {name};" if used.get(name) else f"struct {name};")
-    out += [f"{word} {name};" for name, word in sorted(structs.items())]
-    out += CALLBACKS.values()
+    out += [f"{t.kind} {t.name};" for t in types if t.kind != "typedef"]
+    out += [t.text for t in types if t.kind == "typedef"]
     out.append('#define CANN_ABI extern "C" __attribute__((visibility("default")))')
     for library in sorted({short(f.library) for f in functions}):
         out.append(f"#ifdef BUILDS_{library}\n#define BODY_{library}(name) __asm__(\"{BODY}\" name)\n"
@@ -70,6 +64,15 @@ def write_abi(functions: list[Function], structs: dict[str, str]) -> str:
         if f.result:
             body = f' BODY_{short(f.library)}("{f.name}")' if is_guarded(f) else ""
             out.append(f"CANN_ABI {f.result} {f.name}({f.arguments}){body};")
+    return "\n".join(out) + "\n"
+
+
+def write_structs() -> str:
+    """The structs with their fields; the compiler compares their sizes with the table."""
+    out = [HEADER, '#pragma once\n#include "acl_abi.h"']
+    for t in cann_tables.types():
+        if t.kind != "typedef":
+            out.append(f"{t.kind} {t.name} {{ {t.text} }};\nstatic_assert(sizeof({t.name}) == {t.size}, \"ABI\");")
     return "\n".join(out) + "\n"
 
 
@@ -158,9 +161,8 @@ def write(path: Path, text: str) -> None:
 def main(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     functions, ops = cann_tables.functions(), cann_tables.ops()
-    text = (Path(__file__).parent / "structs.h").read_text()
-    structs = {name: word for word, name in re.findall(r"^(struct|union) (\w+) {", text, re.M)}
-    write(out / "acl_abi.h", write_abi(functions, structs))
+    write(out / "acl_abi.h", write_abi(functions))
+    write(out / "structs.h", write_structs())
     for library in {f.library for f in functions}:
         write(out / f"refuse_{short(library)}.cpp", write_refusals(library, functions))
         write(out / f"guard_{short(library)}.cpp", write_guards(library, functions))

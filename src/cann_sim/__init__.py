@@ -9,7 +9,19 @@ from pathlib import Path
 
 from cann_tables import trust
 
-__all__ = ["env", "home"]
+__all__ = ["compile_flags", "env", "home", "link_flags"]
+
+# Search paths and what of the home goes in front: what programs load, what compilers and their tools look for.
+SEARCHED = {
+    "LD_LIBRARY_PATH": "lib64",
+    "PYTHONPATH": "python/site-packages",
+    "PATH": "bin",
+    "CPATH": "include",
+    "LIBRARY_PATH": "lib64",
+    "PKG_CONFIG_PATH": "lib64/pkgconfig",
+    "CMAKE_PREFIX_PATH": "",
+}
+LINKED = ("opapi", "nnopbase", "ascendcl")  # what a program of aclnn ops needs; others are named as well: -lhccl
 
 
 def home() -> str:
@@ -47,10 +59,20 @@ def env(base: Mapping[str, str] | None = None) -> dict[str, str]:
         "ASCEND_HOME_PATH": root,
         "ASCEND_TOOLKIT_HOME": root,
         "ASCEND_OPP_PATH": f"{root}/opp",
-        "LD_LIBRARY_PATH": prepend(f"{root}/lib64", "LD_LIBRARY_PATH"),
-        "PYTHONPATH": prepend(f"{root}/python/site-packages", "PYTHONPATH"),
+        "CANN_INSTALL_DIR": root,
     }
+    found |= {name: prepend(f"{root}/{folder}".rstrip("/"), name) for name, folder in SEARCHED.items()}
     blas = find_spec("scipy_openblas32")  # the libraries look beside this package; it may be elsewhere
     if blas and blas.origin and "CANN_SIM_BLAS" not in base:
         found["CANN_SIM_BLAS"] = str(Path(blas.origin).parent / "lib" / "libscipy_openblas.so")
     return found
+
+
+def compile_flags() -> list[str]:
+    """What a C or C++ compiler needs to find the headers."""
+    return [f"-I{home()}/include"]
+
+
+def link_flags() -> list[str]:
+    """What a linker needs; the program finds the libraries again without LD_LIBRARY_PATH."""
+    return [f"-L{home()}/lib64", f"-Wl,-rpath,{home()}/lib64", *(f"-l{name}" for name in LINKED)]

@@ -1,4 +1,4 @@
-"""The command cann-sim: run a program on this CANN, print its environment, say what it computes."""
+"""The command cann-sim: run a program on this CANN, print its environment or compiler flags, say what it computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import textwrap
 from typing import Any, NamedTuple
 
-from . import env, home
+from . import compile_flags, env, home, link_flags
 
 GIB = 1 << 30
 HBM_MEM = 1  # aclrtMemAttr ACL_HBM_MEM
@@ -75,6 +75,12 @@ def print_env() -> None:
         print(f"export {name}={shlex.quote(value)}")
 
 
+def print_flags(compiling: bool, linking: bool) -> None:
+    """Without a choice both, as one compiler call takes them."""
+    both = not compiling and not linking
+    print(shlex.join((compile_flags() if compiling or both else []) + (link_flags() if linking or both else [])))
+
+
 def run(command: list[str]) -> int:
     os.environ.update(env())
     try:
@@ -94,8 +100,14 @@ def main(argv: list[str] | None = None) -> int:
     runner.add_argument("arguments", metavar="ARG", nargs=argparse.REMAINDER)
     commands.add_parser("env", help='print shell exports; use as: eval "$(cann-sim env)"')
     commands.add_parser("info", help="print devices, memory, version, and which ops compute")
+    compiler = commands.add_parser("cc", help="print compiler flags; use as: c++ a.cpp $(cann-sim cc)")
+    compiler.add_argument("--cflags", action="store_true", help="only those that compile")
+    compiler.add_argument("--libs", action="store_true", help="only those that link")
     chosen = parser.parse_args(argv)
     if chosen.command == "run":
         return run([chosen.program, *chosen.arguments])
+    if chosen.command == "cc":
+        print_flags(chosen.cflags, chosen.libs)
+        return 0
     (print_env if chosen.command == "env" else print_info)()
     return 0

@@ -72,6 +72,15 @@ class Function(NamedTuple):
     arguments: str = ""  # C declarations, separated by ", "
 
 
+class Type(NamedTuple):
+    """One C type that is no enum."""
+
+    name: str
+    kind: str  # struct, union, typedef
+    size: int  # bytes; 0 of a typedef
+    text: str  # the fields of a struct or union, the whole line of a typedef
+
+
 def rows(file: str) -> list[str]:
     """The lines of a table, without comments and empty ones."""
     return [line for line in (FOLDER / file).read_text().splitlines() if line and not line.startswith("#")]
@@ -119,6 +128,37 @@ def functions() -> list[Function]:
             m = re.fullmatch(r"(.+?)\s*\b(\w+)\((.*)\)", line)
             made.append(Function(library, m[2], m[1], m[3]) if m else Function(library, line.strip()))
     return made
+
+
+@cache
+def types() -> list[Type]:
+    """Structs, unions, callbacks and handles, in the order of the table: each after what it is made of."""
+    made = []
+    for line in rows("types.txt"):
+        if struct := re.fullmatch(r"(struct|union) (\w+) (\d+) \{ (.*) \}", line):
+            made.append(Type(struct[2], struct[1], int(struct[3]), struct[4]))
+        elif name := re.fullmatch(r"typedef .*?(?:\(\*(\w+)\)\(.*\)|(\w+));", line):
+            made.append(Type(name[1] or name[2], "typedef", 0, line))
+        else:
+            raise ValueError(f"unknown kind of type: {line!r}")
+    return made
+
+
+@cache
+def _headers() -> dict[str, str]:
+    return dict(line.split() for line in rows("headers.txt"))
+
+
+def header(name: str) -> str:
+    """The header that declares a function, op, type or flag; empty where CANN declares it in none."""
+    found = _headers()
+    if name in found:
+        return found[name]
+    if op(name) or name.startswith("aclnn"):
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name.replace("aclnnInplace", "aclnn", 1))
+        return f"aclnnop/{words.lower()}.h"
+    fitting = [key for key in found if key.endswith("*") and name.startswith(key[:-1])]
+    return found[max(fitting, key=len)] if fitting else ""
 
 
 @cache

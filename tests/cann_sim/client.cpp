@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "structs.h"
+#include <acl/acl.h>
 
 #define MUST(call)                                                                                      \
   do {                                                                                                  \

@@ -29,6 +29,8 @@ def cann_sim_command(*args: str, **settings: str) -> subprocess.CompletedProcess
         "opp/version.info", "python/site-packages/acl/__init__.py", "lib64/libascendcl.so", "lib64/libnnopbase.so", "lib64/libopapi.so",
         "lib64/libhccl.so", "lib64/libacl_op_compiler.so", "lib64/libge_runner.so", "lib64/libgraph.so",
         "lib64/libacl_tdt_channel.so", "lib64/libascend_hal.so",
+        "include/acl/acl.h", "include/aclnnop/aclnn_add.h", "include/hccl/hccl.h", "bin/npu-smi", "driver/version.info",
+        "acllib/lib64/libascendcl.so", "fwkacllib/lib64/libascendcl.so", "acllib/include/acl/acl.h",
     ],
 )  # fmt: skip
 def test_layout(path: str) -> None:
@@ -102,8 +104,14 @@ def test_env_prepends_to_search_paths_once() -> None:
         "ASCEND_HOME_PATH": home,
         "ASCEND_TOOLKIT_HOME": home,
         "ASCEND_OPP_PATH": f"{home}/opp",
+        "CANN_INSTALL_DIR": home,
         "LD_LIBRARY_PATH": f"{home}/lib64:/a:/b",
         "PYTHONPATH": f"{home}/python/site-packages:/c",
+        "PATH": f"{home}/bin",
+        "CPATH": f"{home}/include",
+        "LIBRARY_PATH": f"{home}/lib64",
+        "PKG_CONFIG_PATH": f"{home}/lib64/pkgconfig",
+        "CMAKE_PREFIX_PATH": home,
     }
     assert cann_sim.env(base | once) == once
     alone = cann_sim.env({})

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from client import client, same
+from client import client, rows, same
+from layouts import sample
 from torch import Tensor
 
 INVALID, NULL = 161002, 161001
@@ -253,6 +254,26 @@ def test_incremental_and_fused() -> None:
     client().expect_code(
         561003, "aclnnFusedInferAttentionScore", q, [k], [v], *paged, torch.empty_like(q), torch.empty(B, N, 1, 1)
     )
+
+
+@pytest.mark.parametrize("version", ["V2", "V3", "V4"])
+def test_fused_over_views_without_lse(version: str) -> None:
+    """Keys and values are views of a cache, the shift is one for all heads (stride 0), and nobody wants softmaxLse."""
+    q, cache = heads(torch.float16, N, S, 0), heads(torch.float16, 2, 2 * K, 1)
+    k, v = cache[:, :, :K], cache[:, :, K:]
+    shift = sample((B, 1, S, K), torch.float16).expand(B, N, S, K)
+    want = attention(q.float(), k.float(), v.float(), 0.3, shift=shift.float(), shift_first=False)[0].half()
+    row = rows()[f"aclnnFusedInferAttentionScore{version}"]
+    values = {
+        "query": q, "key": [k], "value": [v], "pseShiftOptional": shift, "numHeads": N, "scaleValue": 0.3, "preTokens": FAR,
+        "nextTokens": FAR, "inputLayout": "BNSD", "numKeyValueHeads": 2, "attentionOut": torch.empty_like(q),
+    }  # fmt: skip
+    plain = {"int64": 0, "bool": False, "double": 0.0}
+    args = [values.get(a.name, plain.get(a.kind)) for a in row.args]
+    got = client().call(row.name, *args)
+    close(got, want)
+    asked = [True if a.name == "softmaxLseFlag" else x for a, x in zip(row.args, args, strict=True)]
+    assert "softmaxLse" in client().expect_code(INVALID, row.name, *asked)
 
 
 # ---- rotary embedding -------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ BAD: list[tuple[int, str, tuple[Any, ...]]] = [
     (INVALID, "aclnnMm", (torch.ones(3, 4), torch.ones(4, 6), torch.ones(3, 6), -1)),
     (INVALID, "aclnnMm", (torch.ones(3), torch.ones(3, 6), torch.ones(6), 0)),
     (INVALID, "aclnnMm", (torch.ones(3, 4).double(), torch.ones(4, 6).double(), torch.ones(3, 6).double(), 0)),
-    (INVALID, "aclnnMm", (torch.ones(3, 4).bfloat16(), torch.ones(4, 6), torch.ones(3, 6), 0)),
+    (INVALID, "aclnnMm", (torch.ones(3, 4).bfloat16(), torch.ones(4, 6).half(), torch.ones(3, 6), 0)),
     (INVALID, "aclnnMm", (torch.ones(3, 4).bfloat16(), torch.ones(4, 6).bfloat16(), torch.ones(3, 6).bfloat16(), 2)),
     (NULL, "aclnnMm", (None, torch.ones(4, 6), torch.ones(3, 6), 0)),
     (NULL, "aclnnMm", (torch.ones(3, 4), torch.ones(4, 6), None, 0)),
@@ -199,3 +199,9 @@ def test_grouped_matmul_refuses_what_it_does_not_compute() -> None:
     client().expect_code(INVALID, "aclnnGroupedMatmulV2", [x], [w], None, *[None] * 4, [2, 4, 6], 3, 0, [x])
     client().expect_code(INVALID, "aclnnGroupedMatmulV2", [x], [w], None, *[None] * 4, None, 3, 0, [y])
     client().expect_code(INVALID, "aclnnGroupedMatmul", [x, x], [w[0]], None, *[None] * 4, None, 0, [y, y])
+
+
+def test_bfloat16_with_float32_promotes() -> None:
+    a, b = sample(torch.bfloat16, 3, 4), sample(torch.float32, 4, 6)
+    for x, y in ((a, b), (b.t(), a.t())):
+        same(client().call("aclnnMatmul", x, y, torch.empty(x.shape[0], y.shape[1]), 0), x.float() @ y.float())

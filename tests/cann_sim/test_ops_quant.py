@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import pytest
 import torch
-from client import client, same
+from client import ACL_DTYPES, client, same
 from layouts import like, sample
 
 INVALID, NULL = 161002, 161001
@@ -163,3 +164,98 @@ REFUSED: list[tuple[int, str, tuple[Any, ...]]] = [
 @pytest.mark.parametrize(("code", "name", "args"), REFUSED, ids=lambda x: x if isinstance(x, str) else "")
 def test_refused(code: int, name: str, args: tuple[Any, ...]) -> None:
     client().expect_code(code, name, *args)
+
+
+# ---- products of quantised matrices -------------------------------------------------------------------------------
+@pytest.mark.parametrize("group", [0, 32])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("bits", ["int8", "packed int4"])
+def test_weight_quant_batch_matmul(bits: str, turned: bool, group: int) -> None:
+    k, n = 64, 16
+    low, high = (-128, 127) if bits == "int8" else (-8, 7)
+    weight = torch.randint(low, high + 1, (n, k) if turned else (k, n))
+    held = packed(weight) if bits == "packed int4" else weight.to(torch.int8)
+    x, rows = sample((3, k), torch.float16, -1, 1), k // group if group else 1
+    scale, offset = sample((rows, n), torch.float16, 0.01, 0.1), sample((rows, n), torch.float16)
+    every = lambda v: v.float().repeat_interleave(k // rows, 0)
+    wide = (weight.t() if turned else weight).float()
+    for given in (offset, None):
+        real = (wide + (every(offset) if given is not None else 0)) * every(scale)
+        want = (x.float() @ real).half()
+        got = client().call(
+            "aclnnWeightQuantBatchMatmulV2", x, held.t() if turned else held, scale, given, None, None, None, group, like(want)
+        )
+        same(got, want, rtol=4e-3, atol=2e-2)
+    message = client().expect_code(
+        INVALID, "aclnnWeightQuantBatchMatmulV2", x, held.t() if turned else held, scale[:, :3], None, None, None, None, group, like(want)
+    )
+    assert "antiquantScale" in message
+
+
+@pytest.mark.parametrize("out", [torch.float16, torch.bfloat16, torch.int8, torch.int32])
+def test_quant_matmul(out: torch.dtype) -> None:
+    a, b = sample((2, 5, 24), torch.int8, -100, 100), sample((24, 8), torch.int8, -100, 100)
+    bias, offset = sample((8,), torch.int32, -9, 9), sample((8,), torch.float32)
+    scale = sample((8,), torch.float32, 0.0001, 0.001)
+    exact = a.double() @ b.double() + bias
+    real = exact * scale
+    want = exact.int() if out == torch.int32 else limited(torch.round(real.float() + offset), torch.int8) if out == torch.int8 else real.to(out)
+    token = sample((5,), torch.float32, 0.5, 2) if out == torch.float16 else None
+    same(client().call("aclnnQuantMatmulV3", a, b, scale, offset, bias, False, False, like(want)), want)
+    turned = b.t().contiguous()
+    if token is not None:
+        want = (real * token.view(-1, 1)).half()
+    same(client().call("aclnnQuantMatmulV4", a, turned, scale, offset, token, bias, False, True, like(want)), want, rtol=2e-3, atol=2e-3)
+    later = (token, scale, None, None, offset, None, bias, False, True, 0)
+    same(client().call("aclnnQuantMatmulV5", a, turned, *later, like(want)), want, rtol=2e-3, atol=2e-3)
+
+
+def hardware(scale: torch.Tensor, offset: torch.Tensor | None) -> torch.Tensor:
+    bits = (scale.view(torch.int32).long() & 0xFFFFE000) | 1 << 46
+    if offset is None:
+        return bits
+    return (bits & 0x4000FFFFFFFF) | (torch.round(offset).clamp(-256, 255).long() & 0x1FF) << 37
+
+
+def test_parameters_of_the_hardware() -> None:
+    scale, offset = sample((9,), torch.float32, 0, 4), sample((9,), torch.float32, -300, 300)
+    for given in (offset, None):
+        want = hardware(scale, given)
+        same(client().call("aclnnTransQuantParamV2", scale, given, torch.empty(9, dtype=torch.int64)), want)
+        made, count = ctypes.POINTER(ctypes.c_uint64)(), ctypes.c_uint64()
+        floats = lambda t: (ctypes.c_float * 9)(*t.tolist())
+        offsets = (floats(offset), ctypes.c_uint64(9)) if given is not None else (None, ctypes.c_uint64(0))
+        client().must("aclnnTransQuantParam", floats(scale), ctypes.c_uint64(9), *offsets, ctypes.byref(made), ctypes.byref(count))
+        assert made[: count.value] == want.tolist()
+        ctypes.CDLL(None).free(made)
+    rounded = client().call("aclnnTransQuantParamV3", scale, None, 1, torch.empty(9, dtype=torch.int64))
+    read = (rounded & 0xFFFFFFFF).to(torch.int32).view(torch.float32)
+    same(read, scale, rtol=2**-11, atol=0)
+    a, b = sample((3, 8), torch.int8, -50, 50), sample((8, 9), torch.int8, -50, 50)
+    want = (a.double() @ b.double() * (hardware(scale, None) & 0xFFFFFFFF).to(torch.int32).view(torch.float32)).half()
+    same(client().call("aclnnQuantMatmulV3", a, b, hardware(scale, None), None, None, False, False, like(want)), want)
+
+
+def test_sizes_of_weights_in_nz() -> None:
+    size = ctypes.c_uint64()
+    shape = client().array("ints", [17, 40])
+    for dtype, items in ((torch.float16, 32 * 48), (torch.int8, 32 * 64)):
+        client().must("aclnnCalculateMatmulWeightSizeV2", shape, ctypes.c_int32(ACL_DTYPES[dtype]), ctypes.byref(size))
+        assert size.value == items
+    client().must("aclDestroyIntArray", shape)
+    weight = client().tensor(sample((17, 40), torch.float16))
+    dims, count, format = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_uint64(), ctypes.c_int()
+    client().must(
+        "aclnnNpuFormatCastCalculateSizeAndFormat", weight.handle, 29, 1, ctypes.byref(dims), ctypes.byref(count), ctypes.byref(format)
+    )
+    assert (dims[: count.value], format.value) == ([3, 2, 16, 16], 29)
+    ctypes.CDLL(None).free(dims)
+    before = weight.read()
+    same(client().call("aclnnTransMatmulWeight", weight), before)
+    same(client().call("aclnnNpuFormatCast", before, torch.empty_like(before)), before)
+    weight.free()
+
+
+def test_weights_in_int4() -> None:
+    weight = torch.randint(-8, 8, (4, 16), dtype=torch.int32)
+    same(client().call("aclnnConvertWeightToINT4Pack", weight, torch.empty(4, 2, dtype=torch.int32)), packed(weight))

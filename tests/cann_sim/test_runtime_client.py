@@ -1,18 +1,16 @@
-"""A C++ client, compiled against the tables: threads, streams, events, memory and graphs at once."""
+"""A C++ client, compiled over the headers: threads, streams, events, memory and graphs at once."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import cann_sim
 
-CSRC = Path(__file__).parents[2] / "csrc"
 COMPILER = shutil.which(os.environ.get("CXX", "g++"))
 
 
@@ -20,14 +18,11 @@ COMPILER = shutil.which(os.environ.get("CXX", "g++"))
 def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not COMPILER:
         pytest.skip("there is no C++ compiler")
-    folder, lib64 = tmp_path_factory.mktemp("client"), Path(cann_sim.home()) / "lib64"
-    subprocess.run([sys.executable, CSRC / "cann_sim" / "generate.py", folder], check=True)
-    command = [
-        COMPILER, "-std=c++17", "-O1", f"-I{CSRC / 'cann_sim'}", f"-I{folder}", Path(__file__).parent / "client.cpp",
-        f"-L{lib64}", "-lascendcl", f"-Wl,-rpath,{lib64}", "-lpthread", "-o", folder / "client",
-    ]  # fmt: skip
+    made = tmp_path_factory.mktemp("client") / "client"
+    flags = cann_sim.compile_flags() + cann_sim.link_flags()
+    command = [COMPILER, "-std=c++17", "-O1", Path(__file__).parent / "client.cpp", *flags, "-lpthread", "-o", made]
     subprocess.run(command, check=True)
-    return folder / "client"
+    return made
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,11 @@ void check(const Call& c) {
            "the lengths of batch %ld do not fit", long(b));
     mask.expect_valid(queries, keys);
   }
-  if (at.lse >= 0 && c.integer(argument(c, {"softmaxLseFlag"})))
+  // Without the flag softmaxLse is a placeholder: absent, or of any shape.
+  if (at.lse >= 0 && c.integer(argument(c, {"softmaxLseFlag"}))) {
+    EXPECT(c.given(at.lse), "softmaxLse is null, and softmaxLseFlag is set");
     expect_shape(c, at.lse, {p.q.batch(), p.q.heads(), p.q.length(), 1});
+  }
   EXPECT(c.tensor(at.out).numel() == c.tensor(at.query).numel() / std::max<int64_t>(p.q.depth(), 1) * p.v.depth(),
          "attentionOut %s does not fit", describe(c.tensor(at.out)).c_str());
 }
@@ -124,6 +127,7 @@ const Op ops[] = {
     {"aclnnIncreFlashAttentionV2", check, run},       {"aclnnIncreFlashAttentionV3", check, run},
     {"aclnnIncreFlashAttentionV4", check, run},       {"aclnnFusedInferAttentionScore", check, run},
     {"aclnnFusedInferAttentionScoreV2", check, run},  {"aclnnFusedInferAttentionScoreV3", check, run},
+    {"aclnnFusedInferAttentionScoreV4", check, run},
 };
 
 }  // namespace

@@ -143,7 +143,38 @@ void margin(Run& r) {
   copy(r.tensor(4), marks);
 }
 
+// ---- cross entropy with a share of every class: (features, labels, loss, backprop) ------------------------------
+void check_soft_labels(const Call& c) {
+  const TensorMeta& x = c.tensor(0);
+  EXPECT(x.ndim == 2, "expected features [N, C], got %s", describe(x).c_str());
+  expect_same_shape(c, 1, 0);
+  expect_same_shape(c, 3, 0);
+  expect_numel(c, 2, x.sizes[0]);
+  for (int i : {0, 1, 2, 3}) EXPECT(is_float(dtype_of(c.tensor(i).dtype)), "%s must be floating", c.row->args[i].name);
+}
+void soft_labels(Run& r) {
+  const Value x = r.tensor(0).to(mt::kFloat).dense(), y = r.tensor(1).to(mt::kFloat).dense();
+  const int64_t rows = x.size(0), classes = x.size(1);
+  const Value loss = empty({rows}, mt::kFloat), back = empty({rows, classes}, mt::kFloat);
+  for (int64_t n = 0; n < rows; ++n) {
+    const float *in = x.ptr<float>() + n * classes, *share = y.ptr<float>() + n * classes;
+    float* slope = back.ptr<float>() + n * classes;
+    const float top = classes ? *std::max_element(in, in + classes) : 0;
+    double total = 0, sum = 0;
+    for (int64_t c = 0; c < classes; ++c) total += std::exp(double(in[c]) - top);
+    for (int64_t c = 0; c < classes; ++c) {
+      const double log_probability = double(in[c]) - top - std::log(total);
+      sum -= share[c] * log_probability;
+      slope[c] = float(std::exp(log_probability)) - share[c];
+    }
+    loss.ptr<float>()[n] = float(sum);
+  }
+  copy(r.tensor(2), loss.reshape(r.tensor(2).shape()));
+  copy(r.tensor(3), back);
+}
+
 const Op ops[] = {
+    {"aclnnSoftmaxCrossEntropyWithLogits", check_soft_labels, soft_labels},
     {"aclnnCrossEntropyLoss", check_cross_entropy, cross_entropy},
     {"aclnnCrossEntropyLossGrad", check_cross_entropy_grad, cross_entropy_grad},
     {"aclnnMultilabelMarginLoss", check_margin, margin},

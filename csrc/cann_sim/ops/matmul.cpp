@@ -14,9 +14,8 @@ void check_cube(const Call& c, int math_type, int a, int b) {
   int64_t type = c.integer(math_type);
   EXPECT(type >= 0 && type <= kLastMathType, "cubeMathType %ld is not in [0, %d]", long(type), kLastMathType);
   bool bf16[2] = {c.tensor(a).dtype == ACL_BF16, c.tensor(b).dtype == ACL_BF16};
-  EXPECT(bf16[0] == bf16[1], "bfloat16 does not mix with %s",
-         describe(c.tensor(bf16[0] ? b : a)).c_str());
-  EXPECT(type != kUseFp16 || !bf16[0], "cubeMathType 2 (float16) cannot be used with bfloat16");
+  EXPECT(bf16[0] == bf16[1] || c.tensor(bf16[0] ? b : a).dtype != ACL_FLOAT16, "bfloat16 does not mix with float16");
+  EXPECT(type != kUseFp16 || !(bf16[0] || bf16[1]), "cubeMathType 2 (float16) cannot be used with bfloat16");
 }
 
 // The dtype of a product. A wider output keeps what the 16-bit floats' float32 accumulator holds.
@@ -174,6 +173,9 @@ template <int out> void addr(Run& r) {
 const Op ops[] = {
     {"aclnnMatmul", check_matmul, matmul},
     {"aclnnMm", check_matmul, matmul},
+    {"aclnnMatmulWeightNz", check_matmul, matmul},
+    {"aclnnBatchMatMulWeightNz", check_matmul, matmul},
+    {"aclnnAddmmWeightNz", check_add<kOutOfPlace>, addmm<kOutOfPlace>},
     {"aclnnBatchMatMul", check_matmul, matmul},
     {"aclnnMv", check_matmul, matmul},
     {"aclnnAddmm", check_add<kOutOfPlace>, addmm<kOutOfPlace>},

@@ -53,6 +53,41 @@ Value Run::value(const TensorMeta& meta) {
   return v;
 }
 
+// Calls visit(the byte, which half of it, the item's place in a dense tensor) for every item.
+template <class F> void Run::each_int4(const TensorMeta& meta, F&& visit) {
+  int64_t high = meta.offset, index[kMaxRank] = {}, at = meta.offset;
+  for (int d = 0; d < meta.ndim; ++d) high += meta.strides[d] * (meta.sizes[d] - 1);
+  const int64_t n = meta.numel();
+  if (!n) return;
+  auto* bytes = static_cast<uint8_t*>(pins_.resolve(meta.addr, static_cast<size_t>(high / 2 + 1)));
+  for (int64_t i = 0; i < n; ++i) {
+    visit(bytes[at / 2], at % 2, i);
+    for (int d = meta.ndim - 1; d >= 0; --d) {
+      at += meta.strides[d];
+      if (++index[d] < meta.sizes[d]) break;
+      at -= meta.strides[d] * meta.sizes[d];
+      index[d] = 0;
+    }
+  }
+}
+
+Value Run::int4(const TensorMeta& meta) {
+  Value made = empty(sizes_of(meta), mt::kInt8);
+  each_int4(meta, [&](uint8_t byte, int64_t upper, int64_t i) {
+    const int bits = upper ? byte >> 4 : byte & 15;
+    made.ptr<int8_t>()[i] = static_cast<int8_t>(bits > 7 ? bits - 16 : bits);
+  });
+  return made;
+}
+
+void Run::set_int4(const TensorMeta& meta, const Value& items) {
+  const Value from = items.to(mt::kInt8).dense();
+  each_int4(meta, [&](uint8_t& byte, int64_t upper, int64_t i) {
+    const int bits = from.ptr<int8_t>()[i] & 15;
+    byte = static_cast<uint8_t>(upper ? (byte & 15) | bits << 4 : (byte & 0xF0) | bits);
+  });
+}
+
 std::vector<Value> Run::tensors(int i) {
   std::vector<Value> all;
   for (const TensorMeta& meta : call.tensors(i)) all.push_back(value(meta));

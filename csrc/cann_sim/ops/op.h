@@ -18,10 +18,14 @@ class Run {
   Value tensor(int i) { return value(call.tensor(i)); }     // an absent tensor gives an absent value
   std::vector<Value> tensors(int i);
   Value value(const TensorMeta& meta);
+  // Tensors of int4, two to a byte and the first in the low bits: read as int8, and written from it.
+  Value int4(const TensorMeta& meta);
+  void set_int4(const TensorMeta& meta, const Value& items);
   // A dynamic-output op says the shape that its argument i really got; the client reads it with aclGetViewShape.
   void set_shape(int i, const std::vector<int64_t>& sizes);
 
  private:
+  template <class F> void each_int4(const TensorMeta& meta, F&& visit);
   Pins pins_;
 };
 

@@ -23,6 +23,7 @@ struct Chunk {
 namespace {
 
 constexpr uint64_t kSmall = 1 << 20, kSmallGap = 128, kChunk = 32 << 20;
+constexpr uint64_t kAlignment = 512;          // a card's; clients count on it
 constexpr uint64_t kPoisoned = 32ull << 20;   // of each allocation, outside of strict mode
 constexpr int kFresh = 0xFF, kFreed = 0xDB;   // 0xFF...: not a number, or -1
 
@@ -71,7 +72,7 @@ uintptr_t take_small(Device& d, uint64_t size, Chunk** in) {
     current = new Chunk{&d, base};
   }
   uintptr_t at = current->base + current->used;
-  current->used += round_up(size + kSmallGap, 64);
+  current->used += round_up(size + kSmallGap, kAlignment);
   ++current->live;
   *in = current;
   return at;

@@ -102,9 +102,8 @@ aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType
   CANN_ENTRY("aclrtSetStreamAttribute");
   if (!value) return fail(ACL_ERROR_INVALID_PARAM, "aclrtSetStreamAttribute: value is NULL");
   switch (stmAttrType) {
-    case ACL_STREAM_ATTR_FAILURE_MODE: return aclrtSetStreamFailureMode(stream, value->value);
-    case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK:
-      return aclrtSetStreamOverflowSwitch(stream, static_cast<uint32_t>(value->value));
+    case ACL_STREAM_ATTR_FAILURE_MODE: return aclrtSetStreamFailureMode(stream, value->failureMode);
+    case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK: return aclrtSetStreamOverflowSwitch(stream, value->overflowSwitch);
     case ACL_STREAM_ATTR_USER_CUSTOM_TAG:
     case ACL_STREAM_ATTR_CACHE_OP_INFO: break;
     default: return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtSetStreamAttribute: attribute %d cannot be set",
@@ -114,8 +113,8 @@ aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType
   StreamHandle* found = find_stream(stream, "aclrtSetStreamAttribute", &code);
   if (!found) return code;
   Stream& s = *found->stream;
-  auto& kept = stmAttrType == ACL_STREAM_ATTR_USER_CUSTOM_TAG ? s.custom_tag : s.caches_op_info;
-  kept = static_cast<uint32_t>(value->value);
+  if (stmAttrType == ACL_STREAM_ATTR_USER_CUSTOM_TAG) s.custom_tag = value->userCustomTag;
+  else s.caches_op_info = value->cacheOpInfoSwitch;
   return 0;
 }
 
@@ -128,11 +127,11 @@ aclError aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType
   const Stream& s = *found->stream;
   *value = {};
   switch (stmAttrType) {
-    case ACL_STREAM_ATTR_FAILURE_MODE: value->value = s.stop_on_failure.load(); return 0;
-    case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK: value->value = s.overflow_switch.load(); return 0;
-    case ACL_STREAM_ATTR_USER_CUSTOM_TAG: value->value = s.custom_tag.load(); return 0;
-    case ACL_STREAM_ATTR_CACHE_OP_INFO: value->value = s.caches_op_info.load(); return 0;
-    case ACL_STREAM_ATTR_PRIORITY: value->value = s.priority; return 0;
+    case ACL_STREAM_ATTR_FAILURE_MODE: value->failureMode = s.stop_on_failure.load(); return 0;
+    case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK: value->overflowSwitch = s.overflow_switch.load(); return 0;
+    case ACL_STREAM_ATTR_USER_CUSTOM_TAG: value->userCustomTag = s.custom_tag.load(); return 0;
+    case ACL_STREAM_ATTR_CACHE_OP_INFO: value->cacheOpInfoSwitch = s.caches_op_info.load(); return 0;
+    case ACL_STREAM_ATTR_PRIORITY: value->streamPriority = s.priority; return 0;
   }
   return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtGetStreamAttribute: attribute %d is not known", stmAttrType);
 }

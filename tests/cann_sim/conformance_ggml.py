@@ -1,0 +1,110 @@
+"""Builds llama.cpp's ggml with its CANN backend over cann_sim and runs its test-backend-ops: per op OK, refused, wrong.
+
+`make conformance-ggml GGML=folder` calls it; ARGS="--only MUL_MAT,SOFT_MAX -v" runs a part and prints every case that is not
+OK. An op that CANN refuses aborts the client's process; the cases after it are run in a new one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import cann_sim
+
+DEVICE = "CANN0"
+BATCH = 40  # cases of one process after the first abort: its filter is a regular expression of all of them
+RESULT = re.compile(r"^ *(\w+)\((.*)\): (?:.*?)(OK|FAIL)$")
+COLOR = re.compile(r"\033\[[0-9;]*m")
+
+
+class Case(NamedTuple):
+    op: str
+    params: str
+
+
+def environment() -> dict[str, str]:
+    return os.environ | cann_sim.env() | {"GGML_NO_BACKTRACE": "1"}
+
+
+def build(source: Path, folder: Path) -> Path:
+    """Compiles the client; its own detection of the SoC asks npu-smi."""
+    options = ["-DGGML_CANN=ON", "-DGGML_OPENMP=OFF", "-DGGML_CCACHE=OFF", f"-DCANN_INSTALL_DIR={cann_sim.home()}"]
+    for command in (["cmake", "-G", "Ninja", "-S", str(source), "-B", str(folder), *options], ["cmake", "--build", str(folder)]):
+        subprocess.run(command, check=True, env=environment(), stdout=sys.stderr)
+    return folder / "bin" / "test-backend-ops"
+
+
+def supported(program: Path) -> list[Case]:
+    """The cases that the backend says it takes, in the order in which they run."""
+    done = subprocess.run([program, "support", "-b", DEVICE, "--output", "csv"], env=environment(), capture_output=True, text=True)
+    rows = csv.DictReader(io.StringIO(done.stdout[done.stdout.index('"backend_name"') :]))
+    return [Case(row["op_name"], row["op_params"]) for row in rows if row["supported"] == "1"]
+
+
+def start(program: Path, op: str, cases: list[Case] | None) -> tuple[list[tuple[Case, str]], str]:
+    """What one process printed before it ended or aborted, and its last words."""
+    command = [str(program), "test", "-b", DEVICE, "-o", op]
+    if cases:
+        command += ["-p", "^(?:" + "|".join(re.sub(r"([\[\]().*+?^$|{}\\])", r"\\\1", c.params) for c in cases) + ")$"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, errors="replace")
+    found = [RESULT.match(COLOR.sub("", line)) for line in done.stdout.splitlines()]
+    errors = [line for line in done.stderr.splitlines() if "rror" in line or "aclnn" in line]
+    return [(Case(m[1], m[2]), m[3]) for m in found if m], errors[-1].strip() if errors else f"status {done.returncode}"
+
+
+def run_op(program: Path, op: str, cases: list[Case]) -> Iterator[tuple[Case, str, str]]:
+    """(case, OK | refused | wrong, why) for all cases of an op."""
+    rest, filtered = list(cases), False
+    while rest:
+        batch = rest[:BATCH] if filtered else rest
+        results, last_words = start(program, op, batch if filtered else None)
+        by_case = Counter(case for case, _ in results)
+        for case, verdict in results:
+            yield case, "OK" if verdict == "OK" else "wrong", ""
+        ended = next((i for i, case in enumerate(batch) if not take(by_case, case)), len(batch))
+        if ended < len(batch):  # the first that has no result is the one that ended the process
+            yield batch[ended], "refused", last_words
+        rest = rest[ended + 1 :] if ended < len(batch) else rest[len(batch) :]
+        filtered = True
+
+
+def take(counted: Counter[Case], case: Case) -> bool:
+    counted[case] -= 1
+    return counted[case] >= 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("ggml", type=Path, help="a folder with llama.cpp's ggml, or with the whole of llama.cpp")
+    parser.add_argument("--build", type=Path, default=Path("build/ggml"))
+    parser.add_argument("--only", default="", help="ops, separated by commas")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print every case that is not OK")
+    chosen = parser.parse_args()
+    program = build(chosen.ggml.resolve(), chosen.build.resolve())
+    cases = supported(program)
+    ops = [op for op in dict.fromkeys(case.op for case in cases) if not chosen.only or op in chosen.only.split(",")]
+    total: Counter[str] = Counter()
+    print(f"{'op':28} {'OK':>6} {'refused':>8} {'wrong':>6}")
+    for op in ops:
+        count: Counter[str] = Counter()
+        for case, verdict, why in run_op(program, op, [c for c in cases if c.op == op]):
+            count[verdict] += 1
+            if chosen.verbose and verdict != "OK":
+                print(f"  {verdict}: {case.op}({case.params}) {why}")
+        print(f"{op:28} {count['OK']:6} {count['refused']:8} {count['wrong']:6}", flush=True)
+        total += count
+    print(f"{'all':28} {total['OK']:6} {total['refused']:8} {total['wrong']:6}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
