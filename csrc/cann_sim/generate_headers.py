@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from generate import C_TYPES, PLAIN, write
+
 import cann_tables
 from cann_tables import Function, Op
-from generate import C_TYPES, PLAIN, write
 
 FIRST = "/* Written from the tables of cann_sim, a simulator of CANN. */\n"
 # The headers that are not of one op, and what each includes.

@@ -271,3 +271,14 @@ BAD: list[tuple[int, str, tuple[Any, ...]]] = [
 @pytest.mark.parametrize("code, op, args", BAD, ids=[f"{op}-{i}" for i, (_, op, _) in enumerate(BAD)])
 def test_refusals(code: int, op: str, args: tuple[Any, ...]) -> None:
     client().expect_code(code, op, *args)
+
+
+def test_softmax_cross_entropy_with_logits() -> None:
+    x, shares = torch.randn(5, 7).t(), torch.rand(7, 5).softmax(-1)
+    leaf = x.clone().requires_grad_()
+    losses = F.cross_entropy(leaf, shares, reduction="none")
+    slope = torch.autograd.grad(losses.sum(), leaf)[0]
+    loss, backprop = client().call("aclnnSoftmaxCrossEntropyWithLogits", x, shares, torch.empty(7), blank(x))
+    close(loss, losses.detach())
+    close(backprop, slope)
+    assert "loss" in client().expect_code(INVALID, "aclnnSoftmaxCrossEntropyWithLogits", x, shares, torch.empty(6), blank(x))

@@ -77,6 +77,20 @@ def test_sizes_that_cannot_be_counted_are_refused(
     t.free()
 
 
+@pytest.mark.parametrize(("items", "code"), [(16, 0), (64, 161002)])
+def test_the_allocation_counts_where_storage_dims_say_less(client: Client, items: int, code: int) -> None:
+    t, one = client.tensor(torch.ones(16)), ctypes.c_uint64(1)
+    array = lambda n: (ctypes.c_int64 * 1)(n)
+    made = client.function("aclCreateTensor")(array(items), one, 0, array(1), ctypes.c_int64(0), 2, array(1), one, t.address)
+    tensor, found, workspace = ctypes.c_void_p(made), ctypes.c_void_p(), ctypes.c_uint64()
+    assert client.function("aclnnAbsGetWorkspaceSize")(tensor, tensor, ctypes.byref(workspace), ctypes.byref(found)) == code
+    if not code:
+        client.must("aclnnAbs", None, ctypes.c_uint64(0), found, client.stream)
+        client.must("aclrtSynchronizeStream", client.stream)
+    client.must("aclDestroyTensor", tensor)
+    t.free()
+
+
 @pytest.mark.parametrize("count", [1 << 31, 1 << 61, (1 << 64) - 1])
 def test_arrays_that_cannot_be_are_refused(client: Client, count: int) -> None:
     for name in ("aclCreateIntArray", "aclCreateFloatArray", "aclCreateTensorList"):

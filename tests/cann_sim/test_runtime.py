@@ -77,7 +77,7 @@ def test_memory_is_poisoned_aligned_apart_and_accounted(rt: Runtime) -> None:
     free, total = rt.memory()
     sizes = [1, 31, 4096, 300 * KIB, 3 * MIB]
     blocks = [rt.malloc(size) for size in sizes]
-    assert all(p % 64 == 0 for p in blocks)
+    assert all(p % 512 == 0 for p in blocks)
     ordered = sorted(zip(blocks, sizes, strict=True))
     assert all(p + size + 32 < q for (p, size), (q, _) in zip(ordered, ordered[1:]))
     assert rt.read(blocks[2], 4096) == b"\xff" * 4096
