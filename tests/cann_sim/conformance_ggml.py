@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import csv
+import errno
 import io
 import os
+import pty
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +25,8 @@ import cann_sim
 
 DEVICE = "CANN0"
 BATCH = 40  # cases of one process after the first abort: its filter is a regular expression of all of them
-RESULT = re.compile(r"^ *(\w+)\((.*)\): (?:.*?)(OK|FAIL)$")
+RESULT = re.compile(r"\b([A-Z]\w*)\((\S*)\): .*?(OK$|FAIL$|not supported|skipping)")
+VERDICTS = {"OK": "OK", "FAIL": "wrong"}  # the rest the client did not compare
 COLOR = re.compile(r"\033\[[0-9;]*m")
 
 
@@ -51,14 +55,34 @@ def supported(program: Path) -> list[Case]:
 
 
 def start(program: Path, op: str, cases: list[Case] | None) -> tuple[list[tuple[Case, str]], str]:
-    """What one process printed before it ended or aborted, and its last words."""
+    """What one process printed before it ended or aborted, and its last words where it aborted."""
     command = [str(program), "test", "-b", DEVICE, "-o", op]
     if cases:
         command += ["-p", "^(?:" + "|".join(re.sub(r"([\[\]().*+?^$|{}\\])", r"\\\1", c.params) for c in cases) + ")$"]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, errors="replace")
-    found = [RESULT.match(COLOR.sub("", line)) for line in done.stdout.splitlines()]
-    errors = [line for line in done.stderr.splitlines() if "rror" in line or "aclnn" in line]
-    return [(Case(m[1], m[2]), m[3]) for m in found if m], errors[-1].strip() if errors else f"status {done.returncode}"
+    text, errors, status = run_in_terminal(command)
+    found = [m for line in text.splitlines() for m in RESULT.finditer(COLOR.sub("", line))]
+    error = re.search(r"CANN error: .*|\S+: GGML_ASSERT.*", errors)
+    aborted = (error[0] if error else f"signal {-status}") if status < 0 else ""
+    return [(Case(m[1], m[2]), m[3]) for m in found], aborted
+
+
+def run_in_terminal(command: list[str]) -> tuple[str, str, int]:
+    """Output, errors and status. A terminal gets every line at once; a pipe would lose the last ones before an abort."""
+    master, slave = pty.openpty()
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, env=environment(), stdout=slave, stderr=errors)
+        os.close(slave)
+        parts = []
+        try:
+            while part := os.read(master, 1 << 16):
+                parts.append(part)
+        except OSError as error:  # how Linux says that the other end is closed
+            if error.errno != errno.EIO:
+                raise
+        os.close(master)
+        status = process.wait()
+        errors.seek(0)
+        return b"".join(parts).decode(errors="replace"), errors.read().decode(errors="replace"), status
 
 
 def run_op(program: Path, op: str, cases: list[Case]) -> Iterator[tuple[Case, str, str]]:
@@ -66,20 +90,14 @@ def run_op(program: Path, op: str, cases: list[Case]) -> Iterator[tuple[Case, st
     rest, filtered = list(cases), False
     while rest:
         batch = rest[:BATCH] if filtered else rest
-        results, last_words = start(program, op, batch if filtered else None)
-        by_case = Counter(case for case, _ in results)
+        results, aborted = start(program, op, batch if filtered else None)
         for case, verdict in results:
-            yield case, "OK" if verdict == "OK" else "wrong", ""
-        ended = next((i for i, case in enumerate(batch) if not take(by_case, case)), len(batch))
-        if ended < len(batch):  # the first that has no result is the one that ended the process
-            yield batch[ended], "refused", last_words
-        rest = rest[ended + 1 :] if ended < len(batch) else rest[len(batch) :]
-        filtered = True
-
-
-def take(counted: Counter[Case], case: Case) -> bool:
-    counted[case] -= 1
-    return counted[case] >= 0
+            if verdict in VERDICTS:
+                yield case, VERDICTS[verdict], ""
+        ended = len(results) if aborted else len(batch)  # cases run in order: the next one is the one that aborted
+        if ended < len(batch):
+            yield batch[ended], "refused", aborted
+        rest, filtered = rest[ended + 1 :] if ended < len(batch) else rest[len(batch) :], True
 
 
 def main() -> int:
