@@ -85,3 +85,68 @@ def test_what_is_wrong_and_what_helps(changes: dict[str, Any], said: str, helps:
 def test_other_options_are_refused() -> None:
     ended = run("info", "--xml")
     assert ended.returncode == 2 and ended.stderr.startswith("usage: python -m mindtorch_v2 info")
+
+
+# ---- selftest ----------------------------------------------------------------------------------------------------------
+selftest = torch._commands.selftest
+
+
+def try_device(folder: Path, *options: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """A selftest and the file that it wrote."""
+    file = folder / "report.json"
+    ended = run("selftest", "--quick", "--output", str(file), *options, ASCEND_HOME_PATH=os.environ["ASCEND_HOME_PATH"], **environment)
+    return ended, json.loads(file.read_text())
+
+
+def test_a_device_that_works(npu: ModuleType, tmp_path: Path) -> None:
+    ended, found = try_device(tmp_path)
+    assert ended.returncode == 0 and ended.stderr == "", ended.stdout + ended.stderr
+    assert set(found["counts"]) == set(torch._commands.checks.PARTS)
+    assert {failure["outcome"] for failure in found["failures"]} <= {"refused"}
+    assert found["counts"]["ops"]["passed"] > 500 and found["counts"]["gradients"]["passed"] > 250
+    assert found["facts"]["count"] == npu.device_count() and "all of it is in" in ended.stdout
+
+
+def test_a_device_that_computes_nothing(npu: ModuleType, tmp_path: Path) -> None:
+    ended, found = try_device(tmp_path, "--part", "copies", "--part", "random", CANN_SIM_MODE="null")
+    assert ended.returncode == 1 and found["counts"]["copies"]["wrong"] == 6 and found["counts"]["random"] == {"wrong": 1}
+    assert "there and back" in found["failures"][0]["text"] and "wrong" in ended.stdout
+
+
+def test_a_device_that_faults_costs_one_case(npu: ModuleType, tmp_path: Path) -> None:
+    ended, found = try_device(tmp_path, "--part", "streams", CANN_SIM_FAULTS="op aclnnMatmul:1=507015")
+    assert ended.returncode == 1 and found["counts"]["streams"] == {"passed": 1, "error": 1}
+    (failure,) = found["failures"]
+    assert failure["case"] == "events" and "507015" in failure["text"] and "aclnnMatmul" in failure["text"]
+    ended, found = try_device(tmp_path, "--part", "copies", CANN_SIM_FAULTS="aclrtMallocHost:*=207001,aclrtMallocHostWithCfg:*=207001")
+    assert found["counts"]["copies"]["passed"] == 5 and "pinned memory" in found["failures"][0]["case"]
+
+
+def test_a_process_that_ends_or_hangs_costs_one_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "python"
+    script.write_text("""#!/bin/sh
+for last; do :; done
+case "$*" in
+  *"--first 0"*) echo 'a library prints this'; echo '{"begin": "one"}'; kill -ABRT $$;;
+  *"--first 1"*) echo '{"begin": "two"}'; sleep 60;;
+  *"--first 2"*) echo '{"begin": "three"}'; echo '{"end": "passed", "text": ""}';;
+esac
+""")
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr(selftest, "PATIENCE", 1)
+    results = selftest.watch("copies", selftest.arguments([]))
+    assert [(r.case, r.outcome, r.text) for r in results] == [
+        ("one", "crashed", "SIGABRT"), ("two", "crashed", "no end within 1 s"), ("three", "passed", "")]
+
+
+def test_a_report_has_no_personal_data(npu: ModuleType, tmp_path: Path) -> None:
+    home = tmp_path / "home" / "somebody"
+    home.mkdir(parents=True)
+    _, found = try_device(tmp_path, "--part", "saving", HOME=str(home), LOGNAME="somebody", ASCEND_PROCESS_LOG_PATH=f"{home}/logs")
+    assert "somebody" not in json.dumps(found) and found["facts"]["settings"]["ASCEND_PROCESS_LOG_PATH"] == "~/logs"
+
+
+def test_selftest_without_cann() -> None:
+    ended = run("selftest", "--quick")
+    assert ended.returncode == 1 and "CANN was not found" in ended.stdout

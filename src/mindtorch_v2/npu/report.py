@@ -142,3 +142,8 @@ def _pairing(facts: Facts) -> str:
     known = f"driver {version}" if version else "a driver of unknown version"
     return (f"CANN {facts['cann']['version']} runs with {known} here: check in CANN's release notes that they belong together, "
             "and that `npu-smi info` shows the device healthy and free")
+
+
+def schemas() -> list[Any]:
+    """The schemas of all rows."""
+    return [schema for schema, _ in table.rows]
