@@ -251,8 +251,8 @@ def files_by_name(trees: dict[Path, ast.Module]) -> dict[str, list[str]]:
     """Words -> the files that say them as a string, or define a function of that name."""
     found: dict[str, list[str]] = {}
     for path, tree in trees.items():
-        # Calls of ops by name, as imports are; collectives, which are called gather and scatter too; torch.masked.
-        if path.name == "torch_ops.py" or name_of(path).startswith(("distributed/", "masked/")):
+        # Calls of ops by name, as imports are; collectives, which are called gather and scatter too; torch.masked; samples.
+        if path.name == "torch_ops.py" or name_of(path).startswith(("distributed/", "masked/", "_commands/")):
             continue
         defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         for word in names_in(strings_of(tree)) | defined:
