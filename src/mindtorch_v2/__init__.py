@@ -13,9 +13,6 @@ from mindtorch_v2._printing import get_printoptions, set_printoptions
 from mindtorch_v2 import _tensor
 from mindtorch_v2._tensor import Tensor
 
-_C._set_tensor_classes(Tensor, Size)
-_C._set_disabled_torch_function(_tensor._disabled_torch_function_impl)
-
 from mindtorch_v2 import _ops, autograd
 from mindtorch_v2._backends import registry as _registry
 from mindtorch_v2._backends.cpu import ops as _cpu_ops

@@ -5,6 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, SupportsIndex, overload
 
+from mindtorch_v2 import _C
+
 
 class Size(tuple[int, ...]):
     """A tuple of sizes."""
@@ -56,3 +58,6 @@ def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
             raise RuntimeError(f"The size of tensor a ({n}) must match the size of tensor b ({m}) at non-singleton "
                                f"dimension {d}")
     return tuple(m if n == 1 else n for n, m in zip(a, b))
+
+
+_C._register_class("Size", Size)

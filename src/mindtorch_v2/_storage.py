@@ -266,4 +266,4 @@ class TypedStorage:
         return f"{shown}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {self.size()}]"
 
 
-_C._set_storage_class(UntypedStorage)
+_C._register_class("UntypedStorage", UntypedStorage)

@@ -9,16 +9,12 @@ from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 from mindtorch_v2 import _C
-from mindtorch_v2._C import TensorMethods
+from mindtorch_v2._C import TensorMethods, _disabled_torch_function_impl
 from mindtorch_v2._C import device as Device
 from mindtorch_v2._C import dtype as DType
 from mindtorch_v2._printing import tensor_repr
 from mindtorch_v2._shape import Size
 from mindtorch_v2._storage import TypedStorage
-
-
-def _disabled_torch_function_impl(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    return NotImplemented
 
 
 class Tensor(TensorMethods):
@@ -493,3 +489,4 @@ for _name, _value in (("name", None), ("volatile", None), ("__rdiv__", TensorMet
                       ("__div__", TensorMethods.__truediv__), ("__idiv__", TensorMethods.__itruediv__)):
     setattr(Tensor, _name, _value)
 copyreg.pickle(Size, lambda s: (Size, (tuple(s),)))
+_C._register_class("Tensor", Tensor)

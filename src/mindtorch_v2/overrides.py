@@ -184,4 +184,4 @@ class _TorchFunctionState(enum.Enum):
 vars(_C).update(_TorchFunctionState=_TorchFunctionState, _len_torch_function_stack=lambda: len(_modes()),
                 DisableTorchFunctionSubclass=DisableTorchFunctionSubclass,
                 DisableTorchFunction=DisableTorchFunction,
-                _disabled_torch_function_impl=_disabled_torch_function_impl, _has_torch_function=has_torch_function)
+                _has_torch_function=has_torch_function)

@@ -14,8 +14,8 @@ class Generator(GeneratorBase):
     """A stream of random numbers."""
 
 
-default_generator = Generator()
-_C._set_default_generator(default_generator)
+_C._register_class("Generator", Generator)
+default_generator: Generator = _C._default_generator()
 
 
 def manual_seed(seed: int) -> Generator:

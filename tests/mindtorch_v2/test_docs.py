@@ -119,3 +119,9 @@ def test_names_are_torchs() -> None:
         assert ours.__name__ == theirs.__name__
     assert (torch.add.__module__, torch.linalg.inv.__module__) == ("mindtorch_v2", "mindtorch_v2.linalg")
     assert inspect.isroutine(torch.add) and torch.add.__qualname__ == "add"
+
+
+def test_an_op_without_a_description_shows_its_rows() -> None:
+    op = torch._C.Op("undescribed")
+    assert op.__doc__ == "" and op.__text_signature__ == "(*args, **kwargs)" and op.__signature__ is None
+    assert str(inspect.signature(op)) == "(*args, **kwargs)"

@@ -37,6 +37,24 @@ MAPS = {
 }
 
 
+# x[k] where every sample has a k of its own; of the errors the first words, in which torch names its own op.
+INDEXED = {
+    "rows": lambda x, k: x[k],
+    "an item": lambda x, k: x[k, 1],
+    "columns": lambda x, k: x[:, k],
+    "the last": lambda x, k: x[..., k],
+    "new dim": lambda x, k: x[None, k],
+    "with a list": lambda x, k: x[[0, 1], k],
+    "with another": lambda x, k: x[k, k],
+    "of the sample": lambda x, k: (x + k).sum(0)[k],
+    "a number given": lambda x, k: (x + k)[1],
+    "a slice": lambda x, k: x[k:k + 1],
+    "a condition": lambda x, k: x[k > 0],
+    "a mask": lambda x, k: x[(k > 0).expand(4)],
+    "item": lambda x, k: x.select(0, k),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", DERIVATIVES)
 @twin
 def test_derivative(t: Any, name: str) -> Any:
@@ -47,6 +65,31 @@ def test_derivative(t: Any, name: str) -> Any:
 @twin
 def test_vmap(t: Any, name: str) -> Any:
     return MAPS[name](t.func, t.tensor(A))
+
+
+@pytest.mark.parametrize("name", INDEXED)
+@twin
+def test_an_index_of_each_sample(t: Any, name: str) -> Any:
+    x, k = t.arange(12.).reshape(4, 3), t.tensor([0, 2, 1])
+    found: list[Any] = []
+    raised = error(lambda: found.append(t.vmap(lambda i: INDEXED[name](x, i))(k)), 60)
+    return raised, found
+
+
+@twin
+def test_an_index_of_each_sample_of_two_levels(t: Any) -> Any:
+    x, k = t.arange(12.).reshape(4, 3), t.tensor([0, 2, 1])
+    return t.vmap(lambda i: t.vmap(lambda j: x[i, j])(k))(k)
+
+
+@twin
+def test_values_of_samples_are_assigned(t: Any) -> Any:
+    def assign(v: Any, k: Any) -> Any:
+        y = v * t.ones(4, 3)
+        y[0] = v
+        y[k, 1] = -1.
+        return y
+    return t.vmap(assign)(t.tensor([1., 2., 3.]), t.tensor([3, 1, 2]))
 
 
 @twin

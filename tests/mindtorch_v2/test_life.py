@@ -95,3 +95,24 @@ else:
     raise AssertionError
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_classes_of_the_core_are_registered_once() -> None:
+    roles = {"Tensor": torch.Tensor, "Parameter": torch.nn.Parameter, "Size": torch.Size,
+             "UntypedStorage": torch.UntypedStorage, "Generator": torch.Generator}
+    for role, cls in roles.items():
+        with pytest.raises(RuntimeError, match=f"the class of {role} is registered already"):
+            torch._C._register_class(role, cls)
+        with pytest.raises(TypeError, match="expected a subclass of"):
+            torch._C._register_class(role, int)
+    with pytest.raises(ValueError, match="expected one of Tensor, Parameter"):
+        torch._C._register_class("Device", torch.device)
+
+
+def test_opting_out_of_overriding_calls_the_function_itself() -> None:
+    class Quiet(torch.Tensor):
+        __torch_function__ = torch._C._disabled_torch_function_impl
+
+    x = torch.ones(2).as_subclass(Quiet)
+    assert type(x + 1) is torch.Tensor
+    assert type(Quiet.__torch_function__(torch.add, (Quiet,), (x, 1))) is torch.Tensor

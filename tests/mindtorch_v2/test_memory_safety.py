@@ -374,16 +374,14 @@ wrong = (None, 3, "text", [], (), {}, object(), x, node, own, torch.add, core.Op
 for call in (core._adopt, core._give_history, core._rebase, core._changed, core._bump, core._will_run, core._pack, core._unpack,
              core._accumulator, node.__call__, own.__call__, core.AccumulateGrad(3).__call__,
              core._array_view, core._to_dlpack, core._from_dlpack, core._from_array, core._from_buffer, core._from_data,
-             core._to, core._many_views, core._run_backward, core._result_type, core._set_storage_class, core._has_kernel,
-             core._set_parameter_class, core._set_tensor_classes, core._sgd_step, core._adam_step, core._set_kernel,
-             core._has_cpu_kernel, core._define_inplace, core.promote_types, core.can_cast, core._set_default_generator,
+             core._to, core._many_views, core._run_backward, core._result_type, core._register_class, core._has_kernel,
+             core._sgd_step, core._adam_step, core._set_kernel,
+             core._has_cpu_kernel, core._define_inplace, core.promote_types, core.can_cast, core.OpDescription,
              own._attach, own._set_inputs, own._needs_input_grad, node._attach, node._set_inputs, node._needs_input_grad,
              core.Op, core.Op.__new__, core.Foreach, torch.UntypedStorage._from_bytes, x._take_view_, x.is_set_to,
              torch.zeros(2).set_, torch.UntypedStorage(4)._move_to, torch.Generator().set_state, core.CopySlices().apply):
     for count in range(1, 5):
         for value in wrong:
-            if call in (core._set_default_generator,) and isinstance(value, core.GeneratorBase):
-                continue
             try:
                 call(*[value] * count)
             except Exception:

@@ -343,3 +343,28 @@ def test_no_cycle_among_the_headers_of_the_core() -> None:
 
     for name in headers:
         walk(name, ())
+
+
+def without_strings(text: str) -> str:
+    """Cython's text without comments and strings, but for what f-strings compute."""
+    text = re.sub(r'"""(?:.|\n)*?"""', "", text)
+    text = re.sub(r"#.*", "", text)
+    return re.sub(r'(f?)"((?:[^"\\\n]|\\.)*)"', lambda m: " ".join(re.findall(r"\{([^}]*)\}", m[2])) if m[1] else "", text)
+
+
+def defined_in(text: str) -> set[str]:
+    """The functions and Python names of a file of the core; classes and variables of a part are declared in its .pxd."""
+    functions = re.findall(r"^cdef [^=\n]*?(\w+)\(", text, re.M)
+    return {*functions, *re.findall(r"^(?:def|class) (\w+)", text, re.M), *re.findall(r"^([A-Za-z_]\w*) = ", text, re.M)}
+
+
+def test_files_of_a_part_use_those_included_before() -> None:
+    wrong = []
+    for part in core_parts():
+        texts = {name: without_strings((CORE / name).read_text()) for name in included(part)}
+        names = list(texts)
+        for place, name in enumerate(names):
+            words = set(re.findall(r"(?<![\w.])(\w+)\(", texts[name])) - defined_in(texts[name])
+            for other in names[place + 1:]:
+                wrong += [f"{name} calls {word} of {other}" for word in sorted(words & defined_in(texts[other]))]
+    assert not wrong, "\n".join(wrong)

@@ -3,6 +3,7 @@ from mindtorch_v2._C.python cimport *
 from mindtorch_v2._C.library cimport *
 from mindtorch_v2._C._tensor cimport *
 from mindtorch_v2._C._row cimport *
+from mindtorch_v2._C._graph cimport *
 from mindtorch_v2._C._dispatch cimport *
 
 # ---- functions

@@ -9,6 +9,7 @@ from mindtorch_v2._C.python cimport *
 from mindtorch_v2._C.library cimport *
 from mindtorch_v2._C._tensor cimport *
 from mindtorch_v2._C._row cimport *
+from mindtorch_v2._C._graph cimport *
 from mindtorch_v2._C._dispatch cimport *
 
 import operator
@@ -20,8 +21,8 @@ import weakref
 from _thread import RLock
 
 from mindtorch_v2._C._tensor import _conj
-from mindtorch_v2._C._dispatch import AccumulateGrad
+from mindtorch_v2._C._graph import AccumulateGrad
 
-include "engine.pxi"
 include "gradient.pxi"
+include "engine.pxi"
 include "formulas.pxi"

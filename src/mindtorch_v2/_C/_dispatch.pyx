@@ -9,6 +9,7 @@ from mindtorch_v2._C.python cimport *
 from mindtorch_v2._C.library cimport *
 from mindtorch_v2._C._tensor cimport *
 from mindtorch_v2._C._row cimport *
+from mindtorch_v2._C._graph cimport *
 
 import operator
 import os
@@ -19,23 +20,25 @@ import weakref
 from _thread import RLock
 
 from mindtorch_v2._C._tensor import _no_grad_and_hooks, builtin_type
-from mindtorch_v2._C._row import KINDS, KIND_WORDS
+from mindtorch_v2._C._row import KINDS
 
-include "autograd.pxi"
-include "inplace_autograd.pxi"
-include "saved_values.pxi"
-include "node_apply.pxi"
-include "dispatch.pxi"
-include "layers.pxi"
-include "marks.pxi"
+include "overrides.pxi"
 include "overloads.pxi"
-include "autocast.pxi"
-include "pointwise.pxi"
+include "arguments.pxi"
+include "rules.pxi"
 include "inference_cache.pxi"
 include "kernel.pxi"
-include "inplace.pxi"
+include "pointwise.pxi"
 include "views.pxi"
+include "overlap.pxi"
 include "factories.pxi"
+include "composite.pxi"
+include "inplace.pxi"
+include "run.pxi"
+include "dispatch_modes.pxi"
+include "marks.pxi"
+include "autocast.pxi"
+include "layers.pxi"
+include "dispatch.pxi"
 include "foreach.pxi"
-include "op.pxi"
 include "define.pxi"

@@ -9,6 +9,7 @@ from mindtorch_v2._C.python cimport *
 from mindtorch_v2._C.library cimport *
 from mindtorch_v2._C._tensor cimport *
 from mindtorch_v2._C._row cimport *
+from mindtorch_v2._C._graph cimport *
 from mindtorch_v2._C._dispatch cimport *
 from mindtorch_v2._C._autograd cimport *
 
@@ -20,7 +21,7 @@ import warnings
 import weakref
 from _thread import RLock
 
-from mindtorch_v2._C._dispatch import RETAIN
+from mindtorch_v2._C._graph import RETAIN
 
 include "index.pxi"
 include "methods.pxi"

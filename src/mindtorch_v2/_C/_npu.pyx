@@ -9,6 +9,7 @@ from mindtorch_v2._C.python cimport *
 from mindtorch_v2._C.library cimport *
 from mindtorch_v2._C._tensor cimport *
 from mindtorch_v2._C._row cimport *
+from mindtorch_v2._C._graph cimport *
 from mindtorch_v2._C._dispatch cimport *
 from mindtorch_v2._C._autograd cimport *
 
@@ -24,9 +25,10 @@ from mindtorch_v2._C._dispatch import _op_named
 from mindtorch_v2._C._tensor import DTYPE_NAMES, _registered_backend
 
 include "npu_memory.pxi"
-include "plan.pxi"
-include "launch.pxi"
-include "marshal.pxi"
+include "launcher.pxi"
 include "launch_log.pxi"
+include "marshal.pxi"
+include "launch.pxi"
+include "plan.pxi"
 include "list_launch.pxi"
 include "npu_backend.pxi"

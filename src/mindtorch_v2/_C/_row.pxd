@@ -102,14 +102,73 @@ cdef class Overload:
     cdef readonly str node_name
     cdef object returns_class
 
+
+cdef class OpDescription:
+    pass
+
+
+cdef class Op:
+    cdef vectorcallfunc vectorcall
+    cdef readonly str name
+    cdef list rows                               # its overloads; shared with the in-place form, only ever added to
+    cdef readonly Op inplace_of                  # the functional op whose in-place form this is, or None
+    cdef readonly str namespace
+    cdef unsigned char cast_policy[NUM_DEVICES]            # per device type: what autocast does, in any overload
+    cdef OpDescription description
+    cdef public object doc                       # a sentence that says what it does, or None
+
+
+cdef class _HotOps:
+    cdef public Op add, add_, sub, sub_, rsub, mul, mul_, div, div_, floor_divide, remainder, pow, matmul, neg, abs
+    cdef public Op bitwise_and, bitwise_or, bitwise_xor, bitwise_not, bitwise_left_shift, bitwise_right_shift
+    cdef public Op lt, le, eq, ne, gt, ge
+    cdef public Op copy_, zero_, fill_, clone, view, as_strided, select, slice, unsqueeze, expand, alias, detach
+    cdef public Op _to_copy, index, _index_put_list_, view_as_real, view_as_complex, _conj, _neg_view
+
+
+# ---- state
+cdef dict all_ops
+cdef frozenset hot_names
+cdef _HotOps hot
+
 # ---- functions
 cdef bint fits_int(PyObject* o)
 cdef bint fits(Overload ov, int p, PyObject* o)
 cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b) except -1
 cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1
+cdef int bind_slots(Op op, Overload ov, tuple slots, object out, Binding* b) except -1
 cdef object plain_int(object o)
-cdef bint is_odd_out(PyObject* o)
 cdef int hold(Binding* b, object o) except -1
 cdef int plain(Binding* b, int p, object value) except -1
 cdef object bind_error(str name, list rows, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b)
 cdef int check_scalars(Overload ov, PyObject** s, int dt) except -1
+
+
+# ---- inlined
+cdef inline object hot_call1(Op op, object a):
+    cdef PyObject* args[1]
+    args[0] = <PyObject*>a
+    return steal(op.vectorcall(<PyObject*>op, args, 1, NULL))
+
+
+cdef inline object hot_call2(Op op, object a, object b):
+    cdef PyObject* args[2]
+    args[0], args[1] = <PyObject*>a, <PyObject*>b
+    return steal(op.vectorcall(<PyObject*>op, args, 2, NULL))
+
+
+cdef inline object hot_call3(Op op, object a, object b, object c):
+    cdef PyObject* args[3]
+    args[0], args[1], args[2] = <PyObject*>a, <PyObject*>b, <PyObject*>c
+    return steal(op.vectorcall(<PyObject*>op, args, 3, NULL))
+
+
+cdef inline PyObject** items_of(PyObject* o) noexcept:
+    """The items of a tuple or list."""
+    return PySequence_Fast_ITEMS(<object>o)
+
+
+cdef inline Py_ssize_t count_items(PyObject* o) noexcept:
+    """Of a Tensor[], which binding has made a tuple, or autocast a list."""
+    return 0 if <object>o is None else PyTuple_GET_SIZE(<object>o) if PyTuple_Check(<object>o) else \
+        PyList_GET_SIZE(<object>o)

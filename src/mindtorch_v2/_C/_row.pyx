@@ -19,3 +19,4 @@ from _thread import RLock
 
 include "schema.pxi"
 include "binding.pxi"
+include "op.pxi"

@@ -59,6 +59,21 @@ cdef extern from "storage.h" namespace "mt":
     void* allocate_or_null(const Library*, size_t)
     cbool has_avx2()
 
+cdef extern from "geometry.h" namespace "mt::geometry" nogil:
+    cdef struct Measure:
+        int64_t count
+        cbool contiguous, too_large
+    Measure measure(int, const int64_t*, const int64_t*)
+    void strides_for "mt::geometry::contiguous_strides"(int, const int64_t*, int64_t*)
+    cbool has_plain_strides(int, const int64_t*, const int64_t*)
+    cbool dense_strides "mt::geometry::is_dense"(int, const int64_t*, const int64_t*)
+    cbool expanded_strides "mt::geometry::has_overlap"(int, const int64_t*, const int64_t*)
+    cbool channels_last_order "mt::geometry::is_channels_last"(int, const int64_t*, const int64_t*, int)
+    void channels_last_strides(int, const int64_t*, int64_t*)
+    void pack_strides "mt::geometry::packed_strides"(int, const int64_t*, const int64_t*, int64_t*)
+    cbool strides_as "mt::geometry::view_strides"(int, int64_t, const int64_t*, const int64_t*, int, const int64_t*, int64_t*)
+    int widen "mt::geometry::broadcast"(int, int64_t*, int, const int64_t*)
+
 cdef extern from "state.h" namespace "mt":
     const Library* lib "mt::kernels"
     Modes& modes() nogil
@@ -222,16 +237,12 @@ cdef int check_class(object cls, object base) except -1
 cdef int make_version(TensorBase source) except -1
 cdef TensorBase no_tensor(object o)
 cdef TensorBase tensor_of(object cls)
-cdef int update_geometry(TensorBase t) except -1
 cdef int64_t extent_of(int rank, const int64_t* sizes, const int64_t* strides, int64_t offset) except -1
 cdef int beyond_storage(TensorBase t) except -1
-cdef int set_geometry(TensorBase t, int rank, const int64_t* sizes, const int64_t* strides, int64_t offset) except -1
+cdef int reserve_many_dims(TensorBase t, int rank) except -1
+cdef int too_many_items(TensorBase t) except -1
 cdef int64_t row_major(int rank, const int64_t* sizes, int64_t* strides) except -1
 cdef int dim_out_of_range(int64_t d, int n) except -1
-cdef bint is_dense(TensorBase t) noexcept
-cdef bint has_overlap(TensorBase t) noexcept
-cdef bint is_channels_last(TensorBase t, int spatial) noexcept
-cdef bint packed_strides(TensorBase t, int64_t* strides) noexcept
 cdef int set_requires(TensorBase t, bint value) except -1
 cdef TensorBase new_empty(int rank, const int64_t* sizes, int dt, int dev, int index)
 cdef TensorBase new_strided(int rank, const int64_t* sizes, const int64_t* strides, int dt, int dev, int index)
@@ -251,6 +262,7 @@ cdef TensorBase contiguous_of(TensorBase t)
 cdef TensorBase resolved(TensorBase t)
 cdef TensorBase unmarked(TensorBase t)
 cdef object item_of(TensorBase t)
+cdef object stored_item(TensorBase t)
 cdef object single_item(TensorBase t)
 cdef object real_number(TensorBase t, int dt)
 cdef object list_of(TensorBase t)
@@ -372,7 +384,9 @@ cdef inline void share_version(TensorBase t, TensorBase source) noexcept:
 
 
 cdef inline bint is_tensor(PyObject* o) noexcept:
-    return Py_TYPE(o) == tensor_type or PyObject_TypeCheck(<object>o, <PyTypeObject*>TensorBase)
+    # The size first: an object of a subclass is no smaller, and numbers, lists and None, which are, need no search.
+    return Py_TYPE(o) == tensor_type or Py_TYPE(o).tp_basicsize >= (<PyTypeObject*>TensorBase).tp_basicsize and \
+        PyObject_TypeCheck(<object>o, <PyTypeObject*>TensorBase)
 
 
 cdef inline TensorBase tensor_arg(object o):
@@ -389,6 +403,58 @@ cdef inline bint needs_grad(TensorBase t) noexcept:
 
 cdef inline bint same_shape(TensorBase a, TensorBase b) noexcept:
     return a.rank == b.rank and memcmp(a.sizes, b.sizes, a.rank * sizeof(int64_t)) == 0
+
+
+cdef inline int reserve_dims(TensorBase t, int rank) except -1:
+    """Makes room for rank sizes and strides."""
+    if rank > INLINE_DIMS:
+        reserve_many_dims(t, rank)
+    t.rank = rank
+    return 0
+
+
+cdef inline int update_geometry(TensorBase t) except -1:
+    """Recomputes what follows from sizes and strides."""
+    cdef Measure m = measure(t.rank, t.sizes, t.strides)
+    t.count, t.contig = m.count, m.contiguous
+    return too_many_items(t) if m.too_large else 0
+
+
+cdef inline int set_geometry(TensorBase t, int rank, const int64_t* sizes, const int64_t* strides,
+                             int64_t offset) except -1:
+    reserve_dims(t, rank)
+    memmove(t.sizes, sizes, rank * sizeof(int64_t))
+    memmove(t.strides, strides, rank * sizeof(int64_t))
+    t.offset = offset
+    return update_geometry(t)
+
+
+cdef inline bint is_dense(TensorBase t) noexcept:
+    """Non-overlapping and dense: some order of the dims makes it contiguous."""
+    return t.contig or dense_strides(t.rank, t.sizes, t.strides)
+
+
+cdef inline bint has_overlap(TensorBase t) noexcept:
+    """Whether two items of t surely share memory (an expanded dim)."""
+    return not t.contig and expanded_strides(t.rank, t.sizes, t.strides)
+
+
+cdef inline bint is_channels_last(TensorBase t, int spatial) noexcept:
+    """N, C, then `spatial` dims, with C innermost in memory."""
+    return channels_last_order(t.rank, t.sizes, t.strides, spatial)
+
+
+cdef inline bint packed_strides(TensorBase t, int64_t* strides) noexcept:
+    """The strides of a dense tensor whose dims lie in t's order of memory; False where an expanded dim has no place."""
+    if t.count == 0 or has_overlap(t):
+        return False
+    pack_strides(t.rank, t.sizes, t.strides, strides)
+    return True
+
+
+cdef inline bint view_strides(TensorBase t, const int64_t* sizes, int n, int64_t* strides) noexcept:
+    """The strides that show t in the new sizes without a copy; False when there are none."""
+    return strides_as(t.rank, t.count, t.sizes, t.strides, n, sizes, strides)
 
 
 cdef inline char* ptr_of(TensorBase t) noexcept:

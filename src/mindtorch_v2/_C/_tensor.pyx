@@ -32,6 +32,7 @@ include "numbers.pxi"
 include "number_limits.pxi"
 include "interop.pxi"
 include "generator.pxi"
+include "classes.pxi"
 include "backend.pxi"
 
 

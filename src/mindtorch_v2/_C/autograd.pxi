@@ -1,117 +1,7 @@
-# Recording: nodes of the backward graph and what they save.
-
+# Recording: edges, what a node saves, and the history of views whose base was changed in place.
 
 cdef uint64_t next_sequence = 0
 cdef bint anomaly = False, anomaly_nan = True
-
-
-@cython.freelist(64)
-@cython.trashcan(True)
-cdef class Node:
-    """One recorded op: its inputs' nodes, what backward needs, and the formulas that use it."""
-
-    def __cinit__(self):
-        global next_sequence
-        self.sequence = next_sequence
-        next_sequence += SEQUENCE_STEP
-        self.metas = &self.meta0
-        if anomaly:
-            self.trace = "".join(traceback.format_stack())
-
-    def __dealloc__(self):
-        cdef int i
-        if self.target_nr != NULL and self.target_nr != self.few_nr:
-            free(self.target_nr)
-        for i in range(self.noutputs):
-            if self.metas[i].many != NULL:
-                free(self.metas[i].many)
-        if self.metas != &self.meta0:
-            free(self.metas)
-
-    def name(self):
-        return self.op.node_name if self.op is not None else type(self).__name__
-
-    def __repr__(self):
-        return f"<{self.name().rpartition('::')[2]} object at {hex(id(self))}>"
-
-    @property
-    def next_functions(self):
-        return tuple([(accumulator_of(<TensorBase>t) if isinstance(t, TensorBase) else t, self.target_nr[i])
-                      for i, t in enumerate((self.links or ())[:self.ntargets])])
-
-    @property
-    def metadata(self):
-        """A dict for whoever watches the graph."""
-        if self.metadata_object is None:
-            self.metadata_object = {}
-        return self.metadata_object
-
-    @metadata.setter
-    def metadata(self, value):
-        self.metadata_object = value
-
-    @property
-    def requires_grad(self):
-        return True
-
-    def _sequence_nr(self):
-        return self.sequence // SEQUENCE_STEP
-
-    @property
-    def _input_metadata(self):
-        return tuple([_InputMetadata(meta_shape(&self.metas[i]), dtypes[self.metas[i].dt],
-                                     device_object(self.metas[i].dev, self.metas[i].index))
-                      for i in range(self.noutputs)])
-
-    def register_hook(self, fn):
-        if self.post_hooks is None:
-            self.post_hooks = {}
-        return add_hook(self.post_hooks, fn)
-
-    def register_prehook(self, fn):
-        if self.node_pre_hooks is None:
-            self.node_pre_hooks = {}
-        return add_hook(self.node_pre_hooks, fn)
-
-    def __call__(self, *grads):
-        """The gradients of the inputs, given those of the outputs."""
-        return call_node(self, grads)
-
-    def __dir__(self):
-        return object.__dir__(self) + saved_attributes(self)
-
-    def __getattr__(self, name):
-        if self.op is not None and name.startswith("_saved_"):
-            return saved_attribute(self, name[7:])
-        if self.op is not None and name.startswith("_raw_saved_"):
-            return raw_saved_attribute(self, name[11:])
-        raise AttributeError(f"'{self.name()}' object has no attribute '{name}'")
-
-    # For custom functions: Python classes derive from Node and give apply(self, *grads).
-    def _set_inputs(self, tuple inputs):
-        """Connects the node to the tensors (or other objects, which get no gradient) it was computed from."""
-        check_custom(self)
-        if self.links is not None:
-            raise RuntimeError(f"{self.name()} is connected to its inputs already")
-        make_links(self, <int>len(inputs), 0)
-        for i, item in enumerate(inputs):
-            if isinstance(item, TensorBase) and needs_grad(<TensorBase>item):
-                connect(self, i, <TensorBase>item)
-
-    def _attach(self, TensorBase out, int nr):
-        """Makes out the node's output number nr."""
-        check_custom(self)
-        attach(self, out, nr, None)
-
-    def _needs_input_grad(self, int i):
-        return 0 <= i < self.ntargets and self.links[i] is not None
-
-
-cdef int check_custom(Node node) except -1:
-    """Only the node of a custom function is connected from Python."""
-    if node.op is not None or isinstance(node, (CopySlices, AccumulateGrad)):
-        raise RuntimeError(f"{node.name()} is not the node of a custom function")
-    return 0
 
 
 class RemovableHandle:
@@ -180,10 +70,6 @@ cdef inline void set_link(Node node, int at, object value) noexcept:
 
 cdef inline void set_saved(Node node, int j, object value) noexcept:
     set_link(node, node.ntargets + j, value)
-
-
-cdef inline object saved_at(Node node, int j):
-    return <object>PyTuple_GET_ITEM_(node.links, node.ntargets + j)
 
 
 cdef inline int connect(Node node, int i, TensorBase t) except -1:
@@ -429,8 +315,6 @@ def _is_function_off():
 
 
 # ---- for custom functions -------------------------------------------------------------------------------------------
-def _changed(TensorBase t, expected):
-    return changed_in_place(t, expected)
 
 
 def _bump(TensorBase t):
@@ -445,20 +329,146 @@ def _give_history(TensorBase t, Node node, int nr):
     t.fn = node
 
 
-def _rebase(Node node, TensorBase t, int nr):
-    """t was changed in place by the node's forward."""
-    if t.fn is None and t.requires and t.base is None:
-        raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
-    check_custom(node)
-    if t.base is None:
-        attach(node, t, nr, None)
-    else:
-        note_output(node, t, nr)                 # though it is the base's history: saved outputs lead here
-        rebase_view(node, t, t.base)
-
-
 cdef inline TensorBase with_tangents(TensorBase made, TensorBase source):
     """made, which stands for source, with what forward mode has noted for source."""
     if source.extra is not None and "tangents" in source.extra:
         made.extra = {"tangents": source.extra["tangents"]}
     return made
+
+
+cdef bint has_formulas(Overload ov, PyObject** s):
+    """Whether every input that needs a gradient has a formula."""
+    cdef Formula f
+    cdef uint64_t known = 0
+    cdef int i
+    if ov.formulas is None:
+        return False
+    for f in ov.formulas:
+        known |= f.needs
+    for i in range(ov.ntensors):
+        if not known >> i & 1 and requires_any(s[ov.tensor_at[i]]):
+            return False
+    return True
+
+
+cdef bint requires_any(PyObject* o) noexcept:
+    """Whether a tensor, or one in a list, needs a gradient."""
+    cdef Py_ssize_t i
+    if is_tensor(o):
+        return needs_grad(<TensorBase>o)
+    if PyTuple_Check(<object>o) or PyList_Check(<object>o):
+        for i in range(count_items(o)):
+            if is_tensor(items_of(o)[i]) and needs_grad(<TensorBase>items_of(o)[i]):
+                return True
+    return False
+
+
+cdef object as_viewed(TensorBase t, int dt):
+    """All of t's memory in the dtype of a view of it; offsets count from t's first item."""
+    if t.dt == dt:
+        return t
+    if t.dt >= kComplexFloat:
+        return hot_call1(hot.view_as_real, t)
+    return hot_call1(hot.view_as_complex, t.as_strided((t.st.nbytes // itemsize(<DType>t.dt) // 2, 2), (2, 1), 0))
+
+
+cdef object flipped(object t, int marks):
+    """t with marks turned over, by view ops."""
+    if marks & MARK_NEG:
+        t = hot_call1(hot._neg_view, t)
+    return hot_call1(hot._conj, t) if marks & MARK_CONJ else t
+
+
+cdef Node marking_node(TensorBase t, object source):
+    """The node that makes t, which has marks, of an unmarked view of the same memory."""
+    cdef PyObject* s[1]
+    cdef Op last = hot._conj if t.marks & MARK_CONJ else hot._neg_view
+    if t.marks == MARK_CONJ | MARK_NEG:
+        source = hot_call1(hot._neg_view, source)
+    s[0] = <PyObject*>source
+    return record(<Overload>last.rows[0], s)
+
+
+cdef int refresh_view(TensorBase t) except -1:
+    """A view whose base was changed in place since gets its history anew: an as_strided of the base."""
+    cdef PyObject* s[4]
+    cdef Node node
+    cdef TensorBase base = t.base
+    cdef uint64_t number
+    cdef bint mode
+    if base is None or t.view_version == version_of(t) or not base.requires or base.fn is None:
+        return 0
+    if t.creation != VIEW_NORMAL:
+        raise view_error(t, "its base or another view of its base has been modified inplace")
+    shape, strides, offset = geometry_of(t)
+    mode = modes().grad
+    modes().grad = True
+    try:
+        source = tensor_arg(as_viewed(<TensorBase>flipped(base, base.marks), t.dt))
+        s[0], s[1], s[2], s[3] = <PyObject*>source, <PyObject*>shape, <PyObject*>strides, <PyObject*>offset
+        if t.marks:
+            node = marking_node(t, steal(hot.as_strided.vectorcall(<PyObject*>hot.as_strided, s, 4, NULL)))
+        else:
+            node = record(<Overload>hot.as_strided.rows[0], s)
+    finally:
+        modes().grad = mode
+    attach(node, t, 0, None)
+    number = (<Node>base.fn).sequence + SEQUENCE_STEP - 1
+    while node is not base.fn:                   # at most seven: as_strided, two where the dtype differs, four of marks
+        node.sequence = number
+        number -= 1
+        node = node.links[0]
+    t.view_version = version_of(t)
+    return 0
+
+
+cdef object view_error(TensorBase t, str what):
+    """Why a view that is not VIEW_NORMAL has no history after an in-place change."""
+    if t.fn is None:
+        text = f"A view was created in no_grad mode and {what} with grad mode enabled."
+    else:
+        text = f"Output {t.output_nr} of {forward_name(<Node>t.fn)} is a view and {what}."
+    if t.creation == VIEW_MULTI_OUTPUT:
+        return RuntimeError(f"{text} This view is the output of a function that returns multiple views. Such functions do "
+                            "not allow the output views to be modified inplace. You should replace the inplace operation "
+                            "by an out-of-place one.")
+    return RuntimeError(f"{text} Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify "
+                        "your code by moving both the view and the inplace either both inside the no_grad block (if you "
+                        "don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked).")
+
+
+cdef str forward_name(Node node):
+    return node.name().rstrip("0123456789").removesuffix("Backward")
+
+
+cdef class Packed:
+    """A saved tensor that saved_tensors_hooks has packed, and the history that it gets back when unpacked."""
+    cdef object value, unpack
+    cdef Node fn
+    cdef TensorBase leaf
+    cdef int output_nr
+
+
+cdef Packed pack_tensor(TensorBase t, object pack, object unpack, bint keep_history):
+    cdef Packed packed = Packed.__new__(Packed)
+    cdef uint32_t version = version_of(t)
+    with _no_grad_and_hooks():
+        packed.value, packed.unpack = pack(t), unpack
+    if version_of(t) != version:
+        raise RuntimeError("A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack "
+                           "hook cannot be modified by in-place operations as this can lead to unexpected side-effects. "
+                           "Please open an issue if you need to perform in-place operations on the input to a pack hook.")
+    if keep_history and needs_grad(t):
+        refresh_view(t)
+        packed.fn, packed.output_nr = <Node>t.fn, t.output_nr
+        if t.fn is None:
+            packed.leaf = t
+    return packed
+
+
+def _pack(TensorBase t, bint keep_history=True):
+    """t packed by the innermost saved_tensors_hooks; None where there are none."""
+    if not has_saved_hooks():
+        return None
+    pack, unpack = own_stacks().saved_hooks[-1]
+    return pack_tensor(t, pack, unpack, keep_history)

@@ -156,11 +156,6 @@ cdef Backend loaded_backend(int code):
     return backend
 
 
-cdef int accelerator_code() noexcept:
-    """The type that a bare index means, and that pinned memory is for: a backend from outside where one is registered."""
-    return PRIVATE if (<Backend>device_types.backends[PRIVATE]).ready else NPU
-
-
 def _rename_privateuse1_backend(str name):
     """The name of the device type that backends from outside this package share; "npu" changes nothing."""
     given = _get_privateuse1_backend_name()

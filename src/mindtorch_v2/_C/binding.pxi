@@ -408,3 +408,26 @@ cdef int check_ints(Overload ov, int p, object o) except -1:
 cdef object unpack_error(Overload ov, int p, Py_ssize_t at):
     return TypeError(f"{ov.name}(): argument '{ov.names[p]}' failed to unpack the object at pos {at + 1} with error "
                      "\"Overflow when unpacking long long\"")
+
+
+cdef int bind_slots(Op op, Overload ov, tuple slots, object out, Binding* b) except -1:
+    """Binds one value to each parameter of an overload, the keyword-only ones too."""
+    cdef PyObject* o
+    cdef int p
+    if ov not in op.rows:
+        raise ValueError(f"{ov.name} is not a row of {op.name}")
+    if len(slots) != ov.nparams:
+        raise TypeError(f"{op.name}() has {ov.nparams} parameters, got {len(slots)} values")
+    b.out = NULL
+    b.foreign = False
+    if out is not None:
+        b.out = <PyObject*>out
+        b.foreign = is_odd_out(b.out)
+    for p in range(ov.nparams):
+        o = PyTuple_GET_ITEM_(slots, p)
+        if not fits(ov, p, o) and (ov.required[p] or <object>o is not ov.defaults[p]) and \
+                not (ov.one_int and ov.kind[p] == K_INTS and PyLong_CheckExact(<object>o)):
+            raise TypeError(f"{op.name}(): argument '{ov.names[p]}' must be {KIND_WORDS[ov.kind[p]]}, "
+                            f"not {type(<object>o).__name__}")
+        accept(ov, p, o, b)
+    return 0

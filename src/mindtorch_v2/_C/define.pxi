@@ -1,13 +1,12 @@
 # From a schema row to an Overload, and the ops that the core itself calls.
 
-
 POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real": P_REAL, "float_real": P_FLOAT_REAL}
 
 
 def _define(str name, str overload_name, str schema, list params, list returns, *, str family, mode=None, kernel=None,
             rule=None, body=None, grad=None, bint numbers=False, bint copies_self=False, npu=None, returns_class=None,
             str namespace="torch", str node_name="", out=True, str guard=None, dict autocast=None,
-            batching=None, forward=None, dict refuses=None):
+            batching=None, forward=None, dict refuses=None, OpDescription description=None):
     """Adds an overload to the op called name (made when new); returns the op."""
     cdef Overload ov = Overload.__new__(Overload)
     cdef Op op
@@ -78,7 +77,10 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     op = all_ops.get((namespace, name))
     if op is None:
         op = Op(name, None, namespace)
+        op.vectorcall = <vectorcallfunc>op_vectorcall
         all_ops[namespace, name] = op
+    if description is not None:
+        op.description = description
     if autocast:
         set_cast_policy(op, autocast)
     op.rows.append(ov)
@@ -104,6 +106,7 @@ cdef int set_default_attr(Overload ov) except -1:
 def _define_inplace(str name, Op functional):
     """The in-place form of an op."""
     cdef Op op = Op(name, functional, functional.namespace)
+    op.vectorcall = <vectorcallfunc>op_vectorcall
     all_ops[functional.namespace, name] = op
     note_hot(op)
     return op

@@ -1,6 +1,5 @@
 # Devices: where a tensor lives, and where the running thread makes tensors that name no device.
 
-
 cdef class DeviceTypes:
     """The device types of this process by code: their names, and who serves them."""
 
@@ -154,3 +153,8 @@ cdef device default_device():
 def set_default_device(d) -> None:
     """Sets where this thread makes new tensors; None: the CPU. Blocks of `with device` come first."""
     own_stacks().devices[0] = None if d is None else device(d)
+
+
+cdef int accelerator_code() noexcept:
+    """The type that a bare index means, and that pinned memory is for: a backend from outside where one is registered."""
+    return PRIVATE if (<Backend>device_types.backends[PRIVATE]).ready else NPU

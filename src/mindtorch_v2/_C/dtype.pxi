@@ -1,4 +1,4 @@
-# dtypes, devices, layouts and memory formats as Python objects, and torch's type promotion.
+# dtypes, layouts and memory formats as Python objects, and torch's type promotion.
 
 cdef class dtype:
     """The type of a tensor's items."""

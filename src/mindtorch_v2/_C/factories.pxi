@@ -1,5 +1,4 @@
-# Ops that need no kernel of the library: factories, copies, casts, reshape. And the output rules of the hottest ops.
-
+# Ops that need no kernel of the library: factories, copies, casts, reshape.
 
 NATIVE_IDS = {"empty": N_EMPTY, "zeros": N_ZEROS, "ones": N_ONES, "full": N_FULL, "clone": N_CLONE,
               "contiguous": N_CONTIGUOUS, "_to_copy": N_TO_COPY, "copy": N_COPY_, "reshape": N_RESHAPE,
@@ -36,35 +35,23 @@ cdef object run_native(Overload ov, PyObject** s):
     return r
 
 
-cdef object contiguous_op(TensorBase self, PyObject** s):
-    cdef int format = CONTIGUOUS if <object>s[1] is None else (<memory_format>s[1]).code
+cdef bint is_in_format(TensorBase self, PyObject* wanted) except -1:
+    """Whether contiguous() returns self: it has the memory format that is wanted, the contiguous one where None."""
+    cdef int format = CONTIGUOUS if <object>wanted is None else (<memory_format>wanted).code
     if format == PRESERVE:
         raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
-    if (format == CONTIGUOUS and self.contig) or (format == CHANNELS_LAST and is_channels_last(self, 2)) or \
-            (format == CHANNELS_LAST_3D and is_channels_last(self, 3)):
+    return (format == CONTIGUOUS and self.contig) or (format == CHANNELS_LAST and is_channels_last(self, 2)) or \
+        (format == CHANNELS_LAST_3D and is_channels_last(self, 3))
+
+
+cdef object contiguous_op(TensorBase self, PyObject** s):
+    if is_in_format(self, s[1]):
         return self
     return clone_as(self, constants["contiguous_format"] if <object>s[1] is None else <object>s[1])
 
 
-cdef bint has_dispatch(TensorBase self) noexcept:
-    """Whether a dispatch mode or the tensor's class may answer for ops of self."""
-    cdef PyTypeObject* tp = Py_TYPE(<PyObject*>self)
-    return modes().dispatch_mode_count > 0 or tp != tensor_type and tp != parameter_type
-
-
-cdef object run_part(Op op, tuple slots):
-    """An op that another one is made of: dispatch modes see it, what stands above them has seen the whole."""
-    cdef Binding b
-    cdef Overload ov = <Overload>op.rows[0]
-    b.temp = NULL
-    bind_slots(op, ov, slots, None, &b)
-    return run_inner(op, ov, &b)
-
-
 cdef object clone_as(TensorBase self, object format):
     cdef PyObject* s[2]
-    if self.marks or has_dispatch(self):
-        return run_part(hot.clone, (self, format))
     s[0], s[1] = <PyObject*>self, <PyObject*>format
     return run_native(<Overload>hot.clone.rows[0], s)
 
@@ -75,15 +62,10 @@ cdef object reshape_op(TensorBase self, PyObject** s):
     cdef TensorBase copy
     cdef int n = read_ints(<object>s[1], sizes)
     infer_size(self, sizes, n)
-    if has_dispatch(self):
-        shape = tuple([sizes[i] for i in range(n)])
-        if not view_strides(self, sizes, n, strides):
-            self = <TensorBase?>clone_as(self, constants["contiguous_format"])
-        return run_part(hot.view, (self, shape))
     if view_strides(self, sizes, n, strides):
         return view_as(self, <object>s[1])
     copy = view_as(clone_as(self, constants["contiguous_format"]), <object>s[1])
-    copy.base = None                             # nobody else has the clone
+    copy.base = None                             # no one else has the clone
     return copy
 
 
@@ -289,190 +271,6 @@ cdef object strided_factory(Overload ov, PyObject** s):
     if <object>s[6] is True:
         set_requires(r, True)
     return r
-
-
-# ---- rules --------------------------------------------------------------------------------------------------------
-cdef enum:
-    R_LIKE = 1
-    R_LIKE_FLOAT, R_SUM, R_REDUCE, R_REDUCE_BOOL, R_MEAN, R_MATMUL, R_MM, R_LINEAR, R_REDUCE_REAL, R_LAYER
-
-RULE_IDS = {"like": R_LIKE, "like_float": R_LIKE_FLOAT, "sum": R_SUM, "reduce": R_REDUCE, "reduce_bool": R_REDUCE_BOOL,
-            "mean": R_MEAN, "matmul": R_MATMUL, "mm": R_MM, "linear": R_LINEAR, "reduce_real": R_REDUCE_REAL, "layer_norm": R_LAYER}
-
-
-cdef int native_rule(int id, Overload ov, PyObject** s, OutSpec* out) except -1:
-    """Shape and dtype of the one output."""
-    cdef TensorBase a = <TensorBase>s[0], b
-    cdef int i
-    out.dt = a.dt
-    if id == R_LIKE or id == R_LIKE_FLOAT:
-        out.rank = a.rank
-        memcpy(out.sizes, a.sizes, a.rank * sizeof(int64_t))
-        if id == R_LIKE_FLOAT and a.dt < kHalf:
-            out.dt = default_dtype
-        return 0
-    if id == R_MATMUL or id == R_MM:
-        b = <TensorBase>s[1]
-        if a.dt != b.dt:
-            raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {type_name(a.dt)} != {type_name(b.dt)}")
-        return matmul_rule(id, a, b, out)
-    if id == R_LINEAR:
-        return linear_rule(a, <TensorBase>s[1], <object>s[2], out)
-    return reduce_rule(id, ov, a, s, out)
-
-
-cdef int reduce_rule(int id, Overload ov, TensorBase a, PyObject** s, OutSpec* out) except -1:
-    """(self, dim?, keepdim, dtype?) in that order, later ones absent in some rows."""
-    cdef int64_t dims[MAX_DIMS]
-    cdef bint drop[MAX_DIMS]
-    cdef int n = 0, i, d
-    cdef bint keep, all_dims
-    dim = <object>s[1]
-    all_dims = dim is None
-    if not all_dims:
-        n = read_ints_or_one(dim, dims, 1)
-        all_dims = n == 0 and id != R_REDUCE_BOOL      # torch's any and all take no dims for none
-    for d in range(a.rank):
-        drop[d] = all_dims
-    for i in range(n):
-        d = wrap_dim(dims[i], a.rank)
-        if a.rank == 0:
-            continue
-        if drop[d]:
-            raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
-        drop[d] = True
-    keep = ov.nparams > 2 and <object>s[2] is True
-    out.rank = 0
-    for d in range(a.rank):
-        if not drop[d]:
-            out.sizes[out.rank] = a.sizes[d]
-            out.rank += 1
-        elif keep:
-            out.sizes[out.rank] = 1
-            out.rank += 1
-    if ov.nparams > 3 and <object>s[3] is not None:
-        out.dt = dtype_id(<object>s[3])
-    elif id == R_SUM and a.dt < kHalf:
-        out.dt = kInt64
-    elif id == R_REDUCE_BOOL:
-        out.dt = kUInt8 if a.dt == kUInt8 else kBool
-    elif id == R_REDUCE_REAL:
-        out.dt = real_of(a.dt)
-    if id == R_MEAN and out.dt < kHalf:
-        raise RuntimeError(f"mean(): could not infer output dtype. Input dtype must be either a floating point or complex "
-                           f"dtype. Got: {type_word(a.dt)}")
-    return 0
-
-
-cdef int matmul_rule(int id, TensorBase a, TensorBase b, OutSpec* out) except -1:
-    cdef int ra = a.rank, rb = b.rank, d, n, ba, bb
-    cdef int64_t x, y
-    if id == R_MM and (ra != 2 or rb != 2):
-        raise RuntimeError("self must be a matrix" if ra != 2 else "mat2 must be a matrix")
-    if ra == 0 or rb == 0:
-        raise RuntimeError("both arguments to matmul need to be at least 1D, but they are "
-                           f"{ra}D and {rb}D")
-    if a.sizes[ra - 1] != b.sizes[rb - 2 if rb > 1 else 0]:
-        if ra == 1 and rb == 1:
-            raise RuntimeError(f"inconsistent tensor size, expected tensor [{a.sizes[0]}] and src [{b.sizes[0]}] to have "
-                               f"the same number of elements, but got {a.sizes[0]} and {b.sizes[0]} elements respectively")
-        rows = 1 if ra == 1 else a.sizes[ra - 2] if rb > 2 or ra <= 2 else a.count // max(a.sizes[ra - 1], 1)
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{a.sizes[ra - 1]} and "
-                           f"{b.sizes[rb - 2] if rb > 1 else b.sizes[0]}x{b.sizes[rb - 1] if rb > 1 else 1})")
-    ba, bb = max(ra - 2, 0), max(rb - 2, 0)
-    n = max(ba, bb)
-    for d in range(n):
-        x = a.sizes[d - (n - ba)] if d >= n - ba else 1
-        y = b.sizes[d - (n - bb)] if d >= n - bb else 1
-        if x != y and x != 1 and y != 1:
-            raise RuntimeError(f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton "
-                               f"dimension {d}")
-        out.sizes[d] = y if x == 1 else x
-    if ra > 1:
-        out.sizes[n] = a.sizes[ra - 2]
-        n += 1
-    if rb > 1:
-        out.sizes[n] = b.sizes[rb - 1]
-        n += 1
-    out.rank = n
-    return 0
-
-
-cdef int check_addend(TensorBase t, OutSpec* out) except -1:
-    """Whether t expands to the output's shape."""
-    cdef int d, lead = out.rank - t.rank
-    for d in range(t.rank):
-        if lead < 0 or (t.sizes[d] != 1 and t.sizes[d] != out.sizes[d + lead]):
-            raise RuntimeError(f"The expanded size of the tensor ({out.sizes[d + lead] if lead >= 0 else 0}) must match the "
-                               f"existing size ({t.sizes[d]}) at non-singleton dimension {d}")
-    return 0
-
-
-cdef int linear_rule(TensorBase a, TensorBase w, object bias, OutSpec* out) except -1:
-    cdef int d
-    if w.rank not in (1, 2) or a.rank == 0:
-        raise RuntimeError(f"linear(): expected input of at least 1 dimension and weight of 1 or 2, got {a.rank} and {w.rank}")
-    if a.sizes[a.rank - 1] != w.sizes[w.rank - 1]:
-        rows = a.count // max(a.sizes[a.rank - 1], 1)
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{a.sizes[a.rank - 1]} and "
-                           f"{w.sizes[w.rank - 1]}x{w.sizes[0] if w.rank == 2 else 1})")
-    if a.dt != w.dt or (bias is not None and (<TensorBase>bias).dt != a.dt):
-        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {type_word(a.dt)} and {type_word(w.dt)}")
-    for d in range(a.rank - 1):
-        out.sizes[d] = a.sizes[d]
-    out.rank = a.rank - 1
-    if w.rank == 2:
-        out.sizes[out.rank] = w.sizes[0]
-        out.rank += 1
-    if bias is not None:
-        check_addend(<TensorBase>bias, out)
-    return 0
-
-
-cdef tuple layer_norm_outputs(PyObject** s, int dev, int index):
-    """(input, normalized_shape, weight, bias, eps) -> output, mean, rstd"""
-    cdef TensorBase input = <TensorBase>s[0], stats
-    cdef int64_t shape[MAX_DIMS]
-    cdef int n = read_ints_or_one(<object>s[1], shape, 1), lead = input.rank - n, d, dt = input.dt
-    if n == 0:
-        raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
-                           "element, but got normalized_shape = []")
-    check_norm_param("weight", s[2], n, shape)
-    check_norm_param("bias", s[3], n, shape)
-    if lead < 0 or memcmp(input.sizes + lead, shape, n * sizeof(int64_t)) != 0:
-        raise RuntimeError(f"Given normalized_shape={[shape[d] for d in range(n)]}, expected input with shape "
-                           f"[*, {', '.join([str(shape[d]) for d in range(n)])}], but got input of "
-                           f"size{list(shape_of(input))}")
-    if is_tensor(s[2]) and (<TensorBase>s[2]).dt != dt or is_tensor(s[3]) and (<TensorBase>s[3]).dt != dt:
-        _check_mixed(input, <object>s[2], <object>s[3])
-    if is_tensor(s[2]):
-        dt = (<TensorBase>s[2]).dt               # statistics are kept in the type of the parameters
-    memcpy(shape, input.sizes, lead * sizeof(int64_t))
-    for d in range(lead, input.rank):
-        shape[d] = 1
-    return (new_empty(input.rank, input.sizes, input.dt, dev, index),
-            new_empty(input.rank, shape, dt, dev, index), new_empty(input.rank, shape, dt, dev, index))
-
-
-def _check_mixed(TensorBase input, *params):
-    """torch's rule on the CPU: parameters have the input's dtype, or are all float32 beside an input of 16 bits."""
-    given = [(<TensorBase>p).dt for p in params if p is not None]
-    others = [dt for dt in given if dt != input.dt]
-    if not others or input.dev > META:
-        return
-    if given[0] == input.dt:
-        raise RuntimeError(f"expected scalar type {type_word(input.dt)} but found {type_word(others[0])}")
-    if any(dt != kFloat for dt in given):
-        raise RuntimeError("mixed dtype (CPU): expect parameter to have scalar type of Float")
-    if input.dt != kHalf and input.dt != kBFloat16:
-        raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
-
-
-cdef int check_norm_param(str name, PyObject* o, int n, const int64_t* shape) except -1:
-    if is_tensor(o) and ((<TensorBase>o).rank != n or memcmp((<TensorBase>o).sizes, shape, n * sizeof(int64_t)) != 0):
-        raise RuntimeError(f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
-                           f"{list(shape_of(<TensorBase>o))} and normalized_shape = {[shape[i] for i in range(n)]}")
-    return 0
 
 
 def _from_data(data, d, bint share):

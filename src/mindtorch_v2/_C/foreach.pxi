@@ -1,6 +1,5 @@
 # Ops over lists of tensors (torch._foreach_*): one call for many tensors where a backend takes them, else one each.
 
-
 cdef class ListKernel:
     """A kernel of a backend that takes all tensors of a row over lists at once."""
 

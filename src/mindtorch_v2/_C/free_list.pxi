@@ -46,29 +46,28 @@ cdef extern from *:
     void mt_take_slots(PyTypeObject*, PyTypeObject*)
 
 
-def _set_tensor_classes(tensor, size):
-    """The Python classes of results and of shapes."""
-    global tensor_type, parameter_type, size_class
-    check_class(tensor, TensorBase)
-    check_class(size, tuple)
-    if tensor_type != NULL:
-        raise RuntimeError("the classes of tensors and shapes are set once")
+cdef int take_tensor_class(object cls) except -1:
+    """Makes cls, a Python subclass of TensorBase without slots of its own, the class of results."""
+    global tensor_type, parameter_type
     cdef TensorBase probe = TensorBase.__new__(TensorBase)
-    Py_INCREF(tensor)
-    tensor_type = parameter_type = <PyTypeObject*>tensor
+    Py_INCREF(cls)
+    tensor_type = parameter_type = <PyTypeObject*>cls
     mt_take_slots(tensor_type, tensor_type.tp_base)
     mt_take_life(tensor_type, tensor_type.tp_base, free_tensor, <char*>&probe.attributes - <char*><PyObject*>probe,
                  <char*>&probe.weakrefs - <char*><PyObject*>probe)
-    size_class = size
+    return 0
 
 
-def _set_parameter_class(parameter):
-    """The class of parameters: a subclass that overrides nothing, so that ops need not look."""
+cdef int take_parameter_class(object cls) except -1:
+    """Makes cls the subclass of Tensor that overrides nothing, so that ops need not look."""
     global parameter_type
-    check_class(parameter, <object>tensor_type)
-    Py_INCREF(parameter)
-    parameter_type = <PyTypeObject*>parameter
+    if tensor_type == NULL:
+        raise RuntimeError("the class of Tensor is not registered yet")
+    check_class(cls, <object>tensor_type)
+    Py_INCREF(cls)
+    parameter_type = <PyTypeObject*>cls
     mt_take_slots(parameter_type, tensor_type.tp_base)
+    return 0
 
 
 cdef TensorBase tensor_of(object cls):

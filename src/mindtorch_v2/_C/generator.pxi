@@ -145,9 +145,9 @@ cdef class GeneratorBase:
 cdef GeneratorBase default_generator = None
 
 
-def _set_default_generator(GeneratorBase g):
-    global default_generator
-    default_generator = g
+def _default_generator() -> "Generator":
+    """The CPU's, which ops draw from when they are given none."""
+    return default_generator
 
 
 cdef PyObject* generator_of(object o) except NULL:

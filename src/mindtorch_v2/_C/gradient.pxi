@@ -1,6 +1,5 @@
 # The gradients themselves: where one starts, what it must look like, how it is added to .grad.
 
-
 cdef object reduced_to(object grad, PyObject* target, int nr, Node source):
     """The gradient in the shape and dtype of what it is the gradient of: sums what was broadcast, casts."""
     cdef TensorBase g

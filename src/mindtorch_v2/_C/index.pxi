@@ -112,6 +112,8 @@ cdef tuple apply_basic(TensorBase self, object index):
                              f"indices (got {type(item).__name__})")
         else:
             entry = item if isinstance(item, TensorBase) else index_tensor(item)
+            if is_of_samples(<TensorBase>entry):
+                entry._check_index()
             if (<TensorBase>entry).dt == kUInt8 or (<TensorBase>entry).dt == kBool:
                 if (<TensorBase>entry).rank == 0:
                     value = tensor_arg(hot_call2(hot.unsqueeze, value, dim))
@@ -191,10 +193,16 @@ cdef bint is_index_sequence(object index):
     return False
 
 
+cdef bint is_of_samples(TensorBase t):
+    """Whether t stands for many tensors (see vmap), so that an op has to read it: there is no one number to index with."""
+    cdef PyTypeObject* tp = Py_TYPE(<PyObject*>t)
+    return tp != tensor_type and tp != parameter_type and hasattr(type(t), "_check_index")
+
+
 cdef bint is_scalar_index(object item):
     if isinstance(item, TensorBase):
         return (<TensorBase>item).rank == 0 and kBool < (<TensorBase>item).dt < kHalf and (<TensorBase>item).dt != kUInt8 \
-            and not (<TensorBase>item).requires
+            and not (<TensorBase>item).requires and not is_of_samples(<TensorBase>item)
     return not isinstance(item, (list, tuple, range)) and is_numpy_scalar(item) and hasattr(item, "__index__")
 
 
@@ -246,7 +254,8 @@ cdef int assign(object target, list indices, object v) except -1:
         while (<TensorBase>v).rank and (<TensorBase>v).sizes[0] == 1:      # leading dims of size 1 fall away
             v = tensor_arg(v.squeeze(0))
         hot_call3(hot._index_put_list_, target, on_device_of(<TensorBase>target, indices), v)
-    elif (<TensorBase>v).rank == 0 and (<TensorBase>v).dev == CPU and not needs_grad(<TensorBase>v):
+    elif (<TensorBase>v).rank == 0 and (<TensorBase>v).dev == CPU and not needs_grad(<TensorBase>v) and \
+            not (<TensorBase>v).st.shrunk:
         hot_call2(hot.fill_, target, item_of(<TensorBase>v))
     else:
         hot_call2(hot.copy_, target, drop_leading(<TensorBase>v, <TensorBase>target))

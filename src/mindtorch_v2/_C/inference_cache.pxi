@@ -1,31 +1,21 @@
 # What a row's rule said about its outputs, kept for the next call with arguments alike. A rule is a function of shapes,
 # dtypes, devices and plain values, never of data; one that must be asked each time (it warns) returns an infer.Once.
 
-cdef extern from "lru_cache.h" namespace "mt":
-    cdef cppclass SpecKey "mt::Key":
-        void clear()
-        void push(uint64_t) except +
-        uint64_t* add(size_t) except +
-    uint64_t hash_of(const SpecKey&)
+cdef extern from "inference_cache.h" namespace "mt":
+    cdef cppclass InferenceCache:
+        void begin(uint64_t, uint64_t) except +
+        void none() except +
+        void generator() except +
+        void dtype(int) except +
+        void list(size_t) except +
+        void tensor(int, int, int, const int64_t*) except +
+        void integer(int64_t, cbool) except +
+        void real(double) except +
+        void text(const char*) except +
+        const vector[int64_t]* find()
+        void keep(const vector[int64_t]&) except +
 
-cdef extern from *:
-    """
-    static mt::LruCache<std::vector<int64_t>> known_specs;       // rank (-1: no output), dtype and sizes of each output
-    static inline const std::vector<int64_t>* find_specs(const mt::Key& key) {
-        return known_specs.find(key, mt::hash_of(key));
-    }
-    static inline void keep_specs(const mt::Key& key, const std::vector<int64_t>& specs) {
-        const uint64_t hash = mt::hash_of(key);
-        if (!known_specs.find(key, hash))
-            known_specs.keep(key, hash, std::unique_ptr<std::vector<int64_t>>(new std::vector<int64_t>(specs)));
-    }
-    """
-    const vector[int64_t]* find_specs(const SpecKey&)
-    void keep_specs(const SpecKey&, const vector[int64_t]&) except +
-
-cdef SpecKey spec_key                            # the interpreter's lock guards it; no Python runs while it is in use
-cdef enum:                                       # what a word of the key begins with
-    W_NONE, W_TENSOR, W_INT, W_FLOAT, W_LIST, W_WORD, W_DTYPE, W_GENERATOR
+cdef InferenceCache inference                    # no Python runs while a call is asked about
 
 
 cdef object ask_rule(Overload ov, PyObject** s):
@@ -66,10 +56,10 @@ cdef int add_geometry(TensorBase t, vector[int64_t]& out) except -1:
 cdef int check_rule(Overload ov, PyObject** s) except -1:
     """Asks the rule of a row that changes its first argument whether it may, where it has not said so before."""
     cdef vector[int64_t] nothing_new
-    if not read_spec_key(ov, s) or find_specs(spec_key) == NULL:
+    if not read_spec_key(ov, s) or inference.find() == NULL:
         ask_rule(ov, s)
         if read_spec_key(ov, s):
-            keep_specs(spec_key, nothing_new)
+            inference.keep(nothing_new)
     return 0
 
 
@@ -82,7 +72,7 @@ cdef tuple known_outputs(Overload ov, PyObject** s, int dev, int index):
     cdef Py_ssize_t n = 0
     if not read_spec_key(ov, s):
         return None
-    specs = find_specs(spec_key)
+    specs = inference.find()
     if specs == NULL:
         return None
     if ov.nreturns == 1 and specs.data()[0] >= 0:
@@ -120,16 +110,14 @@ cdef int note_outputs(Overload ov, PyObject** s, object specs) except -1:
         for i in range(rank):
             row.push_back(sizes[i])
     read_spec_key(ov, s)                         # again: reading sizes may have run Python
-    keep_specs(spec_key, row)
+    inference.keep(row)
     return 0
 
 
 cdef bint read_spec_key(Overload ov, PyObject** s):
-    """Fills spec_key; False where an argument is of a kind that is not told apart here."""
+    """Asks about a call; False where an argument is of a kind that is not told apart here."""
     cdef int p
-    spec_key.clear()
-    spec_key.push(<uint64_t><size_t><PyObject*>ov)       # an op lives as long as the process
-    spec_key.push(<uint64_t>default_dtype)
+    inference.begin(<uint64_t><size_t><PyObject*>ov, <uint64_t>default_dtype)     # an op lives as long as the process
     for p in range(ov.nparams):
         if not add_to_key(s[p], 0, ov.kind[p] == K_TENSOR or ov.kind[p] == K_TENSORS):
             return False
@@ -138,36 +126,26 @@ cdef bint read_spec_key(Overload ov, PyObject** s):
 
 cdef bint add_to_key(PyObject* o, int depth, bint tensors):
     """tensors: whether one may stand here; elsewhere a tensor is a number, which is data."""
-    cdef TensorBase t
-    cdef uint64_t* words
-    cdef double real
     cdef int overflow = 0
     cdef int64_t value
     if o == <PyObject*>None:
-        spec_key.push(W_NONE)
+        inference.none()
     elif tensors and is_tensor(o):
-        t = <TensorBase>o
-        words = spec_key.add(1 + t.rank)
-        words[0] = W_TENSOR | <uint64_t>t.dt << 8 | <uint64_t>t.dev << 16 | <uint64_t>t.rank << 32
-        memcpy(words + 1, t.sizes, t.rank * sizeof(int64_t))
+        inference.tensor((<TensorBase>o).dt, (<TensorBase>o).dev, (<TensorBase>o).rank, (<TensorBase>o).sizes)
     elif PyFloat_CheckExact(<object>o):
-        real = PyFloat_AS_DOUBLE(<object>o)
-        words = spec_key.add(2)
-        words[0] = W_FLOAT
-        memcpy(words + 1, &real, sizeof(double))
+        inference.real(PyFloat_AS_DOUBLE(<object>o))
     elif PyBool_Check(<object>o) or PyLong_CheckExact(<object>o):
         value = PyLong_AsLongLongAndOverflow(<object>o, &overflow)
-        words = spec_key.add(2)
-        words[0], words[1] = (W_INT | <uint64_t>PyBool_Check(<object>o) << 8), <uint64_t>value
+        inference.integer(value, PyBool_Check(<object>o))
         return overflow == 0
     elif type(<object>o) is tuple or type(<object>o) is list or type(<object>o) is size_class:
         return depth < 2 and add_items(<object>o, depth + 1, tensors)
     elif type(<object>o) is dtype:
-        spec_key.push(W_DTYPE | <uint64_t>(<dtype>o)._id << 8)
+        inference.dtype((<dtype>o)._id)
     elif PyUnicode_Check(<object>o):
-        return add_word(<object>o)
+        inference.text(PyUnicode_AsUTF8(<object>o))
     elif isinstance(<object>o, GeneratorBase):
-        spec_key.push(W_GENERATOR)
+        inference.generator()
     else:
         return False
     return True
@@ -175,7 +153,7 @@ cdef bint add_to_key(PyObject* o, int depth, bint tensors):
 
 cdef bint add_items(object items, int depth, bint tensors):
     cdef Py_ssize_t i
-    spec_key.push(W_LIST | <uint64_t>len(items) << 8)
+    inference.list(len(items))
     if type(items) is list:
         for i in range(PyList_GET_SIZE(items)):
             if not add_to_key(PyList_GET_ITEM_(items, i), depth, tensors):
@@ -184,13 +162,4 @@ cdef bint add_items(object items, int depth, bint tensors):
         for i in range(PyTuple_GET_SIZE(items)):
             if not add_to_key(PyTuple_GET_ITEM_(items, i), depth, tensors):
                 return False
-    return True
-
-
-cdef bint add_word(object text):
-    cdef const char* at = PyUnicode_AsUTF8(text)
-    while at[0]:
-        spec_key.push(W_WORD | <uint64_t>at[0] << 8)
-        at += 1
-    spec_key.push(W_WORD)
     return True

@@ -92,32 +92,6 @@ cdef bint all_shaped(Overload ov, PyObject** s, TensorBase out) noexcept:
     return True
 
 
-cdef int check_partial_overlap(TensorBase out, TensorBase t) except -1:
-    """As torch: refused where both are dense and share a part of their memory; other overlaps are copied around."""
-    if is_dense(out) and is_dense(t) and ranges_meet(out, t):
-        raise shared_memory_error()
-    return 0
-
-
-cdef object shared_memory_error():
-    return RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
-                        "single memory location. Please clone() the tensor before performing the operation.")
-
-
-cdef bint ranges_meet(TensorBase a, TensorBase b) noexcept:
-    """Whether the address ranges of two views of one storage meet."""
-    cdef int64_t first_a = a.offset, last_a = a.offset, first_b = b.offset, last_b = b.offset
-    cdef int d
-    if a.count == 0 or b.count == 0:
-        return False
-    for d in range(a.rank):
-        last_a += (a.sizes[d] - 1) * a.strides[d]
-    for d in range(b.rank):
-        last_b += (b.sizes[d] - 1) * b.strides[d]
-    return first_a * itemsize(<DType>a.dt) < (last_b + 1) * itemsize(<DType>b.dt) and \
-        first_b * itemsize(<DType>b.dt) < (last_a + 1) * itemsize(<DType>a.dt)
-
-
 cdef int resize_out(TensorBase o, TensorBase like) except -1:
     if o.count != 0:
         warnings.warn(f"An output with one or more elements was resized since it had shape {list(shape_of(o))}, which "
@@ -267,35 +241,3 @@ cdef bint inplace_ready(Overload ov, PyObject** s, TensorBase self):
                 check_partial_overlap(self, t)
                 return False
     return True
-
-
-cdef object self_overlap_error():
-    return RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
-                        "memory location. Please clone() the tensor before performing the operation.")
-
-
-cdef int check_writable(TensorBase self, bint may_overlap=False) except -1:
-    """torch's rules for what may be changed in place, those of autograd left out."""
-    if not may_overlap and has_overlap(self):
-        raise self_overlap_error()
-    if self.inference and not modes().inference:
-        raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed."
-                           "You can make a clone to get a normal tensor before doing inplace update."
-                           "See https://github.com/pytorch/rfcs/pull/17 for more details.")
-    return 0
-
-
-cdef int check_inplace(TensorBase self, bint grad, bint may_overlap=False) except -1:
-    """torch's rules for what may be changed in place."""
-    check_writable(self, may_overlap)
-    if not modes().grad:
-        return 0
-    if self.requires and self.fn is None:
-        raise RuntimeError(f"a {'' if self.base is None else 'view of a '}leaf Variable that requires grad is being used in "
-                           "an in-place operation.")
-    if self.base is not None and (grad or self.base.requires):
-        if self.base.fn is None and (self.base.requires or self.requires):    # of the base, or of a view that is a leaf
-            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
-        if self.creation == VIEW_MULTI_OUTPUT or self.creation == VIEW_NO_GRAD and grad:
-            raise view_error(self, "is being modified inplace")
-    return 0

@@ -65,21 +65,8 @@ cdef int rebase_view(Node node, TensorBase view, TensorBase base) except -1:
     return 0
 
 
-cdef object as_viewed(TensorBase t, int dt):
-    """All of t's memory in the dtype of a view of it; offsets count from t's first item."""
-    if t.dt == dt:
-        return t
-    if t.dt >= kComplexFloat:
-        return hot_call1(hot.view_as_real, t)
-    return hot_call1(hot.view_as_complex, t.as_strided((t.st.nbytes // itemsize(<DType>t.dt) // 2, 2), (2, 1), 0))
-
-
 cdef class CopySlices(Node):
     """Backward of an in-place change through a view."""
-    cdef Node inner
-    cdef tuple view_shape, view_strides, base_strides
-    cdef int64_t view_offset
-    cdef int view_dt, view_marks, base_marks
 
     def name(self):
         return "torch::autograd::CopySlices"
@@ -102,58 +89,6 @@ cdef class CopySlices(Node):
         whole.copy_(grad)
         part = as_viewed(memory, self.view_dt).as_strided(self.view_shape, self.view_strides, self.view_offset)
         return whole, flipped(part, self.view_marks)
-
-
-cdef int refresh_view(TensorBase t) except -1:
-    """A view whose base was changed in place since gets its history anew: an as_strided of the base."""
-    cdef PyObject* s[4]
-    cdef Node node
-    cdef TensorBase base = t.base
-    cdef uint64_t number
-    cdef bint mode
-    if base is None or t.view_version == version_of(t) or not base.requires or base.fn is None:
-        return 0
-    if t.creation != VIEW_NORMAL:
-        raise view_error(t, "its base or another view of its base has been modified inplace")
-    shape, strides, offset = geometry_of(t)
-    mode = modes().grad
-    modes().grad = True
-    try:
-        source = tensor_arg(as_viewed(<TensorBase>flipped(base, base.marks), t.dt))
-        s[0], s[1], s[2], s[3] = <PyObject*>source, <PyObject*>shape, <PyObject*>strides, <PyObject*>offset
-        if t.marks:
-            node = marking_node(t, run_view(<Overload>hot.as_strided.rows[0], s))
-        else:
-            node = record(<Overload>hot.as_strided.rows[0], s)
-    finally:
-        modes().grad = mode
-    attach(node, t, 0, None)
-    number = (<Node>base.fn).sequence + SEQUENCE_STEP - 1
-    while node is not base.fn:                   # at most seven: as_strided, two where the dtype differs, four of marks
-        node.sequence = number
-        number -= 1
-        node = node.links[0]
-    t.view_version = version_of(t)
-    return 0
-
-
-cdef object view_error(TensorBase t, str what):
-    """Why a view that is not VIEW_NORMAL has no history after an in-place change."""
-    if t.fn is None:
-        text = f"A view was created in no_grad mode and {what} with grad mode enabled."
-    else:
-        text = f"Output {t.output_nr} of {forward_name(<Node>t.fn)} is a view and {what}."
-    if t.creation == VIEW_MULTI_OUTPUT:
-        return RuntimeError(f"{text} This view is the output of a function that returns multiple views. Such functions do "
-                            "not allow the output views to be modified inplace. You should replace the inplace operation "
-                            "by an out-of-place one.")
-    return RuntimeError(f"{text} Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify "
-                        "your code by moving both the view and the inplace either both inside the no_grad block (if you "
-                        "don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked).")
-
-
-cdef str forward_name(Node node):
-    return node.name().rstrip("0123456789").removesuffix("Backward")
 
 
 def _many_views(views):

@@ -1,5 +1,4 @@
-# Values in and out: Python numbers and nested lists, NumPy arrays, DLPack capsules, random generators.
-
+# Values in and out: nested data, NumPy arrays, DLPack capsules, buffers.
 
 # ---- tensors from data --------------------------------------------------------------------------------------------
 cdef object scalar_tensor(object number):

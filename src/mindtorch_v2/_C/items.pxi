@@ -53,6 +53,13 @@ cdef object read_rare_item(const char* p, int dt):
 
 
 cdef object item_of(TensorBase t):
+    """The one item as a Python number; a class without memory is asked for it."""
+    if t.st.shrunk and not t.st.nbytes and Py_TYPE(<PyObject*>t) != tensor_type and Py_TYPE(<PyObject*>t) != parameter_type:
+        return (<object>t).item()
+    return stored_item(t)
+
+
+cdef object stored_item(TensorBase t):
     if t.dev == META:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors")
     if t.count != 1:

@@ -1,9 +1,4 @@
-# Ops with a kernel and a rule: infer the outputs, marshal the arguments, launch.
-
-cdef struct OutSpec:
-    int rank, dt
-    int64_t sizes[MAX_DIMS]
-
+# Ops with a kernel and a rule: infer the outputs, run the kernel of the library or of a backend.
 
 cdef object run_kernel(Overload ov, PyObject** s, object outs):
     """Infer the outputs by the row's rule, allocate them (or take outs), marshal the arguments, run."""
@@ -185,17 +180,6 @@ cdef int device_kernel(Overload ov, int dev, tuple results, PyObject** s) except
     return 0
 
 
-cdef enum:
-    MAX_VIEWS = 16
-    MAX_LISTS = 6
-
-
-cdef struct AttrRoom:                            # raw memory: an array of Attr would be zeroed on every call
-    int64_t attrs[MAX_PARAMS * ATTR_WORDS]
-    int64_t lists[MAX_LISTS][MAX_DIMS]
-    double floats[2][MAX_DIMS]
-
-
 cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) except -1:
     """Marshals the arguments in schema order and calls the kernel. The tensors are looked at last: from there on no Python
     runs, so that they are as the kernel is told."""
@@ -258,133 +242,25 @@ cdef inline int check_rare(object name, int taken, const View* v, int n) except 
     return 0
 
 
-cdef inline list fill_attrs(Overload ov, PyObject** s, AttrRoom* room, Args* args):
-    """What is no tensor, in schema order; returns the tensors that stand for numbers, None where there are none."""
-    cdef Attr* attr = <Attr*>room.attrs
-    cdef list numbers = None
-    cdef PyObject* o
-    cdef int p, nl = 0, nf = 0
-    for p in range(ov.nparams):
-        o = s[p]
-        if ov.kind[p] == K_TENSOR:
-            if not (p == 0 and ov.copies_self) and <object>o is not None and not is_tensor(o):
-                if numbers is None:
-                    numbers = []
-                numbers.append(scalar_tensor(<object>o))
-            continue
-        if ov.kind[p] == K_GENERATOR:
-            continue
-        attr[args.na] = Attr()
-        if ov.kind[p] == K_TENSORS:
-            attr[args.na].i = count_items(o)
-            attr[args.na].given = <object>o is not None
-        elif ov.kind[p] == K_INTS or ov.kind[p] == K_BOOLS:
-            if <object>o is not None:
-                if nl == MAX_LISTS:
-                    raise RuntimeError(f"[{ov.name}] a kernel takes at most {MAX_LISTS} lists")
-                attr[args.na].n = read_ints_or_one(<object>o, room.lists[nl], ov.list_size[p])
-                attr[args.na].list = room.lists[nl]
-                attr[args.na].given = True
-                nl += 1
-        elif ov.kind[p] == K_FLOATS:
-            if <object>o is not None:
-                if nf == 2:
-                    raise RuntimeError(f"[{ov.name}] a kernel takes at most 2 lists of {MAX_DIMS} floats")
-                attr[args.na].n = read_floats(ov, <object>o, room.floats[nf])
-                attr[args.na].flist = room.floats[nf]
-                attr[args.na].given = True
-                nf += 1
-        else:
-            fill_attr(ov.kind[p], <object>o, &attr[args.na])
-        args.na += 1
-    return numbers
+def _served_by(Overload ov not None, str device) -> "Any":
+    """What computes a row on a device: "core" (a view, a factory), "kernel", the row's calls of CANN, "composite" or ""."""
+    cdef int dev = device_code(device)
+    if ov.family == F_VIEW or ov.family == F_NATIVE:
+        return "core"
+    if dev > META:
+        if dev == NPU and ov.npu is not None:
+            return ov.npu
+        if fused_kernel(ov, dev) is not None:
+            return "kernel"
+    elif ov.pw != NULL or ov.kernel != NULL or ov.kernels[dev] is not None:
+        return "kernel"
+    return "" if ov.body is None else "composite"
 
 
-cdef int read_floats(Overload ov, object o, double* out) except -1:
-    cdef Py_ssize_t i, n = len(o)
-    if n > MAX_DIMS:
-        raise RuntimeError(f"[{ov.name}] a kernel takes at most 2 lists of {MAX_DIMS} floats")
-    for i in range(n):
-        out[i] = o[i]
-    return <int>n
-
-
-cdef inline PyObject** items_of(PyObject* o) noexcept:
-    """The items of a tuple or list."""
-    return PySequence_Fast_ITEMS(<object>o)
-
-
-cdef inline Py_ssize_t count_items(PyObject* o) noexcept:
-    """Of a Tensor[], which binding has made a tuple, or autocast a list."""
-    return 0 if <object>o is None else PyTuple_GET_SIZE(<object>o) if PyTuple_Check(<object>o) else \
-        PyList_GET_SIZE(<object>o)
-
-
-cdef Py_ssize_t count_listed(Overload ov, PyObject** s) noexcept:
-    """How many tensors are in lists."""
-    cdef Py_ssize_t total = 0
-    cdef int i
-    for i in range(ov.ntensors):
-        if ov.kind[ov.tensor_at[i]] == K_TENSORS:
-            total += count_items(s[ov.tensor_at[i]])
-    return total
-
-
-cdef inline int64_t add_view(PyObject* o, View* v, Storage** storages, int32_t* nt) except -1:
-    """The next view; returns how many items it has. None stands for a tensor that was not given."""
-    cdef int at = nt[0]
-    nt[0] = at + 1
-    if <object>o is None:
-        v[at] = View()
-        storages[at] = NULL
-        return 0
-    check_room(<TensorBase>o)
-    v[at].data, v[at].dtype = ptr_of(<TensorBase>o), <DType>(<TensorBase>o).dt
-    v[at].sizes, v[at].strides, v[at].ndim = (<TensorBase>o).sizes, (<TensorBase>o).strides, (<TensorBase>o).rank
-    storages[at] = (<TensorBase>o).st
-    return (<TensorBase>o).count
-
-
-cdef inline int64_t output_views(PyObject** outs, int nouts, View* v, Storage** storages, int32_t* nt) except -1:
-    cdef int64_t work = 0
-    cdef int i
-    for i in range(nouts):
-        work += add_view(outs[i], v, storages, nt)
-    return work
-
-
-cdef inline int64_t input_views(Overload ov, PyObject** s, list numbers, View* v, Storage** storages, int32_t* nt) except -1:
-    cdef PyObject* o
-    cdef int64_t work = 0
-    cdef Py_ssize_t k, used = 0
-    cdef int i, p
-    for i in range(ov.ntensors):
-        p = ov.tensor_at[i]
-        o = s[p]
-        if ov.kind[p] == K_TENSORS:
-            for k in range(count_items(o)):
-                work += add_view(items_of(o)[k], v, storages, nt)
-        elif p == 0 and ov.copies_self:
-            continue
-        elif <object>o is None or is_tensor(o):
-            work += add_view(o, v, storages, nt)
-        else:
-            add_view(PyList_GET_ITEM_(numbers, used), v, storages, nt)
-            used += 1
-    return work
-
-
-cdef int fill_attr(int kind, object o, Attr* a) except -1:
-    if o is None:
-        a.given = False
-    elif kind == K_STR:
-        a.s = PyUnicode_AsUTF8(o)
-        a.given = True
-    elif kind == K_DTYPE:
-        a.i = dtype_id(o)
-        a.given = True
-    elif kind in (K_DEVICE, K_LAYOUT, K_FORMAT, K_ANY):
-        a.given = True
-    else:
-        number_attr(o, a)
-    return 0
+cdef object fused_kernel(Overload ov, int dev):
+    """A backend's kernel for a composite, looked for once; None: it has none."""
+    fn = ov.kernels[dev]
+    if fn is None:
+        fn = backend_of(dev).kernel(ov, True)
+        ov.kernels[dev] = False if fn is None else fn
+    return None if fn is False else fn

@@ -21,6 +21,8 @@ cdef class NpuLists(ListKernel):
         cdef list items
         cdef Py_ssize_t i, step = LIST_BUDGET // row.lists
         cdef int device
+        if self.plan is None:
+            raise RuntimeError("the plan was not made")
         device = (<TensorBase>o).dev_index
         args = self.suited(row, args, <TensorBase>o)
         if args is None:

@@ -1,6 +1,5 @@
 # How tensors come to be: fresh ones, views of the memory of others, copies of a layout.
 
-
 cdef TensorBase new_empty(int rank, const int64_t* sizes, int dt, int dev, int index):
     """A fresh contiguous tensor, memory not set."""
     cdef TensorBase t = tensor_shell()
@@ -83,10 +82,8 @@ def _adopt(TensorBase made, TensorBase source):
 cdef TensorBase new_like_format(TensorBase a, int dt, int format, int dev, int index):
     """An empty tensor of a's shape, laid out as the memory format says."""
     cdef int64_t strides[MAX_DIMS]
-    cdef int order[MAX_DIMS]
-    cdef int64_t want = 1
-    cdef int n, i, d, spatial = 2 if format == CHANNELS_LAST else 3
-    if format == PRESERVE and (is_dense(a) if not a.contig else not plain_strides(a)):
+    cdef int spatial = 2 if format == CHANNELS_LAST else 3
+    if format == PRESERVE and (is_dense(a) if not a.contig else not has_plain_strides(a.rank, a.sizes, a.strides)):
         return new_strided(a.rank, a.sizes, a.strides, dt, dev, index)
     if format == PRESERVE and not a.contig and packed_strides(a, strides):
         return new_strided(a.rank, a.sizes, strides, dt, dev, index)
@@ -94,10 +91,7 @@ cdef TensorBase new_like_format(TensorBase a, int dt, int format, int dev, int i
         if a.rank != spatial + 2:
             raise RuntimeError(f"required rank {spatial + 2} tensor to use channels_last"
                                f"{'_3d' if spatial == 3 else ''} format")
-        for i in range(a.rank):
-            d = 1 if i == 0 else (0 if i == a.rank - 1 else a.rank - i)
-            strides[d] = want
-            want *= a.sizes[d] if a.sizes[d] > 1 else 1
+        channels_last_strides(a.rank, a.sizes, strides)
         return new_strided(a.rank, a.sizes, strides, dt, dev, index)
     return new_empty(a.rank, a.sizes, dt, dev, index)
 

@@ -1,5 +1,5 @@
 # Ops over tensors that are read conjugated or negated (lazy.pxi): views keep the mark, composites leave it to their parts,
-# and whatever reads memory gets resolved copies. A layer of its own, below autocast: nobody else pays for it.
+# and whatever reads memory gets resolved copies. A layer of its own, below autocast: other calls do not pay for it.
 
 cdef bint has_marks(Overload ov, Binding* b):
     """Whether an argument, or out=, has a mark."""
@@ -95,20 +95,8 @@ cdef object run_marked_out(Op op, Overload ov, Binding* b):
     return given
 
 
-# ---- history ---------------------------------------------------------------------------------------------------------
-cdef object flipped(object t, int marks):
-    """t with marks turned over, by view ops."""
-    if marks & MARK_NEG:
-        t = hot_call1(hot._neg_view, t)
-    return hot_call1(hot._conj, t) if marks & MARK_CONJ else t
-
-
-cdef Node marking_node(TensorBase t, object source):
-    """The node that makes t, which has marks, of an unmarked view of the same memory."""
-    cdef PyObject* s[1]
-    cdef Op last = hot._conj if t.marks & MARK_CONJ else hot._neg_view
-    if t.marks == MARK_CONJ | MARK_NEG:
-        source = hot_call1(hot._neg_view, source)
-    s[0] = <PyObject*>source
-    return record(<Overload>last.rows[0], s)
-
+cdef object run_inner(Op op, Overload ov, Binding* b):
+    """The layers below autocast, then the op."""
+    if b.foreign and has_marks(ov, b):
+        return run_marked(op, ov, b)
+    return run_dispatched(op, ov, b)

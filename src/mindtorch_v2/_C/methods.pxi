@@ -414,7 +414,7 @@ cdef class TensorMethods(TensorBase):
         """The one item as a Python number."""
         if self.count != 1:
             raise RuntimeError(f"a Tensor with {self.count} elements cannot be converted to Scalar")
-        return item_of(self)
+        return stored_item(self)
 
     def tolist(self) -> "Any":
         """The items as nested lists of Python numbers; of a tensor without dims the number."""

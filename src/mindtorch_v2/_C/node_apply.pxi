@@ -1,6 +1,5 @@
 # What a recorded node computes: the gradients of its inputs, given those of its outputs. Who walks the graph: engine.pxi.
 
-
 cdef list list_of_refs(Refs* refs):
     return [None if refs.at[i] == NULL else <object>refs.at[i] for i in range(refs.n)]
 
@@ -133,7 +132,7 @@ cdef int compute(Node node, Refs* grads, Refs* results) except -1:
     try:
         apply_node(node, grads, results)
         if anomaly_nan:
-            check_nan(node, list_of_refs(results))
+            refuse_nan(node, list_of_refs(results))
     except Exception:
         if node.trace is not None:
             warnings.warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
@@ -142,7 +141,7 @@ cdef int compute(Node node, Refs* grads, Refs* results) except -1:
     return 0
 
 
-cdef int check_nan(Node node, list results) except -1:
+cdef int refuse_nan(Node node, list results) except -1:
     for i, g in enumerate(results):
         if isinstance(g, TensorBase) and (<TensorBase>g).dt >= kHalf and bool((g != g).any()):
             raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")

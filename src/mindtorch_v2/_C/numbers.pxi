@@ -1,6 +1,5 @@
 # Numbers that callers give: what counts as one, and how it is read. Reading an exact one runs no Python.
 
-
 cdef object python_number(object o):
     """A NumPy scalar, a 0-dim tensor or another number-like object as a Python number; None when it is none."""
     if isinstance(o, TensorBase):

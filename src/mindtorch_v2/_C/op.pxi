@@ -1,4 +1,26 @@
-# Ops: the objects that torch.add and Tensor.add are. How the call of one goes on: dispatch.pxi.
+# Ops: the objects that torch.add and Tensor.add are. An op has the function by which it is called; who defines it gives
+# that (define.pxi).
+
+cdef PyObject* undefined(PyObject* self, PyObject** args, size_t nargsf, PyObject* kwnames) except NULL:
+    """The call of an op that nobody has defined."""
+    raise NotImplementedError(f"[{(<Op>self).name}] is not in the op table")
+
+
+cdef class OpDescription:
+    """What people and their tools see of an op. Whoever defines ops derives from it; by itself it knows the rows alone."""
+
+    def document(self, Op op not None) -> str:
+        return "\n".join([(<Overload>row).schema for row in op.rows])
+
+    def signature(self, Op op not None) -> "Signature | None":
+        """None: inspect reads the text."""
+        return None
+
+    def text_signature(self, Op op not None) -> str:
+        return "(*args, **kwargs)"
+
+
+cdef OpDescription rows_alone = OpDescription()
 
 
 cdef class Op:
@@ -8,8 +30,9 @@ cdef class Op:
         self.name = name
         self.inplace_of = inplace_of
         self.rows = [] if inplace_of is None else inplace_of.rows
-        self.vectorcall = <vectorcallfunc>op_vectorcall
+        self.vectorcall = <vectorcallfunc>undefined
         self.namespace = namespace
+        self.description = rows_alone if inplace_of is None else inplace_of.description
 
     @property
     def overloads(self) -> "tuple[Overload, ...]":
@@ -38,15 +61,15 @@ cdef class Op:
     # For people and their tools; made from the rows when somebody asks.
     @property
     def __doc__(self) -> str:
-        return describer.document(self)
+        return self.description.document(self)
 
     @property
     def __signature__(self) -> "Signature":
-        return describer.signature(self)
+        return self.description.signature(self)
 
     @property
     def __text_signature__(self) -> str:
-        return describer.text_signature(self)
+        return self.description.text_signature(self)
 
     def __reduce__(self) -> tuple:
         return _op_named, (self.name, self.namespace)
@@ -56,30 +79,6 @@ cdef class Op:
 
 
 cdef dict all_ops = {}                           # (namespace, name) -> Op
-
-
-cdef object describer = None
-
-
-def _set_describer(module) -> None:
-    """Who writes document(op), signature(op) and text_signature(op) of an op."""
-    global describer
-    describer = module
-
-
-def _served_by(Overload ov not None, str device) -> "Any":
-    """What computes a row on a device: "core" (a view, a factory), "kernel", the row's calls of CANN, "composite" or ""."""
-    cdef int dev = device_code(device)
-    if ov.family == F_VIEW or ov.family == F_NATIVE:
-        return "core"
-    if dev > META:
-        if dev == NPU and ov.npu is not None:
-            return ov.npu
-        if fused_kernel(ov, dev) is not None:
-            return "kernel"
-    elif ov.pw != NULL or ov.kernel != NULL or ov.kernels[dev] is not None:
-        return "kernel"
-    return "" if ov.body is None else "composite"
 
 
 def _op_named(name, namespace="torch") -> "Op":

@@ -331,17 +331,12 @@ cdef int broadcast_slots(Overload ov, PyObject** s, int n, int64_t* shape) excep
     for d in range(rank):
         shape[d] = 1
     for i in range(n):
-        if not is_tensor(s[ov.tensor_at[i]]):
-            continue
-        t = <TensorBase>s[ov.tensor_at[i]]
-        for d in range(t.rank):
-            at = rank - t.rank + d
-            if t.sizes[d] == 1 or t.sizes[d] == shape[at]:
-                continue
-            if shape[at] != 1:
+        if is_tensor(s[ov.tensor_at[i]]):
+            t = <TensorBase>s[ov.tensor_at[i]]
+            at = -1 - widen(rank, shape, t.rank, t.sizes)
+            if at >= 0:
                 raise RuntimeError(f"The size of tensor a ({shape[at]}) must match the size of tensor b "
-                                   f"({t.sizes[d]}) at non-singleton dimension {at}")
-            shape[at] = t.sizes[d]
+                                   f"({t.sizes[at - rank + t.rank]}) at non-singleton dimension {at}")
     return rank
 
 
@@ -351,15 +346,3 @@ cdef int check_inplace_shape(Overload ov, PyObject** s, int n, TensorBase out, i
         raise RuntimeError(f"output with shape {list(shape_of(out))} doesn't match the broadcast shape "
                            f"{[shape[i] for i in range(rank)]}")
     return 0
-
-
-cdef object device_error(TensorBase a, TensorBase b):
-    return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, "
-                        f"{device_object(a.dev, a.dev_index)} and {device_object(b.dev, b.dev_index)}!")
-
-
-cdef object no_kernel(Overload ov, int dev):
-    name = ov.name
-    where = device_types.names[dev]
-    return NotImplementedError(f"[{name}] no kernel for {where}; add one in _backends/{where}/ops.py "
-                               f"or write {name} as a composite")

@@ -1,38 +1,5 @@
 # What a node saved, as Python sees it: packed by hooks, by name, and the node that stands for a leaf.
 
-cdef class Packed:
-    """A saved tensor that saved_tensors_hooks has packed, and the history that it gets back when unpacked."""
-    cdef object value, unpack
-    cdef Node fn
-    cdef TensorBase leaf
-    cdef int output_nr
-
-
-def _pack(TensorBase t, bint keep_history=True):
-    """t packed by the innermost saved_tensors_hooks; None where there are none."""
-    if not has_saved_hooks():
-        return None
-    pack, unpack = own_stacks().saved_hooks[-1]
-    return pack_tensor(t, pack, unpack, keep_history)
-
-
-cdef Packed pack_tensor(TensorBase t, object pack, object unpack, bint keep_history):
-    cdef Packed packed = Packed.__new__(Packed)
-    cdef uint32_t version = version_of(t)
-    with _no_grad_and_hooks():
-        packed.value, packed.unpack = pack(t), unpack
-    if version_of(t) != version:
-        raise RuntimeError("A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack "
-                           "hook cannot be modified by in-place operations as this can lead to unexpected side-effects. "
-                           "Please open an issue if you need to perform in-place operations on the input to a pack hook.")
-    if keep_history and needs_grad(t):
-        refresh_view(t)
-        packed.fn, packed.output_nr = <Node>t.fn, t.output_nr
-        if t.fn is None:
-            packed.leaf = t
-    return packed
-
-
 def _unpack(Packed packed not None):
     """What the hooks give back, with the history of what they were given."""
     cdef TensorBase r
@@ -172,82 +139,6 @@ cdef class SavedTensor:
         set_saved(self.node, self.j, packed)
 
 
-class _InputMetadata:
-    """What a gradient that comes into a node must look like."""
-    is_nested_tensor = is_cpp_nested_tensor = False
-
-    def __init__(self, shape, dtype, device):
-        self.shape, self.dtype, self.device = shape, dtype, device
-
-
-class AccumulateGrad(Node):
-    """What stands for a leaf tensor among a node's next_functions."""
-
-    def __init__(self, variable):
-        self.variable = variable
-
-    def name(self):
-        return "torch::autograd::AccumulateGrad"
-
-    @property
-    def next_functions(self):
-        return ()
-
-    def _sequence_nr(self):
-        return (1 << 64) - 1
-
-    @property
-    def _input_metadata(self):
-        return (_InputMetadata(self.variable.shape, self.variable.dtype, self.variable.device),)
-
-    def register_hook(self, fn):
-        return self.variable.register_post_accumulate_grad_hook(lambda t: fn((), (t.grad,)) and None)
-
-    def register_prehook(self, fn):
-        def one(grad):
-            changed = fn((grad,))
-            return changed[0] if isinstance(changed, tuple) else changed
-        return self.variable.register_hook(one)
-
-    def __call__(self, grad):
-        accumulate(tensor_arg(self.variable), tensor_arg(grad), modes().grad)
-        return ()
-
-
-cdef object accumulator_of(TensorBase leaf):
-    """The one AccumulateGrad of a leaf, as long as anybody has it."""
-    found = None if leaf.extra is None else leaf.extra.get("accumulator")
-    made = None if found is None else found()
-    if made is None:
-        made = AccumulateGrad(leaf)
-        if leaf.extra is None:
-            leaf.extra = {}
-        leaf.extra["accumulator"] = weakref.ref(made)
-    return made
-
-
-def _accumulator(TensorBase leaf not None):
-    return accumulator_of(leaf)
-
-
-cdef object call_node(Node node, tuple given):
-    """node(*grads): what backward would compute there."""
-    cdef Refs grads, results
-    cdef int i
-    if len(given) != max(node.noutputs, 1):
-        raise TypeError(f"expected {max(node.noutputs, 1)} arguments, got {len(given)} instead")
-    grads.make(<int>len(given))
-    for i, grad in enumerate(given):
-        if grad is not None:
-            if not isinstance(grad, TensorBase):
-                raise TypeError(f"argument {i} is not a Variable")
-            grads.set(i, <PyObject*>grad)
-    results.make(node.ntargets)
-    compute(node, &grads, &results)
-    found = list_of_refs(&results)
-    return found[0] if len(found) == 1 else tuple(found)
-
-
 RELEASED = ("Trying to backward through the graph a second time (or directly access saved tensors after they have "
             "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
             "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if "
@@ -288,3 +179,7 @@ cdef object changed_in_place(TensorBase t, uint32_t expected):
     return RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
                         f"operation: [torch.{type_word(t.dt)}Tensor {list(shape_of(t))}]{fn} is at version "
                         f"{version_of(t)}; expected version {expected} instead.{hint}")
+
+
+def _changed(TensorBase t, expected):
+    return changed_in_place(t, expected)

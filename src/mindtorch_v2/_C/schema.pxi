@@ -1,5 +1,4 @@
-# Ops and their overloads: what a schema row becomes. How the arguments of a call are bound to it: binding.pxi.
-
+# Overloads: what a schema row becomes. How the arguments of a call are bound to it: binding.pxi.
 
 KINDS = ("Tensor", "Tensor[]", "Scalar", "int", "int[]", "float", "float[]", "bool", "bool[]", "str",
          "ScalarType", "Device", "Layout", "MemoryFormat", "Generator", "Scalar[]", "any")

@@ -1,6 +1,5 @@
 # Storages: blocks of bytes shared by tensors, and the Python object that stands for one.
 
-
 def _load_kernels(str folder) -> str:
     """Opens the kernel library in folder that suits this processor; returns its level."""
     global lib
@@ -320,14 +319,7 @@ cdef class StorageBase:
         storage_decref(s)
 
 
-cdef object storage_class = StorageBase
-
-
-def _set_storage_class(cls) -> None:
-    """The Python class that untyped_storage() returns."""
-    global storage_class
-    check_class(cls, StorageBase)
-    storage_class = cls
+cdef object storage_class = StorageBase          # what untyped_storage() gives
 
 
 cdef double zero_place[2]                        # what has no items has this address

@@ -1,7 +1,6 @@
 # Kernels that run without the GIL. Other threads may then resize, replace or free the tensors of the call: the kernel has
 # a copy of their sizes and strides, and their blocks stay until it is done.
 
-
 cdef extern from *:
     """
     // Gives the views sizes and strides of their own.

@@ -125,7 +125,7 @@ cdef int infer_size(TensorBase self, int64_t* sizes, int n) except -1:
             unknown = d
         elif sizes[d] < 0:
             raise RuntimeError(f"invalid shape dimension {sizes[d]} at index {d} of shape {[sizes[i] for i in range(n)]}")
-        elif sizes[d] and known > INT64_MAX // sizes[d]:
+        elif (known | sizes[d]) >> 31 and sizes[d] and known > INT64_MAX // sizes[d]:    # no division for small ones
             raise RuntimeError(f"shape '{[sizes[i] for i in range(n)]}' is invalid for input of size {self.count}")
         else:
             known *= sizes[d]
@@ -137,35 +137,6 @@ cdef int infer_size(TensorBase self, int64_t* sizes, int n) except -1:
     if unknown >= 0:
         sizes[unknown] = self.count // known
     return 0
-
-
-cdef bint view_strides(TensorBase self, const int64_t* sizes, int n, int64_t* strides) noexcept:
-    """The strides that show self in the new sizes without a copy; False when there are none."""
-    cdef int64_t want = 1, old_run = 1, new_run = 1, base
-    cdef int d, v = n - 1
-    if self.rank == 0 or self.count == 0:
-        if self.count == 0 and n == self.rank and memcmp(sizes, self.sizes, n * sizeof(int64_t)) == 0:
-            memcpy(strides, self.strides, n * sizeof(int64_t))
-            return True
-        for d in range(n - 1, -1, -1):
-            strides[d] = want
-            want *= sizes[d] if sizes[d] > 1 else 1
-        return True
-    base = self.strides[self.rank - 1]
-    for d in range(self.rank - 1, -1, -1):
-        old_run *= self.sizes[d]
-        # a run of dims ends where the next outer dim does not continue it
-        if d == 0 or (self.sizes[d - 1] != 1 and self.strides[d - 1] != old_run * base):
-            while v >= 0 and (new_run < old_run or sizes[v] == 1):
-                strides[v] = new_run * base
-                new_run *= sizes[v]
-                v -= 1
-            if new_run != old_run:
-                return False
-            if d > 0:
-                base = self.strides[d - 1]
-                old_run = new_run = 1
-    return v == -1
 
 
 cdef int select_geometry(TensorBase self, int64_t dim, int64_t index, int64_t* sizes, int64_t* strides,

@@ -12,7 +12,6 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.returns import returns_class
-from mindtorch_v2._ops.table import namespaces
 from mindtorch_v2._schema import Param, Schema, parse
 
 SEARCH = "https://docs.pytorch.org/docs/stable/search.html?q="
@@ -117,7 +116,7 @@ def places(op: Any) -> list[str]:
     torch = sys.modules["mindtorch_v2"]
     prefix, _, rest = op.name.partition("_")
     known = [("torch.", torch, op.name), ("torch._C._nn.", _C._nn, op.name), ("torch.Tensor.", torch.Tensor, op.name)]
-    if prefix in namespaces:
+    if op.__module__.endswith("." + prefix):
         known.append((f"torch.{prefix}.", getattr(torch, prefix), rest))
     return [place + word for place, holder, word in known if vars(holder).get(word) is op]
 
@@ -171,4 +170,14 @@ def document(op: Any) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-_C._set_describer(sys.modules[__name__])
+class Description(_C.OpDescription):
+    """What the ops of the table show of themselves."""
+
+    def document(self, op: Any) -> str:
+        return document(op)
+
+    def signature(self, op: Any) -> Signature:
+        return signature(op)
+
+    def text_signature(self, op: Any) -> str:
+        return text_signature(op)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops.describe import Description
 from mindtorch_v2._ops.returns import returns_class
 from mindtorch_v2._row import Npu
 from mindtorch_v2._schema import Schema, parse
@@ -16,6 +17,7 @@ methods: dict[str, Any] = {}           # what Tensor.<name> is
 namespaces: dict[str, dict[str, Any]] = {"nn": {}, "linalg": {}, "special": {}, "fft": {}}
 rows: list[tuple[Schema, dict[str, Any]]] = []   # every row as written, for tests and tools
 AUTOCAST_DEVICES = ("cpu", "npu")   # device types that autocast knows
+_DESCRIPTION = Description()
 _formulas: dict[str, int] = {}         # op name -> rows with a gradient so far
 
 
@@ -82,6 +84,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         numbers=pointwise if numbers is None else numbers, copies_self=copies_self or (mutates and not body),
         npu=npu, returns_class=returns_class(parsed.name, parsed.returns), namespace=namespace,
         node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward, refuses=refuses,
+        description=_DESCRIPTION,
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
     if doc or body is not None:
         function.doc = doc or body.__doc__ or function.doc

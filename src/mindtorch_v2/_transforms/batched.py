@@ -57,6 +57,12 @@ class BatchedTensor(Tensor):
 
     resize_ = set_ = share_memory_ = _unsupported
 
+    def _check_index(self) -> None:
+        """Refuses an index whose values decide how many items there are. All others are read by the op, not before it."""
+        if self.batched and self.dtype in (_C._dtype_named("bool"), _C._dtype_named("uint8")):
+            raise RuntimeError("vmap: We do not support batching operators that can support dynamic shape. Attempting to "
+                               "batch over indexing with a boolean mask.")
+
     def _fresh(self) -> BatchedTensor:
         return self.level.wrap(self.value, self.batched)
 

@@ -196,4 +196,4 @@ class UninitializedBuffer(UninitializedTensorMixin, torch.Tensor):  # type: igno
         return memo[id(self)]
 
 
-torch._C._set_parameter_class(Parameter)
+torch._C._register_class("Parameter", Parameter)

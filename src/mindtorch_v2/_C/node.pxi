@@ -1,0 +1,197 @@
+# Nodes as Python sees them; what stands for a leaf.
+
+class _InputMetadata:
+    """What a gradient that comes into a node must look like."""
+    is_nested_tensor = is_cpp_nested_tensor = False
+
+    def __init__(self, shape, dtype, device):
+        self.shape, self.dtype, self.device = shape, dtype, device
+
+
+class AccumulateGrad(Node):
+    """What stands for a leaf tensor among a node's next_functions."""
+
+    def __init__(self, variable):
+        self.variable = variable
+
+    def name(self):
+        return "torch::autograd::AccumulateGrad"
+
+    @property
+    def next_functions(self):
+        return ()
+
+    def _sequence_nr(self):
+        return (1 << 64) - 1
+
+    @property
+    def _input_metadata(self):
+        return (_InputMetadata(self.variable.shape, self.variable.dtype, self.variable.device),)
+
+    def register_hook(self, fn):
+        return self.variable.register_post_accumulate_grad_hook(lambda t: fn((), (t.grad,)) and None)
+
+    def register_prehook(self, fn):
+        def one(grad):
+            changed = fn((grad,))
+            return changed[0] if isinstance(changed, tuple) else changed
+        return self.variable.register_hook(one)
+
+    def __call__(self, grad):
+        accumulate(tensor_arg(self.variable), tensor_arg(grad), modes().grad)
+        return ()
+
+
+cdef object accumulator_of(TensorBase leaf):
+    """The one AccumulateGrad of a leaf, as long as anybody has it."""
+    found = None if leaf.extra is None else leaf.extra.get("accumulator")
+    made = None if found is None else found()
+    if made is None:
+        made = AccumulateGrad(leaf)
+        if leaf.extra is None:
+            leaf.extra = {}
+        leaf.extra["accumulator"] = weakref.ref(made)
+    return made
+
+
+def _accumulator(TensorBase leaf not None):
+    return accumulator_of(leaf)
+
+
+cdef object call_node(Node node, tuple given):
+    """node(*grads): what backward would compute there."""
+    cdef Refs grads, results
+    cdef int i
+    if len(given) != max(node.noutputs, 1):
+        raise TypeError(f"expected {max(node.noutputs, 1)} arguments, got {len(given)} instead")
+    grads.make(<int>len(given))
+    for i, grad in enumerate(given):
+        if grad is not None:
+            if not isinstance(grad, TensorBase):
+                raise TypeError(f"argument {i} is not a Variable")
+            grads.set(i, <PyObject*>grad)
+    results.make(node.ntargets)
+    compute(node, &grads, &results)
+    found = list_of_refs(&results)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+cdef int check_custom(Node node) except -1:
+    """Only the node of a custom function is connected from Python."""
+    if node.op is not None or isinstance(node, (CopySlices, AccumulateGrad)):
+        raise RuntimeError(f"{node.name()} is not the node of a custom function")
+    return 0
+
+
+@cython.freelist(64)
+@cython.trashcan(True)
+cdef class Node:
+    """One recorded op: its inputs' nodes, what backward needs, and the formulas that use it."""
+
+    def __cinit__(self):
+        global next_sequence
+        self.sequence = next_sequence
+        next_sequence += SEQUENCE_STEP
+        self.metas = &self.meta0
+        if anomaly:
+            self.trace = "".join(traceback.format_stack())
+
+    def __dealloc__(self):
+        cdef int i
+        if self.target_nr != NULL and self.target_nr != self.few_nr:
+            free(self.target_nr)
+        for i in range(self.noutputs):
+            if self.metas[i].many != NULL:
+                free(self.metas[i].many)
+        if self.metas != &self.meta0:
+            free(self.metas)
+
+    def name(self):
+        return self.op.node_name if self.op is not None else type(self).__name__
+
+    def __repr__(self):
+        return f"<{self.name().rpartition('::')[2]} object at {hex(id(self))}>"
+
+    @property
+    def next_functions(self):
+        return tuple([(accumulator_of(<TensorBase>t) if isinstance(t, TensorBase) else t, self.target_nr[i])
+                      for i, t in enumerate((self.links or ())[:self.ntargets])])
+
+    @property
+    def metadata(self):
+        """A dict for whoever watches the graph."""
+        if self.metadata_object is None:
+            self.metadata_object = {}
+        return self.metadata_object
+
+    @metadata.setter
+    def metadata(self, value):
+        self.metadata_object = value
+
+    @property
+    def requires_grad(self):
+        return True
+
+    def _sequence_nr(self):
+        return self.sequence // SEQUENCE_STEP
+
+    @property
+    def _input_metadata(self):
+        return tuple([_InputMetadata(meta_shape(&self.metas[i]), dtypes[self.metas[i].dt],
+                                     device_object(self.metas[i].dev, self.metas[i].index))
+                      for i in range(self.noutputs)])
+
+    def register_hook(self, fn):
+        if self.post_hooks is None:
+            self.post_hooks = {}
+        return add_hook(self.post_hooks, fn)
+
+    def register_prehook(self, fn):
+        if self.node_pre_hooks is None:
+            self.node_pre_hooks = {}
+        return add_hook(self.node_pre_hooks, fn)
+
+    def __call__(self, *grads):
+        """The gradients of the inputs, given those of the outputs."""
+        return call_node(self, grads)
+
+    def __dir__(self):
+        return object.__dir__(self) + saved_attributes(self)
+
+    def __getattr__(self, name):
+        if self.op is not None and name.startswith("_saved_"):
+            return saved_attribute(self, name[7:])
+        if self.op is not None and name.startswith("_raw_saved_"):
+            return raw_saved_attribute(self, name[11:])
+        raise AttributeError(f"'{self.name()}' object has no attribute '{name}'")
+
+    # For custom functions: Python classes derive from Node and give apply(self, *grads).
+    def _set_inputs(self, tuple inputs):
+        """Connects the node to the tensors (or other objects, which get no gradient) it was computed from."""
+        check_custom(self)
+        if self.links is not None:
+            raise RuntimeError(f"{self.name()} is connected to its inputs already")
+        make_links(self, <int>len(inputs), 0)
+        for i, item in enumerate(inputs):
+            if isinstance(item, TensorBase) and needs_grad(<TensorBase>item):
+                connect(self, i, <TensorBase>item)
+
+    def _attach(self, TensorBase out, int nr):
+        """Makes out the node's output number nr."""
+        check_custom(self)
+        attach(self, out, nr, None)
+
+    def _needs_input_grad(self, int i):
+        return 0 <= i < self.ntargets and self.links[i] is not None
+
+
+def _rebase(Node node, TensorBase t, int nr):
+    """t was changed in place by the node's forward."""
+    if t.fn is None and t.requires and t.base is None:
+        raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
+    check_custom(node)
+    if t.base is None:
+        attach(node, t, nr, None)
+    else:
+        note_output(node, t, nr)                 # though it is the base's history: saved outputs lead here
+        rebase_view(node, t, t.base)
