@@ -1,7 +1,7 @@
 // The caching allocator: size classes, one shared pool under a mutex, and a cache of small blocks for each thread.
 // Where memory goes when it is released, and how it comes back: the thread's list of its size class (up to 64 KiB), the
 // pool's list of that class, and for larger blocks the free ranges, where neighbours merge and any size is cut from.
-// How much stays is decided in one place, `allowed`: it follows the live memory of the last seconds. What nobody needed
+// How much stays is decided in one place, `allowed`: it follows the live memory of the last seconds. What was not needed
 // for a whole window goes back to the system, by a thread that exists only while there is something to wait for.
 #include "allocator.h"
 
@@ -204,7 +204,7 @@ void* take_range(int c) {
 }
 
 // One step of giving memory back: a range, or some small blocks. What is in no use as a block goes first, then the class
-// that nobody released to for longest, and last what is left of huge pages that hold live blocks too.
+// that was not released to for longest, and last what is left of huge pages that hold live blocks too.
 Range next_to_return(int64_t wanted, Doomed& doomed) {
   for (;;) {
     Range r = pool.ranges->cut(size_t(wanted));
@@ -258,7 +258,7 @@ int64_t give_back(int64_t bytes) {
 }
 
 // ---- windows -------------------------------------------------------------------------------------------------
-// Ends the window if it is over: what was cached all through it, less kIdle, is of no use to anybody. Needs the lock.
+// Ends the window if it is over: what was cached all through it, less kIdle, is of no use. Needs the lock.
 int64_t idle_bytes(int64_t now) {
   if (now - pool.window_start < pool.window) return 0;
   const int64_t idle = std::max<int64_t>(std::min(pool.least_cached, pool.cached) - kIdle, 0);
@@ -286,7 +286,7 @@ void note_mapping(int64_t size) {
   pool.returned = 0;
 }
 
-// Runs while more than kIdle is cached: a program that sleeps, or that makes small tensors only, calls nobody else.
+// Runs while more than kIdle is cached: a program that sleeps, or that makes small tensors only, calls nothing else here.
 void* run_timer(void*) {
   for (;;) {
     int64_t idle, rest;

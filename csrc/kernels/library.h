@@ -35,7 +35,7 @@ struct AllocatorStats {
   int64_t allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes, cached_bytes;
   int64_t allocations, cache_hits;
   int64_t bound_bytes, limit_bytes;  // what may be cached now; what the machine or the container allows the process
-  int64_t idle_ms;                   // for how long memory is cached that nobody needs
+  int64_t idle_ms;                   // for how long unneeded memory is cached
 };
 
 struct Library {

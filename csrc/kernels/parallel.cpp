@@ -68,7 +68,7 @@ class Pool {
     work();
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      open_ = false;  // a worker that wakes up only now has nothing to do, and nobody waits for it
+      open_ = false;  // a worker that wakes up only now has nothing to do, and is not waited for
     }
     poll([this] { return active_.load(std::memory_order_acquire) == 0; });
     std::unique_lock<std::mutex> lock(mutex_);

@@ -1,4 +1,4 @@
-// Tells the address sanitizer which bytes of the allocator's blocks nobody may touch; without the sanitizer, nothing.
+// Tells the address sanitizer which bytes of the allocator's blocks must not be touched; without the sanitizer, nothing.
 #pragma once
 #include <cstddef>
 
@@ -22,7 +22,7 @@ inline void mark_cached(void* p, size_t size) {
   __asan_unpoison_memory_region(p, kLinks);
   __asan_poison_memory_region(static_cast<char*>(p) + kLinks, size - kLinks);
 }
-// The memory goes back to the system, which may give the address to anybody.
+// The memory goes back to the system, which may use the address again.
 inline void mark_gone(void* p, size_t size) { __asan_unpoison_memory_region(p, size); }
 #else
 inline void* mark_live(void* p, size_t, size_t) { return p; }

@@ -1,4 +1,4 @@
-"""Whether files of a CANN may be loaded: whoever can change them runs code as this user. Opens nothing."""
+"""Whether files of a CANN may be loaded: a user who can change them runs code as this user. Opens nothing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SERVICE_ACCOUNT = "HwHiAiUser"  # the user that CANN's installers make and give 
 
 
 def objection(path: str, home: str) -> str:
-    """Who else can change what is loaded from path, a file or folder of the toolkit at home; "" for nobody.
+    """Who else can change what is loaded from path, a file or folder of the toolkit at home; "": no one.
 
-    Links are resolved. The path, its folder, and what is inside the home must belong to somebody who is trusted and be
-    writable for nobody else. A folder above the home may belong to anybody; if everybody can write to it (/tmp), it must
-    be sticky, so that nobody can put another folder in the place of this one."""
+    Links are resolved. The path, its folder, and what is inside the home must belong to a trusted user and be
+    writable for no one else. A folder above the home may belong to any user; if all users can write to it (/tmp), it must
+    be sticky, so that no one can put another folder in the place of this one."""
     start, home = os.path.realpath(path), os.path.realpath(home)
     place = start
     while True:

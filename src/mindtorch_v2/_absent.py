@@ -1,4 +1,4 @@
-"""Ops of PyTorch that are not here, by name: a program that reads them goes on, one that calls them is told."""
+"""Ops of PyTorch that are not here, by name: a program that reads them goes on, a call raises an error with the name."""
 from __future__ import annotations
 
 from enum import Enum

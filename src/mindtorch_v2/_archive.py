@@ -330,7 +330,7 @@ def _give_name(descriptor: int, path: str) -> None:
 
 
 def _keep_owner(descriptor: int, before: os.stat_result) -> None:
-    """Owner and permissions of the file that is replaced; only root may give a file to somebody else."""
+    """Owner and permissions of the file that is replaced; only root may change the owner of a file."""
     now = os.fstat(descriptor)
     if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
         with contextlib.suppress(PermissionError):

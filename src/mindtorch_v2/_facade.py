@@ -61,7 +61,7 @@ def refuse_all(package: str, why: str) -> Callable[[str], Any]:
 
 
 def settings(parent: str, name: str, doc: str, **values: Any) -> Any:
-    """A module of settings that are kept and read by nobody here, with torch's `patch`."""
+    """A module of settings that are stored and not read here, with torch's `patch`."""
     made = module(parent, name, doc, **values)
 
     @contextmanager

@@ -86,7 +86,7 @@ class Tensor(TensorMethods):
         """The tensor with another dtype, device or memory format; itself when nothing changes."""
         if type(self) is not Tensor and _overridden(self):
             return _override(Tensor.to, self, args, kwargs)
-        return _to(self, *args, **kwargs)
+        return _C._to(self, *_parse_to(*args, **kwargs))
 
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
         """The name of the tensor's type, or the tensor cast to one."""
@@ -102,15 +102,15 @@ class Tensor(TensorMethods):
 
     def cpu(self, memory_format: Any = None) -> Tensor:
         """The tensor in the host's memory."""
-        return _to(self, Device("cpu"))
+        return _C._to(self, None, Device("cpu"), False, False, None)
 
     def npu(self, device: Any = None, non_blocking: bool = False) -> Tensor:
         """The tensor on an npu, the current one unless another is given."""
-        return _to(self, Device("npu" if device is None else device), non_blocking=non_blocking)
+        return _C._to(self, None, Device("npu" if device is None else device), non_blocking, False, None)
 
     def type_as(self, other: Any) -> Tensor:
         """The tensor with the dtype and the device of another."""
-        return _to(self, other.device, other.dtype)
+        return _C._to(self, other.dtype, other.device, False, False, None)
 
     def numpy(self, *, force: bool = False) -> Any:
         """A NumPy array over the same memory."""
@@ -406,9 +406,9 @@ def numpy_module() -> Any:
     return importlib.import_module("numpy")
 
 
-def _to(self: Any, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False,
-        copy: bool = False, memory_format: Any = None) -> Any:
-    """to(dtype), to(device, dtype), to(other): what is given, in torch's order."""
+def _parse_to(*args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False,
+              memory_format: Any = None) -> tuple[Any, Any, bool, bool, Any]:
+    """(dtype, device, non_blocking, copy, memory_format) of to(dtype), to(device, dtype) and to(other)."""
     rest = list(args)
     if rest and isinstance(rest[0], Tensor):
         other = rest.pop(0)
@@ -426,7 +426,7 @@ def _to(self: Any, *args: Any, dtype: Any = None, device: Any = None, non_blocki
             copy = value
         else:
             non_blocking = value
-    return _C._to(self, dtype, device, non_blocking, copy, memory_format)
+    return dtype, device, non_blocking, copy, memory_format
 
 
 _PYTHON_TYPES = (float, int, bool, complex)

@@ -1,4 +1,4 @@
-"""How pickles become objects: a machine of its own for files that nobody trusts, Python's for those that somebody does.
+"""How pickles become objects: an unpickler of our own for untrusted files, Python's for trusted ones.
 
 WeightsUnpickler runs a closed list of opcodes and calls a closed list of constructors (_rebuilding.py). It has no getattr
 and no import: what a file names is found in a table or refused. Memory and time are bounded by the size of the file.

@@ -145,7 +145,7 @@ class _Traced:
         self.inputs = _tree.tree_unflatten(self.starts, self.spec)
 
     def outer(self, outputs: Sequence[Tensor]) -> bool:
-        """Whether somebody else differentiates through the outputs: a leaf that is not ours takes part."""
+        """Whether the outputs are differentiated outside too: a leaf that is not ours takes part."""
         ours = {id(x) for x in self.starts if x.is_leaf}
         return any(id(leaf) not in ours for leaf in _graph_leaves(outputs))
 

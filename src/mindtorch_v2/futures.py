@@ -72,7 +72,7 @@ class Future:
         def run(done: Future) -> None:
             try:
                 value = callback(done)
-            except Exception as error:            # whoever waits for the result gets it
+            except Exception as error:            # raised where the result is waited for
                 result.set_exception(error)
             else:
                 result.set_result(value)

@@ -116,3 +116,12 @@ def test_what_needs_the_npu_runs_there(npu: Any) -> None:
     same(on_npu.weight_mask.cpu().tolist(), on_cpu.weight_mask.tolist())
     turned = mt.nn.utils.parametrizations.orthogonal(mt.nn.Linear(4, 4)).to("npu").weight
     assert mt.allclose(turned @ turned.mT, mt.eye(4, device="npu"), atol=1e-5)
+
+
+@twin
+def test_the_arguments_of_to_are_read_as_those_of_a_tensors_to(t: Any) -> Any:
+    parse, like = t._C._nn._parse_to, t.ones(1, dtype=t.float64)
+    found = [parse(*given) for given in ((float,), ("cpu", t.float64), (like,), (t.float64, True), ("cpu", None, True), (None, t.half))]
+    refused = [error(lambda given=given: parse(*given), 40) for given in (("cpu", t.float64, True, True), (t.float64, "cpu"))]
+    kept = [t.nn.Linear(2, 2).to(*given).weight.dtype for given in ((float,), (like, True), ("cpu", t.bfloat16))]
+    return [(str(device), dtype, wait, str(format)) for device, dtype, wait, format in found], refused, kept

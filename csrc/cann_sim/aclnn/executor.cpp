@@ -13,7 +13,7 @@ namespace {
 // (items.h), so what they take together does not depend on the ops that came along.
 class CallPool {
  public:
-  CallPool() { free_.reserve(kKept); }  // here, not in give(): there is nobody to tell where a worker ends a call
+  CallPool() { free_.reserve(kKept); }  // here, not in give(): a worker that ends a call has no caller to report to
   Call* take() {
     std::lock_guard<std::mutex> hold(mutex_);
     if (free_.empty()) return nullptr;

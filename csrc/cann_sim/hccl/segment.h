@@ -71,7 +71,7 @@ class Segment {
   Segment& operator=(const Segment&) = delete;
 
   void join();
-  bool wait_for_all(Deadline deadline);  // false: somebody did not come
+  bool wait_for_all(Deadline deadline);  // false: a rank did not arrive
   void leave();
 
   Ring& ring(uint32_t from, uint32_t to) const;

@@ -133,7 +133,7 @@ constexpr PointwiseOp kActivations[] = {
     {"aclnnShrink", nullptr, "", Rule::promote, "0", "12", &shrink},
     {"aclnnSquaredRelu", nullptr, "", Rule::promote, "0", "", &squared_relu},
     {"aclnnLogSigmoid", nullptr, "log_sigmoid"},
-    {"aclnnLogSigmoidForward", nullptr, "log_sigmoid"},  // its buffer is a leftover of the interface: nobody reads it
+    {"aclnnLogSigmoidForward", nullptr, "log_sigmoid"},  // its buffer is a leftover of the interface and is not read
     {"aclnnLogSigmoidBackward", nullptr, "log_sigmoid_backward", Rule::promote, "01"},
     {"aclnnLogit", nullptr, "", Rule::promote, "0", "1", &logit},
     {"aclnnLogitGrad", nullptr, "", Rule::promote, "01", "2", &logit_backward},

@@ -34,7 +34,7 @@ struct Users {
     std::lock_guard<std::mutex> hold(mutex);
     u->in_use = false;
   }
-  uint64_t oldest() {  // UINT64_MAX: nobody is in a task
+  uint64_t oldest() {  // UINT64_MAX: no thread is in a task
     std::lock_guard<std::mutex> hold(mutex);
     uint64_t least = UINT64_MAX;
     for (User* u : all)
@@ -65,7 +65,7 @@ struct Limbo {
   std::deque<Retired> waiting;
   std::atomic<size_t> count{0};
 
-  // The first that nobody uses any more; empty: there is none.
+  // The first that is no longer used; empty: there is none.
   std::function<void()> take_unused() {
     std::lock_guard<std::mutex> hold(mutex);
     if (waiting.empty() || waiting.front().generation > users().oldest()) return nullptr;

@@ -30,7 +30,7 @@ bool back_with_file(uintptr_t client, uint64_t size, int file, uint64_t offset);
 void take_back(uintptr_t client, uint64_t size);
 void give_pages(uintptr_t client, uint64_t size);  // to the host; the addresses stay usable
 
-// Fills new memory with what is neither zero nor a number, so that nobody takes it for initialised.
+// Fills new memory with what is neither zero nor a number, so that it is not taken for initialised memory.
 void poison_fresh(uintptr_t client, uint64_t size);
 
 // ---- accounting

@@ -159,7 +159,7 @@ int enqueue(aclrtStream handle, Task* task) {
     if (any_capture() && capture_task(s, task, &code)) return ++launched_by_thread, code;
     if (settings().mode == Mode::null && !task->always_runs && s.idle()) task->release();
     else s.push(task);
-  } catch (...) {                       // no memory, or no thread for the stream: nobody has taken the task
+  } catch (...) {                       // no memory, or no thread for the stream: the task was not taken
     task->release();
     throw;
   }

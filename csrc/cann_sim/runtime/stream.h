@@ -27,7 +27,7 @@ class Bell {
   bool wait(Ready ready, Deadline deadline) {
     if (ready()) return true;
     std::unique_lock<std::mutex> hold(mutex_);
-    ++listeners_;  // before the last look: whoever changes the state after it sees a listener
+    ++listeners_;  // before the last look: a thread that changes the state after it sees a listener
     bool in_time = true;
     while (!ready() && in_time) {
       if (deadline == kForever) condition_.wait(hold);
@@ -70,7 +70,7 @@ class Stream {
   void close();
   // True when the task that the calling worker runs was dropped, and should stop waiting.
   static bool interrupted();
-  // The same for a task that waits for another one, which a fault of the device may have ended: nobody would wake it.
+  // The same for a task that waits for another one, which a fault of the device may have ended: it would not be woken.
   static bool waits_in_vain();
   static Stream* of_this_worker();
   static uint64_t task_of_this_worker();  // the number of the task that it runs

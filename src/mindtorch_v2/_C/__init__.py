@@ -15,6 +15,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _call_bound,
     _call_recorded,
     _check_mixed,
+    _check_normalized,
     _clear_autocast_cache,
     _cpu_empty_cache,
     _cpu_memory_limit,

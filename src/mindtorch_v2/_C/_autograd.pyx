@@ -12,14 +12,6 @@ from mindtorch_v2._C._row cimport *
 from mindtorch_v2._C._graph cimport *
 from mindtorch_v2._C._dispatch cimport *
 
-import operator
-import os
-import sys
-import traceback
-import warnings
-import weakref
-from _thread import RLock
-
 from mindtorch_v2._C._tensor import _conj
 from mindtorch_v2._C._graph import AccumulateGrad
 

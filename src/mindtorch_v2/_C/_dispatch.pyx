@@ -11,13 +11,8 @@ from mindtorch_v2._C._tensor cimport *
 from mindtorch_v2._C._row cimport *
 from mindtorch_v2._C._graph cimport *
 
-import operator
-import os
 import sys
-import traceback
 import warnings
-import weakref
-from _thread import RLock
 
 from mindtorch_v2._C._tensor import _no_grad_and_hooks, builtin_type
 from mindtorch_v2._C._row import KINDS

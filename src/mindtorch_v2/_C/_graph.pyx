@@ -10,9 +10,6 @@ from mindtorch_v2._C.library cimport *
 from mindtorch_v2._C._tensor cimport *
 from mindtorch_v2._C._row cimport *
 
-import operator
-import os
-import sys
 import traceback
 import warnings
 import weakref

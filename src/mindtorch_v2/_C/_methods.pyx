@@ -14,12 +14,8 @@ from mindtorch_v2._C._dispatch cimport *
 from mindtorch_v2._C._autograd cimport *
 
 import operator
-import os
-import sys
-import traceback
 import warnings
 import weakref
-from _thread import RLock
 
 from mindtorch_v2._C._graph import RETAIN
 

@@ -13,15 +13,9 @@ from mindtorch_v2._C._graph cimport *
 from mindtorch_v2._C._dispatch cimport *
 from mindtorch_v2._C._autograd cimport *
 
-import operator
 import os
-import sys
-import traceback
-import warnings
-import weakref
-from _thread import RLock
 
-from mindtorch_v2._C._dispatch import _op_named
+from mindtorch_v2._C._row import _op_named
 from mindtorch_v2._C._tensor import DTYPE_NAMES, _registered_backend
 
 include "npu_memory.pxi"

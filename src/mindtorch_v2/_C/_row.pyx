@@ -10,12 +10,7 @@ from mindtorch_v2._C.library cimport *
 from mindtorch_v2._C._tensor cimport *
 
 import operator
-import os
 import sys
-import traceback
-import warnings
-import weakref
-from _thread import RLock
 
 include "schema.pxi"
 include "binding.pxi"

@@ -22,7 +22,7 @@ cdef enum:
     VIEW_NORMAL = 0
     VIEW_NO_GRAD = 1
     VIEW_MULTI_OUTPUT = 2
-    # marks of a tensor: its items are read conjugated, negated (see lazy.pxi)
+    # marks of a tensor: its items are read conjugated, negated (see copy.pxi)
     MARK_CONJ = 1
     MARK_NEG = 2
 
@@ -160,7 +160,7 @@ cdef class TensorBase:
     cdef int32_t output_nr, creation
     cdef int32_t marks                           # MARK_ bits; whatever has any is `foreign` to binding
     cdef uint32_t version, view_version
-    cdef Version* shared_version                 # NULL: nobody shares, and `version` counts
+    cdef Version* shared_version                 # NULL: not shared, and `version` counts
     cdef TensorBase base                         # the tensor this is a view of
     cdef object fn                               # grad_fn: a Node of the recorded graph
     cdef object grad_object
@@ -507,7 +507,7 @@ cdef inline object steal(PyObject* o):
     return r
 
 
-cdef inline TensorBase tensor_shell():
+cdef inline TensorBase blank_tensor():
     """A new tensor to be filled in."""
     global spare_tensor_count
     cdef PyObject* o
@@ -522,7 +522,7 @@ cdef inline TensorBase tensor_shell():
 
 cdef inline TensorBase new_same(TensorBase a, int dt):
     """A fresh tensor in the shape of a, which is contiguous, on the CPU and of at most INLINE_DIMS dims."""
-    cdef TensorBase t = tensor_shell()
+    cdef TensorBase t = blank_tensor()
     memcpy(t.inline_dims, a.inline_dims, sizeof(t.inline_dims))
     t.rank, t.count, t.dt = a.rank, a.count, dt
     t.st = storage_new(<size_t>a.count * itemsize(<DType>dt), CPU, -1)

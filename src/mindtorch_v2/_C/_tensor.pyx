@@ -8,13 +8,9 @@ cimport cython
 from mindtorch_v2._C.python cimport *
 from mindtorch_v2._C.library cimport *
 
-import operator
 import os
 import sys
-import traceback
 import warnings
-import weakref
-from _thread import RLock
 
 include "naming.pxi"
 include "dtype.pxi"
@@ -26,7 +22,6 @@ include "free_list.pxi"
 include "make.pxi"
 include "unlocked.pxi"
 include "copy.pxi"
-include "lazy.pxi"
 include "items.pxi"
 include "numbers.pxi"
 include "number_limits.pxi"

@@ -10,7 +10,7 @@ cdef struct OutSpec:
     int64_t sizes[MAX_DIMS]
 
 
-cdef struct AttrRoom:                            # raw memory: an array of Attr would be zeroed on every call
+cdef struct AttrBuffer:                            # raw memory: an array of Attr would be zeroed on every call
     int64_t attrs[MAX_PARAMS * ATTR_WORDS]
     int64_t lists[MAX_LISTS][MAX_DIMS]
     double floats[2][MAX_DIMS]
@@ -51,9 +51,9 @@ cdef int read_floats(Overload ov, object o, double* out) except -1:
     return <int>n
 
 
-cdef inline list fill_attrs(Overload ov, PyObject** s, AttrRoom* room, Args* args):
+cdef inline list fill_attrs(Overload ov, PyObject** s, AttrBuffer* buffer, Args* args):
     """What is no tensor, in schema order; returns the tensors that stand for numbers, None where there are none."""
-    cdef Attr* attr = <Attr*>room.attrs
+    cdef Attr* attr = <Attr*>buffer.attrs
     cdef list numbers = None
     cdef PyObject* o
     cdef int p, nl = 0, nf = 0
@@ -75,16 +75,16 @@ cdef inline list fill_attrs(Overload ov, PyObject** s, AttrRoom* room, Args* arg
             if <object>o is not None:
                 if nl == MAX_LISTS:
                     raise RuntimeError(f"[{ov.name}] a kernel takes at most {MAX_LISTS} lists")
-                attr[args.na].n = read_ints_or_one(<object>o, room.lists[nl], ov.list_size[p])
-                attr[args.na].list = room.lists[nl]
+                attr[args.na].n = read_ints_or_one(<object>o, buffer.lists[nl], ov.list_size[p])
+                attr[args.na].list = buffer.lists[nl]
                 attr[args.na].given = True
                 nl += 1
         elif ov.kind[p] == K_FLOATS:
             if <object>o is not None:
                 if nf == 2:
                     raise RuntimeError(f"[{ov.name}] a kernel takes at most 2 lists of {MAX_DIMS} floats")
-                attr[args.na].n = read_floats(ov, <object>o, room.floats[nf])
-                attr[args.na].flist = room.floats[nf]
+                attr[args.na].n = read_floats(ov, <object>o, buffer.floats[nf])
+                attr[args.na].flist = buffer.floats[nf]
                 attr[args.na].given = True
                 nf += 1
         else:

@@ -447,7 +447,7 @@ class Heap {
     const PrivatePool* p = private_pool(id);
     return !p || !p->users;
   }
-  // A private pool that nobody uses goes when its last segment has gone.
+  // A private pool that is not in use is removed with its last segment.
   void forget_private_pools() {
     recent_ = nullptr;
     auto empty = [&](PoolId id) {

@@ -70,7 +70,7 @@ cdef object reshape_op(TensorBase self, PyObject** s):
 
 
 cdef TensorBase view_as(TensorBase self, object shape):
-    """view(), asked of nobody else: within reshape it is not overridden."""
+    """view() without layers: within reshape it is not overridden."""
     cdef PyObject* s[2]
     s[0], s[1] = <PyObject*>self, <PyObject*>shape
     return run_view(<Overload>hot.view.rows[0], s)

@@ -226,7 +226,7 @@ cdef TensorBase from_interface(object array, bint quiet):
         warnings.warn("The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This "
                       "means writing to this tensor will result in undefined behavior. You may want to copy the array to "
                       "protect its data or make it writable before converting it to a tensor.", UserWarning)
-    t = tensor_shell()
+    t = blank_tensor()
     t.dt, t.dev, t.dev_index = dt, CPU, -1
     t.st = storage_foreign(<void*><size_t>address, <size_t>extent_of(rank, sizes, strides, 0) * size, CPU, -1, array)
     set_geometry(t, rank, sizes, strides, 0)
@@ -391,7 +391,7 @@ def _from_dlpack(capsule):
         raise RuntimeError("from_dlpack received a tensor that has items but no memory")
     owner = PyCapsule_New(m, "mt_owner", <PyCapsule_Destructor>mt_dl_owner_free)
     PyCapsule_SetName(capsule, "used_dltensor")
-    t = tensor_shell()
+    t = blank_tensor()
     t.dt, t.dev, t.dev_index = dt, CPU, -1
     t.st = storage_foreign(<char*>m.t.data + m.t.offset, <size_t>extent * itemsize(<DType>dt), CPU, -1, owner)
     set_geometry(t, m.t.ndim, m.t.shape, strides, 0)
@@ -421,8 +421,8 @@ def _from_buffer(buffer, d, Py_ssize_t count, Py_ssize_t offset):
     if raw.readonly:
         warnings.warn("The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you "
                       "can write to the underlying (supposedly non-writable) buffer using the tensor.", UserWarning)
-    held = BufferHold(raw, False)                # not raw: whoever finds that could release it
-    t = tensor_shell()
+    held = BufferHold(raw, False)                # not raw: Python code that gets hold of it could release it
+    t = blank_tensor()
     t.dt, t.dev, t.dev_index = dt, CPU, -1
     t.st = storage_foreign(<char*>held.view.buf + offset, n * size, CPU, -1, held)
     set_geometry(t, 1, &n, &one, 0)

@@ -183,7 +183,7 @@ cdef int device_kernel(Overload ov, int dev, tuple results, PyObject** s) except
 cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) except -1:
     """Marshals the arguments in schema order and calls the kernel. The tensors are looked at last: from there on no Python
     runs, so that they are as the kernel is told."""
-    cdef AttrRoom room
+    cdef AttrBuffer buffer
     cdef int64_t few[MAX_VIEWS * VIEW_WORDS]     # raw memory, as above
     cdef Storage* few_storages[MAX_VIEWS]
     cdef View* v = <View*>few
@@ -198,7 +198,7 @@ cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) excep
         raise no_kernel(ov, CPU)
     args.na = 0
     args.generator = NULL
-    numbers = fill_attrs(ov, s, &room, &args)
+    numbers = fill_attrs(ov, s, &buffer, &args)
     if ov.generator_at >= 0:
         generator = generator_of(<object>s[ov.generator_at])
         args.generator = (<GeneratorBase>generator).g
@@ -216,11 +216,11 @@ cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) excep
         args.nt = 0
         work = output_views(outs, nouts, v, storages, &args.nt)
         work += input_views(ov, s, numbers, v, storages, &args.nt)
-        args.t, args.a = v, <Attr*>room.attrs
+        args.t, args.a = v, <Attr*>buffer.attrs
         check_rare(ov.name, ov.rare, v, args.nt)
         if work > NOGIL_ITEMS:
             if generator != NULL and not locked:
-                locked = (<GeneratorBase>generator).acquire()    # nobody has it: no wait
+                locked = (<GeneratorBase>generator).acquire()    # it is free: no wait
             run_unlocked(ov.kernel, &args, v, storages)
         else:
             ov.kernel(args)                      # with the GIL, and so alone

@@ -250,7 +250,7 @@ class Call {
 };
 
 // ---- executors that are kept -------------------------------------------------------------------------------------
-// Told when CANN refuses to destroy an object, which is leaked then: nobody who drops a call can do anything about it.
+// Called when CANN refuses to destroy an object, which is then leaked: the code that drops a call cannot act on it.
 inline void (*destroy_failed)(const char* function, int32_t code) = nullptr;
 constexpr int32_t kNoObject = -1;  // a first phase that did not run: CANN made no object for an argument
 
@@ -409,7 +409,7 @@ class Prepared {
   int32_t inputs_ = 0, outputs_ = 0;
 };
 
-// What was launched last, for the message about a device that failed: it tells only when somebody waits.
+// What was launched last, for the message about a device that failed: the error appears only at the next wait.
 struct Launched {
   void* plan = nullptr;
   int32_t device = 0;

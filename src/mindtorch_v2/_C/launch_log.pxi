@@ -15,7 +15,7 @@ cdef inline int note_launched(NpuPlan plan, NpuCall* call, int device) except -1
     npu_launches += 1
     Py_INCREF(plan)
     noted.plan, noted.device = <void*>plan, device
-    noted.key.swap(call.key)                     # nobody needs it in the call any more
+    noted.key.swap(call.key)                     # the call no longer needs it
     if before != NULL:
         Py_DECREF(<object>before)
     return 0

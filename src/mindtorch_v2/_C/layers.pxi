@@ -124,7 +124,7 @@ def _make_wrapper(cls, size, strides, d, place, bint requires_grad=False, offset
     extent_of(rank, sizes, steps, start)         # refuses what no tensor can have
     t = tensor_of(cls)
     t.st = storage_new(0, CPU, -1)               # there need be no such device
-    t.st.shrunk = True                           # whoever reads its memory must look whether there is any
+    t.st.shrunk = True                           # a reader of its memory has to check whether there is any
     t.dt, t.dev, t.dev_index = dt, where.code, where.number
     set_geometry(t, rank, sizes, steps, start)
     if requires_grad:

@@ -2,7 +2,7 @@
 
 cdef TensorBase new_empty(int rank, const int64_t* sizes, int dt, int dev, int index):
     """A fresh contiguous tensor, memory not set."""
-    cdef TensorBase t = tensor_shell()
+    cdef TensorBase t = blank_tensor()
     cdef int64_t n = set_contiguous(t, rank, sizes)
     t.dt, t.dev, t.dev_index = dt, dev, index
     t.st = storage_new(<size_t>n * itemsize(<DType>dt), dev, index)
@@ -12,7 +12,7 @@ cdef TensorBase new_empty(int rank, const int64_t* sizes, int dt, int dev, int i
 
 cdef TensorBase new_strided(int rank, const int64_t* sizes, const int64_t* strides, int dt, int dev, int index):
     """A fresh tensor with the given strides (dense or not), memory not set."""
-    cdef TensorBase t = tensor_shell()
+    cdef TensorBase t = blank_tensor()
     cdef int64_t items = extent_of(rank, sizes, strides, 0)
     reserve_dims(t, rank)
     t.dt, t.dev, t.dev_index = dt, dev, index
@@ -24,7 +24,7 @@ cdef TensorBase new_strided(int rank, const int64_t* sizes, const int64_t* strid
 
 cdef TensorBase alias(TensorBase a):
     """The same memory and geometry in a new tensor, without autograd; shares the version counter."""
-    cdef TensorBase t = tensor_shell()
+    cdef TensorBase t = blank_tensor()
     t.dt, t.dev, t.dev_index = a.dt, a.dev, a.dev_index
     t.st = a.st
     a.st.refs += 1

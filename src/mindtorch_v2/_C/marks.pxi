@@ -1,4 +1,4 @@
-# Ops over tensors that are read conjugated or negated (lazy.pxi): views keep the mark, composites leave it to their parts,
+# Ops over tensors that are read conjugated or negated (copy.pxi): views keep the mark, composites leave it to their parts,
 # and whatever reads memory gets resolved copies. A layer of its own, below autocast: other calls do not pay for it.
 
 cdef bint has_marks(Overload ov, Binding* b):

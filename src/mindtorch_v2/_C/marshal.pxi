@@ -127,7 +127,7 @@ cdef object choice(tuple known, object word):
 
 cdef TensorBase shown_as(TensorBase t, int rank, const int64_t* sizes, const int64_t* strides):
     """t's memory in another geometry, for one call: it shares no versions and no history."""
-    cdef TensorBase r = tensor_shell()
+    cdef TensorBase r = blank_tensor()
     r.dt, r.dev, r.dev_index, r.st = t.dt, t.dev, t.dev_index, t.st
     t.st.refs += 1
     set_geometry(r, rank, sizes, strides, t.offset)
@@ -192,7 +192,7 @@ cdef object constant(int reading, object value, PyObject** s, int device):
 
 
 cdef TensorBase scratch(object like, int device):
-    """Room for a result that nobody wants, as large as a tensor or as a list says; in float32 where that is a list,
+    """Memory for a result that is not wanted, as large as a tensor or as a list says; in float32 where that is a list,
     which is how CANN sums."""
     cdef int64_t sizes[MAX_DIMS]
     if isinstance(like, TensorBase):

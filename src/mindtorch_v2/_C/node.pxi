@@ -43,7 +43,7 @@ class AccumulateGrad(Node):
 
 
 cdef object accumulator_of(TensorBase leaf):
-    """The one AccumulateGrad of a leaf, as long as anybody has it."""
+    """The one AccumulateGrad of a leaf, as long as it is referenced."""
     found = None if leaf.extra is None else leaf.extra.get("accumulator")
     made = None if found is None else found()
     if made is None:
@@ -119,7 +119,7 @@ cdef class Node:
 
     @property
     def metadata(self):
-        """A dict for whoever watches the graph."""
+        """A dict for tools that watch the graph."""
         if self.metadata_object is None:
             self.metadata_object = {}
         return self.metadata_object

@@ -166,7 +166,7 @@ cdef int add_to_grad(TensorBase leaf, TensorBase grad, bint create_graph) except
             leaf.grad_object = grad
         elif grad.contig == leaf.contig and grad.base is None and not grad.requires and \
                 grad.shared_version == NULL and Py_REFCNT(grad) == 1 and grad.st.refs == 1:
-            leaf.grad_object = grad              # nobody else has it: no copy
+            leaf.grad_object = grad              # no other reference: no copy
         elif Py_TYPE(<PyObject*>grad) != tensor_type:
             leaf.grad_object = tensor_arg(hot_call1(hot.clone, grad))
         else:

@@ -196,7 +196,7 @@ cdef class NpuHeap(Memory):
         if self.tracing:
             try:
                 self.trace("alloc", b)
-            except BaseException:                # a key that was pressed now: nobody will have the block
+            except BaseException:                # KeyboardInterrupt: the block would have no owner
                 self.heap.release(b)
                 raise
         return b.address
@@ -206,7 +206,7 @@ cdef class NpuHeap(Memory):
         cdef size_t address, size, rounded
         while True:
             rounded = self.heap.round(nbytes)    # once: another thread may change the settings meanwhile
-            self.heap.make_room()                # before there is a segment that nobody would have
+            self.heap.make_room()                # before there is a segment without an owner
             # (address, bytes) of a new segment; (address, 0) of a block that is ours already; (0, 0): look again.
             address, size = self.owner._provide(nbytes, rounded, stream)
             if 0 < size < rounded:
@@ -344,7 +344,7 @@ cdef class NpuHeap(Memory):
     # Lists of (kind, address, size, stream, pool), to be freed by the caller. Kinds: 0 a segment, 1 a mapped piece of
     # an expandable segment, 2 the addresses of one.
     def release_free(self, pool=None):
-        """Of one private pool, or of all that nobody uses and the common one."""
+        """Of one private pool, or of all that are not in use and the common one."""
         cdef vector[Chunk] chunks
         cdef PoolId id
         cdef PoolId* only = NULL

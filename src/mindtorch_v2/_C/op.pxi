@@ -2,12 +2,12 @@
 # that (define.pxi).
 
 cdef PyObject* undefined(PyObject* self, PyObject** args, size_t nargsf, PyObject* kwnames) except NULL:
-    """The call of an op that nobody has defined."""
+    """The call of an op that is not defined."""
     raise NotImplementedError(f"[{(<Op>self).name}] is not in the op table")
 
 
 cdef class OpDescription:
-    """What people and their tools see of an op. Whoever defines ops derives from it; by itself it knows the rows alone."""
+    """What people and their tools see of an op. The op table derives its own; this base class shows the rows only."""
 
     def document(self, Op op not None) -> str:
         return "\n".join([(<Overload>row).schema for row in op.rows])
@@ -58,7 +58,7 @@ cdef class Op:
         below = "." + prefix if prefix in ("linalg", "fft", "special") else ""
         return package_name + ("" if self.namespace == "torch" else ".ops." + self.namespace) + below
 
-    # For people and their tools; made from the rows when somebody asks.
+    # For people and their tools; made from the rows on first use.
     @property
     def __doc__(self) -> str:
         return self.description.document(self)

@@ -21,7 +21,7 @@ cdef class OpOverloadPacket:
         return [(<Overload>ov).overload_name or "default" for ov in self._op.rows]
 
     def __call__(self, *args, **kwargs):
-        result = ask_overrides(self, args, kwargs)       # whoever overrides sees what was called
+        result = ask_overrides(self, args, kwargs)       # an override sees what was called
         return PyObject_Call(self._op, args, kwargs) if result is NotImplemented else result
 
     def __getattr__(self, name):

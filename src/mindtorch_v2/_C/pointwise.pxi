@@ -65,7 +65,7 @@ cdef inline int read_operands(Overload ov, PyObject** s, Operands* x) except -1:
         mixed = mixed or (<TensorBase>o).dt != x.compute
         x.same = x.same and same_shape(<TensorBase>x.first, <TensorBase>o)
         if (<TensorBase>o).dev != x.dev or (<TensorBase>o).dev_index != x.index:
-            meet_devices(x, <TensorBase>o)
+            check_same_device(x, <TensorBase>o)
     if x.first == NULL:
         raise TypeError(f"{ov.name}(): argument 'input' (position 1) must be Tensor, not {type(<object>s[0]).__name__}")
     if mixed or x.numbers:
@@ -73,7 +73,7 @@ cdef inline int read_operands(Overload ov, PyObject** s, Operands* x) except -1:
     return 0
 
 
-cdef int meet_devices(Operands* x, TensorBase t) except -1:
+cdef int check_same_device(Operands* x, TensorBase t) except -1:
     """A 0-dim CPU tensor goes where the others are."""
     if t.rank == 0 and t.dev == CPU:
         return 0
@@ -265,8 +265,8 @@ cdef int library_pointwise(Overload ov, PyObject** s, int compute, TensorBase re
     return 0
 
 
-cdef const Attr* pointwise_attrs(Overload ov, PyObject** s, Attr* room) except? NULL:
-    """The non-tensor arguments: those of the row when all are defaults, else filled into room."""
+cdef const Attr* pointwise_attrs(Overload ov, PyObject** s, Attr* buffer) except? NULL:
+    """The non-tensor arguments: those of the row when all are defaults, else filled into buffer."""
     cdef int p, n = 0
     cdef bint given = False
     if ov.nparams == ov.ntensors:
@@ -278,10 +278,10 @@ cdef const Attr* pointwise_attrs(Overload ov, PyObject** s, Attr* room) except? 
         return ov.default_attr
     for p in range(ov.nparams):
         if ov.kind[p] != K_TENSOR:
-            room[n] = Attr()
-            fill_attr(ov.kind[p], <object>s[p], &room[n])
+            buffer[n] = Attr()
+            fill_attr(ov.kind[p], <object>s[p], &buffer[n])
             n += 1
-    return room
+    return buffer
 
 
 cdef TensorBase pointwise_output(Overload ov, PyObject** s, Operands* x, int out_dt):

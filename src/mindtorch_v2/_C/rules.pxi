@@ -137,20 +137,33 @@ cdef int linear_rule(TensorBase a, TensorBase w, object bias, OutSpec* out) exce
     return 0
 
 
-cdef tuple layer_norm_outputs(PyObject** s, int dev, int index):
-    """(input, normalized_shape, weight, bias, eps) -> output, mean, rstd"""
-    cdef TensorBase input = <TensorBase>s[0], stats
-    cdef int64_t shape[MAX_DIMS]
-    cdef int n = read_ints_or_one(<object>s[1], shape, 1), lead = input.rank - n, d, dt = input.dt
+cdef int check_normalized(TensorBase input, object sizes, PyObject* weight, PyObject* bias, int64_t* shape) except -1:
+    """Reads normalized_shape into shape; raises where the input does not end with it, or a parameter differs from it."""
+    cdef int n = read_ints_or_one(sizes, shape, 1), lead = input.rank - n, d
     if n == 0:
         raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
                            "element, but got normalized_shape = []")
-    check_norm_param("weight", s[2], n, shape)
-    check_norm_param("bias", s[3], n, shape)
+    check_norm_param("weight", weight, n, shape)
+    check_norm_param("bias", bias, n, shape)
     if lead < 0 or memcmp(input.sizes + lead, shape, n * sizeof(int64_t)) != 0:
         raise RuntimeError(f"Given normalized_shape={[shape[d] for d in range(n)]}, expected input with shape "
                            f"[*, {', '.join([str(shape[d]) for d in range(n)])}], but got input of "
                            f"size{list(shape_of(input))}")
+    return n
+
+
+def _check_normalized(TensorBase input not None, normalized_shape, TensorBase weight=None, TensorBase bias=None) -> None:
+    """The same for rules in Python: of rms_norm."""
+    cdef int64_t shape[MAX_DIMS]
+    check_normalized(input, normalized_shape, <PyObject*>weight, <PyObject*>bias, shape)
+
+
+cdef tuple layer_norm_outputs(PyObject** s, int dev, int index):
+    """(input, normalized_shape, weight, bias, eps) -> output, mean, rstd"""
+    cdef TensorBase input = <TensorBase>s[0], stats
+    cdef int64_t shape[MAX_DIMS]
+    cdef int n = check_normalized(input, <object>s[1], s[2], s[3], shape)
+    cdef int lead = input.rank - n, d, dt = input.dt
     if is_tensor(s[2]) and (<TensorBase>s[2]).dt != dt or is_tensor(s[3]) and (<TensorBase>s[3]).dt != dt:
         _check_mixed(input, <object>s[2], <object>s[3])
     if is_tensor(s[2]):

@@ -155,7 +155,7 @@ cdef int pin_storage(Storage* s) except -1:
 
 
 cdef class StorageExport:
-    """Whoever has this has the address of a storage's block: the block stays where it is until this ends."""
+    """Holds the address of a storage's block: the block is not moved or freed while this exists."""
     cdef Storage* s
 
     cdef StorageExport hold(self, Storage* s):

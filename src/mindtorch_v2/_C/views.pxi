@@ -14,7 +14,7 @@ VIEW_IDS = {"view": V_VIEW, "transpose": V_TRANSPOSE, "permute": V_PERMUTE, "exp
 
 cdef TensorBase make_view(TensorBase self, int rank, const int64_t* sizes, const int64_t* strides, int64_t offset):
     """A view of self's storage, tracked as a view of self's base."""
-    cdef TensorBase t = tensor_shell()
+    cdef TensorBase t = blank_tensor()
     t.dt, t.dev, t.dev_index = self.dt, self.dev, self.dev_index
     t.st = self.st
     self.st.refs += 1

@@ -57,7 +57,7 @@ _errors |= {name: _error(name, _errors["TorchDynamoException"]) for name in (
     "TorchRuntimeError", "UserError", "FailOnRecompileLimitHit", "RecompileError")}
 
 config: Any = _facade.settings(
-    __name__, "config", "Settings of graph capture: kept, and read by nobody.", suppress_errors=False,
+    __name__, "config", "Settings of graph capture: stored, and not read.", suppress_errors=False,
     compiled_autograd=False, cache_size_limit=8, recompile_limit=8, accumulated_recompile_limit=256,
     accumulated_cache_size_limit=256, capture_scalar_outputs=False, capture_dynamic_output_shape_ops=False,
     automatic_dynamic_shapes=True, assume_static_by_default=True, disable=False, verbose=False,

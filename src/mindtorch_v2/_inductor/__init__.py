@@ -6,7 +6,7 @@ from typing import Any
 from mindtorch_v2 import _facade
 
 _WHY = "mindtorch_v2 compiles nothing: every op runs when it is called"
-config: Any = _facade.settings(__name__, "config", "Settings of the compiler: kept, and read by nobody.",
+config: Any = _facade.settings(__name__, "config", "Settings of the compiler: stored, and not read.",
                           cpp_wrapper=False, fallback_random=False, size_asserts=False, freezing=False,
                           max_autotune=False, triton=_facade.settings(__name__, "triton_config", "Settings of Triton."))
 utils: Any = _facade.module(__name__, "utils", "Which devices the compiler would serve beside the CPU.",

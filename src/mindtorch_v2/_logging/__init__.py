@@ -22,7 +22,7 @@ def getArtifactLogger(module_qname: str, artifact_name: str) -> logging.Logger:
 
 
 def trace_structured(name: str, *args: Any, **kwargs: Any) -> None:
-    """Nobody listens."""
+    """Nothing is logged."""
 
 
 _warned: set[str] = set()

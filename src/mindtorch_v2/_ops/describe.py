@@ -1,4 +1,4 @@
-"""What an op tells people and their tools: signatures and text, made from its rows when somebody asks."""
+"""Documentation of ops for people and tools: signatures and text, made from the rows on first use."""
 from __future__ import annotations
 
 import functools
@@ -56,7 +56,7 @@ def _parameters(overload: Any, schema: Schema) -> list[Parameter]:
     for param in schema.params:
         name = "input" if param.name == "self" else param.name
         kind: Any = Parameter.KEYWORD_ONLY if param.keyword_only else Parameter.POSITIONAL_OR_KEYWORD
-        if keyword.iskeyword(name):            # `from` of random_: nobody can write it as a keyword
+        if keyword.iskeyword(name):            # `from` of random_: it cannot be written as a keyword
             name, kind = name + "_", Parameter.POSITIONAL_ONLY
             made = [p.replace(kind=kind) for p in made]
         if param.required and not param.keyword_only:      # what comes before it cannot be left out
@@ -147,7 +147,7 @@ def _sentences() -> dict[str, str]:
 
 
 def sentence(op: Any) -> str:
-    """What the op does, in one sentence; "" where nobody wrote one."""
+    """What the op does, in one sentence; "" where there is none."""
     if op.inplace_of is not None:
         return op.doc or f"{op.inplace_of.name}(), in place."
     return op.doc or (_sentences().get(op.name, "") if op.namespace == "torch" else "")

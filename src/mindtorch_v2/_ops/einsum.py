@@ -72,7 +72,7 @@ def _arrange(x, labels, order):
 
 
 def _contract(a, la, b, lb, keep):
-    """One product of two operands, summed over labels that nobody else needs, as a batched matmul."""
+    """One product of two operands, summed over labels that no other operand needs, as a batched matmul."""
     sizes: dict[str, int] = {}
     for x, ls in ((a, la), (b, lb)):
         for c, n in zip(ls, x.shape):

@@ -89,7 +89,7 @@ for _name, _params, _slope, _curve, _inplace, _npu, _npu_back in (
      "Softplus(self, beta, threshold, out)", "SoftplusBackward(grad_output, self, beta, threshold, out)"),
     ("log_sigmoid", "", lambda g, self: ops.log_sigmoid_backward(g, self),
      lambda g, grad_output, self: g * grad_output * -ops.sigmoid_backward(ops.ones_like(self), self.sigmoid()), False,
-     "LogSigmoid(self, out)", "LogSigmoidBackward(grad_output, self, self, out)"),    # a buffer that nobody reads
+     "LogSigmoid(self, out)", "LogSigmoidBackward(grad_output, self, self, out)"),    # a buffer that is not read
 ):
     op(f"{_name}_backward(Tensor grad_output, Tensor self{_params}) -> Tensor", rule=binary, variants="", inplace=False,
        npu="aclnn" + _npu_back, grad={"grad_output": _slope, "self": _curve})

@@ -36,21 +36,6 @@ def _fit_sum(x, shape):
 
 
 # ---- layer norm ----------------------------------------------------------------------------------------------------
-def _check_layer(name, input, normalized_shape, **params):
-    shape = tuple(normalized_shape)
-    if not shape:
-        raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
-                           f"element, but got normalized_shape = {list(shape)}")
-    for param, value in params.items():
-        if value is not None and tuple(value.shape) != shape:
-            raise RuntimeError(f"Expected {param} to be of same shape as normalized_shape, but got {param} of shape "
-                               f"{list(value.shape)} and normalized_shape = {list(shape)}")
-    if input.dim() < len(shape) or tuple(input.shape[-len(shape):]) != shape:
-        raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape "
-                           f"[*, {', '.join(map(str, shape))}], but got input of size{list(input.shape)}")
-    return shape
-
-
 def _stats_shape(input, n):
     rank = input.dim() - n
     return tuple(input.shape[:rank]) + (1,) * n
@@ -92,7 +77,8 @@ def _layer_norm(input, normalized_shape, weight, bias, eps, cudnn_enable):
 def _check_rms(input, normalized_shape, weight):
     if input.dim() < len(normalized_shape):
         raise ValueError(f"Input tensor must have at least {len(normalized_shape)} dimensions, but got {input.dim()}")
-    return _check_layer("rms_norm", input, normalized_shape, weight=weight)
+    _C._check_normalized(input, normalized_shape, weight)
+    return tuple(normalized_shape)
 
 
 def _rms_rule(input, normalized_shape, weight, eps):

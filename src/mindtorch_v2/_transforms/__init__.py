@@ -47,7 +47,7 @@ def differentiated() -> bool:
 
 
 def ended(x: Any, kept: Callable[[list[Any]], bool]) -> Any:
-    """x without its history; its tangents too, unless `kept` says that theirs is somebody else's."""
+    """x without its history; its tangents too, unless `kept` says that an outer level owns them."""
     made = x._fresh()
     for layer in _C._transforms():
         tangent = layer.tangent(x) if isinstance(layer, Forward) else None

@@ -123,7 +123,7 @@ _abandoned: list[Any] = []
 
 
 class _Progress:
-    """One thread of the process that asks MPI while collectives are under way that nobody waits for, and sleeps else."""
+    """One thread of the process that polls MPI while collectives run that no thread waits for, and sleeps otherwise."""
 
     def __init__(self) -> None:
         self.works: list[MpiWork] = []

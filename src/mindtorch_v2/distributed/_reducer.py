@@ -161,7 +161,7 @@ class Reducer:
         grads, views = [], []
         for p, view in zip(bucket._params, bucket.views, strict=True):
             if used is not None and self._index[id(p)] not in used:
-                continue                          # nobody used it: it keeps what it has
+                continue                          # not used: it keeps what it has
             if self.as_views:
                 p.grad = view
             elif p.grad is None:

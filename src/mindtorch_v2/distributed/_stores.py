@@ -204,7 +204,7 @@ class FileStore(Store):
     """A store in a file that all processes see. Writers append records under a lock; readers read what is new."""
 
     _RECORD = struct.Struct("<iI")               # bytes of the key, bytes of the value; a negative key length deletes
-    _PAUSE = 0.01                                 # a file tells nobody that it has grown
+    _PAUSE = 0.01                                 # a file does not notify its readers
 
     def __init__(self, file_name: str, world_size: int = -1) -> None:
         super().__init__()

@@ -108,7 +108,7 @@ def is_this_host(name: str) -> bool:
     try:
         theirs = {item[4][0] for item in socket.getaddrinfo(name, None)}
         ours = {item[4][0] for item in socket.getaddrinfo(socket.gethostname(), None)}
-    except OSError:                               # a name that nobody resolves here is another's
+    except OSError:                               # a name that does not resolve is another host's
         return False
     return bool(theirs & ours)
 

@@ -131,7 +131,7 @@ class _Globals:
 
 
 def _last_uses(nodes: Sequence[Node]) -> dict[Node, list[Node]]:
-    """For each node, the nodes that nobody needs after it."""
+    """For each node, the nodes that are not needed after it."""
     seen: set[Node] = set()
     found: dict[Node, list[Node]] = defaultdict(list)
     for user in reversed(nodes):

@@ -57,7 +57,7 @@ class _Namespace:
         self._base_count: dict[str, int] = {}
 
     def create_name(self, candidate: str, obj: object | None) -> str:
-        """A name that begins as the candidate does and that nobody has; the one that obj has already."""
+        """An unused name with the candidate as its prefix; the one that obj has already."""
         if obj is not None and obj in self._obj_to_name:
             return self._obj_to_name[obj]
         candidate = _ILLEGAL.sub("_", candidate) or "_unnamed"

@@ -196,7 +196,7 @@ class Graph:
 
     @compatibility(is_backward_compatible=True)
     def erase_node(self, to_erase: Node) -> None:
-        """Takes out a node that nobody uses."""
+        """Removes a node that is not used."""
         if len(to_erase.users) > 0:
             raise RuntimeError(f"Tried to erase Node {to_erase} but it still had {len(to_erase.users)} users in the graph: "
                                f"{to_erase.users}!")
@@ -209,7 +209,7 @@ class Graph:
             hook(to_erase)
         after, before = to_erase._next, to_erase._prev
         to_erase._remove_from_list()
-        # Whoever walks over the list stands on this node perhaps; it keeps the way, but is in no list.
+        # A loop over the list may be at this node: it keeps its neighbours, but is in no list.
         to_erase._next, to_erase._prev, to_erase._erased = after, before, True
         self._len -= 1
         to_erase._update_args_kwargs(map_arg(to_erase.args, lambda n: None), map_arg(to_erase.kwargs, lambda n: None))
@@ -387,7 +387,7 @@ class Graph:
 
     @compatibility(is_backward_compatible=True)
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
-        """Takes out nodes that nobody uses and that change nothing; whether there were any."""
+        """Removes nodes that are not used and change nothing; whether there were any."""
         self.lint()
         impure = is_impure_node or (lambda node: node.is_impure())
         changed = False

@@ -31,7 +31,7 @@ ArgumentT = TypeVar("ArgumentT", bound=Argument)
 _legal_ops: dict[str, None] = dict.fromkeys(
     ("placeholder", "call_method", "call_module", "call_function", "get_attr", "output", "root"))
 
-# Functions whose calls stay although nobody uses their results.
+# Functions whose calls stay although their results are not used.
 _side_effectful_functions: set[Callable[..., Any]] = {torch._assert, operator.setitem, torch._C._set_grad_enabled}
 _side_effectful_functions.update(getattr(torch.ops.profiler, name) for name in (
     "_record_function_enter", "_record_function_enter_new", "_record_function_exit"))

@@ -184,7 +184,7 @@ class TracerBase:
 
 @compatibility(is_backward_compatible=True)
 class GraphAppendingTracer(TracerBase):
-    """The tracer of proxies that nobody traces: what is done with them goes into their graph."""
+    """The tracer of proxies outside a trace: what is done with them goes into their graph."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()

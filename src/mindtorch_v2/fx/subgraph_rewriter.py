@@ -36,7 +36,7 @@ class ReplacedPatterns:
 
 
 def _replace_attributes(gm: GraphModule, replacement: torch.nn.Module) -> None:
-    """Gives gm the attributes that the replacement names, and takes away submodules that nobody calls any more."""
+    """Gives gm the attributes that the replacement names, and removes submodules that are no longer called."""
     gm.delete_all_unused_submodules()
     if isinstance(replacement, GraphModule):
         replacement.graph.lint()

@@ -146,7 +146,7 @@ from mindtorch_v2.npu.streams import (
 
 graphs.make_graphed_callables = make_graphed_callables   # type: ignore[attr-defined]  # where torch_npu has it too
 globals().update(npu_tensor_types | npu_storage_types)
-_C._backend("npu")     # whoever comes by torch.npu needs the backend as much as who comes by a tensor
+_C._backend("npu")     # torch.npu needs the backend as much as a tensor on the npu does
 
 
 def __getattr__(name: str) -> Any:

@@ -34,7 +34,7 @@ def graph_pool_handle() -> PoolId:
 class NPUGraph:
     """Work of a stream, recorded instead of run; replay() runs it, with the memory and the arguments of then.
 
-    What ops allocate during the capture comes from a pool of the graph's own, so that nobody else gets that memory
+    What ops allocate during the capture comes from a pool of the graph's own, so that no other op gets that memory
     while the graph lives: results stay where they are and are new after every replay."""
 
     def __init__(self) -> None:

@@ -56,7 +56,7 @@ def empty_virt_addr_cache() -> None:
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """(free, total) bytes of a device, whoever uses them."""
+    """(free, total) bytes of a device, counting all processes."""
     return npu._get_allocator(device)._mem_get_info()
 
 

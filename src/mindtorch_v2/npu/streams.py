@@ -142,7 +142,7 @@ class Stream:
 
 
 class ExternalStream(Stream):
-    """A stream that somebody else made and keeps alive."""
+    """A stream that other code made and keeps alive."""
 
     def __init__(self, stream_ptr: int, device: Any = None, **kwargs: Any) -> None:
         index = _stream_device(device)

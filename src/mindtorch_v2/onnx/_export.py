@@ -38,7 +38,7 @@ class Model:
         self._used: set[str] = set()
 
     def fresh(self, hint: str) -> str:
-        """A name that begins so and that nobody has."""
+        """An unused name with this prefix."""
         name, number = hint, 0
         while name in self._used:
             number += 1

@@ -23,7 +23,7 @@ class ErrorMeta(Exception):
 
     def __init__(self, type: type[Exception], msg: str, *, id: tuple[Any, ...] = ()) -> None:
         super().__init__("If you are a user and see this message during normal operation please report it: "
-                         "an ErrorMeta is turned into the error it stands for before anybody sees it")
+                         "an ErrorMeta is turned into the error it stands for before it is raised")
         self.type, self.msg, self.id = type, msg, id
 
     def to_error(self, msg: str | Callable[[str], str] | None = None) -> Exception:
@@ -88,7 +88,7 @@ class ObjectPair(Pair):
     def compare(self) -> None:
         try:
             equal = self.actual == self.expected
-        except Exception as error:       # of the class of the values; it belongs to whoever compared them
+        except Exception as error:       # of the class of the values; the caller gets it
             raise ErrorMeta(ValueError, f"{self.actual} == {self.expected} failed with:\n{error}.", id=self.id) from error
         if not equal:
             self._fail(AssertionError, f"{self.actual} != {self.expected}")

@@ -1,4 +1,4 @@
-"""Refuses files of CANN that somebody else can change; the rule is cann_tables.trust's."""
+"""Refuses files of CANN that another user can change; the rule is cann_tables.trust's."""
 from __future__ import annotations
 
 from cann_tables import trust
@@ -7,7 +7,7 @@ from mindtorch_v2._backends.npu.errors import UntrustedCannError
 
 
 def refuse_untrusted(path: str, home: str) -> None:
-    """Raises where somebody else can change what is loaded from path, a file or folder of the toolkit at home."""
+    """Raises where another user can change what is loaded from path, a file or folder of the toolkit at home."""
     if _config.allow_writable_cann():
         return
     objection = trust.objection(path, home)

@@ -19,7 +19,7 @@ from mindtorch_v2._schema import Schema
 TENSOR_KINDS = ("tensor", "out", "inout")
 FROM_PARAM, FROM_RESULT, FROM_CONSTANT = _C.PLAN_SOURCES
 # How a source is read. Three are functions: ones(size), causal(whether), and scratch(tensor or sizes) for a result that
-# nobody wants.
+# is not wanted.
 READINGS: dict[str, int] = _C.PLAN_READINGS
 # The tables' dtypes that torch has too.
 _DTYPES = {"bool": "bool", "u8": "uint8", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64",
@@ -286,7 +286,7 @@ def _failure(name: str, code: int, call: str, function: str) -> Exception:
 
 
 def _not_destroyed(function: str, code: int) -> None:
-    """An object of an op could not be destroyed; nobody can act on it, and the work goes on."""
+    """An object of an op could not be destroyed; nothing can be done about it, and the work goes on."""
     warnings.warn(f"an object of an aclnn op is leaked: {errors.describe(code, function)}", RuntimeWarning, stacklevel=2)
 
 

@@ -80,7 +80,7 @@ class NpuAllocator:
         self._heap.record(ptr, self._handle(stream))
 
     def empty_cache(self, pool: PoolId | None = None) -> None:
-        """Gives the cached memory back to the device; of one private pool, or of all that nobody uses. Not while a graph
+        """Gives the cached memory back to the device; of one private pool, or of all that are not in use. Not while a graph
         is captured: that forbids the wait for the work that still uses the memory."""
         with self._lock:
             if not self._captures:
@@ -359,7 +359,7 @@ class NpuAllocator:
         """Gives everything back, live blocks too: the device is about to go. Blocks that are freed later stay books."""
         with self._lock:
             self._heap.detach()
-            self._heap.tracing = False            # blocks that go later are nobody's history
+            self._heap.tracing = False            # blocks that are freed later are in no trace
             segments = [] if self._closed else self._heap.segments()
             failures: list[Exception] = []
             if segments:
@@ -397,7 +397,7 @@ class NpuAllocator:
         except RuntimeError:                      # no more events, or the stream is gone: then this says so
             try:
                 streams.wait(self.device_id, stream, "a block that the stream used")
-            except RuntimeError:                  # nobody knows whether the stream still uses the block: tried again
+            except RuntimeError:                  # the stream may still use the block: tried again
                 self._unrecorded.append((block, [stream]))
                 raise
             self._heap.event_done(block)

@@ -29,7 +29,7 @@ class Ascend(_C.NpuBackend):
         return None if found is None else _C.NpuLists(*found)
 
     def make_constant(self, name: str, size: Any, dtype: Any, index: int) -> Any:
-        """A tensor that plans read and nobody writes to."""
+        """A tensor that plans read and that is never written to."""
         return ops.make_constant(name, size, dtype, index)
 
     def pinned(self, nbytes: int) -> Any:

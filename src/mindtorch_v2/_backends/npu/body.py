@@ -45,7 +45,7 @@ def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def writes(function: Value) -> Writer:
-    """The function's value as what the results become; None stands for a result that nobody wants."""
+    """The function's value as what the results become; None stands for a result that is not wanted."""
     def run(outs: Outs, args: Args) -> None:
         made = function(*args)
         for out, value in zip(outs, made if isinstance(made, tuple) else (made,), strict=True):

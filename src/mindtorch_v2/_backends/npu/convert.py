@@ -52,7 +52,7 @@ def _to_host(dst: Any, src: Any, non_blocking: bool) -> None:
     alone = non_blocking and _left_to_itself(dst, index, stream)
     if not alone:
         streams.about_to_wait("copy from npu to cpu")
-        owner.synchronize()                       # whoever replaces it sees every read; the copy waits for its stream too
+        owner.synchronize()                       # a test that replaces it sees every read; the copy waits for its stream too
     _enqueue((dst, src), DEVICE_TO_HOST, index, stream, alone)
     if alone:
         aclnn.finish(index)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from mindtorch_v2 import _C
 
 UNINITIALIZED = 100001       # ACL_ERROR_UNINITIALIZE: aclInit has not run
-REPEAT_INITIALIZE = 100002   # ACL_ERROR_REPEAT_INITIALIZE: somebody else in this process has called aclInit
+REPEAT_INITIALIZE = 100002   # ACL_ERROR_REPEAT_INITIALIZE: other code in this process has called aclInit
 DEVICE_TASK_ABORT = 107022   # ACL_ERROR_RT_DEVICE_TASK_ABORT: what was queued was dropped
 NOT_SUPPORTED = 207000       # ACL_ERROR_RT_FEATURE_NOT_SUPPORT
 OUT_OF_MEMORY = (207001, 207018)

@@ -14,7 +14,7 @@ npu_runtime.on_close(lambda _device: _constants.clear())     # they lie in memor
 
 
 def _filled(value: int, like: Any) -> Any:
-    """A tensor of one item that nobody writes to, made once."""
+    """A tensor of one item that is never written to, made once."""
     key = (value, like.dtype, like.device.index)
     found = _constants.get(key)
     if found is None:

@@ -73,7 +73,7 @@ class PinnedAllocator:
             return block is not None
 
     def lease(self, nbytes: int) -> Lease:
-        """Memory that is given back when nobody holds the lease any more."""
+        """Memory that is given back when the last holder of the lease is gone."""
         with self._lock:
             return Lease(self, self._live[self.malloc(nbytes)])
 
@@ -166,7 +166,7 @@ class PinnedAllocator:
             for device_id, stream in list(block.uses):
                 self._follow(block, device_id, stream)
                 del block.uses[device_id, stream]
-        except BaseException:                         # copies may be queued that nobody follows: it is tried again
+        except BaseException:                         # copies may be queued without an event: it is tried again
             self._live[block.address] = block
             self._returned.append(block)
             raise

@@ -53,7 +53,7 @@ class _Runtime:
         self.session = object()                   # a new one after every end: what threads and events kept is stale
         self.streams: dict[int, list[int]] = {}   # further streams, by priority
         self.made_events: list[int] = []
-        self.events: dict[int, list[int]] = {}    # those that nobody uses now, by creation flags
+        self.events: dict[int, list[int]] = {}    # those not in use, by creation flags
         self.unfinished: dict[int, list[Any]] = {}   # by stream: what work uses that could not be waited for
         self._deferred: list[int] = []
         self._acl: Any = None                     # the acl module that init used
@@ -177,7 +177,7 @@ class _Runtime:
 
 def _uninterrupted(act: Callable[[], None]) -> None:
     """Runs act with Python's signal handlers held back until it is done: a Ctrl-C while CANN makes a context would come
-    between the call and the line that keeps its handle, and nobody could give the context back."""
+    between the call and the line that keeps its handle, and the context could not be given back."""
     if threading.current_thread() is not threading.main_thread():
         act()                                     # signals are handled in the main thread only
         return
@@ -195,19 +195,19 @@ def _uninterrupted(act: Callable[[], None]) -> None:
 
 
 def _interrupted() -> bool:
-    """Whether Ctrl-C ended the program: nobody will read what is still queued, and to wait for it may take minutes."""
+    """Whether Ctrl-C ended the program: what is still queued will not be read, and to wait for it may take minutes."""
     return issubclass(getattr(sys, "last_type", object), KeyboardInterrupt)
 
 
 def _set_ending(thread: int, device_id: int | None) -> None:
     """While a thread ends a device the others are refused: one that goes on queueing work would keep it for ever."""
     global _ending, _thread
-    _ending, _thread = (thread, device_id), _Thread()   # so that nobody takes the short way in get_runtime()
+    _ending, _thread = (thread, device_id), _Thread()   # so that no thread takes the fast path of get_runtime()
     _C._npu_end_lifetime()                        # nor in the launcher
 
 
 def _attempt(told: set[int], what: str, act: Callable[..., Any], *args: Any) -> bool:
-    """One step of an end that nobody can stop: a failure is said on stderr, and the next step runs. A device fault that
+    """One step of a shutdown that cannot be stopped: a failure is printed to stderr, and the next step runs. A device fault that
     was told before is the reason of this failure too, and not said again. Whether it went well."""
     try:
         errors.check(act(*args) or 0, what)

@@ -199,7 +199,7 @@ def dispatch_trace(root: Any, tracer: Tracer, concrete_args: tuple[Any, ...] | N
     """The graph module of a function that itself tells the tracer what it does."""
     graph = tracer.trace(root, concrete_args)   # type: ignore[arg-type]
     name = type(root).__name__ if isinstance(root, torch.nn.Module) else root.__name__
-    for node in reversed(graph.nodes):           # results that nobody takes out of a tuple, and attributes nobody reads
+    for node in reversed(graph.nodes):           # items of tuples and attributes that are not used
         if not node.users and node.op == "get_attr":
             graph.erase_node(node)
     return _make_graph_module(tracer.root, graph, name)

@@ -9,23 +9,14 @@ import mindtorch_v2 as torch
 from mindtorch_v2.nn.parameter import Parameter
 
 
-def _parse_to(
-    device: Any = None,
-    dtype: Any = None,
-    non_blocking: bool = False,
-    copy: bool = False,
-    *,
-    memory_format: Any = None,
-) -> tuple[Any, Any, bool, Any]:
-    """Sort out the three call forms of `to`: (device, dtype), (dtype) and (tensor)."""
-    if isinstance(device, torch.dtype):
-        device, dtype, non_blocking = None, device, dtype if dtype is not None else non_blocking
-    elif isinstance(device, torch.Tensor):
-        non_blocking = dtype if dtype is not None else non_blocking
-        device, dtype = device.device, device.dtype
-    if device is not None and not isinstance(device, torch.device):
-        device = torch.device(device)
-    return device, dtype, bool(non_blocking), memory_format
+def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+    """(device, dtype, non_blocking, memory_format) of the call forms of `to`, which are Tensor.to's."""
+    dtype, device, non_blocking, copy, memory_format = torch._tensor._parse_to(*args, **kwargs)
+    if copy:
+        raise RuntimeError(".to() does not accept copy argument")
+    if dtype in (bool, int, float, complex):
+        dtype = torch.empty(0, dtype=dtype).dtype
+    return device if device is None else torch.device(device), dtype, non_blocking, memory_format
 
 
 vars(torch._C._nn)["_parse_to"] = _parse_to     # where programs with a `to` of their own look for it

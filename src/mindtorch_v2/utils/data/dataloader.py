@@ -191,7 +191,7 @@ def _deliver(outbox: queue.SimpleQueue[tuple[Any, Any] | None]) -> None:
     for tasks, message in iter(outbox.get, None):
         try:
             tasks.send_bytes(message)
-        except OSError:                          # that worker has died: whoever waits for its batch finds out
+        except OSError:                          # that worker has died: the wait for its batch finds out
             continue
 
 

@@ -8,6 +8,6 @@ if writer.Event is not None:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("FileWriter", "SummaryWriter"):  # whoever imports them asks so whether the package is there
+    if name in ("FileWriter", "SummaryWriter"):  # importing them is how programs test for the package
         raise ImportError("torch.utils.tensorboard needs the package tensorboard; run pip install tensorboard")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -109,7 +109,7 @@ def insert_subgm(gm: GraphModule, sub_gm: GraphModule, orig_inputs: tuple[Node, 
 
 @compatibility(is_backward_compatible=False)
 def erase_nodes(gm: GraphModule, nodes: list[Node]) -> None:
-    """Takes out nodes that nobody uses any more."""
+    """Removes nodes that are no longer used."""
     for node in reversed(nodes):
         gm.graph.erase_node(node)
 

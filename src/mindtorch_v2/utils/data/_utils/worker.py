@@ -78,7 +78,7 @@ def _compact(data: Any) -> Any:
 
 def _end_with(parent: int) -> None:
     """Ends this process when its parent is gone. A thread of its own does that: the main thread may wait for ever, for a
-    lock that the parent held, the rest of a task that it was writing, or room in a pipe that nobody reads. Not
+    lock that the parent held, the rest of a task that it was writing, or space in a pipe that is not read. Not
     PR_SET_PDEATHSIG, which ends the worker together with the thread that made it, and that may be a short-lived one."""
     while os.getppid() == parent:
         time.sleep(PARENT_CHECK_S)
@@ -88,7 +88,7 @@ def _end_with(parent: int) -> None:
 def worker_loop(parent: int | None, kind: tuple, tasks: Any, results: Any, *args: Any) -> None:
     """What a worker process runs. Its parent says who it is, because it may be gone before the worker can ask; None where
     a fork server is the parent. A Ctrl-C goes to the main process too, which says so: a worker ends quietly, and does
-    not wait until somebody has read its answers."""
+    not wait until its answers have been read."""
     threading.Thread(target=_end_with, args=(os.getppid() if parent is None else parent,), daemon=True).start()
     try:
         _serve(kind, tasks, results, *args)

@@ -14,7 +14,7 @@ __all__ = ["Batcher", "Concater", "Mapper", "SequenceWrapper", "Shuffler", "Zipp
 
 
 class SequenceWrapper(MapDataPipe):
-    """The items of a list or dict; copied, so that nobody else changes them."""
+    """The items of a list or dict; copied, so that other code cannot change them."""
 
     def __init__(self, sequence: Any, deepcopy: bool = True) -> None:
         self.sequence = copy.deepcopy(sequence) if deepcopy else sequence
