@@ -87,6 +87,7 @@ _DEFERRED += ("fx", "export", "monitor", "_commands")
 _deferred.defer(__name__, {name: _FROM.get(name, name) for name in (*_DEFERRED, *_FROM)}, plain_lookup=True)
 _deferred.defer(cuda.__name__, {"amp": "cuda.amp"})
 _deferred.defer(autograd.__name__, {"profiler": "autograd.profiler"})
+_deferred.defer(_ops.__name__, {"npu": "_ops.npu"})
 
 
 def __dir__() -> list[str]:

@@ -115,11 +115,28 @@ class _Aten(_Namespace):
         return found
 
 
+class _Npu(_Namespace):
+    """torch_npu's own ops; the rows are read at the first look, and a name without one is refused by that name."""
+
+    def __getattr__(self, name: str) -> Any:
+        rows = torch._ops.npu
+        if name in rows.functions:
+            self.__dict__[name] = found = torch._C._op_packet(rows.functions[name])
+            return found
+        if name in rows.refused_names():
+            raise AttributeError(f"[torch.ops.npu.{name}] this operator of torch_npu is not offered")
+        return super().__getattr__(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *torch._ops.npu.functions})
+
+
 class _Ops:
     """torch.ops: a namespace comes into being when an op is defined in it, or when it is first looked at."""
 
     def __init__(self) -> None:
         self.aten = _Aten("aten")
+        self.npu = _Npu("npu")
 
     def load_library(self, path: Any) -> None:
         """Refuses: such a library holds ops for PyTorch's C++ core."""

@@ -6,7 +6,7 @@ from mindtorch_v2._C._tensor cimport *
 cdef enum:
     K_TENSOR, K_TENSORS, K_SCALAR, K_INT, K_INTS, K_FLOAT, K_FLOATS, K_BOOL, K_BOOLS, K_STR
     K_DTYPE, K_DEVICE, K_LAYOUT, K_FORMAT, K_GENERATOR, K_SCALARS, K_ANY
-    MAX_PARAMS = 24
+    MAX_PARAMS = 48                              # torch_npu's attention has 45
     MAX_SAVED = 16
     MAX_INPUTS = 8                               # of one formula
     MAX_FORMULA_ARGS = 24

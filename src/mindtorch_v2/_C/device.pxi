@@ -12,8 +12,18 @@ cdef class DeviceTypes:
 cdef DeviceTypes device_types = DeviceTypes()
 
 
+cdef dict device_aliases = {}                    # another device's name -> that of the type which stands for it
+
+
+def _alias_device(str name, str meant) -> None:
+    """From now on a device type's name means another type: programs written for cuda run on npu."""
+    device_code(meant)
+    device_aliases[name] = meant
+
+
 cdef int device_code(str name) except -1:
     """The code of a device type."""
+    name = device_aliases.get(name, name)
     if name not in device_types.names:
         raise RuntimeError(f"Expected one of {', '.join(device_types.names)} device type at start of device string: {name}")
     return <int>device_types.names.index(name)

@@ -1,5 +1,10 @@
 # Ops as torch.ops shows them: a packet for each op, and one object for each of its overloads.
 
+cdef str space_of(Op op):
+    """The namespace under which torch.ops has an op."""
+    return "aten" if op.namespace in ("torch", "Tensor") else op.namespace
+
+
 cdef class OpOverloadPacket:
     """torch.ops.aten.add: the op, with its overloads as attributes."""
     cdef readonly Op _op
@@ -15,7 +20,7 @@ cdef class OpOverloadPacket:
 
     @property
     def _qualified_op_name(self):
-        return f"aten::{self._op.name}"
+        return f"{space_of(self._op)}::{self._op.name}"
 
     def overloads(self):
         return [(<Overload>ov).overload_name or "default" for ov in self._op.rows]
@@ -32,13 +37,13 @@ cdef class OpOverloadPacket:
                 return op_overload(self._op, <Overload>ov)
         if self._op.rows and not name.startswith("_"):      # torch has a row of its own where this table has one for both
             return op_overload(self._op, <Overload>self._op.rows[0])
-        raise AttributeError(f"The underlying op of 'aten.{self._op.name}' has no overload name '{name}'")
+        raise AttributeError(f"The underlying op of '{space_of(self._op)}.{self._op.name}' has no overload name '{name}'")
 
     def __repr__(self):
-        return f"<OpOverloadPacket(op='aten.{self._op.name}')>"
+        return f"<OpOverloadPacket(op='{space_of(self._op)}.{self._op.name}')>"
 
     def __str__(self):
-        return f"aten.{self._op.name}"
+        return f"{space_of(self._op)}.{self._op.name}"
 
     def __reduce__(self):
         return _op_packet, (self._op,)
@@ -63,11 +68,11 @@ cdef class OpOverload:
 
     @property
     def namespace(self):
-        return "aten"
+        return space_of(self.overloadpacket._op)
 
     @property
     def _schema(self):
-        return f"aten::{self._row.schema}"
+        return f"{self.namespace}::{self._row.schema}"
 
     @property
     def is_view(self):
@@ -75,17 +80,17 @@ cdef class OpOverload:
 
     def name(self):
         shown = f".{self._row.overload_name}" if self._row.overload_name else ""
-        return f"aten::{self.overloadpacket._op.name}{shown}"
+        return f"{self.namespace}::{self.overloadpacket._op.name}{shown}"
 
     def __call__(self, *args, **kwargs):
         result = ask_overrides(self, args, kwargs)
         return PyObject_Call(self.overloadpacket._op, args, kwargs) if result is NotImplemented else result
 
     def __repr__(self):
-        return f"<OpOverload(op='aten.{self.overloadpacket._op.name}', overload='{self._overloadname}')>"
+        return f"<OpOverload(op='{self.namespace}.{self.overloadpacket._op.name}', overload='{self._overloadname}')>"
 
     def __str__(self):
-        return f"aten.{self.__name__}"
+        return f"{self.namespace}.{self.__name__}"
 
     def __reduce__(self):
         return getattr, (self.overloadpacket, self._overloadname)

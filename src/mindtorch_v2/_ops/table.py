@@ -16,6 +16,8 @@ functions: dict[str, Any] = {}         # what torch.<name> is
 methods: dict[str, Any] = {}           # what Tensor.<name> is
 namespaces: dict[str, dict[str, Any]] = {"nn": {}, "linalg": {}, "special": {}, "fft": {}}
 rows: list[tuple[Schema, dict[str, Any]]] = []   # every row as written, for tests and tools
+npu_functions: dict[str, Any] = {}     # what torch.ops.npu.<name> is: torch_npu's own ops, see npu/
+npu_rows: list[tuple[Schema, dict[str, Any]]] = []   # the rows of those
 AUTOCAST_DEVICES = ("cpu", "npu")   # device types that autocast knows
 _DESCRIPTION = Description()
 _formulas: dict[str, int] = {}         # op name -> rows with a gradient so far
@@ -38,6 +40,9 @@ def _node_name(name: str, grad: Any) -> str:
 
 def _publish(name: str, function: Any, variants: str) -> None:
     """Puts an op where torch has it: `function`, `method`, or a namespace such as `linalg`."""
+    if function.namespace == "npu":              # names of torch_npu, which torch may have too
+        npu_functions[name] = function
+        return
     if function.namespace != "Tensor":           # else a method that takes its arguments in another order than the function
         setattr(ops, name, function)
     for variant in variants.replace(",", " ").split():
@@ -88,8 +93,9 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
     if doc or body is not None:
         function.doc = doc or body.__doc__ or function.doc
-    rows.append((parsed, {"npu": npu, "rule": rule, "grad": grad, "body": body, "kernel": kernel,
-                          "autocast": autocast}))
+    written = npu_rows if namespace == "npu" else rows
+    written.append((parsed, {"npu": npu, "rule": rule, "grad": grad, "body": body, "kernel": kernel,
+                             "autocast": autocast}))
     _publish(parsed.name, function, variants)
     if pointwise if inplace is None else inplace:
         name = parsed.name + "_"

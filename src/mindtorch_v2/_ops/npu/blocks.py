@@ -1,0 +1,176 @@
+"""Rows of torch_npu's larger pieces of models: attention with its projections, sparse attention, hyper-connections."""
+from __future__ import annotations
+
+from mindtorch_v2._ops.npu.dropout import drawn_mask, kept_of
+from mindtorch_v2._ops.npu.rows import FLOAT32, INT64, UINT8, grad_of, row, wide
+from mindtorch_v2._ops.table import ops
+
+
+# ---- attention as BERT writes it ------------------------------------------------------------------------------------
+def _scored(query, key, value, mask, scale, kept, keep_prob):
+    """(out (batch * length, heads * depth), weights)."""
+    scores = ops.matmul(wide(query), wide(key).transpose(-2, -1)) * scale
+    weights = ops.softmax(scores if mask is None else scores + wide(mask), -1)
+    dropped = weights if kept is None else weights * kept / keep_prob
+    out = ops.matmul(dropped, wide(value)).transpose(1, 2).reshape(query.size(0) * query.size(2), -1)
+    return out.to(query.dtype), weights.to(query.dtype)
+
+
+@row()
+def npu_fused_attention_score_fwd(query_layer, key_layer, value_layer, attention_mask, scale, keep_prob, *_):
+    """softmax(query key^T scale + mask) value as (batch * length, heads * depth), the softmax, and dropout's mask of bytes."""
+    shape = [*query_layer.shape[:3], key_layer.size(2)]
+    kept = (ops.rand(shape, device=query_layer.device) < keep_prob).to(UINT8)
+    out, weights = _scored(query_layer, key_layer, value_layer, attention_mask, scale, kept, keep_prob)
+    return out, weights, kept.reshape(-1)
+
+
+@row()
+def npu_fused_attention_score(query_layer, key_layer, value_layer, attention_mask, scale, keep_prob, *_):
+    """softmax(query key^T scale + mask) value as (batch * length, heads * depth)."""
+    return npu_fused_attention_score_fwd(query_layer, key_layer, value_layer, attention_mask, scale, keep_prob)[0]
+
+
+def _scored_backward(grad_output, softmax_output, query_layer, key_layer, value_layer, mask, scale, keep_prob, *_):
+    """The gradients of npu_fused_attention_score: of query, key and value, as (batch * length, heads * depth)."""
+    q, k, v, p = (wide(x) for x in (query_layer, key_layer, value_layer, softmax_output))
+    b, n, s, d = q.shape
+    g = wide(grad_output).reshape(b, s, n, d).transpose(1, 2)
+    kept = wide(mask).reshape(p.shape) / keep_prob
+    slope = ops._softmax_backward_data(ops.matmul(g, v.transpose(-2, -1)) * kept, p, -1, FLOAT32) * scale
+    grads = ops.matmul(slope, k), ops.matmul(slope.transpose(-2, -1), q), ops.matmul((p * kept).transpose(-2, -1), g)
+    return tuple(x.transpose(1, 2).reshape(-1, n * d).to(grad_output.dtype) for x in grads)
+
+
+for _name in ("npu_fused_attention_score_backward", "npu_fused_attention_score_grad"):
+    row(_name)(_scored_backward)
+
+
+def _projected(x, weight, bias, heads, depth, length):
+    y = ops.matmul(wide(x), wide(weight).t())
+    y = y if bias is None else y + wide(bias)
+    return y.reshape(-1, length, heads, depth).transpose(1, 2)
+
+
+def _multi_head(query, key, value, weights, biases, mask, out_weight, out_bias, kept, heads, depth, src_len, tgt_len, prob):
+    """y, the three projections, the softmax, what dropout leaves of it, and the context."""
+    q, k, v = (_projected(x, w, b, heads, depth, n) for x, w, b, n in
+               zip((query, key, value), weights, biases, (tgt_len, src_len, src_len), strict=True))
+    scores = ops.matmul(q * depth ** -0.5, k.transpose(-2, -1))
+    soft = ops.softmax(scores if mask is None else scores + wide(mask), -1)
+    left = soft if kept is None else soft * kept.reshape(soft.shape) / (1 - prob)
+    context = ops.matmul(left, v).transpose(1, 2).reshape(query.size(0), -1)
+    y = ops.matmul(context, wide(out_weight).t())
+    return y if out_bias is None else y + wide(out_bias), q, k, v, soft, left, context
+
+
+@row()
+def npu_multi_head_attention(query, key, value, query_weight, key_weight, value_weight, attn_mask, out_proj_weight, query_bias,
+                             key_bias, value_bias, out_proj_bias, dropout_mask, attn_head_num, attn_dim_per_head, src_len, tgt_len,
+                             dropout_prob, softmax_use_float):
+    """Multi-head attention with its projections: y, dropout's bits, the projections, the softmax, its rest, the context."""
+    count = query.size(0) // tgt_len * attn_head_num * tgt_len * src_len
+    bits = dropout_mask
+    if bits is None or not bits.numel():
+        bits = drawn_mask(count, dropout_prob, query.device)
+    kept = kept_of(bits, count) if dropout_prob > 0 else None
+    y, q, k, v, soft, left, context = _multi_head(
+        query, key, value, (query_weight, key_weight, value_weight), (query_bias, key_bias, value_bias), attn_mask,
+        out_proj_weight, out_proj_bias, kept, attn_head_num, attn_dim_per_head, src_len, tgt_len, dropout_prob)
+    like = query.dtype
+    return (y.to(like), bits, q.to(like), k.to(like), v.to(like), soft.to(FLOAT32 if softmax_use_float else like), left.to(like),
+            context.to(like))
+
+
+# ---- hyper-connections ----------------------------------------------------------------------------------------------
+def _post(x, h_res, h_out, h_post):
+    kept = wide(x) if h_res is None else ops.matmul(wide(h_res).transpose(-2, -1), wide(x))
+    return (kept + wide(h_out).unsqueeze(-2) * wide(h_post).unsqueeze(-1)).to(x.dtype)
+
+
+@row()
+def npu_mhc_post(x, h_res, h_out, h_post):
+    """h_res^T x plus h_out times each of h_post: what a layer gives to the streams of (tokens, streams, depth)."""
+    return _post(x, h_res, h_out, h_post)
+
+
+@row()
+def npu_mhc_post_backward(grad_y, x, h_res, h_out, h_post):
+    """The gradients of npu_mhc_post: of x, h_res, h_out and h_post."""
+    made = grad_of(_post, (x, h_res, h_out, h_post), (grad_y,))
+    return tuple(x.new_empty([0]) if g is None else g for g in made)
+
+
+# ---- native sparse attention ----------------------------------------------------------------------------------------
+def _compressed(input, weight, size, stride, ends):
+    """Weighted sums of blocks of `size` rows, `stride` apart, of each sequence of (tokens, heads, depth)."""
+    ends = [input.size(0)] if not ends else list(ends)
+    rows = []
+    for start, end in zip([0, *ends], ends, strict=False):
+        for at in range(start, end - size + 1, stride):
+            rows.append((wide(input[at:at + size]) * wide(weight).unsqueeze(-1)).sum(0))
+    return (ops.stack(rows) if rows else input.new_zeros([0, *input.shape[1:]])).to(input.dtype)
+
+
+@row()
+def npu_nsa_compress(input, weight, compress_block_size, compress_stride, actual_seq_len):
+    """Blocks of keys or values as one row each, by learnt weights (block size, heads)."""
+    return _compressed(input, weight, compress_block_size, compress_stride, actual_seq_len)
+
+
+@row()
+def npu_nsa_compress_grad(grad, input, weight, compress_block_size, compress_stride, actual_seq_len):
+    """The gradients of npu_nsa_compress: of the input and the weight."""
+    return grad_of(lambda x, w: _compressed(x, w, compress_block_size, compress_stride, actual_seq_len), (input, weight), (grad,))
+
+
+def _selected(query, key, value, indices, scale, size, q_ends, k_ends):
+    """(out, maxima, sums) of queries (tokens, heads, depth) that see only the blocks that indices name, and no later key."""
+    heads, kv = query.size(1), key.size(1)
+    outs, tops, sums = [], [], []
+    for b, (a, z) in enumerate(zip([0, *q_ends], q_ends, strict=False)):
+        first, last = ([0, *k_ends])[b], k_ends[b]
+        keys, values = (wide(x[first:last]).repeat_interleave(heads // kv, 1) for x in (key, value))
+        chosen = indices[a:z].to(INT64)
+        places = ops.arange(last - first, device=query.device)
+        seen = ((places // size).reshape(1, 1, 1, -1) == chosen.unsqueeze(-1)).any(2)
+        line = ops.arange(a, z, device=query.device) - a + (last - first) - (z - a)
+        seen = seen.repeat_interleave(heads // kv, 1) & (places <= line.reshape(-1, 1, 1))
+        scores = ops.einsum("tnd,snd->tns", [wide(query[a:z]), keys]) * scale
+        scores = scores.masked_fill(~seen, float("-inf"))
+        top = scores.amax(-1, True).detach()
+        weights = (scores - top).exp()
+        total = weights.sum(-1, True)
+        outs.append(ops.einsum("tns,snd->tnd", [weights / total, values]))
+        tops.append(top)
+        sums.append(total)
+    return ops.cat(outs).to(query.dtype), *(ops.cat(x).expand(-1, -1, 8).contiguous().to(FLOAT32) for x in (tops, sums))
+
+
+@row()
+def npu_nsa_select_attention(query, key, value, topk_indices, scale_value, head_num, select_block_size, select_block_count,
+                             atten_mask, actual_seq_qlen, actual_seq_kvlen):
+    """Causal attention over the blocks of keys that were chosen for each query; the maxima and sums of its rows."""
+    return _selected(query, key, value, topk_indices, scale_value, select_block_size, list(actual_seq_qlen), list(actual_seq_kvlen))
+
+
+@row()
+def npu_nsa_select_attention_grad(grad, query, key, value, attention_out, softmax_max, softmax_sum, topk_indices, scale_value,
+                                  head_num, select_block_size, select_block_count, atten_mask, actual_seq_qlen, actual_seq_kvlen):
+    """The gradients of npu_nsa_select_attention: of query, key and value."""
+    def forward(q, k, v):
+        return _selected(q, k, v, topk_indices, scale_value, select_block_size, list(actual_seq_qlen), list(actual_seq_kvlen))[0]
+    return grad_of(forward, (query, key, value), (grad,))
+
+
+# ---- the rest -------------------------------------------------------------------------------------------------------
+@row()
+def npu_sim_exponential_(input, lambd, generator):
+    """Every item becomes a random number of the exponential distribution."""
+    return input.exponential_(lambd, generator=generator)
+
+
+@row()
+def print_npugraph_tensor(input, tensor_name):
+    """Prints a tensor."""
+    print(f"{tensor_name}: {input}" if tensor_name else input)

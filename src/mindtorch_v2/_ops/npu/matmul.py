@@ -1,0 +1,434 @@
+"""Rows of torch_npu's matrix products: plain, of integers with scales, with integer weights, grouped, and feed-forward layers."""
+from __future__ import annotations
+
+from mindtorch_v2._ops.npu.quant import by_rows, integers, quantized, scale_of, swiglu, unpacked
+from mindtorch_v2._ops.npu.rows import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, INT64, dtype_of, grad_of, row, wide
+from mindtorch_v2._ops.table import ops
+
+_EXACT = 8192                                    # terms of 4 bits times 8 bits whose sum float32 holds exactly
+
+
+def integer_matmul(a, b):
+    """The exact product of int8 matrices as int32; float32 alone would round sums beyond 2^24."""
+    a, b = integers(a), integers(b)
+    low = a.to(INT32) & 15
+    high = (a.to(INT32) - low) >> 4
+    total = None
+    for start in range(0, max(a.size(-1), 1), _EXACT):
+        rows = b.narrow(-2, start, min(_EXACT, b.size(-2) - start)).to(FLOAT32)
+        parts = [ops.matmul(x.narrow(-1, start, rows.size(-2)).to(FLOAT32), rows).to(INT32) for x in (high, low)]
+        part = parts[0] * 16 + parts[1]
+        total = part if total is None else total + part
+    return total
+
+
+# ---- plain ----------------------------------------------------------------------------------------------------------
+@row()
+def npu_linear(input, weight, bias):
+    """linear."""
+    return ops.linear(input, weight, bias)
+
+
+@row()
+def npu_linear_backward(grad, input, weight):
+    """The gradients of npu_linear: of the input and the weight."""
+    return ops.matmul(grad, weight), ops.matmul(grad.reshape(-1, grad.size(-1)).t(), input.reshape(-1, input.size(-1)))
+
+
+@row()
+def npu_bmmV2(input, mat2, output_sizes):
+    """matmul, in another shape where sizes are given."""
+    made = ops.matmul(input, mat2)
+    return made.reshape(output_sizes) if output_sizes else made
+
+
+@row()
+def npu_bmm_v2_mat1_backward(grad, mat1, mat2, size):
+    """The gradient of npu_bmmV2's first matrix."""
+    shape = [*ops.broadcast_shapes(mat1.shape[:-2], mat2.shape[:-2]), mat1.size(-2), mat2.size(-1)]
+    return ops.matmul(grad.reshape(shape), mat2.transpose(-2, -1)).sum_to_size(size)
+
+
+@row()
+def npu_bmm_v2_mat2_backward(grad, mat1, mat2, size):
+    """The gradient of npu_bmmV2's second matrix."""
+    shape = [*ops.broadcast_shapes(mat1.shape[:-2], mat2.shape[:-2]), mat1.size(-2), mat2.size(-1)]
+    return ops.matmul(mat1.transpose(-2, -1), grad.reshape(shape)).sum_to_size(size)
+
+
+@row()
+def matmul_double_backward(grad_self, grad_other, grad_out, input, other, mask):
+    """The gradients of matmul's gradients: of the result's gradient, of the input and of the other matrix."""
+    def backward(g, a, b):
+        return grad_of(ops.matmul, (a, b), (g,))
+    dg = ops.zeros_like(grad_out)
+    for given, make in ((grad_self, lambda v: ops.matmul(v, other)), (grad_other, lambda v: ops.matmul(input, v))):
+        dg = dg if given is None else dg + make(given)
+    da = ops.zeros_like(input) if grad_other is None else backward(grad_out, input, grad_other)[0]
+    db = ops.zeros_like(other) if grad_self is None else backward(grad_out, grad_self, other)[1]
+    return tuple(x if wanted else ops.zeros_like(x) for x, wanted in zip((dg, da, db), mask, strict=True))
+
+
+@row()
+def npu_fused_matmul(x1, x2, bias, x3, fused_op_type):
+    """matmul plus bias, then add, mul, relu or a gelu."""
+    y = ops.matmul(x1, x2)
+    y = y if bias is None else y + bias
+    if fused_op_type in ("add", "mul"):
+        return y + x3 if fused_op_type == "add" else y * x3
+    if fused_op_type in ("gelu_erf", "gelu_tanh"):
+        return ops.gelu(y, approximate="none" if fused_op_type == "gelu_erf" else "tanh")
+    if fused_op_type == "relu":
+        return ops.relu(y)
+    if fused_op_type:
+        raise ValueError(f"[npu_fused_matmul] expected fused_op_type add, mul, relu, gelu_erf or gelu_tanh, got {fused_op_type!r}")
+    return y
+
+
+def _transposed(x1, x2, perm_x1, perm_x2, perm_y, product):
+    """product(a, b) of three-dim matrices whose dims are exchanged before and after."""
+    y = product(x1.permute(perm_x1 or [0, 1, 2]), x2.permute(perm_x2 or [0, 1, 2]))
+    return y.permute(perm_y or [1, 0, 2])
+
+
+def _split_batches(y, factor):
+    """(M, batch, N) as (M, batch * N) in `factor` pieces, as CANN lays it out for the next collective."""
+    if factor in (None, 1):
+        return y
+    m, batch, n = y.shape
+    return y.reshape(m, factor, batch // factor * n).permute(1, 0, 2).contiguous()
+
+
+@row()
+def npu_transpose_batchmatmul(input, weight, bias, scale, perm_x1, perm_x2, perm_y, batch_split_factor):
+    """bmm of permuted matrices, the result permuted; as int8 where a scale is given."""
+    def product(a, b):
+        y = ops.bmm(a, b)
+        return y if bias is None else y + bias
+    y = _transposed(input, weight, perm_x1, perm_x2, perm_y, product)
+    if scale is not None:
+        flat = y.reshape(y.size(0), 1, -1)
+        return quantized(wide(flat) * scale_of(scale), INT8)
+    return _split_batches(y, batch_split_factor).contiguous()
+
+
+@row()
+def npu_batch_gather_matmul_(input, x, weight_b, indices, weight_a, layer_idx, scale, y_offset, y_slice_size):
+    """Adds to a slice of the input's columns each row of x times the weights that its index names (low-rank adapters)."""
+    width = input.size(1) if y_slice_size == -1 else y_slice_size
+    own = indices.to(INT64)
+    rows = wide(x).unsqueeze(-1)
+    if weight_a is not None:
+        rows = ops.matmul(wide(weight_a)[own, layer_idx], rows)
+    made = ops.matmul(wide(weight_b)[own, layer_idx], rows).squeeze(-1)
+    into = input.narrow(1, y_offset, width)
+    into.copy_(wide(into) + made * scale)
+    return input
+
+
+@row()
+def npu_batch_gather_matmul(input, x, weight_b, indices, weight_a, layer_idx, scale, y_offset, y_slice_size):
+    """A copy of the input to which npu_batch_gather_matmul_ has added."""
+    return npu_batch_gather_matmul_(input.clone(), x, weight_b, indices, weight_a, layer_idx, scale, y_offset, y_slice_size)
+
+
+# ---- integers with scales -------------------------------------------------------------------------------------------
+def _scaled(total, scale, pertoken, bias, offset=None):
+    """A product of integers as floats: an int32 bias before the scales, any other after them."""
+    if bias is not None and bias.dtype is INT32:
+        total = total + bias
+    y = total.to(FLOAT32)
+    if scale is not None:
+        y = y * scale_of(scale)
+    if pertoken is not None:
+        y = y * wide(pertoken).unsqueeze(-1)
+    if bias is not None and bias.dtype is not INT32:
+        y = y + wide(bias)
+    return y if offset is None else y + wide(offset)
+
+
+@row()
+def npu_quant_matmul(x1, x2, scale, offset, pertoken_scale, bias, output_dtype, x1_dtype, x2_dtype, pertoken_scale_dtype,
+                     scale_dtype, group_sizes, y_scale):
+    """A product of int8 matrices (or of int32 that hold eight integers of four bits) with scales, as int8 unless asked."""
+    dtype = dtype_of(output_dtype, INT8)
+    total = integer_matmul(x1, x2)
+    if dtype is INT32:
+        return total if bias is None else total + bias
+    y = _scaled(total, scale, pertoken_scale, bias, offset if dtype is INT8 else None)
+    return quantized(y, dtype)
+
+
+@row()
+def npu_quant_matmul_gelu(x1, x2, x1_scale, x2_scale, bias, approximate):
+    """gelu of a product of integers with scales."""
+    y = _scaled(integer_matmul(x1, x2), x2_scale, x1_scale, bias)
+    y = ops.gelu(y, approximate="tanh" if approximate == "gelu_tanh" else "none")
+    return y.to(BFLOAT16 if x2_scale.dtype is BFLOAT16 else FLOAT16)
+
+
+@row()
+def npu_quant_matmul_reduce_sum(x1, x2, x1_scale, x2_scale):
+    """Products of integers with scales, added up over the batch."""
+    return _scaled(integer_matmul(x1, x2), x2_scale, x1_scale, None).sum(0).to(BFLOAT16)
+
+
+@row()
+def npu_quant_matmul_dequant(x, quantized_weight, weight_scale, bias, x_scale, x_offset, smooth_scale, quant_mode):
+    """x as integers (with a scale for each row, or a given one) times an integer weight, (N, K), scaled back."""
+    y = wide(x) if smooth_scale is None else wide(x) * wide(smooth_scale)
+    q, scale = by_rows(y) if x_scale is None else (quantized(y / wide(x_scale), INT8), wide(x_scale).expand(x.shape[:-1]))
+    return _scaled(integer_matmul(q, quantized_weight.t()), weight_scale, scale, bias).to(x.dtype)
+
+
+@row()
+def npu_quant_grouped_matmul_dequant(x, quantized_weight, weight_scale, group_list, bias, x_scale, x_offset, smooth_scale,
+                                     quant_mode):
+    """npu_quant_matmul_dequant with a weight for each group of rows, by their ends."""
+    parts = []
+    for e, rows in enumerate(_pieces(x, group_list, 0)):
+        own = None if smooth_scale is None else smooth_scale[e] if smooth_scale.dim() == 2 else smooth_scale
+        parts.append(npu_quant_matmul_dequant(rows, quantized_weight[e], weight_scale[e], bias=None if bias is None else bias[e],
+                                              smooth_scale=own))
+    return _padded(ops.cat(parts), x.size(0))
+
+
+@row()
+def npu_transpose_quant_batchmatmul(x1, x2, dtype, bias, x1_scale, x2_scale, group_sizes, perm_x1, perm_x2, perm_y,
+                                    batch_split_factor, x1_dtype, x2_dtype):
+    """bmm of permuted matrices of 8-bit floats or integers with scales, the result permuted."""
+    exact = x1.dtype is INT8
+    y = _transposed(x1, x2, perm_x1, perm_x2, None, integer_matmul if exact else lambda a, b: ops.bmm(wide(a), wide(b)))
+    y = y.to(FLOAT32)                            # (M, batch, N)
+    y = y if x1_scale is None else y * wide(x1_scale).reshape(-1, 1, 1)
+    y = y if x2_scale is None else y * wide(x2_scale)
+    y = y if bias is None else y + wide(bias)
+    return _split_batches(y, batch_split_factor).to(dtype_of(dtype))
+
+
+@row()
+def npu_add_quant_matmul_(input, x1, x2, x2_scale, x1_scale, group_sizes, x1_dtype, x2_dtype, x1_scale_dtype, x2_scale_dtype):
+    """Adds x1^T @ x2 with scales, of 8-bit floats, to the input."""
+    y = ops.matmul(wide(x1), wide(x2)) * wide(x2_scale)
+    return input.add_(y if x1_scale is None else y * wide(x1_scale))
+
+
+@row()
+def npu_add_quant_matmul(input, *rest):
+    """A copy of the input to which npu_add_quant_matmul_ has added."""
+    x1, x2, x2_scale, x1_scale = rest[:4]
+    return npu_add_quant_matmul_(input.clone(), x1, x2, x2_scale, x1_scale=x1_scale)
+
+
+# ---- floats times integer weights -----------------------------------------------------------------------------------
+def _grown(v, size, group):
+    """A scale for every `group` rows of a weight as one for each row."""
+    return v if v is None or not group or v.dim() < 2 else wide(v).repeat_interleave(group, -2).narrow(-2, 0, size)
+
+
+def dequantized(weight, scale, offset, group=0):
+    """(weight + offset) * scale, of int8 or of an int32 that holds eight integers of four bits."""
+    w = wide(unpacked(weight) if weight.dtype is INT32 else weight)
+    scale, offset = (_grown(v, w.size(-2), group) for v in (scale, offset))
+    w = w if offset is None else w + wide(offset)
+    return w * (scale_of(scale) if scale.dtype is INT64 else wide(scale))
+
+
+@row()
+def npu_weight_quant_batchmatmul(x, weight, antiquant_scale, antiquant_offset, quant_scale, quant_offset, bias,
+                                 antiquant_group_size, inner_precise, weight_dtype):
+    """x @ ((weight + offset) * scale) + bias; as int8 where quant_scale is given."""
+    y = ops.matmul(wide(x), dequantized(weight, antiquant_scale, antiquant_offset, antiquant_group_size))
+    y = y if bias is None else y + wide(bias)
+    if quant_scale is None:
+        return y.to(x.dtype)
+    y = y * scale_of(quant_scale)
+    return quantized(y if quant_offset is None else y + wide(quant_offset), INT8)
+
+
+# ---- grouped --------------------------------------------------------------------------------------------------------
+def _pieces(x, group_list, group_list_type):
+    """The rows of each group: by their ends (0), by their counts (1), or by (group, count) pairs (2)."""
+    numbers = group_list.tolist() if hasattr(group_list, "tolist") else list(group_list)
+    if group_list_type == 2:
+        counts = [0] * len(numbers)
+        for group, count in numbers:
+            if count:
+                counts[group] = count
+    else:
+        counts = numbers if group_list_type == 1 else [b - a for a, b in zip([0, *numbers], numbers, strict=False)]
+    pieces, start = [], 0
+    for count in counts:
+        pieces.append(x.narrow(0, start, count))
+        start += count
+    return pieces
+
+
+def _padded(rows, count):
+    """Rows beyond those of the groups, which no group computes, as zeros."""
+    return ops.constant_pad_nd(rows, [0, 0, 0, count - rows.size(0)], 0) if rows.size(0) < count else rows
+
+
+def _activated(y, act_type):
+    if act_type in (0, None):
+        return y
+    if act_type == 1:
+        return ops.relu(y)
+    if act_type in (2, 3):
+        return ops.gelu(y, approximate="tanh" if act_type == 2 else "none")
+    return y * (y * 1.702).sigmoid() if act_type == 4 else ops.silu(y)
+
+
+def _of(values, at, single):
+    """What belongs to one product: an item of a list, or a row of the only tensor in it."""
+    if not values:
+        return None
+    return values[0][at] if single and len(values) == 1 else values[at]
+
+
+def _product(x, at, weights, single, given, act_type, dtype):
+    """One of a grouped matmul's products."""
+    weight, bias, scale, pertoken = _of(weights, at, single), *(_of(given[k], at, single) for k in ("bias", "scale", "token"))
+    if x.dtype is INT8 and weight.dtype is INT8:
+        total = integer_matmul(x, weight)
+        if dtype is INT32:
+            return total if bias is None else total + bias
+        y = _scaled(total, scale, pertoken, bias)
+    else:
+        if given["antiquant_scale"]:
+            weight = dequantized(weight, *(_of(given[k], at, single) for k in ("antiquant_scale", "antiquant_offset")))
+        y = ops.matmul(wide(x), wide(weight))
+        y = y if bias is None else y + wide(bias)
+    return quantized(_activated(y, act_type), dtype) if dtype is INT8 else _activated(y, act_type).to(dtype)
+
+
+def _grouped(x, weight, given, group_list, split_item, group_type, group_list_type, act_type, output_dtype):
+    dtype = dtype_of(output_dtype, x[0].dtype if x[0].dtype is not INT8 or not given["scale"] else FLOAT16)
+    if group_type == 2:                          # groups of columns: x^T of each times its rows
+        lefts, rights = _pieces(x[0].transpose(0, 1), group_list, group_list_type), _pieces(weight[0], group_list, group_list_type)
+        products = [ops.matmul(wide(a).t(), wide(b)).to(dtype) for a, b in zip(lefts, rights, strict=True)]
+        return [ops.stack(products)] if split_item in (2, 3) else products
+    single = len(weight) == 1 and weight[0].dim() == 3
+    pieces = x if len(x) > 1 or group_list is None or (len(weight) == 1 and not single) else \
+        _pieces(x[0], group_list, group_list_type)
+    if len(x) == 1 and given["token"]:           # a scale for each row of the one tensor is cut as its rows are
+        given = given | {"token": _pieces(given["token"][0], group_list, group_list_type)}
+    products = [_product(piece, at, weight, single, given, act_type, dtype) for at, piece in enumerate(pieces)]
+    if split_item in (2, 3):
+        return [_padded(ops.cat(products), sum(t.size(0) for t in x))]
+    return products
+
+
+@row()
+def npu_grouped_matmul(x, weight, bias, scale, offset, antiquant_scale, antiquant_offset, per_token_scale, group_list,
+                       activation_input, activation_quant_scale, activation_quant_offset, split_item, group_type,
+                       group_list_type, act_type, tuning_config, output_dtype, x_dtype, weight_dtype, scale_dtype,
+                       per_token_scale_dtype):
+    """Several products at once: of lists, or of the rows of one tensor with a weight for each group of them."""
+    given = {"bias": bias, "scale": scale, "token": per_token_scale, "antiquant_scale": antiquant_scale,
+             "antiquant_offset": antiquant_offset}
+    return _grouped(x, weight, given, group_list, split_item, group_type, group_list_type, act_type, output_dtype)
+
+
+@row("npu_grouped_matmul.List")
+def _grouped_by_list(x, weight, bias, scale, offset, antiquant_scale, antiquant_offset, per_token_scale, group_list,
+                     activation_input, activation_quant_scale, activation_quant_offset, split_item, group_type,
+                     group_list_type, act_type, output_dtype):
+    """npu_grouped_matmul with the ends of the groups as a list."""
+    given = {"bias": bias, "scale": scale, "token": per_token_scale, "antiquant_scale": antiquant_scale,
+             "antiquant_offset": antiquant_offset}
+    return _grouped(x, weight, given, group_list, split_item, group_type, group_list_type, act_type, output_dtype)
+
+
+@row()
+def npu_grouped_matmul_add_(input, x, weight, group_list, transpose_x, transpose_weight, group_type, group_list_type):
+    """Adds to row block g of the input x^T @ weight over the rows of group g."""
+    made = [ops.matmul(wide(a).t(), wide(b)) for a, b in
+            zip(_pieces(x, group_list, group_list_type), _pieces(weight, group_list, group_list_type), strict=True)]
+    return input.add_(ops.stack(made).reshape(input.shape))
+
+
+@row()
+def npu_grouped_matmul_add(input, x, weight, group_list, transpose_x, transpose_weight, group_type, group_list_type):
+    """A copy of the input to which npu_grouped_matmul_add_ has added."""
+    return npu_grouped_matmul_add_(input.clone(), x, weight, group_list, transpose_x=transpose_x,
+                                   transpose_weight=transpose_weight, group_type=group_type, group_list_type=group_list_type)
+
+
+@row()
+def npu_grouped_matmul_finalize_routing(x, w, group_list, scale, bias, offset, pertoken_scale, shared_input, logit, row_index,
+                                        dtype, shared_input_weight, shared_input_offset, output_bs, group_list_type,
+                                        tuning_config, x_dtype, w_dtype, scale_dtype, pertoken_scale_dtype):
+    """A grouped product of integers; its rows times their logits, added up where row_index says, to the shared expert's."""
+    given = {"bias": None if bias is None else [bias], "scale": None if scale is None else [scale.reshape(scale.size(0), -1)],
+             "token": None if pertoken_scale is None else [pertoken_scale], "antiquant_scale": None, "antiquant_offset": None}
+    rows = _grouped([x], [w], given, group_list, 3, 0, group_list_type, 0, FLOAT32)[0]
+    rows = rows if logit is None else rows * wide(logit).unsqueeze(1)
+    out = ops.zeros([output_bs or x.size(0), rows.size(1)], dtype=FLOAT32, device=x.device)
+    if shared_input is not None:
+        part = out.narrow(0, shared_input_offset or 0, shared_input.size(0))
+        part.copy_(wide(shared_input) * (1.0 if shared_input_weight is None else shared_input_weight))
+    own = ops.arange(rows.size(0), device=x.device) if row_index is None else row_index.to(INT64)
+    return out.index_add(0, own, rows)
+
+
+@row()
+def npu_grouped_matmul_swiglu_quant(x, weight, group_list, weight_scale, x_scale, bias, offset):
+    """A grouped product of integers with scales, swiglu, integers again with a scale for each row; no offsets."""
+    y = _grouped([x], [weight], {"bias": None, "scale": [weight_scale], "token": [x_scale], "antiquant_scale": None,
+                                 "antiquant_offset": None}, group_list, 3, 0, 0, 0, FLOAT32)[0]
+    q, scale = by_rows(swiglu(y, True))
+    return q, scale, ops.empty([0], dtype=FLOAT32, device=x.device)
+
+
+@row()
+def npu_grouped_matmul_swiglu_quant_v2(x, weight, weight_scale, x_scale, group_list, smooth_scale, weight_assist_matrix, bias,
+                                       dequant_mode, dequant_dtype, quant_mode, quant_dtype, group_list_type, tuning_config,
+                                       x_dtype, weight_dtype, weight_scale_dtype, x_scale_dtype):
+    """A grouped product of integers with scales, swiglu, integers again with a scale for each row."""
+    y = _grouped([x], weight, {"bias": None, "scale": weight_scale, "token": [x_scale], "antiquant_scale": None,
+                               "antiquant_offset": None}, group_list, 3, 0, group_list_type, 0, FLOAT32)[0]
+    y = swiglu(y, True)
+    return by_rows(y if smooth_scale is None else y * wide(smooth_scale), quant_dtype)
+
+
+# ---- feed-forward layers --------------------------------------------------------------------------------------------
+_PLAIN = {"relu": ops.relu, "gelu": ops.gelu, "silu": ops.silu, "fastgelu": lambda y: y * (y * 1.702).sigmoid()}
+_GATED = {"geglu": ops.gelu, "swiglu": ops.silu, "reglu": ops.relu}
+
+
+def _gate(y, activation):
+    if activation in _PLAIN:
+        return _PLAIN[activation](y)
+    if activation not in _GATED:
+        raise ValueError(f"[npu_ffn] expected activation {', '.join([*_PLAIN, *_GATED])}, got {activation!r}")
+    left, right = y.chunk(2, -1)
+    return _GATED[activation](left) * right
+
+
+@row()
+def npu_ffn(x, weight1, weight2, activation, expert_tokens, expert_tokens_index, bias1, bias2, scale, offset, deq_scale1,
+            deq_scale2, antiquant_scale1, antiquant_scale2, antiquant_offset1, antiquant_offset2, inner_precise, output_dtype):
+    """activation(x W1 + b1) W2 + b2, with weights of their own for the rows of each expert where their counts are given."""
+    dtype = dtype_of(output_dtype, FLOAT16) if x.dtype is INT8 else x.dtype
+
+    def layer(rows, at):
+        w1, w2, b1, b2, s, o, d1, d2, a1, a2, o1, o2 = (
+            v if v is None or at is None else v[at] for v in (
+                weight1, weight2, bias1, bias2, scale, offset, deq_scale1, deq_scale2, antiquant_scale1, antiquant_scale2,
+                antiquant_offset1, antiquant_offset2))
+        if rows.dtype is INT8:
+            y = _gate(_scaled(integer_matmul(rows, w1), d1, None, b1), activation)
+            q = y * wide(s)
+            y = _scaled(integer_matmul(quantized(q if o is None else q + wide(o), INT8), w2), d2, None, b2)
+            return y.to(dtype)
+        w1, w2 = (wide(w) if a is None else dequantized(w, a, z) for w, a, z in ((w1, a1, o1), (w2, a2, o2)))
+        y = ops.matmul(wide(rows), w1)
+        y = ops.matmul(_gate(y if b1 is None else y + wide(b1), activation), w2)
+        return (y if b2 is None else y + wide(b2)).to(dtype)
+    counts = expert_tokens or expert_tokens_index
+    if not counts:
+        return layer(x, None)
+    pieces = _pieces(x.reshape(-1, x.size(-1)), counts, 1 if expert_tokens else 0)
+    made = ops.cat([layer(rows, at) for at, rows in enumerate(pieces)])
+    return made.reshape([*x.shape[:-1], made.size(-1)])

@@ -1,0 +1,315 @@
+"""Rows of torch_npu's rotary position embedding, and of the caches of keys and values that it writes into."""
+from __future__ import annotations
+
+from mindtorch_v2._ops.npu.matmul import integer_matmul
+from mindtorch_v2._ops.npu.quant import by_rows, quantized
+from mindtorch_v2._ops.npu.rows import FLOAT32, INT8, INT64, call, row, wide
+from mindtorch_v2._ops.table import ops
+
+_MODES = "rotary_mode[half|interleave|quarter]"
+
+
+def turned(x, mode):
+    """Every pair of items by a right angle: halves of the vector, neighbours, or halves of each half."""
+    if mode == "interleave":
+        return ops.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
+    if mode == "half":
+        left, right = x.chunk(2, -1)
+        return ops.cat([-right, left], -1)
+    if mode == "quarter":
+        a, b, c, d = x.chunk(4, -1)
+        return ops.cat([-b, a, -d, c], -1)
+    raise ValueError(f"[npu_rotary_mul] expected rotary_mode half, interleave or quarter, got {mode!r}")
+
+
+@call("rotary_grad(Tensor grad, Tensor input, Tensor r1, Tensor r2, str rotary_mode) -> (Tensor, Tensor, Tensor)",
+      rule=lambda grad, input, r1, r2, rotary_mode: [(x.shape, x.dtype) for x in (input, r1, r2)],
+      npu=f"aclnnRotaryPositionEmbeddingGrad(grad, r1, r2, input, {_MODES}, out0, out1, out2)")
+def _rotary_grad(grad, input, r1, r2, rotary_mode):
+    g, x = wide(grad), wide(input)
+    dx = g * wide(r1) - turned(g * wide(r2), rotary_mode)
+    return (dx.to(input.dtype), (g * x).sum_to_size(r1.shape).to(r1.dtype),
+            (g * turned(x, rotary_mode)).sum_to_size(r2.shape).to(r2.dtype))
+
+
+@row()
+def npu_rotary_mul_backward(grad, input, r1, r2, rotary_mode):
+    """The gradients of npu_rotary_mul: of the input, the cosines and the sines."""
+    return _rotary_grad(grad, input, r1, r2, rotary_mode)
+
+
+@row(rule=lambda input, r1, r2, rotary_mode, rotate: (input.shape, input.dtype) if rotate is None else None,
+     npu=f"aclnnRotaryPositionEmbedding(input, r1, r2, {_MODES}, out)",
+     grad={"input, r1, r2": lambda g, input, r1, r2, rotary_mode: _rotary_grad(g, input, r1, r2, rotary_mode)})
+def npu_rotary_mul(input, r1, r2, rotary_mode, rotate):
+    """input * r1 + turned(input) * r2, cosines and sines; the turn may be given as a matrix."""
+    x = wide(input)
+    other = turned(x, rotary_mode) if rotate is None else ops.matmul(x, wide(rotate))
+    return (x * wide(r1) + other * wide(r2)).to(input.dtype)
+
+
+@row()
+def npu_apply_rotary_pos_emb(query, key, cos, sin, layout, rotary_mode):
+    """Query and key with their places turned in, written over both."""
+    if layout not in ("BSND", "BSH", "SBND", "BNSD", "TND"):
+        raise ValueError(f"[npu_apply_rotary_pos_emb] expected layout BSND, SBND, BNSD or TND, got {layout!r}")
+    made = tuple((wide(x) * wide(cos) + turned(wide(x), rotary_mode) * wide(sin)).to(x.dtype) for x in (query, key))
+    return query.copy_(made[0]), key.copy_(made[1])
+
+
+def _apart(x):
+    """Neighbours sorted into halves, as DeepSeek's places are laid out."""
+    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+
+
+def _interleaved(x, cos, sin):
+    y = _apart(wide(x))
+    return y * wide(cos) + turned(y, "half") * wide(sin)
+
+
+@row()
+def npu_interleave_rope(x, cos, sin):
+    """Neighbours sorted into halves, then the places turned in."""
+    return _interleaved(x, cos, sin).to(x.dtype)
+
+
+@row()
+def npu_mrope(positions, query, key, cos_sin_cache, head_size, mrope_section, rotary_mode, cache_mode):
+    """Query and key (tokens, heads * size) turned by the cosines and sines of their places, which may be of three kinds."""
+    cos, sin = wide(cos_sin_cache)[positions.to(INT64)].chunk(2, -1)
+    if positions.dim() == 2:
+        cos, sin = (_sections(x, mrope_section, cache_mode) for x in (cos, sin))
+
+    def applied(x):
+        heads = wide(x).unflatten(-1, (-1, head_size))
+        size = cos.size(-1) * 2
+        part, rest = heads[..., :size], heads[..., size:]
+        c, s = (ops.cat([t, t], -1) if rotary_mode == "half" else t.repeat_interleave(2, -1) for t in (cos, sin))
+        part = part * c.unsqueeze(1) + turned(part, rotary_mode) * s.unsqueeze(1)
+        return ops.cat([part, rest], -1).flatten(1).to(x.dtype)
+    return applied(query), applied(key)
+
+
+def _sections(x, sections, cache_mode):
+    """Of (kinds, tokens, half) angles those of the kind that each section, or every third angle, belongs to."""
+    if cache_mode != "interleave":
+        return ops.cat([part[i] for i, part in enumerate(x.split(list(sections), -1))], -1)
+    made = x[0].clone()
+    for kind in (1, 2):
+        places = slice(kind, sections[kind] * 3, 3)
+        made[..., places] = x[kind][..., places]
+    return made
+
+
+# ---- caches ---------------------------------------------------------------------------------------------------------
+def _write_slots(cache, rows, slots):
+    """Rows into a cache of blocks, (blocks, size, ...), at slots block * size + place; negative slots are left out."""
+    index = slots.reshape(-1).to(INT64)
+    flat = cache.view(-1, *cache.shape[2:])
+    kept = index >= 0
+    ops.index_put_(flat, [index[kept]], rows.reshape(-1, *flat.shape[1:]).to(cache.dtype)[kept])
+
+
+def _scatter_blocks(rows, cache, slots, cache_mode):
+    """Rows (tokens, heads, depth) into blocks (blocks, size, heads, depth), or in the NZ form into
+    (blocks, heads * depth / 16, size, 16)."""
+    if cache_mode in (None, "Norm"):
+        _write_slots(cache, rows, slots)
+        return
+    blocks, parts, size, last = cache.shape
+    plain = cache.permute(0, 2, 1, 3).reshape(blocks, size, parts * last)
+    _write_slots(plain, rows.reshape(rows.size(0), -1), slots)
+    cache.copy_(plain.reshape(blocks, size, parts, last).permute(0, 2, 1, 3))
+
+
+def _refuse_compressed(name, *given):
+    if any(x is not None for x in given):
+        raise NotImplementedError(f"[{name}] compress_lens, compress_seq_offsets and seq_lens are not offered")
+
+
+@row()
+def npu_scatter_pa_kv_cache(key, value, key_cache, value_cache, slot_mapping, compress_lens, compress_seq_offsets, seq_lens,
+                            cache_mode):
+    """Writes keys and values of new tokens into the blocks of their caches, at the slots that slot_mapping says."""
+    _refuse_compressed("npu_scatter_pa_kv_cache", compress_lens, compress_seq_offsets, seq_lens)
+    _scatter_blocks(key, key_cache, slot_mapping, cache_mode)
+    _scatter_blocks(value, value_cache, slot_mapping, cache_mode)
+
+
+@row()
+def npu_scatter_pa_kv_cache_functional(key, value, key_cache, value_cache, slot_mapping, compress_lens, compress_seq_offsets,
+                                       seq_lens, cache_mode):
+    """Copies of the caches with keys and values of new tokens in them."""
+    made = key_cache.clone(), value_cache.clone()
+    npu_scatter_pa_kv_cache(key, value, *made, slot_mapping, compress_lens=compress_lens,
+                            compress_seq_offsets=compress_seq_offsets, seq_lens=seq_lens, cache_mode=cache_mode)
+    return made
+
+
+@row("npu_scatter_pa_cache.value")
+def npu_scatter_pa_cache(key, slot_mapping, compress_lens, compress_seq_offsets, seq_lens, key_cache):
+    """Writes keys of new tokens into the blocks of a cache."""
+    _refuse_compressed("npu_scatter_pa_cache", compress_lens, compress_seq_offsets, seq_lens)
+    _scatter_blocks(key, key_cache, slot_mapping, "Norm")
+    return key_cache
+
+
+def _gather_rows(cache, table, lengths, starts):
+    """The rows of every sequence, one after another, from a cache of blocks."""
+    size, rows = cache.size(1), []
+    flat = cache.reshape(-1, *cache.shape[2:])
+    for b, length in enumerate(lengths):
+        places = ops.arange(starts[b], starts[b] + length, device=cache.device)
+        slots = table[b].to(INT64)[places // size] * size + places % size
+        rows.append(ops.index_select(flat, 0, slots))
+    return ops.cat(rows)
+
+
+@row()
+def npu_gather_pa_kv_cache(key_cache, value_cache, block_tables, seq_lens, key, value, seq_offset, is_seq_lens_cumsum):
+    """Keys and values of every sequence from the blocks of their caches, written into key and value."""
+    lengths = seq_lens.tolist()
+    if is_seq_lens_cumsum:
+        lengths = [b - a for a, b in zip(lengths, lengths[1:], strict=False)]
+    starts = [0] * len(lengths) if seq_offset is None else seq_offset.tolist()
+    for into, cache in ((key, key_cache), (value, value_cache)):
+        rows = _gather_rows(cache, block_tables, lengths, starts)
+        into[:rows.size(0)].copy_(rows.reshape([rows.size(0), *into.shape[1:]]))
+
+
+@row()
+def npu_gather_pa_kv_cache_functional(key_cache, value_cache, block_tables, seq_lens, key, value, seq_offset, is_seq_lens_cumsum):
+    """Copies of key and value with the rows of every sequence in them."""
+    made = key.clone(), value.clone()
+    npu_gather_pa_kv_cache(key_cache, value_cache, block_tables, seq_lens, *made, seq_offset=seq_offset,
+                           is_seq_lens_cumsum=is_seq_lens_cumsum)
+    return made
+
+
+# ---- norm, turn, write ----------------------------------------------------------------------------------------------
+def _rms(x, gamma, epsilon):
+    x = wide(x)
+    return x * (x.square().mean(-1, True) + epsilon).rsqrt() * wide(gamma)
+
+
+def _into_cache(cache, rows, index, cache_mode, name):
+    """Rows (batch, heads, length, depth) into a cache: by place of each batch (Norm) or by slot of its blocks (PA)."""
+    if cache_mode == "Norm":
+        places = index.to(INT64)
+        batch = ops.arange(rows.size(0), device=rows.device).unsqueeze(1).expand(places.shape)
+        ops.index_put_(cache.transpose(1, 2), [batch, places], rows.transpose(1, 2).to(cache.dtype))
+    elif cache_mode in ("PA", "PA_BNSD", "PA_BSND"):
+        _write_slots(cache, rows.transpose(1, 2).reshape(-1, *cache.shape[2:]), index)
+    else:
+        raise NotImplementedError(f"[{name}] cache_mode {cache_mode} is not offered; Norm, PA and PA_BNSD are")
+
+
+def _in_dtype(x, scale, offset, cache):
+    """As the cache has them: integers by a scale, or floats."""
+    if scale is None:
+        return x
+    q = x * wide(scale)
+    return quantized(q if offset is None else q + wide(offset), cache.dtype)
+
+
+def _kv_written(name, kv, gamma, cos, sin, index, k_cache, ckv_cache, scales, offsets, v, epsilon, cache_mode):
+    """(turned keys, normed values), written into both caches."""
+    width = gamma.size(0)
+    if v is None:
+        normed, place = _rms(kv[..., :width], gamma, epsilon), _interleaved(kv[..., width:], cos, sin)
+    else:                                        # keys and values apart: the keys are normed, and part of them turned
+        keys = _rms(kv, gamma, epsilon)
+        size = cos.size(-1)
+        part = keys[..., :size]
+        turned_part = part * wide(cos) + turned(part, "half") * wide(sin)
+        place, normed = ops.cat([turned_part, keys[..., size:]], -1), wide(v)
+    for cache, rows, scale, offset in zip((k_cache, ckv_cache), (place, normed), scales, offsets, strict=True):
+        _into_cache(cache, _in_dtype(rows, scale, offset, cache), index, cache_mode, name)
+    return place.to(kv.dtype), normed.to(kv.dtype)
+
+
+@row()
+def npu_kv_rmsnorm_rope_cache(kv, gamma, cos, sin, index, k_cache, ckv_cache, k_rope_scale, c_kv_scale, k_rope_offset,
+                              c_kv_offset, v, epsilon, cache_mode, is_output_kv):
+    """The first part of kv normed, the rest turned by its place, both written into their caches; those, and both parts."""
+    parts = _kv_written("npu_kv_rmsnorm_rope_cache", kv, gamma, cos, sin, index, k_cache, ckv_cache,
+                        (k_rope_scale, c_kv_scale), (k_rope_offset, c_kv_offset), v, epsilon, cache_mode)
+    shown = parts if is_output_kv else tuple(ops.empty_like(x) for x in parts)
+    return k_cache, ckv_cache, *shown
+
+
+@row()
+def npu_kv_rmsnorm_rope_cache_v2(kv, gamma, cos, sin, index, k_cache, ckv_cache, k_rope_scale, c_kv_scale, k_rope_offset,
+                                 c_kv_offset, v, epsilon, cache_mode, is_output_kv, k_cache_dtype, ckv_cache_dtype):
+    """npu_kv_rmsnorm_rope_cache that gives the two parts alone."""
+    parts = _kv_written("npu_kv_rmsnorm_rope_cache_v2", kv, gamma, cos, sin, index, k_cache, ckv_cache,
+                        (k_rope_scale, c_kv_scale), (k_rope_offset, c_kv_offset), v, epsilon, cache_mode)
+    return parts if is_output_kv else tuple(ops.empty_like(x) for x in parts)
+
+
+@row()
+def npu_kv_rmsnorm_rope_cache_v2_functional(kv, gamma, cos, sin, index, k_cache, ckv_cache, *rest):
+    """The two parts, and copies of the caches with them in it."""
+    made = k_cache.clone(), ckv_cache.clone()
+    k_scale, c_scale, k_offset, c_offset, v, epsilon, cache_mode, is_output_kv = rest[:8]
+    parts = _kv_written("npu_kv_rmsnorm_rope_cache_v2_functional", kv, gamma, cos, sin, index, *made, (k_scale, c_scale),
+                        (k_offset, c_offset), v, epsilon, cache_mode)
+    return *(parts if is_output_kv else (ops.empty_like(x) for x in parts)), *made
+
+
+# ---- the beginning of multi-head latent attention -------------------------------------------------------------------
+def _product(x, weight, x_scale=None, w_scale=None):
+    """x @ weight; of int8 matrices exactly, then with their scales."""
+    if weight.dtype is not INT8:
+        return ops.matmul(wide(x), wide(weight))
+    y = integer_matmul(x, weight).to(FLOAT32)
+    y = y if w_scale is None else y * wide(w_scale).reshape(1, -1)
+    return y if x_scale is None else y * wide(x_scale).reshape(-1, 1)
+
+
+def _prolog(name, token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, gamma_cq, gamma_ckv, rope_sin, rope_cos, index,
+            kv_cache, kr_cache, scale_x, scale_dq, scale_uq, scale_dkv, quant_ckv, quant_ckr, smooth, eps_cq, eps_ckv, cache_mode):
+    """(query, query's place) of (tokens, heads, ...); keys go into the caches."""
+    lead = token_x.shape[:-1]
+    x = token_x.reshape(-1, token_x.size(-1))
+    heads, depth = weight_uk.shape[:2]
+    cq = _rms(_product(x, weight_dq, scale_x, scale_dq), gamma_cq, eps_cq)
+    if weight_uq_qr.dtype is INT8:
+        q, q_scale = by_rows(cq if smooth is None else cq * wide(smooth))
+        up = _product(q, weight_uq_qr, q_scale, scale_uq)
+    else:
+        up = _product(cq, weight_uq_qr)
+    up = up.unflatten(-1, (heads, -1))
+    query = ops.matmul(up[..., :depth].transpose(0, 1), wide(weight_uk)).transpose(0, 1)
+    cos, sin = (wide(t).reshape(-1, 1, t.size(-1)) for t in (rope_cos, rope_sin))
+    place = _interleaved(up[..., depth:], cos, sin)
+    down = _product(x, weight_dkv_kr, scale_x, scale_dkv)
+    width = gamma_ckv.size(0)
+    ckv, kr = _rms(down[..., :width], gamma_ckv, eps_ckv), _interleaved(down[..., width:].unsqueeze(1), cos, sin).squeeze(1)
+    if cache_mode not in ("PA_BSND", "PA"):
+        raise NotImplementedError(f"[{name}] cache_mode {cache_mode} is not offered; PA_BSND is")
+    for cache, rows, scale in ((kv_cache, ckv, quant_ckv), (kr_cache, kr, quant_ckr)):
+        rows = _in_dtype(rows, scale, None, cache)
+        _write_slots(cache, rows.reshape(-1, *cache.shape[2:]), index)
+    like = rope_sin.dtype
+    return tuple(t.reshape([*lead, *t.shape[1:]]).to(like) for t in (query, place))
+
+
+@row()
+def npu_mla_prolog(token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv, rope_sin,
+                   rope_cos, cache_index, kv_cache, kr_cache, *rest):
+    """Query, the query's place, and both caches with the new tokens in them, of multi-head latent attention."""
+    made = _prolog("npu_mla_prolog", token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq,
+                   rmsnorm_gamma_ckv, rope_sin, rope_cos, cache_index, kv_cache, kr_cache, *rest)
+    return *made, kv_cache, kr_cache
+
+
+@row()
+def npu_mla_prolog_v2(token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv, rope_sin,
+                      rope_cos, cache_index, kv_cache, kr_cache, *rest):
+    """npu_mla_prolog of weights that are not quantised, whose query needs no scale."""
+    if weight_dq.dtype is INT8:
+        raise NotImplementedError("[npu_mla_prolog_v2] an int8 weight_dq, which makes an int8 query, is not offered")
+    made = _prolog("npu_mla_prolog_v2", token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq,
+                   rmsnorm_gamma_ckv, rope_sin, rope_cos, cache_index, kv_cache, kr_cache, *rest)
+    return *made, kv_cache, kr_cache, ops.ones([1], dtype=FLOAT32, device=token_x.device)

@@ -1,0 +1,74 @@
+"""How a case of torch_npu's own ops is written: arguments, and what the op should give, in plain ops of the library that runs it.
+
+The table (npu_op_cases_*.py) is run over mindtorch_v2 (test_npu_own_ops.py) and over torch_npu itself (the conformance tests),
+so that both agree with one reference. Arrays become tensors; `grads` names the arguments whose gradients are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+R = np.random.RandomState(7)
+
+
+class Case(NamedTuple):
+    """A call of an op, and a function (torch, *args, **kwargs) that gives the same; None for a result that is not compared."""
+
+    op: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    reference: Callable[..., Any] | None
+    grads: tuple[int, ...] = ()
+    atol: float = 2e-5
+
+
+CASES: list[Case] = []
+
+
+def case(op: str, *args: Any, ref: Callable[..., Any] | None = None, grads: tuple[int, ...] = (), atol: float = 2e-5,
+         **kwargs: Any) -> None:
+    CASES.append(Case(op, args, kwargs, ref, grads, atol))
+
+
+def f(*shape: int) -> np.ndarray:
+    """Random float32 numbers."""
+    return R.randn(*shape).astype(np.float32)
+
+
+def u(*shape: int) -> np.ndarray:
+    """Random float32 numbers between 0.1 and 1."""
+    return (R.rand(*shape) * 0.9 + 0.1).astype(np.float32)
+
+
+def h(*shape: int) -> np.ndarray:
+    """Random float16 numbers."""
+    return f(*shape).astype(np.float16)
+
+
+def i8(*shape: int) -> np.ndarray:
+    return R.randint(-128, 128, shape).astype(np.int8)
+
+
+def i32(*values: Any) -> np.ndarray:
+    return np.array(values, dtype=np.int32)
+
+
+def i64(*values: Any) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
+def grads_of(torch: Any, function: Callable[..., Any], inputs: tuple[Any, ...], grad: Any) -> Any:
+    """The gradients of one result, by the library's own autograd."""
+    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+    return torch.autograd.grad(function(*leaves), leaves, grad)
+
+
+def pair_grad(function: Callable[..., Any], grad_at: int, at: tuple[int, ...]) -> Callable[..., Any]:
+    """The reference of a backward op: gradients of function(torch, args at those places), for the grad at another."""
+    def run(torch: Any, *args: Any, **kwargs: Any) -> Any:
+        made = grads_of(torch, lambda *x: function(torch, *x), tuple(args[i] for i in at), args[grad_at])
+        return made if len(made) > 1 else made[0]
+    return run
