@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from npu_op_case import case, f, grads_of, i8, i32, i64, u
+from npu_op_case import case, f, grads_of, h, i8, i32, i64, u
 from npu_op_cases_layers import by_rows, quantized, swiglu
 
 # ---- arranging, picking, writing ----------------------------------------------------------------------------------------
@@ -173,6 +173,10 @@ case("npu_weight_quant_batchmatmul", f(3, 8), i8(8, 5), u(5), f(5), bias=f(5), a
      ref=lambda torch, x, w, s, o, bias: x @ ((w + o) * s) + bias)
 case("npu_weight_quant_batchmatmul", f(3, 8), i8(8, 5), u(2, 5), antiquant_group_size=4, atol=1e-2,
      ref=lambda torch, x, w, s, antiquant_group_size: x @ (w * s.repeat_interleave(4, 0)))
+case("npu_quant_matmul", i8(3, 64), i8(64, 5), u(5) * 1e-3, output_dtype=5, atol=2e-1,
+     ref=lambda torch, a, b, s, output_dtype: ((a.double() @ b.double()).float() * s).half())
+case("npu_weight_quant_batchmatmul", h(3, 8), i8(8, 5), u(5).astype(np.float16), h(5), atol=5e-1,
+     ref=lambda torch, x, w, s, o: (x.float() @ ((w + o.float()) * s.float())).half())
 GROUPS = i64(1, 3)
 
 

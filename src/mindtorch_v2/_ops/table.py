@@ -87,7 +87,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         family=family, mode=str(rule) if pointwise else view or native, kernel=kernel,
         rule=None if pointwise else rule, body=body, grad=grad,
         numbers=pointwise if numbers is None else numbers, copies_self=copies_self or (mutates and not body),
-        npu=npu, returns_class=returns_class(parsed.name, parsed.returns), namespace=namespace,
+        npu=npu, returns_class=None if namespace == "npu" else returns_class(parsed.name, parsed.returns), namespace=namespace,
         node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward, refuses=refuses,
         description=_DESCRIPTION,
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)

@@ -37,11 +37,12 @@ def _moved(name: str) -> Any:
     """torch.npu_x as torch_npu leaves it: a function that says where the op is."""
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(f"torch.{name} is deprecated and will be removed in future version. Use torch_npu.{name} instead.")
-    refuse.__name__ = name
+    refuse.__name__, refuse.__doc__ = name, f"Refuses: the op is torch_npu.{name}."
     return refuse
 
 
-for _name in _NAMES - vars(torch).keys():
-    setattr(torch, _name, _moved(_name))
+if __name__ == "torch_npu":      # not where tools read this file by its place
+    for _name in _NAMES - vars(torch).keys():
+        setattr(torch, _name, _moved(_name))
 
 from . import optim, profiler, utils  # noqa: E402  they use what stands above

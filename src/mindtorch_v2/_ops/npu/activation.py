@@ -203,7 +203,8 @@ def _filtered(logits, p, k):
     return ops.empty_like(x).scatter_(-1, order, x).to(logits.dtype)
 
 
-@row()
+@row(rule=lambda logits, p, k: (logits.shape, logits.dtype) if logits.dim() == 2 else None,
+     npu="aclnnApplyTopKTopP(logits, p, k, out)")
 def npu_top_k_top_p(logits, p, k):
     """Logits (batch, vocabulary), -inf but for each row's k best, and of those the best with probability p together."""
     return _filtered(logits, p, k)

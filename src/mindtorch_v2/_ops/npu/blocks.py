@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from mindtorch_v2._ops.npu.dropout import drawn_mask, kept_of
-from mindtorch_v2._ops.npu.rows import FLOAT32, INT64, UINT8, grad_of, row, wide
+from mindtorch_v2._ops.npu.rows import FLOAT32, INT64, UINT8, grad_of, row, schemas, wide
 from mindtorch_v2._ops.table import ops
 
 
@@ -164,8 +164,8 @@ def npu_nsa_select_attention_grad(grad, query, key, value, attention_out, softma
 
 
 # ---- the rest -------------------------------------------------------------------------------------------------------
-@row()
-def npu_sim_exponential_(input, lambd, generator):
+@row(next(name for name in schemas if name.endswith("_exponential_")))
+def _exponential_(input, lambd, generator):
     """Every item becomes a random number of the exponential distribution."""
     return input.exponential_(lambd, generator=generator)
 

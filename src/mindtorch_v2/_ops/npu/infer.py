@@ -194,6 +194,8 @@ def _with_cache(query, key, value, shift, mask, q_lengths, k_lengths, table, sca
         key, value = (_scaled_back(x, s, o, antiquant, inner, kv, like)
                       for x, s, o in zip((key, value), scales, offsets, strict=True))
     else:
+        if lengths is None:
+            raise RuntimeError("[npu attention] keys in blocks need their lengths: actual_seq_lengths_kv")
         each = lengths
         if inner in ("TND", "NTD"):              # with blocks the keys' lengths are each batch's own
             lengths = [sum(each[:b + 1]) for b in range(len(each))]

@@ -2,7 +2,19 @@
 from __future__ import annotations
 
 from mindtorch_v2._ops.npu.quant import by_rows, integers, quantized, scale_of, swiglu, unpacked
-from mindtorch_v2._ops.npu.rows import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, INT64, dtype_of, grad_of, row, wide
+from mindtorch_v2._ops.npu.rows import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    INT8,
+    INT32,
+    INT64,
+    call,
+    dtype_of,
+    grad_of,
+    row,
+    wide,
+)
 from mindtorch_v2._ops.table import ops
 
 _EXACT = 8192                                    # terms of 4 bits times 8 bits whose sum float32 holds exactly
@@ -147,16 +159,24 @@ def _scaled(total, scale, pertoken, bias, offset=None):
     return y if offset is None else y + wide(offset)
 
 
+@call("quant_matmul(Tensor x1, Tensor x2, Tensor scale, Tensor? offset, Tensor? pertoken, Tensor? bias, ScalarType dtype) "
+      "-> Tensor",
+      rule=lambda x1, x2, scale, offset, pertoken, bias, dtype: ((*ops.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]), x1.size(-2),
+                                                                   x2.size(-1)), dtype)
+      if x1.dtype is INT8 and dtype is not FLOAT32 and x1.dim() > 1 and x2.dim() > 1 else None,
+      npu="aclnnQuantMatmulV4(x1, x2, scale, offset, pertoken, bias, False, False, out)")
+def _quant_matmul(x1, x2, scale, offset, pertoken, bias, dtype):
+    total = integer_matmul(x1, x2)
+    if dtype is INT32:
+        return total if bias is None else total + bias
+    return quantized(_scaled(total, scale, pertoken, bias, offset if dtype is INT8 else None), dtype)
+
+
 @row()
 def npu_quant_matmul(x1, x2, scale, offset, pertoken_scale, bias, output_dtype, x1_dtype, x2_dtype, pertoken_scale_dtype,
                      scale_dtype, group_sizes, y_scale):
     """A product of int8 matrices (or of int32 that hold eight integers of four bits) with scales, as int8 unless asked."""
-    dtype = dtype_of(output_dtype, INT8)
-    total = integer_matmul(x1, x2)
-    if dtype is INT32:
-        return total if bias is None else total + bias
-    y = _scaled(total, scale, pertoken_scale, bias, offset if dtype is INT8 else None)
-    return quantized(y, dtype)
+    return _quant_matmul(x1, x2, scale, offset, pertoken_scale, bias, dtype_of(output_dtype, INT8))
 
 
 @row()
@@ -234,15 +254,23 @@ def dequantized(weight, scale, offset, group=0):
     return w * (scale_of(scale) if scale.dtype is INT64 else wide(scale))
 
 
+@call("weight_quant(Tensor x, Tensor weight, Tensor scale, Tensor? offset, Tensor? bias, int group) -> Tensor",
+      rule=lambda x, weight, scale, offset, bias, group: ((x.size(0), weight.size(1)), x.dtype)
+      if x.dim() == 2 and weight.dim() == 2 and weight.dtype is INT8 else None,
+      npu="aclnnWeightQuantBatchMatmulV2(x, weight, scale, offset, None, None, bias, group, out)")
+def _weight_quant(x, weight, scale, offset, bias, group):
+    y = ops.matmul(wide(x), dequantized(weight, scale, offset, group))
+    return (y if bias is None else y + wide(bias)).to(x.dtype)
+
+
 @row()
 def npu_weight_quant_batchmatmul(x, weight, antiquant_scale, antiquant_offset, quant_scale, quant_offset, bias,
                                  antiquant_group_size, inner_precise, weight_dtype):
     """x @ ((weight + offset) * scale) + bias; as int8 where quant_scale is given."""
-    y = ops.matmul(wide(x), dequantized(weight, antiquant_scale, antiquant_offset, antiquant_group_size))
-    y = y if bias is None else y + wide(bias)
     if quant_scale is None:
-        return y.to(x.dtype)
-    y = y * scale_of(quant_scale)
+        return _weight_quant(x, weight, antiquant_scale, antiquant_offset, bias, antiquant_group_size)
+    y = ops.matmul(wide(x), dequantized(weight, antiquant_scale, antiquant_offset, antiquant_group_size))
+    y = (y if bias is None else y + wide(bias)) * scale_of(quant_scale)
     return quantized(y if quant_offset is None else y + wide(quant_offset), INT8)
 
 
@@ -393,7 +421,7 @@ def npu_grouped_matmul_swiglu_quant_v2(x, weight, weight_scale, x_scale, group_l
 
 
 # ---- feed-forward layers --------------------------------------------------------------------------------------------
-_PLAIN = {"relu": ops.relu, "gelu": ops.gelu, "silu": ops.silu, "fastgelu": lambda y: y * (y * 1.702).sigmoid()}
+_PLAIN = {act.name: act for act in (ops.relu, ops.gelu, ops.silu)} | {"fastgelu": lambda y: y * (y * 1.702).sigmoid()}
 _GATED = {"geglu": ops.gelu, "swiglu": ops.silu, "reglu": ops.relu}
 
 

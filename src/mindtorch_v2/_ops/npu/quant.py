@@ -167,8 +167,8 @@ def _span(quant_mode):
     return {"pertoken": [-1], "perchannel": [-2], "pertensor": None}[quant_mode]
 
 
-def _reduced(x, what, dims):
-    return getattr(ops, what)(x, [*range(x.dim())] if dims is None else dims, True)
+def _reduced(reduce, x, dims):
+    return reduce(x, [*range(x.dim())] if dims is None else dims, True)
 
 
 def _scale_shape(found, dims):
@@ -195,7 +195,7 @@ def npu_dynamic_quant(input, smooth_scales, group_index, dst_type, quant_mode, d
     if quant_mode == "pertoken" and group_index is None and not is_int4(dst_type) and dtype_of(dst_type, INT8) is INT8:
         return _dynamic_quant(input, smooth_scales)
     x, dims = _smoothed(input, smooth_scales, group_index), _span(quant_mode)
-    scale = _reduced(x.abs(), "amax", dims) / (dst_type_max or _most(dst_type))
+    scale = _reduced(ops.amax, x.abs(), dims) / (dst_type_max or _most(dst_type))
     q = ops.where(scale == 0, ops.zeros_like(x), x / scale)
     return _stored(q, dst_type), _scale_shape(scale, dims)
 
@@ -205,7 +205,7 @@ def npu_dynamic_quant_asymmetric(input, smooth_scales, group_index, dst_type, qu
     """Integers with a scale and an offset for each row (or column, or for all), those scales, and those offsets."""
     x, dims = _smoothed(input, smooth_scales, group_index), _span(quant_mode)
     low, high = _INT4 if is_int4(dst_type) else _LIMITS[dtype_of(dst_type, INT8)._name]
-    most, least = _reduced(x, "amax", dims), _reduced(x, "amin", dims)
+    most, least = _reduced(ops.amax, x, dims), _reduced(ops.amin, x, dims)
     scale = (most - least) / (high - low)
     offset = high - most / scale
     return _stored(x / scale + offset, dst_type), _scale_shape(scale, dims), _scale_shape(offset, dims)
@@ -299,7 +299,8 @@ def npu_dequant_swiglu_quant(x, weight_scale, activation_scale, bias, quant_scal
 
 
 # ---- the scale that a quantised product takes as an integer ---------------------------------------------------------
-@row()
+@row(rule=lambda scale, offset, round_mode: None if round_mode or offset is not None and offset.numel() > scale.numel() else
+     (scale.shape, INT64), npu="aclnnTransQuantParamV2(scale, offset, out)")
 def npu_trans_quant_param(scale, offset, round_mode):
     """The bits of float32 scales, cut to 19 of them (or rounded), with offsets of 9 bits, as int64."""
     bits = scale.view(INT32).to(INT64) & 0xFFFFFFFF

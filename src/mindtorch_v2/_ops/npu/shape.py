@@ -1,6 +1,8 @@
 """Rows of torch_npu's ops that arrange, cut and copy items, and of those that make tensors."""
 from __future__ import annotations
 
+from typing import Any
+
 from mindtorch_v2._ops.fft import stft
 from mindtorch_v2._ops.npu.rows import FLOAT16, FLOAT32, INT32, INT64, UINT8, dtype_of, grad_of, row
 from mindtorch_v2._ops.table import ops
@@ -80,7 +82,7 @@ def copy_memory_(input, src, non_blocking):
 @row()
 def npu_indexing(input, begin, end, strides, begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask):
     """A strided slice; a bit of a mask says that a begin or end does not count, or what else stands at its place."""
-    index = []
+    index: list[Any] = []
     for i, (start, stop, step) in enumerate(zip(begin, end, strides, strict=True)):
         if ellipsis_mask >> i & 1:
             index.append(...)

@@ -1,0 +1,86 @@
+"""torch_npu's own ops on the simulator against the references that mindtorch_v2's rows of them are held to."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch_npu
+
+sys.path.append(str(Path(__file__).parents[2] / "mindtorch_v2"))
+for _part in ("layers", "tensors", "experts", "models"):  # each adds its cases
+    importlib.import_module(f"npu_op_cases_{_part}")
+CASES = importlib.import_module("npu_op_case").CASES
+
+# What torch_npu says where a call cannot be compared: the simulator computes no such op of CANN (561003 of an aclnn op,
+# "OPS function error" of the older interface), torch_npu takes fewer arguments than the row, or it has no gradient.
+NOT_COMPARED = (
+    "561003", "161002", "OPS function error", "derivative for npu::", "appears to not have been used", "only support",
+    "should be", "must be", "should align", "can be either", "negative dimension", "bad optional access", "out of memory",
+    "backward",
+)  # fmt: skip
+# Results that torch_npu leaves as they come from memory: gradients of cosines that nobody asked for.
+UNDEFINED = {("npu_rotary_mul_backward", 1), ("npu_rotary_mul_backward", 2)}
+
+
+def tensors(value: Any, device: str, leaf: bool = False) -> Any:
+    if isinstance(value, np.ndarray):
+        made = torch.from_numpy(value.copy()).to(device)
+        return made.requires_grad_() if leaf else made
+    if isinstance(value, list) and value and isinstance(value[0], np.ndarray):
+        return [tensors(v, device) for v in value]
+    return value
+
+
+def flat(result: Any) -> list[Any]:
+    return [y for x in result for y in flat(x)] if isinstance(result, tuple | list) else [result]
+
+
+def run(function: Any, case: Any, device: str, grads: tuple[int, ...], counted: list[bool] | None = None) -> tuple[list, list]:
+    """Results, and the gradients of those that count."""
+    args = [tensors(x, device, i in grads) for i, x in enumerate(case.args)]
+    made = flat(function(*args, **{k: tensors(v, device) for k, v in case.kwargs.items()}))
+    total: Any = 0
+    for k, r in enumerate(made):
+        if (counted is None or counted[k]) and torch.is_tensor(r) and r.requires_grad:
+            total = total + (r * (torch.arange(r.numel(), device=r.device).reshape(r.shape) % 5 - 1.5)).sum()
+    return made, list(torch.autograd.grad(total, [args[i] for i in grads])) if grads else []
+
+
+def close(got: Any, expected: Any, atol: float) -> bool:
+    if not torch.is_tensor(expected):
+        return bool(got == expected)
+    got = got.detach().cpu()
+    a, b = (x if x.is_complex() else x.float() for x in (got, expected))
+    return got.numel() == expected.numel() and torch.allclose(a.reshape(b.shape), b, rtol=1e-3, atol=max(atol, 1e-4))
+
+
+def outcome(case: Any) -> str:
+    """ "same", or why a case is not compared; fails where values differ."""
+    grads = case.grads
+    expected, slopes = run(lambda *a, **k: case.reference(torch, *a, **k), case, "cpu", grads)
+    try:
+        got, own = run(getattr(torch_npu, case.op), case, "npu", grads, [x is not None for x in expected])
+        torch.npu.synchronize()
+    except RuntimeError as error:
+        assert any(word in str(error) for word in NOT_COMPARED), f"{case.op}: {error}"
+        return "refused"
+    assert len(got) == len(expected), case.op
+    for k, (mine, right) in enumerate(zip(got + own, expected + slopes, strict=True)):
+        if right is not None and (case.op, k) not in UNDEFINED:
+            assert close(mine, right, case.atol), f"{case.op}: result {k}\n{mine}\n{right}"
+    return "same"
+
+
+@pytest.mark.skipif(os.environ.get("TASK_QUEUE_ENABLE") != "0",
+                    reason="an op that fails in the queue's thread ends all later ones of the process")
+def test_own_ops_give_what_the_rows_are_held_to() -> None:
+    outcomes = {f"{case.op}-{at}": outcome(case) for at, case in enumerate(CASES)}
+    same = {name.rpartition("-")[0] for name, found in outcomes.items() if found == "same"}
+    assert len(same) >= 80, f"{len(same)} names agree"
