@@ -230,7 +230,9 @@ def compare_values(x: Any, y: Any, kind: str, least: float = 0.0) -> None:
         bad = x != y
     if bad.any():
         at = bad.reshape(-1).nonzero()[0].item()
-        raise Difference(kind, f"[{at}] {x.reshape(-1)[at].item()!r}, expected {y.reshape(-1)[at].item()!r}")
+        worst = ((a - b).abs()[bad].max() / (1 + size.max())).item() if tolerance is not None else math.inf
+        off = f", off by {worst:.0e}" if math.isfinite(worst) else ""
+        raise Difference(kind, f"[{at}] {x.reshape(-1)[at].item()!r}, expected {y.reshape(-1)[at].item()!r}{off}")
 
 
 def compare(ours: Any, theirs: Any, kind: str = "value", least: float = 0.0) -> None:
@@ -312,6 +314,8 @@ def compare_gradients(ours: Any, theirs: Any, given: list[draw.Pair], rng: Rando
                 compare_values(x, y, "gradient")
             except Difference as difference:
                 if difference.kind != "sign of zero":
+                    if not all(s.theirs.is_contiguous() for s in starts):
+                        difference.detail += " (from strided gradients)"
                     raise
         elif (x is None) != (y is None) and bool(((y if x is None else x) != 0).any()):
             raise Difference("gradient", f"is {'missing' if x is None else 'unexpected'}")
@@ -348,7 +352,7 @@ def execute(target: Target, seed: int, index: int, note: Callable[[int], None]) 
     else:
         difference = None
     if difference is not None:
-        difference.detail += f" {{{' '.join(tags(args, given, kwargs))}}}"
+        difference.detail += f" {{{' '.join(tags(target.name, args, given, kwargs))}}}"
     return (args, kwargs), difference
 
 
@@ -358,7 +362,13 @@ def folded(t: Any) -> list:
     return ([t] if t.dim() > 1 else []) + (half if t.dim() > 2 else [])
 
 
-def tags(args: list, given: list[draw.Pair], kwargs: dict) -> list[str]:
+def at_limit(values: torch.Tensor, limits: list[float]) -> bool:
+    """Whether a singular value is, but for rounding, one of the limits, as it stands or as a part of the largest value."""
+    parts = [values, values / values[..., :1]]
+    return any(bool(((part - limit).abs() <= 1e-5 * abs(limit)).any()) for part in parts for limit in limits if limit)
+
+
+def tags(name: str, args: list, given: list[draw.Pair], kwargs: dict) -> list[str]:
     """What of the arguments matters to the rows of parity_known.py."""
     numbers = [x for x in [*args, *kwargs.values()] if isinstance(x, (int, float))]
     tensors = [pair.theirs.detach() for pair in given if min(pair.theirs.shape, default=0) >= 0]
@@ -371,10 +381,16 @@ def tags(args: list, given: list[draw.Pair], kwargs: dict) -> list[str]:
     found |= {"extreme" for t in tensors if t.numel() and (t.double() if not t.is_complex() else t).abs().max().item() > 1e5}
     found |= {"bool" for t in tensors if t.dtype == torch.bool} | {"int" for t in tensors if t.dtype in draw.INTS}
     found |= {"unsorted" for t in tensors if t.dim() == 1 and not t.is_complex() and not (t[1:] >= t[:-1]).all()}
-    found |= {"negative" for x in numbers if x < 0}
+    found |= {"negative" for x in numbers if x < 0} | {"large" for x in numbers if abs(x) > 30}
+    found |= {"strided" for pair in draw.pairs([kwargs.get("out", ())]) if not pair.theirs.is_contiguous()}
     matrices = [m for t in tensors if t.numel() and t.dtype in TOLERANCE and t.isfinite().all() for m in folded(t)]
     spread = [torch.linalg.svdvals(t if t.is_complex() or t.dtype is torch.float32 else t.double()) for t in matrices]
     found |= {"singular" for s in spread if (s[..., -1] <= (1e-6 if s.dtype == torch.float64 else 1e-3) * s[..., 0]).any()}
+    if "matrix_rank" in name:
+        limits = [*map(float, numbers), *(x for t in tensors if t.dim() < 2 and not t.is_complex() for x in t.double().reshape(-1).tolist())]
+        triangles = [torch.linalg.eigvalsh(m.double()).abs().sort(descending=True)[0] for m in matrices
+                     if m.shape[-1] == m.shape[-2] and not m.is_complex()]
+        found |= {"limit" for s in [*spread, *triangles] if at_limit(s, limits)}
     return sorted(found)
 
 

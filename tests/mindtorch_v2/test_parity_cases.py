@@ -146,6 +146,32 @@ x.index_put_([torch.tensor([True, False, True])], v.double(), accumulate=True)
 x.index_put_([torch.tensor([0, 2])], v.double())
 x.masked_fill(torch.tensor(True), torch.tensor(1 - 2j, requires_grad=True))
 x.byte().masked_fill_(torch.tensor(True), torch.tensor(300., requires_grad=True))
+v.flatten(1)
+v.flatten(-2)
+v.flatten(0, 1)
+v.flatten(-1, 0)
+v.repeat_interleave(torch.tensor([1, 2]), -1)
+v.repeat_interleave(torch.tensor([2]), 0)
+v.repeat_interleave(torch.tensor([2]))
+torch.einsum('...ik, ...j -> ij', torch.ones(1, 2, 1, dtype=torch.uint8), torch.ones(1, dtype=torch.uint8))
+torch.einsum('ij,k,l->', torch.ones(2, 1, dtype=torch.uint8), torch.ones(1, dtype=torch.uint8), torch.ones(1, dtype=torch.uint8))
+torch.einsum('ijk,jl->il', torch.ones(2, 2, 3, dtype=torch.uint8), torch.ones(2, 2, dtype=torch.uint8))
+torch.einsum('ij,jk->ik', torch.ones(2, 3, dtype=torch.int32), torch.ones(1, 2, dtype=torch.int32))
+torch.einsum('i,j->ij', torch.ones(2), torch.ones(2, dtype=torch.int32))
+torch.bernoulli(x, out=torch.ones(3, dtype=torch.uint8))
+torch.bernoulli(x, out=torch.ones(2, dtype=torch.bool))
+torch.bernoulli(x + 2, out=torch.ones(3, dtype=torch.uint8))
+torch._C._nn.softshrink(x, 2 + 0j).abs()
+torch._C._nn.softshrink(x, 2j)
+torch.rrelu(-v, True, True)
+torch.rrelu(-v, 2**62, 2**62)
+torch.rrelu(-v, 1, 2**63)
+torch.rrelu(-v, 0.5, 2**63)
+torch._C._nn.rrelu_with_noise(-v, v, False, True)
+torch.addcdiv(v, 2, v, v, out=torch.zeros(()))
+torch.addcmul(v, 2, v, v, out=torch.zeros(()))
+torch.linalg.householder_product(torch.ones(3, 0), torch.ones(0, requires_grad=True)).requires_grad
+torch.linalg.householder_product(torch.ones(3, 0, requires_grad=True), torch.ones(0)).requires_grad
 """
 
 
@@ -223,6 +249,18 @@ def test_gradient_of_a_norm_of_no_items(norm: str) -> None:
     both.check(f"""
 x, w = torch.ones(3, 0, requires_grad=True), torch.ones(0, requires_grad=True)
 torch.autograd.grad({norm}.sum(), [x, w], allow_unused=True)[0]""")
+
+
+@pytest.mark.parametrize("number", ["-1", "1e300", "float('nan')"])
+def test_words_of_softshrink(number: str) -> None:
+    both.check(f"torch.nn.functional.softshrink(torch.ones(2), {number})", message=True)
+
+
+@pytest.mark.parametrize("value, divisor", [("0", "1e-200"), ("2.5", "1e200"), ("1", "0."), ("False", "3.")])
+def test_gradient_of_a_quotient_that_overflows(value: str, divisor: str) -> None:
+    both.check(f"""
+a, b = (torch.tensor([x], requires_grad=True, dtype=torch.float64) for x in (1., {divisor}))
+torch.autograd.grad(torch.addcdiv(torch.ones(1, dtype=torch.float64), a, b, value={value}), [a, b])""")
 
 
 @pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])

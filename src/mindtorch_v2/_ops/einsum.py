@@ -1,10 +1,7 @@
 """einsum: sums of products, written with letters."""
 from __future__ import annotations
 
-from mindtorch_v2 import _C
 from mindtorch_v2._ops.table import ops, publish_plain
-
-_INT64 = _C._dtype_named("int64")
 
 
 def _letters(text, rank, wide):
@@ -71,6 +68,20 @@ def _arrange(x, labels, order):
     return x.reshape([next(shape) if c in labels else 1 for c in order])
 
 
+def _wide(x, labels):
+    """The labels of dims that do not broadcast."""
+    return {c for c, n in zip(labels, x.shape) if n != 1}
+
+
+def _summed(x, labels, gone):
+    """x without the labels `gone`. A dim of size 1 is dropped: a sum over it would make integers int64."""
+    for c in gone:
+        at = labels.index(c)
+        x = x.squeeze(at) if x.size(at) == 1 else x.sum(at)
+        labels = [v for v in labels if v != c]
+    return x, labels
+
+
 def _contract(a, la, b, lb, keep):
     """One product of two operands, summed over labels that no other operand needs, as a batched matmul."""
     sizes: dict[str, int] = {}
@@ -80,22 +91,15 @@ def _contract(a, la, b, lb, keep):
                 raise RuntimeError(f"einsum(): operands do not broadcast with remapped shapes [original->remapped]: "
                                    f"subscript {c} has sizes {sizes[c]} and {n}")
             sizes[c] = max(n, sizes.get(c, 1)) if n != 0 else 0
-    alike = a.dtype is b.dtype
-    for c in [c for c in la if c not in lb and c not in keep]:
-        a = a.sum(la.index(c))
-        la = [v for v in la if v != c]
-    for c in [c for c in lb if c not in la and c not in keep]:
-        b = b.sum(lb.index(c))
-        lb = [v for v in lb if v != c]
-    if alike and a.dtype is not b.dtype:
-        a, b = a.to(_INT64), b.to(_INT64)                    # the sum of one operand's integers
+    wide = _wide(a, la) & _wide(b, lb)
+    a, la = _summed(a, la, [c for c in la if c not in wide and c not in keep])
+    b, lb = _summed(b, lb, [c for c in lb if c not in wide and c not in keep])
     both = [c for c in la if c in lb]
     summed = [c for c in both if c not in keep]
     batch = [c for c in both if c in keep]
-    if any(a.size(la.index(c)) != b.size(lb.index(c)) for c in summed):   # a size 1 broadcasts: no matmul
-        order = batch + [c for c in la if c not in batch] + [c for c in lb if c not in la]
-        made = _arrange(a, la, order) * _arrange(b, lb, order)
-        return made.sum([order.index(c) for c in summed]), [c for c in order if c not in summed]
+    if not summed:                                           # a product alone, which takes two dtypes
+        order = la + [c for c in lb if c not in la]
+        return _arrange(a, la, order) * _arrange(b, lb, order), order
     rows, columns = [c for c in la if c not in lb], [c for c in lb if c not in la]
     batch_shape = [sizes[c] for c in batch]
     a = _arrange(a, la, batch + rows + summed)
@@ -126,7 +130,7 @@ def einsum(equation, *operands):
     items = [_diagonals(x, ls) for x, ls in zip(operands, labels)]
     x, have = items[0]
     for i, (y, ls) in enumerate(items[1:], 1):
-        keep = set(out).union(*(set(later) for _, later in items[i + 1:]))
+        keep = set(out).union(*(_wide(*later) for later in items[i + 1:]))
         x, have = _contract(x, have, y, ls, keep)
     gone = [c for c in have if c not in out]
     if gone:

@@ -148,16 +148,14 @@ def _repeat_index(repeats, output_size):
 def _repeat_interleave(self, repeats, dim, output_size):
     if dim is None:
         self, dim = self.flatten(), 0
-    elif self.dim() == 0:
-        self = self.reshape(1)
     if repeats.dim() > 1:
         raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
-    dim = wrap(dim, self.dim())
+    items = self.size(dim)                                   # of a tensor without dims an IndexError, as in torch
     if repeats.numel() == 1 and repeats.dim() <= 1:
-        repeats = repeats.reshape(1).expand(self.size(dim))
-    elif repeats.numel() != self.size(dim):
+        repeats = repeats.reshape(1).expand(items)
+    elif repeats.numel() != items:
         raise RuntimeError("repeats must have the same size as input along dim, but got repeats.size(0) = "
-                           f"{repeats.numel()} and input.size({dim}) = {self.size(dim)}")
+                           f"{repeats.numel()} and input.size({dim}) = {items}")
     return self.index_select(dim, ops.repeat_interleave(repeats, output_size=output_size))
 
 

@@ -5,6 +5,7 @@ import math
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
+from mindtorch_v2._dtype import finfo
 from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.infer import binary, unary
 from mindtorch_v2._ops.pointwise import conj
@@ -144,9 +145,11 @@ op("_softshrink(Tensor self, Scalar lambd) -> Tensor", rule=unary, kernel="softs
 @composite("softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", variants="nn")
 def _softshrink(self, lambd):
     """x moved toward zero by lambd, and 0 between -lambd and lambd."""
-    if lambd < 0:
-        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd:g}.")
-    return ops._softshrink(self, lambd)
+    core._check_fits(lambd, _C._dtype_named("float64"))
+    if self.is_floating_point() and not 0 <= lambd.real <= finfo(self.dtype).max:
+        raise RuntimeError(f"lambda must be in range [0, {finfo(self.dtype).max:g}] for input dtype {word(self.dtype)}, "
+                           f"but found {lambd.real:g}")
+    return ops._softshrink(self, lambd.real)
 
 
 @composite("selu(Tensor self) -> Tensor", out=False, variants="function", inplace="function")
@@ -239,18 +242,28 @@ def _rrelu_noise(self, lower, upper, generator):
     return ops.ones_like(self.detach()).masked_scatter(below, drawn.to(self.dtype))
 
 
+_KINDS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
+
+
+def _middle(lower, upper):
+    """The slope without training: PyTorch adds the bounds as tensors of their own kinds, so that True and True are True."""
+    made = [ops.scalar_tensor(b, dtype=_C._dtype_named("uint64" if isinstance(b, int) and b >= 2**63 else _KINDS[type(b)]))
+            for b in (lower, upper)]
+    return ((made[0] + made[1]) / 2).item()
+
+
 def _rrelu_train(self, lower, upper, training, generator):
     """Leaky relu; in training with a slope drawn from [lower, upper] for each item."""
     for bound in (lower, upper):
         core._check_fits(bound, _C._dtype_named("float64"))
-    lower, upper = lower.real, upper.real
+    lower, upper = (b.real if isinstance(b, complex) else b for b in (lower, upper))
     for name, bound in (("lower", lower), ("upper", upper)):
         if not math.isfinite(bound):
             raise RuntimeError(f"rrelu: {name} bound must be finite, got {bound}")
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
-        return ops.leaky_relu(self, (lower + upper) / 2)
+        return ops.leaky_relu(self, _middle(lower, upper))
     if self.is_npu:                              # CANN draws and multiplies at once, and leaves the slopes in a tensor
         return ops.rrelu_with_noise(self, ops.empty_like(self.detach()), lower, upper, True, generator)
     return self * _rrelu_noise(self, lower, upper, generator)
@@ -273,7 +286,7 @@ def _rrelu_rule(self, noise, lower, upper, training, generator):
 def _rrelu_with_noise(self, noise, lower, upper, training, generator):
     """rrelu that leaves the slopes it drew in noise."""
     if not training:
-        return ops.leaky_relu(self, (lower + upper) / 2)
+        return ops.leaky_relu(self, _middle(lower, upper))
     noise.copy_(_rrelu_noise(self, lower, upper, generator))
     return self * noise.detach().clone()
 

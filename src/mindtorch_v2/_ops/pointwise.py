@@ -408,14 +408,14 @@ op("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> T
    refuses={"bool": _DIVISION, "int": _DIVISION},
    npu="aclnnAddcdiv(self, tensor1, tensor2, value, out)",
    grad={"self": lambda g: g, "tensor1": lambda g, tensor2, value: g * conj(value / tensor2),
-         "tensor2": lambda g, tensor1, tensor2, value: -g * conj((value * tensor1 / tensor2) / tensor2)})
+         "tensor2": lambda g, tensor1, tensor2, value: -g * conj((value * tensor1) / (tensor2 * tensor2))})
 
-@composite("addcmul.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor", out=False)
+@composite("addcmul.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor")
 def _addcmul_value_first(self, value, tensor1, tensor2):
     return ops.addcmul(self, tensor1, tensor2, value=value)
 
 
-@composite("addcdiv.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor", out=False)
+@composite("addcdiv.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor")
 def _addcdiv_value_first(self, value, tensor1, tensor2):
     return ops.addcdiv(self, tensor1, tensor2, value=value)
 

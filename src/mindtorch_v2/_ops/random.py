@@ -151,18 +151,31 @@ op("bernoulli_(Tensor(a!) self, Tensor p=0.5, *, Generator? generator=None) -> T
    numbers=True, variants="method")
 
 
-@composite("bernoulli(Tensor self, float? p=None, *, Generator? generator=None) -> Tensor")
-def _bernoulli(self, p, generator):
-    """Ones with the probabilities in self (or p); zeros otherwise."""
-    if p is not None:
-        return ops.empty(self.shape, dtype=self.dtype, device=self.device).bernoulli_(p, generator=generator)
+def _check_probabilities(self):
     _floating(self, "bernoulli")
     # on an npu the look would make us wait
     if self.is_cpu and self.numel() and self._readable and not bool(((self >= 0) & (self <= 1)).all()):
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.  "
                            "(Could this error message be improved?  If so, please report an enhancement request to "
                            "PyTorch.)")
+
+
+def _bernoulli(self, p, generator):
+    """Ones with the probabilities in self (or p); zeros otherwise."""
+    if p is not None:
+        return ops.empty(self.shape, dtype=self.dtype, device=self.device).bernoulli_(p, generator=generator)
+    _check_probabilities(self)
     return ops._bernoulli_tensor(self, self, generator=generator)
+
+
+def _bernoulli_out(out, self, p, generator):
+    """Zeros and ones fit into an out= of every dtype, and are drawn in the order of its memory."""
+    if p is None:
+        _check_probabilities(self)
+    return out.resize_(self.shape).bernoulli_(self if p is None else p, generator=generator)
+
+
+op("bernoulli(Tensor self, float? p=None, *, Generator? generator=None) -> Tensor", body=_bernoulli, out=_bernoulli_out)
 
 
 # ---- fresh ----------------------------------------------------------------------------------------------------------

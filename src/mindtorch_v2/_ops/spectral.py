@@ -142,7 +142,8 @@ def _householder_product(input, tau):
     if not recorded and not input.is_npu:                    # CANN has no kernel for it
         return ops._householder_product(input, tau)
     _householder_rule(input, tau)
-    start = ops.eye(*input.shape[-2:], dtype=input.dtype, device=input.device) + input.narrow(-1, 0, 0).sum()
+    nothing = input.narrow(-1, 0, 0).sum() + tau.narrow(-1, 0, 0).sum()              # the result belongs to both
+    start = ops.eye(*input.shape[-2:], dtype=input.dtype, device=input.device) + nothing
     return _reflect(start.expand(input.shape), input, tau, range(tau.size(-1) - 1, -1, -1))
 
 

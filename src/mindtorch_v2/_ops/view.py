@@ -155,11 +155,11 @@ def _expand_as(self, other):
 @composite("flatten(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)", out=False)
 def _flatten(self, start_dim, end_dim):
     rank = self.dim()
-    if rank == 0:
-        return self.reshape(1)
     first, last = wrap(start_dim, rank), wrap(end_dim, rank)
     if first > last:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if rank == 0:
+        return self.reshape(1)
     if first == last:
         return self
     shape = tuple(self.shape)
