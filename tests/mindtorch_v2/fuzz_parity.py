@@ -40,10 +40,11 @@ WORDS = ("sum", "mean", "none", "floor", "trunc", "constant", "reflect", "replic
 RANDOM = {"bernoulli", "dropout", "multinomial", "normal", "poisson", "rand", "randn", "randint", "randperm", "rrelu", "uniform",
           "exponential", "geometric", "cauchy", "log_normal", "random", "binomial", "sample", "lowrank", "dirichlet", "gamma",
           "attention", "fractional", "svd", "pca"}
-# They change the process, or large numbers among their arguments are sizes and counts. In PyTorch lu_unpack writes outside of its
-# memory where pivots are out of range, rrelu_with_noise where noise is not contiguous, and resize_as_ leaves what cannot be read.
+# They change the process, or large numbers among their arguments are sizes and counts. In PyTorch lu_unpack and ldl_solve write
+# outside of their memory where pivots are out of range, rrelu_with_noise where noise is not contiguous, and resize_as_ leaves
+# what cannot be read.
 LEFT_ALONE = {"from_file", "share_memory_", "pin_memory", "data_ptr", "set_", "cuda", "empty_permuted", "lu_unpack", "resize_as_",
-              "rrelu_with_noise", "rrelu_with_noise_"}
+              "rrelu_with_noise", "rrelu_with_noise_", "ldl_solve", "linalg.ldl_solve"}
 NO_OUT = {"tril", "triu"}              # PyTorch writes to an out= of several matrices as if it were contiguous
 TAME = ("zeros", "ones", "empty", "full", "eye", "arange", "linspace", "logspace", "range", "repeat", "tile", "rand", "new",
         "expand", "resize", "indices", "combinations", "window", "vander", "fold", "bincount", "hist", "broadcast", "strided",
@@ -325,6 +326,8 @@ def execute(target: Target, seed: int, index: int, note: Callable[[int], None]) 
     """One call in both libraries; note(1) says that ours is running."""
     rng = random.Random(f"{seed} {target.name} {index}")
     args, kwargs = target.drawn(rng)
+    if kwargs.get("unsafe"):                      # segment_reduce: PyTorch reads and writes outside of its memory
+        kwargs["unsafe"] = False
     given = draw.pairs([args, kwargs])
     if target.changes_self:
         for pair in given:

@@ -172,6 +172,28 @@ torch.addcdiv(v, 2, v, v, out=torch.zeros(()))
 torch.addcmul(v, 2, v, v, out=torch.zeros(()))
 torch.linalg.householder_product(torch.ones(3, 0), torch.ones(0, requires_grad=True)).requires_grad
 torch.linalg.householder_product(torch.ones(3, 0, requires_grad=True), torch.ones(0)).requires_grad
+x.to_sparse(0)
+v.to_sparse(0).sparse_dim()
+torch.eye(3).to_sparse(dense_dim=1).to_dense()
+torch.eye(3).to_sparse(dense_dim=1).sparse_dim()
+x.to_sparse(dense_dim=1)
+x.to_sparse(dense_dim=2)
+torch.lu_solve(x[:0], torch.ones(2, 4, 4), torch.tensor(1).int())
+torch._unsafe_masked_index(x[:0, None][:, :0], t.expand(2, 2), [torch.tensor([[1], [0]]), torch.tensor([[4, 2]])], 3.)
+torch.segment_reduce(torch.tensor([1., -1, -2]), "sum", offsets=torch.tensor([1, 3]))
+torch.segment_reduce(torch.tensor([1., -1, -2]), "min", offsets=torch.tensor([1, 2, 2]), initial=2)
+torch.segment_reduce(x, "amax", lengths=torch.tensor([3]))
+torch.segment_reduce(x, "sum", lengths=torch.tensor([3]), axis=2)
+torch.segment_reduce(x, "sum", lengths=torch.tensor([3.]))
+torch.segment_reduce(x, "sum", offsets=torch.tensor([]).long())
+torch.segment_reduce(x, "what", lengths=torch.tensor([3]))
+torch.masked.argmin(t[None])
+torch.masked.argmin(t[None], mask=t)
+torch.masked.logsumexp(t[None], 0)
+torch.masked.prod(torch.ones(2, 3), dim=(-1, -1), keepdim=True)
+torch.masked.prod(torch.ones(2, 3), dim=(0, 0))
+torch.masked.median(torch.tensor([float("nan"), 1., 2.]))
+torch.masked.median(torch.tensor([1, 2]), mask=torch.tensor([False, False]))
 """
 
 
@@ -261,6 +283,18 @@ def test_gradient_of_a_quotient_that_overflows(value: str, divisor: str) -> None
     both.check(f"""
 a, b = (torch.tensor([x], requires_grad=True, dtype=torch.float64) for x in (1., {divisor}))
 torch.autograd.grad(torch.addcdiv(torch.ones(1, dtype=torch.float64), a, b, value={value}), [a, b])""")
+
+
+@pytest.mark.parametrize("initial", [None, 0, 1, 2])
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+def test_gradient_of_segments(reduce: str, initial: float | None) -> None:
+    for values in ("[2., 2, -1, -2, 1]", "[1., 1, 1, 1, 1]", "[0., 0, 1, 0, 2]", "[2., nan, 1, nan, nan]"):
+        for where in ("lengths=torch.tensor([0, 1, 2, 2])", "offsets=torch.tensor([1, 2, 4])"):
+            both.check(f"""
+nan = float("nan")
+x = torch.tensor({values}, dtype=torch.float64, requires_grad=True)
+y = torch.segment_reduce(x, "{reduce}", {where}, initial={initial})
+y.tolist(), (torch.autograd.grad(y, x, torch.arange(1., len(y) + 1, dtype=torch.float64))[0] + 0.).tolist()""")
 
 
 @pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])

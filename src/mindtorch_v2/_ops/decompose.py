@@ -366,16 +366,16 @@ def _lu_solve_rule(LU, pivots, B, left, adjoint):
                            f"{word(LU.dtype)} and B of type {word(B.dtype)} instead")
     if pivots.dtype != INT32:
         raise RuntimeError("linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32")
-    if LU.size(-1) != pivots.size(-1):
-        raise RuntimeError("linalg.lu_solve: Number of pivots per batch should be same as the dimension of the matrix")
-    if tuple(LU.shape[:-1]) != tuple(pivots.shape):
-        raise RuntimeError(f"linalg.lu_solve: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots "
-                           f"with shape {list(pivots.shape)} instead")
     check_matrix(B, "linalg.lu_solve", "B")
     if LU.size(-2) != B.size(-2 if left else -1):
         raise RuntimeError(f"linalg.lu_solve: Incompatible shapes of A and B for the equation "
                            f"{'AX = B' if left else 'XA = B'} ({LU.size(-2)}x{LU.size(-1)} and "
                            f"{B.size(-2)}x{B.size(-1)})")
+    if LU.size(-1) != pivots.size(-1):
+        raise RuntimeError("linalg.lu_solve: Number of pivots per batch should be same as the dimension of the matrix")
+    if tuple(LU.shape[:-1]) != tuple(pivots.shape):
+        raise RuntimeError(f"linalg.lu_solve: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots "
+                           f"with shape {list(pivots.shape)} instead")
     return (*broadcast(name, LU.shape[:-2], B.shape[:-2]), *B.shape[-2:]), B.dtype
 
 

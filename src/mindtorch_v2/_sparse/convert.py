@@ -95,11 +95,25 @@ def _check_block(name: str, source: Any, layout: Any, blocksize: Any) -> None:
                            "not supported")
 
 
+def _sparse_dim(self: Any, dense_dim: int | None) -> int | None:
+    """How many dims of a dense tensor become sparse where dense_dim are to stay as they are."""
+    rank = self.dim()
+    if dense_dim is None:
+        return None
+    if not 0 <= dense_dim <= rank:
+        raise RuntimeError(f"dense_to_sparse: dense_dim argument must be in [0,{rank}] range, but {dense_dim} is given")
+    if rank and dense_dim == rank:
+        raise RuntimeError("dense_to_sparse: dense_dim argument must be !=self.dim() when self.dim()>0")
+    return rank - dense_dim
+
+
 def dense_to_coo(self: Any, sparse_dim: int | None = None) -> Any:
     rank = self.dim()
     sparse_dim = rank if sparse_dim is None else sparse_dim
     if not 0 <= sparse_dim <= rank:
         raise RuntimeError(f"dense_to_sparse: sparse_dim argument must be in [0,{rank}] range, but {sparse_dim} is given")
+    if rank and not sparse_dim:
+        raise RuntimeError("dense_to_sparse: sparse_dim argument must be in >0 when self.dim()>0")
     data = self.detach()
     nonzero = data != 0
     if sparse_dim < rank:
@@ -287,11 +301,13 @@ def to_layout(self: Any, layout: Any, blocksize: Any, dense_dim: int | None, nam
         _check_block(prefix, source, layout, blocksize)
     if layout is STRIDED:
         return self.to_dense()
+    if source is STRIDED:
+        return dense_to_coo(self, _sparse_dim(self, dense_dim))
     if dense_dim is not None and dense_dim != self.dense_dim():
         raise RuntimeError(f"{prefix}: conversion from {WORDS[source]} to {WORDS[layout]} with dense_dim argument given is "
                            "not supported")
     if layout is COO:
-        return dense_to_coo(self) if source is STRIDED else self if source is COO else compressed_to_coo(self)
+        return self if source is COO else compressed_to_coo(self)
     if source is COO:
         return coo_to_compressed(self, layout, blocksize, prefix)
     return compressed_to_compressed(self, layout, blocksize, name)

@@ -10,6 +10,8 @@ _SUMS = (torch.uint8, torch.bool, torch.int8, torch.int16, torch.int32)     # su
 
 def _identity(name: str, x: Any) -> Any:
     """The value that changes nothing in the named reduction."""
+    if name == "median":
+        return float("nan")                                  # nanmedian leaves it out
     if name in ("sum", "cumsum", "prod", "cumprod"):
         return 0 if name.endswith("sum") else 1
     if x.dtype is torch.bool:
@@ -22,9 +24,7 @@ def _identity(name: str, x: Any) -> Any:
 
 
 def _expanded(mask: Any, x: Any) -> Any:
-    """The mask in the input's shape, as bool; None where there is none."""
-    if mask is None:
-        return None
+    """The mask in the input's shape, as bool."""
     if mask.shape == x.shape:
         return mask.to(torch.bool)
     if mask.dim() > x.dim():
@@ -32,10 +32,11 @@ def _expanded(mask: Any, x: Any) -> Any:
     return torch.broadcast_to(mask, x.shape).to(torch.bool)
 
 
-def _filled(x: Any, mask: Any, value: Any) -> Any:
-    """x with the identity where the mask is False."""
-    mask = _expanded(mask, x)
-    return x if mask is None else torch.where(mask, x, torch.full((), value, dtype=x.dtype, device=x.device))
+def _filled(x: Any, mask: Any, name: str) -> Any:
+    """x with the named op's identity where the mask is False; without a mask there may be none."""
+    if mask is None:
+        return x
+    return torch.where(_expanded(mask, x), x, torch.full((), _identity(name, x), dtype=x.dtype, device=x.device))
 
 
 def _dims(dim: Any, x: Any) -> tuple[int, ...]:
@@ -46,14 +47,13 @@ def _dims(dim: Any, x: Any) -> tuple[int, ...]:
     given = dim if isinstance(dim, (tuple, list)) else (dim,)
     found: list[int] = []
     for d in given:
+        if d in found:                                       # as in torch before it is wrapped: the ops refuse the rest
+            raise RuntimeError(f"dim={d} appears multiple times in the list of dims")
         if not -max(rank, 1) <= d < max(rank, 1):
             raise IndexError(f"Dimension out of range (expected to be in range of [{-max(rank, 1)}, {max(rank, 1) - 1}], but "
                              f"got {d})")
-        d %= max(rank, 1)
-        if d in found:
-            raise RuntimeError(f"dim={d} appears multiple times in the list of dims")
-        found.append(d)
-    return tuple(sorted(found)) if rank else ()
+        found.append(d % max(rank, 1))
+    return tuple(sorted(found)) if rank or len(found) > 1 else ()
 
 
 def _one(dim: Any, x: Any) -> int:
@@ -76,21 +76,21 @@ def _sum_dtype(x: Any, dtype: Any) -> Any:
 def sum(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
     """The sum of what the mask keeps; 0 where it keeps nothing."""
     dtype = _sum_dtype(input, dtype)
-    return torch.sum(_filled(input, mask, 0), _dims(dim, input), bool(keepdim), dtype=dtype)
+    return torch.sum(_filled(input, mask, "sum"), _dims(dim, input), bool(keepdim), dtype=dtype)
 
 
 def prod(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
     """The product of what the mask keeps; 1 where it keeps nothing."""
     dtype = _sum_dtype(input, dtype)
-    result = _filled(input, mask, 1)
+    result = _filled(input, mask, "prod").to(dtype)
     for d in reversed(_dims(dim, input)):
         result = result.prod(dim=d, keepdim=bool(keepdim))
-    return result.to(dtype)
+    return result
 
 
 def _extreme(name: str, input: Any, dim: Any, keepdim: bool | None, dtype: Any, mask: Any) -> Any:
     dtype = dtype or input.dtype
-    filled = input if mask is None else _filled(input, mask, _identity(name, input))
+    filled = _filled(input, mask, name)
     return getattr(torch, name)(filled, _dims(dim, input), bool(keepdim)).to(dtype)
 
 
@@ -106,7 +106,7 @@ def amin(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: An
 
 def _where(name: str, input: Any, dim: Any, keepdim: bool | None, dtype: Any, mask: Any) -> Any:
     dtype = dtype or input.dtype
-    filled = _filled(input, mask, _identity(name, input))
+    filled = _filled(input, mask, name)
     return getattr(torch, name)(filled, dim, bool(keepdim)).to(dtype)
 
 
@@ -142,10 +142,10 @@ def median(input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = Non
     dtype = dtype or input.dtype
     d, floating = _one(dim, input), input.dtype.is_floating_point
     source = input if floating else input.to(torch.float32)
-    if mask is None:
-        return source.median(d, keepdim).values.to(dtype)
-    found = _filled(source, mask, float("nan")).nanmedian(d, keepdim).values
-    if not floating and bool(torch.isnan(found).any()):
+    found = _filled(source, mask, "median").nanmedian(d, keepdim).values
+    if floating:
+        return found                                         # torch does not look at dtype either
+    if bool(torch.isnan(found).any()):
         raise ValueError("masked median expects no fully masked out rows if dtype is not floating point")
     return found.to(dtype)
 
@@ -153,25 +153,22 @@ def median(input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = Non
 def logsumexp(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
     """log of the sum of exp of what the mask keeps."""
     dtype = dtype or input.dtype
-    return torch.logsumexp(_filled(input, mask, _identity("logsumexp", input)), _dims(dim, input), keepdim).to(dtype)
+    return torch.logsumexp(_filled(input, mask, "logsumexp"), _dims(dim, input), keepdim).to(dtype)
 
 
 def logaddexp(input: Any, other: Any, *, dtype: Any = None, input_mask: Any = None, other_mask: Any = None) -> Any:
     """log(exp(input) + exp(other)), each with a mask of its own."""
     dtype = dtype or input.dtype
-    left = _filled(input, input_mask, _identity("logaddexp", input))
-    return torch.logaddexp(left, _filled(other, other_mask, _identity("logaddexp", other))).to(dtype)
+    left = _filled(input, input_mask, "logaddexp")
+    return torch.logaddexp(left, _filled(other, other_mask, "logaddexp")).to(dtype)
 
 
 def norm(input: Any, ord: float | None = 2.0, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None,
          mask: Any = None) -> Any:
     """The vector norm of what the mask keeps."""
     order = 2.0 if ord is None else float(ord)
-    if order == float("-inf"):
-        value = _identity("amin", input if input.dtype.is_floating_point else input.real)
-    else:
-        value = 0
-    return torch.linalg.vector_norm(_filled(input, mask, value), order, _dims(dim, input), bool(keepdim),
+    filled = _filled(input, mask, "amin" if order == float("-inf") else "sum")
+    return torch.linalg.vector_norm(filled, order, _dims(dim, input), bool(keepdim),
                                     dtype=dtype or input.dtype)
 
 
@@ -212,33 +209,33 @@ def std(input: Any, dim: Any = None, unbiased: bool | None = None, *, correction
 
 def cumsum(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """Sums up to each place, of what the mask keeps."""
-    return torch.cumsum(_filled(input, mask, 0), _one(dim, input), dtype=dtype or input.dtype)
+    return torch.cumsum(_filled(input, mask, "sum"), _one(dim, input), dtype=dtype or input.dtype)
 
 
 def cumprod(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """Products up to each place, of what the mask keeps."""
-    return torch.cumprod(_filled(input, mask, 1), _one(dim, input), dtype=dtype or input.dtype)
+    return torch.cumprod(_filled(input, mask, "prod"), _one(dim, input), dtype=dtype or input.dtype)
 
 
 def softmax(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """Softmax over what the mask keeps; 0 elsewhere, nan in a row of which it keeps nothing."""
-    filled = _filled(input, mask, _identity("amax", input))
+    filled = _filled(input, mask, "amax")
     return torch.softmax(filled, _one(dim, input), dtype=dtype or input.dtype)
 
 
 def log_softmax(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """The log of softmax()."""
-    filled = _filled(input, mask, _identity("amax", input))
+    filled = _filled(input, mask, "amax")
     return torch.log_softmax(filled, _one(dim, input), dtype=dtype or input.dtype)
 
 
 def softmin(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """softmax(-input)"""
-    filled = _filled(input, mask, _identity("amin", input))
+    filled = _filled(input, mask, "amin")
     return torch.nn.functional.softmin(filled, _one(dim, input), dtype=dtype or input.dtype)
 
 
 def normalize(input: Any, ord: float, dim: int, *, eps: float = 1e-12, dtype: Any = None, mask: Any = None) -> Any:
     """What the mask keeps, divided by its norm; 0 elsewhere."""
     length = norm(input, ord, _dims(dim, input), keepdim=True, dtype=dtype, mask=mask)
-    return torch.divide(_filled(input, mask, 0), torch.clamp_min(length, eps))
+    return torch.divide(_filled(input, mask, "sum"), torch.clamp_min(length, eps))
