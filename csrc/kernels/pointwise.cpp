@@ -1,5 +1,7 @@
 // The pointwise engine: brings broadcasting, strides, casts and threads down to contiguous loops. The loops themselves
 // are in loops_*.cpp.
+#include <algorithm>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -27,6 +29,7 @@ struct Call {
   bool round_out = false;  // results for an output of another dtype are rounded to it as well
   bool streams = false;
   bool exact_scalars;  // except 0-dim inputs of mul and div, which torch takes as they are
+  bool rounds_alpha;   // add, sub and rsub: alpha is one that the small dtype can hold
 };
 
 // ---- other loops for some cases ----------------------------------------------------------------------------------
@@ -63,6 +66,10 @@ void prefer_bfloat(Call& c, const View* t) {
     }
 }
 
+bool is_any(const char* name, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* n) { return !std::strcmp(name, n); });
+}
+
 Call resolve(const Pointwise* k, DType compute, const View* t, const Attr* attr) {
   Call c;
   const DType in = loop_dtype(k, compute);
@@ -72,7 +79,8 @@ Call resolve(const Pointwise* k, DType compute, const View* t, const Attr* attr)
   c.nout = k->nout;
   c.nops = k->nout + k->nin;
   c.round = compute == in ? kFloat : compute;
-  c.exact_scalars = compute != in && (!std::strcmp(k->name, "mul") || !std::strcmp(k->name, "div"));
+  c.exact_scalars = compute != in && is_any(k->name, {"mul", "div"});
+  c.rounds_alpha = compute != in && wide_of(compute) == kFloat && is_any(k->name, {"add", "sub", "rsub"}) && attr->f != 1;
   for (int i = 0; i < c.nops; ++i) {
     c.have[i] = t[i].dtype;
     c.need[i] = in;
@@ -314,6 +322,14 @@ RegisterBfloat::RegisterBfloat(Loop plain, Loop bfloat) { bfloat_loops().push_ba
 
 void pointwise(const Pointwise* k, DType compute, const View* t, const Attr* attr) {
   Call c = resolve(k, compute, t, attr);
+  Attr small_alpha;
+  if (c.rounds_alpha) {
+    float alpha = float(attr->f);
+    round_items(c, &alpha, 1);
+    small_alpha = *attr;
+    small_alpha.f = alpha;
+    c.attr = &small_alpha;
+  }
   if (c.round == kBFloat16) prefer_bfloat(c, t);
   else prefer_streaming(c, t);
   if (try_flat(c, t)) return;

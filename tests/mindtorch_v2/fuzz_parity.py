@@ -378,7 +378,8 @@ def tags(name: str, args: list, given: list[draw.Pair], kwargs: dict) -> list[st
     found = {"out"} if "out" in kwargs else set()
     found |= {"grad" for pair in given if pair.theirs.requires_grad}
     found |= {"complex" for t in tensors if t.is_complex()} | {"empty" for t in tensors if not t.numel()}
-    found |= {"half" for t in tensors if t.dtype in (torch.float16, torch.bfloat16)}
+    small = (torch.float16, torch.bfloat16)
+    found |= {"half" for t in tensors if t.dtype in small} | {"half" for x in [*args, *kwargs.values()] if x in small}
     found |= {"mixed"} if len({t.dtype for t in tensors if t.dtype in TOLERANCE}) > 1 else set()
     found |= {"nonfinite" for t in tensors if not t.isfinite().all()}
     found |= {"extreme" for t in tensors if t.numel() and (t.double() if not t.is_complex() else t).abs().max().item() > 1e5}

@@ -104,6 +104,7 @@ UP_TO_PHASE = {
     "linalg.svd": lambda r: (abs(r[0][..., :r[1].shape[-1]]), r[1], abs(r[2][..., :r[1].shape[-1], :])),
     "svd_lowrank": lambda r: (abs(r[0]), r[1], abs(r[2])), "pca_lowrank": lambda r: (abs(r[0]), r[1], abs(r[2])),
     "linalg.eigh": lambda r: (r[0], abs(r[1])), "linalg.eig": lambda r: (r[0], abs(r[1])),
+    "linalg.eigvals": lambda r: (r.real.sort(-1)[0], r.imag.sort(-1)[0]),        # in the order in which LAPACK found them
 }
 
 

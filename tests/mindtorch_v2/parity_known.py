@@ -128,6 +128,7 @@ ACCEPTED: tuple[tuple[str, str, str, str], ...] = (
     (named("eigh eig svd svd_lowrank pca_lowrank qr lstsq"),
      "gradient|value|changed input", "^(?!.*empty)",
      "vectors are unique up to a phase, and so are gradients through them"),
+    (named("svd_lowrank pca_lowrank"), "gradient", "empty", "vectors are unique up to a phase, and so are gradients through them"),
     (named("logcumsumexp"), "value|gradient", r"\{[^}]*complex",
      "the sign of pi in a logarithm; inf in one part of a number"),
     (named("stft as_strided_copy as_strided"), "gradient", "",
@@ -139,6 +140,7 @@ ACCEPTED: tuple[tuple[str, str, str, str], ...] = (
     (ANY,
      "accepted", "INTERNAL ASSERT|undefined Tensor|report a(n enhancement| bug)",
      "PyTorch fails with an internal error"),
+    (ANY, "refusal", "expected RuntimeError: .*INTERNAL ASSERT", "PyTorch fails with an internal error"),
     (ANY, "accepted", "MKL FFT error|Unsupported memory format", "PyTorch's library refuses the sizes or strides"),
     (ANY,
      "(backward )?accepted", r"view size is not compatible|narrow\(\): length|cannot reshape tensor of 0|"
@@ -212,7 +214,7 @@ ACCEPTED: tuple[tuple[str, str, str, str], ...] = (
     (named("cov corrcoef"), "changed input|accepted", "", "PyTorch changes its input"),
     (named("native_group_norm group_norm"),
      "value|gradient|accepted", "", "PyTorch reads parameters as if they were contiguous"),
-    (named("gather"), "value", r"\{[^}]*int", "PyTorch misreads int32 indices that are expanded"),
+    (named("gather scatter_add"), "value|gradient", r"\{[^}]*int", "PyTorch misreads int32 indices that are expanded"),
     (r"nn\.elu_", "gradient", r"\{[^}]*negative",
      "in place PyTorch takes the slope by the sign of the result, which is wrong for scale < 0"),
     (named("clamp clip"), "backward accepted", "doesn't match the broadcast shape",
@@ -307,6 +309,8 @@ ACCEPTED: tuple[tuple[str, str, str, str], ...] = (
            r"gelu rrelu_with_noise range instance_norm randint_like tensor_split max_unpool\dd vector_norm norm "
            "histogram empty batch_norm bernoulli renorm lcm"),
      "accepted", "^(?!.*OverflowError)", "an argument that changes nothing, or could mean one thing only: served"),
+    (named("addmm addmv addbmm baddbmm"), "refused", r"without overflow.*\{[^}]*empty",
+     "a factor of nothing: PyTorch does not look at it where there are no items"),
     (ANY, "accepted", r"(OverflowError|without overflow).*\{[^}]*empty",
      "no number is looked at where there are no items"),
     (named(r"addr apply map map2 contiguous complex view_as_complex view_copy grid_sampler_\dd eye logspace "

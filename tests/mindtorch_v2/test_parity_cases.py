@@ -187,6 +187,11 @@ torch.segment_reduce(x, "sum", lengths=torch.tensor([3]), axis=2)
 torch.segment_reduce(x, "sum", lengths=torch.tensor([3.]))
 torch.segment_reduce(x, "sum", offsets=torch.tensor([]).long())
 torch.segment_reduce(x, "what", lengths=torch.tensor([3]))
+torch.nn.functional.embedding_bag(torch.tensor([0, 1]), torch.ones(4, 2), torch.tensor([]).long(), mode="sum")
+torch.nn.functional.embedding_bag(torch.tensor([0, 9]), torch.ones(4, 2), torch.tensor([]).long(), mode="mean")
+torch.eye(4).to_sparse_bsr(2).values()
+torch.eye(4).to_sparse(layout=torch.sparse_bsc, blocksize=2).values()
+torch.eye(4).to_sparse_bsr((2,))
 torch.masked.argmin(t[None])
 torch.masked.argmin(t[None], mask=t)
 torch.masked.logsumexp(t[None], 0)
@@ -231,6 +236,43 @@ c = torch.ones(2, dtype=torch.complex64)
                                   "torch.linalg.qr(torch.ones(2, 2).half())", "torch.heaviside(c[:0], c[:0])"])
 def test_words_of_a_dtype_without_a_kernel(line: str) -> None:
     both.check(f"c = torch.ones(2, dtype=torch.complex64)\n{line}", message=True)
+
+
+@pytest.mark.parametrize("line", ["sum(x, 0", "nansum(x, 0", "mean(x, 0", "nanmean(x, 0", "cumsum(x, 0", "cumprod(x[1:9], 0",
+                                  "logsumexp(x / 100, 0", "sum(x.long(), 0", "prod(x[1:4], 0"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_sums_are_made_in_the_dtype_of_out(line: str, dtype: str) -> None:
+    both.check(f"""
+x = torch.arange(96.).to(torch.bfloat16)
+y = torch.{line}, out=torch.zeros((), dtype=torch.{dtype}))
+(y.double() * 1000).round() / 1000""")
+
+
+def test_sums_in_an_out_of_integers() -> None:
+    both.check("torch.sum(torch.tensor([1.5, 1.5]), 0, out=torch.tensor(0))")
+    both.check("torch.cumsum(torch.tensor([1.5, 1.5]), 0, out=torch.zeros(2, dtype=torch.int64))")
+    both.check("torch.mean(torch.tensor([1.5, 1.5]), 0, out=torch.tensor(0))")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("line", ["x * 1.1", "1.1 * x", "x / 1.1", "x + 1.1", "1.1 - x", "torch.add(x, x, alpha=1.1)", "x[7] * 1.1",
+                                  "torch.sub(x, y, alpha=0.3)", "torch.rsub(x, y, alpha=0.3)", "x.clone().mul_(0.1)",
+                                  "x[:50] * 0.1", "x.view(2, 256).t() * 1.1", "torch.add(x, 2.5, alpha=0.3)", "x > 1.1", "x.clamp(1.1)",
+                                  "x * torch.tensor(1.1)"])
+def test_numbers_beside_16_bits(line: str, dtype: str) -> None:
+    """mul and div take a number as it is; add and others round it, and alpha, to the tensor's dtype. Not of a few items:
+    there PyTorch rounds the product with alpha too, which it does not do where it computes with vectors."""
+    both.check(f"""
+x = (torch.arange(512) / 7).to(torch.{dtype})
+y = (torch.arange(512) / 13).to(torch.{dtype})
+{line}""")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "float16", "int64"])
+@pytest.mark.parametrize("value", ["1 + 1j", "300", "-1.5", "1e30", "[1]"])
+def test_fill_with_a_tensor_casts(value: str, dtype: str) -> None:
+    both.check(f"torch.fill(torch.zeros(2, dtype=torch.{dtype}), torch.tensor({value}))")
+    both.check(f"torch.zeros(2, dtype=torch.{dtype}).fill_(torch.tensor({value}))")
 
 
 def test_assigning_to_false_looks_at_nothing() -> None:

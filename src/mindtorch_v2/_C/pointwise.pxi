@@ -245,7 +245,7 @@ cdef int library_pointwise(Overload ov, PyObject** s, int compute, TensorBase re
     cdef Storage* storages[6]
     cdef View* v = <View*>views
     cdef PyObject* o
-    cdef int i
+    cdef int i, wide
     v[0] = view_of(result)
     storages[0] = result.st
     for i in range(ov.ntensors):
@@ -254,9 +254,10 @@ cdef int library_pointwise(Overload ov, PyObject** s, int compute, TensorBase re
             v[1 + i] = view_of(<TensorBase>o)
             storages[1 + i] = (<TensorBase>o).st
         else:
-            write_number(<object>o, compute, <char*>&numbers[i][0])
+            wide = kFloat if compute == kHalf or compute == kBFloat16 else compute    # the library rounds it where torch does
+            write_number(<object>o, wide, <char*>&numbers[i][0])
             v[1 + i] = View()
-            v[1 + i].data, v[1 + i].ndim, v[1 + i].dtype = &numbers[i][0], 0, <DType>compute
+            v[1 + i].data, v[1 + i].ndim, v[1 + i].dtype = &numbers[i][0], 0, <DType>wide
             storages[1 + i] = NULL
     if result.count > NOGIL_ITEMS:
         pointwise_unlocked(ov.pw, compute, v, storages, 1 + ov.ntensors, attr)

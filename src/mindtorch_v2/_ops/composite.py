@@ -153,14 +153,16 @@ def _chunk_cat(tensors, dim, num_chunks):
     return ops.cat(rows, dim + 1 if dim >= 0 else -1)
 
 
-@composite("fill.Scalar(Tensor self, Scalar value) -> Tensor", out=False, variants="function")
-def _fill(self, value):
-    """A tensor like self, every item the value."""
-    return self.clone().fill_(value)
-
-
 @composite("fill.Tensor(Tensor self, Tensor value) -> Tensor", out=False, variants="function")
 def _fill_from(self, value):
+    """A tensor like self, every item the value."""
+    if value.dim() != 0:
+        raise RuntimeError(f"fill only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions.")
+    return self.clone().copy_(value)                         # a cast, where fill_ refuses a number that does not fit
+
+
+@composite("fill.Scalar(Tensor self, Scalar value) -> Tensor", out=False, variants="function")
+def _fill(self, value):
     return self.clone().fill_(value)
 
 

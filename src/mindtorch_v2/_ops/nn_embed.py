@@ -218,6 +218,9 @@ def _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, p
     if padding_idx is not None and not 0 <= padding < weight.size(0):
         raise RuntimeError(f"padding_idx must be within the number of embeddings, -{weight.size(0)} through "
                            f"{weight.size(0) - 1}, but got {padding_idx}")
+    if not offsets.numel():                                  # no bag: no index is looked at
+        indices = indices.narrow(0, 0, 0)
+        per_sample_weights = per_sample_weights if per_sample_weights is None else per_sample_weights.narrow(0, 0, 0)
     return tuple(ops._embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
                                     include_last_offset, padding))
 

@@ -81,24 +81,37 @@ def refuse_empty(name, self, dim, error=IndexError):
         raise error(f"{name}(): Expected reduction dim {wrap(dim, self.dim())} to have non-zero size.")
 
 
+def in_out_dtype(name):
+    """What serves out= of a sum or product: unless a dtype is given, the items become out's before they are added up."""
+    def run(out, *args):
+        *given, dtype = args
+        return getattr(ops, name)(*given, dtype=dtype or out.dtype)
+    return run
+
+
 # ---- sums --------------------------------------------------------------------------------------------------------
 op("sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    batch=batching.dims, forward=forward.linear,
    autocast={"npu": "float32 result"},
-   rule=infer.reduce_sum, npu="aclnnReduceSum(self, dim, keepdim, dtype, out)",
+   out=in_out_dtype("sum"), rule=infer.reduce_sum, npu="aclnnReduceSum(self, dim, keepdim, dtype, out)",
    grad={"self": spread})
+def _mean_out(out, self, dim, keepdim, dtype):
+    wide = dtype is None and is_float(out.dtype) and is_float(self.dtype)
+    return ops.mean(self, dim, keepdim, dtype=out.dtype if wide else dtype)
+
+
 op("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    batch=batching.dims, forward=forward.linear,
-   rule=infer.reduce_mean, npu="aclnnMean(self, dim, keepdim, dtype, out)",
+   rule=infer.reduce_mean, out=_mean_out, npu="aclnnMean(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self_shape, dim, keepdim: spread(g, self_shape, dim, keepdim) / items(self_shape, dim)})
 op("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    batch=batching.dims,
-   rule=infer.reduce_sum, npu="aclnnReduceNansum(self, dim, keepdim, dtype, out)",
+   out=in_out_dtype("nansum"), rule=infer.reduce_sum, npu="aclnnReduceNansum(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, dim, keepdim: spread(g, self.shape, dim, keepdim) * ~self.isnan()})
 op("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    batch=batching.flat_or_dims,
    autocast={"cpu": "float32", "npu": "float32 result"},
-   rule=infer.reduce_sum, npu="aclnnProdDim(self, dim, keepdim, dtype, out)",
+   out=in_out_dtype("prod"), rule=infer.reduce_sum, npu="aclnnProdDim(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, dim, keepdim, result: _prod_grad(g, self, dim, keepdim, result)})
 op("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", batch=batching.dims, rule=infer.reduce_bool,
    npu="aclnnAny(self, dim, keepdim, out)")
@@ -137,7 +150,6 @@ def _product_slopes(g, x, dim, product):
     return g * conj(before * after)
 
 
-@composite("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor")
 def _nanmean(self, dim, keepdim, dtype):
     """The mean of the items that are not NaN."""
     if not is_float(self.dtype):
@@ -147,6 +159,10 @@ def _nanmean(self, dim, keepdim, dtype):
         raise RuntimeError("nanmean(): could not infer output dtype. Optional dtype must be either a floating point or "
                            f"complex dtype. Got: {word(dtype)}")
     return self.nansum(dim, keepdim, dtype=dtype) / (~self.isnan()).sum(dim, keepdim)
+
+
+op("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", body=_nanmean,
+   out=lambda out, self, dim, keepdim, dtype: _nanmean(self, dim, keepdim, dtype or out.dtype))
 
 
 @composite("sum_to_size(Tensor self, SymInt[] size) -> Tensor", variants="method")
@@ -436,7 +452,13 @@ op("_logsumexp(Tensor self, int[1]? dim, bool keepdim=False) -> Tensor",
          unreduced(g, self.dim(), dim, keepdim) * (self - unreduced(result, self.dim(), dim, keepdim)).exp()})
 
 
-@composite("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", autocast={"npu": "float32"})
+def _logsumexp_out(out, self, dim, keepdim):
+    """out= of a wider dtype: in that."""
+    wide = is_float(self.dtype) and _C.promote_types(self.dtype, out.dtype) is out.dtype
+    return ops.logsumexp(self.to(out.dtype) if wide else self, dim, keepdim)
+
+
+@composite("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", autocast={"npu": "float32"}, out=_logsumexp_out)
 def _logsumexp(self, dim, keepdim):
     """log(sum(exp(self))), without overflow."""
     if not self.is_complex():

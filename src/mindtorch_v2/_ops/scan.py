@@ -5,7 +5,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._dtype import finfo
 from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.pointwise import conj
-from mindtorch_v2._ops.reduce import INT64, is_float, refuse_complex
+from mindtorch_v2._ops.reduce import INT64, in_out_dtype, is_float, refuse_complex
 from mindtorch_v2._ops.table import alias, composite, op, ops
 from mindtorch_v2._ops.view import wrap
 
@@ -84,11 +84,11 @@ def _logcumsumexp_grad(g, self, dim, result):
 
 op("cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
    batch=batching.dims, forward=forward.linear, autocast={"npu": "float32 result"},
-   rule=_scan_rule, inplace="method",
+   rule=_scan_rule, inplace="method", out=in_out_dtype("cumsum"),
    npu="aclnnCumsum(self, dim, dtype, out)", grad={"self": lambda g, dim: _from_the_end(g, dim)})
 op("cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
    batch=batching.dims, autocast={"npu": "float32 result"},
-   rule=_scan_rule, inplace="method",
+   rule=_scan_rule, inplace="method", out=in_out_dtype("cumprod"),
    npu="aclnnCumprod(self, dim, dtype, out)",
    grad={"self": lambda g, self, dim, result: _cumprod_grad(g, self, dim, result)})
 op("logcumsumexp(Tensor self, int dim) -> Tensor",

@@ -291,6 +291,7 @@ def compressed_to_compressed(self: Any, layout: Any, blocksize: Any, name: str) 
 def to_layout(self: Any, layout: Any, blocksize: Any, dense_dim: int | None, name: str) -> Any:
     """Any tensor in any layout."""
     source = self.layout
+    blocksize = (blocksize, blocksize) if isinstance(blocksize, int) else blocksize
     prefix = name if name != "to_sparse" else "dense_to_sparse" if source is STRIDED else \
         "to_sparse" if source is COO else "sparse_compressed_to_sparse"
     if name.startswith("to_sparse_") and source is STRIDED:
@@ -318,7 +319,7 @@ def _to_sparse_dim(self: Any, sparse_dim: int) -> Any:
     return dense_to_coo(self, sparse_dim)
 
 
-@composite("to_sparse(Tensor self, *, Layout? layout=None, int[]? blocksize=None, int? dense_dim=None) -> Tensor",
+@composite("to_sparse(Tensor self, *, Layout? layout=None, int[2]? blocksize=None, int? dense_dim=None) -> Tensor",
            variants="method", out=False)
 def _to_sparse(self: Any, layout: Any, blocksize: Any, dense_dim: int | None) -> Any:
     """The tensor in a sparse layout, COO unless another is given."""
@@ -343,7 +344,7 @@ def _conversion(name: str, layout: Any, blocked: bool) -> None:
     """The row of to_sparse_csr and its siblings."""
     sentence = f"The tensor as {WORDS[layout]}{', in blocks' if blocked else ''}."
     if blocked:
-        composite(f"{name}(Tensor self, int[] blocksize, int? dense_dim=None) -> Tensor", variants="method", out=False,
+        composite(f"{name}(Tensor self, int[2] blocksize, int? dense_dim=None) -> Tensor", variants="method", out=False,
                   doc=sentence)(lambda self, blocksize, dense_dim: to_layout(self, layout, blocksize, dense_dim, name))
     else:
         composite(f"{name}(Tensor self, int? dense_dim=None) -> Tensor", variants="method", out=False, doc=sentence)(
