@@ -81,11 +81,14 @@ def refuse_empty(name, self, dim, error=IndexError):
         raise error(f"{name}(): Expected reduction dim {wrap(dim, self.dim())} to have non-zero size.")
 
 
-def in_out_dtype(name):
-    """What serves out= of a sum or product: unless a dtype is given, the items become out's before they are added up."""
+def in_out_dtype(name, floats=False):
+    """What serves out= of a sum or product: unless a dtype is given, the items become out's before they are added up.
+    floats: only where both are floats."""
     def run(out, *args):
         *given, dtype = args
-        return getattr(ops, name)(*given, dtype=dtype or out.dtype)
+        if dtype is None and (not floats or is_float(out.dtype) and is_float(given[0].dtype)):
+            dtype = out.dtype
+        return getattr(ops, name)(*given, dtype=dtype)
     return run
 
 
@@ -95,18 +98,15 @@ op("sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=
    autocast={"npu": "float32 result"},
    out=in_out_dtype("sum"), rule=infer.reduce_sum, npu="aclnnReduceSum(self, dim, keepdim, dtype, out)",
    grad={"self": spread})
-def _mean_out(out, self, dim, keepdim, dtype):
-    wide = dtype is None and is_float(out.dtype) and is_float(self.dtype)
-    return ops.mean(self, dim, keepdim, dtype=out.dtype if wide else dtype)
-
-
 op("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    batch=batching.dims, forward=forward.linear,
-   rule=infer.reduce_mean, out=_mean_out, npu="aclnnMean(self, dim, keepdim, dtype, out)",
+   out=in_out_dtype("mean", floats=True), rule=infer.reduce_mean,
+   npu="aclnnMean(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self_shape, dim, keepdim: spread(g, self_shape, dim, keepdim) / items(self_shape, dim)})
 op("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    batch=batching.dims,
-   out=in_out_dtype("nansum"), rule=infer.reduce_sum, npu="aclnnReduceNansum(self, dim, keepdim, dtype, out)",
+   out=in_out_dtype("nansum", floats=True), rule=infer.reduce_sum,
+   npu="aclnnReduceNansum(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, dim, keepdim: spread(g, self.shape, dim, keepdim) * ~self.isnan()})
 op("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    batch=batching.flat_or_dims,
@@ -162,7 +162,7 @@ def _nanmean(self, dim, keepdim, dtype):
 
 
 op("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", body=_nanmean,
-   out=lambda out, self, dim, keepdim, dtype: _nanmean(self, dim, keepdim, dtype or out.dtype))
+   out=in_out_dtype("nanmean", floats=True))
 
 
 @composite("sum_to_size(Tensor self, SymInt[] size) -> Tensor", variants="method")
@@ -458,7 +458,8 @@ def _logsumexp_out(out, self, dim, keepdim):
     return ops.logsumexp(self.to(out.dtype) if wide else self, dim, keepdim)
 
 
-@composite("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", autocast={"npu": "float32"}, out=_logsumexp_out)
+@composite("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", autocast={"npu": "float32"},
+           out=_logsumexp_out)
 def _logsumexp(self, dim, keepdim):
     """log(sum(exp(self))), without overflow."""
     if not self.is_complex():
