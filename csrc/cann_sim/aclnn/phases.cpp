@@ -1,6 +1,7 @@
 // libopapi: the two phases that all aclnn ops share. What an op checks and computes beyond its row is under ops/.
 #include <cstring>
 
+#include "aclnn/describe.h"
 #include "aclnn/executor_lock.h"
 #include "ops/op.h"
 #include "runtime/guard.h"
@@ -237,6 +238,7 @@ int second_phase(const OpRow& row, void* workspace, uint64_t bytes, aclOpExecuto
         code = fail(ACLNN_ERR_PARAM_INVALID, "%s: a tensor was destroyed between the phases", row.name);
   }
   if (!code) try {
+    if (recording()) record_call(describe(*call));
     // A repeatable call that is still queued keeps its addresses: the next launch takes a copy.
     Call* launched = executor->repeatable && !call->unique() ? call->clone() : (call->retain(), call);
     launched->workspace = workspace;

@@ -95,5 +95,6 @@ int64_t now_ns();
 void trace_task(const char* name, int device, int stream, int64_t begin, int64_t end);
 void flush_trace();
 void close_trace();
+void write_calls();                   // the file of CANN_SIM_CALLS
 
 }  // namespace cann_sim

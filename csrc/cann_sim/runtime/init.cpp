@@ -77,6 +77,7 @@ int finalize() {
   if (settings().strict) report_leaks();
   close_all_devices();
   close_trace();
+  write_calls();
   return 0;
 }
 

@@ -25,6 +25,7 @@ void stop_workers() {
   Deadline latest = Clock::now() + std::chrono::seconds(2);
   while (running.load() > 0 && Clock::now() < latest) std::this_thread::yield();
   close_trace();
+  write_calls();
 }
 
 void stop_workers_at_exit() {

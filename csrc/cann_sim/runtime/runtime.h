@@ -32,12 +32,16 @@ enum class Mode { normal, delay, null };
 struct Settings {
   int devices = 2;
   uint64_t memory = 0;               // bytes of one device
-  std::string soc = "Ascend910B2", version = "8.5.0", trace, faults;
+  std::string soc = "Ascend910B2", version = "8.5.0", trace, faults, calls;
   Mode mode = Mode::normal;
   uint64_t seed = 0;
   bool strict = false;
 };
 CANN_SIM_API const Settings& settings();
+
+// ---- the record of calls (calls.cpp) ---------------------------------------------------------------------
+CANN_SIM_API bool recording();       // cheap
+CANN_SIM_API void record_call(const std::string& text);
 
 // ---- device memory ---------------------------------------------------------------------------------------
 // A fault of the device while a task runs: it surfaces at the next synchronising call of the host.

@@ -74,6 +74,7 @@ struct Reader {
     text("CANN_SIM_SOC", &made.soc);
     text("CANN_SIM_VERSION", &made.version);
     text("CANN_SIM_TRACE", &made.trace);
+    text("CANN_SIM_CALLS", &made.calls);
     text("CANN_SIM_FAULTS", &made.faults);
     for (const Soc& s : socs)
       if (made.soc == s.name) soc = &s;

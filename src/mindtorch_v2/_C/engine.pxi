@@ -138,8 +138,10 @@ cdef class GraphTask:
                 self.run_leaf(<TensorBase>self.graph[0][i].target, grad)
 
     cdef int run_leaf(self, TensorBase leaf, object grad) except -1:
+        if not is_tensor(<PyObject*>grad):
+            no_tensor(grad)
         if leaf.extra is None and self.captures is None:
-            return accumulate(leaf, tensor_arg(grad), self.create_graph)
+            return accumulate(leaf, <TensorBase>grad, self.create_graph, 1)
         changed = grad
         if leaf.extra is not None and leaf.extra.get("hooks"):
             changed = run_tensor_hooks(leaf.extra["hooks"], grad)
@@ -148,7 +150,9 @@ cdef class GraphTask:
             if key in self.captures:
                 self.captured[self.captures[key]] = changed
             return 0
-        accumulate(leaf, tensor_arg(changed), self.create_graph)
+        if not is_tensor(<PyObject*>changed):
+            no_tensor(changed)
+        accumulate(leaf, <TensorBase>changed, self.create_graph, 2 if changed is grad else 1)    # run() holds grad
         run_after_hooks(leaf)
         return 0
 
@@ -343,7 +347,7 @@ cdef object finish_captures(GraphTask task, inputs, bint accumulate_grad, bint a
         targets = [target_of(t, &nr) for t in inputs]
         for t, g in {id(t): (t, g) for t, g in zip(targets, found)}.values():
             if g is not None and isinstance(t, TensorBase):      # a leaf
-                accumulate(<TensorBase>t, tensor_arg(g), create_graph)
+                accumulate(<TensorBase>t, tensor_arg(g), create_graph, 0)
                 run_after_hooks(<TensorBase>t)
         return None
     if not allow_unused:

@@ -47,7 +47,11 @@ cdef object sum_to(TensorBase g, int rank, const int64_t* sizes, Node source):
             if sizes[d] != 1:
                 raise shape_mismatch(g, rank, sizes, source)
             dims.append(lead + d)
-    summed = g.sum(dims, True) if dims else g
+    if len(dims) == g.rank and rank == 0:
+        return g.sum()
+    if len(dims) == lead:                        # a view of the sum could not become .grad as it is
+        return g.sum(dims, False) if dims else g
+    summed = g.sum(dims, True)
     return summed.view([sizes[d] for d in range(rank)]) if lead > 0 else summed
 
 

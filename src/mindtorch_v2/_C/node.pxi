@@ -38,7 +38,7 @@ class AccumulateGrad(Node):
         return self.variable.register_hook(one)
 
     def __call__(self, grad):
-        accumulate(tensor_arg(self.variable), tensor_arg(grad), modes().grad)
+        accumulate(tensor_arg(self.variable), tensor_arg(grad), modes().grad, 0)
         return ()
 
 

@@ -151,21 +151,21 @@ cdef int refuse_nan(Node node, list results) except -1:
 cdef object sum_lock = RLock()                   # large sums give up the GIL, and may not meet in one .grad
 
 
-cdef int accumulate(TensorBase leaf, TensorBase grad, bint create_graph) except -1:
-    """Adds to leaf.grad."""
+cdef int accumulate(TensorBase leaf, TensorBase grad, bint create_graph, int held) except -1:
+    """Adds to leaf.grad. `held` is how many references the caller has: with no others the tensor itself becomes .grad."""
     if leaf.count <= NOGIL_ITEMS:
-        return add_to_grad(leaf, grad, create_graph)
+        return add_to_grad(leaf, grad, create_graph, held)
     with sum_lock:
-        return add_to_grad(leaf, grad, create_graph)
+        return add_to_grad(leaf, grad, create_graph, held)
 
 
-cdef int add_to_grad(TensorBase leaf, TensorBase grad, bint create_graph) except -1:
+cdef int add_to_grad(TensorBase leaf, TensorBase grad, bint create_graph, int held) except -1:
     cdef TensorBase have
     if leaf.grad_object is None:
         if create_graph:
             leaf.grad_object = grad
         elif grad.contig == leaf.contig and grad.base is None and not grad.requires and \
-                grad.shared_version == NULL and Py_REFCNT(grad) == 1 and grad.st.refs == 1:
+                grad.shared_version == NULL and Py_REFCNT(grad) <= held and grad.st.refs == 1:
             leaf.grad_object = grad              # no other reference: no copy
         elif Py_TYPE(<PyObject*>grad) != tensor_type:
             leaf.grad_object = tensor_arg(hot_call1(hot.clone, grad))

@@ -1,0 +1,159 @@
+"""Compares what this library sends to CANN with what torch_npu sends, sample by sample, and writes the table.
+
+    python tests/mindtorch_v2/call_parity.py --peer PYTHON --out build/calls [--report docs/card.md] [--only REGEX]
+
+Both run the samples of PyTorch's op_db on the simulator (call_recorder.py). Of each launch the op, and the dtype, sizes,
+strides, offset, format and value of every argument count; the workspace does not, because the simulator chose it.
+"""
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).resolve().parent
+REASONS = HERE / "call_reasons.txt"
+OUTCOMES = ("same", "documented", "open", "ours refuses", "torch_npu refuses", "both refuse", "host")
+MOST_STARTS = 12
+
+
+class Verdict(NamedTuple):
+    """One sample in one direction."""
+    name: str
+    dtype: str
+    way: str
+    outcome: str
+    detail: str
+
+
+def without_workspace(call: str) -> str:
+    return call.rpartition(" workspace ")[0]
+
+
+def op_of(call: str) -> str:
+    return call.partition("(")[0]
+
+
+def reasons() -> list[tuple[re.Pattern[str], str]]:
+    """(pattern of a difference, why it is right) of each line `PATTERN  # REASON`."""
+    lines = (line.rpartition("  # ") for line in REASONS.read_text().splitlines() if line and not line.startswith("#"))
+    return [(re.compile(pattern.strip()), why) for pattern, _, why in lines]
+
+
+def difference(ours: Iterable[str], theirs: Iterable[str]) -> str:
+    """The launches that only one of both makes; "" where there are none. Order does not count: streams keep it."""
+    mine, other = collections.Counter(map(without_workspace, ours)), collections.Counter(map(without_workspace, theirs))
+    lines = [f"- {call}" for call in (mine - other).elements()] + [f"+ {call}" for call in (other - mine).elements()]
+    return "\n".join(lines)
+
+
+def short(detail: str) -> str:
+    """The ops of a difference alone, which is what a reason speaks of."""
+    signs = [f"{line[0]}{op_of(line[2:])}" for line in detail.splitlines()]
+    return " ".join(sorted(set(signs)))
+
+
+def judge(name: str, dtype: str, way: str, ours: dict[str, Any], theirs: dict[str, Any],
+          known: list[tuple[re.Pattern[str], str]]) -> Verdict:
+    """What one direction of a sample comes to."""
+    if "error" in ours or "error" in theirs:
+        outcome = "both refuse" if "error" in ours and "error" in theirs else \
+            "ours refuses" if "error" in ours else "torch_npu refuses"
+        return Verdict(name, dtype, way, outcome, ours.get("error", "") if outcome == "ours refuses" else "")
+    if not ours["calls"] and not theirs["calls"]:
+        return Verdict(name, dtype, way, "host", "")
+    detail = difference(ours["calls"], theirs["calls"])
+    if not detail:
+        return Verdict(name, dtype, way, "same", "")
+    said = f"{name} {dtype} {way} {short(detail)}"
+    documented = any(pattern.search(said) for pattern, _ in known)
+    return Verdict(name, dtype, way, "documented" if documented else "open", detail)
+
+
+def compare(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Verdict]:
+    """All samples that both have."""
+    known, found = reasons(), []
+    for key in ours.keys() & theirs.keys():
+        name, _, dtype = key.rpartition(" ")
+        for mine, other in zip(ours[key] or [], theirs[key] or [], strict=False):
+            for way in mine.keys() & other.keys():
+                found.append(judge(name, dtype, way, mine[way], other[way], known))
+    return sorted(found)
+
+
+def read(file: Path) -> dict[str, Any]:
+    return {item["key"]: item["samples"] for item in map(json.loads, file.read_text().splitlines())}
+
+
+def record(python: str, library: str, file: Path, rest: list[str]) -> None:
+    """Runs the recorder of a library to its end; a sample that ends the process costs itself and a start."""
+    file.unlink(missing_ok=True)
+    command = [str(Path(sys.executable).parent / "cann-sim"), "run", python, str(HERE / "call_recorder.py"),
+               "--library", library, "--out", str(file), *rest]
+    environ = {**os.environ, "TASK_QUEUE_ENABLE": "0"}     # torch_npu launches where it is called
+    for _ in range(MOST_STARTS):
+        if subprocess.run(command, env=environ, stderr=subprocess.DEVNULL).returncode == 0:
+            return
+    sys.exit(f"{library} did not come to the end of the samples in {MOST_STARTS} processes")
+
+
+def table(verdicts: list[Verdict], by: str) -> list[str]:
+    """Counts of outcomes, a row for each value of a field."""
+    rows: dict[str, collections.Counter[str]] = {}
+    for verdict in verdicts:
+        for row in (getattr(verdict, by), "**all**"):
+            rows.setdefault(row, collections.Counter())[verdict.outcome] += 1
+    lines = [f"| {by} | " + " | ".join(OUTCOMES) + " |", "|---" * (len(OUTCOMES) + 1) + "|"]
+    for row in sorted(rows, key=lambda name: (name == "**all**", name)):
+        lines.append(f"| {row} | " + " | ".join(str(rows[row][outcome] or "") for outcome in OUTCOMES) + " |")
+    return lines
+
+
+def report(verdicts: list[Verdict], command: str) -> str:
+    """docs/card.md."""
+    ops = {verdict.name for verdict in verdicts}
+    opened = collections.Counter(verdict.name for verdict in verdicts if verdict.outcome == "open")
+    clean = len(ops) - len(opened)
+    lines = ["# What this library sends to CANN, beside what torch_npu sends", "",
+             f"Made by `{command}`; do not edit. PyTorch's `op_db` runs on torch_npu and on this library, both on the simulator, "
+             "and the launches of aclnn ops are compared with dtypes, sizes, strides, offsets, formats and values of their "
+             "arguments. documented: different, with a reason in `tests/mindtorch_v2/call_reasons.txt`; open: different "
+             "without one; host: neither launches anything.", "",
+             f"{len(ops)} ops compared; {clean} without an open difference.", "", *table(verdicts, "dtype"), "", *table(verdicts, "way"),
+             "", "## Open differences", "",
+             "The first of each op; `-` is a launch that only this library makes, `+` one that only torch_npu makes.", ""]
+    for name in sorted(opened):
+        first = next(verdict for verdict in verdicts if verdict.name == name and verdict.outcome == "open")
+        lines += [f"- `{name}` ({opened[name]}), {first.dtype}, {first.way}", "", "  ```", *(f"  {line}"[:230] for line in
+                                                                                    first.detail.splitlines()[:6]), "  ```"]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", help="the Python that has torch_npu; without it the records of before are compared")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the records")
+    parser.add_argument("--report", type=Path)
+    options, rest = parser.parse_known_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    ours, theirs = options.out / "mindtorch_v2.jsonl", options.out / "torch_npu.jsonl"
+    if options.peer:
+        record(options.peer, "torch_npu", theirs, rest)
+        record(sys.executable, "mindtorch_v2", ours, rest)
+    verdicts = compare(read(ours), read(theirs))
+    print("\n".join(table(verdicts, "dtype")))
+    groups = collections.Counter(short(v.detail) for v in verdicts if v.outcome == "open")
+    print("\nopen, by launches:", *(f"{count:5} {text}" for text, count in groups.most_common(40)), sep="\n")
+    if options.report:
+        options.report.write_text(report(verdicts, "make call-parity"))
+
+
+if __name__ == "__main__":
+    main()
