@@ -19,7 +19,7 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
 .PHONY: run run-distributed test parity parity-ops ecosystem test-npu-delay test-faults soak bench bench-distributed \
-        bench-npu build lint clean conformance conformance-cpp conformance-ggml fuzz \
+        bench-npu build lint clean call-parity conformance conformance-cpp conformance-ggml fuzz \
         test-sanitize sanitize-address sanitize-thread
 
 # On the npu of this machine; where there is none, on the simulated one.
@@ -116,6 +116,10 @@ conformance: $(VENV)/package $(CONFORMANCE)/tools
 	@for queue in $(QUEUES); do echo "TASK_QUEUE_ENABLE=$$queue"; \
 	  TASK_QUEUE_ENABLE=$$queue $(VENV)/bin/cann-sim run $(CONFORMANCE)/bin/python -m pytest \
 	    --confcutdir tests/cann_sim/conformance tests/cann_sim/conformance $(ARGS) || exit 1; done
+
+# What this library and torch_npu send to CANN for PyTorch's samples, compared: docs/card.md.  ARGS="--only ^nn --samples 5"
+call-parity: $(VENV)/package $(VENV)/test-tools $(CONFORMANCE)/tools
+	$(PY) tests/mindtorch_v2/call_parity.py --peer $(CONFORMANCE)/bin/python --out $(BUILD)/calls --report docs/card.md $(ARGS)
 
 # C and C++ programs over the headers and libraries of cann_sim, in several modes;  ARGS=streams.c
 conformance-cpp: $(VENV)/package

@@ -156,7 +156,8 @@ const int64_t* IndexWalk::offsets(const int64_t* at, int64_t n, int64_t* buffer)
         int64_t i = p[unit ? k : k * step];
         if (store) i += i < 0 ? back : 0;
         outside |= uint64_t(i) | (uint64_t(len - 1) - uint64_t(i));
-        if (store) buffer[k] = first ? i * mul : buffer[k] + i * mul;
+        const uint64_t offset = uint64_t(i) * uint64_t(mul);  // of an index beyond all bounds it is never used
+        if (store) buffer[k] = int64_t(first ? offset : uint64_t(buffer[k]) + offset);
       }
     };
     const bool as_is = count() == 1 && step == 1 && mul == 1 && !wrap;

@@ -157,8 +157,9 @@ void random_from(const Args& args) {
   } else if (from != lowest) {
     int64_t last = is_floating(d) ? int64_t(1) << digits : d == kBool ? 1 : int64_t((uint64_t(1) << digits) - 1);
     if (is_floating(d)) {
-      int64_t stored = as_stored(d, from + 1);
-      if (stored < from) from = stored + spacing(from + 1, digits);
+      const int64_t next = from + (from < std::numeric_limits<int64_t>::max());
+      int64_t stored = as_stored(d, next);
+      if (stored < from) from = stored + spacing(next, digits);
       if (from >= last)
         fail("random_ expects 'from' casted to dtype to be less than or equal to 'to_inc' casted to dtype, "
              "but got from=" + std::to_string(from) + " > to_inc=" + std::to_string(last));

@@ -4,11 +4,14 @@
 
 Both run the samples of PyTorch's op_db on the simulator (call_recorder.py). Of each launch the op, and the dtype, sizes,
 strides, offset, format and value of every argument count; the workspace does not, because the simulator chose it.
+A launch that torch_npu does not make for the same sample may be one that it makes for others (attested: the same op with the
+same dtypes, formats and absent arguments), or one whose dtypes and ranks the documents of CANN state (documented).
 """
 from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import json
 import os
 import re
@@ -18,9 +21,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cann_tables
+
 HERE = Path(__file__).resolve().parent
 REASONS = HERE / "call_reasons.txt"
-OUTCOMES = ("same", "documented", "open", "ours refuses", "torch_npu refuses", "both refuse", "host")
+OUTCOMES = ("same", "attested", "documented", "open", "ours refuses", "torch_npu refuses", "both refuse", "host")
 MOST_STARTS = 12
 
 
@@ -39,6 +44,43 @@ def without_workspace(call: str) -> str:
 
 def op_of(call: str) -> str:
     return call.partition("(")[0]
+
+
+@functools.cache
+def arguments(call: str) -> tuple[tuple[str, str], ...]:
+    """(name, text) of the arguments of a launch."""
+    inside = without_workspace(call) if " workspace " in call else call
+    parts = re.split(r", (?=\w+=)", inside.partition("(")[2].removesuffix(")"))
+    return tuple((part.partition("=")[0], part.partition("=")[2]) for part in parts if part)
+
+
+def tensors(text: str) -> list[tuple[str, int]]:
+    """(dtype, rank) of the tensors in the text of an argument."""
+    return [(dtype, sizes.count(",") + 1 if sizes else 0) for dtype, sizes in re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", text)]
+
+
+@functools.cache
+def signature(call: str) -> str:
+    """The op with the dtypes and formats of its tensors, what is absent, and how it may round."""
+    words = []
+    for name, text in arguments(call):
+        formats = re.findall(r" format (\d+)", text)
+        kinds = " ".join(sorted({dtype for dtype, _ in tensors(text)}))
+        words.append(f"{name}={text if text == 'null' or name == 'cubeMathType' else kinds} {' '.join(sorted(set(formats)))}")
+    return f"{op_of(call)}({', '.join(words)})"
+
+
+@functools.cache
+def is_stated(call: str) -> bool:
+    """Whether the tables, which are CANN's documents, state every dtype and rank of a launch."""
+    found = cann_tables.op(op_of(call))
+    if found is None or found.arguments is None:
+        return False
+    for argument, (_, text) in zip(found.arguments, arguments(call), strict=True):
+        for dtype, rank in tensors(text) if "tensor" in argument.kind or "out" in argument.kind else ():
+            if dtype not in argument.dtypes or not argument.ranks[0] <= rank <= argument.ranks[1]:
+                return False
+    return True
 
 
 def reasons() -> list[tuple[re.Pattern[str], str]]:
@@ -61,7 +103,7 @@ def short(detail: str) -> str:
 
 
 def judge(name: str, dtype: str, way: str, ours: dict[str, Any], theirs: dict[str, Any],
-          known: list[tuple[re.Pattern[str], str]]) -> Verdict:
+          known: list[tuple[re.Pattern[str], str]], attested: frozenset[str] = frozenset()) -> Verdict:
     """What one direction of a sample comes to."""
     if "error" in ours or "error" in theirs:
         outcome = "both refuse" if "error" in ours and "error" in theirs else \
@@ -73,18 +115,26 @@ def judge(name: str, dtype: str, way: str, ours: dict[str, Any], theirs: dict[st
     if not detail:
         return Verdict(name, dtype, way, "same", "")
     said = f"{name} {dtype} {way} {short(detail)}"
-    documented = any(pattern.search(said) for pattern, _ in known)
-    return Verdict(name, dtype, way, "documented" if documented else "open", detail)
+    doubtful = [call for call in map(without_workspace, ours["calls"]) if signature(call) not in attested]
+    if not doubtful:
+        outcome = "attested"
+    elif any(pattern.search(said) for pattern, _ in known) or all(map(is_stated, doubtful)):
+        outcome = "documented"
+    else:
+        outcome, detail = "open", "\n".join(f"- {call}" for call in doubtful if not is_stated(call))
+    return Verdict(name, dtype, way, outcome, detail)
 
 
 def compare(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Verdict]:
     """All samples that both have."""
     known, found = reasons(), []
+    attested = frozenset(signature(without_workspace(call)) for samples in theirs.values() for sample in samples or []
+                         for way in sample.values() for call in way.get("calls", ()))
     for key in ours.keys() & theirs.keys():
         name, _, dtype = key.rpartition(" ")
         for mine, other in zip(ours[key] or [], theirs[key] or [], strict=False):
             for way in mine.keys() & other.keys():
-                found.append(judge(name, dtype, way, mine[way], other[way], known))
+                found.append(judge(name, dtype, way, mine[way], other[way], known, attested))
     return sorted(found)
 
 
@@ -124,11 +174,13 @@ def report(verdicts: list[Verdict], command: str) -> str:
     lines = ["# What this library sends to CANN, beside what torch_npu sends", "",
              f"Made by `{command}`; do not edit. PyTorch's `op_db` runs on torch_npu and on this library, both on the simulator, "
              "and the launches of aclnn ops are compared with dtypes, sizes, strides, offsets, formats and values of their "
-             "arguments. documented: different, with a reason in `tests/mindtorch_v2/call_reasons.txt`; open: different "
-             "without one; host: neither launches anything.", "",
+             "arguments. attested: other launches than torch_npu's for that sample, each of which torch_npu makes elsewhere (the same "
+             "op with the same dtypes, formats, absent arguments and cubeMathType); documented: CANN's documents state the "
+             "dtypes and ranks, or there is a reason in `tests/mindtorch_v2/call_reasons.txt`; open: neither; host: nothing is "
+             "launched.", "",
              f"{len(ops)} ops compared; {clean} without an open difference.", "", *table(verdicts, "dtype"), "", *table(verdicts, "way"),
              "", "## Open differences", "",
-             "The first of each op; `-` is a launch that only this library makes, `+` one that only torch_npu makes.", ""]
+             "The first of each op: launches that torch_npu does not make and CANN's documents do not state.", ""]
     for name in sorted(opened):
         first = next(verdict for verdict in verdicts if verdict.name == name and verdict.outcome == "open")
         lines += [f"- `{name}` ({opened[name]}), {first.dtype}, {first.way}", "", "  ```", *(f"  {line}"[:230] for line in

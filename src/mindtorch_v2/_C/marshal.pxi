@@ -62,7 +62,7 @@ cdef list settle(NpuPlan plan, int i, PyObject** o, list keep, tuple results, Py
     if kind <= kInout:
         if kind != kTensor:
             raise RuntimeError(f"[{plan.name}] expected a tensor on npu:{device} to write to, got {in_short(<object>o[0])}")
-        made = tensor_on_npu(<object>o[0], device)
+        made = tensor_on_npu(<object>o[0], device, results)
     elif kind <= kInouts:
         made = tensors_on_npu(plan, kind, <object>o[0], device)
     else:
@@ -267,7 +267,7 @@ cdef class DenseSpan:
             storage_let_go(self.s)
 
 
-cdef TensorBase tensor_on_npu(object o, int device):
+cdef TensorBase tensor_on_npu(object o, int device, tuple results):
     """A number or a 0-dim CPU tensor as a tensor of the device; a tensor there as a dense one."""
     cdef TensorBase t, made
     if isinstance(o, TensorBase):
@@ -284,9 +284,21 @@ cdef TensorBase tensor_on_npu(object o, int device):
         made = new_empty(0, NULL, t.dt, NPU, device)
         hot_call2(hot.fill_, made, item_of(t))
         return made
-    made = new_empty(0, NULL, number_dtype(<PyObject*>o), NPU, device)
+    made = new_empty(0, NULL, dtype_beside(o, results), NPU, device)
     hot_call2(hot.fill_, made, o)
     return made
+
+
+cdef int32_t dtype_beside(object number, tuple results):
+    """The dtype of a number among tensors: that of the result where it holds the number. Operands of one dtype are what
+    CANN's documents state, and what torch_npu gives."""
+    cdef int32_t own = number_dtype(<PyObject*>number), wide
+    if PyTuple_GET_SIZE(results) != 1 or not isinstance(results[0], TensorBase):
+        return own
+    wide = (<TensorBase>results[0]).dt
+    if wide >= kHalf:
+        return wide if own < kComplexFloat or wide >= kComplexFloat else own
+    return wide if wide != kBool and own < kHalf and 0 <= number <= 127 else own
 
 
 cdef tuple tensors_on_npu(NpuPlan plan, int kind, object o, int device):
@@ -302,7 +314,7 @@ cdef tuple tensors_on_npu(NpuPlan plan, int kind, object o, int device):
             raise RuntimeError(f"[{plan.name}] expected tensors on npu:{device} to write to, got {in_short(item)}")
         if made is None:
             made = list(items)
-        made[k] = tensor_on_npu(item, device)
+        made[k] = tensor_on_npu(item, device, ())
     return items if made is None else tuple(made)
 
 

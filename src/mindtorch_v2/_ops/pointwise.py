@@ -98,7 +98,7 @@ op("pow(Tensor self, Tensor exponent) -> Tensor", autocast={"npu": "float32"}, r
 op("neg(Tensor self) -> Tensor", rule=unary, guard="negative", npu="aclnnNeg(self, out)", grad={"self": core._grad_neg})
 op("reciprocal(Tensor self) -> Tensor", autocast={"npu": "float32"}, rule=unary_float, npu="aclnnReciprocal(self, out)",
    grad={"self": lambda g, result: -g * conj(result * result)})
-op("_square(Tensor self) -> Tensor", rule=unary, kernel="square", variants="", npu="aclnnSquare(self, out)",
+op("_square(Tensor self) -> Tensor", rule=unary, kernel="square", variants="", npu="aclnnMul(self, self, out)",
    grad={"self": lambda g, self: g * conj(2 * self)})
 
 
