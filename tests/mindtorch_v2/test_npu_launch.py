@@ -591,33 +591,3 @@ STEPS = """
                                       {"CANN_SIM_STRICT": "1"}])
 def test_work_is_right_however_late_it_is_done(settings: dict[str, str]) -> None:
     assert output(STEPS, **settings) == ["True", "True", "True True"]
-
-
-@pytest.mark.parametrize("function, shapes, expected", [
-    (torch.relu, [(3, 4)], ["aclnnThresholdBackward"]),
-    (torch.mm, [(3, 4), (4, 5)], ["aclnnMm", "aclnnMm"]),
-    (torch.mul, [(3, 4), (4,)], ["aclnnMul", "aclnnMul", "aclnnReduceSum"]),
-    (torch.mul, [(3, 4), ()], ["aclnnMul", "aclnnMul", "aclnnReduceSum"]),
-    (lambda x, w, b: torch.nn.functional.layer_norm(x, [4], w, b), [(3, 4), (4,), (4,)], ["aclnnLayerNormBackward"]),
-])
-def test_gradients_become_grad_without_a_copy(npu: ModuleType, function: Any, shapes: Any, expected: Any) -> None:
-    from cann_sim import calls
-
-    leaves = [torch.ones(shape, device="npu").requires_grad_() for shape in shapes]
-    leaves[0].register_hook(lambda grad: None)
-    out = function(*leaves)
-    given = torch.ones_like(out)
-    calls.record(True)
-    out.backward(given)
-    launched = [text.partition("(")[0] for count, text in calls.recorded() for _ in range(count) if text.startswith("aclnn")]
-    calls.record(False)
-    assert sorted(launched) == expected
-
-
-def test_a_gradient_that_a_hook_keeps_is_copied(npu: ModuleType) -> None:
-    for device in ("cpu", "npu"):
-        x, kept = torch.ones(3, device=device).requires_grad_(), []
-        x.register_hook(kept.append)
-        x.exp().backward(torch.ones(3, device=device))
-        x.grad.zero_()
-        assert kept[0].sum().item() > 8
