@@ -152,8 +152,6 @@ case("npu_kv_rmsnorm_rope_cache", f(2, 1, 3, 12), f(8), f(2, 1, 3, 4), f(2, 1, 3
      ref=lambda torch, kv, g, c, s, at, kc, vc, epsilon, is_output_kv: (lambda k, v: (
          *(torch.stack([t[b, 0].index_copy(0, at[b], x[b, 0])[None] for b in range(2)]) for t, x in ((kc, k), (vc, v))), k, v))(
              rotary(torch, apart(kv[..., 8:]), c, s), rms(torch, kv[..., :8], g, epsilon)[0]))
-case("npu_advance_step_flashattn", i64(1, 2), i64([7], [8]), i64(3, 4), i64(4, 5), i64(0, 0), i64([0, 1, 2, 3], [4, 5, 6, 7]), 2, 2, 2,
-     ref=lambda torch, *rest: None)
 
 # ---- boxes --------------------------------------------------------------------------------------------------------------------------
 BOXES = np.array([[0, 0, 10, 10], [10, 10, 20, 20], [32, 32, 38, 42]], np.float32)

@@ -16,7 +16,7 @@ from npu_op_case import CASES, Case
 
 import mindtorch_v2 as mt
 
-for _part in ("layers", "tensors", "experts", "models"):      # each adds its cases
+for _part in ("layers", "tensors", "experts", "models", "rest"):      # each adds its cases
     importlib.import_module(f"npu_op_cases_{_part}")
 
 
@@ -89,7 +89,7 @@ def test_how_many_names_compute() -> None:
     assert names >= rows.functions.keys() and rows.refused_names() == names - rows.functions.keys()
     assert len(rows.functions) >= 280
     tested = {c.op for c in CASES}
-    assert tested <= rows.functions.keys() and len(tested) >= 230
+    assert tested <= rows.functions.keys() and len(tested) >= 260
 
 
 def test_a_name_without_a_row_is_refused_by_name() -> None:
@@ -153,6 +153,51 @@ def test_attention_with_dropout_has_the_gradient_of_the_same_bits(device: str) -
                                         scale_value=0.25, keep_prob=0.5, seed=seed, numels=count)
     for a, b in zip(grads, own, strict=False):
         assert mt.allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.usefixtures("npu")
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+def test_what_is_written_in_place(device: str) -> None:
+    npu = mt.ops.npu
+    tokens, lengths, slots = (mt.tensor(v, device=device) for v in ([1, 2], [4, 5], [0, 0]))
+    places, tables = mt.tensor([3, 4], device=device), mt.tensor([[0, 1, 2, 3], [4, 5, 6, 7]], device=device)
+    npu.npu_advance_step_flashattn(tokens, mt.tensor([[7], [8]], device=device), places, lengths, slots, tables, 2, 2, 2)
+    assert [x.tolist() for x in (tokens, places, lengths, slots)] == [[7, 8], [4, 5], [5, 6], [4, 13]]
+    key, cache = mt.arange(6.0, device=device).reshape(3, 1, 2), mt.zeros(2, 2, 1, 2, device=device)
+    other = cache.clone()
+    assert npu.npu_scatter_pa_kv_cache(key, -key, cache, other, mt.tensor([3, -1, 0], device=device), cache_mode="Norm") is None
+    assert cache.flatten().tolist() == [4, 5, 0, 0, 0, 0, 0, 1] and mt.equal(other, -cache)
+    rows, more = mt.zeros(3, 1, 2, device=device), mt.zeros(3, 1, 2, device=device)
+    npu.npu_gather_pa_kv_cache(cache, other, mt.tensor([[1, 0]], device=device), mt.tensor([3], device=device), rows, more)
+    assert rows.flatten().tolist() == [0, 0, 0, 1, 4, 5] and mt.equal(more, -rows)
+    nz = mt.zeros(2, 1, 2, 16, device=device)
+    npu.npu_scatter_pa_kv_cache(mt.ones(1, 1, 16, device=device), mt.ones(1, 1, 16, device=device), nz, nz.clone(),
+                                mt.tensor([3], device=device))
+    assert nz[1, 0, 1].sum() == 16 and nz.sum() == 16
+    tensors = [mt.zeros(3, 2, device=device), mt.zeros(3, 2, device=device)]
+    npu.npu_scatter_list_(tensors, mt.tensor([0, 2], device=device), mt.ones(2, 1, 2, device=device), mt.tensor([1, 0], device=device))
+    assert tensors[0].tolist() == [[1, 1], [0, 0], [0, 0]] and tensors[1].sum() == 0
+    drawn = mt.ones(4000, device=device)
+    npu.npu_sim_exponential_(drawn, 2.0)
+    assert abs(float(drawn.mean()) - 0.5) < 0.05
+
+
+def test_room_and_hints(capsys: pytest.CaptureFixture[str]) -> None:
+    npu, q, k = mt.ops.npu, mt.zeros(2, 3, 8), mt.zeros(2, 5, 8)
+    out, top, total = npu._npu_fusion_attention_v3_infer_output(q, k, k, 2, "BSH")
+    assert out.shape == q.shape and top.shape == total.shape == (2, 2, 3, 8) and top.dtype == mt.float32
+    assert [x.shape for x in npu._npu_fusion_attention_grad_v3_infer_output(q, k, k)[:3]] == [q.shape, k.shape, k.shape]
+    for made in (npu._npu_fused_infer_attention_score_infer_output(q, k, num_heads=2, softmax_lse_flag=True),
+                 npu._npu_fused_infer_attention_score_v2_infer_output(q, k, num_query_heads=2, return_softmax_lse=True)):
+        assert made[0].shape == q.shape and made[1].shape == (2, 2, 3, 1)
+    assert npu._npu_fusion_attention_v3_get_max_workspace(q, k, k, 2, "BSH").numel() == 0
+    assert npu._npu_fused_infer_attention_score_v2_get_max_workspace(q, k, k).dtype == mt.uint8
+    assert npu.empty_with_format([2, 3], dtype=mt.float16, device="cpu").shape == (2, 3)
+    assert npu.unsafe_empty_with_format([2], device="cpu").dtype == mt.float32
+    with pytest.raises(ValueError, match="max_size"):
+        npu.npu_prefetch(q, None, 0)
+    npu.print_npugraph_tensor(mt.ones(1), tensor_name="w")
+    assert capsys.readouterr().out == "w: tensor([1.])\n"
 
 
 # ---- torch_npu ------------------------------------------------------------------------------------------------------------------------

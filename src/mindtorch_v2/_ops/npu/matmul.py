@@ -226,20 +226,6 @@ def npu_transpose_quant_batchmatmul(x1, x2, dtype, bias, x1_scale, x2_scale, gro
     return _split_batches(y, batch_split_factor).to(dtype_of(dtype))
 
 
-@row()
-def npu_add_quant_matmul_(input, x1, x2, x2_scale, x1_scale, group_sizes, x1_dtype, x2_dtype, x1_scale_dtype, x2_scale_dtype):
-    """Adds x1^T @ x2 with scales, of 8-bit floats, to the input."""
-    y = ops.matmul(wide(x1), wide(x2)) * wide(x2_scale)
-    return input.add_(y if x1_scale is None else y * wide(x1_scale))
-
-
-@row()
-def npu_add_quant_matmul(input, *rest):
-    """A copy of the input to which npu_add_quant_matmul_ has added."""
-    x1, x2, x2_scale, x1_scale = rest[:4]
-    return npu_add_quant_matmul_(input.clone(), x1, x2, x2_scale, x1_scale=x1_scale)
-
-
 # ---- floats times integer weights -----------------------------------------------------------------------------------
 def _grown(v, size, group):
     """A scale for every `group` rows of a weight as one for each row."""

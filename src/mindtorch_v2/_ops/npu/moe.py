@@ -39,10 +39,17 @@ def npu_moe_gating_top_k_softmax_v2(x, k, finished, renorm, output_softmax):
     return values.to(x.dtype), _past_last(experts, finished, x.size(-1)).to(INT32), soft.to(FLOAT32)
 
 
-@row()
+def _gating_rule(x, k, bias, input_ids, tid2eid, *_):
+    chosen = (*x.shape[:-1], k)
+    return None if tid2eid is not None or x.dim() != 2 else [(chosen, x.dtype), (chosen, INT32), (x.shape, FLOAT32)]
+
+
+@row(rule=_gating_rule,
+     npu="aclnnMoeGatingTopK(x, bias, k, k_group, group_count, group_select_mode, renorm, norm_type, out_flag, "
+         "routed_scaling_factor, eps, out0, out1, out2)")
 def npu_moe_gating_top_k(x, k, bias, input_ids, tid2eid, k_group, group_count, group_select_mode, renorm, norm_type, out_flag,
                          routed_scaling_factor, eps):
-    """The k best experts among those of the k_group best groups; their scores, scaled; and all scores where asked for.
+    """The k best experts among those of the k_group best groups; their scores, scaled; and all scores, for out_flag only.
 
     The bias counts for the choice only; sigmoid scores (norm_type 1) and renormed ones are divided by their sum."""
     norm = wide(x).sigmoid() if norm_type == 1 else ops.softmax(wide(x), -1)
@@ -59,8 +66,7 @@ def npu_moe_gating_top_k(x, k, bias, input_ids, tid2eid, k_group, group_count, g
     y = norm.gather(-1, experts)
     if norm_type == 1 or renorm == 1:
         y = y / (y.sum(-1, True) + eps)
-    shown = norm if out_flag else ops.empty([0], dtype=FLOAT32, device=x.device)
-    return (y * routed_scaling_factor).to(x.dtype), experts.to(INT32), shown
+    return (y * routed_scaling_factor).to(x.dtype), experts.to(INT32), norm.to(FLOAT32)
 
 
 @row()
@@ -352,7 +358,15 @@ def npu_moe_token_unpermute_with_routing_map_grad(unpermuted_tokens_grad, out_in
 
 
 # ---- putting back ---------------------------------------------------------------------------------------------------
-@row()
+def _finalize_rule(rows, skip1, skip2, bias, scales, where, expert, drop_pad_mode, k):
+    if rows.dim() != 2 or scales is None:
+        return None
+    return (where.numel() // scales.size(1), rows.size(1)), rows.dtype
+
+
+@row(rule=_finalize_rule,
+     npu="aclnnMoeFinalizeRoutingV2(expanded_permuted_rows, expanded_src_to_dst_row, skip1, skip2, bias, scales, "
+         "export_for_source_row, drop_pad_mode=0, out)")
 def npu_moe_finalize_routing(expanded_permuted_rows, skip1, skip2, bias, scales, expanded_src_to_dst_row, export_for_source_row,
                              drop_pad_mode, k):
     """skip1 + skip2 + the rows of each token's choices, with the bias of their expert, times their scales."""

@@ -280,8 +280,16 @@ def batch_norm_reduce(input, eps):
 
 @row()
 def batch_norm_gather_stats_update(input, mean, invstd, running_mean, running_var, momentum, eps, counts):
-    """The mean and invstd of all ranks' rows, from those of each."""
-    return ops.batch_norm_gather_stats_with_counts(input, mean, invstd, running_mean, running_var, momentum, eps, counts)
+    """The mean and invstd of all ranks' rows, from those of each; the running ones move towards them."""
+    share = (wide(counts) / wide(counts).sum()).unsqueeze(1)
+    whole = (wide(mean) * share).sum(0)
+    var = ((wide(invstd).square().reciprocal() - eps + wide(mean).square()) * share).sum(0) - whole.square()
+    if running_mean is not None:
+        running_mean.copy_(running_mean * (1 - momentum) + whole * momentum)
+    if running_var is not None:
+        total = wide(counts).sum()
+        running_var.copy_(running_var * (1 - momentum) + var * (total / (total - 1)) * momentum)
+    return whole, (var + eps).rsqrt()
 
 
 @row()

@@ -117,7 +117,7 @@ def _scatter_blocks(rows, cache, slots, cache_mode):
         _write_slots(cache, rows, slots)
         return
     blocks, parts, size, last = cache.shape
-    plain = cache.permute(0, 2, 1, 3).reshape(blocks, size, parts * last)
+    plain = cache.permute(0, 2, 1, 3).reshape(blocks, size, parts * last).clone()      # a reshape may be a view
     _write_slots(plain, rows.reshape(rows.size(0), -1), slots)
     cache.copy_(plain.reshape(blocks, size, parts, last).permute(0, 2, 1, 3))
 

@@ -1,0 +1,161 @@
+"""Cases of torch_npu's ops that the other files leave: gradients by name, further forms, and forms that give room alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from npu_op_case import R, case, f, grads_of, i8, i32, i64, pair_grad, u
+from npu_op_cases_layers import by_rows, quantized, rms, swiglu, swish
+from npu_op_cases_models import CORNERS, NEAR, apart, delta, diou, gru, lstm, lstm_step, overlap, rotary
+from npu_op_cases_tensors import GROUPS, grouped
+
+
+# ---- boxes ------------------------------------------------------------------------------------------------------------
+def ciou(torch: Any, a: Any, b: Any, *_: Any) -> Any:
+    slant = torch.atan((b[2] - b[0]) / (b[3] - b[1])) - torch.atan((a[2] - a[0]) / (a[3] - a[1]))
+    v = 4 / math.pi**2 * slant.square()
+    alpha = (v / (1 - overlap(torch, a, b)[0] + v)).detach()
+    return diou(torch, a, b) - alpha * v
+
+
+case("npu_ciou", CORNERS, NEAR, False, False, ref=ciou, grads=(0, 1), atol=1e-3)
+case("_npu_ciou", CORNERS, CORNERS, False, False, ref=lambda torch, a, b, *_: (torch.ones(1, 5), torch.zeros(1, 5)), atol=1e-4)
+case("npu_ciou_backward", f(1, 5), CORNERS, NEAR, None, False, False, ref=pair_grad(ciou, 0, (1, 2)), atol=1e-3)
+case("npu_ps_roi_pooling_backward", np.ones((1, 2, 2, 2), np.float32), np.array([[[0], [0], [0], [3], [3]]], np.float32), 1.0, 2, 2,
+     [4, 4], ref=lambda torch, *_: torch.kron(torch.eye(4), torch.full((1, 1), 0.25)).reshape(4, 2, 2).repeat_interleave(
+         2, 1).repeat_interleave(2, 2).repeat(2, 1, 1)[None])
+
+# ---- norms and softmaxes ----------------------------------------------------------------------------------------------------
+_x, _w, _b = f(2, 4, 3), f(4), f(4)
+_rows = _x.reshape(2, 2, 6)
+case("npu_group_norm_swish_grad", f(2, 4, 3), _x, 2, _w, _b, _rows.mean(2), 1 / np.sqrt(_rows.var(2) + 1e-5), [True] * 3, 1.5, atol=1e-4,
+     ref=lambda torch, g, x, n, w, b, mean, rstd, mask, s: grads_of(
+         torch, lambda x, w, b: swish(torch, torch.nn.functional.group_norm(x, n, w, b), s), (x, w, b), g))
+case("batch_norm_gather_stats_update", f(2, 3, 4), f(2, 3), u(2, 3), None, None, 0.1, 1e-5, np.array([4, 6], np.float32), atol=1e-4,
+     ref=lambda torch, x, m, s, rm, rv, mom, eps, n: (lambda mean: (mean, ((
+         (n[:, None] * (1 / s.square() - eps + m.square())).sum(0) / n.sum() - mean.square()) + eps).rsqrt()))(
+             (m * n[:, None]).sum(0) / n.sum()))
+case("npu_dropout_with_add_softmax", f(2, 5), f(2, 5), 0.5, 0.0, -1, ref=lambda torch, x, y, a, p, dim: (
+    None, torch.softmax(x + a * y, -1), torch.softmax(x + a * y, -1)))
+KEPT = (R.rand(2, 5) < 0.5).astype(np.uint8)
+case("npu_dropout_with_add_softmax_backward", f(2, 5), KEPT, u(2, 5), 0.5, 0.5, -1, ref=lambda torch, g, kept, y, a, p, dim: (
+    lambda s: (s, s * a))((lambda h: y * (h - (h * y).sum(-1, True)))(g * kept / 0.5)))
+
+# ---- integers -------------------------------------------------------------------------------------------------------------------
+case("_quantize_per_tensor_impl", f(3, 4), u(1), i32(2), 1, result=i8(3, 4),
+     ref=lambda torch, x, s, z, d, result: quantized(torch, x / s + z))
+case("_quantize_per_channel_impl", f(3, 4), u(4), i32(1, 2, 3, 4), 1, 1, result=i8(3, 4),
+     ref=lambda torch, x, s, z, axis, d, result: quantized(torch, x / s + z))
+case("npu_grouped_matmul_swiglu_quant_v2", i8(3, 8), [i8(2, 8, 6)], [u(2, 6)], u(3), GROUPS, atol=1.0,
+     ref=lambda torch, x, w, s, t, ends: by_rows(torch, swiglu(torch, grouped(torch, x.float(), w[0].float() * s[0][:, None]) * t[:, None])))
+case("npu_transpose_quant_batchmatmul", i8(3, 2, 8), i8(2, 8, 5), 6, x1_scale=u(3), x2_scale=u(5), perm_x1=[1, 0, 2], atol=1e-1,
+     ref=lambda torch, a, b, d, x1_scale, x2_scale, perm_x1: (
+         (a.transpose(0, 1).float() @ b.float()) * x1_scale[None, :, None] * x2_scale).transpose(0, 1))
+
+# ---- experts and attention ----------------------------------------------------------------------------------------------------------
+ROUTES = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 1]], dtype=bool)
+case("_npu_moe_token_unpermute_with_routing_map", f(6, 4), i32(0, 4, 1, 2, 3, 5), [3, 4], probs=u(3, 3), routing_map=ROUTES,
+     ref=lambda torch, rows, at, shape, probs, routing_map: (
+         (rows[at.long()] * probs[routing_map][:, None]).reshape(3, 2, 4).sum(1), at, torch.tensor([0, 0, 1, 1, 2, 2], dtype=torch.int32),
+         probs[routing_map]))
+
+
+def scored(torch: Any, q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+    soft = torch.softmax(q @ k.transpose(-2, -1) * scale + mask, -1)
+    return (soft @ v).transpose(1, 2).reshape(q.shape[0] * q.shape[2], -1), soft
+
+
+case("npu_fused_attention_score_fwd", f(2, 2, 3, 4), f(2, 2, 3, 4), f(2, 2, 3, 4), f(2, 1, 3, 3), 0.5, 1.0,
+     ref=lambda torch, q, k, v, mask, scale, keep: (*scored(torch, q, k, v, mask, scale), torch.ones(36, dtype=torch.uint8)))
+_q, _k, _v = f(2, 2, 3, 4), f(2, 2, 3, 4), f(2, 2, 3, 4)
+_soft = np.exp(_q @ _k.transpose(0, 1, 3, 2) * 0.5)
+for _name in ("npu_fused_attention_score_backward", "npu_fused_attention_score_grad"):
+    case(_name, f(6, 8), _soft / _soft.sum(-1, keepdims=True), _q, _k, _v, np.ones(36, np.uint8), 0.5, 1.0, atol=1e-4,
+         ref=lambda torch, g, soft, q, k, v, mask, scale, keep: tuple(x.transpose(1, 2).reshape(6, 8) for x in grads_of(
+             torch, lambda q, k, v: scored(torch, q, k, v, torch.zeros(1), scale)[0], (q, k, v), g)))
+case("npu_nsa_compress_grad", f(2, 2, 4), f(6, 2, 4), f(3, 2), 3, 2, ref=lambda torch, g, x, w, size, step: grads_of(
+    torch, lambda x, w: torch.stack([(x[a:a + 3] * w[..., None]).sum(0) for a in (0, 2)]), (x, w), g))
+
+
+def selected(torch: Any, q: Any, k: Any, v: Any, at: Any, scale: float) -> Any:
+    """Of one sequence with one head of keys and blocks of two."""
+    blocks = torch.arange(k.shape[0]) // 2
+    seen = (blocks[None, None] == at.long()[:, 0, :, None]).any(1) & (torch.arange(k.shape[0])[None] <= torch.arange(q.shape[0])[:, None])
+    scores = (torch.einsum("tnd,sd->tns", q, k[:, 0]) * scale).masked_fill(~seen[:, None], -torch.inf)
+    return torch.einsum("tns,sd->tnd", torch.softmax(scores, -1), v[:, 0])
+
+
+CHOSEN = i32([[0, 0]], [[0, 0]], [[0, 1]], [[0, 1]])
+SELECT = {"actual_seq_qlen": [4], "actual_seq_kvlen": [4]}
+case("npu_nsa_select_attention", f(4, 2, 4), f(4, 1, 4), f(4, 1, 4), CHOSEN, 0.5, 2, 2, 2, **SELECT, grads=(0, 1, 2),
+     ref=lambda torch, q, k, v, at, scale, *_, **kw: (selected(torch, q, k, v, at, scale), None, None))
+case("npu_nsa_select_attention_grad", f(4, 2, 4), f(4, 2, 4), f(4, 1, 4), f(4, 1, 4), f(4, 2, 4), f(4, 2, 8), f(4, 2, 8), CHOSEN, 0.5, 2, 2, 2,
+     **SELECT, ref=lambda torch, g, q, k, v, out, top, total, at, scale, *_, **kw: grads_of(
+         torch, lambda q, k, v: selected(torch, q, k, v, at, scale), (q, k, v), g))
+
+# ---- caches -----------------------------------------------------------------------------------------------------------------------------
+KV = (f(2, 1, 3, 12), f(8), f(2, 1, 3, 4), f(2, 1, 3, 4), i64([0, 1, 2], [2, 3, 4]), np.zeros((2, 1, 5, 4), np.float32),
+      np.zeros((2, 1, 5, 8), np.float32))
+
+
+def kv_parts(torch: Any, kv: Any, g: Any, c: Any, s: Any) -> Any:
+    return rotary(torch, apart(kv[..., 8:]), c, s), rms(torch, kv[..., :8], g, 1e-5)[0]
+
+
+def in_cache(torch: Any, cache: Any, at: Any, rows: Any) -> Any:
+    return torch.stack([cache[b, 0].index_copy(0, at[b], rows[b, 0])[None] for b in range(2)])
+
+
+case("npu_kv_rmsnorm_rope_cache_v2", *KV, is_output_kv=True, atol=1e-4,
+     ref=lambda torch, kv, g, c, s, at, kc, vc, is_output_kv: kv_parts(torch, kv, g, c, s))
+case("npu_kv_rmsnorm_rope_cache_v2_functional", *KV, is_output_kv=True, atol=1e-4,
+     ref=lambda torch, kv, g, c, s, at, kc, vc, is_output_kv: (lambda k, v: (
+         k, v, in_cache(torch, kc, at, k), in_cache(torch, vc, at, v)))(*kv_parts(torch, kv, g, c, s)))
+case("npu_scatter_pa_cache", f(3, 2, 4), i32(1, 6, 3), key_cache=f(4, 2, 2, 4),
+     ref=lambda torch, k, at, key_cache: key_cache.reshape(8, 2, 4).index_copy(0, at.long(), k).reshape(4, 2, 2, 4))
+
+
+def prolog(torch: Any, x: Any, dq: Any, uq: Any, uk: Any, dkv: Any, gq: Any, gkv: Any, sin: Any, cos: Any, at: Any, kv: Any, kr: Any) -> Any:
+    """Two tokens, two heads of depth 3 with places of 4, latent keys of 6."""
+    up = (rms(torch, x @ dq, gq, 1e-5)[0] @ uq).reshape(2, 2, 7)
+    down = x @ dkv
+    place = rotary(torch, apart(down[:, 6:]), cos, sin)
+    return (torch.einsum("tnd,ndc->tnc", up[..., :3], uk), rotary(torch, apart(up[..., 3:]), cos[:, None], sin[:, None]),
+            kv.reshape(8, 1, 6).index_copy(0, at, rms(torch, down[:, :6], gkv, 1e-5)[0][:, None]).reshape(4, 2, 1, 6),
+            kr.reshape(8, 1, 4).index_copy(0, at, place[:, None]).reshape(4, 2, 1, 4))
+
+
+MLA = (f(2, 8), f(8, 5), f(5, 14), f(2, 3, 6), f(8, 10), f(5), f(6), f(2, 4), f(2, 4), i64(5, 2), f(4, 2, 1, 6), f(4, 2, 1, 4))
+case("npu_mla_prolog", *MLA, ref=prolog, atol=1e-3)
+case("npu_mla_prolog_v2", *MLA, ref=lambda torch, *args: (*prolog(torch, *args), torch.ones(1)), atol=1e-3)
+
+# ---- recurrent ------------------------------------------------------------------------------------------------------------------------------
+_eight = (f(3, 2, 5),) * 8
+case("npu_lstm_backward", f(3, 2, 5), f(2, 5), f(2, 5), f(3, 2, 4), f(9, 20), f(20), f(2, 5), f(2, 5), *_eight, atol=1e-4,
+     ref=lambda torch, gy, gh, gc, x, w, b, h, c, *_: grads_of(torch, lambda *a: (lambda m: (
+         m[0] * gy).sum() + (m[1][-1] * gh).sum() + (m[2][-1] * gc).sum())(lstm(torch, *a[:3], None, *a[3:])), (x, w, b, h, c), None))
+_cell = (f(1, 2, 5), f(2, 5), f(2, 5), f(1, 2, 5), f(1, 2, 5), f(1, 2, 5), f(1, 2, 5), f(1, 2, 5))
+case("npu_lstm_cell_backward", f(1, 2, 5), f(2, 5), f(2, 5), f(2, 4), f(4, 20), f(5, 20), f(2, 5), f(2, 5), *_cell, atol=1e-4,
+     ref=lambda torch, gy, gh, gc, x, wi, wh, h, c, *_: (lambda a, b, d, h, c, e: (a, b, d, e, e, h, c))(*grads_of(
+         torch, lambda x, wi, wh, h, c, b: (lambda y, s: (y * (gy[0] + gh)).sum() + (s * gc).sum())(
+             *lstm_step(torch, x, h, c, torch.cat([wi, wh]), b)), (x, wi, wh, h, c, torch.zeros(20)), None)))
+case("npu_gru_backward", f(3, 2, 5), f(2, 5), f(3, 2, 4), f(4, 15), f(5, 15), f(15), f(15), i32(3, 3), f(2, 5), *_eight[:6], atol=1e-4,
+     ref=lambda torch, gy, gh, x, wi, wh, bi, bh, n, h, *_: grads_of(torch, lambda wi, wh, x, bi, bh, h: (lambda m: (
+         m[0] * gy).sum() + (m[0][-1] * gh).sum())(gru(torch, x, h, wi, wh, bi, bh)), (wi, wh, x, bi, bh, h), None))
+STATE = f(3, 2, 5, 4)
+case("npu_recurrent_gated_delta_rule_functional", f(2, 2, 4), f(2, 2, 4), f(2, 2, 5), STATE, beta=u(2, 2), scale=0.5, g=-u(2, 2),
+     actual_seq_lengths=i32(2), ssm_state_indices=i32(1, 2), atol=1e-4,
+     ref=lambda torch, q, k, v, s, beta, scale, g, **kw: (lambda one, two: (
+         two[0], torch.stack([s[0], one[1], two[1]])))(delta(torch, q[:1], k[:1], v[:1], beta[:1], s[1], g[:1], scale),
+                                                      delta(torch, q, k, v, beta, s[1], g, scale)))
+case("npu_recurrent_gated_delta_rule", f(2, 2, 4), f(2, 2, 4), f(2, 2, 5), STATE, beta=u(2, 2), scale=0.5, g=-u(2, 2),
+     actual_seq_lengths=i32(2), ssm_state_indices=i32(1, 2), atol=1e-4,
+     ref=lambda torch, q, k, v, s, beta, scale, g, **kw: delta(torch, q, k, v, beta, s[1], g, scale)[0])
+
+# ---- random, where there is nothing to choose ---------------------------------------------------------------------------------------------------
+case("npu_random_choice_with_mask", np.array([1, 0, 1, 0], bool), 2, ref=lambda torch, x, n: (
+    torch.tensor([[0], [2]], dtype=torch.int32), torch.tensor([True, True])))
+case("dropout_with_byte_mask", f(3, 4), 0.5, False, ref=lambda torch, x, p, train: x)
+case("_dropout_with_byte_mask_backward", f(2, 5), KEPT, 0.5, ref=lambda torch, g, kept, p: g * kept * 2)
