@@ -22,8 +22,11 @@ CASES = importlib.import_module("npu_op_case").CASES
 # "OPS function error" of the older interface), torch_npu takes fewer arguments than the row, or it has no gradient.
 NOT_COMPARED = (
     "561003", "161002", "OPS function error", "only support", "should be", "must be", "should align", "can be either",
-    "negative dimension", "bad optional access", "out of memory",
+    "negative dimension", "bad optional access", "out of memory", "out of range for tensor",
+    "UndefinedTensorImpl",
 )  # fmt: skip
+# torch_npu's call of aclnnFusedInferAttentionScoreV4 and the row of that op in the tables do not fit: the process ends.
+NOT_CALLED = {"npu_fused_infer_attention_score_v2"}
 NO_GRADIENT = ("derivative for npu::", "appears to not have been used", "backward only support")
 # Results that torch_npu leaves as they come from memory: gradients of cosines that nobody asked for.
 UNDEFINED = {("npu_rotary_mul_backward", 1), ("npu_rotary_mul_backward", 2)}
@@ -82,6 +85,7 @@ def outcome(case: Any, grads: tuple[int, ...]) -> str:
 @pytest.mark.skipif(os.environ.get("TASK_QUEUE_ENABLE") != "0",
                     reason="an op that fails in the queue's thread ends all later ones of the process")
 def test_own_ops_give_what_the_rows_are_held_to() -> None:
-    outcomes = {f"{case.op}-{at}": outcome(case, case.grads) for at, case in enumerate(CASES)}
+    outcomes = {f"{case.op}-{at}": outcome(case, case.grads) for at, case in enumerate(CASES)
+                if case.op not in NOT_CALLED}
     same = {name.rpartition("-")[0] for name, found in outcomes.items() if found == "same"}
     assert len(same) >= 80, f"{len(same)} names agree"
