@@ -70,7 +70,7 @@ def outcome(case: Any, grads: tuple[int, ...]) -> str:
     try:
         got, own = run(getattr(torch_npu, case.op), case, "npu", grads, [x is not None for x in expected])
         torch.npu.synchronize()
-    except RuntimeError as error:
+    except (RuntimeError, IndexError) as error:
         if grads and any(word in str(error) for word in NO_GRADIENT):  # a row may have a gradient that torch_npu's op lacks
             return outcome(case, ())
         assert any(word in str(error) for word in NOT_COMPARED), f"{case.op}: {error}"
