@@ -7,7 +7,6 @@ from mindtorch_v2 import _C, _facade
 
 _REASONS = {
     "products of eight-bit floats are not offered": "_scaled_mm _scaled_mm_v2",
-    "checksums of tensors are not offered": "hash_tensor",
 }
 FUNCTIONS = {name: found for why, names in _REASONS.items() for name, found in
              _facade.refusals(names, why, "torch.").items()}

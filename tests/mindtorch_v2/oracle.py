@@ -4,6 +4,7 @@ As a tool: `python tests/mindtorch_v2/oracle.py [--grad] [--dtype float32] [--se
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import random
 import sys
@@ -47,6 +48,9 @@ def to_ours(x: Any, device: str = "cpu") -> Any:
         return mt.device(device if x.type == "cpu" else str(x))
     if isinstance(x, torch.Size):
         return mt.Size(x)
+    if isinstance(x, torch.nn.LinearCrossEntropyOptions):
+        given = {field.name: getattr(x, field.name) for field in dataclasses.fields(x)}
+        return mt.nn.LinearCrossEntropyOptions(**to_ours(given, device))
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         return tuple(to_ours(i, device) for i in x)
     if isinstance(x, (list, tuple)):

@@ -332,7 +332,6 @@ ACCEPTED: tuple[tuple[str, str, str, str], ...] = (
      "statistics that overlap themselves, and whether saved statistics belong to the graph"),
     (named("to_padded_tensor to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc"), "refusal", "",
      "dense tensors, or too few dims: refused by both, in PyTorch by whatever it calls first"),
-    (named("hash_tensor"), "refused", "not offered", "there is no such op here, and it says so"),
     (named("soft_margin_loss"), "refused", "bool tensor", "a target of bools: PyTorch multiplies before it negates"),
     (named("hardtanh"), "refused", "uint8_t", "PyTorch takes limits of integers without their fraction"),
     (named(r"bilinear ctc_loss hinge_embedding_loss nll_loss\w* multi_margin_loss linear logit lerp ormqr"),

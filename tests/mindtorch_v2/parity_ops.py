@@ -157,6 +157,8 @@ def main() -> None:
     environ = {name: value for name, value in os.environ.items() if name != "MINDTORCH_AS_TORCH"}
     for worker in ("here", "there"):
         (options.out / f"{worker}.jsonl").unlink(missing_ok=True)
+        if worker == "there" and all(r["verdict"] in ("holds", "excepted") for r in read(options.out / "here.jsonl")):
+            break                                       # nothing for PyTorch to excuse
         for _ in range(30):                             # a crash costs one item, and a start of the worker
             if subprocess.run([sys.executable, __file__, *sys.argv[1:], "--worker", worker], env=environ).returncode == 0:
                 break

@@ -23,7 +23,6 @@ COVERED = 640                           # at least so many entries have a functi
 # entry -> why one of the sweeps leaves it out
 KNOWN: dict[str, str] = {
     "sparse.sampled_addmm": "sparse tensors: test_sparse.py", "sparse.mm.reduce": "sparse tensors: test_sparse.py",
-    "hash_tensor": "not offered, and says so",
     "empty": "memory that is not set", "empty_like": "memory that is not set", "new_empty": "memory that is not set",
     "empty_permuted": "memory that is not set", "empty_strided": "memory that is not set",
     "new_empty_strided": "memory that is not set",

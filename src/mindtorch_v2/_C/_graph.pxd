@@ -28,7 +28,7 @@ cdef struct OutMeta:                             # of one forward output: what i
 
 # ---- classes
 cdef class Node:
-    cdef readonly Overload op
+    cdef Overload op
     cdef tuple links                             # per input: Node, leaf Tensor or None; then the saved values
     cdef int ntargets                            # how many of the links are inputs
     cdef int32_t* target_nr                      # few_nr, or a block of its own
@@ -59,6 +59,7 @@ cdef class CopySlices(Node):
 cdef object add_hook(dict hooks, object fn)
 cdef tuple meta_shape(OutMeta* m)
 cdef object edge_of(TensorBase t, int32_t* nr)
+cdef object seen_node(object node)
 cdef Node record(Overload ov, PyObject** s)
 cdef int attach(Node node, TensorBase out, int nr, Overload ov) except -1
 cdef dict hooks_at(Node node, int nr)

@@ -101,6 +101,10 @@ cdef class Overload:
     cdef int saved_param[MAX_SAVED]
     cdef readonly str node_name
     cdef object returns_class
+    # what few calls look at comes last: the fields before share cache lines
+    cdef int number_first                        # a number may stand for the first tensor; 2: for all of them
+    cdef uint64_t lacks                          # dtypes that torch has no kernel for, as bits
+    cdef object node_type                        # the class that Python sees nodes of this row as, made when one is seen
 
 
 cdef class OpDescription:

@@ -42,7 +42,7 @@ cdef bint fits(Overload ov, int p, PyObject* o):
     if <object>o is None:
         return ov.optional[p]
     if kind == K_TENSOR:
-        return is_tensor(o) or (ov.numbers and (is_number(o) or is_numpy_scalar(<object>o)))
+        return is_tensor(o) or (ov.numbers and (p > 0 or ov.number_first) and (is_number(o) or is_numpy_scalar(<object>o)))
     if kind == K_TENSORS:
         if not (PyTuple_Check(<object>o) or PyList_Check(<object>o)):
             return False

@@ -4,9 +4,9 @@ POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real
 
 
 def _define(str name, str overload_name, str schema, list params, list returns, *, str family, mode=None, kernel=None,
-            rule=None, body=None, grad=None, bint numbers=False, bint copies_self=False, npu=None, returns_class=None,
+            rule=None, body=None, grad=None, numbers=False, bint copies_self=False, npu=None, returns_class=None,
             str namespace="torch", str node_name="", out=True, str guard=None, dict autocast=None,
-            batching=None, forward=None, dict refuses=None, OpDescription description=None):
+            batching=None, forward=None, dict refuses=None, tuple lacks=(), OpDescription description=None):
     """Adds an overload to the op called name (made when new); returns the op."""
     cdef Overload ov = Overload.__new__(Overload)
     cdef Op op
@@ -19,7 +19,10 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     ov.names = tuple([sys.intern(p[0]) for p in params])
     ov.defaults = tuple([p[4] for p in params])
     ov.npositional = len([p for p in params if not p[5]])
-    ov.numbers, ov.copies_self, ov.takes_out, ov.generator_at = numbers, copies_self, out is not False, -1
+    ov.numbers, ov.copies_self, ov.takes_out, ov.generator_at = bool(numbers), copies_self, out is not False, -1
+    ov.number_first = 0 if numbers == "other" else 2 if numbers == "all" else 1
+    for item in lacks:
+        ov.lacks |= <uint64_t>1 << dtype_id(item)
     ov.out_body = out if callable(out) else None
     if guard not in GUARDS:
         raise ValueError(f"{name}: guard={guard!r} is none of {', '.join([g for g in GUARDS if g])}")
@@ -47,6 +50,8 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     if ov.family == F_POINTWISE:
         if guard is None and "Scalar" in [p[1] for p in params]:
             ov.guard = G_MATH
+        elif guard is None and lacks:
+            ov.guard = G_LACKS
         ov.mode = POINTWISE_MODES[mode]
         ov.pw = lib.find_pointwise(encoded)
         if ov.ntensors > MAX_LOOP_TENSORS or ov.nparams - ov.ntensors > MAX_LOOP_ATTRS or ov.has_list:

@@ -218,7 +218,7 @@ cdef class TensorMethods(TensorBase):
     def grad_fn(self) -> "Any":
         """The node of the graph that made it, None for a leaf."""
         refresh_view(self)
-        return self.fn
+        return seen_node(self.fn)
 
     @property
     def output_nr(self) -> int:

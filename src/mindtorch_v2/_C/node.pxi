@@ -76,6 +76,31 @@ cdef object call_node(Node node, tuple given):
     return found[0] if len(found) == 1 else tuple(found)
 
 
+cdef extern from *:
+    """
+    // A node becomes an instance of a subclass that adds nothing to it; like every instance it owns a reference to that.
+    static void mt_become(PyObject* o, PyObject* type) {
+        Py_INCREF(type);
+        Py_SET_TYPE(o, (PyTypeObject*)type);
+    }
+    """
+    void mt_become(object, object)
+
+
+cdef object seen_node(object o):
+    """A node as Python sees it: of a class that is called as torch calls it (AddBackward0). Only who looks pays for that."""
+    cdef Node node
+    if Py_TYPE(<PyObject*>o) != <PyTypeObject*>Node:
+        return o
+    node = <Node>o
+    if node.op is not None and node.op.node_name:
+        if node.op.node_type is None:
+            name = node.op.node_name.rpartition("::")[2]
+            node.op.node_type = builtin_type(name, (Node,), {"__slots__": (), "__module__": "builtins"})
+        mt_become(node, node.op.node_type)
+    return o
+
+
 cdef int check_custom(Node node) except -1:
     """Only the node of a custom function is connected from Python."""
     if node.op is not None or isinstance(node, (CopySlices, AccumulateGrad)):
@@ -114,7 +139,7 @@ cdef class Node:
 
     @property
     def next_functions(self):
-        return tuple([(accumulator_of(<TensorBase>t) if isinstance(t, TensorBase) else t, self.target_nr[i])
+        return tuple([(accumulator_of(<TensorBase>t) if isinstance(t, TensorBase) else seen_node(t), self.target_nr[i])
                       for i, t in enumerate((self.links or ())[:self.ntargets])])
 
     @property

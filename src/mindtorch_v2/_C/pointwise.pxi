@@ -18,7 +18,8 @@ cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
     cdef Operands x
     cdef TensorBase result
     cdef int out_dt
-    read_operands(ov, s, &x)
+    if read_operands(ov, s, &x):
+        return run_on_numbers(ov, s, out)
     if x.compute < kHalf and (ov.mode == P_FLOAT or ov.mode == P_FLOAT_REAL):
         x.compute = default_dtype
     out_dt = kBool if ov.mode == P_BOOL else real_of(x.compute) if ov.mode >= P_REAL else x.compute
@@ -43,8 +44,19 @@ cdef object run_pointwise(Overload ov, PyObject** s, TensorBase out):
     return result
 
 
+cdef object run_on_numbers(Overload ov, PyObject** s, TensorBase out):
+    """torch.add(1, 2): a 0-dim tensor."""
+    cdef PyObject* slots[MAX_PARAMS]
+    if ov.number_first != 2:
+        raise TypeError(f"{ov.name}(): argument 'input' (position 1) must be Tensor, not {type(<object>s[0]).__name__}")
+    memcpy(slots, s, ov.nparams * sizeof(PyObject*))
+    first = scalar_tensor(<object>s[0])
+    slots[0] = <PyObject*>first
+    return run_pointwise(ov, slots, out)
+
+
 cdef inline int read_operands(Overload ov, PyObject** s, Operands* x) except -1:
-    """Looks at the operands: where they are, their common dtype, whether they are alike."""
+    """Looks at the operands: where they are, their common dtype, whether they are alike; 1: there is no tensor."""
     cdef PyObject* o
     cdef int i
     cdef bint mixed = ov.pw != NULL and ov.pw.first >= 0     # of more than one dtype
@@ -67,7 +79,7 @@ cdef inline int read_operands(Overload ov, PyObject** s, Operands* x) except -1:
         if (<TensorBase>o).dev != x.dev or (<TensorBase>o).dev_index != x.index:
             check_same_device(x, <TensorBase>o)
     if x.first == NULL:
-        raise TypeError(f"{ov.name}(): argument 'input' (position 1) must be Tensor, not {type(<object>s[0]).__name__}")
+        return 1
     if mixed or x.numbers:
         x.compute = common_dtype(ov, s)
     return 0
@@ -99,7 +111,7 @@ cdef int common_dtype(Overload ov, PyObject** s) except -2:
 
 
 cdef enum:
-    G_NONE, G_MINUS, G_NEGATIVE, G_POWER, G_ALPHA, G_FITS, G_SAME, G_MASK, G_RESULT, G_MATH, G_SINGLE
+    G_NONE, G_MINUS, G_NEGATIVE, G_POWER, G_ALPHA, G_FITS, G_SAME, G_MASK, G_RESULT, G_MATH, G_SINGLE, G_LACKS
 
 # What a row says of arguments that torch refuses.
 GUARDS = {None: G_NONE,
@@ -121,6 +133,10 @@ cdef bint is_bool(PyObject* o) noexcept:
 
 cdef int check_operands(Overload ov, PyObject** s, int compute) except -1:
     """What torch refuses: - with bools, integers to negative powers, numbers that the result's dtype cannot hold."""
+    if ov.lacks >> compute & 1:
+        raise no_dtype(ov, compute)
+    if ov.guard == G_LACKS:
+        return 0
     if ov.guard == G_ALPHA:
         return check_alpha(ov, s, compute)
     if ov.guard == G_MATH or ov.guard == G_RESULT:

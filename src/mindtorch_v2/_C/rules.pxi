@@ -67,8 +67,9 @@ cdef int reduce_rule(int id, Overload ov, TensorBase a, PyObject** s, OutSpec* o
     elif id == R_REDUCE_REAL:
         out.dt = real_of(a.dt)
     if id == R_MEAN and out.dt < kHalf:
-        raise RuntimeError(f"mean(): could not infer output dtype. Input dtype must be either a floating point or complex "
-                           f"dtype. Got: {type_word(a.dt)}")
+        which = "Input" if out.dt == a.dt else "Optional"
+        raise RuntimeError(f"mean(): could not infer output dtype. {which} dtype must be either a floating point or complex "
+                           f"dtype. Got: {type_word(out.dt)}")
     return 0
 
 

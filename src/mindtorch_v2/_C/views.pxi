@@ -129,10 +129,10 @@ cdef int infer_size(TensorBase self, int64_t* sizes, int n) except -1:
             raise RuntimeError(f"shape '{[sizes[i] for i in range(n)]}' is invalid for input of size {self.count}")
         else:
             known *= sizes[d]
-    if unknown >= 0 and known == 0:
+    if unknown >= 0 and known == 0 and self.count == 0:
         raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {[sizes[i] for i in range(n)]} because the "
                            f"unspecified dimension size -1 can be any value and is ambiguous")
-    if (self.count % known if unknown >= 0 else self.count != known):
+    if known == 0 and self.count or (self.count % known if unknown >= 0 else self.count != known):
         raise RuntimeError(f"shape '{[sizes[i] for i in range(n)]}' is invalid for input of size {self.count}")
     if unknown >= 0:
         sizes[unknown] = self.count // known

@@ -89,11 +89,16 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
     dims = list(range(rank)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     dims = [wrap(d, rank) for d in dims]
     if len(set(dims)) != len(dims):
-        raise RuntimeError("dim appears multiple times in the list of dims")
+        raise RuntimeError(f"dim {next(d for d in dims if dims.count(d) > 1)} appears multiple times in the list of dims")
     spacings = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
     if len(spacings) != len(dims):
-        raise RuntimeError(f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to "
-                           f"the number of dims ({len(dims)}), but got a list of {len(spacings)}")
+        raise RuntimeError("torch.gradient expected spacing to be unspecified, a scalar or it's spacing and dim arguments to "
+                           f"have the same length, but got a spacing argument of length {len(spacings)} and a dim argument "
+                           f"of length {len(dims)}.")
+    for s in spacings:
+        if hasattr(s, "device") and s.device != input.device:
+            raise RuntimeError("torch.gradient expected each tensor to be on the same device, but got devices "
+                               f"{input.device} and {s.device}!")
     if input.dtype._name == "uint8":
         raise RuntimeError("torch.gradient does not support uint8 input.")
     for d, s in zip(dims, spacings):
@@ -137,12 +142,20 @@ def _nonzero_static(self, size, fill_value):
 @composite("_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor", variants="function")
 def _chunk_cat(tensors, dim, num_chunks):
     """Chunks every tensor along dim, padded to equal chunks, and joins the flattened chunks."""
-    if num_chunks < 1 or not tensors:
-        raise RuntimeError("_chunk_cat expects non-empty tensors and num_chunks of at least 1")
+    if num_chunks < 1:
+        raise RuntimeError("_chunk_cat expects positive num_chunks")
+    if not tensors:
+        raise RuntimeError("_chunk_cat expects a non-empty input tensor list")
+    if dim < 0 and len({t.dim() for t in tensors}) > 1:
+        raise RuntimeError("_chunk_cat expects non-negative dim when input tensors have different ndims")
     rows = []
     for t in tensors:
-        if not t.numel() or t.dim() <= dim:
-            raise RuntimeError("_chunk_cat expects non-empty tensors with more than `dim` dimensions")
+        if not t.numel():
+            raise RuntimeError("_chunk_cat expects non-empty tensor")
+        if t.dim() <= dim:
+            raise RuntimeError("_chunk_cat expects dim < ndim for all input tensors")
+        if t.shape[:dim] != tensors[0].shape[:dim]:
+            raise RuntimeError("_chunk_cat expects same sizes of 0,...,dim-1 dimensions for all tensors")
         at = wrap(dim, t.dim())
         size = -(-t.size(at) // num_chunks) * num_chunks
         if size != t.size(at):
@@ -171,10 +184,15 @@ def _fill(self, value):
            variants="function")
 def _empty_permuted(size, physical_layout, dtype, layout, device, pin_memory, requires_grad):
     """An empty tensor whose dims lie in memory in the given order, outermost first."""
+    if len(physical_layout) == len(size):
+        for at, d in enumerate(physical_layout):
+            if not 0 <= d < len(size):
+                raise RuntimeError(f"Dimension out of range (expected to be between 0 and {len(size) - 1}, but got {d} at index "
+                                   f"{at}).  NB: negative dims not currently supported; file an issue if you want it.")
     if len(physical_layout) != len(size) or sorted(physical_layout) != list(range(len(size))):
         raise RuntimeError(f"Number of dimensions in size does not match the length of the physical_layout; i.e. "
                            f"len(size) = {len(size)} is not equal to len(physical_layout) = {len(physical_layout)}"
-                           if len(physical_layout) != len(size) else "Duplicate dim not allowed in physical_layout")
+                           if len(physical_layout) != len(size) else "Duplicate dim not allowed")
     strides, step = [0] * len(size), 1
     for d in reversed(physical_layout):
         strides[d] = step

@@ -31,12 +31,12 @@ for _name in ("empty", "zeros", "ones"):
     def _new(self, size, dtype, layout, device, pin_memory, requires_grad, _make=getattr(ops, _name)):
         return _make(size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=bool(requires_grad))
     op(f"new_{_name}(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
-       "bool? pin_memory=None, bool? requires_grad=False) -> Tensor",
+       "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False,
        batch=batching_nn.new_like, body=_new, variants="method")
 
 
 @composite("new_full(Tensor self, SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, "
-           "Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor",
+           "Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False,
     batch=batching_nn.new_like, variants="method")
 def _new_full(self, size, fill_value, dtype, layout, device, pin_memory, requires_grad):
     return ops.full(size, fill_value, dtype=dtype or self.dtype, device=device or self.device,
@@ -45,6 +45,7 @@ def _new_full(self, size, fill_value, dtype, layout, device, pin_memory, require
 
 @composite("new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, "
            "Layout? layout=None, Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor",
+           out=False,
     batch=batching_nn.new_strided,
            variants="method")
 def _new_empty_strided(self, size, stride, dtype, layout, device, pin_memory, requires_grad):
@@ -191,11 +192,14 @@ def _eye(n, m, dtype, layout, device, pin_memory, requires_grad):
     """Ones on the diagonal, zeros elsewhere."""
     m = n if m is None else m
     if n < 0 or m < 0:
-        raise RuntimeError(f"n must be greater or equal to 0, got {min(n, m)}")
+        raise RuntimeError(f"{'n' if n < 0 else 'm'} must be greater or equal to 0, got {n if n < 0 else m}")
     return _finish(ops._eye_(ops.empty((n, m), dtype=dtype, device=device), n, m), requires_grad)
 
 
 def _complex_rule(real, imag, polar=False):
+    if not polar and any(x.dtype._name not in ("float16", "float32", "float64") for x in (real, imag)):
+        raise RuntimeError("Expected both inputs to be Half, Float or Double tensors but got "
+                           f"{_C.TYPE_WORDS[real.dtype._id]} and {_C.TYPE_WORDS[imag.dtype._id]}")
     if real.dtype != imag.dtype:
         raise RuntimeError(f"Expected object of scalar type {_C.TYPE_WORDS[real.dtype._id]} but got scalar type "
                            f"{_C.TYPE_WORDS[imag.dtype._id]} for second argument")

@@ -256,9 +256,9 @@ def _shift(up):
     return body
 
 
-op("fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor", body=_shift(0), variants="fft",
+op("fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor", out=False, body=_shift(0), variants="fft",
    doc="Moves the zero frequency to the middle.")
-op("fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor", body=_shift(1), variants="fft",
+op("fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor", out=False, body=_shift(1), variants="fft",
    doc="The inverse of fftshift.")
 
 _OPTIONS = ("*, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, "

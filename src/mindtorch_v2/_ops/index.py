@@ -298,11 +298,13 @@ def _prod_into(g, into, self, src, include_self, result):
 
 
 op("scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor",
+   lacks="complex",
    batch=batching.dims,
    copies_self=True, inplace="method", rule=_scatter_reduce_rule,
    grad={"self, src": lambda g, self, dim, index, src, reduce, include_self, result:
          _reduced_into(g, _Into(dim, index, True), self, src, reduce, include_self, result)})
 op("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor",
+   lacks="bool complex",
    batch=batching.along_shared,
    copies_self=True, inplace="method", rule=_index_reduce_rule,
    grad={"self, source": lambda g, self, dim, index, source, reduce, include_self, result:
@@ -335,6 +337,9 @@ def _check_source(name, self, dim, index, source):
         raise RuntimeError(f"{name}(): self ({word(self.dtype)}) and source ({word(source.dtype)}) must have the same "
                            "scalar type")
     if source.dim() and self.dim() and source.dim() != self.dim():
+        if name == "index_add":
+            raise RuntimeError("source tensor shape must match self tensor shape, excluding the specified dimension. Got "
+                               f"self.shape = {list(self.shape)} source.shape = {list(source.shape)}")
         raise RuntimeError(f"{name}(): When source and destination are not scalars, their dimensionality must match. "
                            f"Source dimensionality ({source.dim()}), destination dimensionality ({self.dim()})")
     if self.dim() and not source.dim():

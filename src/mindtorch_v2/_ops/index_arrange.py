@@ -40,7 +40,7 @@ def _opposite(shifts):
     return tuple(-s for s in shifts) if isinstance(shifts, (tuple, list)) else -shifts
 
 
-op("flip(Tensor self, int[] dims) -> Tensor",
+op("flip(Tensor self, int[] dims) -> Tensor", lacks="complex32",
    batch=batching.dims, forward=forward.linear, out=False, rule=_flip_rule, npu="aclnnFlip(self, dims, out)",
    grad={"self": lambda g, dims: g.flip(dims)})
 op("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor",

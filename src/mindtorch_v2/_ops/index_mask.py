@@ -127,7 +127,7 @@ def _masked_scatter_(self, mask, source):
     return ops._masked_scatter_(self, mask.expand(self.shape), source)
 
 
-@composite("masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", out=False)
+@composite("masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", lacks="complex32", out=False)
 def _masked_scatter(self, mask, source):
     """A copy of self with source's items, one after the other, where mask is true."""
     self = widened(self, mask)
@@ -175,14 +175,15 @@ def _replaced(self, src, part_of, what):
     return result
 
 
-@composite("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", out=False)
+@composite("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor",
+           lacks="complex32 complex", out=False)
 def _select_scatter(self, src, dim, index):
     """A copy of self with src at index along dim."""
     return _replaced(self, src, lambda x: x.select(dim, index), "slice")
 
 
 @composite("slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) "
-           "-> Tensor")
+           "-> Tensor", lacks="complex32 complex")
 def _slice_scatter(self, src, dim, start, end, step):
     """A copy of self with src in a slice along dim."""
     wrap(dim, self.dim())

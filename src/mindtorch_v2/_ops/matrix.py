@@ -421,7 +421,8 @@ def _cross_rule(self, other, dim):
     return broadcast("linalg.cross", self.shape, other.shape), ops.result_type(self, other)
 
 
-@composite("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", variants="linalg", rule=_cross_rule,
+@composite("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor",
+           lacks="complex32", variants="linalg", rule=_cross_rule,
            npu="aclnnLinalgCross(self, other, dim, out)",
            grad={"self": lambda g, other, dim: ops.linalg_cross(conj(other), g, dim=dim),
                  "other": lambda g, self, dim: ops.linalg_cross(g, conj(self), dim=dim)})
@@ -434,7 +435,7 @@ def _linalg_cross(self, other, dim):
     return ops.stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], dim)
 
 
-@composite("cross(Tensor self, Tensor other, int? dim=None) -> Tensor", autocast={"npu": "widest"})
+@composite("cross(Tensor self, Tensor other, int? dim=None) -> Tensor", lacks="complex32", autocast={"npu": "widest"})
 def _cross(self, other, dim):
     """The cross product of vectors of three items along a dim; by default the first of size 3."""
     if dim is None:
@@ -456,13 +457,14 @@ def _vecdot(x, y, dim):
     return (x.conj() * y).sum(dim)
 
 
-@composite("linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor(a)", variants="linalg")
+@composite("linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor(a)",
+           out=False, variants="linalg")
 def _diagonal(A, offset, dim1, dim2):
     """A view of each matrix's diagonal."""
     return A.diagonal(offset, dim1, dim2)
 
 
-@composite("linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor", variants="linalg")
+@composite("linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor", lacks="bool half", out=False, variants="linalg")
 def _vander(x, N):
     """Rows of the powers 0 to N - 1 of each item."""
     x = x.reshape(1) if x.dim() == 0 else x

@@ -225,7 +225,8 @@ def _glu_backward(grad_output, self, dim):
     return ops.cat([first, first * (1 - gate) * self.narrow(dim, 0, half)], dim)
 
 
-@composite("glu(Tensor self, int dim=-1) -> Tensor", variants="nn", rule=_glu_rule, npu="aclnnGlu(self, dim, out)",
+@composite("glu(Tensor self, int dim=-1) -> Tensor",
+           lacks="bool int complex", variants="nn", rule=_glu_rule, npu="aclnnGlu(self, dim, out)",
            grad={"self": lambda g, self, dim: ops.glu_backward(g, self, dim)})
 def _glu(self, dim):
     """The first half along dim times the sigmoid of the second."""
@@ -270,7 +271,8 @@ def _rrelu_train(self, lower, upper, training, generator):
 
 
 op("rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, "
-   "Generator? generator=None) -> Tensor", out=False, body=_rrelu_train, variants="function", inplace="function")
+   "Generator? generator=None) -> Tensor",
+   lacks="bool int float16", out=False, body=_rrelu_train, variants="function", inplace="function")
 
 
 def _rrelu_rule(self, noise, lower, upper, training, generator):
@@ -330,5 +332,5 @@ ops.log_softmax.doc = "log(softmax(x)) along dim."
 @composite("_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", variants="function")
 def _safe_softmax(self, dim, dtype):
     """softmax that gives zeros where a whole row is -inf."""
-    out = ops.softmax(self, dim, dtype)
-    return out.masked_fill((self == -math.inf).all(dim, True), 0)
+    dead = (self == -math.inf).all(dim, True)
+    return ops.softmax(self.masked_fill(dead, 0), dim, dtype).masked_fill(dead, 0)

@@ -145,6 +145,7 @@ def _has_kernel(query, key, value, attn_mask, dropout_p, enable_gqa):
 
 @composite("scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
            "float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
+           out=False,
            autocast="lower",
            variants="nn")
 def _scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
@@ -183,7 +184,7 @@ def _attention_math(query, key, value, attn_mask, dropout_p, is_causal, dropout_
 
 
 # ---- bilinear --------------------------------------------------------------------------------------------------------
-@composite("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor",
+@composite("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor", lacks="complex",
            autocast={"npu": "widest"}, out=False, variants="function")
 def _bilinear(input1, input2, weight, bias):
     """input1^T weight[k] input2 for every k, plus bias."""

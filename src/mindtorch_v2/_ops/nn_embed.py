@@ -350,7 +350,8 @@ _dropout_row("alpha_dropout", False, True, "Dropout that keeps the mean and vari
 _dropout_row("feature_alpha_dropout", True, True, "alpha_dropout of whole channels.")
 
 
-@composite("native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor", variants="function")
+@composite("native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
+           lacks="complex32 complex", variants="function")
 def _native_dropout_backward(grad_output, mask, scale):
     """The gradient of native_dropout."""
     return grad_output * mask * scale

@@ -58,7 +58,7 @@ def _mse_loss_backward(grad_output, self, target, reduction):
     return share(grad_output, self, target, reduction) * 2 * (self - target)
 
 
-@composite("mse_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", autocast="float32",
+@composite("mse_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", lacks="complex", autocast="float32",
            variants="nn", rule=pair_loss,
            npu="aclnnMseLoss(self, target, reduction, out)",
            grad={"self": lambda g, self, target, reduction: ops.mse_loss_backward(g, self, target, reduction),
@@ -347,7 +347,7 @@ for _name, _camel, _rule, _slope, _curve in (
 def _as_classes(target, self):
     """Class indices as int64, which torch also takes as bytes; one index for an input of one dim."""
     if target.dtype not in (INT64, _UINT8):
-        raise RuntimeError(f"expected scalar type Long but found {word(target.dtype)}")
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {word(target.dtype)}")
     if self.dim() != 1 or target.dim() != 1:
         return target
     if target.numel() != 1:

@@ -90,7 +90,8 @@ def _cdist_backward(grad, x1, x2, p, cdist):
     return _norm_grad(grad, differences, p, (-1,), False, cdist).sum(-2)
 
 
-@composite("cdist(Tensor x1, Tensor x2, float p=2.0, any? compute_mode=None) -> Tensor", autocast="float32",
+@composite("cdist(Tensor x1, Tensor x2, float p=2.0, any? compute_mode=None) -> Tensor",
+           lacks="half", out=False, autocast="float32",
            variants="function",
            rule=_cdist_rule, npu="aclnnCdist(x1, x2, p, 0, out)",
            grad={"x1": lambda g, x1, x2, p, result: ops._cdist_backward(g, x1, x2, p, result),
@@ -195,7 +196,8 @@ def _soft_margin_loss_backward(grad_output, self, target, reduction):
     return -share(grad_output, self, target, reduction) * target * (-target * self).sigmoid()
 
 
-@composite("soft_margin_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", autocast="float32",
+@composite("soft_margin_loss(Tensor self, Tensor target, int reduction=0) -> Tensor",
+           lacks="int complex", autocast="float32",
            variants="nn", rule=pair_loss,
            npu="aclnnSoftMarginLoss(self, target, reduction, out)",
            grad={"self": lambda g, self, target, reduction: ops.soft_margin_loss_backward(g, self, target, reduction)})
@@ -205,7 +207,7 @@ def _soft_margin_loss(self, target, reduction):
 
 
 @composite("multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, "
-           "int reduction=0) -> Tensor", autocast="float32", variants="nn")
+           "int reduction=0) -> Tensor", lacks="half", autocast="float32", variants="nn")
 def _multi_margin_loss(self, target, p, margin, weight, reduction):
     """The mean over the other classes of max(0, margin - self[target] + self[class]) ** p."""
     if p not in (1, 2):
@@ -216,7 +218,9 @@ def _multi_margin_loss(self, target, p, margin, weight, reduction):
     classes = self.size(-1) if self.dim() else 1
     rows = self.reshape(-1, classes)
     if target.dim() > 1 or target.numel() != rows.size(0):
-        raise RuntimeError(f"inconsistent target size, expected {rows.size(0)} but got {list(target.shape)}")
+        raise RuntimeError("multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch "
+                           f"size). Expected target size [{rows.size(0)}], but got {list(target.shape)}. Input has shape "
+                           f"{list(self.shape)}.")
     if weight is not None and (weight.dim() > 1 or weight.numel() != classes):
         raise RuntimeError(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
     if not self.is_floating_point():
@@ -268,7 +272,8 @@ def _multilabel_margin_loss(self, target, reduction):
     return loss, is_target.to(self.dtype).reshape(target.shape)
 
 
-op("multilabel_margin_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", autocast="float32", variants="nn",
+op("multilabel_margin_loss(Tensor self, Tensor target, int reduction=0) -> Tensor",
+   lacks="int half", autocast="float32", variants="nn",
    body=lambda self, target, reduction: ops.multilabel_margin_loss_forward(self, target, reduction)[0],
    doc="Over the targets up to the first -1: the mean of max(0, 1 - (self[target] - self[other])).")
 

@@ -30,7 +30,7 @@ def _out_size(size, kernel, stride, pad, dilation, ceil_mode):
 def _check_input(name, self, n):
     if self.dim() not in (n + 1, n + 2) or any(s == 0 for s in self.shape[-n - 1:]):
         raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size "
-                           f"for input, but got: {list(self.shape)}")
+                           f"for input, but got:{list(self.shape)}")
 
 
 def _windows(name, self, n, kernel_size, stride, padding, dilation, ceil_mode):
@@ -39,12 +39,18 @@ def _windows(name, self, n, kernel_size, stride, padding, dilation, ceil_mode):
     stride = _listed(name, "stride", stride, n, kernel)
     padding, dilation = _listed(name, "padding", padding, n), _listed(name, "dilation", dilation, n)
     if min(kernel) <= 0:
+        if n == 1:
+            raise RuntimeError(f"{name}() kernel_size must be greater than zero, but got {kernel[0]}")
         raise RuntimeError(f"kernel size should be greater than zero, but got {' '.join(f'{k}' for k in kernel)}")
+    if n == 1 and min(*stride, *dilation) <= 0:
+        which, given = ("stride", stride) if min(stride) <= 0 else ("dilation", dilation)
+        raise RuntimeError(f"{name}() {which} must be greater than zero, but got {given[0]}")
     if min(stride) <= 0:
         raise RuntimeError("stride should not be zero")
     if min(dilation) <= 0:
         raise RuntimeError(f"dilation should be greater than zero, but got {dilation}")
-    _check_input(name, self, n)
+    if n > 1 and self.dim() not in (n + 1, n + 2):
+        raise RuntimeError(f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
     for k, p, d in zip(kernel, padding, dilation, strict=True):
         if p < 0:
             raise RuntimeError(f"pad must be non-negative, but got pad: {p}")
@@ -54,8 +60,11 @@ def _windows(name, self, n, kernel_size, stride, padding, dilation, ceil_mode):
         if p > k // 2:
             raise RuntimeError(f"pad should be smaller than or equal to half of kernel size, but got pad={p} and "
                                f"kernel_size={k}")
+    _check_input(name, self, n)
     sizes = [_out_size(s, *window, ceil_mode)
              for s, *window in zip(self.shape[-n:], kernel, stride, padding, dilation, strict=True)]
+    if min(sizes) < 1 and n == 1:
+        raise RuntimeError(f"{name}() Invalid computed output size: {sizes[0]}")
     if min(sizes) < 1:
         raise RuntimeError(f"Given input size: {list(self.shape)}. Calculated output size: {sizes}. Output size is "
                            "too small")
@@ -129,7 +138,7 @@ def _max_pool1d_with_indices(self, kernel_size, stride, padding, dilation, ceil_
     return out.squeeze(-2), indices.squeeze(-2)
 
 
-op(f"max_pool1d(Tensor self, {_WINDOW1}) -> Tensor", out=False,
+op(f"max_pool1d(Tensor self, {_WINDOW1}) -> Tensor", lacks="int", out=False,
    variants="function", body=_max_alone("max_pool1d_with_indices"))
 
 
@@ -181,8 +190,12 @@ def _avg_pool1d(self, kernel_size, stride, padding, ceil_mode, count_include_pad
 def _adaptive_shape(name, self, n, output_size):
     sizes = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * n
     if len(sizes) != n:
-        raise RuntimeError(f"{name}: output_size must be {n}" if n > 1 else
+        raise RuntimeError(f"{name}(): internal error: output_size.size() must be {n}" if n > 1 and "max" in name else
+                           f"{name}: output_size must be {n}" if n > 1 else
                            f"{name}() argument 'output_size' should contain one int (got {len(sizes)})")
+    if min(sizes) < 0 and "max" in name:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(sizes)}: "
+                           f"{[*self.shape[:-n], *([1] if n == 1 else []), *sizes]}")
     if min(sizes) < 0:
         raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0 but received {sizes}")
     if self.dim() not in (n + 1, n + 2):
@@ -233,13 +246,14 @@ for _n, _average, _average_back, _max, _max_back in (
        batch=batching_nn.folded(_n + 1, "grad_output", "self", "indices"), variants="",
        rule=_like_input, npu=_n == 3 and "aclnnAdaptiveMaxPool3dBackward(grad_output, self, indices, out)" or None,
        grad={"grad_output": _max_back})
-    op(f"adaptive_max_pool{_n}d(Tensor self, int[{_n}] output_size) -> (Tensor, Tensor)",
+    op(f"adaptive_max_pool{_n}d(Tensor self, int[{_n}] output_size) -> (Tensor, Tensor)", lacks="int",
        batch=batching_nn.folded(_n + 1, "self"), variants="nn",
        rule=_adaptive_max_rule(f"adaptive_max_pool{_n}d", _n), grad={"self": _max}, autocast=_cast_of(_n),
        doc="The largest item of as many windows as asked for, and where it stands.")
 
 
-@composite("adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor", out=False, variants="function")
+@composite("adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor",
+           lacks="int64 complex", out=False, variants="function")
 def _adaptive_avg_pool1d(self, output_size):
     """The mean of as many windows as asked for."""
     _adaptive_shape("adaptive_avg_pool1d", self, 1, output_size)
@@ -287,7 +301,8 @@ def _unpool(name, self, indices, output_size, n):
 
 
 # CANN's ops look at no index, as torch's on a device.
-@composite("max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor", autocast={"cpu": "float32"},
+@composite("max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor",
+           lacks="int", autocast={"cpu": "float32"},
            variants="nn",
            rule=lambda self, indices, output_size:
            _unpool_rule("max_unpooling2d_forward_out", self, indices, output_size, 2),
@@ -299,6 +314,7 @@ def _max_unpool2d(self, indices, output_size):
 
 
 @composite("max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor",
+           lacks="int",
            autocast={"cpu": "float32"},
            variants="nn", rule=lambda self, indices, output_size, stride, padding:
            _unpool_rule("max_unpooling3d_forward_out", self, indices, output_size, 3),

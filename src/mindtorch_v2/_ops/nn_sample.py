@@ -95,7 +95,8 @@ def _affine_grid(theta, size, align_corners):
 
 
 # ---- pixels and channels ---------------------------------------------------------------------------------------------
-@composite("pixel_shuffle(Tensor self, int upscale_factor) -> Tensor", out=False, variants="function")
+@composite("pixel_shuffle(Tensor self, int upscale_factor) -> Tensor",
+           lacks="complex32", out=False, variants="function")
 def _pixel_shuffle(self, upscale_factor):
     """(*, C r r, H, W) as (*, C, H r, W r)."""
     r = upscale_factor
@@ -114,7 +115,8 @@ def _pixel_shuffle(self, upscale_factor):
     return parts.reshape(*batch, c // (r * r), h * r, w * r)
 
 
-@composite("pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor", out=False, variants="function")
+@composite("pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor",
+           lacks="complex32", out=False, variants="function")
 def _pixel_unshuffle(self, downscale_factor):
     """(*, C, H r, W r) as (*, C r r, H, W)."""
     r = downscale_factor
@@ -205,7 +207,7 @@ def _col2im_rule(self, output_size, kernel_size, dilation, padding, stride):
     return (*self.shape[:-2], self.size(-2) // (kernel[0] * kernel[1]), *size), self.dtype
 
 
-op("im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor",
+op("im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor", lacks="int",
    batch=batching_nn.folded(3, "self"), variants="nn",
    rule=_im2col_rule, npu="aclnnIm2col(self, kernel_size, dilation, padding, stride, out)",
    grad={"self": lambda g, self_shape, kernel_size, dilation, padding, stride:

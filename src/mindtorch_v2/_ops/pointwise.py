@@ -21,19 +21,20 @@ from mindtorch_v2._row import Npu
 _2_SQRTPI = 2 / math.sqrt(math.pi)
 
 # ---- arithmetic -------------------------------------------------------------------------------------------------
-op("add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary, guard="alpha",
+op("add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", numbers="all", rule=binary, guard="alpha",
    npu=Npu("aclnnAdd(self, other, alpha, out)", number={"other": "aclnnAdds(self, other, alpha, out)"}),
    grad={"self": core._grad_same, "other": core._grad_add})
-op("sub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rule=binary, guard="minus",
+op("sub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", numbers="all", rule=binary, guard="minus",
    npu=Npu("aclnnSub(self, other, alpha, out)", number={"other": "aclnnSubs(self, other, alpha, out)"}),
    grad={"self": core._grad_same, "other": core._grad_sub})
-op("rsub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", out=False, rule=binary, inplace=False, guard="minus",
+op("rsub(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
+   numbers="other", out=False, rule=binary, inplace=False, guard="minus",
    npu=Npu("aclnnRsub(self, other, alpha, out)", number={"other": "aclnnRsubs(self, other, alpha, out)"}),
    grad={"self": core._grad_sub, "other": core._grad_same})
-op("mul(Tensor self, Tensor other) -> Tensor", rule=binary,
+op("mul(Tensor self, Tensor other) -> Tensor", numbers="all", rule=binary,
    npu=Npu("aclnnMul(self, other, out)", number={"other": "aclnnMuls(self, other, out)"}),
    grad={"self": core._grad_mul_self, "other": core._grad_mul_other})
-op("div(Tensor self, Tensor other) -> Tensor", rule=binary_float,
+op("div(Tensor self, Tensor other) -> Tensor", numbers="all", rule=binary_float,
    npu=Npu("aclnnDiv(self, other, out)", number={"other": "aclnnDivs(self, other, out)"}),
    grad={"self": core._grad_div_self, "other": lambda g, self, other: -g * conj((self / other) / other)})
 
@@ -48,6 +49,8 @@ op("_div_floor(Tensor self, Tensor other) -> Tensor", rule=binary, kernel="div_f
 
 def _div_mode(self, other, rounding_mode):
     """True division, or its result rounded toward zero ('trunc') or down ('floor')."""
+    if not hasattr(self, "dtype") and not hasattr(other, "dtype"):
+        self = _C._from_data(self, None, False)
     if rounding_mode is None:
         return ops.div(self, other)
     if rounding_mode == "trunc":
@@ -60,15 +63,15 @@ def _div_mode(self, other, rounding_mode):
                        f"'{rounding_mode}'")
 
 
-op("div.mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor", body=_div_mode, numbers=True)
-op("floor_divide(Tensor self, Tensor other) -> Tensor", rule=binary, kernel="div_floor",
+op("div.mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor", body=_div_mode, numbers="all")
+op("floor_divide(Tensor self, Tensor other) -> Tensor", numbers="all", rule=binary, kernel="div_floor",
    npu=Npu("aclnnFloorDivide(self, other, out)", number={"other": "aclnnFloorDivides(self, other, out)"}))
 op("remainder(Tensor self, Tensor other) -> Tensor", rule=binary,
    npu=Npu("aclnnRemainderTensorTensor(self, other, out)",
            number={"other": "aclnnRemainderTensorScalar(self, other, out)",
                    "self": "aclnnRemainderScalarTensor(self, other, out)"}),
    grad={"self": lambda g: g, "other": lambda g, self, other: -g * ops._div_floor(self, other)})
-op("fmod(Tensor self, Tensor other) -> Tensor", rule=binary,
+op("fmod(Tensor self, Tensor other) -> Tensor", numbers="other", rule=binary,
    npu=Npu("aclnnFmodTensor(self, other, out)", number={"other": "aclnnFmodScalar(self, other, out)"}),
    grad={"self": lambda g: g, "other": lambda g, self, other: -g * ops._div_trunc(self, other)})
 
@@ -108,7 +111,7 @@ def _square(self):
     return ops._square(self.to(_C._dtype_named("int64")) if self.dtype._name == "bool" else self)
 
 
-op("abs(Tensor self) -> Tensor", rule=unary_real, npu="aclnnAbs(self, out)",
+op("abs(Tensor self) -> Tensor", lacks="bool", rule=unary_real, npu="aclnnAbs(self, out)",
    grad={"self": lambda g, self: g * self.sgn()})
 op("sign(Tensor self) -> Tensor", rule=unary, npu="aclnnSign(self, out)",
    grad={"self": lambda g: ops.zeros_like(g)})
@@ -157,7 +160,7 @@ op("fmin(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inpl
    refuses={"complex": "fmin not implemented for complex tensors."},
    grad={"self": lambda g, self, other: g.masked_fill(~((self <= other) | other.isnan()), 0),
          "other": lambda g, self, other: g.masked_fill((self <= other) | other.isnan(), 0)})
-op("atan2(Tensor self, Tensor other) -> Tensor", autocast={"npu": "widest"},
+op("atan2(Tensor self, Tensor other) -> Tensor", numbers=False, autocast={"npu": "widest"},
    rule=binary_float, npu="aclnnAtan2(self, other, out)",
    grad={"self": lambda g, self, other: g * other * _inverse_square(self, other),
          "other": lambda g, self, other: g * -self * _inverse_square(self, other)})
@@ -170,10 +173,10 @@ def _inverse_square(x, y):
 
 
 alias("arctan2", "atan2")
-op("hypot(Tensor self, Tensor other) -> Tensor", rule=binary,
+op("hypot(Tensor self, Tensor other) -> Tensor", numbers=False, rule=binary,
    grad={"self": lambda g, self, result: g * (self / result),
          "other": lambda g, other, result: g * (other / result)})
-op("copysign(Tensor self, Tensor other) -> Tensor", rule=binary_float,
+op("copysign(Tensor self, Tensor other) -> Tensor", numbers="other", rule=binary_float,
    grad={"self": lambda g, self, result: g * ops.where(self == 0, 0, result / self),
          "other": lambda g: ops.zeros_like(g)})
 op("nextafter(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False,
@@ -200,7 +203,7 @@ op("lcm(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False)
 
 # ---- comparison and logic -------------------------------------------------------------------------------------
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    op(f"{_name}(Tensor self, Tensor other) -> Tensor", rule=compare,
+    op(f"{_name}(Tensor self, Tensor other) -> Tensor", rule=compare, numbers="other",
        npu=Npu(f"aclnn{_name.capitalize()}Tensor(self, other, out)",
                number={"other": f"aclnn{_name.capitalize()}Scalar(self, other, out)"}),
        grad={"self": lambda g: ops.zeros_like(g), "other": lambda g: ops.zeros_like(g)})     # of the in-place form
@@ -315,13 +318,13 @@ def _resolve_neg(self):
     return self.clone() if self.is_neg() else self
 
 
-@composite("real(Tensor(a) self) -> Tensor(a)", variants="function")
+@composite("real(Tensor(a) self) -> Tensor(a)", out=False, variants="function")
 def _real_part(self):
     """The real part, a view of self; a real tensor as it is."""
     return self.real
 
 
-@composite("imag(Tensor(a) self) -> Tensor(a)", variants="function")
+@composite("imag(Tensor(a) self) -> Tensor(a)", out=False, variants="function")
 def _imaginary_part(self):
     """The imaginary part, a view of self."""
     return self.imag
@@ -351,7 +354,8 @@ def _float_power_(self, exponent):
 
 
 op("conj_physical(Tensor self) -> Tensor", rule=unary, grad={"self": lambda g: conj(g)})
-op("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor", rule=unary,
+op("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
+   lacks="complex", rule=unary,
    npu="aclnnNanToNum(self, nan, posinf, neginf, out)",
    grad={"self": lambda g, self: g * (self.isfinite())})
 op("logit(Tensor self, float? eps=None) -> Tensor", rule=unary_float, npu="aclnnLogit(self, eps=-1.0, out)",

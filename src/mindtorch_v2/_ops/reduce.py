@@ -165,7 +165,7 @@ op("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dt
    out=in_out_dtype("nanmean", floats=True))
 
 
-@composite("sum_to_size(Tensor self, SymInt[] size) -> Tensor", variants="method")
+@composite("sum_to_size(Tensor self, SymInt[] size) -> Tensor", out=False, variants="method")
 def _sum_to_size(self, size):
     """The sum over the dims that size lacks or has as 1."""
     size, lead = tuple(size), self.dim() - len(size)
@@ -478,7 +478,7 @@ op("_equal(Tensor self, Tensor other) -> Tensor", rule=lambda self, other: ((), 
    npu="aclnnEqual(self, other, out)")
 
 
-@composite("equal(Tensor self, Tensor other) -> bool", out=False)
+@composite("equal(Tensor self, Tensor other) -> bool", lacks="complex32", out=False)
 def _equal(self, other):
     """Whether both have the same shape and items."""
     if self.dtype is not other.dtype:

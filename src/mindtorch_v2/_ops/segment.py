@@ -137,7 +137,8 @@ def _inside(self, indices):
     return [i if i is None else i.clamp(-self.size(d), self.size(d) - 1) for d, i in enumerate(indices)]
 
 
-@composite("_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor", variants="function")
+@composite("_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor",
+           out=False, variants="function")
 def _unsafe_masked_index(self, mask, indices, fill):
     """self[indices] where the mask is true, fill elsewhere; there an index may lie outside."""
     if self.numel() == 0:
@@ -153,6 +154,7 @@ def _indexed_shape(self, indices):
 
 
 @composite("_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] indices, Tensor values) -> Tensor",
+           out=False,
            variants="function")
 def _unsafe_masked_index_put_accumulate(self, mask, indices, values):
     """self with values added at the indices where the mask is true."""

@@ -260,7 +260,7 @@ def _np_split(name, rank, dim_of):
     def body(self, where):
         if self.dim() < rank:
             raise RuntimeError(f"torch.{name} requires a tensor with at least {rank} dimension"
-                               f"{'s' * (rank > 1)}, but got a tensor with {self.dim()} dimensions!")
+                               f", but got a tensor with {self.dim()} dimensions!")
         dim = dim_of(self)
         if isinstance(where, int) and (where <= 0 or self.size(dim) % where):
             raise RuntimeError(f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
@@ -288,9 +288,9 @@ def _movedim(self, source, destination):
         raise RuntimeError("movedim: Invalid source or destination dims: source "
                            f"({source} dims) should contain the same number of dims as destination ({destination} dims)")
     a, b = [wrap(d, rank) for d in source], [wrap(d, rank) for d in destination]
-    for which, dims in (("source", a), ("destination", b)):
+    for which, dims, given in (("source", a, source), ("destination", b, destination)):
         if len(set(dims)) != len(dims):
-            raise RuntimeError(f"movedim: repeated dim in `{which}` ({dims})")
+            raise RuntimeError(f"movedim: repeated dim in `{which}` ({given})")
     if rank == 0:
         return self.alias() if hasattr(self, "alias") else self
     order = [-1] * rank

@@ -73,7 +73,7 @@ def _argsort_rule(self, dim, descending, stable):
     return None if stable or self.dim() == 0 else (self.shape, INT64)
 
 
-@composite("argsort(Tensor self, int dim=-1, bool descending=False, *, bool stable=False) -> Tensor",
+@composite("argsort(Tensor self, int dim=-1, bool descending=False, *, bool stable=False) -> Tensor", out=False,
            npu="aclnnArgsort(self, dim, descending, out)", rule=_argsort_rule)
 def _argsort(self, dim, descending, stable):
     """The indices that sort self along dim."""
@@ -111,7 +111,7 @@ for _name, _camel in (("median", "Median"), ("nanmedian", "NanMedian")):
             return _kernel(self)
         return ops.full((), math.nan if is_float(self.dtype) else -2 ** 63, device=self.device).to(self.dtype)
 
-    op(f"{_name}(Tensor self) -> Tensor", body=_middle)
+    op(f"{_name}(Tensor self) -> Tensor", out=False, body=_middle)
     op(f"{_name}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
        batch=batching.dims,
        kernel=_name + "_dim", rule=_middle_dim_rule(_name),
@@ -141,7 +141,7 @@ def _wanted(found, return_inverse, return_counts):
 
 
 @composite("unique(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False, int? dim=None) "
-           "-> Tensor")
+           "-> Tensor", out=False)
 def _unique(self, sorted, return_inverse, return_counts, dim):
     """The distinct items (or slices along dim), on request with each item's place among them and their counts."""
     if dim is None:
@@ -152,7 +152,7 @@ def _unique(self, sorted, return_inverse, return_counts, dim):
 
 
 @composite("unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) "
-           "-> Tensor")
+           "-> Tensor", out=False)
 def _unique_consecutive(self, return_inverse, return_counts, dim):
     """The first of each run of equal items (or slices along dim)."""
     if dim is None:
@@ -301,7 +301,7 @@ _FEW = 16                                        # test items up to which compar
 def _isin(elements, test_elements, assume_unique, invert):
     """Where an item is among the test elements."""
     for tensor in (elements, test_elements):
-        if hasattr(tensor, "dtype") and tensor.is_complex():
+        if hasattr(tensor, "dtype") and (tensor.is_complex() or tensor.dtype._name == "bool"):
             raise RuntimeError(f"Unsupported input type encountered for isin(): {word(tensor.dtype)}")
     if not hasattr(test_elements, "dtype"):
         return elements != test_elements if invert else elements == test_elements

@@ -13,6 +13,9 @@ def _no_gradient(name, argument):
     return formula
 
 
+_HALF = "half"                      # torch computes most of these in no narrow dtype
+
+
 def _limit(x, at_zero, slope):
     """A slope whose expression divides by x: at 0 its limit."""
     zero = x == 0
@@ -31,13 +34,15 @@ for _name, _grad in (
     ("erfcx", lambda g, self, result: g * (2 * self * result - 2 / math.sqrt(math.pi))),
 ):
     op(f"special_{_name}(Tensor self) -> Tensor", rule=unary_float, variants="special", inplace=False, numbers=False,
-       grad={"self": _grad})
+       lacks=_HALF if _name in ("ndtri", "log_ndtr", "erfcx") else "", grad={"self": _grad})
 # torch has no derivatives of these: what they give has no history.
 for _name in ("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_i0", "modified_bessel_i1",
               "modified_bessel_k0", "modified_bessel_k1"):
-    op(f"special_{_name}(Tensor self) -> Tensor", rule=unary_float, variants="special", inplace=False, numbers=False, grad={})
+    op(f"special_{_name}(Tensor self) -> Tensor", rule=unary_float, variants="special", inplace=False, numbers=False,
+       lacks=_HALF, grad={})
 for _name in ("scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0", "airy_ai"):
-    op(f"special_{_name}(Tensor x) -> Tensor", rule=unary_float, variants="special", inplace=False, numbers=False, grad={})
+    op(f"special_{_name}(Tensor x) -> Tensor", rule=unary_float, variants="special", inplace=False, numbers=False,
+       lacks=_HALF, grad={})
 
 
 @composite("special_ndtr(Tensor self) -> Tensor", variants="special")
@@ -47,9 +52,12 @@ def _ndtr(self):
 
 
 # ---- gamma functions -----------------------------------------------------------------------------
-op("special_zeta(Tensor self, Tensor other) -> Tensor", rule=binary_float, variants="special", inplace=False,
-   grad={"self": _no_gradient("zeta", "self"),
-         "other": lambda g, self, other: g * -self * ops.special_zeta(self + 1, other)})
+_ZETA_GRAD = {"self": _no_gradient("zeta", "self"), "other": lambda g, self, other: g * -self * ops._zeta(self + 1, other)}
+op("_zeta(Tensor self, Tensor other) -> Tensor", rule=binary_float, kernel="special_zeta", variants="", inplace=False,
+   grad=_ZETA_GRAD)                              # in half precision too, which the derivatives of digamma need
+op("special_zeta(Tensor self, Tensor other) -> Tensor",
+   lacks=_HALF, rule=binary_float, variants="special", inplace=False,
+   grad=_ZETA_GRAD)
 
 
 def _gamma_density(a, x):
@@ -71,7 +79,7 @@ def _polygamma(n, self):
         return ops.digamma(self)
     x = self if self.is_floating_point() else self.to(ops.result_type(self, 1.0))
     factorial = float(math.factorial(n)) if n <= 170 else math.inf     # 171! is beyond float64
-    return ops.special_zeta(n + 1.0, x) * (factorial if n % 2 else -factorial)
+    return ops._zeta(n + 1.0, x) * (factorial if n % 2 else -factorial)
 
 
 op("polygamma.method(Tensor self, int n) -> Tensor", body=lambda self, n: _polygamma(n, self), inplace="method")
@@ -91,7 +99,8 @@ def _mvlgamma(self, p):
 # ---- polynomials: (x, n) -------------------------------------------------------------------------
 for _name in (*(f"{shifted}chebyshev_polynomial_{kind}" for shifted in ("", "shifted_") for kind in "tuvw"),
               "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"):
-    op(f"special_{_name}(Tensor x, Tensor n) -> Tensor", rule=binary_float, variants="special", inplace=False, grad={})
+    op(f"special_{_name}(Tensor x, Tensor n) -> Tensor",
+       lacks=_HALF, rule=binary_float, variants="special", inplace=False, grad={})
 
 for _name, _target in (("psi", "digamma"), ("expit", "sigmoid"), ("gammaln", "lgamma"), ("gammainc", "igamma"),
                        ("gammaincc", "igammac"), ("multigammaln", "mvlgamma")):

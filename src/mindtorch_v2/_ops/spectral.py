@@ -133,7 +133,7 @@ op("_householder_product(Tensor input, Tensor tau) -> Tensor",
    kernel="linalg_householder_product")
 
 
-@composite("linalg_householder_product(Tensor input, Tensor tau) -> Tensor", autocast={"cpu": "float32"},
+@composite("linalg_householder_product(Tensor input, Tensor tau) -> Tensor", lacks="half", autocast={"cpu": "float32"},
            variants="linalg")
 def _householder_product(input, tau):
     """The first columns of a product of Householder reflections."""

@@ -5,7 +5,7 @@ import math
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.pointwise import conj
-from mindtorch_v2._ops.reduce import INT64, is_float, word
+from mindtorch_v2._ops.reduce import INT64, is_float, reduced, word
 from mindtorch_v2._ops.returns import return_types
 from mindtorch_v2._ops.table import composite, op, ops
 from mindtorch_v2._ops.view import wrap
@@ -177,7 +177,7 @@ def _check_histogram(self):
 
 
 @composite("histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> "
-           "(Tensor hist, Tensor bin_edges)")
+           "(Tensor hist, Tensor bin_edges)", lacks="half")
 def _histogram_edges(self, bins, weight, density):
     """The counts of items between edges (or in a number of equal bins), and the edges."""
     if bins.dim() != 1:
@@ -197,7 +197,7 @@ def _histogram_edges(self, bins, weight, density):
 
 
 @composite("histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, "
-           "bool density=False) -> (Tensor hist, Tensor bin_edges)")
+           "bool density=False) -> (Tensor hist, Tensor bin_edges)", lacks="half")
 def _histogram_bins(self, bins, range, weight, density):
     if bins <= 0:
         raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
@@ -359,3 +359,36 @@ def _corrcoef(self):
     spread = (spread.real if spread.is_complex() else spread).sqrt()
     found = found / spread.unsqueeze(1) / spread.unsqueeze(0)
     return ops.complex(found.real.clamp(-1, 1), found.imag.clamp(-1, 1)) if found.is_complex() else found.clamp(-1, 1)
+
+
+# ---- checksums ---------------------------------------------------------------------------------------------------
+@composite("hash_tensor(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0) -> Tensor")
+def _hash_tensor(self, dim, keepdim, mode):
+    """The exclusive or of all items, as the bits of a 64-bit number: of doubles, of integers."""
+    if mode != 0:
+        raise RuntimeError(f"Only mode=0 (xor_sum) is supported right now, got mode={mode}")
+    if self.is_complex():
+        raise NotImplementedError(f"\"xor_sum_cpu\" not implemented for '{word(self.dtype)}'")
+    self = self.resolve_neg()
+    long = _C._dtype_named("int64")
+    wide = self.to(_C._dtype_named("float64")).view(long) if self.is_floating_point() else \
+        self.view(long) if self.dtype._name == "uint64" else self.to(long)
+    shape = reduced(self.shape, dim, keepdim)
+    dims = (dim,) if isinstance(dim, int) else dim
+    gone = [wrap(d, self.dim()) for d in dims] if dims else list(range(self.dim()))
+    rest = [d for d in range(self.dim()) if d not in gone]
+    for d in gone:
+        if dims and self.dim() and not self.shape[d]:
+            raise IndexError(f"hash_tensor: Expected reduction dim {d} to have non-zero size.")
+    if not dims and not self.numel():
+        raise RuntimeError("hash_tensor: Expected reduction dim to be specified for input.numel() == 0. Specify the reduction "
+                           "dim with the 'dim' argument.")
+    count = math.prod(self.shape[d] for d in gone) if self.dim() else 1
+    items = wide.permute(rest + gone).reshape([*(self.shape[d] for d in rest), count]) if self.dim() else wide.reshape(1)
+    while count > 1:
+        half = count // 2
+        folded = items.narrow(-1, 0, half) ^ items.narrow(-1, half, half)
+        items = ops.cat([folded, items.narrow(-1, 2 * half, count % 2)], -1) if count % 2 else folded
+        count = half + count % 2
+    found = items.select(-1, 0) if count else ops.zeros(items.shape[:-1], dtype=long, device=self.device)
+    return found.reshape(shape).view(_C._dtype_named("uint64"))

@@ -1,6 +1,7 @@
 """The op table: `op` and `composite` turn schema rows into ops. The rows live in the family files beside."""
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -57,10 +58,10 @@ def _publish(name: str, function: Any, variants: str) -> None:
 def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None = None, view: str | None = None,
        native: str | None = None, body: Callable[..., Any] | None = None,
        grad: dict[str, Callable[..., Any]] | None = None, npu: str | Npu | None = None,
-       numbers: bool | None = None, copies_self: bool = False, inplace: bool | str | None = None,
+       numbers: bool | str | None = None, copies_self: bool = False, inplace: bool | str | None = None,
        out: bool | Callable[..., Any] = True, guard: str | None = None, autocast: str | dict[str, str] | None = None,
        batch: Any = None, forward: Callable[..., Any] | None = None,
-       refuses: dict[str, str] | None = None, variants: str = "function, method", namespace: str = "torch",
+       refuses: dict[str, str] | None = None, lacks: str = "", variants: str = "function, method", namespace: str = "torch",
        doc: str | None = None) -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient.
 
@@ -72,7 +73,10 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     (CAST_POLICIES of _C/autocast.pxi), on every device type or by it. Without it they stay as they are, and a composite is
     cast where its parts are. batch: how vmap runs it (batching.py); pointwise ops and composites need none, others without
     one run sample by sample. forward: the derivative along tangents (forward.py), where it does not follow from grad.
-    refuses: what torch says of a pointwise op's dtypes without a kernel: {"complex": words}, or of bool, int, float."""
+    refuses: what torch says of a pointwise op's dtypes without a kernel: {"complex": words}, or of bool, int, float.
+    lacks: dtypes of the first tensor (of a pointwise op: of what is computed) that torch has no kernel for on a cpu; int,
+    half and complex stand for several.
+    numbers: whether numbers may stand for tensors: True, "other": but not for the first, "all": for all at once."""
     # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch
     parsed = parse(schema)
     npu = Npu(npu) if isinstance(npu, str) else npu
@@ -81,6 +85,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     pointwise = isinstance(rule, Pointwise)
     family = ("view" if view else "native" if native else "pointwise" if pointwise else
               "composite" if body else "kernel")
+    if lacks and not pointwise:
+        body, rule = (_without(lacks, parsed.name, body), rule) if body else (body, _without(lacks, parsed.name, rule))
     mutates = bool(parsed.params and parsed.params[0].mutable)
     function = _C._define(
         parsed.name, parsed.overload, schema, [tuple(p) for p in parsed.params], parsed.returns,
@@ -90,6 +96,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         npu=npu, returns_class=None if namespace == "npu" else returns_class(parsed.name, parsed.returns), namespace=namespace,
         node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward, refuses=refuses,
         description=_DESCRIPTION,
+        lacks=tuple(map(_C._dtype_named, _dtype_names(lacks))) if pointwise else (),
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
     if doc or body is not None:
         function.doc = doc or body.__doc__ or function.doc
@@ -103,6 +110,24 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
             where = "function, method" if "function" in variants else "nn" if "nn" in variants else "method"
             _publish(name, _C._define_inplace(name, function), inplace if isinstance(inplace, str) else where)
     return function
+
+
+def _dtype_names(words: str) -> list[str]:
+    """Names of dtypes, groups of them spelled out."""
+    groups = {"int": "uint8 int8 int16 int32 int64", "half": "float16 bfloat16", "complex": "complex64 complex128"}
+    return " ".join(groups.get(word, word) for word in words.split()).split()
+
+
+def _without(lacks: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule or body that refuses what torch has no kernel for."""
+    names = frozenset(_dtype_names(lacks))
+
+    @functools.wraps(function)
+    def checked(first: Any, *rest: Any) -> Any:
+        if isinstance(first, _C.TensorBase) and first.dtype._name in names and first.is_cpu:
+            raise NotImplementedError(f'"{name}" not implemented for \'{_C.TYPE_WORDS[first.dtype._id]}\'')
+        return function(first, *rest)
+    return checked
 
 
 def composite(schema: str, **row: Any) -> Callable[[Callable[..., Any]], Any]:

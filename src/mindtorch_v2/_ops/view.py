@@ -123,7 +123,7 @@ op("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)",
 op("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor",
    batch=batching.leading, forward=forward.linear, out=False,
    native="clone", grad={"self": lambda g: g})
-op("contiguous(Tensor(a) self, *, MemoryFormat? memory_format=None) -> Tensor(a)",
+op("contiguous(Tensor(a) self, *, MemoryFormat? memory_format=None) -> Tensor(a)", out=False,
    batch=batching.contiguous, forward=forward.linear, native="contiguous",
    variants="method")
 op("_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, "

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 from mindtorch_v2.masked._ops import (  # noqa: F401
+    _input_mask,
+    _output_mask,
     amax,
     amin,
     argmax,

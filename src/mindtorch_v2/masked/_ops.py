@@ -32,6 +32,34 @@ def _expanded(mask: Any, x: Any) -> Any:
     return torch.broadcast_to(mask, x.shape).to(torch.bool)
 
 
+def _input_mask(input: Any, *args: Any, mask: Any = None, **kwargs: Any) -> Any:
+    """The mask of an input in its canonical form: of its shape, bool; True everywhere where none is given."""
+    if mask is None:
+        raise ValueError("_input_mask requires explicit mask")
+    return _expanded(mask, input)
+
+
+_REDUCTIONS = frozenset("sum prod amax amin argmax argmin mean median norm var std logsumexp".split())
+_EACH = frozenset("softmax log_softmax softmin normalize cumsum cumprod".split())
+
+
+def _output_mask(op: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Which results of a masked function come from at least one kept item."""
+    name = op.__name__
+    if name in _EACH:
+        return _input_mask(input, *args, **kwargs)
+    if name == "logaddexp":
+        return _input_mask(input, mask=kwargs["input_mask"]) | _input_mask(input, mask=kwargs["other_mask"])
+    if name not in _REDUCTIONS:
+        raise ValueError(f"_output_mask expected masked operation (got callable {op.__module__}.{name})")
+    at = 1 if name == "norm" else 0              # its order comes first
+    dim = kwargs.get("dim", args[at] if len(args) > at else -1 if name == "median" else None)
+    kept = _input_mask(input, *args, **kwargs)
+    for d in reversed(_dims(dim, input)):
+        kept = kept.any(d, bool(kwargs.get("keepdim")))
+    return kept
+
+
 def _filled(x: Any, mask: Any, name: str) -> Any:
     """x with the named op's identity where the mask is False; without a mask there may be none."""
     if mask is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mindtorch_v2.nn import attention, functional, init, modules, parallel, parameter, utils
+from mindtorch_v2.nn import attention, functional, grad, init, modules, parallel, parameter, utils
 from mindtorch_v2.nn.modules import *  # noqa: F403
 from mindtorch_v2.nn.modules import __all__ as _layers
 from mindtorch_v2.nn.parallel import DataParallel
@@ -24,6 +24,7 @@ __all__ = [
     "UninitializedParameter",
     "attention",
     "functional",
+    "grad",
     "init",
     "modules",
     "parallel",

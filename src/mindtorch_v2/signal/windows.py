@@ -8,9 +8,11 @@ from typing import Any
 import mindtorch_v2 as torch
 
 
-def _check(name: str, m: int, dtype: Any) -> None:
+def _check(name: str, m: int, dtype: Any, layout: Any) -> None:
     if m < 0:
         raise ValueError(f"{name} requires non-negative window length, got M={m}")
+    if layout not in (None, torch.strided):
+        raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"{name} expects float32 or float64 dtypes, got: {dtype}")
 
@@ -20,7 +22,7 @@ def _window(name: str, values: Any) -> Any:
     def window(M: int, *args: Any, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
                requires_grad: bool = False, **own: Any) -> Any:
         dtype = torch.get_default_dtype() if dtype is None else dtype
-        _check(name, M, dtype)
+        _check(name, M, dtype, layout)
         if M < 2 and name != "general_cosine":
             values(2, True, {"dtype": dtype, "device": device}, *args, **own)      # the arguments are checked all the same
             made = torch.ones((M,), dtype=dtype, device=device)

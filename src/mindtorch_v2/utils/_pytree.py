@@ -175,6 +175,11 @@ def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list
 tree_iter = tree_leaves
 
 
+def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
+    """The leaves of a call's arguments."""
+    return tree_leaves((args, kwargs))
+
+
 def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
     """The structure of a tree."""
     return tree_flatten(tree, is_leaf)[1]

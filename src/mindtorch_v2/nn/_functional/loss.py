@@ -118,6 +118,9 @@ def linear_cross_entropy(
             (input, linear_weight, target, linear_bias, weight), input, linear_weight, target,
             linear_bias=linear_bias, weight=weight, reduction=reduction, ignore_index=ignore_index,
             label_smoothing=label_smoothing, options=options)
+    _check_linear(input, linear_weight, linear_bias)
+    if input.dim() == 2 and target.dim() and input.shape[0] != target.shape[0]:
+        raise ValueError(f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]}).")
     if ignore_index is not None and target.is_floating_point():
         raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
     if linear_weight.dim() > 2 and input.dim() == 1:
@@ -126,6 +129,8 @@ def linear_cross_entropy(
             f"batched input, (N, {linear_weight.shape[-1]}), got unbatched input with shape "
             f"{tuple(input.shape)}"
         )
+    if options is not None and linear_weight.dim() == 2 == input.dim() and not label_smoothing:
+        return _in_pieces(input, linear_weight, target, linear_bias, weight, reduction, ignore_index, options)
     outputs = linear_weight.shape[:-1]
     bias = None if linear_bias is None else linear_bias.reshape(-1)
     logits = torch._C._nn.linear(input, linear_weight.reshape(-1, linear_weight.shape[-1]), bias)
@@ -135,6 +140,46 @@ def linear_cross_entropy(
         logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction,
         label_smoothing=label_smoothing,
     )  # fmt: skip
+
+
+def _check_linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    if input.dim() not in (1, 2):
+        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
+    if weight.dim() < 2:
+        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {weight.dim()}")
+    if input.shape[-1] != weight.shape[-1]:
+        raise RuntimeError("expected equal input and linear_weight last dimensions (in_features), got "
+                           f"{input.shape[-1]} and {weight.shape[-1]}, respectively")
+    if bias is not None and bias.shape != weight.shape[:-1]:
+        raise RuntimeError(f"expected linear_bias shape {tuple(weight.shape[:-1])}, got {tuple(bias.shape)}")
+
+
+def _in_pieces(input: Tensor, linear_weight: Tensor, target: Tensor, linear_bias: Tensor | None, weight: Tensor | None,
+               reduction: str, ignore_index: int | None, options: Any) -> Tensor:
+    """linear_cross_entropy() piece by piece: the logits of a piece live while its loss, or its gradient, is computed."""
+    given = torch.nn.modules.linear_cross_entropy_options
+    ignored, dtype = -100 if ignore_index is None else ignore_index, given.dtype_of(options, input.dtype)
+    how = "none" if reduction == "none" else "sum"
+
+    def piece(rows: Tensor, goal: Tensor) -> Tensor:
+        bias = None if linear_bias is None else linear_bias.to(dtype)
+        logits = torch._C._nn.linear(rows.to(dtype), linear_weight.to(dtype), bias)
+        goal, scale = goal.to(dtype) if goal.is_floating_point() else goal, None if weight is None else weight.to(dtype)
+        return cross_entropy(logits, goal, weight=scale, ignore_index=ignored, reduction=how)
+    size = given.rows_of(options, *input.shape)
+    parts = [torch.utils.checkpoint.checkpoint(piece, rows, goal, use_reentrant=False)
+             for rows, goal in zip(input.split(size), target.split(size))]
+    if reduction == "none":
+        return torch.cat(parts).to(input.dtype)
+    total = torch.stack(parts).sum()
+    if reduction == "mean":
+        if target.is_floating_point():
+            total = total / input.shape[0]
+        else:
+            kept = target != ignored
+            total = total / (kept.sum() if weight is None else
+                             (weight.to(dtype)[target.masked_fill(~kept, 0)] * kept).sum())
+    return total.to(input.dtype)
 
 
 def poisson_nll_loss(

@@ -85,6 +85,7 @@ from mindtorch_v2.nn.modules.instancenorm import (
     LazyInstanceNorm3d,
 )
 from mindtorch_v2.nn.modules.linear import Bilinear, Identity, LazyLinear, Linear
+from mindtorch_v2.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
 from mindtorch_v2.nn.modules.loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -200,6 +201,7 @@ __all__ = [
     "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d", "LazyConv3d",
     "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d", "LazyInstanceNorm1d",
     "LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear", "LeakyReLU", "Linear", "LinearCrossEntropyLoss",
+    "LinearCrossEntropyOptions",
     "LocalResponseNorm", "LogSigmoid", "LogSoftmax", "MSELoss", "MarginRankingLoss", "MaxPool1d",
     "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "Mish", "Module",
     "ModuleDict", "ModuleList", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss",
