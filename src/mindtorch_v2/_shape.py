@@ -13,6 +13,7 @@ class Size(tuple[int, ...]):
     __slots__ = ()
 
     def __new__(cls, sizes: Any = ()) -> Size:
+        sizes = list(sizes)                       # a generator gives its items once
         for n in sizes:
             if not hasattr(n, "__index__"):
                 raise TypeError(f"torch.Size() takes an iterable of 'int' (item is '{type(n).__name__}')")

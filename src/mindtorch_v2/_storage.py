@@ -11,6 +11,31 @@ from mindtorch_v2._C import StorageBase
 _STEP = "Trying to slice with a step of {}, but only a step of 1 is supported"
 
 
+class SharedMemory(mmap.mmap):
+    """Memory behind a descriptor, without a file, which other processes can be given."""
+    fd: int = -1
+
+    def __new__(cls, fd: int, size: int) -> SharedMemory:
+        made = super().__new__(cls, fd, size)
+        made.fd = fd
+        return made
+
+    @classmethod
+    def of_size(cls, size: int) -> SharedMemory:
+        fd = os.memfd_create("torch_shared", os.MFD_CLOEXEC)
+        os.ftruncate(fd, size)
+        return cls(fd, size)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+def over_memory(memory: SharedMemory, size: int) -> UntypedStorage:
+    """A storage over shared memory."""
+    return _C._core._from_buffer(memory, _C._dtype_named("uint8"), size, 0).untyped_storage()
+
+
 class UntypedStorage(StorageBase):
     """A block of bytes on a device."""
 
@@ -96,9 +121,9 @@ class UntypedStorage(StorageBase):
         return isinstance(owner, tuple) and isinstance(owner[0], mmap.mmap)
 
     def share_memory_(self) -> UntypedStorage:
-        """Moves the bytes to memory that processes forked from now on share."""
+        """Moves the bytes to memory that other processes can share: those forked from now on, and those it is sent to."""
         if not self.is_shared():
-            self._move_to(mmap.mmap(-1, max(len(self), 1)))
+            self._move_to(SharedMemory.of_size(max(len(self), 1)))
         return self
 
     @classmethod

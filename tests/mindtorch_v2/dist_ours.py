@@ -120,6 +120,51 @@ def mesh(w: World) -> Any:
     return rows, columns, table.get_coordinate(), table._flatten().mesh
 
 
+@case
+def mesh_moves(w: World) -> Any:
+    """Tensors that both dimensions of a mesh cut, from every pair of placements to every other: what came out wrong."""
+    t, table = w.dist.tensor, w.dist.init_device_mesh("cpu", (2, 2))
+    places = [t.Shard(0), t.Shard(1), t.Replicate()]
+    pairs, wrong = [[a, b] for a in places for b in places], []
+    for shape in ((8, 4), (5, 3)):
+        x = w.torch.arange(float(shape[0] * shape[1])).view(shape)
+        if shape[0] == 8:
+            pairs.append([t._StridedShard(0, split_factor=2), t.Shard(0)])
+        for before in pairs:
+            one = t.distribute_tensor(x, table, before)
+            for after in pairs:
+                if not one.redistribute(placements=after).full_tensor().equal(x):
+                    wrong.append(f"{shape} {before} {after}")
+            for a, b in ((one @ one.t(), x @ x.t()), (one.softmax(0), x.softmax(0)), (one.sum(0), x.sum(0))):
+                if not w.torch.allclose(a.full_tensor(), b):
+                    wrong.append(f"{shape} {before} op")
+        pairs = pairs[:9]
+    strided = t.distribute_tensor(w.torch.arange(8.0), table, [t._StridedShard(0, split_factor=2), t.Shard(0)])
+    return wrong, strided.to_local(), (strided + strided).to_local()
+
+
+@case
+def captured(w: World) -> Any:
+    """Collectives that a graph has recorded, on the current stream and on their own, replayed with other values."""
+    x, out, found = w.mine(2), w.empty(2 * w.size), []
+    w.dist.all_reduce(x.clone())                  # the communicator is made before, on another stream
+    w.torch.npu.synchronize()
+    graph = w.torch.npu.NPUGraph()
+    with w.torch.npu.graph(graph):
+        total = x * 2
+        w.dist.all_reduce(total)
+        work = w.dist.all_gather_into_tensor(out, x, async_op=True)
+        work.wait()
+        total += 1
+    for step in range(2):
+        x.fill_(w.rank + 1 + step)
+        graph.replay()
+        found.append((total.tolist(), out.tolist()))
+    y = w.mine(2)
+    w.dist.all_reduce(y)
+    return found, y
+
+
 # ---- what must fail, as the last case of a run --------------------------------------------------------------------
 @case
 def _killed(w: World) -> Any:
@@ -152,6 +197,29 @@ def _another_collective(w: World) -> Any:
         w.dist.all_reduce(w.mine(4), group=group)
     else:
         w.dist.recv(w.empty(4), 0, group)
+
+
+@case
+def _aborted(w: World) -> Any:
+    """A rank that waits for one that will not come, and another of its threads that gives up."""
+    import threading
+
+    group = w.dist.new_group()
+    w.dist.all_reduce(w.mine(1), group=group)
+    w.dist.barrier()
+    if w.rank == w.size - 1:
+        time.sleep(2)
+        return None
+    threading.Timer(0.5, group.abort).start()
+    work = w.dist.all_reduce(w.mine(4), group=group, async_op=True)
+    work.wait()
+    time.sleep(1)
+    w.dist.all_reduce(w.mine(4), group=group)     # where waiting is a stream's, the next call is told
+
+
+@case
+def aborted(w: World) -> Any:
+    return failed(w, "_aborted")
 
 
 @case

@@ -382,3 +382,18 @@ def test_anomaly_mode_names_a_version_error():
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
     assert any("ExpBackward0" in str(w.message) for w in caught)
+
+
+@twin
+def test_callbacks_at_the_end_of_backward(t):
+    """After all gradients, those of leaves too; one may add another; outside of backward there is nothing to wait for."""
+    engine, x, seen = t.autograd.Variable._execution_engine, leaf(t), []
+
+    def at_end():
+        seen.append(x.grad.clone())
+        engine.queue_callback(lambda: seen.append("second"))
+    y = x * x
+    y.register_hook(lambda g: engine.queue_callback(at_end))
+    y.sum().backward()
+    (x * 3).sum().backward()
+    return seen, x.grad, error(lambda: engine.queue_callback(at_end))

@@ -86,7 +86,7 @@ OURS = ("more_all_reduce", "more_gathers", "coalesced", "split", "object_message
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_gloo_does_not_have(npu: ModuleType, tmp_path: Path, engine: str) -> None:
-    cases = OURS[:-1] + (("from_any", "monitored") if engine == "gloo" else ()) + OURS[-1:]
+    cases = OURS[:-1] + (("from_any", "monitored") if engine == "gloo" else ("captured",)) + OURS[-1:]
     ranks = Ranks("dist_ours.py", "mindtorch_v2", engine, 2, tmp_path, cases=cases).finish()
     for rank, got in enumerate(ranks):
         assert not [case for case in got.values() if isinstance(case, dict) and "failed" in case], got
@@ -96,6 +96,9 @@ def test_what_gloo_does_not_have(npu: ModuleType, tmp_path: Path, engine: str) -
         assert stacked == [mine(0, 2), mine(1, 2)] and uneven == [mine(0, 1), mine(1, 2)]
         assert mean == [x / 2 for x in total(2, 4)[2 * rank : 2 * rank + 2]] and part == total(2, rank + 1)
         assert swapped == [mine(0, rank + 1), mine(1, rank + 1)]
+        if engine == "hccl":
+            replays, after = got["captured"]
+            assert replays == [[[7, 7], [1, 1, 2, 2]], [[11, 11], [2, 2, 3, 3]]] and after == total(2, 2)
         tensors, later = got["coalesced"]
         assert tensors == [[2 * (x + 2 * i) for x in total(2, 3)] for i in range(3)] and later == [total(2, 2)]
         t, told, number = got["split"]
@@ -144,3 +147,9 @@ def test_a_rank_that_does_not_come_in_time(npu: ModuleType, tmp_path: Path) -> N
     first, second = other.finish()
     assert "Elsewhere: recv of (4,)" in first["another_collective"]["error"][1]
     assert "Elsewhere: all_reduce of (4,)" in second["another_collective"]["error"][1]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_group_that_is_aborted_tells_whoever_waits(npu: ModuleType, tmp_path: Path, engine: str) -> None:
+    kind, text = Ranks("dist_ours.py", "mindtorch_v2", engine, 2, tmp_path, cases=("aborted",)).finish()[0]["aborted"]["error"]
+    assert kind == "DistBackendError" and "rank 0 has aborted group" in text and "all_reduce of (4,)" in text

@@ -31,9 +31,12 @@ def test_function_is_torchs(results: dict[str, list[dict[str, Any]]], engine: st
 
 
 def test_a_mesh_of_four_ranks(tmp_path: Path) -> None:
-    for rank, got in enumerate(Ranks("dist_ours.py", "mindtorch_v2", "gloo", 4, tmp_path, cases=("mesh",)).finish()):
+    for rank, got in enumerate(Ranks("dist_ours.py", "mindtorch_v2", "gloo", 4, tmp_path, cases=("mesh", "mesh_moves")).finish()):
         rows, columns, coordinate, flat = got["mesh"]
         row, column = divmod(rank, 2)
         assert coordinate == [row, column] and flat == [0, 1, 2, 3]
         assert rows == [a + b for a, b in zip(mine(2 * row, 3), mine(2 * row + 1, 3))]
         assert columns == [a + b for a, b in zip(mine(column, 3), mine(2 + column, 3))]
+        wrong, strided, doubled = got["mesh_moves"]
+        begin = 4 * column + 2 * row  # the second dimension of the mesh cuts first
+        assert wrong == [] and strided == [begin, begin + 1.0] and doubled == [2 * x for x in strided]

@@ -63,7 +63,7 @@ def test_operators_in_place(data: str, change: str) -> None:
 
 
 SIZES = """torch.Size([1,2])+(3,)|(3,)+torch.Size([1,2])|torch.Size([1,2])*2|torch.Size([1,2,3])[1:]|torch.Size([1,2]).numel()
-torch.Size([1.5])|torch.Size(3)|repr(torch.Size([]))|torch.ones(2,3).size()|torch.ones(2,3).size(-1)|torch.ones(2,3).size(2)
+torch.Size([1.5])|torch.Size(3)|torch.Size(i for i in (1,2))|repr(torch.Size([]))|torch.ones(2,3).size()|torch.ones(2,3).size(-1)|torch.ones(2,3).size(2)
 torch.ones(2,3).size(None)|torch.ones(2,3).size(dim=0)|torch.tensor(1).size(0)|torch.ones(2,3).stride()|torch.Size([2])==(2,)
 torch.device('cpu')|torch.device('cpu',0)|torch.device('cpu:0')|str(torch.device('cpu:1'))|torch.device('cpu').index
 torch.device('cpu:')|torch.device('cpu:a')|torch.device('')|torch.device('cpu:-1')|torch.device('cpu','a')

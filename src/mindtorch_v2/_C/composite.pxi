@@ -12,6 +12,8 @@ cdef bint find_place(PyObject* o, PyObject** first):
             return True
         return <object>o is None
     t = <TensorBase>o
+    if t.st.shrunk and not t.st.nbytes:          # it has no memory: see _make_wrapper
+        return False
     if t.dev <= META or t.marks:                 # no backend has more than the body there, and kernels know no marks
         return False
     if first[0] == NULL:

@@ -33,6 +33,7 @@ cdef class GraphTask:
     cdef dict captures                           # (id of target, output) -> index of the gradient asked for
     cdef list captured
     cdef uint64_t number                         # tells runs apart
+    cdef list callbacks                          # what _queue_callback has added, or None
 
     def __cinit__(self):
         global run_number, spare_graph
@@ -247,6 +248,22 @@ cdef int run_after_hooks(TensorBase leaf) except -1:
     return 0
 
 
+def _current_graph_task_id() -> int:
+    """A number of the backward that the running thread is in; -1: in none."""
+    return -1 if modes().backward == NULL else <Py_ssize_t>modes().backward
+
+
+def _queue_callback(callback) -> None:
+    """Calls back when the backward that the running thread is in has computed all gradients."""
+    cdef GraphTask task
+    if modes().backward == NULL:
+        raise RuntimeError("Final callbacks can only be installed during backward pass.")
+    task = <GraphTask>modes().backward
+    if task.callbacks is None:
+        task.callbacks = []
+    task.callbacks.append(callback)
+
+
 def _run_backward(tuple tensors, tuple grads or None, bint keep_graph, bint create_graph, inputs, bint accumulate_grad,
                   bint allow_unused):
     """Backward from tensors, with the given gradients (None: ones for scalars). With inputs: returns their gradients
@@ -278,6 +295,9 @@ cdef object run_backward(tuple tensors, tuple grads, bint keep_graph, bint creat
         for i in range(roots):
             task.graph.arrived(i)
         task.run()
+        if task.callbacks is not None:
+            for callback in task.callbacks:      # one may add another
+                callback()
         if inputs is None:
             return None
         return finish_captures(task, inputs, accumulate_grad, allow_unused, create_graph)

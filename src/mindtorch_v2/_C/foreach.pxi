@@ -97,9 +97,14 @@ cdef class Foreach:
     cdef tuple at_once(self, tuple args, Py_ssize_t n):
         """The results of one call for all tensors; None where the backend of the first has none for these."""
         cdef PyObject* o = PyTuple_GET_ITEM_(<object>PyTuple_GET_ITEM_(args, self.first), 0)
-        cdef int dev
+        cdef int dev, p
         if not is_tensor(o) or (<TensorBase>o).dev <= META:
             return None
+        for p in range(self.nparams):
+            if self.kind[p] == K_TENSORS:
+                for item in <tuple>args[p]:
+                    if item is not None and (<TensorBase>item).st.shrunk and not (<TensorBase>item).st.nbytes:
+                        return None              # it has no memory: see _make_wrapper
         dev = (<TensorBase>o).dev
         found = self.kernels[dev]
         if found is None:

@@ -1,8 +1,10 @@
 """torch.autograd.Variable: the old name of a tensor that may require gradients."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from mindtorch_v2 import _C
 from mindtorch_v2._tensor import Tensor
 
 
@@ -13,8 +15,17 @@ class _VariableMeta(type):
         return isinstance(obj, Tensor)
 
 
+class _Engine:
+    """The engine of backward, as torch shows it."""
+
+    def queue_callback(self, callback: Callable[[], None]) -> None:
+        """Call back when the backward that is running has computed all gradients."""
+        _C._queue_callback(callback)
+
+
 class Variable(metaclass=_VariableMeta):
     """Variable(data) is a tensor over the same memory."""
+    _execution_engine = _Engine()
 
     def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: bool = False) -> Any:
         made = Tensor() if data is None else data.detach()

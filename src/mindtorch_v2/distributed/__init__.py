@@ -1,6 +1,7 @@
 """torch.distributed: many processes as one program. Groups and collectives over HCCL (npu) and MPI (cpu)."""
 from __future__ import annotations
 
+import mindtorch_v2 as torch
 from mindtorch_v2.distributed import (
     _functional_collectives,
     _names,
@@ -94,3 +95,6 @@ from mindtorch_v2.distributed.rendezvous import register_rendezvous_handler, ren
 
 reduce_op = ReduceOp
 _names.add_to(__name__)
+torch._deferred.defer(__name__, {name: f"distributed.{name}" for name in
+                                 ("_composable", "_tensor", "checkpoint", "fsdp", "pipelining", "tensor")})
+del torch

@@ -102,6 +102,8 @@ class HcclEngine(Engine):
     def comm(self, device: int, members: tuple[int, ...]) -> Any:
         made = self.comms.get((device, members))
         if made is None:
+            if self.failure is not None:          # nobody would come
+                raise self.failure
             made = self.comms[device, members] = self._meet(device, members)
             _watchdog.add(self)
         return made
@@ -274,6 +276,14 @@ class HcclEngine(Engine):
         after = (lambda: [back() for back in backs]) if backs else None
         keep = [*dense, *(tensor for _, tensor, _ in items)]
         return self._queue(call, device, starts, keep, after, [t for _, t, _ in items], True)
+
+    def abort(self) -> None:
+        """Gives the communicators back without waiting for what is queued: streams go on, and every later call is told."""
+        self.failure = self.failure or DistBackendError(f"rank {self.rank} has aborted group {self.group.group_name}; the latest "
+                                                        f"collective was {self.last}")
+        for comm in list(self.comms.values()):
+            comm.destroy()
+        self.comms.clear()
 
     def close(self) -> None:
         for comm in self.comms.values():

@@ -5,6 +5,7 @@ import atexit
 import sys
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import Callable
 from datetime import timedelta
@@ -169,6 +170,7 @@ class MpiEngine(Engine):
     def __init__(self, group: Any, world: _mpi_world.MpiWorld, members: list[int], timeout: timedelta) -> None:
         super().__init__(group)
         self.world, self.members, self.timeout = world, members, timeout.total_seconds()
+        self.under_way: weakref.WeakSet[MpiWork] = weakref.WeakSet()
         whole = members == list(range(world.size))
         tag = zlib.crc32(group.group_name.encode()) % (1 << 14)   # two groups that are made at once are told apart
         self.comm = _mpi.Communicator.world() if whole else _mpi.Communicator.of_ranks(members, tag)
@@ -186,6 +188,7 @@ class MpiEngine(Engine):
         except _mpi.MpiError as error:
             raise DistBackendError(f"{call}: {error}") from error
         work = MpiWork(self, call, request, keep, after, result)
+        self.under_way.add(work)
         if async_op and not work.is_completed():
             _progress.add(work)
         return work
@@ -239,6 +242,14 @@ class MpiEngine(Engine):
         call, dense = self.call("recv", data), self._dense(data)
         start = lambda comm: comm.recv(dense.data_ptr(), dense.nbytes, _ANY if source is None else source, tag % _MOST_TAGS)
         return self._launch(call, start, [data, dense], self._put_back_plain(data, dense), [data], async_op)
+
+    def abort(self) -> None:
+        """Whoever waits is told; MPI cannot take back what was started, so that nothing more can be exchanged."""
+        why = f"rank {self.rank} has aborted group {self.group.group_name}"
+        for work in list(self.under_way):
+            if not work.is_completed():
+                work.fail(DistBackendError(f"{why}: {work._call}"))
+        self.world.broken = self.world.broken or why
 
     def close(self) -> None:
         if not self.world.broken:

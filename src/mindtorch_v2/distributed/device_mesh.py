@@ -7,6 +7,7 @@ from typing import Any
 import mindtorch_v2 as torch
 from mindtorch_v2.distributed._world import (
     _get_default_group,
+    _world,
     get_process_group_ranks,
     get_rank,
     get_world_size,
@@ -31,6 +32,7 @@ class DeviceMesh:
         if self.mesh_dim_names is not None and len(self.mesh_dim_names) != self.mesh.dim():
             raise RuntimeError("The mesh_shape and mesh_dim_names should have same length!")
         self._root: DeviceMesh = self
+        self._hash: int | None = None
         if not is_initialized():
             init_process_group("hccl" if device_type == "npu" else None)
         if self.mesh.numel() > get_world_size():
@@ -151,17 +153,52 @@ class DeviceMesh:
         _entered.pop()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DeviceMesh) and self.device_type == other.device_type and self.shape == other.shape and \
+        if self is other or not isinstance(other, DeviceMesh):
+            return self is other
+        return self.device_type == other.device_type and self.shape == other.shape and \
             self.mesh_dim_names == other.mesh_dim_names and self.mesh.tolist() == other.mesh.tolist()
 
     def __hash__(self) -> int:
-        return hash((self.device_type, self.shape, self.mesh_dim_names, tuple(self.mesh.flatten().tolist())))
+        if self._hash is None:                    # every op on a DTensor asks
+            self._hash = hash((self.device_type, self.shape, self.mesh_dim_names, tuple(self.mesh.flatten().tolist())))
+        return self._hash
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self.device_type, self.mesh.tolist(), self.mesh_dim_names)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceMesh:
+        return self                               # the mesh is the processes, as a group is
 
     def __repr__(self) -> str:
         if self.mesh_dim_names:
             shape = ", ".join(f"{name}={size}" for name, size in zip(self.mesh_dim_names, self.shape, strict=True))
             return f"DeviceMesh(({shape}), '{self.device_type}', stride={tuple(self.mesh.stride())})"
         return f"DeviceMesh({self.shape}, '{self.device_type}', stride={tuple(self.mesh.stride())})"
+
+
+def _rebuild(device_type: str, ranks: Any, names: tuple[str, ...] | None) -> DeviceMesh:
+    """Unpickle one: the groups are those of this process that have the same ranks, as far as there are any."""
+    made = DeviceMesh(device_type, ranks, mesh_dim_names=names, _groups=[])
+    for dim in range(made.ndim):
+        rows = made.mesh.movedim(dim, -1).reshape(-1, made.mesh.shape[dim]).tolist()
+        mine = next((row for row in rows if get_rank() in row), None)
+        made._groups.append(next((pg for pg in _world.groups.values() if pg._ranks == mine), None))
+    return made
+
+
+class _MeshResources:
+    """Asks for the mesh of the with block that runs, and for the mesh that a part was taken from."""
+
+    def get_current_mesh(self) -> DeviceMesh:
+        if not _entered:
+            raise RuntimeError("No device mesh is currently active!")
+        return _entered[-1]
+
+    def get_root_mesh(self, device_mesh: DeviceMesh) -> DeviceMesh:
+        return device_mesh._root
+
+
+_mesh_resources = _MeshResources()
 
 
 def init_device_mesh(device_type: str, mesh_shape: tuple[int, ...], *, mesh_dim_names: tuple[str, ...] | None = None,

@@ -56,6 +56,12 @@ def add_product_(
         torch._foreach_addcmul_(tensors, left, right, factor)
 
 
+def native_on_cpu(param: Tensor) -> bool:
+    """Whether the native step of the cpu can have the parameter: real numbers, in memory of its own. A class that computes
+    by itself (DTensor) has none."""
+    return param.is_cpu and not param.is_complex() and not hasattr(type(param), "__torch_dispatch__")
+
+
 @dataclass(slots=True)
 class Batch:
     """Parameters that are updated together, with their gradients and state, item by item."""

@@ -12,6 +12,7 @@ from mindtorch_v2.optim._foreach import (
     add_product_,
     add_quotient_,
     each,
+    native_on_cpu,
     option_for,
 )
 from mindtorch_v2.optim.optimizer import (
@@ -98,7 +99,7 @@ class Adam(ForeachOptimizer):
         options: tuple[Any, ...] = ()
         rest = []
         for param in group["params"]:
-            if not param.is_cpu or param.is_complex():
+            if not native_on_cpu(param):
                 rest.append(param)
                 continue
             grad = param.grad

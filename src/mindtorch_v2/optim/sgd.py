@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 import mindtorch_v2 as torch
-from mindtorch_v2.optim._foreach import add_scaled_, option_for
+from mindtorch_v2.optim._foreach import add_scaled_, native_on_cpu, option_for
 from mindtorch_v2.optim.optimizer import (
     Optimizer,
     check_fused,
@@ -73,12 +73,12 @@ class SGD(Optimizer):
                 with torch.enable_grad():
                     self._step_lists(group, params)
                 continue
-            on_cpu = [param for param in params if param.is_cpu and not param.is_complex()]
+            on_cpu = [param for param in params if native_on_cpu(param)]
             if on_cpu:
                 self._step_on_cpu(group, on_cpu)
             if len(on_cpu) < len(params):
                 with torch.no_grad():
-                    self._step_lists(group, [p for p in params if not p.is_cpu or p.is_complex()])
+                    self._step_lists(group, [p for p in params if not native_on_cpu(p)])
         return loss
 
     def _step_on_cpu(self, group: dict[Any, Any], params: list[Tensor]) -> None:

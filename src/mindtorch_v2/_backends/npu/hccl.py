@@ -93,7 +93,11 @@ class Communicator:
     def follow(self, stream: int) -> None:
         """Puts a stream behind the communicator's latest work: its ranks must see one order, whatever streams they use."""
         if self.last_stream not in (0, stream):
-            order(self.device_id, self.last_stream, stream)
+            # What is recorded into a graph cannot wait for what is not: beginning a recording has waited for that, and a
+            # replay is queued on a stream like any other work.
+            recording = streams.is_capturing(self.device_id, stream)
+            if recording == streams.is_capturing(self.device_id, self.last_stream):
+                order(self.device_id, self.last_stream, stream)
         self.last_stream = stream
 
     def all_reduce(self, data: int, count: int, dtype: int, op: int, stream: int) -> None:

@@ -1,4 +1,4 @@
-"""torch.multiprocessing: Python's multiprocessing; tensors travel by copy, or by fork when share_memory_() was called."""
+"""torch.multiprocessing: Python's multiprocessing, in which tensors of the cpu are sent as shared memory."""
 from __future__ import annotations
 
 import multiprocessing as _multiprocessing
@@ -13,8 +13,10 @@ from multiprocessing import connection
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.multiprocessing import reductions
 
-_strategy = "file_system"
+_strategy = "file_descriptor"
+reductions.init_reductions()
 
 
 class ProcessException(Exception):
@@ -44,12 +46,12 @@ class ProcessExitedException(ProcessException):
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """How tensors may be shared; here only by name."""
+    """How tensors may be shared; by name only, since descriptors of memory without files serve both."""
     return {"file_system", "file_descriptor"}
 
 
 def get_sharing_strategy() -> str:
-    """The strategy that was set; tensors are copied whichever it is."""
+    """The strategy that was set."""
     return _strategy
 
 

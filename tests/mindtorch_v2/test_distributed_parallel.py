@@ -1,0 +1,131 @@
+"""DTensor, tensor parallelism, FSDP and pipelines between processes: PyTorch's numbers, and those of one process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from test_distributed import ENGINES, Ranks, names
+from test_distributed_training import close
+
+import mindtorch_v2 as mt
+
+SCRIPT = "dist_parallel.py"
+ALONE = ("plain_transformer",)
+OURS = ("checkpoint_fails",)  # PyTorch overwrites the files of the checkpoint that was there
+DIVIDED = ("tensor_parallel", "sequence_parallel", "fully_sharded", "wrapped")
+Runs = dict[str, list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("parallel")
+
+
+@pytest.fixture(scope="module")
+def ran(npu: ModuleType, folder: Path) -> Runs:
+    cases = tuple(name for name in names(SCRIPT) if name not in ALONE)
+    torchs = tuple(name for name in cases if name not in OURS)
+    runs = {"torch": Ranks(SCRIPT, "torch", "gloo", 2, folder / "torch", cases=torchs)}
+    runs |= {engine: Ranks(SCRIPT, "mindtorch_v2", engine, 2, folder / engine, cases=cases) for engine in ENGINES}
+    runs["one"] = Ranks(SCRIPT, "mindtorch_v2", "gloo", 1, folder / "one", cases=ALONE)
+    return {name: ranks.finish() for name, ranks in runs.items()}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", [name for name in names(SCRIPT) if name not in ALONE + OURS])
+def test_parallel_is_torchs(ran: Runs, engine: str, name: str) -> None:
+    for ours, judge in zip(ran[engine], ran["torch"], strict=True):
+        assert "failed" not in str(judge[name])[:12], judge[name]
+        if isinstance(ours[name], dict) and isinstance(judge[name], dict):  # one wrong item, not all of them
+            assert ours[name].keys() == judge[name].keys(), ours[name]
+            wrong = {key: (ours[name][key], judge[name][key]) for key in judge[name]
+                     if not close(ours[name][key], judge[name][key], 1e-6 if engine == "gloo" else 1e-4)}
+            assert not wrong, wrong
+        assert close(ours[name], judge[name], 2e-6 if engine == "gloo" else 1e-4), (ours[name], judge[name])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", DIVIDED)
+def test_a_divided_transformer_trains_as_one_process(ran: Runs, engine: str, name: str) -> None:
+    for ours in ran[engine]:
+        losses = ours[name][0] if isinstance(ours[name][0], list) else ours[name]
+        alone = ran["one"][0]["plain_transformer"][name == "tensor_parallel"]
+        assert close(losses, alone, 1e-6 if engine == "gloo" else 1e-4), (losses, alone)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["pipeline_gpipe", "pipeline_1f1b"])
+def test_a_pipeline_trains_as_one_process(ran: Runs, engine: str, name: str) -> None:
+    for losses, *_ in ran[engine][1][name]:
+        alone = ran["one"][0]["plain_transformer"][1]
+        assert close(losses, alone, 1e-6 if engine == "gloo" else 1e-4), (losses, alone)
+
+
+# ---- checkpoints of two ranks, in this process -----------------------------------------------------------------------------
+def saved(library: Any, path: Path) -> dict[str, Any]:
+    """All of a checkpoint, by names; tensors as lists."""
+    found = library.distributed.checkpoint.state_dict_loader._load_state_dict_from_keys(checkpoint_id=str(path))
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {str(key): plain(item) for key, item in value.items()}
+        return [plain(item) for item in value] if isinstance(value, (list, tuple)) else \
+            value.tolist() if hasattr(value, "tolist") else value
+    return plain(found)
+
+
+@pytest.mark.parametrize("writer", ["torch", *ENGINES])
+def test_checkpoints_are_read_by_both(ran: Runs, folder: Path, writer: str) -> None:
+    """What two ranks have written, one process of either library reads: the format is PyTorch's."""
+    import torch.distributed.checkpoint.state_dict_loader
+
+    path = folder / writer / "store.checkpoint"
+    ours, judge = saved(mt, path), saved(torch, path)
+    assert ours == judge and ours["step"] == 2 and ours["names"] == ["a", {"b": 1.5}]
+    assert len(ours["model"]["tokens.weight"]) == 16 and len(ours["optimizer"]["state"]) == len(ours["model"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_full_disk_of_one_rank_is_told_to_all(ran: Runs, engine: str) -> None:
+    for ours in ran[engine]:
+        told, same_files, same_values = ours["checkpoint_fails"]
+        assert told == {"1": "[Errno 28] No space left on device"} and same_files and same_values
+
+
+def test_a_killed_save_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    program = f"""
+import os, signal
+import mindtorch_v2 as torch, mindtorch_v2.distributed.checkpoint as c
+class Killed(c.DefaultSavePlanner):
+    left = 3
+    def resolve_data(self, item):
+        self.left -= 1
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().resolve_data(item)
+state = lambda n: {{f"x{{i}}": torch.full((1000,), n) for i in range(5)}}
+c.save(state(1), checkpoint_id={str(tmp_path)!r})
+c.save(state(2), checkpoint_id={str(tmp_path)!r}, planner=Killed())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    found = {f"x{i}": mt.zeros(1000, dtype=mt.int64) for i in range(5)}
+    mt.distributed.checkpoint.load(found, checkpoint_id=tmp_path)
+    assert all((value == 1).all() for value in found.values())
+    mt.distributed.checkpoint.save({"x": mt.ones(2)}, checkpoint_id=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2, "what the killed save had left"
+
+
+def test_metadata_names_nothing_else(tmp_path: Path) -> None:
+    """`.metadata` is a pickle: what it may call is a list."""
+    import pickle
+
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(subprocess.run))
+    with pytest.raises(pickle.UnpicklingError, match="no part of a checkpoint"):
+        mt.distributed.checkpoint.FileSystemReader(tmp_path).read_metadata()
