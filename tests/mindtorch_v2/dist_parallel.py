@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -10,6 +11,7 @@ import dist_cases
 from dist_cases import World, case
 
 dist_cases.CASES.clear()
+os.environ.setdefault("OMP_NUM_THREADS", "1")     # many processes on few cores: PyTorch's threads would wait for each other
 VOCABULARY, WIDTH, HEADS, LENGTH, BATCH = 16, 16, 4, 6, 4
 
 
@@ -330,6 +332,35 @@ def fully_sharded_checkpoint(w: World) -> Any:
     return goes_on, train(w, other, again, divided=True, steps=2)
 
 
+def by_rows(w: World, model: Any, row: int, rows: int, steps: int = 3) -> Any:
+    """Losses where rows of a mesh share a batch, each all of its row's ranks."""
+    optimizer = w.torch.optim.AdamW(model.parameters(), lr=0.02)
+    losses = []
+    for step in range(steps):
+        tokens, wanted = (x.chunk(rows)[row] for x in text(w, step))
+        optimizer.zero_grad()
+        loss = w.torch.nn.functional.cross_entropy(whole(model(tokens)).flatten(0, 1), wanted.flatten())
+        loss.backward()
+        w.torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        mean = loss.detach().clone()
+        w.dist.all_reduce(mean)
+        losses.append(mean / w.size)
+    return losses
+
+
+@case
+def four_ranks(w: World) -> Any:
+    """Two replicas of two shards; and shards of what tensor parallelism has divided."""
+    kind = w.device.partition(":")[0]
+    replicas = w.dist.init_device_mesh(kind, (2, 2), mesh_dim_names=("replicate", "shard"))
+    first = train(w, shard(w, transformer(w), mesh=replicas), divided=True)
+    mesh = w.dist.init_device_mesh(kind, (2, 2), mesh_dim_names=("dp", "tp"))
+    model = shard(w, divide(w, transformer(w), sequence=True, mesh=mesh["tp"]), mesh=mesh["dp"])
+    second = by_rows(w, model, w.rank // 2, 2)
+    return first, second, [str(p.placements) for p in (model.blocks[0].up.weight, model.blocks[0].down.weight)]
+
+
 @case
 def wrapped(w: World) -> Any:
     """FullyShardedDataParallel: parts below, whole tensors in its state dict."""
@@ -459,7 +490,6 @@ def checkpoint_later(w: World) -> Any:
 def checkpoint_fails(w: World) -> Any:
     """A rank whose disk is full: every rank is told whose, and the checkpoint that was there stays."""
     import errno
-    import os
 
     c = part(w, "checkpoint")
     folder = sys.argv[6] + ".fails"

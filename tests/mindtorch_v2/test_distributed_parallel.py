@@ -17,6 +17,7 @@ import mindtorch_v2 as mt
 
 SCRIPT = "dist_parallel.py"
 ALONE = ("plain_transformer",)
+FOUR = ("four_ranks",)
 OURS = ("checkpoint_fails",)  # PyTorch overwrites the files of the checkpoint that was there
 DIVIDED = ("tensor_parallel", "sequence_parallel", "fully_sharded", "wrapped")
 Runs = dict[str, list[dict[str, Any]]]
@@ -29,16 +30,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ran(npu: ModuleType, folder: Path) -> Runs:
-    cases = tuple(name for name in names(SCRIPT) if name not in ALONE)
+    cases = tuple(name for name in names(SCRIPT) if name not in ALONE + FOUR)
     torchs = tuple(name for name in cases if name not in OURS)
     runs = {"torch": Ranks(SCRIPT, "torch", "gloo", 2, folder / "torch", cases=torchs)}
     runs |= {engine: Ranks(SCRIPT, "mindtorch_v2", engine, 2, folder / engine, cases=cases) for engine in ENGINES}
     runs["one"] = Ranks(SCRIPT, "mindtorch_v2", "gloo", 1, folder / "one", cases=ALONE)
+    runs["four"] = Ranks(SCRIPT, "mindtorch_v2", "gloo", 4, folder / "four", cases=FOUR)
     return {name: ranks.finish() for name, ranks in runs.items()}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", [name for name in names(SCRIPT) if name not in ALONE + OURS])
+@pytest.mark.parametrize("name", [name for name in names(SCRIPT) if name not in ALONE + FOUR + OURS])
 def test_parallel_is_torchs(ran: Runs, engine: str, name: str) -> None:
     for ours, judge in zip(ran[engine], ran["torch"], strict=True):
         assert "failed" not in str(judge[name])[:12], judge[name]
@@ -57,6 +59,13 @@ def test_a_divided_transformer_trains_as_one_process(ran: Runs, engine: str, nam
         losses = ours[name][0] if isinstance(ours[name][0], list) else ours[name]
         alone = ran["one"][0]["plain_transformer"][name == "tensor_parallel"]
         assert close(losses, alone, 1e-6 if engine == "gloo" else 1e-4), (losses, alone)
+
+
+def test_replicas_and_shards_of_shards_train_as_one_process(ran: Runs) -> None:
+    alone = ran["one"][0]["plain_transformer"][0]
+    for replicas, two_ways, placements in (ours["four_ranks"] for ours in ran["four"]):
+        assert close(replicas, alone, 1e-6) and close(two_ways, alone, 1e-6), (replicas, two_ways, alone)
+        assert placements == ["(_StridedShard(dim=0, sf=2), Shard(dim=0))", "(Shard(dim=0), Shard(dim=1))"]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

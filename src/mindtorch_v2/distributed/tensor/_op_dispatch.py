@@ -121,8 +121,9 @@ def _compute(func: Any, name: str, plan: Plan, call: Any, tensors: list[Tensor])
 
 
 # ---- deciding -------------------------------------------------------------------------------------------------------------
-def _key(func: Any, leaves: list[Any], tree: Any, dtensor: Any, implied: tuple[Any, ...]) -> Any:
-    parts: list[Any] = [func, str(tree), *implied]
+def _key(func: Any, args: tuple, kwargs: dict[str, Any], leaves: list[Any], dtensor: Any, in_place: bool) -> Any:
+    lists = tuple(len(x) if isinstance(x, list | tuple) else -1 for x in args)
+    parts: list[Any] = [func, lists, tuple(kwargs), in_place]
     for x in leaves:
         if isinstance(x, dtensor):
             parts.append((x._spec, x.device.type))
@@ -133,8 +134,7 @@ def _key(func: Any, leaves: list[Any], tree: Any, dtensor: Any, implied: tuple[A
 
 def _plan(func: Any, name: str, args: tuple, kwargs: dict[str, Any], leaves: list[Any], tensors: list[Tensor],
           mesh: DeviceMesh, fixed: Any, dtensor: Any) -> Plan:
-    _, tree = _pytree.tree_flatten((args, kwargs))
-    key = _key(func, leaves, tree, dtensor, (fixed is None,))
+    key = _key(func, args, kwargs, leaves, dtensor, fixed is not None)
     try:
         found = _plans.get(key)
     except TypeError:                             # an argument that cannot be a key
