@@ -1,8 +1,9 @@
-// Ops by their older name: the few that clients still send this way. Everything else is found as an aclnn op.
+// Ops by their older name: what the client passes becomes operands, which libopapi computes with (ops/older.h).
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "ops/older.h"
 #include "runtime/desc.h"
 
 namespace cann_sim {
@@ -54,13 +55,32 @@ int collect(const char* op, int count, Desc descs, Buffer buffers, std::vector<O
   return 0;
 }
 
+// Values in host memory are read now: the client may change them when this call returns.
+OlderOperand operand(const Operand& o) {
+  OlderOperand made;
+  made.dtype = o.desc->dtype;
+  made.dims = o.desc->dims;
+  made.data = o.buffer->data;
+  made.bytes = o.buffer->size;
+  if (o.desc->is_constant) {
+    made.host = o.desc->constant;
+  } else if (o.desc->placement != ACL_MEMTYPE_DEVICE && made.data) {
+    const char* from = static_cast<const char*>(made.data);
+    made.host.assign(from, from + made.bytes);
+  }
+  return made;
+}
+
 int execute(const char* op, const std::vector<Operand>& in, const std::vector<Operand>& out, const aclopAttr* attr,
             aclrtStream stream) {
   if (attr && !op_attrs().check(attr)) return fail(ACL_ERROR_INVALID_PARAM, "%s: attr is not a live aclopAttr", op);
   if (int code = check_stream(stream)) return code;
   std::string name = op;
   if (name == "Identity" || name == "TensorMove") return move(op, in, out, stream);
-  return fail(ACL_ERROR_OP_NOT_FOUND, "%s: not one of the ops that run by this older interface; use aclnn", op);
+  std::vector<OlderOperand> inputs, outputs;
+  for (const Operand& o : in) inputs.push_back(operand(o));
+  for (const Operand& o : out) outputs.push_back(operand(o));
+  return run_older(op, std::move(inputs), std::move(outputs), attr, stream);
 }
 
 }  // namespace

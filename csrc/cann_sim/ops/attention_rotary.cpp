@@ -67,6 +67,25 @@ void rotary(Run& r) {
   combine(r.tensor(4), x, r.tensor(1), turned(x, mode_of(r.call.integer(3))), r.tensor(2), 1);
 }
 
+// ---- (x, cos, sin, mode, rotate?, out): a matrix that turns, in place of the mode ---------------------------------
+void check_rotary_v2(const Call& c) {
+  expect_angles(c, 0, 1, 2);
+  const int64_t depth = c.tensor(0).sizes[c.tensor(0).ndim - 1];
+  if (c.given(4)) expect_shape(c, 4, {depth, depth});
+  else Turn{mode_of(c.integer(3)), depth}.expect_fits();
+  expect_same_shape(c, 5, 0);
+}
+void rotary_v2(Run& r) {
+  Value x = r.tensor(0), other;
+  if (r.given(4)) {
+    other = empty(x.shape(), mt::kFloat);
+    call_kernel("matmul", {other, x.to(mt::kFloat), r.tensor(4).to(mt::kFloat)});
+  } else {
+    other = turned(x, mode_of(r.call.integer(3)));
+  }
+  combine(r.tensor(5), x, r.tensor(1), other, r.tensor(2), 1);
+}
+
 // ---- (dy, cos, sin, x?, mode, dx, dcos, dsin): without x the angles have no gradient ---------------------------
 void check_grad(const Call& c) {
   expect_angles(c, 0, 1, 2);
@@ -129,6 +148,7 @@ void apply(Run& r) {
 
 const Op ops[] = {
     {"aclnnRotaryPositionEmbedding", check_rotary, rotary},
+    {"aclnnRotaryPositionEmbeddingV2", check_rotary_v2, rotary_v2},
     {"aclnnRotaryPositionEmbeddingGrad", check_grad, grad},
     {"aclnnApplyRotaryPosEmb", check_apply, apply},
     {"aclnnApplyRotaryPosEmbV2", check_apply, apply},

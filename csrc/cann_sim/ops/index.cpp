@@ -21,7 +21,13 @@ void check_gather(const Call& c) {
 }
 void gather(Run& r) {
   if (r.call.tensor(2).numel() == 0) return;
-  call_kernel("gather", {r.tensor(3), r.tensor(0), r.tensor(2)}, {integer(r.call.integer(1))});
+  const Value self = r.tensor(0), index = index_value(r, 2).dense(), made = empty(index.shape(), mt::kInt64);
+  const int64_t dim = wrap_dim(r.call.integer(1), self.ndim), size = self.ndim ? self.sizes[dim] : 1;
+  for (int64_t i = 0, n = made.numel(); i < n; ++i) {  // a negative index counts from the end
+    const int64_t at = index.ptr<int64_t>()[i];
+    made.ptr<int64_t>()[i] = at < 0 ? at + size : at;
+  }
+  call_kernel("gather", {r.tensor(3), self, made}, {integer(dim)});
 }
 
 // ---- aclnnIndexSelect(self, dim, index, out); aclnnGatherV2 alike, with an index of any rank ---------------------

@@ -3,9 +3,25 @@
 #include <cmath>
 #include <string>
 
+#include "ops/loss.h"
 #include "ops/result.h"
 
 namespace cann_sim {
+
+void soft_cross_entropy(const float* x, const float* shares, int64_t rows, int64_t classes, float* loss, float* slope) {
+  for (int64_t n = 0; n < rows; ++n, x += classes, shares += classes, slope += classes) {
+    const float top = classes ? *std::max_element(x, x + classes) : 0;
+    double total = 0, sum = 0;
+    for (int64_t c = 0; c < classes; ++c) total += std::exp(double(x[c]) - top);
+    for (int64_t c = 0; c < classes; ++c) {
+      const double log_probability = double(x[c]) - top - std::log(total);
+      sum -= shares[c] * log_probability;
+      slope[c] = float(std::exp(log_probability)) - shares[c];
+    }
+    loss[n] = float(sum);
+  }
+}
+
 namespace {
 
 enum Reduction { kNone, kMean, kSum };
@@ -154,21 +170,8 @@ void check_soft_labels(const Call& c) {
 }
 void soft_labels(Run& r) {
   const Value x = r.tensor(0).to(mt::kFloat).dense(), y = r.tensor(1).to(mt::kFloat).dense();
-  const int64_t rows = x.size(0), classes = x.size(1);
-  const Value loss = empty({rows}, mt::kFloat), back = empty({rows, classes}, mt::kFloat);
-  for (int64_t n = 0; n < rows; ++n) {
-    const float *in = x.ptr<float>() + n * classes, *share = y.ptr<float>() + n * classes;
-    float* slope = back.ptr<float>() + n * classes;
-    const float top = classes ? *std::max_element(in, in + classes) : 0;
-    double total = 0, sum = 0;
-    for (int64_t c = 0; c < classes; ++c) total += std::exp(double(in[c]) - top);
-    for (int64_t c = 0; c < classes; ++c) {
-      const double log_probability = double(in[c]) - top - std::log(total);
-      sum -= share[c] * log_probability;
-      slope[c] = float(std::exp(log_probability)) - share[c];
-    }
-    loss.ptr<float>()[n] = float(sum);
-  }
+  const Value loss = empty({x.size(0)}, mt::kFloat), back = empty(x.shape(), mt::kFloat);
+  soft_cross_entropy(x.ptr<float>(), y.ptr<float>(), x.size(0), x.size(1), loss.ptr<float>(), back.ptr<float>());
   copy(r.tensor(2), loss.reshape(r.tensor(2).shape()));
   copy(r.tensor(3), back);
 }

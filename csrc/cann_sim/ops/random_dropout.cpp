@@ -4,24 +4,6 @@
 #include "ops/random.h"
 
 namespace cann_sim {
-namespace {
-
-constexpr int64_t kAlign = 128;
-int64_t mask_bytes(int64_t items) { return (items + kAlign - 1) / kAlign * (kAlign / 8); }
-
-void expect_prob(double p) { EXPECT(p >= 0 && p <= 1, "a probability of %g is not between 0 and 1", p); }
-int64_t product(Span<int64_t> shape) {
-  int64_t n = 1;
-  for (int64_t size : shape) {
-    EXPECT(size >= 0, "a size of %ld in shape", size);
-    n *= size;
-  }
-  return n;
-}
-void expect_mask(const Call& c, int mask, int64_t items) {
-  EXPECT(c.tensor(mask).numel() >= mask_bytes(items), "%s of %s; %ld items need %ld bytes", c.row->args[mask].name,
-         describe(c.tensor(mask)).c_str(), items, mask_bytes(items));
-}
 
 // Bit i says that item i stays, which it does with probability 1 - p. The bits after the last item are 0.
 Value make_mask(int64_t bytes, int64_t items, double p, const Seed& seed) {
@@ -45,6 +27,26 @@ void use_mask(const Value& out, const Value& self, const Value& mask, double sca
   call_pointwise("mul", dtype, {scaled, self, full({}, dtype, scale)});
   call_pointwise("where", dtype, {out, kept.reshape(self.shape()), scaled, full({}, dtype, 0)});
 }
+
+namespace {
+
+constexpr int64_t kAlign = 128;
+int64_t mask_bytes(int64_t items) { return (items + kAlign - 1) / kAlign * (kAlign / 8); }
+
+void expect_prob(double p) { EXPECT(p >= 0 && p <= 1, "a probability of %g is not between 0 and 1", p); }
+int64_t product(Span<int64_t> shape) {
+  int64_t n = 1;
+  for (int64_t size : shape) {
+    EXPECT(size >= 0, "a size of %ld in shape", size);
+    n *= size;
+  }
+  return n;
+}
+void expect_mask(const Call& c, int mask, int64_t items) {
+  EXPECT(c.tensor(mask).numel() >= mask_bytes(items), "%s of %s; %ld items need %ld bytes", c.row->args[mask].name,
+         describe(c.tensor(mask)).c_str(), items, mask_bytes(items));
+}
+
 double scale_of(double p) { return p == 1 ? 0 : 1 / (1 - p); }
 
 // aclnnDropoutGenMask(shape, prob, seed, offset, out), ...V2(shape, prob, seed, offset, dtype, out),

@@ -1,5 +1,6 @@
 // Writing and reducing into indexed places along one dim: scatter, index_add, index_copy, index_fill.
 #include <algorithm>
+#include <cmath>
 
 #include "ops/result.h"
 
@@ -141,18 +142,48 @@ void check_scatter_update(const Call& c) {
          "indices of %s for updates of %s", describe(indices).c_str(), describe(updates).c_str());
   expect_same_dtype(c, 0, 2);
 }
-void scatter_update(Run& r) {
-  Value data = r.tensor(0), indices = index_value(r, 1).dense(), updates = r.tensor(2);
-  const int64_t axis = wrap_dim(r.call.integer(3), data.ndim), length = updates.size(axis);
+void write_updates(Run& r, const Value& updates, int64_t axis) {
+  Value data = r.tensor(0), indices = index_value(r, 1).dense();
+  axis = wrap_dim(axis, data.ndim);
+  const int64_t length = updates.size(axis);
   for (int64_t b = 0; b < updates.sizes[0]; ++b) {
     const int64_t* at = indices.ptr<int64_t>() + (indices.ndim == 2 ? 2 * b : b);
     const int64_t batch = indices.ndim == 2 ? at[0] : b, place = at[indices.ndim == 2];
     if (batch < 0 || batch >= data.sizes[0] || place < 0 || place + length > data.size(axis))
       throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION,
-                        "aclnnInplaceScatterUpdate: batch " + std::to_string(batch) + ", place " +
+                        std::string(r.call.name()) + ": batch " + std::to_string(batch) + ", place " +
                             std::to_string(place) + " lies outside of data");
     copy(data.select(0, batch).narrow(axis - 1, place, length), updates.select(0, b));
   }
+}
+void scatter_update(Run& r) { write_updates(r, r.tensor(2), r.call.integer(3)); }
+
+// ---- aclnnInplaceQuantScatter(self, indices, updates, scales, zeroPoints?, axis, quantAxis, reduction): round(x / s + z) ----
+void check_quant_scatter(const Call& c) {
+  const TensorMeta &data = c.tensor(0), &updates = c.tensor(2);
+  const int64_t axis = wrap_dim(c.integer(5), data.ndim), scaled = wrap_dim(c.integer(6), data.ndim);
+  EXPECT(axis != 0 && axis != scaled, "axis %ld and quantAxis %ld", long(axis), long(scaled));
+  EXPECT(updates.ndim == data.ndim && c.tensor(1).numel() == updates.sizes[0], "updates of %s for self of %s and %ld indices",
+         describe(updates).c_str(), describe(data).c_str(), long(c.tensor(1).numel()));
+  for (int d = 1; d < data.ndim; ++d)
+    EXPECT(d == axis ? updates.sizes[d] <= data.sizes[d] : updates.sizes[d] == data.sizes[d], "updates of %s for self of %s",
+           describe(updates).c_str(), describe(data).c_str());
+  for (int i : {3, 4})
+    EXPECT(!c.given(i) || c.tensor(i).numel() == data.sizes[scaled], "%s has %ld items, expected %ld", c.row->args[i].name,
+           long(c.tensor(i).numel()), long(data.sizes[scaled]));
+}
+void quant_scatter(Run& r) {
+  const Value updates = r.tensor(2);
+  Sizes along(updates.ndim, 1);
+  const int64_t axis = wrap_dim(r.call.integer(6), updates.ndim);
+  along[axis] = updates.sizes[axis];
+  Value q = empty(updates.shape(), mt::kFloat);
+  call_pointwise("div", mt::kFloat, {q, updates, r.tensor(3).reshape(along)});
+  if (r.given(4)) call_pointwise("add", mt::kFloat, {q, q, r.tensor(4).reshape(along)}, {integer(1)});
+  const Value made = empty(updates.shape(), mt::kInt8);
+  for (int64_t i = 0, n = made.numel(); i < n; ++i)
+    made.ptr<int8_t>()[i] = int8_t(std::min(std::max(std::nearbyint(q.ptr<float>()[i]), -128.f), 127.f));
+  write_updates(r, made, r.call.integer(5));
 }
 
 // ---- index_add(self, dim, index, source, alpha, out) --------------------------------------------------------------
@@ -238,6 +269,7 @@ const Op ops[] = {
     {"aclnnScatterMin", check_table, [](Run& r) { reduce_rows(r, r.tensor(0), "amin"); }},
     {"aclnnScatterDiv", check_table, divide_rows},
     {"aclnnInplaceScatterUpdate", check_scatter_update, scatter_update},
+    {"aclnnInplaceQuantScatter", check_quant_scatter, quant_scatter},
     {"aclnnIndexAdd", check_index_add<5>, [](Run& r) { index_add(r, 5); }},
     {"aclnnIndexAddV2", check_index_add<6>, [](Run& r) { index_add(r, 6); }},
     {"aclnnIndexCopy", check_index_copy_out, [](Run& r) { index_copy(r, copied(r, 4)); }},

@@ -51,6 +51,7 @@ Context* peek_context() { return !is_forked_child() && contexts().check(current)
 
 Context* current_context() {
   if (Context* found = peek_context()) return found;
+  if (!current && default_device() >= 0 && !is_forked_child() && !aclrtSetDevice(default_device())) return peek_context();
   if (is_forked_child())
     fail(ACL_ERROR_RT_CONTEXT_NULL,
          "this process was forked after its parent had used a device; start it with spawn or exec");

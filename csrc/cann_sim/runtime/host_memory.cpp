@@ -11,6 +11,7 @@ namespace {
 struct Pinned {
   uint64_t size;
   bool registered;                    // by aclrtHostRegister: the memory is the client's
+  int mappings = 0;                   // registrations of memory that aclrtMallocHost gave
 };
 struct Registry {
   std::shared_mutex mutex;
@@ -66,6 +67,11 @@ int register_host(void* p, uint64_t size, const char* function) {
   std::unique_lock<std::shared_mutex> hold(r.mutex);
   auto begin = reinterpret_cast<uintptr_t>(p);
   auto next = r.all.lower_bound(begin);
+  auto own = r.all.find(begin);
+  if (own != r.all.end() && !own->second.registered && !own->second.mappings && size <= own->second.size) {
+    ++own->second.mappings;           // it is pinned already: only its device address is asked for
+    return 0;
+  }
   if (r.at(begin) != r.all.end() || (next != r.all.end() && next->first < begin + size))
     return fail(ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "%s: %p is pinned already", function, p);
   r.all[begin] = {size, true};
@@ -144,6 +150,10 @@ aclError aclrtHostUnregister(void* ptr) {
   Registry& r = registry();
   std::unique_lock<std::shared_mutex> hold(r.mutex);
   auto i = r.all.find(reinterpret_cast<uintptr_t>(ptr));
+  if (i != r.all.end() && i->second.mappings) {
+    --i->second.mappings;
+    return 0;
+  }
   if (i == r.all.end() || !i->second.registered)
     return fail(ACL_ERROR_HOST_MEMORY_NOT_REGISTERED, "aclrtHostUnregister: %p is not registered", ptr);
   r.all.erase(i);

@@ -320,3 +320,14 @@ void aclAppLog(aclLogLevel logLevel, const char* func, const char* file, uint32_
   va_end(args);
   printf("[%s] %s:%u %s: %s\n", names[logLevel], file ? file : "", line, func ? func : "", text);
 }
+
+// Whether a kernel that was built for another SoC runs on this one: those of one family are alike.
+aclError aclrtCheckArchCompatibility(const char* socVersion, int32_t* canCompatible) {
+  CANN_ENTRY("aclrtCheckArchCompatibility");
+  if (!socVersion || !canCompatible)
+    return fail(ACL_ERROR_INVALID_PARAM, "aclrtCheckArchCompatibility: %s is NULL", socVersion ? "canCompatible" : "socVersion");
+  const Soc* named = find_soc(socVersion);
+  if (!named) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtCheckArchCompatibility: %s is no SoC", socVersion);
+  *canCompatible = !strcmp(named->family, soc().family);
+  return 0;
+}

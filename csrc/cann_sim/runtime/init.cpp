@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <regex>
 
 #include "runtime/allocation.h"
 #include "runtime/graph.h"
@@ -16,6 +19,20 @@ namespace {
 std::mutex init_mutex;
 uint64_t inits = 0;                     // aclInit less aclFinalizeReference
 bool finalized = false;
+std::atomic<int> device_of_threads{-1};
+
+// {"defaultDevice": {"default_device": "0"}} in aclInit's file; the rest of it configures what is not simulated. -1: no such
+// entry, -2: it names no device.
+int read_default_device(const char* path) {
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::smatch found;
+  if (!std::regex_search(text, found, std::regex("\"default_device\"\\s*:\\s*\"?(-?\\d*)"))) return -1;
+  const std::string number = found[1];
+  if (number.empty() || number.size() > 4) return -2;
+  const int device = std::stoi(number);
+  return device < 0 || device >= static_cast<int>(device_count()) ? -2 : device;
+}
 
 // What there is to begin and to end is the parent's, and so may be every lock.
 int refuse_forked(const char* function) {
@@ -74,6 +91,7 @@ void report_leaks() {
 }
 
 int finalize() {
+  device_of_threads = -1;
   if (settings().strict) report_leaks();
   close_all_devices();
   close_trace();
@@ -82,6 +100,8 @@ int finalize() {
 }
 
 }  // namespace
+
+int default_device() { return device_of_threads.load(); }
 
 size_t copy_text(const std::string& text, char* out, size_t room) {
   if (out && room) {
@@ -110,9 +130,12 @@ aclError aclInit(const char* configPath) {
   struct stat found;
   if (configPath && *configPath && stat(configPath, &found))
     return fail(ACL_ERROR_INVALID_FILE, "aclInit: there is no file %s", configPath);
+  const int named = configPath && *configPath ? read_default_device(configPath) : -1;
+  if (named == -2) return fail(ACL_ERROR_RT_INVALID_DEVICEID, "aclInit: default_device in %s is no device", configPath);
   std::lock_guard<std::mutex> hold(init_mutex);
   finalized = false;
   if (inits++) return fail(ACL_ERROR_REPEAT_INITIALIZE, "aclInit: already initialised");
+  device_of_threads = named;
   return 0;
 }
 

@@ -1,4 +1,5 @@
 // The settings of the simulator, read once from CANN_SIM_*, and the SoC they name. 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -89,20 +90,25 @@ struct Reader {
     see_devices();
   }
 
-  // Like CANN: a list such as 1,0; what follows the first number that is none is not seen.
+  // Like CANN: a list such as 0,2. It ends before the first character that is neither a digit nor a comma, and before a
+  // device that is not there; one that does not ascend, or names a device twice, leaves none.
   void see_devices() {
     const char* text = getenv("ASCEND_RT_VISIBLE_DEVICES");
     if (!text) {
       for (int i = 0; i < made.devices; ++i) visible.push_back(i);
       return;
     }
-    while (*text) {
+    std::vector<int> named;
+    while (*text >= '0' && *text <= '9') {
       char* end;
-      long id = strtol(text, &end, 10);
-      if (end == text || (*end && *end != ',') || id < 0 || id >= made.devices) return;
-      visible.push_back(static_cast<int>(id));
-      text = *end ? end + 1 : end;
+      const long id = strtol(text, &end, 10);
+      if (!named.empty() && id <= named.back()) return;
+      named.push_back(static_cast<int>(std::min(id, long{made.devices})));
+      if (*end != ',') break;
+      text = end + 1;
     }
+    for (int id : named)
+      if (id < made.devices) visible.push_back(id);
   }
 };
 
@@ -115,6 +121,11 @@ const Reader& reader() {
 
 const Settings& settings() { return reader().made; }
 const Soc& soc() { return *reader().soc; }
+const Soc* find_soc(const char* name) {
+  for (const Soc& s : socs)
+    if (!strcmp(s.name, name)) return &s;
+  return nullptr;
+}
 const std::vector<int>& visible_devices() { return reader().visible; }
 const std::string& settings_error() { return reader().error; }
 

@@ -1,0 +1,196 @@
+// Norms and activations whose result is quantised to int8 at once: by given scales, or by a scale found for every row.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "ops/attention.h"  // argument()
+#include "ops/pointwise.h"
+
+namespace cann_sim {
+namespace {
+
+constexpr float kMost = 127;
+
+bool has(const Call& c, int i) { return i >= 0 && c.given(i) && c.tensor(i).numel(); }
+Value wide(const Value& v) { return v.to(mt::kFloat).dense(); }
+Value times(const Value& a, const Value& b) { return pointwise("mul", mt::kFloat, {a, b}); }
+Value plus(const Value& a, const Value& b) { return pointwise("add", mt::kFloat, {a, b}, {integer(1)}); }
+
+int8_t rounded(float x) {
+  x = std::nearbyint(x);
+  return int8_t(x < -128 ? -128 : x > kMost ? kMost : x == x ? x : 0);
+}
+// x * scale + zero, or x / scale + zero, to int8; scale and zero are one a column, or one.
+void quantise(const Value& out, const Value& x, Value scale, const Value& zero, bool divides) {
+  Value q = divides ? pointwise("div", mt::kFloat, {x, scale.reshape({-1})}) : times(x, scale.reshape({-1}));
+  if (zero.given()) q = plus(q, zero.reshape({-1}));
+  const Value from = q.dense(), made = empty(x.shape(), mt::kInt8);
+  for (int64_t i = 0, n = made.numel(); i < n; ++i) made.ptr<int8_t>()[i] = rounded(from.ptr<float>()[i]);
+  copy(out, made);
+}
+// Every row by its largest item, or, with `offsets`, by the distance of its extremes.
+void quantise_rows(const Value& out, const Value& scales, const Value& offsets, const Value& in) {
+  const Value x = wide(in);
+  const int64_t width = x.size(-1), rows = width ? x.numel() / width : 0;
+  const Value made = empty(x.shape(), mt::kInt8), scale = empty({rows}, mt::kFloat), offset = empty({rows}, mt::kFloat);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* row = x.ptr<float>() + r * width;
+    const auto [least, most] = std::minmax_element(row, row + width);
+    float s = std::max(std::fabs(*least), std::fabs(*most)) / kMost, o = 0;
+    if (offsets.given()) {
+      s = (*most - *least) / 255;
+      o = s ? kMost - *most / s : 0;
+    }
+    scale.ptr<float>()[r] = s;
+    offset.ptr<float>()[r] = o;
+    for (int64_t i = 0; i < width; ++i) made.ptr<int8_t>()[r * width + i] = rounded(s ? row[i] / s + o : 0);
+  }
+  copy(out, made);
+  copy(scales, scale.reshape(scales.shape()));
+  if (offsets.given()) copy(offsets, offset.reshape(offsets.shape()));
+}
+
+// Rows over the last dim: x / rms(x) * gamma + beta, or with the mean taken off.
+Value normed(const Value& in, const Value& gamma, const Value& beta, double epsilon, bool centred) {
+  const Value x = wide(in), g = wide(gamma), b = beta.given() ? wide(beta) : beta, made = empty(x.shape(), mt::kFloat);
+  const int64_t width = x.size(-1), rows = width ? x.numel() / width : 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* row = x.ptr<float>() + r * width;
+    double mean = 0, square = 0;
+    for (int64_t i = 0; i < width && centred; ++i) mean += row[i] / double(width);
+    for (int64_t i = 0; i < width; ++i) square += (row[i] - mean) * (row[i] - mean) / double(width);
+    const double rstd = 1 / std::sqrt(square + epsilon);
+    for (int64_t i = 0; i < width; ++i)
+      made.ptr<float>()[r * width + i] =
+          float((row[i] - mean) * rstd * g.ptr<float>()[i] + (b.given() ? b.ptr<float>()[i] : 0));
+  }
+  return made;
+}
+
+// ---- arguments by name: the ops' versions have more or fewer ----------------------------------------------------
+Value optional(Run& r, int i) { return has(r.call, i) ? r.tensor(i) : Value(); }
+void expect_row(const Call& c, int i, int64_t width) {
+  if (has(c, i)) EXPECT(c.tensor(i).numel() == width || c.tensor(i).numel() == 1, "%s has %ld items, expected %ld",
+                        c.row->args[i].name, long(c.tensor(i).numel()), long(width));
+}
+void expect_int8(const Call& c, int i) {
+  if (c.tensor(i).dtype != ACL_INT8) refuse(561003, "%s to %s is not computed: only int8 is", c.name(), describe(c.tensor(i)).c_str());
+}
+
+// (x1, x2, gamma, [beta, bias], scales…, epsilon, …, y1Out, y2Out, xOut, …)
+struct Added {
+  int x1, x2, gamma, beta, bias, scales1, scales2, zeros1, zeros2, divides, mode, epsilon, y1, y2, x, found1, found2, norm;
+  explicit Added(const Call& c)
+      : x1(argument(c, {"x1"})), x2(argument(c, {"x2"})), gamma(argument(c, {"gamma"})),
+        beta(argument(c, {"beta", "betaOptional"})), bias(argument(c, {"biasOptional"})),
+        scales1(argument(c, {"scales1", "scales1Optional", "smoothScale1Optional"})),
+        scales2(argument(c, {"scales2Optional", "smoothScale2Optional"})), zeros1(argument(c, {"zeroPoints1Optional"})),
+        zeros2(argument(c, {"zeroPoints2Optional"})), divides(argument(c, {"divMode"})), mode(argument(c, {"quantMode"})),
+        epsilon(argument(c, {"epsilon"})), y1(argument(c, {"y1Out"})), y2(argument(c, {"y2Out"})), x(argument(c, {"xOut"})),
+        found1(argument(c, {"scale1Out", "outScales1Out"})), found2(argument(c, {"scale2Out", "outScales2Out"})),
+        norm(argument(c, {"rmsNormOut"})) {}
+  bool dynamic(const Call& c) const { return mode >= 0 ? std::string(c.string(mode)) == "dynamic" : found1 >= 0; }
+};
+void check_added(const Call& c) {
+  const Added at(c);
+  const TensorMeta& x = c.tensor(at.x1);
+  EXPECT(x.ndim > 0, "x1 has no dims");
+  const int64_t width = x.sizes[x.ndim - 1];
+  expect_same_shape(c, at.x2, at.x1);
+  expect_shape(c, at.gamma, {width});
+  for (int i : {at.beta, at.bias, at.scales1, at.scales2, at.zeros1, at.zeros2}) expect_row(c, i, width);
+  expect_int8(c, at.y1);
+  expect_same_shape(c, at.y1, at.x1);
+  if (!at.dynamic(c)) EXPECT(has(c, at.scales1), "scales1 is needed");
+}
+template <bool centred> void run_added(Run& r) {
+  const Call& c = r.call;
+  const Added at(c);
+  Value x = plus(r.tensor(at.x1), r.tensor(at.x2));
+  if (has(c, at.bias)) x = plus(x, r.tensor(at.bias));
+  const Value y = normed(x, r.tensor(at.gamma), optional(r, at.beta), c.number(at.epsilon), centred);
+  if (has(c, at.x)) copy(r.tensor(at.x), x);
+  if (has(c, at.norm)) copy(r.tensor(at.norm), y);
+  const int scales[] = {at.scales1, at.scales2}, zeros[] = {at.zeros1, at.zeros2}, outs[] = {at.y1, at.y2}, found[] = {at.found1, at.found2};
+  for (int k = 0; k < 2; ++k) {
+    const bool scaled = has(c, scales[k]);
+    if ((k && !scaled) || !has(c, outs[k])) continue;
+    if (at.dynamic(c)) quantise_rows(r.tensor(outs[k]), r.tensor(found[k]), Value(), scaled ? times(y, r.tensor(scales[k])) : y);
+    else quantise(r.tensor(outs[k]), y, r.tensor(scales[k]), optional(r, zeros[k]), at.divides >= 0 && c.integer(at.divides));
+  }
+}
+
+// (x, gamma, smoothScales?, beta?, epsilon, dstType, y, scale)
+void check_rms_dynamic(const Call& c) {
+  const TensorMeta& x = c.tensor(0);
+  EXPECT(x.ndim > 0, "x has no dims");
+  for (int i : {1, 2, 3}) expect_row(c, i, x.sizes[x.ndim - 1]);
+  expect_int8(c, 6);
+  expect_same_shape(c, 6, 0);
+}
+void run_rms_dynamic(Run& r) {
+  const Value y = normed(r.tensor(0), r.tensor(1), optional(r, 3), r.call.number(4), false);
+  quantise_rows(r.tensor(6), r.tensor(7), Value(), has(r.call, 2) ? times(y, r.tensor(2)) : y);
+}
+
+// ---- (x, smoothScales?, groupIndex?, dstType, [isSymmetrical, quantMode], y, scale, offset?) -----------------------
+struct Dynamic {
+  int smooth, group, symmetric, y, scale, offset;
+  explicit Dynamic(const Call& c)
+      : smooth(argument(c, {"smoothScalesOptional"})), group(argument(c, {"groupIndexOptional"})),
+        symmetric(argument(c, {"isSymmetrical"})), y(argument(c, {"yOut"})), scale(argument(c, {"scaleOut"})),
+        offset(argument(c, {"offsetOut"})) {}
+  bool shifts(const Call& c) const { return has(c, offset) && (symmetric < 0 || !c.integer(symmetric)); }
+};
+void check_dynamic(const Call& c) {
+  const Dynamic at(c);
+  const TensorMeta& x = c.tensor(0);
+  if (has(c, at.group)) refuse(561003, "%s in groups is not computed", c.name());
+  EXPECT(x.ndim > 0, "x has no dims");
+  expect_row(c, at.smooth, x.sizes[x.ndim - 1]);
+  expect_int8(c, at.y);
+  expect_same_shape(c, at.y, 0);
+  EXPECT(c.tensor(at.scale).numel() * x.sizes[x.ndim - 1] == x.numel(), "scaleOut %s does not have one item a row of %s",
+         describe(c.tensor(at.scale)).c_str(), describe(x).c_str());
+}
+void run_dynamic(Run& r) {
+  const Dynamic at(r.call);
+  const Value x = r.tensor(0);
+  quantise_rows(r.tensor(at.y), r.tensor(at.scale), at.shifts(r.call) ? r.tensor(at.offset) : Value(),
+                has(r.call, at.smooth) ? times(x, r.tensor(at.smooth).reshape({-1})) : x);
+}
+
+// ---- (x, smoothScales?, offsets?, groupIndex?, activateLeft, quantMode?, y, scale): swiglu, then a scale a row ------
+void check_swiglu_quant(const Call& c) {
+  const TensorMeta& x = c.tensor(0);
+  const std::string mode = c.given(5) && *c.string(5) ? c.string(5) : "dynamic";
+  if (mode != "dynamic" || has(c, 2) || has(c, 3)) refuse(561003, "%s is computed with quantMode dynamic and no groups only", c.name());
+  EXPECT(x.ndim > 1 && x.sizes[x.ndim - 1] % 2 == 0, "x %s does not split evenly", describe(x).c_str());
+  Sizes half = sizes_of(x);
+  half.back() /= 2;
+  expect_row(c, 1, half.back());
+  expect_shape(c, 6, half);
+}
+void run_swiglu_quant(Run& r) {
+  const Value x = r.tensor(0);
+  const int64_t half = x.size(-1) / 2;
+  Value left = x.narrow(-1, 0, half), right = x.narrow(-1, half, half);
+  if (!r.call.integer(4)) std::swap(left, right);
+  const Value y = times(pointwise("silu", mt::kFloat, {left}), right);
+  quantise_rows(r.tensor(6), r.tensor(7), Value(), has(r.call, 1) ? times(y, r.tensor(1).reshape({-1})) : y);
+}
+
+const Op ops[] = {
+    {"aclnnAddRmsNormQuant", check_added, run_added<false>},
+    {"aclnnAddRmsNormQuantV2", check_added, run_added<false>},
+    {"aclnnAddRmsNormDynamicQuant", check_added, run_added<false>},
+    {"aclnnAddRmsNormDynamicQuantV2", check_added, run_added<false>},
+    {"aclnnAddLayerNormQuant", check_added, run_added<true>},
+    {"aclnnRmsNormDynamicQuant", check_rms_dynamic, run_rms_dynamic},
+    {"aclnnDynamicQuantV2", check_dynamic, run_dynamic},
+    {"aclnnDynamicQuantV3", check_dynamic, run_dynamic},
+    {"aclnnSwiGluQuant", check_swiglu_quant, run_swiglu_quant},
+};
+
+}  // namespace
+}  // namespace cann_sim

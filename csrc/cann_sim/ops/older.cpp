@@ -1,0 +1,147 @@
+// Ops of the older interface: their table, the checks of a call, and the task that runs it.
+#include "ops/older.h"
+
+#include <cstring>
+
+#include "runtime/desc.h"
+
+namespace cann_sim {
+namespace {
+
+std::map<std::string, OlderOp>& table() {
+  static auto& one = *new std::map<std::string, OlderOp>;
+  return one;
+}
+
+class OlderTask final : public Task {
+ public:
+  OlderTask(const OlderOp& row, std::vector<OlderOperand> in, std::vector<OlderOperand> out, const aclopAttr* attr)
+      : row_(row), in_(std::move(in)), out_(std::move(out)), attr_(attr ? new aclopAttr(*attr) : nullptr) {}
+  void run() override {
+    Older call(row_.name, in_, out_, attr_.get());
+    row_.run(call);
+  }
+  const char* name() const override { return row_.name; }
+
+ private:
+  const OlderOp& row_;
+  std::vector<OlderOperand> in_, out_;
+  std::unique_ptr<aclopAttr> attr_;
+};
+
+int64_t bytes_of(const OlderOperand& o) { return o.numel() * element_size(o.dtype); }
+
+// What the client sent, for a message.
+std::string described(const std::vector<OlderOperand>& in, const aclopAttr* attr) {
+  std::string text = std::to_string(in.size()) + " inputs";
+  if (!attr) return text;
+  text += ", attributes";
+  for (auto& a : attr->ints) text += " " + a.first;
+  for (auto& a : attr->floats) text += " " + a.first;
+  for (auto& a : attr->strings) text += " " + a.first;
+  for (auto& a : attr->lists) text += " " + a.first;
+  return text;
+}
+
+int check(const char* op, const char* what, const std::vector<OlderOperand>& operands) {
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const OlderOperand& o = operands[i];
+    if (!o.given() || !o.numel()) continue;
+    const auto bytes = static_cast<size_t>(bytes_of(o));
+    if (!bytes) return fail(ACL_ERROR_UNSUPPORTED_DATA_TYPE, "%s: %s %zu of data type %d", op, what, i, o.dtype);
+    if (!o.host.empty()) {
+      if (o.host.size() < bytes) return fail(ACL_ERROR_INVALID_PARAM, "%s: %s %zu is too short", op, what, i);
+    } else if (bytes > o.bytes || !is_device_memory(o.data, bytes)) {
+      return fail(ACL_ERROR_INVALID_PARAM, "%s: %s %zu has no %zu bytes of live device memory at %p", op, what, i, bytes, o.data);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+OlderOps::OlderOps(std::initializer_list<OlderOp> rows) {
+  for (const OlderOp& row : rows) table().emplace(row.name, row);
+}
+
+int run_older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOperand> out, const aclopAttr* attr,
+              aclrtStream stream) {
+  const auto found = table().find(op);
+  if (found == table().end())
+    return fail(ACL_ERROR_OP_NOT_FOUND, "%s: not one of the ops that run by this older interface; use aclnn (got %s)", op,
+                described(in, attr).c_str());
+  const OlderOp& row = found->second;
+  if (in.size() < row.least || in.size() > row.most)
+    return fail(ACL_ERROR_OP_INPUT_NOT_MATCH, "%s: expected %zu to %zu inputs, got %zu", op, row.least, row.most, in.size());
+  if (out.size() != row.outputs)
+    return fail(ACL_ERROR_OP_OUTPUT_NOT_MATCH, "%s: expected %zu outputs, got %zu", op, row.outputs, out.size());
+  if (int code = check(op, "input", in)) return code;
+  if (int code = check(op, "output", out)) return code;
+  return enqueue(stream, new OlderTask(row, std::move(in), std::move(out), attr));
+}
+
+// ---- a call ---------------------------------------------------------------------------------------------------------
+int64_t OlderOperand::numel() const {
+  int64_t n = 1;
+  for (int64_t size : dims) n *= size;
+  return n;
+}
+
+Older::Older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOperand> out, const aclopAttr* attr)
+    : op_(op), in_(std::move(in)), out_(std::move(out)), attr_(attr ? new aclopAttr(*attr) : new aclopAttr) {}
+Older::~Older() = default;
+
+void Older::refuse(const std::string& why) const { throw DeviceFault(ACL_ERROR_RT_AICPU_EXCEPTION, op_ + ": " + why); }
+
+Value Older::value(OlderOperand& o) {
+  if (!o.given()) return Value();
+  Value v;
+  v.ndim = static_cast<int32_t>(o.dims.size());
+  v.dtype = bits_of(o.dtype);
+  int64_t step = 1;
+  for (int d = v.ndim - 1; d >= 0; --d) {
+    v.sizes[d] = o.dims[d];
+    v.strides[d] = step;
+    step *= o.dims[d];
+  }
+  if (!o.numel()) return v;
+  v.data = o.host.empty() ? pins_.resolve(o.data, static_cast<size_t>(bytes_of(o))) : o.host.data();
+  return v;
+}
+Value Older::in(size_t i) { return i < in_.size() ? value(in_[i]) : Value(); }
+Value Older::out(size_t i) { return value(out_.at(i)); }
+
+Sizes Older::numbers(size_t i) {
+  const Value v = in(i).to(mt::kInt64).dense();
+  return Sizes(v.ptr<int64_t>(), v.ptr<int64_t>() + v.numel());
+}
+double Older::number(size_t i) {
+  const Value v = in(i).to(mt::kDouble).dense();
+  if (v.numel() != 1) refuse("input " + std::to_string(i) + " must have one item");
+  return *v.ptr<double>();
+}
+
+int64_t Older::integer(const char* name, int64_t otherwise) const {
+  const auto i = attr_->ints.find(name);
+  return i == attr_->ints.end() || i->second.empty() ? otherwise : i->second[0];
+}
+double Older::real(const char* name, double otherwise) const {
+  const auto i = attr_->floats.find(name);
+  if (i != attr_->floats.end() && !i->second.empty()) return i->second[0];
+  return static_cast<double>(integer(name, 0)) + (attr_->ints.count(name) ? 0 : otherwise);
+}
+std::string Older::text(const char* name, const char* otherwise) const {
+  const auto i = attr_->strings.find(name);
+  return i == attr_->strings.end() || i->second.empty() ? otherwise : i->second[0];
+}
+Sizes Older::list(const char* name) const {
+  const auto i = attr_->ints.find(name);
+  return i == attr_->ints.end() ? Sizes() : i->second;
+}
+
+std::vector<double> Older::reals(const char* name) const {
+  const auto i = attr_->floats.find(name);
+  return i == attr_->floats.end() ? std::vector<double>() : std::vector<double>(i->second.begin(), i->second.end());
+}
+
+}  // namespace cann_sim

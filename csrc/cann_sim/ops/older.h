@@ -1,0 +1,67 @@
+// How an op of the older interface (aclop) is written: a row with its name and numbers of operands, and a function over
+// values. Its operands are dense; lists of numbers may lie in host memory.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/op.h"
+
+struct aclopAttr;
+
+namespace cann_sim {
+
+// An input or output as the client described it.
+struct OlderOperand {
+  aclDataType dtype = ACL_DT_UNDEFINED;  // undefined: absent
+  Sizes dims;
+  void* data = nullptr;
+  size_t bytes = 0;
+  std::vector<char> host;                // the content, where it lies in host memory
+  bool given() const { return dtype != ACL_DT_UNDEFINED; }
+  int64_t numel() const;
+};
+
+// A call while the stream's worker runs it.
+class Older {
+ public:
+  Older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOperand> out, const aclopAttr* attr);
+  ~Older();
+  bool given(size_t i) const { return i < in_.size() && in_[i].given(); }
+  Value in(size_t i);                    // absent: an absent value
+  Value out(size_t i);
+  size_t inputs() const { return in_.size(); }
+  Sizes numbers(size_t i);               // an input of integers
+  double number(size_t i);               // an input of one item
+  // Attributes; `otherwise` where the client set none.
+  int64_t integer(const char* name, int64_t otherwise) const;
+  double real(const char* name, double otherwise) const;
+  std::string text(const char* name, const char* otherwise) const;
+  Sizes list(const char* name) const;
+  std::vector<double> reals(const char* name) const;
+  const char* name() const { return op_.c_str(); }
+  [[noreturn]] void refuse(const std::string& why) const;  // what cannot be computed, seen on the device
+
+ private:
+  Value value(OlderOperand& operand);
+  std::string op_;
+  std::vector<OlderOperand> in_, out_;
+  std::unique_ptr<aclopAttr> attr_;
+  Pins pins_;
+};
+
+struct OlderOp {
+  const char* name;
+  size_t least, most, outputs;           // numbers of operands
+  void (*run)(Older&);
+};
+// Rows register themselves when the library is opened: static const OlderOps ops({...});
+struct OlderOps {
+  OlderOps(std::initializer_list<OlderOp> rows);
+};
+
+// The door for libacl_op_compiler: checks the call and queues it.
+CANN_SIM_API int run_older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOperand> out,
+                           const aclopAttr* attr, aclrtStream stream);
+
+}  // namespace cann_sim

@@ -1,0 +1,87 @@
+// Boxes of detection networks by the older interface: overlaps (IoU and its kin), and boxes as offsets from anchors.
+#include <algorithm>
+#include <cmath>
+
+#include "ops/boxes.h"
+#include "ops/older.h"
+
+namespace cann_sim {
+namespace {
+
+// (bboxes, gtboxes): every pair [gt, box], or box i with box i. Iou takes rows of boxes, the others columns.
+template <Overlap kind> void overlaps(Older& o) {
+  const bool columns = kind != Overlap::iou, centred = columns && o.integer("trans", 0);
+  const bool foreground = o.text("mode", "iou") == "iof";
+  const Value a = o.in(0).to(mt::kDouble).dense(), b = o.in(1).to(mt::kDouble).dense(), out = o.out(0);
+  if (a.ndim != 2 || b.ndim != 2 || a.sizes[!columns] != 4 || b.sizes[!columns] != 4) o.refuse("boxes need 4 numbers each");
+  const int64_t n = a.sizes[columns], m = b.sizes[columns];
+  const bool cross = columns ? o.integer("is_cross", 1) != 0 : true;
+  if (!cross && n != m) o.refuse("as many boxes as truths are needed");
+  const Value made = empty(cross ? Sizes{m, n} : Sizes{n}, mt::kDouble), angles = empty(made.shape(), mt::kDouble);
+  for (int64_t g = 0; g < (cross ? m : 1); ++g)
+    for (int64_t i = 0; i < n; ++i) {
+      const Box x = box_of(a, i, columns, centred), y = box_of(b, cross ? g : i, columns, centred);
+      made.ptr<double>()[g * n + i] = overlap(kind, x, y, foreground);
+      angles.ptr<double>()[g * n + i] = difference_of_angles(x, y);
+    }
+  copy(out, made.reshape(out.shape()));
+  if (kind == Overlap::ciou) copy(o.out(1), angles.reshape(o.out(1).shape()));
+}
+
+// ---- boxes as offsets from anchors -------------------------------------------------------------------------------------
+struct Scaling {
+  std::vector<double> means, stds;
+  explicit Scaling(const Older& o) : means(o.reals("means")), stds(o.reals("stds")) {
+    means.resize(4, 0);
+    stds.resize(4, 1);
+  }
+};
+// A box has one pixel more than the difference of its edges.
+struct Centre {
+  double x, y, width, height;
+  explicit Centre(const double* p)
+      : x((p[0] + p[2]) / 2), y((p[1] + p[3]) / 2), width(p[2] - p[0] + 1), height(p[3] - p[1] + 1) {}
+};
+void encode(Older& o) {  // (anchor_box, ground_truth_box)
+  const Value anchors = o.in(0).to(mt::kDouble).dense(), truths = o.in(1).to(mt::kDouble).dense();
+  const Value made = empty(anchors.shape(), mt::kDouble);
+  const Scaling scaling(o);
+  for (int64_t i = 0; i < anchors.sizes[0]; ++i) {
+    const Centre a(anchors.ptr<double>() + 4 * i), t(truths.ptr<double>() + 4 * i);
+    const double raw[] = {(t.x - a.x) / a.width, (t.y - a.y) / a.height, std::log(std::fabs(t.width / a.width)),
+                          std::log(std::fabs(t.height / a.height))};
+    for (int k = 0; k < 4; ++k) made.ptr<double>()[4 * i + k] = (raw[k] - scaling.means[k]) / scaling.stds[k];
+  }
+  copy(o.out(0), made);
+}
+void decode(Older& o) {  // (rois, deltas)
+  const Value rois = o.in(0).to(mt::kDouble).dense(), deltas = o.in(1).to(mt::kDouble).dense();
+  const Value made = empty(rois.shape(), mt::kDouble);
+  const Scaling scaling(o);
+  const Sizes limit = o.list("max_shape");
+  const double most = std::fabs(std::log(o.real("wh_ratio_clip", 16.0 / 1000)));
+  for (int64_t i = 0; i < rois.sizes[0]; ++i) {
+    const Centre a(rois.ptr<double>() + 4 * i);
+    double d[4];
+    for (int k = 0; k < 4; ++k) d[k] = deltas.ptr<double>()[4 * i + k] * scaling.stds[k] + scaling.means[k];
+    auto grown = [&](double by) { return std::exp(std::min(std::max(by, -most), most)); };
+    const double width = a.width * grown(d[2]), height = a.height * grown(d[3]);
+    const double x = a.x + a.width * d[0], y = a.y + a.height * d[1];
+    const double edges[] = {x - width / 2 + 0.5, y - height / 2 + 0.5, x + width / 2 - 0.5, y + height / 2 - 0.5};
+    for (int k = 0; k < 4; ++k) {
+      double edge = edges[k];
+      if (limit.size() == 2) edge = std::min(std::max(edge, 0.0), double(limit[k % 2 ? 0 : 1] - 1));
+      made.ptr<double>()[4 * i + k] = edge;
+    }
+  }
+  copy(o.out(0), made);
+}
+
+const OlderOps ops({
+    {"Iou", 2, 2, 1, overlaps<Overlap::iou>}, {"GIoU", 2, 2, 1, overlaps<Overlap::giou>},
+    {"DIoU", 2, 2, 1, overlaps<Overlap::diou>}, {"CIoU", 2, 2, 2, overlaps<Overlap::ciou>},
+    {"BoundingBoxEncode", 2, 2, 1, encode}, {"BoundingBoxDecode", 2, 2, 1, decode},
+});
+
+}  // namespace
+}  // namespace cann_sim

@@ -1,0 +1,219 @@
+// Ops of the older interface that compute what an aclnn op computes: pointwise, shapes, products, convolution, reductions.
+#include <algorithm>
+#include <cmath>
+
+#include "ops/loss.h"
+#include "ops/older.h"
+#include "ops/pointwise.h"
+#include "ops/random.h"
+
+namespace cann_sim {
+namespace {
+
+// ---- pointwise --------------------------------------------------------------------------------------------------------
+void add(Older& o) { call_pointwise("add", promote(o.in(0).dtype, o.in(1).dtype), {o.out(0), o.in(0), o.in(1)}, {integer(1)}); }
+void subtract(Older& o) { call_pointwise("sub", promote(o.in(0).dtype, o.in(1).dtype), {o.out(0), o.in(0), o.in(1)}, {integer(1)}); }
+void multiply(Older& o) { call_pointwise("mul", promote(o.in(0).dtype, o.in(1).dtype), {o.out(0), o.in(0), o.in(1)}); }
+void divide(Older& o) { call_pointwise("div", opmath(promote(o.in(0).dtype, o.in(1).dtype)), {o.out(0), o.in(0), o.in(1)}); }
+void relu(Older& o) { call_pointwise("relu", o.in(0).dtype, {o.out(0), o.in(0)}); }
+void absolute(Older& o) { call_pointwise("abs", o.in(0).dtype, {o.out(0), o.in(0)}); }
+void mish(Older& o) { call_pointwise("mish", opmath(o.in(0).dtype), {o.out(0), o.in(0)}); }
+void cast(Older& o) { copy(o.out(0), o.in(0)); }
+
+// x * sigmoid(scale * x), and its slope: (gradient, x, y)
+Value gate(const Value& x, double scale) {
+  const Value scaled = pointwise("mul", mt::kFloat, {x, full({}, mt::kFloat, scale)});
+  return pointwise("sigmoid", mt::kFloat, {scaled});
+}
+void swish(Older& o) { call_pointwise("mul", mt::kFloat, {o.out(0), o.in(0), gate(o.in(0), o.real("scale", 1))}); }
+void swish_grad(Older& o) {
+  const double scale = o.real("scale", 1);
+  const Value dy = o.in(0).to(mt::kFloat).dense(), x = o.in(1).to(mt::kFloat).dense(), g = gate(x, scale).dense();
+  const Value made = empty(x.shape(), mt::kFloat);
+  for (int64_t i = 0, n = x.numel(); i < n; ++i) {
+    const float s = g.ptr<float>()[i];
+    made.ptr<float>()[i] = dy.ptr<float>()[i] * (s + float(scale) * x.ptr<float>()[i] * s * (1 - s));
+  }
+  copy(o.out(0), made);
+}
+
+// input + value * x1 * x2
+void addcmul(Older& o) {
+  const DType t = promote(promote(o.in(0).dtype, o.in(1).dtype), o.in(2).dtype);
+  const Value product = pointwise("mul", t, {o.in(1), o.in(2)});
+  call_pointwise("add", t, {o.out(0), o.in(0), pointwise("mul", t, {product, o.in(3).reshape({})})}, {integer(1)});
+}
+
+// ---- shapes -------------------------------------------------------------------------------------------------------------
+void fill_shape(Older& o) { copy(o.out(0), o.in(1).reshape({}).expand(o.out(0).shape())); }
+void broadcast(Older& o) { copy(o.out(0), o.in(0).expand(o.numbers(1))); }
+void transpose(Older& o) { copy(o.out(0), o.in(0).permute(o.numbers(1))); }
+void confusion_transpose(Older& o) {
+  const Sizes perm = o.list("perm"), shape = o.list("shape");
+  if (o.integer("transpose_first", 0)) copy(o.out(0), o.in(0).permute(perm).reshape(shape));
+  else copy(o.out(0), o.in(0).reshape(shape).permute(perm));
+}
+void slice(Older& o) {
+  Value x = o.in(0);
+  const Sizes begin = o.numbers(1), size = o.numbers(2);
+  if (begin.size() != size_t(x.ndim) || size.size() != size_t(x.ndim)) o.refuse("offsets and size need an item a dim");
+  for (int d = 0; d < x.ndim; ++d) {
+    const int64_t n = size[d] < 0 ? x.sizes[d] - begin[d] : size[d];
+    if (begin[d] < 0 || n < 0 || begin[d] + n > x.sizes[d]) o.refuse("the slice of dim " + std::to_string(d) + " is not inside");
+    x = x.narrow(d, begin[d], n);
+  }
+  copy(o.out(0), x);
+}
+// NumPy's x[begin:end:step] with masks: a bit of begin_mask or end_mask means "from the end", of shrink_axis_mask an index.
+void strided_slice(Older& o) {
+  Value x = o.in(0);
+  const Sizes begin = o.numbers(1), end = o.numbers(2);
+  const Sizes step = o.given(3) ? o.numbers(3) : Sizes(begin.size(), 1);
+  if (o.integer("ellipsis_mask", 0) || o.integer("new_axis_mask", 0)) o.refuse("ellipsis_mask and new_axis_mask are not supported");
+  if (begin.size() > size_t(x.ndim) || end.size() != begin.size() || step.size() != begin.size()) o.refuse("begin, end and strides do not fit");
+  const int64_t from_start = o.integer("begin_mask", 0), to_end = o.integer("end_mask", 0), shrink = o.integer("shrink_axis_mask", 0);
+  int dim = 0;
+  for (size_t d = 0; d < begin.size(); ++d) {
+    const int64_t size = x.sizes[dim], bit = int64_t{1} << d;
+    if (step[d] < 1) o.refuse("strides must be positive");
+    auto placed = [&](int64_t i) { return std::min(std::max<int64_t>(i < 0 ? i + size : i, 0), size); };
+    const int64_t first = from_start & bit ? 0 : placed(begin[d]), last = to_end & bit ? size : placed(end[d]);
+    if (shrink & bit) {
+      x = x.select(dim, first);
+      continue;
+    }
+    x = x.narrow(dim++, first, std::max<int64_t>(0, (last - first + step[d] - 1) / step[d]), step[d]);
+  }
+  copy(o.out(0), x);
+}
+// (x, paddings [rank, 2]); PadV3 has the value as a third input
+void pad(Older& o) {
+  const Value x = o.in(0), out = o.out(0);
+  const Sizes pads = o.numbers(1);
+  if (pads.size() != 2 * size_t(x.ndim)) o.refuse("paddings need two items a dim");
+  fill(out, o.given(2) ? o.number(2) : 0);
+  Value inner = out;
+  for (int d = 0; d < x.ndim; ++d) inner = inner.narrow(d, pads[2 * d], x.sizes[d]);
+  copy(inner, x);
+}
+
+// ---- reductions ---------------------------------------------------------------------------------------------------------
+// The index and the value of the largest (or smallest) item along a dim; outputs: indice, values.
+template <bool most> void arg_with_value(Older& o) {
+  const Value x = o.in(0);
+  const int64_t dim = o.integer("dimension", 0) < 0 ? o.integer("dimension", 0) + x.ndim : o.integer("dimension", 0);
+  const Value rows = x.transpose(dim, -1).to(mt::kDouble).dense();
+  Sizes sizes = rows.shape();
+  const int64_t width = sizes.back(), n = width ? rows.numel() / width : 0;
+  sizes.back() = 1;
+  const Value index = empty(sizes, mt::kInt64), value = empty(sizes, mt::kDouble);
+  for (int64_t r = 0; r < n; ++r) {
+    const double* row = rows.ptr<double>() + r * width;
+    const double* found = most ? std::max_element(row, row + width) : std::min_element(row, row + width);
+    index.ptr<int64_t>()[r] = found - row;
+    value.ptr<double>()[r] = *found;
+  }
+  copy(o.out(0), index.transpose(dim, -1).reshape(o.out(0).shape()));
+  copy(o.out(1), value.transpose(dim, -1).reshape(o.out(1).shape()));
+}
+// (sum |x|^p)^(1/p) over axes
+void lp_norm(Older& o) {
+  Sizes axes = o.list("axes");
+  const Value x = o.in(0), out = o.out(0);
+  if (axes.empty())
+    for (int d = 0; d < x.ndim; ++d) axes.push_back(d);
+  Sizes kept = x.shape();
+  for (int64_t& a : axes) kept[a < 0 ? a += x.ndim : a] = 1;
+  const Value made = empty(kept, mt::kFloat);
+  call_kernel("linalg_vector_norm", {made, x.to(mt::kFloat)}, {number(o.real("p", 2)), list(axes), integer(1), none()});
+  copy(out, made.reshape(out.shape()));
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------------
+void product(Older& o, bool turn1, bool turn2) {
+  Value a = o.in(0), b = o.in(1);
+  const Value out = o.out(0);
+  const DType t = opmath(promote(a.dtype, b.dtype));
+  if (turn1) a = a.transpose(-1, -2);
+  if (turn2) b = b.transpose(-1, -2);
+  Value made = empty(out.shape(), t);
+  call_kernel("matmul", {made, a.to(t), b.to(t)});
+  if (o.given(2)) made = pointwise("add", t, {made, o.in(2)}, {integer(1)});
+  copy(out, made);
+}
+void matmul(Older& o) { product(o, o.integer("transpose_x1", 0), o.integer("transpose_x2", 0)); }
+void batch_matmul(Older& o) { product(o, o.integer("adj_x1", 0), o.integer("adj_x2", 0)); }
+
+// ---- convolution: strides, pads and dilations are of NCHW or NCDHW ---------------------------------------------------------
+template <int planes> void convolution(Older& o) {
+  auto inner = [&](const char* name, int64_t otherwise) {
+    const Sizes all = o.list(name);
+    return all.size() < planes ? Sizes(planes, otherwise) : Sizes(all.end() - planes, all.end());
+  };
+  const std::string format = o.text("data_format", planes == 2 ? "NCHW" : "NCDHW");
+  if (format != "NCHW" && format != "NCDHW") o.refuse("data_format " + format + " is not supported");
+  const Sizes stride = inner("strides", 1), dilation = inner("dilations", 1), given = o.list("pads"), zero(planes, 0);
+  Sizes pads(planes, 0);
+  for (int d = 0; d < planes && given.size() == 2 * planes; ++d) {
+    if (given[2 * d] != given[2 * d + 1]) o.refuse("pads that differ at both ends are not supported");
+    pads[d] = given[2 * d];
+  }
+  const Value x = o.in(0), w = o.in(1), bias = o.in(2), out = o.out(0);
+  const DType t = opmath(x.dtype);
+  const Value made = empty(out.shape(), t);
+  call_kernel("convolution", {made, x.to(t), w.to(t), bias.given() ? bias.to(t) : bias},
+              {list(stride), list(pads), list(dilation), integer(0), list(zero), integer(o.integer("groups", 1))});
+  copy(out, made);
+}
+
+// ---- random: a mask of one bit an item, and its use -------------------------------------------------------------------------
+void gen_mask(Older& o) {  // (shape, prob to keep)
+  int64_t items = 1;
+  for (int64_t size : o.numbers(0)) items *= size;
+  const Value out = o.out(0);
+  const Seed seed{uint64_t(o.integer("seed", 0)), uint64_t(o.integer("seed2", 0))};
+  copy(out, make_mask(out.numel(), std::min(items, out.numel() * 8), 1 - o.number(1), seed).reshape(out.shape()));
+}
+void do_mask(Older& o) {  // (x, mask, prob to keep)
+  const double keep = o.number(2);
+  use_mask(o.out(0), o.in(0), o.in(1), keep == 0 ? 0 : 1 / keep);
+}
+void random_normal(Older& o) {  // (shape, key, counter, alg)
+  const Value out = o.out(0), made = empty(out.shape(), mt::kFloat);
+  const Sizes key = o.given(1) ? o.numbers(1) : Sizes{0}, counter = o.given(2) ? o.numbers(2) : Sizes{0};
+  call_kernel("normal_", {made}, {number(0), number(1)}, seeded({uint64_t(key[0]), uint64_t(counter[0])}));
+  copy(out, made);
+}
+
+// ---- losses, status -----------------------------------------------------------------------------------------------------------
+void soft_labels(Older& o) {
+  const Value x = o.in(0).to(mt::kFloat).dense(), y = o.in(1).to(mt::kFloat).expand(x.shape()).dense();
+  const int64_t classes = x.size(-1), rows = classes ? x.numel() / classes : 0;
+  const Value loss = empty({rows}, mt::kFloat), back = empty(x.shape(), mt::kFloat);
+  soft_cross_entropy(x.ptr<float>(), y.ptr<float>(), rows, classes, loss.ptr<float>(), back.ptr<float>());
+  copy(o.out(0), loss.reshape(o.out(0).shape()));
+  copy(o.out(1), back);
+}
+void float_status(Older& o) { fill(o.out(0), 0); }  // nothing overflows here: results are those of the host
+
+const OlderOps ops({
+    {"Add", 2, 2, 1, add}, {"AddV2", 2, 2, 1, add}, {"Sub", 2, 2, 1, subtract}, {"Mul", 2, 2, 1, multiply},
+    {"RealDiv", 2, 2, 1, divide}, {"Div", 2, 2, 1, divide}, {"Relu", 1, 1, 1, relu}, {"Abs", 1, 1, 1, absolute},
+    {"Mish", 1, 1, 1, mish}, {"Cast", 1, 1, 1, cast}, {"Swish", 1, 1, 1, swish}, {"SwishGrad", 3, 3, 1, swish_grad},
+    {"Addcmul", 4, 4, 1, addcmul},
+    {"Fill", 2, 2, 1, fill_shape}, {"BroadcastTo", 2, 2, 1, broadcast}, {"Transpose", 2, 2, 1, transpose},
+    {"ConfusionTransposeD", 1, 1, 1, confusion_transpose}, {"Slice", 3, 3, 1, slice}, {"StridedSlice", 3, 4, 1, strided_slice},
+    {"Pad", 2, 2, 1, pad}, {"PadV3", 3, 3, 1, pad},
+    {"ArgMaxWithValue", 1, 1, 2, arg_with_value<true>}, {"ArgMinWithValue", 1, 1, 2, arg_with_value<false>},
+    {"LpNormReduceV2", 1, 1, 1, lp_norm}, {"LpNormV2", 1, 1, 1, lp_norm},
+    {"MatMul", 2, 3, 1, matmul}, {"MatMulV2", 2, 4, 1, matmul}, {"BatchMatMul", 2, 2, 1, batch_matmul},
+    {"BatchMatMulV2", 2, 4, 1, batch_matmul},
+    {"Conv2D", 2, 4, 1, convolution<2>}, {"Conv3D", 2, 4, 1, convolution<3>},
+    {"DropOutGenMaskV3", 2, 2, 1, gen_mask}, {"DropOutGenMask", 2, 2, 1, gen_mask}, {"DropOutDoMask", 3, 3, 1, do_mask},
+    {"StatelessRandomNormalV2", 1, 4, 1, random_normal}, {"SoftmaxCrossEntropyWithLogits", 2, 2, 2, soft_labels},
+    {"NPUAllocFloatStatus", 0, 0, 1, float_status}, {"NPUGetFloatStatus", 1, 1, 1, float_status},
+    {"NPUClearFloatStatus", 1, 1, 1, float_status},
+});
+
+}  // namespace
+}  // namespace cann_sim

@@ -1,0 +1,166 @@
+"""Ops of the older interface (aclopCompileAndExecute) against torch: operands on the device and on the host, attributes."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pytest
+import torch
+from client import ACL_DTYPES, CannError, DeviceTensor, client, same
+from torch import Tensor
+from torch.nn import functional as F
+
+import cann_sim
+
+HOST = 1  # aclMemType ACL_MEMTYPE_HOST
+ND = 2
+
+
+class Older:
+    """The compiler library, and one call of it: tensors in, tensors out."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(f"{cann_sim.home()}/lib64/libacl_op_compiler.so", mode=ctypes.RTLD_GLOBAL)
+        for name in ("aclCreateTensorDesc", "aclCreateDataBuffer", "aclopCreateAttr"):
+            client().function(name).restype = ctypes.c_void_p
+
+    def __call__(self, op: str, inputs: list[Any], outputs: list[Tensor], **attributes: Any) -> list[Tensor]:
+        attr = ctypes.c_void_p(client().function("aclopCreateAttr")())
+        for name, value in attributes.items():
+            self.set(attr, name.encode(), value)
+        made = [self.operand(x) for x in inputs]
+        results = [(self.operand(x), x) for x in outputs]
+        array = lambda items: (ctypes.c_void_p * max(len(items), 1))(*items)
+        try:
+            code = self.library.aclopCompileAndExecute(
+                op.encode(), len(made), array([m[0] for m in made]), array([m[1] for m in made]), len(results),
+                array([m[0][0] for m in results]), array([m[0][1] for m in results]), attr, 0, 0, None, client().stream,
+            )  # fmt: skip
+            if code:
+                raise CannError(code, op, client().message())
+            client().must("aclrtSynchronizeStream", client().stream)
+            return [m[2].read() for m, _ in results]
+        finally:
+            client().function("aclopDestroyAttr")(attr)
+            for desc, buffer, tensor in [*made, *(m for m, _ in results)]:
+                client().function("aclDestroyTensorDesc")(ctypes.c_void_p(desc))
+                client().function("aclDestroyDataBuffer")(ctypes.c_void_p(buffer))
+                if isinstance(tensor, DeviceTensor):
+                    tensor.free()
+
+    def operand(self, x: Any) -> tuple[int, int, Any]:
+        """A tensor on the device, or a list of numbers as an int64 tensor on the host."""
+        if isinstance(x, list):
+            x = torch.tensor(x)
+            held: Any = x
+            address = x.data_ptr()
+        else:
+            held = client().tensor(x.contiguous())
+            address = held.address.value
+        dims = (ctypes.c_int64 * max(x.dim(), 1))(*x.shape)
+        desc = client().function("aclCreateTensorDesc")(ACL_DTYPES[x.dtype], x.dim(), dims, ND)
+        if isinstance(held, Tensor):
+            client().must("aclSetTensorPlaceMent", ctypes.c_void_p(desc), HOST)
+        nbytes = ctypes.c_size_t(x.numel() * x.element_size())
+        return desc, client().function("aclCreateDataBuffer")(ctypes.c_void_p(address), nbytes), held
+
+    def set(self, attr: ctypes.c_void_p, name: bytes, value: Any) -> None:
+        must = client().must
+        if isinstance(value, bool):
+            must("aclopSetAttrBool", attr, name, ctypes.c_uint8(value))
+        elif isinstance(value, int):
+            must("aclopSetAttrInt", attr, name, ctypes.c_int64(value))
+        elif isinstance(value, float):
+            must("aclopSetAttrFloat", attr, name, ctypes.c_float(value))
+        elif isinstance(value, str):
+            must("aclopSetAttrString", attr, name, value.encode())
+        elif isinstance(value[0], float):
+            must("aclopSetAttrListFloat", attr, name, len(value), (ctypes.c_float * len(value))(*value))
+        else:
+            must("aclopSetAttrListInt", attr, name, len(value), (ctypes.c_int64 * len(value))(*value))
+
+
+@pytest.fixture(scope="module")
+def older() -> Older:
+    torch.manual_seed(3)
+    return Older()
+
+
+X, Y = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
+IMAGE, KERNEL = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(2)), torch.randn(4, 3, 3, 3)
+CASES: list[tuple[str, list[Any], dict[str, Any], list[Tensor]]] = [
+    ("Add", [X, Y], {}, [X + Y]), ("Sub", [X, Y], {}, [X - Y]), ("Mul", [X, Y], {}, [X * Y]), ("Relu", [X], {}, [X.relu()]),
+    ("Abs", [X], {}, [X.abs()]), ("Mish", [X], {}, [F.mish(X)]), ("Cast", [X], {"dst_type": 1}, [X.half()]),
+    ("Swish", [X], {"scale": 1.5}, [X * torch.sigmoid(1.5 * X)]),
+    ("Addcmul", [X, Y, X, torch.tensor([2.0])], {}, [X + 2 * Y * X]),
+    ("Fill", [[2, 3], torch.tensor([7.0])], {}, [torch.full((2, 3), 7.0)]),
+    ("BroadcastTo", [X[:1], [3, 4]], {}, [X[:1].expand(3, 4).contiguous()]),
+    ("Transpose", [X, [1, 0]], {}, [X.t().contiguous()]),
+    ("ConfusionTransposeD", [X], {"perm": [1, 0], "shape": [4, 3], "transpose_first": True}, [X.t().contiguous()]),
+    ("Slice", [X, [1, 0], [2, 3]], {}, [X[1:3, :3].contiguous()]),
+    ("StridedSlice", [X, [0, 1], [3, 4], [2, 2]], {}, [X[::2, 1::2].contiguous()]),
+    ("StridedSlice", [X, [1, 1], [2, 3], [1, 1]], {"shrink_axis_mask": 1, "end_mask": 2}, [X[1, 1:].contiguous()]),
+    ("Pad", [X, [[1, 0], [0, 2]]], {}, [F.pad(X, (0, 2, 1, 0))]),
+    ("ArgMaxWithValue", [X], {"dimension": 1, "keep_dims": True}, [X.argmax(1, True).int(), X.amax(1, True)]),
+    ("ArgMinWithValue", [X], {"dimension": 0, "keep_dims": False}, [X.argmin(0).int(), X.amin(0)]),
+    ("LpNormReduceV2", [X], {"p": 3.0, "axes": [1], "keepdim": False}, [X.norm(3, 1)]),
+    ("MatMulV2", [X, Y], {"transpose_x1": False, "transpose_x2": True}, [X @ Y.t()]),
+    ("BatchMatMul", [X[None], Y[None]], {"adj_x1": True}, [X[None].mT @ Y[None]]),
+    ("Conv2D", [IMAGE, KERNEL], {"strides": [1, 1, 2, 2], "pads": [1, 1, 1, 1], "dilations": [1, 1, 1, 1]}, [F.conv2d(IMAGE, KERNEL, None, 2, 1)]),
+    ("NPUAllocFloatStatus", [], {}, [torch.zeros(8)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "inputs", "attributes", "wanted"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
+def test_an_op(older: Older, op: str, inputs: list[Any], attributes: dict[str, Any], wanted: list[Tensor]) -> None:
+    for got, want in zip(older(op, inputs, [torch.full_like(w, 3) for w in wanted], **attributes), wanted, strict=True):
+        same(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_soft_labels(older: Older) -> None:
+    labels = Y.softmax(-1)
+    leaf = X.clone().requires_grad_()
+    loss = F.cross_entropy(leaf, labels, reduction="none")
+    got = older("SoftmaxCrossEntropyWithLogits", [X, labels], [torch.empty(3), torch.empty(3, 4)])
+    same(got[0], loss.detach())
+    same(got[1], torch.autograd.grad(loss.sum(), leaf)[0])
+
+
+def test_dropout_by_a_mask_of_bits(older: Older) -> None:
+    x, keep = torch.ones(512), torch.tensor([0.75])
+    mask = older("DropOutGenMaskV3", [[512], keep], [torch.zeros(64, dtype=torch.uint8)], seed=3, seed2=4)[0]
+    bits = (mask[:, None] >> torch.arange(8)) & 1
+    assert 330 < int(bits.sum()) < 440
+    same(older("DropOutDoMask", [x, mask, keep], [torch.empty(512)])[0], bits.flatten() / 0.75)
+
+
+def test_overlaps_and_offsets_of_boxes(older: Older) -> None:
+    """The numbers are those of torch_npu's documentation."""
+    boxes = torch.tensor([[0.0, 0, 10, 10], [10, 10, 20, 20], [32, 32, 38, 42]])
+    truths = torch.tensor([[0.0, 0, 10, 20], [0, 10, 10, 10], [10, 10, 20, 20]])
+    same(older("Iou", [boxes, truths], [torch.empty(3, 3)], mode="iou")[0], torch.tensor([[0.5, 0, 0], [0, 0, 0], [0, 1.0, 0]]))
+    rois, deltas = torch.tensor([[1.0, 2, 3, 4], [3, 4, 5, 6]]), torch.tensor([[5.0, 6, 7, 8], [7, 8, 9, 6]])
+    scaling = {"means": [0.0] * 4, "stds": [1.0] * 4}
+    got = older("BoundingBoxDecode", [rois, deltas], [torch.empty(2, 4)], **scaling, max_shape=[10, 10], wh_ratio_clip=0.1)[0]
+    same(got, torch.tensor([[2.5, 6.5, 9, 9], [9, 9, 9, 9]]), rtol=1e-4, atol=1e-4)
+    got = older("BoundingBoxEncode", [rois, deltas], [torch.empty(2, 4)], means=[0.0] * 4, stds=[0.1, 0.1, 0.2, 0.2])[0]
+    same(got, torch.tensor([[13.3333, 13.3333, 0, 0], [13.3333, 6.6667, 0, -5.4931]]), rtol=1e-4, atol=1e-4)
+    a, b = torch.rand(4, 5), torch.rand(4, 5)
+    ends = lambda v: torch.stack([v[0] - v[2] / 2, v[1] - v[3] / 2, v[0] + v[2] / 2, v[1] + v[3] / 2])
+    p, q = ends(a), ends(b)
+    low, high = torch.maximum(p[:2], q[:2]), torch.minimum(p[2:], q[2:])
+    common = (high - low).clamp(min=0).prod(0)
+    union = a[2] * a[3] + b[2] * b[3] - common
+    hull = (torch.maximum(p[2:], q[2:]) - torch.minimum(p[:2], q[:2])).prod(0)
+    got = older("GIoU", [a, b], [torch.empty(1, 5)], trans=True, is_cross=False, mode="iou")[0]
+    same(got[0], common / union - (hull - union) / hull, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_refused(older: Older) -> None:
+    with pytest.raises(CannError, match="NoSuchOp: not one of the ops.*2 inputs, attributes axis"):
+        older("NoSuchOp", [X, Y], [X.clone()], axis=1)
+    with pytest.raises(CannError, match="Add: expected 2 to 2 inputs, got 1"):
+        older("Add", [X], [X.clone()])
+    with pytest.raises(CannError, match="Relu: expected 1 outputs, got 2"):
+        older("Relu", [X], [X.clone(), X.clone()])
