@@ -506,3 +506,21 @@ def test_an_event_and_its_stream_are_complete_at_the_same_moment(rt: Runtime) ->
         rt.must("aclrtStreamQuery", stream, ctypes.byref(stream_status))
         rt.must("aclrtQueryEventStatus", event, ctypes.byref(event_status))
         assert (stream_status.value, event_status.value) == (0, 1)
+
+
+def test_pinned_memory_may_be_registered_once_more(rt: Runtime) -> None:
+    """A client that asks for the device address of memory which CANN pinned for it."""
+    pinned = rt.made("aclrtMallocHost", 4096)
+    cell = ctypes.c_void_p()
+    rt.must("aclrtHostRegister", pinned, 4096, 0, ctypes.byref(cell))
+    assert cell.value == pinned and rt.aclrtHostRegister(pinned, 4096, 0, ctypes.byref(cell)) == 507910
+    assert rt.aclrtHostUnregister(pinned) == 0
+    assert rt.aclrtHostUnregister(pinned) == 507911
+    rt.must("aclrtFreeHost", pinned)
+
+
+def test_kernels_of_one_family_are_compatible(rt: Runtime) -> None:
+    cell = ctypes.c_int32(7)
+    for name, want in ((b"Ascend910B4", 1), (b"Ascend910B2", 1), (b"Ascend310P3", 0)):
+        assert rt.aclrtCheckArchCompatibility(name, ctypes.byref(cell)) == 0 and cell.value == want
+    assert rt.aclrtCheckArchCompatibility(b"Ascend1", ctypes.byref(cell)) == 107000

@@ -231,11 +231,40 @@ def test_visible_devices() -> None:
         """
 assert rt.made("aclrtGetDeviceCount", ctype=ctypes.c_uint32) == 2
 cell = ctypes.c_int32()
-rt.must("aclrtGetPhyDevIdByUserDevId", 0, ctypes.byref(cell)); assert cell.value == 3
+rt.must("aclrtGetPhyDevIdByUserDevId", 1, ctypes.byref(cell)); assert cell.value == 3
 assert rt.aclrtSetDevice(2) == 107001
 """,
-        CANN_SIM_DEVICES="4", ASCEND_RT_VISIBLE_DEVICES="3,1",
+        CANN_SIM_DEVICES="4", ASCEND_RT_VISIBLE_DEVICES="1,3",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("0,1,2", 3), ("0, 1", 1), ("0 ,1", 1), (" 0", 0), ("0,1x", 2), ("1,0", 0), ("1,1", 0), ("0,9", 1), ("", 0), ("-1", 0)]
+)
+def test_the_list_of_visible_devices_is_read_as_cann_reads_it(text: str, count: int) -> None:
+    body = f'rt.must("aclInit", None); assert rt.made("aclrtGetDeviceCount", ctype=ctypes.c_uint32) == {count}'
+    run(body, opened=False, CANN_SIM_DEVICES="4", ASCEND_RT_VISIBLE_DEVICES=text)
+
+
+def test_a_default_device_of_all_threads(tmp_path: Path) -> None:
+    file = tmp_path / "acl.json"
+    body = f"""
+def device():
+    cell = ctypes.c_int32(-1)
+    rt.must("aclrtGetDevice", ctypes.byref(cell))
+    seen.append(cell.value)
+seen = []
+open({str(file)!r}, "w").write('{{"defaultDevice": {{"default_device": "7"}}}}')
+assert rt.aclInit({str(file)!r}.encode()) == 107001
+open({str(file)!r}, "w").write('{{"defaultDevice": {{"default_device": "1"}}}}')
+rt.must("aclInit", {str(file)!r}.encode())
+thread = threading.Thread(target=device)
+thread.start(), thread.join(), device()
+assert seen == [1, 1]
+rt.must("aclFinalize")
+assert rt.aclrtGetDevice(ctypes.byref(ctypes.c_int32())) == 107002
+"""
+    run(body, opened=False)
 
 
 def test_a_trace_holds_every_task(tmp_path: Path) -> None:

@@ -221,7 +221,6 @@ CASES: list[tuple[Any, ...]] = [
     (100000, "aclrtHostRegister", HOST, 0, 0, OUT),
     (107000, "aclrtHostRegister", HOST, 64, 5, OUT),
     (107000, "aclrtHostRegister", DEVICE, 64, 0, OUT),
-    (507910, "aclrtHostRegister", W("pinned"), 64, 0, OUT),
     (507911, "aclrtHostUnregister", HOST),
     (507911, "aclrtHostUnregister", W("pinned")),
     # ---- virtual memory

@@ -15,13 +15,14 @@ void check_cube(const Call& c, int math_type, int a, int b) {
   EXPECT(type >= 0 && type <= kLastMathType, "cubeMathType %ld is not in [0, %d]", long(type), kLastMathType);
   bool bf16[2] = {c.tensor(a).dtype == ACL_BF16, c.tensor(b).dtype == ACL_BF16};
   EXPECT(bf16[0] == bf16[1] || c.tensor(bf16[0] ? b : a).dtype != ACL_FLOAT16, "bfloat16 does not mix with float16");
-  EXPECT(type != kUseFp16 || !(bf16[0] || bf16[1]), "cubeMathType 2 (float16) cannot be used with bfloat16");
+  EXPECT(type != kUseFp16 || !(bf16[0] && bf16[1]), "cubeMathType 2 (float16) cannot be used with bfloat16");
 }
 
 // The dtype of a product. A wider output keeps what the 16-bit floats' float32 accumulator holds.
 DType product_dtype(const Value& a, const Value& b, const Value& out, int64_t math_type = 0) {
   DType t = promote(promote(a.dtype, b.dtype), out.dtype);
-  return math_type == kUseFp16 && t == mt::kFloat ? mt::kHalf : t;
+  const bool floats = a.dtype != mt::kBFloat16 && b.dtype != mt::kBFloat16;  // its exponents do not fit a half
+  return math_type == kUseFp16 && t == mt::kFloat && floats ? mt::kHalf : t;
 }
 
 // out = kernel(in...), all in one dtype; an output of another dtype is cast at the end.
