@@ -158,6 +158,27 @@ def test_roi_align(align: bool) -> None:
         close(client().call("aclnnRoiAlign", image.detach(), *args, torch.empty(2, 3, 2, 2)), want.detach())
 
 
+def test_roi_align_with_ends() -> None:
+    """The numbers are those of torch_npu's documentation; a gradient against the other form."""
+    image = torch.arange(1.0, 37).view(1, 1, 6, 6)
+    boxes = torch.tensor([[0.0, -2, -2, 22, 22]])
+    want = torch.tensor([[[[4.5, 6.5, 8.5], [16.5, 18.5, 20.5], [28.5, 30.5, 32.5]]]])
+    close(client().call("aclnnROIAlign", image, boxes, 0.25, 3, 3, 2, 0, torch.empty(1, 1, 3, 3)), want)
+    shorter = boxes - torch.tensor([0.0, 0, 0, 1, 1])
+    close(client().call("aclnnROIAlign", image, shorter, 0.25, 3, 3, 2, 1, torch.empty(1, 1, 3, 3)), want)
+    grad = torch.randn(1, 1, 3, 3)
+    got = client().call("aclnnROIAlignBackward", grad, boxes, [1, 1, 6, 6], 3, 3, 0.25, 2, 0, torch.empty(1, 1, 6, 6))
+    close(got, client().call("aclnnRoiAlignV2Backward", grad, boxes, [1, 1, 6, 6], 3, 3, 0.25, 2, False, torch.empty(1, 1, 6, 6)))
+    client().expect_code(INVALID, "aclnnROIAlign", image, boxes, 0.25, 3, 3, 2, 5, torch.empty(1, 1, 3, 3))
+
+
+def test_quantised_groups_of_rows() -> None:
+    x, scale, offset = torch.randn(5, 8), torch.rand(3, 8) * 20, torch.tensor([2.0])
+    every = scale[[0, 0, 1, 2, 2]]
+    want = torch.round(x * every + 2).clamp(-128, 127).to(torch.int8)
+    near(client().call("aclnnGroupQuant", x, scale, torch.tensor([2, 3, 5]), offset, 2, torch.empty(5, 8, dtype=torch.int8)), want)
+
+
 def test_iou() -> None:
     boxes, truths = torch.tensor([[0.0, 0, 2, 2], [1, 1, 3, 3]]), torch.tensor([[0.0, 0, 2, 2]])
     got = client().call("aclnnIou", boxes, truths, "iou", 0.0, False, torch.empty(1, 2))

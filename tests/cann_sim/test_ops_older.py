@@ -164,3 +164,41 @@ def test_what_is_refused(older: Older) -> None:
         older("Add", [X], [X.clone()])
     with pytest.raises(CannError, match="Relu: expected 1 outputs, got 2"):
         older("Relu", [X], [X.clone(), X.clone()])
+
+
+def test_transposed_convolution_norm_and_replaced_items(older: Older) -> None:
+    x, w, b = torch.randn(2, 3, 5, 5), torch.randn(3, 4, 3, 3), torch.randn(4)
+    want = F.conv_transpose2d(x, w, b, 2, 1, 1)
+    attributes = {"strides": [1, 1, 2, 2], "pads": [1, 1, 1, 1], "dilations": [1, 1, 1, 1], "output_padding": [0, 0, 1, 1]}
+    same(older("Conv2DTranspose", [list(want.shape), x, w, b], [torch.empty_like(want)], **attributes)[0], want, rtol=1e-4, atol=1e-4)
+    gamma, beta = torch.rand(4), torch.randn(4)
+    got = older("LayerNormV3", [X, gamma, beta], [torch.empty(3, 4), torch.empty(3, 1), torch.empty(3, 1)], begin_norm_axis=1, epsilon=1e-5)
+    for g, want in zip(got, torch.native_layer_norm(X, (4,), gamma, beta, 1e-5), strict=True):
+        same(g, want, rtol=1e-4, atol=1e-5)
+    got = older("ArgMaxGrad", [X, torch.tensor([2, 0, 1, 1], dtype=torch.int32), torch.arange(4.0)], [torch.empty(3, 4)], dimension=0)
+    same(got[0], X.scatter(0, torch.tensor([[2, 0, 1, 1]]), torch.arange(4.0)[None]))
+
+
+def test_gru(older: Older) -> None:
+    net = torch.nn.GRU(3, 5)
+    x = torch.randn(4, 2, 3)
+    weights = [net.weight_ih_l0.t(), net.weight_hh_l0.t(), net.bias_ih_l0, net.bias_hh_l0]
+    inputs = [x, *(w.detach().contiguous() for w in weights)]
+    got = older("DynamicGRUV2", inputs, [torch.empty(4, 2, 5) for _ in range(6)], gate_order="rzh", reset_after=True)
+    same(got[0], net(x)[0].detach(), rtol=1e-4, atol=1e-5)
+    same(got[1], got[0])
+
+
+def test_signs_and_anchors(older: Older) -> None:
+    """The packed numbers are those of torch_npu's documentation."""
+    x = torch.tensor([5.0, 4, 3, 2, 0, -1, -2, 4, 3, 2, 1, 0, -1, -2])
+    bits = older("SignBitsPack", [x], [torch.zeros(2, 1, dtype=torch.uint8)], size=2)[0]
+    same(bits, torch.tensor([[159], [15]], dtype=torch.uint8))
+    got = older("SignBitsUnpack", [bits.flatten()], [torch.empty(1, 16)], size=1)[0]
+    same(got[0, :14], torch.where(x >= 0, 1.0, -1.0))
+    same(client().call("aclnnSignBitsPack", x, 2, torch.zeros(2, 1, dtype=torch.uint8)), bits)
+    flags = older("AnchorResponseFlags", [torch.tensor([[2.0, 4, 6, 8]])], [torch.empty(18, dtype=torch.uint8)], featmap_size=[3, 3], strides=[4, 4], num_base_anchors=2)[0]
+    assert flags.nonzero().flatten().tolist() == [8, 9]
+    anchors, truths = torch.tensor([[0.0, 0, 4, 4]]), torch.tensor([[1.0, 1, 5, 9]])
+    got = older("YoloBoxesEncode", [anchors, truths, torch.tensor([8], dtype=torch.int32)], [torch.empty(1, 4)])[0]
+    same(got, torch.tensor([[0.625, 0.875, 0.0, 0.6931]]), rtol=1e-4, atol=1e-4)

@@ -1,7 +1,6 @@
 // Regions of images: RoiAlign and its gradient, overlaps of boxes.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <string>
 
 #include "ops/boxes.h"
@@ -42,7 +41,7 @@ template <class F> void sample(double y, double x, int64_t height, int64_t width
   visit(bottom * width + left, dy * (1 - dx));
   visit(bottom * width + right, dy * dx);
 }
-// Calls cell(region, row, column, for_each_sample) for all cells.
+// Calls at(y, x) for the samples of a cell.
 template <class F> void each_sample(const Region& r, int64_t row, int64_t column, F&& at) {
   for (int64_t i = 0; i < r.down; ++i)
     for (int64_t j = 0; j < r.across; ++j)
@@ -70,6 +69,24 @@ void align(const Value& image, const std::vector<Region>& regions, const Grid& g
             });
           });
           *to++ = float(largest ? most : sum / double(std::max<int64_t>(r.across * r.down, 1)));
+        }
+    }
+  copy(out, made);
+}
+// The gradient: every cell's, shared out to the pixels that it came from.
+void spread(const Value& grad, const std::vector<Region>& regions, const Grid& g, const Value& out) {
+  const Value made = full(out.shape(), mt::kFloat, 0), dense = grad.to(mt::kFloat).dense();
+  const int64_t channels = out.size(1), height = out.size(2), width = out.size(3);
+  const float* from = dense.ptr<float>();
+  for (const Region& region : regions)
+    for (int64_t c = 0; c < channels; ++c) {
+      float* plane = made.ptr<float>() + (region.image * channels + c) * height * width;
+      for (int64_t i = 0; i < g.height; ++i)
+        for (int64_t j = 0; j < g.width; ++j) {
+          const double part = *from++ / double(std::max<int64_t>(region.across * region.down, 1));
+          each_sample(region, i, j, [&](double y, double x) {
+            sample(y, x, height, width, [&](int64_t pixel, double weight) { plane[pixel] += float(weight * part); });
+          });
         }
     }
   copy(out, made);
@@ -114,21 +131,7 @@ void check_align_backward(const Call& c) {
 }
 void run_align_backward(Run& r) {
   const Grid g = grid_of(r.call, 3);
-  const Value out = r.tensor(8), made = full(out.shape(), mt::kFloat, 0), grad = r.tensor(0).to(mt::kFloat).dense();
-  const int64_t channels = out.size(1), height = out.size(2), width = out.size(3);
-  const float* from = grad.ptr<float>();
-  for (const Region& region : regions_of(r.tensor(1), g, out.size(0)))
-    for (int64_t c = 0; c < channels; ++c) {
-      float* plane = made.ptr<float>() + (region.image * channels + c) * height * width;
-      for (int64_t i = 0; i < g.height; ++i)
-        for (int64_t j = 0; j < g.width; ++j) {
-          const double part = *from++ / double(std::max<int64_t>(region.across * region.down, 1));
-          each_sample(region, i, j, [&](double y, double x) {
-            sample(y, x, height, width, [&](int64_t pixel, double weight) { plane[pixel] += float(weight * part); });
-          });
-        }
-    }
-  copy(out, made);
+  spread(r.tensor(0), regions_of(r.tensor(1), g, r.tensor(8).size(0)), g, r.tensor(8));
 }
 
 // (self, rois, batchIndices, mode, outputHeight, outputWidth, samplingRatio, spatialScale, out)
@@ -151,6 +154,42 @@ void run_align_plain(Run& r) {
     regions.push_back(region_of(rois.ptr<float>() + 4 * i, image, g));
   }
   align(x, regions, g, std::string(c.string(3)) == "max", r.tensor(8));
+}
+
+// (self, rois [n, 5], spatialScale, pooledHeight, pooledWidth, sampleNum, roiEndMode, out); the gradient has the image's shape
+// before the sizes, and the width before the height. roiEndMode: 1 counts the last pixel in, 2 aligns to half pixels.
+struct Ended {
+  int shape, scale, height, width, samples, mode, out;
+};
+constexpr Ended kForward{-1, 2, 3, 4, 5, 6, 7}, kBackward{2, 5, 4, 3, 6, 7, 8};
+Grid ended_grid(const Call& c, const Ended& at) {
+  const bool half = c.integer(at.mode) == 2;
+  return {c.integer(at.height), c.integer(at.width), c.integer(at.samples), c.number(at.scale), half ? .5 : 0., half};
+}
+Value ended_boxes(Run& r, const Ended& at) {  // a box that counts its last pixel ends one further
+  const Value boxes = r.tensor(1).to(mt::kFloat).dense();
+  if (r.call.integer(at.mode) != 1) return boxes;
+  const Value made = empty(boxes.shape(), mt::kFloat);
+  for (int64_t i = 0, n = boxes.numel(); i < n; ++i) made.ptr<float>()[i] = boxes.ptr<float>()[i] + (i % 5 > 2 ? 1 : 0);
+  return made;
+}
+template <const Ended& at> void check_ended(const Call& c) {
+  const TensorMeta& b = c.tensor(1);
+  EXPECT(b.ndim == 2 && b.sizes[1] == 5, "rois must be [n, 5], got %s", describe(b).c_str());
+  EXPECT(c.integer(at.height) > 0 && c.integer(at.width) > 0, "the pooled sizes must be positive");
+  EXPECT(c.integer(at.mode) >= 0 && c.integer(at.mode) <= 2, "roiEndMode %ld is not 0, 1 or 2", long(c.integer(at.mode)));
+  const int64_t channels = at.shape < 0 ? c.tensor(0).sizes[1] : c.ints(at.shape).size() == 4 ? c.ints(at.shape)[1] : -1;
+  expect_shape(c, at.shape < 0 ? at.out : 0, {b.sizes[0], channels, c.integer(at.height), c.integer(at.width)});
+  if (at.shape >= 0) expect_shape(c, at.out, Sizes(c.ints(at.shape).begin(), c.ints(at.shape).end()));
+}
+void run_ended(Run& r) {
+  const Grid g = ended_grid(r.call, kForward);
+  const Value x = r.tensor(0);
+  align(x, regions_of(ended_boxes(r, kForward), g, x.size(0)), g, false, r.tensor(7));
+}
+void run_ended_backward(Run& r) {
+  const Grid g = ended_grid(r.call, kBackward);
+  spread(r.tensor(0), regions_of(ended_boxes(r, kBackward), g, r.tensor(8).size(0)), g, r.tensor(8));
 }
 
 // ---- (bBoxes, gtBoxes, mode, eps, aligned, overlap) -------------------------------------------------------------------
@@ -178,6 +217,8 @@ const Op ops[] = {
     {"aclnnRoiAlign", check_align_plain, run_align_plain},
     {"aclnnRoiAlignV2", check_align, run_align},
     {"aclnnRoiAlignV2Backward", check_align_backward, run_align_backward},
+    {"aclnnROIAlign", check_ended<kForward>, run_ended},
+    {"aclnnROIAlignBackward", check_ended<kBackward>, run_ended_backward},
     {"aclnnIou", check_iou, run_iou},
 };
 

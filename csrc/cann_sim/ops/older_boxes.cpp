@@ -77,7 +77,37 @@ void decode(Older& o) {  // (rois, deltas)
   copy(o.out(0), made);
 }
 
+// ---- grids of anchors -------------------------------------------------------------------------------------------------
+void response_flags(Older& o) {  // (gt_bboxes): 1 for the anchors of a cell that holds the middle of a truth
+  const Value truths = o.in(0).to(mt::kDouble).dense(), out = o.out(0), made = full(out.shape(), mt::kUInt8, 0);
+  const Sizes size = o.list("featmap_size"), stride = o.list("strides");
+  const int64_t anchors = o.integer("num_base_anchors", 1);
+  if (size.size() != 2 || stride.size() != 2 || size[0] * size[1] * anchors != out.numel()) o.refuse("featmap_size does not fit");
+  for (int64_t i = 0; i < truths.sizes[0]; ++i) {
+    const double* p = truths.ptr<double>() + 4 * i;
+    const int64_t x = int64_t(std::floor((p[0] + p[2]) / 2 / double(stride[0]))), y = int64_t(std::floor((p[1] + p[3]) / 2 / double(stride[1])));
+    if (x < 0 || x >= size[1] || y < 0 || y >= size[0]) continue;
+    std::fill_n(made.ptr<uint8_t>() + (y * size[1] + x) * anchors, anchors, uint8_t(1));
+  }
+  copy(out, made);
+}
+void yolo_encode(Older& o) {  // (anchor_boxes, gt_bboxes, stride)
+  const Value anchors = o.in(0).to(mt::kDouble).dense(), truths = o.in(1).to(mt::kDouble).dense(), strides = o.in(2).to(mt::kDouble).dense();
+  const Value made = empty(anchors.shape(), mt::kDouble);
+  const double least = 1e-6;
+  for (int64_t i = 0; i < anchors.sizes[0]; ++i) {
+    const Box a = box_of(anchors, i, false, false), t = box_of(truths, i, false, false);
+    const double stride = strides.ptr<double>()[strides.numel() == 1 ? 0 : i];
+    auto place = [&](double from, double to) { return std::min(std::max((to - from) / 2 / stride + .5, least), 1 - least); };
+    auto size = [&](double from, double to) { return std::log(std::max(to / from, least)); };
+    const double coded[] = {place(a.x1 + a.x2, t.x1 + t.x2), place(a.y1 + a.y2, t.y1 + t.y2), size(a.width(), t.width()), size(a.height(), t.height())};
+    std::copy(coded, coded + 4, made.ptr<double>() + 4 * i);
+  }
+  copy(o.out(0), made);
+}
+
 const OlderOps ops({
+    {"AnchorResponseFlags", 1, 1, 1, response_flags}, {"YoloBoxesEncode", 3, 3, 1, yolo_encode},
     {"Iou", 2, 2, 1, overlaps<Overlap::iou>}, {"GIoU", 2, 2, 1, overlaps<Overlap::giou>},
     {"DIoU", 2, 2, 1, overlaps<Overlap::diou>}, {"CIoU", 2, 2, 2, overlaps<Overlap::ciou>},
     {"BoundingBoxEncode", 2, 2, 1, encode}, {"BoundingBoxDecode", 2, 2, 1, decode},

@@ -1,6 +1,8 @@
 // Ops of the older interface that compute what an aclnn op computes: pointwise, shapes, products, convolution, reductions.
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "ops/loss.h"
 #include "ops/older.h"
@@ -145,25 +147,89 @@ void matmul(Older& o) { product(o, o.integer("transpose_x1", 0), o.integer("tran
 void batch_matmul(Older& o) { product(o, o.integer("adj_x1", 0), o.integer("adj_x2", 0)); }
 
 // ---- convolution: strides, pads and dilations are of NCHW or NCDHW ---------------------------------------------------------
-template <int planes> void convolution(Older& o) {
+// (x, filter, bias?); a transposed one has the result's size before them.
+template <int planes, bool turned> void convolution(Older& o) {
   auto inner = [&](const char* name, int64_t otherwise) {
     const Sizes all = o.list(name);
     return all.size() < planes ? Sizes(planes, otherwise) : Sizes(all.end() - planes, all.end());
   };
   const std::string format = o.text("data_format", planes == 2 ? "NCHW" : "NCDHW");
   if (format != "NCHW" && format != "NCDHW") o.refuse("data_format " + format + " is not supported");
-  const Sizes stride = inner("strides", 1), dilation = inner("dilations", 1), given = o.list("pads"), zero(planes, 0);
+  const Sizes stride = inner("strides", 1), dilation = inner("dilations", 1), given = o.list("pads"), more = inner("output_padding", 0);
   Sizes pads(planes, 0);
   for (int d = 0; d < planes && given.size() == 2 * planes; ++d) {
     if (given[2 * d] != given[2 * d + 1]) o.refuse("pads that differ at both ends are not supported");
     pads[d] = given[2 * d];
   }
-  const Value x = o.in(0), w = o.in(1), bias = o.in(2), out = o.out(0);
+  const Value x = o.in(turned), w = o.in(1 + turned), bias = o.in(2 + turned), out = o.out(0);
   const DType t = opmath(x.dtype);
   const Value made = empty(out.shape(), t);
   call_kernel("convolution", {made, x.to(t), w.to(t), bias.given() ? bias.to(t) : bias},
-              {list(stride), list(pads), list(dilation), integer(0), list(zero), integer(o.integer("groups", 1))});
+              {list(stride), list(pads), list(dilation), integer(turned), list(more), integer(o.integer("groups", 1))});
   copy(out, made);
+}
+
+// ---- norms, recurrent networks -----------------------------------------------------------------------------------------------
+void layer_norm(Older& o) {  // (x, gamma, beta): y, mean, 1 / deviation
+  const Value x = o.in(0).to(mt::kFloat).dense(), g = o.in(1).to(mt::kFloat).dense(), b = o.in(2).to(mt::kFloat).dense();
+  const int64_t axis = o.integer("begin_norm_axis", 0), first = axis < 0 ? axis + x.ndim : axis;
+  const int64_t width = std::accumulate(x.sizes + first, x.sizes + x.ndim, int64_t{1}, std::multiplies<int64_t>());
+  const int64_t rows = width ? x.numel() / width : 0;
+  const Value y = empty(x.shape(), mt::kFloat), mean = empty({rows}, mt::kFloat), rstd = empty({rows}, mt::kFloat);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* row = x.ptr<float>() + r * width;
+    double m = 0, v = 0;
+    for (int64_t i = 0; i < width; ++i) m += row[i] / double(width);
+    for (int64_t i = 0; i < width; ++i) v += (row[i] - m) * (row[i] - m) / double(width);
+    const double s = 1 / std::sqrt(v + o.real("epsilon", 1e-5));
+    for (int64_t i = 0; i < width; ++i) y.ptr<float>()[r * width + i] = float((row[i] - m) * s * g.ptr<float>()[i] + b.ptr<float>()[i]);
+    mean.ptr<float>()[r] = float(m);
+    rstd.ptr<float>()[r] = float(s);
+  }
+  copy(o.out(0), y);
+  copy(o.out(1), mean.reshape(o.out(1).shape()));
+  copy(o.out(2), rstd.reshape(o.out(2).shape()));
+}
+
+// (x [T, B, I], weight_input [I, 3 H], weight_hidden [H, 3 H], biases?, seq_length?, init_h?): y, h, update, reset, new, hidden_new
+void gru(Older& o) {
+  if (o.given(5)) o.refuse("sequences of several lengths are not supported");
+  if (o.text("gate_order", "rzh") != "rzh" || !o.integer("reset_after", 1) || o.text("direction", "UNIDIRECTIONAL") != "UNIDIRECTIONAL")
+    o.refuse("only gates in the order rzh, reset after the product, in one direction");
+  const Value x = o.in(0).to(mt::kFloat), wi = o.in(1).to(mt::kFloat), wh = o.in(2).to(mt::kFloat);
+  const int64_t steps = x.size(0), batch = x.size(1), width = wh.size(0);
+  Value made[6], h = full({batch, width}, mt::kFloat, 0);
+  for (Value& v : made) v = empty({steps, batch, width}, mt::kFloat);
+  if (o.given(6)) copy(h, o.in(6).reshape({batch, width}));
+  for (int64_t t = 0; t < steps; ++t) {
+    Value a = empty({batch, 3 * width}, mt::kFloat), b = empty({batch, 3 * width}, mt::kFloat);
+    call_kernel("matmul", {a, x.select(0, t), wi});
+    call_kernel("matmul", {b, h, wh});
+    if (o.given(3)) a = pointwise("add", mt::kFloat, {a, o.in(3)}, {integer(1)});
+    if (o.given(4)) b = pointwise("add", mt::kFloat, {b, o.in(4)}, {integer(1)});
+    for (int64_t n = 0; n < batch; ++n)
+      for (int64_t k = 0; k < width; ++k) {
+        const float *p = a.ptr<float>() + n * 3 * width + k, *q = b.ptr<float>() + n * 3 * width + k;
+        const float reset = 1 / (1 + std::exp(-p[0] - q[0])), update = 1 / (1 + std::exp(-p[width] - q[width]));
+        const float fresh = std::tanh(p[2 * width] + reset * q[2 * width]);
+        float& state = h.ptr<float>()[n * width + k];
+        state = (1 - update) * fresh + update * state;
+        const float kept[] = {state, state, update, reset, fresh, q[2 * width]};
+        for (int i = 0; i < 6; ++i) made[i].ptr<float>()[(t * batch + n) * width + k] = kept[i];
+      }
+  }
+  for (int i = 0; i < 6; ++i) copy(o.out(i), made[i].reshape(o.out(i).shape()));
+}
+
+// (var, indices, updates): the item of every line along `dimension` that its index names is replaced.
+void replace_items(Older& o) {
+  const Value x = o.in(0), out = o.out(0);
+  const int64_t dim = o.integer("dimension", 0) < 0 ? o.integer("dimension", 0) + x.ndim : o.integer("dimension", 0);
+  Sizes line = x.shape();
+  line[dim] = 1;
+  copy(out, x);
+  const Value index = o.in(1).to(mt::kInt64).reshape(line);
+  call_kernel("scatter", {out, index, o.in(2).to(x.dtype).reshape(line)}, {integer(dim)});
 }
 
 // ---- random: a mask of one bit an item, and its use -------------------------------------------------------------------------
@@ -194,6 +260,19 @@ void soft_labels(Older& o) {
   copy(o.out(0), loss.reshape(o.out(0).shape()));
   copy(o.out(1), back);
 }
+// Signs as bits, the first in the lowest bit, and back.
+void pack_signs(Older& o) {
+  const Value x = o.in(0).to(mt::kFloat).dense(), out = o.out(0), made = full({out.numel()}, mt::kUInt8, 0);
+  for (int64_t i = 0, n = std::min(x.numel(), out.numel() * 8); i < n; ++i)
+    if (x.ptr<float>()[i] >= 0) made.ptr<uint8_t>()[i / 8] |= uint8_t(1u << (i % 8));
+  copy(out, made.reshape(out.shape()));
+}
+void unpack_signs(Older& o) {
+  const Value x = o.in(0).dense(), out = o.out(0), made = empty({out.numel()}, mt::kFloat);
+  if (made.numel() > x.numel() * 8) o.refuse("the output has more items than there are bits");
+  for (int64_t i = 0, n = made.numel(); i < n; ++i) made.ptr<float>()[i] = x.ptr<uint8_t>()[i / 8] >> (i % 8) & 1 ? 1 : -1;
+  copy(out, made.reshape(out.shape()));
+}
 void float_status(Older& o) { fill(o.out(0), 0); }  // nothing overflows here: results are those of the host
 
 const OlderOps ops({
@@ -208,9 +287,12 @@ const OlderOps ops({
     {"LpNormReduceV2", 1, 1, 1, lp_norm}, {"LpNormV2", 1, 1, 1, lp_norm},
     {"MatMul", 2, 3, 1, matmul}, {"MatMulV2", 2, 4, 1, matmul}, {"BatchMatMul", 2, 2, 1, batch_matmul},
     {"BatchMatMulV2", 2, 4, 1, batch_matmul},
-    {"Conv2D", 2, 4, 1, convolution<2>}, {"Conv3D", 2, 4, 1, convolution<3>},
+    {"Conv2D", 2, 4, 1, convolution<2, false>}, {"Conv3D", 2, 4, 1, convolution<3, false>},
+    {"Conv2DTranspose", 3, 5, 1, convolution<2, true>}, {"Conv3DTranspose", 3, 5, 1, convolution<3, true>},
+    {"LayerNormV3", 3, 3, 3, layer_norm}, {"DynamicGRUV2", 5, 7, 6, gru}, {"ArgMaxGrad", 3, 3, 1, replace_items},
     {"DropOutGenMaskV3", 2, 2, 1, gen_mask}, {"DropOutGenMask", 2, 2, 1, gen_mask}, {"DropOutDoMask", 3, 3, 1, do_mask},
     {"StatelessRandomNormalV2", 1, 4, 1, random_normal}, {"SoftmaxCrossEntropyWithLogits", 2, 2, 2, soft_labels},
+    {"SignBitsPack", 1, 1, 1, pack_signs}, {"SignBitsUnpack", 1, 1, 1, unpack_signs},
     {"NPUAllocFloatStatus", 0, 0, 1, float_status}, {"NPUGetFloatStatus", 1, 1, 1, float_status},
     {"NPUClearFloatStatus", 1, 1, 1, float_status},
 });

@@ -1,5 +1,6 @@
 // Quantising and dequantising of single tensors: by given scales, by scales found in the data, and fake quantisation.
 // Products of quantised matrices are not here.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -197,6 +198,46 @@ void run_dequant_bias(Run& run) {
   copy(run.tensor(5), y);
 }
 
+// ---- rows in groups, each with a scale of its own: (x [S, H], scale [E, H], groupIndex [E], offset? [1], dstType, y) ----
+void check_group_quant(const Call& c) {
+  const Sizes x = sizes_of(c.tensor(0));
+  EXPECT(c.tensor(5).dtype == ACL_INT8, "%s: y is %s, expected int8", c.name(), describe(c.tensor(5)).c_str());
+  expect_shape(c, 1, {c.tensor(2).numel(), x[1]});
+  expect_one_element(c, 3);
+  expect_same_shape(c, 5, 0);
+}
+void run_group_quant(Run& run) {
+  const Value x = run.tensor(0), scale = run.tensor(1), ends = run.tensor(2).to(mt::kInt64).dense(), q = full(x.shape(), mt::kFloat, 0);
+  int64_t row = 0;
+  for (int64_t g = 0; g < ends.numel(); ++g) {  // where each group ends
+    const int64_t end = std::min(std::max(ends.ptr<int64_t>()[g], row), x.sizes[0]);
+    if (end > row) copy(q.narrow(0, row, end - row), times(x.narrow(0, row, end - row), scale.select(0, g)));
+    row = end;
+  }
+  store(run.tensor(5), (run.given(3) ? plus(q, run.tensor(3).reshape({})) : q).dense(), grid_of(ACL_INT8, false), "round");
+}
+
+// ---- signs as bits, the first in the lowest bit: (self, size, out [size, bytes]) and back: (self, size, dtype, out) --------
+void check_pack_signs(const Call& c) {
+  const int64_t bytes = (c.tensor(0).numel() + 7) / 8;
+  EXPECT(c.integer(1) > 0 && bytes % c.integer(1) == 0, "%s: %ld bytes do not split into %ld rows", c.name(), long(bytes), long(c.integer(1)));
+  expect_shape(c, 2, {c.integer(1), bytes / c.integer(1)});
+}
+void run_pack_signs(Run& run) {
+  const Value x = wide(run.tensor(0)).dense(), out = run.tensor(2), made = full({out.numel()}, mt::kUInt8, 0);
+  for (int64_t i = 0, n = x.numel(); i < n; ++i)
+    if (x.ptr<float>()[i] >= 0) made.ptr<uint8_t>()[i / 8] |= uint8_t(1u << (i % 8));
+  copy(out, made.reshape(out.shape()));
+}
+void check_unpack_signs(const Call& c) {
+  EXPECT(c.integer(1) > 0 && c.tensor(3).numel() == c.tensor(0).numel() * 8, "%s: out %s does not fit", c.name(), describe(c.tensor(3)).c_str());
+}
+void run_unpack_signs(Run& run) {
+  const Value x = run.tensor(0).dense(), out = run.tensor(3), made = empty({out.numel()}, mt::kFloat);
+  for (int64_t i = 0, n = made.numel(); i < n; ++i) made.ptr<float>()[i] = x.ptr<uint8_t>()[i / 8] >> (i % 8) & 1 ? 1 : -1;
+  copy(out, made.reshape(out.shape()));
+}
+
 // ---- fake quantisation: there and back, and a mask of what was not limited -------------------------------------
 void fake_quant(const Value& self, const Value& scale, const Value& zero, int64_t low, int64_t high, const Value& out,
                 const Value& mask) {
@@ -255,6 +296,9 @@ const Op ops[] = {
     {"aclnnAscendQuantV3", check_ascend_quant<true>, run_ascend_quant<true>},
     {"aclnnAscendAntiQuant", check_anti_quant, run_anti_quant},
     {"aclnnDynamicQuant", check_dynamic_quant, run_dynamic_quant},
+    {"aclnnGroupQuant", check_group_quant, run_group_quant},
+    {"aclnnSignBitsPack", check_pack_signs, run_pack_signs},
+    {"aclnnSignBitsUnpack", check_unpack_signs, run_unpack_signs},
     {"aclnnDequantBias", check_dequant_bias, run_dequant_bias},
     {"aclnnFakeQuantPerTensorAffineCachemask", check_fake_per_tensor, run_fake_per_tensor},
     {"aclnnFakeQuantPerChannelAffineCachemask", check_fake_per_channel, run_fake_per_channel},
