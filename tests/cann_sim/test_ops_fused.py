@@ -1,4 +1,4 @@
-"""Fused ops of networks against the formulas in torch: softmax with bias, feed-forward, choices, regions, norms to int8."""
+"""Fused ops of networks against the formulas in torch: softmax with bias, feed-forward, regions, norms to int8."""
 
 from __future__ import annotations
 
@@ -98,35 +98,6 @@ def test_modulation_backward() -> None:
     made = client().call("aclnnModulateBackward", grad, x.detach(), scale.detach(), shift.detach(), *(torch.empty_like(w) for w in want))
     for got, w in zip(made, want, strict=True):
         close(got, w)
-
-
-def test_logits_that_stay() -> None:
-    logits, p, k = torch.randn(3, 12), torch.tensor([0.5, 0.9, 1.0]), torch.tensor([3, 12, 5], dtype=torch.int32)
-    ordered, index = logits.sort(-1)
-    kept = ordered.masked_fill(ordered < ordered.gather(1, (12 - k.long())[:, None]), -math.inf)
-    hidden = kept.softmax(-1).cumsum(-1) <= 1 - p[:, None]
-    hidden[:, -1] = False
-    want = torch.empty_like(logits).scatter_(1, index, kept.masked_fill(hidden, -math.inf))
-    same(client().call("aclnnApplyTopKTopP", logits, p, k, torch.empty_like(logits)), want)
-
-
-@pytest.mark.parametrize("norm", [0, 1])
-def test_experts_by_groups(norm: int) -> None:
-    x, bias = torch.randn(6, 8), torch.rand(8)
-    scores = x.sigmoid() if norm else x.softmax(-1)
-    choice = scores + bias
-    worth = choice.unflatten(1, (4, 2)).sum(-1)
-    groups = torch.zeros(6, 4).scatter_(1, worth.topk(2).indices, 1).bool()
-    chosen = choice.masked_fill(~groups.repeat_interleave(2, 1), -math.inf).topk(3).indices
-    weight = scores.gather(1, chosen)
-    if norm:
-        weight = weight / (weight.sum(-1, True) + 1e-20)
-    args = (3, 2, 4, 1, 0, norm, True, 2.5, 1e-20)
-    outs = (torch.empty(6, 3), torch.empty(6, 3, dtype=torch.int32), torch.empty(6, 8))
-    y, index, everything = client().call("aclnnMoeGatingTopK", x, bias, *args, *outs)
-    same(index, chosen.int())
-    close(y, weight * 2.5)
-    close(everything, scores)
 
 
 # ---- regions and boxes --------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 // Fused forms that networks use: softmax with a bias of places, scaled heads, products with what follows them, feed-forward
-// layers, updates of attention by parts, modulation, choices of tokens and experts.
+// layers, updates of attention by parts, modulation. Choices of tokens and experts are in moe_routing.cpp.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string>
 
 #include "ops/attention.h"  // argument()
@@ -202,90 +201,6 @@ void modulate_backward(Run& r) {
   if (has(r.call, 6)) copy(r.tensor(6), summed(wide(grad), {1}, {row[0], row[2]}).reshape(r.tensor(6).shape()));
 }
 
-// ---- logits that stay: the k largest, and the largest that together have probability p: (logits, p?, k?, out) -----------
-void check_top(const Call& c) {
-  EXPECT(c.tensor(0).ndim == 2, "logits must be [batch, vocabulary], got %s", describe(c.tensor(0)).c_str());
-  for (int i : {1, 2}) if (has(c, i)) expect_shape(c, i, {c.tensor(0).sizes[0]});
-  expect_same_shape(c, 3, 0);
-}
-void top(Run& r) {
-  const Value x = wide(r.tensor(0)), made = empty(x.shape(), mt::kFloat);
-  const Value p = has(r.call, 1) ? wide(r.tensor(1)) : Value(), k = has(r.call, 2) ? r.tensor(2).to(mt::kInt64).dense() : Value();
-  const int64_t width = x.size(1);
-  std::vector<int64_t> order(width);
-  for (int64_t b = 0; b < x.size(0); ++b) {
-    const float* row = x.ptr<float>() + b * width;
-    float* to = made.ptr<float>() + b * width;
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return row[i] < row[j]; });
-    const int64_t most = k.given() ? std::min(std::max<int64_t>(k.ptr<int64_t>()[b], 1), width) : width;
-    const float least = row[order[width - most]], top_value = row[order[width - 1]];
-    double total = 0, below = 0;
-    for (int64_t i = 0; i < width; ++i) total += row[i] >= least ? std::exp(double(row[i]) - top_value) : 0;
-    for (int64_t n = 0; n < width; ++n) {
-      const int64_t i = order[n];
-      bool stays = row[i] >= least;
-      if (stays && p.given()) {
-        below += std::exp(double(row[i]) - top_value) / total;
-        stays = n == width - 1 || below > 1 - double(p.ptr<float>()[b]);
-      }
-      to[i] = stays ? row[i] : -INFINITY;
-    }
-  }
-  copy(r.tensor(3), made);
-}
-
-// ---- experts: (x, bias?, k, kGroup, groupCount, groupSelectMode, renorm, normType, outFlag, factor, eps, y, index, all) --
-void check_gating(const Call& c) {
-  const TensorMeta& x = c.tensor(0);
-  const int64_t experts = x.ndim == 2 ? x.sizes[1] : 0, groups = c.integer(4);
-  EXPECT(x.ndim == 2, "x must be [tokens, experts], got %s", describe(x).c_str());
-  if (has(c, 1)) expect_shape(c, 1, {experts});
-  EXPECT(groups >= 1 && experts % groups == 0 && c.integer(3) >= 1 && c.integer(3) <= groups, "%ld of %ld groups of %ld experts",
-         long(c.integer(3)), long(groups), long(experts));
-  EXPECT(c.integer(2) >= 1 && c.integer(2) <= experts / groups * c.integer(3), "k %ld is too large", long(c.integer(2)));
-  for (int i : {11, 12}) expect_shape(c, i, {x.sizes[0], c.integer(2)});
-}
-void gating(Run& r) {
-  const Call& c = r.call;
-  const Value x = wide(r.tensor(0)), bias = has(c, 1) ? wide(r.tensor(1)) : Value(), y = r.tensor(11);
-  const int64_t tokens = x.size(0), experts = x.size(1), k = c.integer(2), groups = c.integer(4), size = experts / groups;
-  const Value all = empty(x.shape(), mt::kFloat), weight = empty({tokens, k}, mt::kFloat), index = empty({tokens, k}, mt::kInt64);
-  std::vector<float> choice(experts), worth(groups);
-  std::vector<int64_t> order(experts), ranked(groups);
-  for (int64_t t = 0; t < tokens; ++t) {
-    const float* row = x.ptr<float>() + t * experts;
-    float* score = all.ptr<float>() + t * experts;
-    const float largest = *std::max_element(row, row + experts);
-    double total = 0;
-    for (int64_t e = 0; e < experts; ++e) total += std::exp(double(row[e]) - largest);
-    for (int64_t e = 0; e < experts; ++e) {  // normType: 0 softmax, 1 sigmoid
-      score[e] = c.integer(7) ? 1 / (1 + std::exp(-row[e])) : float(std::exp(double(row[e]) - largest) / total);
-      choice[e] = score[e] + (bias.given() ? bias.ptr<float>()[e] : 0);
-    }
-    for (int64_t g = 0; g < groups; ++g) {  // groupSelectMode: 0 the best expert, 1 the sum of the two best
-      std::vector<float> of(choice.begin() + g * size, choice.begin() + (g + 1) * size);
-      std::sort(of.rbegin(), of.rend());
-      worth[g] = c.integer(5) && size > 1 ? of[0] + of[1] : of[0];
-    }
-    std::iota(ranked.begin(), ranked.end(), 0);
-    std::stable_sort(ranked.begin(), ranked.end(), [&](int64_t a, int64_t b) { return worth[a] > worth[b]; });
-    for (int64_t g = c.integer(3); g < groups; ++g) std::fill_n(choice.begin() + ranked[g] * size, size, -INFINITY);
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return choice[a] > choice[b]; });
-    double sum = 0;
-    for (int64_t i = 0; i < k; ++i) sum += score[order[i]];
-    const bool renorm = c.integer(7) || c.integer(6);
-    for (int64_t i = 0; i < k; ++i) {
-      index.ptr<int64_t>()[t * k + i] = order[i];
-      weight.ptr<float>()[t * k + i] = float((renorm ? score[order[i]] / (sum + c.number(10)) : score[order[i]]) * c.number(9));
-    }
-  }
-  copy(y, weight);
-  copy(r.tensor(12), index);
-  if (c.integer(8) && has(c, 13)) copy(r.tensor(13), all);
-}
-
 const Op ops[] = {
     {"aclnnMaskedSoftmaxWithRelPosBias", check_biased_softmax, biased_softmax},
     {"aclnnTransformBiasRescaleQkv", check_rescale, rescale},
@@ -297,8 +212,6 @@ const Op ops[] = {
     {"aclnnFFNV3", check_ffn, ffn},
     {"aclnnRingAttentionUpdate", check_ring, ring},
     {"aclnnModulateBackward", check_modulate_backward, modulate_backward},
-    {"aclnnApplyTopKTopP", check_top, top},
-    {"aclnnMoeGatingTopK", check_gating, gating},
 };
 
 }  // namespace
