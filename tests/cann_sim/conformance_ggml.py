@@ -94,10 +94,17 @@ def run_op(program: Path, op: str, cases: list[Case]) -> Iterator[tuple[Case, st
         for case, verdict in results:
             if verdict in VERDICTS:
                 yield case, VERDICTS[verdict], ""
-        ended = len(results) if aborted else len(batch)  # cases run in order: the next one is the one that aborted
+        seen = Counter(case for case, _ in results)
+        # Cases run in order: the first without a line is the one that aborted. Those that are not supported have lines too.
+        ended = next((i for i, case in enumerate(batch) if not take(seen, case)), len(batch)) if aborted else len(batch)
         if ended < len(batch):
             yield batch[ended], "refused", aborted
         rest, filtered = rest[ended + 1 :] if ended < len(batch) else rest[len(batch) :], True
+
+
+def take(counted: Counter[Case], case: Case) -> bool:
+    counted[case] -= 1
+    return counted[case] >= 0
 
 
 def main() -> int:
