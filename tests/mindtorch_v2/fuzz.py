@@ -6,7 +6,6 @@ interpreter's rules is named with its turn, and the exit code is then 1. `--turn
 debugger; `--first N` with it runs the turns that the child had run before."""
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import gc
 import mmap
@@ -23,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fuzz_options
 from fuzz_layers import layers
 from fuzz_programs import npu_program, program
 from fuzz_targets import Attempt, is_lasting, targets
@@ -157,11 +157,8 @@ def run_all(plan: Plan, executions: int, jobs: int, seconds: int, report: Callab
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = fuzz_options.parser(__doc__, 20000)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--executions", type=int, default=20000)
-    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--turn", type=int)
     parser.add_argument("--first", type=int)
     parser.add_argument("--seconds", type=int, default=30, help="a call that takes longer hangs")

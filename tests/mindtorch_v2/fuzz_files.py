@@ -10,7 +10,6 @@ reads no safetensors files and no memory snapshots: torch.load is all that parse
 
 from __future__ import annotations
 
-import argparse
 import io
 import mmap
 import os
@@ -25,6 +24,7 @@ import traceback
 from collections import OrderedDict
 from typing import Any
 
+import fuzz_options
 from hostile_files import Corpus, Plain, Stateful, hostile_file
 
 import mindtorch_v2 as mt
@@ -219,10 +219,7 @@ def fuzz(seed: int, executions: int, jobs: int) -> tuple[int, int, int, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--executions", type=int, default=10_000)
-    parser.add_argument("--jobs", type=int, default=1)
+    parser = fuzz_options.parser(__doc__, 10_000)
     parser.add_argument("--only", type=int, help="load this file of the seed alone, in this process")
     parser.add_argument("--dump", help="write that file here as well")
     options = parser.parse_args()

@@ -7,7 +7,6 @@ be left alive. `--block N` runs one block in this process, waiting for every op,
 anything was found."""
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import gc
 import mmap
@@ -28,6 +27,7 @@ from cann_sim import faults
 os.environ.update({"CANN_SIM_STRICT": "1", "CANN_SIM_MEMORY": "512M", "CANN_SIM_DEVICES": "2"} | cann_sim.env())
 
 import fuzz_launch_values as values  # noqa: E402 - beside this file; it needs the environment
+import fuzz_options  # noqa: E402
 
 import mindtorch_v2 as mt  # noqa: E402
 from mindtorch_v2 import _C  # noqa: E402
@@ -287,10 +287,7 @@ def run(seed: int, executions: int, jobs: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--executions", type=int, default=10000)
-    parser.add_argument("--jobs", type=int, default=1)
+    parser = fuzz_options.parser(__doc__, 10000)
     parser.add_argument("--block", type=int)
     chosen = parser.parse_args()
     if chosen.block is None:

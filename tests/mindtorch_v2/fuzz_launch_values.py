@@ -4,6 +4,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import fuzz_values
+
 import mindtorch_v2 as mt
 
 Random = random.Random
@@ -34,26 +36,11 @@ METHODS = tuple((name, tuple(kinds.split())) for name, _, kinds in (line.partiti
 DAMAGING = ("resize_", "set_")                    # methods after which a tensor is no longer a good one
 
 
-class Odd:
-    """An object that answers every conversion with something unusable."""
-
-    def __len__(self) -> int:
-        return -3
-
-    def __index__(self) -> Any:
-        return "no"
-
-    def __float__(self) -> Any:
-        raise ZeroDivisionError
+class Odd(fuzz_values.Odd):
+    """The same, which is no condition and no key either."""
 
     def __bool__(self) -> Any:
         return 3  # noqa: PLE0304 - that is what is odd
-
-    def __getitem__(self, at: Any) -> Any:
-        return self
-
-    def __iter__(self) -> Any:
-        return iter((1, self))
 
     def __hash__(self) -> Any:
         raise KeyError

@@ -5,7 +5,6 @@ that a crash or a hang is counted. `--index N` with one NAME runs one execution 
 accepted stand in parity_known.py. Exit code 1: a crash, a hang or a difference that is not accepted there."""
 from __future__ import annotations
 
-import argparse
 import collections
 import json
 import math
@@ -22,6 +21,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import fuzz_options
 import oracle
 import parity_draw as draw
 import parity_known as known
@@ -513,11 +513,8 @@ def show(target: Target, seed: int, index: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = fuzz_options.parser(__doc__, 20000)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--executions", type=int, default=20000)
-    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--index", type=int)
     parser.add_argument("--seconds", type=int, default=30, help="a call that takes longer hangs")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""How tensor objects and the front door's names come and go: spare objects, attributes, weak references, late rooms."""
+"""How tensor objects and the front door's names come and go: spare objects, attributes, weak references, modules loaded late."""
 import gc
 import subprocess
 import sys

@@ -37,10 +37,10 @@ FLOORS[5] += " fx export monitor sparse"
 FLOORS[4] += " _nested"
 FLOORS[5] += " nested"
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
-# Files that are one room although they lie side by side.
-ONE_ROOM = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_utils"), "serialization")
-ONE_ROOM |= {"_vendor": "torch_version"}
-ONE_ROOM |= {"_storage": "_tensor", "_printing": "_tensor"}
+# Files that count as one package although they lie side by side.
+ONE_PACKAGE = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_utils"), "serialization")
+ONE_PACKAGE |= {"_vendor": "torch_version"}
+ONE_PACKAGE |= {"_storage": "_tensor", "_printing": "_tensor"}
 # The only imports by name: a backend; floor 5, at its first use; NumPy, at the first array.
 LOADERS = ("_backends/registry.py", "_deferred.py", "_tensor.py")
 NUMPY_DOORS = ("_numpy.py", "_tensor.py", "_C/")
@@ -51,11 +51,11 @@ def name_of(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-def room_of(parts: tuple[str, ...]) -> str:
-    """The room of a module below mindtorch_v2; every backend is a room of its own."""
+def package_of(parts: tuple[str, ...]) -> str:
+    """The package of a module below mindtorch_v2; every backend is one of its own."""
     if parts[0] == "_backends" and len(parts) > 1 and (PACKAGE / "_backends" / parts[1]).is_dir():
         return "/".join(parts[:2])
-    return ONE_ROOM.get(parts[0], parts[0])
+    return ONE_PACKAGE.get(parts[0], parts[0])
 
 
 def parts_of(path: Path) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def trees() -> dict[Path, ast.Module]:
     return {path: without_type_checking(ast.parse(path.read_text())) for path in SOURCES}
 
 
-def test_every_room_has_a_floor() -> None:
+def test_every_package_has_a_floor() -> None:
     names = {p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or p.is_dir()}
     unknown = names - set(FLOOR_OF) - {"__init__", "__pycache__"}
     unknown = {name for name in unknown if not name.startswith(".")}
@@ -114,7 +114,7 @@ def test_imports_go_down(trees: dict[Path, ast.Module]) -> None:
             continue
         floor = FLOOR_OF.get(here[0], 5)
         for line, top, there in imports_of(path, tree):
-            if top != "mindtorch_v2" or (there and room_of(there) == room_of(here)):
+            if top != "mindtorch_v2" or (there and package_of(there) == package_of(here)):
                 continue
             where = f"{name_of(path)}:{line} imports {'.'.join(('mindtorch_v2', *there))}"
             if not there and floor < 5:
@@ -128,7 +128,7 @@ def test_imports_go_down(trees: dict[Path, ast.Module]) -> None:
 
 def allowed(here: tuple[str, ...], there: tuple[str, ...]) -> bool:
     if here[0] == there[0] == "_backends":  # a backend knows no other
-        return room_of(there) == "_backends" or here[1:] == ("registry",)
+        return package_of(there) == "_backends" or here[1:] == ("registry",)
     up, down = FLOOR_OF.get(here[0], 5), FLOOR_OF.get(there[0], 5)
     return down < up or up == down == 0
 
@@ -281,6 +281,8 @@ def test_architecture_names_only_paths_that_exist() -> None:
     paths = [t for t in quoted if "/" in t or t.endswith((".py", ".md", ".toml"))]
     assert paths
     gone = [p for p in paths if not any(d.joinpath(p).exists() for d in (ROOT, PACKAGE))]
+    native = {path.name for path in native_files()}
+    gone += [name for name in re.findall(r"\b\w+\.(?:pxi|pxd|pyx|h|cpp)\b", text) if name not in native]
     assert not gone, f"ARCHITECTURE.md names {gone}"
 
 
@@ -313,6 +315,14 @@ def test_every_native_file_belongs_to_one_part() -> None:
     found = [name for part in parts for name in included(part)]
     assert sorted(found) == sorted(path.name for path in CORE.glob("*.pxi"))
     assert {path.stem for path in CORE.glob("*.pxd")} <= set(parts) | LEAVES
+
+
+def test_architecture_shows_the_parts_of_the_core() -> None:
+    lines = re.findall(r"^(_\w+) +((?:\w+ )+)", (ROOT / "ARCHITECTURE.md").read_text(), re.M)
+    assert [part for part, _ in lines] == core_parts()[::-1]
+    wrong = [f"{name}.pxi is not of {part}" for part, names in lines for name in names.split()
+             if f"{name}.pxi" not in included(part)]
+    assert not wrong, wrong
 
 
 def test_parts_of_the_core_use_those_below_only() -> None:

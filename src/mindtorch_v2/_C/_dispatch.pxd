@@ -34,7 +34,7 @@ cdef class Foreach:
     cdef tuple keywords, defaults                # names of the last arguments; the row's defaults
     cdef bint changes                            # the first list is changed in place, and is the result
     cdef bint norm                               # one number a tensor is the result
-    cdef list kernels                            # by device code: a ListKernel, None: not asked yet, False: there is none
+    cdef list kernels                            # by device code: a ListKernel, None: not looked up yet, False: there is none
 
     cdef tuple own(self, tuple args)
     cdef Py_ssize_t length(self, tuple args) except -1

@@ -44,7 +44,7 @@ cdef class Node:
     cdef list pre_hooks                          # per output: list of dicts of hooks, or None
     cdef dict post_hooks
     cdef dict node_pre_hooks
-    cdef object metadata_object                  # made when asked for
+    cdef object metadata_object                  # made on first use
     cdef str trace
 
 

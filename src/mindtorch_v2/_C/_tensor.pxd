@@ -341,7 +341,7 @@ cdef inline bint castable(int src, int dst) noexcept nogil:
     """Whether a result of dtype src may be written to an output of dtype dst."""
     if src >= kComplexFloat and dst < kComplexFloat:
         return False
-    if src >= kHalf and dst <= kUInt64:          # torch asks nothing of dtypes that are only stored
+    if src >= kHalf and dst <= kUInt64:          # torch checks nothing of dtypes that are only stored
         return False
     return not (src != kBool and dst == kBool)
 
@@ -458,12 +458,12 @@ cdef inline bint view_strides(TensorBase t, const int64_t* sizes, int n, int64_t
 
 
 cdef inline char* ptr_of(TensorBase t) noexcept:
-    """The first item; asked each time, for a storage may move when it is resized or shared."""
+    """The address of the first item; computed each time, for a storage may move when it is resized or shared."""
     return <char*>t.st.data + t.offset * itemsize(<DType>t.dt) if t.st.data != NULL else NULL
 
 
 cdef inline int check_room(TensorBase t) except -1:
-    """To be asked before memory is touched."""
+    """To be called before memory is touched."""
     return beyond_storage(t) if t.st.shrunk else 0
 
 

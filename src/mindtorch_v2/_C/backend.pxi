@@ -1,4 +1,4 @@
-# Backends: what the core asks of a device type. The core calls the C methods; those of Backend ask the Python method of
+# Backends: what the core needs of a device type. The core calls the C methods; those of Backend call the Python method of
 # the same purpose, so that a backend may be written in either.
 
 cdef class Memory:
@@ -18,7 +18,7 @@ cdef class Memory:
 
 cdef class Backend:
     """What a device type is for the core: memory, copies, kernels, streams, random state. A subclass is registered with
-    _register_backend(). Until `ready` it is asked for nothing but load()."""
+    _register_backend(). Until `ready` nothing but load() is called."""
 
     def __cinit__(self, *args, **kwargs):
         self.code, self.max_rank = -1, MAX_DIMS

@@ -1,4 +1,4 @@
-// What shape rules said, by what they were asked: the words of a call, and of each output its rank (-1: none), dtype and
+// Results of shape rules, by their arguments: the words of a call, and of each output its rank (-1: none), dtype and
 // sizes. Knows neither tensors nor Python; guarded by the GIL.
 #pragma once
 #include <string_view>
@@ -11,7 +11,7 @@ class InferenceCache {
  public:
   using Specs = std::vector<int64_t>;
 
-  // ---- the call that is asked about: begun, then its arguments in order
+  // ---- the call that is looked up: begun, then its arguments in order
   void begin(uint64_t row, uint64_t mode) {
     key_.clear();
     key_.push(row);

@@ -1,5 +1,5 @@
 # What a row's rule said about its outputs, kept for the next call with arguments alike. A rule is a function of shapes,
-# dtypes, devices and plain values, never of data; one that must be asked each time (it warns) returns an infer.Once.
+# dtypes, devices and plain values, never of data; one that must run each time (it warns) returns an infer.Once.
 
 cdef extern from "inference_cache.h" namespace "mt":
     cdef cppclass InferenceCache:
@@ -15,7 +15,7 @@ cdef extern from "inference_cache.h" namespace "mt":
         const vector[int64_t]* find()
         void keep(const vector[int64_t]&) except +
 
-cdef InferenceCache inference                    # no Python runs while a call is asked about
+cdef InferenceCache inference                    # no Python runs while a call is looked up
 
 
 cdef object ask_rule(Overload ov, PyObject** s):
@@ -54,7 +54,7 @@ cdef int add_geometry(TensorBase t, vector[int64_t]& out) except -1:
 
 
 cdef int check_rule(Overload ov, PyObject** s) except -1:
-    """Asks the rule of a row that changes its first argument whether it may, where it has not said so before."""
+    """Runs the rule of a row that changes its first argument, which refuses where it may not; once for arguments alike."""
     cdef vector[int64_t] nothing_new
     if not read_spec_key(ov, s) or inference.find() == NULL:
         ask_rule(ov, s)
@@ -64,7 +64,7 @@ cdef int check_rule(Overload ov, PyObject** s) except -1:
 
 
 cdef tuple known_outputs(Overload ov, PyObject** s, int dev, int index):
-    """New outputs as the row's rule gave them for arguments like these; None: it has to be asked."""
+    """New outputs as the row's rule gave them for arguments like these; None: the rule has to run."""
     cdef const vector[int64_t]* specs
     cdef vector[int64_t] own
     cdef OutSpec one
@@ -76,7 +76,7 @@ cdef tuple known_outputs(Overload ov, PyObject** s, int dev, int index):
     if specs == NULL:
         return None
     if ov.nreturns == 1 and specs.data()[0] >= 0:
-        at = specs.data()                        # copied: an allocation may run Python, which asks for other specs
+        at = specs.data()                        # copied: an allocation may run Python, which looks up other specs
         one.rank, one.dt = <int>at[0], <int>at[1]
         memcpy(one.sizes, at + 2, one.rank * sizeof(int64_t))
         return (new_empty(one.rank, one.sizes, one.dt, dev, index),)
@@ -115,7 +115,7 @@ cdef int note_outputs(Overload ov, PyObject** s, object specs) except -1:
 
 
 cdef bint read_spec_key(Overload ov, PyObject** s):
-    """Asks about a call; False where an argument is of a kind that is not told apart here."""
+    """Makes the key of a call; False where an argument is of a kind that has no key."""
     cdef int p
     inference.begin(<uint64_t><size_t><PyObject*>ov, <uint64_t>default_dtype)     # an op lives as long as the process
     for p in range(ov.nparams):

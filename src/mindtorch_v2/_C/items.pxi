@@ -53,7 +53,7 @@ cdef object read_rare_item(const char* p, int dt):
 
 
 cdef object item_of(TensorBase t):
-    """The one item as a Python number; a class without memory is asked for it."""
+    """The one item as a Python number; a class without memory gives its own."""
     if t.st.shrunk and not t.st.nbytes and Py_TYPE(<PyObject*>t) != tensor_type and Py_TYPE(<PyObject*>t) != parameter_type:
         return (<object>t).item()
     return stored_item(t)
@@ -71,7 +71,7 @@ cdef object stored_item(TensorBase t):
 
 
 cdef object single_item(TensorBase t):
-    """item_of() as Python's conversions to a number ask for it."""
+    """item_of() for Python's conversions to a number."""
     if t.count != 1:
         raise ValueError("only one element tensors can be converted to Python scalars")
     return item_of(t)

@@ -182,7 +182,7 @@ cdef int device_kernel(Overload ov, int dev, tuple results, PyObject** s) except
 
 cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) except -1:
     """Marshals the arguments in schema order and calls the kernel. The tensors are looked at last: from there on no Python
-    runs, so that they are as the kernel is told."""
+    runs, so that they are what the kernel gets."""
     cdef AttrBuffer buffer
     cdef int64_t few[MAX_VIEWS * VIEW_WORDS]     # raw memory, as above
     cdef Storage* few_storages[MAX_VIEWS]
@@ -233,7 +233,7 @@ cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) excep
 
 
 cdef inline int check_rare(object name, int taken, const View* v, int n) except -1:
-    """A kernel never sees a tensor of a rare dtype that it has not asked for."""
+    """A kernel never sees a tensor of a rare dtype that its row does not declare."""
     cdef int i
     for i in range(n):
         if rare(v[i].dtype) & ~taken:

@@ -19,7 +19,7 @@ cdef object run_layers(Op op, Overload ov, Binding* b, PyObject** args, Py_ssize
 
 # ---- transforms -----------------------------------------------------------------------------------------------------
 cdef object call_transforms(Op op, Overload ov, Binding* b):
-    """Asks the open transforms from the innermost out. What a transform calls is seen by those outside it only."""
+    """Offers the call to the open transforms, innermost first. What a transform calls is seen by those outside it only."""
     cdef list stack = own_stacks().transforms
     cdef unsigned char depth = modes().transforms
     cdef int i = min(<int>depth, <int>len(stack))

@@ -171,7 +171,7 @@ cdef list chunk_list(vector[Chunk]& chunks):
 
 
 cdef class NpuHeap(Memory):
-    """The caching allocator's books for one device. What it cannot do itself it asks of its owner, an NpuAllocator:
+    """The caching allocator's books for one device. What it cannot do itself it leaves to its owner, an NpuAllocator:
     _provide (memory), _record_events and _process_events (blocks used on several streams), _traced (history)."""
     cdef Heap heap
     cdef readonly object owner
@@ -222,7 +222,7 @@ cdef class NpuHeap(Memory):
         try:
             if self.tracing:
                 self.trace("free_requested", b)
-                if self.block(address).uses.empty():   # told first: the block may be gone once it is free
+                if self.block(address).uses.empty():   # reported first: the block may be gone once it is free
                     self.trace("free_completed", b)
         finally:                                 # found again: Python has run
             if self.heap.release(self.block(address)):
@@ -316,7 +316,7 @@ cdef class NpuHeap(Memory):
         self.heap.reset_accumulated()
 
     def segment_size(self, size_t size):
-        """How much is asked of the device where a block of this rounded size is wanted."""
+        """How much is allocated on the device where a block of this rounded size is wanted."""
         return self.heap.segment_size(size)
 
     def take_of(self, pool, size_t nbytes, size_t stream):

@@ -1,4 +1,4 @@
-# Numbers that do not fit: into 64 bits, or into the dtype that they are to become. And the fill that asks first.
+# Numbers that do not fit: into 64 bits, or into the dtype that they are to become. And the fill that checks first.
 
 from libc.math cimport isinf, isnan
 

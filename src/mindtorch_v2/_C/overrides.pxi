@@ -72,7 +72,7 @@ cdef object call_override(object func, PyObject** args, Py_ssize_t nargs, PyObje
 
 
 cdef object ask_overrides(object func, tuple positional, dict keywords):
-    """Asks active modes, then the arguments' classes; NotImplemented where none overrides."""
+    """Offers a call to the active modes, then to the arguments' classes; NotImplemented where none overrides."""
     cdef list found = []
     if modes().function_off:
         return NotImplemented

@@ -119,7 +119,7 @@ cdef class SavedTensor:
         return unpack_saved(self.node, self.j)
 
     def register_hooks(self, pack, unpack):
-        """Keeps pack(tensor) in the tensor's place until unpack is asked for it back."""
+        """Keeps pack(tensor) in the tensor's place until unpack gives it back."""
         if not callable(pack) or not callable(unpack):
             raise TypeError("register_hooks(): incompatible function arguments: expected two callables, got "
                             f"{builtin_type(pack).__name__} and {builtin_type(unpack).__name__}")

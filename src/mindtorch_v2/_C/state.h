@@ -17,7 +17,7 @@ extern MT_SHARED int spare_tensor_count;
 extern MT_SHARED PyTypeObject* tensor_type;                  // the Python class Tensor
 extern MT_SHARED PyTypeObject* parameter_type;
 
-// __thread, not thread_local: no other file need be asked whether it has to be made first. initial-exec: read without a
+// __thread, not thread_local: no other file has to check whether it is initialised. initial-exec: read without a
 // call; so few bytes fit the room that the loader keeps for this.
 extern __thread Modes thread_modes __attribute__((tls_model("initial-exec"), visibility("default")));
 inline Modes& modes() { return thread_modes; }

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
@@ -181,7 +183,9 @@ def _logspace(start, end, steps, base, dtype, layout, device, pin_memory, requir
     return _finish(_space("_logspace_", start, end, steps, dtype, device, base), requires_grad)
 
 
-for _name, _base, _body in (("linspace", "", _linspace), ("logspace", ", float base=10.0", _logspace)):
+_SPACES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+    ("linspace", "", _linspace), ("logspace", ", float base=10.0", _logspace))
+for _name, _base, _body in _SPACES:
     for _overload, _kind in (("", "Scalar"), (".Tensor_Tensor", "Tensor")):    # a tensor that needs a gradient is no Scalar
         op(f"{_name}{_overload}({_kind} start, {_kind} end, int steps{_base}, {_RANGE}) -> Tensor", variants="function",
            numbers=_kind == "Tensor", body=_body, out=_in_its_shape(_body))

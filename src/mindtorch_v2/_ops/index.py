@@ -1,6 +1,8 @@
 """Rows of indexing: x[…], gather and scatter, and the index_* ops along one dim. Masks are in index_mask.py."""
 from __future__ import annotations
 
+from typing import Any
+
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching, batching_nn, forward
@@ -71,7 +73,8 @@ def _plain_indices(self, indices):
         raise IndexError(f"too many indices for tensor of dimension {self.dim()} (got {len(indices)})")
     if not indices:
         raise RuntimeError("at least one index must be provided")
-    plain, any_place = [], True
+    any_place = True
+    plain: list[Any] = []
     for index in indices:
         if index is None:
             plain.append(None)

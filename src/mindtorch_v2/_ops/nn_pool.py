@@ -1,6 +1,7 @@
 """Rows of the poolings: max, average, adaptive, fractional, and max's inverse."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2._ops import batching_nn
@@ -61,8 +62,8 @@ def _windows(name, self, n, kernel_size, stride, padding, dilation, ceil_mode):
             raise RuntimeError(f"pad should be smaller than or equal to half of kernel size, but got pad={p} and "
                                f"kernel_size={k}")
     _check_input(name, self, n)
-    sizes = [_out_size(s, *window, ceil_mode)
-             for s, *window in zip(self.shape[-n:], kernel, stride, padding, dilation, strict=True)]
+    sizes = [_out_size(s, k, step, p, d, ceil_mode)
+             for s, k, step, p, d in zip(self.shape[-n:], kernel, stride, padding, dilation, strict=True)]
     if min(sizes) < 1 and n == 1:
         raise RuntimeError(f"{name}() Invalid computed output size: {sizes[0]}")
     if min(sizes) < 1:
@@ -154,7 +155,7 @@ def _average_rule(name, n):
     return rule
 
 
-for _n, _extra, _slope, _back in (
+_AVERAGES: tuple[tuple[int, str, Callable[..., Any], Callable[..., Any]], ...] = (
     (2, "1, ", lambda g, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override:
      ops.avg_pool2d_backward(g, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override),
      lambda g, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override:
@@ -163,7 +164,8 @@ for _n, _extra, _slope, _back in (
      ops.avg_pool3d_backward(g, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override),
      lambda g, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override:
      ops.avg_pool3d(g, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)),
-):
+)
+for _n, _extra, _slope, _back in _AVERAGES:
     _window = (f"int[{_n}] kernel_size, int[{_n}] stride=[], int[{_n}] padding=0, bool ceil_mode=False, "
                "bool count_include_pad=True, int? divisor_override=None")
     _args = f"kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override=0, {_extra}out)"

@@ -50,7 +50,7 @@ op("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_o
    batch=batching.strided, out=False,
    view="as_strided",
    grad={"self": lambda g, self_geometry, size, stride, storage_offset:
-         _as_strided_grad(g, *self_geometry, size, stride, storage_offset)})
+         _as_strided_grad(g, self_geometry, size, stride, storage_offset)})
 op("unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)",
    batch=batching.windows, view="unfold", variants="method",
    grad={"self": lambda g, self_shape, dimension, size, step:
@@ -101,8 +101,9 @@ def _fill(place, value, whole):
     return whole
 
 
-def _as_strided_grad(g, shape, strides, start, size, stride, offset):
+def _as_strided_grad(g, geometry, size, stride, offset):
     """Adds g to the places it was read from; self's own places may overlap, which is refused as ambiguous."""
+    shape, strides, start = geometry
     offset = start if offset is None else offset
     low = min(offset, start)
     reach = max(_reach(size, stride, offset), _reach(shape, strides, start), low)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable
+from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.optim._foreach import (
@@ -14,7 +14,7 @@ from mindtorch_v2.optim._foreach import (
     option_for,
 )
 from mindtorch_v2.optim.optimizer import (
-    Optimizer,
+    OneByOneOptimizer,
     check_lr,
     check_range,
     like,
@@ -214,7 +214,7 @@ def _orthogonalized(grad: Tensor, coefficients: tuple[Any, ...], steps: int, eps
     return x.t() if tall else x
 
 
-class Muon(Optimizer):
+class Muon(OneByOneOptimizer):
     """Momentum whose updates of matrices are made orthogonal."""
 
     def __init__(
@@ -250,19 +250,6 @@ class Muon(Optimizer):
                         "Muon only supports 2D parameters whereas we found a parameter with "
                         f"size: {param.size()}"
                     )
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Update all parameters that have a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        with torch.no_grad():
-            for group in self.param_groups:
-                for param in group["params"]:
-                    if param.grad is not None:
-                        self._update(param, param.grad, group)
-        return loss
 
     def _update(self, param: Tensor, grad: Tensor, group: dict[Any, Any]) -> None:
         if param.is_complex():

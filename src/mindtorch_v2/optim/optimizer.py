@@ -388,3 +388,23 @@ class Optimizer:
                 f"to the optimizer with{'' if 'param_names' in groups[0] else 'out'} names"
             )
         self.param_groups.append(param_group)
+
+
+class OneByOneOptimizer(Optimizer):
+    """Updates the parameters one after another, each by _update(param, grad, group)."""
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update all parameters that have a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            for group in self.param_groups:
+                for param in group["params"]:
+                    if param.grad is not None:
+                        self._update(param, param.grad, group)
+        return loss
+
+    def _update(self, param: Tensor, grad: Any, group: dict[Any, Any]) -> None:
+        raise NotImplementedError

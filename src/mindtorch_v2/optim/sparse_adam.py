@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable
+from typing import Any
 
 import mindtorch_v2 as torch
-from mindtorch_v2.optim.optimizer import Optimizer, check_betas, like, number
+from mindtorch_v2.optim.optimizer import OneByOneOptimizer, check_betas, like, number
 
 Tensor = torch.Tensor
 
 __all__ = ["SparseAdam"]
 
 
-class SparseAdam(Optimizer):
+class SparseAdam(OneByOneOptimizer):
     """Adam that moves only the moments and the parameters at the indices of a gradient."""
 
     def __init__(
@@ -40,19 +40,6 @@ class SparseAdam(Optimizer):
         ]
         if places:
             raise ValueError(f"Sparse params at indices {places}: SparseAdam requires dense parameter tensors")
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Update all parameters that have a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        with torch.no_grad():
-            for group in self.param_groups:
-                for param in group["params"]:
-                    if param.grad is not None:
-                        self._update(param, param.grad, group)
-        return loss
 
     def _update(self, param: Tensor, grad: Any, group: dict[Any, Any]) -> None:
         if not grad.is_sparse:

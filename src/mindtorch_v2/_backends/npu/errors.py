@@ -102,7 +102,8 @@ def _numbered(table: str) -> dict[int, str]:
 
 
 _CODES = _numbered(_NAMES)
-told: set[int] = set()       # the device faults that were described since the runtime began: its end need not repeat them
+# Device faults that were described since the runtime began: its end need not repeat them.
+reported: set[int] = set()
 
 # The runtime puts here what gives the acl module in use: this module is below it and must not import it.
 acl_in_use: Callable[[], Any] = lambda: None
@@ -132,7 +133,7 @@ def describe(code: int, what: str, call: str = "", words: str | None = None) -> 
     if code in _ADVICE:
         text += f": {_ADVICE[code]}"
     elif is_device_fault(code):
-        told.add(code)
+        reported.add(code)
         text += (": the device stopped and takes no more work from this process, until torch.npu.restart_device(device, "
                  "rebuild_all_resources=True) begins without its tensors. An earlier op may have failed: "
                  "ACL_LAUNCH_BLOCKING=1 shows it at its own line")

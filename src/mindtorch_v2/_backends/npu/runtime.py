@@ -78,7 +78,7 @@ class _Runtime:
         try:
             self._open()
         except BaseException:
-            self._close(set(errors.told))         # so that a later try starts from nothing
+            self._close(set(errors.reported))         # so that a later try starts from nothing
             raise
 
     def _open(self) -> None:
@@ -124,27 +124,27 @@ class _Runtime:
     def _finalize(self) -> None:
         with _LOCK:
             ours = [self] + [runtime for runtime in _runtimes.values() if runtime is not self and runtime._acl is acl]
-            told = set(errors.told)
+            reported = set(errors.reported)
             _set_ending(threading.get_ident(), None)
             try:
-                used = sum(runtime._close(told) for runtime in ours)   # sum, because any() would stop at the first
-                _stop_acl(used > 0, told)
+                used = sum(runtime._close(reported) for runtime in ours)   # sum, because any() would stop at the first
+                _stop_acl(used > 0, reported)
             finally:
                 _set_ending(0, None)
-            errors.told.clear()
+            errors.reported.clear()
 
-    def _close(self, told: set[int]) -> bool:
+    def _close(self, reported: set[int]) -> bool:
         """Gives back what init took, newest first, and goes on where a step fails; whether there was anything."""
         def attempt(what: str, act: Callable[..., Any], *args: Any) -> None:
-            _attempt(told, what, act, *args)
+            _attempt(reported, what, act, *args)
 
         def end(name: str, function: str, *args: Any) -> bool:
-            return _attempt(told, function, lambda: getattr(acl.rt, name)(*args))
+            return _attempt(reported, function, lambda: getattr(acl.rt, name)(*args))
 
         if self.context is None and not self._device_set:
             return False
         if _interrupted():
-            told.add(errors.DEVICE_TASK_ABORT)    # what the next wait then says is our own doing
+            reported.add(errors.DEVICE_TASK_ABORT)    # what the next wait then says is our own doing
         try:
             self._end(attempt, end)
         finally:                                  # whatever ends it: what is half closed is not used again
@@ -206,18 +206,18 @@ def _set_ending(thread: int, device_id: int | None) -> None:
     _C._npu_end_lifetime()                        # nor in the launcher
 
 
-def _attempt(told: set[int], what: str, act: Callable[..., Any], *args: Any) -> bool:
+def _attempt(reported: set[int], what: str, act: Callable[..., Any], *args: Any) -> bool:
     """One step of a shutdown that cannot be stopped: a failure is printed to stderr, and the next step runs. A device fault that
-    was told before is the reason of this failure too, and not said again. Whether it went well."""
+    was reported before is the reason of this failure too, and not said again. Whether it went well."""
     try:
         errors.check(act(*args) or 0, what)
         return True
     except Exception as error:
         code = getattr(error, "error_code", 0)
-        if code not in told:
+        if code not in reported:
             print(f"mindtorch_v2: at the end of the npu: {error if code else f'[{what}] {error}'}", file=sys.stderr)
         if errors.is_device_fault(code):
-            told.add(code)
+            reported.add(code)
         return False
 
 
@@ -247,10 +247,10 @@ def _start_acl() -> None:
         _started = acl
 
 
-def _stop_acl(used: bool, told: set[int]) -> None:
+def _stop_acl(used: bool, reported: set[int]) -> None:
     global _started
     if used or (acl is not None and _started is acl):
-        _attempt(told, "aclFinalize", lambda: acl.finalize())
+        _attempt(reported, "aclFinalize", lambda: acl.finalize())
     _started = None
 
 
@@ -295,10 +295,10 @@ def restart(device_id: int) -> None:
         if runtime is not None and runtime.initialized:
             _set_ending(threading.get_ident(), device_id)
             try:
-                runtime._close(set(errors.told))
+                runtime._close(set(errors.reported))
             finally:
                 _set_ending(0, None)
-            errors.told.clear()
+            errors.reported.clear()
     get_runtime(device_id)
 
 

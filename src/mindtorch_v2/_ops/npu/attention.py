@@ -210,9 +210,9 @@ def npu_fusion_attention_v3(query, key, value, head_num, input_layout, pse, padd
                             pre_tockens, next_tockens, inner_precise, prefix, actual_seq_qlen, actual_seq_kvlen, sparse_mode,
                             gen_mask_parallel, sync, softmax_layout, sink):
     """npu_fusion_attention whose ends of sequences, seed and offset are tensors, so that a graph can hold it."""
-    ends = [None if x is None else x.tolist() for x in (actual_seq_qlen, actual_seq_kvlen)]
+    q_ends, k_ends = (None if x is None else x.tolist() for x in (actual_seq_qlen, actual_seq_kvlen))
     *made, seed, count = _forward(query, key, value, head_num, input_layout, pse, atten_mask, scale, keep_prob, pre_tockens,
-                                  next_tockens, inner_precise, prefix, *ends, sparse_mode, 1, sink, None, 0)
+                                  next_tockens, inner_precise, prefix, q_ends, k_ends, sparse_mode, 1, sink, None, 0)
     return *made, ops.full([1], seed, dtype=INT64), ops.zeros([1], dtype=INT64)
 
 
@@ -265,10 +265,11 @@ def npu_fusion_attention_grad_v3(query, key, value, dy, head_num, input_layout, 
                                  inner_precise, seed, offset, prefix, actual_seq_qlen, actual_seq_kvlen, sparse_mode,
                                  gen_mask_parallel, sync, softmax_layout, sink):
     """The gradients of npu_fusion_attention_v3."""
-    ends = [None if x is None else x.tolist() for x in (actual_seq_qlen, actual_seq_kvlen)]
+    q_ends, k_ends = (None if x is None else x.tolist() for x in (actual_seq_qlen, actual_seq_kvlen))
     drawn = 0 if seed is None else int(seed.reshape(-1)[0])
     return _backward(query, key, value, dy, head_num, input_layout, pse, atten_mask, softmax_max, softmax_sum, attention_in,
-                     scale_value, keep_prob, pre_tockens, next_tockens, inner_precise, drawn, prefix, *ends, sparse_mode, 1, sink)
+                     scale_value, keep_prob, pre_tockens, next_tockens, inner_precise, drawn, prefix, q_ends, k_ends,
+                     sparse_mode, 1, sink)
 
 
 # ---- room for results and workspaces, which graphs ask for ahead ----------------------------------------------------

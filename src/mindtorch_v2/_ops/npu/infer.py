@@ -102,8 +102,8 @@ _fused = call(
 
 
 def _fused_parts(query, key, value, *rest):
-    *rest, lse = rest
-    out, found = _parts(query, key, value, *rest)
+    *others, lse = rest
+    out, found = _parts(query, key, value, *others)
     return out, found if lse else ops.empty([0], dtype=FLOAT32, device=query.device)
 
 

@@ -1,6 +1,8 @@
 """Rows of torch_npu's recurrent layers, in CANN's order of gates, and of causal convolutions and delta rules over sequences."""
 from __future__ import annotations
 
+from typing import Any
+
 from mindtorch_v2._ops.npu.rows import INT64, grad_of, row, wide
 from mindtorch_v2._ops.table import ops
 
@@ -174,7 +176,7 @@ def _ruled(query, key, value, beta, g, scale, lengths, begin, store):
 def npu_chunk_gated_delta_rule(query, key, value, beta, initial_state, actual_seq_lengths, scale, g):
     """The gated delta rule over whole sequences: the outputs, and the last state of each sequence."""
     lengths = [query.size(0)] if actual_seq_lengths is None else actual_seq_lengths.tolist()
-    last = {}
+    last: dict[int, Any] = {}
 
     def begin(b):
         if initial_state is None:
