@@ -104,7 +104,7 @@ struct Dense {
     s.data = memory.get();
     for (int d = 0, k = 0; d < batch.n; ++d)
       if (s.batch[d] != 0) s.batch[d] = to_strides[k++];
-    s.rs = s.cols, s.cs = 1;
+    s.rs = std::max<int64_t>(s.cols, 1), s.cs = 1;  // also rows of no items have a leading dimension
     orient(s);
   }
 };

@@ -22,7 +22,8 @@ inline void for_each_run(const Conv& s, T* x, const int64_t tap[3], int64_t p0, 
       lo = std::clamp<int64_t>(first - ow, 0, length);
       hi = std::clamp<int64_t>(last - ow, lo, length);
     }
-    run(length, x + (id * s.in[1] + ih) * s.in[2] + w0 + ow * sw, lo, hi);
+    if (lo == hi) lo = hi = 0;  // nothing of the image: no address is formed, for an image without items has none
+    run(length, lo < hi ? x + (id * s.in[1] + ih) * s.in[2] + w0 + ow * sw : x, lo, hi);
     p0 += length;
     ow = 0;
     if (++oh == s.out[1]) oh = 0, ++od;

@@ -25,6 +25,7 @@ DECOMPOSED = named("cholesky cholesky_ex cholesky_inverse cholesky_solve cond de
 
 # What an error is about, by its words: the first that matches. Two errors about different things are no contradiction.
 SUBJECTS = (
+    ("words", r"argument must be either|compute_mode|None is not a valid"),
     ("arguments", r"^TypeError: |OverflowError|Overflow when unpacking"),
     ("memory", r"memory location|in-place operation|written-to|share memory|overlap|resiz"),
     ("gradient", r"automatic differentiation|requires? grad|differentiable|derivative|require gradients|Variable"),
@@ -39,7 +40,6 @@ SUBJECTS = (
      r"not implemented for '|dtype|scalar type|[Ff]loating|complex|[Ii]ntegral|[Ii]nteger|[Bb]ool|precision|types "
      r"other|"
               r"Unsupported|Float or Double|non-negative integral|support|torch\.\w*int\d+"),
-    ("words", r"argument must be either|compute_mode|None is not a valid"),
     ("shape",
      r"[Dd]im|shape|size|\d-?D|rank|elements|length|matri|vector|batch|empty|must match|broadcast|index|indices|square|"
               r"channels|number of|stride|out of range|tuple|list|reduc"),
@@ -156,6 +156,8 @@ ACCEPTED: tuple[tuple[str, str, str, str], ...] = (
     (named("pairwise_distance"), "value", SMALL + r"(?s:.)*\{[^}]*large", "powers so high that their sum is a denormal number"),
     (named("var_mean std_mean"), "value", SMALL, "items that cancel: a mean is off by a rounding of the largest item"),
     (r"(info\._)?segment_reduce(\.offsets)?", "value", "", "offsets behind the last item: PyTorch reads what lies there"),
+    (named("cov"), "dtype", r"\{[^}]*int", "weights without dims beside integers: PyTorch fails unless the integers have none too"),
+    (named("_?segment_reduce"), "accepted", r"expected RuntimeError: min\(\)", "no segment: PyTorch looks for the least length"),
     (named("_?segment_reduce"), "gradient", r"^\[\d+\] -.*expected -",
      "of several items with the extreme's value: PyTorch divides among them only a gradient above 0"),
     (named("renorm"), "value", r"^\[\d+\] -?0\.0, expected",

@@ -192,6 +192,9 @@ torch.nn.functional.embedding_bag(torch.tensor([0, 9]), torch.ones(4, 2), torch.
 torch.eye(4).to_sparse_bsr(2).values()
 torch.eye(4).to_sparse(layout=torch.sparse_bsc, blocksize=2).values()
 torch.eye(4).to_sparse_bsr((2,))
+x.float(memory_format=3)
+x.to(torch.float32, memory_format=object())
+x.to(torch.float64, memory_format="x")
 torch.masked.argmin(t[None])
 torch.masked.argmin(t[None], mask=t)
 torch.masked.logsumexp(t[None], 0)
@@ -348,6 +351,20 @@ def test_least_squares_of_a_matrix_that_is_not_finite(driver: str) -> None:
         assert found.solution.isnan().all() and found.singular_values.isnan().all()
 
 
+def test_product_over_no_items_with_odd_strides() -> None:
+    """Rows of no items that do not lie behind each other are copied, and have a leading dimension then."""
+    a, b = mt.ones(2, 3, 4)[:, ::2, :0].transpose(0, 1), mt.ones(2, 0, 5)
+    assert mt.matmul(a.transpose(0, 1).expand(2, 2, 2, 0), b).eq(0).all()
+    assert mt.baddbmm(mt.ones(2, 2, 5), mt.empty_strided((2, 2, 0), (3, 0, 2)), b).eq(1).all()
+
+
+def test_parameters_of_a_norm_are_tensors() -> None:
+    with pytest.raises(TypeError):
+        mt._C._core._check_mixed(mt.ones(1), 3)
+    with pytest.raises(TypeError):
+        mt._C._core._check_mixed(None, mt.ones(1))
+
+
 def test_convolution_of_padding_alone() -> None:
     """A plane of no items; PyTorch refuses it in some dtypes."""
     for dtype in (mt.float16, mt.float32, mt.float64):
@@ -366,6 +383,13 @@ def test_gradient_of_scatter_reduce_without_indices() -> None:
 x, src = torch.zeros(2, 0, 3, requires_grad=True), torch.zeros(2, 2, 0, 3, requires_grad=True)
 out = x.clone().scatter_reduce_(-3, torch.zeros(2, 0, 3).long(), src, "amax")
 [None if g is None else g.shape for g in torch.autograd.grad(out, [x, src], torch.zeros(2, 0, 3), allow_unused=True)]""")
+
+
+@pytest.mark.parametrize("reduce", ["sum", "amax", "prod", "mean"])
+def test_gradient_of_scatter_reduce_of_a_src_without_dims(reduce: str) -> None:
+    both.check(f"""
+x, src = torch.ones(1, requires_grad=True), torch.tensor(2., requires_grad=True)
+torch.autograd.grad(x.scatter_reduce(0, torch.tensor([0]), src, "{reduce}").sum(), [x, src])""")
 
 
 def test_gradient_of_view_as_real_of_one_item() -> None:

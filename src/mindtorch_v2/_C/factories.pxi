@@ -170,12 +170,18 @@ cdef TensorBase to_copy(Overload ov, TensorBase self, PyObject** s):
     return r
 
 
+cdef bint is_format(object o):
+    return isinstance(o, memory_format)
+
+
 def _to(TensorBase self not None, d, device, bint non_blocking, bint copy, memory_format):
     """Tensor.to with its arguments sorted out: self when nothing changes, else a copy."""
     cdef int dt = self.dt if d is None else dtype_id(d)
     cdef object place = None if device is None else as_device(device)
     cdef bint same = dt == self.dt and (place is None or ((<device_type>place).code == self.dev and
                                         ((<device_type>place).number == self.dev_index or self.dev == CPU)))
+    if memory_format is not None and not is_format(memory_format):                          # methods pass it on unseen
+        raise TypeError(f"to(): argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}")
     if same and not copy and (memory_format is None or (<memory_format_type>memory_format).code == PRESERVE or
                               self.is_contiguous(memory_format)):
         return self

@@ -176,9 +176,9 @@ cdef tuple layer_norm_outputs(PyObject** s, int dev, int index):
             new_empty(input.rank, shape, dt, dev, index), new_empty(input.rank, shape, dt, dev, index))
 
 
-def _check_mixed(TensorBase input, *params):
+def _check_mixed(TensorBase input not None, *params):
     """torch's rule on the CPU: parameters have the input's dtype, or are all float32 beside an input of 16 bits."""
-    given = [(<TensorBase>p).dt for p in params if p is not None]
+    given = [(<TensorBase?>p).dt for p in params if p is not None]
     others = [dt for dt in given if dt != input.dt]
     if not others or input.dev > META:
         return

@@ -199,6 +199,8 @@ def _cover(g, shape):
     """A gradient for the front of src, with zeros for what the index did not reach."""
     if tuple(g.shape) == tuple(shape):
         return g
+    if not shape:                                            # a src without dims beside an index of one item
+        return g.reshape(())
     whole = g.new_zeros(shape)
     part = whole
     for d, n in enumerate(g.shape):
