@@ -439,7 +439,9 @@ for anomaly in (False, True):
         refused(RuntimeError, Junk.apply(x).sum().backward)
 y = torch.ones(3, requires_grad=True)
 y.register_hook(lambda g: setattr(y, "data", torch.ones(100000)))
-refused(RuntimeError, (y * 2).sum().backward)
+(y * 2).sum().backward()
+assert y.grad.shape == (3,) and y.shape == (100000,)         # as in torch
+refused(RuntimeError, (y * 2).sum().backward)                # which adds to it
 """)
 
 
