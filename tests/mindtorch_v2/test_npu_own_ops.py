@@ -15,6 +15,7 @@ import torch
 from npu_op_case import CASES, Case
 
 import mindtorch_v2 as mt
+from mindtorch_v2._ops import table
 
 for _part in ("layers", "tensors", "experts", "models", "rest"):      # each adds its cases
     importlib.import_module(f"npu_op_cases_{_part}")
@@ -97,6 +98,12 @@ def test_a_name_without_a_row_is_refused_by_name() -> None:
         _ = mt.ops.npu.npu_hans_encode
     with pytest.raises(AttributeError, match="no_such_op"):
         _ = mt.ops.npu.no_such_op
+
+
+def test_calls_of_cann_that_bodies_make_are_no_ops_of_torch() -> None:
+    assert "flash_packed" in {schema.name for schema, _ in table.npu_rows} and "flash_packed" not in mt._ops.npu.functions
+    assert not {schema.name for schema, _ in table.rows} & {"flash_packed", "anti_quant", "rotary_grad"}
+    assert not hasattr(mt.ops.aten, "flash_packed") and not hasattr(table.ops, "npu_rms_norm")
 
 
 def test_packets_say_npu() -> None:

@@ -41,8 +41,9 @@ def _node_name(name: str, grad: Any) -> str:
 
 def _publish(name: str, function: Any, variants: str) -> None:
     """Puts an op where torch has it: `function`, `method`, or a namespace such as `linalg`."""
-    if function.namespace == "npu":              # names of torch_npu, which torch may have too
-        npu_functions[name] = function
+    if function.namespace.startswith("npu"):     # names of torch_npu, which torch may have too; npu_calls are nobody's
+        if function.namespace == "npu":
+            npu_functions[name] = function
         return
     if function.namespace != "Tensor":           # else a method that takes its arguments in another order than the function
         setattr(ops, name, function)
@@ -93,14 +94,15 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         family=family, mode=str(rule) if pointwise else view or native, kernel=kernel,
         rule=None if pointwise else rule, body=body, grad=grad,
         numbers=pointwise if numbers is None else numbers, copies_self=copies_self or (mutates and not body),
-        npu=npu, returns_class=None if namespace == "npu" else returns_class(parsed.name, parsed.returns), namespace=namespace,
+        npu=npu, namespace=namespace,
+        returns_class=None if namespace.startswith("npu") else returns_class(parsed.name, parsed.returns),
         node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward, refuses=refuses,
         description=_DESCRIPTION,
         lacks=tuple(map(_C._dtype_named, _dtype_names(lacks))) if pointwise else (),
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
     if doc or body is not None:
         function.doc = doc or body.__doc__ or function.doc
-    written = npu_rows if namespace == "npu" else rows
+    written = npu_rows if namespace.startswith("npu") else rows
     written.append((parsed, {"npu": npu, "rule": rule, "grad": grad, "body": body, "kernel": kernel,
                              "autocast": autocast}))
     _publish(parsed.name, function, variants)
