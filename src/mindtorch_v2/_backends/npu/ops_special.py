@@ -252,6 +252,7 @@ BODIES = {
     **_orders("special_scaled_modified_bessel_k*", _second_kind, True),
     "special_spherical_bessel_j0": _exact(_spherical_j0),
     "special_zeta": _in_float32(_zeta),
+    "_zeta": _in_float32(_zeta),
     **{"special_" + name: _exact(lambda x, n, name=name: _recurrence(name, x, n)) for name in _POLYNOMIALS},
     **{f"special_shifted_chebyshev_polynomial_{kind}": _exact(
         lambda x, n, kind=kind: _recurrence(f"chebyshev_polynomial_{kind}", 2 * x - 1, n)) for kind in _SECOND},
