@@ -70,4 +70,6 @@ class DispatchKeySet:
         return hash(self._keys)
 
 
+vars(_C)["_distributed_rpc"] = _facade.module(_C.__name__, "_distributed_rpc", "Remote calls, which are not offered.",
+                                              _is_current_rpc_agent_set=lambda: False)
 vars(_C).update(DispatchKey=DispatchKey, DispatchKeySet=DispatchKeySet, _TensorMeta=type)      # the metaclass of Tensor

@@ -91,6 +91,12 @@ def is_distinct(input: Any, other: Any) -> bool:
     return input is not other
 
 
+def _assert_async(input: Any, assert_msg: str | None = None) -> None:
+    """Raises RuntimeError unless the one item of the tensor is nonzero."""
+    if not is_nonzero(input):
+        raise RuntimeError(assert_msg or "Expected Tensor with single nonzero value, but got zero")
+
+
 asserts: dict[str, Any] = {function.__name__: function for function in (
-    _check, _check_index, _check_value, _check_type, _check_not_implemented, _check_tensor_all, _check_is_size,
+    _check, _check_index, _check_value, _check_type, _check_not_implemented, _check_tensor_all, _check_is_size, _assert_async,
     typename, is_nonzero, is_same_size)}

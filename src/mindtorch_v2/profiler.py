@@ -11,7 +11,7 @@ from typing import Any
 import mindtorch_v2 as torch
 
 _events = torch.autograd.profiler
-record_function = _events.record_function
+record_function, kineto_available = _events.record_function, _events.kineto_available
 
 __all__ = ["ProfilerAction", "ProfilerActivity", "profile", "record_function", "schedule", "supported_activities",
            "tensorboard_trace_handler"]

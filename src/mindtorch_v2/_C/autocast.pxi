@@ -114,9 +114,9 @@ cdef object autocast_of(TensorBase t, int dev, int dt):
 
 
 cdef int autocast_type(str device_type) except -1:
-    cdef int dev = device_code(device_type) if device_type in device_types.names else META
+    cdef int dev = device_code(device_type) if device_type in device_types.names[:NUM_DEVICES] else META
     if dev == META:
-        known = ", ".join([name for name in device_types.names if name != "meta"])
+        known = ", ".join([name for name in device_types.names[:NUM_DEVICES] if name != "meta"])
         raise RuntimeError(f"unknown device type for autocast: {device_type!r}; the types are {known}")
     return dev
 

@@ -1,10 +1,13 @@
 # Devices: where a tensor lives, and where the running thread makes tensors that name no device.
 
 cdef class DeviceTypes:
-    """The device types of this process by code: their names, and who serves them."""
+    """The device types of this process by code: their names, and who serves them. No tensor is of a type from NUM_DEVICES
+    on: programs name those, compare them and are refused when they want a tensor there."""
 
     def __cinit__(self):
-        self.names = ["cpu", "meta", "npu", "privateuseone"]
+        self.names = ["cpu", "meta", "npu", "privateuseone",
+                      "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy",
+                      "vulkan", "mps", "hpu", "mtia"]
         self.backends = [None] * NUM_DEVICES
         self.made, self.read = {}, {}
 
@@ -19,14 +22,31 @@ def _alias_device(str name, str meant) -> None:
     """From now on a device type's name means another type: programs written for cuda run on npu."""
     device_code(meant)
     device_aliases[name] = meant
+    device_types.read.clear()
 
 
-cdef int device_code(str name) except -1:
-    """The code of a device type."""
+cdef int named_code(str name) except -1:
+    """The code of a device type, which may be one that no tensor can be on."""
     name = device_aliases.get(name, name)
     if name not in device_types.names:
         raise RuntimeError(f"Expected one of {', '.join(device_types.names)} device type at start of device string: {name}")
     return <int>device_types.names.index(name)
+
+
+cdef int device_code(str name) except -1:
+    """The code of a device type that tensors can be on."""
+    cdef int code = named_code(name)
+    if code >= NUM_DEVICES:
+        raise not_compiled(code)
+    return code
+
+
+cdef object not_compiled(int code):
+    """What torch raises where it was built without a device type."""
+    cdef str name = device_types.names[code]
+    if name in ("cuda", "xpu", "mtia"):
+        return AssertionError(f"Torch not compiled with {name.upper()} enabled")
+    return NotImplementedError(f"PyTorch is not linked with support for {name} devices")
 
 
 cdef class device:
@@ -58,7 +78,7 @@ cdef class device:
             if len(number) > 10 or int(number) > INT_MAX:
                 raise RuntimeError(f"Could not parse device index '{number}' in device string '{type}'")
             index = int(number)
-        code = device_code(name)
+        code = named_code(name)
         if index is not None and index < 0:
             raise RuntimeError(f"Device index must not be negative, got {index}")
         if index is not None and index > INT_MAX:
@@ -128,6 +148,8 @@ cdef device as_device(object d):
     else:
         r = device(d)
     if r.code > META:
+        if r.code >= NUM_DEVICES:
+            raise not_compiled(r.code)
         return device_object(r.code, backend_of(r.code).current_index()) if r.number < 0 else r
     if r.code < 0:
         raise RuntimeError("the device was never made: __init__ was not called")

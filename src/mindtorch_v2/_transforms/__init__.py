@@ -4,11 +4,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _facade
 from mindtorch_v2._transforms.batched import BatchedTensor, Vmap
 from mindtorch_v2.autograd.forward_ad import Forward
 
-__all__ = ["BatchedTensor", "Vmap", "differentiated", "ended", "linked", "start"]
+__all__ = ["BatchedTensor", "Vmap", "add_batch_dim", "differentiated", "ended", "level_at", "linked", "remove_batch_dim",
+           "start"]
 
 
 def _innermost() -> Vmap | None:
@@ -54,3 +55,66 @@ def ended(x: Any, kept: Callable[[list[Any]], bool]) -> Any:
         if tangent is not None:
             layer.note(made, tangent if not tangent.requires_grad or kept([tangent]) else ended(tangent, kept))
     return made
+
+
+# ---- levels of vmap by number, as torch._C._functorch knows them ---------------------------------------------------------
+def level_at(depth: int) -> Vmap:
+    """The open level of a number."""
+    found = next((t for t in _C._transforms() if isinstance(t, Vmap) and t.depth == depth), None)
+    if found is None:
+        raise RuntimeError(f"vmap: no level {depth} is open")
+    return found
+
+
+def add_batch_dim(x: Any, dim: int, depth: int) -> Any:
+    """x as one sample of a level sees it; its dim is the batch."""
+    return level_at(depth).wrap(x.movedim(dim, 0))
+
+
+def remove_batch_dim(x: Any, depth: int, size: int, dim: int) -> Any:
+    """x as those outside of a level see it, the batch at dim; what all samples share is repeated."""
+    value, batched = level_at(depth).unwrap(x)
+    return (value if batched else value.expand(size, *value.shape)).movedim(0, dim)
+
+
+def _increment(size: int, randomness: str) -> int:
+    level = Vmap(size, randomness)
+    _opened.append((level, _C._push_transform(level)))
+    return level.depth
+
+
+def _decrement() -> int:
+    level, before = _opened.pop()
+    _C._pop_transform(before)
+    return level.depth
+
+
+def _current_level() -> int:
+    level = _innermost()
+    if level is None:
+        raise RuntimeError("no transform is active")
+    return level.depth
+
+
+def _is_batched(x: Any) -> bool:
+    return type(x) is BatchedTensor and x.batched
+
+
+def _unwrapped(x: Any) -> Any:
+    if type(x) is not BatchedTensor:
+        raise RuntimeError("No wrappers present!")
+    return x.value
+
+
+_opened: list[tuple[Vmap, Any]] = []     # by _vmap_increment_nesting
+vars(_C)["_functorch"] = _facade.module(
+    _C.__name__, "_functorch", "Levels of vmap and their tensors, by the names of torch's core.",
+    _add_batch_dim=add_batch_dim, _remove_batch_dim=remove_batch_dim, is_batchedtensor=_is_batched,
+    get_unwrapped=_unwrapped,
+    maybe_get_bdim=lambda x: 0 if _is_batched(x) else -1,
+    maybe_get_level=lambda x: x.level.depth if type(x) is BatchedTensor else -1,
+    current_level=_current_level, maybe_current_level=lambda: getattr(_innermost(), "depth", None),
+    is_functorch_wrapped_tensor=lambda x: type(x) is BatchedTensor,
+    is_gradtrackingtensor=lambda x: False, is_functionaltensor=lambda x: False, is_legacy_batchedtensor=lambda x: False,
+    _vmap_increment_nesting=_increment, _vmap_decrement_nesting=_decrement)
+vars(_C)["_are_functorch_transforms_active"] = lambda: bool(_C._transforms())

@@ -232,3 +232,27 @@ class profile:
 def kineto_available() -> bool:
     """False: that is torch's library for device profiles."""
     return False
+
+
+class emit_nvtx:
+    """A with block whose ops NVIDIA's profiler would see: it needs CUDA, and refuses unless it is not enabled."""
+
+    def __init__(self, enabled: bool = True, record_shapes: bool = False) -> None:
+        self.enabled, self.record_shapes = enabled, record_shapes
+
+    def __enter__(self) -> emit_nvtx | None:
+        if self.enabled:
+            raise AssertionError("Torch not compiled with CUDA enabled")
+        return None
+
+    def __exit__(self, *exc: Any) -> None:
+        pass
+
+
+class emit_itt(emit_nvtx):
+    """The same for Intel's profiler, which is not offered."""
+
+    def __enter__(self) -> emit_itt | None:
+        if self.enabled:
+            raise NotImplementedError("[torch.autograd.profiler.emit_itt] ranges for Intel's profiler are not offered")
+        return None

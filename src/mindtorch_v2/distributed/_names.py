@@ -3,6 +3,7 @@ be made, so that packages can import them and ask isinstance. A file or folder o
 """
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Any
@@ -20,11 +21,17 @@ algorithms._checkpoint: |
 algorithms._checkpoint.checkpoint_wrapper: checkpoint_wrapper apply_activation_checkpointing offload_wrapper |
     CheckpointImpl CheckpointWrapper ActivationWrapper OffloadWrapper
 rpc: init_rpc rpc_sync rpc_async remote shutdown get_worker_info | RRef WorkerInfo BackendType
-rpc.api: init_rpc rpc_sync rpc_async remote shutdown get_worker_info _require_initialized | RRef
+rpc.api: init_rpc rpc_sync rpc_async remote shutdown get_worker_info _all_gather | RRef
 launcher: |
 launcher.api: elastic_launch launch_agent | LaunchConfig
 utils: |
 """
+
+
+def _require_initialized(func: Any) -> Any:
+    """A decorator of what needs RPC, which is never started here."""
+    why = "RPC has not been initialized. Call torch.distributed.rpc.init_rpc first."
+    return functools.wraps(func)(_facade.refusal(f"torch.distributed.rpc.{func.__name__}", why, RuntimeError))
 
 
 def _contents() -> dict[str, dict[str, Any]]:
@@ -36,6 +43,7 @@ def _contents() -> dict[str, dict[str, Any]]:
         prefix = f"torch.distributed.{path}."
         found[path] = _facade.refusals(functions, WHY, prefix) | _facade.absents(classes, WHY, prefix)
     found["rpc"]["is_available"] = lambda: False
+    found["rpc.api"]["_require_initialized"] = _require_initialized
     return found
 
 

@@ -22,6 +22,7 @@ from mindtorch_v2.fx.graph import Graph, PythonCode, _BoxedCodeGen, _is_from_tor
 __all__ = ["GraphModule", "reduce_graph_module", "reduce_package_graph_module"]
 
 FX_GRAPH_MODULE_FILE_PREFIX = "fx_generated_"
+_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"      # in meta: attributes that a copy takes along
 _Module: Any = torch.nn.Module
 _serial = itertools.count()
 _HOOKS = ("_replace_hooks", "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks")
@@ -402,6 +403,8 @@ class GraphModule(_Module):
                 getattr(made, table).setdefault(key, value)
         for key, value in late.items():
             made.__dict__[key] = copy.deepcopy(value, memo)
+        for key, value in made.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {}).items():
+            setattr(made, key, value)
         for hook in made._deepcopy_hooks:
             hook(made)
         return made

@@ -67,6 +67,8 @@ def _dict_unflatten(values: Iterable[Any], context: Any) -> immutable_dict:
 
 
 _pytree.register_pytree_node(immutable_list, _list_flatten, _list_unflatten,
-                             serialized_type_name="torch.fx.immutable_collections.immutable_list")
+                             serialized_type_name="torch.fx.immutable_collections.immutable_list",
+                             flatten_with_keys_fn=_pytree._list_flatten_with_keys)
 _pytree.register_pytree_node(immutable_dict, _dict_flatten, _dict_unflatten,
-                             serialized_type_name="torch.fx.immutable_collections.immutable_dict")
+                             serialized_type_name="torch.fx.immutable_collections.immutable_dict",
+                             flatten_with_keys_fn=_pytree._dict_flatten_with_keys)

@@ -35,3 +35,9 @@ _NN_OPS = (
 globals().update({name: getattr(torch, name) for name in _TORCH_OPS})
 globals().update({name: getattr(torch._C._nn, name) for name in _NN_OPS})
 logsigmoid = torch._C._nn.log_sigmoid
+
+
+def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor | None = None,
+               bias: torch.Tensor | None = None, out_dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Products of groups of rows with a matrix each; the groups end where offs says."""
+    return torch._grouped_mm(mat_a, mat_b, offs, bias, out_dtype)

@@ -2,79 +2,82 @@
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+from mindtorch_v2.utils import _pytree_nodes
+from mindtorch_v2.utils._pytree_nodes import (  # noqa: F401  (torch has all of them here)
+    BUILTIN_TYPES,
+    CONSTANT_NODES,
+    SERIALIZED_TYPE_TO_PYTHON_TYPE,
+    STANDARD_DICT_TYPES,
+    SUPPORTED_NODES,
+    SUPPORTED_SERIALIZED_TYPES,
+    ConstantNode,
+    Context,
+    DumpableContext,
+    FlattenFn,
+    FlattenFunc,
+    FlattenWithKeysFn,
+    FlattenWithKeysFunc,
+    FromDumpableContextFn,
+    GetAttrKey,
+    KeyEntry,
+    KeyPath,
+    MappingKey,
+    NodeDef,
+    PyTree,
+    SequenceKey,
+    ToDumpableContextFn,
+    UnflattenFn,
+    UnflattenFunc,
+    _defaultdict_deserialize,
+    _defaultdict_flatten,
+    _defaultdict_flatten_with_keys,
+    _defaultdict_serialize,
+    _defaultdict_unflatten,
+    _deque_flatten,
+    _deque_flatten_with_keys,
+    _deque_unflatten,
+    _deregister_pytree_node,
+    _dict_flatten,
+    _dict_flatten_with_keys,
+    _dict_unflatten,
+    _get_node_type,
+    _list_flatten,
+    _list_flatten_with_keys,
+    _list_unflatten,
+    _namedtuple_deserialize,
+    _namedtuple_flatten,
+    _namedtuple_flatten_with_keys,
+    _namedtuple_serialize,
+    _namedtuple_unflatten,
+    _odict_flatten,
+    _odict_unflatten,
+    _ordereddict_flatten,
+    _ordereddict_flatten_with_keys,
+    _ordereddict_unflatten,
+    _private_register_pytree_node,
+    _register_namedtuple,
+    _register_pytree_node,
+    _tuple_flatten,
+    _tuple_flatten_with_keys,
+    _tuple_unflatten,
+    is_constant_class,
+    is_namedtuple,
+    is_namedtuple_class,
+    is_namedtuple_instance,
+    is_structseq,
+    is_structseq_class,
+    is_structseq_instance,
+    register_constant,
+    register_dataclass,
+    register_pytree_node,
+)
 
-class _Kind(NamedTuple):
-    """How one container type is taken apart and put together."""
-    flatten: Callable[[Any], tuple[list[Any], Any]]
-    unflatten: Callable[[Iterable[Any], Any], Any]
-
-
-class MappingKey(NamedTuple):
-    """The step from a mapping to its item."""
-    key: Any
-
-    def __str__(self) -> str:
-        return f"[{self.key!r}]"
-
-
-class SequenceKey(NamedTuple):
-    """The step from a sequence to its item."""
-    idx: int
-
-    def __str__(self) -> str:
-        return f"[{self.idx!r}]"
-
-
-class GetAttrKey(NamedTuple):
-    """The step from an object to its attribute."""
-    name: str
-
-    def __str__(self) -> str:
-        return f".{self.name}"
-
-
-_Mapping = (dict, OrderedDict, defaultdict)
-SUPPORTED_NODES: dict[type, _Kind] = {
-    dict: _Kind(lambda d: (list(d.values()), list(d)), lambda v, keys: dict(zip(keys, v))),
-    OrderedDict: _Kind(lambda d: (list(d.values()), list(d)), lambda v, keys: OrderedDict(zip(keys, v))),
-    defaultdict: _Kind(lambda d: (list(d.values()), [d.default_factory, list(d)]),
-                       lambda v, c: defaultdict(c[0], zip(c[1], v))),
-    list: _Kind(lambda x: (list(x), None), lambda v, _: list(v)),
-    tuple: _Kind(lambda x: (list(x), None), lambda v, _: tuple(v)),
-    deque: _Kind(lambda x: (list(x), x.maxlen), lambda v, n: deque(v, maxlen=n)),
-    namedtuple: _Kind(lambda x: (list(x), type(x)),
-                      lambda v, cls: cls(*v) if hasattr(cls, "_make") else cls(tuple(v))),   # type: ignore[dict-item]
-}
-
-
-def register_pytree_node(cls: type, flatten_fn: Callable[[Any], tuple[Any, Any]],
-                         unflatten_fn: Callable[[Any, Any], Any], **kwargs: Any) -> None:
-    """Makes a class a container of trees."""
-    if cls in SUPPORTED_NODES:
-        raise ValueError(f"{cls} is already registered as pytree node.")
-    SUPPORTED_NODES[cls] = _Kind(flatten_fn, unflatten_fn)
-
-
-_register_pytree_node = _private_register_pytree_node = register_pytree_node
-
-
-def register_dataclass(cls: type, **kwargs: Any) -> None:
-    """Makes a dataclass a container of its fields."""
-    names = list(cls.__dataclass_fields__)   # type: ignore[attr-defined]
-    register_pytree_node(cls, lambda x: ([getattr(x, n) for n in names], None),
-                         lambda values, _: cls(**dict(zip(names, values))))
-
-
-def _kind_of(tree: Any) -> Any:
-    """The key of the node's kind, or None for a leaf."""
-    kind = type(tree)
-    if kind in SUPPORTED_NODES:
-        return kind
-    return namedtuple if isinstance(tree, tuple) and hasattr(kind, "_fields") else None
+DEFAULT_TREESPEC_SERIALIZATION_PROTOCOL = 1
 
 
 class TreeSpec:
@@ -89,6 +92,14 @@ class TreeSpec:
     def is_leaf(self) -> bool:
         return self.type is None
 
+    def children(self) -> list[TreeSpec]:
+        """The structures of what it holds."""
+        return list(self.children_specs)
+
+    def child(self, index: int) -> TreeSpec:
+        """The structure of one thing that it holds."""
+        return self.children_specs[index]
+
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """A tree of this structure with the given leaves."""
         items = list(leaves)
@@ -100,18 +111,18 @@ class TreeSpec:
     def _build(self, items: Any) -> Any:
         if self.type is None:
             return next(items)
-        return SUPPORTED_NODES[self.type].unflatten([c._build(items) for c in self.children_specs], self.context)
+        return SUPPORTED_NODES[self.type].unflatten_fn([c._build(items) for c in self.children_specs], self.context)
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
         """The subtrees of tree at this structure's leaves."""
         if self.type is None:
             return [tree]
-        if _kind_of(tree) is not self.type:
+        if _get_node_type(tree) is not self.type:
             raise ValueError(f"Type mismatch; expected {self.type!r}, but got {type(tree)!r}.")
-        children, context = SUPPORTED_NODES[self.type].flatten(tree)
+        children, context = SUPPORTED_NODES[self.type].flatten_fn(tree)
         if len(children) != self.num_children:
             raise ValueError(f"Node arity mismatch; expected {self.num_children}, but got {len(children)}.")
-        if self.type in _Mapping and context != self.context:
+        if self.type in STANDARD_DICT_TYPES and context != self.context:
             keys = self.context[1] if self.type is defaultdict else self.context
             if set(keys) != set(tree):
                 raise ValueError(f"Node keys mismatch; expected {keys!r}, but got {list(tree)!r}.")
@@ -139,9 +150,20 @@ class LeafSpec(TreeSpec):
         super().__init__(None, None, [])
 
 
-def treespec_leaf() -> TreeSpec:
+def treespec_leaf() -> LeafSpec:
     """The structure of a single leaf."""
     return LeafSpec()
+
+
+def treespec_tuple(iterable: Iterable[TreeSpec] = (), /) -> TreeSpec:
+    """The structure of a tuple of trees."""
+    return TreeSpec(tuple, None, list(iterable))
+
+
+def treespec_dict(mapping: Any = (), /, **kwargs: TreeSpec) -> TreeSpec:
+    """The structure of a dict of trees."""
+    given = dict(mapping, **kwargs)
+    return TreeSpec(dict, list(given), list(given.values()))
 
 
 def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
@@ -151,11 +173,11 @@ def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
 
 
 def _flatten(tree: Any, leaves: list[Any], is_leaf: Any) -> TreeSpec:
-    kind = _kind_of(tree)
-    if kind is None or (is_leaf is not None and is_leaf(tree)):
+    kind = _get_node_type(tree)
+    if kind not in SUPPORTED_NODES or (is_leaf is not None and is_leaf(tree)):
         leaves.append(tree)
         return LeafSpec()
-    children, context = SUPPORTED_NODES[kind].flatten(tree)
+    children, context = SUPPORTED_NODES[kind].flatten_fn(tree)
     return TreeSpec(kind, context, [_flatten(c, leaves, is_leaf) for c in children])
 
 
@@ -172,7 +194,18 @@ def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list
     return tree_flatten(tree, is_leaf)[0]
 
 
-tree_iter = tree_leaves
+def tree_iter(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Any]:
+    """The leaves of a tree, one by one."""
+    if tree_is_leaf(tree, is_leaf):
+        yield tree
+        return
+    for child in SUPPORTED_NODES[_get_node_type(tree)].flatten_fn(tree)[0]:
+        yield from tree_iter(child, is_leaf)
+
+
+def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
+    """The leaves of the arguments of a call."""
+    return [leaf for value in (*args, *kwargs.values()) for leaf in tree_leaves(value)]
 
 
 def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
@@ -254,17 +287,20 @@ def tree_any_only(type_or_types: Any, pred: Callable[[Any], bool], tree: Any, is
 
 def tree_is_leaf(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
     """Whether the object is a leaf."""
-    return (is_leaf is not None and is_leaf(tree)) or _kind_of(tree) is None
+    return (is_leaf is not None and is_leaf(tree)) or _get_node_type(tree) not in SUPPORTED_NODES
+
+
+_is_leaf = tree_is_leaf
 
 
 def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: Any = None) -> list[Any] | None:
     """The leaves of tree repeated to fill treespec, or None where the two do not fit."""
-    kind = _kind_of(tree)
-    if kind is None or (is_leaf is not None and is_leaf(tree)):
+    kind = _get_node_type(tree)
+    if kind not in SUPPORTED_NODES or (is_leaf is not None and is_leaf(tree)):
         return [tree] * treespec.num_leaves
     if treespec.type is not kind:
         return None
-    children, context = SUPPORTED_NODES[kind].flatten(tree)
+    children, context = SUPPORTED_NODES[kind].flatten_fn(tree)
     if len(children) != treespec.num_children or context != treespec.context:
         return None
     found: list[Any] = []
@@ -278,25 +314,22 @@ def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: Any = None
 
 def tree_flatten_with_path(tree: Any, is_leaf: Any = None) -> tuple[list[tuple[tuple[Any, ...], Any]], TreeSpec]:
     """(path, leaf) pairs, and the structure."""
-    found: list[tuple[tuple[Any, ...], Any]] = []
-    _paths(tree, (), found, is_leaf)
-    return found, tree_structure(tree, is_leaf)
+    return list(_generate_key_paths((), tree, is_leaf)), tree_structure(tree, is_leaf)
 
 
-def _paths(tree: Any, path: tuple[Any, ...], found: list[Any], is_leaf: Any) -> None:
-    kind = _kind_of(tree)
-    if kind is None or (is_leaf is not None and is_leaf(tree)):
-        found.append((path, tree))
+def _generate_key_paths(key_path: tuple[Any, ...], tree: Any,
+                        is_leaf: Callable[[Any], bool] | None = None) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """(path, leaf) pairs of a tree that lies at a path."""
+    if tree_is_leaf(tree, is_leaf):
+        yield key_path, tree
         return
-    children, context = SUPPORTED_NODES[kind].flatten(tree)
-    if kind in _Mapping:
-        steps: list[Any] = [MappingKey(k) for k in tree]
-    elif kind is namedtuple:
-        steps = [GetAttrKey(n) for n in type(tree)._fields]
-    else:
-        steps = [SequenceKey(i) for i in range(len(children))]
-    for step, child in zip(steps, children):
-        _paths(child, (*path, step), found, is_leaf)
+    kind = _get_node_type(tree)
+    flatten = SUPPORTED_NODES[kind].flatten_with_keys_fn
+    if flatten is None:
+        raise ValueError(f"Did not find a flatten_with_keys_fn for type: {kind}. Please pass a flatten_with_keys_fn argument "
+                         "to register_pytree_node.")
+    for step, child in flatten(tree)[0]:
+        yield from _generate_key_paths((*key_path, step), child, is_leaf)
 
 
 def tree_leaves_with_path(tree: Any, is_leaf: Any = None) -> list[tuple[tuple[Any, ...], Any]]:
@@ -319,5 +352,49 @@ def keystr(kp: tuple[Any, ...]) -> str:
 def key_get(obj: Any, kp: tuple[Any, ...]) -> Any:
     """What lies at a path."""
     for step in kp:
-        obj = getattr(obj, step.name) if isinstance(step, GetAttrKey) else obj[step[0]]
+        obj = step.get(obj)
     return obj
+
+
+# ---- structures as text ----------------------------------------------------------------------------------------------
+def _to_json(spec: TreeSpec) -> dict[str, Any]:
+    name, context = (None, None) if spec.is_leaf() else _pytree_nodes.written_node(spec.type, spec.context)
+    return {"type": name, "context": context, "children_spec": [_to_json(child) for child in spec.children_specs]}
+
+
+def _from_json(written: dict[str, Any]) -> TreeSpec:
+    if written["type"] is None and written["context"] is None and not written["children_spec"]:
+        return LeafSpec()
+    kind, context = _pytree_nodes.read_node(written["type"], written["context"])
+    return TreeSpec(kind, context, [_from_json(child) for child in written["children_spec"]])
+
+
+def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
+    """A structure as JSON, in torch's form."""
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError("treespec_dumps(treespec, protocol): Expected `treespec` to be instance of TreeSpec but got item of "
+                        f"type {type(treespec)}.")
+    protocol = DEFAULT_TREESPEC_SERIALIZATION_PROTOCOL if protocol is None else protocol
+    if protocol != DEFAULT_TREESPEC_SERIALIZATION_PROTOCOL:
+        raise ValueError(f"Unknown protocol {protocol}. Available protocols: [{DEFAULT_TREESPEC_SERIALIZATION_PROTOCOL}]")
+    return json.dumps((protocol, _to_json(treespec)))
+
+
+def treespec_loads(serialized: str) -> TreeSpec:
+    """The structure that treespec_dumps wrote."""
+    protocol, written = json.loads(serialized)
+    if protocol != DEFAULT_TREESPEC_SERIALIZATION_PROTOCOL:
+        raise ValueError(f"Unknown protocol {protocol}. Available protocols: [{DEFAULT_TREESPEC_SERIALIZATION_PROTOCOL}]")
+    return _from_json(written)
+
+
+class _Asterisk(str):
+    """A leaf in the picture of a structure."""
+
+    def __repr__(self) -> str:
+        return "*"
+
+
+def treespec_pprint(treespec: TreeSpec) -> str:
+    """A structure as the repr of a tree with * for each leaf."""
+    return repr(tree_unflatten([_Asterisk()] * treespec.num_leaves, treespec))

@@ -10,14 +10,18 @@ from typing import Any, Callable
 import mindtorch_v2 as torch
 from mindtorch_v2.nn.modules import _hooks
 from mindtorch_v2.nn.modules._convert import Convert
-from mindtorch_v2.nn.modules._hooks import (
+from mindtorch_v2.nn.modules._hooks import (  # noqa: F401  (torch has all tables of hooks here)
     BackwardHook,
     RemovableHandle,
+    _global_backward_hooks,
     _global_backward_pre_hooks,
+    _global_buffer_registration_hooks,
     _global_forward_hooks,
     _global_forward_hooks_always_called,
     _global_forward_hooks_with_kwargs,
     _global_forward_pre_hooks,
+    _global_module_registration_hooks,
+    _global_parameter_registration_hooks,
     _WrappedHook,
     add_hook,
     global_call_hooks_seen,
