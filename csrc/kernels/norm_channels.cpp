@@ -1,22 +1,11 @@
 // Norms with channels in dim 1: native_batch_norm, native_group_norm and their backwards.
+#include "channels.h"
 #include "norm.h"
 
 namespace mt {
 namespace {
 
 // ---- how the channels lie ---------------------------------------------------------------------------------------
-bool channels_last(const View& v) {
-  if (v.ndim < 2) return false;
-  int64_t want = v.sizes[1];
-  if (v.strides[1] != 1 && v.sizes[1] != 1) return false;
-  for (int d = v.ndim - 1; d >= 0; --d) {
-    if (d == 1) continue;
-    if (v.sizes[d] != 1 && v.strides[d] != want) return false;
-    want *= v.sizes[d];
-  }
-  return true;
-}
-
 // Batch norm sees rows that are either one channel's run of items (NCHW) or all channels of one position (NHWC, NC).
 struct Layout {
   int64_t batch = 1, channels = 1, length = 1;

@@ -202,6 +202,10 @@ class TypedStorage:
         return self._untyped_storage
 
     @property
+    def _cdata(self) -> int:
+        return self._untyped_storage._cdata
+
+    @property
     def device(self) -> Any:
         return self._untyped_storage.device
 

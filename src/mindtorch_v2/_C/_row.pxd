@@ -8,6 +8,8 @@ cdef enum:
     K_DTYPE, K_DEVICE, K_LAYOUT, K_FORMAT, K_GENERATOR, K_SCALARS, K_ANY
     MAX_PARAMS = 48                              # torch_npu's attention has 45
     MAX_SAVED = 16
+    KEEPS_CHANNELS_LAST = 1                      # channels last where an input named is, contiguous else
+    KEEPS_STRIDES = 2                            # the order of memory of an input of the same shape
     MAX_INPUTS = 8                               # of one formula
     MAX_FORMULA_ARGS = 24
     VIEW_WORDS = 4                               # sizes of View and Attr in 8-byte words; asserted in python.pxd
@@ -77,6 +79,8 @@ cdef class Overload:
     cdef readonly str view_kind                  # of a view: which one, a key of VIEW_IDS; else None
     cdef int generator_at                        # where it takes a Generator; -1: nowhere
     cdef int pin_at                              # where a composite has pin_memory; -1: nowhere
+    cdef unsigned char keeps_format              # whether outputs lie in memory as an input does: a word of KEEPS
+    cdef uint64_t format_from                    # the parameters that say so, as bits
     cdef int guard                               # which arguments are refused: a word of GUARDS
     cdef object rule
     cdef readonly object body                    # the composite

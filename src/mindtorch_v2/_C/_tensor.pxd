@@ -40,6 +40,8 @@ cdef extern from "storage.h" namespace "mt":
         Storage* former
         int32_t exports, users
         cbool pinned, resizable, shrunk, managed
+        PyObject* seen
+        PyObject* object()
     cdef cppclass Version:
         int64_t refs
         uint32_t value
@@ -69,6 +71,7 @@ cdef extern from "geometry.h" namespace "mt::geometry" nogil:
     cbool dense_strides "mt::geometry::is_dense"(int, const int64_t*, const int64_t*)
     cbool expanded_strides "mt::geometry::has_overlap"(int, const int64_t*, const int64_t*)
     cbool channels_last_order "mt::geometry::is_channels_last"(int, const int64_t*, const int64_t*, int)
+    cbool suggests_channels_last(int, const int64_t*, const int64_t*)
     void channels_last_strides(int, const int64_t*, int64_t*)
     void pack_strides "mt::geometry::packed_strides"(int, const int64_t*, const int64_t*, int64_t*)
     cbool strides_as "mt::geometry::view_strides"(int, int64_t, const int64_t*, const int64_t*, int, const int64_t*, int64_t*)
@@ -251,6 +254,7 @@ cdef int take_memory(TensorBase t, TensorBase source) except -1
 cdef int set_memory(TensorBase t, Storage* s, int dt, int rank, const int64_t* sizes, const int64_t* strides,
                     int64_t offset) except -1
 cdef int own_storage(TensorBase t) except -1
+cdef TensorBase new_formatted(int rank, const int64_t* sizes, int dt, int format, int dev, int index)
 cdef TensorBase new_like_format(TensorBase a, int dt, int format, int dev, int index)
 cdef int pin_new(TensorBase r) except -1
 cdef int run_unlocked(Kernel kernel, Args* args, View* v, Storage** storages) except -1
@@ -442,6 +446,13 @@ cdef inline bint has_overlap(TensorBase t) noexcept:
 cdef inline bint is_channels_last(TensorBase t, int spatial) noexcept:
     """N, C, then `spatial` dims, with C innermost in memory."""
     return channels_last_order(t.rank, t.sizes, t.strides, spatial)
+
+
+cdef inline int suggested_format(TensorBase t) noexcept:
+    """The memory format that torch reads from a tensor's strides."""
+    if not suggests_channels_last(t.rank, t.sizes, t.strides):
+        return CONTIGUOUS
+    return CHANNELS_LAST if t.rank == 4 else CHANNELS_LAST_3D
 
 
 cdef inline bint packed_strides(TensorBase t, int64_t* strides) noexcept:

@@ -6,7 +6,7 @@ POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real
 def _define(str name, str overload_name, str schema, list params, list returns, *, str family, mode=None, kernel=None,
             rule=None, body=None, grad=None, numbers=False, bint copies_self=False, npu=None, returns_class=None,
             str namespace="torch", str node_name="", out=True, str guard=None, dict autocast=None,
-            batching=None, forward=None, dict refuses=None, tuple lacks=(), OpDescription description=None):
+            batching=None, forward=None, dict refuses=None, tuple lacks=(), OpDescription description=None, str format=None):
     """Adds an overload to the op called name (made when new); returns the op."""
     cdef Overload ov = Overload.__new__(Overload)
     cdef Op op
@@ -27,6 +27,9 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     if guard not in GUARDS:
         raise ValueError(f"{name}: guard={guard!r} is none of {', '.join([g for g in GUARDS if g])}")
     ov.guard = GUARDS[guard]
+    for word in (format or "").split():
+        ov.keeps_format = KEEPS_STRIDES if word[0] == "=" else KEEPS_CHANNELS_LAST
+        ov.format_from |= <uint64_t>1 << <int>ov.names.index(word.lstrip("="))
     for i, (_, kind, optional, list_size, default, keyword_only, required, mutable) in enumerate(params):
         ov.kind[i] = KINDS.index(kind)
         ov.optional[i], ov.list_size[i], ov.required[i] = optional, list_size, required

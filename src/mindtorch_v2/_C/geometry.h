@@ -94,6 +94,19 @@ inline bool is_channels_last(int rank, const int64_t* sizes, const int64_t* stri
   return true;
 }
 
+// Whether torch takes strides for channels last: C has the smallest, then the last dim, and so on. What could be either,
+// such as one item a channel, is contiguous. The tensor need not be dense.
+inline bool suggests_channels_last(int rank, const int64_t* sizes, const int64_t* strides) {
+  if ((rank != 4 && rank != 5) || strides[1] == 0) return false;
+  int64_t least = 0;
+  for (int i = 0; i < rank; ++i) {
+    const int d = channels_last_dim(rank, i);
+    if (sizes[d] == 0 || strides[d] < least || (d == 0 && least == strides[1])) return false;
+    least = strides[d] * (sizes[d] > 1 ? sizes[d] : 1);
+  }
+  return true;
+}
+
 inline void channels_last_strides(int rank, const int64_t* sizes, int64_t* strides) {
   int64_t want = 1;
   for (int i = 0; i < rank; ++i) {

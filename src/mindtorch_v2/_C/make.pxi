@@ -79,6 +79,15 @@ def _adopt(TensorBase made, TensorBase source):
     made.fn, made.base = source.fn, source.base  # last: the end of what was there may run Python
 
 
+cdef TensorBase new_formatted(int rank, const int64_t* sizes, int dt, int format, int dev, int index):
+    """An empty tensor; C is innermost where the format is one of channels last, whose rank the caller has looked at."""
+    cdef int64_t strides[MAX_DIMS]
+    if format != CHANNELS_LAST and format != CHANNELS_LAST_3D:
+        return new_empty(rank, sizes, dt, dev, index)
+    channels_last_strides(rank, sizes, strides)
+    return new_strided(rank, sizes, strides, dt, dev, index)
+
+
 cdef TensorBase new_like_format(TensorBase a, int dt, int format, int dev, int index):
     """An empty tensor of a's shape, laid out as the memory format says."""
     cdef int64_t strides[MAX_DIMS]
@@ -91,8 +100,7 @@ cdef TensorBase new_like_format(TensorBase a, int dt, int format, int dev, int i
         if a.rank != spatial + 2:
             raise RuntimeError(f"required rank {spatial + 2} tensor to use channels_last"
                                f"{'_3d' if spatial == 3 else ''} format")
-        channels_last_strides(a.rank, a.sizes, strides)
-        return new_strided(a.rank, a.sizes, strides, dt, dev, index)
+        return new_formatted(a.rank, a.sizes, dt, format, dev, index)
     return new_empty(a.rank, a.sizes, dt, dev, index)
 
 

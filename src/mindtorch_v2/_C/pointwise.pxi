@@ -321,7 +321,8 @@ cdef TensorBase pointwise_output(Overload ov, PyObject** s, Operands* x, int out
                         return new_strided(rank, shape, t.strides, out_dt, x.dev, x.index)
                     if not t.contig and packed_strides(t, strides):
                         return new_strided(rank, shape, strides, out_dt, x.dev, x.index)
-                    break
+                    if t.contig or not has_overlap(t):       # an expanded input says nothing of the order of memory
+                        break
     return new_empty(rank, shape, out_dt, x.dev, x.index)
 
 

@@ -25,6 +25,10 @@ struct Storage {
   bool pinned = false, resizable = true;
   bool shrunk = false;         // was made smaller: tensors may now reach beyond its end
   bool managed = false;        // the owner is a Memory (backend.pxi), which takes the block back
+  PyObject* seen = nullptr;    // the StorageBase that Python has of it, borrowed; see object()
+
+  // That object, unless it is about to end: weak references and attributes go before it forgets the storage.
+  PyObject* object() const { return seen && Py_REFCNT(seen) > 0 ? seen : nullptr; }
 };
 
 // How often the memory of a tensor was changed in place; shared by the tensor, its views and detached aliases.

@@ -210,11 +210,17 @@ cdef class StorageBase:
 
     def __dealloc__(self):
         if self.s != NULL:
+            if self.s.seen == <PyObject*>self:
+                self.s.seen = NULL
             storage_decref(self.s)
 
     cdef void take(self, Storage* s):
         cdef Storage* was = self.s
+        if was.seen == <PyObject*>self:
+            was.seen = NULL
         self.s = s
+        if s.seen == NULL:
+            s.seen = <PyObject*>self
         storage_decref(was)                      # may run Python
 
     @classmethod
@@ -326,7 +332,11 @@ cdef double zero_place[2]                        # what has no items has this ad
 
 
 cdef object storage_object(Storage* s):
-    cdef StorageBase r = storage_class.__new__(storage_class)
+    """What Python sees of a storage: the same object as long as somebody has it."""
+    cdef StorageBase r
+    if s.object() != NULL:
+        return <object>s.object()
+    r = storage_class.__new__(storage_class)
     s.refs += 1
     r.take(s)
     return r

@@ -135,6 +135,11 @@ cdef int dim_out_of_range(int64_t d, int n) except -1:
     raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {d})")
 
 
+def _suggested_format(TensorBase t not None) -> "memory_format":
+    """The memory format that an op keeps for a tensor."""
+    return constants[("contiguous_format", "", "channels_last", "channels_last_3d")[suggested_format(t)]]
+
+
 cdef int set_requires(TensorBase t, bint value) except -1:
     if value and t.inference and not modes().inference:
         raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")

@@ -120,10 +120,7 @@ def _product(sizes):
 
 def einsum(equation, *operands):
     """Sums of products as the equation says, e.g. einsum('bij,bjk->bik', a, b)."""
-    if not isinstance(equation, str):
-        return einsum(*_from_lists((equation, *operands)))
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = tuple(operands[0])
+    equation, *operands = _spread(equation, *operands)
     if not operands:
         raise RuntimeError("einsum(): must provide at least one operand")
     labels, out = _parse(equation, operands)
@@ -148,4 +145,14 @@ def _from_lists(args):
     return (equation + ("->" + text(args[-1]) if len(args) % 2 else ""), *operands)
 
 
+def _spread(equation, *operands):
+    """The arguments as torch shows them to classes that take einsum over: an equation, then the operands one by one."""
+    if not isinstance(equation, str):
+        equation, *operands = _from_lists((equation, *operands))
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = operands[0]
+    return equation, *operands
+
+
+einsum.normal_form = _spread
 publish_plain(einsum)

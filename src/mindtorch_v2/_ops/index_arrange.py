@@ -41,10 +41,10 @@ def _opposite(shifts):
 
 
 op("flip(Tensor self, int[] dims) -> Tensor", lacks="complex32",
-   batch=batching.dims, forward=forward.linear, out=False, rule=_flip_rule, npu="aclnnFlip(self, dims, out)",
+   batch=batching.dims, forward=forward.linear, out=False, rule=_flip_rule, format="=self", npu="aclnnFlip(self, dims, out)",
    grad={"self": lambda g, dims: g.flip(dims)})
 op("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor",
-   batch=batching.rolled, forward=forward.linear, out=False, rule=_roll_rule,
+   batch=batching.rolled, forward=forward.linear, out=False, rule=_roll_rule, format="=self",
    npu="aclnnRoll(self, shifts, dims, out)", grad={"self": lambda g, shifts, dims: g.roll(_opposite(shifts), dims)})
 
 

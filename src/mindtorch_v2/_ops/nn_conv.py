@@ -150,12 +150,12 @@ def _backward_rule(grad_output, input, weight, stride, padding, dilation, transp
 _ARGUMENTS = ("SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, "
               "SymInt groups")
 op(f"_convolution_backward(Tensor grad_output, Tensor input, Tensor weight, {_ARGUMENTS}, bool[3] output_mask) "
-   "-> (Tensor, Tensor, Tensor)", rule=_backward_rule, kernel="convolution_backward", variants="",
+   "-> (Tensor, Tensor, Tensor)", rule=_backward_rule, kernel="convolution_backward", variants="", format="input weight",
    npu="aclnnConvolutionBackward(grad_output, input, weight, grad_output.size(1), stride, padding, dilation, transposed, "
        "output_padding, groups, output_mask, 1, out0, out1, out2)")
 op(f"convolution(Tensor input, Tensor weight, Tensor? bias, {_ARGUMENTS}) -> Tensor",
    batch=batching_nn.convolved, forward=forward.bilinear, autocast="lower", out=False,
-   rule=_conv_rule,
+   rule=_conv_rule, format="input weight",
    variants="function",
    npu="aclnnConvolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out, 1)",
    grad={"input, weight, bias": lambda g, input, weight, stride, padding, dilation, transposed, output_padding, groups,

@@ -28,7 +28,7 @@ def _constant_rule(self, pad, value):
 
 
 op("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", batch=batching.as_it_is, out=False,
-   rule=_constant_rule, variants="function",
+   rule=_constant_rule, variants="function", format="self",
    npu="aclnnConstantPadNd(self, pad, value, out)",
    grad={"self": lambda g, pad: ops.constant_pad_nd(g, [-p for p in pad])},
    doc="Items of one value added at both ends of the last dims; negative numbers take items away.")
@@ -60,12 +60,12 @@ def _pad_rule(name, n, reflect):
 def _pad_row(kind, n):
     name, camel = f"{kind}_pad{n}d", f"{kind.capitalize()}Pad{n}d"
     op(f"{name}_backward(Tensor grad_output, Tensor self, SymInt[{2 * n}] padding) -> Tensor",
-       batch=batching_nn.folded(n + 1, "grad_output", "self"), variants="",
+       batch=batching_nn.folded(n + 1, "grad_output", "self"), variants="", format="self",
        rule=lambda grad_output, self, padding: (self.shape, self.dtype),
        npu=f"aclnn{camel}Backward(grad_output, self, padding, out)",
        grad={"grad_output": lambda g, padding: getattr(ops, name)(g, padding)})
     op(f"{name}(Tensor self, SymInt[{2 * n}] padding) -> Tensor",
-       batch=batching_nn.folded(n + 1, "self"), variants="nn",
+       batch=batching_nn.folded(n + 1, "self"), variants="nn", format="self",
        npu=f"aclnn{camel}(self, padding, out)",
        autocast=None if name == "reflection_pad3d" else {"cpu": "float32"},      # as torch, which leaves that one out
        rule=_pad_rule(name, n, kind == "reflection"),
@@ -172,11 +172,11 @@ def _resize_row(name, n, aligned, npu):
         return getattr(ops, name)(g, output_size, *arguments)
 
     op(f"{backward}(Tensor grad_output, SymInt[{n}] output_size, SymInt[{n + 2}] input_size{corners}{text}) -> Tensor",
-       variants="", rule=lambda grad_output, output_size, input_size, *_: (input_size, grad_output.dtype),
+       variants="", format="grad_output", rule=lambda grad_output, output_size, input_size, *_: (input_size, grad_output.dtype),
        npu=npu and f"aclnn{back}(grad_output, output_size, input_size{given}{free}, out)",
        grad={"grad_output": _named(f"output_size{given}{names}", curve)})
     op(f"{name}(Tensor self, SymInt[{n}] output_size{corners}{text}) -> Tensor",
-       batch=batching_nn.folded(n + 1, "self"), variants="nn",
+       batch=batching_nn.folded(n + 1, "self"), variants="nn", format="self",
        rule=_resize_rule(name, n), npu=npu and f"aclnn{npu}(self, output_size{given}{free}, out)",
        grad={"self": _named(f"self_shape{given}{names}", slope)}, autocast={"npu": "float32"} if npu else None,
        doc=f"The last {n} dim{'s' * (n > 1)} resized to output_size, or by scale factors.")

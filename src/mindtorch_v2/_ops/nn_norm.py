@@ -162,7 +162,7 @@ def _group_grad_of_all(g, g1, g2, input, weight, N, C, HxW, group, eps, mean, rs
 
 
 op("native_group_norm_backward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, SymInt N, "
-   "SymInt C, SymInt HxW, int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor)", variants="",
+   "SymInt C, SymInt HxW, int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor)", variants="", format="input",
    rule=lambda grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask: _wants(
        [(input.shape, input.dtype), ((C,), _type_of_stats(input, weight)), ((C,), _type_of_stats(input, weight))],
        output_mask),
@@ -177,7 +177,7 @@ for _name, _grad in (
     op(f"{_name}(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) "
        "-> (Tensor, Tensor, Tensor)",
        batch=batching_nn.group_normalized, rule=_group_rule, kernel="native_group_norm",
-       variants="" if _name[0] == "_" else "function", out=False,
+       variants="" if _name[0] == "_" else "function", out=False, format="input",
        npu="aclnnGroupNorm(input, weight, bias, N, C, HxW, group, eps, out0, out1, out2)",
        grad={"input, weight, bias": _grad})
 
@@ -227,14 +227,14 @@ def _batch_grad(g, input, weight, running_mean, running_var, training, eps, mean
 
 op("native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean, "
    "Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3] output_mask) "
-   "-> (Tensor, Tensor, Tensor)", variants="",
+   "-> (Tensor, Tensor, Tensor)", variants="", format="input",
    rule=lambda grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask:
    _wants([(input.shape, input.dtype)] + [((input.size(1),), _type_of_stats(input, weight))] * 2, output_mask),
    npu="aclnnBatchNormBackward(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, "
        "output_mask, out0, out1, out2)")
 op("native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
    "bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
-   batch=batching_nn.batch_normalized, rule=_batch_rule, variants="function",
+   batch=batching_nn.batch_normalized, rule=_batch_rule, variants="function", format="input",
    npu="aclnnBatchNorm(input, weight, bias, running_mean, running_var, training, momentum, eps, out0, out1, out2)",
    grad={"input, weight, bias":
          lambda g, input, weight, running_mean, running_var, training, eps, result1, result2, needs:

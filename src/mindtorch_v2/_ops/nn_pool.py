@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.reduce import INT64
 from mindtorch_v2._ops.table import composite, op, ops
@@ -113,11 +114,11 @@ for _n, (_npu, _npu_back), _slope, _back in (
     _window = (f"int[{_n}] kernel_size, int[{_n}] stride=[], int[{_n}] padding=0, int[{_n}] dilation=1, "
                "bool ceil_mode=False")
     op(f"{_name}_backward(Tensor grad_output, Tensor self, {_window}, Tensor indices) -> Tensor",
-       batch=batching_nn.folded(_n + 1, "grad_output", "self", "indices"), variants="",
+       batch=batching_nn.folded(_n + 1, "grad_output", "self", "indices"), variants="", format="self",
        rule=lambda grad_output, self, *_: (self.shape, self.dtype), npu="aclnn" + _npu_back,
        grad={"grad_output": _back})
     op(f"{_name}(Tensor self, {_window}) -> (Tensor, Tensor)",
-       batch=batching_nn.folded(_n + 1, "self"), variants="nn", npu="aclnn" + _npu,
+       batch=batching_nn.folded(_n + 1, "self"), variants="nn", npu="aclnn" + _npu, format="self",
        rule=_max_rule(f"max_pool{_n}d", _n), grad={"self": _slope})
     op(f"max_pool{_n}d(Tensor self, {_window}) -> Tensor", variants="function", out=False,
        autocast=_cast_of(_n), body=_max_alone(_name))
@@ -141,6 +142,11 @@ def _max_pool1d_with_indices(self, kernel_size, stride, padding, dilation, ceil_
 
 op(f"max_pool1d(Tensor self, {_WINDOW1}) -> Tensor", lacks="int", out=False,
    variants="function", body=_max_alone("max_pool1d_with_indices"))
+
+
+def _planes(n):
+    """As torch, these keep channels last for planes and not for volumes."""
+    return "self" if n == 2 else None
 
 
 # ---- average -------------------------------------------------------------------------------------------------------
@@ -170,12 +176,12 @@ for _n, _extra, _slope, _back in _AVERAGES:
                "bool count_include_pad=True, int? divisor_override=None")
     _args = f"kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override=0, {_extra}out)"
     op(f"avg_pool{_n}d_backward(Tensor grad_output, Tensor self, {_window}) -> Tensor",
-       batch=batching_nn.folded(_n + 1, "grad_output", "self"), variants="",
+       batch=batching_nn.folded(_n + 1, "grad_output", "self"), variants="", format=_planes(_n),
        rule=lambda grad_output, self, *_: (self.shape, self.dtype),
        npu=f"aclnnAvgPool{_n}dBackward(grad_output, self, {_args}", grad={"grad_output": _back})
     op(f"avg_pool{_n}d(Tensor self, {_window}) -> Tensor",
        batch=batching_nn.folded(_n + 1, "self"), variants="nn", rule=_average_rule(f"avg_pool{_n}d", _n),
-       npu=f"aclnnAvgPool{_n}d(self, {_args}", grad={"self": _slope}, autocast=_cast_of(_n),
+       npu=f"aclnnAvgPool{_n}d(self, {_args}", grad={"self": _slope}, autocast=_cast_of(_n), format=_planes(_n),
        doc="The mean of every window.")
 
 
@@ -235,21 +241,21 @@ for _n, _average, _average_back, _max, _max_back in (
      lambda g, indices: _picked(g, indices, 3)),
 ):
     op(f"_adaptive_avg_pool{_n}d_backward(Tensor grad_output, Tensor self) -> Tensor",
-       batch=batching_nn.folded(_n + 1, "grad_output", "self"), variants="", rule=_like_input,
+       batch=batching_nn.folded(_n + 1, "grad_output", "self"), variants="", rule=_like_input, format=_planes(_n),
        npu=f"aclnnAdaptiveAvgPool{_n}dBackward(grad_output, self, out)", grad={"grad_output": _average_back})
     op(f"_adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor",
        batch=batching_nn.folded(_n + 1, "self"), variants="function",
-       rule=_adaptive_rule(f"adaptive_avg_pool{_n}d", _n), grad={"self": _average},
+       rule=_adaptive_rule(f"adaptive_avg_pool{_n}d", _n), grad={"self": _average}, format=_planes(_n),
        npu=f"aclnnAdaptiveAvgPool{_n}d(self, output_size, out)", doc="The mean of as many windows as asked for.")
     op(f"adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor", variants="nn", autocast=_cast_of(_n),
        body=lambda self, output_size, _n=_n: getattr(ops, f"_adaptive_avg_pool{_n}d")(
            self, output_size if isinstance(output_size, (tuple, list)) else [output_size] * _n))
     op(f"adaptive_max_pool{_n}d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor",
-       batch=batching_nn.folded(_n + 1, "grad_output", "self", "indices"), variants="",
+       batch=batching_nn.folded(_n + 1, "grad_output", "self", "indices"), variants="", format=_planes(_n),
        rule=_like_input, npu=_n == 3 and "aclnnAdaptiveMaxPool3dBackward(grad_output, self, indices, out)" or None,
        grad={"grad_output": _max_back})
     op(f"adaptive_max_pool{_n}d(Tensor self, int[{_n}] output_size) -> (Tensor, Tensor)", lacks="int",
-       batch=batching_nn.folded(_n + 1, "self"), variants="nn",
+       batch=batching_nn.folded(_n + 1, "self"), variants="nn", format=_planes(_n),
        rule=_adaptive_max_rule(f"adaptive_max_pool{_n}d", _n), grad={"self": _max}, autocast=_cast_of(_n),
        doc="The largest item of as many windows as asked for, and where it stands.")
 
@@ -299,7 +305,8 @@ def _unpool(name, self, indices, output_size, n):
         raise RuntimeError(f"Found an invalid max index: {int(flat.max())} (output volumes are of size "
                            f"{'x'.join(map(str, output_size))}")
     whole = self.new_zeros((*self.shape[:-n], items))
-    return whole.scatter(-1, flat, self.flatten(-n)).reshape(shape)
+    made = whole.scatter(-1, flat, self.flatten(-n)).reshape(shape)
+    return made.contiguous(memory_format=_C._suggested_format(self)) if n == 2 else made
 
 
 # CANN's ops look at no index, as torch's on a device.

@@ -1,9 +1,13 @@
 """Rows of sampling images at grids, of pixel and channel shuffles, and of patches."""
 from __future__ import annotations
 
+from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.reduce import word
 from mindtorch_v2._ops.table import composite, op, ops
+
+
+_CONTIGUOUS = _C._named_constant("contiguous_format")
 
 
 # ---- sampling at the points of a grid --------------------------------------------------------------------------------
@@ -95,6 +99,11 @@ def _affine_grid(theta, size, align_corners):
 
 
 # ---- pixels and channels ---------------------------------------------------------------------------------------------
+def _is_channels_last(x):
+    """Whether the result is to be channels last too."""
+    return (x.is_cpu or x.is_meta) and _C._suggested_format(x) is not _CONTIGUOUS
+
+
 @composite("pixel_shuffle(Tensor self, int upscale_factor) -> Tensor",
            lacks="complex32", out=False, variants="function")
 def _pixel_shuffle(self, upscale_factor):
@@ -110,6 +119,9 @@ def _pixel_shuffle(self, upscale_factor):
         raise RuntimeError("pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
                            f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}")
     n = len(batch)
+    if _is_channels_last(self):
+        parts = self.permute(0, 2, 3, 1).reshape(*batch, h, w, c // (r * r), r, r).permute(0, 1, 4, 2, 5, 3)
+        return parts.reshape(*batch, h * r, w * r, c // (r * r)).permute(0, 3, 1, 2)
     order = [*range(n), n, n + 3, n + 1, n + 4, n + 2]
     parts = self.reshape(*batch, c // (r * r), r, r, h, w).permute(order)
     return parts.reshape(*batch, c // (r * r), h * r, w * r)
@@ -131,6 +143,9 @@ def _pixel_unshuffle(self, downscale_factor):
             raise RuntimeError(f"pixel_unshuffle expects {side} to be divisible by downscale_factor, but input.size("
                                f"{-2 if side == 'height' else -1})={size} is not divisible by {r}")
     n = len(batch)
+    if _is_channels_last(self):
+        parts = self.permute(0, 2, 3, 1).reshape(*batch, h // r, r, w // r, r, c).permute(0, 1, 3, 5, 2, 4)
+        return parts.reshape(*batch, h // r, w // r, c * r * r).permute(0, 3, 1, 2)
     order = [*range(n), n, n + 2, n + 4, n + 1, n + 3]
     parts = self.reshape(*batch, c, h // r, r, w // r, r).permute(order)
     return parts.reshape(*batch, c * r * r, h // r, w // r)
@@ -146,6 +161,9 @@ def _channel_shuffle(self, groups):
         raise RuntimeError(f"Number of channels must be divisible by groups. Got {self.size(1)} channels and {groups} "
                            "groups.")
     n, c, *rest = self.shape
+    if _is_channels_last(self):
+        parts = self.movedim(1, -1).reshape(n, *rest, groups, c // groups).transpose(-1, -2)
+        return parts.reshape(n, *rest, c).movedim(-1, 1)
     return self.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(self.shape)
 
 

@@ -58,7 +58,7 @@ def _cat_grad(g, shapes, dim):
 
 
 op("cat(Tensor[] tensors, int dim=0) -> Tensor",
-   batch=batching_nn.stacked, forward=forward.linear, autocast={"cpu": "widest"}, rule=_cat_rule, variants="function",
+   batch=batching_nn.stacked, forward=forward.linear, autocast={"cpu": "widest"}, rule=_cat_rule, variants="function", format="tensors",
    npu="aclnnCat(tensors, dim, out)", grad={"tensors": lambda g, tensors_shape, dim: _cat_grad(g, tensors_shape, dim)})
 alias("concat", "cat", "function")
 alias("concatenate", "cat", "function")
@@ -89,8 +89,11 @@ def _check_stacked(tensors):
 def _stack(tensors, dim):
     """Joins tensors of one shape along a new dim."""
     _check_stacked(tensors)
-    dim = wrap(dim, tensors[0].dim() + 1)
-    return ops.cat([t.unsqueeze(dim) for t in tensors], dim)
+    shape = tuple(tensors[0].shape)
+    dim = wrap(dim, len(shape) + 1)
+    if dim == len(shape):
+        return ops.cat([t.unsqueeze(dim) for t in tensors], dim)
+    return ops.cat(tensors, dim).view(*shape[:dim], len(tensors), *shape[dim:])      # which keeps channels last, as torch
 
 
 def _at_least(t, rank):

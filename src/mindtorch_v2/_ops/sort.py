@@ -54,7 +54,7 @@ def _sorted_grad(g, shape, dim, indices):
 
 
 op("sort(Tensor self, int dim=-1, bool descending=False, *, bool? stable=None) -> (Tensor values, Tensor indices)",
-   batch=batching.dims,
+   batch=batching.dims, format="=self",
    rule=_sort_rule, npu="aclnnSort(self, stable=False, dim, descending, values, indices)",
    grad={"self": lambda g, self_shape, dim, result1: _sorted_grad(g, self_shape, dim, result1)})
 op("topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)",

@@ -63,7 +63,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
        out: bool | Callable[..., Any] = True, guard: str | None = None, autocast: str | dict[str, str] | None = None,
        batch: Any = None, forward: Callable[..., Any] | None = None,
        refuses: dict[str, str] | None = None, lacks: str = "", variants: str = "function, method", namespace: str = "torch",
-       doc: str | None = None) -> Any:
+       format: str | None = None, doc: str | None = None) -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient.
 
     kernel: the library's name for it where that is not the op's, or a function for all devices: of (outs, args), and of
@@ -74,6 +74,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     (CAST_POLICIES of _C/autocast.pxi), on every device type or by it. Without it they stay as they are, and a composite is
     cast where its parts are. batch: how vmap runs it (batching.py); pointwise ops and composites need none, others without
     one run sample by sample. forward: the derivative along tangents (forward.py), where it does not follow from grad.
+    format: the tensors from which outputs take channels last ("input weight"), or the order of memory ("=self").
     refuses: what torch says of a pointwise op's dtypes without a kernel: {"complex": words}, or of bool, int, float.
     lacks: dtypes of the first tensor (of a pointwise op: of what is computed) that torch has no kernel for on a cpu; int,
     half and complex stand for several.
@@ -97,7 +98,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         npu=npu, namespace=namespace,
         returns_class=None if namespace.startswith("npu") else returns_class(parsed.name, parsed.returns),
         node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward, refuses=refuses,
-        description=_DESCRIPTION,
+        description=_DESCRIPTION, format=format,
         lacks=tuple(map(_C._dtype_named, _dtype_names(lacks))) if pointwise else (),
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
     if doc or body is not None:
