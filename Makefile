@@ -50,7 +50,8 @@ parity: $(VENV)/package $(VENV)/test-tools
 parity-ops: $(VENV)/package $(VENV)/test-tools
 	$(PY) tests/mindtorch_v2/parity_ops.py --out $(BUILD)/parity-ops $(ARGS)
 
-# Packages in a venv without PyTorch, imported and used a little beside PyTorch: docs/ecosystem.md.  ARGS="--only timm"
+# Packages in a venv without PyTorch, imported and used a little on cpu and npu, beside PyTorch: docs/ecosystem.md.
+# ARGS="--only timm --verbose"
 ECOSYSTEM ?= .venv-ecosystem
 USES := tests/mindtorch_v2/ecosystem_uses.py
 ecosystem: $(VENV)/package $(VENV)/test-tools $(ECOSYSTEM)/tools
@@ -195,7 +196,7 @@ $(VENV)/lint-tools: $(VENV)/build-tools
 	@$(PIP) $(call requires,lint)
 	@touch $@
 
-$(ECOSYSTEM)/tools: $(USES)
+$(ECOSYSTEM)/tools: $(USES) tests/mindtorch_v2/ecosystem_models.py
 	@test -x $(ECOSYSTEM)/bin/python || $(PYTHON) -m venv $(ECOSYSTEM)
 	@echo "installing packages into $(ECOSYSTEM)"
 	@$(ECOSYSTEM)/bin/python -m pip --disable-pip-version-check install -q $$($(PYTHON) $(USES) needs)

@@ -99,6 +99,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _set_kernel,
     _set_tangent,
     _sgd_step,
+    _suggested_format,
     _take_wrapper,
     _tangent,
     _to,

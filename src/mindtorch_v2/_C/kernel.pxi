@@ -122,16 +122,12 @@ cdef TensorBase new_output(Overload ov, PyObject** s, int rank, const int64_t* s
 
 
 cdef int common_format(PyObject* tensors):
-    """The memory format that all tensors of a list have; contiguous where they differ. Empty vectors do not count."""
+    """The memory format that all tensors of a list have; contiguous where they differ."""
     cdef int format = -1, found
-    cdef TensorBase t
     cdef Py_ssize_t k
     for k in range(count_items(tensors)):
         if is_tensor(items_of(tensors)[k]):
-            t = <TensorBase>items_of(tensors)[k]
-            if t.rank == 1 and t.count == 0:
-                continue
-            found = suggested_format(t)
+            found = suggested_format(<TensorBase>items_of(tensors)[k])
             if format >= 0 and found != format:
                 return CONTIGUOUS
             format = found

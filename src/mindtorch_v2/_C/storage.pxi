@@ -219,7 +219,7 @@ cdef class StorageBase:
         if was.seen == <PyObject*>self:
             was.seen = NULL
         self.s = s
-        if s.seen == NULL:
+        if s.object() == NULL:                   # also while the one before is ending
             s.seen = <PyObject*>self
         storage_decref(was)                      # may run Python
 

@@ -85,6 +85,7 @@ def _pad_circular(self, pad):
     n = len(pad) // 2
     if n + 2 != self.dim():
         raise RuntimeError(f"Invalid padding size, expected {2 * (self.dim() - 2)} but got {len(pad)}")
+    self = self.contiguous()                     # torch keeps no memory format here
     for i in range(n):
         d, left, right = self.dim() - 1 - i, pad[2 * i], pad[2 * i + 1]
         size = self.size(d)
