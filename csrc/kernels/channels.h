@@ -17,4 +17,28 @@ inline bool channels_last(const View& v) {
   return true;
 }
 
+// Two tensors of a dtype, both channels last, which a contiguous loop would have to rearrange.
+inline bool both_channels_last(const View& a, const View& b, DType dtype) {
+  return a.dtype == dtype && b.dtype == dtype && a.ndim > 2 && !a.contiguous() && channels_last(a) && channels_last(b);
+}
+
+// The same memory with the channels as the last dim: contiguous where it was channels last.
+struct ChannelsMoved {
+  int64_t sizes[kMaxDims], strides[kMaxDims];
+  View view;
+
+  explicit ChannelsMoved(const View& v) : view(v) {
+    for (int d = 0; d < v.ndim; ++d) {
+      const int to = moved(d, v.ndim);
+      sizes[to] = v.sizes[d];
+      strides[to] = v.strides[d];
+    }
+    view.sizes = sizes;
+    view.strides = strides;
+  }
+  ChannelsMoved(const ChannelsMoved&) = delete;
+  ChannelsMoved& operator=(const ChannelsMoved&) = delete;
+  static int moved(int d, int ndim) { return d == 0 ? 0 : d == 1 ? ndim - 1 : d - 1; }
+};
+
 }  // namespace mt

@@ -9,6 +9,7 @@
 #include "channels.h"
 #include "dispatch.h"
 #include "gemm.h"
+#include "indexing.h"
 #include "panel.h"
 #include "parallel.h"
 #include "scalar.h"
@@ -268,10 +269,11 @@ static void convolution(const Args& args) {
   Dense db(b, b.given() ? dtype : b.dtype);
   const void* bias = b.given() ? db.data() : nullptr;
   if (!args.a[3].i && channels_last_pointwise(dtype, s, x, w, bias, y)) return;
-  Dense dx(x, dtype), dw(w, dtype), dy(y, dtype, Dense::kOutput);
-  if (args.a[3].i) conv_input_grad(dtype, s, dx.data(), dw.data(), bias, dy.data());
-  else conv_forward(dtype, s, dx.data(), dw.data(), bias, dy.data());
-  dy.store();
+  using indexing::Packed;  // not Dense: new pages for an image cost more than to rearrange it
+  Packed dx(x, dtype, Packed::kRead), dw(w, dtype, Packed::kRead), dy(y, dtype, Packed::kWrite);
+  if (args.a[3].i) conv_input_grad(dtype, s, dx.view.data, dw.view.data, bias, dy.view.data);
+  else conv_forward(dtype, s, dx.view.data, dw.view.data, bias, dy.view.data);
+  dy.finish();
 }
 static Register register_convolution("convolution", convolution);
 Serves complex32(kComplex32, {"convolution"});

@@ -246,6 +246,44 @@ struct Groups {
   int64_t width() const { return per_group() * length; }
 };
 
+// One sample whose channels are innermost. Squares are summed of distances from the first pixel, so that large means
+// cost no digits.
+template <class T>
+void group_norm_last(const Groups& s, const T* x, const T* w, const T* b, double eps, T* y, T* means, T* rstds) {
+  const int64_t channels = s.channels, k = s.per_group();
+  std::vector<double> sums(static_cast<size_t>(2 * channels), 0.0);
+  double *__restrict sum = sums.data(), *__restrict square = sum + channels;
+  for (int64_t i = 0; i < s.length; ++i)
+    for (int64_t c = 0; c < channels; ++c) {
+      const double d = double(x[i * channels + c]) - double(x[c]);
+      sum[c] += d;
+      square[c] += d * d;
+    }
+  std::vector<T> factors(static_cast<size_t>(3 * channels));
+  T *__restrict mean = factors.data(), *__restrict scale = mean + channels, *__restrict shift = scale + channels;
+  for (int64_t g = 0; g < s.groups; ++g) {
+    const double n = double(s.length);
+    double middle = 0, spread = 0;
+    for (int64_t c = g * k; c < (g + 1) * k; ++c) middle += (double(x[c]) + sum[c] / n) / double(k);
+    for (int64_t c = g * k; c < (g + 1) * k; ++c) {
+      const double off = double(x[c]) + sum[c] / n - middle;
+      spread += square[c] - sum[c] * sum[c] / n + n * off * off;
+    }
+    means[g] = T(middle);
+    rstds[g] = T(1 / std::sqrt(std::max(spread, 0.0) / (n * double(k)) + eps));
+    for (int64_t c = g * k; c < (g + 1) * k; ++c) {
+      mean[c] = means[g];
+      scale[c] = w ? rstds[g] * w[c] : rstds[g];
+      shift[c] = b ? b[c] : T(0);
+    }
+  }
+  for (int64_t i = 0; i < s.length; ++i) {
+    const T* __restrict p = x + i * channels;
+    T* __restrict q = y + i * channels;
+    for (int64_t c = 0; c < channels; ++c) q[c] = (p[c] - mean[c]) * scale[c] + shift[c];
+  }
+}
+
 // native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps)
 //   -> (Tensor out, Tensor mean, Tensor rstd)
 template <class T> void group_norm(const Args& c) {
@@ -253,9 +291,20 @@ template <class T> void group_norm(const Args& c) {
   double eps = c.a[4].f;
   expect_items(c.t[4], s.channels, "group_norm", "weight");
   expect_items(c.t[5], s.channels, "group_norm", "bias");
-  Matrix<T> x(c.t[3], Dense::kLoad), y(c.t[0], Dense::kOutput);
   Maybe<T> means(c.t[1], Dense::kOutput), rstds(c.t[2], Dense::kOutput);
   Maybe<T> w(c.t[4], Dense::kLoad), b(c.t[5], Dense::kLoad);
+  const View &in = c.t[3], &out = c.t[0];
+  if (s.length > 0 && both_channels_last(in, out, kDTypeOf<T>) && in.sizes[0] == s.batch && in.sizes[1] == s.channels) {
+    const int64_t sample = s.channels * s.length;
+    parallel_for(s.batch, rows_per_piece(sample), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        group_norm_last(s, in.ptr<T>() + i * sample, w.p, b.p, eps, out.ptr<T>() + i * sample, means.p + i * s.groups,
+                        rstds.p + i * s.groups);
+    });
+    means.store();
+    return rstds.store();
+  }
+  Matrix<T> x(in, Dense::kLoad), y(out, Dense::kOutput);
   int64_t n = s.width(), k = s.per_group();
   parallel_for(s.rows(), rows_per_piece(n), [&](int64_t begin, int64_t end) {
     auto from = x.rows(n), to = y.rows(n);

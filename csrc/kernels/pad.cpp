@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "channels.h"
 #include "convert.h"
 #include "dense.h"
 #include "dispatch.h"
@@ -149,6 +150,14 @@ void constant_pad_nd(const Args& args) {
   if (out.ndim == 0) return copy(out, self);
   alignas(16) char item[16];
   store_scalar(value, out.dtype, item);
+  if (both_channels_last(self, out, out.dtype)) {
+    ChannelsMoved x(self), y(out);
+    int64_t amounts[kMaxDims];
+    for (int d = 0; d < out.ndim; ++d) amounts[ChannelsMoved::moved(d, out.ndim)] = before[d];
+    MT_DISPATCH_SIZE(out.dtype, "constant_pad_nd", T,
+                     { pad_rows(x.view, y.view, amounts, *reinterpret_cast<const T*>(item)); })
+    return;
+  }
   Dense x(self, out.dtype), y(out, out.dtype, Dense::kOutput);
   MT_DISPATCH_SIZE(out.dtype, "constant_pad_nd", T,
                    { pad_rows(x.view(), y.view(), before, *reinterpret_cast<const T*>(item)); })

@@ -1,4 +1,5 @@
 // Average pooling over windows and adaptive average pooling, 2-D and 3-D, with gradients; not the maxima.
+#include "channels.h"
 #include "pool.h"
 
 namespace mt {
@@ -81,12 +82,42 @@ template <class T> struct AveragePool {
   }
 };
 
+// Channels innermost: the pixels of a window are added up, all channels of an output at once.
+template <class T> void average_last(const Conv& s, const Divisor& divisor, int64_t channels, const T* x, T* y) {
+  const int64_t images = s.n / channels, lines = s.out[0] * s.out[1];
+  parallel_for(images * lines, plane_grain(s.out[2] * s.taps() * channels), [&](int64_t begin, int64_t end) {
+    AveragePool<T> pool(s, divisor);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t od = i % lines / s.out[1], oh = i % s.out[1];
+      const T* image = x + i / lines * s.x_plane() * channels;
+      T* line = y + i * s.out[2] * channels;
+      std::fill(line, line + s.out[2] * channels, T(0));
+      pool.for_each_tap(od, oh, [&](int64_t base, Span span) {
+        for (int64_t o = span.lo; o < span.hi; ++o) {
+          const T* __restrict from = image + (base + o * s.stride[2]) * channels;
+          T* __restrict to = line + o * channels;
+          for (int64_t c = 0; c < channels; ++c) to[c] += from[c];
+        }
+      });
+      pool.set_divisors(od, oh);
+      for (int64_t o = 0; o < s.out[2]; ++o) {
+        const T size = pool.divisors[o];
+        for (int64_t c = 0; c < channels; ++c) line[o * channels + c] /= size;
+      }
+    }
+  });
+}
+
 template <int nd> void avg_pool(const Args& args) {
   const View &out = args.t[0], &self = args.t[1];
   Conv s = pool_shape(self, out, nd, args.a, nullptr);
   Divisor divisor(args.a[4], args.a[5]);
   if (out.numel() == 0) return;
   DType dtype = average_dtype(self.dtype);
+  if (self.ndim == nd + 2 && both_channels_last(self, out, dtype)) {
+    MT_AVERAGE(dtype, T, { average_last(s, divisor, self.sizes[1], self.ptr<T>(), out.ptr<T>()); })
+    return;
+  }
   Dense x(self, dtype), y(out, dtype, Dense::kOutput);
   MT_AVERAGE(dtype, T, {
     parallel_for(s.n * s.out[0], plane_grain(s.out[1] * s.out[2] * s.taps()), [&](int64_t begin, int64_t end) {
@@ -150,12 +181,37 @@ template <class T> T sum_row(const T* p, int64_t n) {
   return sum;
 }
 
+// Channels innermost: the pixels of a window are added up, all channels of an output at once.
+template <class T> void adaptive_average_last(const Conv& s, int64_t channels, const T* x, T* y) {
+  parallel_for(s.n / channels, plane_grain(s.x_plane() * channels), [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const T* image = x + n * s.x_plane() * channels;
+      T* to = y + n * s.y_plane() * channels;
+      std::vector<T> sizes(static_cast<size_t>(s.y_plane()), T(1));
+      std::fill(to, to + s.y_plane() * channels, T(0));
+      for_each_adaptive_row(s, [&](int64_t offset, int64_t count, int64_t number, int64_t size) {
+        T* __restrict sum = to + number * channels;
+        sizes[static_cast<size_t>(number)] = T(size);
+        for (int64_t j = 0; j < count; ++j) {
+          const T* __restrict from = image + (offset + j) * channels;
+          for (int64_t c = 0; c < channels; ++c) sum[c] += from[c];
+        }
+      });
+      for (int64_t i = 0; i < s.y_plane() * channels; ++i) to[i] /= sizes[static_cast<size_t>(i / channels)];
+    }
+  });
+}
+
 template <int nd> void adaptive_avg_pool(const Args& args) {
   const View &out = args.t[0], &self = args.t[1];
   Conv s = pool_planes(self, out, nd);
   if (out.numel() == 0) return;
   if (s.x_plane() == 0) throw std::runtime_error("adaptive_avg_pool: expected input to have non-zero size");
   DType dtype = average_dtype(self.dtype);
+  if (self.ndim == nd + 2 && both_channels_last(self, out, dtype)) {
+    MT_AVERAGE(dtype, T, { adaptive_average_last(s, self.sizes[1], self.ptr<T>(), out.ptr<T>()); })
+    return;
+  }
   Dense x(self, dtype), y(out, dtype, Dense::kOutput);
   MT_AVERAGE(dtype, T, {
     parallel_for(s.n, plane_grain(s.x_plane()), [&](int64_t begin, int64_t end) {

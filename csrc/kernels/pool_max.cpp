@@ -1,6 +1,7 @@
 // Max pooling over windows and adaptive max pooling, 2-D and 3-D, with indices and gradients; not the averages.
 #include <limits>
 
+#include "channels.h"
 #include "pool.h"
 
 namespace mt {
@@ -78,6 +79,46 @@ template <class T, class I> struct MaxPool {
   }
 };
 
+// One tap of all channels of an output, which lie side by side.
+template <class T>
+void take_pixel(const T* __restrict x, int32_t pixel, int64_t channels, T* __restrict best, int32_t* __restrict index) {
+  for (int64_t c = 0; c < channels; ++c) {
+    T v = x[c];
+    bool take = (v > best[c]) | (v != v);
+    best[c] = take ? v : best[c];
+    index[c] = take ? pixel : index[c];
+  }
+}
+
+// Channels innermost: memory is read and written in its own order.
+template <class T> void max_pool_last(const Conv& s, int64_t channels, const T* x, T* y, int64_t* indices) {
+  MaxPool<T, int32_t> pool(s);
+  const int64_t images = s.n / channels, lines = s.out[0] * s.out[1];
+  parallel_for(images * lines, plane_grain(s.out[2] * s.taps() * channels), [&](int64_t begin, int64_t end) {
+    std::vector<int32_t> index(static_cast<size_t>(channels));
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t od = i % lines / s.out[1], oh = i % s.out[1];
+      const T* image = x + i / lines * s.x_plane() * channels;
+      const int64_t line = (pool.start(0, od) * s.in[1] + pool.start(1, oh)) * s.in[2];
+      for (int64_t ow = 0; ow < s.out[2]; ++ow) {
+        T* best = y + (i * s.out[2] + ow) * channels;
+        std::fill(best, best + channels, lowest<T>());
+        std::fill(index.begin(), index.end(), int32_t(line + pool.start(2, ow)));
+        for (int64_t tap = 0; tap < s.taps(); ++tap) {
+          const int64_t k[3] = {tap / (s.kernel[1] * s.kernel[2]), tap / s.kernel[2] % s.kernel[1], tap % s.kernel[2]};
+          const int64_t id = od * s.stride[0] - s.pad[0] + k[0] * s.dilation[0];
+          const int64_t ih = oh * s.stride[1] - s.pad[1] + k[1] * s.dilation[1];
+          const int64_t iw = ow * s.stride[2] - s.pad[2] + k[2] * s.dilation[2];
+          if (id < 0 || id >= s.in[0] || ih < 0 || ih >= s.in[1] || iw < 0 || iw >= s.in[2]) continue;
+          const int64_t pixel = (id * s.in[1] + ih) * s.in[2] + iw;
+          take_pixel(image + pixel * channels, int32_t(pixel), channels, best, index.data());
+        }
+        std::copy(index.begin(), index.end(), indices + (i * s.out[2] + ow) * channels);
+      }
+    }
+  });
+}
+
 template <class T> void adaptive_max(const Conv& s, const T* x, T* y, int64_t* indices) {
   for (int64_t od = 0; od < s.out[0]; ++od)
     for (int64_t oh = 0; oh < s.out[1]; ++oh)
@@ -106,6 +147,11 @@ template <int nd> void max_pool(const Args& args) {
   Conv s = pool_shape(self, out, nd, args.a, args.a + 3);
   if (out.numel() == 0) return;
   DType dtype = pool_dtype(self.dtype);
+  if (self.ndim == nd + 2 && both_channels_last(self, out, dtype) && indices.dtype == kInt64 && channels_last(indices) &&
+      s.x_plane() < (int64_t(1) << 31)) {
+    MT_POOL(dtype, T, { max_pool_last(s, self.sizes[1], self.ptr<T>(), out.ptr<T>(), indices.ptr<int64_t>()); })
+    return;
+  }
   Dense x(self, dtype), y(out, dtype, Dense::kOutput), index(indices, kInt64, Dense::kOutput);
   MT_POOL(dtype, T, {
     parallel_for(s.n, plane_grain(s.y_plane() * s.taps()), [&](int64_t begin, int64_t end) {

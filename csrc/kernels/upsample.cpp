@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "channels.h"
 #include "dense.h"
 #include "dispatch.h"
 #include "parallel.h"
@@ -149,6 +150,26 @@ template <class T> struct Resize {
       else for (int64_t o = 0; o < w.out; ++o) y[o] += weight[o] * line[index[o]];
     }
   }
+  // row() of all channels, which lie side by side; `line` has as many for each pixel of a row of the input.
+  void row_last(const T* x, int64_t od, int64_t oh, int64_t channels, T* __restrict line, T* __restrict y) const {
+    const Axis<T>& w = axis[2];
+    const int64_t items = w.in * channels;
+    bool first = true;
+    for_each_line(od, oh, [&](int64_t number, T weight) {
+      const T* __restrict from = x + number * items;
+      if (first) for (int64_t i = 0; i < items; ++i) line[i] = weight * from[i];
+      else for (int64_t i = 0; i < items; ++i) line[i] += weight * from[i];
+      first = false;
+    });
+    for (int64_t o = 0; o < w.out; ++o)
+      for (int64_t t = 0; t < w.taps; ++t) {
+        const T weight = w.weight[t * w.out + o];
+        const T* __restrict from = line + w.index[t * w.out + o] * channels;
+        T* __restrict to = y + o * channels;
+        if (t == 0) for (int64_t c = 0; c < channels; ++c) to[c] = weight * from[c];
+        else for (int64_t c = 0; c < channels; ++c) to[c] += weight * from[c];
+      }
+  }
   // The adjoint of row().
   void row_backward(const T* gy, int64_t od, int64_t oh, T* line, T* gx) const {
     const Axis<T>& w = axis[2];
@@ -178,6 +199,20 @@ void move_rows(const Resize<float>& r, DType dtype, const void* x, void* y) {
       }
     });
   })
+}
+
+// The same where all channels of a pixel lie side by side.
+void move_pixels(const Resize<float>& r, int64_t channels, DType dtype, const void* x, void* y) {
+  const int64_t lines = r.axis[0].out * r.axis[1].out, width = r.axis[2].out, size = channels * itemsize(dtype);
+  parallel_for(r.planes / channels * lines, kGrain / (width * channels) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t n = i / lines, od = i % lines / r.axis[1].out, oh = i % r.axis[1].out;
+      int64_t number = int64_t(r.axis[0].index[od]) * r.axis[1].in + r.axis[1].index[oh];
+      const char* from = static_cast<const char*>(x) + (n * r.in_plane() + number * r.axis[2].in) * size;
+      char* to = static_cast<char*>(y) + i * width * size;
+      for (int64_t o = 0; o < width; ++o) std::memcpy(to + o * size, from + r.axis[2].index[o] * size, size_t(size));
+    }
+  });
 }
 
 // ---- images of bytes -------------------------------------------------------------------------------------------------
@@ -265,6 +300,7 @@ template <int nd, Mode mode> void upsample(const Args& args) {
   DType dtype = upsample_dtype(self.dtype, "upsample");
   if (mode <= kNearestExact) {
     Resize<float> r(self, out, nd, mode, args.a + 1);
+    if (both_channels_last(self, out, self.dtype)) return move_pixels(r, self.sizes[1], self.dtype, self.data, out.data);
     Dense x(self, self.dtype), y(out, self.dtype, Dense::kOutput);
     move_rows(r, self.dtype, x.data(), y.data());
     return y.store();
@@ -274,6 +310,19 @@ template <int nd, Mode mode> void upsample(const Args& args) {
     Dense x(self, kUInt8), y(out, kUInt8, Dense::kOutput);
     resize_bytes(r, x.ptr<uint8_t>(), y.ptr<uint8_t>());
     return y.store();
+  }
+  if (both_channels_last(self, out, dtype)) {
+    MT_SWITCH(dtype, "upsample", MT_FLOATS(T, {
+      Resize<T> r(self, out, nd, mode, args.a + 1);
+      const int64_t lines = r.axis[0].out * r.axis[1].out, channels = self.sizes[1], row = r.axis[2].out * channels;
+      parallel_for(self.sizes[0] * lines, kGrain / (4 * row) + 1, [&](int64_t begin, int64_t end) {
+        std::vector<T> line(r.axis[2].in * channels);
+        for (int64_t i = begin; i < end; ++i)
+          r.row_last(self.ptr<T>() + i / lines * r.in_plane() * channels, i % lines / r.axis[1].out, i % r.axis[1].out,
+                     channels, line.data(), out.ptr<T>() + i * row);
+      });
+    }))
+    return;
   }
   Dense x(self, dtype), y(out, dtype, Dense::kOutput);
   MT_SWITCH(dtype, "upsample", MT_FLOATS(T, {

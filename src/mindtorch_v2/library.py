@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import mindtorch_v2 as torch
 
@@ -17,6 +17,12 @@ _DEVICES = {"CPU": "cpu", "PrivateUse1": "npu", "NPU": "npu", "Meta": "meta", "C
             "CompositeImplicitAutograd": None, "CompositeExplicitAutograd": None, "default": None}
 
 
+class _VmapInfo(NamedTuple):
+    """What a function of register_vmap is told."""
+    batch_size: int
+    randomness: str
+
+
 class CustomOpDef:
     """One op: a function for each device, what its results look like, and its gradient."""
 
@@ -26,6 +32,7 @@ class CustomOpDef:
         self._kernels: dict[str | None, Callable[..., Any]] = {}
         self._fake: Callable[..., Any] | None = None
         self._function: Any = None
+        self._vmap: Callable[..., Any] | None = None
         self._signature: inspect.Signature | None = None
         if fn is not None:
             self._add(fn, devices)
@@ -59,6 +66,25 @@ class CustomOpDef:
         methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
         self._function = type(self.__name__, (torch.autograd.Function,), methods)
 
+    def register_vmap(self, func: Callable[..., Any] | None = None) -> Any:
+        """How vmap runs it: func(info, in_dims, *args) -> (output, out_dims); without one, a decorator."""
+        if func is None:
+            return self.register_vmap
+        self._vmap = func
+        return func
+
+    def _batched(self, level: Any, args: Sequence[Any]) -> Any:
+        """The op for all samples of a level of vmap, by the function that was registered."""
+        pairs = [level.unwrap(x) for x in args]
+        info = _VmapInfo(level.size, level.randomness)
+        output, dims = self._vmap(info, tuple(0 if batched else None for _, batched in pairs),   # type: ignore[misc]
+                                  *(value for value, _ in pairs))
+        several = isinstance(output, (tuple, list))
+        places = dims if several and isinstance(dims, (tuple, list)) else [dims] * (len(output) if several else 1)
+        made = [x if d is None else level.wrap(x.movedim(d, 0))
+                for x, d in zip(output if several else [output], places, strict=True)]
+        return tuple(made) if several else made[0]
+
     def _run(self, args: Sequence[Any]) -> Any:
         leaves = torch.utils._pytree.tree_leaves(args)
         device = next((x.device.type for x in leaves if isinstance(x, torch.Tensor)), None)
@@ -79,6 +105,9 @@ class CustomOpDef:
             bound = self._signature.bind(*args, **kwargs)
             bound.apply_defaults()
             args = tuple(bound.arguments[name] for name in self._signature.parameters)
+        level = torch._transforms.innermost() if self._vmap is not None else None
+        if level is not None and any(level.unwrap(x)[1] for x in args):
+            return self._batched(level, args)
         needed = torch.is_grad_enabled() and any(
             isinstance(x, torch.Tensor) and x.requires_grad for x in torch.utils._pytree.tree_leaves(args))
         return self._function.apply(*args) if needed and self._function is not None else self._run(args)

@@ -185,7 +185,12 @@ class _TorchFunctionState(enum.Enum):
     ENABLED, SUBCLASSES_DISABLED, ALL_DISABLED = range(3)
 
 
-vars(_C).update(_TorchFunctionState=_TorchFunctionState, _len_torch_function_stack=lambda: len(_modes()),
+def _get_torch_function_state() -> _TorchFunctionState:
+    """Whether classes are asked; function modes are asked in any case."""
+    return _TorchFunctionState.SUBCLASSES_DISABLED if _C._is_function_off() else _TorchFunctionState.ENABLED
+
+
+vars(_C).update(_TorchFunctionState=_TorchFunctionState, _get_torch_function_state=_get_torch_function_state, _len_torch_function_stack=lambda: len(_modes()),
                 DisableTorchFunctionSubclass=DisableTorchFunctionSubclass,
                 DisableTorchFunction=DisableTorchFunction,
                 _has_torch_function=has_torch_function)

@@ -6,7 +6,6 @@ from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.reduce import word
 from mindtorch_v2._ops.table import composite, op, ops
 
-
 _CONTIGUOUS = _C._named_constant("contiguous_format")
 
 

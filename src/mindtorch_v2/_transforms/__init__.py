@@ -8,17 +8,18 @@ from mindtorch_v2 import _C, _facade
 from mindtorch_v2._transforms.batched import BatchedTensor, Vmap
 from mindtorch_v2.autograd.forward_ad import Forward
 
-__all__ = ["BatchedTensor", "Vmap", "add_batch_dim", "differentiated", "ended", "level_at", "linked", "remove_batch_dim",
+__all__ = ["BatchedTensor", "Vmap", "add_batch_dim", "differentiated", "ended", "innermost", "level_at", "linked", "remove_batch_dim",
            "start"]
 
 
-def _innermost() -> Vmap | None:
+def innermost() -> Vmap | None:
+    """The level of vmap that samples are seen at, or None."""
     return next((t for t in reversed(_C._transforms()) if isinstance(t, Vmap)), None)
 
 
 def start(x: Any) -> Any:
     """x as the start of a graph of the innermost level, connected to the graph that it is part of."""
-    level = _innermost()
+    level = innermost()
     if level is not None and not level.owns(x):
         made = level.wrap(x, False)
     else:
@@ -90,7 +91,7 @@ def _decrement() -> int:
 
 
 def _current_level() -> int:
-    level = _innermost()
+    level = innermost()
     if level is None:
         raise RuntimeError("no transform is active")
     return level.depth
@@ -113,7 +114,7 @@ vars(_C)["_functorch"] = _facade.module(
     get_unwrapped=_unwrapped,
     maybe_get_bdim=lambda x: 0 if _is_batched(x) else -1,
     maybe_get_level=lambda x: x.level.depth if type(x) is BatchedTensor else -1,
-    current_level=_current_level, maybe_current_level=lambda: getattr(_innermost(), "depth", None),
+    current_level=_current_level, maybe_current_level=lambda: getattr(innermost(), "depth", None),
     is_functorch_wrapped_tensor=lambda x: type(x) is BatchedTensor,
     is_gradtrackingtensor=lambda x: False, is_functionaltensor=lambda x: False, is_legacy_batchedtensor=lambda x: False,
     _vmap_increment_nesting=_increment, _vmap_decrement_nesting=_decrement)
