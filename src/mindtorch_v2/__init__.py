@@ -3,8 +3,8 @@ from math import e, inf, nan, pi
 
 from mindtorch_v2 import _C, _deferred
 from mindtorch_v2._C import (
-    AcceleratorError, OutOfMemoryError, StorageBase, can_cast, device, dtype, get_default_device, get_default_dtype, get_num_threads,
-    layout, memory_format, promote_types, set_default_device, set_default_dtype, set_num_threads,
+    AcceleratorError, OutOfMemoryError, StorageBase, can_cast, device, dtype, get_default_device, get_default_dtype,
+    get_num_threads, layout, memory_format, promote_types, set_default_device, set_default_dtype, set_num_threads,
 )
 from mindtorch_v2._dtype import by_name as _dtypes, finfo, iinfo
 from mindtorch_v2._shape import Size

@@ -190,7 +190,8 @@ def _get_torch_function_state() -> _TorchFunctionState:
     return _TorchFunctionState.SUBCLASSES_DISABLED if _C._is_function_off() else _TorchFunctionState.ENABLED
 
 
-vars(_C).update(_TorchFunctionState=_TorchFunctionState, _get_torch_function_state=_get_torch_function_state, _len_torch_function_stack=lambda: len(_modes()),
+vars(_C).update(_TorchFunctionState=_TorchFunctionState, _get_torch_function_state=_get_torch_function_state,
+                _len_torch_function_stack=lambda: len(_modes()),
                 DisableTorchFunctionSubclass=DisableTorchFunctionSubclass,
                 DisableTorchFunction=DisableTorchFunction,
                 _has_torch_function=has_torch_function)

@@ -13,8 +13,9 @@ import mindtorch_v2 as torch
 _events = torch.autograd.profiler
 record_function, kineto_available = _events.record_function, _events.kineto_available
 
-itt: Any = torch._facade.module(__name__, "itt", "Ranges for Intel's profiler.", is_available=lambda: False, **torch._facade.refusals(
-    "mark range_push range_pop range", "ranges for Intel's profiler are not offered", "torch.profiler.itt."))
+itt: Any = torch._facade.module(__name__, "itt", "Ranges for Intel's profiler.", is_available=lambda: False,
+                                **torch._facade.refusals("mark range_push range_pop range", "ranges for Intel's profiler are "
+                                                         "not offered", "torch.profiler.itt."))
 __all__ = ["ProfilerAction", "ProfilerActivity", "profile", "record_function", "schedule", "supported_activities",
            "tensorboard_trace_handler"]
 

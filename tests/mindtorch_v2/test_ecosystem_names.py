@@ -149,7 +149,41 @@ def test_products_of_groups_have_gradients() -> None:
         assert ours.tolist() == theirs.tolist()
 
 
+@pytest.mark.parametrize("line", [
+    "torch.einsum('ij,jk->ik', (a, a))", "torch.einsum('ij,jk->ik', [a, a])", "torch.einsum('ij,jk->ik', a, a)",
+    "torch.einsum(a, [0, 1], a, [1, 2], [0, 2])"])
+def test_einsum_shows_its_operands_one_by_one(line: str) -> None:
+    """To classes that take it over, as torch.fx does: packages read the operands from the nodes of a graph."""
+    check("seen = []\nclass Own(torch.Tensor):\n    @classmethod\n"
+          "    def __torch_function__(cls, func, types, args=(), kwargs=None):\n"
+          "        seen.append([type(x).__name__ for x in args])\n        return 0\n"
+          f"a = torch.ones(2, 2).as_subclass(Own)\nseen.clear()\nmade = {line}\nseen[-1]")
+
+
+def test_a_custom_op_says_how_vmap_runs_it() -> None:
+    def values(api):
+        def doubled(x: torch.Tensor, k: float) -> torch.Tensor:
+            return x * k
+        if api is mt:
+            doubled.__annotations__ = {"x": mt.Tensor, "k": float, "return": mt.Tensor}
+        op = api.library.custom_op("ecosystem_names::doubled", doubled, mutates_args=())
+        seen = []
+
+        @op.register_vmap
+        def over(info, in_dims, x, k):
+            seen.append((info.batch_size, info.randomness, in_dims, tuple(x.shape)))
+            return op(x, k) + 1, in_dims[0]
+        return api.vmap(lambda x: op(x, 2.0), in_dims=0)(api.ones(3, 2)).tolist(), seen
+    assert values(mt) == values(torch)
+
+
 def test_names_that_packages_read() -> None:
+    assert not mt.profiler.itt.is_available() and not mt.profiler.kineto_available()
+    with pytest.raises(NotImplementedError, match="Intel"):
+        mt.profiler.itt.mark("x")
+    assert mt._C._get_torch_function_state() is mt._C._TorchFunctionState.ENABLED
+    with mt._C.DisableTorchFunctionSubclass():
+        assert mt._C._get_torch_function_state() is mt._C._TorchFunctionState.SUBCLASSES_DISABLED
     with mt.autograd.profiler.emit_nvtx(enabled=False):
         pass
     with pytest.raises(AssertionError, match="CUDA"), mt.autograd.profiler.emit_nvtx():

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import mindtorch_v2 as mt
 
@@ -44,3 +46,19 @@ def test_npu_names_what_cann_lacks(npu, name):
         x.float()
     with pytest.raises(RuntimeError):
         x + x
+
+
+def test_npu_erfcx_is_exact_in_double(npu):
+    values = torch.cat([torch.linspace(-5, 30, 400, dtype=torch.float64), torch.tensor([4.999999, 5.0, 1e8, float("inf")],
+                                                                                       dtype=torch.float64)])
+    ours = mt.special.erfcx(mt.tensor(values.tolist(), dtype=mt.float64, device="npu"))
+    np.testing.assert_allclose(ours.cpu().numpy(), torch.special.erfcx(values).numpy(), 2e-14)
+
+
+@pytest.mark.parametrize("name", ["int32", "int64", "uint8", "int8", "int16"])
+def test_npu_histc_counts_integers(npu, name):
+    """As torch's devices do; its cpu counts floats only."""
+    values = [0, 1, 1, 5, 9, 10, 3, 3]
+    theirs = torch.histc(torch.tensor(values, dtype=torch.float32), 5, 0, 10)
+    ours = mt.histc(mt.tensor(values, dtype=getattr(mt, name), device="npu"), 5, 0, 10)
+    assert ours.tolist() == theirs.tolist() and ours.dtype is getattr(mt, name)

@@ -195,3 +195,39 @@ cdef int check_norm_param(str name, PyObject* o, int n, const int64_t* shape) ex
         raise RuntimeError(f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
                            f"{list(shape_of(<TensorBase>o))} and normalized_shape = {[shape[i] for i in range(n)]}")
     return 0
+
+
+cdef TensorBase new_output(Overload ov, PyObject** s, int rank, const int64_t* sizes, int dt, int dev, int index):
+    """An output as the row's rule sized it. Devices other than the cpu keep no memory formats: their kernels write rows."""
+    cdef int format = CONTIGUOUS, p
+    cdef TensorBase like
+    if not ov.keeps_format or dev > META:
+        return new_empty(rank, sizes, dt, dev, index)
+    for p in range(ov.nparams):
+        if not ov.format_from >> p & 1 or <object>s[p] is None:
+            continue
+        if ov.kind[p] == K_TENSORS:
+            format = common_format(s[p])
+        elif is_tensor(s[p]):
+            like = <TensorBase>s[p]
+            if ov.keeps_format == KEEPS_STRIDES and rank == like.rank and memcmp(sizes, like.sizes, rank * sizeof(int64_t)) == 0:
+                return new_like_format(like, dt, PRESERVE, dev, index)
+            format = suggested_format(like)
+        if format != CONTIGUOUS:
+            break
+    if ov.keeps_format == KEEPS_STRIDES or rank != (4 if format == CHANNELS_LAST else 5):
+        return new_empty(rank, sizes, dt, dev, index)
+    return new_formatted(rank, sizes, dt, format, dev, index)
+
+
+cdef int common_format(PyObject* tensors):
+    """The memory format that all tensors of a list have; contiguous where they differ."""
+    cdef int format = -1, found
+    cdef Py_ssize_t k
+    for k in range(count_items(tensors)):
+        if is_tensor(items_of(tensors)[k]):
+            found = suggested_format(<TensorBase>items_of(tensors)[k])
+            if format >= 0 and found != format:
+                return CONTIGUOUS
+            format = found
+    return format if format >= 0 else CONTIGUOUS

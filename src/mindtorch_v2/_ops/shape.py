@@ -58,8 +58,9 @@ def _cat_grad(g, shapes, dim):
 
 
 op("cat(Tensor[] tensors, int dim=0) -> Tensor",
-   batch=batching_nn.stacked, forward=forward.linear, autocast={"cpu": "widest"}, rule=_cat_rule, variants="function", format="tensors",
-   npu="aclnnCat(tensors, dim, out)", grad={"tensors": lambda g, tensors_shape, dim: _cat_grad(g, tensors_shape, dim)})
+   batch=batching_nn.stacked, forward=forward.linear, autocast={"cpu": "widest"}, rule=_cat_rule, variants="function",
+   format="tensors", npu="aclnnCat(tensors, dim, out)",
+   grad={"tensors": lambda g, tensors_shape, dim: _cat_grad(g, tensors_shape, dim)})
 alias("concat", "cat", "function")
 alias("concatenate", "cat", "function")
 

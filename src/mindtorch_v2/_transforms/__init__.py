@@ -8,8 +8,8 @@ from mindtorch_v2 import _C, _facade
 from mindtorch_v2._transforms.batched import BatchedTensor, Vmap
 from mindtorch_v2.autograd.forward_ad import Forward
 
-__all__ = ["BatchedTensor", "Vmap", "add_batch_dim", "differentiated", "ended", "innermost", "level_at", "linked", "remove_batch_dim",
-           "start"]
+__all__ = ["BatchedTensor", "Vmap", "add_batch_dim", "differentiated", "ended", "innermost", "level_at", "linked",
+           "remove_batch_dim", "start"]
 
 
 def innermost() -> Vmap | None:
