@@ -39,8 +39,8 @@ torch.manual_seed(0)
 """
 # A build of PyTorch without CUDA cannot load torchvision's kernels; the rest of torchvision asks that their names exist.
 JUDGE = """import torch
-torchvision_names = torch.library.Library('torchvision', 'DEF')
-for name in ('nms', 'qnms'):
+torchvision_names = torch.library.Library('torchvision', 'FRAGMENT')
+for name in ('nms', 'qnms') if torch.version.cuda is None else ():
     torchvision_names.define(name + '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor')
 """
 END = """
@@ -138,8 +138,9 @@ def main() -> None:
             print(rows[-1], *(errors if options.verbose else ()), sep="\n", flush=True)
     if options.write:
         head = ["# Packages on the drop-in", "", "Made by `make ecosystem`; do not edit. Each package is imported where PyTorch is "
-                "not installed, and a small program of it (tests/mindtorch_v2/ecosystem_uses.py) prints numbers, which are "
-                "compared with those of PyTorch 2.13.", "", "| package | version | imported | cpu | npu |", "|---|---|---|---|---|"]
+                "not installed, and a small program of it (tests/mindtorch_v2/ecosystem_uses.py, ecosystem_models.py) prints "
+                "numbers on cpu and on npu, which are compared with those of PyTorch 2.13 on the cpu; they may differ by 1e-4 "
+                "of the largest. An npu is that of the machine, or the simulated one.", "", "| package | version | imported | cpu | npu |", "|---|---|---|---|---|"]
         options.write.write_text("\n".join([*head, *rows, ""]))
 
 

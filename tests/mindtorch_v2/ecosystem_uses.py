@@ -247,8 +247,8 @@ out = 1
 NEEDS = """numpy scipy packaging typing_extensions pyyaml regex tqdm filelock requests psutil trampoline frozendict scikit-learn sympy
 networkx matplotlib rich httpx httpx2 shellingham typer fsspec multipledispatch pyre-extensions wadler-lindig aiohttp jinja2 xxhash
 pyparsing kornia_rs pillow importlib_metadata boltons opt_einsum loguru scipy-openblas32 pyarrow dill multiprocess pandas tabulate
-orjson pyvers cloudpickle""".split()
-BESIDE = "pyro-api lightning-utilities pytorch-lightning local-attention einx torch_einops_utils".split()
+orjson pyvers cloudpickle click""".split()
+BESIDE = "hoptorch pyro-api lightning-utilities pytorch-lightning local-attention einx torch_einops_utils".split()
 
 if __name__ == "__main__":       # for the Makefile: what to install with dependencies, and what without
     print(*(NEEDS if sys.argv[1:] == ["needs"] else [*BESIDE, *(package for package, _ in USES.values())]), sep="\n")
