@@ -128,20 +128,32 @@ def main() -> None:
     versions = {re.sub(r"[-_.]+", "_", found.metadata["Name"]).lower(): found.version
                 for found in importlib.metadata.distributions(path=[str(site)])}
     simulator = {name: value for name, value in cann_sim.env().items() if os.environ.get(name) != value}
-    rows = []
+    rows = written_rows(options.write) if options.write and options.only else {}
     for name, (package, use) in USES.items():
         if re.search(options.only, name):
             said, errors = check(options.venv.absolute(), site, name, use, simulator)
             package = package.partition("<")[0]          # without the limit on its version
             version = versions.get(re.sub(r"[-_.]+", "_", package).lower(), "not installed")
-            rows.append(f"| {package} | {version} | {' | '.join(said.values())} |")
-            print(rows[-1], *(errors if options.verbose else ()), sep="\n", flush=True)
-    if options.write:
-        head = ["# Packages on the drop-in", "", "Made by `make ecosystem`; do not edit. Each package is imported where PyTorch is "
-                "not installed, and a small program of it (tests/mindtorch_v2/ecosystem_uses.py, ecosystem_models.py) prints "
-                "numbers on cpu and on npu, which are compared with those of PyTorch 2.13 on the cpu; they may differ by 1e-4 "
-                "of the largest. An npu is that of the machine, or the simulated one.", "", "| package | version | imported | cpu | npu |", "|---|---|---|---|---|"]
-        options.write.write_text("\n".join([*head, *rows, ""]))
+            rows[package] = f"| {package} | {version} | {' | '.join(said.values())} |"
+            print(rows[package], *(errors if options.verbose else ()), sep="\n", flush=True)
+            if options.write:
+                write(options.write, rows)
+
+
+def written_rows(place: Path) -> dict[str, str]:
+    """The rows of a table that was written before, by package: those of packages that are not run again stay."""
+    lines = place.read_text().splitlines() if place.exists() else []
+    return {line.split("|")[1].strip(): line for line in lines if line.startswith("| ") and not line.startswith("| package")}
+
+
+def write(place: Path, rows: dict[str, str]) -> None:
+    head = ["# Packages on the drop-in", "", "Made by `make ecosystem`; do not edit. Each package is imported where PyTorch is "
+            "not installed, and a small program of it (tests/mindtorch_v2/ecosystem_uses.py, ecosystem_models.py) prints "
+            "numbers on cpu and on npu, which are compared with those of PyTorch 2.13 on the cpu; they may differ by 1e-4 "
+            "of the largest. An npu is that of the machine, or the simulated one.", "",
+            "| package | version | imported | cpu | npu |", "|---|---|---|---|---|"]
+    order = [package.partition("<")[0] for package, _ in USES.values()]
+    place.write_text("\n".join([*head, *(rows[package] for package in order if package in rows), ""]))
 
 
 if __name__ == "__main__":

@@ -154,5 +154,5 @@ def _spread(equation, *operands):
     return equation, *operands
 
 
-einsum.normal_form = _spread
+einsum.normal_form = _spread      # type: ignore[attr-defined]
 publish_plain(einsum)
