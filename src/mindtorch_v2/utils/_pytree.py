@@ -204,11 +204,6 @@ def tree_iter(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterat
 
 
 def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
-    """The leaves of the arguments of a call."""
-    return [leaf for value in (*args, *kwargs.values()) for leaf in tree_leaves(value)]
-
-
-def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
     """The leaves of a call's arguments."""
     return tree_leaves((args, kwargs))
 
