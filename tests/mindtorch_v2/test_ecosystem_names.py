@@ -177,6 +177,16 @@ def test_a_custom_op_says_how_vmap_runs_it() -> None:
     assert values(mt) == values(torch)
 
 
+def test_the_mode_of_fake_tensors_is_found() -> None:
+    for api in (mt, torch):
+        mode = api._subclasses.FakeTensorMode()
+        assert api._guards.active_fake_mode() is None is api._guards.detect_fake_mode([api.ones(1)])
+        with mode:
+            x = api.ones(2)
+            assert api._guards.active_fake_mode() is mode is api._guards.detect_fake_mode()
+        assert api._guards.detect_fake_mode({"x": [x]}) is mode and api._guards.active_fake_mode() is None
+
+
 def test_names_that_packages_read() -> None:
     assert not mt.profiler.itt.is_available() and not mt.profiler.kineto_available()
     with pytest.raises(NotImplementedError, match="Intel"):

@@ -35,7 +35,7 @@ FLOORS: dict[int, str] = {
 }
 FLOORS[5] += " fx export monitor sparse"
 FLOORS[4] += " _nested"
-FLOORS[5] += " nested _functorch"
+FLOORS[5] += " nested _functorch _guards"
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that count as one package although they lie side by side.
 ONE_PACKAGE = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_utils"), "serialization")
