@@ -97,7 +97,6 @@ CASES: list[tuple[str, list[Any], dict[str, Any], list[Tensor]]] = [
     ("Fill", [[2, 3], torch.tensor([7.0])], {}, [torch.full((2, 3), 7.0)]),
     ("BroadcastTo", [X[:1], [3, 4]], {}, [X[:1].expand(3, 4).contiguous()]),
     ("Transpose", [X, [1, 0]], {}, [X.t().contiguous()]),
-    ("ConfusionTransposeD", [X], {"perm": [1, 0], "shape": [4, 3], "transpose_first": True}, [X.t().contiguous()]),
     ("Slice", [X, [1, 0], [2, 3]], {}, [X[1:3, :3].contiguous()]),
     ("StridedSlice", [X, [0, 1], [3, 4], [2, 2]], {}, [X[::2, 1::2].contiguous()]),
     ("StridedSlice", [X, [1, 1], [2, 3], [1, 1]], {"shrink_axis_mask": 1, "end_mask": 2}, [X[1, 1:].contiguous()]),

@@ -184,9 +184,11 @@ for _how in ("mean", "sum", "none"):
              torch.log_softmax(x, 1).detach(), None, None))
 case("npu_cross_entropy_loss_backward", f(1), np.log(u(3, 5)), TARGET, u(5), reduction="mean",
      ref=lambda torch, g, logs, t, w, reduction: (logs.exp() - torch.nn.functional.one_hot(t, 5)) * (w[t] / w[t].sum())[:, None] * g)
-case("npu_softmax_cross_entropy_with_logits", f(3, 5), u(3, 5), grads=(0,),
+SHARES = u(3, 5)
+SHARES /= SHARES.sum(-1, keepdims=True)  # of other labels CANN's op does not give the gradient
+case("npu_softmax_cross_entropy_with_logits", f(3, 5), SHARES, grads=(0,),
      ref=lambda torch, x, y: -(y * torch.log_softmax(x, -1)).sum(-1))
-case("npu_softmax_cross_entropy_with_logits_backward", f(3), f(3, 5), u(3, 5),
+case("npu_softmax_cross_entropy_with_logits_backward", f(3), f(3, 5), SHARES,
      ref=lambda torch, g, x, y: grads_of(torch, lambda x: -(y * torch.log_softmax(x, -1)).sum(-1), (x,), g)[0])
 case("l1_loss_backward", f(3, 4), f(3, 4), f(3, 4), 0, ref=lambda torch, g, x, t, how: g * torch.sign(x - t))
 case("kl_div_backward", f(3, 4), f(3, 4), u(3, 4), 0, ref=lambda torch, g, x, t, how: -g * t)

@@ -50,11 +50,6 @@ void addcmul(Older& o) {
 void fill_shape(Older& o) { copy(o.out(0), o.in(1).reshape({}).expand(o.out(0).shape())); }
 void broadcast(Older& o) { copy(o.out(0), o.in(0).expand(o.numbers(1))); }
 void transpose(Older& o) { copy(o.out(0), o.in(0).permute(o.numbers(1))); }
-void confusion_transpose(Older& o) {
-  const Sizes perm = o.list("perm"), shape = o.list("shape");
-  if (o.integer("transpose_first", 0)) copy(o.out(0), o.in(0).permute(perm).reshape(shape));
-  else copy(o.out(0), o.in(0).reshape(shape).permute(perm));
-}
 void slice(Older& o) {
   Value x = o.in(0);
   const Sizes begin = o.numbers(1), size = o.numbers(2);
@@ -86,6 +81,7 @@ void strided_slice(Older& o) {
     }
     x = x.narrow(dim++, first, std::max<int64_t>(0, (last - first + step[d] - 1) / step[d]), step[d]);
   }
+  if (x.shape() != o.out(0).shape()) o.refuse("the output must be of the slice's shape");
   copy(o.out(0), x);
 }
 // (x, paddings [rank, 2]); PadV3 has the value as a third input
@@ -281,7 +277,7 @@ const OlderOps ops({
     {"Mish", 1, 1, 1, mish}, {"Cast", 1, 1, 1, cast}, {"Swish", 1, 1, 1, swish}, {"SwishGrad", 3, 3, 1, swish_grad},
     {"Addcmul", 4, 4, 1, addcmul},
     {"Fill", 2, 2, 1, fill_shape}, {"BroadcastTo", 2, 2, 1, broadcast}, {"Transpose", 2, 2, 1, transpose},
-    {"ConfusionTransposeD", 1, 1, 1, confusion_transpose}, {"Slice", 3, 3, 1, slice}, {"StridedSlice", 3, 4, 1, strided_slice},
+    {"Slice", 3, 3, 1, slice}, {"StridedSlice", 3, 4, 1, strided_slice},
     {"Pad", 2, 2, 1, pad}, {"PadV3", 3, 3, 1, pad},
     {"ArgMaxWithValue", 1, 1, 2, arg_with_value<true>}, {"ArgMinWithValue", 1, 1, 2, arg_with_value<false>},
     {"LpNormReduceV2", 1, 1, 1, lp_norm}, {"LpNormV2", 1, 1, 1, lp_norm},
