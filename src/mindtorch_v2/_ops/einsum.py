@@ -147,11 +147,12 @@ def _from_lists(args):
 
 def _spread(equation, *operands):
     """The arguments as torch shows them to classes that take einsum over: an equation, then the operands one by one."""
+    found = list(operands)
     if not isinstance(equation, str):
-        equation, *operands = _from_lists((equation, *operands))
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = operands[0]
-    return equation, *operands
+        equation, *found = _from_lists((equation, *operands))
+    if len(found) == 1 and isinstance(found[0], (list, tuple)):
+        found = list(found[0])
+    return equation, *found
 
 
 einsum.normal_form = _spread      # type: ignore[attr-defined]
