@@ -236,6 +236,9 @@ _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 def _scatter_reduce_rule(self, dim, index, src, reduce, include_self):
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    if reduce in _REDUCTIONS[3:] and self.is_complex():
+        raise NotImplementedError(f'"scatter_gather_tensor_cpu_reduce_{reduce}" not implemented for '
+                                  f"'{_C.TYPE_WORDS[self.dtype._id]}'")
     _scatter_check("scatter", self, dim, index, src)
 
 
@@ -303,7 +306,6 @@ def _prod_into(g, into, self, src, include_self, result):
 
 
 op("scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor",
-   lacks="complex",
    batch=batching.dims,
    copies_self=True, inplace="method", rule=_scatter_reduce_rule,
    grad={"self, src": lambda g, self, dim, index, src, reduce, include_self, result:
