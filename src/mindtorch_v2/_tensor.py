@@ -346,7 +346,7 @@ class Tensor(TensorMethods):
         return made
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return _rebuild_tensor, (type(self), self.untyped_storage(), self.dtype, self.storage_offset(),
+        return _rebuild_tensor, (type(self), _Pickled(self.untyped_storage()), self.dtype, self.storage_offset(),
                                  tuple(self.shape), self.stride(), self.requires_grad, dict(self.__dict__),
                                  self.is_conj(), self.is_neg())
 
@@ -369,8 +369,19 @@ def _deep(items: dict[Any, Any], memo: dict[Any, Any]) -> dict[Any, Any]:
     return {k: _copy.deepcopy(v, memo) for k, v in items.items()}
 
 
+class _Pickled:
+    """A storage in a pickle: as in torch, tensors that share one do not share it any more when they come back."""
+
+    def __init__(self, storage: Any) -> None:
+        self.storage = storage
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return self.storage.__reduce_ex__(protocol)
+
+
 def _rebuild_tensor(cls: type, storage: Any, dtype: DType, offset: int, size: tuple[Any, ...], stride: tuple[Any, ...],
                     requires_grad: bool, state: dict[Any, Any], conj: bool = False, neg: bool = False) -> Any:
+    storage = storage.storage if isinstance(storage, _Pickled) else storage      # copy.copy
     made = _marked(_C._from_data([], dtype, False).set_(storage, offset, size, stride), conj, neg)
     made = made if cls is Tensor else made.as_subclass(cls)
     made.requires_grad = requires_grad

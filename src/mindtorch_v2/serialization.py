@@ -109,7 +109,7 @@ def _to_device(storage: Any, location: str) -> Any:
         return flat.to(torch.device(location)).untyped_storage()
     except torch.OutOfMemoryError:
         raise
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:      # AssertionError: torch's word for a device it was not built for
         raise RuntimeError(
             f"[load] cannot place a storage on '{location}' here ({error}); "
             "use torch.load(..., map_location='cpu')"

@@ -17,7 +17,8 @@ import cann_tables
 NULL_ARGUMENT, INVALID_ARGUMENT, NO_KERNEL = 161001, 161002, 561003
 OWN = {  # no names of CANN: what `cann-sim info` asks, and what cann_sim.faults does
     "libopapi.so": {"cannSimOpCount", "cannSimOpName", "cannSimOpComputed"},
-    "libascendcl.so": {"cannSimSetFaults", "cannSimCountCalls", "cannSimCalls", "cannSimAlive"},
+    "libascendcl.so": {"cannSimSetFaults", "cannSimCountCalls", "cannSimCalls", "cannSimAlive", "cannSimRecordCalls",
+                       "cannSimRecordedCalls"},
 }
 OTHER_NAMES = {  # libraries of older and newer CANN that are only another name of one that holds the code
     "libascendcl.so": ["libacl_rt.so", "libruntime.so", "libprofapi.so", "libge_runner.so", "libgraph.so"],

@@ -23,7 +23,7 @@ common_utils.extract_test_fn = lambda: None      # it walks the stack at every s
 DTYPES = {getattr(torch, n): getattr(mt, n) for n in
           ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64",
            "complex64", "complex128")}
-NAMES = {v: k for k, v in DTYPES.items()}
+NAMES = {v: k for k, v in DTYPES.items()} | {getattr(mt, n): getattr(torch, n) for n in ("uint16", "uint32", "uint64")}
 CONSTANTS = {getattr(torch, n): getattr(mt, n) for n in
              ("strided", "contiguous_format", "preserve_format", "channels_last", "channels_last_3d")}
 

@@ -49,7 +49,14 @@ cdef int resolve_slots(Overload ov, Binding* b, int first) except -1:
 
 
 cdef TensorBase with_history(TensorBase t):
-    """t resolved; gradients go where those of t go."""
+    """t resolved, with its tangents; gradients go where those of t go."""
+    cdef TensorBase r = resolved_with_graph(t)
+    if t.extra is not None and "tangents" in t.extra:
+        r.extra = {"tangents": t.extra["tangents"]}      # what backward saves of it is differentiated forward too
+    return r
+
+
+cdef TensorBase resolved_with_graph(TensorBase t):
     cdef TensorBase r
     if modes().grad and needs_grad(t):
         refresh_view(t)

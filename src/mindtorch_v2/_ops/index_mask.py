@@ -175,15 +175,14 @@ def _replaced(self, src, part_of, what):
     return result
 
 
-@composite("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor",
-           lacks="complex32 complex", out=False)
+@composite("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", out=False)
 def _select_scatter(self, src, dim, index):
     """A copy of self with src at index along dim."""
     return _replaced(self, src, lambda x: x.select(dim, index), "slice")
 
 
 @composite("slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) "
-           "-> Tensor", lacks="complex32 complex")
+           "-> Tensor")
 def _slice_scatter(self, src, dim, start, end, step):
     """A copy of self with src in a slice along dim."""
     wrap(dim, self.dim())

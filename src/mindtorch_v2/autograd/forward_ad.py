@@ -83,7 +83,8 @@ class Forward:
             result = _C._call_bound(op, row, slots)
             if row.view_kind == "detach" or not row.has_gradient:
                 return result, (None,)
-            return result, (_C._call_bound(op, row, (tangents[0], *slots[1:])),)
+            along = tangents[0] if slots[0].is_conj() or slots[0].is_neg() else _resolved(tangents[0])
+            return result, (_C._call_bound(op, row, (along, *slots[1:])),)
         if not row.has_gradient:
             result = _C._call_bound(op, row, slots)
             if row.node_name == "NotImplemented" and any(t.is_floating_point() for t in _tensors(result)):
@@ -216,10 +217,16 @@ def _start(x: Any, tangent: Any, starts: list[Any], along: list[Any]) -> Any:
     """An input with a tangent as the start of a graph, connected to the graph that it is part of."""
     if tangent is None or not (x.is_floating_point() or x.is_complex()):
         return x
+    x = _resolved(x)                                             # what the op saves is resolved, and has to be this very tensor
     made = x.view_as(x) if x.requires_grad else x._fresh().requires_grad_()
     starts.append(made)
     along.append(tangent)
     return made
+
+
+def _resolved(x: Any) -> Any:
+    """x, neither read conjugated nor negated."""
+    return x.resolve_conj().resolve_neg() if x.is_conj() or x.is_neg() else x
 
 
 def _is_linear(row: Any) -> bool:

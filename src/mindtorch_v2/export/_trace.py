@@ -69,13 +69,18 @@ def _argument_names(mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return names
 
 
+def _name_of(step: Any) -> Any:
+    """The key, place or attribute that a step of a path goes to."""
+    return next(getattr(step, word) for word in ("key", "idx", "name") if hasattr(step, word))
+
+
 def _leaf_names(names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     """A name for each leaf of the arguments: that of the argument, and the way to the leaf."""
     values = [*args, *kwargs.values()]
     found = []
     for name, value in zip(names, values):
         for path, _ in pytree.tree_leaves_with_path(value):
-            found.append("_".join([name, *(re.sub(r"\W+", "_", str(step[0])) for step in path)]))
+            found.append("_".join([name, *(re.sub(r"\W+", "_", str(_name_of(step))) for step in path)]))
     return found
 
 
