@@ -129,7 +129,7 @@ for last; do :; done
 case "$*" in
   *"--first 0"*) echo 'a library prints this'; echo '{"begin": "one"}'; kill -ABRT $$;;
   *"--first 1"*) echo '{"begin": "two"}'; sleep 60;;
-  *"--first 2"*) echo '{"begin": "three"}'; echo '{"end": "passed", "text": ""}';;
+  *"--first 2"*) printf '{"begin": "three"}\\n{"end": "passed", "text": ""}\\n{"begin": "four"}\\n'; sleep 60;;
 esac
 """)
     script.chmod(0o700)
@@ -137,7 +137,8 @@ esac
     monkeypatch.setattr(selftest, "PATIENCE", 1)
     results = selftest.watch("copies", selftest.arguments([]))
     assert [(r.case, r.outcome, r.text) for r in results] == [
-        ("one", "crashed", "SIGABRT"), ("two", "crashed", "no end within 1 s"), ("three", "passed", "")]
+        ("one", "crashed", "SIGABRT"), ("two", "crashed", "no end within 1 s"), ("three", "passed", ""),
+        ("four", "crashed", "no end within 1 s")]
 
 
 def test_a_report_has_no_personal_data(npu: ModuleType, tmp_path: Path) -> None:
@@ -145,6 +146,11 @@ def test_a_report_has_no_personal_data(npu: ModuleType, tmp_path: Path) -> None:
     home.mkdir(parents=True)
     _, found = try_device(tmp_path, "--part", "saving", HOME=str(home), LOGNAME="somebody", ASCEND_PROCESS_LOG_PATH=f"{home}/logs")
     assert "somebody" not in json.dumps(found) and found["facts"]["settings"]["ASCEND_PROCESS_LOG_PATH"] == "~/logs"
+
+
+def test_a_report_that_cannot_be_written_is_said_first(npu: ModuleType, tmp_path: Path) -> None:
+    ended = run("selftest", "--output", str(tmp_path / "missing" / "x.json"), ASCEND_HOME_PATH=os.environ["ASCEND_HOME_PATH"])
+    assert ended.returncode == 2 and "cannot be written" in ended.stderr and ended.stdout == ""
 
 
 def test_selftest_without_cann() -> None:

@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 import traceback
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import IO, NamedTuple
 
 import mindtorch_v2 as torch
 from mindtorch_v2._commands import checks, info
@@ -79,8 +80,8 @@ def watch(part: str, options: argparse.Namespace) -> list[Result]:
         if open_case is not None:
             found.append(Result(part, open_case, "crashed", ended(code)))
         elif code != DEVICE_LOST:
-            if code:
-                found.append(Result(part, "(start)", "crashed", ended(code)))
+            if code != 0:
+                found.append(Result(part, "(between cases)", "crashed", ended(code)))
             return found
     found.append(Result(part, "(rest)", "crashed", f"given up after {MOST_RESTARTS} processes"))
     return found
@@ -97,18 +98,13 @@ def follow(part: str, options: argparse.Namespace, found: list[Result]) -> tuple
     command = [sys.executable, "-m", "mindtorch_v2", "selftest", "--child", part, "--device", options.device,
                "--first", str(len(found)), *(["--quick"] if options.quick else [])]
     open_case: str | None = None
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0) as child:
         assert child.stdout is not None
-        waiting = selectors.DefaultSelector()
-        waiting.register(child.stdout, selectors.EVENT_READ)
-        while True:
-            if not waiting.select(PATIENCE):
+        for text in lines_of(child.stdout):
+            if text is None:
                 child.kill()
                 child.wait()
                 return None, open_case
-            text = child.stdout.readline()
-            if not text:
-                return child.wait(), open_case
             with contextlib.suppress(ValueError):     # what a library prints is no line of ours
                 line = json.loads(text)
                 if "begin" in line:
@@ -117,6 +113,24 @@ def follow(part: str, options: argparse.Namespace, found: list[Result]) -> tuple
                     found.append(Result(part, open_case, line["end"], line["text"]))
                     open_case = None
                     progress(f"{part}: {len(found)} cases")
+        return child.wait(), open_case
+
+
+def lines_of(pipe: IO[bytes]) -> Iterator[str | None]:
+    """The lines of a pipe until it ends; None where nothing came for too long. What was read is handed on before waiting:
+    the beginning of a case may come together with the end of the one before."""
+    waiting, pending = selectors.DefaultSelector(), b""
+    waiting.register(pipe, selectors.EVENT_READ)
+    while True:
+        *whole, pending = pending.split(b"\n")
+        yield from (line.decode(errors="replace") for line in whole)
+        if not waiting.select(PATIENCE):
+            yield None
+            return
+        more = pipe.read(1 << 16)
+        if not more:
+            return
+        pending += more
 
 
 def progress(text: str) -> None:
@@ -180,6 +194,12 @@ def main(options: list[str]) -> int:
     if not torch.npu.is_available():
         torch.npu.is_available(verbose=True)
         return 1
+    try:
+        with open(chosen.output, "a", encoding="utf-8"):      # before the minutes that the cases take
+            pass
+    except OSError as refused:
+        print(f"the report cannot be written: {refused}", file=sys.stderr)
+        return 2
     results: list[Result] = []
     seconds: dict[str, float] = {}
     for part in chosen.part or checks.PARTS:

@@ -41,7 +41,7 @@ def _node_name(name: str, grad: Any) -> str:
 
 def _publish(name: str, function: Any, variants: str) -> None:
     """Puts an op where torch has it: `function`, `method`, or a namespace such as `linalg`."""
-    if function.namespace.startswith("npu"):     # names of torch_npu, which torch may have too; npu_calls are nobody's
+    if function.namespace.startswith("npu"):     # names of torch_npu, which torch may have too; npu_calls have no public name
         if function.namespace == "npu":
             npu_functions[name] = function
         return

@@ -102,7 +102,7 @@ class HcclEngine(Engine):
     def comm(self, device: int, members: tuple[int, ...]) -> Any:
         made = self.comms.get((device, members))
         if made is None:
-            if self.failure is not None:          # nobody would come
+            if self.failure is not None:          # the other ranks will not take part
                 raise self.failure
             made = self.comms[device, members] = self._meet(device, members)
             _watchdog.add(self)

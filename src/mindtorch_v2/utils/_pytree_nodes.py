@@ -192,7 +192,7 @@ def is_structseq(obj: Any) -> bool:
 
 
 def _get_node_type(tree: Any) -> Any:
-    """The key under which a node's kind is found; named tuples that nobody registered share one."""
+    """The key under which a node's kind is found; unregistered named tuples share one."""
     kind = type(tree)
     return namedtuple if kind not in SUPPORTED_NODES and isinstance(tree, tuple) and hasattr(kind, "_fields") else kind
 

@@ -6,7 +6,7 @@ from mindtorch_v2._ops.npu.quant import quantized
 from mindtorch_v2._ops.npu.rows import FLOAT16, FLOAT32, INT8, INT64, call, dtype_of, row, wide
 from mindtorch_v2._ops.table import ops
 
-# What CANN takes that nobody asked for here yet; each is refused by its name.
+# Options of CANN that are not supported here; each is refused by its name.
 _REFUSED = ("query_padding_size", "kv_padding_size", "key_rope_antiquant_scale")
 
 

@@ -173,7 +173,7 @@ class FileSystemWriter(StorageWriter):
         kept = {info.relative_path for info in metadata.storage_data.values()}
         for old in self.path.glob("*.distcp"):
             if old.name not in kept:
-                with contextlib.suppress(OSError):  # pieces of a checkpoint that is no more: they are in nobody's way
+                with contextlib.suppress(OSError):  # pieces of a checkpoint that is no more: leftover files do no harm
                     old.unlink()
 
     def give_up(self) -> None:

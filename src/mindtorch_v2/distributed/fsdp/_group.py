@@ -62,7 +62,7 @@ class ParamGroup:
                 self.gathering, self.is_whole = None, True
 
     def reshard(self) -> None:
-        if self.gathering is not None:            # parts under way that nobody has waited for
+        if self.gathering is not None:            # an all-gather that was not waited for
             self.unshard()
         if self.is_whole:
             for param in self.params:

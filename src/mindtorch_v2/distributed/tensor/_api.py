@@ -372,7 +372,7 @@ def distribute_module(module: Any, device_mesh: DeviceMesh | None = None,
 
 
 def _replicate(module: Any, mesh: DeviceMesh) -> None:
-    """What nobody has divided is everybody's."""
+    """Parameters and buffers that are not DTensors yet are replicated."""
     whole = [Replicate()] * mesh.ndim
     for name, param in module._parameters.items():
         if param is not None and not isinstance(param, DTensor):
