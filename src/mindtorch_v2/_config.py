@@ -141,6 +141,11 @@ def mpi_library() -> str:
     return os.environ.get("MINDTORCH_MPI_LIBRARY", "")
 
 
+def hccl_blocking_wait() -> bool:
+    """HCCL_BLOCKING_WAIT=1: Work.wait() of npu tensors makes the host wait, so that a failure is told where it happened."""
+    return os.environ.get("HCCL_BLOCKING_WAIT", "0") == "1"
+
+
 def weights_only(asked: bool | None, default: bool) -> bool:
     """How torch.load reads: TORCH_FORCE_WEIGHTS_ONLY_LOAD=1 trusts no file whatever the call says,
     TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 trusts every file where the call says nothing."""

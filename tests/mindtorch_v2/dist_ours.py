@@ -187,7 +187,64 @@ def _late(w: World) -> Any:
     if w.rank == w.size - 1:
         time.sleep(3)
         return None
-    w.dist.all_reduce(w.mine(4), group=group)
+    return w.dist.all_reduce(w.mine(4), group=group)
+
+
+@case
+def _stalled(w: World) -> Any:
+    """A rank that was there and then does something else: the device waits, and the host for the device."""
+    group = hurried(w)
+    for _ in range(100):                          # more than the watchdog remembers without asking
+        w.dist.all_reduce(w.mine(1), group=group)
+    if w.rank == w.size - 1:
+        time.sleep(4)
+        return None
+    t = w.mine(4)
+    w.dist.all_reduce(t, group=group)
+    return t.cpu()
+
+
+@case
+def _killed_before_barrier(w: World) -> Any:
+    w.dist.all_reduce(w.mine(1))
+    if w.rank == w.size - 1:
+        if w.device != "cpu":
+            w.torch.npu.synchronize()             # what it has sent must not be lost with it
+        os.kill(os.getpid(), 9)
+    w.dist.barrier()
+
+
+@case
+def _killed_before_new_group(w: World) -> Any:
+    w.dist.barrier()
+    if w.rank == w.size - 1:
+        os.kill(os.getpid(), 9)
+    w.dist.new_group([w.size - 1, 0])
+
+
+@case
+def _killed_before_monitored(w: World) -> Any:
+    w.dist.barrier()
+    if w.rank == w.size - 1:
+        os.kill(os.getpid(), 9)
+    w.dist.monitored_barrier(timeout=datetime.timedelta(seconds=1))
+
+
+@case
+def _killed_while_connecting(w: World) -> Any:
+    """A rank that has come to the store, but not to the engine."""
+    if w.rank == w.size - 1:
+        w.torch.npu._hccl.Communicator = lambda *_: os.kill(os.getpid(), 9)
+    w.dist.all_reduce(w.mine(4))
+
+
+@case
+def _waits_on_the_host(w: World) -> Any:
+    """HCCL_BLOCKING_WAIT=1: the call itself fails, not a later one."""
+    w.dist.all_reduce(w.mine(1))
+    if w.rank == w.size - 1:
+        os.kill(os.getpid(), 9)
+    w.dist.all_reduce(w.mine(4))
 
 
 @case
@@ -217,24 +274,12 @@ def _aborted(w: World) -> Any:
     w.dist.all_reduce(w.mine(4), group=group)     # where waiting is a stream's, the next call is told
 
 
-@case
-def aborted(w: World) -> Any:
-    return failed(w, "_aborted")
+def expect_failure(name: str) -> None:
+    dist_cases.CASES[name] = lambda w: failed(w, "_" + name)
 
 
-@case
-def killed(w: World) -> Any:
-    return failed(w, "_killed")
-
-
-@case
-def late(w: World) -> Any:
-    return failed(w, "_late")
-
-
-@case
-def another_collective(w: World) -> Any:
-    return failed(w, "_another_collective")
+for _name in [name for name in dist_cases.CASES if name.startswith("_")]:
+    expect_failure(_name[1:])
 
 
 if __name__ == "__main__":

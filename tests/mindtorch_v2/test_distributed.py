@@ -124,24 +124,89 @@ def test_four_ranks(npu: ModuleType, tmp_path: Path, engine: str) -> None:
         assert got["subgroups"] == [[a + b for a, b in zip(mine(pair, 2), mine(pair + 1, 2))], 2, [pair, pair + 1]]
 
 
+def error_of(ranks: Ranks, case: str, within: float) -> tuple[str, str]:
+    """(type, message) of what rank 0 was told, and that it did not wait long."""
+    told = ranks.finish()[0][case]
+    assert told["error"] is not None and told["seconds"] < within, told
+    return told["error"][0], told["error"][1]
+
+
 def test_a_killed_rank_is_an_error(npu: ModuleType, tmp_path: Path) -> None:
     before = set(os.listdir("/dev/shm"))
     runs = {engine: Ranks("dist_ours.py", "mindtorch_v2", engine, 2, tmp_path / engine, 20, ("killed",)) for engine in ENGINES}
-    survivor = runs["gloo"].finish()[0]["killed"]
-    kind, text = survivor["error"]
-    assert kind == "DistBackendError" and survivor["seconds"] < 15
-    assert "rank 1 (process" in text and "all_reduce of (100,)" in text and "sequence number 3" in text and "rank 0" in text
+    kinds = {"gloo": "DistBackendError", "hccl": "AcceleratorError"}   # an npu tells it when the host waits for the device
+    for engine, ranks in runs.items():
+        kind, text = error_of(ranks, "killed", 15)
+        assert kind == kinds[engine] and "rank 1 (process" in text and "is no longer running: all_reduce of (100,)" in text
+        assert "sequence number 3 of group 0, rank 0" in text
     assert not {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("mpich")}
-    survivor = runs["hccl"].finish()[0]["killed"]
-    assert "HcclAllReduce" in survivor["error"][1] and "rank 1 is no longer running" in survivor["error"][1]
+
+
+WAITS = {                                         # case: what is told, in order
+    "killed_before_barrier": ("rank 1 (process", "is no longer running", "barrier, sequence number 2 of group 0, rank 0"),
+    "stalled": ("Timed out after 1.5 s: all_reduce of (4,) torch.float32, sequence number 101 of group 1, rank 0. "
+                "Elsewhere: rank 1 does not wait",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WAITS)
+def test_a_wait_ends_where_a_rank_does_not_come(npu: ModuleType, tmp_path: Path, case: str) -> None:
+    runs = [Ranks("dist_ours.py", "mindtorch_v2", engine, 2, tmp_path / engine, 20, (case,)) for engine in ENGINES]
+    for ranks in runs:
+        _, text = error_of(ranks, case, 12)
+        for part in WAITS[case]:
+            assert part in text
+
+
+def test_a_rank_that_ends_where_the_engine_could_only_hang(
+    npu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MPI makes a communicator, and HCCL one after the store, without looking whether the others still run."""
+    grouped = Ranks("dist_ours.py", "mindtorch_v2", "gloo", 2, tmp_path / "group", 20, ("killed_before_new_group",))
+    monitored = Ranks("dist_ours.py", "mindtorch_v2", "gloo", 2, tmp_path / "watched", 20, ("killed_before_monitored",))
+    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "2")
+    monkeypatch.setenv("HCCL_BLOCKING_WAIT", "1")
+    connecting = Ranks("dist_ours.py", "mindtorch_v2", "hccl", 2, tmp_path / "meet", 20, ("killed_while_connecting",))
+    blocking = Ranks("dist_ours.py", "mindtorch_v2", "hccl", 2, tmp_path / "wait", 20, ("waits_on_the_host",))
+    kind, text = error_of(grouped, "killed_before_new_group", 10)
+    assert kind == "DistBackendError" and text.startswith("group 1 of ranks [0, 1]: rank 1 (process")
+    assert error_of(monitored, "killed_before_monitored", 10) == (
+        "RuntimeError", "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 1000 ms")  # fmt: skip
+    kind, text = error_of(connecting, "killed_while_connecting", 15)
+    assert kind == "DistBackendError" and "all_reduce of (4,) torch.float32, sequence number 1 of group 0, rank 0: rank 1" in text
+    kind, text = error_of(blocking, "waits_on_the_host", 15)
+    assert kind == "DistBackendError" and text.startswith("all_reduce of (4,) torch.float32, sequence number 2 of group 0, rank 0")
+
+
+ENDS_IN_MPI_INIT = """
+import datetime, os, sys
+import mindtorch_v2 as torch
+from mindtorch_v2.distributed import _mpi, _mpi_world
+if sys.argv[1] == "1":
+    _mpi_world._mpi = type("", (), vars(_mpi) | {"init": lambda: os.kill(os.getpid(), 9)})
+torch.distributed.init_process_group("gloo", f"file://{sys.argv[2]}", datetime.timedelta(seconds=20), 2, int(sys.argv[1]))
+"""
+
+
+def test_a_rank_that_ends_in_mpi_init_ends_the_others(tmp_path: Path) -> None:
+    """MPI_Init spins without end and cannot be interrupted: the process must end instead, and say why."""
+    command = [sys.executable, "-c", ENDS_IN_MPI_INIT]
+    other = subprocess.Popen([*command, "1", str(tmp_path / "store")])
+    survivor = subprocess.run([*command, "0", str(tmp_path / "store")], capture_output=True, text=True, timeout=60)
+    assert (other.wait(), survivor.returncode) == (-9, 1)
+    assert f"rank 0: MPI_Init: rank 1 (process {other.pid}) is no longer running" in survivor.stderr
 
 
 def test_a_rank_that_does_not_come_in_time(npu: ModuleType, tmp_path: Path) -> None:
-    late = Ranks("dist_ours.py", "mindtorch_v2", "gloo", 2, tmp_path / "late", 60, ("late",))
+    late = {e: Ranks("dist_ours.py", "mindtorch_v2", e, 2, tmp_path / f"late-{e}", 60, ("late",)) for e in ENGINES}
     missing = Ranks("dist_ours.py", "mindtorch_v2", "gloo", 2, tmp_path / "missing", 1, ("late",), ranks=[0])
     other = Ranks("dist_ours.py", "mindtorch_v2", "gloo", 2, tmp_path / "other", 60, ("another_collective",))
-    kind, text = late.finish()[0]["late"]["error"]
+    kind, text = error_of(late["gloo"], "late", 10)
     assert kind == "DistBackendError" and text.startswith("Timed out after 1.5 s: all_reduce of (4,)") and "rank 0" in text
+    kind, text = error_of(late["hccl"], "late", 10)
+    assert kind == "DistBackendError" and text == (
+        "no communicator on npu:0 for all_reduce of (4,) torch.float32, sequence number 1 of group 1, rank 0: expected 2 ranks "
+        "within 0:00:01.500000, but of rank 1 nothing came")  # fmt: skip
     missing.finish(expected=(1,))
     assert "expected 2 ranks within 0:00:01, but of rank 1 nothing came" in missing.said()
     first, second = other.finish()

@@ -1,21 +1,17 @@
-"""The engine of npu tensors (backend hccl): HCCL's collectives on streams, and a watchdog that tells of a dead rank."""
+"""The engine of npu tensors (backend hccl): HCCL's collectives on streams."""
 from __future__ import annotations
 
-import sys
-import threading
 import time
-import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.distributed._engine import After, Engine, Tensor
-from mindtorch_v2.distributed._errors import DistBackendError, DistStoreError
+from mindtorch_v2.distributed._errors import DistBackendError
+from mindtorch_v2.distributed._hccl_watch import Mark, Watch, watchdog
 from mindtorch_v2.distributed._stores import PrefixStore, Store
 from mindtorch_v2.distributed._work import Call, RedOpType, Work
-
-_WATCH = 1.0                                      # seconds between two looks of the watchdog
 
 
 class HcclWork(Work):
@@ -25,31 +21,41 @@ class HcclWork(Work):
         super().__init__(call, result)
         self.engine, self.stream, self._host_waits = engine, stream, host_waits
         self._event = stream.record_event()
+        engine.watch.add(Mark(call, stream, self._event, time.monotonic()))
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        self.engine.check(self._call)
+        self.engine.watch.check(self._call)
         current = torch.npu.current_stream(self.stream.device)
         if current != self.stream:
             current.wait_event(self._event)
-        if self._host_waits:
-            self._event.synchronize()
-        elif timeout is not None:
+        if timeout is not None:
             self._wait_on_host(timeout.total_seconds())
+        elif self._host_waits:
+            self._wait_on_host(None)
         return True
 
-    def _wait_on_host(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not self._event.query():
-            self.engine.check(self._call)
-            if time.monotonic() > deadline:
-                raise DistBackendError(f"Timed out after {seconds:g} s: {self._call}")
-            time.sleep(0.001)
+    def _wait_on_host(self, seconds: float | None) -> None:
+        try:
+            if seconds is None:
+                self._event.synchronize()
+                self.engine.watch.left()          # forgets what is passed, while the device can tell
+                return
+            deadline = time.monotonic() + seconds
+            while not self._event.query():
+                self.engine.watch.check(self._call)
+                if time.monotonic() > deadline:
+                    raise DistBackendError(f"Timed out after {seconds:g} s: {self._call}")
+                time.sleep(0.001)
+        except torch.AcceleratorError as error:   # of the device: the watchdog knows which rank it was
+            self.engine.watch.explain()
+            self.engine.watch.check(self._call)
+            raise DistBackendError(f"{self._call}: {error}") from error
 
     def is_completed(self) -> bool:
-        return self._event.query() or self.engine.failure is not None
+        return self.engine.watch.failure is not None or self._event.query()
 
     def exception(self) -> BaseException | None:
-        return self.engine.failure
+        return self.engine.watch.failure
 
     def get_future(self) -> Any:
         """Done at once, as torch's is: what it holds is ready for the stream that waits for the work."""
@@ -57,29 +63,6 @@ class HcclWork(Work):
         future = torch.futures.Future()
         future.set_result(self._result)
         return future
-
-
-class _Watchdog:
-    """One thread of the process that asks HCCL whether a collective has failed on the device."""
-
-    def __init__(self) -> None:
-        self.engines: weakref.WeakSet[HcclEngine] = weakref.WeakSet()
-        self.thread: threading.Thread | None = None
-
-    def add(self, engine: HcclEngine) -> None:
-        self.engines.add(engine)
-        if self.thread is None:
-            self.thread = threading.Thread(target=self._run, name="HCCL watchdog", daemon=True)
-            self.thread.start()
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(_WATCH)
-            for engine in list(self.engines):
-                engine.look()
-
-
-_watchdog = _Watchdog()
 
 
 class HcclEngine(Engine):
@@ -91,39 +74,33 @@ class HcclEngine(Engine):
         super().__init__(group)
         self.hccl, self.store, self.timeout = torch.npu._hccl, PrefixStore("hccl", store), timeout
         self.hccl.set_timeouts(timeout.total_seconds())
-        self.comms: dict[tuple[int, tuple[int, ...]], Any] = {}
+        self.watch = Watch(group, timeout)
+        self.comms: dict[tuple[int, tuple[int, ...]], Any] = self.watch.comms
         self.sides: dict[int, Any] = {}           # by device: the stream of async collectives
-        self.failure: DistBackendError | None = None
-        self.last: Call | None = None
         self.everybody = tuple(range(self.size))
-        self._lock = threading.Lock()
+        self.blocking = torch._config.hccl_blocking_wait()
 
     # ---- communicators ----
-    def comm(self, device: int, members: tuple[int, ...]) -> Any:
+    def comm(self, device: int, members: tuple[int, ...], call: Call) -> Any:
         made = self.comms.get((device, members))
         if made is None:
-            if self.failure is not None:          # the other ranks will not take part
-                raise self.failure
-            made = self.comms[device, members] = self._meet(device, members)
-            _watchdog.add(self)
+            self.watch.check(call)                # the other ranks will not take part
+            made = self.comms[device, members] = self._meet(device, members, call)
+            watchdog.add(self.watch)
         return made
 
-    def _meet(self, device: int, members: tuple[int, ...]) -> Any:
+    def _meet(self, device: int, members: tuple[int, ...], call: Call) -> Any:
         """All members come here; the first tells the others through the store how they find it."""
         me, key = members.index(self.rank), "root/" + "-".join(map(str, members))
         if me == 0:
             self.store.set(key, self.hccl.root_info(device))
-        self.store.set(f"{key}/{me}", b"1")
-        try:
-            self.store.wait([f"{key}/{i}" for i in range(len(members))], self.timeout)
-        except DistStoreError as error:
-            missing = [members[i] for i in range(len(members)) if not self.store.check([f"{key}/{i}"])]
-            raise DistBackendError(f"no communicator of group {self.group.group_name} on npu:{device}: after {self.timeout} "
-                                   f"nothing has come of rank {', '.join(map(str, missing))}") from error
+        what = f"no communicator on npu:{device} for {call}"
+        self.watch.peers.meet(self.store, key, list(members), self.timeout, what)
         try:
             return self.hccl.Communicator(device, len(members), me, self.store.get(key))
         except self.hccl.HcclError as error:
-            raise DistBackendError(f"rank {self.rank} of group {self.group.group_name}: {error}") from error
+            gone = self.watch.peers.dead(members)
+            raise DistBackendError(f"{what}: {gone + ': ' if gone else ''}{error}") from error
 
     def side(self, device: int) -> Any:
         stream = self.sides.get(device)
@@ -131,30 +108,11 @@ class HcclEngine(Engine):
             stream = self.sides[device] = torch.npu.Stream(device)
         return stream
 
-    # ---- failures ----
-    def check(self, call: Call | None) -> None:
-        if self.failure is not None:
-            raise DistBackendError(f"{call}: {self.failure}")
-
-    def look(self) -> None:
-        """The watchdog's question. What it finds is said at once, and by every later call of the group."""
-        for (device, _), comm in list(self.comms.items()):
-            if self.failure is not None or not comm.handle:
-                return
-            try:
-                error = comm.error()
-            except RuntimeError:                  # the device or the communicator has ended in between
-                return
-            if error:
-                self.failure = DistBackendError(f"{error} on npu:{device}, rank {self.rank}: a rank is gone, disagrees or came too "
-                                                f"late; the latest collective was {self.last}")
-                print(f"torch.distributed: {self.failure}", file=sys.stderr)
-
     # ---- launching ----
     def _launch(self, call: Call, start: Callable[..., Any], keep: list[Tensor], after: After, result: list[Tensor],
                 async_op: bool) -> Work:
         device = keep[0].device.index if keep else self._own_device()
-        comm = self.comm(device, self.everybody)
+        comm = self.comm(device, self.everybody, call)
         return self._queue(call, device, [(comm, start)], keep, after, result, async_op, not keep)
 
     def _own_device(self) -> int:
@@ -163,8 +121,8 @@ class HcclEngine(Engine):
 
     def _queue(self, call: Call, device: int, starts: list[tuple[Any, Callable[..., Any]]], keep: list[Tensor], after: After,
                result: list[Tensor], async_op: bool, host_waits: bool = False) -> Work:
-        self.check(call)
-        self.last = call
+        self.watch.check(call)
+        self.watch.last = call
         handle = self.hccl.current_stream(device)
         if async_op:
             side = self.side(device)
@@ -183,7 +141,7 @@ class HcclEngine(Engine):
         if after is not None:
             with torch.npu.stream(side):
                 after()
-        return HcclWork(self, call, side, result, host_waits)
+        return HcclWork(self, call, side, result, host_waits or self.blocking)
 
     # ---- primitives ----
     def _typed(self, data: Tensor, op: RedOpType) -> tuple[int, int]:
@@ -239,14 +197,14 @@ class HcclEngine(Engine):
         return lambda comm, stream: comm.barrier(stream)
 
     # ---- point to point ----
-    def _pair(self, device: int, peer: int) -> tuple[Any, int]:
+    def _pair(self, device: int, peer: int, call: Call) -> tuple[Any, int]:
         """(the communicator of two ranks, the other's rank in it)."""
         members = (min(self.rank, peer), max(self.rank, peer))
-        return self.comm(device, members), members.index(peer)
+        return self.comm(device, members, call), members.index(peer)
 
     def send(self, data: Tensor, to: int, tag: int, async_op: bool) -> Work:
         call, dense = self.call("send", data), self._dense(data)
-        comm, peer = self._pair(data.device.index, to)
+        comm, peer = self._pair(data.device.index, to, call)
         start = lambda comm, stream: comm.send(dense.data_ptr(), dense.nbytes, peer, stream)
         return self._queue(call, data.device.index, [(comm, start)], [dense], None, [data], async_op)
 
@@ -254,7 +212,7 @@ class HcclEngine(Engine):
         if source is None:
             raise RuntimeError("HCCL cannot receive from any rank: say which with src")
         call, dense = self.call("recv", data), self._dense(data)
-        comm, peer = self._pair(data.device.index, source)
+        comm, peer = self._pair(data.device.index, source, call)
         start = lambda comm, stream: comm.recv(dense.data_ptr(), dense.nbytes, peer, stream)
         after = self._put_back_plain(data, dense)
         return self._queue(call, data.device.index, [(comm, start)], [data, dense], after, [data], async_op)
@@ -270,7 +228,7 @@ class HcclEngine(Engine):
             key = (min(self.rank, peer), max(self.rank, peer))
             pairs.setdefault(key, []).append((sends, data.data_ptr(), data.nbytes, key.index(peer)))
         for key in sorted(pairs):
-            starts.append((self.comm(device, key), lambda comm, stream, part=pairs[key]: comm.batch(part, stream)))
+            starts.append((self.comm(device, key, call), lambda comm, stream, part=pairs[key]: comm.batch(part, stream)))
         backs = [back for (sends, tensor, _), data in zip(items, dense, strict=True)
                  if not sends and (back := self._put_back_plain(tensor, data))]
         after = (lambda: [back() for back in backs]) if backs else None
@@ -279,15 +237,19 @@ class HcclEngine(Engine):
 
     def abort(self) -> None:
         """Gives the communicators back without waiting for what is queued: streams go on, and every later call is told."""
-        self.failure = self.failure or DistBackendError(f"rank {self.rank} has aborted group {self.group.group_name}; the latest "
-                                                        f"collective was {self.last}")
-        for comm in list(self.comms.values()):
-            comm.destroy()
-        self.comms.clear()
+        self.watch.failure = self.watch.failure or DistBackendError(
+            f"rank {self.rank} has aborted group {self.group.group_name}; the latest collective was {self.watch.last}")
+        self._end()
 
     def close(self) -> None:
-        for comm in self.comms.values():
-            if self.failure is None:
-                torch.npu.synchronize(comm.device_id)
-            comm.destroy()
-        self.comms.clear()
+        for device in {comm.device_id for comm in self.comms.values()}:
+            if self.watch.failure is None:
+                torch.npu.synchronize(device)
+        self._end()
+
+    def _end(self) -> None:
+        with self.watch.lock:                     # the watchdog may be asking them
+            for comm in self.comms.values():
+                comm.destroy()
+            self.comms.clear()
+            self.watch.marks.clear()

@@ -66,7 +66,7 @@ class MpiWork(Work):
 
     def _look(self, deadline: float) -> None:
         """After a while without an answer: is everybody still there, and is there time left?"""
-        gone = self.engine.world.dead(self.engine.members)
+        gone = self.engine.world.peers.dead(self.engine.members)
         if gone and not self.request.wait(_LOOK):     # what it sent before its end may still come
             self.fail(DistBackendError(f"{gone}: {self._call}"))
         elif time.monotonic() > deadline:
@@ -171,18 +171,29 @@ class MpiEngine(Engine):
         super().__init__(group)
         self.world, self.members, self.timeout = world, members, timeout.total_seconds()
         self.under_way: weakref.WeakSet[MpiWork] = weakref.WeakSet()
-        whole = members == list(range(world.size))
-        tag = zlib.crc32(group.group_name.encode()) % (1 << 14)   # two groups that are made at once are told apart
-        self.comm = _mpi.Communicator.world() if whole else _mpi.Communicator.of_ranks(members, tag)
+        self.comm = self._join(timeout)
+
+    def _join(self, timeout: timedelta) -> Any:
+        name = self.group.group_name
+        self.check_world(f"group {name}")         # making a communicator waits without end for a rank that is gone
+        self.world.peers.meet(self.group._store, "mpi", self.members, timeout, f"group {name} of ranks {self.members}")
+        tag = zlib.crc32(name.encode()) % (1 << 14)   # two groups that are made at once are told apart
+        with self.world.peers.or_exit(self.members, timeout, f"making group {name}"):
+            if self.members == list(range(self.world.size)):
+                return _mpi.Communicator.world()
+            return _mpi.Communicator.of_ranks(self.members, tag)
+
+    def check_world(self, what: Any) -> None:
+        if self.world.broken:
+            raise DistBackendError(f"{what}: MPI cannot be used any more in this process, because of an earlier failure: "
+                                   f"{self.world.broken}")
 
     def late(self, call: Call | None) -> DistBackendError:
         return DistBackendError(f"Timed out after {self.timeout:g} s: {call}. {self.group._where_others_are(call)}")
 
     def _launch(self, call: Call, start: Callable[..., Any], keep: list[Tensor], after: After, result: list[Tensor],
                 async_op: bool) -> Work:
-        if self.world.broken:
-            raise DistBackendError(f"{call}: MPI cannot be used any more in this process, because of an earlier failure: "
-                                   f"{self.world.broken}")
+        self.check_world(call)
         try:
             request = start(self.comm)
         except _mpi.MpiError as error:

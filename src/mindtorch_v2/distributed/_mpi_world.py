@@ -3,9 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import json
 import os
-import socket
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.distributed import _mpi
-from mindtorch_v2.distributed._errors import DistBackendError, DistStoreError
+from mindtorch_v2.distributed._peers import Peers
 from mindtorch_v2.distributed._pmi import PmiServer
 from mindtorch_v2.distributed._stores import PrefixStore, Store
 
@@ -43,32 +41,13 @@ def is_available() -> bool:
     return library_path() is not None
 
 
-def process_start(pid: int) -> str:
-    """When a process of this host began, in the kernel's ticks; "" if there is none. A pid alone may be used again."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    fields = text.rpartition(")")[2].split()
-    return "" if fields[0] in "ZX" else fields[19]    # a zombie is gone too
-
-
 class MpiWorld:
     """MPI as it was started: once in a process, with these ranks."""
 
-    def __init__(self, rank: int, size: int, peers: list[tuple[str, int, str]], managed: bool) -> None:
+    def __init__(self, rank: int, size: int, peers: Peers, managed: bool) -> None:
         self.rank, self.size, self.peers, self.managed = rank, size, peers, managed
-        self.host = socket.gethostname()
         self.broken: str = ""                     # why nothing more can be exchanged
         self.half_ops: dict[tuple[bool, int], int] = {}
-
-    def dead(self, ranks: list[int]) -> str:
-        """Which of the ranks on this host no longer runs, or ""; those of other hosts are only found by the timeout."""
-        for rank in ranks:
-            host, pid, start = self.peers[rank]
-            if host == self.host and rank != self.rank and process_start(pid) != start:
-                return f"rank {rank} (process {pid}) is no longer running"
-        return ""
 
     def half_op(self, bfloat: bool, op: int) -> int:
         """The MPI operation for 16-bit floats."""
@@ -98,14 +77,16 @@ def start(store: Store, rank: int, size: int, timeout: timedelta) -> MpiWorld:
                                f"rank {rank} of {size}. Start a new process")
         return _world
     open_library()
-    peers = _meet(PrefixStore("mpi", store), rank, size, timeout)
+    peers = Peers(rank)                           # MPI would wait for a missing one without end
+    peers.meet(PrefixStore("mpi", store), "peer", list(range(size)), timeout, "[init_process_group]")
     managed = under_manager()
     if not managed:
-        server = PmiServer(PrefixStore("pmi", store.clone()), rank, size, [host for host, _, _ in peers])
+        server = PmiServer(PrefixStore("pmi", store.clone()), rank, size, [peers.known[r][0] for r in range(size)])
         before = {name: os.environ.pop(name, None) for name in _MANAGER}
         os.environ.update(PMI_PORT=server.address, PMI_ID=str(rank))
         try:
-            _mpi.init()
+            with peers.or_exit(list(range(size)), timeout, "MPI_Init"):
+                _mpi.init()
         finally:                                  # a child that starts MPI must not find a server that is ours
             for name in ("PMI_PORT", "PMI_ID"):
                 del os.environ[name]
@@ -145,19 +126,6 @@ def rank_and_size_of_manager() -> tuple[int, int]:
     _mpi.init()
     world = _mpi.Communicator.world()
     return world.rank, world.size
-
-
-def _meet(store: Store, rank: int, size: int, timeout: timedelta) -> list[tuple[str, int, str]]:
-    """Host, process and its start of every rank. MPI would wait for a missing one without end."""
-    pid = os.getpid()
-    store.set(f"peer/{rank}", json.dumps([socket.gethostname(), pid, process_start(pid)]))
-    try:
-        store.wait([f"peer/{r}" for r in range(size)], timeout)
-    except DistStoreError as error:
-        missing = [r for r in range(size) if not store.check([f"peer/{r}"])]
-        raise DistBackendError(f"[init_process_group] expected {size} ranks within {timeout}, but of rank"
-                               f"{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} nothing came") from error
-    return [tuple(json.loads(text)) for text in store.multi_get([f"peer/{r}" for r in range(size)])]
 
 
 def flush(communicator: Any, seconds: float) -> None:

@@ -109,6 +109,10 @@ reported: set[int] = set()
 acl_in_use: Callable[[], Any] = lambda: None
 
 
+# What is above puts here functions that may know why work on a device failed, such as a rank that is gone.
+causes: list[Callable[[], BaseException | None]] = []
+
+
 def code_name(code: int) -> str:
     """CANN's name of a status code."""
     return _CODES.get(code, "an unknown CANN error")
@@ -159,9 +163,16 @@ def _launches(words: str) -> str:
 def error_of(code: int, what: str, call: str = "", words: str | None = None) -> RuntimeError:
     """The exception of a status code that is not 0; what names the call or the op."""
     words = recent_message() if words is None else words
-    error: Any = _C.AcceleratorError(describe(code, what, call, words))
-    error.error_code, error.words, error.what = code, words, what
+    cause = next(filter(None, (ask() for ask in causes)), None) if _of_queued_work(code) else None
+    text = describe(code, what, call, words) + (f"\n{type(cause).__name__}: {cause}" if cause else "")
+    error: Any = _C.AcceleratorError(text)
+    error.error_code, error.words, error.what, error.__cause__ = code, words, what, cause
     return error
+
+
+def _of_queued_work(code: int) -> bool:
+    """Whether a wait says with this code that work queued before has failed or was aborted."""
+    return code // 1000 == 507 or code in (107022, 107023)   # aborted: a device's tasks, a stream's
 
 
 def of_op(error: RuntimeError, name: str, call: str) -> RuntimeError:

@@ -6,9 +6,10 @@ import functools
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 
-from mindtorch_v2._backends.npu import acl_loader, runtime, streams
+from mindtorch_v2._backends.npu import acl_loader, errors, graph_random, runtime, streams
 from mindtorch_v2._backends.npu.errors import MissingSymbolError, check
 
 ROOT_INFO_BYTES = 4108                            # HCCL_ROOT_INFO_BYTES
@@ -64,8 +65,43 @@ def must(name: str, *args: Any) -> None:
 
 
 def set_timeouts(seconds: float) -> None:
-    """How long the device waits for another rank, where the environment does not say it."""
+    """How long HCCL waits for another rank, in a collective and when a communicator is made, where the environment does not say
+    it. HCCL takes no connect timeout out of the range from 120 to 7200."""
     os.environ.setdefault("HCCL_EXEC_TIMEOUT", str(max(int(seconds), 1)))
+    os.environ.setdefault("HCCL_CONNECT_TIMEOUT", str(min(max(int(seconds), 120), 7200)))
+
+
+def recording() -> bool:
+    """Whether a graph is being recorded: no event may be asked for then, by any thread."""
+    return bool(graph_random.active)
+
+
+def passed(event: Any) -> bool | None:
+    """Whether a recorded torch.npu.Event was reached; None where the device has failed, and cannot tell any more."""
+    if not event._recorded:                       # its device has ended in between
+        return True
+    runtime.get_runtime(event._index)
+    status, code = runtime.acl.rt.query_event_status(event.npu_event)
+    return None if code else status == 1          # ACL_EVENT_RECORDED_STATUS_COMPLETE
+
+
+def abort_stream(device_id: int, stream: int) -> None:
+    """Drops what a stream has queued, so that whoever waits for it goes on, with an error. Nothing where CANN cannot (before
+    8.0): then HCCL's own timeout ends the wait."""
+    runtime.get_runtime(device_id)
+    abort = getattr(runtime.acl.rt, "stream_abort", None)
+    if abort is not None:
+        check(abort(stream), "aclrtStreamAbort")
+
+
+def is_ending() -> bool:
+    """Whether the program ends, and its devices with it."""
+    return runtime.is_ending(runtime.current_device())
+
+
+def ask_for_causes(ask: Callable[[], BaseException | None]) -> None:
+    """ask() may know why work on a device failed; what it gives becomes part of the error of a wait."""
+    errors.causes.append(ask)
 
 
 def root_info(device_id: int) -> bytes:
