@@ -18,11 +18,14 @@ USAGE = f"""usage: python -m mindtorch_v2 [-m MODULE | -c CODE | FILE] [ARGUMENT
        python -m mindtorch_v2 as-torch [--install | --remove]
        python -m mindtorch_v2 info [--json]
        python -m mindtorch_v2 selftest [--device npu:0] [--quick] [--part NAME] [--output FILE]
+       python -m mindtorch_v2 memory SNAPSHOT [-o PAGE.html | COUNTERS.json | SNAPSHOT.pickle]
+       python -m mindtorch_v2 trace TRACE ... [-o PAGE.html | TRACE.json]
 
 Runs a program whose `import torch` finds mindtorch_v2. as-torch makes it so for this environment, always:
 writes (or removes) a .pth file and an entry that tells pip that torch is there. {mindtorch_dropin.VARIABLE}=1
 in the environment does the same for entry points that start Python themselves. info says which CANN, driver and
-devices are found, and what helps where something is wrong. selftest tries the device against the CPU and writes a report."""
+devices are found, and what helps where something is wrong. selftest tries the device against the CPU and writes a report.
+memory and trace make a page of a memory snapshot and of profiler traces."""
 
 
 def run(arguments: list[str]) -> None:
@@ -62,7 +65,7 @@ def main(arguments: list[str]) -> int:
         return 0 if arguments else 2
     if arguments[0] == "as-torch":
         return as_torch(arguments[1:])
-    if arguments[0] in ("info", "selftest"):
+    if arguments[0] in ("info", "selftest", "memory", "trace"):
         return getattr(torch._commands, arguments[0]).main(arguments[1:])
     run(arguments)
     return 0
