@@ -91,7 +91,7 @@ class profile:
                  **kwargs: Any) -> None:
         self.activities = set(activities) if activities is not None else supported_activities()
         self.schedule, self._names_steps = schedule or (lambda step: ProfilerAction.RECORD), schedule is not None
-        self.on_trace_ready, self.record_shapes = on_trace_ready, record_shapes
+        self.on_trace_ready, self.record_shapes, self.with_stack = on_trace_ready, record_shapes, with_stack
         self.step_num, self.current_action = 0, ProfilerAction.NONE
         self._recorder: Any = None
         self._recording = False
@@ -126,7 +126,7 @@ class profile:
     def _move(self, action: ProfilerAction) -> None:
         wanted = action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
         if wanted and not self._recording:
-            self._recorder, self._recording = _events.Recorder(self.record_shapes), True
+            self._recorder, self._recording = _events.Recorder(self.record_shapes, self.with_stack), True
             self._recorder.start()
         self.current_action = action
         if self._recording and self._names_steps:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import bisect
+import gzip
 import io
 import json
 import os
 import pickle
+import zlib
 from array import array
 from typing import Any
 
@@ -28,12 +30,12 @@ class Snapshot:
 
     def __init__(self, path: str) -> None:
         self.name = os.path.basename(path)
-        with page.opened(path) as file:
-            raw = file.read()
         try:
+            with page.opened(path) as file:
+                raw = file.read()
             reading = torch.serialization
             found = reading.unpickle_plain(io.BytesIO(raw), reading.Source(path, "snapshot", len(raw)))
-        except pickle.UnpicklingError as error:
+        except (pickle.UnpicklingError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise RuntimeError(f"[memory] {path} is no memory snapshot: {error}. One is written by "
                                "torch.npu.memory._dump_snapshot(FILE)") from None
         if isinstance(found, list):               # torch.cuda.memory_snapshot() of before there was a history
@@ -181,7 +183,7 @@ class Device:
 
     def columns(self) -> dict[str, array]:
         """What the page draws."""
-        own = {"begin": self.begin, "end": self.end, "stack": self.stack, "size": self.size, "y": self.y,
+        own: dict[str, array] = {"begin": self.begin, "end": self.end, "stack": self.stack, "size": self.size, "y": self.y,
                "time": self.times, "used": self.used, "reserved": self.reserved}
         return {f"{name}{self.index}": values for name, values in own.items()}
 
@@ -206,7 +208,7 @@ def blocks_of(segment: dict[str, Any]) -> list[dict[str, Any]]:
                                              and isinstance(history[0], dict) else None)
             found.append({"address": number(block, "address") or address, "size": size, "state": state, "frames": frames,
                           "requested": number(block, "requested_size") or size})
-            address = found[-1]["address"] + size
+            address = (number(block, "address") or address) + size
     return found
 
 

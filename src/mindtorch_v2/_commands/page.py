@@ -75,7 +75,7 @@ def write(path: str, text: str | bytes) -> None:
     with open(part, "wb") as file:
         file.write(raw)
     os.replace(part, path)
-    print(f"{path}: {len(raw) / 1e6:.1f} MB")
+    print(f"{path}: {len(raw):,} bytes")
 
 
 def opened(path: str) -> IO[bytes]:

@@ -5,9 +5,11 @@ Files that were recorded by one clock go into one page: torch.profiler's of the 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import re
+import zlib
 from array import array
 from collections.abc import Iterator
 from typing import Any
@@ -42,7 +44,7 @@ class Trace:
         try:
             with page.opened(path) as file:
                 found = json.load(file)
-        except (ValueError, EOFError, RecursionError) as error:
+        except (ValueError, EOFError, RecursionError, gzip.BadGzipFile, zlib.error) as error:
             raise RuntimeError(f"[trace] {path} is no trace: {error}. One is written by "
                                "torch.profiler.profile.export_chrome_trace(FILE)") from None
         events = found.get("traceEvents") if isinstance(found, dict) else found
@@ -177,7 +179,7 @@ def page_of(trace: Trace, findings: list[dict[str, Any]] | None = None) -> str:
     found = (findings or []) + trace_findings.find(trace, rows)
     meta = {"lanes": trace.order, "names": trace.name_texts, "details": trace.detail_texts, "rows": rows,
             "findings": found, "summary": trace_findings.by_name(trace, rows), "skipped": trace.skipped}
-    columns = {"time": trace.time, "duration": trace.duration, "name": trace.name, "detail": trace.detail}
+    columns: dict[str, array] = {"time": trace.time, "duration": trace.duration, "name": trace.name, "detail": trace.detail}
     return page.page("trace", f"trace: {', '.join(trace.files)}", meta, columns)
 
 

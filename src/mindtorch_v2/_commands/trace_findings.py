@@ -16,11 +16,9 @@ Row = tuple[int, int, int, int]
 
 def find(trace: Any, rows: list[Row]) -> list[dict[str, Any]]:
     """Lists of findings, each with its place in time, the costliest first."""
-    waits = host_waits(trace, rows)
-    found = [listed("Device idle while the host had not launched", gaps(trace, rows),
-                    "no gaps" if any(lane["device"] for lane in trace.order) else "the trace has no device lanes"),
-             listed("Host waits for the device", waits, "no waits found")]
-    return found
+    return [listed("Device idle while the host had not launched", gaps(trace, rows),
+                   "no gaps" if any(lane["device"] for lane in trace.order) else "the trace has no device lanes"),
+            listed("Host waits for the device", host_waits(trace, rows), "no waits found")]
 
 
 def listed(title: str, items: list[dict[str, Any]], nothing: str) -> dict[str, Any]:
@@ -56,7 +54,7 @@ def gaps(trace: Any, rows: list[Row]) -> list[dict[str, Any]]:
         inner = [place for row in host if (place := at(trace, row, middle)) is not None]
         deepest = max(inner, key=lambda place: (trace.depth[place], -trace.lane[place]), default=None)
         gap["text"] = f"{gap['group']}: host in {names[trace.name[deepest]]}" if deepest is not None else \
-            f"{gap['group']}: host in no op" + (" (Python)" if host else " that the trace has")
+            f"{gap['group']}: host in no op of the trace"
         gap["source"] = source_of(trace, deepest, rows) if deepest is not None else ""
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
 
 _running: list[Recorder] = []
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class FunctionEvent:
@@ -27,6 +29,7 @@ class FunctionEvent:
         self.start_us, self.thread, self.input_shapes, self.is_user_annotation = start, thread, shapes, is_user
         self.cpu_time_total = self.inside = 0.0
         self.count = 1
+        self.stack: list[str] = []
 
     @property
     def self_cpu_time_total(self) -> float:
@@ -45,8 +48,8 @@ class FunctionEvent:
 class Recorder:
     """Sees every op between start and stop, and the ranges of record_function; the newest recorder gets them."""
 
-    def __init__(self, record_shapes: bool = False) -> None:
-        self.record_shapes, self.events = record_shapes, EventList()
+    def __init__(self, record_shapes: bool = False, with_stack: bool = False) -> None:
+        self.record_shapes, self.with_stack, self.events = record_shapes, with_stack, EventList()
         self._open = threading.local()
 
     def start(self) -> None:
@@ -66,6 +69,8 @@ class Recorder:
         stack = self._open.__dict__.setdefault("stack", [])
         begin = time.perf_counter_ns()
         event = FunctionEvent(name, begin / 1000, threading.get_ident(), shapes, is_user)
+        if self.with_stack:
+            event.stack = _python_stack()
         self.events.append(event)
         stack.append(event)
         try:
@@ -83,6 +88,16 @@ class Recorder:
         shapes = [list(x.shape) if isinstance(x, TensorBase) else [] for x in args] if self.record_shapes else None
         with self.span(f"aten::{name}", shapes, False):
             return func(*args, **(kwargs or {}))
+
+
+def _python_stack() -> list[str]:
+    """The program's lines that called, the innermost first, as torch writes them: "train.py(12): step"."""
+    found, frame = [], sys._getframe(2)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith((_PACKAGE, contextlib.__file__)):
+            found.append(f"{frame.f_code.co_filename}({frame.f_lineno}): {frame.f_code.co_name}")
+        frame = frame.f_back                              # type: ignore[assignment]
+    return found
 
 
 class record_function(contextlib.ContextDecorator):
@@ -181,9 +196,12 @@ class EventList(list):
 
     def export_chrome_trace(self, path: str) -> None:
         """Writes the events for chrome://tracing or Perfetto."""
+        def args(event: FunctionEvent) -> dict[str, Any]:
+            shapes = {} if event.input_shapes is None else {"Input Dims": event.input_shapes}
+            return shapes | ({"Call stack": ";\r\n".join(event.stack)} if event.stack else {})
         events = [{"ph": "X", "cat": "user_annotation" if event.is_user_annotation else "cpu_op", "name": event.name,
                    "pid": os.getpid(), "tid": event.thread, "ts": event.start_us, "dur": event.cpu_time_total,
-                   "args": {} if event.input_shapes is None else {"Input Dims": event.input_shapes}} for event in self]
+                   "args": args(event)} for event in self]
         with open(path, "w") as file:
             json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
 
@@ -195,8 +213,8 @@ class profile:
     """A with block whose ops are recorded; torch.profiler.profile has schedules and traces besides."""
 
     def __init__(self, enabled: bool = True, *, record_shapes: bool = False, use_device: str | None = None,
-                 **kwargs: Any) -> None:
-        self.enabled, self._recorder = enabled, Recorder(record_shapes)
+                 with_stack: bool = False, **kwargs: Any) -> None:
+        self.enabled, self._recorder = enabled, Recorder(record_shapes, with_stack)
 
     def __enter__(self) -> profile:
         if self.enabled:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mindtorch_v2 import _C, npu
-from mindtorch_v2._backends.npu import acl_loader, capi, errors, runtime, soc
+from mindtorch_v2._backends.npu import acl_loader, capi, errors, runtime, soc, streams
 from mindtorch_v2._backends.npu.errors import check
 
 _HBM_MEM = 1                                      # ACL_HBM_MEM
@@ -130,6 +130,7 @@ class device_of(device):
 
 def synchronize(device: Any = None) -> None:
     """Waits for all work on all streams of a device."""
+    streams.observe_wait("torch.npu.synchronize")
     runtime.get_runtime(_device_index(device)).synchronize()
 
 

@@ -97,6 +97,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """Waits for all work of the stream."""
+        streams.observe_wait("Stream.synchronize")
         check(runtime.acl.rt.synchronize_stream(self.npu_stream), "aclrtSynchronizeStream")
 
     def is_capturing(self) -> bool:
@@ -222,6 +223,7 @@ class AnyEvent:
     def synchronize(self) -> None:
         """Waits for the event; not at all if it was not recorded."""
         if self._recorded:
+            streams.observe_wait("Event.synchronize")
             runtime.get_runtime(self._index)
             check(runtime.acl.rt.synchronize_event(self.npu_event), "aclrtSynchronizeEvent")
 

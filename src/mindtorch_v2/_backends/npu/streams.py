@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -16,6 +17,7 @@ EVENT_TIME_LINE = 8           # ACL_EVENT_TIME_LINE: it keeps the time
 EVENT_EXTERNAL = 32           # ACL_EVENT_EXTERNAL: a wait on it in a graph can be updated
 
 _turn = itertools.count()
+wait_observer: Callable[[str], None] | None = None   # of torch.npu.explain: hears of every wait of the host
 sync_debug_mode = 0           # of torch.npu.set_sync_debug_mode: 1 warns and 2 refuses where an op makes the host wait
 
 
@@ -31,8 +33,15 @@ def set_current_stream(device_id: int, handle: int) -> None:
     _C._npu_set_current_stream(device_id, 0 if handle == own else handle)
 
 
+def observe_wait(what: str) -> None:
+    """Said where the host is about to wait for a device because the program asked for it."""
+    if wait_observer is not None:
+        wait_observer(what)
+
+
 def about_to_wait(what: str) -> None:
     """Said by an op that makes the host wait for a device."""
+    observe_wait(what)
     if sync_debug_mode == 2:
         raise RuntimeError(f"called a synchronizing NPU operation: {what}")
     if sync_debug_mode == 1:

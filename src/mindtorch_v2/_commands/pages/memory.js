@@ -11,8 +11,8 @@ function frameText(number) {
 function headline(stack) {                // the innermost frame that is not a library's
   const frames = data.stacks[stack];
   const found = frames.find((n) => data.frames[n][1] && !/site-packages|dist-packages|\/torch\/|<frozen|\.(cpp|cc|h|cu)$|^\?\?$/.test(data.frames[n][1]));
-  const text = frameText(found ?? frames[0]).split("/");
-  return text[text.length - 1];
+  const brief = (n) => { const [name, file, line] = data.frames[n]; return file ? `${file.split("/").pop()}:${line} ${name}` : name; };
+  return found === undefined || found === frames[0] ? brief(frames[0]) : `${brief(found)}, in ${brief(frames[0])}`;
 }
 
 function place(event) { return event === NEVER ? axis.full[1] : order[Math.min(event, order.length - 1)]; }

@@ -79,7 +79,7 @@ class Axis {
     this.set(at - (at - begin) * factor, at + (end - at) * factor);
   }
   show(begin, end) {                       // brings a span into view, with room around it
-    const room = Math.max((end - begin) * 2, (this.full[1] - this.full[0]) * 1e-8);
+    const room = Math.max((end - begin) * 0.75, (this.full[1] - this.full[0]) * 1e-8);
     this.set(begin - room, end + room);
   }
   key(key) {
