@@ -74,3 +74,21 @@ def test_the_node_of_a_leaf(t):
     return (node is y.grad_fn.next_functions[0][0], edge.node is node, node.variable is x, node.name(), node.next_functions,
             isinstance(node, t.autograd.graph.Node), node.metadata, node._sequence_nr(), repr(node).split(" ")[0], x.grad,
             t.autograd.grad(y.sum(), edge))
+
+
+@twin
+def test_a_node_with_many_inputs_keeps_each_of_them(t):
+    leaves = [t.full((2,), float(i), requires_grad=True) for i in range(12)]
+    joined = t.cat(leaves)
+    (joined * t.arange(24.)).sum().backward()
+    return ([fn.variable is leaf for (fn, nr), leaf in zip(joined.grad_fn.next_functions, leaves, strict=True)],
+            [leaf.grad for leaf in leaves])
+
+
+@twin
+def test_shapes_stay_what_they_were(t):
+    x = t.ones(2, 3, requires_grad=True)
+    seen = x.shape
+    others = [t.empty(n, 0).shape == (n, 0) for n in range(2000)]        # more than any cache of shapes keeps
+    return (type(seen) is t.Size, tuple(seen), seen == t.ones(2, 3).shape, all(others),
+            type(x.sum().grad_fn._saved_self_sym_sizes) is tuple, tuple(x.shape))

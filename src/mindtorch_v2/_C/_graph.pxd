@@ -29,7 +29,9 @@ cdef struct OutMeta:                             # of one forward output: what i
 # ---- classes
 cdef class Node:
     cdef Overload op
-    cdef tuple links                             # per input: Node, leaf Tensor or None; then the saved values
+    cdef PyObject** links                        # per input: Node, leaf Tensor or None; then the saved values
+    cdef object link0, link1, link2, link3, link4, link5     # where links points, unless there are more
+    cdef tuple many_links
     cdef int ntargets                            # how many of the links are inputs
     cdef int32_t* target_nr                      # few_nr, or a block of its own
     cdef int32_t few_nr[4]
@@ -84,7 +86,7 @@ cdef bint requires_any(PyObject* o) noexcept
 
 # ---- inlined
 cdef inline object saved_at(Node node, int j):
-    return <object>PyTuple_GET_ITEM_(node.links, node.ntargets + j)
+    return <object>node.links[node.ntargets + j]
 
 
 cdef inline bint wants_grad(Overload ov, PyObject** s):

@@ -65,6 +65,7 @@ cdef extern from "geometry.h" namespace "mt::geometry" nogil:
     cdef struct Measure:
         int64_t count
         cbool contiguous, too_large
+    void copy_dims(int64_t*, const int64_t*, int)
     Measure measure(int, const int64_t*, const int64_t*)
     void strides_for "mt::geometry::contiguous_strides"(int, const int64_t*, int64_t*)
     cbool has_plain_strides(int, const int64_t*, const int64_t*)
@@ -220,6 +221,8 @@ cdef object size_class
 cdef dict python_dtypes
 
 # ---- functions
+cdef object shape_of(TensorBase t)
+cdef object size_of(TensorBase t)
 cdef int promote(int a, int b) except -1
 cdef int checked_complex_of(int d) except -1
 cdef str type_word(int dt)
@@ -427,8 +430,8 @@ cdef inline int update_geometry(TensorBase t) except -1:
 cdef inline int set_geometry(TensorBase t, int rank, const int64_t* sizes, const int64_t* strides,
                              int64_t offset) except -1:
     reserve_dims(t, rank)
-    memmove(t.sizes, sizes, rank * sizeof(int64_t))
-    memmove(t.strides, strides, rank * sizeof(int64_t))
+    copy_dims(t.sizes, sizes, rank)
+    copy_dims(t.strides, strides, rank)
     t.offset = offset
     return update_geometry(t)
 
@@ -494,14 +497,6 @@ cdef inline View view_of(TensorBase t) except *:
     check_room(t)
     v.data, v.sizes, v.strides, v.ndim, v.dtype = ptr_of(t), t.sizes, t.strides, t.rank, <DType>t.dt
     return v
-
-
-cdef inline object shape_of(TensorBase t):
-    return mt_ints(<PyTypeObject*>tuple, t.rank, t.sizes)
-
-
-cdef inline object size_of(TensorBase t):
-    return mt_ints(<PyTypeObject*>size_class, t.rank, t.sizes)
 
 
 cdef inline int wrap_dim(int64_t d, int rank) except -1:

@@ -44,27 +44,35 @@ cdef object edge_of(TensorBase t, int32_t* nr):
     return t.fn
 
 
+cdef extern from *:
+    """
+    enum { FEW_LINKS = 6 };
+    #define few_links(node) (&(node)->link0)     /* link0 to link5 lie in a row */
+    """
+    int FEW_LINKS
+    PyObject** few_links(Node)
+
+
 cdef int make_links(Node node, int ntargets, int nsaved) except -1:
     """Room for the inputs' targets and the saved values, all None."""
-    cdef tuple links = PyTuple_New(ntargets + nsaved)
-    cdef int i
-    for i in range(ntargets + nsaved):
-        Py_INCREF(None)
-        PyTuple_SET_ITEM(links, i, None)
+    if ntargets + nsaved <= FEW_LINKS:
+        node.links = few_links(node)
+    else:
+        node.many_links = (None,) * (ntargets + nsaved)      # the node's alone, so it may change
+        node.links = tuple_items(node.many_links)
     node.target_nr = node.few_nr
     if ntargets > 4:
         node.target_nr = <int32_t*>calloc(ntargets, sizeof(int32_t))
         if node.target_nr == NULL:
             raise MemoryError()
-    node.links, node.ntargets = links, ntargets
+    node.ntargets = ntargets
     return 0
 
 
 cdef inline void set_link(Node node, int at, object value) noexcept:
-    """The tuple is the node's alone, so it may change."""
-    cdef PyObject* was = PyTuple_GET_ITEM_(node.links, at)
+    cdef PyObject* was = node.links[at]
     Py_INCREF(value)
-    PyTuple_SET_ITEM(node.links, at, value)
+    node.links[at] = <PyObject*>value
     Py_DECREF(<object>was)
 
 
@@ -154,7 +162,7 @@ cdef int save_inputs(Node node, Overload ov, PyObject** s) except -1:
 
 cdef tuple geometry_of(TensorBase t):
     """(sizes, strides, offset)"""
-    return shape_of(t), mt_ints(<PyTypeObject*>tuple, t.rank, t.strides), t.offset
+    return shape_of(t), new_ints(<PyTypeObject*>tuple, t.rank, t.strides), t.offset
 
 
 cdef object shapes_of(object value):
@@ -233,7 +241,7 @@ cdef int note_output(Node node, TensorBase out, int nr) except -1:
         free(m.many)
     m.many = many
     if many == NULL:
-        memcpy(m.sizes, out.sizes, out.rank * sizeof(int64_t))
+        copy_dims(m.sizes, out.sizes, out.rank)
     return 0
 
 
@@ -417,7 +425,7 @@ cdef int refresh_view(TensorBase t) except -1:
     while node is not base.fn:                   # at most seven: as_strided, two where the dtype differs, four of marks
         node.sequence = number
         number -= 1
-        node = node.links[0]
+        node = <Node>node.links[0]
     t.view_version = version_of(t)
     return 0
 

@@ -394,10 +394,13 @@ cdef int check_scalars(Overload ov, PyObject** s, int dt) except -1:
 cdef int check_ints(Overload ov, int p, object o) except -1:
     cdef int beyond = 0
     cdef Py_ssize_t i
-    if PyLong_Check(o) and ov.list_size[p] > 0:
-        return check_int(o)
     if PyLong_Check(o):
-        o = (o,)
+        if ov.list_size[p] > 0:
+            return check_int(o)
+        PyLong_AsLongLongAndOverflow(o, &beyond)
+        if beyond:
+            raise unpack_error(ov, p, 0)
+        return 0
     for i in range(len(o)):
         PyLong_AsLongLongAndOverflow(<object>PyTuple_GET_ITEM_(o, i) if PyTuple_Check(o) else o[i], &beyond)
         if beyond:

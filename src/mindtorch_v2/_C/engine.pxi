@@ -70,7 +70,7 @@ cdef class GraphTask:
                 node = <Node>self.graph[0][i].target
                 self.graph.begin_edges(i, node.ntargets)
                 for k in range(node.ntargets):
-                    target = PyTuple_GET_ITEM_(node.links, k)
+                    target = node.links[k]
                     self.graph.add_edge(-1 if <object>target is None else self.visit_of(<object>target))
             i += 1
         return 0

@@ -7,6 +7,19 @@ namespace mt::geometry {
 
 constexpr int kMaxDims = 64;
 
+// Copies n sizes or strides, which may overlap. A call of memmove costs more than the few words that most tensors have.
+inline void copy_dims(int64_t* to, const int64_t* from, int n) {
+  const auto a = n > 0 ? from[0] : 0, b = n > 1 ? from[1] : 0, c = n > 2 ? from[2] : 0, d = n > 3 ? from[3] : 0;
+  switch (n) {
+    case 4: to[3] = d; [[fallthrough]];
+    case 3: to[2] = c; [[fallthrough]];
+    case 2: to[1] = b; [[fallthrough]];
+    case 1: to[0] = a; [[fallthrough]];
+    case 0: break;
+    default: std::memmove(to, from, n * sizeof *to);
+  }
+}
+
 struct Measure {
   int64_t count;     // items; 0 where the number is too large
   bool contiguous;   // row by row, without gaps

@@ -78,7 +78,7 @@ cdef tuple known_outputs(Overload ov, PyObject** s, int dev, int index):
     if ov.nreturns == 1 and specs.data()[0] >= 0:
         at = specs.data()                        # copied: an allocation may run Python, which looks up other specs
         one.rank, one.dt = <int>at[0], <int>at[1]
-        memcpy(one.sizes, at + 2, one.rank * sizeof(int64_t))
+        copy_dims(one.sizes, at + 2, one.rank)
         return (new_output(ov, s, one.rank, one.sizes, one.dt, dev, index),)
     own = specs[0]
     results = []

@@ -55,7 +55,7 @@ cdef int rebase_view(Node node, TensorBase view, TensorBase base) except -1:
     if base.requires:
         connect(slices, 0, base)
     for i in range(1, n):
-        set_link(slices, i, node.links[i])
+        set_link(slices, i, <object>node.links[i])
         slices.target_nr[i] = node.target_nr[i]
     slices.base_strides = tuple([base.strides[i] for i in range(base.rank)])
     attach(slices, base, 0, None)

@@ -43,7 +43,7 @@ cdef class TensorMethods(TensorBase):
     def stride(self, dim=None) -> "Any":
         """The step of every dim in items, or of one."""
         if dim is None:
-            return mt_ints(<PyTypeObject*>tuple, self.rank, self.strides)
+            return new_ints(<PyTypeObject*>tuple, self.rank, self.strides)
         return self.strides[wrap_dim_strict(read_int(dim), self.rank)]
 
     def dim(self) -> int:

@@ -54,6 +54,10 @@ cdef object accumulator_of(TensorBase leaf):
     return made
 
 
+cdef object next_function(object target):
+    return accumulator_of(<TensorBase>target) if isinstance(target, TensorBase) else seen_node(target)
+
+
 def _accumulator(TensorBase leaf not None):
     return accumulator_of(leaf)
 
@@ -139,8 +143,7 @@ cdef class Node:
 
     @property
     def next_functions(self):
-        return tuple([(accumulator_of(<TensorBase>t) if isinstance(t, TensorBase) else seen_node(t), self.target_nr[i])
-                      for i, t in enumerate((self.links or ())[:self.ntargets])])
+        return tuple([(next_function(<object>self.links[i]), self.target_nr[i]) for i in range(self.ntargets)])
 
     @property
     def metadata(self):
@@ -194,7 +197,7 @@ cdef class Node:
     def _set_inputs(self, tuple inputs):
         """Connects the node to the tensors (or other objects, which get no gradient) it was computed from."""
         check_custom(self)
-        if self.links is not None:
+        if self.links != NULL:
             raise RuntimeError(f"{self.name()} is connected to its inputs already")
         make_links(self, <int>len(inputs), 0)
         for i, item in enumerate(inputs):
@@ -207,7 +210,7 @@ cdef class Node:
         attach(self, out, nr, None)
 
     def _needs_input_grad(self, int i):
-        return 0 <= i < self.ntargets and self.links[i] is not None
+        return 0 <= i < self.ntargets and <object>self.links[i] is not None
 
 
 def _rebase(Node node, TensorBase t, int nr):

@@ -41,6 +41,11 @@ cdef extern from "Python.h":
     unsigned long Py_TPFLAGS_HAVE_VECTORCALL, Py_TPFLAGS_METHOD_DESCRIPTOR, Py_TPFLAGS_HEAPTYPE
     PyObject** PySequence_Fast_ITEMS(object)
 
+cdef extern from "shape_cache.h" namespace "mt":
+    object new_ints(PyTypeObject*, int, const int64_t*)
+    cppclass ShapeCache:
+        object get(PyTypeObject*, int, const int64_t*)
+
 cdef extern from *:
     """
     #include "scalar.h"
@@ -57,16 +62,6 @@ cdef extern from *:
         size == 4 ? mt_repeat<uint32_t>(to, item, n) : size == 8 ? mt_repeat<uint64_t>(to, item, n) :
         size == 2 ? mt_repeat<uint16_t>(to, item, n) : size == 1 ? mt_repeat<uint8_t>(to, item, n) :
         mt_repeat<Pair>(to, item, n);
-    }
-    // A tuple, or an instance of a subclass of it, of n ints.
-    static inline PyObject* mt_ints(PyTypeObject* t, int n, const int64_t* values) {
-        PyObject* r = t == &PyTuple_Type ? PyTuple_New(n) : t->tp_alloc(t, n);
-        for (int i = 0; r && i < n; ++i) {
-            PyObject* item = PyLong_FromLongLong(values[i]);
-            if (!item) Py_CLEAR(r);
-            else PyTuple_SET_ITEM(r, i, item);
-        }
-        return r;
     }
     static inline PyObject** tuple_items(PyObject* t) { return ((PyTupleObject*)t)->ob_item; }
     static inline void mt_enable_vectorcall(PyTypeObject* t, Py_ssize_t offset) {
@@ -87,7 +82,6 @@ cdef extern from *:
     float bf16_to_float(unsigned short)
     float f16_to_float(unsigned short)
     void repeat_item(char*, const void*, int, int64_t)
-    object mt_ints(PyTypeObject*, int, const int64_t*)
     PyObject** tuple_items(tuple)
     void mt_enable_vectorcall(PyTypeObject*, Py_ssize_t)
     void mt_keep_general(object)

@@ -15,7 +15,7 @@ cdef int native_rule(int id, Overload ov, PyObject** s, OutSpec* out) except -1:
     out.dt = a.dt
     if id == R_LIKE or id == R_LIKE_FLOAT:
         out.rank = a.rank
-        memcpy(out.sizes, a.sizes, a.rank * sizeof(int64_t))
+        copy_dims(out.sizes, a.sizes, a.rank)
         if id == R_LIKE_FLOAT and a.dt < kHalf:
             out.dt = default_dtype
         return 0
@@ -118,7 +118,6 @@ cdef int check_addend(TensorBase t, OutSpec* out) except -1:
 
 
 cdef int linear_rule(TensorBase a, TensorBase w, object bias, OutSpec* out) except -1:
-    cdef int d
     if w.rank not in (1, 2) or a.rank == 0:
         raise RuntimeError(f"linear(): expected input of at least 1 dimension and weight of 1 or 2, got {a.rank} and {w.rank}")
     if a.sizes[a.rank - 1] != w.sizes[w.rank - 1]:
@@ -127,8 +126,7 @@ cdef int linear_rule(TensorBase a, TensorBase w, object bias, OutSpec* out) exce
                            f"{w.sizes[w.rank - 1]}x{w.sizes[0] if w.rank == 2 else 1})")
     if a.dt != w.dt or (bias is not None and (<TensorBase>bias).dt != a.dt):
         raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {type_word(a.dt)} and {type_word(w.dt)}")
-    for d in range(a.rank - 1):
-        out.sizes[d] = a.sizes[d]
+    copy_dims(out.sizes, a.sizes, a.rank - 1)
     out.rank = a.rank - 1
     if w.rank == 2:
         out.sizes[out.rank] = w.sizes[0]

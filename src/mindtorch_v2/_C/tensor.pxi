@@ -42,6 +42,15 @@ cdef int make_version(TensorBase source) except -1:
 
 
 cdef object size_class = tuple
+cdef ShapeCache seen_tuples, seen_sizes
+
+
+cdef object shape_of(TensorBase t):
+    return seen_tuples.get(<PyTypeObject*>tuple, t.rank, t.sizes)
+
+
+cdef object size_of(TensorBase t):
+    return seen_sizes.get(<PyTypeObject*>size_class, t.rank, t.sizes)
 
 
 cdef TensorBase no_tensor(object o):
@@ -100,7 +109,7 @@ cdef int64_t set_contiguous(TensorBase t, int rank, const int64_t* sizes) except
     reserve_dims(t, rank)
     t.count = row_major(rank, sizes, t.strides)
     if rank:                                     # sizes may be null where there are none
-        memmove(t.sizes, sizes, rank * sizeof(int64_t))
+        copy_dims(t.sizes, sizes, rank)
     t.contig = True
     t.offset = 0
     return t.count

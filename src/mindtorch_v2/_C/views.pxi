@@ -60,8 +60,6 @@ cdef int flip_mark(int id, TensorBase r) except -1:
 cdef int geometry(int id, TensorBase self, PyObject** s, int64_t* sizes, int64_t* strides, int64_t* offset) except -1:
     """Fills sizes, strides and offset of the view; returns its rank."""
     cdef int rank = self.rank, d, e, i, n = 0
-    memcpy(sizes, self.sizes, rank * sizeof(int64_t))
-    memcpy(strides, self.strides, rank * sizeof(int64_t))
     if id == V_VIEW:
         n = read_ints_or_one(<object>s[1], sizes, 1)
         infer_size(self, sizes, n)
@@ -69,6 +67,8 @@ cdef int geometry(int id, TensorBase self, PyObject** s, int64_t* sizes, int64_t
             raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension "
                                "spans across two contiguous subspaces). Use .reshape(...) instead.")
         return n
+    copy_dims(sizes, self.sizes, rank)
+    copy_dims(strides, self.strides, rank)
     if id == V_TRANSPOSE:
         d, e = wrap_dim(read_int(<object>s[1]), rank), wrap_dim(read_int(<object>s[2]), rank)
         swap_dims(rank, sizes, strides, d, e)
@@ -319,8 +319,8 @@ cdef int view_other_dtype(int id, TensorBase self, TensorBase r, PyObject** s) e
     cdef int64_t strides[MAX_DIMS + 1]
     cdef int rank = self.rank, old = itemsize(<DType>self.dt), new, dt, d
     cdef int64_t ratio, offset = self.offset
-    memcpy(sizes, self.sizes, rank * sizeof(int64_t))
-    memcpy(strides, self.strides, rank * sizeof(int64_t))
+    copy_dims(sizes, self.sizes, rank)
+    copy_dims(strides, self.strides, rank)
     if id == V_REAL:
         if self.dt < kComplexFloat:
             raise RuntimeError("view_as_real is only supported for complex tensors")
