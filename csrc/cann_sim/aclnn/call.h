@@ -35,6 +35,13 @@ struct Arg {
   double d = 0;
 };
 
+// One of the client's objects, as it was in the first phase.
+struct Described {
+  const void* handle;
+  uint32_t serial;
+  int32_t argument;
+};
+
 class CANN_SIM_API Call final : public Task {
  public:
   static Call* make(const OpRow& row);  // from a pool; one reference
@@ -54,6 +61,7 @@ class CANN_SIM_API Call final : public Task {
 
   void run() override { execute(*this); }
   const char* name() const override { return row->name; }
+  void list_uses(std::vector<Access>& uses) const override;
 
   const OpRow* row = nullptr;
   void (*execute)(const Call&) = nullptr;
@@ -66,6 +74,7 @@ class CANN_SIM_API Call final : public Task {
   std::vector<std::string> strings_;
   void* workspace = nullptr;
   uint64_t workspace_bytes = 0;
+  std::vector<Described> described;     // with CANN_SIM_CHECK=memory: what has to live until the second phase
 
  private:
   void destroy() override;              // back to the pool

@@ -46,6 +46,7 @@ aclOpExecutor* expect_executor(aclOpExecutor* handle, const char* function, int*
     return nullptr;
   }
   aclOpExecutor* executor = executors().get(handle);
+  if (!executor) report_misuse("%s: the executor is unknown, or was used up by its second phase", function);
   *code = executor ? 0 : fail(ACLNN_ERR_PARAM_INVALID, "%s: executor %p is unknown or was consumed by its second phase",
                               function, static_cast<void*>(handle));
   return executor;
@@ -121,7 +122,13 @@ namespace cann_sim {
 
 Handles<aclOpExecutor>& executors() {
   static auto* made = [] {
-    count_at_finalize("aclOpExecutor", [] { return executors().live(); });
+    count_at_finalize("aclOpExecutor", [] { return executors().live(); }, [] {
+      std::string text;
+      size_t shown = 0;
+      for (aclOpExecutor* e : executors().all())
+        if (shown++ < 5) text += std::string(shown > 1 ? ", " : " of ") + e->call->name();
+      return text;
+    });
     return new Handles<aclOpExecutor>(1 << 18);
   }();
   return *made;
@@ -139,6 +146,49 @@ void refuse(int code, const char* format, ...) {
   std::vsnprintf(text, sizeof text, format, rest);
   va_end(rest);
   throw Refusal{code, text};
+}
+
+namespace {
+
+// The bytes of a tensor, in runs; a tensor of very many runs is left out, because the range around them is others' too.
+void list_tensor(std::vector<Access>& uses, const TensorMeta& t, bool writes, const char* what) {
+  constexpr int64_t kMostRuns = 4096;
+  const int64_t size = element_size(t.dtype);
+  if (!t.given() || !t.addr || !size || !t.numel()) return;
+  int64_t index[kMaxRank] = {}, at = t.offset, run = 1, runs = 1;
+  int inner = t.ndim;                   // dims from here on are one run
+  for (; inner > 0 && (t.sizes[inner - 1] == 1 || t.strides[inner - 1] == run); --inner) run *= t.sizes[inner - 1];
+  for (int d = 0; d < inner; ++d) runs *= t.strides[d] ? t.sizes[d] : 1;
+  if (runs > kMostRuns) return;
+  const bool whole = inner == 0;
+  while (true) {
+    uses.push_back({static_cast<const char*>(t.addr) + at * size, static_cast<size_t>(run * size), writes, what, whole});
+    int d = inner - 1;
+    for (; d >= 0; --d) {
+      if (!t.strides[d]) continue;
+      at += t.strides[d];
+      if (++index[d] < t.sizes[d]) break;
+      at -= t.strides[d] * t.sizes[d];
+      index[d] = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
+}  // namespace
+
+void Call::list_uses(std::vector<Access>& uses) const {
+  for (int i = 0; i < row->nargs; ++i) {
+    const Arg& arg = args[static_cast<size_t>(i)];
+    if (!is_tensor(arg.kind) && !is_tensor_list(arg.kind)) continue;
+    const bool both = arg.kind == Kind::k_inout || arg.kind == Kind::k_inouts;
+    for (int32_t k = 0; k < arg.count; ++k) {
+      const TensorMeta& t = metas[static_cast<size_t>(arg.first + k)];
+      if (both || !is_output(arg.kind)) list_tensor(uses, t, false, row->args[i].name);
+      if (is_output(arg.kind)) list_tensor(uses, t, true, row->args[i].name);
+    }
+  }
+  if (workspace_bytes) uses.push_back({workspace, workspace_bytes, true, "its workspace"});
 }
 
 Call* Call::make(const OpRow& row) {
@@ -159,6 +209,7 @@ Call* Call::clone() const {
     call->ints_ = ints_;
     call->floats_ = floats_;
     call->strings_ = strings_;
+    call->described = described;
   } catch (...) {
     call->release();
     throw;
@@ -174,6 +225,7 @@ void Call::destroy() {
   ints_.clear();
   floats_.clear();
   std::vector<std::string>().swap(strings_);
+  std::vector<Described>().swap(described);
   workspace = nullptr;
   workspace_bytes = 0;
   retain();  // the pool's reference

@@ -177,6 +177,30 @@ void execute(const Call& call) {
 
 }  // namespace
 
+// The serial number of the object behind an argument; 0: there is none.
+static uint32_t serial_of(Kind kind, const void* handle) {
+  switch (kind) {
+    case Kind::k_tensor: case Kind::k_out: case Kind::k_inout: return tensors().serial(handle);
+    case Kind::k_tensors: case Kind::k_outs: case Kind::k_inouts: return tensor_lists().serial(handle);
+    case Kind::k_scalar: return scalars().serial(handle);
+    case Kind::k_scalars: return scalar_lists().serial(handle);
+    case Kind::k_ints: return int_arrays().serial(handle);
+    case Kind::k_floats: return float_arrays().serial(handle);
+    case Kind::k_bools: return bool_arrays().serial(handle);
+    default: return 0;
+  }
+}
+
+// On a card the second phase reads the objects of the first: here they were copied, so only a check finds what is gone.
+static void check_described(const Call& call) {
+  for (const Described& d : call.described) {
+    const ArgRow& arg = call.row->args[d.argument];
+    if (serial_of(arg.kind, d.handle) != d.serial)
+      report_misuse("%s: argument %s was destroyed between the phases; it has to live until the second one returns",
+                    call.name(), arg.name);
+  }
+}
+
 int refuse_op(const OpRow& row) {
   return fail(ACLNN_ERR_INNER_FIND_KERNEL_ERROR, "%s: no kernel; this CANN exports the op and does not compute it", row.name);
 }
@@ -189,6 +213,9 @@ static int prepare(const OpRow& row, const Raw* raw, uint64_t* workspace, aclOpE
   if (int code = check_context()) return code;
   Call* call = made = Call::make(row);
   for (int i = 0; i < row.nargs; ++i) take(*call, row.args[i], raw[i]);
+  if (settings().check_memory)
+    for (int i = 0; i < row.nargs; ++i)
+      if (const uint32_t serial = serial_of(row.args[i].kind, raw[i].p)) call->described.push_back({raw[i].p, serial, i});
   if (row.impl->check) row.impl->check(*call);
   *workspace = row.impl->workspace ? row.impl->workspace(*call) : default_workspace(*call);
   call->execute = execute;
@@ -219,9 +246,14 @@ int second_phase(const OpRow& row, void* workspace, uint64_t bytes, aclOpExecuto
   if (!handle) return fail(ACLNN_ERR_INNER_NULLPTR, "%s: null executor", row.name);
   std::lock_guard<std::mutex> hold(executor_mutex(handle));
   aclOpExecutor* executor = executors().get(handle);
-  if (!executor)
+  if (!executor) {
+    report_misuse("%s: the executor is unknown, or an earlier second phase has used it up; on a card this is memory that was "
+                  "freed", row.name);
     return fail(ACLNN_ERR_PARAM_INVALID, "%s: executor %p is unknown, or was consumed by an earlier second phase", row.name,
                 static_cast<void*>(handle));
+  }
+  check_described(*executor->call);
+  if (executor->repeatable) executor->call->described.clear();  // later launches read the tensors alone
   Call* call = executor->call;
   int code = planned;  // which uses the executor up as any other failure does
   if (code) {

@@ -22,6 +22,10 @@ class MoveTask final : public Task {
     memmove(pins.resolve(to_, bytes_), pins.resolve(from_, bytes_), bytes_);
   }
   const char* name() const override { return "Identity"; }
+  void list_uses(std::vector<Access>& uses) const override {
+    uses.push_back({from_, bytes_, false, "x", true});
+    uses.push_back({to_, bytes_, true, "y"});
+  }
 
  private:
   void* to_;

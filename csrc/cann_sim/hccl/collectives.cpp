@@ -15,6 +15,14 @@ class Collective final : public Task {
       : comm_(std::move(comm)), name_(name), dtype_(dtype), reduce_(reduce), phases_(std::move(phases)) {}
 
   const char* name() const override { return name_; }
+  void list_uses(std::vector<Access>& uses) const override {
+    for (const Phase& phase : phases_)
+      for (const Piece& piece : phase) {
+        const bool sends = piece.move == Move::send;
+        if (piece.move == Move::copy) uses.push_back({piece.from, piece.bytes, false, "sendBuf"});
+        uses.push_back({piece.at, piece.bytes, !sends, sends ? "sendBuf" : "recvBuf"});
+      }
+  }
 
   void run() override {
     std::vector<std::unique_lock<std::mutex>> held = lock_rings();

@@ -22,6 +22,15 @@ class OlderTask final : public Task {
     row_.run(call);
   }
   const char* name() const override { return row_.name; }
+  void list_uses(std::vector<Access>& uses) const override {
+    auto list = [&](const std::vector<OlderOperand>& operands, bool writes) {
+      for (const OlderOperand& o : operands)
+        if (o.given() && o.host.empty() && o.numel())
+          uses.push_back({o.data, static_cast<size_t>(o.numel() * element_size(o.dtype)), writes, writes ? "an output" : "an input", true});
+    };
+    list(in_, false);
+    list(out_, true);
+  }
 
  private:
   const OlderOp& row_;

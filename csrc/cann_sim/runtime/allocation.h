@@ -7,6 +7,7 @@ namespace cann_sim {
 struct Physical;
 struct Chunk;                         // of small allocations (memory.cpp)
 struct Allocation {
+  uint64_t number = 0;                // counts the allocations of the process, for reports
   uint64_t size = 0;                  // what the client may use
   uint64_t charged = 0;               // what counts against the device's memory
   Device* device = nullptr;
@@ -19,7 +20,7 @@ struct Allocation {
 };
 void enter_allocation(uintptr_t base, const Allocation& made);
 // False: no allocation of that kind begins there.
-bool remove_allocation(uintptr_t base, bool mapped, Allocation* removed);
+bool remove_allocation(uintptr_t base, bool mapped, Allocation* removed, const char* function);
 std::vector<std::pair<uintptr_t, Allocation>> live_allocations(const Device* d);  // nullptr: of all devices
 // After the row was removed: the memory and its addresses go back once no task uses them any more.
 void give_back(uintptr_t base, const Allocation& gone);

@@ -40,6 +40,7 @@ class CallbackTask final : public ControlTask {
   CallbackTask(std::shared_ptr<Inbox> inbox, aclrtCallback function, void* data, bool blocks)
       : inbox_(std::move(inbox)), function_(function), data_(data), blocks_(blocks) {}
   void run() override {
+    if (following_order()) host_waited_for(*Stream::of_this_worker());  // it tells the client's thread
     auto report = std::make_shared<Report>();
     report->function = function_;
     report->data = data_;
@@ -63,7 +64,10 @@ class CallbackTask final : public ControlTask {
 class HostFuncTask final : public ControlTask {
  public:
   HostFuncTask(aclrtHostFunc function, void* data) : function_(function), data_(data) {}
-  void run() override { function_(data_); }
+  void run() override {
+    if (following_order()) host_waited_for(*Stream::of_this_worker());
+    function_(data_);
+  }
   const char* name() const override { return "aclrtLaunchHostFunc"; }
 
  private:

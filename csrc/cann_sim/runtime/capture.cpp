@@ -23,6 +23,7 @@ class Capture {
   std::map<Stream*, std::vector<size_t>> groups;  // open task groups: the nodes so far
   TaskGroup* updates = nullptr;                   // not a capture but an update: the tasks replace those of the group
   std::vector<Task*> replacements;
+  UseMap uses;                                    // by the captured streams: a replay may run branches at once
 
   void join(Stream* s) {
     s->retain();
@@ -98,6 +99,25 @@ bool is_default(const Stream& s) {
   return c && c->default_stream && c->default_stream->stream == &s;
 }
 
+// The branches of a graph are compared while it is captured; a replay counts as tasks of one stream.
+void note_captured(Capture& c, const Stream& s, const Task& task) {
+  Known known;
+  for (auto& p : c.progress[const_cast<Stream*>(&s)]) {
+    const auto actor = static_cast<size_t>(p.first->id) + 1;
+    if (known.size() <= actor) known.resize(actor + 1, 0);
+    known[actor] = p.second;
+  }
+  std::vector<Access> used;
+  task.list_uses(used);
+  const auto actor = static_cast<uint32_t>(s.id) + 1;
+  Use use{actor, known[actor], task.name(), "", s.custom_tag.load(), false};
+  for (const Access& access : used) {
+    use.what = access.what;
+    use.writes = access.writes;
+    c.uses.use(access, use, known);
+  }
+}
+
 StreamHandle* find_for_capture(aclrtStream stream, const char* function, int* code) {
   StreamHandle* found = find_stream(stream, function, code);
   if (!found || !is_default(*found->stream)) return found;
@@ -152,6 +172,7 @@ bool capture_task(Stream& s, Task* task, int* code) {
   } else {
     size_t node = c->graph->add(task, s.id);
     ++c->progress[&s][&s];
+    if (following_order()) note_captured(*c, s, *task);
     auto group = c->groups.find(&s);
     if (group != c->groups.end()) group->second.push_back(node);
   }

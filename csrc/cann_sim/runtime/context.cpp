@@ -86,6 +86,7 @@ void end_context(Context* c) {
   while (!c->streams.empty()) {
     StreamHandle* s = *c->streams.begin();
     s->stream->drop_queued();
+    if (following_order()) host_waited_for(*s->stream);
     drop_stream(s);
   }
   drop_events(c);

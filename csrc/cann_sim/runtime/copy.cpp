@@ -33,16 +33,34 @@ class CopyTask final : public Task {
  public:
   CopyTask(const Region& region, bool snapshot) : region_(region) {
     always_runs = !on_device(region.dst);
+    watches_ = !snapshot && !on_device(region.src) && settings().check_race;
+    if (watches_) hash_ = hash_source(region.src, region.src_bytes());
     if (!snapshot) return;
     auto from = static_cast<const char*>(region.src);
     kept_.assign(from, from + region.src_bytes());
     region_.src = kept_.data();
   }
-  void run() override { move(region_); }
+  void run() override {
+    move(region_);
+    if (watches_ && host_knew && is_pinned(region_.src, region_.src_bytes()))
+      watch_source(region_.src, region_.src_bytes(), hash_, *host_knew);
+  }
   const char* name() const override { return "aclrtMemcpyAsync"; }
+  void list_uses(std::vector<Access>& uses) const override {
+    if (kept_.empty()) list_rows(uses, region_.src, region_.src_pitch, false);
+    list_rows(uses, region_.dst, region_.dst_pitch, true);
+  }
 
  private:
+  void list_rows(std::vector<Access>& uses, const void* base, size_t pitch, bool writes) const {
+    const char* what = writes ? "dst" : "src";
+    const bool dense = pitch == region_.width;
+    for (size_t i = 0; i < (dense ? 1 : region_.height); ++i)
+      uses.push_back({static_cast<const char*>(base) + i * pitch, region_.width * (dense ? region_.height : 1), writes, what});
+  }
   Region region_;
+  bool watches_ = false;
+  uint64_t hash_ = 0;                   // of pinned memory, when the copy was queued
   std::vector<char> kept_;              // pageable host memory, as it was when the copy was queued
 };
 
@@ -51,6 +69,7 @@ class FillTask final : public Task {
   FillTask(void* p, uint32_t value, size_t width, size_t count) : p_(p), value_(value), width_(width), count_(count) {}
   void run() override;
   const char* name() const override { return "aclrtMemsetAsync"; }
+  void list_uses(std::vector<Access>& uses) const override { uses.push_back({p_, width_ * count_, true, "devPtr"}); }
 
  private:
   void* p_;
@@ -135,6 +154,10 @@ int copy_now(const Region& r, aclrtMemcpyKind kind, const char* function) {
   if (int code = check_region(r, kind, function)) return code;
   if (settings().strict)
     if (int code = check_kind(r, kind, function)) return code;
+  if (following_order()) {
+    if (on_device(r.src)) note_host_use(function, {r.src, r.src_bytes(), false, "src"});
+    if (on_device(r.dst)) note_host_use(function, {r.dst, r.dst_bytes(), true, "dst"});
+  }
   try {
     move(r);
   } catch (const DeviceFault& fault) {  // freed by another thread since the check
@@ -166,6 +189,7 @@ int fill_now(void* p, size_t room, uint32_t value, size_t width, size_t count, c
   if (int code = check_room(room, width * count, function)) return code;
   if (int code = check_fill(p, width * count, function)) return code;
   if (!count) return 0;
+  if (following_order()) note_host_use(function, {p, width * count, true, "devPtr"});
   try {
     fill(p, value, width, count);
   } catch (const DeviceFault& fault) {

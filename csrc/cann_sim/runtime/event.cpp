@@ -48,6 +48,7 @@ class WaitTask final : public ControlTask {
     if (!in_time)
       throw DeviceFault(ACL_ERROR_RT_WAIT_TIMEOUT,
                         "the event was not recorded within " + std::to_string(timeout_ms_) + " ms");
+    mark_->learn_from();
   }
   const char* name() const override { return "aclrtStreamWaitEvent"; }
 
@@ -116,7 +117,7 @@ int wait_for_event(aclrtStream stream, aclrtEvent handle, int64_t timeout_ms, co
   }
   Mark* latest = e->take_latest();
   if (!latest) return 0;              // never recorded: nothing to wait for
-  if (!latest->reached()) code = enqueue(stream, new WaitTask(latest, e->waits, timeout_ms));
+  if (!latest->reached() || following_order()) code = enqueue(stream, new WaitTask(latest, e->waits, timeout_ms));
   latest->release();
   return code;
 }
@@ -136,6 +137,7 @@ int synchronize(aclrtEvent handle, int32_t timeout, const char* function) {
     return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: the event was never recorded: this would wait for ever", function);
   }
   bool in_time = bell().wait([&] { return latest->reached() || faults->halted.load(); }, deadline_ms(timeout));
+  if (in_time) latest->learn_from();
   latest->release();
   if (!in_time) return fail(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "%s: the event was not reached within %d ms", function,
                             timeout);
@@ -233,7 +235,7 @@ aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream) {
     mark->retain();
   }
   code = 0;
-  bool nothing_before = found->stream->idle() && settings().mode != Mode::delay;
+  bool nothing_before = found->stream->idle() && settings().mode != Mode::delay && !following_order();
   if (nothing_before && !any_capture() && !found->stream->faults->halted.load()) {
     mark->reach_now();                // nothing to wait for: the worker is not woken for it
     if (e->one_shot()) e->flag->reach_now();
@@ -306,6 +308,7 @@ aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* statu
   if (int refused = refuse_captured_event(*e, "aclrtQueryEventStatus")) return refused;
   Mark* latest = e->take_latest();
   bool complete = latest ? latest->reached() : !e->one_shot();
+  if (latest && complete) latest->learn_from();
   if (latest) latest->release();
   if (complete)
     if (int fault = e->faults->report()) return fault;
@@ -322,7 +325,9 @@ aclError aclrtQueryEvent(aclrtEvent event, aclrtEventStatus* status) {
   if (int refused = refuse_kind(*e, "aclrtQueryEvent")) return refused;
   if (int refused = refuse_captured_event(*e, "aclrtQueryEvent")) return refused;
   Mark* latest = e->take_latest();
-  *status = latest && latest->reached() ? ACL_EVENT_STATUS_COMPLETE : ACL_EVENT_STATUS_NOT_READY;
+  const bool complete = latest && latest->reached();
+  *status = complete ? ACL_EVENT_STATUS_COMPLETE : ACL_EVENT_STATUS_NOT_READY;
+  if (complete) latest->learn_from();
   if (latest) latest->release();
   return 0;
 }

@@ -35,6 +35,7 @@ class Handles {
       --freed_;
     }
     T* made = new (slot->bytes) T(std::forward<Args>(args)...);
+    ++slot->serial;
     slot->live.store(true, std::memory_order_release);
     ++live_;
     return made;
@@ -46,6 +47,8 @@ class Handles {
     if (at < begin || at >= begin + capacity_ * sizeof(Slot) || (at - begin) % sizeof(Slot)) return false;
     return reinterpret_cast<const Slot*>(at)->live.load(std::memory_order_acquire);
   }
+  // Tells objects apart that had one address after the other; 0: not a live object.
+  uint32_t serial(const void* p) const { return check(p) ? static_cast<const Slot*>(p)->serial : 0; }
   T* get(const void* p) const { return check(p) ? static_cast<T*>(const_cast<void*>(p)) : nullptr; }
 
   bool drop(const void* p) {  // false: not a live object
@@ -74,6 +77,7 @@ class Handles {
   struct Slot {
     alignas(alignof(T)) unsigned char bytes[sizeof(T)];  // first, so that a handle is its slot's address
     std::atomic<bool> live;
+    uint32_t serial;
     Slot* next;
   };
   Slot* slots_ = nullptr;

@@ -40,6 +40,8 @@ int allocate_host(void** out, uint64_t size, const char* function) {
   Registry& r = registry();
   std::unique_lock<std::shared_mutex> hold(r.mutex);
   r.all[reinterpret_cast<uintptr_t>(made)] = {size, false};
+  hold.unlock();
+  if (following_order()) note_allocation(reinterpret_cast<uintptr_t>(made), size, true);  // the host writes it unseen
   *out = made;
   return 0;
 }
@@ -47,14 +49,17 @@ int allocate_host(void** out, uint64_t size, const char* function) {
 int release_host(void* p, const char* function) {
   if (!p) return fail(ACL_ERROR_INVALID_PARAM, "%s: hostPtr is NULL", function);
   Registry& r = registry();
+  uint64_t size;
   {
     std::unique_lock<std::shared_mutex> hold(r.mutex);
     auto i = r.all.find(reinterpret_cast<uintptr_t>(p));
     if (i == r.all.end() || i->second.registered)
       return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %p was not allocated with aclrtMallocHost, or is already freed",
                   function, p);
+    size = i->second.size;
     r.all.erase(i);
   }
+  if (following_order()) note_host_memory_gone(function, p, size);
   retire([p] { free(p); });  // a copy that runs at this moment may still read it
   return 0;
 }
@@ -75,6 +80,7 @@ int register_host(void* p, uint64_t size, const char* function) {
   if (r.at(begin) != r.all.end() || (next != r.all.end() && next->first < begin + size))
     return fail(ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "%s: %p is pinned already", function, p);
   r.all[begin] = {size, true};
+  if (following_order()) note_allocation(begin, size, true);
   return 0;
 }
 
@@ -156,7 +162,9 @@ aclError aclrtHostUnregister(void* ptr) {
   }
   if (i == r.all.end() || !i->second.registered)
     return fail(ACL_ERROR_HOST_MEMORY_NOT_REGISTERED, "aclrtHostUnregister: %p is not registered", ptr);
+  const uint64_t size = i->second.size;
   r.all.erase(i);
+  if (following_order()) note_host_memory_gone("aclrtHostUnregister", ptr, size);
   return 0;
 }
 

@@ -43,6 +43,7 @@ int refuse_forked(const char* function) {
 struct Counter {
   const char* what;
   size_t (*count)();
+  std::string (*which)();
 };
 std::vector<Counter>& counters() {
   static auto& one = *new std::vector<Counter>;
@@ -53,7 +54,21 @@ struct Alive {
   std::string what;
   size_t count;
   uint64_t bytes;
+  std::string (*which)() = nullptr;
 };
+
+// The largest allocations, with the number of the call that made them.
+std::string largest_allocations() {
+  auto live = live_allocations(nullptr);
+  const size_t shown = std::min<size_t>(live.size(), 3);
+  std::partial_sort(live.begin(), live.begin() + static_cast<ptrdiff_t>(shown), live.end(),
+                    [](const auto& a, const auto& b) { return a.second.size > b.second.size; });
+  std::string text;
+  for (size_t i = 0; i < shown; ++i)
+    text += (i ? ", " : ": ") + std::to_string(live[i].second.size) + " bytes by allocation " +
+            std::to_string(live[i].second.number) + " of device " + std::to_string(live[i].second.device->id);
+  return text;
+}
 
 std::vector<Alive> list_alive() {
   size_t mallocs = 0, mapped = 0, pinned;
@@ -66,7 +81,7 @@ std::vector<Alive> list_alive() {
   size_t made = 0, defaults = contexts().live();  // each context has a default stream
   for (Context* c : contexts().all()) made += !c->primary;
   std::vector<Alive> found = {
-      {"allocations of device memory", mallocs, bytes},
+      {"allocations of device memory", mallocs, bytes, largest_allocations},
       {"mappings of device memory", mapped, mapped_bytes},
       {"reservations of addresses", count_reservations(), 0},
       {"allocations or registrations of pinned host memory", pinned, pinned_bytes},
@@ -77,22 +92,25 @@ std::vector<Alive> list_alive() {
       {"events", events().live(), 0},
   };
   std::lock_guard<std::mutex> hold(init_mutex);
-  for (const Counter& c : counters()) found.push_back({c.what, c.count(), 0});
+  for (const Counter& c : counters()) found.push_back({c.what, c.count(), 0, c.which});
   return found;
 }
 
-void report_leaks() {
+void report_leaks(const char* when) {
   for (const Alive& a : list_alive()) {
     if (!a.count) continue;
-    fprintf(stderr, "cann_sim: aclFinalize: still alive: %zu %s", a.count, a.what.c_str());
-    if (a.bytes) fprintf(stderr, " (%llu bytes)", static_cast<unsigned long long>(a.bytes));
-    fputc('\n', stderr);
+    std::string text = std::string(when) + ": still alive: " + std::to_string(a.count) + " " + a.what;
+    if (a.bytes) text += " (" + std::to_string(a.bytes) + " bytes)";
+    if (a.which) text += a.which();
+    if (settings().check_leak) report_problem("leak", a.what, text);
+    else fprintf(stderr, "cann_sim: %s\n", text.c_str());
   }
 }
 
+
 int finalize() {
   device_of_threads = -1;
-  if (settings().strict) report_leaks();
+  if (settings().strict || settings().check_leak) report_leaks("aclFinalize");
   close_all_devices();
   close_trace();
   write_calls();
@@ -112,9 +130,13 @@ size_t copy_text(const std::string& text, char* out, size_t room) {
   return text.size() + 1;
 }
 
-void count_at_finalize(const char* what, size_t (*count)()) {
+void report_leaks_at_exit() {
+  if (settings().check_leak && inits) report_leaks("the process ends without aclFinalize");
+}
+
+void count_at_finalize(const char* what, size_t (*count)(), std::string (*which)()) {
   std::lock_guard<std::mutex> hold(init_mutex);
-  counters().push_back({what, count});
+  counters().push_back({what, count, which});
 }
 
 }  // namespace cann_sim
@@ -136,6 +158,7 @@ aclError aclInit(const char* configPath) {
   finalized = false;
   if (inits++) return fail(ACL_ERROR_REPEAT_INITIALIZE, "aclInit: already initialised");
   device_of_threads = named;
+  if (settings().checks()) stop_workers_at_exit();
   return 0;
 }
 

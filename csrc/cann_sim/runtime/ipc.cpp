@@ -118,6 +118,6 @@ aclError aclrtIpcMemClose(const char* key) {
   uintptr_t base = found->second;
   imports().erase(found);
   Allocation gone;
-  if (remove_allocation(base, false, &gone)) give_back(base, gone);  // otherwise its device was reset before
+  if (remove_allocation(base, false, &gone, "aclrtIpcMemClose")) give_back(base, gone);  // otherwise its device was reset before
   return 0;
 }

@@ -94,6 +94,7 @@ Limbo& limbo() {
 struct Table {
   std::shared_mutex mutex;
   std::map<uintptr_t, Allocation> live;
+  uint64_t entered = 0;
   std::deque<std::pair<uintptr_t, uint64_t>> freed;  // the last ones, for messages
 
   std::map<uintptr_t, Allocation>::iterator at(uintptr_t p) {
@@ -159,11 +160,14 @@ std::string describe(uintptr_t p, size_t bytes) {
 
 void enter_allocation(uintptr_t base, const Allocation& made) {
   Table& t = table();
+  // What other processes may have written, or what was there before, is not fresh.
+  if (following_order()) note_allocation(base, made.size, made.mapped || made.imported || made.shared);
   std::unique_lock<std::shared_mutex> hold(t.mutex);
-  t.live[base] = made;
+  Allocation& entered = t.live[base] = made;
+  if (!entered.number) entered.number = ++t.entered;
 }
 
-bool remove_allocation(uintptr_t base, bool mapped, Allocation* removed) {
+bool remove_allocation(uintptr_t base, bool mapped, Allocation* removed, const char* function) {
   Table& t = table();
   std::unique_lock<std::shared_mutex> hold(t.mutex);
   auto i = t.live.find(base);
@@ -172,6 +176,8 @@ bool remove_allocation(uintptr_t base, bool mapped, Allocation* removed) {
   t.live.erase(i);
   t.freed.emplace_back(base, removed->size);
   if (t.freed.size() > 256) t.freed.pop_front();
+  hold.unlock();
+  if (following_order()) note_free(function, base, removed->size);
   return true;
 }
 

@@ -145,7 +145,7 @@ int release(void* p, const char* function) {
   if (find_allocation(p, &base, &gone) && gone.imported)
     return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: the memory is another process's; it ends with aclrtIpcMemClose",
                 function);
-  if (!remove_allocation(reinterpret_cast<uintptr_t>(p), false, &gone))
+  if (!remove_allocation(reinterpret_cast<uintptr_t>(p), false, &gone, function))
     return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: no allocation of device memory begins there: %s", function,
                 describe_memory(p, 1).c_str());
   give_back(reinterpret_cast<uintptr_t>(p), gone);
@@ -219,7 +219,7 @@ void free_all(Device& d) {
   drop_virtual_memory(d);
   for (auto& live : live_allocations(&d)) {
     Allocation gone;
-    if (remove_allocation(live.first, false, &gone)) give_back(live.first, gone);
+    if (remove_allocation(live.first, false, &gone, "aclrtResetDevice")) give_back(live.first, gone);
   }
 }
 

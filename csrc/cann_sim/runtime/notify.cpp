@@ -43,6 +43,7 @@ class WaitTask final : public NotifyTask {
     if (!bell().wait([this] { return flag_->reached() || Stream::waits_in_vain(); }, deadline))
       throw DeviceFault(ACL_ERROR_RT_WAIT_TIMEOUT,
                         "the notify was not recorded within " + std::to_string(timeout_ms_) + " ms");
+    flag_->learn_from();
     flag_->forget();
   }
   const char* name() const override { return "aclrtWaitAndResetNotify"; }

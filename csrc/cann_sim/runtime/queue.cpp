@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "runtime/check.h"
 #include "runtime/stream.h"
 
 namespace cann_sim {
@@ -26,12 +27,18 @@ void stop_workers() {
   while (running.load() > 0 && Clock::now() < latest) std::this_thread::yield();
   close_trace();
   write_calls();
+  report_leaks_at_exit();
+  finish_checks();
 }
+
+}  // namespace
 
 void stop_workers_at_exit() {
   static const bool once = (std::atexit(stop_workers), true);
   (void)once;
 }
+
+namespace {
 
 // The faults after which a card needs a reset; waiting too long is not one.
 bool is_device_fault(int code) {
@@ -168,7 +175,10 @@ void Stream::work() {
       task->next = nullptr;
       this_task = completed_.load(std::memory_order_relaxed) + 1;
       ++running;
-      if (!interrupted()) run_task(task);
+      if (!interrupted()) {
+        if (following_order()) begin_task(*this, *task);
+        run_task(task);
+      }
       --running;
       finish(task);
       task = next;
@@ -206,6 +216,7 @@ void Stream::run_task(Task* task) {
       throw DeviceFault(code, std::string(task->name()) + ": fails on the device by the fault plan");
     if (device.lost.load()) throw DeviceFault(ACL_ERROR_RT_LOST_HEARTBEAT,
                                               "device " + std::to_string(device.id) + " is lost");
+    if (following_order()) note_uses(*this, *task);
     task->run();
   } catch (const DeviceFault& fault) {
     note_fault(*task, fault.code, fault.what());

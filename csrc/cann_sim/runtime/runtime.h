@@ -6,6 +6,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "structs.h"
 
@@ -36,12 +37,26 @@ struct Settings {
   Mode mode = Mode::normal;
   uint64_t seed = 0;
   bool strict = false;
+  bool check_race = false, check_memory = false, check_leak = false, check_fatal = false;  // CANN_SIM_CHECK
+  bool checks() const { return check_race || check_memory || check_leak; }
 };
 CANN_SIM_API const Settings& settings();
 
 // ---- the record of calls (calls.cpp) ---------------------------------------------------------------------
 CANN_SIM_API bool recording();       // cheap
 CANN_SIM_API void record_call(const std::string& text);
+
+// ---- what CANN_SIM_CHECK looks at (check.h) ---------------------------------------------------------------
+// Memory that a task uses.
+struct Access {
+  const void* at;
+  size_t bytes;
+  bool writes;
+  const char* what;                  // the argument; a literal
+  bool whole = false;                // every byte of it: what nobody has written is not to be read
+};
+// Says what a client did wrong with objects or memory, where CANN_SIM_CHECK asks for it.
+CANN_SIM_API void report_misuse(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 // ---- device memory ---------------------------------------------------------------------------------------
 // A fault of the device while a task runs: it surfaces at the next synchronising call of the host.
@@ -74,6 +89,7 @@ class CANN_SIM_API Task {
   virtual ~Task();
   virtual void run() = 0;
   virtual const char* name() const = 0;   // for traces, faults and error messages
+  virtual void list_uses(std::vector<Access>&) const {}
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
   void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
@@ -82,6 +98,7 @@ class CANN_SIM_API Task {
   Task* next = nullptr;                   // the queue's link
   bool always_runs = false;               // in null mode too; ops do not
   bool is_awaited = false;                // someone may wait for this very task: told when it is done
+  std::shared_ptr<const std::vector<uint64_t>> host_knew;  // to be done when this was queued (check.h); captured: none
 
  protected:
   virtual void destroy() { delete this; } // a pooled task goes back to its pool
@@ -103,7 +120,8 @@ CANN_SIM_API int stream_device(aclrtStream stream);
 
 // ---- the end -------------------------------------------------------------------------------------------------
 // What is alive is reported by aclFinalize in strict mode, and by cannSimAlive: other libraries tell here what they count.
-CANN_SIM_API void count_at_finalize(const char* what, size_t (*count)());
+// `which` names some of them.
+CANN_SIM_API void count_at_finalize(const char* what, size_t (*count)(), std::string (*which)() = nullptr);
 
 // ---- objects that clients hold as pointers -----------------------------------------------------------------
 // A pool of T in address space of its own: a wild or destroyed handle is recognised without touching memory that

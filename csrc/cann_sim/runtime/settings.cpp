@@ -66,6 +66,21 @@ struct Reader {
     else refuse("CANN_SIM_MODE", "normal, delay or null", name.c_str());
   }
 
+  void checks() {
+    std::string list;
+    text("CANN_SIM_CHECK", &list);
+    for (size_t at = 0; at < list.size();) {
+      const size_t comma = std::min(list.find(',', at), list.size());
+      const std::string word = list.substr(at, comma - at);
+      at = comma + 1;
+      if (word == "race") made.check_race = true;
+      else if (word == "memory") made.check_memory = true;
+      else if (word == "leak") made.check_leak = true;
+      else if (word == "fatal") made.check_fatal = true;
+      else return refuse("CANN_SIM_CHECK", "a list of race, memory, leak and fatal", list.c_str());
+    }
+  }
+
   Reader() {
     number("CANN_SIM_DEVICES", 1, 64, &made.devices);
     number("CANN_SIM_SEED", 0, UINT64_MAX, &made.seed);
@@ -87,6 +102,7 @@ struct Reader {
     }
     memory();
     mode();
+    checks();
     see_devices();
   }
 

@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "runtime/check.h"
 #include "runtime/device.h"
 
 namespace cann_sim {
@@ -132,6 +133,9 @@ int synchronize_device(Device& d, Deadline deadline);
 // Callbacks of a stream that goes away are forgotten.
 void unsubscribe_stream(StreamHandle* handle);
 
+void stop_workers_at_exit();          // and says what CANN_SIM_CHECK found
+void report_leaks_at_exit();          // unless aclFinalize did
+
 // Tells the client's exception callback, if there is one, what went wrong (callback.cpp).
 void report_exception(const Stream& stream, int code);
 
@@ -149,16 +153,33 @@ class Mark {
     return task && (task == kNow || stream_->done(task));
   }
   int64_t time_ns() const { return time_.load(); }
-  void reach_with(uint64_t task) { time_ = now_ns(); task_ = task; }
+  void reach_with(uint64_t task) {
+    time_ = now_ns();
+    if (following_order()) remember();
+    task_ = task;
+  }
   void reach_now() { reach_with(kNow); bell().ring(); }
   void forget() { task_ = 0; }        // aclrtResetEvent of a one-shot event
+  // After a wait for it, or a look that saw it reached: this thread knows what whoever reached it knew.
+  void learn_from() {
+    if (!following_order()) return;
+    std::lock_guard<std::mutex> hold(mutex_);
+    learn(known_);
+  }
 
  private:
   ~Mark() { if (stream_) stream_->release(); }
+  void remember() {
+    KnownRef known = this_thread_knows();
+    std::lock_guard<std::mutex> hold(mutex_);
+    known_ = std::move(known);
+  }
   static constexpr uint64_t kNow = UINT64_MAX;
   Stream* const stream_;
   std::atomic<int64_t> time_{0};
   std::atomic<uint64_t> task_{0};     // the number of the task that records; 0: not reached
+  std::mutex mutex_;
+  KnownRef known_;                    // to be done where it was recorded; guarded by mutex_
   std::atomic<int> refs_{1};
 };
 

@@ -13,7 +13,9 @@ class WriteTask final : public ControlTask {
   void run() override {
     Pins pins;
     if (settings().mode == Mode::null) return;
-    __atomic_store_n(static_cast<uint64_t*>(pins.resolve(at_, 8)), value_, __ATOMIC_SEQ_CST);
+    void* word = pins.resolve(at_, 8);
+    if (following_order()) note_word_written(at_);
+    __atomic_store_n(static_cast<uint64_t*>(word), value_, __ATOMIC_SEQ_CST);
     bell().ring();
   }
   const char* name() const override { return "aclrtValueWrite"; }
@@ -31,6 +33,7 @@ class WaitForValueTask final : public ControlTask {
     // Copies and ops may write the word as well, and ring no bell: look again every now and then.
     while (!holds() && !Stream::waits_in_vain())
       bell().wait([this] { return holds() || Stream::waits_in_vain(); }, Clock::now() + std::chrono::milliseconds(1));
+    if (following_order()) note_word_awaited(at_);
   }
   const char* name() const override { return "aclrtValueWait"; }
 

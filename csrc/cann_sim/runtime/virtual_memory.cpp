@@ -65,7 +65,7 @@ void unmap(Reservation& r, std::map<uintptr_t, std::shared_ptr<Physical>>::itera
   std::shared_ptr<Physical> memory = entry->second;
   r.mapped.erase(entry);
   if (r.mapped.empty()) r.device = nullptr;
-  if (!remove_allocation(base, true, &gone)) return;
+  if (!remove_allocation(base, true, &gone, "aclrtUnmapMem")) return;
   auto leaving = r.leaving[base] = std::make_shared<Leaving>(Leaving{memory->size});
   retire([base, memory, leaving] {
     std::lock_guard<std::mutex> hold(exchange());
