@@ -19,7 +19,7 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
 .PHONY: run run-distributed test parity parity-ops ecosystem test-npu-delay test-faults soak bench bench-distributed \
-        bench-npu build lint clean call-parity conformance conformance-cpp conformance-ggml fuzz \
+        bench-npu build lint clean call-parity test-checks conformance conformance-cpp conformance-ggml fuzz \
         test-sanitize sanitize-address sanitize-thread
 
 # On the npu of this machine; where there is none, on the simulated one.
@@ -77,6 +77,12 @@ test-npu-delay: $(VENV)/package $(VENV)/test-tools
 	  done; echo "ACL_LAUNCH_BLOCKING=1"; \
 	  ACL_LAUNCH_BLOCKING=1 $(PY) -m pytest tests/mindtorch_v2/test_npu_*.py $(ARGS) || failed="$$failed blocking"; \
 	  test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
+# Streams, copies, allocators and graphs under cann_sim's checks: a race, or memory used wrongly, is exit status 66.
+CHECKED := $(addprefix tests/mindtorch_v2/test_npu_,$(addsuffix .py,graphs pinned allocator alloc_conf memory memory_device \
+             launch device programs runtime optim fused))
+test-checks: $(VENV)/package $(VENV)/test-tools
+	CANN_SIM_CHECK=race,memory,fatal $(PY) -m pytest $(CHECKED) $(ARGS)
 
 # Hours: 5 million ops on each device, threads, signals, 200 seeds of delays.  PART=signals ARGS="--count 100 --jobs 4"
 PART ?= all

@@ -15,10 +15,10 @@ import cann_sim
 import cann_tables
 
 NULL_ARGUMENT, INVALID_ARGUMENT, NO_KERNEL = 161001, 161002, 561003
-OWN = {  # no names of CANN: what `cann-sim info` asks, and what cann_sim.faults does
+OWN = {  # no names of CANN: what `cann-sim info` asks, and what cann_sim.faults and cann_sim.checks do
     "libopapi.so": {"cannSimOpCount", "cannSimOpName", "cannSimOpComputed"},
     "libascendcl.so": {"cannSimSetFaults", "cannSimCountCalls", "cannSimCalls", "cannSimAlive", "cannSimRecordCalls",
-                       "cannSimRecordedCalls"},
+                       "cannSimRecordedCalls", "cannSimReports", "cannSimClearReports"},
 }
 OTHER_NAMES = {  # libraries of older and newer CANN that are only another name of one that holds the code
     "libascendcl.so": ["libacl_rt.so", "libruntime.so", "libprofapi.so", "libge_runner.so", "libgraph.so"],

@@ -287,7 +287,7 @@ def test_strict_mode_reports_what_is_still_alive() -> None:
     done = run('rt.event(); rt.must("aclrtFree", b); rt.must("aclFinalize")', CANN_SIM_STRICT="1")
     lines = [line for line in done.stderr.splitlines() if "still alive" in line]
     assert [line.split("still alive: ")[1] for line in lines] == [
-        "1 allocations of device memory (4096 bytes)", "2 streams", "1 events"
+        "1 allocations of device memory (4096 bytes): 4096 bytes by allocation 1 of device 0", "2 streams", "1 events"
     ]  # fmt: skip
     clean = """
 for p in (a, b): rt.must("aclrtFree", p)

@@ -151,7 +151,7 @@ void refuse(int code, const char* format, ...) {
 namespace {
 
 // The bytes of a tensor, in runs; a tensor of very many runs is left out, because the range around them is others' too.
-void list_tensor(std::vector<Access>& uses, const TensorMeta& t, bool writes, const char* what) {
+void list_tensor(std::vector<Access>& uses, const TensorMeta& t, bool writes, bool is_input, const char* what) {
   constexpr int64_t kMostRuns = 4096;
   const int64_t size = element_size(t.dtype);
   if (!t.given() || !t.addr || !size || !t.numel()) return;
@@ -160,7 +160,7 @@ void list_tensor(std::vector<Access>& uses, const TensorMeta& t, bool writes, co
   for (; inner > 0 && (t.sizes[inner - 1] == 1 || t.strides[inner - 1] == run); --inner) run *= t.sizes[inner - 1];
   for (int d = 0; d < inner; ++d) runs *= t.strides[d] ? t.sizes[d] : 1;
   if (runs > kMostRuns) return;
-  const bool whole = inner == 0;
+  const bool whole = inner == 0 && is_input;  // what is both may be written only, as the target of a fill is
   while (true) {
     uses.push_back({static_cast<const char*>(t.addr) + at * size, static_cast<size_t>(run * size), writes, what, whole});
     int d = inner - 1;
@@ -184,8 +184,8 @@ void Call::list_uses(std::vector<Access>& uses) const {
     const bool both = arg.kind == Kind::k_inout || arg.kind == Kind::k_inouts;
     for (int32_t k = 0; k < arg.count; ++k) {
       const TensorMeta& t = metas[static_cast<size_t>(arg.first + k)];
-      if (both || !is_output(arg.kind)) list_tensor(uses, t, false, row->args[i].name);
-      if (is_output(arg.kind)) list_tensor(uses, t, true, row->args[i].name);
+      if (both || !is_output(arg.kind)) list_tensor(uses, t, false, !both, row->args[i].name);
+      if (is_output(arg.kind)) list_tensor(uses, t, true, false, row->args[i].name);
     }
   }
   if (workspace_bytes) uses.push_back({workspace, workspace_bytes, true, "its workspace"});

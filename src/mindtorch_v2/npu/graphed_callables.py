@@ -64,15 +64,15 @@ class _Recorded:
         return [next(found) if x.requires_grad else None for x in self.inputs]
 
     @staticmethod
-    def _like(outputs: list[Any]) -> list[Any]:
-        empty_like = _C._op_named("empty_like")
-        return [empty_like(o) if isinstance(o, _C.TensorBase) and o.requires_grad else None for o in outputs]
+    def _like(outputs: list[Any], op: str = "empty_like") -> list[Any]:
+        make = _C._op_named(op)
+        return [make(o) if isinstance(o, _C.TensorBase) and o.requires_grad else None for o in outputs]
 
     def warm_up(self, times: int) -> None:
         """Runs the function, so that everything which is made at first use is there."""
         for _ in range(times):
             outputs = _leaves(self.function(*self.args))
-            self._gradients(outputs, self._like(outputs))
+            self._gradients(outputs, self._like(outputs, "zeros_like"))
 
     def capture_forward(self, pool: PoolId) -> None:
         with graph(self.forward, pool=pool):
