@@ -111,6 +111,12 @@ def launch_blocking_source() -> tuple[dict[bytes, bytes], tuple[bytes, ...]]:
     return os.environ._data, (b"ACL_LAUNCH_BLOCKING", b"ASCEND_LAUNCH_BLOCKING")   # type: ignore[attr-defined]
 
 
+def launch_lines() -> bool:
+    """MINDTORCH_LAUNCH_LINES=1: every launch on an npu keeps the line of Python that it came from, for the message about a
+    fault that is noticed later."""
+    return os.environ.get("MINDTORCH_LAUNCH_LINES") == "1"
+
+
 def allow_writable_cann() -> bool:
     """MINDTORCH_ALLOW_WRITABLE_CANN=1: CANN is loaded although others than root and this user can change its files."""
     return os.environ.get("MINDTORCH_ALLOW_WRITABLE_CANN") == "1"

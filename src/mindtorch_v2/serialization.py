@@ -190,7 +190,12 @@ def _load_legacy(opened: IO[bytes], name: str, restore: Callable[..., Any], weig
     """Read a file from before PyTorch 1.6: five pickles, then each storage as a count and bytes."""
     file: Any = BoundedFile(opened, name)
     source = Source(name, "magic number", file.size)
-    magic = unpickle_plain(file, source)
+    begin = file.tell()
+    try:
+        magic = unpickle_plain(file, source)
+    except pickle.UnpicklingError as error:
+        file.seek(begin)
+        raise pickle.UnpicklingError(f"[load] {name} is no checkpoint: it begins with {file.read(16)!r}. {error}") from error
     if type(magic) is not int or magic != LEGACY_MAGIC:
         raise RuntimeError(f"Invalid magic number; corrupt file? ({name})")
     for source.record in ("protocol version", "system"):
@@ -258,6 +263,28 @@ def _name_of(f: File) -> str:
     return os.fspath(name) if isinstance(name, (str, os.PathLike)) else f"<{type(f).__name__}>"
 
 
+# What is given to torch.load by mistake, by how it begins (of safetensors by byte 8 on), and what to do.
+_OTHER_FILES = (
+    (b"version https://git-lfs", 0, "a pointer of Git LFS, not the file itself: run `git lfs pull`"),
+    (b"<", 0, "a page of HTML or XML: the download gave an error page instead of the file"),
+    (b"\x1f\x8b", 0, "a gzip file: unpack it first"),
+    (b"\x89HDF", 0, "an HDF5 file, of Keras perhaps: h5py reads it"),
+    (b"\x93NUMPY", 0, "a file of NumPy: numpy.load reads it"),
+    (b'{"', 8, "a safetensors file: safetensors.torch.load_file reads it"),
+    (b"GGUF", 0, "a GGUF file of llama.cpp"),
+)
+
+
+def _refuse_others(name: str, file: IO[bytes]) -> None:
+    """Says of a file that is no checkpoint what it is, where its first bytes tell."""
+    begin = file.tell()
+    head = file.read(32)
+    file.seek(begin)
+    for mark, place, what in _OTHER_FILES:
+        if head[place:].startswith(mark):
+            raise pickle.UnpicklingError(f"[load] {name} is no checkpoint: it is {what}")
+
+
 def _load(file: IO[bytes], name: str, map_location: MapLocation, weights_only: bool, mmap: bool, *how: Any) -> Any:
     begin = file.tell()
     magic = file.read(4)
@@ -268,5 +295,6 @@ def _load(file: IO[bytes], name: str, map_location: MapLocation, weights_only: b
     if mmap:
         raise RuntimeError("mmap can only be used with files saved in the zip format")
     if not magic:
-        raise EOFError("Ran out of input")
+        raise EOFError(f"Ran out of input: {name} is empty")
+    _refuse_others(name, file)
     return _load_legacy(file, name, restore, weights_only, *how)

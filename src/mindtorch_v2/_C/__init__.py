@@ -57,6 +57,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _npu_end_lifetime,
     _npu_is_blocking,
     _npu_is_bound,
+    _npu_keep_launch_lines,
     _npu_last_launches,
     _npu_manual_seed_all,
     _npu_pause_blocking,

@@ -6,6 +6,8 @@ cdef extern from *:
     """
     Launched* npu_launched
 cdef unsigned npu_launches = 0
+cdef object npu_line_of_program = None           # says which line of the program launches, where a setting keeps that
+cdef list npu_lines = [""] * 32
 
 
 cdef inline int note_launched(NpuPlan plan, NpuCall* call, int device) except -1:
@@ -16,20 +18,30 @@ cdef inline int note_launched(NpuPlan plan, NpuCall* call, int device) except -1
     Py_INCREF(plan)
     noted.plan, noted.device = <void*>plan, device
     noted.key.swap(call.key)                     # the call no longer needs it
+    if npu_line_of_program is not None:
+        npu_lines[(npu_launches - 1) % 32] = npu_line_of_program()
     if before != NULL:
         Py_DECREF(<object>before)
     return 0
 
 
+def _npu_keep_launch_lines(line_of_program: object) -> None:
+    """Keeps what a function says for every launch: the line of the program that it came from. None: keeps nothing."""
+    global npu_line_of_program
+    npu_line_of_program = line_of_program
+    npu_lines[:] = [""] * 32
+
+
 def _npu_last_launches(int device):
-    """(op, its arguments in words) of the last launches on a device, the newest first."""
+    """(op, its arguments in words and, if it is kept, the line) of the last launches on a device, the newest first."""
     cdef unsigned i
     cdef Launched* noted
     cdef list found = []
     for i in range(1, 33):
         noted = &npu_launched[(npu_launches - i) % 32]
         if noted.plan != NULL and noted.device == device:
-            found.append(((<NpuPlan>noted.plan).name, call_in_words(<NpuPlan>noted.plan, noted.key)))
+            line = npu_lines[(npu_launches - i) % 32]
+            found.append(((<NpuPlan>noted.plan).name, call_in_words(<NpuPlan>noted.plan, noted.key) + (line and f" at {line}")))
     return found
 
 

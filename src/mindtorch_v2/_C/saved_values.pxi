@@ -153,7 +153,8 @@ cdef object unpack_checked(Node node, int j):
     if isinstance(value, TensorBase):
         t = <TensorBase>value
         if version_of(t) != node.versions[j]:
-            raise changed_in_place(t, node.versions[j])
+            raise changed_in_place(t, node.versions[j], node if (<Overload>node.op).saved_kind[j] == S_RESULT else None,
+                                   (<Overload>node.op).saved_param[j])
     return value
 
 
@@ -172,8 +173,11 @@ cdef object unpack_saved(Node node, int j):
     return t
 
 
-cdef object changed_in_place(TensorBase t, uint32_t expected):
-    fn = "" if t.fn is None else f", which is output {t.output_nr} of {forward_name(<Node>t.fn)},"
+cdef object changed_in_place(TensorBase t, uint32_t expected, Node maker=None, int place=0):
+    """A result is saved without its own node: `maker` made it, as output `place`."""
+    if t.fn is not None:
+        maker, place = <Node>t.fn, t.output_nr
+    fn = "" if maker is None else f", which is output {place} of {forward_name(maker)},"
     hint = "" if anomaly else (" Hint: enable anomaly detection to find the operation that failed to compute its "
                                "gradient, with torch.autograd.set_detect_anomaly(True, check_nan=False).")
     return RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "

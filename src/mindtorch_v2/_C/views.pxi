@@ -233,7 +233,7 @@ cdef int expand_geometry(TensorBase self, object shape, int64_t* sizes, int64_t*
         raise RuntimeError(f"expand(torch.{type_word(self.dt)}Tensor{{{list(shape_of(self))}}}, size={list(shape)}): the "
                            f"number of sizes provided ({n}) must be greater or equal to the number of dimensions in the "
                            f"tensor ({self.rank})")
-    for d in range(n):
+    for d in range(n - 1, -1, -1):               # from the last: torch names the last dimension that does not fit
         if d < lead:
             if want[d] < 0:
                 raise RuntimeError(f"The expanded size of the tensor ({want[d]}) isn't allowed in a leading, "

@@ -147,12 +147,31 @@ class NpuAllocator:
         free, total = self._mem_get_info()
         limit = "" if self._fraction is None else f"{size_text(int(self._fraction * total))} allowed; "
         stats = self._stats
-        # torch_npu's words; there too nothing stands between the full stop and "If".
+        # torch_npu's words up to the full stop; its advice, fragmentation, is given only where that is the reason.
         return (f"NPU out of memory. Tried to allocate {size_text(requested)} (NPU {self.device_id}; "
                 f"{size_text(total)} total capacity; {size_text(stats['allocated_bytes.all.current'])} already "
                 f"allocated; {size_text(stats['active_bytes.all.current'])} current active; {size_text(free)} free; "
-                f"{limit}{size_text(stats['reserved_bytes.all.current'])} reserved in total by PyTorch)."
-                "If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation.")
+                f"{limit}{size_text(stats['reserved_bytes.all.current'])} reserved in total by PyTorch). "
+                + self._why_out_of_memory(requested, free, total))
+
+    def _why_out_of_memory(self, requested: int, free: int, total: int) -> str:
+        """Which of the reasons it is, and what helps: a limit, the device's size, fragmentation, others, this process."""
+        reserved = self._stats["reserved_bytes.all.current"]
+        cached, others = reserved - self._stats["active_bytes.all.current"], max(total - free - reserved, 0)
+        if self._fraction is not None and reserved + requested > self._fraction * total:
+            return (f"This process may take {self._fraction:g} of the device: torch.npu.set_per_process_memory_fraction and "
+                    "per_process_memory_fraction of PYTORCH_NPU_ALLOC_CONF set that limit.")
+        if requested > total:
+            return "That is more than the device has."
+        if cached >= requested:
+            largest = max((block["size"] for segment in self._heap.segments() for block in segment["blocks"]
+                           if block["state"] == "inactive"), default=0)
+            return (f"{size_text(cached)} of the reserved memory are free, in pieces of at most {size_text(largest)}: that is "
+                    "fragmentation, and PYTORCH_NPU_ALLOC_CONF=expandable_segments:True avoids it.")
+        if free + cached + others >= requested and others * 20 > total:
+            return f"Other processes and the driver hold {size_text(others)}: `npu-smi info` lists the processes on the device."
+        return ("This process itself holds the rest: torch.npu.memory._dump_snapshot(FILE) and `python -m mindtorch_v2 memory "
+                "FILE` show what for.")
 
     # ---- more memory ------------------------------------------------------------------------------------------------
     def _provide(self, nbytes: int, size: int, stream: int) -> tuple[int, int]:

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu import aclnn, allocator, convert, graph_random, ops, ops_foreach, pinned
+from mindtorch_v2 import _C, _config
+from mindtorch_v2._backends.npu import aclnn, allocator, convert, errors, graph_random, ops, ops_foreach, pinned
 
 
 class Ascend(_C.NpuBackend):
@@ -42,6 +42,8 @@ class Ascend(_C.NpuBackend):
         return aclnn.symbols_ok()
 
 
+if _config.launch_lines():
+    _C._npu_keep_launch_lines(errors.line_of_program)
 ascend = Ascend()
 ascend.captures = graph_random.active
 _C._register_backend("npu", ascend)

@@ -1,7 +1,9 @@
 """CANN's status codes as Python exceptions: the call, the code and its name, CANN's own words. Touches no device."""
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -64,9 +66,24 @@ _ADVICE = {
     107001: "no such device: torch.npu.device_count() says how many there are",
     107002: "this thread has no device yet: use torch.npu.set_device() first",
     107003: "a stream or event was used on another device than its own",
+    107019: "a wait took longer than its limit: a task on the device hangs, or another rank has not come to a collective",
+    107020: "a task on the device took longer than its limit",
+    107030: ("the host may not wait while a graph is captured: item(), cpu(), printing a tensor, nonzero() and copies from "
+             "pageable memory belong outside of it"),
+    207006: ("this user may not use the device: `ls -l /dev/davinci*` shows the group that may (HwHiAiUser), "
+             "`sudo usermod -aG HwHiAiUser $USER` and a new login make you one of it"),
+    207007: "all events of the device are in use: keep fewer torch.npu.Event alive",
+    207008: "all streams of the device are in use: keep fewer torch.npu.Stream alive",
     207004: "CANN is installed but sees no device: check `npu-smi info` and that this user may open /dev/davinci*",
     207001: "device memory is exhausted",
     207018: "device memory is exhausted",
+    500004: "the driver refused: `python -m mindtorch_v2 info` shows whether driver and CANN belong together",
+    507033: ("the device could not be started: another process or container may hold it (`npu-smi info` lists processes), or "
+             "driver and CANN do not belong together (`python -m mindtorch_v2 info` shows both)"),
+    507046: "the device did not finish in time: a task hangs, or another rank has not come to a collective",
+    507047: "the device did not finish in time: a task hangs, or another rank has not come to a collective",
+    507899: ("the driver failed: `python -m mindtorch_v2 info` shows whether driver and CANN belong together, `npu-smi info` "
+             "whether the device is healthy"),
     561003: "the op has no kernel for this SoC or dtype",
     561103: "CANN has made no object",
     561107: "set ASCEND_OPP_PATH to the opp folder of the CANN toolkit",
@@ -102,6 +119,7 @@ def _numbered(table: str) -> dict[int, str]:
 
 
 _CODES = _numbered(_NAMES)
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 # Device faults that were described since the runtime began: its end need not repeat them.
 reported: set[int] = set()
 
@@ -140,7 +158,8 @@ def describe(code: int, what: str, call: str = "", words: str | None = None) -> 
         reported.add(code)
         text += (": the device stopped and takes no more work from this process, until torch.npu.restart_device(device, "
                  "rebuild_all_resources=True) begins without its tensors. An earlier op may have failed: "
-                 "ACL_LAUNCH_BLOCKING=1 shows it at its own line")
+                 "ACL_LAUNCH_BLOCKING=1 shows it at its own line, "
+                 "MINDTORCH_LAUNCH_LINES=1 keeps the lines of the last launches")
     words = recent_message() if words is None else words
     if words:
         text += f"\nCANN says: {words}"
@@ -158,6 +177,14 @@ def _launches(words: str) -> str:
              if re.search(rf"(?<![a-z]){name.removeprefix('aclnn')}(?![a-z])", words.replace("aclnn", ""), re.IGNORECASE)]
     calls = list(dict.fromkeys(named or [call for _, call in launches]))[:3]
     return f"\nLaunched last{' of it' if named else ''}: {'; '.join(calls)}" if calls else ""
+
+
+def line_of_program() -> str:
+    """The innermost line of Python that is not of this package: "train.py:12 in step"."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 def error_of(code: int, what: str, call: str = "", words: str | None = None) -> RuntimeError:
