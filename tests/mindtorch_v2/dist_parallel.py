@@ -415,6 +415,64 @@ def piped(w: World, kind: str, microbatches: int, steps: int = 3) -> Any:
     return told, None if out is None else list(out.shape), len(losses)
 
 
+def looped(w: World, kind: str, microbatches: int, steps: int = 3, folded: bool = False) -> Any:
+    """Two stages a rank: 0 and 2 on the first, or 0 and 3 where they are folded."""
+    p, nn = part(w, "pipelining"), w.torch.nn
+    model = transformer(w)
+    parts = [nn.Sequential(model.tokens), nn.Sequential(model.blocks[0]), nn.Sequential(model.blocks[1]),
+             nn.Sequential(model.norm, model.logits)]
+    mine = [0, 3] if folded and w.rank == 0 else [1, 2] if folded else [w.rank, w.rank + 2]
+    module = nn.ModuleList([parts[i] for i in mine])
+    stages = [p.PipelineStage(parts[i], i, 4, w.torch.device(w.device)) for i in mine]
+    schedule = getattr(p, kind)(stages, microbatches, loss_fn=lambda y, wanted: nn.functional.cross_entropy(
+        y.flatten(0, 1), wanted.flatten()))
+    optimizer = w.torch.optim.AdamW(module.parameters(), lr=0.02)
+    told = []
+    for step in range(steps):
+        tokens, wanted = text(w, step)
+        optimizer.zero_grad()
+        losses: list[Any] = []
+        given = {"target": wanted, "losses": losses} if 3 in mine else {}
+        out = schedule.step(*([tokens] if w.rank == 0 else []), **given)
+        optimizer.step()
+        told.append(sum(losses) / len(losses) if losses else None)
+    return told, None if out is None else list(out.shape), len(losses)
+
+
+@case
+def pipeline_interleaved(w: World) -> Any:
+    return looped(w, "ScheduleInterleaved1F1B", 2), looped(w, "ScheduleInterleaved1F1B", 4), looped(w, "ScheduleLoopedBFS", 4)
+
+
+@case
+def pipeline_zero_bubble(w: World) -> Any:
+    return looped(w, "ScheduleInterleavedZeroBubble", 4), looped(w, "ScheduleZBVZeroBubble", 4, folded=True)
+
+
+@case
+def pipeline_traced(w: World) -> Any:
+    """pipeline() cuts the model itself; what it gives is trained with either schedule."""
+    p, nn = part(w, "pipelining"), w.torch.nn
+    told = []
+    for kind in ("ScheduleGPipe", "Schedule1F1B"):
+        model = transformer(w).cpu()
+        tokens = text(w, 0)[0].cpu()
+        pipe = p.pipeline(model, (tokens[: len(tokens) // 2],), split_spec={"blocks.1": p.SplitPoint.BEGINNING})
+        names = sorted(name for name, _ in pipe.get_stage_module(w.rank).named_parameters())
+        stage = pipe.build_stage(w.rank, w.torch.device(w.device))
+        schedule = getattr(p, kind)(stage, 2, loss_fn=lambda y, wanted: nn.functional.cross_entropy(
+            y.flatten(0, 1), wanted.flatten()))
+        optimizer = w.torch.optim.AdamW(stage.submod.parameters(), lr=0.02)
+        for step in range(2):
+            tokens, wanted = text(w, step)
+            optimizer.zero_grad()
+            losses: list[Any] = []
+            schedule.step(*([tokens] if w.rank == 0 else []), **({"target": wanted, "losses": losses} if w.rank else {}))
+            optimizer.step()
+            told.append(sum(losses) / len(losses) if losses else None)
+    return told, pipe.num_stages, names
+
+
 @case
 def pipeline_gpipe(w: World) -> Any:
     return piped(w, "ScheduleGPipe", 2), piped(w, "ScheduleGPipe", 4)

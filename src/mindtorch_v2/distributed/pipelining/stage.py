@@ -1,19 +1,22 @@
 """PipelineStage: a part of a model on one rank, what it receives of the part before it and sends to the one after it."""
 from __future__ import annotations
 
+import pickle
 from contextlib import nullcontext
 from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.distributed import _collectives as collectives
-from mindtorch_v2.distributed import _objects as objects
 from mindtorch_v2.distributed._world import _resolve, get_global_rank
 from mindtorch_v2.distributed.fsdp import FSDPModule
+from mindtorch_v2.distributed.pipelining._halves import input_half, weight_half
+from mindtorch_v2.distributed.pipelining._orders import looped
 
 __all__ = ["PipelineStage"]
 
 Tensor = Any
 Ops = list[Any]
+_LOOKS = 4096                                     # bytes of what a stage tells the next one of its outputs
 
 
 def _tensors(value: Any) -> tuple[Any, ...]:
@@ -33,19 +36,18 @@ class PipelineStage:
                  dw_builder: Any = None, get_mesh: Any = None) -> None:
         if stage_index >= num_stages:
             raise ValueError(f"Stage index {stage_index} is out of range of {num_stages}")
-        if dw_builder is not None:
-            raise NotImplementedError("[PipelineStage] dw_builder: backward is not divided into that of inputs and weights")
+        self.dw_builder = dw_builder
         self.submod, self.stage_index, self.num_stages = submodule, stage_index, num_stages
         self.device, self.group = torch.device(device), _resolve(group)
         if self.group.size() > num_stages:
             raise ValueError(f"Pipeline group size {self.group.size()} cannot be larger than number of stages {num_stages}")
         self.group_rank, self.group_size = self.group.rank(), self.group.size()
-        if stage_index % self.group_size != self.group_rank:
-            raise ValueError(f"stage {stage_index} of {num_stages} belongs to rank {stage_index % self.group_size} of the group, "
-                             f"and this is rank {self.group_rank}")
+        self.stage_index_to_group_rank = {stage: rank for stage, rank in enumerate(looped(num_stages, self.group_size))}
         # What arrives and what leaves; told by the stage before at the first microbatch, where the program does not say it.
-        self.received = None if input_args is None else [(s, d, d.is_floating_point) for s, d, _ in _looks(_tensors(input_args))]
-        self.told = output_args is not None
+        self._given = None if input_args is None else [(s, d, d.is_floating_point) for s, d, _ in _looks(_tensors(input_args))]
+        self.received, self._given_out, self.told = self._given, output_args is not None, output_args is not None
+        self._told_with_backward: bool | None = None
+        self._message: Tensor = None              # what is told of the inputs, while it comes
         self.sent_looks: list[tuple[Any, ...]] = []
         self.clear()
 
@@ -69,9 +71,17 @@ class PipelineStage:
         self.whole_outputs: list[Any] = []
         self.grads: dict[int, list[Tensor | None]] = {}
         self.input_grads: dict[int, list[Tensor | None]] = {}
+        self.kept: dict[int, Any] = {}            # what the second half of a backward needs
+
+    def begin(self, backward: bool) -> None:
+        """Before a step. Without a backward no tensor wants a gradient: what was told then does not hold with one."""
+        self.clear()
+        self._has_backward = backward
+        if self._told_with_backward is not backward:
+            self._told_with_backward, self.told, self.received = backward, self._given_out, self._given
 
     def _rank_of(self, stage: int) -> int:
-        return get_global_rank(self.group, stage % self.group_size)
+        return get_global_rank(self.group, self.stage_index_to_group_rank[stage])
 
     # ---- what travels
     def get_fwd_recv_ops(self, number: int) -> Ops:
@@ -79,10 +89,6 @@ class PipelineStage:
         if self.is_first:
             return []
         source = self._rank_of(self.stage_index - 1)
-        if self.received is None:
-            box = [None]
-            objects.recv_object_list(box, src=source, group=self.group)
-            self.received = box[0]
         made = tuple(torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype, _ in self.received or ())
         for x, (_, _, grad) in zip(made, self.received or (), strict=True):
             x.requires_grad_(grad and self._has_backward)
@@ -124,31 +130,95 @@ class PipelineStage:
             if not isinstance(x, torch.Tensor):
                 raise TypeError(f"[PipelineStage] a stage gives tensors, got {type(x).__name__}")
         looks = _looks(self.outputs[number])
-        if not self.is_last:
-            if not self.told:
-                objects.send_object_list([looks], dst=self._rank_of(self.stage_index + 1), group=self.group)
-                self.told, self.sent_looks = True, looks
-            elif self.sent_looks and [one[:2] for one in looks] != [one[:2] for one in self.sent_looks]:
-                raise RuntimeError(f"[PipelineStage] microbatches must be of one shape: stage {self.stage_index} gave {looks} "
-                                   f"after {self.sent_looks}")
+        if self.sent_looks and [one[:2] for one in looks] != [one[:2] for one in self.sent_looks]:
+            raise RuntimeError(f"[PipelineStage] microbatches must be of one shape: stage {self.stage_index} gave {looks} after "
+                               f"{self.sent_looks}")
+        self.sent_looks = looks
         if self.is_last:
             self.whole_outputs.append(output)
         return output
 
+    # ---- what travels looks like: told once, because a rank has to have memory before anything can come
+    def tell_ops(self) -> Ops:
+        """What a rank that has the next stage is told of the outputs."""
+        if self.told or self.is_last:
+            return []
+        self.told = True
+        text = pickle.dumps(self.sent_looks)
+        if len(text) + 8 > _LOOKS:
+            raise RuntimeError(f"[PipelineStage] stage {self.stage_index} gives {len(self.sent_looks)} tensors, more than can be told")
+        data = len(text).to_bytes(8, "little") + text.ljust(_LOOKS - 8, b"\0")
+        message = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self.device)
+        return [collectives.P2POp(collectives.isend, message, self._rank_of(self.stage_index + 1), self.group)]
+
+    def hear_ops(self) -> Ops:
+        """What is told of the inputs; hear() reads it when it has come."""
+        if self.received is not None or self.is_first:
+            return []
+        self._message = torch.empty(_LOOKS, dtype=torch.uint8, device=self.device)
+        return [collectives.P2POp(collectives.irecv, self._message, self._rank_of(self.stage_index - 1), self.group)]
+
+    def hear(self) -> None:
+        if self.received is None and not self.is_first:
+            data = bytes(self._message.cpu().numpy())
+            self.received = pickle.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+
+    # ---- between two stages of one rank
+    def take_inputs(self, number: int, outputs: tuple[Tensor, ...]) -> None:
+        self.inputs[number] = tuple(x.detach().requires_grad_(x.requires_grad and self._has_backward) for x in outputs)
+
+    def take_grads(self, number: int, grads: list[Tensor | None]) -> None:
+        self.grads[number] = grads
+
     def backward_one_chunk(self, number: int, loss: Tensor | None, last: bool) -> None:
         """Gradients of parameters and inputs of a microbatch; what wraps the module reduces them with the last one."""
-        outputs = self.outputs.pop(number)
-        inputs = self.inputs.pop(number, ())
+        outputs, grads, inputs = self._ends_of(number, loss)
         with self._without_sync(last):
-            if self.is_last:
-                assert loss is not None
-                loss.backward()
-            else:
-                grads = self.grads.pop(number)
-                pairs = [(x, grad) for x, grad in zip(outputs, grads, strict=True) if grad is not None]
-                torch.autograd.backward([x for x, _ in pairs], [grad for _, grad in pairs])
+            torch.autograd.backward(outputs, grads)
+        self._put_input_grads(number, inputs)
+
+    def _ends_of(self, number: int, loss: Tensor | None) -> tuple[list[Tensor], list[Tensor], tuple[Tensor, ...]]:
+        """(the tensors that a backward begins at, their gradients, the inputs that it ends at) of a microbatch."""
+        outputs, inputs = self.outputs.pop(number), self.inputs.pop(number, ())
+        if self.is_last:
+            assert loss is not None
+            return [loss], [torch.ones_like(loss)], inputs
+        pairs = [(x, grad) for x, grad in zip(outputs, self.grads.pop(number), strict=True) if grad is not None]
+        return [x for x, _ in pairs], [grad for _, grad in pairs], inputs
+
+    def _put_input_grads(self, number: int, inputs: tuple[Tensor, ...]) -> None:
         self.input_grads[number] = [None if not x.requires_grad else torch.zeros_like(x) if x.grad is None else
                                     x.grad.contiguous() for x in inputs]
+
+    def backward_input_one_chunk(self, number: int, loss: Tensor | None, last: bool) -> None:
+        """Gradients of the inputs of a microbatch; those of the weights come with backward_weight_one_chunk. The first stage has
+        nobody who waits, and leaves all for then; where halves cannot be had apart, all is done now."""
+        outputs, grads, inputs = self._ends_of(number, loss)
+        wanted = [x for x in inputs if x.requires_grad]
+        if not wanted and self.dw_builder is None:
+            self.kept[number] = (outputs, grads)
+        elif self.dw_builder is not None or self._is_wrapped() or (kept := input_half(outputs, grads, wanted)) is None:
+            with self._without_sync(last):
+                torch.autograd.backward(outputs, grads)
+            self.kept[number] = None if self.dw_builder is None else self.dw_builder()
+        else:
+            self.kept[number] = kept
+        self._put_input_grads(number, inputs)
+
+    def backward_weight_one_chunk(self, number: int, last: bool) -> None:
+        """What backward_input_one_chunk has left."""
+        kept = self.kept.pop(number)
+        if isinstance(kept, tuple):
+            with self._without_sync(last):
+                torch.autograd.backward(*kept)
+        elif callable(kept):
+            kept()
+        elif kept is not None:
+            weight_half(kept)
+
+    def _is_wrapped(self) -> bool:
+        """Whether gradients of parameters are reduced as backward makes them."""
+        return isinstance(self.submod, torch.nn.parallel.DistributedDataParallel | FSDPModule)
 
     def _without_sync(self, last: bool) -> Any:
         if isinstance(self.submod, torch.nn.parallel.DistributedDataParallel):
