@@ -390,97 +390,82 @@ def wrapped(w: World) -> Any:
     return losses, norm, saved, told, same, len(f.FullyShardedDataParallel.fsdp_modules(model))
 
 
-# ---- pipelines ------------------------------------------------------------------------------------------------------------
-def piped(w: World, kind: str, microbatches: int, steps: int = 3) -> Any:
-    """The transformer cut in the middle: a block and what is before it on the first rank, the rest on the last."""
-    p, nn = part(w, "pipelining"), w.torch.nn
-    model = transformer(w)
-    stages = [nn.Sequential(model.tokens, model.blocks[0]), nn.Sequential(model.blocks[1], model.norm, model.logits)]
-    module = stages[w.rank]
-    stage = p.PipelineStage(module, w.rank, w.size, w.torch.device(w.device))
-    schedule = getattr(p, kind)(stage, microbatches, loss_fn=lambda y, wanted: nn.functional.cross_entropy(
-        y.flatten(0, 1), wanted.flatten()))
-    optimizer = w.torch.optim.AdamW(module.parameters(), lr=0.02)
-    told = []
-    for step in range(steps):
-        tokens, wanted = text(w, step)
-        optimizer.zero_grad()
-        losses: list[Any] = []
-        if w.rank == 0:
-            out = schedule.step(tokens)
-        else:
-            out = schedule.step(target=wanted, losses=losses)
-        optimizer.step()
-        told.append(sum(losses) / len(losses) if losses else None)
-    return told, None if out is None else list(out.shape), len(losses)
-
-
-def looped(w: World, kind: str, microbatches: int, steps: int = 3, folded: bool = False) -> Any:
-    """Two stages a rank: 0 and 2 on the first, or 0 and 3 where they are folded."""
-    p, nn = part(w, "pipelining"), w.torch.nn
-    model = transformer(w)
-    parts = [nn.Sequential(model.tokens), nn.Sequential(model.blocks[0]), nn.Sequential(model.blocks[1]),
-             nn.Sequential(model.norm, model.logits)]
-    mine = [0, 3] if folded and w.rank == 0 else [1, 2] if folded else [w.rank, w.rank + 2]
-    module = nn.ModuleList([parts[i] for i in mine])
-    stages = [p.PipelineStage(parts[i], i, 4, w.torch.device(w.device)) for i in mine]
-    schedule = getattr(p, kind)(stages, microbatches, loss_fn=lambda y, wanted: nn.functional.cross_entropy(
-        y.flatten(0, 1), wanted.flatten()))
-    optimizer = w.torch.optim.AdamW(module.parameters(), lr=0.02)
-    told = []
-    for step in range(steps):
-        tokens, wanted = text(w, step)
-        optimizer.zero_grad()
-        losses: list[Any] = []
-        given = {"target": wanted, "losses": losses} if 3 in mine else {}
-        out = schedule.step(*([tokens] if w.rank == 0 else []), **given)
-        optimizer.step()
-        told.append(sum(losses) / len(losses) if losses else None)
-    return told, None if out is None else list(out.shape), len(losses)
+@case
+def summoned(w: World) -> Any:
+    """Whole parameters and gradients of a wrapped module, looked at and written to."""
+    f, nn = part(w, "fsdp"), w.torch.nn
+    device = w.torch.device(w.device)
+    w.torch.manual_seed(4)
+    model = f.FullyShardedDataParallel(nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2)).to(w.device), device_id=device,
+                                       use_orig_params=True)
+    model(w.mine(4, 3)).sum().backward()
+    whole = f.FullyShardedDataParallel.summon_full_params
+    with whole(model, with_grads=True):
+        seen = [(list(p.shape), p.detach().double().sum(), p.grad.double().sum()) for p in model.parameters()]
+        with w.torch.no_grad():
+            for p in model.parameters():
+                p.fill_(w.torch.arange(p.numel(), dtype=p.dtype)[0].item() + 2)
+                p.grad.mul_(2)
+    with whole(model, writeback=False, with_grads=True), w.torch.no_grad():
+        after = [(p.detach().double().sum(), p.grad.double().sum()) for p in model.parameters()]
+        for p in model.parameters():
+            p.zero_()
+    try:
+        with whole(model, rank0_only=True):
+            pass
+        refused = None
+    except NotImplementedError:
+        refused = True
+    return seen, after, refused
 
 
 @case
-def pipeline_interleaved(w: World) -> Any:
-    return looped(w, "ScheduleInterleaved1F1B", 2), looped(w, "ScheduleInterleaved1F1B", 4), looped(w, "ScheduleLoopedBFS", 4)
+def summoned_on_one(w: World) -> Any:
+    """Whole parameters in the host's memory of the first rank; PyTorch's process crashes here, without an npu or a GPU."""
+    f, nn = part(w, "fsdp"), w.torch.nn
+    model = f.FullyShardedDataParallel(nn.Linear(3, 5).to(w.device), device_id=w.torch.device(w.device))
+    with w.torch.no_grad():
+        for p in model.parameters():
+            p.fill_(2)
+    with f.FullyShardedDataParallel.summon_full_params(model, rank0_only=True, writeback=False, offload_to_cpu=True):
+        return [(p.device.type, list(p.shape), float(p.detach().sum())) for p in model.parameters()] if w.rank == 0 else None
 
 
 @case
-def pipeline_zero_bubble(w: World) -> Any:
-    return looped(w, "ScheduleInterleavedZeroBubble", 4), looped(w, "ScheduleZBVZeroBubble", 4, folded=True)
+def context_parallel(w: World) -> Any:
+    """Attention over a divided sequence: outputs and gradients, against those of one process."""
+    t, F = w.torch, w.torch.nn.functional
+    mesh = w.dist.init_device_mesh(w.torch.device(w.device).type, (w.size,))
+    attention, told = w.dist.tensor.experimental._attention, []
+    for causal, balanced, heads in ((True, True, 2), (True, False, 4), (False, True, 4)):
+        t.manual_seed(7)
+        sizes = ((2, 4, 8, 6), (2, heads, 8, 6), (2, heads, 8, 6))
+        q, k, v, weight = (t.randn(*size).to(w.device) for size in (*sizes, sizes[0]))
+        wholes = [x.clone().requires_grad_() for x in (q, k, v)]
+        F.scaled_dot_product_attention(*wholes, is_causal=causal, enable_gqa=heads != 4).mul(weight).sum().backward()
+        want = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=heads != 4)
+        attention._cp_options.enable_load_balance = balanced
+        with attention.context_parallel(mesh, buffers=[q, k, v, weight], buffer_seq_dims=[2] * 4, no_restore_buffers={weight}):
+            parts = [x.clone().requires_grad_() for x in (q, k, v)]
+            got = F.scaled_dot_product_attention(*parts, is_causal=causal, enable_gqa=heads != 4)
+            got.mul(weight).sum().backward()
+            found = attention.context_parallel_unshard(mesh, [got.detach(), *(x.grad for x in parts)], [2] * 4)
+        right = [bool(t.allclose(a, b, atol=1e-5)) for a, b in zip(found, [want, *(x.grad for x in wholes)])]
+        told.append([right, list(q.shape), list(weight.shape), bool((q == wholes[0]).all())])
+    attention._cp_options.enable_load_balance = True
+    return told
 
 
 @case
-def pipeline_traced(w: World) -> Any:
-    """pipeline() cuts the model itself; what it gives is trained with either schedule."""
-    p, nn = part(w, "pipelining"), w.torch.nn
-    told = []
-    for kind in ("ScheduleGPipe", "Schedule1F1B"):
-        model = transformer(w).cpu()
-        tokens = text(w, 0)[0].cpu()
-        pipe = p.pipeline(model, (tokens[: len(tokens) // 2],), split_spec={"blocks.1": p.SplitPoint.BEGINNING})
-        names = sorted(name for name, _ in pipe.get_stage_module(w.rank).named_parameters())
-        stage = pipe.build_stage(w.rank, w.torch.device(w.device))
-        schedule = getattr(p, kind)(stage, 2, loss_fn=lambda y, wanted: nn.functional.cross_entropy(
-            y.flatten(0, 1), wanted.flatten()))
-        optimizer = w.torch.optim.AdamW(stage.submod.parameters(), lr=0.02)
-        for step in range(2):
-            tokens, wanted = text(w, step)
-            optimizer.zero_grad()
-            losses: list[Any] = []
-            schedule.step(*([tokens] if w.rank == 0 else []), **({"target": wanted, "losses": losses} if w.rank else {}))
-            optimizer.step()
-            told.append(sum(losses) / len(losses) if losses else None)
-    return told, pipe.num_stages, names
-
-
-@case
-def pipeline_gpipe(w: World) -> Any:
-    return piped(w, "ScheduleGPipe", 2), piped(w, "ScheduleGPipe", 4)
-
-
-@case
-def pipeline_1f1b(w: World) -> Any:
-    return piped(w, "Schedule1F1B", 2), piped(w, "Schedule1F1B", 4)
+def saved_parts(w: World) -> Any:
+    """DTensors in a file that is loaded with weights_only."""
+    d, t = part(w, "tensor"), w.torch
+    mesh = w.dist.init_device_mesh(w.torch.device(w.device).type, (w.size,))
+    one = d.distribute_tensor(w.mine(4, 3), mesh, [d.Shard(1)])
+    path = f"{sys.argv[6]}.part.{w.rank}"
+    t.save({"one": one, "param": t.nn.Parameter(d.distribute_tensor(w.mine(3), mesh, [d.Replicate()]))}, path)
+    got = t.load(path, weights_only=True)
+    return got["one"].full_tensor(), str(got["one"].placements), got["param"].to_local(), bool(got["param"].requires_grad)
 
 
 # ---- checkpoints ----------------------------------------------------------------------------------------------------------

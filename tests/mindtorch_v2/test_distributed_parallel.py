@@ -1,7 +1,8 @@
-"""DTensor, tensor parallelism, FSDP and pipelines between processes: PyTorch's numbers, and those of one process."""
+"""DTensor, tensor parallelism and FSDP between processes: PyTorch's numbers, and those of one process."""
 
 from __future__ import annotations
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ import mindtorch_v2 as mt
 SCRIPT = "dist_parallel.py"
 ALONE = ("plain_transformer",)
 FOUR = ("four_ranks",)
-OURS = ("checkpoint_fails",)  # PyTorch overwrites the files of the checkpoint that was there
+# PyTorch overwrites the files of the checkpoint that was there, and has no context parallelism of CPUs.
+OURS = ("checkpoint_fails", "context_parallel", "summoned_on_one")
 DIVIDED = ("tensor_parallel", "sequence_parallel", "fully_sharded", "wrapped")
 Runs = dict[str, list[dict[str, Any]]]
 
@@ -69,12 +71,39 @@ def test_replicas_and_shards_of_shards_train_as_one_process(ran: Runs) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", ["pipeline_gpipe", "pipeline_1f1b", "pipeline_interleaved", "pipeline_zero_bubble"])
-def test_a_pipeline_trains_as_one_process(ran: Runs, engine: str, name: str) -> None:
-    alone = ran["one"][0]["plain_transformer"][1]
-    for runs in zip(ran[engine][0][name], ran[engine][1][name], strict=True):
-        losses = next(losses for losses, shape, _ in runs if shape is not None)   # of the rank with the last stage
-        assert close(losses, alone, 1e-6 if engine == "gloo" else 1e-4), (losses, alone)
+def test_attention_over_a_divided_sequence(ran: Runs, engine: str) -> None:
+    for ours in ran[engine]:
+        assert ours["context_parallel"] == [[[True] * 4, [2, 4, 8, 6], [2, 4, 4, 6], True]] * 3
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_whole_parameters_in_the_hosts_memory_of_one_rank(ran: Runs, engine: str) -> None:
+    assert [ours["summoned_on_one"] for ours in ran[engine]] == [[["cpu", [5, 3], 30.0], ["cpu", [5], 10.0]], None]
+
+
+class Hostile:
+    """What a file would call, instead of a DTensor."""
+
+    def __init__(self, call: Any, *args: Any) -> None:
+        self.call = call, args
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+def test_a_file_cannot_make_a_dtensor_of_something_else(tmp_path: Path) -> None:
+    parts, mesh = mt.distributed.tensor, Hostile(mt.distributed.device_mesh._rebuild, "cpu", [0], None)
+    good = (mt.ones(2), mesh, (parts.Shard(0),), (2,), (1,), False)
+    wrong = [(0, [1, 2]), (1, "mesh"), (1, Hostile(mt.distributed.device_mesh._rebuild, "cpu", "0", None)), (2, ()),
+             (2, (Hostile(parts.Shard, "0"),)), (2, ("Shard",)), (3, (2, 2)), (3, (-1,)), (4, ("1",)), (5, 1)]  # fmt: skip
+    for place, value in [(5, False), *wrong]:
+        args = (*good[:place], value, *good[place + 1 :])
+        mt.save({"x": Hostile(parts._api._rebuild, *args)}, tmp_path / "x.pt")
+        if (place, value) in wrong:
+            with pytest.raises(pickle.UnpicklingError):
+                mt.load(tmp_path / "x.pt", weights_only=True)
+        else:
+            assert mt.load(tmp_path / "x.pt", weights_only=True)["x"].to_local().tolist() == [1, 1]
 
 
 # ---- checkpoints of two ranks, in this process -----------------------------------------------------------------------------

@@ -33,8 +33,14 @@ class DeviceMesh:
             raise RuntimeError("The mesh_shape and mesh_dim_names should have same length!")
         self._root: DeviceMesh = self
         self._hash: int | None = None
-        if not is_initialized():
+        self._coordinate: list[int] | None
+        self._groups: list[Any]
+        self._flat: dict[str, DeviceMesh] = {}
+        if _groups is None and not is_initialized():
             init_process_group("hccl" if device_type == "npu" else None)
+        elif not is_initialized():                # one of a file, in a process without a job
+            self._coordinate, self._groups = None, _groups or []
+            return
         if self.mesh.numel() > get_world_size():
             raise RuntimeError(f"Mesh should not be bigger than default world size {get_world_size()}, but found "
                                f"{self.mesh.numel()} ranks!")
@@ -42,8 +48,7 @@ class DeviceMesh:
         if places.shape[0] > 1:
             raise AssertionError(f"rank {get_rank()} is more than once in {self.mesh}")
         self._coordinate = places[0].tolist() if places.shape[0] else None
-        self._groups: list[Any] = self._make_groups() if _groups is None else _groups
-        self._flat: dict[str, DeviceMesh] = {}
+        self._groups = self._make_groups() if _groups is None else _groups
 
     def _make_groups(self) -> list[Any]:
         """Every rank of the job makes all groups, in one order."""
@@ -177,11 +182,16 @@ class DeviceMesh:
 
 
 def _rebuild(device_type: str, ranks: Any, names: tuple[str, ...] | None) -> DeviceMesh:
-    """Unpickle one: the groups are those of this process that have the same ranks, as far as there are any."""
+    """Unpickle one: the groups are those of this process that have the same ranks, as far as there are any. A file that is not
+    trusted may call it, with anything."""
+    if not (isinstance(device_type, str) and isinstance(ranks, list)):
+        raise TypeError("a DeviceMesh is of the name of a device and lists of ranks")
+    if names is not None and not (isinstance(names, tuple) and all(isinstance(name, str) for name in names)):
+        raise TypeError("the names of a DeviceMesh are a tuple of str")
     made = DeviceMesh(device_type, ranks, mesh_dim_names=names, _groups=[])
     for dim in range(made.ndim):
         rows = made.mesh.movedim(dim, -1).reshape(-1, made.mesh.shape[dim]).tolist()
-        mine = next((row for row in rows if get_rank() in row), None)
+        mine = next((row for row in rows if is_initialized() and get_rank() in row), None)
         made._groups.append(next((pg for pg in _world.groups.values() if pg._ranks == mine), None))
     return made
 

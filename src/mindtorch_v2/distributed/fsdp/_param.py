@@ -39,6 +39,7 @@ class ShardedParam:
         self.whole: Any = None
         self.memory: Any = None                   # what `whole` lies in
         self.is_whole = False
+        self.copied: Any = None                   # a copy of `whole` in the host's memory, while a program looks at it
         self.show(self.sharded)
 
     def _spec_of(self, param: Any) -> DTensorSpec:
@@ -114,6 +115,34 @@ class ShardedParam:
         with torch.no_grad():
             part = Shard(self.dim)._local_part(self.memory, self.parts, self.rank)
             self.sharded._local_tensor.copy_(part)
+
+    def begin_whole_use(self, shown: bool, in_host_memory: bool, grad: Tensor | None) -> None:
+        """For a program that looks at whole parameters: shows the whole, or a copy of it in the host's memory, with a gradient;
+        or the part."""
+        self.copied = None
+        if not shown:
+            self.show(self.sharded)
+            return
+        used = self.whole
+        if in_host_memory and self.memory.device.type != "cpu":
+            if self.inner is not None:
+                raise NotImplementedError("[summon_full_params] offload_to_cpu of parameters that tensor parallelism divides")
+            used = self.copied = torch.nn.Parameter(self.memory.detach().cpu(), requires_grad=self.sharded.requires_grad)
+            self.show(used)
+        if grad is not None:
+            used.grad = grad.to(used.device, used.dtype)
+
+    def end_whole_use(self, writeback: bool) -> None:
+        """What was written stays, if wanted: values, and gradients where they were shown."""
+        used = self.whole if self.copied is None else self.copied
+        if writeback:
+            if self.copied is not None:
+                self.memory.data.copy_(self.copied.detach())
+            self.write_back()
+            if used.grad is not None and self.sharded.grad is not None:
+                part = Shard(self.dim)._local_part(used.grad, self.parts, self.rank)
+                self.sharded.grad._local_tensor.copy_(part)
+        self.whole.grad = self.copied = None
 
     def drop(self) -> None:
         """The whole goes; its identity and gradient stay."""

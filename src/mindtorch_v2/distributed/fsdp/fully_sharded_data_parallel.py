@@ -1,6 +1,7 @@
 """FullyShardedDataParallel (FSDP1): a wrapper around a module that fully_shard divides."""
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -126,20 +127,30 @@ class FullyShardedDataParallel(torch.nn.Module):
     @contextmanager
     def summon_full_params(module: Any, recurse: bool = True, writeback: bool = True, rank0_only: bool = False,
                            offload_to_cpu: bool = False, with_grads: bool = False) -> Iterator[None]:
-        """A with block in which parameters are whole; what was written to them stays, with writeback."""
-        if with_grads or offload_to_cpu:
-            raise NotImplementedError("[summon_full_params] with_grads and offload_to_cpu are not there")
+        """A with block in which parameters are whole, their gradients too with with_grads; what was written to them stays, with
+        writeback. offload_to_cpu: they are copies in the host's memory; rank0_only: on other ranks they stay parts."""
+        if writeback and rank0_only:
+            raise NotImplementedError("`writeback=True` with `rank0_only=True` is not supported: the other ranks would not know "
+                                      "what was written")
+        if offload_to_cpu and not rank0_only:
+            warnings.warn("offload_to_cpu=True and rank0_only=False: every process of a host has a copy of all parameters in its "
+                          "memory", stacklevel=3)
         found = FullyShardedDataParallel.fsdp_modules(module) if recurse else [module]
+        params = [param for one in found for param in one.module._get_fsdp_state().group.params]
+        grads = {id(param): param.sharded.grad.full_tensor() for param in params
+                 if with_grads and param.sharded.grad is not None}
         for one in found:
             one.module.unshard()
+        shown = not rank0_only or get_rank() == 0
+        for param in params:
+            param.begin_whole_use(shown, offload_to_cpu, grads.get(id(param)))
         try:
             yield
         finally:
+            for param in params:
+                param.end_whole_use(writeback)
             for one in found:
-                group = one.module._get_fsdp_state().group
-                for param in group.params if writeback else ():
-                    param.write_back()
-                group.reshard()
+                one.module._get_fsdp_state().group.reshard()
 
     # ---- state dicts
     @staticmethod

@@ -6,7 +6,7 @@ from typing import Any
 
 from mindtorch_v2.distributed.pipelining import _orders
 from mindtorch_v2.distributed.pipelining._orders import BACKWARD, FORWARD, INPUT, WEIGHT, Action
-from mindtorch_v2.distributed.pipelining.schedules import PipelineSchedule, _finish, _start
+from mindtorch_v2.distributed.pipelining._schedule import PipelineSchedule, finish, start
 from mindtorch_v2.distributed.pipelining.stage import PipelineStage
 
 Tensor = Any
@@ -27,7 +27,8 @@ class PipelineScheduleMulti(PipelineSchedule):
         first = stages[0]
         self._ranks, self._rank, self._count = first.group_size, first.group_rank, first.num_stages
         if self._count % self._ranks:
-            raise ValueError(f"{type(self).__name__} has as many stages on each rank, got {self._count} stages of {self._ranks} ranks")
+            raise ValueError(f"{type(self).__name__} has as many stages on each rank, got {self._count} stages of {self._ranks} "
+                             "ranks")
         self._rank_of = self._place(self._count, self._ranks)
         wanted = [stage for stage, rank in enumerate(self._rank_of) if rank == self._rank]
         if [stage.stage_index for stage in stages] != wanted:
@@ -49,7 +50,7 @@ class PipelineScheduleMulti(PipelineSchedule):
                       for i in range(self._n_microbatches)] for rank in range(self._ranks)]
             rows = _orders.placed(plans, self._count)
         self._losses_of: dict[int, Tensor] = {}
-        self._left = {stage: self._n_microbatches for stage in self._by_index}
+        self._left = dict.fromkeys(self._by_index, self._n_microbatches)
         for step in zip(*rows, strict=True):
             action = step[self._rank]
             if action is not None:
@@ -92,14 +93,14 @@ class PipelineScheduleMulti(PipelineSchedule):
             elif self._rank_of[to] == self._rank:
                 come.append((self._by_index[to], action))
                 tell += self._by_index[to].hear_ops() if ahead else []
-        _finish(_start(tell))
+        finish(start(tell))
         for stage, action in come:
             if action.computation_type == FORWARD:
                 stage.hear()
                 ops += stage.get_fwd_recv_ops(action.microbatch_index)
             else:
                 ops += stage.get_bwd_recv_ops(action.microbatch_index)
-        _finish(_start(ops))
+        finish(start(ops))
 
     def _give(self, action: Action, ahead: bool, to: int, ops: list[Any]) -> list[Any]:
         """Hands over what was computed, to a stage of this rank or to another's; returns what has to be told before."""

@@ -104,7 +104,7 @@ def pipeline(module: Any, mb_args: tuple[Any, ...], mb_kwargs: dict[str, Any] | 
         whole = split_policy(whole)
     stages = _Stages(whole, program.call_spec)
     split = torch.nn.Module()
-    split.graph = whole.graph                     # type: ignore[assignment]
+    split.graph = whole.graph
     for i, stage in enumerate(stages.modules()):
         split.add_module(f"submod_{i}", stage)
     return Pipe(split, stages.count)

@@ -42,7 +42,7 @@ class PipelineStage:
         if self.group.size() > num_stages:
             raise ValueError(f"Pipeline group size {self.group.size()} cannot be larger than number of stages {num_stages}")
         self.group_rank, self.group_size = self.group.rank(), self.group.size()
-        self.stage_index_to_group_rank = {stage: rank for stage, rank in enumerate(looped(num_stages, self.group_size))}
+        self.stage_index_to_group_rank = dict(enumerate(looped(num_stages, self.group_size)))
         # What arrives and what leaves; told by the stage before at the first microbatch, where the program does not say it.
         self._given = None if input_args is None else [(s, d, d.is_floating_point) for s, d, _ in _looks(_tensors(input_args))]
         self.received, self._given_out, self.told = self._given, output_args is not None, output_args is not None
@@ -146,7 +146,8 @@ class PipelineStage:
         self.told = True
         text = pickle.dumps(self.sent_looks)
         if len(text) + 8 > _LOOKS:
-            raise RuntimeError(f"[PipelineStage] stage {self.stage_index} gives {len(self.sent_looks)} tensors, more than can be told")
+            raise RuntimeError(f"[PipelineStage] stage {self.stage_index} gives {len(self.sent_looks)} tensors, more than can be "
+                               "told")
         data = len(text).to_bytes(8, "little") + text.ljust(_LOOKS - 8, b"\0")
         message = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self.device)
         return [collectives.P2POp(collectives.isend, message, self._rank_of(self.stage_index + 1), self.group)]

@@ -207,7 +207,14 @@ class DTensor(torch.Tensor):
 
 def _rebuild(local: Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...],
              stride: tuple[int, ...], requires_grad: bool) -> DTensor:
-    """Unpickle one."""
+    """Unpickle one. A file that is not trusted may call it, with anything."""
+    if not (isinstance(local, torch.Tensor) and isinstance(mesh, DeviceMesh) and isinstance(requires_grad, bool)):
+        raise TypeError("a DTensor is of a tensor, a DeviceMesh, placements, shape, strides and a bool")
+    if len(placements) != mesh.ndim or not all(isinstance(one, Placement) for one in placements):
+        raise ValueError(f"a DTensor has a placement for each of the {mesh.ndim} dimensions of its mesh, got {len(placements)}")
+    if len(shape) != local.dim() or len(stride) != local.dim() or \
+            not all(isinstance(n, int) and n >= 0 for n in (*shape, *stride)):
+        raise ValueError("a DTensor has as many sizes and strides as its part has dimensions")
     return DTensor(local, DTensorSpec(mesh, placements, TensorMeta(torch.Size(shape), stride, local.dtype)),
                    requires_grad=requires_grad)
 

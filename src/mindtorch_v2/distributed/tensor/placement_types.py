@@ -1,6 +1,7 @@
 """Placements: how a tensor lies on the ranks along one dimension of a mesh (Shard, Replicate, Partial), as values."""
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +16,16 @@ Tensor = Any
 
 class Placement:
     """How a tensor lies along one dimension of a mesh; a value, like a shape."""
+
+    def __reduce__(self) -> Any:
+        """As a call, so that what a file says goes through __post_init__."""
+        return type(self), tuple(getattr(self, field.name) for field in dataclasses.fields(self))   # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        for name, kind in (("dim", int), ("split_factor", int), ("reduce_op", str)):
+            value = getattr(self, name, None)
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(f"{type(self).__name__}.{name} is {kind.__name__}, got {type(value).__name__}")
 
     def is_shard(self, dim: int | None = None) -> bool:
         """Whether each rank has a part of a dimension."""

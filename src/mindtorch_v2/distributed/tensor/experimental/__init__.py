@@ -1,4 +1,4 @@
-"""torch.distributed.tensor.experimental: implicit_replication and local_map."""
+"""torch.distributed.tensor.experimental: implicit_replication, local_map and context_parallel."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -9,6 +9,7 @@ from typing import Any
 import mindtorch_v2 as torch
 from mindtorch_v2.distributed.tensor import _op_dispatch
 from mindtorch_v2.distributed.tensor._api import DTensor
+from mindtorch_v2.distributed.tensor.experimental._attention import context_parallel
 
 __all__ = ["context_parallel", "implicit_replication", "local_map", "register_sharding"]
 
@@ -57,5 +58,4 @@ def local_map(func: Callable[..., Any] | None = None, out_placements: Any = None
 
 
 _WHY = "mindtorch_v2 does not offer this part of torch.distributed.tensor"
-context_parallel = torch._facade.refusal("torch.distributed.tensor.experimental.context_parallel", _WHY)
 register_sharding = torch._facade.refusal("torch.distributed.tensor.experimental.register_sharding", _WHY)
