@@ -172,6 +172,8 @@ def main(out: Path) -> None:
     socs = ",\n".join("  {" + ", ".join(f'"{c}"' if i < 2 else c.replace("-", "0") for i, c in enumerate(row)) + "}"
                       for row in cann_tables.socs())
     write(out / "soc_rows.inc", HEADER + socs + "\n")
+    peaks = ",\n".join(f'  {{"{soc}", ' + ", ".join(map(str, row)) + "}" for soc, row in cann_tables.peaks().items())
+    write(out / "peak_rows.inc", HEADER + peaks + "\n")
 
 
 if __name__ == "__main__":

@@ -176,3 +176,8 @@ def numbers() -> dict[str, int]:
 def socs() -> list[list[str]]:
     """The SoCs: the columns that the head of soc.txt names."""
     return [row.split() for row in rows("soc.txt")]
+
+
+def peaks() -> dict[str, list[float]]:
+    """By SoC the columns that the head of peaks.txt names: what a device is assumed to reach."""
+    return {row.split()[0]: [float(cell) for cell in row.split()[1:]] for row in rows("peaks.txt")}

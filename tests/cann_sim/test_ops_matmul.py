@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,3 +209,30 @@ def test_bfloat16_with_float32_promotes() -> None:
     a, b = sample(torch.bfloat16, 3, 4), sample(torch.float32, 4, 6)
     for x, y in ((a, b), (b.t(), a.t())):
         same(client().call("aclnnMatmul", x, y, torch.empty(x.shape[0], y.shape[1]), 0), x.float() @ y.float())
+
+
+def test_hf32_where_it_is_asked_for() -> None:
+    """CANN_SIM_HF32: factors of float32 products keep 11 bits of their fraction where cubeMathType allows it, and no others."""
+    code = f"""
+import sys, torch
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from client import Client
+client = Client()
+a, b, c = torch.randn(8, 16), torch.randn(16, 4), torch.randn(8, 4)
+def hf32(x):
+    bits = x.clone().view(torch.int32)
+    bits += 0x7FF + ((bits >> 12) & 1)
+    return (bits & ~0xFFF).view(torch.float32)
+exact, rounded = a.double() @ b.double(), hf32(a).double() @ hf32(b).double()
+def run(kind):
+    return client.call("aclnnMatmul", a, b, torch.empty(8, 4), kind).double()
+for kind, expected, other in ((0, exact, rounded), (3, rounded, exact), (1, rounded, exact)):
+    torch.testing.assert_close(run(kind), expected, rtol=1e-5, atol=1e-5)
+    assert (run(kind) - other).abs().max() > 1e-4
+added = client.call("aclnnBaddbmm", c[None], a[None], b[None], 1.0, 1.0, torch.empty(1, 8, 4), 3).double()
+torch.testing.assert_close(added[0], c.double() + rounded, rtol=1e-5, atol=1e-5)
+image, taps = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3)
+got = client.call("aclnnConvolution", image, taps, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, torch.empty(1, 3, 3, 3), 1)
+torch.testing.assert_close(got, torch.conv2d(hf32(image), hf32(taps)), rtol=1e-5, atol=1e-5)
+"""
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"CANN_SIM_HF32": "1"}, check=True)

@@ -457,3 +457,26 @@ for _ in range(1000):
 """
         + end
     )
+
+
+# ---- depth -----------------------------------------------------------------------------------------------------
+
+def test_the_host_waits_where_a_stream_is_full() -> None:
+    """A full stream takes no task until it has done one: the thread that queues stands still until the gate opens."""
+    run("""
+gate, queued = rt.made("aclrtCreateEventWithFlag", SYNC), []
+rt.must("aclrtStreamWaitEvent", stream, gate)
+def queue():
+    rt.must("aclrtSetDevice", 0)
+    for i in range(8):
+        rt.fill(a, i, 64, stream)
+        queued.append(i)
+thread = threading.Thread(target=queue)
+thread.start()
+thread.join(0.3)
+assert thread.is_alive() and queued == [0, 1, 2], queued     # and the wait itself
+rt.must("aclrtRecordEvent", gate, other)
+thread.join()
+rt.sync(stream)
+assert queued == list(range(8)) and rt.read(a, 1) == bytes([7])
+""", CANN_SIM_DEPTH="4")

@@ -62,6 +62,7 @@ class CANN_SIM_API Call final : public Task {
   void run() override { execute(*this); }
   const char* name() const override { return row->name; }
   void list_uses(std::vector<Access>& uses) const override;
+  Work work() const override;
 
   const OpRow* row = nullptr;
   void (*execute)(const Call&) = nullptr;

@@ -2,6 +2,7 @@
 // stream.
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "hccl/comm.h"
 
@@ -15,6 +16,22 @@ class Collective final : public Task {
       : comm_(std::move(comm)), name_(name), dtype_(dtype), reduce_(reduce), phases_(std::move(phases)) {}
 
   const char* name() const override { return name_; }
+  // Ranks talk to all others at once, each pair over a link of its own.
+  Work work() const override {
+    Work work;
+    for (const Phase& phase : phases_) {
+      std::map<uint32_t, double> sent;
+      for (const Piece& piece : phase) {
+        const auto bytes = static_cast<double>(piece.bytes);
+        if (piece.move == Move::send) sent[piece.peer] += bytes;
+        work.bytes += bytes * (piece.move == Move::reduce ? 3 : piece.move == Move::copy ? 2 : 1);
+      }
+      double most = 0;
+      for (auto& peer : sent) most = std::max(most, peer.second);
+      work.link_bytes += most;
+    }
+    return work;
+  }
   void list_uses(std::vector<Access>& uses) const override {
     for (const Phase& phase : phases_)
       for (const Piece& piece : phase) {

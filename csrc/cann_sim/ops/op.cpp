@@ -32,6 +32,35 @@ Op::Op(const char* name, Check check, Execute run, uint64_t (*workspace)(const C
   row->impl = new OpImpl{check, run, workspace};
 }
 
+// ---- HF32: float32 with 11 bits of fraction, as the cube units may read it ---------------------------------------
+static bool allows_hf32(const Call& call) {
+  for (int i = 0; i < call.row->nargs; ++i)
+    if (!std::strcmp(call.row->args[i].name, "cubeMathType")) return call.integer(i) == 1 || call.integer(i) == 3;
+  return false;
+}
+
+Run::Run(const Call& call) : call(call), rounds_(settings().hf32 && allows_hf32(call)) {}
+
+// What is added to the product is not read by the cube units: a bias, and the first argument of addmm and its kin.
+bool Run::rounds_as_hf32(int i) const {
+  const ArgRow& arg = call.row->args[i];
+  const std::string name = arg.name;
+  if (arg.kind != Kind::k_tensor || call.tensor(i).dtype != ACL_FLOAT || name == "bias" || name == "C") return false;
+  const bool adds = std::strstr(call.row->name, "Add") || std::strstr(call.row->name, "add");
+  return name != "self" || !adds || i > 0;
+}
+
+Value Run::hf32(const Value& v) {
+  Value made = empty(v.shape(), mt::kFloat);
+  copy(made, v);
+  auto* bits = made.ptr<uint32_t>();
+  for (int64_t i = 0, n = made.numel(); i < n; ++i) {
+    const bool finite = (bits[i] & 0x7F800000u) != 0x7F800000u;
+    if (finite) bits[i] = (bits[i] + 0x7FFu + ((bits[i] >> 12) & 1)) & ~0xFFFu;  // to the nearest, ties to even
+  }
+  return made;
+}
+
 // ---- running ---------------------------------------------------------------------------------------------------
 Value Run::value(const TensorMeta& meta) {
   Value v;

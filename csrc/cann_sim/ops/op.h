@@ -12,10 +12,12 @@ namespace cann_sim {
 // A call while the stream's worker runs it: its tensors as values over host addresses.
 class Run {
  public:
-  explicit Run(const Call& call) : call(call) {}
+  explicit Run(const Call& call);
   const Call& call;
   bool given(int i) const { return call.given(i); }
-  Value tensor(int i) { return value(call.tensor(i)); }     // an absent tensor gives an absent value
+  Value tensor(int i) {                                     // an absent tensor gives an absent value
+    return rounds_ && rounds_as_hf32(i) ? hf32(value(call.tensor(i))) : value(call.tensor(i));
+  }
   std::vector<Value> tensors(int i);
   Value value(const TensorMeta& meta);
   // Tensors of int4, two to a byte and the first in the low bits: read as int8, and written from it.
@@ -26,7 +28,10 @@ class Run {
 
  private:
   template <class F> void each_int4(const TensorMeta& meta, F&& visit);
+  bool rounds_as_hf32(int i) const;                         // whether the argument is a factor of a float32 product
+  static Value hf32(const Value& v);
   Pins pins_;
+  bool rounds_ = false;                                     // with CANN_SIM_HF32, where cubeMathType allows it
 };
 
 using Check = void (*)(const Call&);                        // throws Refusal; the row's own facts were checked before

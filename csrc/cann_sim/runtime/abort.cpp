@@ -48,7 +48,7 @@ aclError aclrtStreamAbort(aclrtStream stream) {
   s.note_pending(ACL_ERROR_RT_STREAM_ABORT, text);
   s.drop_queued();
   s.wait(kForever);
-  if (following_order()) host_waited_for(s);
+  host_waited(s);
   return 0;
 }
 
@@ -76,7 +76,7 @@ aclError aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout) {
   Deadline deadline = timeout ? deadline_ms(timeout) : kForever;
   for (Stream* s : stopped) {
     in_time = s->wait(deadline) && in_time;
-    if (in_time && following_order()) host_waited_for(*s);
+    if (in_time) host_waited(*s);
     if (in_time) s->faults->clear();    // the card takes tasks again
     s->release();
   }

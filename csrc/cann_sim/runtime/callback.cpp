@@ -40,7 +40,7 @@ class CallbackTask final : public ControlTask {
   CallbackTask(std::shared_ptr<Inbox> inbox, aclrtCallback function, void* data, bool blocks)
       : inbox_(std::move(inbox)), function_(function), data_(data), blocks_(blocks) {}
   void run() override {
-    if (following_order()) host_waited_for(*Stream::of_this_worker());  // it tells the client's thread
+    host_waited(*Stream::of_this_worker());  // it tells the client's thread
     auto report = std::make_shared<Report>();
     report->function = function_;
     report->data = data_;
@@ -65,7 +65,7 @@ class HostFuncTask final : public ControlTask {
  public:
   HostFuncTask(aclrtHostFunc function, void* data) : function_(function), data_(data) {}
   void run() override {
-    if (following_order()) host_waited_for(*Stream::of_this_worker());
+    host_waited(*Stream::of_this_worker());
     function_(data_);
   }
   const char* name() const override { return "aclrtLaunchHostFunc"; }

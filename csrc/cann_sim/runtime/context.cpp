@@ -86,7 +86,7 @@ void end_context(Context* c) {
   while (!c->streams.empty()) {
     StreamHandle* s = *c->streams.begin();
     s->stream->drop_queued();
-    if (following_order()) host_waited_for(*s->stream);
+    host_waited(*s->stream);
     drop_stream(s);
   }
   drop_events(c);

@@ -29,10 +29,18 @@ void move(const Region& r) {
   for (size_t i = 0; i < r.height; ++i) memmove(dst + i * r.dst_pitch, src + i * r.src_pitch, r.width);
 }
 
+bool between_devices(const Region& r) {
+  Allocation dst, src;
+  uintptr_t base;
+  return on_device(r.dst) && on_device(r.src) && find_allocation(r.dst, &base, &dst) &&
+         find_allocation(r.src, &base, &src) && dst.device != src.device;
+}
+
 class CopyTask final : public Task {
  public:
   CopyTask(const Region& region, bool snapshot) : region_(region) {
     always_runs = !on_device(region.dst);
+    peers_ = modelling() && between_devices(region);
     watches_ = !snapshot && !on_device(region.src) && settings().check_race;
     if (watches_) hash_ = hash_source(region.src, region.src_bytes());
     if (!snapshot) return;
@@ -46,6 +54,13 @@ class CopyTask final : public Task {
       watch_source(region_.src, region_.src_bytes(), hash_, *host_knew);
   }
   const char* name() const override { return "aclrtMemcpyAsync"; }
+  Work work() const override {
+    Work work;
+    const auto bytes = static_cast<double>(region_.width * region_.height);
+    if (on_device(region_.src) && on_device(region_.dst)) (peers_ ? work.link_bytes : work.bytes) = peers_ ? bytes : 2 * bytes;
+    else work.host_bytes = bytes;
+    return work;
+  }
   void list_uses(std::vector<Access>& uses) const override {
     if (kept_.empty()) list_rows(uses, region_.src, region_.src_pitch, false);
     list_rows(uses, region_.dst, region_.dst_pitch, true);
@@ -59,7 +74,7 @@ class CopyTask final : public Task {
       uses.push_back({static_cast<const char*>(base) + i * pitch, region_.width * (dense ? region_.height : 1), writes, what});
   }
   Region region_;
-  bool watches_ = false;
+  bool watches_ = false, peers_ = false;
   uint64_t hash_ = 0;                   // of pinned memory, when the copy was queued
   std::vector<char> kept_;              // pageable host memory, as it was when the copy was queued
 };

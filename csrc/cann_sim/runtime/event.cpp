@@ -117,7 +117,7 @@ int wait_for_event(aclrtStream stream, aclrtEvent handle, int64_t timeout_ms, co
   }
   Mark* latest = e->take_latest();
   if (!latest) return 0;              // never recorded: nothing to wait for
-  if (!latest->reached() || following_order()) code = enqueue(stream, new WaitTask(latest, e->waits, timeout_ms));
+  if (!latest->reached() || following_order() || modelling()) code = enqueue(stream, new WaitTask(latest, e->waits, timeout_ms));
   latest->release();
   return code;
 }
@@ -235,7 +235,8 @@ aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream) {
     mark->retain();
   }
   code = 0;
-  bool nothing_before = found->stream->idle() && settings().mode != Mode::delay && !following_order();
+  bool nothing_before = found->stream->idle() && settings().mode != Mode::delay && !modelling() &&
+                        !following_order();
   if (nothing_before && !any_capture() && !found->stream->faults->halted.load()) {
     mark->reach_now();                // nothing to wait for: the worker is not woken for it
     if (e->one_shot()) e->flag->reach_now();

@@ -81,6 +81,7 @@ void Faults::clear() {
 
 Stream::Stream(Context& context, int number, uint32_t its_priority, uint32_t its_flags)
     : device(*context.device), id(number), priority(its_priority), flags(its_flags), faults(context.faults),
+      depth_(settings().depth * (its_flags & ACL_STREAM_HUGE ? 4 : 1)),
       random_(settings().seed * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(number) + 1) {}
 
 void Stream::release() {
@@ -99,11 +100,23 @@ bool Stream::waits_in_vain() { return interrupted() || (this_worker && this_work
 
 bool interrupted() { return Stream::interrupted(); }
 
+void host_waited(const Stream& stream) {
+  if (following_order()) host_waited_for(stream);
+  if (modelling()) host_waited_until(stream.model_time.load());
+}
+
+void Stream::wait_in_model_until(int64_t ns) {
+  if (ns > model_time.load()) model_time = ns;  // only the worker writes it
+}
+
 // ---- pushing ------------------------------------------------------------------------------------------------
 
 void Stream::push(Task* task) {
   if (!started_.load(std::memory_order_acquire)) start();
-  submitted_.fetch_add(1);
+  // A card's queue is as long, and the host waits where it is full. Workers do not: one might wait for itself.
+  const uint64_t queued = submitted_.fetch_add(1);
+  if (queued >= depth_ && !this_worker && completed_.load(std::memory_order_relaxed) + depth_ <= queued)
+    wait_for(queued + 1 - depth_, kForever);
   Task* newest = head_.load(std::memory_order_relaxed);
   do task->next = newest;
   while (!head_.compare_exchange_weak(newest, task));
@@ -209,7 +222,8 @@ void Stream::run_task(Task* task) {
   const Settings& set = settings();
   if (set.mode == Mode::null && !task->always_runs) return;
   if (set.mode == Mode::delay) delay();
-  int64_t begin = tracing() ? now_ns() : 0;
+  int64_t begin = tracing() ? now_ns() : 0, end = 0;
+  if (modelling()) wait_in_model_until(task->queued_at);
   last_task.fetch_add(1, std::memory_order_relaxed);
   try {
     if (int code = planned_task_fault(task->name(), device))
@@ -218,6 +232,7 @@ void Stream::run_task(Task* task) {
                                               "device " + std::to_string(device.id) + " is lost");
     if (following_order()) note_uses(*this, *task);
     task->run();
+    if (modelling()) end = (begin = model_time.load()) + model_ns(task->work()), model_time = end;
   } catch (const DeviceFault& fault) {
     note_fault(*task, fault.code, fault.what());
   } catch (const std::bad_alloc&) {
@@ -225,7 +240,7 @@ void Stream::run_task(Task* task) {
   } catch (const std::exception& error) {
     note_fault(*task, ACL_ERROR_RT_AICORE_EXCEPTION, error.what());
   }
-  if (begin) trace_task(task->name(), device.id, id, begin, now_ns());
+  if (tracing()) trace_task(task->name(), device.id, id, begin, modelling() ? end : now_ns());
 }
 
 void Stream::note_fault(const Task& task, int code, const char* message) noexcept {
@@ -256,8 +271,9 @@ int Stream::report() {
   return code ? fail(code, "%s", pending_message_) : 0;
 }
 
-bool Stream::wait(Deadline deadline) {
-  uint64_t target = submitted_.load();
+bool Stream::wait(Deadline deadline) { return wait_for(submitted_.load(), deadline); }
+
+bool Stream::wait_for(uint64_t target, Deadline deadline) {
   if (completed_.load() >= target) return true;
   Deadline spin = Clock::now() + kSpin;
   while (Clock::now() < spin && completed_.load(std::memory_order_acquire) < target) std::this_thread::yield();

@@ -29,13 +29,15 @@ CANN_SIM_API int planned_fault(const char* function, const char* phase = "") noe
   if (::cann_sim::planned_fault(name)) return nullptr
 
 // ---- settings (CANN_SIM_*) -----------------------------------------------------------------------------
-enum class Mode { normal, delay, null };
+enum class Mode { normal, delay, null, model };
 struct Settings {
   int devices = 2;
   uint64_t memory = 0;               // bytes of one device
   std::string soc = "Ascend910B2", version = "8.5.0", trace, faults, calls;
   Mode mode = Mode::normal;
   uint64_t seed = 0;
+  uint64_t depth = 2048;             // tasks that a stream takes before the host waits
+  bool hf32 = false;                 // float32 products round as HF32 where cubeMathType allows it
   bool strict = false;
   bool check_race = false, check_memory = false, check_leak = false, check_fatal = false;  // CANN_SIM_CHECK
   bool checks() const { return check_race || check_memory || check_leak; }
@@ -79,6 +81,14 @@ class CANN_SIM_API Pins {
 // Whether all bytes lie inside one live device allocation (for checks at launch).
 CANN_SIM_API bool is_device_memory(const void* p, size_t bytes);
 
+// ---- what CANN_SIM_MODE=model counts (model.h) ---------------------------------------------------------------
+struct Work {
+  double cube = 0, vector = 0;       // operations of the cube and vector units
+  int item_bits = 32;                // of what the cube units multiply
+  double bytes = 0, link_bytes = 0, host_bytes = 0;  // through the device's memory, to one other device, to the host
+  bool is_task = true;               // false: takes no time of its own
+};
+
 // ---- tasks -----------------------------------------------------------------------------------------------
 // Work for a stream. run() is called by the stream's worker, once, or once per replay when the task was captured
 // into a graph; it may throw DeviceFault, std::bad_alloc (which becomes 207001) or any std::exception (507015 with its
@@ -90,12 +100,14 @@ class CANN_SIM_API Task {
   virtual void run() = 0;
   virtual const char* name() const = 0;   // for traces, faults and error messages
   virtual void list_uses(std::vector<Access>&) const {}
+  virtual Work work() const;              // by default, all that it uses passes through memory
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
   void retain() { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() { if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy(); }
   bool unique() const { return refs_.load(std::memory_order_acquire) == 1; }
   Task* next = nullptr;                   // the queue's link
+  int64_t queued_at = 0;                  // the host's device time (model.h)
   bool always_runs = false;               // in null mode too; ops do not
   bool is_awaited = false;                // someone may wait for this very task: told when it is done
   std::shared_ptr<const std::vector<uint64_t>> host_knew;  // to be done when this was queued (check.h); captured: none

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/device.h"
+#include "runtime/model.h"
 
 namespace cann_sim {
 namespace {
@@ -63,7 +64,9 @@ struct Reader {
     if (name == "normal") made.mode = Mode::normal;
     else if (name == "delay") made.mode = Mode::delay;
     else if (name == "null") made.mode = Mode::null;
-    else refuse("CANN_SIM_MODE", "normal, delay or null", name.c_str());
+    else if (name != "model") refuse("CANN_SIM_MODE", "normal, delay, null or model", name.c_str());
+    else if (find_peaks(made.soc)) made.mode = Mode::model;
+    else refuse("CANN_SIM_MODE", "another mode than model, which knows no peaks of CANN_SIM_SOC", made.soc.c_str());
   }
 
   void checks() {
@@ -84,7 +87,10 @@ struct Reader {
   Reader() {
     number("CANN_SIM_DEVICES", 1, 64, &made.devices);
     number("CANN_SIM_SEED", 0, UINT64_MAX, &made.seed);
-    int strict = 0;
+    int strict = 0, hf32 = 0;
+    number("CANN_SIM_DEPTH", 1, 1 << 30, &made.depth);
+    number("CANN_SIM_HF32", 0, 1, &hf32);
+    made.hf32 = hf32;
     number("CANN_SIM_STRICT", 0, 1, &strict);
     made.strict = strict;
     text("CANN_SIM_SOC", &made.soc);

@@ -53,7 +53,7 @@ int synchronize(aclrtStream handle, int32_t timeout, const char* function) {
   if (s.code()) return s.code();
   if (int refused = refuse_captured_stream(*s, function)) return refused;
   if (s->wait(deadline_ms(timeout))) {
-    if (following_order()) host_waited_for(*s);
+    host_waited(*s);
     return s->report();
   }
   return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "%s: stream %d was not done after %d ms", function, s->id, timeout);
@@ -81,7 +81,7 @@ int destroy(aclrtStream handle, bool wait, const char* function) {
   if (int refused = refuse_captured_stream(*s, function)) return refused;
   if (wait) s->wait(kForever);
   else s->drop_queued();
-  if (following_order()) host_waited_for(*s);
+  host_waited(*s);
   const int code = wait ? s->report() : 0;
   std::lock_guard<std::mutex> hold(devices_mutex());
   if (!streams().check(handle)) return fail(ACL_ERROR_RT_STREAM_CONTEXT, "%s: %p was destroyed by another thread",
@@ -163,6 +163,7 @@ int enqueue(aclrtStream handle, Task* task) {
     if (following_order()) task->host_knew = nullptr;
     if (any_capture() && capture_task(s, task, &code)) return ++launched_by_thread, code;
     if (following_order()) task->host_knew = host_knows();
+    if (modelling()) task->queued_at = host_model_time();
     if (settings().mode == Mode::null && !task->always_runs && s.idle()) task->release();
     else s.push(task);
   } catch (...) {                       // no memory, or no thread for the stream: the task was not taken
@@ -186,7 +187,7 @@ int synchronize_device(Device& d, Deadline deadline) {
   int code = 0;
   for (Stream* s : waited) {            // also after one has failed: the client may free what all of them use
     const bool in_time = s->wait(deadline);
-    if (in_time && following_order()) host_waited_for(*s);
+    if (in_time) host_waited(*s);
     if (!code && !in_time)
       code = fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "stream %d of device %d was not done in time", s->id, d.id);
     if (!code) code = s->report();
@@ -259,7 +260,7 @@ aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status) {
   if (!found) return code;
   if (int refused = refuse_captured_stream(*found->stream, "aclrtStreamQuery")) return refused;
   bool idle = found->stream->idle();
-  if (idle && following_order()) host_waited_for(*found->stream);
+  if (idle) host_waited(*found->stream);
   if (idle)
     if (int fault = found->stream->report()) return fault;
   *status = idle ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;

@@ -7,6 +7,7 @@
 
 #include "runtime/check.h"
 #include "runtime/device.h"
+#include "runtime/model.h"
 
 namespace cann_sim {
 
@@ -49,6 +50,11 @@ Bell& bell();
 class ControlTask : public Task {
  public:
   ControlTask() { always_runs = true; }
+  Work work() const override {
+    Work none;
+    none.is_task = false;
+    return none;
+  }
 };
 
 class Capture;
@@ -85,6 +91,8 @@ class Stream {
   std::atomic<int> pending{0};        // a failure that leaves the device sound, or an abort: answered once
   std::atomic<uint32_t> overflow_switch{0}, custom_tag{0}, caches_op_info{0};
   std::atomic<uint32_t> last_task{0};
+  std::atomic<int64_t> model_time{0};  // of device time (model.h), up to which its tasks are through
+  void wait_in_model_until(int64_t ns);  // by its worker
   Capture* capture = nullptr;         // guarded by capture_mutex()
   uint32_t core_limit[2] = {0, 0};
 
@@ -99,9 +107,11 @@ class Stream {
   void work();
   Task* take_all();                   // oldest first; nullptr: nothing queued
   void sleep_until_pushed();
+  bool wait_for(uint64_t task, Deadline deadline);
   void finish(Task* task);
   void delay();
 
+  const uint64_t depth_;              // tasks that it holds
   std::atomic<Task*> head_{nullptr};  // newest first
   std::atomic<uint64_t> submitted_{0}, completed_{0};
   std::atomic<uint64_t> drop_until_{0};          // tasks up to this number are not run any more
@@ -133,6 +143,9 @@ int synchronize_device(Device& d, Deadline deadline);
 // Callbacks of a stream that goes away are forgotten.
 void unsubscribe_stream(StreamHandle* handle);
 
+// The host has waited for all that the stream has taken, or seen that it is done.
+void host_waited(const Stream& stream);
+
 void stop_workers_at_exit();          // and says what CANN_SIM_CHECK found
 void report_leaks_at_exit();          // unless aclFinalize did
 
@@ -154,7 +167,8 @@ class Mark {
   }
   int64_t time_ns() const { return time_.load(); }
   void reach_with(uint64_t task) {
-    time_ = now_ns();
+    const Stream* worker = modelling() ? Stream::of_this_worker() : nullptr;
+    time_ = worker ? worker->model_time.load() : modelling() ? host_model_time() : now_ns();
     if (following_order()) remember();
     task_ = task;
   }
@@ -162,6 +176,11 @@ class Mark {
   void forget() { task_ = 0; }        // aclrtResetEvent of a one-shot event
   // After a wait for it, or a look that saw it reached: this thread knows what whoever reached it knew.
   void learn_from() {
+    if (modelling()) {
+      Stream* worker = Stream::of_this_worker();
+      if (worker) worker->wait_in_model_until(time_ns() + model_event_ns());
+      else host_waited_until(time_ns());
+    }
     if (!following_order()) return;
     std::lock_guard<std::mutex> hold(mutex_);
     learn(known_);
