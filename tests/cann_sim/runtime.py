@@ -27,7 +27,9 @@ PLAIN = {
 }  # fmt: skip
 POINTERS = {
     "aclrtStream", "aclrtEvent", "aclrtContext", "aclrtDrvMemHandle", "aclmdlRI", "aclrtCallback", "aclrtHostFunc",
-    "aclrtExceptionInfoCallback", "aclrtTaskGrp", "aclrtDeviceTaskAbortCallback", "aclrtNotify",
+    "aclrtExceptionInfoCallback", "aclrtTaskGrp", "aclrtDeviceTaskAbortCallback", "aclrtNotify", "aclrtMemPool",
+    "aclrtAllocatorDesc", "aclrtAllocator", "aclrtAllocatorAllocFunc", "aclrtAllocatorFreeFunc",
+    "aclrtAllocatorAllocAdviseFunc", "aclrtAllocatorGetAddrFromBlockFunc",
 }  # fmt: skip
 
 

@@ -1,10 +1,12 @@
 // libopapi: the two phases that all aclnn ops share. What an op checks and computes beyond its row is under ops/.
+#include <cmath>
 #include <cstring>
 
 #include "aclnn/describe.h"
 #include "aclnn/executor_lock.h"
 #include "ops/op.h"
 #include "runtime/guard.h"
+#include "runtime/overflow.h"
 
 namespace cann_sim {
 namespace {
@@ -166,6 +168,21 @@ uint64_t default_workspace(const Call& call) {
   return bytes;
 }
 
+// A result that is no finite number, in the mode in which the device says so.
+void look_for_overflow(Run& run) {
+  const Call& call = run.call;
+  for (int i = 0; i < call.row->nargs; ++i) {
+    if (!is_output(call.row->args[i].kind)) continue;
+    for (const TensorMeta& t : call.tensors(i)) {
+      if (!t.given() || !computes(t.dtype) || !is_float(dtype_of(t.dtype))) continue;
+      const Value v = run.value(t).to(mt::kFloat).dense();
+      const float* p = v.ptr<float>();
+      for (int64_t k = 0, n = v.numel(); k < n; ++k)
+        if (!std::isfinite(p[k])) return note_overflow();
+    }
+  }
+}
+
 void execute(const Call& call) {
   Run run(call);
   if (call.workspace_bytes) {  // a workspace that another user also writes must not go unnoticed
@@ -173,6 +190,7 @@ void execute(const Call& call) {
     std::memset(pins.resolve(call.workspace, call.workspace_bytes), 0xA5, call.workspace_bytes);
   }
   call.row->impl->run(run);
+  if (notes_overflow()) look_for_overflow(run);
 }
 
 }  // namespace

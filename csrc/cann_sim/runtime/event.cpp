@@ -92,6 +92,11 @@ int create(aclrtEvent* out, EventKind kind, uint32_t flags, const char* function
     return fail(ACL_ERROR_RT_NO_EVENT_RESOURCE, "%s: device %d has no more events", function, c->device->id);
   Event* made = events().make(c, kind, flags);
   if (!made) return fail(ACL_ERROR_RT_NO_EVENT_RESOURCE, "%s: too many events", function);
+  if (flags & ACL_EVENT_IPC) made->ipc = IpcCounters::make();
+  if ((flags & ACL_EVENT_IPC) && !made->ipc) {
+    events().drop(made);
+    return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "%s: the host shares no more memory", function);
+  }
   *out = made;
   return 0;
 }
@@ -111,6 +116,8 @@ int wait_for_event(aclrtStream stream, aclrtEvent handle, int64_t timeout_ms, co
   if (!found) return code;
   if (!can_sync(*e)) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: the event was made without ACL_EVENT_SYNC", function);
   if (any_capture() && capture_wait(*found->stream, *e, &code)) return code;
+  if (e->ipc && !e->ipc->reached(e->ipc->recorded()))
+    if ((code = enqueue(stream, new_ipc_wait(e->ipc, timeout_ms)))) return code;
   if (e->one_shot()) {
     e->was_awaited = true;
     return enqueue(stream, new WaitTask(e->flag, e->waits, timeout_ms));
@@ -131,6 +138,8 @@ int synchronize(aclrtEvent handle, int32_t timeout, const char* function) {
   if (int refused = refuse_captured_event(*e, function)) return refused;
   if (int refused = refuse_unsafe_call(function)) return refused;
   auto faults = e->faults;
+  if (e->ipc && !wait_for_ipc(*e->ipc, timeout))
+    return fail(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "%s: the event was not reached within %d ms", function, timeout);
   Mark* latest = e->take_latest();
   if (!latest) {
     if (!e->one_shot()) return 0;
@@ -244,6 +253,7 @@ aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream) {
     code = enqueue(stream, new RecordTask(mark, e->one_shot() ? e->flag : nullptr));
   }
   mark->release();
+  if (!code && e->ipc) code = enqueue(stream, new_ipc_record(e->ipc));
   return code;
 }
 
@@ -309,6 +319,7 @@ aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* statu
   if (int refused = refuse_captured_event(*e, "aclrtQueryEventStatus")) return refused;
   Mark* latest = e->take_latest();
   bool complete = latest ? latest->reached() : !e->one_shot();
+  if (e->ipc) complete = complete && e->ipc->reached(e->ipc->recorded());
   if (latest && complete) latest->learn_from();
   if (latest) latest->release();
   if (complete)

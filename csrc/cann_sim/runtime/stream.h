@@ -7,6 +7,7 @@
 
 #include "runtime/check.h"
 #include "runtime/device.h"
+#include "runtime/ipc_event.h"
 #include "runtime/model.h"
 
 namespace cann_sim {
@@ -218,6 +219,7 @@ struct Event {
   Mark* const flag = new Mark(nullptr);
   std::shared_ptr<std::atomic<int>> waits = std::make_shared<std::atomic<int>>(0);  // queued and not yet over
   std::atomic<bool> was_awaited{false};  // and not reset since
+  std::shared_ptr<IpcCounters> ipc;   // with ACL_EVENT_IPC: shared with other processes
   std::shared_ptr<CapturePoint> captured;  // recorded into a capture; guarded by capture_mutex()
   bool one_shot() const { return kind != EventKind::capturing; }
   Mark* take_latest();                // one reference, or nullptr

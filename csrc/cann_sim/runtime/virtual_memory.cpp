@@ -5,6 +5,8 @@
 namespace cann_sim {
 namespace {
 
+constexpr uint64_t kMappedPoison = 64 << 10;  // of each piece, outside of strict mode
+
 // What was unmapped and whose pages go when no task is in the middle of using them. Other memory may be mapped there
 // before that, which must not lose its pages then.
 struct Leaving {
@@ -226,7 +228,8 @@ aclError aclrtMapMem(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle
   settle(in, base, size);
   if (!back_with_file(base, size, memory->file, memory->offset))
     return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "aclrtMapMem: the host refuses to map %zu bytes", size);
-  if (memory->fresh.exchange(false)) poison_fresh(base, size);
+  // Allocators map far more than they use: what is not touched is not to take the host's memory.
+  if (memory->fresh.exchange(false)) poison_fresh(base, settings().strict ? size : std::min<uint64_t>(size, kMappedPoison));
   Allocation made;
   made.size = size;
   made.device = memory->device;

@@ -1,0 +1,177 @@
+"""Tasks and memory beyond ops and copies: overflow status, reductions, pools, events between processes, registered allocators."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import elf
+from test_runtime_modes import START, run
+
+import cann_sim
+
+
+def test_reductions() -> None:
+    run("""
+import struct
+SUM, MAX, MIN = 10, 11, 12
+def reduced(code, size, left, right, kind, dtype):
+    pack = struct.pack(f"<{len(left)}{code}", *left), struct.pack(f"<{len(right)}{code}", *right)
+    rt.write(a, pack[0]); rt.write(b, pack[1])
+    rt.must("aclrtReduceAsync", a, b, len(left), kind, dtype, stream, None)
+    rt.sync(stream)
+    return list(struct.unpack(f"<{len(left)}{code}", rt.read(a, len(pack[0]))))
+assert reduced("f", 4, [1, -2, 3], [0.5, 4, -8], SUM, 0) == [1.5, 2, -5]
+assert reduced("e", 2, [1, -2, 60000], [0.5, 4, 60000], SUM, 1) == [1.5, 2, float("inf")]
+assert reduced("e", 2, [2.0 ** -24, 0.1], [2.0 ** -24, 0.2], MAX, 1) == [2.0 ** -24, struct.unpack("<e", struct.pack("<e", 0.2))[0]]
+assert reduced("i", 4, [1, -2], [7, -9], MIN, 3) == [1, -9]
+assert reduced("b", 1, [1, -2], [7, -9], MAX, 2) == [7, -2]
+assert reduced("H", 2, [0x3F80, 0x4000], [0x3F80, 0xC000], SUM, 27) == [0x4000, 0]       # bfloat16: 1 + 1, 2 - 2
+assert rt.aclrtReduceAsync(a, b, 4, 13, 0, stream, None) == 207000                        # "equal" is refused
+assert rt.aclrtReduceAsync(a, b, 1 << 40, SUM, 0, stream, None) == 107000
+""")
+
+
+def test_the_overflow_status_of_a_device() -> None:
+    """In saturation mode a result that is not finite sets it, and it stays until it is cleared; otherwise nothing does."""
+    run("""
+import struct, torch
+from client import Client
+client = Client()
+status = rt.malloc(64)
+def divided(by):
+    client.call("aclnnDiv", torch.ones(2), torch.tensor([1.0, by]), torch.empty(2))
+    rt.must("aclrtGetOverflowStatus", status, 64, stream)
+    rt.sync(stream)
+    return struct.unpack("<8Q", rt.read(status, 64))
+assert divided(0.0) == (0,) * 8                   # the mode is INF and NaN
+rt.must("aclrtSetDeviceSatMode", 0)
+assert divided(2.0) == (0,) * 8
+assert divided(0.0) == (1,) + (0,) * 7
+assert divided(2.0)[0] == 1
+rt.must("aclrtResetOverflowStatus", stream)
+assert divided(2.0)[0] == 0
+assert rt.aclrtGetOverflowStatus(status, 8, stream) == 107000
+""")
+
+
+def test_pools_of_memory() -> None:
+    """Memory of a pool lives until its stream comes to the free; the pool counts it, and bounds it."""
+    run("""
+class Props(ctypes.Structure):
+    _fields_ = [("allocation", ctypes.c_int32), ("handle", ctypes.c_int32), ("id", ctypes.c_uint32), ("type", ctypes.c_int32),
+                ("most", ctypes.c_size_t), ("rest", ctypes.c_ubyte * 32)]
+assert ctypes.sizeof(Props) == 56
+props = Props(0, 0, 0, 1, 8192)
+pool = rt.made("aclrtMemPoolCreate", ctypes.byref(props))
+def number(attribute):
+    value = ctypes.c_uint64()
+    rt.must("aclrtMemPoolGetAttr", pool, attribute, ctypes.byref(value))
+    return value.value
+p = rt.made("aclrtMemPoolMallocAsync", 4096, pool, stream)
+rt.fill(p, 7, 4096, stream)
+rt.move(a, p, 4096, stream)
+assert number(7) == 4096
+assert rt.aclrtMemPoolMallocAsync(out(), 8192, pool, stream) == 207001
+assert rt.aclrtMemPoolDestroy(pool) == 107000
+rt.must("aclrtMemPoolFreeAsync", p, stream)
+rt.sync(stream)
+assert rt.read(a, 4096) == bytes([7]) * 4096
+assert (number(7), number(8)) == (0, 4096)
+assert rt.aclrtMemPoolFreeAsync(p, stream) == 107000
+rt.must("aclrtMemPoolTrimTo", pool, 0)
+rt.must("aclrtMemPoolDestroy", pool)
+""", CANN_SIM_CHECK="race,memory,fatal")
+
+
+OTHER_PROCESS = """
+rt.must("aclInit", None)
+rt.must("aclrtSetDevice", 0)
+handle = (ctypes.c_char * 64).from_buffer_copy(bytes.fromhex(sys.argv[1]))
+class Handle(ctypes.Structure):
+    _fields_ = [("reserved", ctypes.c_char * 64)]
+event, stream = ctypes.c_void_p(), rt.stream()
+rt.library.aclrtIpcOpenEventHandle.argtypes = [Handle, ctypes.c_void_p]
+assert rt.library.aclrtIpcOpenEventHandle(Handle.from_buffer(handle), ctypes.byref(event)) == 0, rt.message()
+status = ctypes.c_int32()
+rt.must("aclrtQueryEventStatus", event, ctypes.byref(status))
+print(status.value, flush=True)
+rt.must("aclrtStreamWaitEvent", stream, event)
+assert rt.aclrtSynchronizeStreamWithTimeout(stream, 50) == 507046     # the other process has not come to its record
+print("waits", flush=True)
+rt.sync(stream)
+rt.must("aclrtSynchronizeEvent", event)
+rt.must("aclrtQueryEventStatus", event, ctypes.byref(status))
+print(status.value)
+"""
+
+
+def test_an_event_between_processes() -> None:
+    """The other process's stream waits for what this one recorded before, and no longer than until it is reached."""
+    run(f"""
+import subprocess
+other_process = {START + OTHER_PROCESS!r}
+""" + """
+event = rt.made("aclrtCreateEventExWithFlag", 0x40)
+handle = (ctypes.c_char * 64)()
+rt.must("aclrtIpcGetEventHandle", event, handle)
+gate = rt.made("aclrtCreateEventWithFlag", SYNC)
+rt.must("aclrtStreamWaitEvent", stream, gate)
+rt.must("aclrtRecordEvent", event, stream)
+child = subprocess.Popen([sys.executable, "-c", other_process, handle.raw.hex()], stdout=subprocess.PIPE, text=True)
+assert child.stdout.readline() == "0\\n"            # recorded, not reached
+assert child.stdout.readline() == "waits\\n"
+rt.must("aclrtRecordEvent", gate, other)
+assert child.communicate()[0] == "1\\n" and child.returncode == 0
+plain = rt.event()
+assert rt.aclrtIpcGetEventHandle(plain, handle) == 107000
+""")
+
+
+def test_allocators_are_remembered_for_their_stream() -> None:
+    run("""
+desc = rt.aclrtAllocatorCreateDesc()
+assert rt.aclrtAllocatorRegister(stream, desc) == 100000     # nothing is set yet
+for name, value in (("Obj", 1), ("AllocFunc", 2), ("FreeFunc", 3), ("AllocAdviseFunc", 4), ("GetAddrFromBlockFunc", 5)):
+    rt.must(f"aclrtAllocatorSet{name}ToDesc", desc, value)
+found = [ctypes.c_void_p() for _ in range(6)]
+get = lambda s: rt.aclrtAllocatorGetByStream(s, *map(ctypes.byref, found))
+assert get(stream) == 100000
+rt.must("aclrtAllocatorRegister", stream, desc)
+assert get(stream) == 0 and [f.value for f in found] == [desc, 1, 2, 3, 4, 5]
+assert get(other) == 100000
+rt.must("aclrtAllocatorUnregister", stream)
+assert get(stream) == 100000
+rt.must("aclrtAllocatorDestroyDesc", desc)
+""")
+
+
+def test_mapped_memory_takes_what_is_touched() -> None:
+    """A client that maps 2 GiB and writes little has little resident, as with expandable segments of an allocator."""
+    done = run("""
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+segment, count = 20 << 20, 100
+base = rt.made("aclrtReserveMemAddress", segment * count, 0, None, 1)
+before = resident()
+for i in range(count):
+    handle = rt.made("aclrtMallocPhysical", segment, ctypes.byref(physical_prop()), 0)
+    rt.must("aclrtMapMem", base + i * segment, segment, 0, handle, 0)
+print((resident() - before) >> 20)
+""")
+    assert int(done.stdout) < 64
+
+
+def test_atb_is_there_and_refuses() -> None:
+    """torch_npu's plugin for ATB is linked against these names; each answers a code and says that it is missing."""
+    home = Path(cann_sim.home()) / "lib64"
+    exported = elf.read(home / "libatb.so").exported
+    names = subprocess.run(["c++filt"], input="\n".join(exported), capture_output=True, text=True, check=True).stdout
+    for name in ("atb::CreateContext(atb::Context**)", "atb::DestroyOperation(atb::Operation*)",
+                 "int atb::CreateOperation<atb::infer::PagedAttentionParam>(atb::infer::PagedAttentionParam const&, atb::Operation**)",
+                 "atb::Utils::GetTensorSize(atb::Tensor const&)"):
+        assert name in names
+    library = ctypes.CDLL(str(home / "libatb.so"))
+    context = ctypes.c_void_p(1)
+    assert library._ZN3atb13CreateContextEPPNS_7ContextE(ctypes.byref(context)) == 207000 and context.value is None
