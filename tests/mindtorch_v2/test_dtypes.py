@@ -10,10 +10,10 @@ import sys
 import warnings
 from typing import Any
 
-import both
 import numpy as np
 import pytest
 import torch
+import twin
 
 import mindtorch_v2 as mt
 
@@ -64,7 +64,7 @@ def test_every_dtype_of_torch_is_there():
 def test_attributes(name):
     for what in ("repr(D)", "D.itemsize", "D.is_floating_point", "D.is_complex", "D.is_signed", "D.to_complex()", "D.to_real()",
                  "torch.tensor([], dtype=D).is_signed()"):
-        both.check(what.replace("D", f"torch.{name}"))
+        twin.check_lines(what.replace("D", f"torch.{name}"))
     dtype = getattr(mt, name)
     assert pickle.loads(pickle.dumps(dtype)) is dtype and copy.deepcopy(dtype) is dtype and {dtype: 1}[getattr(mt, name)] == 1
 
@@ -73,7 +73,7 @@ def test_attributes(name):
 def test_limits(name):
     if name != "float4_e2m1fn_x2" and not name.startswith("q") and name != "bool":      # torch's errors there are its own
         for kind in ("finfo", "iinfo"):
-            theirs, found = (both.run(f"repr(torch.{kind}(torch.{name}))", lib) for lib in (torch, mt))
+            theirs, found = (twin.run_lines(f"repr(torch.{kind}(torch.{name}))", lib) for lib in (torch, mt))
             assert found[0] == theirs[0] and (found[1] is None) == (theirs[1] is None)
     if name in [*FLOAT8, *UNSIGNED]:
         kind = "finfo" if name in FLOAT8 else "iinfo"
@@ -83,7 +83,7 @@ def test_limits(name):
 
 def test_promotion():
     for a, b in itertools.product(NAMES, NAMES):
-        results = [both.run(f"torch.promote_types(torch.{a}, torch.{b})", lib) for lib in (torch, mt)]
+        results = [twin.run_lines(f"torch.promote_types(torch.{a}, torch.{b})", lib) for lib in (torch, mt)]
         if "INTERNAL ASSERT" in str(results[0]):
             assert results[1][1] is not None or "RuntimeError" in str(results[1]), (a, b)
         else:
@@ -104,7 +104,7 @@ RESULT_TYPES = ["torch.ones(2, dtype=D), 1", "torch.ones(2, dtype=D), 1.5", "tor
 @pytest.mark.parametrize("name", RARE)
 def test_result_type(name):
     for operands in RESULT_TYPES:
-        both.check(f"torch.result_type({operands})".replace("D", f"torch.{name}"))
+        twin.check_lines(f"torch.result_type({operands})".replace("D", f"torch.{name}"))
 
 
 def test_default_dtype_is_a_common_float():
@@ -198,7 +198,7 @@ MORE = {("complex32", word) for word in ("sum()", "sum(0)", "equal(", "cumsum")}
 @pytest.mark.parametrize("name", RARE)
 def test_made(name):
     for line in MADE:
-        theirs, found = (both.run(line.replace("D", f"torch.{name}"), lib) for lib in (torch, mt))
+        theirs, found = (twin.run_lines(line.replace("D", f"torch.{name}"), lib) for lib in (torch, mt))
         if theirs[1] is None and "Error" not in str(theirs[0]):
             assert found == theirs, line
         elif not any(n == name and word in line for n, word in MORE):
@@ -323,7 +323,7 @@ def test_typed_storages(name):
     "torch.ones(2, 2, dtype=torch.float8_e4m3fn) @ torch.ones(2, 2, dtype=torch.float8_e4m3fn)",
 ])
 def test_lines(line):
-    both.check(line)
+    twin.check_lines(line)
 
 
 def test_closeness():

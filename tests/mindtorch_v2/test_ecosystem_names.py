@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from both import check
+from twin import check_lines
 
 import mindtorch_v2 as mt
 
@@ -28,7 +28,7 @@ def test_devices_that_are_not_here_are_values(name: str) -> None:
     "torch.zeros_like(torch.ones(2), device='D')", "torch.arange(3, device=torch.device('D', 1))"])
 @pytest.mark.parametrize("device", ["cuda", "xpu"])
 def test_tensors_there_are_refused_as_torch_refuses_them(made: str, device: str) -> None:
-    check(made.replace("D", device), message=True)
+    check_lines(made.replace("D", device), message=True)
 
 
 def test_other_devices_are_refused_by_name() -> None:
@@ -65,7 +65,7 @@ tree = {"a": [1, (2, 3)], "b": OrderedDict(c=deque([4], maxlen=2)), "d": default
     "t.is_namedtuple(P), t.is_namedtuple(P(1, 2)), t.is_namedtuple((1,)), t.is_structseq(__import__('time').gmtime())",
     "t.tree_structure({'a': [1, 2]}).child(0).num_leaves, len(t.tree_structure(tree).children())"])
 def test_trees(line: str) -> None:
-    check(TREES + line, message=True)
+    check_lines(TREES + line, message=True)
 
 
 def test_classes_become_nodes_of_trees() -> None:
@@ -85,16 +85,16 @@ class Word:
     def __hash__(self): return hash(self.w)
 """
     register = define + "t.register_pytree_node(Pair, lambda p: ([p.a, p.b], None), lambda v, c: Pair(*v)"
-    check(register + ")\nt.tree_leaves([Pair(1, [2])])")
-    check(register + ")\nt.tree_map_with_path(lambda k, x: x, Pair(1, 2))")
-    check(register + ")\nt.treespec_dumps(t.tree_structure(Pair(1, 2)))")
+    check_lines(register + ")\nt.tree_leaves([Pair(1, [2])])")
+    check_lines(register + ")\nt.tree_map_with_path(lambda k, x: x, Pair(1, 2))")
+    check_lines(register + ")\nt.treespec_dumps(t.tree_structure(Pair(1, 2)))")
     keys = ", flatten_with_keys_fn=lambda p: ([(t.GetAttrKey('a'), p.a), (t.GetAttrKey('b'), p.b)], None), serialized_type_name='Pair')"
-    check(register + keys + "\n[t.keystr(k) for k, _ in t.tree_flatten_with_path(Pair(1, {'q': 2}))[0]]")
-    check(register + keys + "\nt.treespec_dumps(t.tree_structure(Pair(1, 2)))")
-    check(register + keys + "\nt._deregister_pytree_node(Pair)\nlen(t.tree_leaves(Pair(1, 2)))")
-    check(define + "t.register_dataclass(Point)\nt.tree_map(lambda v: v * 2, Point(1, 2)).y, t.tree_leaves(Point(1, 2, 3))")
-    check(define + "t.register_constant(Word)\nt.tree_leaves([Word('a'), 1]), t.tree_structure(Word('a')) == t.tree_structure(Word('a'))")
-    check(define + "t.register_constant(Pair)\n1")
+    check_lines(register + keys + "\n[t.keystr(k) for k, _ in t.tree_flatten_with_path(Pair(1, {'q': 2}))[0]]")
+    check_lines(register + keys + "\nt.treespec_dumps(t.tree_structure(Pair(1, 2)))")
+    check_lines(register + keys + "\nt._deregister_pytree_node(Pair)\nlen(t.tree_leaves(Pair(1, 2)))")
+    check_lines(define + "t.register_dataclass(Point)\nt.tree_map(lambda v: v * 2, Point(1, 2)).y, t.tree_leaves(Point(1, 2, 3))")
+    check_lines(define + "t.register_constant(Word)\nt.tree_leaves([Word('a'), 1]), t.tree_structure(Word('a')) == t.tree_structure(Word('a'))")
+    check_lines(define + "t.register_constant(Pair)\n1")
 
 
 def test_vmap_runs_in_torchs_steps() -> None:
@@ -121,7 +121,7 @@ def test_vmap_runs_in_torchs_steps() -> None:
     "torch.vmap(lambda x: x, out_dims=None)(torch.ones(2))",
     "torch.vmap(lambda x: x.sum(), in_dims=-1, chunk_size=2)(torch.arange(6.0).reshape(2, 3))"])
 def test_levels_of_vmap_by_number(line: str) -> None:
-    check("f = torch._C._functorch\n" + line)
+    check_lines("f = torch._C._functorch\n" + line)
 
 
 GROUPS = """
@@ -137,7 +137,7 @@ offs = torch.tensor([2, 8], dtype=torch.int32)
     "g(a2, b3)", "g(a3, b3, offs=offs)", "g(a2, b3, offs=offs.long())", "g(a2, b3[:, :8], offs=offs)", "g(a2[None, None], b3)",
     "g(a2, b3, offs=torch.tensor([1, 4, 8], dtype=torch.int32))", "g(a2, b3, offs=offs, bias=torch.ones(32))"])
 def test_products_of_groups(line: str) -> None:
-    check(GROUPS + line, message=True)
+    check_lines(GROUPS + line, message=True)
 
 
 def test_products_of_groups_have_gradients() -> None:
@@ -154,7 +154,7 @@ def test_products_of_groups_have_gradients() -> None:
     "torch.einsum(a, [0, 1], a, [1, 2], [0, 2])"])
 def test_einsum_shows_its_operands_one_by_one(line: str) -> None:
     """To classes that take it over, as torch.fx does: packages read the operands from the nodes of a graph."""
-    check("seen = []\nclass Own(torch.Tensor):\n    @classmethod\n"
+    check_lines("seen = []\nclass Own(torch.Tensor):\n    @classmethod\n"
           "    def __torch_function__(cls, func, types, args=(), kwargs=None):\n"
           "        seen.append([type(x).__name__ for x in args])\n        return 0\n"
           f"a = torch.ones(2, 2).as_subclass(Own)\nseen.clear()\nmade = {line}\nseen[-1]")
@@ -208,7 +208,7 @@ def test_names_that_packages_read() -> None:
     assert right.is_meta and right.shape == (3, 3) and right.stride() == (1, 4) and right.storage_offset() == 1
     assert convert(base) is left and right.untyped_storage()._cdata == left.untyped_storage()._cdata
     assert mt.nn.modules.module._global_parameter_registration_hooks is mt.nn.modules._hooks._global_parameter_registration_hooks
-    check("torch._assert_async(torch.tensor(0), 'no')", message=True)
-    check("torch._assert_async(torch.tensor([1, 1]))", message=True)
+    check_lines("torch._assert_async(torch.tensor(0), 'no')", message=True)
+    check_lines("torch._assert_async(torch.tensor([1, 1]))", message=True)
     assert mt.optim.optimizer._default_to_fused_or_foreach([mt.ones(1)], False, True) == (True, False)
     assert mt.optim.optimizer._default_to_fused_or_foreach([mt.ones(1)], False) == (False, False)

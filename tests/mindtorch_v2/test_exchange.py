@@ -5,9 +5,9 @@ import gc
 import signal
 from typing import Any
 
-import both
 import numpy as np
 import pytest
+import twin
 
 import mindtorch_v2 as mt
 
@@ -23,21 +23,21 @@ torch.Size([1,2])|np.arange(6).reshape(2,3)[:,::2]|{'a':1}.values()""".replace("
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("make", ["tensor", "as_tensor"])
 def test_from_data(make: str, data: str) -> None:
-    both.check(f"torch.{make}({data})")
+    twin.check_lines(f"torch.{make}({data})")
 
 
 @pytest.mark.parametrize("data", [d for d in DATA if "np." not in d and d != "[torch.tensor(1),torch.tensor(2.)]"
                                   and d != "[torch.ones(2),torch.ones(2)]"])
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "bool", "float64", "bfloat16", "complex64"])
 def test_from_data_with_dtype(dtype: str, data: str) -> None:
-    both.check(f"torch.tensor({data}, dtype=torch.{dtype})")
+    twin.check_lines(f"torch.tensor({data}, dtype=torch.{dtype})")
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32"])
 @pytest.mark.parametrize("value", ["300", "-1", "-129", "-256", "128", "70000", "1e10", "float('inf')", "2.9"])
 def test_overflow(dtype: str, value: str) -> None:
-    both.check(f"torch.tensor({value}, dtype=torch.{dtype})")
-    both.check(f"torch.tensor([{value}], dtype=torch.{dtype})")
+    twin.check_lines(f"torch.tensor({value}, dtype=torch.{dtype})")
+    twin.check_lines(f"torch.tensor([{value}], dtype=torch.{dtype})")
 
 
 ARRAYS = r"""torch.arange(6).reshape(2,3).t().numpy()
@@ -70,7 +70,7 @@ torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(torch.arange(3)))"""
 
 @pytest.mark.parametrize("lines", ARRAYS)
 def test_arrays(lines: str) -> None:
-    both.check(lines)
+    twin.check_lines(lines)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
@@ -122,12 +122,12 @@ copy.copy(torch.ones(2,requires_grad=True))""".split("\n")
 
 @pytest.mark.parametrize("line", COPIES)
 def test_pickle_and_copy(line: str) -> None:
-    both.check("import copy, pickle\n" + line)
+    twin.check_lines("import copy, pickle\n" + line)
 
 
 @pytest.mark.parametrize("way", ["pickle.loads(pickle.dumps(pair))", "copy.deepcopy(pair)"])
 def test_copies_keep_sharing(way: str) -> None:
-    both.check(f"import copy, pickle\nx=torch.arange(10)\npair=(x[:5],x[2:])\na,b={way}\na[2]=99\nb")
+    twin.check_lines(f"import copy, pickle\nx=torch.arange(10)\npair=(x[:5],x[2:])\na,b={way}\na[2]=99\nb")
 
 
 def test_resizing_a_storage_moves_every_tensor_with_it() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import both
 import pytest
 import torch as judge
+import twin
 from oracle import to_ours, to_torch
 from torch.testing._internal import common_methods_invocations as opinfo
 
@@ -86,7 +86,7 @@ torch._amp_update_scale_(torch.ones(1),torch.zeros(1),torch.zeros(1),2.,.5,1)"""
 
 @pytest.mark.parametrize("line", ERRORS)
 def test_arguments(line: str) -> None:
-    both.check(f"x=[torch.tensor([1.,2.])]\n{line}")
+    twin.check_lines(f"x=[torch.tensor([1.,2.])]\n{line}")
 
 
 GRADIENTS = """torch._foreach_mul(x, y)|torch._foreach_add(x, y, alpha=2)|torch._foreach_sqrt(x)

@@ -1,10 +1,10 @@
 """Results at odd values: bytes of bool beyond 1, NaN and infinities, complex gradients, mixed dtypes, images of bytes."""
 from __future__ import annotations
 
-import both
 import numpy as np
 import pytest
 import torch
+import twin
 
 import mindtorch_v2 as mt
 
@@ -25,7 +25,7 @@ torch.zeros(2, dtype=torch.bool).scatter_reduce(0, x.long(), x, 'amin')|torch.ze
 
 @pytest.mark.parametrize("line", ON_BYTES.replace("\n", "|").split("|"))
 def test_bytes_of_bool(line):
-    both.check(BYTES + line)
+    twin.check_lines(BYTES + line)
 
 
 # ---- gradients at NaN and infinity ---------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ def test_bytes_of_bool(line):
                                   "hardshrink", "softshrink", "softplus", "silu", "gelu", "logsigmoid"])
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0.", "6."])
 def test_activation_gradient(name, value):
-    both.check(f"""
+    twin.check_lines(f"""
 x = torch.tensor([float("{value}")], requires_grad=True)
 getattr(torch.nn.functional, "{name}")(x).backward(torch.ones(1))
 x.grad.double().round(decimals=5)""")
@@ -43,7 +43,7 @@ x.grad.double().round(decimals=5)""")
 @pytest.mark.parametrize("value", ["nan", "inf"])
 @pytest.mark.parametrize("layout", ["", ".permute(0, 2, 1).contiguous().permute(0, 2, 1)"])
 def test_batch_norm_in_evaluation(where, value, layout):
-    both.check(f"""
+    twin.check_lines(f"""
 x, mean, var = torch.arange(24.).reshape(2, 3, 4){layout}, torch.zeros(3), torch.ones(3)
 {where} = float("{value}")
 x.requires_grad_()
@@ -62,7 +62,7 @@ DEPTHWISE = [(where, options, dtype) for where in ("x[0, 0, 2, 0]", "x[0, 0, 2, 
 
 @pytest.mark.parametrize("where, options, dtype", DEPTHWISE)
 def test_depthwise_convolution_with_infinity(where, options, dtype):
-    both.check(f"""
+    twin.check_lines(f"""
 x, w = torch.arange(98., dtype=torch.{dtype}).reshape(1, 2, 7, 7), torch.ones(2, 1, 3, 3, dtype=torch.{dtype})
 g = torch.ones(torch.nn.functional.conv2d(x, w, groups=2, {options}).shape, dtype=torch.{dtype})
 {where} = float("inf")
@@ -77,7 +77,7 @@ y.backward(g)
 @pytest.mark.parametrize("channels", [4, 16, 32])
 @pytest.mark.parametrize("name", ["conv2d", "conv_transpose2d"])
 def test_convolution_with_infinity(where, channels, name):
-    both.check(f"""
+    twin.check_lines(f"""
 x = torch.arange({channels} * 144.).reshape(1, {channels}, 12, 12) * 2**-7
 w, g = torch.ones({channels}, {channels}, 3, 3), torch.ones(1, {channels}, 12, 12)
 {where} = float("inf")
@@ -91,7 +91,7 @@ y.backward(g)
 @pytest.mark.parametrize("call", ["torch.nn.functional.linear(a, b)", "torch.nn.functional.linear(a, b[0])",
                                   "torch.logaddexp(a, b)", "torch.nn.functional.linear(a, b, a[0, :2])"])
 def test_complex_gradient(call):
-    both.check(f"""
+    twin.check_lines(f"""
 a = torch.tensor([[1 + 2j, 3 - 1j], [0.5j, 2 + 0j]], dtype=torch.complex128, requires_grad=True)
 b = torch.tensor([[2 - 1j, 1 + 1j], [1 - 3j, 0.25j]], dtype=torch.complex128, requires_grad=True)
 y = {call}
@@ -116,7 +116,7 @@ y.backward(torch.full(y.shape, 1 - 2j, dtype=torch.complex128))
       for args in ("3, 4", "3, 4, -1", "4, 3, 2", "4, 2, -9", "3, 3, 9", "0, 3", "2, 0", "5, 3, -2", "1, 2, -2**40")),
 ])
 def test_as_torch(lines):
-    both.check(lines)
+    twin.check_lines(lines)
 
 
 def test_indices_of_a_late_triangle():

@@ -1,8 +1,8 @@
 """Calls that fuzz_parity.py found to differ from PyTorch once, a line each: accepted, refused and computed alike."""
 from __future__ import annotations
 
-import both
 import pytest
+import twin
 
 import mindtorch_v2 as mt
 
@@ -27,7 +27,7 @@ def test_a_number_fits_or_is_refused(line: str, dtype: str) -> None:
     if any(name in line and dtype == kind for name, kind in OTHER):
         return
     for number in NUMBERS:
-        both.check(f"""
+        twin.check_lines(f"""
 x, v, i, m = torch.tensor([0, 1], dtype=torch.{dtype}), {number}, torch.tensor([0]), torch.tensor([True, False])
 def assign(index): x[index] = v; return x
 {line}""")
@@ -35,13 +35,13 @@ def assign(index): x[index] = v; return x
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "bfloat16", "float32", "complex64"])
 def test_words_of_an_overflow(dtype: str) -> None:
-    both.check(f"torch.zeros(2, dtype=torch.{dtype}).fill_(1e40)", message=True)
+    twin.check_lines(f"torch.zeros(2, dtype=torch.{dtype}).fill_(1e40)", message=True)
 
 
 @pytest.mark.parametrize("exponent", ["300", "1e5", "2**40", "1e39", "-1", "2.5"])
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "float16", "bfloat16", "float32"])
 def test_exponents_that_fit(dtype: str, exponent: str) -> None:
-    both.check(f"torch.tensor([0, 1], dtype=torch.{dtype}) ** ({exponent})")
+    twin.check_lines(f"torch.tensor([0, 1], dtype=torch.{dtype}) ** ({exponent})")
 
 
 # ---- one line each -------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ torch.masked.median(torch.tensor([1, 2]), mask=torch.tensor([False, False]))
 
 @pytest.mark.parametrize("line", LINES.strip().split("\n"))
 def test_alike(line: str) -> None:
-    both.check(f"x, t, v = torch.zeros(3), torch.tensor(True), torch.tensor(1.)\n{line}")
+    twin.check_lines(f"x, t, v = torch.zeros(3), torch.tensor(True), torch.tensor(1.)\n{line}")
 
 
 # ---- refused by the same type of exception ---------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ torch.linspace(torch.tensor(0., requires_grad=True), 3, 3).tolist()|torch.add(x,
 
 @pytest.mark.parametrize("line", REFUSED.strip().replace("\n", "|").split("|"))
 def test_refused_alike(line: str) -> None:
-    both.check(f"""
+    twin.check_lines(f"""
 x, m, i, b = torch.ones(2), torch.eye(3), torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.bool)
 c = torch.ones(2, dtype=torch.complex64)
 {line}""")
@@ -238,23 +238,23 @@ c = torch.ones(2, dtype=torch.complex64)
 @pytest.mark.parametrize("line", ["torch.maximum(c, c)", "torch.isneginf(c)", "torch.deg2rad(c)", "torch.relu(c != 0)", "torch.argmax(c)",
                                   "torch.linalg.qr(torch.ones(2, 2).half())", "torch.heaviside(c[:0], c[:0])"])
 def test_words_of_a_dtype_without_a_kernel(line: str) -> None:
-    both.check(f"c = torch.ones(2, dtype=torch.complex64)\n{line}", message=True)
+    twin.check_lines(f"c = torch.ones(2, dtype=torch.complex64)\n{line}", message=True)
 
 
 @pytest.mark.parametrize("line", ["sum(x, 0", "nansum(x, 0", "mean(x, 0", "nanmean(x, 0", "cumsum(x, 0", "cumprod(x[1:9], 0",
                                   "logsumexp(x / 100, 0", "sum(x.long(), 0", "prod(x[1:4], 0"])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 def test_sums_are_made_in_the_dtype_of_out(line: str, dtype: str) -> None:
-    both.check(f"""
+    twin.check_lines(f"""
 x = torch.arange(96.).to(torch.bfloat16)
 y = torch.{line}, out=torch.zeros((), dtype=torch.{dtype}))
 (y.double() * 1000).round() / 1000""")
 
 
 def test_sums_in_an_out_of_integers() -> None:
-    both.check("torch.sum(torch.tensor([1.5, 1.5]), 0, out=torch.tensor(0))")
-    both.check("torch.cumsum(torch.tensor([1.5, 1.5]), 0, out=torch.zeros(2, dtype=torch.int64))")
-    both.check("torch.mean(torch.tensor([1.5, 1.5]), 0, out=torch.tensor(0))")
+    twin.check_lines("torch.sum(torch.tensor([1.5, 1.5]), 0, out=torch.tensor(0))")
+    twin.check_lines("torch.cumsum(torch.tensor([1.5, 1.5]), 0, out=torch.zeros(2, dtype=torch.int64))")
+    twin.check_lines("torch.mean(torch.tensor([1.5, 1.5]), 0, out=torch.tensor(0))")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -265,7 +265,7 @@ def test_sums_in_an_out_of_integers() -> None:
 def test_numbers_beside_16_bits(line: str, dtype: str) -> None:
     """mul and div take a number as it is; add and others round it, and alpha, to the tensor's dtype. Not of a few items:
     there PyTorch rounds the product with alpha too, which it does not do where it computes with vectors."""
-    both.check(f"""
+    twin.check_lines(f"""
 x = (torch.arange(512) / 7).to(torch.{dtype})
 y = (torch.arange(512) / 13).to(torch.{dtype})
 {line}""")
@@ -274,12 +274,12 @@ y = (torch.arange(512) / 13).to(torch.{dtype})
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "float16", "int64"])
 @pytest.mark.parametrize("value", ["1 + 1j", "300", "-1.5", "1e30", "[1]"])
 def test_fill_with_a_tensor_casts(value: str, dtype: str) -> None:
-    both.check(f"torch.fill(torch.zeros(2, dtype=torch.{dtype}), torch.tensor({value}))")
-    both.check(f"torch.zeros(2, dtype=torch.{dtype}).fill_(torch.tensor({value}))")
+    twin.check_lines(f"torch.fill(torch.zeros(2, dtype=torch.{dtype}), torch.tensor({value}))")
+    twin.check_lines(f"torch.zeros(2, dtype=torch.{dtype}).fill_(torch.tensor({value}))")
 
 
 def test_assigning_to_false_looks_at_nothing() -> None:
-    both.check("""
+    twin.check_lines("""
 x = torch.zeros(17)
 x[False] = torch.ones(3)
 x.sum()""")
@@ -294,7 +294,7 @@ def test_a_mask_that_is_false_writes_nothing() -> None:
 @pytest.mark.parametrize("shape, strides", [((3, 3), (1, 3)), ((2, 3), (1, 2)), ((4, 2, 3), (1, 12, 4))])
 @pytest.mark.parametrize("line", ["x.bernoulli(0.5)", "x.bernoulli_(0.5)", "x.bernoulli_(torch.full(shape, 0.5))"])
 def test_bernoulli_draws_in_the_order_of_torch(line: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-    both.check(f"""
+    twin.check_lines(f"""
 shape, strides = {shape}, {strides}
 x = torch.empty_strided(shape, strides)
 torch.manual_seed(42)
@@ -305,7 +305,7 @@ torch.manual_seed(42)
                                   "torch.randint(-9, 9, (2, 3, 4), out=x)", "torch.normal(1., 2., (2, 3, 4), out=x)",
                                   "torch.rand(4, 6, out=x)", "torch.randint(9, (2, 12), out=x)"])
 def test_out_is_drawn_in_the_order_of_its_memory(line: str) -> None:
-    both.check(f"""
+    twin.check_lines(f"""
 x = torch.zeros(2, 4, 3).transpose(1, 2)
 torch.manual_seed(42)
 {line}""")
@@ -313,19 +313,19 @@ torch.manual_seed(42)
 
 @pytest.mark.parametrize("norm", ["torch.rms_norm(x, (0,), w)", "torch.layer_norm(x, (0,), w)", "torch.rms_norm(x[:, None], (1, 0))"])
 def test_gradient_of_a_norm_of_no_items(norm: str) -> None:
-    both.check(f"""
+    twin.check_lines(f"""
 x, w = torch.ones(3, 0, requires_grad=True), torch.ones(0, requires_grad=True)
 torch.autograd.grad({norm}.sum(), [x, w], allow_unused=True)[0]""")
 
 
 @pytest.mark.parametrize("number", ["-1", "1e300", "float('nan')"])
 def test_words_of_softshrink(number: str) -> None:
-    both.check(f"torch.nn.functional.softshrink(torch.ones(2), {number})", message=True)
+    twin.check_lines(f"torch.nn.functional.softshrink(torch.ones(2), {number})", message=True)
 
 
 @pytest.mark.parametrize("value, divisor", [("0", "1e-200"), ("2.5", "1e200"), ("1", "0."), ("False", "3.")])
 def test_gradient_of_a_quotient_that_overflows(value: str, divisor: str) -> None:
-    both.check(f"""
+    twin.check_lines(f"""
 a, b = (torch.tensor([x], requires_grad=True, dtype=torch.float64) for x in (1., {divisor}))
 torch.autograd.grad(torch.addcdiv(torch.ones(1, dtype=torch.float64), a, b, value={value}), [a, b])""")
 
@@ -335,7 +335,7 @@ torch.autograd.grad(torch.addcdiv(torch.ones(1, dtype=torch.float64), a, b, valu
 def test_gradient_of_segments(reduce: str, initial: float | None) -> None:
     for values in ("[2., 2, -1, -2, 1]", "[1., 1, 1, 1, 1]", "[0., 0, 1, 0, 2]", "[2., nan, 1, nan, nan]"):
         for where in ("lengths=torch.tensor([0, 1, 2, 2])", "offsets=torch.tensor([1, 2, 4])"):
-            both.check(f"""
+            twin.check_lines(f"""
 nan = float("nan")
 x = torch.tensor({values}, dtype=torch.float64, requires_grad=True)
 y = torch.segment_reduce(x, "{reduce}", {where}, initial={initial})
@@ -373,13 +373,13 @@ def test_convolution_of_padding_alone() -> None:
 
 
 def test_a_leaf_that_is_a_view() -> None:
-    both.check("""
+    twin.check_lines("""
 leaf = torch.zeros(9).as_strided((3, 3), (3, 1)).requires_grad_()
 leaf[0].fill_(1.)""", message=True)
 
 
 def test_gradient_of_scatter_reduce_without_indices() -> None:
-    both.check("""
+    twin.check_lines("""
 x, src = torch.zeros(2, 0, 3, requires_grad=True), torch.zeros(2, 2, 0, 3, requires_grad=True)
 out = x.clone().scatter_reduce_(-3, torch.zeros(2, 0, 3).long(), src, "amax")
 [None if g is None else g.shape for g in torch.autograd.grad(out, [x, src], torch.zeros(2, 0, 3), allow_unused=True)]""")
@@ -387,29 +387,29 @@ out = x.clone().scatter_reduce_(-3, torch.zeros(2, 0, 3).long(), src, "amax")
 
 @pytest.mark.parametrize("reduce", ["sum", "amax", "prod", "mean"])
 def test_gradient_of_scatter_reduce_of_a_src_without_dims(reduce: str) -> None:
-    both.check(f"""
+    twin.check_lines(f"""
 x, src = torch.ones(1, requires_grad=True), torch.tensor(2., requires_grad=True)
 [g.tolist() for g in torch.autograd.grad(x.scatter_reduce(0, torch.tensor([0]), src, "{reduce}").sum(), [x, src])]""")
 
 
 def test_gradient_of_view_as_real_of_one_item() -> None:
-    both.check("""
+    twin.check_lines("""
 x = torch.ones(1, dtype=torch.complex64, requires_grad=True)
 torch.autograd.grad(torch.view_as_real_copy(x), x, torch.ones(5).as_strided((1, 2), (3, 1)))""")
 
 
 # ---- Tensor.where --------------------------------------------------------------------------------------------------------
 def test_the_method_where_has_its_name() -> None:
-    both.check("torch.Tensor.where.__name__")
-    both.check("torch.ones(2).where(torch.tensor([True, False]), 3)")
-    both.check("torch.ones(2).where('x', 3)")
+    twin.check_lines("torch.Tensor.where.__name__")
+    twin.check_lines("torch.ones(2).where(torch.tensor([True, False]), 3)")
+    twin.check_lines("torch.ones(2).where('x', 3)")
     with pytest.raises(TypeError, match=r"^where\(\)"):
         mt.ones(2).where("x", 3)
     assert mt.where is not mt.Tensor.where and not hasattr(mt.ops.aten, "_where_method")
 
 
 def test_where_for_torch_function() -> None:
-    both.check("""
+    twin.check_lines("""
 class Sub(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import both
 import parity_ops
 import pytest
 import torch
+import twin
 
 import mindtorch_v2 as mt
 
@@ -65,12 +65,12 @@ MESSAGES = [
 
 @pytest.mark.parametrize("lines", LINES)
 def test_as_torch(lines: str) -> None:
-    both.check(lines)
+    twin.check_lines(lines)
 
 
 @pytest.mark.parametrize("lines", MESSAGES)
 def test_refused_in_torchs_words(lines: str) -> None:
-    both.check(lines, message=True)
+    twin.check_lines(lines, message=True)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])

@@ -9,10 +9,10 @@ import sys
 from collections import OrderedDict, namedtuple
 from typing import Any
 
-import both
 import numpy as np
 import pytest
 import torch
+import twin
 
 import mindtorch_v2 as mt
 
@@ -212,7 +212,7 @@ torch._foreach_div(x,[2.,4.])|torch._foreach_neg_(x) or x|torch._foreach_clamp_m
 
 @pytest.mark.parametrize("line", FOREACH)
 def test_foreach(line: str) -> None:
-    both.check(f"x=[torch.tensor([1.,2.]),torch.tensor([3.])]\n{line}")
+    twin.check_lines(f"x=[torch.tensor([1.,2.]),torch.tensor([3.])]\n{line}")
 
 
 CLOSE = """(1,1)|(1,2)|(1,1.0)|(1.,1.+1e-8)|(torch.ones(2),torch.ones(2))|(torch.ones(2),torch.zeros(2))|(torch.ones(2),torch.ones(3))
@@ -223,7 +223,7 @@ CLOSE = """(1,1)|(1,2)|(1,1.0)|(1.,1.+1e-8)|(torch.ones(2),torch.ones(2))|(torch
 
 @pytest.mark.parametrize("pair", CLOSE)
 def test_assert_close(pair: str) -> None:
-    both.check(f"torch.testing.assert_close(*{pair})")
+    twin.check_lines(f"torch.testing.assert_close(*{pair})")
 
 
 STUBS = """torch.cuda.is_available()|torch.cuda.device_count()|torch.cuda.current_device()|torch.ones(1).cuda()|torch.cuda.memory_allocated()
@@ -237,7 +237,7 @@ torch.ones(2).is_sparse|torch.ones(2).is_quantized|torch.ones(2).is_shared()""".
 
 @pytest.mark.parametrize("line", STUBS)
 def test_stubs_answer_as_torch_without_devices(line: str) -> None:
-    both.check(line)
+    twin.check_lines(line)
 
 
 def test_compile_and_jit_give_back_what_they_get() -> None:
@@ -265,4 +265,4 @@ WINDOWS = ["hann_window(5)", "hann_window(5,False)", "hamming_window(6)", "hammi
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_windows(window: str) -> None:
-    both.check(f"((torch.{window})*1e4).round()")
+    twin.check_lines(f"((torch.{window})*1e4).round()")

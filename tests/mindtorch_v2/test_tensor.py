@@ -1,8 +1,8 @@
 """The Tensor class: operators, promotion, devices, shapes in place, legacy types, subclasses, judged by PyTorch."""
 from __future__ import annotations
 
-import both
 import pytest
+import twin
 
 import mindtorch_v2 as mt
 
@@ -15,15 +15,15 @@ HALF_COMPLEX = {("float16", "complex64"), ("float16", "complex128")}     # torch
 @pytest.mark.parametrize("b", DTYPES)
 def test_promotion_of_pairs(a: str, b: str) -> None:
     full, zero = f"torch.ones(1,dtype=torch.{a})", f"torch.ones((),dtype=torch.{b})"
-    both.check(f"torch.promote_types(torch.{a},torch.{b})")
-    both.check(f"torch.can_cast(torch.{a},torch.{b})")
-    both.check(f"torch.cat([torch.ones(1,dtype=torch.{a}),torch.ones(1,dtype=torch.{b})])")
-    both.check(f"{full}.eq({zero})")
-    both.check(f"torch.ones((),dtype=torch.{a})*{zero}")
+    twin.check_lines(f"torch.promote_types(torch.{a},torch.{b})")
+    twin.check_lines(f"torch.can_cast(torch.{a},torch.{b})")
+    twin.check_lines(f"torch.cat([torch.ones(1,dtype=torch.{a}),torch.ones(1,dtype=torch.{b})])")
+    twin.check_lines(f"{full}.eq({zero})")
+    twin.check_lines(f"torch.ones((),dtype=torch.{a})*{zero}")
     if (a, b) not in HALF_COMPLEX:
-        both.check(f"torch.result_type({full},{zero})")
-        both.check(f"{full}+{zero}")
-        both.check(f"torch.where(torch.tensor([True]),{full},{zero})")
+        twin.check_lines(f"torch.result_type({full},{zero})")
+        twin.check_lines(f"{full}+{zero}")
+        twin.check_lines(f"torch.where(torch.tensor([True]),{full},{zero})")
 
 
 @pytest.mark.parametrize("a", DTYPES)
@@ -35,7 +35,7 @@ def test_promotion_with_numbers(a: str, number: str) -> None:
     for lines in (f"torch.result_type({x},{number})", f"torch.ones((),dtype=torch.{a})+{number}", f"{x}*{number}",
                   f"{x}/{number}", f"{x}-{number}", f"{number}-{x}", f"{x}//{number}", f"x={x}\nx.add_({number})",
                   f"torch.where(torch.tensor([True]),torch.ones(1,dtype=torch.{a}),{number})"):
-        both.check(lines)
+        twin.check_lines(lines)
 
 
 OPERATORS = """torch.ones(2)+None|torch.ones(2)+'a'|'a'+torch.ones(2)|[1,2]+torch.ones(2)|torch.ones(2)<None|torch.ones(2)==None
@@ -53,13 +53,13 @@ OPERATORS_IN_PLACE = ("+=1.5", "/=2", "//=2", "%=3", "|=4", "**=2", "-=1", "*=2.
 
 @pytest.mark.parametrize("line", [part for part in OPERATORS.split("|") if part.strip() and part != "1 "])
 def test_operators(line: str) -> None:
-    both.check(line)
+    twin.check_lines(line)
 
 
 @pytest.mark.parametrize("change", OPERATORS_IN_PLACE)
 @pytest.mark.parametrize("data", ["[1,2]", "[1.,2.]"])
 def test_operators_in_place(data: str, change: str) -> None:
-    both.check(f"x=torch.tensor({data})\nx{change}\nx")
+    twin.check_lines(f"x=torch.tensor({data})\nx{change}\nx")
 
 
 SIZES = """torch.Size([1,2])+(3,)|(3,)+torch.Size([1,2])|torch.Size([1,2])*2|torch.Size([1,2,3])[1:]|torch.Size([1,2]).numel()
@@ -75,34 +75,34 @@ torch.ones(2).get_device()|torch.finfo()|torch.iinfo()|torch.finfo(1)""".replace
 
 @pytest.mark.parametrize("line", SIZES)
 def test_sizes_and_devices(line: str) -> None:
-    both.check(line)
+    twin.check_lines(line)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_limits(dtype: str) -> None:
     for what in ("eps", "tiny", "max", "min", "smallest_normal", "resolution", "bits", "dtype"):
-        both.check(f"torch.finfo(torch.{dtype}).{what}")
-    both.check(f"repr(torch.finfo(torch.{dtype}))")
-    both.check(f"repr(torch.iinfo(torch.{dtype}))")
-    both.check(f"torch.iinfo(torch.{dtype}).max, torch.iinfo(torch.{dtype}).min")
+        twin.check_lines(f"torch.finfo(torch.{dtype}).{what}")
+    twin.check_lines(f"repr(torch.finfo(torch.{dtype}))")
+    twin.check_lines(f"repr(torch.iinfo(torch.{dtype}))")
+    twin.check_lines(f"torch.iinfo(torch.{dtype}).max, torch.iinfo(torch.{dtype}).min")
 
 
 @pytest.mark.parametrize("change", ["squeeze_()", "squeeze_(0)", "unsqueeze_(1)", "unsqueeze_(9)", "t_()", "transpose_(0,-1)",
                                     "swapaxes_(0,1)", "as_strided_((2,),(1,))", "resize_as_(torch.ones(2,1))", "resize_(2,1)",
                                     "squeeze_((0,))", "fill_diagonal_(5)"])
 def test_geometry_in_place(change: str) -> None:
-    both.check(f"x=torch.arange(3.).reshape(1,3)\ny=x.{change}\nx, y is x, x._version > 0")
+    twin.check_lines(f"x=torch.arange(3.).reshape(1,3)\ny=x.{change}\nx, y is x, x._version > 0")
 
 
 def test_items_through_python() -> None:
-    both.check("torch.arange(3.).apply_(lambda v: v + 1)")
-    both.check("torch.arange(3.).reshape(1,3).map_(torch.ones(3), lambda a, b: a - b)")
+    twin.check_lines("torch.arange(3.).apply_(lambda v: v + 1)")
+    twin.check_lines("torch.arange(3.).reshape(1,3).map_(torch.ones(3), lambda a, b: a - b)")
 
 
 def test_geometry_in_place_is_differentiable() -> None:
-    both.check("x=torch.arange(3.,requires_grad=True)\ny=(x*2).reshape(1,3)*1\ny.squeeze_().unsqueeze_(1)\n"
+    twin.check_lines("x=torch.arange(3.,requires_grad=True)\ny=(x*2).reshape(1,3)*1\ny.squeeze_().unsqueeze_(1)\n"
                "y.pow(2).sum().backward()\nx.grad, y")
-    both.check("x=torch.ones(1,3,requires_grad=True)\nx.squeeze_()")
+    twin.check_lines("x=torch.ones(1,3,requires_grad=True)\nx.squeeze_()")
 
 
 LEGACY = """torch.Tensor(2,3).shape|torch.Tensor().shape|torch.Tensor(torch.Size([2,3])).shape|torch.Tensor(2.5)|torch.Tensor([1,2])
@@ -115,7 +115,7 @@ torch.ones(2).new([1,2])|torch.ones(2).new_tensor([1])|torch.FloatTensor(torch.o
 
 @pytest.mark.parametrize("line", LEGACY)
 def test_legacy_types(line: str) -> None:
-    both.check(line)
+    twin.check_lines(line)
 
 
 ARGUMENTS = """torch.tensor()|torch.tensor(1,2)|torch.tensor(1,foo=1)|torch.tensor(1,device='foo')|torch.add(torch.ones(2))
@@ -134,7 +134,7 @@ torch._check(1.5)|torch._check_value(False,lambda:'b')|torch._assert(False,'m')|
 
 @pytest.mark.parametrize("line", ARGUMENTS)
 def test_bad_arguments_raise_the_same_type(line: str) -> None:
-    both.check(line)
+    twin.check_lines(line)
 
 
 def test_a_subclass_keeps_its_class_and_sees_functions() -> None:
@@ -191,7 +191,7 @@ torch.ones(2,3,4,5,6).to(memory_format=torch.channels_last_3d).stride()""".repla
 
 @pytest.mark.parametrize("line", FORMATS)
 def test_memory_formats(line: str) -> None:
-    both.check(line)
+    twin.check_lines(line)
 
 
 VERSIONS = """x=torch.ones(3);x.add_(1);x._version
@@ -216,7 +216,7 @@ x=torch.ones(1).expand(3);x.add_(1)""".split("\n")
 @pytest.mark.parametrize("line", VERSIONS)
 def test_views_versions_and_storages(line: str) -> None:
     *before, last = line.replace("with torch.no_grad(): ", "").split(";")
-    both.check("\n".join([*before, last.split("=")[-1] if last.startswith("x=") else last]))
+    twin.check_lines("\n".join([*before, last.split("=")[-1] if last.startswith("x=") else last]))
 
 
 def test_a_device_that_was_never_made_is_refused() -> None:
