@@ -20,7 +20,7 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
 
 .PHONY: run run-distributed test parity parity-ops ecosystem test-npu-delay test-faults soak bench bench-distributed \
         bench-npu build lint clean call-parity test-checks conformance conformance-cpp conformance-ggml fuzz \
-        test-sanitize sanitize-address sanitize-thread
+        test-sanitize sanitize-address sanitize-thread docs docs-test footprint
 
 # On the npu of this machine; where there is none, on the simulated one.
 run: $(VENV)/package
@@ -59,6 +59,7 @@ ecosystem: $(VENV)/package $(VENV)/test-tools $(ECOSYSTEM)/tools
 	  print(*m.__path__, *mindtorch_dropin.__path__, *cann_tables.__path__, m.__path__[0] + ".pth")') \
 	  $$($(ECOSYSTEM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 	$(PY) tests/mindtorch_v2/ecosystem.py $(ECOSYSTEM) --write docs/ecosystem.md $(ARGS)
+	$(VENV)/bin/cann-sim run $(ECOSYSTEM)/bin/python -m mindtorch_v2 examples/with_packages/lora.py
 
 # Hostile calls, results against PyTorch, damaged files, launches: random, each in forked children; see --help of each.
 EXECUTIONS ?= 2000000
@@ -105,11 +106,24 @@ bench-npu: $(VENV)/package $(VENV)/test-tools $(CONFORMANCE)/tools
 	@for run in "$(PY) benchmarks/npu_allocator.py" "$(CONFORMANCE)/bin/python benchmarks/npu_allocator.py --library torch_npu"; \
 	  do CANN_SIM_MODE=null TASK_QUEUE_ENABLE=0 $(VENV)/bin/cann-sim run $$run 2>/dev/null | grep pairs; done
 
+# Import time, memory and size beside torch and torch_npu.
+footprint: $(VENV)/package $(CONFORMANCE)/tools
+	@$(PY) benchmarks/footprint.py --peer $(CONFORMANCE)/bin/python $(ARGS)
+
 build: $(VENV)/package
+
+# The site in $(BUILD)/docs/site, for a browser or a server; a link that leads nowhere is an error.
+docs: $(VENV)/package $(VENV)/docs-tools
+	@NO_MKDOCS_2_WARNING=1 $(PY) docs/make_site.py $(BUILD)/docs
+	@echo "open $(BUILD)/docs/site/index.html; with search: $(PYTHON) -m http.server -d $(BUILD)/docs/site"
+
+# Every command and program of every page, and what they print;  ARGS="--only memory"
+docs-test: $(VENV)/package $(VENV)/test-tools
+	$(PY) tests/mindtorch_v2/docs_commands.py $(ARGS)
 
 # The package is checked with its stubs (build/typed); examples strictly, as a user's own program against what is installed.
 lint: $(VENV)/lint-tools $(VENV)/package
-	$(PY) -m ruff check src tests benchmarks examples csrc
+	$(PY) -m ruff check src tests benchmarks examples csrc docs
 	$(PY) -m mypy
 	$(PY) -m mypy --strict --config-file= examples/*.py tests/mindtorch_v2/typed_program.py
 	$(PY) -m pyright
@@ -196,6 +210,11 @@ $(VENV)/build-tools: pyproject.toml
 $(VENV)/test-tools: $(VENV)/build-tools
 	@echo "installing test tools"
 	@$(PIP) $(call requires,test)
+	@touch $@
+
+$(VENV)/docs-tools: $(VENV)/build-tools
+	@echo "installing documentation tools"
+	@$(PIP) $(call requires,docs)
 	@touch $@
 
 $(VENV)/lint-tools: $(VENV)/build-tools

@@ -215,6 +215,13 @@ def test_ld_library_path_grows_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["LD_LIBRARY_PATH"] == "/a:/b"
 
 
+def test_ld_library_path_keeps_the_order_of_a_toolkits_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child of `cann-sim run` found linker scripts in x86_64-linux/lib64 before the libraries in lib64."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/other:/home/lib64")
+    acl_loader._prepend_ld_library_path(["/home/lib64", "/home/x86_64-linux/lib64"])
+    assert os.environ["LD_LIBRARY_PATH"] == "/home/lib64:/home/x86_64-linux/lib64:/other"
+
+
 @pytest.mark.parametrize("there", ["nothing", "a driver", "a broken toolkit"])
 def test_a_search_in_vain_leaves_the_environment_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str) -> None:
     """Loading a file that names an npu looks for CANN: that must not be seen in the process where there is none."""

@@ -143,11 +143,11 @@ def _of_one_home(folders: list[str]) -> list[str]:
 
 
 def _prepend_ld_library_path(folders: list[str]) -> None:
-    """Lets child processes find the same CANN; this process opens its libraries by full path."""
+    """Lets child processes find the same CANN, in the same order of folders: one that the path has already must not come
+    behind those that it lacks, which may hold only what a linker reads. This process opens its libraries by full path."""
     known = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path]
-    fresh = [folder for folder in folders if folder not in known]
-    if fresh:
-        os.environ["LD_LIBRARY_PATH"] = ":".join(fresh + known)
+    if not set(folders) <= set(known):
+        os.environ["LD_LIBRARY_PATH"] = ":".join(folders + [path for path in known if path not in folders])
 
 
 def _preload_libs(folders: list[str]) -> None:
