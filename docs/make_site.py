@@ -131,7 +131,8 @@ def main() -> int:
     config = (ROOT / "docs" / "mkdocs.yml").read_text()
     (args.build / "mkdocs.yml").write_text(f"docs_dir: pages\nsite_dir: site\n{config}")
     report("site")
-    return subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", args.build / "mkdocs.yml"]).returncode
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", args.build / "mkdocs.yml"]
+    return subprocess.run(command).returncode
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import mindtorch_v2 as torch
 
@@ -191,6 +191,16 @@ def _found(name: str, make: bool = False) -> CustomOpDef:
             raise RuntimeError(f"[{name}] no such op; define it with torch.library.custom_op or torch.library.define")
         known[op] = CustomOpDef(name)
     return known[op]
+
+
+@overload
+def custom_op(name: str, fn: None = None, /, *, mutates_args: str | Iterable[str], device_types: Any = None,
+              schema: str | None = None, tags: Any = None) -> Callable[[Callable[..., Any]], CustomOpDef]: ...
+
+
+@overload
+def custom_op(name: str, fn: Callable[..., Any], /, *, mutates_args: str | Iterable[str], device_types: Any = None,
+              schema: str | None = None, tags: Any = None) -> CustomOpDef: ...
 
 
 def custom_op(name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: str | Iterable[str],

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import cann_sim
 import pytest
+
+import cann_sim
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
