@@ -36,6 +36,11 @@ def over_memory(memory: SharedMemory, size: int) -> UntypedStorage:
     return _C._core._from_buffer(memory, _C._dtype_named("uint8"), size, 0).untyped_storage()
 
 
+def over_device_memory(address: int, size: int, device: Any, owner: Any) -> UntypedStorage:
+    """A storage over memory of a device that owner keeps."""
+    return _C._core._from_device_memory(address, size, device, owner).untyped_storage()
+
+
 class UntypedStorage(StorageBase):
     """A block of bytes on a device."""
 

@@ -364,6 +364,21 @@ assert rt.read(base, 15) == b"from the child!"
     )
 
 
+def test_memory_without_room_behind_it_is_shared_and_freed_alone() -> None:
+    """aclrtMallocAlign32 has no bytes behind the end: the page there is nobody's, or the next allocation's."""
+    run(
+        """
+blocks = [rt.made("aclrtMallocAlign32", 2 << 20, 0) for _ in range(8)]
+for device in blocks: rt.write(device, b"each has its own")
+key = ctypes.create_string_buffer(65)
+rt.must("aclrtIpcMemGetExportKey", blocks[3], 2 << 20, key, 65, 0)
+for device in blocks[::2]: rt.must("aclrtFree", device)
+for device in blocks[1::2]: assert rt.read(device, 16) == b"each has its own"
+for device in blocks[1::2]: rt.must("aclrtFree", device)
+"""
+    )
+
+
 @pytest.mark.parametrize("size", [100, 5 << 20])
 def test_allocations_are_shared_between_processes(size: int) -> None:
     run(

@@ -15,6 +15,7 @@ struct Allocation {
   bool mapped = false;                // by aclrtMapMem
   bool huge = false;                  // 2 MiB pages
   uintptr_t pages = 0;                // where its own pages begin, when that is not where it begins
+  uint64_t extra = 0;                 // bytes behind `size` that kernels may read; aclrtMallocAlign32 has none
   bool imported = false;              // from another process: ends with aclrtIpcMemClose
   std::shared_ptr<Physical> shared;   // its pages, once other processes may map them (ipc.cpp)
 };

@@ -120,7 +120,8 @@ int allocate(void** out, size_t size, int32_t policy, uint64_t extra, const char
   bool normal = pages == ACL_MEM_MALLOC_NORMAL_ONLY || pages == ACL_MEM_MALLOC_NORMAL_ONLY_P2P;
   Allocation made;
   made.size = round_up(size, 32);
-  uint64_t whole = made.size + (giant ? 0 : extra);
+  made.extra = giant ? 0 : extra;
+  uint64_t whole = made.size + made.extra;
   made.huge = giant || (!normal && size > (1 << 20));
   made.charged = round_up(whole, giant ? 1ull << 30 : made.huge ? kHugePage : kPage);
   made.device = &d;
@@ -174,7 +175,7 @@ std::shared_ptr<Physical> share_pages(uintptr_t base, uint64_t* offset) {
   if (!find_allocation(reinterpret_cast<void*>(base), &begins, &a) || begins != base) return nullptr;
   std::lock_guard<std::mutex> hold(chunks_mutex);
   uintptr_t pages = a.chunk ? a.chunk->base : base;
-  uint64_t size = a.chunk ? kChunk : round_up(a.size + 32, kPage);
+  uint64_t size = a.chunk ? kChunk : round_up(a.size + a.extra, kPage);
   std::shared_ptr<Physical>& shared = a.chunk ? a.chunk->shared : a.shared;
   *offset = base - pages;
   if (shared) return shared;
@@ -207,7 +208,7 @@ void give_back(uintptr_t base, const Allocation& gone) {
     return;
   }
   uintptr_t pages = gone.pages ? gone.pages : base;
-  uint64_t size = gone.imported ? gone.shared->size : round_up(gone.size + 32, kPage);
+  uint64_t size = gone.imported ? gone.shared->size : round_up(gone.size + gone.extra, kPage);
   auto shared = gone.shared;          // kept until its pages are not used any more
   retire([pages, size, shared] {
     take_back(pages, size);

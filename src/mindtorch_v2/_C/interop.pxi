@@ -429,6 +429,16 @@ def _from_buffer(buffer, d, Py_ssize_t count, Py_ssize_t offset):
     return t
 
 
+def _from_device_memory(size_t address, int64_t nbytes, device place, owner):
+    """A 1-D tensor of bytes over memory of a device that owner keeps."""
+    cdef int64_t one = 1
+    cdef TensorBase t = blank_tensor()
+    t.dt, t.dev, t.dev_index = kUInt8, place.code, place.number
+    t.st = storage_foreign(<void*>address, nbytes, place.code, place.number, owner)
+    set_geometry(t, 1, &nbytes, &one, 0)
+    return t
+
+
 def _result_type(tuple operands):
     """The dtype that torch's promotion gives for tensors and numbers."""
     cdef Promotion p

@@ -1,4 +1,4 @@
-"""Tensors on their way to other processes: those of the cpu go as a descriptor of shared memory, all others by copy."""
+"""Tensors on their way to other processes: as a descriptor of shared memory (cpu) or a key of CANN (npu); others by copy."""
 from __future__ import annotations
 
 import os
@@ -60,6 +60,8 @@ def reduce_tensor(tensor: Tensor) -> Any:
     """What another process makes the same tensor of: over the same memory, where it is the cpu's."""
     if tensor.requires_grad and not tensor.is_leaf:
         raise RuntimeError(_NOT_A_LEAF)
+    if tensor.layout is torch.strided and tensor.device.type == "npu":
+        return _reduce_npu(tensor) or tensor.__reduce_ex__(2)
     if tensor.layout is not torch.strided or tensor.device.type != "cpu" or _in_loader():
         return tensor.__reduce_ex__(2)
     storage = tensor.untyped_storage()
@@ -74,6 +76,99 @@ def rebuild_tensor(cls: type, storage: Any, dtype: Any, offset: int, size: tuple
     """A tensor of a storage that was sent."""
     made = torch.empty(0, dtype=dtype).set_(storage, offset, size, stride)
     return torch.nn.Parameter(made, requires_grad) if cls is torch.nn.Parameter else made.requires_grad_(requires_grad)
+
+
+_SLOTS, _SENT = 512, -1
+
+
+class _Slots:
+    """A page that both sides see. A slot is _SENT until the message is read, then the reader's process, and 0 when that no longer
+    uses the memory: each has one writer at a time."""
+
+    def __init__(self) -> None:
+        self.page = _SharedMemory.of_size(8 * _SLOTS)
+        self.numbers = memoryview(self.page).cast("B").cast("q")
+        self.sent: dict[int, Any] = {}            # storages, by slot
+
+    def take(self, storage: Any) -> int | None:
+        slot = next((i for i in range(_SLOTS) if i not in self.sent), None)
+        if slot is not None:
+            self.numbers[slot], self.sent[slot] = _SENT, storage
+        return slot
+
+    def is_released(self, slot: int) -> bool:
+        reader = self.numbers[slot]
+        if reader == _SENT or reader > 0 and _is_running(reader):
+            return False
+        self.sent.pop(slot, None)
+        return True
+
+
+_pages: list[_Slots] = []
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:                       # another user's
+        return True
+    return True
+
+
+def _slot_for(storage: Any) -> tuple[_Slots, int]:
+    torch.npu.ipc_collect()
+    for page in _pages:
+        slot = page.take(storage)
+        if slot is not None:
+            return page, slot
+    _pages.append(_Slots())
+    return _slot_for(storage)
+
+
+def _reduce_npu(tensor: Tensor) -> Any:
+    """What another process makes the same tensor of, over the same memory of the device; None where CANN cannot share it."""
+    storage = tensor.untyped_storage()
+    if isinstance(storage._owner, torch.npu._ipc.Received):
+        raise RuntimeError("Attempted to send an NPU tensor received from another process; this is not currently supported. "
+                           "Consider cloning before sending.")
+    place = torch.npu._ipc.export(storage.device.index, storage.data_ptr()) if len(storage) else None
+    if place is None:
+        return None
+    page, slot = _slot_for(storage)
+    torch.npu._ipc.keep_sent(storage, lambda: page.is_released(slot))
+    return rebuild_npu_tensor, (type(tensor), storage.device.index, tuple(place), len(storage), tensor.dtype,
+                                tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.requires_grad,
+                                reduction.DupFd(page.page.fd), slot, os.getpid())
+
+
+def rebuild_npu_tensor(cls: type, device: int, place: tuple[bytes, int], nbytes: int, dtype: Any, offset: int,
+                       size: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool, descriptor: Any, slot: int,
+                       sender: int) -> Tensor:
+    """A tensor over memory of an npu that another process has sent."""
+    page = _SharedMemory(descriptor.detach(), 8 * _SLOTS)
+    numbers = memoryview(page).cast("B").cast("q")
+    storage = _sent_by_this_process(page.fd, slot) if sender == os.getpid() else None
+    if storage is None:
+        def released() -> None:
+            numbers[slot] = 0
+
+        numbers[slot] = os.getpid()
+        memory = torch.npu._ipc.Received(device, torch.npu._ipc.Place(*place), released)
+        storage = torch._storage.over_device_memory(memory.address, nbytes, torch.device("npu", device), memory)
+    else:                                         # it came back: nobody else has it
+        numbers[slot] = 0
+    made = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, size, stride)
+    return torch.nn.Parameter(made, requires_grad) if cls is torch.nn.Parameter else made.requires_grad_(requires_grad)
+
+
+def _sent_by_this_process(fd: int, slot: int) -> Any:
+    found = os.fstat(fd)
+    for page in _pages:
+        if os.path.samestat(found, os.fstat(page.page.fd)):
+            return page.sent[slot]
+    return None
 
 
 def init_reductions() -> None:

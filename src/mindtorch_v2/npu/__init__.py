@@ -5,6 +5,7 @@ from typing import Any
 
 from mindtorch_v2 import _C, _deferred
 from mindtorch_v2._backends.npu import hccl as _hccl
+from mindtorch_v2._backends.npu import ipc as _ipc
 from mindtorch_v2._legacy import npu_storage_types, npu_tensor_types
 from mindtorch_v2.npu import amp, graphs, memory, npu_config, random, report, streams, utils
 from mindtorch_v2.npu.amp import (

@@ -6,7 +6,7 @@ import warnings
 from typing import Any, NoReturn
 
 from mindtorch_v2 import npu
-from mindtorch_v2._backends.npu import capi, runtime, soc, streams
+from mindtorch_v2._backends.npu import capi, ipc, runtime, soc, streams
 from mindtorch_v2._backends.npu.errors import check
 from mindtorch_v2.npu.devices import init
 
@@ -108,8 +108,7 @@ def get_task_queue_enable() -> int:
     return 0
 
 
-def ipc_collect() -> None:
-    """Nothing: no memory is shared between processes."""
+ipc_collect = ipc.collect
 
 
 # ---- overflow ------------------------------------------------------------------------------------------------------
