@@ -19,7 +19,7 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
 .PHONY: run run-distributed test parity parity-ops ecosystem test-npu-delay test-faults soak bench bench-distributed \
-        bench-npu build lint clean call-parity test-checks conformance conformance-cpp conformance-ggml fuzz \
+        bench-npu build lint clean call-parity version-matrix test-checks conformance conformance-cpp conformance-ggml fuzz \
         test-sanitize sanitize-address sanitize-thread docs docs-test footprint
 
 # On the npu of this machine; where there is none, on the simulated one.
@@ -141,6 +141,10 @@ conformance: $(VENV)/package $(CONFORMANCE)/tools
 # What this library and torch_npu send to CANN for PyTorch's samples, compared: docs/card.md.  ARGS="--only ^nn --samples 5"
 call-parity: $(VENV)/package $(VENV)/test-tools $(CONFORMANCE)/tools
 	$(PY) tests/mindtorch_v2/call_parity.py --peer $(CONFORMANCE)/bin/python --out $(BUILD)/calls --report docs/card.md $(ARGS)
+
+# How rows are served on each version of CANN and each SoC that the simulator can be: docs/card.md.
+version-matrix: $(VENV)/package
+	$(PY) tests/mindtorch_v2/version_matrix.py docs/card.md
 
 # C and C++ programs over the headers and libraries of cann_sim, in several modes;  ARGS=streams.c
 conformance-cpp: $(VENV)/package

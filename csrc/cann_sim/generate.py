@@ -20,6 +20,9 @@ PLAIN = {
     "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "struct", "union", "long",
 }  # fmt: skip
 BODY = "cann_sim_body_"  # what the symbols of the sources' functions begin with; exports.map keeps them inside
+# Of every library with functions of the tables; constructors run when it is loaded, after that of libascendcl.
+HIDE = ("namespace {\n__attribute__((constructor)) void hide() { cann_sim::hide_absent(reinterpret_cast<const void*>(&hide)); }\n"
+        "}  // namespace")
 FAILURES = {"aclError": "acl_code", "aclnnStatus": "aclnn_code", "HcclResult": "hccl_code"}
 # kind of an aclnn argument: its C type, the field of Raw that takes it
 C_TYPES = {
@@ -88,7 +91,7 @@ def is_guarded(f: Function) -> bool:
 def write_guards(library: str, functions: list[Function]) -> str:
     """The exports: each calls the function of that name in the library's sources, whose symbol is another one (BODY), and
     answers what it throws with a code, a null pointer or a zero. The client may be C, where an exception ends the process."""
-    out = [HEADER, '#include "runtime/guard.h"']
+    out = [HEADER, '#include "runtime/guard.h"', HIDE]
     for f in functions:
         if f.library != library or not is_guarded(f):
             continue
@@ -116,8 +119,24 @@ def write_refusals(library: str, functions: list[Function]) -> str:
     return "\n".join(out) + "\n"
 
 
+def write_since(functions: list[Function], ops: list[Op]) -> str:
+    """{"name", 801} of what the oldest CANN does not have, in the order that strcmp has."""
+    firsts = {name: cann_tables.since(name) for name in [f.name for f in functions] + [op.name for op in ops]}
+    rows = (f'{{"{name}", {major * 100 + minor}}}' for name, (major, minor) in sorted(firsts.items())
+            if (major, minor) != cann_tables.OLDEST)
+    return HEADER + ",\n".join(rows) + "\n"
+
+
+def names(values: list[str]) -> str:
+    """A null-terminated array of C strings."""
+    return "{" + ", ".join([*(f'"{v}"' for v in values), "nullptr"]) + "}"
+
+
 def write_rows(ops: list[Op]) -> str:
-    out = [HEADER, '#include "aclnn/rows.h"\nnamespace cann_sim {']
+    families = sorted({row[1] for row in cann_tables.socs()})
+    out = [HEADER, '#include "aclnn/rows.h"\nnamespace cann_sim {',
+           f"const char* const family_names[] = {names(families)};",
+           f"const char* const families_without_bfloat16[] = {names(cann_tables.without_bfloat16())};"]
     for i, op in enumerate(ops):
         if op.arguments:
             cells = ", ".join(
@@ -128,8 +147,9 @@ def write_rows(ops: list[Op]) -> str:
     out.append(f"const int op_count = {len(ops)};\nOpRow op_rows[] = {{")
     for i, op in enumerate(ops):
         known = f"args_{i}, {len(op.arguments)}" if op.arguments else f"nullptr, {0 if op.arguments == () else -1}"
-        flags = ", ".join(str(x).lower() for x in ("dynamic_output" in op.facts, "may_be_unrepeatable" in op.facts, op.later))
-        out.append(f'  {{"{op.name}", {known}, {flags}, nullptr}},')
+        flags = ", ".join(str(x).lower() for x in ("dynamic_output" in op.facts, "may_be_unrepeatable" in op.facts))
+        bits = sum(1 << families.index(family) for family in op.families or ())
+        out.append(f'  {{"{op.name}", {known}, {flags}, {bits:#x}, nullptr}},')
     return "\n".join([*out, "};\n}  // namespace cann_sim"]) + "\n"
 
 
@@ -139,9 +159,9 @@ def write_exports(ops: list[tuple[int, Op]]) -> str:
         if op.arguments is None:
             out.append(f"CANN_ABI aclnnStatus {op.name}GetWorkspaceSize() {{ return refuse_op(op_rows[{i}]); }}")
         else:
-            names = [a.name if a.name not in ("ws", "ex") else a.name + "_" for a in op.arguments]
-            typed = "".join(f"{C_TYPES[a.kind][0]} {n}, " for a, n in zip(op.arguments, names))
-            cells = "".join(f"Raw::{C_TYPES[a.kind][1]}_({n}), " for a, n in zip(op.arguments, names)) or "Raw{}"
+            called = [a.name if a.name not in ("ws", "ex") else a.name + "_" for a in op.arguments]
+            typed = "".join(f"{C_TYPES[a.kind][0]} {n}, " for a, n in zip(op.arguments, called))
+            cells = "".join(f"Raw::{C_TYPES[a.kind][1]}_({n}), " for a, n in zip(op.arguments, called)) or "Raw{}"
             out.append(
                 f"CANN_ABI aclnnStatus {op.name}GetWorkspaceSize({typed}uint64_t* ws, aclOpExecutor** ex) {{\n"
                 f"  const Raw raw[] = {{{cells}}};\n  return first_phase(op_rows[{i}], raw, ws, ex);\n}}"
@@ -174,6 +194,9 @@ def main(out: Path) -> None:
     write(out / "soc_rows.inc", HEADER + socs + "\n")
     peaks = ",\n".join(f'  {{"{soc}", ' + ", ".join(map(str, row)) + "}" for soc, row in cann_tables.peaks().items())
     write(out / "peak_rows.inc", HEADER + peaks + "\n")
+    short_names = ",\n".join(f'  {{"{short}", "{soc}"}}' for short, soc in cann_tables.short_names().items())
+    write(out / "short_names.inc", HEADER + short_names + "\n")
+    write(out / "since_rows.inc", write_since(functions, ops))
 
 
 if __name__ == "__main__":

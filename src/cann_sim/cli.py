@@ -27,6 +27,7 @@ class Info(NamedTuple):
     memory: int  # bytes of one device
     computed: list[str]
     refused: list[str]
+    absent: list[str]  # what the version asked for does not have
 
 
 def read_info() -> Info:
@@ -46,14 +47,14 @@ def read_info() -> Info:
     ask(acl.aclsysGetCANNVersion, 0, version)
     ask(acl.aclrtSetDevice, 0)
     ask(acl.aclrtGetMemInfo, HBM_MEM, ctypes.byref(free), ctypes.byref(total))
-    names: tuple[list[str], list[str]] = ([], [])
+    refused, computed, absent = names = [], [], []
     for i in range(opapi.cannSimOpCount()):
-        names[bool(opapi.cannSimOpComputed(i))].append(opapi.cannSimOpName(i).decode())
+        kind = 2 if opapi.cannSimOpAbsent(i) else opapi.cannSimOpComputed(i)
+        names[kind].append(opapi.cannSimOpName(i).decode())
     soc = acl.aclrtGetSocName().decode()
     ask(acl.aclrtResetDevice, 0)
     ask(acl.aclFinalize)
-    refused, computed = names
-    return Info(soc, version.value.decode(), count.value, total.value, sorted(computed), sorted(refused))
+    return Info(soc, version.value.decode(), count.value, total.value, sorted(computed), sorted(refused), sorted(absent))
 
 
 def print_info() -> None:
@@ -61,9 +62,9 @@ def print_info() -> None:
     print(f"home      {home()}")
     print(f"version   CANN {info.version}")
     print(f"devices   {info.devices} x {info.soc}, {info.memory / GIB:.1f} GiB each")
-    print(f"ops       {len(info.computed)} computed, {len(info.refused)} refused with 561003")
+    print(f"ops       {len(info.computed)} computed, {len(info.refused)} refused with 561003, {len(info.absent)} absent")
     width = max(shutil.get_terminal_size((120, 24)).columns, 60)
-    for title, names in (("computed", info.computed), ("refused", info.refused)):
+    for title, names in (("computed", info.computed), ("refused", info.refused), ("absent", info.absent)):
         print(f"\n{title} ({len(names)}):")
         print(
             textwrap.fill(" ".join(names), width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)

@@ -21,6 +21,8 @@ DTYPES = {
     "f8e8m0": 37, "f4e2m1": 40, "f4e1m2": 41,
 }  # fmt: skip
 MAX_RANK = 8
+Version = tuple[int, int]  # 8.1 is (8, 1)
+OLDEST: Version = (8, 0)  # the CANN that the tables begin with
 
 
 class Argument(NamedTuple):
@@ -60,7 +62,8 @@ class Op(NamedTuple):
     name: str
     arguments: tuple[Argument, ...] | None  # without the two that all first phases end with; None: not known
     facts: frozenset[str]  # feature library, repository, dynamic_output, may_be_unrepeatable
-    later: bool  # after CANN 8.1
+    since: Version  # the first CANN that has it, as far as is known
+    families: frozenset[str] | None  # those with kernels of it; None: all
 
 
 class Function(NamedTuple):
@@ -98,8 +101,53 @@ def sections(file: str) -> dict[str, list[str]]:
 
 
 @cache
-def _op_texts() -> dict[str, tuple[str, bool]]:
-    return {re.split(r"\W", line, maxsplit=1)[0]: (line, file != OP_FILES[0]) for file in OP_FILES for line in rows(file)}
+def _op_texts() -> dict[str, str]:
+    return {re.split(r"\W", line, maxsplit=1)[0]: line for file in OP_FILES for line in rows(file)}
+
+
+# ---- versions and SoCs -------------------------------------------------------------------------------------------------
+def version(text: str) -> Version:
+    """(8, 1) of "8.1.RC1"; ValueError for what does not begin with two numbers."""
+    found = re.match(r"(\d+)\.(\d+)(?!\d)", text)
+    if not found:
+        raise ValueError(f"not a version of CANN: {text!r}")
+    return int(found[1]), int(found[2])
+
+
+@cache
+def _first_versions() -> dict[str, Version]:
+    return {name: version(head) for head, lines in sections("versions.txt").items() if head[0].isdigit()
+            for line in lines for name in line.split()}
+
+
+def since(name: str) -> Version:
+    """The first CANN that has a C function or an aclnn op, as far as is known."""
+    return _first_versions().get(name, OLDEST)
+
+
+@cache
+def _kernels() -> list[tuple[str, frozenset[str]]]:
+    return [(name, frozenset(families)) for name, *families in map(str.split, sections("versions.txt")["kernels"])]
+
+
+def families(name: str) -> frozenset[str] | None:
+    """The families of SoCs that have kernels of an aclnn op; None: all."""
+    fits = (found for pattern, found in _kernels()
+            if name == pattern or pattern.endswith("*") and name.startswith(pattern[:-1]))
+    return next(fits, None)
+
+
+def without_bfloat16() -> list[str]:
+    """The families whose cores do not have bfloat16."""
+    return sections("versions.txt")["without bfloat16"]
+
+
+def short_names() -> dict[str, str]:
+    """What people call a generation of SoCs -> the SoC that stands for it."""
+    return {short: name for short, name in map(str.split, sections("versions.txt")["short names"])}
+
+
+# ---- ops and functions -------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -107,12 +155,11 @@ def op(name: str) -> Op | None:
     """An aclnn op by its name; None where no table has it."""
     if name not in _op_texts():
         return None
-    line, later = _op_texts()[name]
-    found = re.fullmatch(r"\w+\((.*)\) \| (.*)", line)
+    found = re.fullmatch(r"\w+\((.*)\) \| (.*)", _op_texts()[name])
     if not found:
-        return Op(line.strip(), None, frozenset(), later)
+        return Op(name, None, frozenset(), since(name), families(name))
     arguments = tuple(Argument.parse(text) for text in found[1].split(", ")) if found[1] else ()
-    return Op(name, arguments, frozenset(found[2].split()), later)
+    return Op(name, arguments, frozenset(found[2].split()), since(name), families(name))
 
 
 def ops() -> list[Op]:

@@ -17,5 +17,4 @@ class Npu(NamedTuple):
     call: str
     number: Mapping[str, str] = _NONE        # parameter -> the call where a number stands for that tensor
     without_optional: str | None = None      # the call where the optional tensor that the first one needs is None
-    since: str | None = None                 # the first family of SoCs with a kernel; before it the row's body serves
     any_dtype: bool = False                  # of lists: takes integers too, for it only moves items; others may promote

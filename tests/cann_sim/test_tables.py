@@ -17,7 +17,7 @@ def test_every_row_is_read() -> None:
     ops = cann_tables.ops()
     assert len({op.name for op in ops}) == len(ops) > 1000
     add = cann_tables.op("aclnnAdd")
-    assert add is not None and add.arguments is not None and not add.later
+    assert add is not None and add.arguments is not None and add.since == cann_tables.OLDEST
     assert [(a.kind, a.name) for a in add.arguments] == [
         ("tensor", "self"), ("tensor", "other"), ("scalar", "alpha"), ("out", "out")
     ]  # fmt: skip

@@ -21,6 +21,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from card_page import write_section
+
 import cann_tables
 
 HERE = Path(__file__).resolve().parent
@@ -167,19 +169,18 @@ def table(verdicts: list[Verdict], by: str) -> list[str]:
 
 
 def report(verdicts: list[Verdict], command: str) -> str:
-    """docs/card.md."""
+    """The section of docs/card.md."""
     ops = {verdict.name for verdict in verdicts}
     opened = collections.Counter(verdict.name for verdict in verdicts if verdict.outcome == "open")
     clean = len(ops) - len(opened)
-    lines = ["# What this library sends to CANN, beside what torch_npu sends", "",
-             f"Made by `{command}`; do not edit. PyTorch's `op_db` runs on torch_npu and on this library, both on the simulator, "
+    lines = [f"Made by `{command}`; do not edit. PyTorch's `op_db` runs on torch_npu and on this library, both on the simulator, "
              "and the launches of aclnn ops are compared with dtypes, sizes, strides, offsets, formats and values of their "
              "arguments. attested: other launches than torch_npu's for that sample, each of which torch_npu makes elsewhere (the same "
              "op with the same dtypes, formats, absent arguments and cubeMathType); documented: CANN's documents state the "
              "dtypes and ranks, or there is a reason in `tests/mindtorch_v2/call_reasons.txt`; open: neither; host: nothing is "
              "launched.", "",
              f"{len(ops)} ops compared; {clean} without an open difference.", "", *table(verdicts, "dtype"), "", *table(verdicts, "way"),
-             "", "## Open differences", "",
+             "", "### Open differences", "",
              "The first of each op: launches that torch_npu does not make and CANN's documents do not state.", ""]
     for name in sorted(opened):
         first = next(verdict for verdict in verdicts if verdict.name == name and verdict.outcome == "open")
@@ -204,7 +205,8 @@ def main() -> None:
     groups = collections.Counter(short(v.detail) for v in verdicts if v.outcome == "open")
     print("\nopen, by launches:", *(f"{count:5} {text}" for text, count in groups.most_common(40)), sep="\n")
     if options.report:
-        options.report.write_text(report(verdicts, "make call-parity"))
+        write_section(options.report, "What this library sends to CANN, beside what torch_npu sends",
+                      report(verdicts, "make call-parity"))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,25 @@
 #include "aclnn/describe.h"
 #include "aclnn/executor_lock.h"
 #include "ops/op.h"
+#include "runtime/device.h"
 #include "runtime/guard.h"
 #include "runtime/overflow.h"
 
 namespace cann_sim {
 namespace {
+
+bool is_in(const char* const* names, const char* name) {
+  for (; *names; ++names)
+    if (!strcmp(*names, name)) return true;
+  return false;
+}
+
+uint32_t family_bit() {
+  uint32_t bit = 1;
+  for (const char* const* f = family_names; *f; ++f, bit <<= 1)
+    if (!strcmp(*f, soc().family)) return bit;
+  return 0;
+}
 
 void refuse_argument(const OpRow& row, const ArgRow& arg, int code, const char* what) {
   refuse(code, "%s: argument %s %s", row.name, arg.name, what);
@@ -50,6 +64,9 @@ bool holds(const TensorMeta& t, int64_t low, int64_t high) {
 void check_tensor(const OpRow& row, const ArgRow& arg, const TensorMeta& t) {
   // Clients pass an empty float tensor in a list for an index that is absent.
   if (is_tensor_list(arg.kind) && t.numel() == 0) return;
+  static const bool no_bfloat16 = is_in(families_without_bfloat16, soc().family);
+  if (t.dtype == ACL_BF16 && no_bfloat16)
+    refuse(ACLNN_ERR_PARAM_INVALID, "%s: argument %s is bfloat16, which %s does not have", row.name, arg.name, soc().name);
   if (arg.dtypes && !((arg.dtypes >> t.dtype) & 1))
     refuse(ACLNN_ERR_PARAM_INVALID, "%s: argument %s does not take data type %d", row.name, arg.name, t.dtype);
   if (t.ndim < arg.min_rank || t.ndim > arg.max_rank)
@@ -228,6 +245,9 @@ static int prepare(const OpRow& row, const Raw* raw, uint64_t* workspace, aclOpE
   if (int planned = planned_fault(row.name)) return planned;
   if (!workspace || !executor) return fail(ACLNN_ERR_PARAM_NULLPTR, "%s: null workspaceSize or executor", row.name);
   if (!row.impl) return refuse_op(row);
+  static const uint32_t own = family_bit();
+  if (row.families && !(row.families & own))
+    return fail(ACLNN_ERR_INNER_FIND_KERNEL_ERROR, "%s: no kernel for %s", row.name, soc().name);
   if (int code = check_context()) return code;
   Call* call = made = Call::make(row);
   for (int i = 0; i < row.nargs; ++i) take(*call, row.args[i], raw[i]);
@@ -309,5 +329,10 @@ CANN_ABI const char* cannSimOpName(int i) {
   return i >= 0 && i < cann_sim::op_count ? cann_sim::op_rows[i].name : nullptr;
 }
 CANN_ABI int cannSimOpComputed(int i) {
-  return i >= 0 && i < cann_sim::op_count && cann_sim::op_rows[i].impl ? 1 : 0;
+  if (i < 0 || i >= cann_sim::op_count) return 0;
+  const cann_sim::OpRow& row = cann_sim::op_rows[i];
+  return row.impl && (!row.families || row.families & cann_sim::family_bit());
+}
+CANN_ABI int cannSimOpAbsent(int i) {
+  return i >= 0 && i < cann_sim::op_count && cann_sim::is_absent(cann_sim::op_rows[i].name);
 }

@@ -26,11 +26,14 @@ struct OpRow {
   const char* name;
   const ArgRow* args;
   int nargs;              // -1: the arguments are not known
-  bool dynamic_output, may_be_unrepeatable, later;
+  bool dynamic_output, may_be_unrepeatable;
+  uint32_t families;      // a bit per item of family_names, of those with kernels; 0: all
   const OpImpl* impl;     // nullptr: exported, and refused with 561003
 };
 extern OpRow op_rows[];
 extern const int op_count;
+extern const char* const family_names[];  // of SoCs; ends with nullptr
+extern const char* const families_without_bfloat16[];
 
 union Raw {               // one argument as it came
   const void* p;

@@ -61,15 +61,12 @@ void expect_bias(const Call& c, int i, int64_t channels) {
   if (c.given(i))
     EXPECT(c.tensor(i).numel() == channels, "bias %s is not [%ld]", describe(c.tensor(i)).c_str(), long(channels));
 }
-void expect_math_type(const Call& c, int i) {
-  EXPECT(c.integer(i) >= 0 && c.integer(i) <= 4, "cubeMathType %ld is not in [0, 4]", long(c.integer(i)));
-}
 
 mt::Attr list_of(const Span<int64_t>& s) { return list(s.data, s.n); }
 
 // ---- convolution: (input, weight, bias?, stride, padding, dilation, transposed, outputPadding, groups, out, type)
 void check_convolution(const Call& c) {
-  expect_math_type(c, 10);
+  expect_math_type(c, 10, 0);
   Sizes out = conv_sizes(c.tensor(0), c.tensor(1), Geometry(c, 3));
   expect_bias(c, 2, out[1]);
   expect_shape(c, 9, out);
@@ -85,7 +82,7 @@ void convolution(Run& r) {
 
 // ---- its gradients: (gradOutput, input, weight, biasSizes?, stride ... groups, outputMask, type, three outputs)
 void check_convolution_backward(const Call& c) {
-  expect_math_type(c, 11);
+  expect_math_type(c, 11, 0);
   Geometry g(c, 4);
   Span<int64_t> mask = c.ints(10);
   EXPECT(mask.size() == 3, "outputMask must have 3 items, got %ld", long(mask.size()));
@@ -109,7 +106,7 @@ void convolution_backward(Run& r) {
 
 // ---- depthwise: (self, weight, kernelSize, bias?, stride, padding, dilation, out, cubeMathType) ----------------
 void check_depthwise(const Call& c) {
-  expect_math_type(c, 8);
+  expect_math_type(c, 8, 0);
   const TensorMeta &x = c.tensor(0), &w = c.tensor(1);
   Span<int64_t> kernel = c.ints(2), stride = c.ints(4), pad = c.ints(5), dilation = c.ints(6);
   expect_list(kernel, "kernelSize", 2, 1);
@@ -147,7 +144,7 @@ Sizes tbc_sizes(const TensorMeta& x, const TensorMeta& w, int64_t pad) {
 }
 // (self, weight, bias?, pad, output, cubeMathType)
 void check_tbc(const Call& c) {
-  expect_math_type(c, 5);
+  expect_math_type(c, 5, 0);
   expect_bias(c, 2, c.tensor(1).sizes[2]);
   expect_shape(c, 4, tbc_sizes(c.tensor(0), c.tensor(1), c.integer(3)));
 }
@@ -158,7 +155,7 @@ void tbc(Run& r) {
 }
 // (gradOutput, input, weight, bias?, pad, cubeMathType, gradInput, gradWeight, gradBias)
 void check_tbc_backward(const Call& c) {
-  expect_math_type(c, 5);
+  expect_math_type(c, 5, 0);
   expect_shape(c, 0, tbc_sizes(c.tensor(1), c.tensor(2), c.integer(4)));
   expect_same_shape(c, 6, 1);
   expect_same_shape(c, 7, 2);

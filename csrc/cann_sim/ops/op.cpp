@@ -8,6 +8,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "runtime/device.h"
+
 namespace cann_sim {
 namespace {
 
@@ -145,6 +147,17 @@ std::string describe(const TensorMeta& t) {
 }
 
 std::vector<int64_t> sizes_of(const TensorMeta& t) { return {t.sizes, t.sizes + (t.ndim > 0 ? t.ndim : 0)}; }
+
+// What a product of float32 may lose: 0 nothing, 1 down-precision allowed, 2 float16, 3 HF32, 4 exact adds. The first
+// generation multiplies halves only.
+void expect_math_type(const Call& c, int i, int operand) {
+  static const bool halves_only = !strcmp(soc().family, "Ascend910") || !strcmp(soc().family, "Ascend310P");
+  const int64_t type = c.integer(i);
+  EXPECT(type >= 0 && type <= 4, "cubeMathType %ld is not in [0, 4]", long(type));
+  EXPECT(!halves_only || type != 3, "cubeMathType 3 (HF32) is not for %s", soc().name);
+  EXPECT(!halves_only || type != 0 || c.tensor(operand).dtype != ACL_FLOAT,
+         "cubeMathType 0 keeps float32, which %s cannot multiply", soc().name);
+}
 
 void expect_shape(const Call& c, int i, const std::vector<int64_t>& sizes) {
   const TensorMeta& t = c.tensor(i);

@@ -52,6 +52,7 @@ std::vector<int64_t> sizes_of(const TensorMeta& t);
 void expect_shape(const Call& c, int i, const std::vector<int64_t>& sizes);   // argument i has exactly these sizes
 void expect_same_shape(const Call& c, int i, int j);
 void expect_same_dtype(const Call& c, int i, int j);
+void expect_math_type(const Call& c, int i, int operand);                     // argument i is a cubeMathType of this SoC
 int64_t wrap_dim(int64_t dim, int64_t ndim);                                  // negative counts from the end; refuses
 std::vector<int64_t> broadcast_sizes(const std::vector<int64_t>& a, const std::vector<int64_t>& b);
 bool can_cast(mt::DType from, mt::DType to);   // aclnn's rule for outputs: all but complex -> bool/int.., x -> bool

@@ -20,7 +20,7 @@ struct Soc {
   const char *name, *family;
   int64_t ai_cores, cube_cores, vector_cores, ai_cpus, memory, l2;  // 0: not known
 };
-const Soc& soc();
+CANN_SIM_API const Soc& soc();
 const Soc* find_soc(const char* name);  // nullptr: there is none of that name
 int default_device();                 // of threads that set none, as aclInit's file says; -1: none
 // What is wrong with the CANN_SIM_* settings, and the first item of the fault plan that is not understood; or empty.

@@ -1,4 +1,5 @@
-// What an exported function answers where its body throws: the generated guards (generate.py) are built on it.
+// What the generated guards (generate.py) are built on: what an exported function answers where its body throws, and which
+// symbols a library does not have in the CANN that is asked for.
 #pragma once
 #include <exception>
 #include <new>
@@ -6,6 +7,12 @@
 #include "runtime/runtime.h"
 
 namespace cann_sim {
+
+// Takes the symbols that CANN_SIM_VERSION does not have out of the library that `inside` is part of.
+CANN_SIM_API void hide_absent(const void* inside);
+// Whether that version lacks a function or an op; none does where no version is asked for.
+CANN_SIM_API bool is_absent(const char* name);
+int parse_version(const char* text);  // 801 for "8.1.RC1"; 0: not a version from 8.0 on
 
 // Inside a catch block: notes what was thrown for aclGetRecentErrMsg; `no_memory` where it is std::bad_alloc, else `other`.
 inline int code_for_exception(const char* function, int no_memory, int other) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/device.h"
+#include "runtime/guard.h"
 #include "runtime/model.h"
 
 namespace cann_sim {
@@ -11,6 +12,12 @@ namespace {
 
 const Soc socs[] = {
 #include "soc_rows.inc"
+};
+struct ShortName {
+  const char *name, *soc;
+};
+const ShortName short_names[] = {
+#include "short_names.inc"
 };
 constexpr uint64_t kGiB = 1ull << 30;
 constexpr uint64_t kMostMemory = 1024 * kGiB;  // of one device: it must fit into the address space several times
@@ -98,10 +105,16 @@ struct Reader {
     text("CANN_SIM_TRACE", &made.trace);
     text("CANN_SIM_CALLS", &made.calls);
     text("CANN_SIM_FAULTS", &made.faults);
+    if (!parse_version(made.version.c_str())) {
+      refuse("CANN_SIM_VERSION", "a version from 8.0 on, such as 8.1 or 8.3.RC1", made.version.c_str());
+      made.version = Settings().version;
+    }
+    for (const ShortName& s : short_names)
+      if (made.soc == s.name) made.soc = s.soc;
     for (const Soc& s : socs)
       if (made.soc == s.name) soc = &s;
     if (!soc) {
-      refuse("CANN_SIM_SOC", "the long name of a SoC, such as Ascend910B2", made.soc.c_str());
+      refuse("CANN_SIM_SOC", "the long name of a SoC, such as Ascend910B2, or 910A, 910B, 910_93, 310P, 950", made.soc.c_str());
       made.soc = "Ascend910B2";
       for (const Soc& s : socs)
         if (made.soc == s.name) soc = &s;

@@ -9,7 +9,6 @@ from mindtorch_v2._ops.table import composite, op, ops
 from mindtorch_v2._row import Npu
 from mindtorch_v2._schema import parse
 
-_SINCE = "Ascend910B"                             # the first SoCs with kernels over lists
 # CANN's name of a foreach op, in torch's words.
 _UNARY: dict[str, str | None] = {word.lower(): f"aclnnForeach{word}(self, out)" for word in
           ("Abs Acos Asin Atan Cos Cosh Erf Erfc Exp Expm1 Log Log10 Log1p Log2 Neg Reciprocal Sigmoid Sign Sin Sinh "
@@ -21,6 +20,7 @@ _UNARY |= dict.fromkeys(("lgamma", "rsqrt"))               # CANN has none
 _BINARY = {"add": ("add", "Add"), "sub": ("sub", "Sub"), "mul": ("mul", "Mul"), "div": ("div", "Div"),
            "clamp_max": ("clamp_max", "Minimum"), "clamp_min": ("clamp_min", "Maximum"),
            "maximum": ("clamp_min", "Maximum"), "minimum": ("clamp_max", "Minimum"), "pow": ("pow", "Pow")}
+calls: dict[str, Npu] = {}                                 # a row's full name -> its call over whole lists
 
 
 def _row(schema: str, each: str | Callable[..., Any], npu: str | Npu | None = None, norm: bool = False) -> None:
@@ -34,7 +34,9 @@ def _row(schema: str, each: str | Callable[..., Any], npu: str | Npu | None = No
         for word in words.split(", "):
             keyword, _, param = word.rpartition("=")
             arguments.append((params.index(param), keyword))
-    npu = Npu(npu, since=_SINCE) if isinstance(npu, str) else npu
+    npu = Npu(npu) if isinstance(npu, str) else npu
+    if npu is not None:
+        calls[f"{parsed.name}.{parsed.overload}" if parsed.overload else parsed.name] = npu
     body = _C.Foreach(schema, [tuple(p) for p in parsed.params], each, arguments, npu, norm)
     what = parsed.name.removeprefix("_foreach_")
     op(schema, body=body, variants="function", doc=f"{what} of each tensor of a list.")
@@ -113,11 +115,11 @@ _both("lerp", ".List", ", Tensor[] tensors1, Tensor[] weights", "lerp(self, tens
       "aclnnForeachLerpList(self, tensors1, weights, out)")
 _both("lerp", ".ScalarList", ", Tensor[] tensors1, Scalar[] weight", "lerp(self, tensors1, weight)")
 _row("_foreach_zero_(Tensor(a!)[] self) -> ()", "zero_(self)",
-     Npu("aclnnForeachZeroInplace(self)", since=_SINCE, any_dtype=True))
+     Npu("aclnnForeachZeroInplace(self)", any_dtype=True))
 _row("_foreach_copy_(Tensor(a!)[] self, Tensor[] src, bool non_blocking=False) -> ()", "copy_(self, src, non_blocking)",
-     Npu("aclnnForeachCopy(src, self)", since=_SINCE, any_dtype=True))
+     Npu("aclnnForeachCopy(src, self)", any_dtype=True))
 _row("_foreach_clone(Tensor[] self, *, MemoryFormat? memory_format=None) -> Tensor[]",
-     "clone(self, memory_format=memory_format)", Npu("aclnnForeachCopy(self, out)", since=_SINCE, any_dtype=True))
+     "clone(self, memory_format=memory_format)", Npu("aclnnForeachCopy(self, out)", any_dtype=True))
 _row("_foreach_norm.Scalar(Tensor[] self, Scalar ord=2, ScalarType? dtype=None) -> Tensor[]",
      "linalg_vector_norm(self, ord, dtype=dtype)", "aclnnForeachNorm(self, ord, out)", norm=True)
 _row("_foreach_powsum.Scalar(Tensor[] self, Scalar ord=2, ScalarType? dtype=None) -> Tensor[]", _powsum)
@@ -141,7 +143,7 @@ def _unscale_each(self: Sequence[Any], found_inf: Any, inv_scale: Any) -> None:
 
 _SCHEMA = "_amp_foreach_non_finite_check_and_unscale_(Tensor(a!)[] self, Tensor(b!) found_inf, Tensor inv_scale) -> ()"
 _unscale = _C.Foreach(_SCHEMA, [tuple(p) for p in parse(_SCHEMA).params], _unscale_each, [],
-                      Npu("aclnnForeachNonFiniteCheckAndUnscale(self, found_inf, inv_scale)", since=_SINCE))
+                      Npu("aclnnForeachNonFiniteCheckAndUnscale(self, found_inf, inv_scale)"))
 
 
 @composite(_SCHEMA, variants="function")

@@ -15,7 +15,7 @@ def _rule(self: Any, *_: Any) -> tuple[Any, Any] | None:
            "Tensor grad, Tensor step, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, "
            "bool maximize) -> Tensor(a!)", variants="", rule=_rule,
            npu=Npu("aclnnApplyAdamWV2(self, exp_avg, exp_avg_sq, max_exp_avg_sq, grad, step, lr, beta1, beta2, "
-                   "weight_decay, eps, amsgrad, maximize)", since="Ascend910B"))
+                   "weight_decay, eps, amsgrad, maximize)"))
 def _apply_adam_w_(self: Any, exp_avg: Any, exp_avg_sq: Any, max_exp_avg_sq: Any, grad: Any, step: Any, lr: float,
                    beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool) -> Any:
     """One step of AdamW, where `step` counts those that were done before."""

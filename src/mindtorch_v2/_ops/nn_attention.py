@@ -92,7 +92,7 @@ op("_flash_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor 
 op("_flash_attention(Tensor query, Tensor key, Tensor value, float scale, int sparse_mode) "
    "-> (Tensor, Tensor, Tensor, Tensor)", variants="", rule=_flash_rule,
    npu=Npu("aclnnFlashAttentionScore(query, key, value, None, None, None, causal(sparse_mode), None, scale, "
-           f"{_BAND}, out1, out2, out3, out0)", since="Ascend910B"),
+           f"{_BAND}, out1, out2, out3, out0)"),
    grad={"query, key, value": lambda g, query, key, value, scale, sparse_mode, result0, result1, result2:
          _flash_grad(g, query, key, value, scale, sparse_mode, result0, result1, result2)})
 

@@ -40,8 +40,7 @@ def _slope(grad_hy, grad_cy, cx, tanh, i, f, g, o):
 
 @composite("_thnn_fused_lstm_cell_backward_impl(Tensor grad_hy, Tensor grad_cy, Tensor cx, Tensor cy, Tensor workspace, "
            "bool has_bias) -> (Tensor, Tensor, Tensor)", variants="function", rule=_cell_slope,
-           npu=Npu("aclnnThnnFusedLstmCellBackward(grad_hy, grad_cy, cx, cy, workspace, has_bias, out0, out1, out2)",
-                   since="Ascend910B"))
+           npu=Npu("aclnnThnnFusedLstmCellBackward(grad_hy, grad_cy, cx, cy, workspace, has_bias, out0, out1, out2)"))
 def _cell_backward(grad_hy, grad_cy, cx, cy, workspace, has_bias):
     of_gates, of_cx = _slope(grad_hy, grad_cy, cx, cy.tanh(), *_activated(workspace))
     return of_gates, of_cx, of_gates.sum(0) if has_bias else None
@@ -60,8 +59,7 @@ def _cell_grad(g, g1, input_gates, hidden_gates, cx, input_bias, hidden_bias, cy
 
 @composite("_thnn_fused_lstm_cell(Tensor input_gates, Tensor hidden_gates, Tensor cx, Tensor? input_bias=None, "
            "Tensor? hidden_bias=None) -> (Tensor, Tensor, Tensor)", variants="function", rule=_cell_rule,
-           npu=Npu("aclnnThnnFusedLstmCell(input_gates, hidden_gates, cx, input_bias, hidden_bias, out0, out1, out2)",
-                   since="Ascend910B"),
+           npu=Npu("aclnnThnnFusedLstmCell(input_gates, hidden_gates, cx, input_bias, hidden_bias, out0, out1, out2)"),
            grad={"input_gates, hidden_gates, cx, input_bias, hidden_bias":
                  lambda g, g1, input_gates, hidden_gates, cx, input_bias, hidden_bias, result1, result2:
                  _cell_grad(g, g1, input_gates, hidden_gates, cx, input_bias, hidden_bias, result1, result2)})

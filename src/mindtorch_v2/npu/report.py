@@ -10,8 +10,10 @@ from typing import Any, TypedDict
 import cann_tables
 from cann_tables import advice
 from mindtorch_v2 import _config
-from mindtorch_v2._backends.npu import acl_loader, errors, runtime, soc
-from mindtorch_v2._ops import table
+from mindtorch_v2._backends.npu import acl_loader, errors, ops, runtime, soc
+from mindtorch_v2._ops import foreach, table
+from mindtorch_v2._ops import npu as npu_rows
+from mindtorch_v2._row import Npu
 from mindtorch_v2.npu import devices, memory
 
 Facts = dict[str, Any]
@@ -65,6 +67,19 @@ def symbols() -> Facts:
     return {"known": len(known), "missing": sorted(missing), "rows_without": {name: rows[name] for name in sorted(rows)}}
 
 
+def rows() -> dict[str, dict[str, str]]:
+    """How each row that names a call of CANN is served with this CANN on this SoC: a word of ops.service() -> row -> op."""
+    found: dict[str, dict[str, str]] = {"serves": {}, "falls back": {}, "refuses": {}}
+    for schema, row in (*table.rows, *npu_rows.written):
+        name = f"{schema.name}.{schema.overload}" if schema.overload else schema.name
+        needed = ops.BODIES[name].needs if name in ops.BODIES else ""
+        forms = needed or row["npu"] or foreach.calls.get(name)
+        if forms:
+            forms = Npu(forms) if isinstance(forms, str) else forms
+            found[ops.service(name, forms, row["body"] is not None)][name] = forms.call.partition("(")[0]
+    return found
+
+
 def calls_of(npu: Any) -> set[str]:
     """The aclnn ops that a row's calls name."""
     if npu is None:
@@ -95,6 +110,7 @@ def probe() -> Facts:
     try:
         found["count"] = runtime.device_count()
         found["soc"], found["family"] = soc.name(), soc.family()
+        found["rows"] = rows()
         found["devices"] = [device(index) for index in range(found["count"])]
     except (RuntimeError, OSError) as error:
         found["device_error"] = str(error)
@@ -115,7 +131,7 @@ def problems(facts: Facts) -> list[Problem]:
     if lacking:
         names = ", ".join(sorted({row for rows in lacking.values() for row in rows})[:12])
         found.append(Problem(what=f"CANN {stated['version']} lacks {len(lacking)} aclnn ops that ops of torch name ({names} …)",
-                             remedy="these ops are refused by name or made of others; a later CANN has them"))
+                             remedy="these ops are made of others or refused by name, as `ops of torch` says; a later CANN has them"))
     return found
 
 

@@ -280,7 +280,11 @@ def further_library(name: str) -> ctypes.CDLL:
 
 
 def cann_version() -> str:
-    """The version of the CANN that is loaded, as its files say; "of unknown version" where they do not."""
+    """The version of the CANN that is loaded, as it says or else its files; "of unknown version" where neither does."""
+    for library in _LIBRARIES.values():
+        ask, answer = getattr(library, "aclsysGetCANNVersion", None), ctypes.create_string_buffer(512)   # begins with the text
+        if ask is not None and ask(0, answer) == 0 and answer.value:
+            return answer.value.decode(errors="replace")
     for file in ("version.info", "version.cfg", "*/ascend_toolkit_install.info", "ascend_toolkit_install.info",
                  "runtime/version.info"):
         for path in glob.glob(os.path.join(_home, file)) if _home else ():

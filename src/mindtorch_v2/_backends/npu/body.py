@@ -17,10 +17,11 @@ class Body(NamedTuple):
     kernel: Writer | None = None                 # serves in place of the row's calls
     value: Value | None = None                   # the same, for an op that CANN lacks and others make up
     sized: Value | None = None                   # the same, for results that only the data can size
-    fallback: Value | None = None                # for dtypes and ranks that the row's call takes in no wider form
+    fallback: Value | None = None                # for dtypes and ranks that the call takes in no wider form, and without it
     on_empty: Writer | None = None               # where the first tensor has no items, and CANN has no word for the result
     on_capture: Writer | None = None             # a random op while a graph is captured that CANN cannot replay anew
     refuses: frozenset[str] = frozenset()        # dtypes that a value is not good enough in
+    needs: str = ""                              # the aclnn op of a kernel that not every CANN has
 
 
 def writer_of(name: str, body: Body) -> Writer | None:

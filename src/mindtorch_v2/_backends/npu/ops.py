@@ -16,6 +16,7 @@ from mindtorch_v2._backends.npu import (
     ops_layers,
     ops_linalg,
     ops_nn,
+    ops_older,
     ops_pointwise,
     ops_random,
     ops_reduce,
@@ -43,7 +44,7 @@ def _merged(*tables: dict[str, Body]) -> dict[str, Body]:
 
 # An op with its overload, as torch names it ("max.dim"), -> its record.
 BODIES = _merged(*(file.BODIES for file in (
-    ops_dtypes, ops_factor, ops_fft, ops_gamma, ops_index, ops_layers, ops_linalg, ops_nn, ops_pointwise, ops_random,
+    ops_dtypes, ops_factor, ops_fft, ops_gamma, ops_index, ops_layers, ops_linalg, ops_nn, ops_older, ops_pointwise, ops_random,
     ops_reduce, ops_special)))
 
 
@@ -58,6 +59,8 @@ def resolve(row: Any, optional: bool = False) -> Any:
     forms: Npu | None = row.npu
     if forms is None or optional and not is_here(forms):
         return None
+    if body.fallback is not None and not is_here(forms):
+        return writes(body.fallback)
     schema = parse(row.schema)
     plan = aclnn.plan(forms, schema, fallback=writes(body.fallback) if body.fallback else None)
     plan.on_empty = quiet(body.on_empty) if body.on_empty else None
@@ -69,7 +72,21 @@ def resolve(row: Any, optional: bool = False) -> Any:
 
 def is_here(forms: Npu) -> bool:
     """Whether the installed CANN has a row's call, and a kernel of it for this SoC."""
-    return aclnn.has(aclnn.read_mapping(forms.call)[0]) and (forms.since is None or soc.is_since(forms.since))
+    return _has(aclnn.read_mapping(forms.call)[0])
+
+
+def _has(name: str) -> bool:
+    return aclnn.has(name) and soc.has_kernels(name)
+
+
+def service(name: str, forms: Npu, has_body: bool) -> str:
+    """How a row with calls is served here: "serves", "falls back" to a body of other ops, or "refuses" by name."""
+    body = BODIES.get(name, _NOTHING)
+    if writer_of(name, body) is not None:
+        return "serves" if not body.needs or _has(body.needs) else "refuses"
+    if is_here(forms):
+        return "serves"
+    return "falls back" if has_body or body.fallback is not None else "refuses"
 
 
 def _draw_into_graph(plan: Any, forms: Npu, schema: Schema, on_capture: Any, outs: Outs, args: Args) -> None:

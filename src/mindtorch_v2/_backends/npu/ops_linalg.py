@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu import soc
 from mindtorch_v2._backends.npu.aclnn import launch
 from mindtorch_v2._backends.npu.body import Args, Body, Outs
 from mindtorch_v2._backends.npu.ops_dtypes import in_cube, plus_product, product
@@ -27,7 +28,7 @@ def _addmv(outs: Outs, args: Args) -> None:
     if out.is_complex():
         out.copy_(plus_product(self, mat, vec, beta, alpha))
     else:
-        launch("aclnnAddmv", out, self.expand(out.shape), mat, vec, alpha, beta, out, 0)
+        launch("aclnnAddmv", out, self.expand(out.shape), mat, vec, alpha, beta, out, soc.cube_math_type())
 
 
 # ---- factors ---------------------------------------------------------------------------------------------------------
@@ -113,10 +114,10 @@ def _cholesky_inverse(self: Any, upper: bool) -> Any:
 
 
 BODIES = {
-    "_linalg_cholesky_ex": Body(kernel=_cholesky),
+    "_linalg_cholesky_ex": Body(kernel=_cholesky, needs="aclnnLinalgCholesky"),
     "_linalg_det": Body(kernel=_linalg_det),
     "_linalg_slogdet": Body(kernel=_linalg_slogdet),
-    "_linalg_svd": Body(kernel=_svd),
+    "_linalg_svd": Body(kernel=_svd, needs="aclnnSvd"),
     "addmv": Body(kernel=_addmv),
     "cholesky_inverse": Body(value=_cholesky_inverse),
     "cholesky_solve": Body(value=_cholesky_solve),

@@ -6,6 +6,7 @@ from typing import Any
 from mindtorch_v2._backends.npu import runtime as npu_runtime
 from mindtorch_v2._backends.npu.aclnn import launch
 from mindtorch_v2._backends.npu.body import Args, Body, Outs, Writer
+from mindtorch_v2._backends.npu.ops_older import rms_norm_backward
 from mindtorch_v2._backends.npu.torch_ops import ops
 
 # ---- constants that CANN wants as tensors: copied from the host, which waits, so that every stream may read them -----
@@ -88,14 +89,14 @@ def _bag(outs: Outs, args: Args) -> None:
 BODIES = {
     "_bag": Body(kernel=_bag),
     "_convolution_backward": Body(on_empty=_no_gradients),
-    "_fused_rms_norm_backward": Body(on_empty=_no_gradients),
+    "_fused_rms_norm_backward": Body(on_empty=_no_gradients, fallback=rms_norm_backward),
     "_log_softmax_backward_data": Body(fallback=_log_softmax_backward),
     "_smooth_l1": Body(kernel=_smooth_l1),
     "_smooth_l1_backward": Body(kernel=_smooth_l1_backward),
     "_softmax_backward_data": Body(fallback=_softmax_backward),
     "adaptive_max_pool2d": Body(kernel=_adaptive_max(2)),
     "adaptive_max_pool2d_backward": Body(value=_adaptive_max_pool2d_backward),
-    "adaptive_max_pool3d": Body(kernel=_adaptive_max(3)),
+    "adaptive_max_pool3d": Body(kernel=_adaptive_max(3), needs="aclnnAdaptiveMaxPool3d"),
     "log_sigmoid_backward": Body(fallback=_log_sigmoid_backward),
     "one_hot": Body(kernel=_one_hot),
 }

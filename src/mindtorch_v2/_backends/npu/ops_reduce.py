@@ -8,6 +8,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import aclnn
 from mindtorch_v2._backends.npu.body import Args, Body, Outs, Writer
 from mindtorch_v2._backends.npu.ops_index import dynamic
+from mindtorch_v2._backends.npu.ops_older import reduce_by_segments
 from mindtorch_v2._backends.npu.torch_ops import ops
 
 _BOOL, _INT64 = _C._dtype_named("bool"), _C._dtype_named("int64")
@@ -137,7 +138,14 @@ def _cumprod(input: Any, dim: Any, _dtype: Any) -> Any:
 
 def _scatter_reduce(outs: Outs, args: Args) -> None:
     (out,), (_, dim, index, src, reduce, include_self) = outs, args      # out holds self
-    aclnn.call("aclnnInplaceScatterReduce", out, dim, index, src, _REDUCES[reduce], include_self)
+    _reduce_into(out, dim, index, src, reduce, include_self)
+
+
+def _reduce_into(out: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> None:
+    if aclnn.has("aclnnInplaceScatterReduce"):
+        aclnn.call("aclnnInplaceScatterReduce", out, dim, index, src, _REDUCES[reduce], include_self)
+    elif index.numel():
+        reduce_by_segments(out, dim, index, src, reduce, include_self)
 
 
 def _index_reduce(outs: Outs, args: Args) -> None:
@@ -146,7 +154,7 @@ def _index_reduce(outs: Outs, args: Args) -> None:
     if shape:
         shape[dim] = index.numel()
     wide = index.reshape(shape).expand(source.shape).contiguous()
-    aclnn.call("aclnnInplaceScatterReduce", out, dim, wide, source, _REDUCES[reduce], include_self)
+    _reduce_into(out, dim, wide, source, reduce, include_self)
 
 
 def _index_fill(outs: Outs, args: Args) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import functools
 import re
 
+import cann_tables
 from mindtorch_v2._backends.npu import runtime
 
 # A family by the beginning of a name, as CANN's platform files group them. "Ascend910B" without a digit is an Ascend910.
@@ -11,7 +12,7 @@ _FAMILIES = {
     r"910B\d": "Ascend910B", r"910_93": "Ascend910_93", r"910_55": "Ascend910_55", r"(910_95|950)": "Ascend950",
     r"910": "Ascend910", r"310P": "Ascend310P", r"310B": "Ascend310B", r"310": "Ascend310",
 }
-CUBE_AND_VECTOR = ("Ascend910B", "Ascend910_93", "Ascend950")   # Atlas A2, A3 and later, in their order
+CUBE_AND_VECTOR = ("Ascend910B", "Ascend910_93", "Ascend950")   # Atlas A2, A3 and later
 
 
 def name() -> str:
@@ -31,13 +32,17 @@ def family_of(soc: str) -> str:
     return next((found for start, found in _FAMILIES.items() if re.match(f"Ascend{start}", soc)), "")
 
 
-def is_since(first: str) -> bool:
-    """Whether the SoC is of the family `first`, one of those with cube and vector cores, or of a later one."""
-    if first not in CUBE_AND_VECTOR:
-        raise ValueError(f"{first!r} is none of {', '.join(CUBE_AND_VECTOR)}")
-    return family() in CUBE_AND_VECTOR[CUBE_AND_VECTOR.index(first):]
-
-
 def has_cube_and_vector_cores() -> bool:
-    """Whether the fused kernels of Atlas A2 and later run here: flash attention, foreach, grouped matmul."""
-    return is_since(CUBE_AND_VECTOR[0])
+    """Whether this is an Atlas A2 or later: sums that overflow are infinite, and float32 is multiplied as such."""
+    return family() in CUBE_AND_VECTOR
+
+
+def has_kernels(op: str) -> bool:
+    """Whether CANN has kernels of an aclnn op for this SoC; of one that is not known, those that all have."""
+    families = cann_tables.families(op)
+    return families is None or family() in families
+
+
+def cube_math_type() -> int:
+    """How CANN multiplies float32, as torch_npu asks it to: as such (0), or on older cores, which cannot, as float16 (2)."""
+    return 0 if not family() or has_cube_and_vector_cores() else 2

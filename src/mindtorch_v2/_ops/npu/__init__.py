@@ -19,6 +19,7 @@ from mindtorch_v2._ops.npu import (
     shape,
 )
 from mindtorch_v2._ops.npu.rows import functions, refused_names, schemas
+from mindtorch_v2._ops.table import npu_rows as written
 
 __all__ = ["activation", "attention", "blocks", "boxes", "conv", "dropout", "format", "functions", "infer", "loss", "matmul",
-           "moe", "norm", "optim", "quant", "recurrent", "refused_names", "rope", "schemas", "shape"]
+           "moe", "norm", "optim", "quant", "recurrent", "refused_names", "rope", "schemas", "shape", "written"]
