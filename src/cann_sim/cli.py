@@ -47,10 +47,11 @@ def read_info() -> Info:
     ask(acl.aclsysGetCANNVersion, 0, version)
     ask(acl.aclrtSetDevice, 0)
     ask(acl.aclrtGetMemInfo, HBM_MEM, ctypes.byref(free), ctypes.byref(total))
-    refused, computed, absent = names = [], [], []
+    names: list[list[str]] = [[], [], []]
     for i in range(opapi.cannSimOpCount()):
         kind = 2 if opapi.cannSimOpAbsent(i) else opapi.cannSimOpComputed(i)
         names[kind].append(opapi.cannSimOpName(i).decode())
+    refused, computed, absent = names
     soc = acl.aclrtGetSocName().decode()
     ask(acl.aclrtResetDevice, 0)
     ask(acl.aclFinalize)

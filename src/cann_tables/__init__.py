@@ -144,7 +144,7 @@ def without_bfloat16() -> list[str]:
 
 def short_names() -> dict[str, str]:
     """What people call a generation of SoCs -> the SoC that stands for it."""
-    return {short: name for short, name in map(str.split, sections("versions.txt")["short names"])}
+    return dict(line.split() for line in sections("versions.txt")["short names"])
 
 
 # ---- ops and functions -------------------------------------------------------------------------------------------------

@@ -318,7 +318,7 @@ def test_attention_is_composed_on_a_soc_without_the_fused_op() -> None:
         made = torch.nn.functional.scaled_dot_product_attention(*(t.npu() for t in (q, k, v)), is_causal=True)
         expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         made.sum().backward()
-        print(torch.allclose(made.cpu(), expected, atol=1e-5), q.grad is not None)
+        print(torch.allclose(made.cpu(), expected, atol=1e-2), q.grad is not None)   # products are in float16 there
     """
     assert output(code, CANN_SIM_SOC="Ascend910A", CANN_SIM_FAULTS="aclnnFlashAttentionScore:1=561003") == ["True True"]
 

@@ -301,7 +301,7 @@ def test_a_missing_symbol_names_itself_and_the_version(tmp_path: Path, monkeypat
     (tmp_path / "version.info").write_text("Version=7.7.T6.0.B057:8.1.RC1\n")
     monkeypatch.setattr(acl_loader, "_ACL_READY", True)
     monkeypatch.setattr(acl_loader, "_home", str(tmp_path))
-    monkeypatch.setattr(acl_loader, "_LIBRARIES", {"libopapi.so": ctypes.CDLL(None)})
+    monkeypatch.setattr(acl_loader, "_LIBRARIES", {"libopapi.so": ctypes.CDLL("libc.so.6")})
     for _ in range(2):  # a failure is not kept either
         with pytest.raises(MissingSymbolError, match=r"aclnnNotThere is not in CANN 8\.1\.RC1.*libopapi\.so"):
             acl_loader.symbol("aclnnNotThere")

@@ -131,7 +131,7 @@ def problems(facts: Facts) -> list[Problem]:
     if lacking:
         names = ", ".join(sorted({row for rows in lacking.values() for row in rows})[:12])
         found.append(Problem(what=f"CANN {stated['version']} lacks {len(lacking)} aclnn ops that ops of torch name ({names} …)",
-                             remedy="these ops are made of others or refused by name, as `ops of torch` says; a later CANN has them"))
+                             remedy="they are made of others or refused by name, as `ops of torch` says; a later CANN has them"))
     return found
 
 

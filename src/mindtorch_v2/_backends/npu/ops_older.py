@@ -102,8 +102,8 @@ def _joined(function: Any, places: Any, values: Any) -> Any:
     return values
 
 
-def reduce_by_segments(out: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> None:
-    """scatter_reduce_ of items that are sorted by the place they go to."""
+def reduce_by_segments(out: Any, dim: int, index: Any, src: Any, function: Any, include_self: bool, mean: bool = False) -> None:
+    """scatter_reduce_ of items that are sorted by the place they go to, with a function of two; None: they are added."""
     if out.dim() == 0:
         out, index, src, dim = out.reshape(1), index.reshape(1), src.reshape(-1).narrow(0, 0, 1), 0
     dim, n = dim % out.dim(), out.numel()
@@ -111,14 +111,13 @@ def reduce_by_segments(out: Any, dim: int, index: Any, src: Any, reduce: str, in
         src = src.narrow(d, 0, index.size(d))
     before, places = out.reshape(-1), _places(out, dim, index)
     touched = ops.zeros([n], dtype=_INT64, device=out.device).scatter_add(0, places, ops.ones_like(places))
-    if reduce in ("sum", "mean"):
+    if function is None:
         start = before if include_self else ops.where(touched > 0, 0, before)
         made = start.scatter_add(0, places, src.reshape(-1))
-        if reduce == "mean":
+        if mean:
             count = (touched + (1 if include_self else 0)).clamp(min=1).to(made.dtype)
             made = made / count if made.is_floating_point() or made.is_complex() else ops.floor_divide(made, count)
     else:
-        function = {"prod": ops.mul, "amax": ops.maximum, "amin": ops.minimum}[reduce]
         places, order = ops.sort(places)
         values = _joined(function, places, src.reshape(-1).index_select(0, order))
         is_last = ops.cat([places.narrow(0, 1, places.numel() - 1) != places.narrow(0, 0, places.numel() - 1),

@@ -13,7 +13,8 @@ from mindtorch_v2._backends.npu.torch_ops import ops
 
 _BOOL, _INT64 = _C._dtype_named("bool"), _C._dtype_named("int64")
 _FILLED = ("float32", "float16", "bfloat16", "int32", "int64", "bool")   # what aclnnInplaceIndexFillTensor takes
-_REDUCES = {"sum": 1, "prod": 2, "amax": 3, "amin": 4, "mean": 5}        # of aclnnScatterReduce; 0 replaces
+# The number of aclnnScatterReduce, and what serves without it: a function of two, or None for sums.
+_REDUCES = {"sum": (1, None), "prod": (2, ops.mul), "amax": (3, ops.maximum), "amin": (4, ops.minimum), "mean": (5, None)}
 _ALL_ITEMS = 1000                                                         # aclnnUniqueConsecutive's word for "no dim"
 
 
@@ -142,10 +143,11 @@ def _scatter_reduce(outs: Outs, args: Args) -> None:
 
 
 def _reduce_into(out: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> None:
+    number, function = _REDUCES[reduce]
     if aclnn.has("aclnnInplaceScatterReduce"):
-        aclnn.call("aclnnInplaceScatterReduce", out, dim, index, src, _REDUCES[reduce], include_self)
+        aclnn.call("aclnnInplaceScatterReduce", out, dim, index, src, number, include_self)
     elif index.numel():
-        reduce_by_segments(out, dim, index, src, reduce, include_self)
+        reduce_by_segments(out, dim, index, src, function, include_self, reduce == "mean")
 
 
 def _index_reduce(outs: Outs, args: Args) -> None:
