@@ -1,4 +1,5 @@
-// Finds and opens OpenBLAS (the wheel scipy-openblas32: 32-bit integers, names prefixed scipy_) at the first use.
+// Finds and opens OpenBLAS (the wheel scipy-openblas32: 32-bit integers, names prefixed scipy_) at the first use; one whose
+// products are wrong is refused, and its kernels for plainer processors are tried.
 #include "blas.h"
 
 #include <dlfcn.h>
@@ -7,8 +8,10 @@
 #endif
 #include <sys/mman.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <new>
 #include <stdexcept>
@@ -49,15 +52,31 @@ std::vector<std::string> candidates() {
   return found;
 }
 
-void* open_library() {
-  std::string tried;
-  for (const auto& file : candidates()) {
-    if (void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
-    const char* why = dlerror();
-    tried += "\n  " + file + ": " + (why ? why : "cannot be opened");
+// The kernels to ask OpenBLAS for, in this order, where those that it chose for the processor are wrong.
+#if defined(__aarch64__)
+constexpr const char* kPlainer[] = {"NEOVERSEN1", "ARMV8"};
+#else
+constexpr const char* kPlainer[] = {"Haswell", "Nehalem"};
+#endif
+constexpr const char* kCoreVariable = "OPENBLAS_CORETYPE";
+
+// While it lives the environment asks OpenBLAS for these kernels; nullptr: for what was asked before.
+class CoreType {
+ public:
+  explicit CoreType(const char* name) : changed_(name) {
+    if (!changed_) return;
+    if (const char* before = getenv(kCoreVariable)) before_ = before, was_set_ = true;
+    setenv(kCoreVariable, name, 1);
   }
-  throw std::runtime_error("matrix operations need OpenBLAS (pip install scipy-openblas32), looked for:" + tried);
-}
+  ~CoreType() {
+    if (changed_ && was_set_) setenv(kCoreVariable, before_.c_str(), 1);
+    else if (changed_) unsetenv(kCoreVariable);
+  }
+
+ private:
+  bool changed_, was_set_ = false;
+  std::string before_;
+};
 
 // While it lives the calling thread may run on one processor only. OpenBLAS starts a thread for each processor that it
 // sees when it is opened, though we never use them; where the system refuses one (a limit on processes or memory), it
@@ -98,10 +117,7 @@ void* symbol(void* handle, const std::string& name) {
   return p;
 }
 
-Blas open_blas() {
-  check_room();
-  const OneProcessor only;
-  void* handle = open_library();
+Blas read_routines(void* handle) {
   // Threads are ours (parallel_for), so that one pool serves all kernels; OpenBLAS computes in the calling thread.
   reinterpret_cast<void (*)(int)>(symbol(handle, "scipy_openblas_set_num_threads"))(1);
   constexpr const char* names[] = {
@@ -124,6 +140,41 @@ Blas open_blas() {
   reinterpret_cast<void (*)(const char*, int*, float*, int*, int*, size_t)>(b.routine[0][Blas::potrf])(
       "L", &n, &one, &n, &info, 1);
   return b;
+}
+
+std::string describe(void* handle, const std::string& file) {
+  auto core = reinterpret_cast<const char* (*)()>(dlsym(handle, "scipy_openblas_get_corename"));
+  return file + ", core type " + (core ? core() : "unknown");
+}
+
+// The first choice that multiplies correctly. A library is closed before it is asked for other kernels: it chooses them when
+// it is opened.
+Blas open_blas() {
+  check_room();
+  const OneProcessor only;
+  std::string missing, refused;
+  for (const auto& file : candidates())
+    for (int choice = -1; choice < static_cast<int>(std::size(kPlainer)); ++choice) {
+      const CoreType asked(choice < 0 ? nullptr : kPlainer[choice]);
+      void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (!handle) {
+        const char* why = dlerror();
+        missing += "\n  " + file + ": " + (why ? why : "cannot be opened");
+        break;
+      }
+      const Blas found = read_routines(handle);
+      const std::string wrong = find_wrong_product(found);
+      if (wrong.empty()) {
+        if (!refused.empty())
+          fprintf(stderr, "mindtorch_v2: OpenBLAS multiplies wrongly here and is not used:%s\n  used instead: %s\n",
+                  refused.c_str(), describe(handle, file).c_str());
+        return found;
+      }
+      refused += "\n  " + describe(handle, file) + ": " + wrong;
+      dlclose(handle);
+    }
+  if (!refused.empty()) throw std::runtime_error("no OpenBLAS here multiplies correctly:" + refused);
+  throw std::runtime_error("matrix operations need OpenBLAS (pip install scipy-openblas32), looked for:" + missing);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 #include <complex>
 #include <cstddef>
+#include <string>
 #include <type_traits>
 
 #include "view.h"
@@ -26,7 +27,8 @@ struct Blas {
   void* routine[4][kCount];  // [float, double, complex64, complex128]
 };
 
-const Blas& blas();  // throws std::runtime_error when there is no OpenBLAS
+const Blas& blas();  // throws std::runtime_error when there is no OpenBLAS, or none that multiplies correctly
+std::string find_wrong_product(const Blas& blas);  // blas_check.cpp: the first product that is wrong; empty: all are right
 
 inline bool is_blas_dtype(DType d) { return d >= kFloat; }
 template <class T> constexpr int blas_index() {
