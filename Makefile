@@ -201,8 +201,8 @@ sanitize-address sanitize-thread: sanitize-%: $(VENV)/package $(VENV)/test-tools
 # changed files are compiled again; the lock keeps two builds apart.
 $(VENV)/package: $(VENV)/build-tools $(SOURCES)
 	@mkdir -p $(BUILD)
-	@echo "building mindtorch_v2"
-	@flock $(BUILD)/.lock $(PIP) --no-build-isolation --no-deps -C build-dir=$(BUILD) .
+	@flock $(BUILD)/.lock $(PY) csrc/progress.py "building mindtorch_v2" $(PIP) -v -v --no-build-isolation --no-deps \
+	  -C build-dir=$(BUILD) .
 	@touch $@
 
 $(VENV)/build-tools: pyproject.toml

@@ -16,7 +16,7 @@ from urllib.parse import urlparse
 import mindtorch_v2 as torch
 
 try:
-    from tqdm import tqdm  # programs read it here; downloads of this module are silent
+    from tqdm import tqdm  # programs read it here; downloads of this module show their own line
 except ImportError:
     tqdm = None
 
@@ -43,15 +43,19 @@ def set_dir(d: str | os.PathLike[str]) -> None:
 
 
 def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, progress: bool = True) -> None:
-    """Fetches a file, in silence; it appears under its name only when whole and when its SHA-256 begins as asked."""
+    """Fetches a file; it appears under its name only when whole and when its SHA-256 begins as asked."""
     request = urllib.request.Request(url, headers={"User-Agent": "torch.hub"})
     dst, digest = os.path.expanduser(dst), hashlib.sha256()
     with urllib.request.urlopen(request) as source, \
             tempfile.NamedTemporaryFile(dir=os.path.dirname(dst) or ".", suffix=".partial", delete=False) as file:
         try:
-            while block := source.read(1 << 20):
-                file.write(block)
-                digest.update(block)
+            size = source.headers.get("Content-Length") or ""
+            with torch._progress.Progress(os.path.basename(dst), int(size) if size.isdigit() else None, "bytes") as shown:
+                while block := source.read(1 << 20):
+                    file.write(block)
+                    digest.update(block)
+                    if progress:
+                        shown.advance(len(block))
             file.close()
             if hash_prefix and not digest.hexdigest().startswith(hash_prefix):
                 raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{digest.hexdigest()}")')

@@ -267,5 +267,8 @@ def main(options: list[str]) -> int:
     suffix = os.path.splitext(asked.output.removesuffix(".gz"))[1]
     if suffix not in makers:
         parser.error(f"expected an output that ends in {', '.join(makers)}, got {asked.output}")
-    page.write(asked.output, makers[suffix](Snapshot(asked.snapshot)))
+    page.step(f"reading {asked.snapshot}")
+    snapshot = Snapshot(asked.snapshot)
+    page.step(f"{sum(map(len, snapshot.traces)):,} events, {len(snapshot.segments):,} segments")
+    page.write(asked.output, makers[suffix](snapshot))
     return 0

@@ -9,6 +9,7 @@ import gzip
 import html
 import json
 import os
+import sys
 import zlib
 from array import array
 from typing import IO, Any
@@ -76,6 +77,11 @@ def write(path: str, text: str | bytes) -> None:
         file.write(raw)
     os.replace(part, path)
     print(f"{path}: {len(raw):,} bytes")
+
+
+def step(text: str) -> None:
+    """Says what is done next; files of a million events take seconds."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def opened(path: str) -> IO[bytes]:

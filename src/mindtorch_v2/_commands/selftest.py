@@ -134,6 +134,7 @@ def lines_of(pipe: IO[bytes]) -> Iterator[str | None]:
 
 
 def progress(text: str) -> None:
+    """One line that is written over, on a terminal."""
     if sys.stderr.isatty():
         print(f"\r{text:60}", end="", file=sys.stderr, flush=True)
 
@@ -204,6 +205,8 @@ def main(options: list[str]) -> int:
     seconds: dict[str, float] = {}
     for part in chosen.part or checks.PARTS:
         began = time.monotonic()
+        if not sys.stderr.isatty():
+            print(f"selftest: {part}", file=sys.stderr, flush=True)
         results += watch(part, chosen)
         seconds[part] = round(time.monotonic() - began, 1)
     progress("")

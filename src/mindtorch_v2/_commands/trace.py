@@ -166,6 +166,7 @@ def read(paths: list[str]) -> Trace:
     """All files as one trace, in order."""
     trace = Trace()
     for path in paths:
+        page.step(f"reading {path}")
         trace.read(path)
     if not len(trace.time):
         raise RuntimeError(f"[trace] expected events with a time in {', '.join(paths)}, found none")
@@ -213,5 +214,7 @@ def main(options: list[str]) -> int:
     suffix = os.path.splitext(asked.output.removesuffix(".gz"))[1]
     if suffix not in makers:
         parser.error(f"expected an output that ends in {', '.join(makers)}, got {asked.output}")
-    page.write(asked.output, makers[suffix](read(asked.traces)))
+    trace = read(asked.traces)
+    page.step(f"{len(trace.time):,} events in {len(trace.order)} lanes")
+    page.write(asked.output, makers[suffix](trace))
     return 0
