@@ -128,10 +128,14 @@ class profile:
         if wanted and not self._recording:
             self._recorder, self._recording = _events.Recorder(self.record_shapes, self.with_stack), True
             self._recorder.start()
+            torch.npu.streams.streams.wait_observers.append(self._on_wait)
         self.current_action = action
         if self._recording and self._names_steps:
             self._step = record_function(f"ProfilerStep#{self.step_num}")
             self._step.__enter__()
+
+    def _on_wait(self, what: str, began: int, ended: int) -> None:
+        self._recorder.note(f"host wait: {what}", began, ended)
 
     def _leave_step(self) -> None:
         if self._step is not None:
@@ -139,6 +143,7 @@ class profile:
             self._step = None
 
     def _save(self) -> None:
+        torch.npu.streams.streams.wait_observers.remove(self._on_wait)
         self._recorder.stop()
         self._recording, self._events = False, self._recorder.events
         if self.on_trace_ready is not None:

@@ -85,12 +85,12 @@ def save(
         if not _disable_byteorder_record:
             _write_record(archive, f"{root}/byteorder", sys.byteorder.encode())
         total = sum(storage.nbytes() for storage in pickler.storages)
-        with torch._progress.Progress(f"save {root}", total, "bytes", plain=False) as shown:
+        with torch._progress.Progress(f"save {root}", total, "bytes", plain=False) as state:
             for key, storage in enumerate(pickler.storages):
                 data = memoryview(_to_device(storage, "cpu"))
                 _write_record(archive, f"{root}/data/{key}", data)
                 digest.update(str(len(data)).encode())
-                shown.advance(data.nbytes)
+                state.advance(data.nbytes)
         _write_record(archive, f"{root}/version", b"3\n")
         parts = struct.unpack("<QQ", digest.digest())
         _write_record(archive, f"{root}/.data/serialization_id", b"%020d%020d" % parts)
@@ -182,12 +182,12 @@ def _load_zip(file: IO[bytes], name: str, restore: Callable[..., Any], weights_o
         storage = archive.storage(key, nbytes)
         if swap and kind.dtype is not None:
             _swap_bytes(storage, kind.dtype)
-        shown.advance(nbytes)
+        state.advance(nbytes)
         return storage
 
     source = Source(name, "data.pkl", archive.file.size)
     body = io.BytesIO(archive.read("data.pkl"))
-    with torch._progress.Progress(f"load {os.path.basename(name)}", archive.file.size, "bytes", plain=False) as shown:
+    with torch._progress.Progress(f"load {os.path.basename(name)}", archive.file.size, "bytes", plain=False) as state:
         return unpickle(body, source, _Storages(make, restore), weights_only, *how)
 
 

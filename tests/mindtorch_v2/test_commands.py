@@ -100,7 +100,8 @@ def try_device(folder: Path, *options: str, **environment: str) -> tuple[subproc
 
 def test_a_device_that_works(npu: ModuleType, tmp_path: Path) -> None:
     ended, found = try_device(tmp_path)
-    assert ended.returncode == 0 and ended.stderr == "", ended.stdout + ended.stderr
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr.splitlines() == [f"selftest: {part}" for part in torch._commands.checks.PARTS]
     assert set(found["counts"]) == set(torch._commands.checks.PARTS)
     assert {failure["outcome"] for failure in found["failures"]} <= {"refused"}
     assert found["counts"]["ops"]["passed"] > 500 and found["counts"]["gradients"]["passed"] > 250

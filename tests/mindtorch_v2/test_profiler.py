@@ -76,3 +76,15 @@ def test_nothing_is_recorded_outside_and_folders_are_made(tmp_path: Path) -> Non
     assert [path.name[:7] for path in (tmp_path / "runs").glob("*.pt.trace.json")] == ["worker."]
     with pytest.raises(AttributeError, match="cannot sort by 'colour'"):
         prof.table(sort_by="colour")
+
+
+def test_waits_of_the_host_are_in_the_trace(npu: Any, tmp_path: Path) -> None:
+    x = mt.ones(4, device="npu")
+    with P.profile(with_stack=True) as prof:
+        (x + 1).sum().item()
+        npu.synchronize()
+    npu.synchronize()
+    prof.export_chrome_trace(str(tmp_path / "t.json"))
+    events = [e for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if e["name"].startswith("host wait")]
+    assert [e["name"] for e in events] == ["host wait: copy from npu to cpu", "host wait: torch.npu.synchronize"]
+    assert all("test_profiler.py(" in e["args"]["Call stack"] and e["dur"] > 0 for e in events)

@@ -28,17 +28,15 @@ def explain(fn: Callable[..., Any], *args: Any, warmup: int = 1, device: Any = N
     index = torch.npu.current_device() if device is None else torch.device(device).index or 0
     torch.npu.synchronize(index)
     recording = Recording(index)
-    backend_streams = torch.npu.streams.streams
-    if backend_streams.wait_observer is not None:
-        raise RuntimeError("[explain] expected no other torch.npu.explain to run")
-    backend_streams.wait_observer = recording.on_wait
+    observers = torch.npu.streams.streams.wait_observers
+    observers.append(recording.on_wait)
     try:
         with recording.calls, recording.ops:
             recording.begin()
             result = fn(*args, **kwargs)
             recording.end()
     finally:
-        backend_streams.wait_observer = None
+        observers.remove(recording.on_wait)
     torch.npu.synchronize(index)
     return recording.explanation(getattr(fn, "__qualname__", type(fn).__qualname__), result)
 
@@ -88,15 +86,9 @@ class Recording:
         return (stats.get("allocation.all.allocated", 0), stats.get("allocated_bytes.all.allocated", 0),
                 stats.get("segment.all.allocated", 0))
 
-    def on_wait(self, what: str) -> None:
-        """The host is about to wait: what the device still has to do is the time of the wait."""
-        began = time.perf_counter_ns()
-        backend, torch.npu.streams.streams.wait_observer = torch.npu.streams.streams, None
-        try:
-            torch.npu.synchronize(self.index)
-        finally:
-            backend.wait_observer = self.on_wait
-        self.waits.append(explained.Wait(what, user_line(), (began - self.started) / 1e3, (time.perf_counter_ns() - began) / 1e3))
+    def on_wait(self, what: str, began: int, ended: int) -> None:
+        """The host has waited."""
+        self.waits.append(explained.Wait(what, user_line(), (began - self.started) / 1e3, (ended - began) / 1e3))
 
     # ---- one op ----------------------------------------------------------------------------------------------------------
     def run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

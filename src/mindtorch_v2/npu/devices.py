@@ -130,8 +130,8 @@ class device_of(device):
 
 def synchronize(device: Any = None) -> None:
     """Waits for all work on all streams of a device."""
-    streams.observe_wait("torch.npu.synchronize")
-    runtime.get_runtime(_device_index(device)).synchronize()
+    with streams.waiting("torch.npu.synchronize"):
+        runtime.get_runtime(_device_index(device)).synchronize()
 
 
 # ---- what a device is -------------------------------------------------------------------------------------------

@@ -97,8 +97,8 @@ class Stream:
 
     def synchronize(self) -> None:
         """Waits for all work of the stream."""
-        streams.observe_wait("Stream.synchronize")
-        check(runtime.acl.rt.synchronize_stream(self.npu_stream), "aclrtSynchronizeStream")
+        with streams.waiting("Stream.synchronize"):
+            check(runtime.acl.rt.synchronize_stream(self.npu_stream), "aclrtSynchronizeStream")
 
     def is_capturing(self) -> bool:
         """Whether work given to the stream goes into a graph."""
@@ -223,9 +223,9 @@ class AnyEvent:
     def synchronize(self) -> None:
         """Waits for the event; not at all if it was not recorded."""
         if self._recorded:
-            streams.observe_wait("Event.synchronize")
             runtime.get_runtime(self._index)
-            check(runtime.acl.rt.synchronize_event(self.npu_event), "aclrtSynchronizeEvent")
+            with streams.waiting("Event.synchronize"):
+                check(runtime.acl.rt.synchronize_event(self.npu_event), "aclrtSynchronizeEvent")
 
     def elapsed_time(self, end_event: AnyEvent) -> float:
         """Milliseconds between two recorded events; waits for both."""

@@ -34,9 +34,11 @@ def _to_device(dst: Any, src: Any, non_blocking: bool) -> None:
     index = dst.device.index
     stream = streams.current_stream_handle(index)
     alone = non_blocking and src is given and _left_to_itself(src, index, stream)
-    if not alone:
-        streams.about_to_wait("copy from cpu to npu")     # it may refuse: not once the copy has begun to write
-    _enqueue((dst, src), HOST_TO_DEVICE, index, stream, alone)
+    if alone:
+        _enqueue((dst, src), HOST_TO_DEVICE, index, stream, alone)
+    else:
+        with streams.op_waits("copy from cpu to npu"):    # it may refuse: not once the copy has begun to write
+            _enqueue((dst, src), HOST_TO_DEVICE, index, stream, alone)
     aclnn.finish(index)
 
 
@@ -50,12 +52,13 @@ def _to_host(dst: Any, src: Any, non_blocking: bool) -> None:
     index = src.device.index
     owner, stream = runtime.get_runtime(index), streams.current_stream_handle(index)
     alone = non_blocking and _left_to_itself(dst, index, stream)
-    if not alone:
-        streams.about_to_wait("copy from npu to cpu")
-        owner.synchronize()                       # a test that replaces it sees every read; the copy waits for its stream too
-    _enqueue((dst, src), DEVICE_TO_HOST, index, stream, alone)
     if alone:
+        _enqueue((dst, src), DEVICE_TO_HOST, index, stream, alone)
         aclnn.finish(index)
+        return
+    with streams.op_waits("copy from npu to cpu"):
+        owner.synchronize()                       # a test that replaces it sees every read; the copy waits for its stream too
+        _enqueue((dst, src), DEVICE_TO_HOST, index, stream, alone)
 
 
 def _between(dst: Any, src: Any) -> None:

@@ -14,8 +14,8 @@ _INT64 = _C._dtype_named("int64")
 
 def dynamic(name: str, device: int, args: tuple[Any, ...]) -> list[tuple[int, ...]]:
     """Calls an op that finds out how large its outputs are; waits, and gives their real shapes."""
-    streams.about_to_wait(name)
-    return _C._npu_call_dynamic(aclnn.plan_of(name, False), device, args, ())
+    with streams.op_waits(name):
+        return _C._npu_call_dynamic(aclnn.plan_of(name, False), device, args, ())
 
 
 def _nonzero(self: Any) -> Any:

@@ -1,7 +1,9 @@
 """Handles of streams and events: pools, and which stream a thread uses. torch's classes are in mindtorch_v2.npu."""
 from __future__ import annotations
 
+import contextlib
 import itertools
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +19,7 @@ EVENT_TIME_LINE = 8           # ACL_EVENT_TIME_LINE: it keeps the time
 EVENT_EXTERNAL = 32           # ACL_EVENT_EXTERNAL: a wait on it in a graph can be updated
 
 _turn = itertools.count()
-wait_observer: Callable[[str], None] | None = None   # of torch.npu.explain: hears of every wait of the host
+wait_observers: list[Callable[[str, int, int], None]] = []   # of profilers: told of every wait of the host when it is over
 sync_debug_mode = 0           # of torch.npu.set_sync_debug_mode: 1 warns and 2 refuses where an op makes the host wait
 
 
@@ -33,19 +35,38 @@ def set_current_stream(device_id: int, handle: int) -> None:
     _C._npu_set_current_stream(device_id, 0 if handle == own else handle)
 
 
-def observe_wait(what: str) -> None:
-    """Said where the host is about to wait for a device because the program asked for it."""
-    if wait_observer is not None:
-        wait_observer(what)
+class _Observed:
+    """A with block whose time in nanoseconds the observers are told."""
+
+    __slots__ = ("what", "began")
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        self.began = time.perf_counter_ns()
+
+    def __exit__(self, *exc: Any) -> None:
+        ended = time.perf_counter_ns()
+        for observer in wait_observers:
+            observer(self.what, self.began, ended)
 
 
-def about_to_wait(what: str) -> None:
-    """Said by an op that makes the host wait for a device."""
-    observe_wait(what)
+_unobserved = contextlib.nullcontext()
+
+
+def waiting(what: str) -> contextlib.AbstractContextManager[None]:
+    """A with block in which the host waits for a device because the program asks for it."""
+    return _Observed(what) if wait_observers else _unobserved
+
+
+def op_waits(what: str) -> contextlib.AbstractContextManager[None]:
+    """A with block in which an op makes the host wait; set_sync_debug_mode may warn of it, or refuse it before it begins."""
     if sync_debug_mode == 2:
         raise RuntimeError(f"called a synchronizing NPU operation: {what}")
     if sync_debug_mode == 1:
         warnings.warn(f"called a synchronizing NPU operation: {what}", stacklevel=3)
+    return waiting(what)
 
 
 def wait(device_id: int, stream: int, what: str, *used: Any) -> None:
