@@ -1,4 +1,4 @@
-"""What a person without a usable Ascend card is told: how programs run on the libraries of cann_sim instead."""
+"""The advice where no Ascend card is usable: how programs run on the libraries of cann_sim instead."""
 from __future__ import annotations
 
 WITHOUT_A_CARD = ("Without a card, programs run on a simulated one: `cann-sim run python program.py`, or "

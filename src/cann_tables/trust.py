@@ -31,7 +31,7 @@ def objection(path: str, home: str) -> str:
 
 
 def _reason(status: os.stat_result, inside: bool) -> str:
-    """What speaks against a file or folder; "" for nothing."""
+    """Why a file or folder is not trusted; "" if it is."""
     mode = status.st_mode
     if mode & stat.S_IWOTH and (inside or not mode & stat.S_ISVTX):
         return "can be written by every user"

@@ -74,5 +74,5 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
-    except (RuntimeError, OSError) as error:      # a refusal is for people: a line, no traceback
+    except (RuntimeError, OSError) as error:      # expected failures print one line, no traceback
         sys.exit(str(error))

@@ -26,7 +26,7 @@ MAX_VERSION = 10  # of the format, as in PyTorch
 
 
 class BoundedFile:
-    """A range of a file, from where the file stands, that never asks the file for more than it has."""
+    """A range of a file from its current position; never reads past the end of the range."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self.file, self.name = file, name

@@ -19,7 +19,7 @@ class _AtFirstUse:
     def __get__(self, owner: Any, cls: Any = None) -> Any:
         found = import_module(f"{__package__}.{self.source}")      # torch.… where the package goes by that name
         whole = self.name == self.source.rpartition(".")[2]
-        # A module that asks for itself while it is imported gets what there is; other threads wait for the whole of it.
+        # A module that imports itself while it is imported gets it partly initialized; other threads wait until it is complete.
         complete = not getattr(found.__spec__, "_initializing", False)
         found = found if whole else getattr(found, self.name)
         if complete:

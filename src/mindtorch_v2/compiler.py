@@ -1,4 +1,4 @@
-"""torch.compile and torch.compiler: everything runs eagerly, so these give back what they were given."""
+"""torch.compile and torch.compiler: everything runs eagerly, so these return their argument."""
 from __future__ import annotations
 
 import warnings

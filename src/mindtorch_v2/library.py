@@ -18,7 +18,7 @@ _DEVICES = {"CPU": "cpu", "PrivateUse1": "npu", "NPU": "npu", "Meta": "meta", "C
 
 
 class _VmapInfo(NamedTuple):
-    """What a function of register_vmap is told."""
+    """The info argument of a function given to register_vmap."""
     batch_size: int
     randomness: str
 

@@ -127,7 +127,7 @@ void graph(int rounds) {
   for (void* p : {a, b}) MUST(aclrtFree(p));
 }
 
-// Streams are ended while their work is under way; nobody waits for it.
+// Streams are destroyed while their work is under way, without a wait.
 void ends(int rounds) {
   void* p = allocate();
   for (int i = 0; i < rounds; ++i) {

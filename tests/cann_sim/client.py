@@ -124,7 +124,7 @@ class Client:
         for name in ("Tensor", "Scalar", "IntArray", "FloatArray", "BoolArray", "TensorList", "ScalarList"):
             self.function(f"aclCreate{name}").restype = ctypes.c_void_p
         code = self.function("aclInit")(None)
-        if code not in (0, 100002):  # 100002: somebody else in this process has initialised ACL
+        if code not in (0, 100002):  # 100002: ACL was initialised elsewhere in this process
             raise CannError(code, "aclInit", self.message())
         self.must("aclrtSetDevice", device)
         self.stream = ctypes.c_void_p()

@@ -40,7 +40,7 @@ def environment() -> dict[str, str]:
 
 
 def build(source: Path, folder: Path) -> Path:
-    """Compiles the client; its own detection of the SoC asks npu-smi."""
+    """Compiles the client; its own detection of the SoC runs npu-smi."""
     options = ["-DGGML_CANN=ON", "-DGGML_OPENMP=OFF", "-DGGML_CCACHE=OFF", f"-DCANN_INSTALL_DIR={cann_sim.home()}"]
     for command in (["cmake", "-G", "Ninja", "-S", str(source), "-B", str(folder), *options], ["cmake", "--build", str(folder)]):
         subprocess.run(command, check=True, env=environment(), stdout=sys.stderr)

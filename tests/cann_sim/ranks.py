@@ -106,7 +106,7 @@ class Ranks:
 
 
 class OneRank(Ranks):
-    """One rank of a group of several processes, which meet by the root's information in a file."""
+    """One rank of a group of several processes, which connect through the root's information in a file."""
 
     def __init__(self, rank: int, count: int, file: Path) -> None:
         self.count, self.first, self.streams, self.comms = count, 0, {}, {rank: ctypes.c_void_p()}

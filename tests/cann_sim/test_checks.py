@@ -198,7 +198,7 @@ def test_ordered_programs_are_silent() -> None:
     ("p = rt.malloc_host(4096)\nrt.move(a, p, 4096, stream, TO_DEVICE); rt.must('aclrtFreeHost', p)",
      ["aclrtFreeHost", "aclrtMemcpyAsync reads src (task"]),
 ])  # fmt: skip
-def test_memory_given_back_before_its_last_use(body: str, parts: list[str]) -> None:
+def test_memory_freed_before_its_last_use(body: str, parts: list[str]) -> None:
     """Whether the task runs before the free or after it: both orders are possible, and both are reported."""
     reports = found(body + "\nrt.aclrtSynchronizeDevice()")
     assert len(reports) == 1, reports
@@ -324,7 +324,7 @@ def test_fatal_gives_the_process_a_status() -> None:
     run(CLOSE, CANN_SIM_CHECK="race,memory,leak,fatal")
 
 
-def test_reports_can_be_asked_for() -> None:
+def test_reports_can_be_queried() -> None:
     run("""
 from cann_sim import checks
 for _ in range(3):

@@ -1,4 +1,4 @@
-"""Collectives between ranks of one process and of several, against torch's arithmetic; who disagrees or dies is told."""
+"""Collectives between ranks of one process and of several, against torch's arithmetic; errors of ranks that disagree or exit."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_collectives_are_ordered_by_their_stream(two: Ranks) -> None:
 
 
 def test_sub_communicators(run_python: Callable[..., str]) -> None:
-    """Four ranks, two pairs: the members meet in their parent's memory, each in a thread of its own."""
+    """Four ranks, two pairs: the members communicate through their parent's memory, one thread each."""
     code = """
 import ctypes, sys, threading
 sys.path[:0] = @
@@ -261,7 +261,7 @@ def failures(run_python: Callable[..., str]) -> dict[str, tuple[int, str, int]]:
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_cannot_end_well_is_told(failures: dict[str, tuple[int, str, int]], case: str) -> None:
+def test_disagreeing_ranks_get_an_error(failures: dict[str, tuple[int, str, int]], case: str) -> None:
     code, message, error = failures[case]
     assert code != 0
     assert WRONG[case][1] in message
@@ -300,7 +300,7 @@ ranks.must("HcclCommDestroy", ranks.comms[rank])
     assert [process.communicate(timeout=60)[0].strip() for process in started] == ["[12.0]", "[12.0]"]
 
 
-def test_a_rank_that_dies_is_noticed(tmp_path: Path) -> None:
+def test_a_rank_that_exits_is_detected(tmp_path: Path) -> None:
     body = """
 if rank == 1: os._exit(3)
 ranks.must("HcclAllReduce", b.address, b.address, ctypes.c_uint64(300_000), 4, 0, ranks.comms[0], ranks.streams[0])
@@ -309,7 +309,7 @@ print(ranks.message())
 """
     started = [start(body, tmp_path / "root", rank) for rank in range(2)]
     assert "rank 1 is no longer running" in started[0].communicate(timeout=60)[0]
-    assert started[1].wait(timeout=60) == 3  # not before: the rank was seen to end although nobody had asked for it
+    assert started[1].wait(timeout=60) == 3  # not before: the exit of the rank was detected although no call waited for it
 
 
 def test_a_rank_that_does_not_come_is_waited_for_only_so_long(run_python: Callable[..., str]) -> None:

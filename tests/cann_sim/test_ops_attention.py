@@ -258,7 +258,7 @@ def test_incremental_and_fused() -> None:
 
 @pytest.mark.parametrize("version", ["V2", "V3", "V4"])
 def test_fused_over_views_without_lse(version: str) -> None:
-    """Keys and values are views of a cache, the shift is one for all heads (stride 0), and nobody wants softmaxLse."""
+    """Keys and values are views of a cache, the shift is one for all heads (stride 0), and softmaxLse is not requested."""
     q, cache = heads(torch.float16, N, S, 0), heads(torch.float16, 2, 2 * K, 1)
     k, v = cache[:, :, :K], cache[:, :, K:]
     shift = sample((B, 1, S, K), torch.float16).expand(B, N, S, K)

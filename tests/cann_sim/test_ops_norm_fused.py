@@ -149,7 +149,7 @@ def test_group_norm_with_an_activation(dtype: torch.dtype) -> None:
 
 
 # ---- synchronised batch norm ------------------------------------------------------------------------------------
-def test_batch_norm_over_workers_is_batch_norm_over_the_whole() -> None:
+def test_batch_norm_over_workers_equals_one_over_the_full_batch() -> None:
     whole, dy = sample(torch.float32, 6, 3, 4), sample(torch.float32, 6, 3, 4, seed=1)
     weight, bias, mean, var = torch.rand(3) + 0.5, torch.rand(3), torch.rand(3), torch.rand(3) + 0.5
     parts, grad_parts = whole.split([4, 2]), dy.split([4, 2])

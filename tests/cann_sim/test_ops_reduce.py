@@ -55,7 +55,7 @@ def test_sum_of_nan(op: str, judge: Callable[..., torch.Tensor]) -> None:
 
 
 @pytest.mark.parametrize("out", [torch.float16, torch.float64, torch.int32])
-def test_sum_is_computed_in_the_dtype_asked_for_and_stored_in_the_output(out: torch.dtype) -> None:
+def test_sum_is_computed_in_the_requested_dtype_and_stored_in_the_output(out: torch.dtype) -> None:
     x = torch.tensor([0.75, 0.75, 1.5])
     got = client().call("aclnnReduceSum", x, [0], False, torch.float32, torch.empty((), dtype=out))
     same(got, torch.tensor(3.0).to(out))

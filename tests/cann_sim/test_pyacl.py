@@ -273,7 +273,7 @@ def test_callbacks_run_in_order_in_their_thread(acl: ModuleType, rt: ModuleType,
     stop.set()
     assert acl.util.stop_thread(thread) == 0
     assert acl.util.stop_thread(thread) == 100000
-    assert rt.launch_callback(print, [], 1, stream) == 107015  # nobody serves the stream any more
+    assert rt.launch_callback(print, [], 1, stream) == 107015  # no thread serves the stream any more
 
 
 def test_waiting_lets_other_threads_run(acl: ModuleType, rt: ModuleType) -> None:

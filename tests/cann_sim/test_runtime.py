@@ -509,7 +509,7 @@ def test_an_event_and_its_stream_are_complete_at_the_same_moment(rt: Runtime) ->
 
 
 def test_pinned_memory_may_be_registered_once_more(rt: Runtime) -> None:
-    """A client that asks for the device address of memory which CANN pinned for it."""
+    """A client that queries the device address of memory that CANN pinned for it."""
     pinned = rt.made("aclrtMallocHost", 4096)
     cell = ctypes.c_void_p()
     rt.must("aclrtHostRegister", pinned, 4096, 0, ctypes.byref(cell))

@@ -129,7 +129,7 @@ assert rt.aclrtMemsetAsync(b, 64, 1, 64, other) == 507015
     )
 
 
-def test_a_failure_that_leaves_the_device_sound_is_told_once() -> None:
+def test_a_failure_that_leaves_the_device_sound_is_reported_once() -> None:
     run(
         """
 rt.fill(a, 1, 64, stream)
@@ -297,7 +297,7 @@ rt.must("aclFinalize")
     assert "still alive" not in run(clean, CANN_SIM_STRICT="1").stderr
 
 
-def test_strict_mode_wants_a_reset_after_a_wait() -> None:
+def test_strict_mode_requires_a_reset_after_a_wait() -> None:
     body = """
 event = rt.made("aclrtCreateEventWithFlag", SYNC)
 rt.must("aclrtRecordEvent", event, stream)
@@ -437,7 +437,7 @@ assert rt.aclrtMemset(p, 64, 0, 64) == 107000   # the memory ended with the firs
     )
 
 
-def test_a_child_of_fork_is_told() -> None:
+def test_calls_in_a_forked_child_return_an_error() -> None:
     run(
         """
 rt.fill(a, 1, 64, stream)

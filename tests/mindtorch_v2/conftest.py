@@ -1,4 +1,4 @@
-"""The npu for tests: a card where this machine has one, else the simulator. Nothing is skipped for want of a device."""
+"""The npu for tests: a card where this machine has one, else the simulator. Nothing is skipped for lack of a device."""
 
 from __future__ import annotations
 

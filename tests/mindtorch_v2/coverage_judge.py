@@ -1,4 +1,4 @@
-"""The process with PyTorch that coverage_run.py asks: runs the same call on the same values and compares the results."""
+"""The PyTorch process of coverage_run.py: runs the same call on the same values and compares the results."""
 from __future__ import annotations
 
 import io
@@ -12,7 +12,7 @@ import torch
 
 # Values of these are whatever memory held; only their shapes and dtypes are compared.
 UNSET = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"}
-# Which of equal items comes first is nobody's promise: indices of these are compared by what they point to.
+# The order of equal items is unspecified: indices of these are compared by what they point to.
 TIES = {"sort", "msort", "argsort", "topk", "kthvalue", "median", "nanmedian", "mode"}
 # Vectors of these are unique but for a factor of absolute value 1.
 PHASE = {"linalg.eigh", "linalg.eig", "linalg.svd", "svd", "symeig", "linalg.qr", "qr", "geqrf"}

@@ -194,7 +194,7 @@ def _late(w: World) -> Any:
 def _stalled(w: World) -> Any:
     """A rank that was there and then does something else: the device waits, and the host for the device."""
     group = hurried(w)
-    for _ in range(100):                          # more than the watchdog remembers without asking
+    for _ in range(100):                          # more than the watchdog queues without a query
         w.dist.all_reduce(w.mine(1), group=group)
     if w.rank == w.size - 1:
         time.sleep(4)
@@ -271,7 +271,7 @@ def _aborted(w: World) -> Any:
     work = w.dist.all_reduce(w.mine(4), group=group, async_op=True)
     work.wait()
     time.sleep(1)
-    w.dist.all_reduce(w.mine(4), group=group)     # where waiting is a stream's, the next call is told
+    w.dist.all_reduce(w.mine(4), group=group)     # where the wait is a stream's, the next call raises
 
 
 def expect_failure(name: str) -> None:

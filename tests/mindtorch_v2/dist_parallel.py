@@ -531,7 +531,7 @@ def checkpoint_later(w: World) -> Any:
 
 @case
 def checkpoint_fails(w: World) -> Any:
-    """A rank whose disk is full: every rank is told whose, and the checkpoint that was there stays."""
+    """A rank whose disk is full: the error on every rank names it, and the previous checkpoint stays."""
     import errno
 
     c = part(w, "checkpoint")

@@ -77,7 +77,7 @@ def synced_norm(w: World) -> Any:
 
 @case
 def norm_with_buffers(w: World) -> Any:
-    """Statistics of rank 0 are everybody's: not those of one process."""
+    """Statistics are broadcast from rank 0: not those of one process."""
     net = model(w, "norm")
     return train(w, ddp(w, net)), net[1].running_mean
 

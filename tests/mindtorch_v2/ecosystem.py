@@ -37,7 +37,7 @@ def settle(module):
     return module.to(device)
 torch.manual_seed(0)
 """
-# A build of PyTorch without CUDA cannot load torchvision's kernels; the rest of torchvision asks that their names exist.
+# A build of PyTorch without CUDA cannot load torchvision's kernels; the rest of torchvision requires that their names exist.
 JUDGE = """import torch
 torchvision_names = torch.library.Library('torchvision', 'FRAGMENT')
 for name in ('nms', 'qnms') if torch.version.cuda is None else ():

@@ -1,4 +1,4 @@
-"""An acl module that hands out addresses and keeps strict books: for tests of the allocator without CANN."""
+"""A fake acl module that allocates addresses and checks every free: for tests of the allocator without CANN."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import mindtorch_v2 as torch
 from mindtorch_v2._backends.npu import acl_loader, errors
 
-SILENT = "passed in silence"  # what is wrong with a fault that nobody was told of
+SILENT = "passed in silence"  # a fault that was not reported
 # A code that the function can really give, by the first pattern that matches the name of a place.
 _CODES = (
     (r"open |lookup ", (0,)),  # by Loading
@@ -45,7 +45,7 @@ _ABSORBED = {
     r"lookup ": "an op that CANN lacks is served by another, or by several",
     r"aclSetAclOpExecutorRepeatable": "CANN allows it for some calls only: such a call is prepared each time",
     r"aclSet(Dynamic)?(Input|Output)TensorAddr": "CANN may refuse it: the call is prepared again",
-    r"aclrtMalloc(Align32|Physical)?=207001": "cached memory is given back, and the device asked again",
+    r"aclrtMalloc(Align32|Physical)?=207001": "cached memory is freed, and the allocation retried",
     r"aclrt(CreateEvent\w*|RecordEvent)": "of a freed block: its stream is waited for instead",
 }
 # What a call that failed was to end stays alive, by the simulator's rule.
@@ -120,11 +120,11 @@ class Loading:
 
 
 class Seen(NamedTuple):
-    """What a program was told: its exception, and what else was said."""
+    """What a program saw of a fault: its exception, and other output."""
 
     numbers: list[float] | None
     error: BaseException | None
-    said: str  # warnings, exceptions that nobody could catch, lines on stderr
+    said: str  # warnings, exceptions that could not be raised, lines on stderr
 
     @property
     def text(self) -> str:
@@ -176,12 +176,12 @@ def reached(place: Place, counts: dict[str, int]) -> bool:
 
 
 def is_well(seen: Seen, right: list[float] | None) -> bool:
-    """Whether a run gave the right numbers and nothing was told."""
+    """Whether a run gave the right numbers and reported nothing."""
     return seen.error is None and not seen.text.strip() and seen.numbers == right
 
 
 def told_problems(place: Place, seen: Seen, right: list[float]) -> list[str]:
-    """What is wrong with how a fault was told."""
+    """What is wrong with the report of a fault."""
     if seen.error is None and seen.numbers != right:
         return [f"no exception, and {seen.numbers} for {right}"]
     if seen.error is not None and not isinstance(seen.error, TYPES if place.code == 0 else TYPES[:2]):

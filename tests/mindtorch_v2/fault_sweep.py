@@ -1,4 +1,4 @@
-"""Fails every call of CANN that a workload makes, one at a time, and looks at what is told, what is leaked, what goes on.
+"""Fails every call of CANN that a workload makes, one at a time, and checks what is reported, leaked and still works.
 
     python fault_sweep.py [WORKLOAD…] [--mode normal|delay] [--jobs J] [--every K] [--seed S]
 
@@ -90,7 +90,7 @@ class Session:
             torch.npu.restart_device(index, rebuild_all_resources=True)
 
     def recover(self) -> None:
-        """A good run, and everything that is only cached given back."""
+        """A good run, and everything that is only cached freed."""
         numbers = self.workload.run()
         if numbers != self.right:
             raise AssertionError(f"a following run gives {numbers} for {self.right}")
@@ -128,7 +128,7 @@ class Session:
         return seen
 
     def go_on(self, place: Place, must_tell: bool = False) -> list[str]:
-        """After a fault: right numbers, at once or after the restart that the exception asks for. must_tell: the device
+        """After a fault: right numbers, at once or after the restart that the exception requires. must_tell: the device
         failed behind the last wait of the run, so that this one has to say so."""
         seen = watched(self.recover)
         if is_well(seen, None):
@@ -227,7 +227,7 @@ def work(name: str, begin: int, every: int) -> None:
 
 # ---- the driver -----------------------------------------------------------------------------------------------------
 def sweep(name: str, mode: str, every: int = 1, seed: int = 0) -> Result:
-    """Tries the places of one workload; a process that dies is a problem, and the next goes on behind its place."""
+    """Tries the places of one workload; a process that crashes is a problem, and the next one continues after its place."""
     begin, total, tried, missed, problems = random.Random(f"{name} {mode} {seed}").randrange(every), 0, 0, 0, []
     while begin >= 0:
         done = _worker(name, mode, begin, every)

@@ -108,7 +108,7 @@ def out_of_memory() -> list[float]:
 
 
 def segments() -> list[float]:
-    """Memory of several sizes in segments that grow (expandable_segments), given back twice."""
+    """Memory of several sizes in segments that grow (expandable_segments), freed twice."""
     numbers: list[float] = []
     for _ in range(2):
         held = [torch.full((size,), 3.0, device="npu") for size in (100, 2 * MIB, 1000, MIB)]
@@ -177,7 +177,7 @@ def updates() -> list[float]:
 
 
 def questions() -> list[float]:
-    """What torch.npu asks of CANN, and its settings."""
+    """Queries of torch.npu, and its settings."""
     npu = torch.npu
     stream = npu.Stream()
     with npu.stream(stream):
@@ -199,7 +199,7 @@ def questions() -> list[float]:
 
 
 def restart() -> list[float]:
-    """A device that is given back while tensors, graphs and prepared calls live, and taken again."""
+    """A device that is reset while tensors, graphs and prepared calls are alive, and started again."""
     numbers = graph()
     kept = torch.ones(4, device="npu")
     event = torch.npu.current_stream().record_event()

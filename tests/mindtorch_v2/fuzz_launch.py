@@ -150,7 +150,7 @@ def wait() -> None:
 
 
 def alive() -> int:
-    """Objects of CANN that are alive although nobody has a use for them; prepared calls are given back first."""
+    """Objects of CANN that leaked; prepared calls are destroyed first."""
     gc.collect()
     wait()
     aclnn._unbind(0)

@@ -15,11 +15,11 @@ ROWS = [(name, op) for name, op in OPS if isinstance(op, _core.Op) and op.overlo
 
 
 class Silent(mt.Tensor):
-    """Has no memory, and nobody computes for it."""
+    """A tensor without memory or kernels."""
 
 
 class Answering(mt.Tensor):
-    """Has no memory; an op's result is whatever comes to mind."""
+    """A tensor without memory; an op returns a random result."""
     rng: Random
 
     @classmethod

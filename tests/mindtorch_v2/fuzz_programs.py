@@ -1,4 +1,4 @@
-"""Programs for fuzz.py: some random calls on the same few tensors, so that one call meets what another left behind."""
+"""Programs for fuzz.py: some random calls on the same few tensors, so that one call sees the state that another left."""
 from __future__ import annotations
 
 import copy

@@ -368,7 +368,7 @@ def poke(rng: Random, theme: Theme, found: Any) -> None:
 
 
 def objects(rng: Random) -> None:
-    """What the core hands out besides tensors."""
+    """Objects of the core other than tensors."""
     theme = Theme(rng)
     x = mt.rand(rng.choice(SHAPES)).requires_grad_()
     y = (x * 2).exp()

@@ -234,7 +234,7 @@ class Meddler:
 
 
 class MeddlingTensor(mt.Tensor):
-    """A subclass that meddles when an op asks what it does."""
+    """A subclass that changes tensors in its __torch_function__."""
 
     meddler: Any = None
 
@@ -360,7 +360,7 @@ def integers(rng: Random, theme: Theme) -> Any:
 
 
 def fitting(kind: str, rng: Random, theme: Theme, name: str = "") -> Any:
-    """An argument of the kind that a schema asks for, its value drawn at random."""
+    """A random argument of the type in a schema."""
     if kind == "Tensor":
         return tensor(rng, theme, name in ("index", "indices", "target", "offsets", "pivots", "LU_pivots", "mask"))
     if kind == "Tensor[]":

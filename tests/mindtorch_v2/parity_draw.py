@@ -223,7 +223,7 @@ class Draw:
         return self.rng.choice(ODD_NUMBERS if self.odd and not self.tame and self.rng.random() < 0.4 else NUMBERS)
 
     def fitting(self, kind: str, name: str, size: int, words: tuple[str, ...]) -> Any:
-        """An argument of the kind that a schema asks for."""
+        """An argument of the type in a schema."""
         rng = self.rng
         if kind == "Tensor":
             return self.a_tensor(name)

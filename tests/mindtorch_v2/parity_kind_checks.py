@@ -308,7 +308,7 @@ def module_strides(case: Case) -> None:
 
 @check("TestModule.test_memory_format", "float32", kind="modules")
 def module_channels(case: Case) -> None:
-    """channels_last inputs and weights give the values of contiguous ones, and such outputs where the entry says so."""
+    """channels_last inputs and weights give the values of contiguous ones, and such outputs where the entry declares that."""
     torch, info = case.torch, case.info
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     for layer, given in layers(case):

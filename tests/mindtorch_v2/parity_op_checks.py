@@ -287,7 +287,7 @@ ALL = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16"
 
 @check("TestCommon.test_dtypes", "float32")
 def dtypes(case: Case) -> None:
-    """Every dtype works forward and backward where the entry says so, and nowhere else."""
+    """Exactly the dtypes of the entry work forward and backward."""
     torch, info = case.torch, case.info
     claims = {"forward": set(info.supported_dtypes("cpu")), "backward": set(info.supported_backward_dtypes("cpu"))}
     wrong = []

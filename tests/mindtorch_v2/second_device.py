@@ -25,7 +25,7 @@ _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
 class Block:
-    """Pages that nobody may touch, unless the device has opened them for a kernel."""
+    """Inaccessible pages, unless the device has mapped them for a kernel."""
 
     live: WeakValueDictionary[int, Block] = WeakValueDictionary()
 
@@ -177,7 +177,7 @@ device = Remote()
 
 # ---- torch.remote ------------------------------------------------------------------------------------------------------
 def make_module() -> ModuleType:
-    """The module of the device type, with the functions that torch asks such a module for."""
+    """The module of the device type, with the functions that torch looks up in such a module."""
     module = ModuleType(f"torch.{NAME}")
 
     def set_device(index: Any) -> None:

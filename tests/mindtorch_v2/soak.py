@@ -111,7 +111,7 @@ class Mix:
         return 16
 
     def loose_graph(self) -> int:
-        """A recorded graph that nobody walks back."""
+        """A recorded graph without a backward."""
         y = self.weight
         for _ in range(8):
             y = (y * 1.01).cos()
@@ -326,7 +326,7 @@ NPU_PROGRAMS = {
 
 WRONG = re.compile(r"^([A-Za-z_][\w.]*(Error|Exception)\b|Exception:)|Segmentation|core dumped|Fatal Python error|"
                    r"terminate called|Aborted|corrupted|at the end of the npu")
-# What a daemon thread is told when it goes on while the main thread ends the npu, and Python prints.
+# The error of a daemon thread that goes on while the main thread finalizes the npu, which Python prints.
 ENDING = re.compile(r"the npu runtime is ending|ACL_ERROR_RT_DEVICE_TASK_ABORT")
 
 
@@ -361,7 +361,7 @@ def signalled(name: str, device: str, number: int, wait: float, startup: bool, e
         child = subprocess.Popen([sys.executable, "-X", "faulthandler", "-c", PROGRAM_HEAD + text, device], cwd=folder,
                                  stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
         try:
-            # From "begun" on: an interpreter that is interrupted while it starts itself says so in words of its own.
+            # From "begun" on: an interpreter that is interrupted while it starts prints other messages.
             if any(child.stdout.readline() != f"{line}\n" for line in (["begun"] if startup else ["begun", "ready"])):
                 errors.seek(0)
                 return f"did not start: {errors.read()[-500:]}", 0.0

@@ -312,7 +312,7 @@ def test_repetition_does_not_grow(name):
     assert allocated() - memory <= 4096, f"{allocated() - memory} bytes more after {times} steps"
 
 
-def test_a_second_backward_at_the_same_time_is_told_as_one_after_it() -> None:
+def test_a_concurrent_second_backward_raises_as_a_later_one() -> None:
     """Another thread walks the graph back and frees it while this one unpacks what a node has saved."""
     mine, free = threading.get_ident(), threading.Event()
 

@@ -160,7 +160,7 @@ def test_a_network_in_channels_last_gives_the_same_numbers() -> None:
     np.testing.assert_allclose(losses[0], losses[1], 1e-4, 1e-5)
 
 
-def test_storages_are_one_object_while_somebody_has_it() -> None:
+def test_storages_are_one_object_while_referenced() -> None:
     for lib in (mt, torch):
         x = lib.ones(3)
         s = x.untyped_storage()
@@ -173,7 +173,7 @@ def test_storages_are_one_object_while_somebody_has_it() -> None:
 
 
 def test_a_storage_object_that_ends_is_not_given_out() -> None:
-    """While an object ends, its weak references and attributes run Python that asks for the storage again."""
+    """While an object ends, its weak references and attributes run Python that accesses the storage again."""
     import weakref
     x = mt.ones(3)
     seen: list[Any] = []

@@ -41,7 +41,7 @@ def test_the_judge_runs_the_same_and_compares() -> None:
     assert refused == ("pass", "both refuse")
 
 
-def test_ties_and_phases_are_nobodys_promise() -> None:
+def test_ties_and_phases_are_unspecified() -> None:
     x = torch.tensor([1.0, 0.0, 1.0])
     for indices, same in ((torch.tensor([1, 0, 2]), True), (torch.tensor([1, 2, 0]), True), (torch.tensor([0, 1, 2]), False)):
         what = {"op": "argsort", "variant": "", "args": (x,), "kwargs": {}}

@@ -95,7 +95,7 @@ for turn in range(3000):
 """)
 
 
-# ---- memory that nobody needs -----------------------------------------------------------------------------------------
+# ---- idle memory ------------------------------------------------------------------------------------------------------
 def test_idle_memory_goes_back_while_the_program_sleeps() -> None:
     run("""
 live = [touched(mib) for mib in (24, 0.5, 0.004) for _ in range(int(200 / mib))]      # mapped, parts of that, malloc's

@@ -32,7 +32,7 @@ class Ranks:
                 self.processes.append(subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment))
 
     def finish(self, expected: tuple[int, ...] = (0, -9), limit: float = 400) -> list[dict[str, Any]]:
-        """The results of the ranks. Where one ends badly, nobody waits for the others."""
+        """The results of the ranks. When one fails, the others are not waited for."""
         deadline = time.monotonic() + limit
         while (codes := [process.poll() for process in self.processes]).count(None) and time.monotonic() < deadline:
             if any(code not in (*expected, None) for code in codes):
@@ -125,7 +125,7 @@ def test_four_ranks(npu: ModuleType, tmp_path: Path, engine: str) -> None:
 
 
 def error_of(ranks: Ranks, case: str, within: float) -> tuple[str, str]:
-    """(type, message) of what rank 0 was told, and that it did not wait long."""
+    """(type, message) of the exception of rank 0; asserts that it did not wait long."""
     told = ranks.finish()[0][case]
     assert told["error"] is not None and told["seconds"] < within, told
     return told["error"][0], told["error"][1]
@@ -142,7 +142,7 @@ def test_a_killed_rank_is_an_error(npu: ModuleType, tmp_path: Path) -> None:
     assert not {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("mpich")}
 
 
-WAITS = {                                         # case: what is told, in order
+WAITS = {                                         # case: the expected messages, in order
     "killed_before_barrier": ("rank 1 (process", "is no longer running", "barrier, sequence number 2 of group 0, rank 0"),
     "stalled": ("Timed out after 1.5 s: all_reduce of (4,) torch.float32, sequence number 101 of group 1, rank 0. "
                 "Elsewhere: rank 1 does not wait",),

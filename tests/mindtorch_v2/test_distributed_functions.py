@@ -25,7 +25,7 @@ def results(npu: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 def test_function_is_torchs(results: dict[str, list[dict[str, Any]]], engine: str, name: str) -> None:
     for rank, (ours, judge) in enumerate(zip(results[engine], results["torch"], strict=True)):
         assert "failed" not in str(judge[name])[:12], judge[name]
-        if name == "gradients" and rank:          # what ranks other than the root get of reduce is nobody's
+        if name == "gradients" and rank:          # reduce leaves the result unspecified on ranks other than the root
             ours[name]["reduce"][0] = judge[name]["reduce"][0]
         assert close(ours[name], judge[name], 1e-6), (ours[name], judge[name])
 

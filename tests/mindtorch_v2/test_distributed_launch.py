@@ -1,4 +1,4 @@
-"""The launcher and torch.multiprocessing.spawn: what workers are told, and how one failure ends all."""
+"""The launcher and torch.multiprocessing.spawn: the environment of workers, and how one failure ends all."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_attention_over_a_divided_sequence(ran: Runs, engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_whole_parameters_in_the_hosts_memory_of_one_rank(ran: Runs, engine: str) -> None:
+def test_full_parameters_offloaded_to_one_rank(ran: Runs, engine: str) -> None:
     assert [ours["summoned_on_one"] for ours in ran[engine]] == [[["cpu", [5, 3], 30.0], ["cpu", [5], 10.0]], None]
 
 
@@ -131,7 +131,7 @@ def test_checkpoints_are_read_by_both(ran: Runs, folder: Path, writer: str) -> N
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_full_disk_of_one_rank_is_told_to_all(ran: Runs, engine: str) -> None:
+def test_a_full_disk_of_one_rank_is_raised_on_all(ran: Runs, engine: str) -> None:
     for ours in ran[engine]:
         told, same_files, same_values = ours["checkpoint_fails"]
         assert told == {"1": "[Errno 28] No space left on device"} and same_files and same_values

@@ -98,7 +98,7 @@ def test_a_stranger_does_not_disturb_the_server() -> None:
     assert store.get("k") == b""                  # the connection lives on
 
 
-def test_nobody_serves() -> None:
+def test_no_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(torch.distributed.DistNetworkError, match="failed to listen"):

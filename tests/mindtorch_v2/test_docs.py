@@ -1,4 +1,4 @@
-"""What people see of an op: help(), inspect.signature() and docstrings, made from the rows."""
+"""Documentation of an op: help(), inspect.signature() and docstrings, made from the rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_public_name_has_text_and_pydoc_shows_it(where: str) -> None:
 
 @pytest.mark.parametrize("where", HOLDERS)
 def test_every_function_has_a_signature(where: str) -> None:
-    """Compiled classes and exceptions have none, as torch's have none: inspect says so with ValueError."""
+    """Compiled classes and exceptions have none, as torch's have none: inspect raises ValueError."""
     for name, value in public(HOLDERS[where]).items():
         if isinstance(value, type):
             try:
@@ -97,7 +97,7 @@ def test_help_says_what_it_does_and_who_serves_it() -> None:
 
 
 @pytest.mark.parametrize("where", ["torch", "Tensor", "linalg"])
-def test_help_of_a_whole_namespace_lists_its_ops(where: str) -> None:
+def test_help_of_a_namespace_lists_its_ops(where: str) -> None:
     text = pydoc.render_doc(HOLDERS[where], renderer=pydoc.plaintext)
     shown = {"torch": "\n    add(input", "Tensor": "\n |  add(input", "linalg": "\n    inv = linalg_inv(A"}[where]
     assert shown in text

@@ -1,4 +1,4 @@
-"""The failures that users meet most: what the message says happened, where, and what to do. Of the distributed ones (a rank
+"""The most common failures: what the message says happened, where, and what to do. Of the distributed ones (a rank
 that is gone or late) test_distributed.py holds the texts, of `info` test_commands.py."""
 
 from __future__ import annotations

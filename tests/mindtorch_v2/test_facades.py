@@ -131,7 +131,7 @@ def test_an_optimizer_may_wrap_another_and_skip_init() -> None:
         assert weight.item() == 0.5
 
 
-def test_flex_attention_returns_what_is_asked_for() -> None:
+def test_flex_attention_returns_the_requested_values() -> None:
     from torch.nn.attention import flex_attention as judge
 
     from mindtorch_v2.nn.attention import flex_attention as ours

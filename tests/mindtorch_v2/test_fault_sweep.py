@@ -19,7 +19,7 @@ EVERY = {"train": 40, "graph": 8, "pipeline": 6, "oom": 5, "segments": 60, "devi
 
 @pytest.mark.parametrize("mode", ["normal", "delay"])
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
-def test_calls_that_fail_are_told_and_leave_nothing(npu: ModuleType, name: str, mode: str) -> None:
+def test_calls_that_fail_are_reported_and_leak_nothing(npu: ModuleType, name: str, mode: str) -> None:
     found = sweep(name, mode, EVERY[name] * (1 if mode == "normal" else 3), SEED)
     assert found.problems == []
     assert found.places > 40
@@ -45,13 +45,13 @@ def accelerator_error(text: str) -> torch.AcceleratorError:
         (Seen(None, accelerator_error("failed\nCANN says: [507899] aclrtMemcpyAsync"), ""), "is not named"),
     ],
 )
-def test_what_is_told_badly_is_a_problem(seen: Seen, words: str) -> None:
+def test_a_badly_reported_fault_is_a_problem(seen: Seen, words: str) -> None:
     problems = told_problems(COPY, seen, RIGHT)
     assert problems
     assert words in problems[0]
 
 
-def test_what_is_told_well_is_none() -> None:
+def test_a_well_reported_fault_is_no_problem() -> None:
     error = accelerator_error("[aclrtMemcpyAsync] failed with ACL_ERROR_RT_DRV_INTERNAL_ERROR (507899)")
     assert told_problems(COPY, Seen(None, error, ""), RIGHT) == []
 

@@ -75,7 +75,7 @@ ERRORS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", list(ERRORS))
-def test_what_cannot_be_traced_says_so_as_in_torch(name: str) -> None:
+def test_what_cannot_be_traced_raises_as_in_torch(name: str) -> None:
     said = []
     for lib in (torch, mindtorch_v2):
         with pytest.raises(Exception) as error:   # noqa: B017, PT011  (compared below)

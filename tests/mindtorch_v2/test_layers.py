@@ -48,7 +48,7 @@ def wrapper_class(t: Any) -> Any:
 
 
 @twin
-def test_a_dispatch_mode_stands_below_autograd(t: Any) -> Any:
+def test_a_dispatch_mode_runs_below_autograd(t: Any) -> Any:
     x, w, log = t.ones(2, 3, requires_grad=True), t.full((3, 3), 2.0, requires_grad=True), log_mode(t)
     with log:
         y = (x @ w).relu() + 1

@@ -75,7 +75,7 @@ def test_a_tensor_freed_while_an_error_is_raised() -> None:
             fail()
 
 
-def test_a_gradient_that_somebody_else_holds_is_copied() -> None:
+def test_a_gradient_with_other_references_is_copied() -> None:
     a, b, g = (torch.ones(2, requires_grad=i < 2) for i in range(3))
     (a + b).backward(g)
     assert len({a.grad.data_ptr(), b.grad.data_ptr(), g.data_ptr()}) == 3

@@ -239,7 +239,7 @@ assert sorted(drawn) == alone                    # one after another, no number 
 """)
 
 
-# ---- other people's code in the middle of a call --------------------------------------------------------------------
+# ---- user code that runs during a call ------------------------------------------------------------------------------
 def test_objects_that_change_the_tensor_they_index() -> None:
     survives("""
 class Evil:

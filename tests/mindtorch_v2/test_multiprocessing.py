@@ -53,7 +53,7 @@ def test_what_cannot_be_shared_is_refused_or_copied() -> None:
     assert torch.equal(pickler.loads(pickler.dumps(torch.eye(2).to_sparse())).to_dense(), torch.eye(2))
 
 
-def test_descriptors_are_given_back() -> None:
+def test_descriptors_are_closed() -> None:
     def number() -> int:
         return len(os.listdir("/proc/self/fd"))
     before = number()

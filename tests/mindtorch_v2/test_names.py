@@ -64,7 +64,7 @@ def test_recurrent_networks_as_functions(t, mode):
 
 
 @twin
-def test_a_tracker_knows_which_modules_run(t):
+def test_a_tracker_lists_the_running_modules(t):
     tracker = importlib.import_module(t.__name__ + ".utils.module_tracker").ModuleTracker()
     seen = []
 

@@ -116,7 +116,7 @@ def test_leaves() -> None:
     agree(program)
 
 
-def test_what_is_not_there_says_so() -> None:
+def test_unsupported_calls_raise() -> None:
     x = sample(mindtorch_v2)
     with pytest.raises(NotImplementedError, match="cumsum"):
         x.cumsum(1)

@@ -97,7 +97,7 @@ def test_max_split_size(configured: Callable, device: FakeDevice) -> None:
     assert stats["num_alloc_retries"] == 0 and stats["oversize_segments.freed"] == stats["num_device_free"] == 2
 
 
-def test_garbage_collection_gives_back_the_idlest(configured: Callable, device: FakeDevice) -> None:
+def test_garbage_collection_frees_the_least_recently_used(configured: Callable, device: FakeDevice) -> None:
     alloc = configured("garbage_collection_threshold:0.5")
     device.capacity = 520 * MB  # 260 may be reserved; 356 are
     old = alloc.malloc(100 * MB, stream=1)

@@ -75,7 +75,7 @@ def test_best_fit_takes_the_smallest_block_then_the_lowest_address(device: FakeD
     assert alloc.malloc(9 * KB) == held[6]
 
 
-def test_neighbours_merge_into_the_whole_segment(device: FakeDevice) -> None:
+def test_adjacent_blocks_merge_into_the_full_segment(device: FakeDevice) -> None:
     alloc = NpuAllocator()
     held = [alloc.malloc(1000) for _ in range(50)]
     random.Random(0).shuffle(held)
@@ -211,7 +211,7 @@ def test_more_than_an_exabyte(device: FakeDevice) -> None:
         NpuAllocator().malloc((1 << 64) - 1)
 
 
-def test_cached_memory_is_given_back_before_an_allocation_fails(device: FakeDevice) -> None:
+def test_cached_memory_is_freed_before_an_allocation_fails(device: FakeDevice) -> None:
     device.capacity = 64 * MB
     alloc = NpuAllocator()
     for address in [alloc.malloc(30 * MB, stream=1), alloc.malloc(20 * MB, stream=1)]:
@@ -222,7 +222,7 @@ def test_cached_memory_is_given_back_before_an_allocation_fails(device: FakeDevi
     assert device.synchronized == 1
 
 
-def test_the_fraction_is_enforced_before_the_device_is_asked(
+def test_the_fraction_is_enforced_before_aclrt_malloc(
     device: FakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alloc = NpuAllocator()
@@ -284,7 +284,7 @@ def test_a_private_pool_keeps_its_memory(device: FakeDevice) -> None:
         alloc.release_pool((0, 1))
 
 
-def test_only_the_thread_that_asked_is_routed(device: FakeDevice) -> None:
+def test_only_the_thread_that_opened_the_pool_is_routed(device: FakeDevice) -> None:
     alloc = NpuAllocator()
     alloc.begin_allocate_to_pool((0, 1))
     thread = threading.Thread(target=alloc.malloc, args=(1000,))

@@ -20,7 +20,7 @@ with torch.npu.stream(side):
 if {record}:
     x.record_stream(side)
 del x
-z = torch.zeros(1 << 16, device="npu")        # takes the block of x, unless somebody still uses it
+z = torch.zeros(1 << 16, device="npu")        # reuses the block of x, unless it is still in use
 staged = torch.ones(1000).pin_memory()
 there = staged.to("npu", non_blocking=True)
 main.wait_stream(side)

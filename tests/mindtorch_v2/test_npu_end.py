@@ -58,7 +58,7 @@ assert torch.npu.memory_allocated() == 512
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_device_fault_is_told_once(npu: ModuleType, asked: bool) -> None:
+def test_a_device_fault_is_reported_once(npu: ModuleType, asked: bool) -> None:
     done = run(f"""
 import mindtorch_v2 as torch
 x = torch.ones(3, device="npu")
@@ -185,7 +185,7 @@ sys.exit(refused)
     assert (done.returncode, done.stdout, done.stderr) == (0, "8 [2.0, 2.0, 2.0]\n", "")
 
 
-def test_threads_that_race_for_the_first_use_wait_for_the_whole_module(npu: ModuleType) -> None:
+def test_threads_that_race_for_the_first_use_wait_for_the_complete_module(npu: ModuleType) -> None:
     done = run("""
 import sys, threading
 import mindtorch_v2 as torch
@@ -240,8 +240,8 @@ print(torch.ones(2, device="npu:1").tolist())
     assert (done.returncode, done.stdout, done.stderr) == (0, "2 False [None, None] 0\n[1.0, 1.0]\n", "")
 
 
-def test_a_launch_that_meets_the_end_of_its_device_is_refused(npu: ModuleType) -> None:
-    """The device ends, and starts again, while the launch asks for its workspace: its stream and addresses are gone."""
+def test_a_launch_during_the_reset_of_its_device_is_refused(npu: ModuleType) -> None:
+    """The device is reset and started again while the launch allocates its workspace: its stream and addresses are gone."""
     done = run("""
 import threading
 import mindtorch_v2 as torch

@@ -1,4 +1,4 @@
-"""Single calls of CANN that fail: what is told, what is kept until the device is done, what is given back."""
+"""Single calls of CANN that fail: what is reported, what is kept until the device is done, what is freed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_pinned_memory_is_not_lost_with_its_event(plan: Callable[[str], None], f
     plan(faulty)
     try:
         torch.npu.host_empty_cache()
-        assert "," not in faulty, "a block whose copies nobody follows is not let go in silence"
+        assert "," not in faulty, "a block whose copies are not tracked must not be freed silently"
     except torch.AcceleratorError as error:
         assert "aclrtSynchronizeStream" in str(error)
     after = alive()
@@ -114,7 +114,7 @@ def test_tensors_of_a_wait_that_failed_end_with_the_next(plan: Callable[[str], N
     assert alive()["aclTensor"] == before["aclTensor"]
 
 
-def test_an_object_that_cannot_be_destroyed_is_told(plan: Callable[[str], None]) -> None:
+def test_an_object_that_cannot_be_destroyed_is_reported(plan: Callable[[str], None]) -> None:
     x = torch.tensor([0.0, 1.0], device="npu")
     x.nonzero()
     plan("aclDestroyTensor:1=561000")
@@ -171,7 +171,7 @@ print(torch.ones(4, device="npu").sum().item())
     assert done.stderr.count("[aclrtResetDevice] failed with ACL_ERROR_RT_DRV_INTERNAL_ERROR (507899)") == 1
 
 
-def test_priorities_that_cannot_be_asked_for_are_no_priorities_that_are_not_there(plan: Callable[[str], None]) -> None:
+def test_a_failed_query_of_priorities_is_an_error(plan: Callable[[str], None]) -> None:
     plan("aclrtDeviceGetStreamPriorityRange:1=507899")
     with pytest.raises(torch.AcceleratorError, match=r"aclrtDeviceGetStreamPriorityRange.*\(507899\)"):
         torch.npu.stream_priority_range()

@@ -257,7 +257,7 @@ def test_a_composite_does_without_an_op_that_cann_lacks(npu: Any, monkeypatch: p
     expected = outcome("cdist", "cpu")
     monkeypatch.setattr(aclnn, "has", lambda name: False)
     with bodies():
-        pass                                                 # forgets what was found
+        pass                                                 # clears the cache
     try:
         agree(outcome("cdist", "npu"), expected)
     finally:

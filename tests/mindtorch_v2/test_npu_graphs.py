@@ -104,7 +104,7 @@ def test_a_graph_has_memory_of_its_own(npu: ModuleType) -> None:
     pools = {tuple(s["segment_pool_id"]) for s in npu.memory_snapshot()["segments"]}
     assert graph.pool() in pools
     second = out[1]
-    del out                                       # the first result is nobody's, but still the graph's
+    del out                                       # the first result has no reference left, but the graph still uses it
     gc.collect()
     others = [torch.full((1000,), 7.0, device="npu") for _ in range(20)]
     graph.replay()
@@ -117,7 +117,7 @@ def test_memory_of_other_streams_is_the_graphs_too(npu: ModuleType) -> None:
     def fork_and_join() -> Any:
         side.wait_stream(npu.current_stream())
         with npu.stream(side):
-            out = (x * 3) + 1                     # the product is nobody's when the capture ends
+            out = (x * 3) + 1                     # the product has no reference left when the capture ends
         npu.current_stream().wait_stream(side)
         return out
 
@@ -224,7 +224,7 @@ def test_orders_and_coins_are_drawn_anew(npu: ModuleType) -> None:
 
 
 def test_a_capture_that_the_memory_is_too_small_for(npu: ModuleType) -> None:
-    """What is cached cannot be given back then, because that waits for the device: it is no error of the capture's."""
+    """Cached memory cannot be freed then, because that waits for the device: the capture stays valid."""
     program = """
 import mindtorch_v2 as torch
 size, graph, stream = 100 << 20, torch.npu.NPUGraph(), torch.npu.Stream()
@@ -381,7 +381,7 @@ def model() -> Any:
     return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).npu()
 
 
-def test_a_whole_training_step(npu: ModuleType) -> None:
+def test_a_complete_training_step(npu: ModuleType) -> None:
     ours, plain = model(), model()
     x, y = torch.randn(16, 4, device="npu"), torch.randn(16, 2, device="npu")
 

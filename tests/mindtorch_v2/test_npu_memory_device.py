@@ -17,7 +17,7 @@ import mindtorch_v2 as torch
 MB = 1 << 20
 
 # Tensors of many sizes are made and dropped on two streams, with work queued all the time; those alive must hold what
-# was put in. Memory is a hundredth of the device, so that blocks are reused, split, given back and mapped again.
+# was put in. Memory is a hundredth of the device, so that blocks are reused, split, freed and mapped again.
 CHURN = """
 import random
 import mindtorch_v2 as torch

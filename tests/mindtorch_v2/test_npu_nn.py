@@ -128,7 +128,7 @@ def full_name(info: Any) -> str:
 
 @pytest.mark.parametrize("info", [i for i in FUNCTIONS if i.name not in REFUSED], ids=full_name)
 def test_function(npu: ModuleType, info: Any) -> None:
-    grad = info.supports_autograd and info.variant_test_name != "with_dtype"    # that one asks for float64's gradient
+    grad = info.supports_autograd and info.variant_test_name != "with_dtype"    # that one needs float64's gradient
     warnings.simplefilter("ignore")
     assert run_samples(info, torch.float32, grad, seed=0, limit=4, tolerance=30, device="npu")
 

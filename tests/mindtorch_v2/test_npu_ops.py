@@ -94,7 +94,7 @@ def test_gradients(info: Any) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_says_so(name: str) -> None:
+def test_refused_arguments_raise(name: str) -> None:
     assert refused(OFFERED[name]), f"{name} works now: take it out of REFUSED"
 
 
@@ -125,7 +125,7 @@ def test_dtypes(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype, least", [("float64", 520), ("complex64", 330)])
-def test_dtypes_that_cann_knows_little_of(dtype: str, least: int) -> None:
+def test_dtypes_with_little_support_in_cann(dtype: str, least: int) -> None:
     """Ops agree, or refuse by name."""
     works, _, wrong = sweep(getattr(torch, dtype))
     assert not wrong, "\n".join(wrong)
@@ -211,7 +211,7 @@ def test_classes_in_float64(reduction: str) -> None:
         agree(loss, x, target, weight)
 
 
-def test_bodies_stand_beside_rows() -> None:
+def test_every_body_has_a_row() -> None:
     """Each record belongs to a row that can use it: functions of a call need one, and nothing serves twice."""
     rows = {f"{schema.name}.{schema.overload}".rstrip("."): row for schema, row in table.rows}
     for name, body in npu_ops.BODIES.items():
@@ -280,7 +280,7 @@ def test_lu_beyond_one_panel(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("rows", [[[1.0, 2.0], [2.0, 4.0]], [[0.0, 1, 2], [3, 4, 5], [6, 7, 8]]])
-def test_singular_matrices_are_told(rows: list[list[float]]) -> None:
+def test_singular_matrices_raise(rows: list[list[float]]) -> None:
     A = mt.tensor(rows, device="npu")
     with pytest.raises(mt.linalg.LinAlgError, match="singular"):
         mt.linalg.solve(A, A)
@@ -290,7 +290,7 @@ def test_singular_matrices_are_told(rows: list[list[float]]) -> None:
     assert mt.linalg.solve(small, mt.ones(2, device="npu")).tolist() == pytest.approx([1.0, 1e30])
 
 
-def test_svd_of_nothing_has_whole_bases() -> None:
+def test_svd_of_an_empty_matrix_has_full_bases() -> None:
     agree(lambda lib, a: lib.linalg.svd(a), torch.empty(3, 0))
 
 

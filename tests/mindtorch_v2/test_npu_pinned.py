@@ -31,7 +31,7 @@ TO_THE_HOST = """
 for n in range(40):
     source = torch.full((5000,), float(n), device="npu") * 2
     kept = source.to("cpu", non_blocking=True)
-    source.to("cpu", non_blocking=True)           # nobody holds it: the copy must not reach who gets the memory next
+    source.to("cpu", non_blocking=True)           # no reference left: the copy must not write into the next tensor in that memory
     others = [torch.full((5000,), -1.0, pin_memory=True) for _ in range(3)]
     assert kept.is_pinned()
     torch.npu.synchronize()
@@ -53,7 +53,7 @@ for n in range(40):
     x = torch.full((5000,), float(n), device="npu") * 1
     side.wait_stream(torch.npu.current_stream())
     with torch.npu.stream(side):
-        x.resize_(9000)                           # the old block goes back to the other stream while the copy may wait
+        x.resize_(9000)                           # the old block is freed on the other stream while the copy may wait
     others = [torch.full((5000,), -1.0, device="npu") for _ in range(3)]
     torch.npu.current_stream().wait_stream(side)
     assert x[:5000].min().item() == x[:5000].max().item() == n, n

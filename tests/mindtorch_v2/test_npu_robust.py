@@ -104,7 +104,7 @@ def test_an_output_that_has_to_be_dense_is_never_a_copy(npu: ModuleType) -> None
 
 # ---- the heap -------------------------------------------------------------------------------------------------------
 class Owner:
-    """Gives a heap addresses that nobody reads."""
+    """Supplies a heap with addresses that are never read."""
 
     def __init__(self) -> None:
         self.next, self.size = 1 << 30, 0
@@ -219,7 +219,7 @@ def test_a_block_without_an_event_waits_for_the_stream(npu: ModuleType, monkeypa
 
 
 # ---- calls of CANN that fail ----------------------------------------------------------------------------------------
-def test_memory_is_given_back_although_a_call_fails(npu: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_freed_although_a_call_fails(npu: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     made = allocator.get_allocator(0)
     made.empty_cache()
     t = [torch.empty(30 << 20, dtype=torch.uint8, device="npu") for _ in range(3)]
@@ -297,7 +297,7 @@ def test_an_allocator_is_closed_whatever_fails(npu: ModuleType, monkeypatch: pyt
     with pytest.raises(RuntimeError, match="aclrtSynchronizeDevice"):
         made.close()
     monkeypatch.undo()
-    monkeypatch.setattr(streams, "take_event", None)  # a block that goes now asks nothing of the device
+    monkeypatch.setattr(streams, "take_event", None)  # a block that is freed now records no event
     made.free(address)
     assert made._heap.pending == 0
 

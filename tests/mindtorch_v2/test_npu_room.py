@@ -188,7 +188,7 @@ def test_memory_that_is_copied_stays_until_it_was_waited_for(npu: ModuleType, mo
         ("aclnnMatmul", (fine, fine, fine, None), TypeError),
         ("aclnnAdd", (fine, fine, 2**70, fine), OverflowError),
         ("aclnnAdd", (fine, fine, "1", fine), TypeError),
-        ("aclnnAdd", (fine, fine, 1, 3.0), RuntimeError),  # nobody would see the result
+        ("aclnnAdd", (fine, fine, 1, 3.0), RuntimeError),  # the result would be lost
         ("aclnnAdd", (fine, fine, 1, lambda: torch.ones(())), RuntimeError),
         ("aclnnForeachAbs", (lambda: [fine()], lambda: [torch.ones(())]), RuntimeError),
         ("aclnnGeluBackwardV2", (fine, fine, "none\0x", fine), ValueError),

@@ -21,7 +21,7 @@ STREAM, CONTEXT = 0x57, 0xC0
 
 
 class Recorder:
-    """Offers only the functions it is given, writes down the calls and answers what it is told, else success."""
+    """Has only the functions it is given, records the calls and returns the configured codes, else success."""
 
     def __init__(self, calls: list[tuple], *names: str) -> None:
         self._calls = calls
@@ -96,7 +96,7 @@ def test_init_and_finalize_call_only_what_they_need(monkeypatch: pytest.MonkeyPa
     assert acl.calls == OPENED + CLOSED
 
 
-def test_acl_may_be_initialised_by_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acl_may_be_initialised_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     acl = use(monkeypatch, Acl(OPENING))
     acl.answers["init"] = 100002
     made = runtime._Runtime()
@@ -208,7 +208,7 @@ def test_finalize_drains_before_it_frees(monkeypatch: pytest.MonkeyPatch) -> Non
     assert acl.calls == [("synchronize_stream", STREAM), ("free", 5), *CLOSED]
 
 
-def test_memory_is_given_back_between_the_drain_and_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_freed_between_the_drain_and_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     acl = use(monkeypatch, Acl(OPENING + " synchronize_stream"))
     runtime.on_close(lambda device: acl.calls.append(("closer", device)))
     made = runtime.get_runtime(0)
@@ -276,7 +276,7 @@ def test_every_thread_is_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_new_context_is_bound_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handle may be the same number; what a thread remembers is not."""
+    """The handle may be the same number; what a thread has cached is stale."""
     acl = use(monkeypatch, Acl(OPENING + " set_context"))
     runtime.get_runtime(0)
     answers: list[str] = []

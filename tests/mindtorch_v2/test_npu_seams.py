@@ -66,7 +66,7 @@ def test_a_staged_copy_between_npus_waits_through_the_runtime(
     assert synchronized == [0, 1]  # the way to the host, and the list
 
 
-def test_a_copy_left_to_itself_waits_for_nobody(synchronized: list[int]) -> None:
+def test_a_non_blocking_copy_does_not_wait(synchronized: list[int]) -> None:
     x, host = torch.ones(4, device="npu"), torch.empty(4, pin_memory=True)
     host.copy_(x, non_blocking=True)
     assert synchronized == []
@@ -83,7 +83,7 @@ OPS = {
 
 
 @pytest.mark.parametrize("op", OPS.values(), ids=OPS.keys())
-def test_every_op_is_waited_for_if_asked(synchronized: list[int], monkeypatch: pytest.MonkeyPatch, op: Any) -> None:
+def test_launch_blocking_waits_for_every_op(synchronized: list[int], monkeypatch: pytest.MonkeyPatch, op: Any) -> None:
     x = torch.ones(4, device="npu")
     op(x)
     assert synchronized == []
@@ -192,7 +192,7 @@ def test_calls_go_through_the_modules_acl(npu: ModuleType, monkeypatch: pytest.M
     assert not wanted or wanted & set(calls)
 
 
-def test_the_allocator_is_the_one_that_is_asked_for(npu: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_functions_use_the_replaceable_allocator(npu: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     own = allocator.NpuAllocator(device_id=0)
     monkeypatch.setattr(torch.npu, "_get_allocator", lambda device=None: own)
     monkeypatch.setattr(own, "memory_stats", lambda: {"allocated_bytes.all.current": 7})
@@ -221,7 +221,7 @@ def test_the_file_system_is_searched_once(no_cann: list[int], monkeypatch: pytes
     assert len(no_cann) == 1
     monkeypatch.setenv("ASCEND_HOME_PATH", "/nowhere")
     assert torch.npu.is_available() is False and torch.npu.is_available() is False and len(no_cann) == 2
-    assert torch.npu.is_available(verbose=True) is False and len(no_cann) == 3  # who asks why wants to know it now
+    assert torch.npu.is_available(verbose=True) is False and len(no_cann) == 3  # verbose: not from the cache
 
 
 def test_a_cann_that_comes_later_is_found_by_its_use(no_cann: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 # ---- who can write there ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("place", ["lib64", "", "lib64/libascendcl.so", "python/site-packages/acl/__init__.py", "python"])
-def test_what_everybody_can_write_is_not_loaded(home: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def test_world_writable_files_are_not_loaded(home: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     (home / place).chmod(0o777)
     with pytest.raises(UntrustedCannError) as caught:
         acl_loader.ensure_acl()
@@ -75,7 +75,7 @@ def test_a_folder_above_the_home_must_be_sticky(home: Path) -> None:
     home.parent.chmod(0o777)
     with pytest.raises(UntrustedCannError, match=f"{home.parent} .mode 0777"):
         acl_loader.ensure_acl()
-    home.parent.chmod(0o1777)                     # as /tmp: nobody can put another folder in the home's place
+    home.parent.chmod(0o1777)                     # sticky, as /tmp: other users cannot replace the home folder
     assert acl_loader.ensure_acl().value == 1
 
 
@@ -120,7 +120,7 @@ def test_owners(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- a first use that is interrupted ----------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, SystemExit, ValueError])
 @pytest.mark.parametrize("at", ["from acl import rt", "value = 1"])
-def test_half_an_acl_module_is_forgotten(home: Path, kind: type[BaseException], at: str) -> None:
+def test_a_partly_imported_acl_module_is_removed(home: Path, kind: type[BaseException], at: str) -> None:
     module = home / "python/site-packages/acl/__init__.py"
     module.write_text(f"from acl import rt\nraise {kind.__name__}('x')\nvalue = 1\n")
     if at == "from acl import rt":
@@ -188,7 +188,7 @@ def test_a_failed_toolkit_is_not_mixed_with_the_next(home: Path, tmp_path: Path,
 
 
 class Books:
-    """An acl module that counts what is open; it does what it is told around one of its calls."""
+    """An acl module that counts open objects; it can run a hook around one of its calls."""
 
     def __init__(self, step: str, around: Callable[[Callable[[], Any]], Any]) -> None:
         self.step, self.around = step, around

@@ -148,7 +148,7 @@ def seeded(fn: Any, *args: Any, **kwargs: Any) -> Any:
     return fn(*args, **kwargs)
 
 
-WITHOUT_OUT = ("_native_batch_norm_legit", "_batch_norm_with_update")    # internal, and written to by nobody
+WITHOUT_OUT = ("_native_batch_norm_legit", "_batch_norm_with_update")    # internal, without out=
 
 
 @pytest.mark.parametrize("info", entries(supports(torch.float32), lambda name, info: info.supports_out and
@@ -231,7 +231,7 @@ OTHER_TYPE = {"arange": RuntimeError, "linspace": TypeError, "logspace": TypeErr
 
 
 def lenient(given: Any) -> bool:
-    """Whether we may accept it: the table above, and a Python number where torch asks for a 0-dim tensor."""
+    """Whether we may accept it: the table above, and a Python number where torch requires a 0-dim tensor."""
     operands = [given.sample_input.input, *given.sample_input.args]
     number = given.error_type is Exception and any(isinstance(x, (bool, int, float, complex)) for x in operands)
     return number or any(re.search(pattern, given.error_regex) for pattern in LENIENT)

@@ -131,7 +131,7 @@ print(mt.load(folder + "/closed/model.pt").tolist(), mt.load(folder + "/readonly
 
 
 def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path: Path) -> None:
-    """By somebody who is not root: a read-only file in a folder of his, and a file of his in a read-only folder."""
+    """As a user other than root: a read-only file in an own folder, and an own file in a read-only folder."""
     for folder in tmp_path.parents[:2]:
         folder.chmod(0o711)
     tmp_path.chmod(0o777)

@@ -203,7 +203,7 @@ def test_autocast_and_graph_features() -> None:
 
 
 def test_what_was_never_made_is_refused() -> None:
-    """Devices whose __init__ did not run, backends that nobody registered, ops that nobody defined."""
+    """Devices whose __init__ did not run, unregistered backends, undefined ops."""
     unmade = mt.device.__new__(mt.device)
     for call in (lambda: mt.empty(2, device=unmade), lambda: mt.ones(2).to(unmade), lambda: mt.Generator(unmade),
                  lambda: mt.UntypedStorage(2, device=unmade), lambda: _C.Backend().default_generator(0)):

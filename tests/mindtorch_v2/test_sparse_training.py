@@ -47,7 +47,7 @@ def test_optimizers_with_sparse_gradients(name: str) -> None:
     agree(program)
 
 
-def test_sparse_adam_wants_sparse_gradients_of_dense_parameters() -> None:
+def test_sparse_adam_requires_sparse_gradients_of_dense_parameters() -> None:
     def dense_gradient(T: Any) -> Any:
         p = T.ones(2, requires_grad=True)
         p.sum().backward()

@@ -25,7 +25,7 @@ Op = type(torch.add)
 
 
 def names_of(body: list[ast.stmt]) -> dict[str, int]:
-    """What a stub declares, and in how many forms; `import x as y` hands on nothing unless both are the same."""
+    """What a stub declares, and in how many forms; `import x as y` re-exports nothing unless both are the same."""
     found: dict[str, int] = {}
     for node in body:
         names: list[str] = []
@@ -52,7 +52,7 @@ def public(holder: Any) -> set[str]:
     return names - foreign - {"annotations", "torch"}  # floor 5 imports the front door by that name, as torch does
 
 
-def test_there_are_stubs_and_checkers_are_told() -> None:
+def test_stubs_are_installed_with_the_typed_marker() -> None:
     assert (PACKAGE / "py.typed").exists()
     expected = {"", "._C", "._C._core", ".linalg", ".fft", ".special", ".nn.functional", ".return_types", ".npu"}
     assert {"mindtorch_v2" + name for name in expected} <= set(STUBS)
@@ -72,7 +72,7 @@ def test_stub_and_module_have_the_same_names(name: str) -> None:
     assert not unknown, f"only in the stub: {sorted(unknown)}"
 
 
-def test_every_module_without_a_stub_says_its_names_itself() -> None:
+def test_every_module_without_a_stub_defines_its_names_in_source() -> None:
     """A checker reads such a module's source: what is put into it at run time would be unknown."""
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.with_suffix(".pyi").exists():
@@ -146,7 +146,7 @@ def test_nothing_generated_is_in_the_tree() -> None:
     assert not list((ROOT / "src").rglob("*.pyi"))
 
 
-def test_the_release_whose_api_this_is_stands_once() -> None:
+def test_the_api_release_is_written_once() -> None:
     """pyproject.toml cannot read it from version.py, so this holds them together."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = f"torch=={torch.version.__version__}"

@@ -1,4 +1,4 @@
-"""A program that says what types it expects; nobody runs it: mypy and pyright check it against the stubs."""
+"""A program that asserts the types of expressions. It is not run: mypy and pyright check it against the stubs."""
 
 from __future__ import annotations
 

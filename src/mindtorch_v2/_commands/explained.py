@@ -161,12 +161,12 @@ def grouped(items: list[tuple[float, str, str]], show: Any) -> list[tuple[str, s
 
 
 def duration(us: float) -> str:
-    """Microseconds for people."""
+    """Microseconds with a readable unit."""
     return f"{us / 1e6:.3f} s" if us >= 1e6 else f"{us / 1e3:.2f} ms" if us >= 1e3 else f"{us:.0f} us"
 
 
 def amount(size: float) -> str:
-    """Bytes for people."""
+    """Bytes with a readable unit."""
     for limit, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= limit:
             return f"{size / limit:.1f} {unit}"

@@ -257,7 +257,7 @@ def for_torch(snapshot: Snapshot) -> bytes:
 
 
 def main(options: list[str]) -> int:
-    """Reads the snapshot, writes what the output's suffix asks for."""
+    """Reads the snapshot and writes the format of the output's suffix."""
     parser = argparse.ArgumentParser("python -m mindtorch_v2 memory", description=__doc__)
     parser.add_argument("snapshot", help="file of torch.npu.memory._dump_snapshot or torch.cuda.memory._dump_snapshot")
     parser.add_argument("-o", "--output", default="memory.html",

@@ -68,7 +68,7 @@ def page(kind: str, title: str, meta: dict[str, Any], columns: dict[str, array])
 
 
 def write(path: str, text: str | bytes) -> None:
-    """A file, whole or not at all, and a line that says so."""
+    """Writes a file atomically and prints its path."""
     raw = text.encode() if isinstance(text, str) else text
     if path.endswith(".gz"):
         raw = gzip.compress(raw, 6)

@@ -71,7 +71,7 @@ def say(line: dict[str, str]) -> None:
     print(json.dumps(line), flush=True)
 
 
-# ---- the process that asks -----------------------------------------------------------------------------------------------
+# ---- the parent process --------------------------------------------------------------------------------------------------
 def watch(part: str, options: argparse.Namespace) -> list[Result]:
     """All cases of a part, over as many processes as it takes."""
     found: list[Result] = []

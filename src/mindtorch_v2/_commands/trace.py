@@ -205,7 +205,7 @@ def perfetto(trace: Trace) -> str:
 
 
 def main(options: list[str]) -> int:
-    """Reads the traces, writes what the output's suffix asks for."""
+    """Reads the traces and writes the format of the output's suffix."""
     parser = argparse.ArgumentParser("python -m mindtorch_v2 trace", description=__doc__)
     parser.add_argument("traces", nargs="+", metavar="trace", help="JSON of a profiler, plain or gzip")
     parser.add_argument("-o", "--output", default="trace.html", help=".html: a page (trace.html); .json: for Perfetto")

@@ -97,7 +97,7 @@ def _check_sparse_pair(a: Any, b: Any) -> None:
 
 
 def _sparse_sparse(a: Any, b: Any) -> Any:
-    """The COO product of two COO matrices, coalesced: each entry of a meets the row of b that its column names."""
+    """The COO product of two COO matrices, coalesced: each entry of a is multiplied with the row of b that its column names."""
     _check_sparse_pair(a, b)
     a, b = coalesce(a), coalesce(b)
     pa, pb = a._pattern, b._pattern

@@ -143,7 +143,7 @@ class SparseTensor(Tensor):
     def __complex__(self) -> complex:
         return complex(self.item())
 
-    # A subclass on the right is asked first, by the reflected slots: the operands go back to their places.
+    # Python calls the reflected slot of a subclass on the right first: the operands are swapped back.
     def __radd__(self, other: Any) -> Any:
         return ops.add(other, self)
 
@@ -302,7 +302,7 @@ def mapped(x: Any, function: Callable[[Any], Any], name: str) -> Any:
 
 # ---- the layer ---------------------------------------------------------------------------------------------------
 def _kind(slots: tuple[Any, ...], out: Any) -> tuple[str, Any]:
-    """Whose table answers, and the tensor that says so (None: a layout= does)."""
+    """The class whose table is used, and the tensor that selects it (None: a layout= does)."""
     for slot in (*slots, out):
         for item in slot if isinstance(slot, (tuple, list)) else (slot,):
             if type(item) is SparseTensor:

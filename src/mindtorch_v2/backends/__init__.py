@@ -1,4 +1,4 @@
-"""torch.backends: what other libraries PyTorch may use; here none of them is, and each says so."""
+"""torch.backends: the other libraries that PyTorch may use; none is used here, and each reports that."""
 from __future__ import annotations
 
 import functools

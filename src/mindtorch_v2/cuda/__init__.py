@@ -1,4 +1,4 @@
-"""torch.cuda without CUDA: no device is found, and whatever needs one says so."""
+"""torch.cuda without CUDA: no device is found, and whatever needs one raises."""
 from __future__ import annotations
 
 import contextlib
@@ -47,7 +47,7 @@ for _name in ("current_device", "set_device", "get_device_name", "get_device_cap
               "caching_allocator_delete", "external_stream", "make_graphed_callables", "graph_pool_handle"):
     globals()[_name] = _refusal(_name)
 
-# What asks or clears, without needing a device, answers as torch does where CUDA is absent.
+# Queries and resets that need no device return what torch returns where CUDA is absent.
 for _name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
               "max_memory_cached"):
     globals()[_name] = lambda device=None: 0

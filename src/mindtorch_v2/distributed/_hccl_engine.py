@@ -38,7 +38,7 @@ class HcclWork(Work):
         try:
             if seconds is None:
                 self._event.synchronize()
-                self.engine.watch.left()          # forgets what is passed, while the device can tell
+                self.engine.watch.left()          # drops what is done while the device can still be queried
                 return
             deadline = time.monotonic() + seconds
             while not self._event.query():
@@ -178,7 +178,7 @@ class HcclEngine(Engine):
         return lambda comm, stream: comm.all_gather(data.data_ptr(), out.data_ptr(), data.nbytes, stream)
 
     def _gather(self, out: Tensor | None, data: Tensor, root: int) -> Callable[..., Any]:
-        """HCCL has no gather: everybody sends to the root only."""
+        """HCCL has no gather: every rank sends to the root only."""
         sent = [data.nbytes if rank == root else 0 for rank in range(self.size)]
         received = [data.nbytes if self.rank == root else 0] * self.size
         to = data.data_ptr() if out is None else out.data_ptr()   # not written to where nothing is received
@@ -236,7 +236,7 @@ class HcclEngine(Engine):
         return self._queue(call, device, starts, keep, after, [t for _, t, _ in items], True)
 
     def abort(self) -> None:
-        """Gives the communicators back without waiting for what is queued: streams go on, and every later call is told."""
+        """Destroys the communicators without waiting for what is queued: streams go on, and every later call raises."""
         self.watch.failure = self.watch.failure or DistBackendError(
             f"rank {self.rank} has aborted group {self.group.group_name}; the latest collective was {self.watch.last}")
         self._end()

@@ -1,7 +1,7 @@
 """The watchdog of npu collectives: finds the one that a dead, absent or disagreeing rank holds up, and ends the wait for it.
 
 To wait for a stream has no time limit, and a device knows no ranks and no sequence numbers. So every collective leaves a mark
-(an event behind it), and a thread asks from time to time which mark is the first that was not passed.
+(an event behind it), and a thread polls which event is the first that has not completed.
 """
 from __future__ import annotations
 

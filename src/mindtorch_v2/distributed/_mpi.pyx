@@ -81,7 +81,7 @@ def open_library(path: str) -> None:
 
 
 def init() -> None:
-    """MPI_Init_thread, which asks the process manager that the environment names; nothing if that was done."""
+    """MPI_Init_thread, which connects to the process manager that the environment names; nothing if that was done."""
     cdef int there = 0, given = 0, code
     checked(mpi().Initialized(&there), "MPI_Initialized")
     if there:
@@ -164,7 +164,7 @@ def wait_for_any(list requests, seconds: float) -> bool:
     for one in requests:
         all.push_back(one.pending)
     with nogil:
-        done = wait_any(all, limit, 50)           # nobody waits: the cpu is for those who compute
+        done = wait_any(all, limit, 50)           # no caller waits for it: leave the cpu to those that compute
     return done
 
 

@@ -65,7 +65,7 @@ class MpiWork(Work):
         return True
 
     def _look(self, deadline: float) -> None:
-        """After a while without an answer: is everybody still there, and is there time left?"""
+        """Checks, while a call waits, that all ranks are alive and that the timeout has not passed."""
         gone = self.engine.world.peers.dead(self.engine.members)
         if gone and not self.request.wait(_LOOK):     # what it sent before its end may still come
             self.fail(DistBackendError(f"{gone}: {self._call}"))
@@ -177,7 +177,7 @@ class MpiEngine(Engine):
         name = self.group.group_name
         self.check_world(f"group {name}")         # making a communicator waits without end for a rank that is gone
         self.world.peers.meet(self.group._store, "mpi", self.members, timeout, f"group {name} of ranks {self.members}")
-        tag = zlib.crc32(name.encode()) % (1 << 14)   # two groups that are made at once are told apart
+        tag = zlib.crc32(name.encode()) % (1 << 14)   # keeps two groups that are created at once apart
         with self.world.peers.or_exit(self.members, timeout, f"making group {name}"):
             if self.members == list(range(self.world.size)):
                 return _mpi.Communicator.world()
@@ -255,7 +255,7 @@ class MpiEngine(Engine):
         return self._launch(call, start, [data, dense], self._put_back_plain(data, dense), [data], async_op)
 
     def abort(self) -> None:
-        """Whoever waits is told; MPI cannot take back what was started, so that nothing more can be exchanged."""
+        """Waiting calls raise; MPI cannot cancel what was started, so that nothing more can be exchanged."""
         why = f"rank {self.rank} has aborted group {self.group.group_name}"
         for work in list(self.under_way):
             if not work.is_completed():

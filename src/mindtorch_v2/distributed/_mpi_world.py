@@ -68,7 +68,7 @@ def open_library() -> None:
 
 
 def start(store: Store, rank: int, size: int, timeout: timedelta) -> MpiWorld:
-    """Starts MPI with the ranks that meet at a store. A second start in one process must have the same ranks."""
+    """Starts MPI with the ranks of a store. A second start in one process must have the same ranks."""
     global _world
     if _world is not None:
         if (_world.rank, _world.size) != (rank, size) or _world.broken:

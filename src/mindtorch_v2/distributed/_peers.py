@@ -44,7 +44,7 @@ class Peers:
         return ""
 
     def meet(self, store: Store, key: str, ranks: list[int], timeout: timedelta, what: str) -> None:
-        """Waits at a store until all ranks have come here, and learns which processes they are."""
+        """Waits at a store until all ranks have arrived, and records their processes."""
         pid = os.getpid()
         store.set(f"{key}/{self.rank}", json.dumps([self.host, pid, process_start(pid)]))
         keys, deadline = [f"{key}/{rank}" for rank in ranks], time.monotonic() + timeout.total_seconds()

@@ -1,6 +1,6 @@
-"""A PMI-1 server on a store: MPI asks it, over a local connection, who its other processes are.
+"""A PMI-1 server on a store: MPI queries it, over a local connection, for its other processes.
 
-MPICH takes its start from any process manager that speaks PMI-1, so no mpiexec is needed. Each rank runs this server for
+MPICH is started by any process manager that implements PMI-1, so no mpiexec is needed. Each rank runs this server for
 itself; what ranks tell each other goes through the store, whatever kind it is.
 """
 from __future__ import annotations

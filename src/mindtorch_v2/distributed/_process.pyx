@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What a started process asks of the kernel: to be ended with the process that started it."""
+"""Has the kernel end a child process together with its parent."""
 import os
 
 

@@ -1,4 +1,4 @@
-"""Key-value stores that processes meet at: the interface, and those without a network (HashStore, FileStore, PrefixStore)."""
+"""Key-value stores shared by processes: the interface, and those without a network (HashStore, FileStore, PrefixStore)."""
 from __future__ import annotations
 
 import fcntl

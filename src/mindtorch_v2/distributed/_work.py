@@ -1,4 +1,4 @@
-"""What a collective is asked for and hands back: ReduceOp, Work, and the record of one call for messages."""
+"""What a collective takes and returns: ReduceOp, Work, and the record of one call for messages."""
 from __future__ import annotations
 
 import enum

@@ -164,7 +164,7 @@ class DeviceMesh:
             self.mesh_dim_names == other.mesh_dim_names and self.mesh.tolist() == other.mesh.tolist()
 
     def __hash__(self) -> int:
-        if self._hash is None:                    # every op on a DTensor asks
+        if self._hash is None:                    # every op on a DTensor hashes its mesh
             self._hash = hash((self.device_type, self.shape, self.mesh_dim_names, tuple(self.mesh.flatten().tolist())))
         return self._hash
 

@@ -1,4 +1,4 @@
-"""torch.distributed.rendezvous: where processes meet, by URL: env://, tcp://host:port, file:///path."""
+"""torch.distributed.rendezvous: how processes find one another, by URL: env://, tcp://host:port, file:///path."""
 from __future__ import annotations
 
 import os
@@ -17,7 +17,7 @@ _handlers: dict[str, Callable[..., Iterator[tuple[Store, int, int]]]] = {}
 
 
 def register_rendezvous_handler(scheme: str, handler: Callable[..., Iterator[tuple[Store, int, int]]]) -> None:
-    """Adds a way to meet: handler(url, timeout=…) gives (store, rank, world size)."""
+    """Registers a URL scheme: handler(url, timeout=…) yields (store, rank, world size)."""
     if scheme in _handlers:
         raise RuntimeError(f"Rendezvous handler for {scheme}:// already registered")
     _handlers[scheme] = handler

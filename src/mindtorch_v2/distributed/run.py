@@ -22,7 +22,7 @@ def get_args_parser() -> argparse.ArgumentParser:
     flag("--nnodes", default="1:1", help="number of hosts, or MIN:MAX")
     flag("--nproc-per-node", default="1", help="workers of this host: a number, auto, cpu or npu")
     flag("--rdzv-backend", default="static", help="static (with --node-rank), or c10d (ranks in the order of arrival)")
-    flag("--rdzv-endpoint", default="", help="HOST[:PORT] where hosts meet")
+    flag("--rdzv-endpoint", default="", help="HOST[:PORT] of the store of all hosts")
     flag("--rdzv-id", default="none", help="the name of the job, the same on all hosts")
     flag("--rdzv-conf", default="", help="KEY=VALUE,…: join_timeout, is_host")
     flag("--standalone", action="store_true", help="one host, on a free port")

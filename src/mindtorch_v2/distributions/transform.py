@@ -13,7 +13,7 @@ Tensor = torch.Tensor
 
 
 class Transform:
-    """A map y = f(x). With cache_size=1 it remembers its last pair, so that inverting its own result is exact."""
+    """A map y = f(x). With cache_size=1 it caches its last pair, so that inverting its own result is exact."""
 
     bijective = False
     domain: Any

@@ -22,11 +22,11 @@ from mindtorch_v2.fx.graph import Graph, PythonCode, _BoxedCodeGen, _is_from_tor
 __all__ = ["GraphModule", "reduce_graph_module", "reduce_package_graph_module"]
 
 FX_GRAPH_MODULE_FILE_PREFIX = "fx_generated_"
-_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"      # in meta: attributes that a copy takes along
+_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"      # in meta: attributes that a copy keeps
 _Module: Any = torch.nn.Module
 _serial = itertools.count()
 _HOOKS = ("_replace_hooks", "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks")
-# What Module keeps beside parameters, buffers and submodules, and what a copy takes along.
+# What Module keeps beside parameters, buffers and submodules, and what a copy keeps.
 _MODULE_HOOKS = ("_state_dict_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 
 

@@ -253,7 +253,7 @@ class Proxy:
 
     @compatibility(is_backward_compatible=True)
     def keys(self) -> Any:
-        """The recorded call of keys(); Python asks for it at f(**proxy)."""
+        """The recorded call of keys(), which Python calls for f(**proxy)."""
         return self.tracer.keys(self)
 
     def __len__(self) -> int:

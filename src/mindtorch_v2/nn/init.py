@@ -16,7 +16,7 @@ _UNIT_GAINS = frozenset(
 
 
 def calculate_gain(nonlinearity: str, param: Any = None) -> float:
-    """The factor by which a nonlinearity asks its weights to be scaled."""
+    """The recommended gain of the weights before a nonlinearity."""
     if nonlinearity in _UNIT_GAINS:
         return 1
     if nonlinearity == "tanh":

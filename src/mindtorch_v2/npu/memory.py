@@ -23,7 +23,7 @@ _pool_numbers = itertools.count(1)
 
 
 def _get_allocator(device: Any = None) -> Any:
-    """The allocator of a device. Everything below asks for it as npu._get_allocator, so that it can be replaced."""
+    """The allocator of a device. Everything below looks it up as npu._get_allocator, so that a test can replace it."""
     return _allocator.get_allocator(npu._device_index(device))
 
 
@@ -62,7 +62,7 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
 
 def check_uce_in_memory(device_id: int) -> int:
     """Where memory lies that the hardware cannot correct: 0 nowhere, 1 not in tensors, 2 in what was cached, which is
-    given back, 3 in memory that tensors use."""
+    freed, 3 in memory that tensors use."""
     runtime.get_runtime(device_id)
     faults, allocator = capi.memory_faults(device_id), npu._get_allocator(device_id)
 

@@ -130,7 +130,7 @@ def _hooked(step: Callable[..., Any]) -> Callable:
 
 
 def _use_grad_for_differentiable(func: Callable[..., Any]) -> Callable[..., Any]:
-    """A step in which gradients are recorded only where defaults["differentiable"] says so."""
+    """A step in which gradients are recorded only if defaults["differentiable"] is set."""
     @functools.wraps(func)
     def step(*args: Any, **kwargs: Any) -> Any:
         with torch.set_grad_enabled(bool(args[0].defaults["differentiable"])):
@@ -139,7 +139,7 @@ def _use_grad_for_differentiable(func: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _default_to_fused_or_foreach(params: list[Tensor], differentiable: bool, use_fused: bool = False) -> tuple[bool, bool]:
-    """(fused, foreach) for an optimizer that was told neither: lists on an npu, where a launch for all is cheaper."""
+    """(fused, foreach) where the caller chose neither: foreach on an npu, where one launch for all tensors is cheaper."""
     plain = not differentiable and bool(params) and all(type(p) in (Tensor, torch.nn.Parameter) for p in params)
     fused = use_fused and plain and all(p.is_floating_point() for p in params)
     return fused, not fused and plain and all(p.device.type == "npu" for p in params)

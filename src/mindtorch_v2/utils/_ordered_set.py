@@ -6,7 +6,7 @@ from typing import Any
 
 
 class OrderedSet(MutableSet[Any]):
-    """A set over a dict, which remembers order."""
+    """A set over a dict, which keeps insertion order."""
 
     def __init__(self, iterable: Iterable[Any] = ()) -> None:
         self._dict = dict.fromkeys(iterable)

@@ -78,7 +78,7 @@ class CheckpointError(RuntimeError):
 
 
 class _Stop(Exception):
-    """Ends a replay that has computed all that backward asks for."""
+    """Stops a recomputation that has produced all tensors that backward needs."""
 
 
 _DESCRIBE: dict[str, Callable[[Any], Any]] = {

@@ -30,7 +30,7 @@ WeakTensorRefKey = WeakIdRef
 
 
 class WeakIdKeyDictionary(MutableMapping):
-    """A dict by identity that forgets a key whose object is gone."""
+    """A dict by identity that drops a key whose object is gone."""
 
     def __init__(self, dict: Any = None, ref_type: Any = WeakIdRef) -> None:
         self.data: Any = {}

@@ -29,7 +29,7 @@ NOT_COMPARED = (
 # npu_indexing sizes its result without the masks: the device refuses that, and a fault ends all that follows.
 NOT_CALLED = {"npu_fused_infer_attention_score_v2", "npu_indexing"}
 NO_GRADIENT = ("derivative for npu::", "appears to not have been used", "backward only support")
-# Results that torch_npu leaves as they come from memory: gradients of cosines that nobody asked for.
+# Results that torch_npu leaves as they come from memory: gradients of cosines that were not requested.
 UNDEFINED = {("npu_rotary_mul_backward", 1), ("npu_rotary_mul_backward", 2)}
 
 

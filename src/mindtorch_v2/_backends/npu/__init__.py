@@ -1,1 +1,1 @@
-"""The Ascend backend: CANN called directly. What the core asks of it is in backend.py."""
+"""The Ascend backend: CANN called directly. The interface that the core uses is in backend.py."""

@@ -17,7 +17,7 @@ class AllocConf:
     """Settings of the caching allocator."""
     max_split_size_mb: int = 0                   # 0: blocks of every size are split
     max_non_split_rounding_mb: int = 20
-    garbage_collection_threshold: float = 0.0    # 0: free memory is only given back when an allocation failed
+    garbage_collection_threshold: float = 0.0    # 0: cached memory is only freed when an allocation failed
     expandable_segments: bool = False
     roundup_power2_divisions: tuple[int, ...] = (0,) * ROUNDING_INTERVALS
     large_segment_size_mb: int = 20

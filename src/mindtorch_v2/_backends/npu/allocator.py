@@ -1,4 +1,4 @@
-"""The caching allocator of an npu: where memory comes from, when it is given back, what is said when there is none.
+"""The caching allocator of an npu: where memory comes from, when it is freed, and the out of memory error.
 Not here: the books of pools, blocks and statistics, which are native (_C/caching.h), and torch.npu's own names."""
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _try(failures: list[Exception], act: Callable[..., Any], *args: Any) -> None
 class NpuAllocator:
     """The memory of one device. Making one touches no device: the first malloc does.
 
-    The native heap serves malloc and free from what is cached and asks for the rest: _provide, _record_events,
+    The native heap serves malloc and free from its cache and calls back for the rest: _provide, _record_events,
     _process_events, _release_uncached, _traced.
     """
 
@@ -314,7 +314,7 @@ class NpuAllocator:
 
     # ---- less memory ------------------------------------------------------------------------------------------------
     def _collect_garbage(self) -> None:
-        """Above garbage_collection_threshold, gives back large segments that have lain idle longest."""
+        """Above garbage_collection_threshold, frees large segments, least recently used first."""
         threshold = self._conf.garbage_collection_threshold if self._conf else 0.0
         if not threshold or self._captures:
             return
@@ -413,7 +413,7 @@ class NpuAllocator:
     def _record_event(self, block: int, stream: int) -> None:
         try:
             event = streams.record_new_event(self.device_id, stream)
-        except RuntimeError:                      # no more events, or the stream is gone: then this says so
+        except RuntimeError:                      # no more events, or the stream is gone: then this raises
             try:
                 streams.wait(self.device_id, stream, "a block that the stream used")
             except RuntimeError:                  # the stream may still use the block: tried again

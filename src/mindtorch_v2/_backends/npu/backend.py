@@ -1,4 +1,4 @@
-"""What the core asks of an npu: memory, copies, kernels. Importing it loads no CANN and starts no device; the first use does."""
+"""The core's interface to an npu: memory, copies, kernels. Importing it loads no CANN; the first use starts the device."""
 from __future__ import annotations
 
 from typing import Any
@@ -8,7 +8,7 @@ from mindtorch_v2._backends.npu import aclnn, allocator, convert, errors, graph_
 
 
 class Ascend(_C.NpuBackend):
-    """The backend of Huawei Ascend. What ops meet every time is native: _C/npu_backend.pxi."""
+    """The backend of Huawei Ascend. What runs on every op is native: _C/npu_backend.pxi."""
 
     def attach(self, index: int) -> None:
         """Starts a device, and gives tensors there its allocator."""

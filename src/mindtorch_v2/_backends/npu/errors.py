@@ -142,7 +142,7 @@ def is_device_fault(code: int) -> bool:
 
 
 def recent_message() -> str:
-    """CANN's words about this thread's last error, taken from CANN, which then forgets them; "" where it has none."""
+    """CANN's message of this thread's last error, which reading clears; "" where there is none."""
     ask = getattr(acl_in_use(), "get_recent_err_msg", None)
     return ((ask() if ask else None) or "").strip()
 

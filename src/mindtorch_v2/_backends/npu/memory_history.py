@@ -44,7 +44,7 @@ def write_snapshot(snapshot: dict[str, Any], folder: str) -> str:
 
 
 class MemoryHistory:
-    """What one device's allocator remembers while recording is on."""
+    """The history of one device's allocator while recording is on."""
 
     def __init__(self) -> None:
         self.enabled: str | None = None           # None, "state" (live blocks) or "all" (and past events)

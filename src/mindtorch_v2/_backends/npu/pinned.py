@@ -73,7 +73,7 @@ class PinnedAllocator:
             return block is not None
 
     def lease(self, nbytes: int) -> Lease:
-        """Memory that is given back when the last holder of the lease is gone."""
+        """Memory that is freed when the last holder of the lease is gone."""
         with self._lock:
             return Lease(self, self._live[self.malloc(nbytes)])
 

@@ -1,4 +1,4 @@
-"""The ACL runtime of this process: per device one context and one stream, made at first use and given back at exit."""
+"""The ACL runtime of this process: per device one context and one stream, created at first use and destroyed at exit."""
 from __future__ import annotations
 
 import atexit
@@ -177,7 +177,7 @@ class _Runtime:
 
 def _uninterrupted(act: Callable[[], None]) -> None:
     """Runs act with Python's signal handlers held back until it is done: a Ctrl-C while CANN makes a context would come
-    between the call and the line that keeps its handle, and the context could not be given back."""
+    between the call and the line that keeps its handle, and the context would leak."""
     if threading.current_thread() is not threading.main_thread():
         act()                                     # signals are handled in the main thread only
         return
@@ -255,12 +255,12 @@ def _stop_acl(used: bool, reported: set[int]) -> None:
 
 
 def on_close(closer: Callable[[int], None]) -> None:
-    """Has closer(device_id) called before a device is given back, the latest first: graphs, then the memory they use."""
+    """Registers closer(device_id), called before a device is reset, the latest first: graphs, then the memory they use."""
     _closers.append(closer)
 
 
 def before_close(interrupter: Callable[[int], None]) -> None:
-    """Has interrupter(device_id) called before the work of a device that is given back is waited for."""
+    """Registers interrupter(device_id), called before a device that is reset is synchronized."""
     _interrupters.append(interrupter)
 
 
@@ -348,7 +348,7 @@ bind_thread = get_runtime                         # said for its effect: any thr
 
 
 def is_ending(device_id: int) -> bool:
-    """Whether a device is being given back at this moment."""
+    """Whether a device is being reset at this moment."""
     return _ending[0] != 0 and _ending[1] in (None, device_id)
 
 
@@ -407,7 +407,7 @@ def _after_fork() -> None:
     if _started is not None:
         _forked = True
         _thread.session = None
-        _C._npu_set_bound(-1)                     # the next launch asks get_runtime(), which refuses
+        _C._npu_set_bound(-1)                     # the next launch calls get_runtime(), which raises
 
 
 os.register_at_fork(after_in_child=_after_fork)

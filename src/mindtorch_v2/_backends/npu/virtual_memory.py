@@ -8,7 +8,7 @@ from mindtorch_v2._backends.npu import errors, runtime
 
 _HUGE_PAGES, _HUGE_PAGES_1G = 4, 10               # ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G
 _DEVICE = 1                                       # ACL_MEM_LOCATION_TYPE_DEVICE
-_RESERVE_FLAGS = 1                                # huge pages: what torch_npu asks for
+_RESERVE_FLAGS = 1                                # huge pages, as torch_npu requests them
 
 
 class VirtualMemory:

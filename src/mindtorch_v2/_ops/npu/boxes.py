@@ -26,7 +26,7 @@ def _overlap(a, b, mode):
 
 
 def _pairs(input, gtboxes, trans, is_cross):
-    """Corners of both, shaped so that they meet one to one, or all with all: (gtboxes, boxes)."""
+    """Corners of both, shaped to broadcast one to one, or all with all: (gtboxes, boxes)."""
     a, b = _corners(input, trans), _corners(gtboxes, trans)
     if is_cross:
         return [x.unsqueeze(0) for x in a], [x.unsqueeze(1) for x in b]
@@ -85,7 +85,7 @@ for _name in ("npu_iou", "npu_ptiou"):
 
 
 def _turned(made, is_cross, like):
-    """As torch_npu gives it: boxes first, where they meet one to one a column."""
+    """As torch_npu returns it: boxes first; a column where they are paired one to one."""
     return made.t().to(like.dtype)
 
 

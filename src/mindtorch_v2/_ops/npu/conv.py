@@ -37,7 +37,7 @@ def _grads(grad, input, weight, stride, padding, dilation, transposed, output_pa
 for _name in ("npu_conv2d_backward", "npu_conv3d_backward", "npu_convolution_backward"):
     @row(_name)
     def _conv_backward(input, grad_output, weight, stride, padding, dilation, groups, output_mask):
-        """The gradients of a convolution: of the input, the weight and the bias, where the mask asks for them."""
+        """The gradients of a convolution: of the input, the weight and the bias, where the mask requests them."""
         return _grads(grad_output, input, weight, stride, padding, dilation, False, _zeros(weight.dim() - 2), groups, output_mask)
 
 for _name in ("npu_conv_transpose2d_backward", "npu_conv_transpose3d_backward", "npu_convolution_transpose_backward"):
@@ -87,7 +87,7 @@ def npu_quant_conv2d(input, weight, scale, strides, pads, dilations, groups, off
 
 # ---- deformable -----------------------------------------------------------------------------------------------------
 def _sampled(input, offset, kernel, stride, padding, dilation, groups):
-    """(batch, channels, out height * kernel height, out width * kernel width): the items that the kernel meets."""
+    """(batch, channels, out height * kernel height, out width * kernel width): the items that the kernel covers."""
     n, c, height, width = input.shape
     kh, kw = kernel
     dilation = _each(dilation, 4)

@@ -20,7 +20,7 @@ _WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.", "_fsdp_wrapped_module.
 
 @dataclass
 class StateDictOptions:
-    """What a state dict shall be like: whole tensors, on the cpu, of rank 0 …"""
+    """Options of a state dict: unsharded tensors, on the cpu, on rank 0 only …"""
     full_state_dict: bool = False
     cpu_offload: bool = False
     ignore_frozen_params: bool = False
@@ -69,7 +69,7 @@ def _for_rank0(made: dict[str, Any], options: StateDictOptions) -> dict[str, Any
 # ---- models ---------------------------------------------------------------------------------------------------------------
 def get_model_state_dict(model: Any, *, submodules: set[Any] | None = None,
                          options: StateDictOptions | None = None) -> dict[str, Any]:
-    """The model's state; tensors that are divided are DTensors, unless full_state_dict asks for the whole."""
+    """The model's state; sharded tensors are DTensors, unless full_state_dict gathers them."""
     options = options or StateDictOptions()
     inner = _inner(model)
     frozen = {_plain_name(name) for name, param in inner.named_parameters() if not param.requires_grad}

@@ -1,4 +1,4 @@
-"""What fully_shard is told of precision and of where parameters stay."""
+"""Options of fully_shard: precision, and where parameters are kept."""
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ def always_wrap_policy(*args: Any, **kwargs: Any) -> bool:
 
 
 def lambda_auto_wrap_policy(module: Any, recurse: bool, nonwrapped_numel: int, lambda_fn: Callable[[Any], bool]) -> bool:
-    """The submodules for which a function says so."""
+    """The submodules for which a function returns true."""
     return True if recurse else lambda_fn(module)
 
 

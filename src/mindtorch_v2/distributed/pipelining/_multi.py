@@ -103,7 +103,7 @@ class PipelineScheduleMulti(PipelineSchedule):
         finish(start(ops))
 
     def _give(self, action: Action, ahead: bool, to: int, ops: list[Any]) -> list[Any]:
-        """Hands over what was computed, to a stage of this rank or to another's; returns what has to be told before."""
+        """Sends the outputs to a stage of this rank or of another; returns the messages that have to be sent first."""
         stage, number = self._by_index[action.stage_index], action.microbatch_index
         if self._rank_of[to] == self._rank:
             if ahead:

@@ -1,7 +1,7 @@
 """In which order the ranks of a pipeline with several stages each compute: what at which step of a common clock.
 
 A schedule says in which order a rank would do its work if it never had to wait. `placed` puts that on the clock: a rank that
-has to wait has a gap, or computes gradients of weights there, which nobody waits for.
+has to wait has a gap, or computes gradients of weights there, on which no other stage depends.
 """
 from __future__ import annotations
 

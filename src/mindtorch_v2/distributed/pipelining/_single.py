@@ -23,7 +23,7 @@ class PipelineScheduleSingle(PipelineSchedule):
         self._stage = stage
 
     def _receive(self, number: int) -> list[Any]:
-        """What forward of a microbatch needs, after what is told of it once."""
+        """The inputs of a microbatch's forward; their shapes are received once, before the first."""
         finish(start(self._stage.hear_ops()))
         self._stage.hear()
         return self._stage.get_fwd_recv_ops(number)

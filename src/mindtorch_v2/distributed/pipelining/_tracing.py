@@ -1,4 +1,4 @@
-"""pipeline(): a model is recorded once, and its graph cut into stages where the program or a list says so."""
+"""pipeline(): a model is recorded once, and its graph cut into stages at the places that the program or a list marks."""
 from __future__ import annotations
 
 import copy

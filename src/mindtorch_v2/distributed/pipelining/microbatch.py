@@ -33,7 +33,7 @@ class _Replicate:
 
 
 def _parts(value: Any, spec: Any, chunks: int) -> list[Any]:
-    """A value of each microbatch; tensors in it are cut along the dimension of spec, everything else is everybody's."""
+    """A value of each microbatch; tensors in it are cut along the dimension of spec, everything else is replicated."""
     dim = spec.split_dim if isinstance(spec, TensorChunkSpec) else 0
     leaves, tree = _pytree.tree_flatten(value)
     cut = []

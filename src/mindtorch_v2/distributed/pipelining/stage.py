@@ -43,11 +43,11 @@ class PipelineStage:
             raise ValueError(f"Pipeline group size {self.group.size()} cannot be larger than number of stages {num_stages}")
         self.group_rank, self.group_size = self.group.rank(), self.group.size()
         self.stage_index_to_group_rank = dict(enumerate(looped(num_stages, self.group_size)))
-        # What arrives and what leaves; told by the stage before at the first microbatch, where the program does not say it.
+        # Shapes of inputs and outputs; sent by the stage before at the first microbatch, unless the program gave them.
         self._given = None if input_args is None else [(s, d, d.is_floating_point) for s, d, _ in _looks(_tensors(input_args))]
         self.received, self._given_out, self.told = self._given, output_args is not None, output_args is not None
         self._told_with_backward: bool | None = None
-        self._message: Tensor = None              # what is told of the inputs, while it comes
+        self._message: Tensor = None              # shapes of the inputs, while being received
         self.sent_looks: list[tuple[Any, ...]] = []
         self.clear()
 
@@ -74,7 +74,7 @@ class PipelineStage:
         self.kept: dict[int, Any] = {}            # what the second half of a backward needs
 
     def begin(self, backward: bool) -> None:
-        """Before a step. Without a backward no tensor wants a gradient: what was told then does not hold with one."""
+        """Before a step. Without a backward no tensor requires a gradient: shapes sent then are not valid for one with it."""
         self.clear()
         self._has_backward = backward
         if self._told_with_backward is not backward:
@@ -138,9 +138,9 @@ class PipelineStage:
             self.whole_outputs.append(output)
         return output
 
-    # ---- what travels looks like: told once, because a rank has to have memory before anything can come
+    # ---- shapes of what is sent: exchanged once, because a rank allocates memory before it receives
     def tell_ops(self) -> Ops:
-        """What a rank that has the next stage is told of the outputs."""
+        """The shapes of the outputs, for the rank that has the next stage."""
         if self.told or self.is_last:
             return []
         self.told = True
@@ -153,7 +153,7 @@ class PipelineStage:
         return [collectives.P2POp(collectives.isend, message, self._rank_of(self.stage_index + 1), self.group)]
 
     def hear_ops(self) -> Ops:
-        """What is told of the inputs; hear() reads it when it has come."""
+        """Starts to receive the shapes of the inputs; hear() reads them when they have arrived."""
         if self.received is not None or self.is_first:
             return []
         self._message = torch.empty(_LOOKS, dtype=torch.uint8, device=self.device)

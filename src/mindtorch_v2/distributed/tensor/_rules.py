@@ -1,7 +1,7 @@
 """How each op may be computed on parts: for one dimension of a mesh, the placements of its tensors that give a result.
 
 A rule takes a Call and gives Ways; that all tensors are whole is a way of every op and is not listed. What no rule names
-is pointwise, where its row says so, or computed on whole tensors.
+is pointwise, where its row declares that, or computed on gathered tensors.
 """
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def embedding_backward(call: Call) -> list[Way]:
 
 
 def attention(call: Call) -> list[Way]:
-    """Batches and heads are apart; a mask of one row is everybody's."""
+    """Batches and heads are independent; a mask of one row is replicated."""
     ways: list[Way] = []
     if len(call.specs[0].shape) != 4:
         return ways

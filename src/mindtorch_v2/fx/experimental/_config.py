@@ -8,7 +8,7 @@ enrich_profiler_metadata = False                 # note where generated code sta
 use_duck_shape = True                            # sizes that are equal once are one symbol; sizes are plain ints here
 meta_nonzero_assume_all_nonzero = False          # nonzero of a tensor without values has as many rows as it could have
 backed_size_oblivious = False                    # sizes 0 and 1 are not special
-print_data_dependent_errors = False              # show what was asked of a tensor without values
+print_data_dependent_errors = False              # show which value of a tensor without values was requested
 validate_shape_env_version_key = False
 
 

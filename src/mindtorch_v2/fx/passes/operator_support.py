@@ -66,7 +66,7 @@ def chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
 
 @compatibility(is_backward_compatible=False)
 def any_chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
-    """Supported where one says so."""
+    """Supported if any of several classes supports it."""
     return create_op_support(lambda submods, node: any(x.is_node_supported(submods, node) for x in op_support))
 
 

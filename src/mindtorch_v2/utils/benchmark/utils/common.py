@@ -95,7 +95,7 @@ class Measurement:
 
     @property
     def significant_figures(self) -> int:
-        """How many digits the times allow to be told."""
+        """How many significant digits the times support."""
         count = len(self._sorted)
         lower, upper = self._quantile(0.25), self._quantile(0.75)
         # The middle half, made narrower by the number of runs, is about the interval that the median lies in.

@@ -15,7 +15,7 @@ __all__ = ["Timer", "timer", "Language"]
 
 
 def timer() -> float:
-    """The time, after all devices have done what was asked of them."""
+    """The time, after all devices are synchronized."""
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()
     return time.perf_counter()

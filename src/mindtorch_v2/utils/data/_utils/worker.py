@@ -1,4 +1,4 @@
-"""What a loader's worker process does: fetch the batches it is told to, and send them back."""
+"""The worker process of a loader: fetches the batches of its index queue and sends them back."""
 from __future__ import annotations
 
 import os
@@ -87,7 +87,7 @@ def _end_with(parent: int) -> None:
 
 def worker_loop(parent: int | None, kind: tuple, tasks: Any, results: Any, *args: Any) -> None:
     """What a worker process runs. Its parent says who it is, because it may be gone before the worker can ask; None where
-    a fork server is the parent. A Ctrl-C goes to the main process too, which says so: a worker ends quietly, and does
+    a fork server is the parent. A Ctrl-C goes to the main process too, which reports it: a worker ends quietly, and does
     not wait until its answers have been read."""
     threading.Thread(target=_end_with, args=(os.getppid() if parent is None else parent,), daemon=True).start()
     try:

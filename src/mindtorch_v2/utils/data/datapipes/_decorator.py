@@ -22,7 +22,7 @@ class functional_datapipe:
 
 
 def non_deterministic(arg: Any) -> Any:
-    """Marks a pipe whose order is not the same in every run; nothing asks for the mark here."""
+    """Marks a pipe whose order is not the same in every run; nothing here reads the mark."""
     return arg if isinstance(arg, type) else (lambda cls: cls)
 
 
