@@ -6,20 +6,19 @@ from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.distributions import constraints
-from mindtorch_v2.distributions.distribution import Distribution, ExponentialFamily
+from mindtorch_v2.distributions.distribution import Centered, Distribution, ExponentialFamily
 from mindtorch_v2.distributions.gamma import Chi2
 from mindtorch_v2.distributions.utils import standard_normal
 
 Tensor = torch.Tensor
 
 
-class _LocScale(Distribution):
+class _LocScale(Centered):
     """What distributions with a location and a scale share."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
     has_rsample = True
-    loc: Tensor
     scale: Tensor
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
@@ -27,14 +26,6 @@ class _LocScale(Distribution):
 
     def _standardized(self, value: Tensor) -> Tensor:
         return (self._checked(value) - self.loc) / self.scale
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
 
 class Normal(_LocScale, ExponentialFamily):

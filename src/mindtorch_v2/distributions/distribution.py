@@ -167,3 +167,17 @@ class Distribution:
 
 class ExponentialFamily(Distribution):
     """The distributions whose log density is linear in their sufficient statistics; each gives its own entropy."""
+
+
+class Centered(Distribution):
+    """A distribution that is symmetric around `loc`, its mean and mode."""
+
+    loc: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc

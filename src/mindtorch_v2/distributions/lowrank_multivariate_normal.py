@@ -6,14 +6,14 @@ from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.distributions import constraints
-from mindtorch_v2.distributions.distribution import Distribution
+from mindtorch_v2.distributions.distribution import Centered
 from mindtorch_v2.distributions.multivariate_normal import half_log_det, mahalanobis
 from mindtorch_v2.distributions.utils import lazy_property, standard_normal
 
 Tensor = torch.Tensor
 
 
-class LowRankMultivariateNormal(Distribution):
+class LowRankMultivariateNormal(Centered):
     """Covariance W W^T + D. All computing is done with the small matrix I + W^T D^-1 W, the capacitance."""
 
     arg_constraints = {"loc": constraints.real_vector, "cov_factor": constraints.independent(constraints.real, 2),
@@ -45,14 +45,6 @@ class LowRankMultivariateNormal(Distribution):
         for name in ("_unbroadcasted_cov_factor", "_unbroadcasted_cov_diag", "_capacitance_tril"):
             setattr(new, name, getattr(self, name))
         return new
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
     @lazy_property
     def variance(self) -> Tensor:

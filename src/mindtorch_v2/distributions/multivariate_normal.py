@@ -6,7 +6,7 @@ from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.distributions import constraints
-from mindtorch_v2.distributions.distribution import Distribution
+from mindtorch_v2.distributions.distribution import Centered
 from mindtorch_v2.distributions.utils import lazy_property, standard_normal
 
 Tensor = torch.Tensor
@@ -28,7 +28,7 @@ def half_log_det(factor: Tensor) -> Tensor:
     return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-class MultivariateNormal(Distribution):
+class MultivariateNormal(Centered):
     """The multivariate normal distribution; the Cholesky factor of the covariance is what it computes with."""
 
     arg_constraints = {"loc": constraints.real_vector, "covariance_matrix": constraints.positive_definite,
@@ -86,14 +86,6 @@ class MultivariateNormal(Distribution):
         """The inverse of the covariance."""
         factor = self._unbroadcasted_scale_tril
         return torch.cholesky_inverse(factor).expand(self._batch_shape + factor.shape[-2:])
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
     @property
     def variance(self) -> Tensor:

@@ -6,18 +6,17 @@ from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.distributions import constraints
-from mindtorch_v2.distributions.distribution import Distribution
+from mindtorch_v2.distributions.distribution import Centered
 from mindtorch_v2.distributions.utils import lazy_property
 
 Tensor = torch.Tensor
 
 
-class VonMises(Distribution):
-    """Angles in [-pi, pi) around a direction."""
+class VonMises(Centered):
+    """Angles in [-pi, pi) around a direction, their mean on the circle."""
 
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real
-    loc: Tensor
     concentration: Tensor
 
     def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None) -> None:
@@ -52,15 +51,6 @@ class VonMises(Distribution):
             found = torch.where(accepted, (u3 - 0.5).sign() * f.acos(), found)
             done = done | accepted
         return ((found + math.pi + self.loc.double()) % (2 * math.pi) - math.pi).to(self.loc.dtype)
-
-    @property
-    def mean(self) -> Tensor:
-        """The direction: the mean of the angles on the circle."""
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
     @lazy_property
     def variance(self) -> Tensor:

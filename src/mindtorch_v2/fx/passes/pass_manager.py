@@ -7,6 +7,7 @@ from inspect import unwrap
 from typing import Any
 
 from mindtorch_v2.fx._compatibility import compatibility
+from mindtorch_v2.fx.passes._pass_list import PassList
 
 __all__ = ["PassManager", "inplace_wrapper", "log_hook", "loop_pass", "this_before_that_pass_constraint",
            "these_before_those_pass_constraint"]
@@ -60,26 +61,16 @@ def these_before_those_pass_constraint(these: Callable[..., Any], those: Callabl
 
 
 @compatibility(is_backward_compatible=False)
-class PassManager:
+class PassManager(PassList):
     """Runs passes one after the other."""
 
     def __init__(self, passes: list[Any] | None = None, constraints: list[Any] | None = None) -> None:
-        self.passes, self.constraints, self._validated = passes or [], constraints or [], False
+        super().__init__(passes, constraints)
 
     @classmethod
     def build_from_passlist(cls, passes: list[Any]) -> PassManager:
         """A manager of some passes."""
         return cls(passes)
-
-    def add_pass(self, _pass: Callable[..., Any]) -> None:
-        """Adds a pass."""
-        self.passes.append(_pass)
-        self._validated = False
-
-    def add_constraint(self, constraint: Callable[..., bool]) -> None:
-        """Adds a constraint on the order."""
-        self.constraints.append(constraint)
-        self._validated = False
 
     def remove_pass(self, _passes: list[str]) -> None:
         """Takes out passes by their names."""
@@ -88,15 +79,7 @@ class PassManager:
 
     def validate(self) -> None:
         """Raises where the order of the passes breaks a constraint."""
-        if self._validated:
-            return
-        for constraint in self.constraints:
-            for i, a in enumerate(self.passes):
-                for j, b in enumerate(self.passes[i + 1:]):
-                    if not constraint(a, b):
-                        raise RuntimeError(f"pass schedule constraint violated. Expected {a} before {b} but found {a} at "
-                                           f"index {i} and {b} at index{j} in pass list.")
-        self._validated = True
+        self._validate()
 
     def __call__(self, source: Any) -> Any:
         self.validate()

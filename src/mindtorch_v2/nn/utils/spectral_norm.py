@@ -9,6 +9,7 @@ from mindtorch_v2.nn import functional as F
 from mindtorch_v2.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from mindtorch_v2.nn.modules.module import Module
 from mindtorch_v2.nn.parameter import Parameter, UninitializedParameter
+from mindtorch_v2.nn.utils._norm_hooks import remove_hook
 
 Tensor = torch.Tensor
 
@@ -127,9 +128,4 @@ def spectral_norm(
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     """Undo spectral_norm."""
-    for key, hook in module._forward_pre_hooks.items():
-        if isinstance(hook, SpectralNorm) and hook.name == name:
-            hook.remove(module)
-            del module._forward_pre_hooks[key]
-            return module
-    raise ValueError(f"spectral_norm of '{name}' not found in {module}")
+    return remove_hook(module, SpectralNorm, name, "spectral_norm")

@@ -9,6 +9,7 @@ from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.fx._compatibility import compatibility
+from mindtorch_v2.fx.passes._pass_list import PassList
 from mindtorch_v2.fx.passes.infra.pass_base import PassResult
 
 __all__ = ["pass_result_wrapper", "this_before_that_pass_constraint", "PassManager"]
@@ -37,14 +38,6 @@ def this_before_that_pass_constraint(this: Callable[..., Any], that: Callable[..
     def depends_on(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
         return a != that or b != this
     return depends_on
-
-
-def _validate_pass_schedule_constraint(constraint: Callable[..., bool], passes: list[Any]) -> None:
-    for i, a in enumerate(passes):
-        for j, b in enumerate(passes[i + 1:]):
-            if not constraint(a, b):
-                raise RuntimeError(f"pass schedule constraint violated. Expected {a} before {b} but found {a} at index {i} "
-                                   f"and {b} at index{j} in pass list.")
 
 
 def _topological_sort_passes(passes: list[Any], constraints: list[Any]) -> list[Any]:
@@ -79,38 +72,22 @@ def _topological_sort_passes(passes: list[Any], constraints: list[Any]) -> list[
 
 
 @compatibility(is_backward_compatible=False)
-class PassManager:
+class PassManager(PassList):
     """Runs passes over a module, `steps` times at most."""
 
-    passes: list[Any]
-    constraints: list[Any]
-    _validated: bool = False
     steps: int = 1
 
     def __init__(self, passes: list[Any] | None = None, constraints: list[Any] | None = None, steps: int | None = None,
                  run_checks_after_each_pass: bool = False, suppress_check_failures: bool = False) -> None:
-        self.passes, self.constraints = passes or [], constraints or []
+        super().__init__(passes, constraints)
         if steps:
             self.steps = steps
         self.run_checks_after_each_pass = run_checks_after_each_pass
         self.suppress_check_failures = suppress_check_failures
 
-    def add_pass(self, _pass: Callable[..., Any]) -> None:
-        """Adds a pass."""
-        self.passes.append(_pass)
-        self._validated = False
-
-    def add_constraint(self, constraint: Callable[..., bool]) -> None:
-        """Adds a constraint on the order."""
-        self.constraints.append(constraint)
-        self._validated = False
-
     def validate_constraints(self) -> None:
         """Raises where the order of the passes breaks a constraint."""
-        if not self._validated:
-            for constraint in self.constraints:
-                _validate_pass_schedule_constraint(constraint, self.passes)
-            self._validated = True
+        self._validate()
 
     def solve_constraints(self) -> None:
         """Brings the passes into an order that the constraints allow."""

@@ -8,9 +8,9 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import mindtorch_v2 as torch
 from mindtorch_v2.utils.data._utils.collate import default_collate
 from mindtorch_v2.utils.data.datapipes._decorator import functional_datapipe
+from mindtorch_v2.utils.data.datapipes._shuffling import Shuffling
 from mindtorch_v2.utils.data.datapipes.datapipe import IterDataPipe
 from mindtorch_v2.utils.data.sampler import SequentialSampler
 
@@ -301,32 +301,20 @@ IterDataPipe.register_function("demux", Demultiplexer)
 
 
 @functional_datapipe("shuffle")
-class Shuffler(_Over):
+class Shuffler(Shuffling, _Over):
     """Items in random order, as far as a buffer of them allows."""
 
     def __init__(self, datapipe: Any, *, buffer_size: int = 10000, unbatch_level: int = 0) -> None:
         if buffer_size <= 0:
             raise ValueError("buffer_size should be larger than 0")
         super().__init__(datapipe if unbatch_level == 0 else UnBatcher(datapipe, unbatch_level))
-        self.buffer_size, self._enabled = buffer_size, True
-        self._seed: int | None = None
-
-    def set_shuffle(self, shuffle: bool = True) -> Shuffler:
-        """Whether it shuffles."""
-        self._enabled = shuffle
-        return self
-
-    def set_seed(self, seed: int) -> Shuffler:
-        """The seed of the next pass."""
-        self._seed = seed
-        return self
+        self.buffer_size = buffer_size
 
     def __iter__(self) -> Iterator[Any]:
         if not self._enabled:
             yield from self.datapipe
             return
-        seed = int(torch.empty((), dtype=torch.int64).random_().item()) if self._seed is None else self._seed
-        self._seed, draw = None, random.Random(seed)
+        draw = random.Random(self._next_seed())
         held: list[Any] = []
         for item in self.datapipe:
             if len(held) == self.buffer_size:

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import mindtorch_v2 as torch
 from mindtorch_v2.utils.data.datapipes._decorator import functional_datapipe
+from mindtorch_v2.utils.data.datapipes._shuffling import Shuffling
 from mindtorch_v2.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe
 
 __all__ = ["Batcher", "Concater", "Mapper", "SequenceWrapper", "Shuffler", "Zipper"]
@@ -98,31 +98,17 @@ class Zipper(MapDataPipe):
         return min(len(pipe) for pipe in self.datapipes)
 
 
-class Shuffler(IterDataPipe):
+class Shuffler(Shuffling, IterDataPipe):
     """A stream of the items in random order."""
 
     def __init__(self, datapipe: Any, *, indices: list[Any] | None = None) -> None:
         self.datapipe = datapipe
         self.indices = list(range(len(datapipe))) if indices is None else indices
-        self._enabled = True
-        self._seed: int | None = None
-
-    def set_shuffle(self, shuffle: bool = True) -> Shuffler:
-        """Whether it shuffles."""
-        self._enabled = shuffle
-        return self
-
-    def set_seed(self, seed: int) -> Shuffler:
-        """The seed of the next pass."""
-        self._seed = seed
-        return self
 
     def __iter__(self) -> Iterator[Any]:
         order = list(self.indices)
         if self._enabled:
-            seed = int(torch.empty((), dtype=torch.int64).random_().item()) if self._seed is None else self._seed
-            self._seed = None
-            order = random.Random(seed).sample(order, len(order))[::-1]     # torch takes them from the end
+            order = random.Random(self._next_seed()).sample(order, len(order))[::-1]     # torch takes them from the end
         for index in order:
             yield self.datapipe[index]
 
