@@ -225,10 +225,12 @@ const Op ops[] = {
     {"aclnnFlashAttentionScoreV2", check_score, score},
     {"aclnnFlashAttentionVarLenScore", check_score, score},
     {"aclnnFlashAttentionVarLenScoreV2", check_score, score},
+    {"aclnnFlashAttentionVarLenScoreV4", check_score, score},
     {"aclnnFlashAttentionScoreGrad", check_grad, grad},
     {"aclnnFlashAttentionScoreGradV2", check_grad, grad},
     {"aclnnFlashAttentionUnpaddingScoreGrad", check_grad, grad},
     {"aclnnFlashAttentionUnpaddingScoreGradV2", check_grad, grad},
+    {"aclnnFlashAttentionUnpaddingScoreGradV4", check_grad, grad},
 };
 
 }  // namespace

@@ -39,6 +39,7 @@ struct Attention {
   double scale = 1, keep = 1;
   bool shift_before_scale = true;  // (q k + shift) * scale, or q k * scale + shift
   Value shift;                     // pse: [B or 1, N, queries or 1, keys], float
+  Value sink;                      // a logit a head that takes part in the softmax and has no value, float
   Value drop;                      // a bit an item of [B, N, queries, keys], one is kept
   Mask mask;
 };

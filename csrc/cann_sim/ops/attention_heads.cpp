@@ -152,8 +152,11 @@ void attend(const Attention& a, const Head& head, const Value& out, const Value&
   for (int64_t i = 0; i < queries; ++i) {
     float *row = p.ptr<float>() + i * keys, top = kHidden, total = 0;
     for (int64_t j = 0; j < keys; ++j) top = std::max(top, row[j]);
+    const float sink = a.sink.given() ? a.sink.ptr<float>()[head.h] : kHidden;
+    top = std::max(top, sink);
     // A query that sees nothing gets zeros, and a sum that keeps them zeros in the gradient.
     for (int64_t j = 0; j < keys; ++j) total += row[j] = row[j] == kHidden ? 0 : std::exp(row[j] - top);
+    if (a.sink.given()) total += std::exp(sink - top);
     if (total == 0) total = FLT_MAX;
     for (int64_t j = 0; j < keys; ++j) row[j] /= total;
     max.ptr<float>()[i] = top;

@@ -9,7 +9,7 @@ namespace {
 
 struct Places {
   int query, key, value, shift, mask, q_lengths, k_lengths, heads, key_heads, scale, before, after, layout, mode, out,
-      lse;
+      lse, sink;
   explicit Places(const Call& c)
       : query(argument(c, {"query"})), key(argument(c, {"key"})), value(argument(c, {"value"})),
         shift(argument(c, {"pseShift", "pseShiftOptional"})), mask(argument(c, {"attenMask", "attenMaskOptional"})),
@@ -17,12 +17,13 @@ struct Places {
         k_lengths(argument(c, {"actualSeqLengthsKv", "actualSeqLengthsKvOptional"})), heads(argument(c, {"numHeads"})),
         key_heads(argument(c, {"numKeyValueHeads"})), scale(argument(c, {"scaleValue"})),
         before(argument(c, {"preTokens"})), after(argument(c, {"nextTokens"})), layout(argument(c, {"inputLayout"})),
-        mode(argument(c, {"sparseMode"})), out(argument(c, {"attentionOut"})), lse(argument(c, {"softmaxLse"})) {
+        mode(argument(c, {"sparseMode"})), out(argument(c, {"attentionOut"})), lse(argument(c, {"softmaxLse"})),
+        sink(argument(c, {"learnableSinkOptional"})) {
     // An incremental step has one query a batch: its lengths are the keys'.
     if (argument(c, {"preTokens"}) < 0) std::swap(q_lengths, k_lengths);
   }
   bool plain(int i) const {
-    return i == query || i == key || i == value || i == shift || i == mask || i == out || i == lse;
+    return i == query || i == key || i == value || i == shift || i == mask || i == out || i == lse || i == sink;
   }
 };
 
@@ -70,6 +71,8 @@ void check(const Call& c) {
   for (int i : {at.key, at.value})
     EXPECT(!is_tensor_list(c.row->args[i].kind) || c.tensors(i).size() == 1,
            "one tensor of keys and values is expected, got %ld", long(c.tensors(i).size()));
+  const int shift_kind = argument(c, {"pseType"});
+  if (shift_kind >= 0 && c.integer(shift_kind) > 1) refuse(561003, "%s with pseType %ld is not computed", c.name(), long(c.integer(shift_kind)));
   Problem p(c, sizes_only(c.tensor(at.query)), sizes_only(first_of(c, at.key)), sizes_only(first_of(c, at.value)));
   EXPECT(c.tensor(at.query).dtype == first_of(c, at.key).dtype && c.tensor(at.out).dtype == c.tensor(at.query).dtype,
          "query, key and attentionOut must have one dtype");
@@ -83,6 +86,7 @@ void check(const Call& c) {
            "the lengths of batch %ld do not fit", long(b));
     mask.expect_valid(queries, keys);
   }
+  if (at.sink >= 0 && c.given(at.sink) && c.tensor(at.sink).numel()) expect_shape(c, at.sink, {p.q.heads()});
   // Without the flag softmaxLse is a placeholder: absent, or of any shape.
   if (at.lse >= 0 && c.integer(argument(c, {"softmaxLseFlag"}))) {
     EXPECT(c.given(at.lse), "softmaxLse is null, and softmaxLseFlag is set");
@@ -101,6 +105,7 @@ void run(Run& r) {
   a.shift_before_scale = false;
   if (at.shift >= 0 && r.given(at.shift)) a.shift = r.tensor(at.shift).to(mt::kFloat);
   if (at.mask >= 0) a.mask.bits = r.tensor(at.mask);
+  if (at.sink >= 0 && r.given(at.sink) && c.tensor(at.sink).numel()) a.sink = r.tensor(at.sink).to(mt::kFloat).dense();
   if (at.mode >= 0) a.mask.mode = c.integer(at.mode);
   if (at.before >= 0) a.mask.before = c.integer(at.before), a.mask.after = c.integer(at.after);
   Value whole = r.tensor(at.out),
@@ -127,7 +132,7 @@ const Op ops[] = {
     {"aclnnIncreFlashAttentionV2", check, run},       {"aclnnIncreFlashAttentionV3", check, run},
     {"aclnnIncreFlashAttentionV4", check, run},       {"aclnnFusedInferAttentionScore", check, run},
     {"aclnnFusedInferAttentionScoreV2", check, run},  {"aclnnFusedInferAttentionScoreV3", check, run},
-    {"aclnnFusedInferAttentionScoreV4", check, run},
+    {"aclnnFusedInferAttentionScoreV4", check, run},  {"aclnnFusedInferAttentionScoreV5", check, run},
 };
 
 }  // namespace

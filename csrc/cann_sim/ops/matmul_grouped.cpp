@@ -167,6 +167,7 @@ const Op ops[] = {
     {"aclnnGroupedMatmulV2", check_grouped, grouped},
     {"aclnnGroupedMatmulV3", check_grouped, grouped},
     {"aclnnGroupedMatmulV4", check_grouped, grouped},
+    {"aclnnGroupedMatmulV5", check_grouped, grouped},
     {"aclnnGroupedMatmulAdd", check_grouped_add, grouped_add},
 };
 

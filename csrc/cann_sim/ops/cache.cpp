@@ -1,0 +1,230 @@
+// Caches of keys and values in blocks, what is written to them (normed, rotated), and partial attentions put together.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "ops/attention.h"
+#include "ops/pointwise.h"
+
+namespace cann_sim {
+namespace {
+
+bool has(const Call& c, int i) { return i >= 0 && c.given(i) && c.tensor(i).numel(); }
+Value floats(Run& r, int i) { return r.tensor(i).to(mt::kFloat).dense(); }
+Value whole(Run& r, int i) { return r.tensor(i).to(mt::kInt64).dense(); }
+std::string mode_of(const Call& c, int i) { return c.given(i) && *c.string(i) ? c.string(i) : "Norm"; }
+[[noreturn]] void outside(const Call& c, int64_t at, int64_t n) {
+  throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION,
+                    std::string(c.name()) + ": row " + std::to_string(at) + " of a cache of " + std::to_string(n));
+}
+// A cache of [blocks, block, ...] with one row a slot, in its own memory.
+Value rows_of(const Call& c, const Value& cache) {
+  EXPECT(cache.ndim >= 2 && cache.contiguous(), "%s: a cache must be contiguous, got %d dims", c.name(), cache.ndim);
+  const int64_t rows = cache.size(0) * cache.size(1);
+  return cache.reshape({rows, rows ? cache.numel() / rows : 0});
+}
+
+// ---- aclnnScatterPaKvCache(key, kCache, slots, value, vCache, compressLens?, offset?, seqLens?, cacheMode, scatterMode, strides, offsets)
+void check_scatter(const Call& c) {
+  if (mode_of(c, 8) != "Norm" || has(c, 5) || has(c, 6) || has(c, 7))
+    refuse(561003, "%s is computed with cacheMode Norm and whole tokens only", c.name());
+  for (int i : {0, 3}) {
+    if (!has(c, i)) continue;
+    EXPECT(has(c, i + 1), "%s without its cache", c.row->args[i].name);
+    expect_same_dtype(c, i, i + 1);
+    EXPECT(c.tensor(i).numel() % std::max<int64_t>(c.tensor(2).numel(), 1) == 0, "%ld slots for %s", c.tensor(2).numel(),
+           describe(c.tensor(i)).c_str());
+  }
+}
+void scatter(Run& r) {
+  const Value slots = whole(r, 2);
+  const int64_t n = slots.numel();
+  for (int i : {0, 3}) {
+    if (!has(r.call, i) || !n) continue;
+    const Value from = r.tensor(i).reshape({n, r.tensor(i).numel() / n}), cache = rows_of(r.call, r.tensor(i + 1));
+    for (int64_t t = 0; t < n; ++t) {
+      const int64_t at = slots.ptr<int64_t>()[t];
+      if (at < 0) continue;              // a token that is not kept
+      if (at >= cache.size(0)) outside(r.call, at, cache.size(0));
+      copy(cache.select(0, at), from.select(0, t));
+    }
+  }
+}
+
+// ---- aclnnGatherPaKvCache(kCache, vCache, blockTables, seqLens, key, value, seqOffset?, cacheMode, isCumsum) ---------------
+void check_gather(const Call& c) {
+  if (mode_of(c, 7) != "Norm") refuse(561003, "%s is computed with cacheMode Norm only", c.name());
+  EXPECT(c.tensor(2).ndim == 2, "blockTables %s", describe(c.tensor(2)).c_str());
+  for (int i : {0, 1}) expect_same_dtype(c, i, i + 4);
+}
+void gather(Run& r) {
+  const Value tables = whole(r, 2), lengths = whole(r, 3), offsets = has(r.call, 6) ? whole(r, 6) : Value();
+  const bool ends = r.call.integer(8);
+  const int64_t block = r.call.tensor(0).sizes[1];
+  for (int i : {0, 1}) {
+    const Value cache = rows_of(r.call, r.tensor(i)), out = r.tensor(i + 4);
+    int64_t to = 0;
+    for (int64_t b = 0; b < tables.size(0); ++b) {
+      const int64_t begin = ends ? lengths.ptr<int64_t>()[b] : 0;
+      const int64_t n = ends ? lengths.ptr<int64_t>()[b + 1] - begin : lengths.ptr<int64_t>()[b];
+      const int64_t skip = offsets.given() ? offsets.ptr<int64_t>()[b] : 0;
+      for (int64_t t = skip; t < skip + n; ++t, ++to) {
+        const int64_t in = t / block < tables.size(1) ? tables.ptr<int64_t>()[b * tables.size(1) + t / block] : -1;
+        const int64_t at = in * block + t % block;
+        if (in < 0 || at >= cache.size(0)) outside(r.call, at, cache.size(0));
+        if (to >= out.size(0)) outside(r.call, to, out.size(0));
+        copy(out.select(0, to).reshape({cache.size(1)}), cache.select(0, at));
+      }
+    }
+  }
+}
+
+// ---- pairs of neighbours rotated: even items first, then odd ones ---------------------------------------------------------
+// y = (x even | x odd) * cos + (-x odd | x even) * sin; cos and sin broadcast.
+Value interleaved(const Value& x, const Value& cos, const Value& sin) {
+  const int64_t half = x.size(-1) / 2;
+  const Value even = x.narrow(-1, 0, half, 2), odd = x.narrow(-1, 1, half, 2);
+  const Value first = empty(x.shape(), mt::kFloat), second = empty(x.shape(), mt::kFloat);
+  copy(first.narrow(-1, 0, half), even);
+  copy(first.narrow(-1, half, half), odd);
+  copy(second.narrow(-1, 0, half), pointwise("neg", mt::kFloat, {odd}));
+  copy(second.narrow(-1, half, half), even);
+  return pointwise("add", mt::kFloat, {pointwise("mul", mt::kFloat, {first, cos}), pointwise("mul", mt::kFloat, {second, sin})},
+                   {integer(1)});
+}
+void check_interleave(const Call& c) {  // (x, cos, sin, out)
+  const TensorMeta& x = c.tensor(0);
+  EXPECT(x.ndim == 4 && x.sizes[3] % 2 == 0, "x %s", describe(x).c_str());
+  for (int i : {1, 2})
+    EXPECT(broadcast_sizes(sizes_of(c.tensor(i)), sizes_of(x)) == sizes_of(x), "%s %s does not broadcast to x %s",
+           c.row->args[i].name, describe(c.tensor(i)).c_str(), describe(x).c_str());
+  expect_same_shape(c, 3, 0);
+}
+void interleave(Run& r) { copy(r.tensor(3), interleaved(floats(r, 0), floats(r, 1), floats(r, 2))); }
+
+// ---- aclnnKvRmsNormRopeCache(kv, gamma, cos, sin, index, kCache, ckvCache, scales and offsets?, epsilon, cacheMode, isOutputKv, k, ckv)
+// kv [B, N, S, Dv + Dk]: the first part is normed, the rest rotated; each goes to the slots of its cache.
+void check_kv(const Call& c) {
+  const TensorMeta &kv = c.tensor(0), &gamma = c.tensor(1);
+  const std::string mode = mode_of(c, 12);
+  if (has(c, 7) || has(c, 8) || has(c, 9) || has(c, 10)) refuse(561003, "%s with quantised caches is not computed", c.name());
+  if (mode != "Norm" && mode != "PA" && mode != "PA_BNSD") refuse(561003, "%s with cacheMode %s is not computed", c.name(), mode.c_str());
+  EXPECT(kv.ndim == 4 && gamma.numel() < kv.sizes[3] && (kv.sizes[3] - gamma.numel()) % 2 == 0, "kv %s with gamma %s",
+         describe(kv).c_str(), describe(gamma).c_str());
+  EXPECT(kv.sizes[1] == 1, "%s: kv of %ld heads, expected 1", c.name(), kv.sizes[1]);
+  expect_numel(c, 4, kv.sizes[0] * kv.sizes[2]);
+  for (int i : {5, 6}) EXPECT(c.tensor(i).ndim == 4, "%s %s", c.row->args[i].name, describe(c.tensor(i)).c_str());
+}
+void kv(Run& r) {
+  const Call& c = r.call;
+  const Value x = floats(r, 0), gamma = floats(r, 1), index = whole(r, 4);
+  const int64_t batch = x.size(0), steps = x.size(2), dv = gamma.numel(), dk = x.size(3) - dv;
+  const Value left = x.narrow(3, 0, dv).dense(), normed = empty(left.shape(), mt::kFloat);
+  for (int64_t row = 0; row < batch * steps; ++row) {
+    const float* in = left.ptr<float>() + row * dv;
+    double square = 0;
+    for (int64_t i = 0; i < dv; ++i) square += double(in[i]) * in[i] / double(dv);
+    const double rms = std::sqrt(square + c.number(11));
+    for (int64_t i = 0; i < dv; ++i) normed.ptr<float>()[row * dv + i] = float(in[i] / rms * gamma.ptr<float>()[i]);
+  }
+  const Value rotated = interleaved(x.narrow(3, dv, dk), floats(r, 2), floats(r, 3)).dense();
+  const bool paged = mode_of(c, 12) != "Norm";
+  struct { int cache, out; Value rows; } const parts[] = {{5, 14, rotated.reshape({batch * steps, dk})}, {6, 15, normed.reshape({batch * steps, dv})}};
+  for (const auto& part : parts) {
+    const Value cache = r.tensor(part.cache), slots = cache.reshape({cache.numel() / part.rows.size(1), part.rows.size(1)});
+    const int64_t length = slots.size(0) / std::max<int64_t>(batch, 1);  // of one batch, where the cache is not in blocks
+    for (int64_t row = 0; row < batch * steps; ++row) {
+      const int64_t given = index.ptr<int64_t>()[row], at = paged ? given : row / steps * length + given;
+      if (given < 0) continue;
+      if (at >= slots.size(0)) outside(c, at, slots.size(0));
+      copy(slots.select(0, at), part.rows.select(0, row));
+    }
+    if (c.integer(13) && has(c, part.out)) copy(r.tensor(part.out), part.rows.reshape(r.tensor(part.out).shape()));
+  }
+}
+
+// ---- aclnnAttentionUpdate(lse list, out list, updateType, out, lseOut?) ----------------------------------------------------
+void check_update(const Call& c) {
+  EXPECT(c.tensors(0).size() > 0 && c.tensors(0).size() == c.tensors(1).size(), "%s: %ld lse for %ld outputs", c.name(),
+         c.tensors(0).size(), c.tensors(1).size());
+  const TensorMeta& out = c.tensor(3);
+  EXPECT(out.ndim == 2, "%s: out %s", c.name(), describe(out).c_str());
+  for (int64_t i = 0; i < c.tensors(0).size(); ++i)
+    EXPECT(c.tensors(0)[i].numel() == out.sizes[0] && c.tensors(1)[i].numel() == out.numel(), "%s: part %ld does not fit", c.name(), i);
+  EXPECT(!c.integer(2) || c.given(4), "%s: updateType 1 needs lseOut", c.name());
+}
+void update(Run& r) {
+  const std::vector<Value> lses = r.tensors(0), outs = r.tensors(1);
+  const Value out = r.tensor(3), sum = full(out.shape(), mt::kFloat, 0), merged = empty({out.size(0)}, mt::kFloat);
+  const int64_t width = out.size(1);
+  for (int64_t row = 0; row < out.size(0); ++row) {
+    double top = -INFINITY, total = 0;
+    std::vector<double> each;
+    for (const Value& v : lses) {
+      float x;
+      Value one = empty({}, mt::kFloat);
+      copy(one, v.reshape({-1}).select(0, row));
+      x = *one.ptr<float>();
+      each.push_back(x);
+      top = std::max(top, double(x));
+    }
+    for (double x : each) total += std::exp(x - top);
+    merged.ptr<float>()[row] = float(top + std::log(total));
+    for (size_t i = 0; i < outs.size(); ++i) {
+      const Value part = outs[i].reshape({out.size(0), width}).select(0, row);
+      call_pointwise("add", mt::kFloat, {sum.select(0, row), sum.select(0, row), part}, {number(std::exp(each[i] - top) / total)});
+    }
+  }
+  copy(out, sum);
+  if (r.call.integer(2)) copy(r.tensor(4), merged.reshape(r.tensor(4).shape()));
+}
+
+// ---- aclnnRopeWithSinCosCache(positions, query, key, cache, mropeSection, headSize, isNeox, queryOut, keyOut) ---------------
+// The cache has a row a position: cosines, then sines. With sections positions has a row a kind, and each takes its part.
+void check_rope(const Call& c) {
+  const TensorMeta &q = c.tensor(1), &cache = c.tensor(3);
+  const int64_t head = c.integer(5);
+  EXPECT(q.ndim == 2 && head > 0 && q.sizes[1] % head == 0 && c.tensor(2).ndim == 2 && c.tensor(2).sizes[1] % head == 0,
+         "%s: heads of %ld in query %s and key %s", c.name(), head, describe(q).c_str(), describe(c.tensor(2)).c_str());
+  EXPECT(cache.ndim == 2 && cache.sizes[1] % 2 == 0 && cache.sizes[1] <= head, "%s: cosSinCache %s", c.name(), describe(cache).c_str());
+  expect_same_shape(c, 7, 1);
+  expect_same_shape(c, 8, 2);
+}
+void rope(Run& r) {
+  const Call& c = r.call;
+  const Value positions = whole(r, 0), cache = floats(r, 3);
+  const int64_t head = c.integer(5), half = cache.size(1) / 2, tokens = c.tensor(1).sizes[0];
+  const bool sections = c.given(4) && c.ints(4).size() > 0 && positions.numel() > tokens;
+  std::vector<int64_t> kind(static_cast<size_t>(half), 0);  // which row of positions an item goes by
+  for (int64_t i = 0, s = 0, left = sections ? c.ints(4)[0] : half; i < half; ++i, --left) {
+    while (sections && left == 0 && s + 1 < c.ints(4).size()) left = c.ints(4)[++s];
+    kind[size_t(i)] = s;
+  }
+  for (int which : {1, 2}) {
+    const Value x = floats(r, which), made = empty(x.shape(), mt::kFloat);
+    copy(made, x);
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t i = 0; i < half; ++i) {
+        const int64_t at = positions.ptr<int64_t>()[kind[size_t(i)] * tokens + t];
+        if (at < 0 || at >= cache.size(0)) outside(c, at, cache.size(0));
+        const float cos = cache.ptr<float>()[at * 2 * half + i], sin = cache.ptr<float>()[at * 2 * half + half + i];
+        for (int64_t h = 0; h < x.size(1) / head; ++h) {
+          const int64_t base = t * x.size(1) + h * head;
+          const int64_t a = base + (c.integer(6) ? i : 2 * i), b = base + (c.integer(6) ? half + i : 2 * i + 1);
+          const float u = x.ptr<float>()[a], v = x.ptr<float>()[b];
+          made.ptr<float>()[a] = u * cos - v * sin;
+          made.ptr<float>()[b] = v * cos + u * sin;
+        }
+      }
+    copy(r.tensor(which + 6), made);
+  }
+}
+
+const Op ops[] = {
+    {"aclnnScatterPaKvCache", check_scatter, scatter}, {"aclnnGatherPaKvCache", check_gather, gather},
+    {"aclnnInterleaveRope", check_interleave, interleave}, {"aclnnKvRmsNormRopeCache", check_kv, kv},
+    {"aclnnAttentionUpdate", check_update, update},    {"aclnnRopeWithSinCosCache", check_rope, rope},
+};
+
+}  // namespace
+}  // namespace cann_sim

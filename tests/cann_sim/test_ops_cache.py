@@ -1,0 +1,115 @@
+"""Caches in blocks, rotations and merged attentions, against the same written with torch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from client import client, same
+
+I32 = torch.int32
+FLOATS = [torch.float32, torch.float16, torch.bfloat16]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8], ids=str)
+def test_tokens_go_to_their_slots_and_come_back(dtype: torch.dtype) -> None:
+    blocks, size, heads = 4, 2, 3
+    key, value = torch.randn(5, heads, 4).to(dtype), torch.randn(5, heads, 2).to(dtype)
+    slots = torch.tensor([6, 0, -1, 3, 7], dtype=I32)       # one token is not kept
+    caches = [torch.zeros(blocks, size, heads, d, dtype=dtype) for d in (4, 2)]
+    want = [c.clone() for c in caches]
+    for c, x in zip(want, (key, value)):
+        c.view(blocks * size, heads, -1)[[6, 0, 3, 7]] = x[[0, 1, 3, 4]]
+    got = client().call("aclnnScatterPaKvCache", key, caches[0], slots, value, caches[1], None, None, None, "Norm", "None", None, None)
+    same(got[0], want[0])
+    same(got[1], want[1])
+    tables, lengths = torch.tensor([[3, 0], [1, 2]], dtype=I32), torch.tensor([3, 2], dtype=I32)
+    rows = [6, 7, 0, 2, 3]
+    for given, cumsum in ((lengths, False), (torch.tensor([0, 3, 5], dtype=I32), True)):
+        outs = [torch.empty(5, heads, d, dtype=dtype) for d in (4, 2)]
+        back = client().call("aclnnGatherPaKvCache", *want, tables, given, *outs, None, "Norm", cumsum)
+        for b, c in zip(back, want):
+            same(b, c.view(blocks * size, heads, -1)[rows])
+    client().expect_code(561003, "aclnnScatterPaKvCache", key, caches[0], slots, value, caches[1], None, None, None, "PA_NZ", "None",
+                         None, None)
+
+
+def interleaved(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    even, odd = x[..., ::2], x[..., 1::2]
+    return torch.cat((even, odd), -1) * cos + torch.cat((-odd, even), -1) * sin
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_interleaved_rotation(dtype: torch.dtype) -> None:
+    x, cos, sin = (torch.randn(*s).to(dtype) for s in ((2, 3, 4, 8), (2, 1, 4, 8), (2, 1, 4, 8)))
+    want = interleaved(x.float(), cos.float(), sin.float()).to(dtype)
+    same(client().call("aclnnInterleaveRope", x, cos, sin, torch.empty_like(x)), want)
+
+
+@pytest.mark.parametrize("mode", ["Norm", "PA"])
+def test_keys_normed_and_rotated_into_their_caches(mode: str) -> None:
+    batch, steps, dv, dk = 2, 3, 6, 4
+    kv, gamma = torch.randn(batch, 1, steps, dv + dk), torch.randn(dv)
+    cos, sin = torch.randn(batch, 1, steps, dk), torch.randn(batch, 1, steps, dk)
+    shape = (2, 1, 4) if mode == "Norm" else (4, 2, 1)     # [B, N, S] or [blocks, size, N]
+    caches = [torch.zeros(*shape, d) for d in (dk, dv)]
+    index = torch.tensor([[0, 2, 3], [1, 0, 3]]) if mode == "Norm" else torch.tensor([5, 0, 2, 7, -1, 1])
+    k = interleaved(kv[..., dv:], cos, sin).view(-1, dk)
+    x = kv[..., :dv]
+    v = (x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * gamma).view(-1, dv)
+    flat = (index + torch.tensor([[0], [4]])).flatten() if mode == "Norm" else index
+    want = [c.clone() for c in caches]
+    for c, rows in zip(want, (k, v)):
+        c.view(8, -1)[flat[flat >= 0]] = rows[flat >= 0]
+    outs = torch.empty(batch, 1, steps, dk), torch.empty(batch, 1, steps, dv)
+    got = client().call("aclnnKvRmsNormRopeCache", kv, gamma, cos, sin, index, *caches, None, None, None, None, 1e-5, mode, True, *outs)
+    for g, w in zip(got, (*want, k.view(outs[0].shape), v.view(outs[1].shape))):
+        same(g, w)
+
+
+def test_attentions_of_parts_make_the_whole() -> None:
+    q, k, v = torch.randn(5, 8), torch.randn(12, 8), torch.randn(12, 4)
+    scores = q @ k.t()
+    parts = [(scores[:, s].logsumexp(1), scores[:, s].softmax(1) @ v[s]) for s in (slice(0, 4), slice(4, 12))]
+    got = client().call("aclnnAttentionUpdate", [p[0] for p in parts], [p[1] for p in parts], 1, torch.empty(5, 4), torch.empty(5))
+    same(got[0], scores.softmax(1) @ v)
+    same(got[1], scores.logsumexp(1))
+
+
+@pytest.mark.parametrize("neox", [True, False])
+@pytest.mark.parametrize("sections", [[], [1, 1, 1]])
+def test_rotation_by_a_cache_of_positions(neox: bool, sections: list[int]) -> None:
+    tokens, head, half = 4, 8, 3                            # the last items of a head are not rotated
+    query, key, cache = torch.randn(tokens, 2 * head), torch.randn(tokens, head), torch.randn(10, 2 * half)
+    positions = torch.randint(0, 10, (3, tokens) if sections else (tokens,))
+    rows = cache[positions]
+    if sections:
+        rows = torch.stack([torch.cat([rows[i, :, i : i + 1], rows[i, :, half + i : half + i + 1]], 1) for i in range(3)], 2)
+        cos, sin = rows[:, 0], rows[:, 1]
+    else:
+        cos, sin = rows[:, :half], rows[:, half:]
+
+    def rotated(x: torch.Tensor) -> torch.Tensor:
+        y = x.view(tokens, -1, head).clone()
+        a, b = (slice(0, half), slice(half, 2 * half)) if neox else (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
+        u, w, c, s = y[..., a].clone(), y[..., b].clone(), cos[:, None], sin[:, None]
+        y[..., a], y[..., b] = u * c - w * s, w * c + u * s
+        return y.view_as(x)
+
+    got = client().call("aclnnRopeWithSinCosCache", positions, query, key, cache, sections, head, neox, torch.empty_like(query),
+                        torch.empty_like(key))
+    same(got[0], rotated(query))
+    same(got[1], rotated(key))
+
+
+@pytest.mark.parametrize("name", ["aclnnFusedInferAttentionScoreV4", "aclnnFusedInferAttentionScoreV5"])
+def test_attention_with_a_sink(name: str) -> None:
+    """The sink is a logit of each head that no value belongs to."""
+    q, k, v, sink = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8), torch.tensor([0.5, -1.0])
+    q, k, v = q.half(), k.half(), v.half()
+    scores = torch.cat([q.float() @ k.float().mT * 0.25, sink.view(1, 2, 1, 1).expand(1, 2, 3, 1)], -1)
+    want = (scores.softmax(-1)[..., :5] @ v.float()).half()
+    later = name.endswith("5")
+    args = [None] * 21 + [None, None, None, None, sink] + ([None, None] if later else [])
+    numbers = [2, 0.25, 2147483647, 2147483647, "BNSD", 2, 0, 0, 0, 0, False, 0, 0, 0] + ([0] if later else [])
+    got = client().call(name, q, [k], [v], *args, *numbers, torch.empty_like(q), None)
+    same(got, want)
