@@ -29,8 +29,26 @@ def test_tokens_go_to_their_slots_and_come_back(dtype: torch.dtype) -> None:
         back = client().call("aclnnGatherPaKvCache", *want, tables, given, *outs, None, "Norm", cumsum)
         for b, c in zip(back, want):
             same(b, c.view(blocks * size, heads, -1)[rows])
-    client().expect_code(561003, "aclnnScatterPaKvCache", key, caches[0], slots, value, caches[1], None, None, None, "PA_NZ", "None",
+    client().expect_code(561003, "aclnnScatterPaKvCache", key, caches[0], slots, value, caches[1], None, None, None, "Other", "None",
                          None, None)
+
+
+def test_caches_of_pieces() -> None:
+    """PA_NZ: a row lies in pieces of 16 items, those of all slots of a block side by side."""
+    blocks, size, heads, depth, piece = 3, 2, 2, 24, 16
+    key, slots = torch.randn(4, heads, depth).half(), torch.tensor([5, 0, 3, 2])
+    cache = torch.zeros(blocks, heads * depth // piece, size, piece).half()
+    want = cache.clone()
+    for t, s in enumerate(slots.tolist()):
+        want[s // size, :, s % size] = key[t].view(-1, piece)
+    got = client().call("aclnnScatterPaKvCache", key, cache, slots, key, cache, None, None, None, "PA_NZ", "None", None, None)
+    same(got[0], want)
+    same(got[1], want)
+    tables, lengths = torch.tensor([[1, 2], [0, 0]]), torch.tensor([4, 1])
+    back = client().call("aclnnGatherPaKvCache", want, want, tables, lengths, torch.empty(5, heads, depth).half(),
+                         torch.empty(5, heads, depth).half(), None, "PA_NZ", False)
+    rows = torch.stack([want[s // size, :, s % size].reshape(heads, depth) for s in (2, 3, 4, 5, 0)])
+    same(back[0], rows)
 
 
 def interleaved(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -95,10 +113,11 @@ def test_rotation_by_a_cache_of_positions(neox: bool, sections: list[int]) -> No
         y[..., a], y[..., b] = u * c - w * s, w * c + u * s
         return y.view_as(x)
 
-    got = client().call("aclnnRopeWithSinCosCache", positions, query, key, cache, sections, head, neox, torch.empty_like(query),
-                        torch.empty_like(key))
-    same(got[0], rotated(query))
-    same(got[1], rotated(key))
+    for name, mode in (("aclnnRopeWithSinCosCache", []), ("aclnnRopeWithSinCosCacheV2", [0])):
+        got = client().call(name, positions, query, key, cache, sections, head, neox, *mode, torch.empty_like(query),
+                            torch.empty_like(key))
+        same(got[0], rotated(query))
+        same(got[1], rotated(key))
 
 
 @pytest.mark.parametrize("name", ["aclnnFusedInferAttentionScoreV4", "aclnnFusedInferAttentionScoreV5"])

@@ -128,7 +128,7 @@ GROUPS = torch.tensor([2, 2, 5], dtype=torch.int64)      # ends; the second expe
 @pytest.mark.parametrize("turned", [True, False])
 def test_products_of_rows_that_are_quantised_first(turned: bool) -> None:
     x, w, scale, smooth = torch.randn(5, H).half(), int8(3, 4, H), torch.rand(3, 4) + 0.1, (torch.rand(H) + 0.5).half()
-    rows, scales = quantised((x.float() * smooth.float()))
+    rows, scales = quantised(x.float() * smooth.float())
     weight = w if turned else w.transpose(1, 2).contiguous()
     got = client().call("aclnnQuantMatmulDequant", x, weight[0], scale[0], None, None, None, smooth, "pertoken", turned,
                         torch.empty(5, 4, dtype=torch.float16))
@@ -149,24 +149,27 @@ def by_expert(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor, rows: torch
     return torch.stack([x[i].float() @ w[e].float() * scale[e] * rows[i] for i, e in enumerate(expert)])
 
 
-def test_products_of_experts_with_swiglu() -> None:
+@pytest.mark.parametrize("name", ["aclnnGroupedMatmulSwigluQuant", "aclnnGroupedMatmulSwigluQuantWeightNZ"])
+def test_products_of_experts_with_swiglu(name: str) -> None:
     x, w, scale, rows = int8(5, H), int8(3, H, 8, seed=1), torch.rand(3, 8) / 10, torch.rand(5) / 10
     y = by_expert(x, w, scale, rows)
     want, scales = quantised(torch.nn.functional.silu(y[:, :4]) * y[:, 4:])
-    got = client().call("aclnnGroupedMatmulSwigluQuant", x, w, None, None, scale, rows, GROUPS, torch.empty(5, 4, dtype=torch.int8),
+    got = client().call(name, x, w, None, None, scale, rows, GROUPS, torch.empty(5, 4, dtype=torch.int8),
                         torch.empty(5), None)
     same(got[1], scales)
     assert (got[0].float() - want).abs().max() <= 1      # a tie may round the other way
 
 
-@pytest.mark.parametrize("name", ["aclnnGroupedMatmulFinalizeRouting", "aclnnGroupedMatmulFinalizeRoutingWeightNz"])
+@pytest.mark.parametrize("name", ["", "WeightNz", "V2", "V3", "WeightNzV2"])
 def test_products_of_experts_added_up(name: str) -> None:
     x, w, scale, rows = int8(5, H), int8(3, H, 8, seed=1), torch.rand(3, 8), torch.rand(5)
     logit, where, shared = torch.rand(5), torch.tensor([0, 1, 1, 3, 0]), torch.randn(2, 8).bfloat16()
     want = torch.zeros(4, 8).index_add_(0, where, by_expert(x, w, scale, rows) * logit[:, None])
     want[1:3] += 0.5 * shared.float()
-    got = client().call(name, x, w, scale, None, rows, torch.tensor([2, 0, 3]), shared, logit, where, 0, 0.5, 1, False, False, 1,
-                        torch.empty(4, 8))
+    later = [None, None, None] if name.endswith(("2", "3")) else []       # an offset and what weights of int4 need
+    hint = [[2]] if name in ("V3", "WeightNzV2") else []
+    got = client().call("aclnnGroupedMatmulFinalizeRouting" + name, x, w, scale, None, *later, rows, torch.tensor([2, 0, 3]), shared,
+                        logit, where, 0, 0.5, 1, False, False, 1, *hint, torch.empty(4, 8))
     same(got, want)
 
 

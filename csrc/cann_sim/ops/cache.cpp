@@ -17,21 +17,40 @@ std::string mode_of(const Call& c, int i) { return c.given(i) && *c.string(i) ? 
   throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION,
                     std::string(c.name()) + ": row " + std::to_string(at) + " of a cache of " + std::to_string(n));
 }
-// A cache of [blocks, block, ...] with one row a slot, in its own memory.
-Value rows_of(const Call& c, const Value& cache) {
-  EXPECT(cache.ndim >= 2 && cache.contiguous(), "%s: a cache must be contiguous, got %d dims", c.name(), cache.ndim);
-  const int64_t rows = cache.size(0) * cache.size(1);
-  return cache.reshape({rows, rows ? cache.numel() / rows : 0});
+// A cache as one row a slot. Norm: [blocks, size, ...]; PA_NZ: [blocks, pieces of a row, size, piece].
+class Slots {
+ public:
+  Slots(const Value& cache, bool pieces) : cache_(cache), pieces_(pieces), size_(cache.size(pieces ? 2 : 1)) {}
+  int64_t size() const { return size_; }
+  int64_t count() const { return cache_.size(0) * size_; }
+  Value row(int64_t at) const {
+    const Value block = cache_.select(0, at / size_);
+    return pieces_ ? block.select(1, at % size_) : block.select(0, at % size_);
+  }
+
+ private:
+  const Value cache_;
+  const bool pieces_;
+  const int64_t size_;
+};
+void expect_mode(const Call& c, int i) {
+  const std::string mode = mode_of(c, i);
+  if (mode != "Norm" && mode != "PA_NZ") refuse(561003, "%s with cacheMode %s is not computed", c.name(), mode.c_str());
+}
+void expect_cache(const Call& c, int i) {
+  EXPECT(c.tensor(i).ndim == 4 || (c.tensor(i).ndim == 3 && mode_of(c, c.row->nargs > 9 ? 8 : 7) == "Norm"), "%s: %s %s", c.name(),
+         c.row->args[i].name, describe(c.tensor(i)).c_str());
 }
 
 // ---- aclnnScatterPaKvCache(key, kCache, slots, value, vCache, compressLens?, offset?, seqLens?, cacheMode, scatterMode, strides, offsets)
 void check_scatter(const Call& c) {
-  if (mode_of(c, 8) != "Norm" || has(c, 5) || has(c, 6) || has(c, 7))
-    refuse(561003, "%s is computed with cacheMode Norm and whole tokens only", c.name());
+  expect_mode(c, 8);
+  if (has(c, 5) || has(c, 6) || has(c, 7)) refuse(561003, "%s of parts of tokens is not computed", c.name());
   for (int i : {0, 3}) {
     if (!has(c, i)) continue;
     EXPECT(has(c, i + 1), "%s without its cache", c.row->args[i].name);
     expect_same_dtype(c, i, i + 1);
+    expect_cache(c, i + 1);
     EXPECT(c.tensor(i).numel() % std::max<int64_t>(c.tensor(2).numel(), 1) == 0, "%ld slots for %s", c.tensor(2).numel(),
            describe(c.tensor(i)).c_str());
   }
@@ -41,28 +60,31 @@ void scatter(Run& r) {
   const int64_t n = slots.numel();
   for (int i : {0, 3}) {
     if (!has(r.call, i) || !n) continue;
-    const Value from = r.tensor(i).reshape({n, r.tensor(i).numel() / n}), cache = rows_of(r.call, r.tensor(i + 1));
+    const Value from = r.tensor(i).reshape({n, r.tensor(i).numel() / n});
+    const Slots cache(r.tensor(i + 1), mode_of(r.call, 8) == "PA_NZ");
     for (int64_t t = 0; t < n; ++t) {
       const int64_t at = slots.ptr<int64_t>()[t];
       if (at < 0) continue;              // a token that is not kept
-      if (at >= cache.size(0)) outside(r.call, at, cache.size(0));
-      copy(cache.select(0, at), from.select(0, t));
+      if (at >= cache.count()) outside(r.call, at, cache.count());
+      copy(cache.row(at), from.select(0, t).reshape(cache.row(at).shape()));
     }
   }
 }
 
 // ---- aclnnGatherPaKvCache(kCache, vCache, blockTables, seqLens, key, value, seqOffset?, cacheMode, isCumsum) ---------------
 void check_gather(const Call& c) {
-  if (mode_of(c, 7) != "Norm") refuse(561003, "%s is computed with cacheMode Norm only", c.name());
+  expect_mode(c, 7);
+  for (int i : {0, 1}) expect_cache(c, i);
   EXPECT(c.tensor(2).ndim == 2, "blockTables %s", describe(c.tensor(2)).c_str());
   for (int i : {0, 1}) expect_same_dtype(c, i, i + 4);
 }
 void gather(Run& r) {
   const Value tables = whole(r, 2), lengths = whole(r, 3), offsets = has(r.call, 6) ? whole(r, 6) : Value();
   const bool ends = r.call.integer(8);
-  const int64_t block = r.call.tensor(0).sizes[1];
   for (int i : {0, 1}) {
-    const Value cache = rows_of(r.call, r.tensor(i)), out = r.tensor(i + 4);
+    const Value out = r.tensor(i + 4);
+    const Slots cache(r.tensor(i), mode_of(r.call, 7) == "PA_NZ");
+    const int64_t block = cache.size();
     int64_t to = 0;
     for (int64_t b = 0; b < tables.size(0); ++b) {
       const int64_t begin = ends ? lengths.ptr<int64_t>()[b] : 0;
@@ -71,9 +93,10 @@ void gather(Run& r) {
       for (int64_t t = skip; t < skip + n; ++t, ++to) {
         const int64_t in = t / block < tables.size(1) ? tables.ptr<int64_t>()[b * tables.size(1) + t / block] : -1;
         const int64_t at = in * block + t % block;
-        if (in < 0 || at >= cache.size(0)) outside(r.call, at, cache.size(0));
+        if (in < 0 || at >= cache.count()) outside(r.call, at, cache.count());
         if (to >= out.size(0)) outside(r.call, to, out.size(0));
-        copy(out.select(0, to).reshape({cache.size(1)}), cache.select(0, at));
+        const Value row = cache.row(at).dense();
+        copy(out.select(0, to), row.reshape(out.select(0, to).shape()));
       }
     }
   }
@@ -187,8 +210,10 @@ void check_rope(const Call& c) {
   EXPECT(q.ndim == 2 && head > 0 && q.sizes[1] % head == 0 && c.tensor(2).ndim == 2 && c.tensor(2).sizes[1] % head == 0,
          "%s: heads of %ld in query %s and key %s", c.name(), head, describe(q).c_str(), describe(c.tensor(2)).c_str());
   EXPECT(cache.ndim == 2 && cache.sizes[1] % 2 == 0 && cache.sizes[1] <= head, "%s: cosSinCache %s", c.name(), describe(cache).c_str());
-  expect_same_shape(c, 7, 1);
-  expect_same_shape(c, 8, 2);
+  const int out = argument(c, {"queryOut"}), mode = argument(c, {"cacheMode"});
+  if (mode >= 0 && c.integer(mode)) refuse(561003, "%s with cacheMode %ld is not computed", c.name(), c.integer(mode));
+  expect_same_shape(c, out, 1);
+  expect_same_shape(c, out + 1, 2);
 }
 void rope(Run& r) {
   const Call& c = r.call;
@@ -216,7 +241,7 @@ void rope(Run& r) {
           made.ptr<float>()[b] = v * cos + u * sin;
         }
       }
-    copy(r.tensor(which + 6), made);
+    copy(r.tensor(argument(c, {"queryOut"}) + which - 1), made);
   }
 }
 
@@ -224,6 +249,7 @@ const Op ops[] = {
     {"aclnnScatterPaKvCache", check_scatter, scatter}, {"aclnnGatherPaKvCache", check_gather, gather},
     {"aclnnInterleaveRope", check_interleave, interleave}, {"aclnnKvRmsNormRopeCache", check_kv, kv},
     {"aclnnAttentionUpdate", check_update, update},    {"aclnnRopeWithSinCosCache", check_rope, rope},
+    {"aclnnRopeWithSinCosCacheV2", check_rope, rope},
 };
 
 }  // namespace

@@ -150,33 +150,49 @@ void swiglu(Run& r) {
   }
 }
 
-// ---- aclnnGroupedMatmulFinalizeRouting(x, w, scale?, bias?, rowScale?, groups?, shared?, logit?, rowIndex?, dtype, sharedWeight, sharedOffset,
-//      transposeX, transposeW, groupListType, y): the experts' rows, each times its logit, added up where they came from
+// ---- aclnnGroupedMatmulFinalizeRouting: the experts' rows, each times its logit, added up where they came from ---------------
+struct Finalize {
+  int scale, bias, offset, antiquant, row_scale, groups, shared, logit, where, weight, first, turned_x, turned_w, kind, out;
+  explicit Finalize(const Call& c)
+      : scale(argument(c, {"scale", "scaleOptional"})), bias(argument(c, {"bias", "biasOptional"})),
+        offset(argument(c, {"offsetOptional"})), antiquant(argument(c, {"antiquantScaleOptional"})),
+        row_scale(argument(c, {"pertokenScaleOptional"})), groups(argument(c, {"groupList", "groupListOptional"})),
+        shared(argument(c, {"sharedInput", "sharedInputOptional"})), logit(argument(c, {"logit", "logitOptional"})),
+        where(argument(c, {"rowIndex", "rowIndexOptional"})), weight(argument(c, {"sharedInputWeight"})),
+        first(argument(c, {"sharedInputOffset"})), turned_x(argument(c, {"transposeX", "transposeX1"})),
+        turned_w(argument(c, {"transposeW", "transposeX2"})), kind(argument(c, {"groupListType"})), out(argument(c, {"y", "out"})) {}
+};
 void check_finalize(const Call& c) {
-  const TensorMeta &x = c.tensor(0), &w = c.tensor(1), &y = c.tensor(15);
-  if (has(c, 3) || c.integer(12) || c.integer(13)) refuse(561003, "%s with a bias or turned factors is not computed", c.name());
-  EXPECT(x.ndim == 2 && w.ndim == 3 && x.dtype == ACL_INT8 && w.dtype == ACL_INT8 && x.sizes[1] == w.sizes[1], "%s: x %s, w %s",
-         c.name(), describe(x).c_str(), describe(w).c_str());
-  EXPECT(y.ndim == 2 && y.sizes[1] == w.sizes[2], "%s: y %s", c.name(), describe(y).c_str());
-  EXPECT(has(c, 2) && has(c, 5) && has(c, 8), "%s: scale, groupList and rowIndex are needed", c.name());
-  EXPECT(c.tensor(2).numel() == w.sizes[0] * w.sizes[2], "%s: scale %s", c.name(), describe(c.tensor(2)).c_str());
-  for (int i : {4, 7, 8})
+  const Finalize at(c);
+  const TensorMeta &x = c.tensor(0), &w = c.tensor(1), &y = c.tensor(at.out);
+  if (has(c, at.bias) || has(c, at.offset) || has(c, at.antiquant) || c.integer(at.turned_x) || c.integer(at.turned_w))
+    refuse(561003, "%s with a bias, an offset or turned factors is not computed", c.name());
+  EXPECT(x.ndim == 2 && w.ndim == 3 && x.dtype == ACL_INT8 && w.dtype == ACL_INT8 && x.sizes[1] == w.sizes[1],
+         "%s: %s %s, %s %s", c.name(), c.row->args[0].name, describe(x).c_str(), c.row->args[1].name, describe(w).c_str());
+  EXPECT(y.ndim == 2 && y.sizes[1] == w.sizes[2], "%s: the output is %s", c.name(), describe(y).c_str());
+  EXPECT(has(c, at.scale) && has(c, at.groups) && has(c, at.where), "%s: scale, groupList and rowIndex are needed", c.name());
+  EXPECT(c.tensor(at.scale).numel() == w.sizes[0] * w.sizes[2], "%s: scale %s", c.name(), describe(c.tensor(at.scale)).c_str());
+  for (int i : {at.row_scale, at.logit, at.where})
     if (has(c, i)) EXPECT(c.tensor(i).numel() == x.sizes[0], "%s: %s %s", c.name(), c.row->args[i].name, describe(c.tensor(i)).c_str());
-  if (has(c, 6))
-    EXPECT(c.tensor(6).ndim == 2 && c.tensor(6).sizes[1] == y.sizes[1] && c.integer(11) + c.tensor(6).sizes[0] <= y.sizes[0],
-           "%s: sharedInput %s", c.name(), describe(c.tensor(6)).c_str());
+  if (has(c, at.shared)) {
+    const TensorMeta& s = c.tensor(at.shared);
+    EXPECT(s.ndim == 2 && s.sizes[1] == y.sizes[1] && c.integer(at.first) + s.sizes[0] <= y.sizes[0], "%s: sharedInput %s", c.name(),
+           describe(s).c_str());
+  }
 }
 void finalize(Run& r) {
   const Call& c = r.call;
-  const Value x = r.tensor(0), weight = r.tensor(1), scale = floats(r.tensor(2)), row_scale = optional(r, 4), logit = optional(r, 7);
-  const Value where = r.tensor(8).to(mt::kInt64).dense(), out = r.tensor(15), sum = full(out.shape(), mt::kFloat, 0);
+  const Finalize at(c);
+  const Value x = r.tensor(0), weight = r.tensor(1), scale = floats(r.tensor(at.scale)), row_scale = optional(r, at.row_scale);
+  const Value logit = optional(r, at.logit), where = r.tensor(at.where).to(mt::kInt64).dense(), out = r.tensor(at.out),
+              sum = full(out.shape(), mt::kFloat, 0);
   const int64_t n = weight.size(2);
-  if (has(c, 6)) {
-    const Value part = sum.narrow(0, c.integer(11), c.tensor(6).sizes[0]);
-    call_pointwise("add", mt::kFloat, {part, part, r.tensor(6)}, {number(c.number(10))});
+  if (has(c, at.shared)) {
+    const Value part = sum.narrow(0, c.integer(at.first), c.tensor(at.shared).sizes[0]);
+    call_pointwise("add", mt::kFloat, {part, part, r.tensor(at.shared)}, {number(c.number(at.weight))});
   }
   int64_t first = 0;
-  const std::vector<int64_t> ends = ends_of(r, 5, c.integer(14) == 1, x.size(0));
+  const std::vector<int64_t> ends = ends_of(r, at.groups, c.integer(at.kind) == 1, x.size(0));
   for (size_t g = 0; g < ends.size(); first = ends[g++]) {
     const int64_t count = ends[g] - first;
     if (!count) continue;
@@ -196,8 +212,12 @@ const Op ops[] = {
     {"aclnnQuantMatmulDequant", check_dequant, dequant},
     {"aclnnQuantGroupedMatmulDequant", check_dequant, dequant},
     {"aclnnGroupedMatmulSwigluQuant", check_swiglu, swiglu},
+    {"aclnnGroupedMatmulSwigluQuantWeightNZ", check_swiglu, swiglu},
     {"aclnnGroupedMatmulFinalizeRouting", check_finalize, finalize},
+    {"aclnnGroupedMatmulFinalizeRoutingV2", check_finalize, finalize},
+    {"aclnnGroupedMatmulFinalizeRoutingV3", check_finalize, finalize},
     {"aclnnGroupedMatmulFinalizeRoutingWeightNz", check_finalize, finalize},
+    {"aclnnGroupedMatmulFinalizeRoutingWeightNzV2", check_finalize, finalize},
 };
 
 }  // namespace

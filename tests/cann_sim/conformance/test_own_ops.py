@@ -25,9 +25,9 @@ NOT_COMPARED = (
     "negative dimension", "bad optional access", "out of memory", "out of range for tensor",
     "UndefinedTensorImpl",
 )  # fmt: skip
-# torch_npu's call of aclnnFusedInferAttentionScoreV4 and the row of that op in the tables do not fit: the process ends.
 # npu_indexing sizes its result without the masks: the device refuses that, and a fault ends all that follows.
-NOT_CALLED = {"npu_fused_infer_attention_score_v2", "npu_indexing"}
+# batch_norm_gather_stats_update hands sums and sums of squares to CANN, where the row takes means and inverse deviations.
+NOT_CALLED = {"npu_indexing", "batch_norm_gather_stats_update"}
 NO_GRADIENT = ("derivative for npu::", "appears to not have been used", "backward only support")
 # Results that torch_npu leaves as they come from memory: gradients of cosines that were not requested.
 UNDEFINED = {("npu_rotary_mul_backward", 1), ("npu_rotary_mul_backward", 2)}
@@ -89,4 +89,4 @@ def test_own_ops_give_what_the_rows_are_held_to() -> None:
     outcomes = {f"{case.op}-{at}": outcome(case, case.grads) for at, case in enumerate(CASES)
                 if case.op not in NOT_CALLED}
     same = {name.rpartition("-")[0] for name, found in outcomes.items() if found == "same"}
-    assert len(same) >= 80, f"{len(same)} names agree"
+    assert len(same) >= 145, f"{len(same)} names agree"
