@@ -18,7 +18,7 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
   g = {"system": p["build-system"]["requires"], "run": p["project"]["dependencies"], \
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
-.PHONY: run run-distributed test parity parity-ops ecosystem test-npu-delay test-faults soak bench bench-distributed \
+.PHONY: run run-distributed test parity parity-ops ecosystem test-npu-delay test-faults soak bench bench-sweep bench-distributed \
         bench-npu build lint clean call-parity version-matrix test-checks conformance conformance-cpp conformance-ggml fuzz \
         test-sanitize sanitize-address sanitize-thread docs docs-test footprint
 
@@ -96,6 +96,10 @@ test-faults: $(VENV)/package $(VENV)/test-tools
 
 bench: $(VENV)/package $(VENV)/test-tools
 	$(PY) benchmarks/run.py $(ARGS)
+
+# Shapes of real networks at 1, 2, 4 … threads, worst ratios first;  ARGS="--only conv --threads 1 16".
+bench-sweep: $(VENV)/package $(VENV)/test-tools
+	$(PY) benchmarks/sweep.py $(ARGS)
 
 # Two processes beside PyTorch's gloo;  ARGS="--growth 2,4,8" has ranks on simulated npus.
 bench-distributed: $(VENV)/package $(VENV)/test-tools

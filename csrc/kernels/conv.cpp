@@ -28,7 +28,7 @@ std::string shape_text(const View& v) {
 // level cache, each thread has work, and the width is a whole number of the tiles in panel.h.
 int64_t column_block(int64_t rows, int64_t total) {
   int64_t block = std::clamp<int64_t>((96 << 10) / std::max<int64_t>(rows, 1), 96, 1536);
-  return ceil_div(std::min(block, ceil_div(total, 2 * get_num_threads())), 16) * 16;
+  return ceil_div(std::min(block, std::max<int64_t>(ceil_div(total, 2 * get_num_threads()), 96)), 16) * 16;
 }
 
 void fill_rows(DType dtype, const void* values, int64_t rows, int64_t length, void* y, int64_t ld) {
@@ -45,9 +45,12 @@ const char* at(const void* p, int64_t items, DType dtype) {
 }
 char* at(void* p, int64_t items, DType dtype) { return static_cast<char*>(p) + items * itemsize(dtype); }
 
+// Images and groups per piece: one where there are enough for the threads, else all, and the threads share each product.
+int64_t outer_grain(const Conv& s) { return s.n * s.groups >= get_num_threads() ? 1 : s.n * s.groups; }
+
 void pointwise_forward(DType dtype, const Conv& s, const void* x, const void* w, const void* bias, void* y) {
   int64_t plane = s.y_plane(), kg = s.kg(), cg = s.cg();
-  parallel_for(s.n * s.groups, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(s.n * s.groups, outer_grain(s), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t g = i % s.groups;
       char* to = at(y, i * kg * plane, dtype);
@@ -166,7 +169,7 @@ bool channels_last_pointwise(DType dtype, const Conv& s, const View& x, const Vi
 
 void pointwise_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, const void* bias, void* gx) {
   int64_t plane = s.y_plane(), kg = s.kg(), cg = s.cg();
-  parallel_for(s.n * s.groups, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(s.n * s.groups, outer_grain(s), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t g = i % s.groups;
       char* to = at(gx, i * cg * plane, dtype);
@@ -223,6 +226,8 @@ void conv_forward(DType dtype, const Conv& s, const void* x, const void* w, cons
   } else if (winograd_fits(dtype, s) && winograd_forward(s, static_cast<const float*>(x), static_cast<const float*>(w),
                                                          static_cast<const float*>(bias), static_cast<float*>(y))) {
     return;
+  } else if (gathered_fits(s)) {
+    gathered_forward(dtype, s, x, w, bias, y);
   } else if (s.pointwise()) {
     pointwise_forward(dtype, s, x, w, bias, y);
   } else if (direct_fits(dtype, s)) {
@@ -243,6 +248,8 @@ void conv_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, 
   } else if (winograd_fits(dtype, s) && winograd_input_grad(s, static_cast<const float*>(gy), static_cast<const float*>(w),
                                                             static_cast<const float*>(bias), static_cast<float*>(gx))) {
     return;
+  } else if (gathered_fits(s)) {
+    gathered_input_grad(dtype, s, gy, w, bias, gx);
   } else if (s.pointwise()) {
     pointwise_input_grad(dtype, s, gy, w, bias, gx);
   } else if (direct_input_grad_fits(dtype, s)) {

@@ -35,8 +35,10 @@ template <class T> void lowered_weight_grad(DType dtype, const Conv& s, const T*
       }
     }
   });
-  for (int64_t part = 1; part < parts; ++part)
-    for (int64_t i = 0; i < size; ++i) gw[i] += partial[(part - 1) * size + i];
+  parallel_for(size, kGrain / parts + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = 1; part < parts; ++part)
+      for (int64_t i = begin; i < end; ++i) gw[i] += partial[(part - 1) * size + i];
+  });
 }
 
 // Lanes within a run of items, so that the loop is a vector loop and the sum is nearly pairwise.
@@ -88,6 +90,8 @@ void conv_weight_grad(DType dtype, const Conv& s, const void* x, const void* gy,
   } else if (winograd_fits(dtype, s) && winograd_weight_grad(s, static_cast<const float*>(x), static_cast<const float*>(gy),
                                                              static_cast<float*>(gw))) {
     return;
+  } else if (gathered_weight_grad_fits(s)) {
+    gathered_weight_grad(dtype, s, x, gy, gw);
   } else if (!s.pointwise() && direct_fits(dtype, s)) {
     direct_weight_grad(s, static_cast<const float*>(x), static_cast<const float*>(gy), static_cast<float*>(gw));
   } else {

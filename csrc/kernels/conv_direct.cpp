@@ -118,9 +118,10 @@ void store_block(const Padded& p, const float* rows, int64_t p0, int64_t width, 
   }
 }
 
-// Whether there are enough images and groups for the threads; if not, the loops inside one are split.
-int64_t outer_grain(const Conv& s) {
-  return s.n * s.groups >= 2 * get_num_threads() ? 1 : s.n * s.groups;
+// Images and groups per piece: all, so that the loops inside one are split, where those have more pieces for the threads.
+int64_t outer_grain(const Conv& s, int64_t inner) {
+  const int64_t units = s.n * s.groups, threads = get_num_threads();
+  return units >= 2 * threads || std::min(inner, threads) <= std::min(units, threads) ? 1 : units;
 }
 
 }  // namespace
@@ -138,7 +139,7 @@ void direct_forward(const Conv& s, const float* x, const float* w, const float* 
   std::unique_ptr<float[]> panels(new float[s.k * depth]);
   for (int64_t g = 0; g < s.groups; ++g)
     pack_panels(w + g * kg * depth, depth, 1, kg, depth, panels.get() + g * kg * depth);
-  parallel_for(s.n * s.groups, outer_grain(s), [&](int64_t begin, int64_t end) {
+  parallel_for(s.n * s.groups, outer_grain(s, ceil_div(positions, kBlock)), [&](int64_t begin, int64_t end) {
     auto copy = padded_room(p, s.cg());
     for (int64_t i = begin; i < end; ++i) {
       const int64_t g = i % s.groups;
@@ -207,8 +208,10 @@ void direct_weight_grad(const Conv& s, const float* x, const float* gy, float* g
                      sum + i % s.groups * kg * depth);
     }
   });
-  for (int64_t part = 1; part < parts; ++part)
-    for (int64_t i = 0; i < size; ++i) gw[i] += partial[(part - 1) * size + i];
+  parallel_for(size, kGrain / parts + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = 1; part < parts; ++part)
+      for (int64_t i = begin; i < end; ++i) gw[i] += partial[(part - 1) * size + i];
+  });
 }
 
 }  // namespace mt

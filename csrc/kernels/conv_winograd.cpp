@@ -5,6 +5,7 @@
 
 #include "conv.h"
 #include "gemm.h"
+#include "indexing.h"
 #include "panel.h"
 #include "parallel.h"
 #include "unfold.h"
@@ -20,17 +21,19 @@ struct Tiling {
   int64_t cuts, tiles, segments, total, rows;  // rows: tile rows per image
   int64_t ld;                                  // items per channel of a block
 
-  Tiling(const Conv& s, int64_t most) {
+  // Blocks of at most `most` tiles, and at least `blocks` of them where there are so many segments.
+  Tiling(const Conv& s, int64_t most, int64_t blocks) {
     int64_t across = ceil_div(s.out[2], 2);
     rows = ceil_div(s.out[1], 2);
     cuts = ceil_div(across, std::max<int64_t>(most, 64));
     tiles = ceil_div(across, cuts);
     total = s.n * rows * cuts;
-    segments = std::clamp<int64_t>(most / tiles, 1, std::max<int64_t>(ceil_div(total, 2 * get_num_threads()), 1));
+    segments = std::clamp<int64_t>(most / tiles, 1, std::max<int64_t>(ceil_div(total, blocks), 1));
     ld = whole((segments - 1) * tiles + whole(tiles));
     if (ld % 64 == 0) ld += kLanes;
   }
   int64_t blocks() const { return ceil_div(total, segments); }
+  int64_t count() const { return total * tiles; }  // tiles in all
   // Items between points. An odd number of cache lines: 16 points are read side by side and must not share a set.
   int64_t point(int64_t channels) const { return (channels * ld / 16 | 1) * 16 + 32; }
   int64_t scratch() const { return 8 * (whole(tiles) + kLanes); }
@@ -147,6 +150,15 @@ void spread_output(const Conv& s, const float* plane, const Place& at, int64_t t
   }
 }
 
+// The tiles of one filter's gradient in the segments [first, last).
+void spread_filter(const Conv& s, const Tiling& t, const float* gy, int64_t k, int64_t first, int64_t last, float* m,
+                   int64_t point) {
+  for (int64_t i = first; i < last; ++i) {
+    const Place at(t, i);
+    spread_output(s, gy + (at.n * s.k + k) * s.y_plane(), at, t.tiles, m + (i - first) * t.tiles, point);
+  }
+}
+
 // Items between the points of U; an odd number of cache lines, as for V.
 int64_t weight_point(int64_t filters, int64_t channels) { return (filters * channels / 16 | 1) * 16 + 32; }
 
@@ -168,78 +180,190 @@ void transform_filter(const float* w, bool turn, float u[kPoints][kPanel], int64
   }
 }
 
-// U = G w G^T, a panel matrix (panel.h) per point. Filter o's weights for channel i are at w[o * so + i * si], turned
-// half round when `turn` is set.
-void transform_weights(const float* w, int64_t filters, int64_t channels, int64_t so, int64_t si, bool turn, float* u) {
+// The filters of a convolution: those of output o and channel i are at w[o * so + i * si], turned half round when `turn`.
+struct Filters {
+  const float* w;
+  int64_t so, si;
+  bool turn;
+};
+
+// U = G w G^T per point: a matrix in panels (panel.h), or row by row.
+void transform_weights(const Filters& f, int64_t filters, int64_t channels, bool panels, float* u) {
   const int64_t point = weight_point(filters, channels);
   parallel_for(ceil_div(filters, kPanel), std::max<int64_t>(1024 / channels, 1), [&](int64_t begin, int64_t end) {
     for (int64_t first = begin * kPanel; first < std::min(end * kPanel, filters); first += kPanel) {
       const int64_t height = std::min<int64_t>(kPanel, filters - first);
       for (int64_t i = 0; i < channels; ++i) {
         float tile[kPoints][kPanel];
-        for (int64_t r = 0; r < height; ++r) transform_filter(w + (first + r) * so + i * si, turn, tile, r);
+        for (int64_t r = 0; r < height; ++r) transform_filter(f.w + (first + r) * f.so + i * f.si, f.turn, tile, r);
         for (int p = 0; p < kPoints; ++p)
-          std::copy(tile[p], tile[p] + height, u + p * point + first * channels + i * height);
+          for (int64_t r = 0; r < height; ++r)
+            u[p * point + (panels ? first * channels + i * height + r : (first + r) * channels + i)] = tile[p][r];
       }
     }
   });
 }
 
-// y = conv(x) with the filters given as transform_weights takes them. False where some of y is not finite: the
-// transforms add and subtract neighbours, so that an infinity becomes NaN.
-bool run(const Conv& s, const float* x, const float* w, int64_t so, int64_t si, bool turn, const float* bias,
-         float* y) {
+// Of one channel: its tiles in the segments [first, last). The lanes past the last tile are computed with, so they are set.
+void transform_channel(const Conv& s, const Tiling& t, const float* x, int64_t c, int64_t first, int64_t last, float* v,
+                       int64_t point, float* scratch) {
+  for (int64_t i = first; i < last; ++i) {
+    const Place at(t, i);
+    transform_input(s, x + (at.n * s.c + c) * s.x_plane(), at, t.tiles, v + (i - first) * t.tiles, point, scratch);
+  }
+  const int64_t written = (last - first - 1) * t.tiles + whole(t.tiles), end = whole((last - first) * t.tiles);
+  for (int p = 0; p < kPoints && written < end; ++p) std::fill(v + p * point + written, v + p * point + end, 0.f);
+}
+
+// y of one filter in the segments [first, last); NaN if some of it is not finite, else 0.
+float finish_filter(const Conv& s, const Tiling& t, const float* m, int64_t point, int64_t k, int64_t first, int64_t last,
+                    const float* bias, float* y) {
+  float odd = 0;
+  for (int64_t i = first; i < last; ++i) {
+    const Place at(t, i);
+    odd += transform_output(s, m + (i - first) * t.tiles, point, at, t.tiles, bias ? bias[k] : 0.f,
+                            y + (at.n * s.k + k) * s.y_plane());
+  }
+  return odd;
+}
+
+// Tiles per block that the second level cache holds, with the transformed channels and results of each.
+int64_t cached_tiles(const Conv& s) { return std::max<int64_t>((14 << 10) / (s.c + s.k), 96); }
+// And per chunk, where the threads share one: 32 MiB.
+int64_t shared_tiles(const Conv& s) { return std::max<int64_t>((8 << 20) / (kPoints * (s.c + s.k)), 96); }
+
+using Floats = indexing::Scratch<float>;
+
+// For transform_input, which reads a little more than it wrote: zeros, because old memory may hold subnormal numbers, with
+// which some processors compute a hundred times slower.
+std::unique_ptr<float[]> row_memory(const Tiling& t) { return std::unique_ptr<float[]>(new float[t.scratch()]()); }
+
+// Each thread takes whole blocks: for images with many tiles.
+bool run_blocks(const Conv& s, const Tiling& tiling, const float* x, const Filters& f, const float* bias, float* y) {
   std::atomic<bool> finite{true};
   const int64_t up = weight_point(s.k, s.c);
-  std::unique_ptr<float[]> u(new float[kPoints * up]);
-  transform_weights(w, s.k, s.c, so, si, turn, u.get());
-  Tiling tiling(s, std::max<int64_t>((14 << 10) / (s.c + s.k), 96));
+  Floats u(kPoints * up);
+  transform_weights(f, s.k, s.c, true, u.get());
   parallel_for(tiling.blocks(), 1, [&](int64_t begin, int64_t end) {
-    const int64_t ld = tiling.ld, tiles = tiling.tiles, vp = tiling.point(s.c), mp = tiling.point(s.k);
-    std::unique_ptr<float[]> v(new float[kPoints * vp]()), m(new float[kPoints * mp]);
-    std::unique_ptr<float[]> scratch(new float[tiling.scratch()]);
+    const int64_t ld = tiling.ld, vp = tiling.point(s.c), mp = tiling.point(s.k);
+    Floats v(kPoints * vp), m(kPoints * mp);
+    auto rows = row_memory(tiling);
     for (int64_t block = begin; block < end; ++block) {
-      int64_t first = block * tiling.segments, last = std::min(first + tiling.segments, tiling.total);
-      const int64_t width = whole((last - first) * tiles);
-      for (int64_t i = first; i < last; ++i) {
-        Place at(tiling, i);
-        for (int64_t c = 0; c < s.c; ++c)
-          transform_input(s, x + (at.n * s.c + c) * s.x_plane(), at, tiles, v.get() + c * ld + (i - first) * tiles, vp,
-                          scratch.get());
-      }
+      const int64_t first = block * tiling.segments, last = std::min(first + tiling.segments, tiling.total);
+      const int64_t width = whole((last - first) * tiling.tiles);
+      for (int64_t c = 0; c < s.c; ++c) transform_channel(s, tiling, x, c, first, last, v.get() + c * ld, vp, rows.get());
       for (int64_t p = 0; p < kPoints; ++p)
         panel_multiply(u.get() + p * up, s.k, s.c, v.get() + p * vp, ld, width, false, m.get() + p * mp, ld);
       float odd = 0;
-      for (int64_t i = first; i < last; ++i) {
-        Place at(tiling, i);
-        for (int64_t k = 0; k < s.k; ++k)
-          odd += transform_output(s, m.get() + k * ld + (i - first) * tiles, mp, at, tiles, bias ? bias[k] : 0.f,
-                                  y + (at.n * s.k + k) * s.y_plane());
-      }
+      for (int64_t k = 0; k < s.k; ++k) odd += finish_filter(s, tiling, m.get() + k * ld, mp, k, first, last, bias, y);
       if (odd != 0) finite.store(false, std::memory_order_relaxed);
     }
   });
   return finite;
 }
 
+// All threads share each step of a chunk: channels, then points, then filters. For few tiles and many channels, where
+// blocks for each thread would be narrow, and every one would read all weights.
+bool run_shared(const Conv& s, const Tiling& tiling, const float* x, const Filters& f, const float* bias, float* y) {
+  std::atomic<bool> finite{true};
+  const int64_t up = weight_point(s.k, s.c), ld = tiling.ld, vp = tiling.point(s.c), mp = tiling.point(s.k);
+  Floats u(kPoints * up), v(kPoints * vp), m(kPoints * mp);
+  transform_weights(f, s.k, s.c, false, u.get());
+  for (int64_t first = 0; first < tiling.total; first += tiling.segments) {
+    const int64_t last = std::min(first + tiling.segments, tiling.total), width = (last - first) * tiling.tiles;
+    parallel_for(s.c, 1024 / width + 1, [&](int64_t begin, int64_t end) {
+      auto rows = row_memory(tiling);
+      for (int64_t c = begin; c < end; ++c)
+        transform_channel(s, tiling, x, c, first, last, v.get() + c * ld, vp, rows.get());
+    });
+    gemm_batched(kFloat, false, false, kPoints, s.k, width, s.c, 1.0, u.get(), s.c, up, v.get(), ld, vp, 0.0, m.get(),
+                 ld, mp);
+    parallel_for(s.k, 1024 / width + 1, [&](int64_t begin, int64_t end) {
+      float odd = 0;
+      for (int64_t k = begin; k < end; ++k) odd += finish_filter(s, tiling, m.get() + k * ld, mp, k, first, last, bias, y);
+      if (odd != 0) finite.store(false, std::memory_order_relaxed);
+    });
+  }
+  return finite;
+}
+
+// Whether there are too few blocks for the threads.
+bool shares_steps(const Conv& s, const Tiling& blocks) {
+  return get_num_threads() > 1 && blocks.blocks() < 2 * get_num_threads();
+}
+
+// y = conv(x). False where some of y is not finite: the transforms add and subtract neighbours, so that an infinity
+// becomes NaN.
+bool run(const Conv& s, const float* x, const Filters& f, const float* bias, float* y) {
+  const Tiling blocks(s, cached_tiles(s), 1);
+  if (shares_steps(s, blocks)) return run_shared(s, Tiling(s, shared_tiles(s), 1), x, f, bias, y);
+  return run_blocks(s, Tiling(s, cached_tiles(s), 2 * get_num_threads()), x, f, bias, y);
+}
+
 // w = G^T u G, the adjoint of transform_weights; u[point][k * c].
 void gather_weights(const float* u, int64_t pairs, float* w) {
-  for (int64_t i = 0; i < pairs; ++i) {
-    float h[3][4], q[4][4];
-    for (int p = 0; p < kPoints; ++p) q[p / 4][p % 4] = u[p * pairs + i];
-    for (int j = 0; j < 4; ++j) {
-      float sum = .5f * (q[1][j] + q[2][j]), difference = .5f * (q[1][j] - q[2][j]);
-      h[0][j] = q[0][j] + sum;
-      h[1][j] = difference;
-      h[2][j] = sum + q[3][j];
+  parallel_for(pairs, 1024, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      float h[3][4], q[4][4];
+      for (int p = 0; p < kPoints; ++p) q[p / 4][p % 4] = u[p * pairs + i];
+      for (int j = 0; j < 4; ++j) {
+        float sum = .5f * (q[1][j] + q[2][j]), difference = .5f * (q[1][j] - q[2][j]);
+        h[0][j] = q[0][j] + sum;
+        h[1][j] = difference;
+        h[2][j] = sum + q[3][j];
+      }
+      for (int j = 0; j < 3; ++j) {
+        float sum = .5f * (h[j][1] + h[j][2]), difference = .5f * (h[j][1] - h[j][2]);
+        w[i * 9 + j * 3] = h[j][0] + sum;
+        w[i * 9 + j * 3 + 1] = difference;
+        w[i * 9 + j * 3 + 2] = sum + h[j][3];
+      }
     }
-    for (int j = 0; j < 3; ++j) {
-      float sum = .5f * (h[j][1] + h[j][2]), difference = .5f * (h[j][1] - h[j][2]);
-      w[i * 9 + j * 3] = h[j][0] + sum;
-      w[i * 9 + j * 3 + 1] = difference;
-      w[i * 9 + j * 3 + 2] = sum + h[j][3];
-    }
+  });
+}
+
+// Threads share each step, as in run_shared: for many weights, of which each thread would need a sum of its own.
+void shared_weight_grad(const Conv& s, const float* x, const float* gy, float* u) {
+  const Tiling tiling(s, shared_tiles(s), 1);
+  const int64_t pairs = s.c * s.k, ld = tiling.ld, vp = tiling.point(s.c), mp = tiling.point(s.k);
+  Floats v(kPoints * vp), m(kPoints * mp);
+  for (int64_t first = 0; first < tiling.total; first += tiling.segments) {
+    const int64_t last = std::min(first + tiling.segments, tiling.total), width = (last - first) * tiling.tiles;
+    parallel_for(s.c + s.k, 1024 / width + 1, [&](int64_t begin, int64_t end) {
+      auto rows = row_memory(tiling);
+      for (int64_t c = begin; c < end; ++c) {
+        if (c < s.c) transform_channel(s, tiling, x, c, first, last, v.get() + c * ld, vp, rows.get());
+        else spread_filter(s, tiling, gy, c - s.c, first, last, m.get() + (c - s.c) * ld, mp);
+      }
+    });
+    gemm_batched(kFloat, false, true, kPoints, s.k, s.c, width, 1.0, m.get(), ld, mp, v.get(), ld, vp,
+                 first ? 1.0 : 0.0, u, s.c, pairs);
   }
+}
+
+// Each thread sums over blocks of its own.
+void split_weight_grad(const Conv& s, const float* x, const float* gy, int64_t parts, float* u) {
+  const Tiling tiling(s, std::clamp<int64_t>((24 << 10) / (s.c + s.k), 192, 512), 2 * get_num_threads());
+  const int64_t pairs = s.c * s.k, blocks = tiling.blocks();
+  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+    const int64_t ld = tiling.ld, tiles = tiling.tiles, vp = tiling.point(s.c), mp = tiling.point(s.k);
+    Floats v(kPoints * vp), m(kPoints * mp);
+    auto rows = row_memory(tiling);
+    float* sum = u + begin * kPoints * pairs;
+    std::fill(sum, u + end * kPoints * pairs, 0.f);
+    for (int64_t block = blocks * begin / parts; block < blocks * end / parts; ++block) {
+      const int64_t first = block * tiling.segments, last = std::min(first + tiling.segments, tiling.total);
+      for (int64_t c = 0; c < s.c; ++c) transform_channel(s, tiling, x, c, first, last, v.get() + c * ld, vp, rows.get());
+      for (int64_t k = 0; k < s.k; ++k) spread_filter(s, tiling, gy, k, first, last, m.get() + k * ld, mp);
+      for (int64_t p = 0; p < kPoints; ++p)
+        gemm(kFloat, false, true, s.k, s.c, (last - first) * tiles, 1.0, m.get() + p * mp, ld, v.get() + p * vp, ld, 1.0,
+             sum + p * pairs, s.c);
+    }
+  });
+  parallel_for(kPoints * pairs, kGrain / parts + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = 1; part < parts; ++part)
+      for (int64_t i = begin; i < end; ++i) u[i] += u[part * kPoints * pairs + i];
+  });
 }
 
 }  // namespace
@@ -253,7 +377,7 @@ bool winograd_fits(DType dtype, const Conv& s) {
 }
 
 bool winograd_forward(const Conv& s, const float* x, const float* w, const float* bias, float* y) {
-  return run(s, x, w, s.c * 9, 9, false, bias, y);
+  return run(s, x, {w, s.c * 9, 9, false}, bias, y);
 }
 
 bool winograd_input_grad(const Conv& s, const float* gy, const float* w, const float* bias, float* gx) {
@@ -263,35 +387,17 @@ bool winograd_input_grad(const Conv& s, const float* gy, const float* w, const f
     std::swap(turned.in[d], turned.out[d]);
     turned.pad[d] = 2 - s.pad[d];
   }
-  return run(turned, gy, w, 9, s.c * 9, true, bias, gx);
+  return run(turned, gy, {w, 9, s.c * 9, true}, bias, gx);
 }
 
 bool winograd_weight_grad(const Conv& s, const float* x, const float* gy, float* gw) {
-  Tiling tiling(s, std::clamp<int64_t>((24 << 10) / (s.c + s.k), 192, 512));
-  const int64_t pairs = s.c * s.k, blocks = tiling.blocks(), parts = std::min<int64_t>(get_num_threads(), blocks);
-  std::vector<float> u(parts * kPoints * pairs);
-  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
-    const int64_t ld = tiling.ld, tiles = tiling.tiles, vp = tiling.point(s.c), mp = tiling.point(s.k);
-    std::unique_ptr<float[]> v(new float[kPoints * vp]), m(new float[kPoints * mp]);
-    std::unique_ptr<float[]> scratch(new float[tiling.scratch()]);
-    for (int64_t block = blocks * begin / parts; block < blocks * end / parts; ++block) {
-      int64_t first = block * tiling.segments, last = std::min(first + tiling.segments, tiling.total);
-      for (int64_t i = first; i < last; ++i) {
-        Place at(tiling, i);
-        int64_t t = (i - first) * tiles;
-        for (int64_t c = 0; c < s.c; ++c)
-          transform_input(s, x + (at.n * s.c + c) * s.x_plane(), at, tiles, v.get() + c * ld + t, vp, scratch.get());
-        for (int64_t k = 0; k < s.k; ++k)
-          spread_output(s, gy + (at.n * s.k + k) * s.y_plane(), at, tiles, m.get() + k * ld + t, mp);
-      }
-      for (int64_t p = 0; p < kPoints; ++p)
-        gemm(kFloat, false, true, s.k, s.c, (last - first) * tiles, 1.0, m.get() + p * mp, ld, v.get() + p * vp, ld,
-             1.0, u.data() + (begin * kPoints + p) * pairs, s.c);
-    }
-  });
-  for (int64_t part = 1; part < parts; ++part)
-    for (int64_t i = 0; i < kPoints * pairs; ++i) u[i] += u[part * kPoints * pairs + i];
-  gather_weights(u.data(), pairs, gw);
+  const Tiling tiling(s, std::clamp<int64_t>((24 << 10) / (s.c + s.k), 192, 512), 2 * get_num_threads());
+  const int64_t pairs = s.c * s.k, parts = std::min<int64_t>(get_num_threads(), tiling.blocks());
+  const bool shared = parts > 1 && parts * kPoints * pairs > (2 << 20);    // 8 MiB of sums
+  Floats u((shared ? 1 : parts) * kPoints * pairs);
+  if (shared) shared_weight_grad(s, x, gy, u.get());
+  else split_weight_grad(s, x, gy, parts, u.get());
+  gather_weights(u.get(), pairs, gw);
   return not_finite(gw, pairs * 9) == 0;
 }
 

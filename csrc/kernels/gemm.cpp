@@ -206,28 +206,39 @@ void run(DType dtype, const Product& p) {
 }
 
 // ---- threads -------------------------------------------------------------------------------------------------
-// Piece i of `pieces` of a product, cut along the longer side of C at multiples of 16.
-Product piece(DType dtype, Product p, int64_t i, int64_t pieces) {
-  const int64_t size = itemsize(dtype);
-  const bool rows = p.m >= p.n;
-  int64_t& extent = rows ? p.m : p.n;
-  const int64_t step = ((extent + pieces - 1) / pieces + 15) / 16 * 16;
-  const int64_t from = std::min(extent, i * step), to = std::min(extent, from + step);
-  extent = to - from;
-  if (rows) {
-    p.A = static_cast<const char*>(p.A) + size * op_offset(p.transA, p.lda, from, 0);
-    p.C = static_cast<char*>(p.C) + size * from * p.ldc;
-  } else {
-    p.B = static_cast<const char*>(p.B) + size * op_offset(p.transB, p.ldb, 0, from);
-    p.C = static_cast<char*>(p.C) + size * from;
+// C cut into rows x columns pieces. Every piece packs its parts of A and B anew, so that squares are the cheapest.
+struct Grid {
+  int64_t rows = 1, columns = 1;
+  Grid(int64_t m, int64_t n, int64_t pieces) {
+    int64_t least = INT64_MAX;
+    for (int64_t r = 1; r <= pieces; ++r) {
+      const int64_t c = pieces / r, cost = ceil16(m, r) + ceil16(n, c);
+      if (r * c * 8 < pieces * 7 || cost >= least) continue;      // nearly all threads have a piece
+      least = cost;
+      rows = r;
+      columns = c;
+    }
   }
+  int64_t pieces() const { return rows * columns; }
+  // Items of one of `pieces` pieces: a multiple of 16.
+  static int64_t ceil16(int64_t extent, int64_t pieces) { return ((extent + pieces - 1) / pieces + 15) / 16 * 16; }
+};
+
+Product piece(DType dtype, Product p, int64_t i, const Grid& grid) {
+  const int64_t size = itemsize(dtype), down = Grid::ceil16(p.m, grid.rows), across = Grid::ceil16(p.n, grid.columns);
+  const int64_t row = std::min(p.m, i / grid.columns * down), column = std::min(p.n, i % grid.columns * across);
+  p.A = static_cast<const char*>(p.A) + size * op_offset(p.transA, p.lda, row, 0);
+  p.B = static_cast<const char*>(p.B) + size * op_offset(p.transB, p.ldb, 0, column);
+  p.C = static_cast<char*>(p.C) + size * (row * p.ldc + column);
+  p.m = std::min(down, p.m - row);
+  p.n = std::min(across, p.n - column);
   return p;
 }
 
 int64_t pieces_for(int64_t work, int64_t m, int64_t n) {
   const int64_t grain = m == 1 || n == 1 ? kGrainGemv : kGrainGemm;
   if (work <= grain) return 1;
-  return std::min<int64_t>({get_num_threads(), work / grain + 1, (std::max(m, n) + 15) / 16});
+  return std::min<int64_t>({get_num_threads(), work / grain + 1, (m + 15) / 16 * ((n + 15) / 16)});
 }
 
 }  // namespace
@@ -238,9 +249,10 @@ void gemm(DType dtype, bool transA, bool transB, int64_t m, int64_t n, int64_t k
   const Product p{transA, transB, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc};
   const int64_t pieces = pieces_for(m * n * k, m, n);
   if (pieces <= 1) return run(dtype, p);
-  parallel_for(pieces, 1, [&](int64_t from, int64_t to) {
-    if (to - from == pieces) return run(dtype, p);  // inline: no reason to cut
-    for (int64_t i = from; i < to; ++i) run(dtype, piece(dtype, p, i, pieces));
+  const Grid grid(m, n, pieces);
+  parallel_for(grid.pieces(), 1, [&](int64_t from, int64_t to) {
+    if (to - from == grid.pieces()) return run(dtype, p);  // inline: no reason to cut
+    for (int64_t i = from; i < to; ++i) run(dtype, piece(dtype, p, i, grid));
   });
 }
 
@@ -248,14 +260,15 @@ void gemm_batched(DType dtype, bool transA, bool transB, int64_t batch, int64_t 
                   const void* A, int64_t lda, int64_t strideA, const void* B, int64_t ldb, int64_t strideB, c128 beta,
                   void* C, int64_t ldc, int64_t strideC) {
   const int64_t work = std::max<int64_t>(m * n * k, 1), size = itemsize(dtype);
-  const int64_t pieces = batch >= get_num_threads() ? 1 : pieces_for(work, m, n);
+  const Grid grid(m, n, batch >= get_num_threads() ? 1 : pieces_for(work, m, n));
+  const int64_t pieces = grid.pieces();
   parallel_for(batch * pieces, std::max<int64_t>(1, kGrainGemm / work), [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i) {
       const int64_t b = i / pieces;
       const Product p{transA, transB, m, n, k, alpha, static_cast<const char*>(A) + size * b * strideA, lda,
                       static_cast<const char*>(B) + size * b * strideB, ldb, beta,
                           static_cast<char*>(C) + size * b * strideC, ldc};
-      run(dtype, pieces == 1 ? p : piece(dtype, p, i % pieces, pieces));
+      run(dtype, pieces == 1 ? p : piece(dtype, p, i % pieces, grid));
     }
   });
 }

@@ -1,0 +1,70 @@
+"""Convolutions give torch's numbers with any number of threads: which way is taken depends on it."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import mindtorch_v2 as mt
+
+# images, channels, height, width, filters, kernel, stride, padding
+SHAPES = {
+    "Winograd, few tiles": (2, 64, 7, 7, 70, 3, 1, 1),
+    "Winograd, odd width": (3, 33, 14, 17, 40, 3, 1, 0),
+    "Winograd, many tiles": (2, 16, 40, 41, 18, 3, 1, 1),
+    "1x1 of a small plane": (5, 70, 7, 7, 66, 1, 1, 0),
+    "1x1 of a large plane": (1, 24, 40, 33, 20, 1, 1, 0),
+    "1x1 with a stride": (3, 20, 13, 9, 24, 1, 2, 0),
+    "1x1 that leaves columns": (2, 8, 8, 10, 6, 1, 3, 0),
+    "3x3 with a stride": (3, 12, 15, 14, 10, 3, 2, 1),
+    "5x5": (2, 7, 11, 12, 9, 5, 1, 2),
+}
+
+
+@pytest.fixture(params=[1, 2, 16])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = mt.get_num_threads()
+    mt.set_num_threads(request.param)
+    yield request.param
+    mt.set_num_threads(before)
+
+
+def outcome(lib, shape, dtype, transposed):
+    n, c, h, w, k, size, stride, padding = shape
+    draw = torch.Generator().manual_seed(7)
+    values = [torch.randn(s, generator=draw, dtype=torch.float64)
+              for s in ((n, c, h, w), (c, k, size, size) if transposed else (k, c, size, size), (k,))]
+    x, weight, bias = (lib.tensor(v.numpy(), dtype=getattr(lib, dtype), requires_grad=True) for v in values)
+    f = lib.nn.functional
+    y = (f.conv_transpose2d if transposed else f.conv2d)(x, weight, bias, stride=stride, padding=padding)
+    (y * (lib.arange(y.numel(), dtype=y.dtype).reshape(y.shape) % 5)).sum().backward()
+    return [t.detach().double() for t in (y, x.grad, weight.grad, bias.grad)]
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["forward", "transposed"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_values_and_gradients(shape, dtype, transposed, threads):
+    for name, ours, theirs in zip(("output", "input", "weight", "bias"), outcome(mt, shape, dtype, transposed),
+                                  outcome(torch, shape, dtype, transposed), strict=True):
+        theirs = theirs.numpy()
+        error = abs(ours.numpy() - theirs).max() / abs(theirs).max()
+        assert error < (1e-5 if dtype == "float32" else 1e-13), f"{name}: {error}"
+
+
+def test_an_infinity_stays_where_it_is(threads):
+    x = torch.zeros(2, 64, 7, 7)
+    x[1, 3, 2, 2] = float("inf")
+    weight = torch.rand(64, 64, 3, 3, generator=torch.Generator().manual_seed(1))
+    ours = mt.conv2d(mt.tensor(x.numpy()), mt.tensor(weight.numpy()), padding=1)
+    assert ours.isfinite().tolist() == torch.conv2d(x, weight, padding=1).isfinite().tolist()
+
+
+@pytest.mark.parametrize("sides", [(40, 300, 64), (300, 40, 64), (257, 255, 33), (17, 1000, 130), (1, 900, 900), (900, 1, 900)])
+def test_products_are_cut_into_pieces(sides, threads):
+    m, n, k = sides
+    draw = torch.Generator().manual_seed(3)
+    a, b = torch.randn(m, k, generator=draw), torch.randn(n, k, generator=draw)
+    ours = mt.tensor(a.numpy()) @ mt.tensor(b.numpy()).t()
+    assert abs(ours.double().numpy() - (a.double() @ b.double().t()).numpy()).max() < 2e-4
