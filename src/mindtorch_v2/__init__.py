@@ -53,7 +53,8 @@ for _space in ("fft", "linalg", "special"):      # torch._C._fft.fft_fft: the na
 _tensor.install_methods(_ops.methods)
 from mindtorch_v2 import _transforms, fft, linalg, special
 from mindtorch_dropin import install
-globals().update({name: found for name, found in (_absent.FUNCTIONS | _absent.QSCHEMES | _absent.READERS).items()
+globals().update({name: found for name, found in (_absent.FUNCTIONS | _absent.QSCHEMES | _absent.READERS |
+                                                           _absent.SCHEMAS).items()
                   if name not in globals()})
 qscheme = _absent.qscheme
 globals().update(_legacy.removed)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from mindtorch_v2 import _C, _facade
+from mindtorch_v2 import _C, _facade, _function_schema
 
 _REASONS = {
     "products of eight-bit floats are not offered": "_scaled_mm _scaled_mm_v2",
@@ -72,4 +72,8 @@ class DispatchKeySet:
 
 vars(_C)["_distributed_rpc"] = _facade.module(_C.__name__, "_distributed_rpc", "Remote calls, which are not offered.",
                                               _is_current_rpc_agent_set=lambda: False)
+_SCHEMA_NAMES = ("AnyType", "NoneType", "TensorType", "NumberType", "IntType", "FloatType", "ComplexType", "BoolType", "StringType",
+                 "DeviceObjType", "ListType", "OptionalType", "SymIntType", "FunctionSchema", "Argument", "Tag", "parse_schema")
+SCHEMAS = {name: getattr(_function_schema, name) for name in _SCHEMA_NAMES}
+vars(_C).update(SCHEMAS | {"Type": _function_schema.Type, "_AliasInfo": _function_schema._AliasInfo})
 vars(_C).update(DispatchKey=DispatchKey, DispatchKeySet=DispatchKeySet, _TensorMeta=type)      # the metaclass of Tensor

@@ -30,7 +30,7 @@ class Schema(NamedTuple):
     returns: list[tuple[str, str]]   # (kind, name)
 
 
-def _split(text: str) -> list[str]:
+def split_list(text: str) -> list[str]:
     """Splits at commas that stand outside brackets."""
     parts, depth, start = [], 0, 0
     for i, c in enumerate(text):
@@ -54,11 +54,12 @@ def _kind(text: str) -> tuple[str, bool, int, bool]:
         "!" in (m["alias"] or "")
 
 
-def _default(text: str) -> Any:
+def default_value(text: str) -> Any:
+    """The value that a schema writes behind an equals sign."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] == "[":
-        return tuple(_default(p) for p in _split(text[1:-1]))
+        return tuple(default_value(p) for p in split_list(text[1:-1]))
     if text[0] in "\"'":
         return text[1:-1]
     return float(text) if "." in text or "e" in text else int(text)
@@ -70,18 +71,18 @@ def parse(text: str) -> Schema:
     if m is None:
         raise ValueError(f"schema: cannot read {text!r}")
     params, keyword_only = [], False
-    for part in _split(m["params"]):
+    for part in split_list(m["params"]):
         if part == "*":
             keyword_only = True
             continue
-        declared, equals, default = part.partition("=")
+        declared, equals, value = part.partition("=")
         type_text, _, name = declared.rpartition(" ")
         kind, optional, size, mutable = _kind(type_text)
-        params.append(Param(name, kind, optional, size, _default(default) if equals else None,
+        params.append(Param(name, kind, optional, size, default_value(value) if equals else None,
                             keyword_only, not equals, mutable))
     out = m["returns"].strip()
     returns = []
-    for part in _split(out[1:-1] if out.startswith("(") else out):
+    for part in split_list(out[1:-1] if out.startswith("(") else out):
         type_text, _, name = part.partition(" ")
         returns.append((type_text, name))
     return Schema(m["name"], m["overload"] or "", params, returns)

@@ -124,7 +124,7 @@ cdef tuple call_arguments(Overload ov, Binding* b):
 cdef object ask_dispatch(Op op, Overload ov, list found, tuple args, dict kwargs):
     """Nothing is recorded inside: autograd stands above."""
     cdef bint grad = modes().grad
-    func = op_overload(op, ov)
+    func = op_overload(op, ov, args, kwargs)
     types = tuple([type(x) for x in found])
     modes().grad = False
     try:

@@ -19,6 +19,18 @@ cdef class OpDescription:
     def text_signature(self, Op op not None) -> str:
         return "(*args, **kwargs)"
 
+    def overloads(self, Op op not None) -> dict:
+        """What torch.ops has of it, as name -> (name, schema, tags); empty: the rows are what there is."""
+        return {}
+
+    def overload_of_call(self, Op op not None, Overload row not None, tuple args, dict kwargs) -> "str | None":
+        """The name of the overload that a call bound to a row is; None: the row's own."""
+        return None
+
+    def function_schema(self, str text) -> object:
+        """A schema as an object."""
+        return text
+
 
 cdef OpDescription rows_alone = OpDescription()
 

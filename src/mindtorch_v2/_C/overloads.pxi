@@ -1,4 +1,4 @@
-# Ops as torch.ops shows them: a packet for each op, and one object for each of its overloads.
+# Ops as torch.ops shows them: a packet for each op, and one object for each of its overloads, named as torch names them.
 
 cdef str space_of(Op op):
     """The namespace under which torch.ops has an op."""
@@ -8,36 +8,59 @@ cdef str space_of(Op op):
 cdef class OpOverloadPacket:
     """torch.ops.aten.add: the op, with its overloads as attributes."""
     cdef readonly Op _op
-    cdef dict faces                              # Overload -> OpOverload
+    cdef dict named                              # name -> (name, schema, tags), of all overloads
+    cdef dict faces                              # name -> OpOverload
+    cdef dict chosen                             # what a call looks like -> OpOverload
 
     def __init__(self, Op op not None):
         self._op = op
+        self.named = op.description.overloads(op) if space_of(op) == "aten" else {}
+        if not self.named:                       # an op that torch does not have
+            for ov in op.rows:
+                name = (<Overload>ov).overload_name or "default"
+                self.named[name] = (name, (<Overload>ov).schema, ())
         self.faces = {}
+        self.chosen = {}
 
     @property
     def __name__(self):
         return self._op.name
 
     @property
+    def __qualname__(self):
+        return self._op.name
+
+    @property
+    def __module__(self):
+        return f"{package_name}._ops.{space_of(self._op)}"
+
+    @property
     def _qualified_op_name(self):
         return f"{space_of(self._op)}::{self._op.name}"
 
+    @property
+    def _schemas(self):
+        return {"" if name == "default" else name: face_of(self, name)._schema for name in self.named}
+
     def overloads(self):
-        return [(<Overload>ov).overload_name or "default" for ov in self._op.rows]
+        return list(self.named)
 
     def __call__(self, *args, **kwargs):
         result = ask_overrides(self, args, kwargs)       # an override sees what was called
         return PyObject_Call(self._op, args, kwargs) if result is NotImplemented else result
 
     def __getattr__(self, name):
+        if name in self.named:
+            return face_of(self, name)
         if name.startswith("__"):
             raise AttributeError(name)
-        for ov in self._op.rows:
-            if ((<Overload>ov).overload_name or "default") == name:
-                return op_overload(self._op, <Overload>ov)
-        if self._op.rows and not name.startswith("_"):      # torch has a row of its own where this table has one for both
-            return op_overload(self._op, <Overload>self._op.rows[0])
         raise AttributeError(f"The underlying op of '{space_of(self._op)}.{self._op.name}' has no overload name '{name}'")
+
+    def __dir__(self):
+        return [*object.__dir__(self), *self.named]
+
+    def __iter__(self):
+        return iter(self.named)
 
     def __repr__(self):
         return f"<OpOverloadPacket(op='{space_of(self._op)}.{self._op.name}')>"
@@ -53,10 +76,26 @@ cdef class OpOverload:
     """torch.ops.aten.add.Tensor: what a dispatch mode gets as its func."""
     cdef readonly OpOverloadPacket overloadpacket
     cdef readonly Overload _row
+    cdef readonly str _overloadname
+    cdef str text
+    cdef tuple tag_words
+    cdef object schema
 
     @property
-    def _overloadname(self):
-        return self._row.overload_name or "default"
+    def _overloadpacket(self):
+        return self.overloadpacket
+
+    @property
+    def _op(self):
+        return self.overloadpacket._op
+
+    @property
+    def op(self):
+        return self.overloadpacket._op
+
+    @property
+    def tags(self):
+        return list(self.tag_words)
 
     @property
     def __name__(self):
@@ -64,22 +103,40 @@ cdef class OpOverload:
 
     @property
     def __qualname__(self):
-        return self.__name__
+        return self.name()
+
+    @property
+    def __module__(self):
+        return f"{package_name}._ops.{self.namespace}"
 
     @property
     def namespace(self):
         return space_of(self.overloadpacket._op)
 
     @property
+    def _namespace(self):
+        return self.namespace
+
+    @property
+    def _opname(self):
+        return self.overloadpacket._op.name
+
+    @property
+    def _name(self):
+        return self.name()
+
+    @property
     def _schema(self):
-        return f"{self.namespace}::{self._row.schema}"
+        if self.schema is None:
+            self.schema = self.overloadpacket._op.description.function_schema(f"{self.namespace}::{self.text}")
+        return self.schema
 
     @property
     def is_view(self):
         return self._row.family == F_VIEW
 
     def name(self):
-        shown = f".{self._row.overload_name}" if self._row.overload_name else ""
+        shown = "" if self._overloadname == "default" else f".{self._overloadname}"
         return f"{self.namespace}::{self.overloadpacket._op.name}{shown}"
 
     def __call__(self, *args, **kwargs):
@@ -95,6 +152,9 @@ cdef class OpOverload:
     def __reduce__(self):
         return getattr, (self.overloadpacket, self._overloadname)
 
+    def __deepcopy__(self, memo):
+        return self
+
 
 cdef dict packets = {}                           # Op -> OpOverloadPacket; ops live as long as the process
 
@@ -107,11 +167,46 @@ def _op_packet(Op op not None):
     return found
 
 
-cdef OpOverload op_overload(Op op, Overload ov):
-    cdef OpOverloadPacket packet = <OpOverloadPacket>_op_packet(op)
-    cdef OpOverload face = packet.faces.get(ov)
+cdef Overload row_of(Op op, str name, str text):
+    """The row that serves an overload: of that name, or the first that has the parameters."""
+    cdef Overload ov
+    for row in op.rows:
+        if (<Overload>row).overload_name == ("" if name == "default" else name):
+            return <Overload>row
+    for row in op.rows:
+        ov = <Overload>row
+        if all([f" {ov.names[p]}" in text for p in range(ov.nparams) if ov.required[p]]):
+            return ov
+    return <Overload>op.rows[0]
+
+
+cdef OpOverload face_of(OpOverloadPacket packet, str name):
+    cdef OpOverload face = packet.faces.get(name)
     if face is None:
         face = OpOverload.__new__(OpOverload)
-        face.overloadpacket, face._row = packet, ov
-        face = packet.faces.setdefault(ov, face)
+        face.overloadpacket, face._overloadname = packet, name
+        _, face.text, face.tag_words = packet.named[name]
+        face._row = row_of(packet._op, name, face.text)
+        face = packet.faces.setdefault(name, face)
     return face
+
+
+cdef object look_of(object value):
+    """What of an argument decides between overloads: its type, and of a list that of its first item."""
+    return (type(value), type(value[0])) if isinstance(value, (tuple, list)) and value else type(value)
+
+
+cdef OpOverload op_overload(Op op, Overload ov, tuple args, dict kwargs):
+    """torch's overload of a call that was bound to a row."""
+    cdef OpOverloadPacket packet = <OpOverloadPacket>_op_packet(op)
+    cdef str name
+    if len(packet.named) == 1:
+        return face_of(packet, next(iter(packet.named)))
+    look = (ov, tuple([look_of(x) for x in args]), tuple([(k, look_of(x)) for k, x in kwargs.items()]))
+    found = packet.chosen.get(look)
+    if found is None:
+        name = op.description.overload_of_call(op, ov, args, kwargs) or ov.overload_name or "default"
+        if name not in packet.named:             # a row that torch has no overload for
+            packet.named[name] = (name, ov.schema, ())
+        found = packet.chosen.setdefault(look, face_of(packet, name))
+    return <OpOverload>found

@@ -11,6 +11,8 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from mindtorch_v2 import _C
+from mindtorch_v2._function_schema import FunctionSchema
+from mindtorch_v2._ops import overloads
 from mindtorch_v2._ops.returns import returns_class
 from mindtorch_v2._schema import Param, Schema, parse
 
@@ -181,3 +183,12 @@ class Description(_C.OpDescription):
 
     def text_signature(self, op: Any) -> str:
         return text_signature(op)
+
+    def overloads(self, op: Any) -> dict[str, overloads.Named]:
+        return dict(overloads.named(op.name))
+
+    def overload_of_call(self, op: Any, row: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        return overloads.overload_of_call(op.name, row.names, args, kwargs)
+
+    def function_schema(self, text: str) -> FunctionSchema:
+        return FunctionSchema(text)

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import inspect
 import numbers
-import re
 import types
 import typing
 from collections.abc import Callable
@@ -16,10 +15,9 @@ from mindtorch_v2.fx._qualified import public_module, torch_path
 __all__ = ["ArgsKwargsPair", "check_for_mutable_operation", "get_signature_for_torch_op", "create_type_hint",
            "type_matches", "normalize_function", "normalize_module"]
 
-_KINDS = {"Tensor": torch.Tensor, "Tensor[]": list[torch.Tensor], "Scalar": numbers.Number, "Scalar[]": list[numbers.Number],
-          "int": int, "int[]": list[int], "float": float, "float[]": list[float], "bool": bool, "bool[]": list[bool],
-          "str": str, "ScalarType": torch.dtype, "Device": torch.device, "Layout": torch.layout,
-          "MemoryFormat": torch.memory_format, "Generator": torch.Generator, "any": typing.Any}
+# Types that are not lists or optional, by the words of schemas.
+_KINDS = {"Tensor": torch.Tensor, "Scalar": numbers.Number, "int": int, "float": float, "bool": bool, "complex": complex,
+          "str": str, "Device": torch.device, "Generator": torch.Generator}
 
 
 @compatibility(is_backward_compatible=False)
@@ -30,59 +28,42 @@ class ArgsKwargsPair(NamedTuple):
     kwargs: dict[str, Any]
 
 
-class _Schema(str):
-    """A schema as text; whether it says that an argument changes."""
-
-    @property
-    def is_mutable(self) -> bool:
-        return "!)" in self
-
-
 def _op_of(target: Any) -> Any:
     if isinstance(target, torch._C.OpOverload):
         return target.overloadpacket._op
     return target._op if isinstance(target, torch._C.OpOverloadPacket) else target
 
 
-def _signature(schema: Any, out: bool) -> inspect.Signature:
-    """The signature of a row; with out, that of the form which writes into a tensor."""
+def _hint(kind: Any) -> Any:
+    """A type of a schema as Python's annotations have it."""
+    if isinstance(kind, torch._function_schema.OptionalType):
+        return typing.Optional[_hint(kind.getElementType())]   # noqa: UP045
+    if isinstance(kind, torch._function_schema.ListType):
+        return typing.List[_hint(kind.getElementType())]   # noqa: UP006
+    return _KINDS.get(kind.str(), typing.Any)
+
+
+def _signature(schema: Any) -> inspect.Signature:
+    """The signature of an overload."""
     empty = inspect.Parameter.empty
     made: list[inspect.Parameter] = []
-    for param in schema.params:
-        annotation: Any = _KINDS.get(param.kind, typing.Any)
-        if param.optional:
-            annotation = typing.Union[annotation, None]   # noqa: UP007
-        kind: Any = inspect.Parameter.KEYWORD_ONLY if param.keyword_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for param in schema.arguments:
+        kind: Any = inspect.Parameter.KEYWORD_ONLY if param.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
         name = {"self": "input", "from": "from_"}.get(param.name, param.name)
-        if made and param.required and kind is not inspect.Parameter.KEYWORD_ONLY:
+        if made and not param.has_default_value() and not param.kwarg_only:
             made = [p.replace(default=empty) for p in made]
-        made.append(inspect.Parameter(name, kind, default=empty if param.required else param.default,
-                                      annotation=annotation))
-    if out:
-        made.append(inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, annotation=torch.Tensor))
-    returns = [_KINDS.get(re.sub(r"\([^)]*\)|\?", "", kind), typing.Any) for kind, _ in schema.returns]
-    annotation = returns[0] if len(returns) == 1 else tuple(returns)
-    return inspect.Signature(made, return_annotation=annotation)
+        made.append(inspect.Parameter(name, kind, default=param.default_value if param.has_default_value() else empty,
+                                      annotation=_hint(param.type)))
+    returns = [_hint(x.type) for x in schema.returns]
+    return inspect.Signature(made, return_annotation=returns[0] if len(returns) == 1 else tuple(returns))
 
 
-def _schemas(op: Any) -> list[tuple[inspect.Signature, _Schema]]:
-    found = []
-    for row in op.overloads:
-        schema = torch._schema.parse(row.schema)
-        text = f"aten::{row.schema}"
-        changes = op.__name__.endswith("_") and not op.__name__.endswith("__")
-        if changes:
-            text = re.sub(r"^aten::\w+", f"aten::{op.__name__}", text)
-            text = text.replace("Tensor self", "Tensor(a!) self", 1).replace("-> Tensor", "-> Tensor(a!)")
-        found.append((_signature(schema, False), _Schema(text)))
-        if not changes and all(kind.startswith("Tensor") for kind, _ in schema.returns) and schema.returns:
-            head, rest = text.split("(", 1)
-            body, returns = rest.rsplit(") -> ", 1)
-            star = ", " if "*, " in body else ", *, "
-            dot = "_out" if "." in head else ".out"
-            out = f"{head}{dot}({body}{star}Tensor(a!) out) -> {returns.replace('Tensor', 'Tensor(a!)', 1)}"
-            found.append((_signature(schema, True), _Schema(out)))
-    return found
+def _schemas(target: Any) -> list[Any]:
+    """The schemas of an overload, or of all that an op has."""
+    if isinstance(target, torch._C.OpOverload):
+        return [target._schema]
+    packet = target if isinstance(target, torch._C.OpOverloadPacket) else torch._C._op_packet(target)
+    return list(packet._schemas.values())
 
 
 @compatibility(is_backward_compatible=False)
@@ -91,9 +72,9 @@ def get_signature_for_torch_op(op: Callable[..., Any], return_schemas: bool = Fa
     found = _op_of(op)
     if not isinstance(found, torch._C.Op):
         return (None, None) if return_schemas else None
-    pairs = _schemas(found)
-    signatures = [signature for signature, _ in pairs]
-    return (signatures, [schema for _, schema in pairs]) if return_schemas else signatures
+    schemas = _schemas(op)
+    signatures = [_signature(schema) for schema in schemas]
+    return (signatures, schemas) if return_schemas else signatures
 
 
 @compatibility(is_backward_compatible=False)
