@@ -5,9 +5,10 @@ import copy
 import pickle
 from typing import Any
 
-import mindtorch_v2
 import pytest
 import torch
+
+import mindtorch_v2
 from mindtorch_v2._ops import overloads
 from mindtorch_v2.utils._python_dispatch import TorchDispatchMode
 

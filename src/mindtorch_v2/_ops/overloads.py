@@ -7,8 +7,23 @@ from typing import Any, NamedTuple
 
 from mindtorch_v2 import _C
 from mindtorch_v2._function_schema import (
-    BoolType, DeviceObjType, FloatType, FunctionSchema, GeneratorType, IntType, LayoutType, ListType, MemoryFormatType,
-    NumberType, OptionalType, ScalarTypeType, StringType, SymIntType, Tag, TensorType, Type,
+    BoolType,
+    DeviceObjType,
+    FloatType,
+    FunctionSchema,
+    GeneratorType,
+    IntType,
+    LayoutType,
+    ListType,
+    MemoryFormatType,
+    NumberType,
+    OptionalType,
+    ScalarTypeType,
+    StringType,
+    SymIntType,
+    Tag,
+    TensorType,
+    Type,
 )
 
 # Ops of which a number in a tensor's place is the tensor's overload, x + 2 is add.Tensor; of all others it is the number's.
