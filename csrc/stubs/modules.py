@@ -148,7 +148,7 @@ def write(module: ModuleType, file: Path) -> str | None:
         return None
     bound = {name for node in tree.body for name in _bound(node)} | set(later)
     borrowed = [f"from mindtorch_v2{source} import {name}" for name, source in
-                (("Tensor", "._tensor"), ("TypedStorage", "._storage"), ("Generator", ".random"), ("return_types", ""))
+                (("Tensor", "._tensor"), ("TypedStorage", "._typed_storage"), ("Generator", ".random"), ("return_types", ""))
                 if name not in bound]
     texts = [HEADER, IMPORTS, BORROWED, *borrowed, *(_skeleton(node, module) for node in tree.body)]
     texts += [_deferred_text(name, source) for name, source in sorted(later.items())]

@@ -8,7 +8,8 @@ from mindtorch_v2._C import (
 )
 from mindtorch_v2._dtype import by_name as _dtypes, finfo, iinfo
 from mindtorch_v2._shape import Size
-from mindtorch_v2._storage import TypedStorage, UntypedStorage
+from mindtorch_v2._storage import UntypedStorage
+from mindtorch_v2._typed_storage import TypedStorage
 from mindtorch_v2._printing import get_printoptions, set_printoptions
 from mindtorch_v2 import _tensor
 from mindtorch_v2._tensor import Tensor
@@ -68,7 +69,7 @@ __version__: torch_version.TorchVersion = torch_version.TorchVersion(version.__v
 _DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
           "accelerator", "mps", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
           "func", "profiler", "library", "hub", "_subclasses", "sparse", "nested", "distributed", "futures", "functional", "ao",
-          "_utils",
+          "_utils", "__future__",
           "_utils_internal", "_jit_internal", "_tensor_str", "_inductor", "_refs", "_prims", "_prims_common", "_native",
           "_logging", "_vendor", "_higher_order_ops",
           "masked", "quasirandom", "_custom_ops", "onnx", "_VF")

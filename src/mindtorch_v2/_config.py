@@ -5,16 +5,51 @@ import os
 import warnings
 from typing import Any
 
+from mindtorch_v2 import _C
+
 _deterministic, _warn_only = False, False       # use_deterministic_algorithms; the kernels here always are
+_fills_memory = True                            # torch.utils.deterministic.fill_uninitialized_memory
 _matmul_precision = "highest"                   # float32 products are always computed in float32
 _warn_always = False                            # warnings of the library are given every time
 _interop_threads = 1                            # there is one pool of threads, whatever is asked for
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Asks for reproducible kernels. All kernels here are: the setting is kept and changes nothing."""
+    """Asks for reproducible kernels. All kernels here are, so what changes is what torch promises beside: memory that is not
+    set is filled, and the few ops that torch refuses on a CPU are refused."""
     global _deterministic, _warn_only
-    _deterministic, _warn_only = bool(mode), bool(mode) and bool(warn_only)
+    if not isinstance(mode, bool):
+        raise TypeError("_set_deterministic_algorithms(): argument 'mode' (position 1) must be bool, not "
+                        f"{type(mode).__name__}")
+    _deterministic, _warn_only = mode, mode and bool(warn_only)
+    _C._set_fills_memory(_deterministic and _fills_memory)
+
+
+def set_fills_memory(mode: bool) -> None:
+    """Whether memory that is not set is filled while deterministic algorithms are asked for."""
+    global _fills_memory
+    _fills_memory = mode
+    _C._set_fills_memory(_deterministic and _fills_memory)
+
+
+def fills_memory() -> bool:
+    """What set_fills_memory was given."""
+    return _fills_memory
+
+
+def alert_not_deterministic(caller: str) -> None:
+    """What torch says of an op whose result depends on the order of writes, where deterministic algorithms are asked for."""
+    if not _deterministic:
+        return
+    text = f"{caller} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True"
+    if _warn_only:
+        warnings.warn(f"{text}, warn_only=True)'. You can file an issue at https://github.com/pytorch/pytorch/issues to help us "
+                      "prioritize adding deterministic support for this operation.", stacklevel=3)
+    else:
+        raise RuntimeError(f"{text})'. You can turn off determinism just for this operation, or you can use the 'warn_only=True' "
+                           "option, if that's acceptable for your application. You can also file an issue at "
+                           "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for "
+                           "this operation.")
 
 
 def are_deterministic_algorithms_enabled() -> bool:
@@ -34,8 +69,8 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
         raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
     level = words.get(debug_mode, debug_mode) if isinstance(debug_mode, str) else debug_mode
     if level not in (0, 1, 2):
-        raise RuntimeError("invalid value of debug_mode, expected 0, 1 or 2 (or `default`, `warn`, `error`), "
-                           f"but got {debug_mode}")
+        expected = "one of `default`, `warn`, `error`" if isinstance(debug_mode, str) else "0, 1, or 2"
+        raise RuntimeError(f"invalid value of debug_mode, expected {expected}, but got {debug_mode}")
     use_deterministic_algorithms(level > 0, warn_only=level == 1)
 
 

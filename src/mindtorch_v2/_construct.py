@@ -9,6 +9,7 @@ from mindtorch_v2._C import dtype as DType
 from mindtorch_v2._ops import ops
 from mindtorch_v2._storage import UntypedStorage
 from mindtorch_v2._tensor import Tensor
+from mindtorch_v2._typed_storage import TypedStorage
 
 
 def _check_flag(name: str, requires_grad: Any) -> None:
@@ -80,7 +81,7 @@ def is_tensor(obj: Any) -> bool:
 
 def is_storage(obj: Any) -> bool:
     """Whether an object is a storage."""
-    return isinstance(obj, _C.StorageBase)
+    return isinstance(obj, (_C.StorageBase, TypedStorage))
 
 
 def is_floating_point(input: Any) -> bool:

@@ -8,6 +8,9 @@ from typing import Any
 from mindtorch_v2 import _schema
 
 
+Text = str                                       # Type has a method of that name
+
+
 class Tag(enum.Enum):
     """What torch says of an overload beyond its schema."""
     core, cudagraph_unsafe, data_dependent_output, dynamic_output_shape, flexible_layout, generated, inplace, inplace_view, \
@@ -27,15 +30,15 @@ class Type:
     def get(cls) -> Type:
         return _PLAIN[cls]
 
-    def kind(self) -> str:
+    def kind(self) -> Text:
         return type(self).__name__
 
-    def str(self) -> str:
+    def str(self) -> Text:
         """As schemas write it."""
         return self._text
 
     @property
-    def annotation_str(self) -> str:
+    def annotation_str(self) -> Text:
         """As Python's annotations write it."""
         return self._shown
 
@@ -47,7 +50,7 @@ class Type:
             return isinstance(self, (IntType, FloatType, ComplexType))
         return isinstance(other, OptionalType) and (isinstance(self, NoneType) or self.isSubtypeOf(other.getElementType()))
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> Text:
         return self._shown
 
     def __eq__(self, other: object) -> bool:

@@ -6,8 +6,9 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import device as Device
-from mindtorch_v2._storage import TypedStorage, UntypedStorage
+from mindtorch_v2._storage import UntypedStorage
 from mindtorch_v2._tensor import Tensor, _legacy_tensor
+from mindtorch_v2._typed_storage import TypedStorage, untyped_of, wrong_arguments
 
 # The dtypes that had types of their own; later ones have not.
 _WORDS = frozenset("Bool Byte Char Short Int Long Half BFloat16 Float Double".split())
@@ -72,20 +73,47 @@ class _StorageType(_TensorType):
     def __instancecheck__(cls, obj: Any) -> bool:
         return isinstance(obj, TypedStorage) and obj.dtype == cls.dtype and obj.device.type == cls._device   # type: ignore
 
-    def __call__(cls, *args: Any, wrap_storage: UntypedStorage | None = None) -> Any:   # type: ignore[override]
+    def __call__(cls, *args: Any, wrap_storage: Any = None, **options: Any) -> Any:
         """A storage of a number of items (memory not set), of the items of a sequence, or over an untyped storage."""
-        if len(args) + (wrap_storage is not None) > 1:
-            raise RuntimeError(f"{cls.__name__} expects nothing, a size, a sequence, or wrap_storage=")
+        if cls.__name__ == "_LegacyStorage":
+            raise RuntimeError("Only child classes of _LegacyStorage can be instantiated")
+        kind: Any = cls
+        if options or len(args) + (wrap_storage is not None) > 1:
+            said = f"Keyword argument {next(iter(options))!r} cannot be specified" if options else "Too many positional arguments"
+            raise RuntimeError(wrong_arguments(f"{cls}.__new__", _STORAGE_FORMS, said))
+        if args and isinstance(args[0], (_C.StorageBase, TypedStorage)) or \
+                wrap_storage is not None and not isinstance(wrap_storage, UntypedStorage):
+            given = type(args[0] if args else wrap_storage)
+            raise TypeError(wrong_arguments(f"{cls}.__new__", _STORAGE_FORMS, f"Argument type not recognized: {given}"))
+        if wrap_storage is not None and wrap_storage.device.type != kind._device:
+            said = f"Device of 'wrap_storage' must be {kind._device}, but got {wrap_storage.device.type}"
+            raise RuntimeError(wrong_arguments(f"{cls}.__new__", _STORAGE_FORMS, said))
         if wrap_storage is None:
-            return _legacy_tensor(*args, dtype=cls.dtype, device=cls._device).storage()   # type: ignore[attr-defined]
-        if wrap_storage.device.type != cls._device:   # type: ignore[attr-defined]
-            raise RuntimeError(f"{cls.__name__} expects a storage on {cls._device}, got one on "   # type: ignore
-                               f"{wrap_storage.device}")
-        return TypedStorage(wrap_storage=wrap_storage, dtype=cls.dtype)   # type: ignore[attr-defined]
+            wrap_storage = untyped_of(args[0] if args else 0, kind.dtype, Device(kind._device))
+        return TypedStorage(wrap_storage=wrap_storage, dtype=kind.dtype)
+
+    def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> Any:
+        """A storage of a number of items over a file."""
+        kind: Any = cls
+        untyped = UntypedStorage.from_file(filename, shared, size * kind.dtype.itemsize)
+        return TypedStorage(wrap_storage=untyped, dtype=kind.dtype)
+
+
+_STORAGE_FORMS = """ * no arguments
+ * (int size)
+ * (Sequence data)
+ * (*, UntypedStorage wrap_storage)
+"""
+
+
+class _LegacyStorage(metaclass=_StorageType):
+    """What the named storages have in common; it makes none itself."""
+
+    dtype = _device = None
 
 
 def _storages(device: str, module: str) -> dict[str, type]:
-    return {word + "Storage": _StorageType(word + "Storage", (), {
+    return {word + "Storage": _StorageType(word + "Storage", (_LegacyStorage,), {
         "dtype": _C._dtype_named(name), "_device": device, "__module__": module, "__doc__": f"Storages of {name} on {device}."})
         for word, name in zip(_C.TYPE_WORDS, _C.DTYPE_NAMES) if word in _STORAGE_WORDS}
 
@@ -103,10 +131,17 @@ removed = {name: _refusal(name, instead) for name, instead in (
     ("symeig", "torch.linalg.eigh"), ("lstsq", "torch.linalg.lstsq, whose arguments are reversed"),
     ("matrix_rank", "torch.linalg.matrix_rank"))}
 
+def _storage_type(self: Tensor) -> Any:
+    """The class of its storage: torch.FloatStorage, or TypedStorage where its dtype has none of its own."""
+    named = npu_storage_types if self.device.type == "npu" else storage_types
+    return next((kind for kind in named.values() if kind.dtype == self.dtype), TypedStorage)   # type: ignore[attr-defined]
+
+
 tensor_types = _types("cpu", "torch")
 npu_tensor_types = _types("npu", "torch.npu")
 sparse_types = _sparse_types()
 storage_types, npu_storage_types = _storages("cpu", "torch"), _storages("npu", "torch.npu")
+setattr(Tensor, "storage_type", _storage_type)   # noqa: B010
 
 
 def set_default_tensor_type(t: Any, /) -> None:

@@ -1,4 +1,4 @@
-"""Storages as Python sees them: UntypedStorage (bytes) and TypedStorage (items of one dtype)."""
+"""UntypedStorage, a block of bytes as Python sees it; _typed_storage.py reads such blocks as items of a dtype."""
 from __future__ import annotations
 
 import mmap
@@ -50,24 +50,32 @@ class UntypedStorage(StorageBase):
             if step != 1:
                 raise RuntimeError(_STEP.format(step))
             return _over(memoryview(self)[start:stop]) if start < stop else UntypedStorage(0)
+        if self.device.type == "meta":
+            raise NotImplementedError("Not available for 'meta' device type")
+        if not hasattr(index, "__index__"):
+            raise TypeError(f"can't index a torch.UntypedStorage with {type(index).__name__}")
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} out of range for storage of size {len(self)}")
         return memoryview(self)[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        memoryview(self)[index] = value
+        memoryview(self)[index] = value & 255 if isinstance(value, int) and not isinstance(index, slice) else value
 
     def __repr__(self) -> str:
         shown = "".join(f" {v}\n" for v in memoryview(self)) if self.device.type == "cpu" else "...\n"
         return f"{shown}[torch.storage.UntypedStorage(device={self.device}) of size {len(self)}]"
 
     def __iter__(self) -> Any:
-        return iter(memoryview(self))
+        return iter(self.tolist())
 
     def tolist(self) -> list[int]:
+        if self.device.type == "meta":
+            raise NotImplementedError("Not available for 'meta' device type")
         return list(memoryview(self.cpu()))
 
     def _bytes(self) -> Any:
         """The storage as a tensor of bytes."""
-        return _C._from_data([], _C._dtype_named("uint8"), False).set_(self)
+        return _C._op_named("empty")((0,), dtype=_C._dtype_named("uint8"), device=self.device).set_(self)
 
     def clone(self) -> UntypedStorage:
         return self._bytes().clone().untyped_storage()
@@ -127,6 +135,8 @@ class UntypedStorage(StorageBase):
 
     def share_memory_(self) -> UntypedStorage:
         """Moves the bytes to memory that other processes can share: those forked from now on, and those it is sent to."""
+        if self.device.type == "meta":
+            raise RuntimeError("_share_fd_: only available on CPU")
         if not self.is_shared():
             self._move_to(SharedMemory.of_size(max(len(self), 1)))
         return self
@@ -186,118 +196,6 @@ def _over(buffer: Any) -> UntypedStorage:
 def _rebuild_storage(data: bytes, device: str) -> UntypedStorage:
     """What a pickle calls; on "npu:3" it comes back there."""
     return UntypedStorage._from_bytes(data).to(device=device)
-
-
-# What the items of quantised storages are read as.
-_INTEGERS = {"quint8": "uint8", "quint4x2": "uint8", "quint2x4": "uint8", "qint8": "int8", "qint32": "int32"}
-
-# Dtypes that came after torch.FloatStorage and its like.
-_UNNAMED = frozenset(("uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
-                      "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"))
-
-
-class TypedStorage:
-    """An untyped storage read as items of one dtype."""
-
-    def __init__(self, *, wrap_storage: UntypedStorage, dtype: Any, _internal: bool = True) -> None:
-        self._untyped_storage = wrap_storage
-        self.dtype = dtype
-
-    def untyped(self) -> UntypedStorage:
-        return self._untyped_storage
-
-    @property
-    def _cdata(self) -> int:
-        return self._untyped_storage._cdata
-
-    @property
-    def device(self) -> Any:
-        return self._untyped_storage.device
-
-    def type(self) -> str:
-        word = _C.TYPE_WORDS[self.dtype._id]
-        if self.dtype._name in _UNNAMED:
-            return "torch.storage.TypedStorage"
-        return f"torch.{'' if self.device.type == 'cpu' else self.device.type + '.'}{word}Storage"
-
-    def element_size(self) -> int:
-        return self.dtype.itemsize
-
-    def nbytes(self) -> int:
-        return self._untyped_storage.nbytes()
-
-    def size(self) -> int:
-        return self.nbytes() // self.dtype.itemsize
-
-    __len__ = size
-
-    def data_ptr(self) -> int:
-        return self._untyped_storage.data_ptr()
-
-    def is_shared(self) -> bool:
-        return self._untyped_storage.is_shared()
-
-    def share_memory_(self) -> TypedStorage:
-        self._untyped_storage.share_memory_()
-        return self
-
-    def is_pinned(self, device: Any = None) -> bool:
-        return self._untyped_storage.is_pinned()
-
-    def clone(self) -> TypedStorage:
-        return TypedStorage(wrap_storage=self._untyped_storage.clone(), dtype=self.dtype)
-
-    def fill_(self, value: Any) -> TypedStorage:
-        self._tensor().fill_(value)
-        return self
-
-    def copy_(self, source: Any, non_blocking: bool | None = None) -> TypedStorage:
-        self._tensor().copy_(source._tensor())
-        return self
-
-    def resize_(self, size: int) -> TypedStorage:
-        self._untyped_storage.resize_(size * self.dtype.itemsize)
-        return self
-
-    def resizable(self) -> bool:
-        return self._untyped_storage.resizable()
-
-    def pin_memory(self, device: Any = None) -> TypedStorage:
-        return TypedStorage(wrap_storage=self._untyped_storage.pin_memory(), dtype=self.dtype)
-
-    def cpu(self) -> TypedStorage:
-        return TypedStorage(wrap_storage=self._untyped_storage.cpu(), dtype=self.dtype)
-
-    def npu(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
-        return TypedStorage(wrap_storage=self._untyped_storage.npu(device, non_blocking), dtype=self.dtype)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TypedStorage) and self.dtype == other.dtype and \
-            self._untyped_storage._cdata == other._untyped_storage._cdata
-
-    def __hash__(self) -> int:
-        return hash(self._untyped_storage._cdata)
-
-    def _tensor(self) -> Any:
-        dtype = _C._dtype_named(_INTEGERS.get(self.dtype._name, self.dtype._name))
-        return _C._from_data([], dtype, False).set_(self._untyped_storage, 0, (self.size(),), (1,))
-
-    def __getitem__(self, index: Any) -> Any:
-        value = self._tensor()[index]
-        return value.item() if value.dim() == 0 else value.storage()
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self._tensor()[index] = value
-
-    def tolist(self) -> list[Any]:
-        return self._tensor().tolist()
-
-    def __iter__(self) -> Any:
-        return iter(self.tolist())
-
-    def __repr__(self) -> str:
-        shown = "".join(f" {v}\n" for v in self.tolist())
-        return f"{shown}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {self.size()}]"
 
 
 _C._register_class("UntypedStorage", UntypedStorage)

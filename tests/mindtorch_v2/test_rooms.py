@@ -22,7 +22,7 @@ MAX_LINES = 600  # the habit is 500; above this a file has to be split
 # What stands directly under src/mindtorch_v2/, by floor. A new file or folder is added here.
 FLOORS: dict[int, str] = {
     0: "_C _deferred _facade _dtype _device _shape _row _schema _function_schema _errors _config _progress",
-    1: "_storage _tensor _printing _numpy",
+    1: "_storage _typed_storage _tensor _printing _numpy",
     2: "autograd _backends",
     3: "_ops amp _legacy",
     4: "npu cpu linalg fft special random types version torch_version return_types backends compiler cuda jit overrides storage "
@@ -33,14 +33,14 @@ FLOORS: dict[int, str] = {
        "_prims _prims_common _utils _utils_internal _jit_internal _higher_order_ops masked quasirandom _lowrank _lobpcg _custom_ops onnx "
        "_VF",
 }
-FLOORS[5] += " fx export monitor sparse"
+FLOORS[5] += " fx export monitor sparse __future__"
 FLOORS[4] += " _nested"
 FLOORS[5] += " nested _functorch _guards"
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that count as one package although they lie side by side.
 ONE_PACKAGE = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_utils"), "serialization")
 ONE_PACKAGE |= {"_vendor": "torch_version"}
-ONE_PACKAGE |= {"_storage": "_tensor", "_printing": "_tensor"}
+ONE_PACKAGE |= {"_storage": "_tensor", "_typed_storage": "_tensor", "_printing": "_tensor"}
 # The only imports by name: a backend; floor 5, at its first use; NumPy, at the first array.
 LOADERS = ("_backends/registry.py", "_deferred.py", "_tensor.py")
 NUMPY_DOORS = ("_numpy.py", "_tensor.py", "_C/")
@@ -218,7 +218,7 @@ def test_the_front_door_shows_nothing_of_pythons_own() -> None:
 # ---- one op is one row ------------------------------------------------------------------------------------------------
 MAX_NAMING = 5  # the row, its kernel, its body on an npu, its function in torch.nn, and one more
 # Names of ops that are words of English, of Python, of torch's options ("mean", "linear") or of the core's rules too.
-WORDS = """add alias all any clone complex detach empty equal expand fill full gather index indices linear matmul max mean min mm mode norm
+WORDS = """copy_ add alias all any clone complex detach empty equal expand fill full gather index indices linear matmul max mean min mm mode norm
 positive range real relu scatter sum t take tanh threshold unfold values view where"""
 WORDS += " div floor mul slice sub trace"
 

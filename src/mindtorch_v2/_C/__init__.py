@@ -94,6 +94,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _set_anomaly,
     _set_autocast,
     _set_autocast_cache_enabled,
+    _set_fills_memory,
     _set_function_off,
     _set_grad_enabled,
     _set_inference_mode,

@@ -44,6 +44,7 @@ cdef class Foreach:
 
 # ---- state
 cdef object disabled_function
+cdef bint fills_memory
 
 # ---- functions
 cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyObject* kwnames) except NULL
@@ -54,6 +55,7 @@ cdef int resize_tensor(TensorBase t, int rank, const int64_t* sizes) except -1
 cdef object run_view(Overload ov, PyObject** s)
 cdef int set_zero(TensorBase t) except -1
 cdef int fill_new(TensorBase r, object value, int id) except -1
+cdef int fill_unset(TensorBase r, int64_t first) except -1
 
 # ---- inlined
 cdef inline bint same_place(TensorBase a, TensorBase b) noexcept:

@@ -93,6 +93,7 @@ cdef class Overload:
     cdef readonly object npu                     # its calls on an npu (_row.Npu), or None
     cdef bint tracked                            # the row has formulas of its own
     cdef readonly bint takes_out                 # whether torch offers out=
+    cdef bint out_apart                          # out= must not share memory with an argument
     cdef object out_body                         # what serves out= in place of the op; None: the op, and a copy
     cdef readonly object batching                # how vmap treats the op: see _ops/batching.py
     cdef readonly object forward                 # its forward derivative: see _ops/forward.py

@@ -329,6 +329,14 @@ def _bump(TensorBase t):
     bump_version(t)
 
 
+def _set_version(TensorBase t, uint32_t version):
+    """Sets how often a tensor, with all that share its memory, was changed."""
+    if t.shared_version != NULL:
+        t.shared_version.value = version
+    else:
+        t.version = version
+
+
 def _give_history(TensorBase t, Node node, int nr):
     """t becomes the output number nr of node, which has one."""
     if not 0 <= nr < node.noutputs:

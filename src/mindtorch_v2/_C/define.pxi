@@ -24,6 +24,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     for item in lacks:
         ov.lacks |= <uint64_t>1 << dtype_id(item)
     ov.out_body = out if callable(out) else None
+    ov.out_apart = out == "apart"
     if guard not in GUARDS:
         raise ValueError(f"{name}: guard={guard!r} is none of {', '.join([g for g in GUARDS if g])}")
     ov.guard = GUARDS[guard]

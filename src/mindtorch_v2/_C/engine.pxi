@@ -185,7 +185,8 @@ cdef class GraphTask:
                 to = self.graph.edge(i, k)
                 if to >= 0 and results.at[k] != NULL:
                     grad = steal(results.take(k))
-                    self.add_gradient(to, node.target_nr[k], reduced_to(grad, self.graph[0][to].target, node.target_nr[k], node))
+                    grad = reduced_to(grad, self.graph[0][to].target, node.target_nr[k], node, k)
+                    self.add_gradient(to, node.target_nr[k], grad)
                     grad = None
         for k in range(inputs):
             to = self.graph.edge(i, k)
@@ -244,7 +245,8 @@ cdef int run_after_hooks(TensorBase leaf) except -1:
     """What register_post_accumulate_grad_hook has added."""
     after = leaf.extra.get("after") if leaf.extra is not None else None
     for hook in list(after.values()) if after else ():
-        hook(leaf)
+        if hook(leaf) is not None:
+            raise RuntimeError("Tensor post accumulate grad hooks should return None.")
     return 0
 
 

@@ -228,7 +228,33 @@ cdef object factory(Overload ov, int id, PyObject** s):
     return r
 
 
+cdef bint fills_memory = False                   # torch.use_deterministic_algorithms: memory that is not set is filled
+
+
+def _set_fills_memory(bint value) -> None:
+    """Whether empty() and its like give memory that holds NaN, or the largest number."""
+    global fills_memory
+    fills_memory = value
+
+
+cdef int fill_unset(TensorBase r, int64_t first) except -1:
+    """Fills the items of a storage, from the first that is given, as torch fills memory that is not set."""
+    cdef TensorBase items = new_empty(0, NULL, r.dt, r.dev, r.dev_index)
+    cdef int64_t one = 1, count
+    if r.dev == META or r.dt == kBool and r.dev != CPU:
+        return 0
+    count = <int64_t>(r.st.nbytes // itemsize(<DType>r.dt)) - first
+    set_memory(items, r.st, r.dt, 1, &count, &one, first)
+    kind = dtypes[r.dt]
+    value = True if r.dt == kBool else float("nan") if kind.is_floating_point or kind.is_complex else \
+        (1 << 8 * kind.itemsize - kind.is_signed) - 1
+    fill_new(items, value, N_FULL)
+    return 0
+
+
 cdef int fill_new(TensorBase r, object value, int id) except -1:
+    if fills_memory and (id == N_EMPTY or id == N_EMPTY_LIKE or id == N_EMPTY_STRIDED) and r.count:
+        fill_unset(r, 0)
     if id == N_ZEROS or id == N_ZEROS_LIKE:
         set_zero(r)
     elif id == N_ONES or id == N_FULL or id == N_ONES_LIKE:
@@ -272,6 +298,7 @@ cdef object strided_factory(Overload ov, PyObject** s):
         if sizes[d] < 0 or strides[d] < 0:
             raise RuntimeError("empty_strided: sizes and strides must not be negative")
     r = new_strided(rank, sizes, strides, dt, place.code, place.number)
+    fill_new(r, None, N_EMPTY_STRIDED)
     if <object>s[5] is True:
         pin_new(r)
     if <object>s[6] is True:

@@ -1,6 +1,6 @@
 # The gradients themselves: where one starts, what it must look like, how it is added to .grad.
 
-cdef object reduced_to(object grad, PyObject* target, int nr, Node source):
+cdef object reduced_to(object grad, PyObject* target, int nr, Node source, int index):
     """The gradient in the shape and dtype of what it is the gradient of: sums what was broadcast, casts."""
     cdef TensorBase g
     cdef OutMeta* m
@@ -8,8 +8,7 @@ cdef object reduced_to(object grad, PyObject* target, int nr, Node source):
     cdef int64_t* sizes
     cdef int64_t own[MAX_DIMS]
     if not isinstance(grad, TensorBase):
-        raise RuntimeError(f"function {source.name()} returned a gradient of type {type(grad).__name__}, expected "
-                           "a Tensor or None")
+        raise RuntimeError(f"expected Variable or None (got {type(grad).__name__})")
     g = <TensorBase>grad
     if not is_tensor(target):
         m = &(<Node>target).metas[nr]
@@ -25,7 +24,7 @@ cdef object reduced_to(object grad, PyObject* target, int nr, Node source):
     leaf = m[0]
     m = &leaf
     if g.rank != m.rank or memcmp(g.sizes, own, g.rank * sizeof(int64_t)) != 0:
-        grad = sum_to(g, m.rank, own, source)
+        grad = sum_to(g, m.rank, own, source, index)
         g = tensor_arg(grad)
     if g.dt != m.dt:
         if g.dt >= kComplexFloat and m.dt < kComplexFloat:
@@ -36,16 +35,16 @@ cdef object reduced_to(object grad, PyObject* target, int nr, Node source):
     return grad
 
 
-cdef object sum_to(TensorBase g, int rank, const int64_t* sizes, Node source):
+cdef object sum_to(TensorBase g, int rank, const int64_t* sizes, Node source, int index):
     """The sum of g over the dims that broadcasting had added or stretched."""
     cdef int d, lead = g.rank - rank
     cdef list dims = list(range(lead)) if lead > 0 else []
     if lead < 0:
-        raise shape_mismatch(g, rank, sizes, source)
+        raise shape_mismatch(g, rank, sizes, source, index)
     for d in range(rank):
         if g.sizes[lead + d] != sizes[d]:
             if sizes[d] != 1:
-                raise shape_mismatch(g, rank, sizes, source)
+                raise shape_mismatch(g, rank, sizes, source, index)
             dims.append(lead + d)
     if len(dims) == g.rank and rank == 0:
         return g.sum()
@@ -55,9 +54,9 @@ cdef object sum_to(TensorBase g, int rank, const int64_t* sizes, Node source):
     return summed.view([sizes[d] for d in range(rank)]) if lead > 0 else summed
 
 
-cdef object shape_mismatch(TensorBase g, int rank, const int64_t* sizes, Node source):
-    return RuntimeError(f"Function {source.name()} returned an invalid gradient - got {list(shape_of(g))} but "
-                        f"expected shape compatible with {[sizes[d] for d in range(rank)]}")
+cdef object shape_mismatch(TensorBase g, int rank, const int64_t* sizes, Node source, int index):
+    return RuntimeError(f"Function {source.name()} returned an invalid gradient at index {index} - got "
+                        f"{list(shape_of(g))} but expected shape compatible with {[sizes[d] for d in range(rank)]}")
 
 
 cdef object edge_gradient(OutMeta* m, object given, int i):

@@ -14,6 +14,8 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
     outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)    # a list may change meanwhile
     for item in outs:
         check_out(op, ov, s, item)
+        if ov.out_apart:
+            check_apart(ov, s, <TensorBase>item)
     if ov.ntensors == 0 and outs:
         take_options(ov, s, <TensorBase>outs[0])
     if ov.out_body is None:
@@ -62,6 +64,22 @@ cdef int check_out(Op op, Overload ov, PyObject** s, object out) except -1:
             ov.tracked and ov.mode != P_BOOL if ov.family == F_POINTWISE else ov.tracked or ov.family != F_KERNEL):
         raise RuntimeError(f"{op.name}(): functions with out=... arguments don't support automatic "
                            "differentiation, but one of the arguments requires grad.")
+    return 0
+
+
+cdef int check_apart(Overload ov, PyObject** s, TensorBase out) except -1:
+    """Refuses an out= that shares memory with an argument; self may be out where the op changes a copy of it."""
+    cdef int i, p
+    for i in range(ov.ntensors):
+        p = ov.tensor_at[i]
+        if p == 0 and ov.copies_self and ov.kind[p] == K_TENSOR:
+            continue
+        for item in <object>s[p] or () if ov.kind[p] == K_TENSORS else (<object>s[p],):
+            if isinstance(item, TensorBase) and (<TensorBase>item).st == out.st and out.st != NULL:
+                if item is out and (p == 0 or ov.copies_self):
+                    raise shared_memory_error()
+                if p == 0 or ov.copies_self or not same_place(<TensorBase>item, out):    # an index is read item by item
+                    check_partial_overlap(out, <TensorBase>item)
     return 0
 
 

@@ -164,6 +164,8 @@ cdef class TensorMethods(TensorBase):
 
     @property
     def _version(self) -> int:
+        if self.inference:
+            raise RuntimeError("Inference tensors do not track version counter.")
         return version_of(self)
 
     def is_inference(self) -> bool:
@@ -300,6 +302,10 @@ cdef class TensorMethods(TensorBase):
             source = t.untyped_storage()
         if source is None:
             source = storage_class(0)
+        typed = getattr(source, "dtype", None)
+        if typed is not None and dtype_id(typed) != self.dt:
+            raise RuntimeError(f"Expected a Storage of type {cpp_name(self.dt)} or an UntypedStorage, but got type "
+                               f"{type_word(dtype_id(typed))} for argument 1 'storage'")
         source = getattr(source, "_untyped_storage", source)
         if not isinstance(source, StorageBase):
             raise TypeError(f"set_(): argument 'source' must be Storage or Tensor, not {type(source).__name__}")
@@ -327,11 +333,15 @@ cdef class TensorMethods(TensorBase):
         """Changes the shape in place; items that are new are not set."""
         cdef int64_t dims[MAX_DIMS]
         cdef int n = read_ints(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes, dims)
+        cdef size_t was
         if needs_grad(self):
             raise RuntimeError("cannot resize variables that require grad")
         if n == self.rank and memcmp(dims, self.sizes, n * sizeof(int64_t)) == 0:
             return self                          # strides stay as they are
+        was = 0 if self.st == NULL else self.st.nbytes
         resize_tensor(self, n, dims)
+        if fills_memory and self.st.nbytes > was:
+            fill_unset(self, was // itemsize(<DType>self.dt))
         bump_version(self)
         return self
 

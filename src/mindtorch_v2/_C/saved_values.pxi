@@ -6,7 +6,7 @@ def _unpack(Packed packed not None):
     cdef PyObject* s[1]
     value = packed.unpack(packed.value)
     if not isinstance(value, TensorBase):
-        raise TypeError("unpack_hook of saved_tensors_hooks must return a Tensor, got "
+        raise TypeError("Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
                         f"{type(value).__name__}")
     if not modes().grad or (packed.fn is None and packed.leaf is None) or value is packed.leaf:
         return value

@@ -57,6 +57,24 @@ cdef TensorBase no_tensor(object o):
     raise TypeError(f"expected a Tensor, got {builtin_type(o).__name__}")
 
 
+def _swap_tensor_impl(TensorBase a not None, TensorBase b not None) -> None:
+    """Two tensors change places: memory, geometry, history and hooks; attributes and weak references stay."""
+    cdef char* first = <char*>&a.st
+    cdef char* second = <char*>&b.st
+    cdef size_t n = <size_t>(<char*>&a.attributes - first)
+    cdef char kept[1024]
+    cdef bint a_inline = a.sizes == a.inline_dims, b_inline = b.sizes == b.inline_dims
+    if n > sizeof(kept):
+        raise SystemError(f"a tensor has {n} bytes")
+    memcpy(kept, first, n)
+    memcpy(first, second, n)
+    memcpy(second, kept, n)
+    if a_inline:
+        b.sizes, b.strides = b.inline_dims, b.inline_dims + INLINE_DIMS
+    if b_inline:
+        a.sizes, a.strides = a.inline_dims, a.inline_dims + INLINE_DIMS
+
+
 cdef int reserve_many_dims(TensorBase t, int rank) except -1:
     cdef int64_t* block
     if rank > MAX_DIMS:

@@ -142,7 +142,7 @@ def _gather_rule(self, dim, index, sparse_grad):
     return index.shape, self.dtype
 
 
-op("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",
+op("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", out="apart",
    batch=batching.dims, forward=forward.linear, rule=_gather_rule,
    npu="aclnnGather(self, dim, index, out)",
    grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).scatter_add(dim, index, g)})
@@ -174,19 +174,19 @@ def _scatter_value_check(self, dim, index, value):
         core._check_fits(value, self.dtype)
 
 
-op("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
+op("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", out="apart",
    batch=batching.dims, kernel="scatter", copies_self=True,
    inplace="method",
    rule=lambda self, dim, index, src: _scatter_check("scatter", self, dim, index, src),
    npu="aclnnScatter(self, dim, index, src, 0, out)",
    grad={"self": lambda g, dim, index: g.scatter(dim, index, 0), "src": lambda g, dim, index, src_shape:
          _cover(g.gather(dim, index), src_shape)})
-op("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
+op("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", out="apart",
    batch=batching.dims, kernel="scatter_value", copies_self=True,
    rule=lambda self, dim, index, value: _scatter_value_check(self, dim, index, value),
    npu="aclnnScatterValue(self, dim, index, value, 0, out)",
    grad={"self": lambda g, dim, index: g.scatter(dim, index, 0)})
-op("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
+op("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", out="apart",
    batch=batching.dims, autocast={"npu": "widest"},
    copies_self=True, inplace="method",
    rule=lambda self, dim, index, src: _scatter_check("scatter", self, dim, index, src),
@@ -305,12 +305,12 @@ def _prod_into(g, into, self, src, include_self, result):
     return to_self, to_src
 
 
-op("scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor",
+op("scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor", out="apart",
    batch=batching.dims,
    copies_self=True, inplace="method", rule=_scatter_reduce_rule,
    grad={"self, src": lambda g, self, dim, index, src, reduce, include_self, result:
          _reduced_into(g, _Into(dim, index, True), self, src, reduce, include_self, result)})
-op("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor",
+op("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor", out="apart",
    lacks="bool complex",
    batch=batching.along_shared,
    copies_self=True, inplace="method", rule=_index_reduce_rule,
@@ -405,17 +405,17 @@ def _index_fill_rule(self, dim, index, value):
                          "with size 0")
 
 
-op("index_select(Tensor self, int dim, Tensor index) -> Tensor",
+op("index_select(Tensor self, int dim, Tensor index) -> Tensor", out="apart",
    batch=batching_nn.selected, forward=forward.linear, rule=_index_select_rule,
    npu="aclnnIndexSelect(self, dim, index, out)",
    grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).index_add(dim, index, g)})
-op("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor",
+op("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", out="apart",
    batch=batching.along_shared, copies_self=True,
    inplace="method", rule=lambda self, dim, index, source, alpha: _check_source("index_add", self, dim, index, source),
    npu="aclnnIndexAdd(self, dim, index, source, alpha, out)",
    grad={"self": lambda g: g, "source": lambda g, dim, index, source_shape, alpha:
          (g.index_select(dim, index) * alpha).reshape(source_shape)})
-op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor",
+op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", out="apart",
    batch=batching.along_shared, autocast={"cpu": "widest"},
    copies_self=True, inplace="method",
    rule=_index_copy_rule, npu="aclnnInplaceIndexCopy(out, dim, index, source)",
@@ -467,7 +467,7 @@ def _put_flat_rule(self, index, source, accumulate):
         raise IndexError("put_(): Tried to put elements into an empty tensor")
 
 
-op("take(Tensor self, Tensor index) -> Tensor",
+op("take(Tensor self, Tensor index) -> Tensor", out="apart",
    batch=batching.take, rule=_take_rule, npu="aclnnTake(self, index, out)",
    grad={"self": lambda g, self_shape, index: g.new_zeros(self_shape).put(index, g, True)})
 op("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", out=False,

@@ -16,7 +16,7 @@ op("_masked_select(Tensor self, Tensor mask) -> Tensor", variants="", npu="aclnn
          g.new_zeros(broadcast([self_shape, mask.shape])).masked_scatter(mask, g)})
 
 
-@composite("masked_select(Tensor self, Tensor mask) -> Tensor")
+@composite("masked_select(Tensor self, Tensor mask) -> Tensor", out="apart")
 def _masked_select(self, mask):
     """The items of self where mask is true, in one dim."""
     if mask.dtype is not BOOL:

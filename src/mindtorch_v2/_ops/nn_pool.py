@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _config
 from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.reduce import INT64
 from mindtorch_v2._ops.table import composite, op, ops
@@ -319,6 +319,7 @@ def _unpool(name, self, indices, output_size, n):
            grad={"self": lambda g, indices: _picked(g, indices, 2)})
 def _max_unpool2d(self, indices, output_size):
     """Every item where max pooling found it, zeros elsewhere."""
+    _config.alert_not_deterministic("max_unpooling2d_forward_out")
     return _unpool("max_unpooling2d_forward_out", self, indices, output_size, 2)
 
 
@@ -331,6 +332,7 @@ def _max_unpool2d(self, indices, output_size):
            grad={"self": lambda g, indices: _picked(g, indices, 3)})
 def _max_unpool3d(self, indices, output_size, stride, padding):
     """Every item where max pooling found it, zeros elsewhere."""
+    _config.alert_not_deterministic("max_unpooling3d_forward_out")
     return _unpool("max_unpooling3d_forward_out", self, indices, output_size, 3)
 
 

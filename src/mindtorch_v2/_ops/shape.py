@@ -57,7 +57,7 @@ def _cat_grad(g, shapes, dim):
     return parts
 
 
-op("cat(Tensor[] tensors, int dim=0) -> Tensor",
+op("cat(Tensor[] tensors, int dim=0) -> Tensor", out="apart",
    batch=batching_nn.stacked, forward=forward.linear, autocast={"cpu": "widest"}, rule=_cat_rule, variants="function",
    format="tensors", npu="aclnnCat(tensors, dim, out)",
    grad={"tensors": lambda g, tensors_shape, dim: _cat_grad(g, tensors_shape, dim)})
@@ -84,7 +84,7 @@ def _check_stacked(tensors):
                                f"0 and {list(t.shape)} at entry {i}")
 
 
-@composite("stack(Tensor[] tensors, int dim=0) -> Tensor", autocast={"cpu": "widest"},
+@composite("stack(Tensor[] tensors, int dim=0) -> Tensor", out="apart", autocast={"cpu": "widest"},
            variants="function", rule=_stack_rule,
            npu="aclnnStack(tensors, dim, out)", grad={"tensors": lambda g, dim: list(g.unbind(dim))})
 def _stack(tensors, dim):

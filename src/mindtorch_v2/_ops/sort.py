@@ -61,7 +61,7 @@ op("topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True)
    batch=batching.dims,
    rule=_topk_rule, npu="aclnnTopk(self, k, dim, largest, sorted, values, indices)",
    grad={"self": lambda g, self_shape, dim, result1: _sorted_grad(g, self_shape, dim, result1)})
-op("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)",
+op("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", out="apart",
    batch=batching.dims,
    rule=_kthvalue_rule, npu="aclnnKthvalue(self, k, dim, keepdim, values, indices)",
    grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})

@@ -60,7 +60,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
        native: str | None = None, body: Callable[..., Any] | None = None,
        grad: dict[str, Callable[..., Any]] | None = None, npu: str | Npu | None = None,
        numbers: bool | str | None = None, copies_self: bool = False, inplace: bool | str | None = None,
-       out: bool | Callable[..., Any] = True, guard: str | None = None, autocast: str | dict[str, str] | None = None,
+       out: bool | str | Callable[..., Any] = True, guard: str | None = None, autocast: str | dict[str, str] | None = None,
        batch: Any = None, forward: Callable[..., Any] | None = None,
        refuses: dict[str, str] | None = None, lacks: str = "", variants: str = "function, method", namespace: str = "torch",
        format: str | None = None, doc: str | None = None) -> Any:
@@ -69,7 +69,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     kernel: the library's name for it where that is not the op's, or a function for all devices: of (outs, args), and of
     the arguments where there is no rule. npu: its call of CANN, or all of them as an Npu. out: whether torch offers
     out=; or a function that serves out= in place of the op, where the result depends on the tensor, which comes first: it
-    gives the result, or that tensor when it has written to it. guard: which arguments torch refuses (GUARDS of
+    gives the result, or that tensor when it has written to it; "apart": it must not share memory with an argument.
+    guard: which arguments torch refuses (GUARDS of
     _C/pointwise.pxi). autocast, in the first row of an op: what torch.autocast does with the tensors of all overloads
     (CAST_POLICIES of _C/autocast.pxi), on every device type or by it. Without it they stay as they are, and a composite is
     cast where its parts are. batch: how vmap runs it (batching.py); pointwise ops and composites need none, others without

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
@@ -88,6 +88,12 @@ for _name in ("item", "tolist", "numpy", "__array__", "__float__", "__int__", "_
     setattr(BatchedTensor, _name, _read(_name))
 
 
+class VmapInfo(NamedTuple):
+    """What a rule of a custom function is told of the level."""
+    batch_size: int
+    randomness: str
+
+
 class Vmap:
     """One level of vmap: a layer that runs each op once for all samples."""
 
@@ -113,6 +119,33 @@ class Vmap:
     def unwrap(self, x: Any) -> tuple[Any, bool]:
         """(value, whether it has the batch)"""
         return (x.value, x.batched) if type(x) is BatchedTensor and x.level is self else (x, False)
+
+    def apply_function(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The call of a custom function with samples among its arguments: by its own rule, or by that of the ops in it."""
+        pairs = [self.unwrap(x) for x in args]
+        if not any(batched for _, batched in pairs):
+            return NotImplemented
+        own = getattr(function.vmap, "__qualname__", "") != "Function.vmap"
+        name = function.__name__
+        if getattr(function.setup_context, "__qualname__", "") == "Function.setup_context" and own:
+            raise RuntimeError("In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it "
+                               f"must override the setup_context staticmethod. ({name})")
+        if own and function.generate_vmap_rule:
+            raise RuntimeError(f"You tried to vmap over {name}, but it has both generate_vmap_rule=True and an overridden vmap "
+                               "staticmethod. Please set generate_vmap_rule=False or delete the overridden vmap staticmethod to "
+                               "avoid ambiguity.")
+        if function.generate_vmap_rule:
+            return NotImplemented
+        if not own:
+            raise RuntimeError(f"You tried to vmap over {name}, but it does not have vmap support. Please override and implement "
+                               "the vmap staticmethod or set generate_vmap_rule=True.")
+        info = VmapInfo(self.size, self.randomness)
+        output, dims = function.vmap(info, tuple(0 if batched else None for _, batched in pairs), *(v for v, _ in pairs), **kwargs)
+        several = isinstance(output, (tuple, list))
+        places = dims if several and isinstance(dims, (tuple, list)) else [dims] * (len(output) if several else 1)
+        made = [x if d is None else self.wrap(x.movedim(d, 0)) for x, d in zip(output if several else [output], places,
+                                                                                strict=True)]
+        return tuple(made) if several else made[0]
 
     # ---- the layer
     def interpose(self, op: Any, row: Any, slots: tuple, out: Any) -> Any:

@@ -60,6 +60,25 @@ class Forward:
                 self.note(x, t.expand(x.shape) if t.shape != x.shape else t)
         return result
 
+    def apply_function(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The call of a custom function with tangents among its arguments: its jvp says those of the results."""
+        given = [self.tangent(x) for x in args]
+        if all(t is None for t in given):
+            return NotImplemented
+        node, result = function._call(tuple(x if t is None else without(self, x) for x, t in zip(args, given)), kwargs)
+        tangents = tuple(_zero_like(x) if t is None and node.materialize_grads and _differentiable(x) else t
+                         for x, t in zip(args, given))
+        found = node.push_forward(function, tangents)
+        results = result if isinstance(result, tuple) else (result,)
+        slopes = found if isinstance(found, tuple) else (found,)
+        if len(slopes) != len(results):
+            raise RuntimeError(f"function {type(node).__name__} returned an incorrect number of forward gradients (expected "
+                               f"{len(results)} got {len(slopes)})")
+        for x, t in zip(results, slopes):
+            if t is not None and _differentiable(x):
+                self.note(x, t)
+        return result
+
     def _inside(self, body: Any) -> Any:
         before = _C._push_transform(self)
         try:
@@ -237,6 +256,10 @@ def _is_linear(row: Any) -> bool:
     return not any(n in inputs or n.startswith("result") for n in read)
 
 
+def _differentiable(x: Any) -> bool:
+    return isinstance(x, TensorBase) and (x.is_floating_point() or x.is_complex())
+
+
 def _zero_like(x: Any) -> Any:
     return _C._op_named("zeros_like")(x)
 
@@ -289,7 +312,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
     """Closes the level; all tangents go."""
     layer = _opened()
     if layer is None:
-        raise RuntimeError("Trying to exit a forward AD level but no level is currently active")
+        raise RuntimeError("Trying to exit a forward AD level but no level is currently active.")
     if level not in (None, 0):
         raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. This is not "
                            "supported.")
@@ -313,6 +336,10 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
         raise ValueError(f"Expected primal to be floating point or complex, but got: {tensor.dtype}")
     if not tangent.is_floating_point() and not tangent.is_complex():
         raise ValueError(f"Expected tangent to be floating point or complex, but got: {tangent.dtype}")
+    if tensor.shape != tangent.shape:
+        raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
+                           f"not supported. Tensor is of size {list(tensor.shape)} while the given forward gradient is of size "
+                           f"{list(tangent.shape)}.")
     layer = _opened()
     if layer is None:
         raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() "
@@ -320,6 +347,20 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
     made = tensor.view_as(tensor)
     layer.note(made, tangent)
     return made
+
+
+class _set_fwd_grad_enabled:
+    """A with block in which dual numbers are, or are not, followed: only True is offered."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        if not self.mode and _opened() is not None:
+            raise NotImplementedError("[torch.autograd.forward_ad] switching forward mode off inside of a level is not offered")
+
+    def __exit__(self, *exc: Any) -> None:
+        pass
 
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:

@@ -15,14 +15,13 @@ class FunctionCtx:
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keeps tensors (or None) for backward, watched for in-place changes."""
-        for t in tensors:
+        for i, t in enumerate(tensors):
             if t is not None and not isinstance(t, TensorBase):
-                raise TypeError("save_for_backward can only save variables, but argument "
-                                f"is of type {type(t).__name__}")
+                raise TypeError(f"save_for_backward can only save variables, but argument {i} is of type {type(t).__name__}")
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        self.saved_for_forward = tensors
+        self._for_forward = tensors
 
     def mark_dirty(self, *args: Any) -> None:
         """Says which inputs forward changed in place."""
@@ -37,6 +36,11 @@ class FunctionCtx:
         self.materialize_grads = value
 
 
+def _version(t: Any) -> int:
+    """How often a tensor was changed; what was made in inference mode does not count."""
+    return 0 if t is None or t.is_inference() else t._version
+
+
 class _FunctionNode(Node, FunctionCtx):
     """The recorded call of a custom function; its context as well."""
     _function: Any = None
@@ -48,7 +52,17 @@ class _FunctionNode(Node, FunctionCtx):
         self.materialize_grads = True
         self.needs_input_grad: tuple = ()
         self._saved: list | None = None
+        self._for_forward: tuple = ()
+        self.saved_for_forward: tuple | None = None
         self._outputs: list = []
+
+    def push_forward(self, function: Any, tangents: tuple) -> Any:
+        """The tangents of what the call gave."""
+        self.saved_for_forward = self._for_forward
+        try:
+            return function.jvp(self, *tangents)
+        finally:
+            self.saved_for_forward = None
 
     def _keep(self, outputs: tuple) -> None:
         """Turns what save_for_backward got into checked references; outputs are kept without history."""
@@ -57,20 +71,22 @@ class _FunctionNode(Node, FunctionCtx):
             number = next((i for i, o in enumerate(outputs) if o is t), None) if t is not None else None
             plain = t if number is None else t.detach()      # an output with its history would be a cycle
             packed = None if t is None else _C._core._pack(plain)
-            saved.append((plain, 0 if t is None else t._version, number) if packed is None else
+            saved.append((plain, _version(t), number) if packed is None else
                          (packed, None, number))
         self._saved = saved
         self.to_save = ()
 
     @property
     def saved_tensors(self) -> tuple:
+        if self.saved_for_forward is not None:   # jvp runs
+            return self.saved_for_forward
         if self._saved is None:
             raise RuntimeError(_RELEASED)
         found = []
         for value, version, number in self._saved:
             if version is None:
                 value = _C._core._unpack(value)
-            elif value is not None and value._version != version:
+            elif value is not None and _version(value) != version:
                 raise _C._core._changed(value, version)
             if number is not None:
                 value = _op_named("alias")(value)
@@ -93,6 +109,9 @@ class _FunctionNode(Node, FunctionCtx):
             grads = tuple(self._zeros(i) if g is None else g for i, g in enumerate(grads))
         function = self._function
         custom = function.backward is not Function.backward
+        if custom and function.vjp is not Function.vjp:
+            raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only "
+                               "implement one of them.")
         if not custom and function.vjp is Function.vjp:
             raise NotImplementedError("You must implement either the backward or vjp method for your custom "
                                       "autograd.Function to use it with backward mode AD.")
@@ -124,6 +143,7 @@ class _FunctionMeta(type):
 class Function(FunctionCtx, metaclass=_FunctionMeta):
     """Subclass with static forward(ctx, …) and backward(ctx, *grads); call with apply."""
     _node_class: Any
+    generate_vmap_rule = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style "
@@ -147,9 +167,28 @@ class Function(FunctionCtx, metaclass=_FunctionMeta):
     def vjp(ctx: Any, *grad_outputs: Any) -> Any:
         return Function.backward(ctx, *grad_outputs)
 
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode "
+                                  "AD.")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, *args: Any) -> Any:
+        raise NotImplementedError("To use autograd.Function with vmap, you must either override the vmap staticmethod or set "
+                                  "generate_vmap_rule=True.")
+
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Runs forward and records the call."""
+        """Runs forward and records the call; a transform that an argument takes part in may answer instead."""
+        for layer in reversed(_C._transforms()):
+            answer = layer.apply_function(cls, args, kwargs)
+            if answer is not NotImplemented:
+                return answer
+        return cls._call(args, kwargs)[1]
+
+    @classmethod
+    def _call(cls, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """The recorded call, and what it gives."""
         node = cls._node_class()
         grad_mode = _C._is_grad_enabled()
         node.needs_input_grad = tuple(isinstance(a, TensorBase) and a.requires_grad for a in args)
@@ -164,7 +203,7 @@ class Function(FunctionCtx, metaclass=_FunctionMeta):
             _C._set_grad_enabled(grad_mode)
         outputs = result if isinstance(result, tuple) else (result,)
         wrapped = _finish(node, args, outputs, grad_mode and any(node.needs_input_grad))
-        return wrapped if isinstance(result, tuple) else wrapped[0]
+        return node, wrapped if isinstance(result, tuple) else wrapped[0]
 
 
 def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
@@ -172,6 +211,9 @@ def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
     dirty = {id(t) for t in node.dirty_tensors}
     plain = {id(t) for t in node.non_differentiable}
     inputs = {id(a) for a in args if isinstance(a, TensorBase)}
+    if not dirty <= {id(t) for t in outputs}:
+        raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The inputs that "
+                           "are modified inplace must all be outputs of the Function.")
     for t in node.dirty_tensors:
         _C._core._bump(t)
     if recorded:
@@ -227,6 +269,7 @@ def once_differentiable(fn: Any) -> Any:
 
 class _Refuse(Function):
     """An identity whose backward is an error."""
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(ctx: Any, x: Any, *grads: Any) -> Any:

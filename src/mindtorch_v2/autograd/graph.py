@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -34,6 +35,77 @@ class save_on_cpu(saved_tensors_hooks):
         def unpack(packed: tuple) -> Any:
             return packed[1].to(packed[0], non_blocking=pin_memory)
         super().__init__(pack, unpack)
+
+
+class _Handle:
+    """Stands for a saved tensor in the graph."""
+
+
+class _AllowMutation:
+    """The saved tensors of a with block, and copies of those that were changed since: a mode that sees every op."""
+
+    def __init__(self) -> None:
+        self.original: Any = weakref.WeakKeyDictionary()     # handle -> tensor
+        self.cloned: Any = weakref.WeakKeyDictionary()       # handle -> the tensor as it was saved
+        self._handles: dict[tuple[int, int], Any] = {}       # storage and version -> the handles of what was saved of it
+
+    def pack(self, tensor: Any) -> _Handle:
+        handle = _Handle()
+        self.original[handle] = tensor
+        self._handles.setdefault(_state(tensor), weakref.WeakSet()).add(handle)
+        return handle
+
+    def unpack(self, handle: _Handle) -> Any:
+        found = self.cloned.get(handle)
+        found = self.original.get(handle) if found is None else found
+        assert found is not None, ("Trying to backward outside of the 'allow_mutation_on_saved_tensors' context"
+                                   "in which the graph was originally recorded.")
+        return found
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        for i, param in enumerate(func._schema.arguments):
+            value = kwargs.get(param.name, args[i] if i < len(args) else None) if param.is_write else None
+            for item in value if isinstance(value, (tuple, list)) else (value,):
+                if isinstance(item, _C.TensorBase):
+                    self._keep(item)
+        return func(*args, **kwargs)
+
+    def _keep(self, changed: Any) -> None:
+        """Copies what was saved of a tensor that is about to change."""
+        for handle in self._handles.pop(_state(changed), ()):
+            if handle in self.original:
+                self.cloned[handle] = self.original.pop(handle).clone()
+
+    def clear(self) -> None:
+        """Forgets all tensors."""
+        self.original.clear()
+        self.cloned.clear()
+        self._handles.clear()
+
+
+def _state(tensor: Any) -> tuple[int, int]:
+    return tensor.untyped_storage()._cdata, 0 if tensor.is_inference() else tensor._version
+
+
+_allowing_mutation = threading.local()
+
+
+@contextlib.contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[Any]:
+    """Inside the block, tensors that were saved for backward may be changed: what is changed is copied first."""
+    if getattr(_allowing_mutation, "on", False):
+        raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+    saved = _AllowMutation()
+    with saved_tensors_hooks(saved.pack, saved.unpack):
+        _C._push_dispatch_mode(saved)
+        _allowing_mutation.on = True
+        try:
+            yield saved
+        finally:
+            _allowing_mutation.on = False
+            _C._pop_dispatch_mode()
+            saved.clear()
 
 
 class GradientEdge(NamedTuple):

@@ -14,7 +14,11 @@ class _Mode:
 
     def __call__(self, fn: Any) -> Any:
         if inspect.isclass(fn):
-            raise TypeError("a grad mode cannot decorate a class; decorate its methods")
+            warnings.warn("Decorating classes is deprecated and will be disabled in future versions. You should only decorate "
+                          "functions or methods. To preserve the current behavior of class decoration, you can directly "
+                          "decorate the `__init__` method and nothing else.", FutureWarning, stacklevel=2)
+            setattr(fn, "__init__", self(fn.__init__))   # noqa: B010
+            return fn
         if inspect.isgeneratorfunction(fn):
             @functools.wraps(fn)
             def steps(*args: Any, **kwargs: Any) -> Any:

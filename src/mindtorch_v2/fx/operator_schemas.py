@@ -39,7 +39,7 @@ def _hint(kind: Any) -> Any:
     if isinstance(kind, torch._function_schema.OptionalType):
         return typing.Optional[_hint(kind.getElementType())]   # noqa: UP045
     if isinstance(kind, torch._function_schema.ListType):
-        return typing.List[_hint(kind.getElementType())]   # noqa: UP006
+        return typing.List[_hint(kind.getElementType())]   # type: ignore[misc]   # noqa: UP006
     return _KINDS.get(kind.str(), typing.Any)
 
 

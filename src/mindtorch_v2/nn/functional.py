@@ -11,6 +11,7 @@ from mindtorch_v2.nn._functional.embedding import *  # noqa: F403
 from mindtorch_v2.nn._functional.loss import *  # noqa: F403
 from mindtorch_v2.nn._functional.loss_distance import *  # noqa: F403
 from mindtorch_v2.nn._functional.norm import *  # noqa: F403
+from mindtorch_v2.nn._functional.norm import _verify_batch_size, _verify_spatial_size  # noqa: F401
 from mindtorch_v2.nn._functional.pooling import *  # noqa: F403
 from mindtorch_v2.nn._functional.vision import *  # noqa: F403
 

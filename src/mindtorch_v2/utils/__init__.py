@@ -6,8 +6,10 @@ from mindtorch_v2.utils import (
     backend_registration,
     checkpoint,
     data,
+    deterministic,
     dlpack,
     hooks,
     weak,
 )
+from mindtorch_v2.utils._swap import swap_tensors
 from mindtorch_v2.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend

@@ -36,6 +36,11 @@ def _taken_apart(func: Any, args: tuple) -> Any:
     return func
 
 
+def _version(value: Any) -> int:
+    """How often a tensor was changed; what was made in inference mode does not count."""
+    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
+
+
 class SelectiveCheckpointContext:
     """What a policy is told: whether this is the replay, and in forward what the op gave."""
 
@@ -51,12 +56,12 @@ class _Kept:
         self.value = x.detach() if isinstance(x, torch.Tensor) else x
         if offload and self.device is not None:
             self.value = self.value.cpu()
-        self.version = self.value._version if isinstance(self.value, torch.Tensor) else 0
+        self.version = _version(self.value)
 
     def get(self, may_change: bool) -> Any:
         if self.device is None:
             return self.value
-        if self.value._version != self.version and not may_change:
+        if _version(self.value) != self.version and not may_change:
             raise RuntimeError("Tensor cached during selective activation checkpoint has been mutated")
         return self.value.to(self.device)
 

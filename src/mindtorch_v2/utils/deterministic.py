@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import Any
+
+import mindtorch_v2 as torch
 
 
 class _Module(types.ModuleType):
@@ -11,16 +12,14 @@ class _Module(types.ModuleType):
 
     @property
     def fill_uninitialized_memory(self) -> bool:
-        """False: torch.empty() leaves its memory as it is, whatever algorithms are asked for."""
-        return False
+        """Whether torch.empty() and its like give NaN, or the largest number, while deterministic algorithms are asked for."""
+        return torch._config.fills_memory()
 
     @fill_uninitialized_memory.setter
-    def fill_uninitialized_memory(self, mode: Any) -> None:
+    def fill_uninitialized_memory(self, mode: bool) -> None:
         if not isinstance(mode, bool):
-            raise TypeError(f"expected a bool, but got {type(mode).__name__}")
-        if mode:
-            raise NotImplementedError("[torch.utils.deterministic] filling memory that is not set is not offered; use torch.zeros "
-                                      "or torch.full in place of torch.empty")
+            raise RuntimeError(f"expected a bool, but got {type(mode).__name__}")
+        torch._config.set_fills_memory(mode)
 
 
 sys.modules[__name__].__class__ = _Module

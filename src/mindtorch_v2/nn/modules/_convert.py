@@ -22,6 +22,16 @@ def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
 vars(torch._C._nn)["_parse_to"] = _parse_to     # where programs with a `to` of their own look for it
 
 
+def _swap_param(module: Any, name: str, param: Any, applied: Any) -> None:
+    """Gives a parameter the contents of what it was converted to; who holds the parameter sees them."""
+    grad, param.grad = param.grad, None
+    try:
+        torch.utils.swap_tensors(param, Parameter(applied, param.requires_grad) if type(applied) is torch.Tensor else applied)
+    except Exception as error:
+        param.grad = grad
+        raise RuntimeError(f"_apply(): Couldn't swap {type(module).__name__}.{name}") from error
+
+
 class Convert:
     """Conversions; a parameter keeps its identity wherever the new data allows it."""
 
@@ -39,7 +49,10 @@ class Convert:
             grad = param.grad
             with torch.no_grad():
                 applied = fn(param)
-            if applied.is_meta == param.is_meta:
+            swap = torch.__future__.get_swap_module_params_on_conversion()
+            if swap:
+                _swap_param(self, name, param, applied)
+            elif applied.is_meta == param.is_meta and not torch.__future__.get_overwrite_module_params_on_conversion():
                 param.data = applied
             else:
                 param = self._parameters[name] = Parameter(applied, param.requires_grad)
@@ -47,6 +60,9 @@ class Convert:
                 continue
             with torch.no_grad():
                 new_grad = fn(grad)
+            if swap:
+                torch.utils.swap_tensors(grad, new_grad.requires_grad_(grad.requires_grad))
+                new_grad = grad
             param.grad = new_grad.requires_grad_(grad.requires_grad)
         for name, buffer in self._buffers.items():
             if buffer is not None:

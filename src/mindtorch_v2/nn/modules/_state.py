@@ -14,6 +14,17 @@ from mindtorch_v2.nn.parameter import Parameter, is_lazy
 _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
 
+def _load_by_swap(param: Any, value: Any, assign: bool) -> None:
+    """Swaps a parameter or buffer with what its class makes of the value."""
+    made = param.module_load(value, assign=assign)
+    if made is value or made is param:
+        raise RuntimeError("module_load returned one of self or other, please .detach() the result if returning one of the inputs "
+                           "in module_load")
+    if isinstance(param, Parameter):
+        made = made.requires_grad_(param.requires_grad) if isinstance(made, Parameter) else Parameter(made, param.requires_grad)
+    torch.utils.swap_tensors(param, made)
+
+
 class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
     """What load_state_dict could not match."""
 
@@ -163,6 +174,9 @@ class StateDict:
             )
         try:
             with torch.no_grad():
+                if torch.__future__.get_swap_module_params_on_conversion():
+                    _load_by_swap(param, value, assign)
+                    return
                 if not assign:
                     param.copy_(value)
                     return

@@ -19,6 +19,13 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _checked_dim(t: Tensor, dim: int) -> int:
+    """The dim, counted from the first; one that the tensor does not have is refused."""
+    if not -t.dim() <= dim < t.dim():
+        raise IndexError(f"Invalid index {dim} for tensor of size {t.shape}")
+    return dim % t.dim()
+
+
 class BasePruningMethod(abc.ABC):
     """A forward pre-hook that multiplies a parameter with a mask; a subclass says how the mask is made."""
 
@@ -191,7 +198,7 @@ class RandomStructured(_ByAmount):
         self.dim = dim
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        dim = self.dim % t.dim()
+        dim = _checked_dim(t, self.dim)
         chance = torch.rand(t.shape[dim], device=t.device)
         return default_mask * self._without(chance, t.shape, dim).to(default_mask.dtype)
 
@@ -206,7 +213,7 @@ class LnStructured(_ByAmount):
         self.n, self.dim = n, dim
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        dim = self.dim % t.dim()
+        dim = _checked_dim(t, self.dim)
         norms = torch.norm(t, p=self.n, dim=[d for d in range(t.dim()) if d != dim])
         return default_mask * self._without(norms, t.shape, dim).to(default_mask.dtype)
 

@@ -1,0 +1,57 @@
+"""torch.autograd.grad_mode: the modes under torch's name for their module, and switches of its engine."""
+from __future__ import annotations
+
+from typing import Any
+
+from mindtorch_v2 import _C
+from mindtorch_v2.autograd.modes import (  # noqa: F401
+    _Mode,
+    enable_grad,
+    inference_mode,
+    no_grad,
+    set_grad_enabled,
+)
+
+__all__ = ["no_grad", "enable_grad", "set_grad_enabled", "inference_mode", "set_multithreading_enabled"]
+
+
+class _Switch(_Mode):
+    """A setting of torch's engine, from now on or for a with block; the engine here has no such part."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: Any) -> None:
+        pass
+
+    def clone(self) -> _Switch:
+        """The same switch once more."""
+        return type(self)(self.mode)
+
+    _again = clone
+
+
+class set_multithreading_enabled(_Switch):
+    """Whether backward uses a thread for each device: here it always runs in the thread that calls it."""
+
+
+class _force_original_view_tracking(_Switch):
+    """Whether views keep what made them rather than sizes and strides: here they keep both."""
+
+
+class _unsafe_preserve_version_counter(_Mode):
+    """A with block after which the version of a tensor, or of several, is what it was."""
+
+    def __init__(self, tensors: Any) -> None:
+        self.tensors = (tensors,) if isinstance(tensors, _C.TensorBase) else tuple(tensors)
+        self.versions = tuple(t._version for t in self.tensors)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: Any) -> None:
+        for t, version in zip(self.tensors, self.versions):
+            _C._core._set_version(t, version)

@@ -1,0 +1,114 @@
+"""Small programs of autograd as people write them, errors and their texts included, against PyTorch."""
+from __future__ import annotations
+
+import both
+import pytest
+
+FUNCTION = """class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        {forward}
+    @staticmethod
+    def backward(ctx, g):
+        {backward}
+x=torch.ones(2,requires_grad=True)
+"""
+
+
+def function(forward: str = "return x*2", backward: str = "return g", last: str = "F.apply(x*1).sum().backward()") -> str:
+    return FUNCTION.format(forward=forward, backward=backward) + last
+
+
+PROGRAMS = [
+    function(backward="return 1"), function(backward="return torch.ones(3)"), function("ctx.save_for_backward(1); return x*2"),
+    function("ctx.mark_dirty(x); return x*2"), function("ctx.mark_dirty(x); return x.add_(1)", last="F.apply(x*1)"),
+    function(backward="return g, g"),
+    FUNCTION.format(forward="return x*2", backward="return g") + "F.vjp=staticmethod(lambda ctx,g: g)\nF.apply(x).sum().backward()",
+    "x=torch.ones(2,requires_grad=True)\nx.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(3))\nx.sum().backward()",
+    "with torch.inference_mode(): x=torch.ones(2)\nx._version",
+    "with torch.autograd.graph.allow_mutation_on_saved_tensors():\n"
+    "    with torch.autograd.graph.allow_mutation_on_saved_tensors(): pass\n1",
+    "x=torch.ones(2,requires_grad=True)\nwith torch.autograd.graph.allow_mutation_on_saved_tensors():\n    y=(x*x).sum()\ny.backward()",
+    "x=torch.ones(2,requires_grad=True)\nwith torch.autograd.graph.allow_mutation_on_saved_tensors():\n"
+    "    a=x.clone(); y=a*a; z=a.exp(); a.add_(5); z.mul_(2); (y.sum()+z.sum()).backward()\nx.grad",
+    "x=torch.ones(2,requires_grad=True)\nwith torch.autograd.graph.allow_mutation_on_saved_tensors():\n"
+    "    a=x.clone(); y=a**2; torch.add(torch.ones(2),1,out=a.detach()); y.sum().backward()\nx.grad",
+    "x=torch.ones(2)\nwith torch.autograd._unsafe_preserve_version_counter(x): x.add_(1)\nx._version",
+    "with torch.autograd.grad_mode.set_multithreading_enabled(False): r=torch.is_grad_enabled()\nr",
+    "@torch.no_grad()\nclass A:\n    def __init__(self): self.on=torch.is_grad_enabled()\nA().on",
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_programs(program: str) -> None:
+    both.check(program, message=True)
+
+
+JVP = """class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_forward(x)
+        return x*2, y*3
+    {jvp}
+with torch.autograd.forward_ad.dual_level():
+    d=torch.autograd.forward_ad.make_dual(torch.ones(2),torch.full((2,),5.))
+    r=[torch.autograd.forward_ad.unpack_dual(o) for o in F.apply(d, torch.ones(2))]
+[(a.primal, a.tangent) for a in r]"""
+
+
+@pytest.mark.parametrize("jvp", [
+    "pass", "jvp=staticmethod(lambda ctx,a,b: (a*7+ctx.saved_tensors[0], b+1))"])
+def test_forward_mode_asks_a_function_for_its_jvp(jvp: str) -> None:
+    both.check(JVP.format(jvp=jvp))
+
+
+def test_tangents_have_the_shape_of_what_they_are_of() -> None:
+    both.check("with torch.autograd.forward_ad.dual_level(): torch.autograd.forward_ad.make_dual(torch.ones(2),torch.ones(3))\n1",
+               message=True)
+
+
+VMAP = """class F(torch.autograd.Function):
+    {body}
+    @staticmethod
+    def forward(x, y): return x*y
+    @staticmethod
+    def setup_context(ctx, inputs, output): ctx.save_for_backward(*inputs)
+    @staticmethod
+    def backward(ctx, g): return g*ctx.saved_tensors[1], g*ctx.saved_tensors[0]
+torch.vmap(F.apply, in_dims=(0, None))(torch.ones(3, 2), torch.full((2,), 4.))"""
+
+
+@pytest.mark.parametrize("body", [
+    "pass", "generate_vmap_rule = True",
+    "vmap=staticmethod(lambda info,dims,x,y: (x*y*100+info.batch_size, dims[0]))",
+    "generate_vmap_rule = True; vmap=staticmethod(lambda info,dims,x,y: (x*y, 0))"])
+def test_vmap_asks_a_function_for_its_rule(body: str) -> None:
+    both.check(VMAP.format(body=body))
+
+
+FUNCTIONAL = """jacobian(lambda x: torch.ones(2), torch.ones(2), strict=True)|jacobian(lambda x: 1, torch.ones(2))|jacobian(lambda x: x, 1)
+jacobian(lambda x: (x, 1), torch.ones(2))|jacobian(lambda x: x**2, torch.ones(2), strategy="x")|jacobian(lambda x: x, torch.ones(2), strict=True, vectorize=True)
+jacobian(lambda x: x, torch.ones(2), strategy="forward-mode", vectorize=True, create_graph=True)
+jacobian(lambda x: x**2, torch.ones(2), create_graph=True)|jacobian(lambda x: 2*x, torch.ones(2), create_graph=True, strict=True)
+jacobian(lambda x, y: (x*y, x.sum()), (torch.ones(2), torch.ones(2)), vectorize=True)|jacobian(lambda x: x.sum(), torch.ones(0))
+jacobian(lambda x, y: x*y**2, (torch.ones(2), torch.ones(2)), strategy="forward-mode", vectorize=True)[1].tolist()
+hessian(lambda x: x**2, torch.ones(2))|hessian(lambda x: (x, x), torch.ones(2))|hessian(lambda x: (x**3).sum(), torch.ones(2))
+hessian(lambda x, y: (x*y).sum(), (torch.ones(2), torch.ones(2)))|hessian(lambda x: x.sum(), torch.ones(2), strict=True)
+hessian(lambda x: (x**3).sum(), torch.ones(2), outer_jacobian_strategy="forward-mode", vectorize=True).tolist()
+hessian(lambda x: (x**3).sum(), torch.ones(2), create_graph=True).requires_grad|hessian(lambda x: x.sum(), 1)
+vjp(lambda x: x*2, torch.ones(2))|vjp(lambda x: x*2, torch.ones(2), torch.ones(3))|vjp(lambda x: x*2, torch.ones(2), (torch.ones(2),)*2)
+vjp(lambda x: torch.ones(2), torch.ones(2), torch.ones(2), strict=True)|vjp(lambda x, y: x*2, (torch.ones(2),)*2, torch.ones(2), strict=True)
+vjp(lambda x, y: x*2, (torch.ones(2),)*2, torch.ones(2))|vjp(lambda x: 2*x, torch.ones(2), torch.ones(2), create_graph=True, strict=True)
+vjp(lambda x: 1, torch.ones(2))|vjp(lambda x: x, [torch.ones(2)])|vjp(lambda x, y: (x, y), (torch.ones(2),)*2, torch.ones(2))
+jvp(lambda x: x*2, torch.ones(2))|jvp(lambda x: x**2, torch.ones(2), torch.ones(2))|jvp(lambda x: x.sum(), torch.ones(2), torch.ones(3))
+jvp(lambda x: torch.ones(2), torch.ones(2), torch.ones(2))|jvp(lambda x, y: (x*y, y), (torch.ones(2),)*2, (torch.ones(2),)*2)
+jvp(lambda x: x.detach()*1, torch.ones(2), torch.ones(2), strict=True)|jvp(lambda x: x**2, torch.ones(1))
+vhp(lambda x: x, torch.ones(2))|vhp(lambda x: (x**3).sum(), torch.ones(2), torch.ones(2))|vhp(lambda x: x.sum(), torch.ones(2), torch.ones(2), strict=True)
+vhp(lambda x: (x, x), torch.ones(1))|vhp(lambda x: 1, torch.ones(1))|vhp(lambda x: x.sum(), torch.ones(2), torch.ones(2))
+hvp(lambda x: (x**3).sum(), torch.ones(2), torch.ones(2))|hvp(lambda x: x.sum(), torch.ones(2), torch.ones(2))|hvp(lambda x: x, torch.ones(2))
+hvp(lambda x, y: (x*y).sum(), (torch.ones(2),)*2, (torch.ones(2),)*2)|hvp(lambda x: (x**2).sum(), torch.ones(2), torch.ones(2), strict=True)"""
+
+
+@pytest.mark.parametrize("call", FUNCTIONAL.replace("\n", "|").split("|"))
+def test_functional(call: str) -> None:
+    both.check(f"torch.autograd.functional.{call}", message=True)

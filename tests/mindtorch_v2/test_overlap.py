@@ -1,0 +1,18 @@
+"""What out= and in-place ops may share memory with: torch refuses the rest."""
+from __future__ import annotations
+
+import both
+import pytest
+
+SHARED = """torch.cat([x[:3],x[:3]],out=x)|torch.cat([x[:3],y[:3]],out=y[3:].repeat(2))|torch.stack([x[:3],x[:3]],out=x.view(2,3))
+torch.gather(x[:3],0,i,out=x[:3])|torch.gather(x[:3],0,i,out=x[2:5])|torch.gather(j,0,i,out=i)|torch.gather(x[:3],0,i,out=x[3:])
+torch.take(x,i,out=x[:3])|torch.masked_select(x,x>-9,out=x)|torch.masked_select(m,m,out=m)|torch.index_select(x,0,i,out=x[1:4])
+torch.kthvalue(x.view(2,3),1,out=(x[:2],j[:2]))|torch.scatter(x,0,i,1.,out=x)|torch.scatter_add(y,0,i,x[:3],out=x)
+torch.index_add(y,0,i,x[:3],out=x)|torch.index_copy(x,0,i,y[:3],out=x)|x.scatter_(0,i,x[1:4])|j.scatter_(0,j,j.clone())
+x.index_add_(0,i,x[:3])|x.copy_(x.flip(0))|torch.add(x[1:],1,out=x[:-1])|torch.add(x,1,out=x)|torch.cat([x,y],out=x.new_empty(0))"""
+
+
+@pytest.mark.parametrize("call", SHARED.replace("\n", "|").split("|"))
+def test_memory_that_is_read_and_written(call: str) -> None:
+    both.check(f"x=torch.arange(6.)\ny=torch.ones(6)\ni=torch.tensor([0,1,2])\nj=torch.tensor([2,1,0])\nm=torch.ones(3)>0\n{call}",
+               message=True)

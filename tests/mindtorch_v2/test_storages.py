@@ -1,0 +1,55 @@
+"""Typed and untyped storages: how they are made, read, cast and refused, against PyTorch's."""
+from __future__ import annotations
+
+import both
+import pytest
+
+MADE = """torch.TypedStorage([1,2,3],dtype=torch.float64).tolist()
+torch.TypedStorage(5,dtype=torch.int32).dtype
+torch.TypedStorage().size()
+torch.TypedStorage([1.,2.],dtype=torch.float32,device='meta').size()
+torch.TypedStorage(0,0)
+torch.TypedStorage('string',dtype=torch.float32)
+torch.TypedStorage(wrap_storage=0,dtype=torch.float32)
+torch.TypedStorage(wrap_storage=torch.UntypedStorage(4))
+torch.TypedStorage(wrap_storage=torch.UntypedStorage(4),dtype=0)
+torch.TypedStorage(wrap_storage=torch.UntypedStorage(4),dtype=torch.float32,device='cpu')
+torch.FloatStorage(0,0,dtype=torch.float32)
+torch.FloatStorage('string')
+torch.FloatStorage(1,device='meta')
+torch.FloatStorage(wrap_storage=torch.UntypedStorage(4,device='meta'))
+torch.FloatStorage(torch.ones(2).untyped_storage())
+torch.storage._LegacyStorage()
+torch.is_storage(torch.FloatStorage(1)), torch.is_storage(1)
+torch.ones(1,dtype=torch.int8).storage_type() is torch.CharStorage
+isinstance(torch.ones(1).storage(), torch.FloatStorage), isinstance(torch.ones(1).storage(), torch.IntStorage)""".split("\n")
+META = """s[0]|s.fill_(1).size()|s.tolist()|s.copy_(s).size()|s.clone().device|s.cpu()|s.share_memory_()|s.float().size()|s.type()
+repr(s)|list(s)|s.nbytes(), s.element_size(), s.is_shared(), s.data_ptr()|s.untyped().tolist()|s.untyped()[0]
+s.untyped().fill_(1).size()""".replace("\n", "|").split("|")
+ITEMS = """s[1]|s[-1]|s[5]|s[1.5]|s[0:1]|s[torch.tensor(1)]|s.double().tolist()|s.complex_float().tolist()|s.bool().tolist()|s.half().dtype
+s.type()|s.is_cuda|s.filename|s._pickle_storage_type()|s.cpu().tolist()|s.untyped().float().size()|s.untyped()[99]|s.untyped()['a']
+torch.ones(2,dtype=torch.float64).set_(s)|torch.ones(2).set_(s).tolist()""".replace("\n", "|").split("|")
+
+
+@pytest.mark.parametrize("line", MADE)
+def test_storages_are_made_and_refused_as_torch_does(line: str) -> None:
+    both.check(line)
+
+
+@pytest.mark.parametrize("line", META)
+def test_storages_without_data(line: str) -> None:
+    both.check(f"s=torch.TypedStorage(3,device='meta',dtype=torch.float32)\n{line}")
+
+
+@pytest.mark.parametrize("line", ITEMS)
+def test_items_of_storages(line: str) -> None:
+    both.check(f"s=torch.FloatStorage([1,2,3])\n{line}")
+
+
+@pytest.mark.parametrize("lines", [
+    "s=torch.FloatStorage([1,2,3])\ns[:]=7\ns[1]=5\ns.tolist()", "s=torch.FloatStorage([1,2,3])\ns[3]=5\ns",
+    "s=torch.FloatStorage([1,2,3])\ns[[0]]=5\ns", "s=torch.UntypedStorage([1,2])\ns[0]=300\ns.tolist()",
+    "import copy\ncopy.copy(torch.FloatStorage([1,2])).tolist(), copy.deepcopy(torch.FloatStorage([1,2])).tolist()",
+    "torch.FloatStorage.from_file(__import__('tempfile').mkdtemp()+'/f',True,3).fill_(2.).tolist()"])
+def test_writing_to_storages(lines: str) -> None:
+    both.check(lines)
