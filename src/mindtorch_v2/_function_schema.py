@@ -7,7 +7,6 @@ from typing import Any
 
 from mindtorch_v2 import _schema
 
-
 Text = str                                       # Type has a method of that name
 
 
