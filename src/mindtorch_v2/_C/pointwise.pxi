@@ -111,7 +111,7 @@ cdef int common_dtype(Overload ov, PyObject** s) except -2:
 
 
 cdef enum:
-    G_NONE, G_MINUS, G_NEGATIVE, G_POWER, G_ALPHA, G_FITS, G_SAME, G_MASK, G_RESULT, G_MATH, G_SINGLE, G_LACKS
+    G_NONE, G_MINUS, G_NEGATIVE, G_POWER, G_ALPHA, G_FITS, G_SAME, G_MASK, G_RESULT, G_MATH, G_CHOICE, G_LACKS
 
 # What a row says of arguments that torch refuses.
 GUARDS = {None: G_NONE,
@@ -122,7 +122,7 @@ GUARDS = {None: G_NONE,
           "fits": G_FITS,                        # a number has to fit the dtype of self, which it is written to
           "result": G_RESULT,                    # Scalars have to fit the result's dtype
           "math": G_MATH,                        # they have to fit what is computed in; so in rows that say nothing
-          "single": G_SINGLE,                    # numbers have to fit as a single item does
+          "choice": G_CHOICE,                    # the first has to be bools, and numbers to fit as a single item does
           "same dtypes": G_SAME,
           "mask": G_MASK}                        # what shares self's memory, unless it is self
 
@@ -142,7 +142,10 @@ cdef int check_operands(Overload ov, PyObject** s, int compute) except -1:
     if ov.guard == G_MATH or ov.guard == G_RESULT:
         if has_loop(ov, compute):
             check_scalars(ov, s, math_dtype(compute) if ov.guard == G_MATH else compute)
-    elif ov.guard == G_SINGLE:
+    elif ov.guard == G_CHOICE:
+        if is_tensor(s[0]) and (<TensorBase>s[0]).dt != kBool and (<TensorBase>s[0]).dt != kUInt8:
+            raise RuntimeError("where expected condition to be a boolean tensor, but got a tensor with dtype "
+                               f"{type_word((<TensorBase>s[0]).dt)}")
         for p in range(ov.nparams):
             if not is_tensor(s[p]):
                 check_fits(<object>s[p], single_dtype(compute))

@@ -144,7 +144,7 @@ def _nonzero(self, as_tuple):
     """The indices of the items that are not zero: one row each, or one tensor per dim."""
     if not as_tuple:
         return ops._nonzero(self)
-    return ops._nonzero(self if self.dim() else self.unsqueeze(0)).unbind(1)
+    return ops._nonzero(self if self.dim() else self.unsqueeze(0)).t().contiguous().unbind(0)
 
 
 @composite("argwhere(Tensor self) -> Tensor", out=False)

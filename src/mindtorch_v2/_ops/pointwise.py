@@ -378,7 +378,7 @@ op("rad2deg(Tensor self) -> Tensor", rule=unary_float, refuses={"complex": "rad2
    grad={"self": lambda g: g * (180 / math.pi)})
 
 # ---- three inputs ------------------------------------------------------------------------------------------------
-op("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", rule=binary, kernel="where", guard="single",
+op("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", rule=binary, kernel="where", guard="choice",
    variants="function", inplace=False, npu="aclnnSWhere(condition, self, other, out)",
    grad={"self": lambda g, condition: ops.where(condition, g, 0),
          "other": lambda g, condition: ops.where(condition, 0, g)})

@@ -113,9 +113,18 @@ op("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype
    autocast={"cpu": "float32", "npu": "float32 result"},
    out=in_out_dtype("prod"), rule=infer.reduce_sum, npu="aclnnProdDim(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, dim, keepdim, result: _prod_grad(g, self, dim, keepdim, result)})
-op("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", batch=batching.dims, rule=infer.reduce_bool,
+def _in_out_bool(name):
+    """What serves out= of any and all: a tensor of bools, or of uint8."""
+    def run(out, *args):
+        if out.dtype._name not in ("bool", "uint8"):
+            raise RuntimeError(f"{name} only supports bool tensor for result, got: {word(out.dtype)}")
+        return getattr(ops, name)(*args)
+    return run
+
+
+op("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", out=_in_out_bool("any"), batch=batching.dims, rule=infer.reduce_bool,
    npu="aclnnAny(self, dim, keepdim, out)")
-op("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", batch=batching.dims, rule=infer.reduce_bool,
+op("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", out=_in_out_bool("all"), batch=batching.dims, rule=infer.reduce_bool,
    npu="aclnnAll(self, dim, keepdim, out)")
 op("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor", batch=batching.dims, out=False,
    rule=lambda self, dim: (reduced(self.shape, dim, False), INT64))

@@ -300,6 +300,9 @@ _FEW = 16                                        # test items up to which compar
            variants="function", numbers=True)
 def _isin(elements, test_elements, assume_unique, invert):
     """Where an item is among the test elements."""
+    if not hasattr(elements, "dtype") and not hasattr(test_elements, "dtype"):
+        raise TypeError("isin() received an invalid combination of arguments - got (Number, Number), but expected one of them to "
+                        "be a Tensor")
     for tensor in (elements, test_elements):
         if hasattr(tensor, "dtype") and (tensor.is_complex() or tensor.dtype._name == "bool"):
             raise RuntimeError(f"Unsupported input type encountered for isin(): {word(tensor.dtype)}")

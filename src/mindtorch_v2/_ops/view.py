@@ -174,13 +174,14 @@ def broadcast_shapes(*shapes):
     """The shape that the given shapes broadcast to."""
     rank = max((1 if isinstance(s, int) else len(s) for s in shapes), default=0)
     result = [1] * rank
-    for shape in shapes:
+    for at, shape in enumerate(shapes):
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         for i, n in enumerate(shape, rank - len(shape)):
             if n < 0:
-                raise RuntimeError(f"Trying to create tensor with negative dimension ({n}): ({n})")
+                raise ValueError("Attempting to broadcast a dimension with negative length!")
             if n != 1 and result[i] not in (1, n):
-                raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape")
+                raise RuntimeError(f"Attempting to broadcast a dimension of length {n} at {i - rank}! Mismatching argument at index "
+                                   f"{at} had {shape}; but expected shape should be broadcastable to {result}")
             result[i] = n if n != 1 else result[i]
     return Size(result)
 
