@@ -27,6 +27,7 @@ class Type:
 
     @classmethod
     def get(cls) -> Type:
+        """The one object of the type."""
         return _PLAIN[cls]
 
     def kind(self) -> Text:
@@ -86,7 +87,8 @@ class OptionalType(_Wrapped):
 
 
 def _plain(name: str, shown: str, text: str = "") -> type[Type]:
-    return type(name, (Type,), {"_shown": shown, "_text": text or shown, "__module__": "torch"})
+    return type(name, (Type,), {"_shown": shown, "_text": text or shown, "__module__": "torch",
+                                "__doc__": f"The type that schemas write {text or shown}."})
 
 
 AnyType = _plain("AnyType", "Any")

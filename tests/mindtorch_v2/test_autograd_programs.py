@@ -1,8 +1,8 @@
 """Small programs of autograd as people write them, errors and their texts included, against PyTorch."""
 from __future__ import annotations
 
-import both
 import pytest
+import twin
 
 FUNCTION = """class F(torch.autograd.Function):
     @staticmethod
@@ -41,7 +41,7 @@ PROGRAMS = [
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
 def test_programs(program: str) -> None:
-    both.check(program, message=True)
+    twin.check_lines(program, message=True)
 
 
 JVP = """class F(torch.autograd.Function):
@@ -59,11 +59,11 @@ with torch.autograd.forward_ad.dual_level():
 @pytest.mark.parametrize("jvp", [
     "pass", "jvp=staticmethod(lambda ctx,a,b: (a*7+ctx.saved_tensors[0], b+1))"])
 def test_forward_mode_asks_a_function_for_its_jvp(jvp: str) -> None:
-    both.check(JVP.format(jvp=jvp))
+    twin.check_lines(JVP.format(jvp=jvp))
 
 
 def test_tangents_have_the_shape_of_what_they_are_of() -> None:
-    both.check("with torch.autograd.forward_ad.dual_level(): torch.autograd.forward_ad.make_dual(torch.ones(2),torch.ones(3))\n1",
+    twin.check_lines("with torch.autograd.forward_ad.dual_level(): torch.autograd.forward_ad.make_dual(torch.ones(2),torch.ones(3))\n1",
                message=True)
 
 
@@ -83,7 +83,7 @@ torch.vmap(F.apply, in_dims=(0, None))(torch.ones(3, 2), torch.full((2,), 4.))""
     "vmap=staticmethod(lambda info,dims,x,y: (x*y*100+info.batch_size, dims[0]))",
     "generate_vmap_rule = True; vmap=staticmethod(lambda info,dims,x,y: (x*y, 0))"])
 def test_vmap_asks_a_function_for_its_rule(body: str) -> None:
-    both.check(VMAP.format(body=body))
+    twin.check_lines(VMAP.format(body=body))
 
 
 FUNCTIONAL = """jacobian(lambda x: torch.ones(2), torch.ones(2), strict=True)|jacobian(lambda x: 1, torch.ones(2))|jacobian(lambda x: x, 1)
@@ -111,4 +111,4 @@ hvp(lambda x, y: (x*y).sum(), (torch.ones(2),)*2, (torch.ones(2),)*2)|hvp(lambda
 
 @pytest.mark.parametrize("call", FUNCTIONAL.replace("\n", "|").split("|"))
 def test_functional(call: str) -> None:
-    both.check(f"torch.autograd.functional.{call}", message=True)
+    twin.check_lines(f"torch.autograd.functional.{call}", message=True)

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import both
 import pytest
 import torch
+import twin
 
 import mindtorch_v2 as mt
 
@@ -32,19 +32,19 @@ def _deterministic() -> Iterator[None]:
 @pytest.mark.usefixtures("_deterministic")
 @pytest.mark.parametrize("line", FILLED)
 def test_memory_that_is_not_set_is_filled(line: str) -> None:
-    both.check(line)
+    twin.check_lines(line)
 
 
 @pytest.mark.usefixtures("_deterministic")
 @pytest.mark.parametrize("line", REFUSED)
 def test_ops_that_depend_on_the_order_of_writes_are_refused(line: str) -> None:
-    both.check(line, message=True)
+    twin.check_lines(line, message=True)
 
 
 @pytest.mark.parametrize("line", ["torch.use_deterministic_algorithms(1)", "torch.set_deterministic_debug_mode(3)",
                                   "torch.set_deterministic_debug_mode('x')", "torch.utils.deterministic.fill_uninitialized_memory"])
 def test_settings(line: str) -> None:
-    both.check("import torch.utils.deterministic\n" + line, message=True)
+    twin.check_lines("import torch.utils.deterministic\n" + line, message=True)
 
 
 def test_filling_can_be_switched_off() -> None:

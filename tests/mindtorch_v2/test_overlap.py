@@ -1,8 +1,8 @@
 """What out= and in-place ops may share memory with: torch refuses the rest."""
 from __future__ import annotations
 
-import both
 import pytest
+import twin
 
 SHARED = """torch.cat([x[:3],x[:3]],out=x)|torch.cat([x[:3],y[:3]],out=y[3:].repeat(2))|torch.stack([x[:3],x[:3]],out=x.view(2,3))
 torch.gather(x[:3],0,i,out=x[:3])|torch.gather(x[:3],0,i,out=x[2:5])|torch.gather(j,0,i,out=i)|torch.gather(x[:3],0,i,out=x[3:])
@@ -14,5 +14,14 @@ x.index_add_(0,i,x[:3])|x.copy_(x.flip(0))|torch.add(x[1:],1,out=x[:-1])|torch.a
 
 @pytest.mark.parametrize("call", SHARED.replace("\n", "|").split("|"))
 def test_memory_that_is_read_and_written(call: str) -> None:
-    both.check(f"x=torch.arange(6.)\ny=torch.ones(6)\ni=torch.tensor([0,1,2])\nj=torch.tensor([2,1,0])\nm=torch.ones(3)>0\n{call}",
+    twin.check_lines(f"x=torch.arange(6.)\ny=torch.ones(6)\ni=torch.tensor([0,1,2])\nj=torch.tensor([2,1,0])\nm=torch.ones(3)>0\n{call}",
                message=True)
+
+
+@pytest.mark.parametrize("call", [
+    "torch.where(torch.tensor([1,0]),1,2)", "torch.where(torch.tensor([1.,0.]),torch.ones(2),torch.zeros(2))",
+    "torch.all(torch.ones(2),0,out=torch.empty(1))", "torch.any(torch.ones(2),0,out=torch.empty((),dtype=torch.uint8))",
+    "torch.broadcast_shapes((2,),(3,))", "torch.broadcast_shapes((-1,),(3,))", "torch.isin(1,1).shape",
+    "torch.nonzero(torch.eye(2),as_tuple=True)"])
+def test_arguments_that_an_op_does_not_take(call: str) -> None:
+    twin.check_lines(call, message="isin" not in call)

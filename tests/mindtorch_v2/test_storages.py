@@ -1,8 +1,8 @@
 """Typed and untyped storages: how they are made, read, cast and refused, against PyTorch's."""
 from __future__ import annotations
 
-import both
 import pytest
+import twin
 
 MADE = """torch.TypedStorage([1,2,3],dtype=torch.float64).tolist()
 torch.TypedStorage(5,dtype=torch.int32).dtype
@@ -33,17 +33,17 @@ torch.ones(2,dtype=torch.float64).set_(s)|torch.ones(2).set_(s).tolist()""".repl
 
 @pytest.mark.parametrize("line", MADE)
 def test_storages_are_made_and_refused_as_torch_does(line: str) -> None:
-    both.check(line)
+    twin.check_lines(line)
 
 
 @pytest.mark.parametrize("line", META)
 def test_storages_without_data(line: str) -> None:
-    both.check(f"s=torch.TypedStorage(3,device='meta',dtype=torch.float32)\n{line}")
+    twin.check_lines(f"s=torch.TypedStorage(3,device='meta',dtype=torch.float32)\n{line}")
 
 
 @pytest.mark.parametrize("line", ITEMS)
 def test_items_of_storages(line: str) -> None:
-    both.check(f"s=torch.FloatStorage([1,2,3])\n{line}")
+    twin.check_lines(f"s=torch.FloatStorage([1,2,3])\n{line}")
 
 
 @pytest.mark.parametrize("lines", [
@@ -52,4 +52,4 @@ def test_items_of_storages(line: str) -> None:
     "import copy\ncopy.copy(torch.FloatStorage([1,2])).tolist(), copy.deepcopy(torch.FloatStorage([1,2])).tolist()",
     "torch.FloatStorage.from_file(__import__('tempfile').mkdtemp()+'/f',True,3).fill_(2.).tolist()"])
 def test_writing_to_storages(lines: str) -> None:
-    both.check(lines)
+    twin.check_lines(lines)
