@@ -8,7 +8,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._C import device as Device
 from mindtorch_v2._storage import UntypedStorage
 from mindtorch_v2._tensor import Tensor, _legacy_tensor
-from mindtorch_v2._typed_storage import TypedStorage, untyped_of, wrong_arguments
+from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage, untyped_of, wrong_arguments
 
 # The dtypes that had types of their own; later ones have not.
 _WORDS = frozenset("Bool Byte Char Short Int Long Half BFloat16 Float Double".split())
@@ -131,17 +131,12 @@ removed = {name: _refusal(name, instead) for name, instead in (
     ("symeig", "torch.linalg.eigh"), ("lstsq", "torch.linalg.lstsq, whose arguments are reversed"),
     ("matrix_rank", "torch.linalg.matrix_rank"))}
 
-def _storage_type(self: Tensor) -> Any:
-    """The class of its storage: torch.FloatStorage, or TypedStorage where its dtype has none of its own."""
-    named = npu_storage_types if self.device.type == "npu" else storage_types
-    return next((kind for kind in named.values() if kind.dtype == self.dtype), TypedStorage)   # type: ignore[attr-defined]
-
-
 tensor_types = _types("cpu", "torch")
 npu_tensor_types = _types("npu", "torch.npu")
 sparse_types = _sparse_types()
 storage_types, npu_storage_types = _storages("cpu", "torch"), _storages("npu", "torch.npu")
-setattr(Tensor, "storage_type", _storage_type)   # noqa: B010
+NAMED_TYPES.update({(kind.dtype, kind._device): kind   # type: ignore[attr-defined]
+                    for kinds in (storage_types, npu_storage_types) for kind in kinds.values()})
 
 
 def set_default_tensor_type(t: Any, /) -> None:

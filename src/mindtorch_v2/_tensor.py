@@ -14,7 +14,7 @@ from mindtorch_v2._C import device as Device
 from mindtorch_v2._C import dtype as DType
 from mindtorch_v2._printing import tensor_repr
 from mindtorch_v2._shape import Size
-from mindtorch_v2._typed_storage import TypedStorage
+from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage
 
 
 class Tensor(TensorMethods):
@@ -143,6 +143,10 @@ class Tensor(TensorMethods):
         return TypedStorage(wrap_storage=self.untyped_storage(), dtype=self.dtype)
 
     _typed_storage = storage
+
+    def storage_type(self) -> Any:
+        """The class of its storage: torch.FloatStorage, or TypedStorage where its dtype has none of its own."""
+        return NAMED_TYPES.get((self.dtype, self.device.type), TypedStorage)
 
     def is_shared(self) -> bool:
         """Whether the storage lies in memory that forked processes share."""

@@ -13,6 +13,7 @@ _INTEGERS = {"quint8": "uint8", "quint4x2": "uint8", "quint2x4": "uint8", "qint8
 # Dtypes that came after torch.FloatStorage and its like.
 _UNNAMED = frozenset(("uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
                       "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"))
+NAMED_TYPES: dict[tuple[Any, str], type] = {}    # (dtype, type of device) -> torch.FloatStorage and its like: see _legacy.py
 # s.double() and its like: the items as another dtype, in a storage of their own.
 _CASTS = {"double": "float64", "float": "float32", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32",
           "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool", "complex_double": "complex128",

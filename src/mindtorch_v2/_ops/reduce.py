@@ -122,10 +122,10 @@ def _in_out_bool(name):
     return run
 
 
-op("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", out=_in_out_bool("any"), batch=batching.dims, rule=infer.reduce_bool,
-   npu="aclnnAny(self, dim, keepdim, out)")
-op("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", out=_in_out_bool("all"), batch=batching.dims, rule=infer.reduce_bool,
-   npu="aclnnAll(self, dim, keepdim, out)")
+op("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", out=_in_out_bool("any"),
+   batch=batching.dims, rule=infer.reduce_bool, npu="aclnnAny(self, dim, keepdim, out)")
+op("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", out=_in_out_bool("all"),
+   batch=batching.dims, rule=infer.reduce_bool, npu="aclnnAll(self, dim, keepdim, out)")
 op("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor", batch=batching.dims, out=False,
    rule=lambda self, dim: (reduced(self.shape, dim, False), INT64))
 op("trace(Tensor self) -> Tensor",

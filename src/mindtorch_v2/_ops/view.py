@@ -180,8 +180,8 @@ def broadcast_shapes(*shapes):
             if n < 0:
                 raise ValueError("Attempting to broadcast a dimension with negative length!")
             if n != 1 and result[i] not in (1, n):
-                raise RuntimeError(f"Attempting to broadcast a dimension of length {n} at {i - rank}! Mismatching argument at index "
-                                   f"{at} had {shape}; but expected shape should be broadcastable to {result}")
+                raise RuntimeError(f"Attempting to broadcast a dimension of length {n} at {i - rank}! Mismatching argument at "
+                                   f"index {at} had {shape}; but expected shape should be broadcastable to {result}")
             result[i] = n if n != 1 else result[i]
     return Size(result)
 
