@@ -201,3 +201,78 @@ def test_signs_and_anchors(older: Older) -> None:
     anchors, truths = torch.tensor([[0.0, 0, 4, 4]]), torch.tensor([[1.0, 1, 5, 9]])
     got = older("YoloBoxesEncode", [anchors, truths, torch.tensor([8], dtype=torch.int32)], [torch.empty(1, 4)])[0]
     same(got, torch.tensor([[0.625, 0.875, 0.0, 0.6931]]), rtol=1e-4, atol=1e-4)
+
+
+def test_views_by_strides(older: Older) -> None:
+    x = torch.arange(24.0)
+    i64 = torch.int64
+    sizes, strides, offset = torch.tensor([2, 3], dtype=i64), torch.tensor([8, 2], dtype=i64), torch.tensor([1], dtype=i64)
+    want = x.as_strided((2, 3), (8, 2), 1)
+    same(older("AsStrided", [x, sizes, strides, offset], [torch.empty(2, 3)])[0], want)
+    to, dense = torch.zeros(4, 6), torch.tensor([3, 1], dtype=i64)
+    made = older("ViewCopy", [to, sizes, torch.tensor([6, 2], dtype=i64), offset, torch.arange(6.0), sizes, dense, torch.tensor([0], dtype=i64)],
+                   [to])[0]
+    expected = to.clone()
+    expected.as_strided((2, 3), (6, 2), 1).copy_(torch.arange(6.0).view(2, 3))
+    written = torch.zeros(24, dtype=torch.bool)
+    written.as_strided((2, 3), (6, 2), 1).fill_(True)
+    same(made.flatten()[written], expected.flatten()[written])
+
+
+def test_transposed_and_reshaped(older: Older) -> None:
+    x = torch.randn(2, 3, 4)
+    same(older("ConfusionTransposeD", [x], [torch.empty(12, 2)], perm=[1, 2, 0], shape=[12, 2], transpose_first=True)[0],
+         x.permute(1, 2, 0).reshape(12, 2))
+    same(older("ConfusionTransposeD", [x], [torch.empty(4, 6)], perm=[1, 0], shape=[6, 4], transpose_first=False)[0],
+         x.reshape(6, 4).permute(1, 0))
+
+
+def test_sorting_and_one_hot(older: Older) -> None:
+    x = torch.randn(3, 5)
+    for axis in (0, 1):
+        same(older("SortV2", [x], [torch.empty(3, 5)], axis=axis, descending=True)[0], x.sort(axis, descending=True).values)
+    index = torch.tensor([2, 0, 7], dtype=torch.int32)
+    got = older("OneHotD", [index, torch.tensor(3.0), torch.tensor(-1.0)], [torch.empty(3, 4)], axis=-1, depth=4)[0]
+    same(got, torch.tensor([[-1.0, -1, 3, -1], [3, -1, -1, -1], [-1, -1, -1, -1]]))
+
+
+@pytest.mark.parametrize("triangle", [False, True])
+def test_masked_softmax_and_its_gradient(older: Older, triangle: bool) -> None:
+    x, mask = torch.randn(2, 1, 3, 4, requires_grad=True), torch.rand(2, 1, 3, 4) > 0.6
+    hides = torch.ones(3, 4).triu(1).bool() if triangle else mask
+    y = (x * 0.5).masked_fill(hides, -10000).softmax(-1)
+    same(older("ScaledMaskedSoftmax", [x.detach(), mask], [torch.empty(2, 1, 3, 4)], scale=0.5, fixed_triu_mask=triangle)[0], y.detach())
+    grad = torch.randn_like(y)
+    y.backward(grad)
+    got = older("ScaledMaskedSoftmaxGrad", [grad, y.detach(), mask], [torch.empty(2, 1, 3, 4)], scale=0.5, fixed_triu_mask=triangle)[0]
+    assert x.grad is not None
+    same(got, x.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_slopes_and_byte_masks(older: Older) -> None:
+    x, grad = torch.randn(5, requires_grad=True), torch.randn(5)
+    F.mish(x).backward(grad)
+    assert x.grad is not None
+    same(older("MishGrad", [grad, x.detach()], [torch.empty(5)])[0], x.grad, rtol=1e-4, atol=1e-5)
+    mask = torch.tensor([1, 0, 1, 1, 0], dtype=torch.uint8)
+    same(older("DropOutDoMaskV3", [grad, mask, torch.tensor(0.8)], [torch.empty(5)])[0], grad * mask / 0.8)
+    same(older("NPUGetFloatStatusV2", [], [torch.ones(8)])[0], torch.zeros(8))
+
+
+def test_steps_of_adam(older: Older) -> None:
+    var, m, v, g = torch.randn(4), torch.randn(4), torch.rand(4), torch.randn(4)
+    number = torch.tensor
+    new_m, new_v = m * 0.9 + g * 0.1, v * 0.99 + g * g * 0.01
+    for nesterov in (False, True):
+        ahead = new_m * 0.9 + g * 0.1 if nesterov else new_m
+        want = var - 0.01 * (1 - 0.98) ** 0.5 / (1 - 0.81) * ahead / (new_v.sqrt() + 1e-6)
+        args = [var, m, v, *map(number, (0.81, 0.98, 0.01, 0.9, 0.99, 1e-6)), g]
+        got = older("ApplyAdamD", args, [var.clone(), m.clone(), v.clone()], use_locking=False, use_nesterov=nesterov)
+        for a, b in zip(got, (want, new_m, new_v)):
+            same(a, b, rtol=1e-4, atol=1e-5)
+    small = g / 2                                        # its norm is twice what is allowed
+    new_m, new_v = m * 0.9 + small * 0.1, v * 0.99 + small * small * 0.01
+    args = [var, m, v, *map(number, (0.01, 0.9, 0.99, 1e-6)), g, *map(number, (1.0, 2.0, 0.1))]
+    got = older("ApplyAdamV2", args, [var.clone(), m.clone(), v.clone()], adam_mode="adam")
+    for a, b in zip(got, (var - 0.01 * (new_m / (new_v.sqrt() + 1e-6) + 0.1 * var), new_m, new_v)):
+        same(a, b, rtol=1e-4, atol=1e-5)

@@ -259,3 +259,24 @@ def test_sizes_of_weights_in_nz() -> None:
 def test_weights_in_int4() -> None:
     weight = torch.randint(-8, 8, (4, 16), dtype=torch.int32)
     same(client().call("aclnnConvertWeightToINT4Pack", weight, torch.empty(4, 2, dtype=torch.int32)), packed(weight))
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_to_int8(approximate: str) -> None:
+    x, scale, offset = torch.randn(3, 8), torch.rand(8) * 40 + 10, torch.randn(8) * 4
+    y = torch.nn.functional.gelu(x, approximate=approximate)
+    got = client().call("aclnnGeluQuant", x, scale, offset, approximate, "static", "rint", 2, torch.empty(3, 8, dtype=torch.int8), None)
+    assert (got.float() - (y * scale + offset).round().clamp(-128, 127)).abs().max() <= 1     # a tie may round the other way
+    rows = y * scale
+    scales = rows.abs().amax(1) / 127
+    got = client().call("aclnnGeluQuant", x, scale, None, approximate, "dynamic", "rint", 2, torch.empty(3, 8, dtype=torch.int8), torch.empty(3))
+    same(got[1], scales, rtol=1e-4, atol=1e-5)
+    assert (got[0].float() - (rows / scales[:, None]).round()).abs().max() <= 1
+
+
+def test_rms_norm_to_int8() -> None:
+    x, gamma, beta = torch.randn(3, 8), torch.randn(8), torch.randn(8)
+    scale, offset = torch.tensor([20.0]), torch.tensor([3.0])
+    y = torch.nn.functional.rms_norm(x, (8,), gamma, 1e-5) + beta
+    got = client().call("aclnnRmsNormQuant", x, gamma, beta, scale, offset, 1e-5, torch.empty(3, 8, dtype=torch.int8))
+    assert (got.float() - (y * 20 + 3).round().clamp(-128, 127)).abs().max() <= 1

@@ -73,6 +73,9 @@ void expect_row(const Call& c, int i, int64_t width) {
   if (has(c, i)) EXPECT(c.tensor(i).numel() == width || c.tensor(i).numel() == 1, "%s has %ld items, expected %ld",
                         c.row->args[i].name, long(c.tensor(i).numel()), long(width));
 }
+void expect_numel_of(const Call& c, int i, int64_t n) {
+  EXPECT(c.tensor(i).numel() == n, "%s has %ld items, expected %ld", c.row->args[i].name, long(c.tensor(i).numel()), long(n));
+}
 void expect_int8(const Call& c, int i) {
   if (c.tensor(i).dtype != ACL_INT8) refuse(561003, "%s to %s is not computed: only int8 is", c.name(), describe(c.tensor(i)).c_str());
 }
@@ -180,7 +183,43 @@ void run_swiglu_quant(Run& r) {
   quantise_rows(r.tensor(6), r.tensor(7), Value(), has(r.call, 1) ? times(y, r.tensor(1).reshape({-1})) : y);
 }
 
+// ---- (self, inputScale?, inputOffset?, approximate, quantMode, roundMode, dstType, y, outScale?) ----------------------------------
+void check_gelu_quant(const Call& c) {
+  const TensorMeta& x = c.tensor(0);
+  const std::string mode = c.string(4), kind = c.string(3);
+  EXPECT(mode == "dynamic" || mode == "static", "%s: quantMode %s", c.name(), mode.c_str());
+  EXPECT(kind == "none" || kind == "tanh", "%s: approximate %s", c.name(), kind.c_str());
+  if (c.string(5)[0] && std::string(c.string(5)) != "rint") refuse(561003, "%s: roundMode %s is not computed", c.name(), c.string(5));
+  EXPECT(x.ndim > 0, "%s: self has no dims", c.name());
+  for (int i : {1, 2}) expect_row(c, i, x.sizes[x.ndim - 1]);
+  EXPECT(mode == "dynamic" || has(c, 1), "%s: quantMode static needs inputScale", c.name());
+  EXPECT(mode == "static" || c.given(8), "%s: quantMode dynamic needs outScale", c.name());
+  expect_int8(c, 7);
+  expect_same_shape(c, 7, 0);
+}
+void run_gelu_quant(Run& r) {
+  const Value y = pointwise("gelu", mt::kFloat, {r.tensor(0)}, {string(r.call.string(3))});
+  if (std::string(r.call.string(4)) == "static") return quantise(r.tensor(7), y, r.tensor(1), optional(r, 2), false);
+  quantise_rows(r.tensor(7), r.tensor(8), Value(), has(r.call, 1) ? times(y, r.tensor(1).reshape({-1})) : y);
+}
+
+// ---- (x, gamma, beta, scale, offset, epsilon, y): the norm times scale plus offset, to int8 ------------------------------------------
+void check_rms_quant(const Call& c) {
+  const TensorMeta& x = c.tensor(0);
+  EXPECT(x.ndim > 0, "%s: x has no dims", c.name());
+  for (int i : {1, 2, 3, 4}) expect_row(c, i, x.sizes[x.ndim - 1]);
+  expect_numel_of(c, 1, x.sizes[x.ndim - 1]);
+  expect_int8(c, 6);
+  expect_same_shape(c, 6, 0);
+}
+void run_rms_quant(Run& r) {
+  const Value y = normed(r.tensor(0), r.tensor(1).reshape({-1}), has(r.call, 2) ? r.tensor(2).reshape({-1}) : Value(), r.call.number(5), false);
+  quantise(r.tensor(6), y, r.tensor(3), optional(r, 4), false);
+}
+
 const Op ops[] = {
+    {"aclnnGeluQuant", check_gelu_quant, run_gelu_quant},
+    {"aclnnRmsNormQuant", check_rms_quant, run_rms_quant},
     {"aclnnAddRmsNormQuant", check_added, run_added<false>},
     {"aclnnAddRmsNormQuantV2", check_added, run_added<false>},
     {"aclnnAddRmsNormDynamicQuant", check_added, run_added<false>},
