@@ -225,6 +225,8 @@ def test_transposed_and_reshaped(older: Older) -> None:
          x.permute(1, 2, 0).reshape(12, 2))
     same(older("ConfusionTransposeD", [x], [torch.empty(4, 6)], perm=[1, 0], shape=[6, 4], transpose_first=False)[0],
          x.reshape(6, 4).permute(1, 0))
+    with pytest.raises(CannError, match="another number of items"):
+        older("ConfusionTransposeD", [x], [torch.empty(12, 2)], perm=[1, 2, 0], shape=[12, 3], transpose_first=True)
 
 
 def test_sorting_and_one_hot(older: Older) -> None:
@@ -256,7 +258,22 @@ def test_slopes_and_byte_masks(older: Older) -> None:
     same(older("MishGrad", [grad, x.detach()], [torch.empty(5)])[0], x.grad, rtol=1e-4, atol=1e-5)
     mask = torch.tensor([1, 0, 1, 1, 0], dtype=torch.uint8)
     same(older("DropOutDoMaskV3", [grad, mask, torch.tensor(0.8)], [torch.empty(5)])[0], grad * mask / 0.8)
-    same(older("NPUGetFloatStatusV2", [], [torch.ones(8)])[0], torch.zeros(8))
+
+
+def test_the_float_status(older: Older) -> None:
+    """In saturation mode an op with a result that is not finite sets it; the op that clears it does."""
+    def status() -> Tensor:
+        return older("NPUGetFloatStatusV2", [], [torch.ones(8)])[0]
+
+    client().must("aclrtSetDeviceSatMode", 0)
+    try:
+        same(status(), torch.zeros(8))
+        client().call("aclnnDiv", torch.ones(2), torch.tensor([1.0, 0.0]), torch.empty(2))
+        assert status()[0] != 0
+        older("NPUClearFloatStatusV2", [], [])
+        same(status(), torch.zeros(8))
+    finally:
+        client().must("aclrtSetDeviceSatMode", 1)
 
 
 def test_steps_of_adam(older: Older) -> None:

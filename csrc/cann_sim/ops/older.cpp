@@ -86,6 +86,12 @@ int run_older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOpe
     return fail(ACL_ERROR_OP_OUTPUT_NOT_MATCH, "%s: expected %zu outputs, got %zu", op, row.outputs, out.size());
   if (int code = check(op, "input", in)) return code;
   if (int code = check(op, "output", out)) return code;
+  if (row.check) try {
+    Older call(row.name, in, out, attr);
+    row.check(call);
+  } catch (const DeviceFault& refusal) {
+    return fail(ACL_ERROR_OP_OUTPUT_NOT_MATCH, "%s", refusal.what());
+  }
   return enqueue(stream, new OlderTask(row, std::move(in), std::move(out), attr));
 }
 

@@ -54,6 +54,7 @@ struct OlderOp {
   const char* name;
   size_t least, most, outputs;           // numbers of operands
   void (*run)(Older&);
+  void (*check)(Older&) = nullptr;       // refuses by sizes and attributes, before the call is queued
 };
 // Rows register themselves when the library is opened: static const OlderOps ops({...});
 struct OlderOps {

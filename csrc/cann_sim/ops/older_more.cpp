@@ -4,6 +4,7 @@
 
 #include "ops/older.h"
 #include "ops/pointwise.h"
+#include "runtime/overflow.h"
 
 namespace cann_sim {
 namespace {
@@ -15,6 +16,19 @@ void confusion_transpose(Older& o) {
   const Sizes perm = o.list("perm"), shape = o.list("shape");
   const Value x = o.in(0);
   copy(o.out(0), o.integer("transpose_first", 0) ? x.permute(perm).reshape(shape) : x.reshape(shape).permute(perm));
+}
+
+void check_confusion(Older& o) {
+  const Sizes perm = o.list("perm"), shape = o.list("shape");
+  const Value x = o.in(0);
+  int64_t items = 1;
+  for (int64_t size : shape) items *= size;
+  if (items != x.numel() || o.out(0).numel() != items) o.refuse("the shape has another number of items");
+  const size_t rank = o.integer("transpose_first", 0) ? size_t(x.ndim) : shape.size();
+  Sizes sorted = perm;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < sorted.size(); ++i)
+    if (sorted.size() != rank || sorted[i] != int64_t(i)) o.refuse("perm is no order of the dims");
 }
 
 // The memory of a dense operand under other sizes, strides and an offset.
@@ -118,8 +132,8 @@ void do_byte_mask(Older& o) {  // (x, a byte an item, the part that is kept)
   call_pointwise("div", mt::kFloat, {o.out(0), kept, full({}, mt::kFloat, o.number(2))});
 }
 
-void float_status(Older& o) { fill(o.out(0), 0); }  // of the mode in which results may be infinite: nothing is noted
-void nothing(Older&) {}
+void float_status(Older& o) { fill(o.out(0), has_overflowed() ? 1 : 0); }
+void clear_float_status(Older&) { clear_overflow(); }
 
 // ---- Adam ---------------------------------------------------------------------------------------------------------------------
 struct Moments {
@@ -168,11 +182,11 @@ void bert_adam(Older& o) {
 }
 
 const OlderOps ops({
-    {"ConfusionTransposeD", 1, 1, 1, confusion_transpose},
+    {"ConfusionTransposeD", 1, 1, 1, confusion_transpose, check_confusion},
     {"AsStrided", 3, 4, 1, as_strided}, {"ViewCopy", 8, 8, 1, view_copy}, {"SortV2", 1, 1, 1, sort}, {"OneHotD", 3, 3, 1, one_hot},
     {"MishGrad", 2, 3, 1, mish_grad}, {"ScaledMaskedSoftmax", 2, 2, 1, masked_softmax},
     {"ScaledMaskedSoftmaxGrad", 3, 3, 1, masked_softmax_grad}, {"DropOutDoMaskV3", 3, 3, 1, do_byte_mask},
-    {"NPUGetFloatStatusV2", 0, 0, 1, float_status}, {"NPUClearFloatStatusV2", 0, 0, 0, nothing},
+    {"NPUGetFloatStatusV2", 0, 0, 1, float_status}, {"NPUClearFloatStatusV2", 0, 0, 0, clear_float_status},
     {"ApplyAdamD", 10, 10, 3, adam}, {"ApplyAdamV2", 11, 12, 3, bert_adam},
 });
 

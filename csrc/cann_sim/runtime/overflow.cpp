@@ -153,6 +153,8 @@ bool notes_overflow() {
 }
 
 void note_overflow() { status_of(Stream::of_this_worker()->device) = 1; }
+bool has_overflowed() { return status_of(Stream::of_this_worker()->device).load() != 0; }
+void clear_overflow() { status_of(Stream::of_this_worker()->device) = 0; }
 
 }  // namespace cann_sim
 

@@ -7,5 +7,7 @@ namespace cann_sim {
 // Inside run(): whether the device of this worker notes overflows.
 CANN_SIM_API bool notes_overflow();
 CANN_SIM_API void note_overflow();
+CANN_SIM_API bool has_overflowed();   // since it was cleared
+CANN_SIM_API void clear_overflow();
 
 }  // namespace cann_sim
