@@ -2,7 +2,7 @@
 // Where memory goes when it is released, and how it comes back: the thread's list of its size class (up to 64 KiB), the
 // pool's list of that class, and for larger blocks the free ranges, where neighbours merge and any size is cut from.
 // How much stays is decided in one place, `allowed`: it follows the live memory of the last seconds. What was not needed
-// for a whole window goes back to the system, by a thread that exists only while there is something to wait for.
+// for one window is returned to the system, by a thread that exists only while there is something to wait for.
 #include "allocator.h"
 
 #include <malloc.h>
@@ -49,7 +49,7 @@ inline size_t class_bytes(int c) {
 }
 inline size_t mapped_bytes(size_t size) { return (size + kHugePage - 1) & ~(kHugePage - 1); }
 
-// free() alone gives back only what lies at the top of malloc's heap.
+// free() alone returns only what lies at the top of malloc's heap.
 void trim_malloc() {
 #ifdef __GLIBC__
   malloc_trim(0);
@@ -119,7 +119,7 @@ struct Pool {
 
   // The window: what was live at most and cached at least, in it and (live) in the one before.
   int64_t window_start = 0, window = kSecond, window_peak = 0, last_peak = 0, least_cached = 0;
-  int64_t returned = 0, returned_at = 0, mapped_again = 0;  // the last idle bytes that went back, and what came since
+  int64_t returned = 0, returned_at = 0, mapped_again = 0;  // the last idle bytes that were returned, and what was mapped since
   bool timer = false;            // the thread runs
 } pool;
 
@@ -277,7 +277,7 @@ void return_idle(int64_t idle) {
   pool.mapped_again = 0;
   pool.returned_at = coarse_now();
 }
-// Memory that was given back as idle is mapped again soon: the program's steps take longer than the window. Needs the lock.
+// Memory that was returned as idle is mapped again soon: the program's steps take longer than the window. Needs the lock.
 void note_mapping(int64_t size) {
   if (!pool.returned || coarse_now() - pool.returned_at > 2 * pool.window) return;
   pool.mapped_again += size;
@@ -379,7 +379,7 @@ ThreadCache* thread_cache() {
   static thread_local Reaper reaper;
   (void)&reaper;
   auto* t = new (std::nothrow) ThreadCache;
-  if (!t) return nullptr;  // who releases memory must not fail for want of it
+  if (!t) return nullptr;  // a release must not fail for lack of memory
   std::lock_guard<std::mutex> lock(pool.mutex);
   t->next = pool.threads;
   if (t->next) t->next->previous = t;

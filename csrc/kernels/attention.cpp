@@ -226,7 +226,7 @@ template <class C> struct Backward {
 };
 
 template <class C> void backward(const Problem& p, const View* t, const View& out, const View& lse) {
-  if (p.heads.count == 0) {  // there may be keys all the same: nothing asks for them
+  if (p.heads.count == 0) {  // there may be keys all the same: no query reads them
     const C zero = 0;
     for (int k = 0; k < 3; ++k) copy(t[k], View{const_cast<C*>(&zero), nullptr, nullptr, 0, p.compute});
     return;

@@ -33,7 +33,7 @@ std::string& path() {
   return p;
 }
 
-// A path that was asked for is the only candidate: falling back to another library would hide the mistake.
+// An explicit path is the only candidate: falling back to another library would hide the mistake.
 std::vector<std::string> candidates() {
   {
     std::lock_guard<std::mutex> lock(path_mutex);

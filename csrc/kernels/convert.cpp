@@ -145,7 +145,7 @@ Convert narrowing(DType d) {
   }
 }
 
-// A dtype that is only a storage format meets every other by way of what it is computed in.
+// A dtype that is only a storage format is converted to every other through the dtype it is computed in.
 constexpr int64_t kChunk = 512;
 template <DType Narrow, DType To> void from_narrow(void* dst, const void* src, int64_t n) {
   static const Convert widen = widening(Narrow);

@@ -45,7 +45,7 @@ template <class T> T range_end(const Attr& a) {
   else return T(a.f);
 }
 
-// The first half counts from the start and the second from the end, so that the range is symmetric and meets its end.
+// The first half counts from the start and the second from the end, so that the range is symmetric and ends exactly at its end.
 template <class T, class F> void linspace_of(T* out, int64_t n, const Attr& start, const Attr& end, F f) {
   using C = range_t<T>;
   const C first = range_end<C>(start), last = range_end<C>(end);
@@ -143,7 +143,7 @@ void complex(const Args& args) {
 // polar(Tensor abs, Tensor angle) -> Tensor
 void polar(const Args& args) {
   two_parts(args, "polar", [](auto a, auto b) {
-    return std::complex<decltype(a)>(a * std::cos(b), a * std::sin(b));  // std::polar asks for a >= 0
+    return std::complex<decltype(a)>(a * std::cos(b), a * std::sin(b));  // std::polar requires a >= 0
   });
 }
 

@@ -84,7 +84,7 @@ struct Part {
       }
     });
   }
-  // The next row lies anywhere: its first lines are asked for while this one is moved.
+  // The next row lies anywhere: its first lines are prefetched while this one is moved.
   void rows(char* p, char* q, const int64_t* offset, int64_t m) const {
     const int64_t *inner = w.walk.inner(), *along = inner + (kMaxDims + 2), bytes = len * item;
     for (int64_t r = 0; r < m; ++r) {

@@ -4,7 +4,7 @@
 namespace mt {
 namespace {
 
-// One Hermitian matrix in place: eigenvectors in its columns when asked for.
+// One Hermitian matrix in place: eigenvectors in its columns when requested.
 template <class T> int syevd(bool vectors, bool lower, int64_t n, T* a, real_t<T>* w) {
   const int N = int(n), L = lead(n);
   const char *job = vectors ? "V" : "N", *uplo = lower ? "L" : "U";

@@ -42,7 +42,7 @@ double legendre_p(double x, double n) {
   return recur(n, x, [x](double k, double p, double q) { return ((2 * k + 1) * x * p - k * q) / (k + 1); });
 }
 
-// K of order 0 or 1; scaled by e^x when asked for.
+// K of order 0 or 1; scaled by e^x when requested.
 double bessel_k(double x, int order, bool scaled) {
   if (x == 0) return kInf;
   if (!(x > 0)) return kNan;

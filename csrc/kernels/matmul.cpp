@@ -130,7 +130,7 @@ void multiply_oriented(Batch batch, Stack& A, Stack& B, Stack& C, c128 alpha, c1
   if (batch.n) {
     const int last = --batch.n;
     count = batch.sizes[last], sa = A.batch[last], sb = B.batch[last], sc = C.batch[last];
-    // Rows of the batch that follow each other and meet the same right matrix are one taller matrix.
+    // Consecutive rows of the batch with the same right matrix are one taller matrix.
     if (sb == 0 && !A.trans && sa == m * A.ld && sc == m * C.ld) m *= count, count = 1;
   }
   int64_t index[kBatchDims], outer = 1;

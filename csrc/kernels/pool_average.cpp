@@ -45,7 +45,7 @@ template <class T> struct AveragePool {
       divisors[o] = T(size ? size : 1);  // an empty window has the sum 0
     }
   }
-  // f(offset of the input row at output 0, span): every tap that meets the image.
+  // f(offset of the input row at output 0, span): every tap inside the image.
   template <class F> void for_each_tap(int64_t od, int64_t oh, F&& f) {
     for (int64_t kd = 0; kd < s.kernel[0]; ++kd) {
       int64_t id = od * s.stride[0] - s.pad[0] + kd;

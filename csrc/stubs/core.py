@@ -23,7 +23,7 @@ BY_ARGUMENT = {
     "size": ["(self, dim: None = None) -> Size", "(self, dim: _int) -> _int"],
     "stride": ["(self, dim: None = None) -> tuple[_int, ...]", "(self, dim: _int) -> _int"],
 }
-# What Python asks of the slots of the core; all other operators give a tensor.
+# What Python expects of the slots of the core; all other operators return a tensor.
 SLOT_RESULTS = {"__bool__": "_bool", "__int__": "_int", "__float__": "_float", "__complex__": "_complex", "__index__": "_int",
                 "__len__": "_int", "__hash__": "_int", "__setitem__": "None", "__delitem__": "None", "__init__": "None",
                 "__iter__": "Iterator[Tensor]", "__repr__": "str", "__dict__": "dict[str, Any]", "__reduce__": "Any",

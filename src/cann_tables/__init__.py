@@ -143,7 +143,7 @@ def without_bfloat16() -> list[str]:
 
 
 def short_names() -> dict[str, str]:
-    """What people call a generation of SoCs -> the SoC that stands for it."""
+    """The common name of a generation of SoCs -> the SoC that represents it."""
     return dict(line.split() for line in sections("versions.txt")["short names"])
 
 

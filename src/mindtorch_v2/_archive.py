@@ -51,7 +51,7 @@ class BoundedFile:
         return self.file.readline(min(n, self.left()) if n >= 0 else self.left())
 
     def fill(self, view: memoryview) -> None:
-        """Read into a view, all of it: a file may give less than it is asked for."""
+        """Read into a view until it is full: a file may return fewer bytes than requested."""
         done = 0
         while done < len(view):
             if hasattr(self.file, "readinto"):

@@ -31,7 +31,7 @@ def defer(name: str, sources: dict[str, str], plain_lookup: bool = False) -> Non
     """Let the module of a name read each name from the module below mindtorch_v2 that `sources` says.
 
     A __getattr__ of the module would keep the interpreter from caching torch.f: three times the cost of reading it. With
-    the plain lookup of an object, the class is asked only for what the module does not have.
+    the plain lookup of an object, the class is used only for what the module does not have.
     """
     members: dict[str, Any] = {word: _AtFirstUse(word, source) for word, source in sources.items()}
     if plain_lookup:

@@ -38,7 +38,7 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
 
 
 def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> tuple[Any, Any, Any]:
-    """The first q principal components: svd_lowrank of A, its columns centred where asked."""
+    """The first q principal components: svd_lowrank of A, its columns centred if center is true."""
     m, n = A.shape[-2:]
     if q is None:
         q = min(6, m, n)

@@ -33,7 +33,7 @@ class ExceptionWrapper:
             raise self.exc_type(message=message)
         try:
             error = self.exc_type(message)
-        except Exception:     # a class that wants other arguments
+        except Exception:     # a class whose constructor takes other arguments
             raise RuntimeError(message) from None
         raise error
 

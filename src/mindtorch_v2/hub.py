@@ -43,7 +43,7 @@ def set_dir(d: str | os.PathLike[str]) -> None:
 
 
 def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, progress: bool = True) -> None:
-    """Fetches a file; it appears under its name only when whole and when its SHA-256 begins as asked."""
+    """Fetches a file; it is renamed into place only when complete and when its SHA-256 has the expected prefix."""
     request = urllib.request.Request(url, headers={"User-Agent": "torch.hub"})
     dst, digest = os.path.expanduser(dst), hashlib.sha256()
     with urllib.request.urlopen(request) as source, \

@@ -181,12 +181,12 @@ def get_overridable_functions() -> dict[Any, list[Any]]:
 
 
 class _TorchFunctionState(enum.Enum):
-    """Which of torch functions are asked."""
+    """Whether classes and modes may override torch functions."""
     ENABLED, SUBCLASSES_DISABLED, ALL_DISABLED = range(3)
 
 
 def _get_torch_function_state() -> _TorchFunctionState:
-    """Whether classes are asked; function modes are asked in any case."""
+    """Whether classes may override functions; function modes always may."""
     return _TorchFunctionState.SUBCLASSES_DISABLED if _C._is_function_off() else _TorchFunctionState.ENABLED
 
 

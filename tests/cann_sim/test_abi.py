@@ -183,7 +183,7 @@ def test_a_missing_argument_is_named(objects: Objects) -> None:
 
 
 def test_refused_ops_say_so_by_name(objects: Objects) -> None:
-    """A symbol that is missing would send clients into older paths in silence."""
+    """Clients would silently take older code paths where a symbol is missing."""
     wrong, computed = [], objects.computed()
     for op in cann_tables.ops():
         if op.name in computed:

@@ -53,7 +53,7 @@ class World:
 
 
 class W(str):
-    """An argument that the world knows by this name."""
+    """An argument with a public name."""
 
 
 def bad_prop(**changed: int) -> Any:

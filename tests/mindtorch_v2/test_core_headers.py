@@ -1,4 +1,4 @@
-"""The C++ of the core that knows no Python (geometry.h, inference_cache.h), compiled alone and checked without it."""
+"""The C++ of the core without Python (geometry.h, inference_cache.h), compiled and checked on its own."""
 from __future__ import annotations
 
 import itertools

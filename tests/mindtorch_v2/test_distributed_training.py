@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from test_distributed import ENGINES, HERE, Ranks, names
 
-NOT_IN_TORCH = ("synced_norm", "bfloat16_hook", "power_sgd")  # where PyTorch wants CUDA, or its random numbers differ
+NOT_IN_TORCH = ("synced_norm", "bfloat16_hook", "power_sgd")  # where PyTorch needs CUDA, or its random numbers differ
 
 
 def close(ours: Any, judge: Any, limit: float) -> bool:

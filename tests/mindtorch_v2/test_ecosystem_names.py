@@ -98,7 +98,7 @@ class Word:
 
 
 def test_vmap_runs_in_torchs_steps() -> None:
-    """A package with tensor-like classes replaces a step: vmap must call the one that stands in torch._functorch.vmap."""
+    """A package with tensor-like classes replaces a step: vmap must call the one in torch._functorch.vmap."""
     source = mt._functorch.vmap
     seen = []
     step = source._create_batched_inputs

@@ -1,4 +1,4 @@
-"""What stands on torch.fx: make_fx, torch.export, folding, fusing, rewriting; against PyTorch where it gives the same."""
+"""What is built on torch.fx: make_fx, torch.export, folding, fusing, rewriting; against PyTorch where it gives the same."""
 from __future__ import annotations
 
 import re

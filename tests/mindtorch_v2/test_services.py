@@ -1,4 +1,4 @@
-"""What stands around tensors: checks, settings, foreach, trees, data loading, stubs of absent devices."""
+"""Services around tensors: checks, settings, foreach, trees, data loading, stubs of absent devices."""
 from __future__ import annotations
 
 import contextlib

@@ -177,7 +177,7 @@ void take(Call& call, const ArgRow& arg, const Raw& raw) {
   call.args.push_back(a);
 }
 
-// The scratch that CANN asks for when it has to make a tensor contiguous; the simulator scribbles on it while it runs.
+// The scratch that CANN requests when it has to make a tensor contiguous; the simulator scribbles on it while it runs.
 uint64_t default_workspace(const Call& call) {
   uint64_t bytes = 0;
   for (const TensorMeta& t : call.metas)

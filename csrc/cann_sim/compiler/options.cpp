@@ -1,4 +1,4 @@
-// Compile options of the older op interface: kept and told. Ops are never compiled here, so none has an effect.
+// Compile options of the older op interface: stored only. Ops are never compiled here, so none has an effect.
 #include <cstring>
 #include <map>
 #include <mutex>

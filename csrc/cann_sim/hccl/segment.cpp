@@ -27,7 +27,7 @@ long futex(std::atomic<uint32_t>& word, int op, uint32_t value, const timespec* 
   return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), op, value, timeout, nullptr, 0);
 }
 
-// kill() finds a process that has ended until its parent has asked for it; a pidfd tells at once, where there are any.
+// kill() finds a process that has ended until its parent has reaped it; a pidfd reports it at once, where supported.
 bool is_running(int32_t pid) {
   int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0) return errno == ENOSYS ? !kill(pid, 0) || errno != ESRCH : errno != ESRCH;

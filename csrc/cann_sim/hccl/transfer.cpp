@@ -10,7 +10,7 @@
 namespace cann_sim {
 namespace {
 
-constexpr int kIdleMs = 50;  // asleep for so long, a rank asks who is still there
+constexpr int kIdleMs = 50;  // after waiting for so long, a rank checks which others are alive
 constexpr const char* kOps[] = {"HcclAllReduce",  "HcclBroadcast",     "HcclReduce",         "HcclAllGather",
                                 "HcclAllGatherV", "HcclReduceScatter", "HcclReduceScatterV", "HcclScatter",
                                 "HcclAlltoAll",   "HcclAlltoAllV",     "HcclAlltoAllVC",     "HcclSend or HcclRecv",

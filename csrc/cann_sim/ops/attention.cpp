@@ -18,7 +18,7 @@ struct Places {
         q_ends(argument(c, {"actualSeqQLenOptional"})), k_ends(argument(c, {"actualSeqKvLenOptional"})) {}
 };
 
-// The rows of queries and keys that meet: a batch, or a piece of a packed sequence.
+// The rows of queries and keys that belong together: a batch, or a piece of a packed sequence.
 struct Piece { int64_t b, q, queries, k, keys; };
 
 struct Problem {

@@ -71,7 +71,7 @@ void run_close(Run& run) {
   copy(out, close);
 }
 
-// isin: whether the items are among others; `invert` asks for those that are not.
+// isin: whether the items are among others; `invert` selects those that are not.
 void check_in_scalar(const Call& c) {  // (element, testElement number, assumeUnique, invert, out)
   dtype_of(c.tensor(0).dtype);
   expect_broadcast(c, {0}, 4);

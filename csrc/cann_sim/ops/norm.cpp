@@ -7,7 +7,7 @@
 namespace cann_sim {
 namespace {
 
-// An output that the mask asks for; the others stay absent, and the kernels leave them out.
+// An output that the mask requests; the others stay absent, and the kernels skip them.
 Value wanted(Run& r, Span<int64_t> mask, int bit, int i) { return mask[bit] ? r.tensor(i) : Value(); }
 
 void expect_mask(const Call& c, int mask, int first_out) {

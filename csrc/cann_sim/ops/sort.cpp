@@ -61,7 +61,7 @@ void topk(Run& r, int values) {
 }
 
 // ---- unique -------------------------------------------------------------------------------------------------------
-// The outputs are as large as the input; the real size is told when the stream got there.
+// The outputs are as large as the input; the real size is set when the stream gets there.
 void check_unique(const Call& c, int value, int inverse, int counts) {
   const int64_t n = c.tensor(0).numel();
   expect_computes(c, 0);

@@ -1,4 +1,4 @@
-// The reports of CANN_SIM_CHECK: written once each as they are found, counted, and asked for by clients that test themselves.
+// The reports of CANN_SIM_CHECK: written once each as they are found, counted, and queried by clients that test themselves.
 #include "runtime/check.h"
 
 #include <unistd.h>

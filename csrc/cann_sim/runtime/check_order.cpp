@@ -1,4 +1,4 @@
-// The order that a client asked for: what host and streams know of each other, and the uses of memory compared by it.
+// The order that a client established: what host and streams have synchronised with, and the uses of memory compared by it.
 #include <algorithm>
 #include <cstring>
 

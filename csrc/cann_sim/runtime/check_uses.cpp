@@ -1,4 +1,4 @@
-// Who used which bytes last: the map behind the reports of races, of freed memory and of memory that nobody has written.
+// Who used which bytes last: the map behind the reports of races, of freed memory and of memory that was never written.
 #include <algorithm>
 
 #include "runtime/check.h"

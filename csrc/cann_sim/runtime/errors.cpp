@@ -8,7 +8,7 @@
 namespace cann_sim {
 namespace {
 
-// Plain memory of the thread: an error must be told also where there is no memory for a text.
+// Plain memory of the thread: an error must be reported even when there is no memory for a text.
 struct ThreadErrors {
   int last = 0;
   bool has_message = false;

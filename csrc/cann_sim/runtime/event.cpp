@@ -1,4 +1,4 @@
-// Events of the three kinds: recorded and awaited by streams, asked and awaited by the host, timed.
+// Events of the three kinds: recorded and awaited by streams, queried and awaited by the host, timed.
 #include "runtime/stream.h"
 
 namespace cann_sim {

@@ -74,13 +74,13 @@ struct Limbo {
     count = waiting.size();
     return act;
   }
-  // Called by destructors on workers: allocates nothing, and what cannot be given back is lost until the process ends.
+  // Called by destructors on workers: allocates nothing, and what cannot be freed leaks until the process ends.
   void clear_unused() noexcept {
     while (std::function<void()> act = take_unused()) {
       try {
         act();
       } catch (const std::exception& error) {
-        fprintf(stderr, "cann_sim: device memory is not given back: %s\n", error.what());
+        fprintf(stderr, "cann_sim: device memory is not freed: %s\n", error.what());
       }
     }
   }

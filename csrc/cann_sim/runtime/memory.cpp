@@ -9,7 +9,7 @@
 
 namespace cann_sim {
 
-// Small allocations share a chunk: a mapping for each would soon meet the host's limit of mappings. Addresses are only
+// Small allocations share a chunk: a mapping for each would soon reach the host's limit of mappings. Addresses are only
 // handed out upwards; an exhausted chunk goes back when its last allocation is freed.
 struct Chunk {
   Device* device;

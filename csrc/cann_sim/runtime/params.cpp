@@ -72,7 +72,7 @@ aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
   if (!value) return fail(ACL_ERROR_INVALID_PARAM, "aclrtGetSysParamOpt: value is NULL");
   if (int code = check_option(opt, 0, "aclrtGetSysParamOpt")) return code;
   std::lock_guard<std::mutex> hold(params_mutex);
-  *value = process_params()[opt];  // 0 when it was not set: torch_npu asks first (a context's option is refused then)
+  *value = process_params()[opt];  // 0 when it was not set: torch_npu queries first (a context's option is refused then)
   return 0;
 }
 
@@ -138,7 +138,7 @@ aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t* flag) {
   return 0;
 }
 
-// ---- how long an op may take: kept and told, for host threads cannot be stopped in the middle of one ------
+// ---- how long an op may take: stored only, for host threads cannot be stopped in the middle of one --------
 
 aclError aclrtSetOpExecuteTimeOut(uint32_t timeout) {
   CANN_ENTRY("aclrtSetOpExecuteTimeOut");
@@ -174,7 +174,7 @@ aclError aclrtGetOpTimeOutInterval(uint64_t* interval) {
   return 0;
 }
 
-// ---- limits of cores: kept and told; the host's kernels do not follow them -------------------------------
+// ---- limits of cores: stored only; the host's kernels do not follow them ---------------------------------
 
 aclError aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t value) {
   CANN_ENTRY("aclrtSetDeviceResLimit");

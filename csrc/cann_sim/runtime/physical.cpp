@@ -8,7 +8,7 @@
 namespace cann_sim {
 namespace {
 
-// One sparse file a device: a file per piece would soon meet the host's limit of open files.
+// One sparse file a device: a file per piece would soon reach the host's limit of open files.
 struct DeviceFile {
   int file = -1;
   uint64_t size = 0;

@@ -203,7 +203,7 @@ void Stream::work() {
 
 void Stream::finish(Task* task) {
   bool awaited = task->is_awaited;
-  task->release();  // before the count: who has synchronised may look whether everything was given back
+  task->release();  // before the count: who has synchronised may check for leaks
   uint64_t done = completed_.fetch_add(1) + 1;
   if (awaited) bell().ring();
   if (done >= wake_at_.load()) {

@@ -117,7 +117,7 @@ def _create_batched_inputs(flat_in_dims: list[int | None], flat_args: list[Any],
 
 
 def _maybe_remove_batch_dim(name: str, batched_output: Any, vmap_level: int, batch_size: int, out_dim: int | None) -> Any:
-    """One result with the batch where out_dims wants it."""
+    """One result with the batch at out_dims."""
     if out_dim is None:
         value, batched = _transforms.level_at(vmap_level).unwrap(batched_output)
         if batched:

@@ -337,7 +337,7 @@ def _new(self: Any, size: Any, dtype: Any = None, layout: Any = None, device: An
 
 def _like(self: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
           requires_grad: Any = False, memory_format: Any = None, *, name: str = "empty_like") -> Any:
-    """empty_like and zeros_like: of the layout asked for, with the same dims sparse."""
+    """empty_like and zeros_like: of the requested layout, with the same dims sparse."""
     layout, dtype, device = layout or self.layout, dtype or self.dtype, device or self.device
     size = tuple(self.shape)
     if layout is LAYOUTS["strided"]:

@@ -14,7 +14,7 @@ float32, float16, int8, int32, uint8, int16, uint16, uint32, int64, uint64, floa
     256 + n for n in (0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11))
 bool, string, complex64, complex128, bfloat16, int4, uint1, complex32 = (256 + n for n in (12, 13, 16, 17, 27, 29, 30, 33))
 hifloat8, float8_e5m2, float8_e4m3fn, float8_e8m0fnu, float6_e3m2, float6_e2m3, float4_e2m1fn_x2, float4_e1m2fn_x2 = range(290, 298)
-# The names of torch_npu's ops, read without their rows, which are loaded when an op is first asked for.
+# The names of torch_npu's ops, read without their rows, which are loaded at the first use of an op.
 _NAMES = frozenset(re.findall(r"^(\w+)", (Path(torch._ops.__path__[0]) / "npu" / "schemas.txt").read_text(), re.MULTILINE))
 
 
@@ -45,4 +45,4 @@ if __name__ == "torch_npu":      # not where tools read this file by its place
     for _name in _NAMES - vars(torch).keys():
         setattr(torch, _name, _moved(_name))
 
-from . import optim, profiler, utils  # noqa: E402  they use what stands above
+from . import optim, profiler, utils  # noqa: E402  they use what is defined above

@@ -1,4 +1,4 @@
-"""Starts the workers of one host, watches them, ends all when one fails, starts them again where asked."""
+"""Starts the workers of one host, watches them, ends all when one fails, and restarts them up to max_restarts times."""
 from __future__ import annotations
 
 import functools

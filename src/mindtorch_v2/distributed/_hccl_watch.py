@@ -1,6 +1,6 @@
 """The watchdog of npu collectives: finds the one that a dead, absent or disagreeing rank holds up, and ends the wait for it.
 
-To wait for a stream has no time limit, and a device knows no ranks and no sequence numbers. So every collective leaves a mark
+Waiting for a stream has no timeout, and a device has no notion of ranks and sequence numbers. So every collective leaves a mark
 (an event behind it), and a thread polls which event is the first that has not completed.
 """
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mindtorch_v2.distributed._peers import Peers
 from mindtorch_v2.distributed._work import Call
 
 _LONGEST_SLEEP = 1.0                              # seconds between two looks of the watchdog
-_UNASKED = 8                                      # so many marks may be left before the device is asked
+_UNASKED = 8                                      # so many marks may be left before the device is queried
 
 
 class Mark(NamedTuple):
@@ -76,7 +76,7 @@ class Watch:
     def look(self) -> None:
         """The watchdog's question. What it finds is said at once, and by every later call of the group."""
         with self.lock:
-            if self.failure is not None or self.hccl.recording():   # while a graph is recorded, no event may be asked
+            if self.failure is not None or self.hccl.recording():   # while a graph is recorded, no event may be queried
                 return
             error = self._error()
             if error:

@@ -1,4 +1,4 @@
-"""MPI in this process: finds the library, starts it through the store or the process manager that is there, knows its peers."""
+"""MPI in this process: finds the library, starts it through the store or a process manager, tracks its peers."""
 from __future__ import annotations
 
 import contextlib
@@ -116,7 +116,7 @@ _MANAGER = ("PMI_FD", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMI_PORT", "PMI_ID")
 
 
 def under_manager() -> bool:
-    """Whether a process manager that MPI knows has started this process."""
+    """Whether a process manager that MPI supports has started this process."""
     return any(name in os.environ for name in ("PMI_FD", "PMIX_RANK", "PMI_PORT"))
 
 

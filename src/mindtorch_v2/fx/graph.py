@@ -65,7 +65,7 @@ class _node_list:
         root = self.graph._root
         node = getattr(root, self.direction)
         while node is not root:
-            if not node._erased:                 # one that was taken out meanwhile still knows the way
+            if not node._erased:                 # one that was erased meanwhile still has its links
                 yield node
             node = getattr(node, self.direction)
 

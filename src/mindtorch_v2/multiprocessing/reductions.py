@@ -18,7 +18,7 @@ _NOT_A_LEAF = ("Cowardly refusing to serialize non-leaf tensor which requires_gr
 
 
 def _in_loader() -> bool:
-    """A worker of a DataLoader ends when it likes: what it sends must not wait for it to hand over descriptors."""
+    """A worker of a DataLoader may end at any time: what it sends must not depend on it to pass descriptors."""
     return torch.utils.data.get_worker_info() is not None
 
 

@@ -156,7 +156,7 @@ class SyncLaunchStream(Stream):
 
 
 class AnyEvent:
-    """A mark in a stream: it can be waited for, asked, and timed. Its handle is made when it is first recorded.
+    """A mark in a stream: it can be waited for, queried, and timed. Its handle is made when it is first recorded.
 
     This is torch.Event; a device may be named, and the first record decides."""
 

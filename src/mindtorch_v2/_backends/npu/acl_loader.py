@@ -17,7 +17,7 @@ from mindtorch_v2 import _config
 from mindtorch_v2._backends.npu import acl_binding, acl_trust
 from mindtorch_v2._backends.npu.errors import CannNotFoundError, MissingSymbolError, UntrustedCannError
 
-# Where toolkits are, in the order they are asked. {NAME} is a setting; a pattern's newest version comes first.
+# Where toolkits are, in the order of the search. {NAME} is a setting; a pattern's newest version comes first.
 _HOMES = (
     "{ASCEND_HOME_PATH}", "{ASCEND_TOOLKIT_HOME}",
     *(f"{root}/{place}" for root in ("/usr/local/Ascend", "~/Ascend") for place in (

@@ -27,7 +27,7 @@ class AllocConf:
     multi_stream_lazy_reclaim: bool = False
     per_process_memory_fraction: float = 1.0
     throw_on_npumalloc_oom: bool = False         # do not ask the device for more than it says is free
-    release_lock_on_npumalloc: bool = False      # accepted: nothing is locked while the device is asked
+    release_lock_on_npumalloc: bool = False      # accepted: nothing is locked during aclrtMalloc
     pinned_use_background_threads: bool = False  # accepted: freed host blocks are looked at when one is wanted
     pin_memory_expandable_segments: bool = False
     pinned_mem_register: bool = False

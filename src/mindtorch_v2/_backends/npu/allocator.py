@@ -56,7 +56,7 @@ class NpuAllocator:
         self._virtual = VirtualMemory(device_id)
         self._pools: dict[PoolId, _Pool] = {}
         self._waiting: dict[int, deque[tuple[int, int]]] = {}   # by stream: (event, block), oldest first
-        self._captures = 0                        # graphs being captured: events can then not be recorded or asked
+        self._captures = 0                        # graphs being captured: events can then not be recorded or queried
         self._unrecorded: list[tuple[int, list[int]]] = []   # freed blocks, and the streams they are to wait for
         self._unfreed: list[int] = []             # what aclrtFree refused once
         self._closed = False
@@ -340,7 +340,7 @@ class NpuAllocator:
             self._free_chunks(self._heap.release_free())
 
     def _free_chunks(self, chunks: list[tuple[int, int, int, int, PoolId]]) -> None:
-        """Frees what the heap has let go of. aclrtFree does not wait for work in flight, so we do.
+        """Frees what the heap has released. aclrtFree does not wait for work in flight, so we do.
 
         A failure is raised at the end: no chunk is in the books any more, so each is freed now or never."""
         if self._closed:
@@ -531,7 +531,7 @@ def get_allocator(device_id: int = 0) -> NpuAllocator:
 
 
 def all_allocators() -> list[NpuAllocator]:
-    """The allocators that were asked for until now, by device."""
+    """The allocators created until now, by device."""
     return [allocator for _, allocator in sorted(_ALLOCATORS.items())]
 
 

@@ -148,7 +148,7 @@ def recent_message() -> str:
 
 
 def describe(code: int, what: str, call: str = "", words: str | None = None) -> str:
-    """One message about a failed call: what failed, the code and its name, what to do, CANN's own words (asked for here
+    """One message about a failed call: what failed, the code and its name, what to do, CANN's own message (fetched here
     where they are not given), and the op with its arguments: call, or where work queued earlier failed, what was
     launched last."""
     text = f"[{what}] failed with {code_name(code)} ({code})"

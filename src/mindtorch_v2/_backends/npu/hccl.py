@@ -72,7 +72,7 @@ def set_timeouts(seconds: float) -> None:
 
 
 def recording() -> bool:
-    """Whether a graph is being recorded: no event may be asked for then, by any thread."""
+    """Whether a graph is being recorded: no thread may query an event then."""
     return bool(graph_random.active)
 
 

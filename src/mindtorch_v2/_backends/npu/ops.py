@@ -103,7 +103,7 @@ def _draw_into_graph(plan: Any, forms: Npu, schema: Schema, on_capture: Any, out
         _C._npu_call(made, index, args + graph.draw(outs[0].numel()), outs)
 
 
-# ---- constants that CANN wants as tensors ----------------------------------------------------------------------------
+# ---- constants that CANN takes as tensors ----------------------------------------------------------------------------
 _CAUSAL = 2048                                    # CANN's size of the mask that stands for any causal one
 _BOOL = _C._dtype_named("bool")
 

@@ -1,6 +1,6 @@
 """What rows do in dtypes that their aclnn ops do not take, made of ops that take them: float64, complex64 and integers.
 
-Only where the result is as good as the dtype; what is missing here CANN refuses by name."""
+Only where the result has the precision of the dtype; what is missing here CANN rejects by name."""
 from __future__ import annotations
 
 import math

@@ -9,7 +9,7 @@ from mindtorch_v2._backends.npu.body import Args, Body, Outs, Writer
 from mindtorch_v2._backends.npu.ops_older import rms_norm_backward
 from mindtorch_v2._backends.npu.torch_ops import ops
 
-# ---- constants that CANN wants as tensors: copied from the host, which waits, so that every stream may read them -----
+# ---- constants that CANN takes as tensors: copied from the host, which waits, so that every stream may read them -----
 _constants: dict[tuple[Any, ...], Any] = {}
 npu_runtime.on_close(lambda _device: _constants.clear())     # they lie in memory that goes with the runtime
 
@@ -57,7 +57,7 @@ def _no_gradients(outs: Outs, args: Args) -> None:
 
 # ---- pooling ---------------------------------------------------------------------------------------------------------
 def _adaptive_max(n: int) -> Writer:
-    def forward(outs: Outs, args: Args) -> None:             # CANN wants every size, torch takes one for all
+    def forward(outs: Outs, args: Args) -> None:             # CANN takes every size, torch also one for all
         launch(f"aclnnAdaptiveMaxPool{n}d", outs[0], args[0], outs[0].shape[-n:], *outs)
     return forward
 

@@ -1,4 +1,4 @@
-"""Pointwise kernels of the npu that CANN has no op for, made of ops it has; and those it wants other arguments for.
+"""Pointwise kernels of the npu that CANN has no op for, made of ops it has; and those that take other arguments there.
 
 Functions of torch.special are in ops_special.py."""
 from __future__ import annotations

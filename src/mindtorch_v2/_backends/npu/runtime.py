@@ -339,7 +339,7 @@ def _around_collection(phase: str, _info: dict[str, int]) -> None:
 
 
 def check_ordinal(device_id: int) -> None:
-    """Refuses an index that no npu has, before CANN or the core, which count in 32 bits, are asked about it."""
+    """Rejects an index that no npu has, before it is passed to CANN or the core, which count in 32 bits."""
     if not 0 <= device_id < _C._core.NPU_LIMIT:
         raise RuntimeError(f"invalid device ordinal: npu:{device_id}")
 

@@ -125,7 +125,7 @@ def take_event(device_id: int, flags: int) -> int:
     """An event that can be recorded again and again; give it back with give_event()."""
     owner = runtime.get_runtime(device_id)
     try:
-        return owner.events[flags].pop()          # not asked before: another thread may take the last one in between
+        return owner.events[flags].pop()          # no check before: another thread may take the last one in between
     except (KeyError, IndexError):
         rt = runtime.acl.rt
     if flags == EVENT_EXTERNAL:

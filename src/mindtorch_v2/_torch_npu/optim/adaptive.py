@@ -63,7 +63,7 @@ class NpuFusedLamb(_Stepping):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step, with all gradients scaled down to a norm of 1 together where that is asked for."""
+        """One step, with all gradients scaled down to a common norm of 1 where that option is set."""
         if self.use_global_grad_norm:
             grads = [p.grad for group in self.param_groups for p in self._with_grads(group)]
             self._norm = max(float(torch.nn.utils.get_total_norm(grads)), 1.0)

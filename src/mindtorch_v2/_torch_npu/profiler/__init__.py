@@ -16,7 +16,7 @@ __all__ = ["profile", "ProfilerActivity", "supported_activities", "tensorboard_t
 
 
 class ProfilerActivity:
-    """What can be asked for."""
+    """The activities that can be recorded."""
 
     CPU, NPU = _torch.ProfilerActivity.CPU, _torch.ProfilerActivity.NPU
 

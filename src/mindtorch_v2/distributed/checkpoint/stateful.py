@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class Stateful(Protocol):
-    """An object of a state dict that is asked for its state when it is saved or loaded."""
+    """An object of a state dict whose state_dict() and load_state_dict() are called when it is saved or loaded."""
 
     def state_dict(self) -> dict[str, Any]: ...
 

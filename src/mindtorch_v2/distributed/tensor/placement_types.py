@@ -64,7 +64,7 @@ class Shard(Placement):
 
     def _split_tensor(self, tensor: Tensor, num_chunks: int, *, with_padding: bool = True,
                       contiguous: bool = True) -> tuple[list[Tensor], list[int]]:
-        """All parts, the short ones filled up where that is asked, and by how much."""
+        """All parts, the short ones padded if with_padding is set, and by how much."""
         parts = [self._local_part(tensor, num_chunks, rank) for rank in range(num_chunks)]
         full = chunk_size(tensor.shape[self.dim], num_chunks)
         missing = [full - part.shape[self.dim] for part in parts]
@@ -136,7 +136,7 @@ class Partial(Placement):
         return mine if size == full else mine.narrow(shard.dim, 0, size).contiguous()
 
     def _partition_value(self, tensor: Tensor, mesh: DeviceMesh, mesh_dim: int) -> Tensor:
-        """What this rank has of a value that every rank knows."""
+        """This rank's part of a value that every rank has."""
         if self.reduce_op != "sum":
             return tensor
         if tensor.is_floating_point() or tensor.is_complex():

@@ -15,7 +15,7 @@ WARN_FOR_UNFUSED_KERNELS = False
 
 
 class SDPBackend(enum.IntEnum):
-    """The implementations that torch knows of."""
+    """The implementations that torch names."""
 
     ERROR = -1
     MATH = 0
@@ -36,7 +36,7 @@ def sdpa_kernel(backends: Iterable[SDPBackend] | SDPBackend, set_priority: bool 
     """A with block that sets torch.backends.cuda's flags, and sets them back.
 
     Each device has one implementation here (on an npu CANN's flash attention, where it takes the arguments), so that
-    the flags say what was asked for and choose nothing.
+    the flags are stored and choose nothing.
     """
     allowed = {backends} if isinstance(backends, SDPBackend) else set(backends)
     if not allowed or not all(isinstance(b, SDPBackend) for b in allowed):

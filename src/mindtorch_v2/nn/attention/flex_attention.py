@@ -18,13 +18,13 @@ _DEFAULT_SPARSE_BLOCK_SIZE = 128
 
 
 class AuxRequest(NamedTuple):
-    """What flex_attention is asked to return beside its result."""
+    """The auxiliary outputs requested from flex_attention."""
     lse: bool = False
     max_scores: bool = False
 
 
 class AuxOutput(NamedTuple):
-    """What it returns beside its result: the logsumexp and the largest score of every query, where asked for."""
+    """What it returns beside its result: the logsumexp and the largest score of every query, where requested."""
     lse: Tensor | None = None
     max_scores: Tensor | None = None
 

@@ -240,7 +240,7 @@ class _ConvTransposeNd(_ConvNd):
         num_spatial_dims: int,
         dilation: Any = None,
     ) -> Any:
-        """How much to add on one side to reach the output size that is asked for."""
+        """How much to add on one side to reach the requested output size."""
         if output_size is None:
             return self.output_padding
         n = num_spatial_dims

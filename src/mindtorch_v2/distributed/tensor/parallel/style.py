@@ -127,7 +127,7 @@ def _listed(layouts: Layouts) -> tuple[Placement | None, ...] | None:
 
 
 class PrepareModuleInput(ParallelStyle):
-    """The inputs of a module as distributed tensors, under the placements that it wants."""
+    """The inputs of a module as distributed tensors with its desired placements."""
 
     def __init__(self, *, input_layouts: Layouts = None, desired_input_layouts: Layouts = None,
                  input_kwarg_layouts: dict[str, Placement] | None = None,
@@ -184,7 +184,7 @@ class PrepareModuleInput(ParallelStyle):
 
 
 class PrepareModuleOutput(ParallelStyle):
-    """The outputs of a module as distributed tensors, under the placements that its caller wants."""
+    """The outputs of a module as distributed tensors with the placements that its caller needs."""
 
     def __init__(self, *, output_layouts: Layouts, desired_output_layouts: Layouts, use_local_output: bool = True) -> None:
         self.output_layouts, self.desired_output_layouts = _listed(output_layouts) or (), _listed(desired_output_layouts) or ()

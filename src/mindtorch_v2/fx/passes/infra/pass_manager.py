@@ -95,7 +95,7 @@ class PassManager(PassList):
         self._validated = True
 
     def add_checks(self, check: Callable[..., Any]) -> None:
-        """Sets a check of the module, which runs at the beginning and, where that is wished, after each pass."""
+        """Sets a check of the module, which runs at the beginning and, with run_checks_after_each_pass, after each pass."""
         names = list(inspect.signature(check).parameters.values())
         if len(names) != 1:
             raise TypeError("PassManager check function should only take in one variable, a module")

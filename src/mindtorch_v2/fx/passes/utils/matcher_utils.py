@@ -175,7 +175,7 @@ class SubgraphMatcher:
         return kept
 
     def _filtered(self, matches: list[InternalMatch]) -> list[InternalMatch]:
-        """Without those that share a node with one before, where that is wished."""
+        """Without those that share a node with an earlier one, with remove_overlapping_matches."""
         if not self.remove_overlapping_matches:
             return matches
         kept: list[InternalMatch] = []
