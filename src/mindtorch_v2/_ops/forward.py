@@ -54,7 +54,7 @@ def running_logsumexp(row: Any, slots: tuple, tangents: list[Any], result: Any) 
 
 
 def singular_values(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
-    """Without the vectors, which the gradient formula wants."""
+    """Without the vectors, which the gradient formula needs."""
     if slots[row.names.index("compute_uv")]:
         return NotImplemented
     u, _, vh, _ = ops._linalg_svd(slots[0], False, True, driver=slots[row.names.index("driver")])

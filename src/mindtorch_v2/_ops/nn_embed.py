@@ -48,7 +48,7 @@ def _sparse_rows(rows, num_weights, indices, padding_idx, scale_grad_by_freq):
 def _embedding_grad(g, num_weights, indices, padding_idx, scale_grad_by_freq, sparse):
     if sparse:
         return _sparse_rows(g, num_weights, indices, padding_idx, scale_grad_by_freq)
-    if indices.dim() == 0:                                   # aclnn's gradient wants at least one dim of indices
+    if indices.dim() == 0:                                   # aclnn's gradient needs at least one dim of indices
         g, indices = g.unsqueeze(0), indices.unsqueeze(0)
     return ops.embedding_dense_backward(g, indices, num_weights, padding_idx, scale_grad_by_freq)
 

@@ -322,7 +322,7 @@ def _ctc_states(log_probs, labels, input_lengths):
 
 
 def _ctc_rule(log_probs, targets, input_lengths, target_lengths, *_):
-    """CANN's op wants a target of each sample, no more targets than steps, and keeps states in whole blocks of 8."""
+    """CANN's op needs a target of each sample, no more targets than steps, and keeps states in whole blocks of 8."""
     if min(target_lengths) == 0 or any(t > n for t, n in zip(target_lengths, input_lengths, strict=True)):
         return None
     batch, states = log_probs.size(1), (2 * max(target_lengths) + 8) // 8 * 8

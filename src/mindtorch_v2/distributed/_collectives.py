@@ -129,6 +129,14 @@ def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: A
                 lambda engine, later: engine.all_gather_into_tensor(output_tensor, input_tensor, later))
 
 
+def _check_root_list(tensors: list[Tensor] | None, name: str, role: str, is_root: bool) -> None:
+    """The root gives the list of tensors, the other ranks give none."""
+    if is_root and not tensors:
+        raise ValueError(f"Argument ``{name}`` must be specified on {role} rank.")
+    if not is_root and tensors:
+        raise ValueError(f"Argument ``{name}`` must NOT be specified on non-{role} ranks.")
+
+
 def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int | None = None, group: Any = None,
            async_op: bool = False, group_dst: int | None = None) -> Work | None:
     """One rank gets the tensors of all."""
@@ -141,10 +149,7 @@ def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int | N
         return None
     pg = _resolve(group)
     root = group_rank(pg, dst, group_dst, needed=False)
-    if pg.rank() == root and not gather_list:
-        raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
-    if pg.rank() != root and gather_list:
-        raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
+    _check_root_list(gather_list, "gather_list", "destination", pg.rank() == root)
     return _run(pg, tensor.device, async_op, lambda engine, later: engine.gather(gather_list, tensor, root, later))
 
 
@@ -160,10 +165,7 @@ def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int |
         return None
     pg = _resolve(group)
     root = group_rank(pg, src, group_src, needed=False)
-    if pg.rank() == root and not scatter_list:
-        raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
-    if pg.rank() != root and scatter_list:
-        raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
+    _check_root_list(scatter_list, "scatter_list", "source", pg.rank() == root)
     return _run(pg, tensor.device, async_op, lambda engine, later: engine.scatter(tensor, scatter_list, root, later))
 
 
