@@ -173,8 +173,8 @@ RUN_address := $(call preload,libasan.so) PYTHONMALLOC=malloc UBSAN_OPTIONS=prin
 RUN_thread  := $(call preload,libtsan.so) \
                TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1:report_signal_unsafe=0
 # What a sanitizer's own doing fails: limits of address space and resident memory (shadow memory, freed blocks that are
-# kept), the signal of a planted crash (it aborts), accuracy of -O1 code; under TSan also a program that races on purpose
-# with a tensor's items, and forks of processes with threads.
+# kept), the signal of a planted crash and a planted use of freed memory (they abort), accuracy of -O1 code; under TSan also
+# a program that races on purpose with a tensor's items, and forks of processes with threads.
 DESELECT_common  := test_kernels.py::test_float32_functions_are_accurate
 DESELECT_address := $(DESELECT_common) test_cpu_memory.py test_soak.py test_fuzz_files.py test_npu_shortage.py \
                     test_second_device.py::test_the_host_cannot_read_its_memory \
@@ -184,6 +184,7 @@ DESELECT_thread  := $(DESELECT_common) test_saving.py::test_a_killed_save_leaves
                     test_npu_robust.py::test_the_child_of_a_process_ends_with_the_parents_tensors \
                     test_npu_end.py::test_a_forked_child_with_everything_of_the_parents
 DESELECT_sim := test_runtime_modes.py::test_the_host_cannot_touch_device_memory \
+                test_checks.py::test_memory_freed_before_its_last_use \
                 test_robust.py::test_a_host_without_memory_is_a_code_and_not_an_exception
 deselect = $(addprefix --deselect tests/mindtorch_v2/,$(DESELECT_$(1))) $(addprefix --deselect tests/cann_sim/,$(DESELECT_sim))
 SUITE_address := tests/mindtorch_v2

@@ -8,6 +8,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/sysinfo.h>
 #include <time.h>
 
 #include <algorithm>
@@ -397,8 +398,18 @@ void count_block(ThreadCache* t, int64_t size, bool hit) {
   pool.hits += hit;
 }
 
+// More than the machine has can never be written. Linux refuses such a mapping by itself, unless it was told to promise any
+// amount (vm.overcommit_memory=1), as in many containers: filling it would end the process.
+size_t machine_memory() {
+  struct sysinfo info;
+  if (sysinfo(&info)) return SIZE_MAX;
+  return (size_t(info.totalram) + info.totalswap) * info.mem_unit;
+}
+
 void* system_allocate(int c) {
+  static const size_t most = machine_memory();
   const size_t size = class_bytes(c);
+  if (size > most) return nullptr;
   if (c >= kSmallClasses) return map_range(mapped_bytes(size)).start;
   void* p = nullptr;
   return posix_memalign(&p, 64, size) == 0 ? p : nullptr;
