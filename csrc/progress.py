@@ -34,7 +34,7 @@ def main(title: str, *command: str) -> int:
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
-            if found := STEP.search(line):
+            if (found := STEP.search(line)) and int(found[1]):
                 last = show(title, int(found[1]), int(found[2]), last)
     if sys.stderr.isatty():
         print(f"\r{'':{len(title) + 40}}\r", end="", file=sys.stderr, flush=True)

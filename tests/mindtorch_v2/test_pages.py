@@ -119,6 +119,14 @@ def test_hostile_and_wrong_snapshots_are_refused_or_empty(tmp_path: Path, value:
     assert not os.path.exists("/tmp/evil-snapshot") and "\n" not in str(caught.value).strip()
 
 
+def test_a_small_file_that_names_one_list_very_often(tmp_path: Path) -> None:
+    blocks = [{"size": 1}] * 20_000
+    with pytest.raises(RuntimeError, match="more than 20,000,000 blocks"):
+        memory.Snapshot(written(tmp_path / "s", {"segments": [{"blocks": blocks, "n": n} for n in range(2_000)]}))
+    with pytest.raises(RuntimeError, match="more than 20,000,000 events"):
+        memory.Snapshot(written(tmp_path / "s", {"segments": [], "device_traces": [blocks] * 2_000}))
+
+
 def test_files_that_are_no_pickles_say_so(tmp_path: Path) -> None:
     for raw in (b"", b"no pickle", b"\x80\x04r" + struct.pack("<I", 0xFFFFFFF0), pickle.dumps(snapshot())[:-40]):
         (tmp_path / "s").write_bytes(raw)

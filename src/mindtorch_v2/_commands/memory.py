@@ -45,6 +45,8 @@ class Snapshot:
                                "written by torch.npu.memory._dump_snapshot(FILE)")
         traces = found.get("device_traces") or []
         self.segments = [s for s in found["segments"] if isinstance(s, dict)]
+        if sum(len(s["blocks"]) for s in self.segments if isinstance(s.get("blocks"), list)) > MOST:
+            raise RuntimeError(f"[memory] {path} names more than {MOST:,} blocks")
         self.traces = [[e for e in trace if isinstance(e, dict)] for trace in limited(traces)]
         self.devices = max([len(self.traces), *(1 + number(s, "device") for s in self.segments)])
         self.traces += [[] for _ in range(self.devices - len(self.traces))]
