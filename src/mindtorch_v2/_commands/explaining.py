@@ -101,9 +101,9 @@ class Recording:
         result = func(*args, **kwargs)
         ended = time.perf_counter_ns()
         last, now = self._event(), self._counters()
-        name = func.name().removeprefix("aten::")
+        name = func.name().removeprefix("aten::").partition(".")[0]   # overloads of one op count as one
         host = (ended - began) / 1e3 - sum(wait.duration for wait in self.waits[waited:])
-        view = self.graph.add(name.partition(".")[0], args, kwargs, result, line)
+        view = self.graph.add(name, args, kwargs, result, line)
         if not view:
             for call in self.open_calls[-1:]:
                 call[1].append(name)
