@@ -163,7 +163,7 @@ wheels: $(VENV)/build-tools
 	@rm -rf $(BUILD)/wheels && mkdir -p $(BUILD)/wheels/plain
 	flock $(BUILD)/.lock $(PY) -m pip --disable-pip-version-check wheel -q --no-build-isolation --no-deps -C build-dir=$(BUILD) \
 	  -w $(BUILD)/wheels/plain .
-	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -m auditwheel -q repair --strip -w $(BUILD)/wheels $(BUILD)/wheels/plain/*.whl
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -m auditwheel repair --strip -w $(BUILD)/wheels $(BUILD)/wheels/plain/*.whl
 	@rm -r $(BUILD)/wheels/plain; ls -sh $(BUILD)/wheels
 
 # C and C++ programs over the headers and libraries of cann_sim, in several modes;  ARGS=streams.c

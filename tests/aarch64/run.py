@@ -26,8 +26,8 @@ PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 PACKAGES = (f"{PYTHON} {PYTHON}-minimal lib{PYTHON}-dev lib{PYTHON} lib{PYTHON}-stdlib lib{PYTHON}-minimal libc6 libstdc++6 libgcc-s1 "
             "zlib1g libexpat1 libffi8 libssl3 libbz2-1.0 liblzma5 libsqlite3-0 libuuid1 libcrypt1 libgomp1 libgfortran5").split()
 WHEELS = ("numpy", "scipy-openblas32")
-PURE = ("pytest", "hypothesis", "expecttest")
-JUDGE = ("torch==2.13.0", "typing-extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock")
+PURE = ("pytest", "expecttest")
+JUDGE = ("torch==2.13.0", "hypothesis", "sortedcontainers", "typing-extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock")
 PLATFORMS = [option for tag in ("2_28", "2_27", "2_17") for option in ("--platform", f"manylinux_{tag}_aarch64")]
 # A representative half hour: programs that need no judge, the simulator's runtime and collectives, pyACL, the launcher.
 ALONE = ["tests/aarch64/test_programs.py"]
