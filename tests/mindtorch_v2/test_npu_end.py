@@ -267,3 +267,16 @@ print(torch.exp(x * 0, out=out).sum().item())
 torch.npu.synchronize()
 """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n3000000.0\n", "")
+
+
+def test_memory_of_several_streams_is_freed_in_silence_at_the_very_end(npu: ModuleType) -> None:
+    """A block that another stream uses asks Python when it is freed: not after Python's modules are gone."""
+    done = run("""
+import sys
+import mindtorch_v2 as torch
+x = torch.ones(1000, device="npu")
+x.record_stream(torch.npu.Stream())
+sys.kept = [x]                                    # goes with the last module of all
+del x
+""")
+    assert (done.returncode, done.stderr) == (0, "")

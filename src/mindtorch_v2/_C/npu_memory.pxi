@@ -226,7 +226,11 @@ cdef class NpuHeap(Memory):
                     self.trace("free_completed", b)
         finally:                                 # found again: Python has run
             if self.heap.release(self.block(address)):
-                self.owner._record_events(<size_t>b, list(b.uses))
+                if self.ended:                   # perhaps at the end of the interpreter, where the owner's modules are gone
+                    for _ in range(b.events):
+                        self.heap.event_done(b)
+                else:
+                    self.owner._record_events(<size_t>b, list(b.uses))
         if self.uncached:
             self.owner._release_uncached()
         return 0

@@ -323,3 +323,15 @@ def restart_device(device_id: int, rebuild_all_resources: bool = False,
     code = runtime.acl.rt.synchronize_device()
     if code != errors.DEVICE_TASK_ABORT:
         check(code, "aclrtSynchronizeDevice")
+
+
+def _get_accelerator(check: bool = False) -> Any:
+    """torch._C._get_accelerator: the device type of the accelerator; without one the cpu, or an error."""
+    if is_available():
+        return _C.device("npu")
+    if check:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+    return _C.device("cpu")
+
+
+vars(_C)["_get_accelerator"] = _get_accelerator

@@ -18,8 +18,12 @@ from mindtorch_v2.distributed.fsdp.api import (
     CPUOffload,
     FullOptimStateDictConfig,
     FullStateDictConfig,
+    LocalOptimStateDictConfig,
+    LocalStateDictConfig,
     MixedPrecision,
     OptimStateDictConfig,
+    OptimStateKeyType,
+    ShardedOptimStateDictConfig,
     ShardedStateDictConfig,
     ShardingStrategy,
     StateDictConfig,
@@ -29,7 +33,7 @@ from mindtorch_v2.distributed.fsdp.api import (
 from mindtorch_v2.distributed.fsdp.wrap import _wrap_below
 from mindtorch_v2.distributed.tensor import DTensor, distribute_tensor
 
-__all__ = ["FullyShardedDataParallel"]
+__all__ = ["FullyShardedDataParallel", "LocalOptimStateDictConfig", "LocalStateDictConfig", "OptimStateKeyType"]
 
 _INNER = "_fsdp_wrapped_module"
 
@@ -162,7 +166,7 @@ class FullyShardedDataParallel(torch.nn.Module):
         full = state_dict_type is StateDictType.FULL_STATE_DICT
         settings = StateDictSettings(
             state_dict_type, state_dict_config or (FullStateDictConfig() if full else ShardedStateDictConfig()),
-            optim_state_dict_config or (FullOptimStateDictConfig() if full else OptimStateDictConfig()))
+            optim_state_dict_config or (FullOptimStateDictConfig() if full else ShardedOptimStateDictConfig()))
         found = FullyShardedDataParallel.fsdp_modules(module)
         before = found[0]._settings
         for one in found:
