@@ -2,6 +2,7 @@
 
     python benchmarks/distributed.py [--seconds 3]
     python benchmarks/distributed.py --growth 2,4,8,16      # ranks on simulated npus in null mode
+    python benchmarks/distributed.py --peer PYTHON          # host cost beside torch_npu, on simulated npus in null mode
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -95,9 +97,42 @@ def grown(rank: int, size: int, store: str, steps: int = 50) -> None:
     torch.distributed.barrier()
 
 
-def together(size: int, *flags: str, environment: dict[str, str] | None = None) -> dict[str, float]:
+def host_costs(library: str, rank: int, size: int, store: str, steps: int = 300) -> None:
+    """What a collective costs the host, on npus whose kernels do nothing; library is ours or torch_npu."""
+    torch = importlib.import_module("torch" if library == "torch_npu" else library)
+    if library == "torch_npu":
+        importlib.import_module(library)
+    torch.set_num_threads(1)
+    torch.npu.set_device(rank)
+    torch.distributed.init_process_group("hccl", init_method=f"file://{store}", rank=rank, world_size=size)
+    one, all_of_them = (torch.ones(count, device=f"npu:{rank}") for count in (1024, 1024 * size))
+    calls = {
+        "all_reduce": lambda: torch.distributed.all_reduce(one),
+        "broadcast": lambda: torch.distributed.broadcast(one, 0),
+        "all_gather_into_tensor": lambda: torch.distributed.all_gather_into_tensor(all_of_them, one),
+        "reduce_scatter_tensor": lambda: torch.distributed.reduce_scatter_tensor(one, all_of_them),
+        "all_reduce, async_op": lambda: torch.distributed.all_reduce(one, async_op=True).wait(),
+    }
+    results = {}
+    for name, call in calls.items():
+        costs = []
+        for _ in range(7):
+            begin = time.thread_time()            # of this thread: neither the other rank nor the device counts
+            for _ in range(steps // 7):
+                call()
+            costs.append((time.thread_time() - begin) / (steps // 7))
+            torch.npu.synchronize()
+        results[name] = statistics.median(costs)
+    if rank == 0:
+        print(json.dumps(results), flush=True)
+    torch.distributed.barrier()
+    torch.npu.synchronize()
+    os._exit(0)                                   # torch_npu's end on the simulator is not what is measured
+
+
+def together(size: int, *flags: str, environment: dict[str, str] | None = None, python: str = sys.executable) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "--size", str(size), "--store", f"{folder}/store", *flags]
+        command = [python, __file__, "--size", str(size), "--store", f"{folder}/store", *flags]
         ranks = [subprocess.Popen([*command, "--rank", str(rank)], stdout=subprocess.PIPE, text=True,
                                   env=os.environ | (environment or {})) for rank in range(size)]  # fmt: skip
         try:
@@ -111,36 +146,48 @@ def together(size: int, *flags: str, environment: dict[str, str] | None = None) 
     return json.loads(said[0].strip().splitlines()[-1])
 
 
+def print_ratios(results: dict[str, dict[str, float]], peer: str) -> None:
+    print(f"{'':<24}{peer + ' us':>14}{'ours us':>12}{'ratio':>8}")
+    for name, theirs in results[peer].items():
+        ours = results["mindtorch_v2"][name]
+        print(f"{name:<24}{1e6 * theirs:>14.1f}{1e6 * ours:>12.1f}{theirs / ours:>8.2f}", flush=True)
+
+
+def simulated(size: int) -> dict[str, str]:
+    """An environment with npus that compute nothing."""
+    import cann_sim
+
+    return cann_sim.env() | {"CANN_SIM_DEVICES": str(min(size, 16)), "CANN_SIM_MODE": "null", "TASK_QUEUE_ENABLE": "0"}
+
+
+WORKERS = {"costs": lambda a: host_costs(a.library, a.rank, a.size, a.store), "grown": lambda a: grown(a.rank, a.size, a.store),
+           "": lambda a: worker(a.library, a.rank, a.size, a.store, a.seconds)}  # fmt: skip
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--growth", default="")
-    parser.add_argument("--library", default="")
-    parser.add_argument("--grown", action="store_true")
+    parser.add_argument("--growth", default="", help="numbers of ranks")
+    parser.add_argument("--peer", default="", help="a python with torch_npu")
+    for name in ("--library", "--store", "--work"):     # of a worker
+        parser.add_argument(name, default="")
     parser.add_argument("--rank", type=int, default=-1)
     parser.add_argument("--size", type=int, default=2)
-    parser.add_argument("--store", default="")
     args = parser.parse_args()
+    flags = ("--seconds", str(args.seconds), "--library")
     if args.rank >= 0:
-        if args.grown:
-            grown(args.rank, args.size, args.store)
-        else:
-            worker(args.library, args.rank, args.size, args.store, args.seconds)
+        WORKERS[args.work](args)
     elif args.growth:
-        import cann_sim
-
         print(f"{'ranks':>6}{'init s':>10}{'MB/rank':>10}{'host us':>10}")
         for size in map(int, args.growth.split(",")):
-            environment = {"ASCEND_HOME_PATH": cann_sim.home(), "CANN_SIM_DEVICES": str(min(size, 16)), "CANN_SIM_MODE": "null"}
-            got = together(size, "--grown", environment=environment)
+            got = together(size, "--work", "grown", environment=simulated(size))
             print(f"{size:>6}{got['init']:>10.2f}{got['memory']:>10.0f}{1e6 * got['host']:>10.1f}", flush=True)
+    elif args.peer:
+        pythons = {"mindtorch_v2": sys.executable, "torch_npu": args.peer}
+        print_ratios({library: together(2, "--work", "costs", "--library", library, environment=simulated(2), python=python)
+                      for library, python in pythons.items()}, "torch_npu")  # fmt: skip
     else:
-        flags = ("--seconds", str(args.seconds), "--library")
-        results = {library: together(2, *flags, library) for library in ("torch", "mindtorch_v2")}
-        print(f"{'':<20}{'torch us':>12}{'ours us':>12}{'ratio':>8}")
-        for name, theirs in results["torch"].items():
-            ours = results["mindtorch_v2"][name]
-            print(f"{name:<20}{1e6 * theirs:>12.1f}{1e6 * ours:>12.1f}{theirs / ours:>8.2f}")
+        print_ratios({library: together(2, *flags, library) for library in ("torch", "mindtorch_v2")}, "torch")
 
 
 if __name__ == "__main__":

@@ -25,9 +25,8 @@ class HcclWork(Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         self.engine.watch.check(self._call)
-        current = torch.npu.current_stream(self.stream.device)
-        if current != self.stream:
-            current.wait_event(self._event)
+        if self.engine.hccl.current_stream(self.stream.device_index) != self.stream.npu_stream:
+            torch.npu.current_stream(self.stream.device).wait_event(self._event)
         if timeout is not None:
             self._wait_on_host(timeout.total_seconds())
         elif self._host_waits:
@@ -77,6 +76,7 @@ class HcclEngine(Engine):
         self.watch = Watch(group, timeout)
         self.comms: dict[tuple[int, tuple[int, ...]], Any] = self.watch.comms
         self.sides: dict[int, Any] = {}           # by device: the stream of async collectives
+        self.used: dict[tuple[int, int], Any] = {}   # by device and handle: the streams of the other ones
         self.everybody = tuple(range(self.size))
         self.blocking = torch._config.hccl_blocking_wait()
 
@@ -131,7 +131,9 @@ class HcclEngine(Engine):
             for tensor in keep:
                 tensor.record_stream(side)
         else:
-            side = torch.npu.current_stream(device)
+            side = self.used.get((device, handle))
+            if side is None:
+                side = self.used[device, handle] = torch.npu.current_stream(device)
         try:
             for comm, start in starts:
                 comm.follow(handle)
