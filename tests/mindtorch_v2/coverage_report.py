@@ -61,7 +61,8 @@ def report(found: dict[str, list[dict[str, Any]]], command: str) -> str:
              "Made by `make parity`; do not edit. `torch.testing._internal` of PyTorch 2.13 (`op_db`, `module_db`, `optim_db`) is "
              "imported over this library, its samples are our tensors, and PyTorch in a second process judges results and "
              "gradients. An item is an op in one dtype: it passes when all its samples agree (or both libraries refuse); "
-             "missing: our error says that something is not there; skipped: a sample cannot be sent to the other process.",
+             "missing: our error says that something is not there; skipped: a sample cannot be sent to the other process. What "
+             "PyTorch draws at random is compared by value on cpu, and by shape and dtype on npu, which has its own generator.",
              "", f"Run with `{command}`.", ""]
     for device, records in found.items():
         lines += [f"## {device}", "", *table(records, "family", family_of), "",

@@ -10,6 +10,7 @@ from typing import Any
 import coverage_judge
 import coverage_report
 import ecosystem
+import pytest
 import torch
 
 import mindtorch_v2 as mt
@@ -84,3 +85,16 @@ print(len(op_db) > 650, len(module_db) > 100, len(optim_db) > 12, add.op is torc
     wheel = Path(torch.__file__).parents[1]
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", program, str(wheel)], capture_output=True, text=True, check=True)
     assert run.stdout == "True True True True True\n"
+
+
+def test_what_a_device_draws_is_compared_by_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(what: dict[str, Any], seed: int = 0) -> tuple[list[Any], list[Any]]:
+        torch.manual_seed(seed)
+        return [torch.rand(3) if what["random"] else torch.ones(3)], []
+
+    def verdict(device: str, random: bool, mine: Any) -> str:
+        given = packed({"op": "draw", "device": device, "random": random})
+        return coverage_judge.judge("draw", given, packed({"outputs": [mine]}))[0]
+    monkeypatch.setitem(coverage_judge.RUNS, "draw", draw)
+    assert verdict("npu", True, mt.zeros(3)) == "pass" and verdict("npu", True, mt.zeros(4)) == "wrong"
+    assert verdict("cpu", True, mt.zeros(3)) == "wrong" and verdict("npu", False, mt.zeros(3)) == "wrong"

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -141,6 +142,8 @@ for _overload, _params, _body in (
 
 def _range(start, end, step, dtype, layout, device, pin_memory, requires_grad):
     """Numbers from start to end, end included."""
+    warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with "
+                  "Python's range builtin. Instead, use torch.arange, which produces values in [start, end).", stacklevel=2)
     if step == 0:
         raise RuntimeError("step must be nonzero")
     n = math.floor((end - start) / step) + 1

@@ -307,6 +307,8 @@ def _fractional_pools(n: int) -> tuple[Callable[..., Any], Callable]:
             _random_samples = torch.rand(
                 batch, input.size(-n - 1), n, dtype=input.dtype, device=input.device
             )
+        if _random_samples.dtype != input.dtype:
+            raise RuntimeError("Expect _random_samples to have the same dtype as input")
         op = getattr(torch._C._nn, name)
         return op(input, expand(kernel_size), expand(output_size), _random_samples)
 
