@@ -98,7 +98,7 @@ class Run:
     def judged(self, kind: str, given: dict[str, Any], call: Callable[[dict[str, Any]], None]) -> tuple[str, str]:
         """The verdict of one sample: the arguments are packed before the call, which may change them."""
         try:
-            before = self.packed({**given, "device": self.device})
+            before = self.packed({**given, "draws_itself": self.device != "cpu"})
         except (pickle.PicklingError, AttributeError, TypeError, NotImplementedError) as error:
             return "skipped", f"cannot be sent: {error}"[:200]
         found: dict[str, Any] = {}

@@ -88,12 +88,12 @@ print(len(op_db) > 650, len(module_db) > 100, len(optim_db) > 12, add.op is torc
 
 
 def test_what_a_device_draws_is_compared_by_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(what: dict[str, Any], seed: int = 0) -> tuple[list[Any], list[Any]]:
-        torch.manual_seed(seed)
+    def draw(what: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+        torch.manual_seed(0)
         return [torch.rand(3) if what["random"] else torch.ones(3)], []
 
     def verdict(device: str, random: bool, mine: Any) -> str:
-        given = packed({"op": "draw", "device": device, "random": random})
+        given = packed({"op": "draw", "draws_itself": device != "cpu", "random": random})
         return coverage_judge.judge("draw", given, packed({"outputs": [mine]}))[0]
     monkeypatch.setitem(coverage_judge.RUNS, "draw", draw)
     assert verdict("npu", True, mt.zeros(3)) == "pass" and verdict("npu", True, mt.zeros(4)) == "wrong"
