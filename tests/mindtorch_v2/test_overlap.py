@@ -4,6 +4,8 @@ from __future__ import annotations
 import pytest
 import twin
 
+import mindtorch_v2 as mt
+
 SHARED = """torch.cat([x[:3],x[:3]],out=x)|torch.cat([x[:3],y[:3]],out=y[3:].repeat(2))|torch.stack([x[:3],x[:3]],out=x.view(2,3))
 torch.gather(x[:3],0,i,out=x[:3])|torch.gather(x[:3],0,i,out=x[2:5])|torch.gather(j,0,i,out=i)|torch.gather(x[:3],0,i,out=x[3:])
 torch.take(x,i,out=x[:3])|torch.masked_select(x,x>-9,out=x)|torch.masked_select(m,m,out=m)|torch.index_select(x,0,i,out=x[1:4])
@@ -22,6 +24,12 @@ def test_memory_that_is_read_and_written(call: str) -> None:
     "torch.where(torch.tensor([1,0]),1,2)", "torch.where(torch.tensor([1.,0.]),torch.ones(2),torch.zeros(2))",
     "torch.all(torch.ones(2),0,out=torch.empty(1))", "torch.any(torch.ones(2),0,out=torch.empty((),dtype=torch.uint8))",
     "torch.broadcast_shapes((2,),(3,))", "torch.broadcast_shapes((-1,),(3,))", "torch.isin(1,1).shape",
-    "torch.nonzero(torch.eye(2),as_tuple=True)"])
+    "torch.nonzero(torch.eye(2),as_tuple=True)",
+    "torch.nn.functional.fractional_max_pool2d(torch.ones(1,1,4,4),2,2,_random_samples=torch.ones(1,1,2).double())"])
 def test_arguments_that_an_op_does_not_take(call: str) -> None:
     twin.check_lines(call, message="isin" not in call)
+
+
+def test_range_is_deprecated() -> None:
+    with pytest.warns(UserWarning, match="torch.range is deprecated"):
+        assert mt.range(0, 2).tolist() == [0, 1, 2]
