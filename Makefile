@@ -195,7 +195,7 @@ DESELECT_common  := test_kernels.py::test_float32_functions_are_accurate
 DESELECT_address := $(DESELECT_common) test_cpu_memory.py test_soak.py test_fuzz_files.py test_npu_shortage.py \
                     test_second_device.py::test_the_host_cannot_read_its_memory \
                     test_fuzz.py::test_crashes_and_hangs_are_counted_and_named
-DESELECT_thread  := $(DESELECT_common) test_saving.py::test_a_killed_save_leaves_a_whole_checkpoint \
+DESELECT_thread  := $(DESELECT_common) test_saving.py::test_a_killed_save_leaves_a_complete_checkpoint \
                     test_memory_safety.py::test_what_a_kernel_reads_stays_while_others_change_it \
                     test_npu_robust.py::test_the_child_of_a_process_ends_with_the_parents_tensors \
                     test_npu_end.py::test_a_forked_child_with_everything_of_the_parents

@@ -22,7 +22,7 @@ template <class T> struct Sum { using type = compute_t<T>; };
 template <> struct Sum<uint8_t> { using type = uint16_t; };
 
 template <class S> inline void multiply_add(S& acc, const S& a, const S& b) {
-  if constexpr (is_complex_v<S>) {  // std::complex's operator* asks for NaN and is slow
+  if constexpr (is_complex_v<S>) {  // std::complex's operator* checks for NaN and is slow
     acc = S(acc.real() + (a.real() * b.real() - a.imag() * b.imag()),
         acc.imag() + (a.real() * b.imag() + a.imag() * b.real()));
   } else if constexpr (std::is_same_v<S, uint16_t>) {  // would be promoted to int, which may overflow

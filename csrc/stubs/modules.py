@@ -131,7 +131,7 @@ def _deferred_text(name: str, source: str) -> str:
 
 
 def only_reexports(tree: ast.Module) -> bool:
-    """Whether a module defines nothing and hands on names without saying so: a strict checker would not see them."""
+    """Whether a module only re-exports names implicitly: a strict checker would not see them."""
     says = any("__all__" in _bound(node) for node in tree.body)
     defines = any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body)
     hands_on = any(isinstance(node, ast.ImportFrom) and str(node.module).startswith("mindtorch_v2") for node in tree.body)

@@ -65,7 +65,7 @@ has_mkl = has_openmp = False
 newaxis = None
 __version__: torch_version.TorchVersion = torch_version.TorchVersion(version.__version__)
 
-# Floor 5 and the npu are loaded when they are first asked for: `import mindtorch_v2` does not wait for them.
+# Floor 5 and the npu are loaded at their first use: `import mindtorch_v2` does not wait for them.
 _DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
           "accelerator", "mps", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
           "func", "profiler", "library", "hub", "_subclasses", "sparse", "nested", "distributed", "futures", "functional", "ao",

@@ -11,7 +11,7 @@ _deterministic, _warn_only = False, False       # use_deterministic_algorithms; 
 _fills_memory = True                            # torch.utils.deterministic.fill_uninitialized_memory
 _matmul_precision = "highest"                   # float32 products are always computed in float32
 _warn_always = False                            # warnings of the library are given every time
-_interop_threads = 1                            # there is one pool of threads, whatever is asked for
+_interop_threads = 1                            # there is one pool of threads, whatever is set
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
@@ -121,7 +121,7 @@ def get_num_interop_threads() -> int:
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """False: this library keeps denormal numbers, and says so."""
+    """False: this library does not flush denormal numbers to zero."""
     return False
 
 
@@ -166,7 +166,7 @@ def npu_alloc_conf() -> str:
 
 
 def npu_memory_caching() -> bool:
-    """False with PYTORCH_NO_NPU_MEMORY_CACHING=1: freed memory of an npu goes back at once, as a memory checker likes."""
+    """False with PYTORCH_NO_NPU_MEMORY_CACHING=1: freed memory of an npu is returned at once, as memory checkers need."""
     return os.environ.get("PYTORCH_NO_NPU_MEMORY_CACHING") != "1"
 
 
@@ -183,7 +183,7 @@ def mpi_library() -> str:
 
 
 def hccl_blocking_wait() -> bool:
-    """HCCL_BLOCKING_WAIT=1: Work.wait() of npu tensors makes the host wait, so that a failure is told where it happened."""
+    """HCCL_BLOCKING_WAIT=1: Work.wait() of npu tensors blocks the host, so that a failure is raised where it happened."""
     return os.environ.get("HCCL_BLOCKING_WAIT", "0") == "1"
 
 

@@ -413,7 +413,7 @@ def _override(func: Any, self: Any, args: tuple[Any, ...], kwargs: dict[Any, Any
 
 
 def numpy_module() -> Any:
-    """NumPy, imported when an array is first asked for: `import mindtorch_v2` does not need it."""
+    """NumPy, imported at the first use of an array: `import mindtorch_v2` does not need it."""
     return importlib.import_module("numpy")
 
 

@@ -15,7 +15,7 @@ import cann_sim
 import cann_tables
 
 NULL_ARGUMENT, INVALID_ARGUMENT, NO_KERNEL = 161001, 161002, 561003
-OWN = {  # no names of CANN: what `cann-sim info` asks, and what cann_sim.faults and cann_sim.checks do
+OWN = {  # no names of CANN: used by `cann-sim info`, cann_sim.faults and cann_sim.checks
     "libopapi.so": {"cannSimOpCount", "cannSimOpName", "cannSimOpAbsent", "cannSimOpComputed"},
     "libascendcl.so": {"cannSimSetFaults", "cannSimCountCalls", "cannSimCalls", "cannSimAlive", "cannSimRecordCalls",
                        "cannSimRecordedCalls", "cannSimReports", "cannSimClearReports"},

@@ -90,7 +90,7 @@ def test_owners_and_groups_of_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(PermissionError, match="can be written by the group"):
         cann_sim.home()
     (home / "lib64").chmod(0o755)
-    if os.geteuid() == 0:  # nobody else can give files away
+    if os.geteuid() == 0:  # only root can change the owner of files
         os.chown(home / "lib64", 54321, -1)
         with pytest.raises(PermissionError, match="owner 54321.*belongs to another user"):
             cann_sim.home()
@@ -163,7 +163,7 @@ SOURCES = sorted((Path(__file__).parents[2] / "src" / "cann_sim").rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_the_package_stands_alone(path: Path) -> None:
+def test_the_package_needs_only_python(path: Path) -> None:
     """It needs nothing but Python, says what lives in each file, and keeps them small."""
     tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree)

@@ -46,13 +46,13 @@ def test_an_unknown_word_is_refused(text: str) -> None:
 
 
 def test_guesses_are_marked() -> None:
-    """A range that is not in the documents is ours, and says so: "x + 1.5" depends on one."""
+    """A range that is not in the documents is marked as ours: "x + 1.5" depends on one."""
     adds = cann_tables.op("aclnnAdds")
     assert adds is not None and adds.arguments is not None
     assert adds.arguments[0].ranks == (0, 8) and adds.arguments[0].ranks_guessed
 
 
-def test_nobody_else_reads_the_tables() -> None:
+def test_the_tables_have_one_reader() -> None:
     names = "|".join(re.escape(path.name) for path in (ROOT / "src" / "cann_tables").glob("*.txt"))
     folders = [ROOT / name for name in ("src", "csrc", "tests", "benchmarks")]
     readers = [p for folder in folders for p in folder.rglob("*.py") if re.search(rf'"({names})"', p.read_text())]

@@ -99,7 +99,7 @@ def difference(ours: Iterable[str], theirs: Iterable[str]) -> str:
 
 
 def short(detail: str) -> str:
-    """The ops of a difference alone, which is what a reason speaks of."""
+    """The ops of a difference alone, which is what a reason explains."""
     signs = [f"{line[0]}{op_of(line[2:])}" for line in detail.splitlines()]
     return " ".join(sorted(set(signs)))
 

@@ -173,7 +173,7 @@ def test_more_items_than_any_memory_holds_are_refused_without_asking_for_all(dat
         mt.tensor(data)
 
 
-def test_a_sequence_that_ends_early_says_so() -> None:
+def test_a_sequence_that_ends_early_is_an_error() -> None:
     with pytest.raises(IndexError, match="3"):    # as torch
         mt.tensor(Endless(2**62, 3))
 

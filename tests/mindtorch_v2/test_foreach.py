@@ -171,7 +171,7 @@ def test_calls(npu: ModuleType, tmp_path: Path) -> None:
 
 def test_more_tensors_than_a_call_takes(npu: ModuleType) -> None:
     x = [torch.full((3,), float(i), device="npu") for i in range(1, 131)]
-    numbers = torch._foreach_addcmul(x, x, x, [2.0 * i for i in range(1, 131)])      # one number a tensor goes along
+    numbers = torch._foreach_addcmul(x, x, x, [2.0 * i for i in range(1, 131)])      # one number per tensor
     assert [t[0].item() for t in numbers] == [i + 2 * i**3 for i in range(1, 131)]
     torch._foreach_add_(x, torch.tensor(1.0, device="npu"))
     assert [t[2].item() for t in x] == list(range(2, 132))

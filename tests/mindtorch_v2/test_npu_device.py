@@ -138,7 +138,7 @@ def test_what_cann_does_not_say_has_a_default_and_a_warning(little_acl: SimpleNa
     assert torch.npu.stream_priority_range() == (0, 0)  # there is no such call before CANN 8.5
 
 
-def test_the_seams_are_asked(monkeypatch: pytest.MonkeyPatch, little_acl: SimpleNamespace) -> None:
+def test_the_seams_are_called(monkeypatch: pytest.MonkeyPatch, little_acl: SimpleNamespace) -> None:
     monkeypatch.setattr(torch.npu, "_get_device_name", lambda device: f"Ascend910_9391 number {device}")
     assert torch.npu.get_device_name("npu:1") == "Ascend910_9391 number 1"
     assert torch.npu.get_device_capability(torch.device("npu:1")) == (9, 2)

@@ -236,7 +236,7 @@ def test_calls_in_words() -> None:
         aclnn.call("aclnnAdd", x, torch.ones(5, device="npu"), 1, out)
 
 
-def test_an_op_without_a_kernel_for_this_soc_says_so() -> None:
+def test_an_op_without_a_kernel_for_this_soc_is_an_error() -> None:
     done = run("""
         from mindtorch_v2._backends.npu import aclnn
         x = torch.ones(2, device="npu")
@@ -426,7 +426,7 @@ def test_calls_with_lists_are_prepared_too() -> None:
     assert output(code, CANN_SIM_FAULTS="aclnnCat:2=561103,aclnnIndex:2=561103") == ["right"]
 
 
-def test_more_dims_than_cann_knows() -> None:
+def test_more_dims_than_cann_supports() -> None:
     wide = torch.ones(1, device="npu").reshape((1,) * 9)
     with pytest.raises(RuntimeError, match="at most 8 dims, got 9"):
         wide.exp()

@@ -154,7 +154,7 @@ def save_for_ever(path: Path) -> None:
         mt.save({"step": step, "weights": mt.full((200_000,), float(step))}, path)
 
 
-def test_a_killed_save_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_save_leaves_a_complete_checkpoint(tmp_path: Path) -> None:
     path, r, steps = tmp_path / "model.pt", random.Random(9), []
     mt.save({"step": 0, "weights": mt.zeros(200_000)}, path)
     for _ in range(15):

@@ -74,7 +74,7 @@ def test_an_error_in_a_worker_comes_back() -> None:
         list(mt.utils.data.DataLoader(Faulty(), num_workers=1))
 
 
-def test_ctrl_c_is_told_by_the_main_process_alone():
+def test_ctrl_c_is_reported_by_the_main_process_alone():
     child = subprocess.Popen([sys.executable, "-c", """
 import time
 import mindtorch_v2 as torch
@@ -109,7 +109,7 @@ while True:
 
 
 def test_workers_end_with_a_parent_that_was_killed() -> None:
-    """One waits for a task, one is in the midst of an item: neither would look whether somebody still wants it."""
+    """One waits for a task, one is in the middle of an item: neither would check whether its parent is alive."""
     child = subprocess.Popen([sys.executable, "-c", """
 import os, signal, time
 import mindtorch_v2 as torch

@@ -1,6 +1,6 @@
 """`python -m mindtorch_v2 info`: what this installation finds, what is wrong, and what helps.
 
-A second process asks CANN, so that a runtime that hangs or crashes is a line of the answer and not its end.
+A second process queries CANN, so that a runtime that hangs or crashes is a line of the report and not its end.
 """
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ask_cann() -> dict[str, Any]:
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """The facts for people."""
+    """The report as readable text."""
     own, cann, driver = found["package"], found["cann"], found["driver"]
     rows = [("mindtorch_v2", f"{own['version']}, torch's API of {own['api']}, in {own['folder']}"),
             ("host", f"Python {own['python']}, {own['machine']}, CPU kernels {own['kernels']}, {own['threads']} threads"),

@@ -1,4 +1,4 @@
-"""Documentation of ops for people and tools: signatures and text, made from the rows on first use."""
+"""Documentation of ops for help() and tools: signatures and text, made from the rows on first use."""
 from __future__ import annotations
 
 import functools

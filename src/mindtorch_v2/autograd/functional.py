@@ -47,7 +47,7 @@ def _as_tuple(values: Any, what: str, of: str) -> tuple[bool, tuple]:
 
 
 def _prepare(inputs: tuple, create_graph: bool) -> tuple:
-    """Inputs to differentiate by: connected to the caller's graph only when asked."""
+    """Inputs to differentiate by: connected to the caller's graph only with create_graph."""
     if create_graph:
         return tuple(x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in inputs)
     return tuple(x.detach().requires_grad_(x.is_floating_point() or x.is_complex()) for x in inputs)

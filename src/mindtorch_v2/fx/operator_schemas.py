@@ -117,7 +117,7 @@ def create_type_hint(x: object) -> object:
 
 @compatibility(is_backward_compatible=False)
 def type_matches(signature_type: Any, argument_type: Any) -> bool:
-    """Whether an argument of a type may stand where a signature wants another."""
+    """Whether an argument of a type is valid for the type in a signature."""
     if signature_type is argument_type or signature_type is typing.Any:
         return True
     origin = typing.get_origin(signature_type)

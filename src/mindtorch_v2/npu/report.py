@@ -1,4 +1,4 @@
-"""What `python -m mindtorch_v2 info` asks of CANN, the driver and the devices, and what it advises where something is wrong."""
+"""What `python -m mindtorch_v2 info` queries from CANN, the driver and the devices, and its advice for common problems."""
 from __future__ import annotations
 
 import glob

@@ -42,7 +42,7 @@ def _version(value: Any) -> int:
 
 
 class SelectiveCheckpointContext:
-    """What a policy is told: whether this is the replay, and in forward what the op gave."""
+    """The context of a policy: whether this is the recomputation, and in forward the op's output."""
 
     def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
         self.is_recompute, self.op_output = is_recompute, op_output
@@ -70,7 +70,7 @@ _AGAIN = object()                                # in a kept result's place: it 
 
 
 class _Keeping(TorchDispatchMode):
-    """Forward: asks the policy, and keeps what it wants by op, in the order of the calls."""
+    """Forward: keeps the outputs that the policy selects, by op, in the order of the calls."""
 
     def __init__(self, policy: Callable[..., Any], kept: dict[Any, list[Any]]) -> None:
         self.policy, self.kept = policy, kept

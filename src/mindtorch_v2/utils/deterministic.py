@@ -1,4 +1,4 @@
-"""torch.utils.deterministic: whether memory that is not set is filled where deterministic algorithms are asked for."""
+"""torch.utils.deterministic: whether uninitialized memory is filled while deterministic algorithms are enabled."""
 from __future__ import annotations
 
 import sys

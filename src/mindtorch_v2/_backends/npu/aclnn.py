@@ -38,7 +38,7 @@ def signature(name: str) -> tuple[Argument, ...]:
 
 
 def dtypes_of(argument: Argument) -> frozenset[str]:
-    """torch's names of the dtypes that an argument may have, where the table says so; else empty."""
+    """torch's names of the dtypes that an argument may have; empty where the table does not list them."""
     return frozenset(_DTYPES[word] for word in argument.dtypes if word in _DTYPES)
 
 
@@ -259,7 +259,7 @@ def bind() -> None:
 
 
 def pause_blocking(paused: bool) -> None:
-    """Ends or takes up again what ACL_LAUNCH_BLOCKING asks for: while a graph is captured nothing may be waited for."""
+    """Suspends or resumes the waits of ACL_LAUNCH_BLOCKING: synchronizing is illegal while a graph is captured."""
     _C._npu_pause_blocking(paused)
 
 

@@ -33,7 +33,7 @@ def _addmv(outs: Outs, args: Args) -> None:
 
 # ---- factors ---------------------------------------------------------------------------------------------------------
 def _note_failures(info: Any, made: Any) -> None:
-    """info as LAPACK gives it, as far as it can be told from a result: 1 where a matrix has none."""
+    """info as LAPACK returns it, as far as a result shows it: 1 where a matrix has none."""
     info.copy_((made - made).abs().amax((-2, -1)) != 0) if made.numel() else info.fill_(0)
 
 
