@@ -202,6 +202,25 @@ def test_files_say_what_lives_in_them() -> None:
     assert not wrong, f"no opening sentence: {wrong}"
 
 
+def untyped(tree: ast.AST) -> Iterator[ast.FunctionDef]:
+    """The functions with a parameter or a result without a type; the first parameter of a method needs none."""
+    methods = {id(node) for cls in ast.walk(tree) if isinstance(cls, ast.ClassDef) for node in ast.walk(cls)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            args = node.args
+            named = [*args.posonlyargs, *args.args]
+            named = named[1:] if id(node) in methods and named and named[0].arg in ("self", "cls") else named
+            named += [*args.kwonlyargs, *(arg for arg in (args.vararg, args.kwarg) if arg)]
+            if node.returns is None or not all(arg.annotation for arg in named):
+                yield node
+
+
+def test_every_signature_has_types(trees: dict[Path, ast.Module]) -> None:
+    """Bodies, rules and formulas of rows included, whose parameters are often called self."""
+    wrong = [f"{name_of(path)}:{node.lineno} {node.name}" for path, tree in trees.items() for node in untyped(tree)]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_the_front_door_shows_nothing_of_pythons_own() -> None:
     """What the package imports for itself must not be torch.<name>: a lookup by name would hand it out."""
     foreign = []

@@ -3,23 +3,26 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.returns import return_types
 from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import wrap
+from mindtorch_v2._tensor import Tensor
 
 _INT32, _INT64, _FLOAT32, _FLOAT64 = (_C._dtype_named(name) for name in ("int32", "int64", "float32", "float64"))
 
 
 # ---- numbers by their parts ----------------------------------------------------------------------------------------------
 @composite("ldexp(Tensor self, Tensor other) -> Tensor", inplace=True)
-def _ldexp(self, other):
+def _ldexp(self: Tensor, other: Tensor) -> Tensor:
     """self times 2 to the power of other."""
     return self * ops.pow(2.0, other)
 
 
-def _exponent(x):
+def _exponent(x: Tensor) -> Tensor:
     """The exponents of float64 numbers whose mantissas lie in [0.5, 1); 0 for zeros, infinities and nans."""
     tiny = (x.abs() < 2.0 ** -1021) & (x != 0)
     bits = ops.where(tiny, x * 2.0 ** 54, x).contiguous().view(_INT64)
@@ -28,7 +31,7 @@ def _exponent(x):
 
 
 @composite("frexp(Tensor self) -> (Tensor mantissa, Tensor exponent)")
-def _frexp(self):
+def _frexp(self: Tensor) -> tuple[Tensor, Tensor]:
     """Mantissas in [0.5, 1) and exponents with self = mantissa * 2 ** exponent."""
     if not self.is_floating_point():
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
@@ -39,7 +42,7 @@ def _frexp(self):
 
 
 @composite("positive(Tensor(a) self) -> Tensor(a)", out=False)
-def _positive(self):
+def _positive(self: Tensor) -> Tensor:
     """self; bool tensors are refused."""
     if self.dtype._name == "bool":
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
@@ -47,14 +50,14 @@ def _positive(self):
 
 
 # ---- gradient by differences ------------------------------------------------------------------------------------------------
-def _differences(x, dim, spacing, edge_order):
+def _differences(x: Tensor, dim: int, spacing: Any, edge_order: int) -> Tensor:
     """Central differences along dim, one-sided at both ends; spacing is a number or the points themselves."""
     n = x.size(dim)
 
-    def part(a, b):
+    def part(a: int, b: int) -> Tensor:
         return ops.slice(x, dim, a, b)
 
-    def steps(v):
+    def steps(v: Tensor) -> Tensor:
         return v.reshape([-1] + [1] * (x.dim() - 1 - wrap(dim, x.dim())))
     if not hasattr(spacing, "dtype"):
         inner = (part(2, n) - part(0, n - 2)) / (2 * spacing)
@@ -80,7 +83,8 @@ def _differences(x, dim, spacing, edge_order):
     return ops.cat([first, inner, last], dim)
 
 
-def gradient(input, *, spacing=1, dim=None, edge_order=1):
+def gradient(input: Tensor, *, spacing: Any = 1, dim: int | tuple[int, ...] | None = None,
+             edge_order: int = 1) -> tuple[Tensor, ...]:
     """The gradient along each dim, by central differences."""
     rank = input.dim()
     spacing = 1 if spacing is None else spacing
@@ -112,7 +116,7 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
 
 
 # ---- indices ------------------------------------------------------------------------------------------------------------
-def unravel_index(indices, shape):
+def unravel_index(indices: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
     """Coordinates, a tensor a dim, of positions in a flattened tensor of that shape."""
     if not hasattr(indices, "dtype"):
         raise TypeError("unravel_index() 'indices' must be a Tensor, but got " + str(type(indices)))
@@ -131,7 +135,7 @@ def unravel_index(indices, shape):
 
 
 @composite("nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor")
-def _nonzero_static(self, size, fill_value):
+def _nonzero_static(self: Tensor, size: int, fill_value: int) -> Tensor:
     """nonzero with a given number of rows: cut, or filled up."""
     if size < 0:
         raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
@@ -140,7 +144,7 @@ def _nonzero_static(self, size, fill_value):
 
 
 @composite("_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor", variants="function")
-def _chunk_cat(tensors, dim, num_chunks):
+def _chunk_cat(tensors: tuple[Tensor, ...], dim: int, num_chunks: int) -> Tensor:
     """Chunks every tensor along dim, padded to equal chunks, and joins the flattened chunks."""
     if num_chunks < 1:
         raise RuntimeError("_chunk_cat expects positive num_chunks")
@@ -167,7 +171,7 @@ def _chunk_cat(tensors, dim, num_chunks):
 
 
 @composite("fill.Tensor(Tensor self, Tensor value) -> Tensor", out=False, variants="function")
-def _fill_from(self, value):
+def _fill_from(self: Tensor, value: Tensor) -> Tensor:
     """A tensor like self, every item the value."""
     if value.dim() != 0:
         raise RuntimeError(f"fill only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions.")
@@ -175,14 +179,16 @@ def _fill_from(self, value):
 
 
 @composite("fill.Scalar(Tensor self, Scalar value) -> Tensor", out=False, variants="function")
-def _fill(self, value):
+def _fill(self: Tensor, value: float) -> Tensor:
     return self.clone().fill_(value)
 
 
 @composite("empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None, Layout? layout=None, "
            "Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False,
            variants="function")
-def _empty_permuted(size, physical_layout, dtype, layout, device, pin_memory, requires_grad):
+def _empty_permuted(size: tuple[int, ...], physical_layout: tuple[int, ...], dtype: _C.dtype | None,
+                    layout: _C.layout | None, device: _C.device | None, pin_memory: bool | None,
+                    requires_grad: bool | None) -> Tensor:
     """An empty tensor whose dims lie in memory in the given order, outermost first."""
     if len(physical_layout) == len(size):
         for at, d in enumerate(physical_layout):
@@ -211,7 +217,7 @@ alias("swapdims_", "transpose_", "method")
 
 
 @composite("resize_as_(Tensor(a!) self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor(a!)")
-def _resize_as_(self, the_template, memory_format):
+def _resize_as_(self: Tensor, the_template: Tensor, memory_format: _C.memory_format | None) -> Tensor:
     """Gives self the shape of another tensor."""
     self.resize_(tuple(the_template.shape))
     if memory_format is not None and memory_format != _C._named_constant("contiguous_format"):
@@ -226,7 +232,7 @@ def _resize_as_(self, the_template, memory_format):
 @composite("fill_diagonal_(Tensor(a!) self, Scalar fill_value, bool wrap=False) -> Tensor(a!)", variants="method",
            rule=lambda self, fill_value, wrap: (self.shape, self.dtype) if self.dim() == 2 else None,
            npu="aclnnInplaceFillDiagonal(self, fill_value, wrap)")
-def _fill_diagonal_(self, fill_value, wrap):
+def _fill_diagonal_(self: Tensor, fill_value: float, wrap: bool) -> Tensor:
     """Fills the main diagonal; wrap: it begins anew below a tall matrix's square."""
     if self.dim() < 2:
         raise RuntimeError("dimensions must larger than 1")
@@ -242,7 +248,7 @@ def _fill_diagonal_(self, fill_value, wrap):
 
 
 # ---- copies of views ----------------------------------------------------------------------------------------------------
-def _copied(made):
+def _copied(made: Any) -> Tensor | tuple[Tensor, ...]:
     whole = _C._named_constant("contiguous_format")
     return made.clone(memory_format=whole) if hasattr(made, "dtype") else tuple(m.clone(memory_format=whole) for m in made)
 
@@ -257,17 +263,17 @@ for _name in ("alias", "as_strided", "detach", "diagonal", "expand", "narrow", "
 
 
 # ---- items through Python -----------------------------------------------------------------------------------------------
-def _numbers(x):
+def _numbers(x: Tensor) -> list[float]:
     return x.reshape(-1).tolist()
 
 
-def _without_grad(name, *tensors):
+def _without_grad(name: str, *tensors: Tensor) -> None:
     if any(t.requires_grad for t in tensors):
         raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
 
 
 @composite("apply_(Tensor(a!) self, any callable) -> Tensor(a!)", variants="method")
-def _apply_(self, callable):
+def _apply_(self: Tensor, callable: Callable[..., Any]) -> Tensor:
     """Replaces every item by callable(item); for small CPU tensors."""
     _without_grad("apply_", self)
     made = [callable(v) for v in _numbers(self)]
@@ -275,7 +281,7 @@ def _apply_(self, callable):
 
 
 @composite("map_(Tensor(a!) self, Tensor tensor, any callable) -> Tensor(a!)", variants="method")
-def _map_(self, tensor, callable):
+def _map_(self: Tensor, tensor: Tensor, callable: Callable[..., Any]) -> Tensor:
     """Replaces every item by callable(item, item of tensor)."""
     _without_grad("map_", self, tensor)
     made = [callable(a, b) for a, b in zip(_numbers(self), _numbers(tensor.expand_as(self)))]
@@ -283,7 +289,7 @@ def _map_(self, tensor, callable):
 
 
 @composite("map2_(Tensor(a!) self, Tensor x, Tensor y, any callable) -> Tensor(a!)", variants="method")
-def _map2_(self, x, y, callable):
+def _map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:
     """Replaces every item by callable(item, item of x, item of y)."""
     _without_grad("map2_", self, x, y)
     others = (_numbers(t.expand_as(self)) for t in (x, y))
@@ -291,7 +297,7 @@ def _map2_(self, x, y, callable):
     return self.copy_(_C._from_data(made, self.dtype, False).reshape(self.shape))
 
 
-def _resized(self, shape):
+def _resized(self: Tensor, shape: Sequence[int]) -> Tensor:
     warnings.warn("non-inplace resize is deprecated", stacklevel=3)
     if math.prod(shape) != self.numel():
         raise RuntimeError(f"requested resize to {'x'.join(map(str, shape))} ({math.prod(shape)} elements in total), but "

@@ -2,15 +2,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.table import composite, ops
+from mindtorch_v2._tensor import Tensor
 
 _OPTIONS = ("*, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, "
             "bool? requires_grad=False")
 
 
-def _checked(name, length, dtype, requires_grad, values):
+def _checked(name: str, length: int, dtype: Any, requires_grad: bool | None, values: Callable[..., Any]) -> Tensor:
     """values(n) of the symmetric window; a periodic one is cut from a window one longer."""
     if length < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={length}")
@@ -20,7 +23,7 @@ def _checked(name, length, dtype, requires_grad, values):
     return made.requires_grad_(True) if requires_grad else made
 
 
-def _cosines(length, periodic, weights, options):
+def _cosines(length: int, periodic: bool, weights: tuple[float, ...], options: dict[str, Any]) -> Tensor:
     """Weighted cosines of multiples of the angle, with alternating signs."""
     if length < 2:
         return ops.ones((length,), **options)
@@ -31,12 +34,13 @@ def _cosines(length, periodic, weights, options):
     return made
 
 
-def _float(dtype, device):
+def _float(dtype: Any, device: Any) -> dict[str, Any]:
     return {"dtype": dtype or _C.get_default_dtype(), "device": device}
 
 
 @composite(f"hann_window(int window_length, bool periodic=True, {_OPTIONS}) -> Tensor", out=False, variants="function")
-def _hann(window_length, periodic, dtype, layout, device, pin_memory, requires_grad):
+def _hann(window_length: int, periodic: bool, dtype: _C.dtype | None, layout: _C.layout | None,
+          device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """0.5 - 0.5 cos."""
     return _checked("hann_window", window_length, dtype, requires_grad,
                     lambda: _cosines(window_length, periodic, (0.5, 0.5), _float(dtype, device)))
@@ -44,7 +48,9 @@ def _hann(window_length, periodic, dtype, layout, device, pin_memory, requires_g
 
 @composite(f"hamming_window(int window_length, bool periodic=True, float alpha=0.54, float beta=0.46, {_OPTIONS}) "
            "-> Tensor", out=False, variants="function")
-def _hamming(window_length, periodic, alpha, beta, dtype, layout, device, pin_memory, requires_grad):
+def _hamming(window_length: int, periodic: bool, alpha: float, beta: float, dtype: _C.dtype | None,
+             layout: _C.layout | None, device: _C.device | None, pin_memory: bool | None,
+             requires_grad: bool | None) -> Tensor:
     """alpha - beta cos."""
     return _checked("hamming_window", window_length, dtype, requires_grad,
                     lambda: _cosines(window_length, periodic, (alpha, beta), _float(dtype, device)))
@@ -52,7 +58,8 @@ def _hamming(window_length, periodic, alpha, beta, dtype, layout, device, pin_me
 
 @composite(f"blackman_window(int window_length, bool periodic=True, {_OPTIONS}) -> Tensor", out=False,
            variants="function")
-def _blackman(window_length, periodic, dtype, layout, device, pin_memory, requires_grad):
+def _blackman(window_length: int, periodic: bool, dtype: _C.dtype | None, layout: _C.layout | None,
+              device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """0.42 - 0.5 cos + 0.08 cos 2."""
     return _checked("blackman_window", window_length, dtype, requires_grad,
                     lambda: _cosines(window_length, periodic, (0.42, 0.5, 0.08), _float(dtype, device)))
@@ -60,9 +67,10 @@ def _blackman(window_length, periodic, dtype, layout, device, pin_memory, requir
 
 @composite(f"bartlett_window(int window_length, bool periodic=True, {_OPTIONS}) -> Tensor", out=False,
            variants="function")
-def _bartlett(window_length, periodic, dtype, layout, device, pin_memory, requires_grad):
+def _bartlett(window_length: int, periodic: bool, dtype: _C.dtype | None, layout: _C.layout | None,
+              device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """A triangle."""
-    def values():
+    def values() -> Tensor:
         options = _float(dtype, device)
         if window_length < 2:
             return ops.ones((window_length,), **options)
@@ -73,9 +81,10 @@ def _bartlett(window_length, periodic, dtype, layout, device, pin_memory, requir
 
 @composite(f"kaiser_window(int window_length, bool periodic=True, float beta=12.0, {_OPTIONS}) -> Tensor", out=False,
            variants="function")
-def _kaiser(window_length, periodic, beta, dtype, layout, device, pin_memory, requires_grad):
+def _kaiser(window_length: int, periodic: bool, beta: float, dtype: _C.dtype | None, layout: _C.layout | None,
+            device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """i0(beta sqrt(1 - x²)) / i0(beta)."""
-    def values():
+    def values() -> Tensor:
         options = _float(dtype, device)
         if window_length < 2:
             return ops.ones((window_length,), **options)

@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching, batching_nn
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._tensor import Tensor
 
 _OPTIONS = ("*, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, "
             "bool? requires_grad=False, MemoryFormat? memory_format=None")
@@ -25,13 +26,17 @@ op("empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Lay
 
 
 @composite(f"full_like(Tensor self, Scalar fill_value, {_OPTIONS}) -> Tensor", out=False, variants="function")
-def _full_like(self, fill_value, dtype, layout, device, pin_memory, requires_grad, memory_format):
+def _full_like(self: Tensor, fill_value: complex, dtype: _C.dtype | None, layout: _C.layout | None,
+               device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None,
+               memory_format: _C.memory_format | None) -> Tensor:
     filled = ops.empty_like(self, dtype=dtype, device=device, memory_format=memory_format).fill_(fill_value)
     return filled.requires_grad_(True) if requires_grad else filled
 
 
 for _name in ("empty", "zeros", "ones"):
-    def _new(self, size, dtype, layout, device, pin_memory, requires_grad, _make=getattr(ops, _name)):
+    def _new(self: Tensor, size: Sequence[int], dtype: _C.dtype | None, layout: _C.layout | None,
+             device: str | _C.device | None, pin_memory: bool | None, requires_grad: bool | None,
+             _make: _C.Op = getattr(ops, _name)) -> Tensor:
         return _make(size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=bool(requires_grad))
     op(f"new_{_name}(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
        "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False,
@@ -41,7 +46,8 @@ for _name in ("empty", "zeros", "ones"):
 @composite("new_full(Tensor self, SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, "
            "Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False,
     batch=batching_nn.new_like, variants="method")
-def _new_full(self, size, fill_value, dtype, layout, device, pin_memory, requires_grad):
+def _new_full(self: Tensor, size: Sequence[int], fill_value: complex, dtype: _C.dtype | None, layout: _C.layout | None,
+              device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     return ops.full(size, fill_value, dtype=dtype or self.dtype, device=device or self.device,
                     requires_grad=bool(requires_grad))
 
@@ -51,20 +57,23 @@ def _new_full(self, size, fill_value, dtype, layout, device, pin_memory, require
            out=False,
     batch=batching_nn.new_strided,
            variants="method")
-def _new_empty_strided(self, size, stride, dtype, layout, device, pin_memory, requires_grad):
+def _new_empty_strided(self: Tensor, size: tuple[int, ...], stride: tuple[int, ...], dtype: _C.dtype | None,
+                       layout: _C.layout | None, device: _C.device | None, pin_memory: bool | None,
+                       requires_grad: bool | None) -> Tensor:
     return ops.empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device,
                              requires_grad=bool(requires_grad))
 
 
 @composite("scalar_tensor(Scalar s, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
            "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False, variants="function")
-def _scalar_tensor(s, dtype, layout, device, pin_memory, requires_grad):
+def _scalar_tensor(s: float, dtype: _C.dtype | None, layout: _C.layout | None, device: _C.device | None,
+                   pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """A 0-dim tensor; of the default dtype unless one is given."""
     return ops.full((), s, dtype=dtype or _C.get_default_dtype(), device=device, requires_grad=bool(requires_grad))
 
 
 @composite("fill_.Tensor(Tensor(a!) self, Tensor value) -> Tensor(a!)")
-def _fill_tensor(self, value):
+def _fill_tensor(self: Tensor, value: Tensor) -> Tensor:
     if value.dim() != 0:
         raise RuntimeError("fill_ only supports 0-dimension value tensor but got tensor with "
                            f"{value.dim()} dimensions.")
@@ -89,7 +98,7 @@ op("_logspace_(Tensor(a!) self, Scalar start, Scalar end, int steps, float base)
 op("_eye_(Tensor(a!) self, int n, int m) -> Tensor(a!)", kernel="eye", variants="", npu="aclnnEye(n, m, self)")
 
 
-def _bound(x, dtype):
+def _bound(x: float, dtype: _C.dtype | None) -> float:
     """A number of arange, which counts in int64, in float32 for 16 bits, or in float64."""
     if dtype is not None and (dtype.is_complex or dtype._name == "bool"):
         raise NotImplementedError(f'"arange_cpu" not implemented for \'{_C.TYPE_WORDS[dtype._id]}\'')
@@ -102,7 +111,8 @@ def _bound(x, dtype):
     return x
 
 
-def _arange(start, end, step, dtype, layout, device, pin_memory, requires_grad):
+def _arange(start: float, end: float, step: float, dtype: _C.dtype | None, layout: _C.layout | None, device: Any,
+            pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """Numbers from start to end (excluded) by step."""
     start, end, step = (_bound(x, dtype) for x in (start, end, step))
     if dtype is not None and dtype._name == "int64" and step == step:       # torch counts in the integers themselves
@@ -119,15 +129,15 @@ def _arange(start, end, step, dtype, layout, device, pin_memory, requires_grad):
     return _finish(ops._arange_(ops.empty((n,), dtype=dtype, device=device), start, end, step), requires_grad)
 
 
-def _in_its_shape(body):
+def _in_its_shape(body: Callable[..., Any]) -> Callable[..., Any]:
     """The body of out=: a tensor of as many items keeps its shape."""
-    def made_for(out, *args):
+    def made_for(out: Tensor, *args: float | _C.device | _C.dtype | None) -> Tensor:
         made = body(*args)
         return made.view(out.shape) if made.numel() == out.numel() else made
     return made_for
 
 
-def _finish(made, requires_grad):
+def _finish(made: Tensor, requires_grad: bool | None) -> Tensor:
     return made.requires_grad_(True) if requires_grad else made
 
 
@@ -140,7 +150,8 @@ for _overload, _params, _body in (
        out=_in_its_shape(_body))
 
 
-def _range(start, end, step, dtype, layout, device, pin_memory, requires_grad):
+def _range(start: float, end: float, step: float, dtype: _C.dtype | None, layout: _C.layout | None,
+           device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """Numbers from start to end, end included."""
     warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with "
                   "Python's range builtin. Instead, use torch.arange, which produces values in [start, end).", stacklevel=2)
@@ -154,7 +165,8 @@ op(f"range(Scalar start=0, Scalar end=0, Scalar step=1, {_RANGE}) -> Tensor", va
    out=_in_its_shape(_range))
 
 
-def _space(name, start, end, steps, dtype, device, *extra):
+def _space(name: str, start: Tensor | float, end: Tensor | float, steps: int, dtype: _C.dtype | None,
+           device: _C.device | None, *extra: float) -> Tensor:
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     dims = [x.dim() if hasattr(x, "dim") else 0 for x in (start, end)]
@@ -176,12 +188,15 @@ def _space(name, start, end, steps, dtype, device, *extra):
     return getattr(ops, name)(ops.empty((steps,), dtype=dtype, device=device), start, end, steps, *extra)
 
 
-def _linspace(start, end, steps, dtype, layout, device, pin_memory, requires_grad):
+def _linspace(start: Tensor | float, end: Tensor | float, steps: int, dtype: _C.dtype | None, layout: _C.layout | None,
+              device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """steps numbers evenly spaced from start to end, both included."""
     return _finish(_space("_linspace_", start, end, steps, dtype, device), requires_grad)
 
 
-def _logspace(start, end, steps, base, dtype, layout, device, pin_memory, requires_grad):
+def _logspace(start: Tensor | float, end: Tensor | float, steps: int, base: float, dtype: _C.dtype | None,
+              layout: _C.layout | None, device: _C.device | None, pin_memory: bool | None,
+              requires_grad: bool | None) -> Tensor:
     """steps powers of base, with exponents evenly spaced from start to end."""
     return _finish(_space("_logspace_", start, end, steps, dtype, device, base), requires_grad)
 
@@ -195,7 +210,8 @@ for _name, _base, _body in _SPACES:
 
 
 @composite(f"eye(SymInt n, SymInt? m=None, {_RANGE}) -> Tensor", variants="function")
-def _eye(n, m, dtype, layout, device, pin_memory, requires_grad):
+def _eye(n: int, m: int | None, dtype: _C.dtype | None, layout: _C.layout | None, device: _C.device | None,
+         pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
     m = n if m is None else m
     if n < 0 or m < 0:
@@ -203,7 +219,7 @@ def _eye(n, m, dtype, layout, device, pin_memory, requires_grad):
     return _finish(ops._eye_(ops.empty((n, m), dtype=dtype, device=device), n, m), requires_grad)
 
 
-def _complex_rule(real, imag, polar=False):
+def _complex_rule(real: Tensor, imag: Tensor, polar: bool = False) -> Spec:
     if not polar and any(x.dtype._name not in ("float16", "float32", "float64") for x in (real, imag)):
         raise RuntimeError("Expected both inputs to be Half, Float or Double tensors but got "
                            f"{_C.TYPE_WORDS[real.dtype._id]} and {_C.TYPE_WORDS[imag.dtype._id]}")

@@ -1,11 +1,15 @@
 """Rows of factorisations: Cholesky, LU, and triangular systems; and the checks that all of linear algebra shares."""
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from mindtorch_v2 import _C
 from mindtorch_v2._dtype import finfo
 from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.linalg import _t
-from mindtorch_v2._ops.table import composite, functions, methods, op, ops
+from mindtorch_v2._ops.table import Spec, composite, functions, methods, op, ops
+from mindtorch_v2._tensor import Tensor
 
 INT32, INT64 = _C._dtype_named("int32"), _C._dtype_named("int64")
 
@@ -19,25 +23,25 @@ _C._LinAlgError = LinAlgError
 
 
 # ---- checks --------------------------------------------------------------------------------------
-def word(dtype):
+def word(dtype: Any) -> Any:
     return _C.TYPE_WORDS[dtype._id]
 
 
-def check_matrix(A, name, what="A"):
+def check_matrix(A: Tensor, name: str, what: str = "A") -> Any:
     if not hasattr(A, "dim"):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(A).__name__}")
     if A.dim() < 2:
         raise RuntimeError(f"{name}: The input tensor {what} must have at least 2 dimensions.")
 
 
-def check_square(A, name, what="A"):
+def check_square(A: Tensor, name: str, what: str = "A") -> None:
     check_matrix(A, name, what)
     if A.size(-1) != A.size(-2):
         raise RuntimeError(f"{name}: {what} must be batches of square matrices, but they are {A.size(-2)} by "
                            f"{A.size(-1)} matrices")
 
 
-def check_float(A, name, low=True, kernel=None, kernel_only=False):
+def check_float(A: Tensor, name: str, low: bool = True, kernel: str | None = None, kernel_only: bool = False) -> None:
     """kernel: what of torch says that it has no 16 bits; kernel_only: and no integers."""
     whole = not (A.dtype.is_floating_point or A.dtype.is_complex)
     if whole and not kernel_only:
@@ -48,17 +52,17 @@ def check_float(A, name, low=True, kernel=None, kernel_only=False):
         raise NotImplementedError(f'"{kernel}" not implemented for \'{word(A.dtype)}\'')
 
 
-def check_same(A, B, name):
+def check_same(A: Tensor, B: Tensor, name: str) -> None:
     if A.dtype != B.dtype:
         raise RuntimeError(f"{name}: Expected A and B to have the same dtype, but found A of type {word(A.dtype)} and "
                            f"B of type {word(B.dtype)} instead")
 
 
-def real_dtype(dtype):
+def real_dtype(dtype: _C.dtype) -> _C.dtype:
     return {"complex64": _C._dtype_named("float32"), "complex128": _C._dtype_named("float64")}.get(dtype._name, dtype)
 
 
-def broadcast(name, a, b):
+def broadcast(name: str, a: Sequence[int], b: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that two batches broadcast to."""
     rank = max(len(a), len(b))
     a, b = (1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b)
@@ -89,7 +93,7 @@ _CAUSES = (
 )
 
 
-def check_info(info, name):
+def check_info(info: Tensor, name: str) -> None:
     """Raises LinAlgError (as torch, RuntimeError for LU) for the first matrix of the batch whose code is not 0."""
     if not info._readable or not bool(info.any()):
         return
@@ -109,29 +113,29 @@ def check_info(info, name):
     raise kind(f"{name}: {at}{cause.format(code)}")
 
 
-def checked(made, check_errors, name):
+def checked(made: tuple[Tensor, ...], check_errors: bool, name: str) -> tuple[Tensor, ...]:
     """The results of an _ex op, its codes looked at when asked to."""
     if check_errors:
         check_info(made[-1], name)
     return tuple(made)
 
 
-def epsilon(dtype):
+def epsilon(dtype: _C.dtype) -> float:
     """The spacing of floats at 1."""
     return finfo(dtype).eps
 
 
 # ---- Cholesky ------------------------------------------------------------------------------------
-def _square_rule(name, *more):
+def _square_rule(name: str, *more: tuple[int, _C.dtype]) -> Callable[..., Any]:
     """self's shape and dtype, then `more` outputs given as (dims dropped from the batch shape, dtype)."""
-    def rule(A, *rest):
+    def rule(A: Tensor, *rest: Any) -> Sequence[Spec]:
         check_square(A, name)
         check_float(A, name, False, "cholesky_cpu" if "cholesky" in name else None)
         return [(tuple(A.shape), A.dtype), *((tuple(A.shape[:-drop]), dtype) for drop, dtype in more)]
     return rule
 
 
-def _cholesky_grad(g, upper, L):
+def _cholesky_grad(g: Tensor, upper: bool, L: Tensor) -> Tensor:
     if upper:
         return _cholesky_grad(_t(g), False, _t(L))
     phi = ops.matmul(_t(L), g)
@@ -149,27 +153,27 @@ op("_linalg_cholesky_ex(Tensor self, *, bool upper=False) -> (Tensor L, Tensor i
 @composite("linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)",
            autocast={"cpu": "float32"},
            variants="linalg")
-def _cholesky_ex(self, upper, check_errors):
+def _cholesky_ex(self: Tensor, upper: bool, check_errors: bool) -> tuple[Tensor, ...]:
     """The Cholesky factor and a code that is not 0 where the matrix has none."""
     return checked(ops._linalg_cholesky_ex(self, upper=upper), check_errors, "linalg.cholesky_ex")
 
 
 @composite("linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor", autocast={"cpu": "float32"},
            variants="linalg")
-def _linalg_cholesky(self, upper):
+def _linalg_cholesky(self: Tensor, upper: bool) -> Tensor:
     """The Cholesky factor of a positive-definite matrix."""
     return checked(ops._linalg_cholesky_ex(self, upper=upper), True, "linalg.cholesky")[0]
 
 
 @composite("cholesky(Tensor self, bool upper=False) -> Tensor", autocast={"cpu": "float32"})
-def _cholesky(self, upper):
+def _cholesky(self: Tensor, upper: bool) -> Tensor:
     """The Cholesky factor of a positive-definite matrix."""
     check_square(self, "cholesky")
     check_float(self, "cholesky", False, "cholesky_cpu", True)
     return checked(ops._linalg_cholesky_ex(self, upper=upper), True, "cholesky")[0]
 
 
-def _system_rule(name, self, A):
+def _system_rule(name: str, self: Tensor, A: Tensor) -> Spec:
     """B and A of a system as (the shape of X, its dtype)."""
     check_square(A, name)
     check_matrix(self, name, "B")
@@ -182,14 +186,15 @@ def _system_rule(name, self, A):
     return (*broadcast(name, self.shape[:-2], A.shape[:-2]), *self.shape[-2:]), self.dtype
 
 
-def _cholesky_solve_rule(self, input2, upper):
+def _cholesky_solve_rule(self: Tensor, input2: Tensor, upper: bool) -> Spec:
     for b, what in ((self, "b"), (input2, "u")):
         if b.dim() < 2:
             raise RuntimeError(f"{what} should have at least 2 dimensions, but has {b.dim()} dimensions instead")
     return _system_rule("cholesky_solve", self, input2)
 
 
-def _cholesky_solve_grad(g, self, input2, upper, result, needs):
+def _cholesky_solve_grad(g: Tensor, self: Tensor, input2: Tensor, upper: bool, result: Tensor,
+                         needs: tuple[bool, ...]) -> tuple[Tensor, Tensor | None]:
     rhs = ops.cholesky_solve(g, input2, upper)
     if not needs[1]:
         return rhs, None
@@ -205,12 +210,12 @@ op("cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor",
          _cholesky_solve_grad(g, self, input2, upper, result, needs)})
 
 
-def _cholesky_inverse_rule(self, upper):
+def _cholesky_inverse_rule(self: Tensor, upper: bool) -> Spec:
     check_square(self, "cholesky_inverse")
     return tuple(self.shape), self.dtype
 
 
-def _cholesky_inverse_grad(g, self, upper, result):
+def _cholesky_inverse_grad(g: Tensor, self: Tensor, upper: bool, result: Tensor) -> Tensor:
     common = ops.matmul(ops.matmul(result, g + _t(g)), result)
     return -ops.matmul(self, common) if upper else -ops.matmul(common, self)
 
@@ -220,7 +225,7 @@ op("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", batch=batching.l
    grad={"self": lambda g, self, upper, result: _cholesky_inverse_grad(g, self, upper, result)})
 
 # ---- triangular systems --------------------------------------------------------------------------
-def _triangular_rule(self, B, upper, left, unitriangular):
+def _triangular_rule(self: Tensor, B: Tensor, upper: bool, left: bool, unitriangular: bool) -> Spec:
     name = "linalg.solve_triangular"
     check_square(self, name)
     check_matrix(B, name, "B")
@@ -232,7 +237,8 @@ def _triangular_rule(self, B, upper, left, unitriangular):
     return (*broadcast(name, self.shape[:-2], B.shape[:-2]), *B.shape[-2:]), self.dtype
 
 
-def _triangular_grad(g, self, upper, left, unitriangular, result, needs):
+def _triangular_grad(g: Tensor, self: Tensor, upper: bool, left: bool, unitriangular: bool, result: Tensor,
+                     needs: tuple[bool, ...]) -> tuple[Tensor | None, Tensor]:
     rhs = ops.linalg_solve_triangular(_t(self), g, upper=not upper, left=left, unitriangular=unitriangular)
     if not needs[0]:
         return None, rhs
@@ -247,7 +253,7 @@ op("linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True
          _triangular_grad(g, self, upper, left, unitriangular, result, needs)})
 
 
-def _triangular_pair(self, A, *_):
+def _triangular_pair(self: Tensor, A: Tensor, *_: object) -> Sequence[Spec]:
     for t, what in ((self, "b"), (A, "A")):
         if t.dim() < 2:
             raise RuntimeError(f"torch.triangular_solve: Expected {what} to have at least 2 dimensions, but it has "
@@ -259,7 +265,8 @@ def _triangular_pair(self, A, *_):
 @composite("triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) "
            "-> (Tensor solution, Tensor cloned_coefficient)", autocast={"cpu": "float32"}, rule=_triangular_pair,
            npu="aclnnTriangularSolve(self, A, upper, transpose, unitriangular, solution, cloned_coefficient)")
-def _triangular_solve(self, A, upper, transpose, unitriangular):
+def _triangular_solve(self: Tensor, A: Tensor, upper: bool, transpose: bool,
+                      unitriangular: bool) -> tuple[Tensor, Tensor]:
     """X of A X = self for a triangular A, and a copy of A."""
     A = A.expand(_triangular_pair(self, A)[1][0])
     used = A.transpose(-2, -1) if transpose else A
@@ -268,28 +275,28 @@ def _triangular_solve(self, A, upper, transpose, unitriangular):
 
 
 # ---- LU ------------------------------------------------------------------------------------------
-def _lu_rule(A, pivot):
+def _lu_rule(A: Tensor, pivot: bool) -> Sequence[Spec]:
     check_matrix(A, "torch.lu_factor")
     check_float(A, "torch.lu_factor", False, "lu_cpu", True)
     batch = tuple(A.shape[:-2])
     return [(tuple(A.shape), A.dtype), ((*batch, min(A.shape[-2:])), INT32), (batch, INT32)]
 
 
-def _parts(LU):
+def _parts(LU: Tensor) -> tuple[Tensor, Tensor]:
     """L (with its unit diagonal) and U from the packed matrix."""
     k = min(LU.shape[-2:])
     L = LU.narrow(-1, 0, k).tril(-1)
     return L + ops.eye(L.size(-2), k, dtype=L.dtype, device=L.device), LU.narrow(-2, 0, k).triu()
 
 
-def _permutation(pivots, n, like):
+def _permutation(pivots: Tensor, n: int, like: Tensor) -> Tensor:
     """P of A = P L U."""
     order = ops._lu_permutation(pivots, n)
     zeros = ops.zeros((*order.shape, n), dtype=like.dtype, device=like.device)
     return zeros.scatter(-2, order.unsqueeze(-2), 1)
 
 
-def _lu_grad(g, pivots, LU):
+def _lu_grad(g: Tensor, pivots: Tensor, LU: Tensor) -> Tensor:
     """The gradient of A = P L U from that of the packed factors."""
     m, n = LU.shape[-2:]
     k = min(m, n)
@@ -325,19 +332,19 @@ op("_lu_permutation(Tensor pivots, int n) -> Tensor", batch=batching.leading, va
 
 @composite("linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) "
            "-> (Tensor LU, Tensor pivots, Tensor info)", variants="linalg")
-def _lu_factor_ex(A, pivot, check_errors):
+def _lu_factor_ex(A: Tensor, pivot: bool, check_errors: bool) -> tuple[Tensor, ...]:
     """The packed LU factors, the pivots, and a code that is not 0 where U is singular."""
     return checked(ops._linalg_lu_factor_ex(A, pivot=pivot), check_errors, "torch.linalg.lu_factor_ex")
 
 
 @composite("linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)", variants="linalg")
-def _lu_factor(A, pivot):
+def _lu_factor(A: Tensor, pivot: bool) -> tuple[Tensor, ...]:
     """The packed LU factors and the pivots."""
     return checked(ops._linalg_lu_factor_ex(A, pivot=pivot), True, "torch.linalg.lu_factor")[:2]
 
 
 @composite("linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)", variants="linalg")
-def _lu(A, pivot):
+def _lu(A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor]:
     """A = P L U."""
     LU, pivots, _ = ops._linalg_lu_factor_ex(A, pivot=pivot)
     return (_permutation(pivots, A.size(-2), A), *_parts(LU))
@@ -345,7 +352,8 @@ def _lu(A, pivot):
 
 @composite("lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) "
            "-> (Tensor P, Tensor L, Tensor U)", variants="function")
-def _lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots):
+def _lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool,
+               unpack_pivots: bool) -> tuple[Tensor, Tensor, Tensor]:
     """P, L and U from what lu_factor gives."""
     check_matrix(LU_data, "torch.lu_unpack", "LU_data")
     if unpack_pivots and LU_pivots.dtype != INT32:
@@ -357,7 +365,7 @@ def _lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots):
     return (P, *(_parts(LU_data) if unpack_data else (none, none)))
 
 
-def _lu_solve_rule(LU, pivots, B, left, adjoint):
+def _lu_solve_rule(LU: Tensor, pivots: Tensor, B: Tensor, left: bool, adjoint: bool) -> Spec:
     name = "torch.linalg.lu_solve"
     check_float(LU, name, False)
     check_square(LU, name, "LU")
@@ -379,7 +387,8 @@ def _lu_solve_rule(LU, pivots, B, left, adjoint):
     return (*broadcast(name, LU.shape[:-2], B.shape[:-2]), *B.shape[-2:]), B.dtype
 
 
-def _lu_solve_grad(g, LU, pivots, left, adjoint, result, needs):
+def _lu_solve_grad(g: Tensor, LU: Tensor, pivots: Tensor, left: bool, adjoint: bool, result: Tensor,
+                   needs: tuple[bool, ...]) -> tuple[Tensor | None, Tensor]:
     rhs = ops.linalg_lu_solve(LU, pivots, g, left=left, adjoint=not adjoint)
     if not needs[0]:
         return None, rhs
@@ -398,12 +407,13 @@ op("linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool 
 
 
 @composite("lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor", autocast={"cpu": "float32"})
-def _lu_solve(self, LU_data, LU_pivots):
+def _lu_solve(self: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """X of A X = self, from A's LU factors."""
     return ops.linalg_lu_solve(LU_data, LU_pivots, self)
 
 
-def lu(A, pivot=True, get_infos=False, out=None):
+def lu(A: Tensor, pivot: bool = True, get_infos: bool = False,
+       out: tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...]:
     """The packed LU factors and the pivots, with the codes on request."""
     made = ops._linalg_lu_factor_ex(A, pivot=pivot)
     if not get_infos:

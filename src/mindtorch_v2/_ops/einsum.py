@@ -1,10 +1,14 @@
 """einsum: sums of products, written with letters."""
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 from mindtorch_v2._ops.table import ops, publish_plain
+from mindtorch_v2._tensor import Tensor
 
 
-def _letters(text, rank, wide):
+def _letters(text: str, rank: int, wide: bool) -> list[Any]:
     """The labels of one operand; dims under an ellipsis are labelled by negative numbers, last is -1."""
     text = text.replace(" ", "")
     if "..." in text:
@@ -20,7 +24,7 @@ def _letters(text, rank, wide):
     return list(text)
 
 
-def _parse(equation, operands):
+def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[list[Any]], list[Any]]:
     left, arrow, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
     if len(parts) != len(operands):
@@ -45,7 +49,7 @@ def _parse(equation, operands):
     return labels, [*range(-wide, 0), *sorted(c for c in set(flat) if flat.count(c) == 1)]
 
 
-def _diagonals(x, labels):
+def _diagonals(x: Tensor, labels: list[Any]) -> tuple[Tensor, list[Any]]:
     """One dim per label: repeated labels become a diagonal."""
     labels = list(labels)
     for c in list(dict.fromkeys(labels)):
@@ -60,7 +64,7 @@ def _diagonals(x, labels):
     return x, labels
 
 
-def _arrange(x, labels, order):
+def _arrange(x: Tensor, labels: list[Any], order: list[Any]) -> Tensor:
     """x permuted to `order`, with dims of size 1 for labels it lacks."""
     have = [c for c in order if c in labels]
     x = x.permute([labels.index(c) for c in have]) if len(have) > 1 else x
@@ -68,12 +72,12 @@ def _arrange(x, labels, order):
     return x.reshape([next(shape) if c in labels else 1 for c in order])
 
 
-def _wide(x, labels):
+def _wide(x: Tensor, labels: list[Any]) -> set[Any]:
     """The labels of dims that do not broadcast."""
     return {c for c, n in zip(labels, x.shape) if n != 1}
 
 
-def _summed(x, labels, gone):
+def _summed(x: Tensor, labels: list[Any], gone: list[Any]) -> tuple[Tensor, list[Any]]:
     """x without the labels `gone`. A dim of size 1 is dropped: a sum over it would make integers int64."""
     for c in gone:
         at = labels.index(c)
@@ -82,7 +86,7 @@ def _summed(x, labels, gone):
     return x, labels
 
 
-def _contract(a, la, b, lb, keep):
+def _contract(a: Tensor, la: list[Any], b: Tensor, lb: list[Any], keep: set[Any]) -> tuple[Tensor, list[Any]]:
     """One product of two operands, summed over labels that no other operand needs, as a batched matmul."""
     sizes: dict[str, int] = {}
     for x, ls in ((a, la), (b, lb)):
@@ -111,20 +115,20 @@ def _contract(a, la, b, lb, keep):
     return made.reshape(batch_shape + [sizes[c] for c in rows + columns]), batch + rows + columns
 
 
-def _product(sizes):
+def _product(sizes: Iterable[int]) -> int:
     n = 1
     for size in sizes:
         n *= size
     return n
 
 
-def einsum(equation, *operands):
+def einsum(equation: Any, *operands: Any) -> Tensor:
     """Sums of products as the equation says, e.g. einsum('bij,bjk->bik', a, b)."""
-    equation, *operands = _spread(equation, *operands)
-    if not operands:
+    equation, *tensors = _spread(equation, *operands)
+    if not tensors:
         raise RuntimeError("einsum(): must provide at least one operand")
-    labels, out = _parse(equation, operands)
-    items = [_diagonals(x, ls) for x, ls in zip(operands, labels)]
+    labels, out = _parse(equation, tensors)
+    items = [_diagonals(x, ls) for x, ls in zip(tensors, labels)]
     x, have = items[0]
     for i, (y, ls) in enumerate(items[1:], 1):
         keep = set(out).union(*(_wide(*later) for later in items[i + 1:]))
@@ -136,16 +140,16 @@ def einsum(equation, *operands):
     return x.permute([have.index(c) for c in out]) if len(out) > 1 else x
 
 
-def _from_lists(args):
+def _from_lists(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """einsum(op1, [0, 1], op2, [1, 2], [0, 2]) as an equation."""
-    def text(subs):
+    def text(subs: Iterable[Any]) -> str:
         return "".join("..." if s is Ellipsis else chr((ord("A") if s < 26 else ord("a") - 26) + s) for s in subs)
     operands, subs = list(args[0:-1:2] if len(args) % 2 else args[0::2]), args[1::2]
     equation = ",".join(text(s) for s in subs[:len(operands)])
     return (equation + ("->" + text(args[-1]) if len(args) % 2 else ""), *operands)
 
 
-def _spread(equation, *operands):
+def _spread(equation: Any, *operands: Any) -> tuple[Any, ...]:
     """The arguments as torch shows them to classes that take einsum over: an equation, then the operands one by one."""
     found = list(operands)
     if not isinstance(equation, str):

@@ -1,6 +1,8 @@
 """Rows of the LDL factorisation of symmetric and Hermitian matrices."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.decompose import (
     INT32,
@@ -12,10 +14,11 @@ from mindtorch_v2._ops.decompose import (
     checked,
     word,
 )
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._tensor import Tensor
 
 
-def _factor_rule(self, hermitian):
+def _factor_rule(self: Tensor, hermitian: bool) -> Sequence[Spec]:
     name = "torch.linalg.ldl_factor_ex"
     check_square(self, name)
     check_float(self, name, False, "ldl_factor_kernel_cpu")
@@ -28,20 +31,20 @@ op("_linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False) -> (Tensor LD, T
 
 @composite("linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) "
            "-> (Tensor LD, Tensor pivots, Tensor info)", variants="linalg")
-def _ldl_factor_ex(self, hermitian, check_errors):
+def _ldl_factor_ex(self: Tensor, hermitian: bool, check_errors: bool) -> tuple[Tensor, ...]:
     """The packed factors L and D, the pivots, and a code that is not 0 where D is singular."""
     return checked(ops._linalg_ldl_factor_ex(self, hermitian=hermitian), check_errors, "torch.linalg.ldl_factor_ex")
 
 
 @composite("linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor LD, Tensor pivots)", variants="linalg")
-def _ldl_factor(self, hermitian):
+def _ldl_factor(self: Tensor, hermitian: bool) -> tuple[Tensor, Tensor]:
     """The packed factors L and D of A = L D L^T (L D L^H where hermitian), and the pivots."""
     made = ops._linalg_ldl_factor_ex(self, hermitian=hermitian)
     check_info(made[2], "torch.linalg.ldl_factor")
     return tuple(made)[:2]
 
 
-def _solve_rule(LD, pivots, B, hermitian):
+def _solve_rule(LD: Tensor, pivots: Tensor, B: Tensor, hermitian: bool) -> Spec:
     name = "torch.linalg.ldl_solve"
     check_square(LD, name)
     check_float(LD, name, False, "ldl_solve_kernel_cpu")
@@ -63,7 +66,7 @@ op("_linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=Fals
 
 
 @composite("linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor", variants="linalg")
-def _ldl_solve(LD, pivots, B, hermitian):
+def _ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, hermitian: bool) -> Tensor:
     """X of A X = B, from A's LDL factors."""
     if pivots.dtype.is_floating_point or pivots.dtype.is_complex:
         raise RuntimeError(f"torch.linalg.ldl_solve: Expected pivots to be integers. Got {word(pivots.dtype)}")

@@ -2,13 +2,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.decompose import real_dtype, word
 from mindtorch_v2._ops.spectral import complex_dtype
-from mindtorch_v2._ops.table import composite, functions, methods, op, ops
+from mindtorch_v2._ops.table import Spec, composite, functions, methods, op, ops
 from mindtorch_v2._ops.view import wrap
+from mindtorch_v2._tensor import Tensor
 
 # ---- kernels: normalization is 0 (none), 1 (by sqrt(n)) or 2 (by n) ------------------------------
 op("_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor",
@@ -17,26 +20,26 @@ op("_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tens
    grad={"self": lambda g, dim, normalization, forward: ops._fft_c2c(g, dim, normalization, not forward)})
 
 
-def _with(shape, dim, size):
+def _with(shape: Any, dim: int, size: int) -> tuple[int, ...]:
     shape = list(shape)
     shape[dim] = size
     return tuple(shape)
 
 
-def _points(n):
+def _points(n: int) -> int:
     if n < 1:
         raise RuntimeError(f"Invalid number of data points ({n}) specified")
     return n
 
 
-def _r2c_rule(self, dim, normalization, onesided):
+def _r2c_rule(self: Tensor, dim: list[int], normalization: int, onesided: bool) -> Spec:
     last = dim[-1]
     _points(self.size(last))
     size = self.size(last) // 2 + 1 if onesided else self.size(last)
     return _with(self.shape, last, size), complex_dtype(self.dtype)
 
 
-def _r2c_grad(g, dim, normalization, onesided, self_shape):
+def _r2c_grad(g: Tensor, dim: list[int], normalization: int, onesided: bool, self_shape: tuple[int, ...]) -> Tensor:
     if onesided:
         g = _sized(g, dim[-1], self_shape[dim[-1]])
     return ops._fft_c2c(g, dim, normalization, False).real
@@ -48,7 +51,7 @@ op("_fft_r2c(Tensor self, int[] dim, int normalization, bool onesided) -> Tensor
          _r2c_grad(g, dim, normalization, onesided, self_shape)})
 
 
-def _c2r_grad(g, dim, normalization, last_dim_size):
+def _c2r_grad(g: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:
     made = ops._fft_r2c(g, dim, normalization, True)
     last, twice = dim[-1], (last_dim_size - 1) // 2     # items that stand for their mirror image, too
     if twice <= 0:
@@ -65,7 +68,7 @@ op("_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) ->
 
 
 # ---- what all share ------------------------------------------------------------------------------
-def _sized(x, dim, size):
+def _sized(x: Tensor, dim: int, size: int) -> Tensor:
     """x cut or padded with zeros to `size` along dim."""
     have = x.size(dim)
     if have == size:
@@ -75,7 +78,7 @@ def _sized(x, dim, size):
     return ops.constant_pad_nd(x, [0] * (2 * (x.dim() - 1 - dim)) + [0, size - have])
 
 
-def _mode(norm, forward):
+def _mode(norm: str | None, forward: bool) -> int:
     if norm is None or norm == "backward":
         return 0 if forward else 2
     if norm == "forward":
@@ -85,7 +88,7 @@ def _mode(norm, forward):
     raise RuntimeError(f'Invalid normalization mode: "{norm}"')
 
 
-def _floats(x, complex=False):
+def _floats(x: Tensor, complex: bool = False) -> Tensor:
     """x as a float (or complex) tensor that the transforms take."""
     if not x.is_floating_point() and not x.is_complex():
         x = x.to(_C.get_default_dtype())
@@ -94,29 +97,29 @@ def _floats(x, complex=False):
     return x.to(complex_dtype(x.dtype)) if complex else x
 
 
-def _real(x, name):
+def _real(x: Tensor, name: str) -> Tensor:
     if x.is_complex():
         raise RuntimeError(f"{name} expects a real input tensor, but got {word(x.dtype)}")
     return _floats(x)
 
 
-def _check_size(n):
+def _check_size(n: int) -> int:
     if n < 1:
         raise RuntimeError(f"Invalid number of data points ({n}) specified")
     return n
 
 
-def _dim(x, dim):
+def _dim(x: Tensor, dim: int) -> int:
     if x.dim() == 0:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     return wrap(dim, x.dim())
 
 
-def _listed(x):
+def _listed(x: int | tuple[int, ...]) -> list[int]:
     return [x] if isinstance(x, int) else list(x)
 
 
-def _shape_and_dims(x, s, dim):
+def _shape_and_dims(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int]]:
     """The sizes and dims of a transform over several dims."""
     if dim is not None:
         dim = [wrap(d, x.dim()) for d in _listed(dim)]
@@ -140,13 +143,13 @@ def _shape_and_dims(x, s, dim):
     return s, dim
 
 
-def _resized(x, s, dim):
+def _resized(x: Tensor, s: Any, dim: Any) -> Tensor:
     for n, d in zip(s, dim):
         x = _sized(x, d, n)
     return x
 
 
-def _c2c(x, dim, norm, forward):
+def _c2c(x: Tensor, dim: list[int], norm: str | None, forward: bool) -> Tensor:
     """A complex transform, of a real or complex x."""
     if x.is_complex():
         return ops._fft_c2c(x, dim, _mode(norm, forward), forward)
@@ -158,15 +161,15 @@ def _c2c(x, dim, norm, forward):
 _ONE = "(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"
 
 
-def _one(forward):
-    def body(self, n, dim, norm):
+def _one(forward: bool) -> Callable[..., Any]:
+    def body(self: Tensor, n: int | None, dim: int, norm: str | None) -> Tensor:
         x, dim = _floats(self), _dim(self, dim)
         return _c2c(_sized(x, dim, _check_size(x.size(dim) if n is None else n)), [dim], norm, forward)
     return body
 
 
-def _to_half(name, forward):
-    def body(self, n, dim, norm):
+def _to_half(name: str, forward: bool) -> Callable[..., Any]:
+    def body(self: Tensor, n: int | None, dim: int, norm: str | None) -> Tensor:
         x, dim = _real(self, name), _dim(self, dim)
         x = _sized(x, dim, _check_size(x.size(dim) if n is None else n))
         made = ops._fft_r2c(x, [dim], _mode(norm, forward), True)
@@ -174,8 +177,8 @@ def _to_half(name, forward):
     return body
 
 
-def _from_half(forward):
-    def body(self, n, dim, norm):
+def _from_half(forward: bool) -> Callable[..., Any]:
+    def body(self: Tensor, n: int | None, dim: int, norm: str | None) -> Tensor:
         x, dim = _floats(self, True), _dim(self, dim)
         n = _check_size(2 * (x.size(dim) - 1) if n is None else n)
         x = _sized(x, dim, n // 2 + 1)
@@ -195,16 +198,16 @@ for _name, _body, _doc in (
 
 
 # ---- several dims --------------------------------------------------------------------------------
-def _many(forward):
-    def body(self, s, dim, norm):
+def _many(forward: bool) -> Callable[..., Any]:
+    def body(self: Tensor, s: Any, dim: Any, norm: str | None) -> Tensor:
         x = _floats(self, True)
         s, dim = _shape_and_dims(x, s, dim)
         return ops._fft_c2c(_resized(x, s, dim), dim, _mode(norm, forward), forward)
     return body
 
 
-def _to_half_many(name, forward):
-    def body(self, s, dim, norm):
+def _to_half_many(name: str, forward: bool) -> Callable[..., Any]:
+    def body(self: Tensor, s: Any, dim: Any, norm: str | None) -> Tensor:
         x = _real(self, name)
         s, dim = _shape_and_dims(x, s, dim)
         if not dim:
@@ -217,8 +220,8 @@ def _to_half_many(name, forward):
     return body
 
 
-def _from_half_many(name, forward):
-    def body(self, s, dim, norm):
+def _from_half_many(name: str, forward: bool) -> Callable[..., Any]:
+    def body(self: Tensor, s: tuple[int, ...] | None, dim: Any, norm: str | None) -> Tensor:
         x = _floats(self, True)
         given = s is not None and _listed(s)[-1:] not in ([], [-1])
         sizes, dim = _shape_and_dims(x, s, dim)
@@ -249,8 +252,8 @@ for _name, _make, _doc in (
 
 
 # ---- helpers of users ----------------------------------------------------------------------------
-def _shift(up):
-    def body(self, dim):
+def _shift(up: int) -> Callable[..., Any]:
+    def body(self: Tensor, dim: int | tuple[int, ...] | None) -> Tensor:
         dims = list(range(self.dim())) if dim is None else _listed(dim)
         return self.roll([(self.size(d) + up) // 2 for d in dims], dims) if dims else self.clone()
     return body
@@ -265,13 +268,14 @@ _OPTIONS = ("*, ScalarType? dtype=None, Layout? layout=None, Device? device=None
             "bool? requires_grad=False")
 
 
-def _step(length):
+def _step(length: float) -> float:
     """1 / length, as a float of C divides."""
     return 1.0 / length if length else math.copysign(math.inf, length)
 
 
 @composite(f"fft_fftfreq(int n, float d=1.0, {_OPTIONS}) -> Tensor", variants="fft")
-def _fftfreq(n, d, dtype, layout, device, pin_memory, requires_grad):
+def _fftfreq(n: int, d: float, dtype: _C.dtype | None, layout: _C.layout | None, device: _C.device | None,
+             pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """The frequencies of an fft of n samples d apart."""
     dtype = dtype or _C.get_default_dtype()
     steps = ops.cat([ops.arange((n + 1) // 2, device=device), ops.arange(-(n // 2), 0, device=device)])
@@ -280,14 +284,15 @@ def _fftfreq(n, d, dtype, layout, device, pin_memory, requires_grad):
 
 
 @composite(f"fft_rfftfreq(int n, float d=1.0, {_OPTIONS}) -> Tensor", variants="fft")
-def _rfftfreq(n, d, dtype, layout, device, pin_memory, requires_grad):
+def _rfftfreq(n: int, d: float, dtype: _C.dtype | None, layout: _C.layout | None, device: _C.device | None,
+              pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """The frequencies of an rfft of n samples d apart."""
     made = ops.arange(n // 2 + 1, dtype=dtype or _C.get_default_dtype(), device=device) * _step(n * d)
     return made.requires_grad_(True) if requires_grad else made
 
 
 # ---- short time ----------------------------------------------------------------------------------
-def _window(window, win_length, n_fft, like):
+def _window(window: Tensor | None, win_length: int, n_fft: int, like: Tensor) -> Tensor:
     """The window, ones by default, centred in n_fft items."""
     if window is None:
         window = ops.ones((win_length,), dtype=real_dtype(like.dtype), device=like.device)
@@ -295,16 +300,17 @@ def _window(window, win_length, n_fft, like):
     return ops.constant_pad_nd(window, [left, n_fft - win_length - left]) if win_length != n_fft else window
 
 
-def _refuse(name, self, text):
+def _refuse(name: str, self: Tensor, text: Any) -> NoReturn:
     raise RuntimeError(f"{name}({_describe(self)}): {text}")
 
 
-def _describe(x):
+def _describe(x: Any) -> Any:
     return f"torch.{word(x.dtype)}Tensor{list(x.shape)}"
 
 
-def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect",
-         normalized=False, onesided=None, return_complex=None, align_to_window=None):
+def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: Any = None, window: Tensor | None = None,
+         center: bool = True, pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None,
+         return_complex: bool | None = None, align_to_window: Any = None) -> Tensor:
     """The Fourier transforms of windows that slide along a signal: (batch,) frequencies, frames."""
     hop, win = hop_length if hop_length is not None else n_fft // 4, win_length if win_length is not None else n_fft
     complex_in = input.is_complex() or (window is not None and window.is_complex())
@@ -342,8 +348,9 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     return made if return_complex else ops.view_as_real(made)
 
 
-def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None,
-          length=None, return_complex=False):
+def istft(input: Tensor, n_fft: int, hop_length: Any = None, win_length: Any = None, window: Tensor | None = None,
+          center: bool = True, normalized: bool = False, onesided: Any = None, length: Any = None,
+          return_complex: bool = False) -> Tensor:
     """The signal whose short-time transforms are nearest to these."""
     hop, win = hop_length if hop_length is not None else n_fft // 4, win_length if win_length is not None else n_fft
     if not input.is_complex():
@@ -390,7 +397,7 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     return signal.squeeze(0) if input.dim() == 2 else signal
 
 
-def _overlap(frames, total, n_fft, hop):
+def _overlap(frames: Tensor, total: int, n_fft: int, hop: int) -> Tensor:
     """The sum of frames `hop` apart."""
     return ops.unfold_backward(frames, [frames.size(0), total], 1, n_fft, hop)
 

@@ -1,11 +1,15 @@
 """Products of groups of rows with a matrix each, as mixtures of experts have them; the groups end where `offs` says."""
 from __future__ import annotations
 
+from typing import Any
+
+from mindtorch_v2 import _C
 from mindtorch_v2._C import TYPE_NAMES
 from mindtorch_v2._ops.table import composite, ops
+from mindtorch_v2._tensor import Tensor
 
 
-def _check(self, mat2, offs, bias, out_dtype):
+def _check(self: Tensor, mat2: Tensor, offs: Tensor | None, bias: Any, out_dtype: Any) -> None:
     for name, x in (("mat_a", self), ("mat_b", mat2)):
         if x.dim() not in (2, 3):
             raise RuntimeError(f"{name} has to be 2 or 3d")
@@ -34,7 +38,8 @@ def _check(self, mat2, offs, bias, out_dtype):
 
 @composite("_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
            autocast="lower", out=False, variants="function")
-def _grouped_mm(self, mat2, offs, bias, out_dtype):
+def _grouped_mm(self: Tensor, mat2: Tensor, offs: Tensor | None, bias: Tensor | None,
+                out_dtype: _C.dtype | None) -> Tensor:
     """The product of each group: rows of self with a matrix of mat2, columns of mat2 with a matrix of self, or, of two
     matrices, columns of self with the same rows of mat2. What lies beyond the last group gives zeros."""
     _check(self, mat2, offs, bias, out_dtype)

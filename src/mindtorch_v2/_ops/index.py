@@ -1,20 +1,22 @@
 """Rows of indexing: x[…], gather and scatter, and the index_* ops along one dim. Masks are in index_mask.py."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.reduce import BOOL, INT64, word
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._ops.view import wrap
+from mindtorch_v2._tensor import Tensor
 
 UINT8, INT32 = _C._dtype_named("uint8"), _C._dtype_named("int32")
 
 
 # ---- x[…] --------------------------------------------------------------------------------------------------------
-def broadcast(shapes):
+def broadcast(shapes: Sequence[Sequence[int] | list[int] | tuple[Any, ...]]) -> tuple[int, ...] | None:
     """The common shape, or None."""
     rank = max([len(s) for s in shapes], default=0)
     common = [1] * rank
@@ -26,7 +28,7 @@ def broadcast(shapes):
     return tuple(common)
 
 
-def _indexed_shape(self, indices):
+def _indexed_shape(self: Tensor, indices: Any) -> tuple[int, ...]:
     """The shape of self[indices]: adjacent indices leave their dims in place, others put them first."""
     shape = tuple(self.shape)
     if len(indices) > len(shape):
@@ -44,7 +46,7 @@ def _indexed_shape(self, indices):
     return tuple(shape[d] for d in lead) + common + tuple(shape[d] for d in rest if d not in lead)
 
 
-def _put_rule(self, indices, values, accumulate):
+def _put_rule(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> None:
     shape = _indexed_shape(self, indices)
     if broadcast([shape, tuple(values.shape)]) != shape:
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to "
@@ -67,7 +69,7 @@ op("_index_put_list_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool acc
          "values": lambda g, indices: ops.index(g, indices)})
 
 
-def _plain_indices(self, indices):
+def _plain_indices(self: Tensor, indices: tuple[Tensor | None, ...]) -> tuple[list[Tensor | None], bool]:
     """Masks as the indices of their true items, and other integers as int64; and whether every 0-dim mask is true."""
     if len(indices) > self.dim():
         raise IndexError(f"too many indices for tensor of dimension {self.dim()} (got {len(indices)})")
@@ -93,14 +95,14 @@ def _plain_indices(self, indices):
     return plain, any_place
 
 
-def _fills(indices, values):
+def _fills(indices: Any, values: Any) -> Any:
     """Whether torch fills a mask with a number, which may be of another dtype."""
     return (len(indices) == 1 and indices[0] is not None and indices[0].dtype is BOOL and values.numel() == 1
             and values.device.type == "cpu" and values._readable)
 
 
 @composite("index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)")
-def _index_put_(self, indices, values, accumulate):
+def _index_put_(self: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool) -> Tensor:
     """self[indices] = values, or += values."""
     if values.dtype is not self.dtype and not accumulate and _fills(indices, values):
         core._check_fits(values.item(), self.dtype)
@@ -114,22 +116,22 @@ def _index_put_(self, indices, values, accumulate):
 
 @composite("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor",
            autocast={"npu": "widest"}, out=False)
-def _index_put(self, indices, values, accumulate):
+def _index_put(self: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool) -> Tensor:
     """A copy of self with values at indices."""
     return ops.index_put_(self.clone(), indices, values, accumulate)
 
 
 # ---- along one dim, an index for every item ----------------------------------------------------------------------
-def _check_index(name, index):
+def _check_index(name: str, index: Tensor) -> None:
     if index.dtype is not INT64 and index.dtype is not INT32 and index.numel():
         raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index")
 
 
-def _shape1(x):
+def _shape1(x: Tensor) -> tuple[int, ...]:
     return tuple(x.shape) or (1,)
 
 
-def _gather_rule(self, dim, index, sparse_grad):
+def _gather_rule(self: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Spec:
     dim = wrap(dim, self.dim())
     _check_index("gather", index)
     if index.numel():
@@ -148,7 +150,7 @@ op("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Ten
    grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).scatter_add(dim, index, g)})
 
 
-def _scatter_check(name, self, dim, index, src=None):
+def _scatter_check(name: str, self: Tensor, dim: int, index: Tensor, src: Tensor | None = None) -> None:
     dim = wrap(dim, self.dim())
     _check_index(name, index)
     if src is not None and src.dtype is not self.dtype:
@@ -168,7 +170,7 @@ def _scatter_check(name, self, dim, index, src=None):
         raise RuntimeError(f"index {index.reshape(-1)[0].item()} is out of bounds for dimension {dim} with size 0")
 
 
-def _scatter_value_check(self, dim, index, value):
+def _scatter_value_check(self: Tensor, dim: int, index: Tensor, value: float) -> None:
     _scatter_check("scatter", self, dim, index)
     if index.numel():
         core._check_fits(value, self.dtype)
@@ -195,7 +197,7 @@ op("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", out=
          "src": lambda g, dim, index, src_shape: _cover(g.gather(dim, index), src_shape)})
 
 
-def _cover(g, shape):
+def _cover(g: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A gradient for the front of src, with zeros for what the index did not reach."""
     if tuple(g.shape) == tuple(shape):
         return g
@@ -213,14 +215,14 @@ _REDUCE = {"add": "sum", "multiply": "prod"}
 
 
 @composite("scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor")
-def _scatter_src(self, dim, index, src, reduce):
+def _scatter_src(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Tensor:
     if reduce not in _REDUCE:
         raise RuntimeError("reduce argument must be either add or multiply.")
     return ops.scatter_reduce(self, dim, index, src, _REDUCE[reduce])
 
 
 @composite("scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor")
-def _scatter_value(self, dim, index, value, reduce):
+def _scatter_value(self: Tensor, dim: int, index: Tensor, value: float, reduce: str) -> Tensor:
     core._check_fits(value, self.dtype)
     src = ops.full(index.shape, value, dtype=self.dtype, device=self.device)
     return ops.scatter(self, dim, index, src, reduce=reduce)
@@ -233,7 +235,7 @@ ops.scatter.doc = "A copy of self with src (or value) written at index along dim
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
-def _scatter_reduce_rule(self, dim, index, src, reduce, include_self):
+def _scatter_reduce_rule(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool) -> None:
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     if reduce in _REDUCTIONS[3:] and self.is_complex():
@@ -242,7 +244,7 @@ def _scatter_reduce_rule(self, dim, index, src, reduce, include_self):
     _scatter_check("scatter", self, dim, index, src)
 
 
-def _index_reduce_rule(self, dim, index, source, reduce, include_self):
+def _index_reduce_rule(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool) -> None:
     if reduce not in _REDUCTIONS[1:]:
         raise RuntimeError(f"reduce argument must be either prod, mean, amax or amin, got {reduce}.")
     _check_source("index_reduce", self, dim, index, source)
@@ -251,25 +253,26 @@ def _index_reduce_rule(self, dim, index, source, reduce, include_self):
 class _Into:
     """How a reduction into indexed places reads, adds and fills there: scatter's way or index_add's."""
 
-    def __init__(self, dim, index, wide):
+    def __init__(self, dim: int, index: Tensor, wide: bool) -> None:
         self.dim, self.index, self.wide = dim, index, wide
 
-    def take(self, x):
+    def take(self, x: Tensor) -> Tensor:
         return x.gather(self.dim, self.index) if self.wide else x.index_select(self.dim, self.index)
 
-    def add(self, x, src):
+    def add(self, x: Tensor, src: Tensor) -> Tensor:
         src = src.to(x.dtype)
         return (x.scatter_add if self.wide else x.index_add)(self.dim, self.index, src)
 
-    def fill(self, x, value):
+    def fill(self, x: Tensor, value: int) -> Tensor:
         return (x.scatter if self.wide else x.index_fill)(self.dim, self.index, value)
 
-    def reduce(self, x, src, how, include_self):
+    def reduce(self, x: Tensor, src: Tensor, how: str, include_self: bool) -> Tensor:
         into = x.scatter_reduce if self.wide else x.index_reduce
         return into(self.dim, self.index, src, how, include_self=include_self)
 
 
-def _reduced_into(g, into, self, src, how, include_self, result):
+def _reduced_into(g: Tensor, into: Any, self: Tensor, src: Tensor, how: str, include_self: bool,
+                  result: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of self and src of scatter_reduce and index_reduce."""
     if into.wide and not into.index.numel():     # which may have any rank
         return g, ops.zeros_like(src)
@@ -294,7 +297,8 @@ def _reduced_into(g, into, self, src, how, include_self, result):
     return to_self, _cover(to_src, full) if into.wide else to_src
 
 
-def _prod_into(g, into, self, src, include_self, result):
+def _prod_into(g: Tensor, into: Any, self: Tensor, src: Tensor, include_self: bool,
+               result: Tensor) -> tuple[Tensor, Tensor]:
     no_zero = self.masked_fill(self == 0, 1)
     to_self = g * into.reduce(no_zero, src, "prod", include_self) / no_zero
     zero = src == 0
@@ -319,7 +323,7 @@ op("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, 
 
 
 # ---- along one dim, one index for a slice ------------------------------------------------------------------------
-def _index_select_rule(self, dim, index):
+def _index_select_rule(self: Tensor, dim: int, index: Tensor) -> Spec:
     dim = wrap(dim, self.dim())
     if index.dim() > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
@@ -333,7 +337,7 @@ def _index_select_rule(self, dim, index):
     return tuple(self.shape[:dim]) + (index.numel(),) + tuple(self.shape[dim + 1:]), self.dtype
 
 
-def _check_source(name, self, dim, index, source):
+def _check_source(name: str, self: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
     dim = wrap(dim, self.dim())
     if index.dim() > 1:
         raise IndexError(f"{name}(): Index is supposed to be a vector, but got dim: {index.dim()} with type: "
@@ -362,7 +366,7 @@ def _check_source(name, self, dim, index, source):
                            f"dimension. Got self.shape = {list(self.shape)} source.shape = {list(source.shape)}")
 
 
-def _index_copy_rule(self, dim, index, source):
+def _index_copy_rule(self: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
     wrap(dim, self.dim())
     if index.dim() > 1:
         raise IndexError(f"index_copy_(): Index should have dimension 1 or 0 (got {index.dim()})")
@@ -391,7 +395,7 @@ def _index_copy_rule(self, dim, index, source):
         raise IndexError(f"index_copy_(): index {index.reshape(-1)[0].item()} is out of bounds for dimension {at} with size 0")
 
 
-def _index_fill_rule(self, dim, index, value):
+def _index_fill_rule(self: Tensor, dim: int, index: Tensor, value: complex) -> None:
     wrap(dim, self.dim())
     if index.dtype is not INT64:
         raise IndexError("index_fill_(): Expected dtype int64 for index.")
@@ -424,7 +428,7 @@ op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", ou
 
 
 @composite("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor", out=False, inplace="method")
-def _index_fill_tensor(self, dim, index, value):
+def _index_fill_tensor(self: Tensor, dim: int, index: Tensor, value: Tensor) -> Tensor:
     """A copy of self with value at every index along dim."""
     if value.dim() != 0:
         raise RuntimeError("index_fill_(): Only supports 0-dimension value tensor, but got tensor with "
@@ -446,7 +450,7 @@ op("index_fill.Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tenso
 
 
 # ---- as if flat --------------------------------------------------------------------------------------------------
-def _take_rule(self, index):
+def _take_rule(self: Tensor, index: Tensor) -> Spec:
     if index.dtype is not INT64:
         raise RuntimeError(f"take(): Expected a long tensor for index, but got {word(index.dtype)}")
     if self.numel() == 0 and index.numel():
@@ -454,7 +458,7 @@ def _take_rule(self, index):
     return index.shape, self.dtype
 
 
-def _put_flat_rule(self, index, source, accumulate):
+def _put_flat_rule(self: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> None:
     if index.dtype is not INT64:
         raise RuntimeError(f"put_(): Expected a long tensor for index, but got {word(index.dtype)}")
     if self.dtype is not source.dtype:
@@ -478,7 +482,7 @@ op("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tens
 
 
 @composite("take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor")
-def _take_along_dim(self, indices, dim):
+def _take_along_dim(self: Tensor, indices: Tensor, dim: int | None) -> Tensor:
     """gather(), with self and indices broadcast against each other along the other dims."""
     if indices.dtype is not INT64 and (dim is not None or indices.dtype._name != "int32"):
         raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {word(indices.dtype)}")

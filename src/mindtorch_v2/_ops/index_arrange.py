@@ -1,18 +1,21 @@
 """Rows that reorder, repeat or cut out items: flips and rolls, triangles, repeat_interleave."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.index import INT32
 from mindtorch_v2._ops.reduce import INT64
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._ops.view import wrap
+from mindtorch_v2._tensor import Tensor
 
 CONTIGUOUS = _C._named_constant("contiguous_format")
 
 
 # ---- flips and rolls ---------------------------------------------------------------------------------------------
-def _flip_rule(self, dims):
+def _flip_rule(self: Tensor, dims: Sequence[int]) -> Spec:
     seen = set()
     for d in dims:
         d = wrap(d, self.dim())
@@ -22,7 +25,7 @@ def _flip_rule(self, dims):
     return self.shape, self.dtype
 
 
-def _roll_rule(self, shifts, dims):
+def _roll_rule(self: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int]) -> Spec:
     shifts = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
     dims = dims if isinstance(dims, (tuple, list)) else (dims,)
     if not shifts:
@@ -36,7 +39,7 @@ def _roll_rule(self, shifts, dims):
     return self.shape, self.dtype
 
 
-def _opposite(shifts):
+def _opposite(shifts: int | list[int]) -> int | tuple[int, ...]:
     return tuple(-s for s in shifts) if isinstance(shifts, (tuple, list)) else -shifts
 
 
@@ -49,7 +52,7 @@ op("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor",
 
 
 @composite("fliplr(Tensor self) -> Tensor", out=False)
-def _fliplr(self):
+def _fliplr(self: Tensor) -> Tensor:
     """The columns in reverse order."""
     if self.dim() < 2:
         raise RuntimeError("Input must be >= 2-d.")
@@ -57,7 +60,7 @@ def _fliplr(self):
 
 
 @composite("flipud(Tensor self) -> Tensor", out=False)
-def _flipud(self):
+def _flipud(self: Tensor) -> Tensor:
     """The rows in reverse order."""
     if self.dim() < 1:
         raise RuntimeError("Input must be >= 1-d.")
@@ -65,7 +68,7 @@ def _flipud(self):
 
 
 @composite("rot90(Tensor self, int k=1, int[] dims=[0,1]) -> Tensor", out=False)
-def _rot90(self, k, dims):
+def _rot90(self: Tensor, k: int, dims: tuple[int, ...]) -> Tensor:
     """self turned by 90 degrees k times, from the first of two dims towards the second."""
     if len(dims) != 2:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
@@ -85,7 +88,7 @@ def _rot90(self, k, dims):
 
 # ---- triangles ---------------------------------------------------------------------------------------------------
 for _name, _camel in (("tril", "Tril"), ("triu", "Triu")):
-    def _triangle_rule(self, diagonal, _name=_name):
+    def _triangle_rule(self: Tensor, diagonal: int, _name: str = _name) -> Spec:
         if self.dim() < 2:
             raise RuntimeError(f"{_name}: input tensor must have at least 2 dimensions")
         return self.shape, self.dtype
@@ -99,7 +102,8 @@ for _name, _camel in (("tril", "Tril"), ("triu", "Triu")):
     op(f"_{_name}_indices(int row, int col, int offset=0) -> Tensor", kernel=f"{_name}_indices", variants="",
        rule=lambda row, col, offset, _lower=_name == "tril": ((2, _triangle_size(row, col, offset, _lower)), INT64))
 
-    def _triangle_indices(row, col, offset, dtype, layout, device, pin_memory, _name=_name):
+    def _triangle_indices(row: int, col: int, offset: int, dtype: _C.dtype | None, layout: _C.layout | None,
+                          device: _C.device | None, pin_memory: bool | None, _name: str = _name) -> Tensor:
         if row < 0 or col < 0:
             which, n = ("row", row) if row < 0 else ("col", col)
             raise RuntimeError(f"{which} must be non-negative, got{n}")
@@ -113,7 +117,7 @@ for _name, _camel in (("tril", "Tril"), ("triu", "Triu")):
        doc="The indices of a triangle of a matrix: a row of row numbers, and one of column numbers.")
 
 
-def _triangle_size(row, col, offset, lower):
+def _triangle_size(row: int, col: int, offset: int, lower: bool) -> int:
     first = offset + lower                                 # how many of row 0 lie below, were it not for the edges
     start, full = min(max(-first, 0), row), min(max(col - first, 0), row)
     below = (full - start) * (2 * first + start + full - 1) // 2 + (row - full) * col
@@ -127,7 +131,7 @@ op("_repeat_index(Tensor repeats, int output_size) -> Tensor", kernel="repeat_in
 
 
 @composite("repeat_interleave.Tensor(Tensor repeats, *, int? output_size=None) -> Tensor", out=False)
-def _repeat_index(repeats, output_size):
+def _repeat_index(repeats: Tensor, output_size: int | None) -> Tensor:
     """Items repeated one by one; of a single tensor, each index as often as it says."""
     if repeats.dtype is not INT64 and repeats.dtype is not INT32:
         raise NotImplementedError(f'"repeat_interleave_cpu" not implemented for \'{_C.TYPE_WORDS[repeats.dtype._id]}\'')
@@ -145,7 +149,7 @@ def _repeat_index(repeats, output_size):
 
 @composite("repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, int? output_size=None) "
            "-> Tensor", out=False)
-def _repeat_interleave(self, repeats, dim, output_size):
+def _repeat_interleave(self: Tensor, repeats: Tensor, dim: int | None, output_size: int | None) -> Tensor:
     if dim is None:
         self, dim = self.flatten(), 0
     if repeats.dim() > 1:
@@ -161,7 +165,7 @@ def _repeat_interleave(self, repeats, dim, output_size):
 
 @composite("repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, int? output_size=None) -> Tensor",
            out=False)
-def _repeat_interleave_int(self, repeats, dim, output_size):
+def _repeat_interleave_int(self: Tensor, repeats: int, dim: int | None, output_size: int | None) -> Tensor:
     if dim is None:
         self, dim = self.flatten(), 0
     dim = wrap(dim, self.dim())
@@ -175,7 +179,7 @@ def _repeat_interleave_int(self, repeats, dim, output_size):
 
 
 # ---- windows -----------------------------------------------------------------------------------------------------
-def _unfold_backward_rule(grad_in, input_sizes, dim, size, step):
+def _unfold_backward_rule(grad_in: Tensor, input_sizes: Sequence[int], dim: int, size: int, step: int) -> Spec:
     windows = list(input_sizes) or [1]
     dim = wrap(dim, len(windows))
     if step <= 0 or not 0 <= size <= windows[dim]:

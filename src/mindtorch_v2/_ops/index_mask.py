@@ -1,6 +1,7 @@
 """Rows of indexing by masks, of where the nonzero items are, and of copies with a part replaced."""
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindtorch_v2._C import _core as core
@@ -9,6 +10,7 @@ from mindtorch_v2._ops.index import broadcast
 from mindtorch_v2._ops.reduce import BOOL, word
 from mindtorch_v2._ops.table import composite, op, ops
 from mindtorch_v2._ops.view import wrap
+from mindtorch_v2._tensor import Tensor
 
 # ---- masks -------------------------------------------------------------------------------------------------------
 op("_masked_select(Tensor self, Tensor mask) -> Tensor", variants="", npu="aclnnMaskedSelect(self, mask, out)",
@@ -17,14 +19,14 @@ op("_masked_select(Tensor self, Tensor mask) -> Tensor", variants="", npu="aclnn
 
 
 @composite("masked_select(Tensor self, Tensor mask) -> Tensor", out="apart")
-def _masked_select(self, mask):
+def _masked_select(self: Tensor, mask: Tensor) -> Tensor:
     """The items of self where mask is true, in one dim."""
     if mask.dtype is not BOOL:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     return ops._masked_select(self, mask)
 
 
-def _check_mask(name, self, mask):
+def _check_mask(name: str, self: Tensor, mask: Tensor) -> None:
     if mask.dtype is not BOOL:
         raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype!r}")
     if broadcast([self.shape, mask.shape]) != tuple(self.shape):
@@ -32,12 +34,12 @@ def _check_mask(name, self, mask):
                            f"({list(mask.shape)}): the mask of {name} must broadcast to self")
 
 
-def _check_fill(self, mask, value):
+def _check_fill(self: Tensor, mask: Tensor, value: complex) -> None:
     _check_mask("masked_fill_", self, mask)
     core._check_fits(value, self.dtype)
 
 
-def widened(self, mask):
+def widened(self: Tensor, mask: Tensor) -> Tensor:
     """self, expanded to what it and the mask broadcast to."""
     if mask.dim() <= self.dim() and mask.shape == self.shape:
         return self
@@ -54,7 +56,7 @@ op("_masked_fill(Tensor self, Tensor mask, Scalar value) -> Tensor",
    grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
 
 
-def _check_value(self, value):
+def _check_value(self: Tensor, value: Tensor) -> None:
     if value.dim() != 0:
         raise RuntimeError("masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
                            f"{value.dim()} dimension(s).")
@@ -63,7 +65,7 @@ def _check_value(self, value):
 
 
 @composite("masked_fill_.Tensor(Tensor(a!) self, Tensor mask, Tensor value) -> Tensor(a!)", variants="method")
-def _masked_fill_tensor_(self, mask, value):
+def _masked_fill_tensor_(self: Tensor, mask: Tensor, value: Tensor) -> Tensor:
     """Writes value where mask is true."""
     _check_value(self, value)
     if not value.requires_grad and value.device.type == "cpu" and value._readable:
@@ -73,7 +75,7 @@ def _masked_fill_tensor_(self, mask, value):
 
 
 @composite("masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor", out=False)
-def _masked_fill_tensor(self, mask, value):
+def _masked_fill_tensor(self: Tensor, mask: Tensor, value: Tensor) -> Tensor:
     """A copy of self with value where mask is true."""
     _check_value(self, value)
     if not value.requires_grad and value.device.type == "cpu" and value._readable:
@@ -84,7 +86,7 @@ def _masked_fill_tensor(self, mask, value):
 
 
 @composite("masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor", out=False)
-def _masked_fill(self, mask, value):
+def _masked_fill(self: Tensor, mask: Tensor, value: float) -> Tensor:
     return ops._masked_fill(widened(self, mask), mask, value)
 
 
@@ -94,14 +96,14 @@ op("masked_fill_.Scalar(Tensor(a!) self, Tensor mask, Scalar value) -> Tensor(a!
    grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
 
 
-def _check_scatter(self, mask, source):
+def _check_scatter(self: Tensor, mask: Tensor, source: Tensor) -> None:
     _check_mask("masked_scatter_", self, mask)
     if self.dtype is not source.dtype:
         raise RuntimeError("masked_scatter_: expected self and source to have same dtypes but got "
                            f"{word(self.dtype)} and {word(source.dtype)}")
 
 
-def _scattered(g, mask, shape):
+def _scattered(g: Tensor, mask: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The gradient of masked_scatter's source: what stands under the mask, then zeros."""
     count = 1
     for n in shape:
@@ -121,14 +123,14 @@ op("_masked_scatter_(Tensor(a!) self, Tensor mask, Tensor source) -> Tensor(a!)"
 
 
 @composite("masked_scatter_(Tensor(a!) self, Tensor mask, Tensor source) -> Tensor(a!)", variants="method")
-def _masked_scatter_(self, mask, source):
+def _masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """Writes source's items, one after the other, where mask is true."""
     _check_scatter(self, mask, source)
     return ops._masked_scatter_(self, mask.expand(self.shape), source)
 
 
 @composite("masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", lacks="complex32", out=False)
-def _masked_scatter(self, mask, source):
+def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy of self with source's items, one after the other, where mask is true."""
     self = widened(self, mask)
     _check_scatter(self, mask, source)
@@ -140,7 +142,7 @@ op("_nonzero(Tensor self) -> Tensor", variants="", npu="aclnnNonzeroV2(self, out
 
 
 @composite("nonzero(Tensor self, *, bool as_tuple=False) -> Tensor")
-def _nonzero(self, as_tuple):
+def _nonzero(self: Tensor, as_tuple: bool) -> Tensor | tuple[Tensor, ...]:
     """The indices of the items that are not zero: one row each, or one tensor per dim."""
     if not as_tuple:
         return ops._nonzero(self)
@@ -148,13 +150,13 @@ def _nonzero(self, as_tuple):
 
 
 @composite("argwhere(Tensor self) -> Tensor", out=False)
-def _argwhere(self):
+def _argwhere(self: Tensor) -> Tensor:
     """The indices of the items that are not zero, one row each."""
     return ops._nonzero(self)
 
 
 @composite("nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor")
-def _nonzero_static(self, size, fill_value):
+def _nonzero_static(self: Tensor, size: int, fill_value: int) -> Tensor:
     """As nonzero, cut or filled up to a number of rows."""
     if size < 0:
         raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
@@ -165,7 +167,7 @@ def _nonzero_static(self, size, fill_value):
 
 
 # ---- a part replaced ---------------------------------------------------------------------------------------------
-def _replaced(self, src, part_of, what):
+def _replaced(self: Tensor, src: Tensor, part_of: Callable[..., Any], what: str) -> Tensor:
     result = self.clone()
     part = part_of(result)
     if part.shape != src.shape:
@@ -176,27 +178,28 @@ def _replaced(self, src, part_of, what):
 
 
 @composite("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", out=False)
-def _select_scatter(self, src, dim, index):
+def _select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of self with src at index along dim."""
     return _replaced(self, src, lambda x: x.select(dim, index), "slice")
 
 
 @composite("slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) "
            "-> Tensor")
-def _slice_scatter(self, src, dim, start, end, step):
+def _slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Tensor:
     """A copy of self with src in a slice along dim."""
     wrap(dim, self.dim())
     return _replaced(self, src, lambda x: ops.slice(x, dim, start, end, step), "slice")
 
 
 @composite("diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor", out=False)
-def _diagonal_scatter(self, src, offset, dim1, dim2):
+def _diagonal_scatter(self: Tensor, src: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
     """A copy of self with src on a diagonal."""
     return _replaced(self, src, lambda x: x.diagonal(offset, dim1, dim2), "slice")
 
 
 @composite("as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) "
            "-> Tensor", out=False)
-def _as_strided_scatter(self, src, size, stride, storage_offset):
+def _as_strided_scatter(self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int],
+                        storage_offset: int | None) -> Tensor:
     """A copy of self with src at given strides."""
     return _replaced(self, src, lambda x: x.as_strided(size, stride, storage_offset), "slice")

@@ -1,20 +1,24 @@
 """Rows of matrix products; decompositions and solvers are in decompose.py."""
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching, forward, infer
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.reduce import word
-from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
+from mindtorch_v2._ops.table import Spec, alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import wrap
 from mindtorch_v2._row import Npu
+from mindtorch_v2._tensor import Tensor
 
 
-def _t(x):
+def _t(x: Tensor) -> Tensor:
     return conj(x.transpose(-2, -1))
 
 
-def _rows(x):
+def _rows(x: Tensor) -> Tensor:
     """x as a matrix: all leading dims in one."""
     if x.dim() == 2:
         return x
@@ -24,7 +28,7 @@ def _rows(x):
     return x.reshape(n, x.size(-1))
 
 
-def _matmul_self(g, self_shape, other):
+def _matmul_self(g: Tensor, self_shape: tuple[int, ...], other: Tensor) -> Tensor:
     """d(self @ other) / d self, for every rank of the two."""
     if len(self_shape) == 1:
         if other.dim() == 1:
@@ -35,7 +39,7 @@ def _matmul_self(g, self_shape, other):
     return ops.matmul(g, _t(other))
 
 
-def _matmul_other(g, self, other_shape):
+def _matmul_other(g: Tensor, self: Tensor, other_shape: tuple[int, ...]) -> Tensor:
     if len(other_shape) == 1:
         if self.dim() == 1:
             return g * conj(self)
@@ -66,21 +70,21 @@ op("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
          "bias": lambda g: g})
 
 
-def _linear_weight(g, input, shape):
+def _linear_weight(g: Tensor, input: Tensor, shape: tuple[int, ...]) -> Tensor:
     if len(shape) == 1:
         return ops.matmul(g.reshape(-1), conj(_rows(input)))
     return ops.mm(_rows(g).t(), conj(_rows(input)))
 
 
 # ---- products with a sum ------------------------------------------------------------------------------------------
-def _same_dtype(name, *tensors):
+def _same_dtype(name: str, *tensors: Tensor) -> None:
     for t in tensors[1:]:
         if t.dtype != tensors[0].dtype:
             raise RuntimeError(f"{name}: expected all tensors to have the same dtype, but got {tensors[0].dtype} "
                                f"and {t.dtype}")
 
 
-def _expands(self, shape, name):
+def _expands(self: Tensor, shape: Sequence[int], name: str) -> None:
     have = self.shape
     if have == shape or len(have) == 1 and have[0] == shape[-1]:             # what is usual, without a detour
         return
@@ -88,7 +92,7 @@ def _expands(self, shape, name):
         raise RuntimeError(f"{name}: expand: input of shape {tuple(self.shape)} does not expand to {shape}")
 
 
-def _bmm_rule(self, mat2):
+def _bmm_rule(self: Tensor, mat2: Tensor) -> Spec:
     for which, t in (("batch1", self), ("batch2", mat2)):
         if t.dim() != 3:
             raise RuntimeError(f"{which} must be a 3D tensor")
@@ -100,7 +104,7 @@ def _bmm_rule(self, mat2):
     return (b, n, m), self.dtype
 
 
-def _mv_rule(self, vec):
+def _mv_rule(self: Tensor, vec: Tensor) -> Spec:
     if self.dim() != 2 or vec.dim() != 1 or self.size(1) != vec.size(0):
         raise RuntimeError(f"size mismatch, got input ({self.size(0) if self.dim() else 0}), "
                            f"mat ({'x'.join(map(str, self.shape))}), vec ({'x'.join(map(str, vec.shape))})")
@@ -108,7 +112,7 @@ def _mv_rule(self, vec):
     return (self.size(0),), self.dtype
 
 
-def _dot_rule(self, tensor):
+def _dot_rule(self: Tensor, tensor: Tensor) -> Spec:
     if self.dim() != 1 or tensor.dim() != 1:
         raise RuntimeError(f"1D tensors expected, but got {self.dim()}D and {tensor.dim()}D tensors")
     if self.dtype != tensor.dtype:
@@ -137,23 +141,23 @@ op("vdot(Tensor self, Tensor other) -> Tensor", batch=batching.vdot, autocast={"
    grad={"self": lambda g, other: conj(g) * other, "other": lambda g, self: g * self})
 
 
-def _three_sizes(batch1, batch2):
+def _three_sizes(batch1: Tensor, batch2: Tensor) -> tuple[int, ...]:
     """torch reads these before it counts the dims: an IndexError where there are too few."""
     return batch1.size(0), batch1.size(1), batch2.size(2)
 
 
-def _two_vectors(a, b):
+def _two_vectors(a: Tensor, b: Tensor) -> None:
     for name, vector in (("vec1", a), ("vec2", b)):
         if vector.dim() != 1:
             raise RuntimeError(f"addr: Expected 1-D argument {name}, but got {vector.dim()}-D")
 
 
-def _scaled(name):
+def _scaled(name: str) -> Callable[..., Any]:
     """The rule of beta * self + alpha * (a @ b)."""
     product = {"addmm": _mm_shape, "baddbmm": lambda a, b: _bmm_rule(a, b)[0], "addmv": lambda a, b: _mv_rule(a, b)[0],
                "addr": lambda a, b: (a.size(0), b.size(0))}[name]
 
-    def rule(self, a, b, beta, alpha):
+    def rule(self: Tensor, a: Tensor, b: Tensor, beta: complex, alpha: complex) -> Spec:
         if name == "baddbmm":
             _three_sizes(a, b)
         elif name == "addr":
@@ -167,7 +171,7 @@ def _scaled(name):
     return rule
 
 
-def _mm_shape(a, b):
+def _mm_shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
     for which, t in (("mat1", a), ("mat2", b)):
         if t.dim() != 2:
             raise RuntimeError(f"{which} must be a matrix, got {t.dim()}-D tensor")
@@ -177,7 +181,7 @@ def _mm_shape(a, b):
     return a.size(0), b.size(1)
 
 
-def _times(g, factor):
+def _times(g: Tensor, factor: float) -> Tensor:
     return g if factor == 1 else g * conj(factor)
 
 
@@ -206,9 +210,9 @@ op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1
          "vec2": lambda g, vec1, alpha: _times(ops.mv(g.t(), conj(vec1)), alpha)})
 
 
-def _addbmm_rule(self, batch1, batch2, *_):
+def _addbmm_rule(self: Tensor, batch1: Tensor, batch2: Tensor, *_: object) -> Spec | None:
     _three_sizes(batch1, batch2)
-    _, *shape = _bmm_rule(batch1, batch2)[0]
+    shape = _bmm_rule(batch1, batch2)[0][1:]
     _expands(self, tuple(shape), "addbmm")
     return (shape, self.dtype) if self.dtype is batch1.dtype is batch2.dtype else None
 
@@ -219,7 +223,7 @@ def _addbmm_rule(self, batch1, batch2, *_):
            grad={"self": lambda g, beta: _times(g, beta),
                  "batch1": lambda g, batch2, alpha: _times(ops.matmul(g, _t(batch2)), alpha),
                  "batch2": lambda g, batch1, alpha: _times(ops.matmul(_t(batch1), g), alpha)})
-def _addbmm(self, batch1, batch2, beta, alpha):
+def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, beta: complex, alpha: complex) -> Tensor:
     """beta * self plus alpha times the sum of the batch's products, as one product that sums only once."""
     _three_sizes(batch1, batch2)
     _, rows, columns = _bmm_rule(batch1, batch2)[0]
@@ -230,7 +234,7 @@ def _addbmm(self, batch1, batch2, beta, alpha):
 
 
 @composite("outer(Tensor self, Tensor vec2) -> Tensor")
-def _outer(self, vec2):
+def _outer(self: Tensor, vec2: Tensor) -> Tensor:
     """Every product of an item of self with one of vec2."""
     if self.dim() != 1 or vec2.dim() != 1:
         raise RuntimeError(f"outer: Expected 1-D argument self, but got {self.dim() if self.dim() != 1 else vec2.dim()}-D")
@@ -241,7 +245,7 @@ alias("ger", "outer")
 
 
 @composite("inner(Tensor self, Tensor other) -> Tensor")
-def _inner(self, other):
+def _inner(self: Tensor, other: Tensor) -> Tensor:
     """Sums of products over the last dims."""
     if self.dim() == 0 or other.dim() == 0:
         return self * other
@@ -252,7 +256,7 @@ def _inner(self, other):
 
 
 @composite("kron(Tensor self, Tensor other) -> Tensor")
-def _kron(self, other):
+def _kron(self: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product."""
     rank = max(self.dim(), other.dim())
     a = self.reshape((1,) * (rank - self.dim()) + tuple(self.shape))
@@ -262,7 +266,7 @@ def _kron(self, other):
     return (a.reshape(shape_a) * b.reshape(shape_b)).reshape([x * y for x, y in zip(a.shape, b.shape)])
 
 
-def tensordot(a, b, dims=2, out=None):
+def tensordot(a: Tensor, b: Tensor, dims: int | tuple[list[int], ...] = 2, out: Tensor | None = None) -> Tensor:
     """Sums of products over pairs of dims: a number of them, or two lists."""
     if hasattr(dims, "tolist"):
         dims = dims.tolist()
@@ -295,7 +299,7 @@ def tensordot(a, b, dims=2, out=None):
     return made if out is None else out.resize_(made.shape).copy_(made)
 
 
-def _count(x, dims):
+def _count(x: Tensor, dims: list[int]) -> int:
     n = 1
     for d in dims:
         n *= x.size(d)

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching
@@ -20,12 +22,13 @@ from mindtorch_v2._ops.decompose import (
 from mindtorch_v2._ops.linalg import _t
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.reduce import is_float
-from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
+from mindtorch_v2._ops.table import Spec, alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import wrap
+from mindtorch_v2._tensor import Tensor
 
 
 # ---- norms ---------------------------------------------------------------------------------------
-def _norm(self, ord, dim, keepdim, dtype):
+def _norm(self: Tensor, ord: float | None, dim: Sequence[int] | None, keepdim: bool, dtype: _C.dtype | None) -> Tensor:
     """A vector norm, or a matrix norm where ord and two dims say so."""
     if dim is not None:
         dim = [dim] if isinstance(dim, int) else list(dim)
@@ -45,7 +48,7 @@ op("linalg_norm(Tensor self, any? ord=None, int[1]? dim=None, bool keepdim=False
 
 @composite("linalg_matrix_norm(Tensor self, any? ord='fro', int[] dim=[-2, -1], bool keepdim=False, *, "
            "ScalarType? dtype=None) -> Tensor", autocast={"npu": "float32 result"}, variants="linalg")
-def _matrix_norm(self, ord, dim, keepdim, dtype):
+def _matrix_norm(self: Tensor, ord: Any, dim: Sequence[int], keepdim: bool, dtype: _C.dtype | None) -> Tensor:
     """The norm of each matrix: 'fro', 'nuc', 2, -2 (singular values), 1, -1 (columns), inf, -inf (rows)."""
     name = "linalg.matrix_norm"
     check_matrix(self, name)
@@ -78,7 +81,7 @@ def _matrix_norm(self, ord, dim, keepdim, dtype):
     return _largest(sums, over, keepdim) if ord > 0 else sums.amin(over, keepdim)
 
 
-def _check_norm_dtype(name, self, dtype):
+def _check_norm_dtype(name: str, self: Tensor, dtype: Any) -> None:
     if not dtype.is_floating_point and not dtype.is_complex:
         raise RuntimeError(f"{name}: dtype should be floating point or complex, but got {word(dtype)}")
     if dtype.is_complex != self.is_complex():
@@ -89,30 +92,30 @@ def _check_norm_dtype(name, self, dtype):
                            f"to the specified dtype ({word(dtype)})")
 
 
-def _largest(x, dim, keepdim):
+def _largest(x: Tensor, dim: int, keepdim: bool) -> Tensor:
     """The maximum of numbers that are not negative: 0 where there are none."""
     return x.amax(dim, keepdim) if x.size(dim) else x.sum(dim, keepdim)
 
 
 @composite("nuclear_norm(Tensor self, bool keepdim=False) -> Tensor", autocast={"npu": "float32"}, variants="function")
-def _nuclear_norm(self, keepdim):
+def _nuclear_norm(self: Tensor, keepdim: bool) -> Tensor:
     """The sum of the singular values."""
     return ops.linalg_matrix_norm(self, "nuc", (-2, -1), keepdim)
 
 
 @composite("nuclear_norm.dim(Tensor self, int[2] dim, bool keepdim=False) -> Tensor", variants="function")
-def _nuclear_norm_dim(self, dim, keepdim):
+def _nuclear_norm_dim(self: Tensor, dim: tuple[int, ...], keepdim: bool) -> Tensor:
     return ops.linalg_matrix_norm(self, "nuc", dim if isinstance(dim, (tuple, list)) else (dim, dim), keepdim)
 
 
-def _singular(A):
+def _singular(A: Tensor) -> Any:
     """1 where a matrix has no inverse."""
     inverse, info = ops.linalg_inv_ex(A)
     return inverse, info != 0
 
 
 @composite("linalg_cond(Tensor self, any? p=None) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
-def _cond(self, p):
+def _cond(self: Tensor, p: Any) -> Tensor:
     """How much the solution of a system with this matrix may magnify an error."""
     check_matrix(self, "linalg.cond")
     if p is None or p in (2, -2):
@@ -135,7 +138,7 @@ def _cond(self, p):
 
 
 # ---- rank, pseudo-inverse ------------------------------------------------------------------------
-def _tolerances(self, atol, rtol):
+def _tolerances(self: Tensor, atol: Any, rtol: Any) -> tuple[float, Tensor | float]:
     """atol and rtol as given; rtol defaults to eps * max(m, n), or to 0 where atol is positive."""
     default = epsilon(self.dtype) * max(self.shape[-2:])
     atol, rtol = (float(t) if isinstance(t, int) else t for t in (atol, rtol))       # also beyond int64
@@ -149,27 +152,27 @@ def _tolerances(self, atol, rtol):
     return atol, rtol
 
 
-def _limit(largest, atol, rtol):
+def _limit(largest: Tensor, atol: Any, rtol: Any) -> Tensor:
     """max(atol, rtol * largest), with the values' dim at the end."""
     atol, rtol = (t.unsqueeze(-1) if hasattr(t, "dtype") else t for t in (atol, rtol))
     scaled = largest * rtol
     return ops.maximum(scaled, atol) if hasattr(atol, "dtype") else scaled.clamp(min=atol)
 
 
-def _check_tolerance(name, **given):
+def _check_tolerance(name: str, **given: Any) -> Any:
     for which, t in given.items():
         if hasattr(t, "dtype") and t.dtype.is_complex:
             raise RuntimeError(f"{name}: {which} tensor of complex type is not supported. Got {word(t.dtype)}")
 
 
-def _rank(self, atol, rtol, hermitian):
+def _rank(self: Tensor, atol: Any, rtol: Any, hermitian: bool) -> Tensor:
     check_matrix(self, "torch.linalg.matrix_rank", "input")
     if not is_float(self.dtype):
         raise RuntimeError("This function doesn't handle types other than float and double")
     _check_tolerance("linalg.matrix_rank", atol=atol, rtol=rtol)
     atol, rtol = _tolerances(self, atol, rtol)
     if self.numel() == 0:
-        shape = self.shape[:-2]
+        shape: Sequence[int] = self.shape[:-2]
         for t in (atol, rtol):
             shape = broadcast("matrix_rank", shape, t.shape) if hasattr(t, "dtype") else shape
         return ops.zeros(shape, dtype=INT64, device=self.device)
@@ -184,16 +187,16 @@ op("linalg_matrix_rank.tol(Tensor self, Tensor tol, bool hermitian=False) -> Ten
    body=lambda self, tol, hermitian: _rank(self, tol, 0.0, hermitian))
 
 
-def _pinv_rule(self, atol, rtol, hermitian):
+def _pinv_rule(self: Tensor, atol: Any, rtol: Any, hermitian: bool) -> Spec:
     check_matrix(self, "linalg.pinv")
     *batch, m, n = self.shape
     for t in (atol, rtol):
         if hasattr(t, "dtype"):
-            batch = broadcast("linalg.pinv", batch, t.shape)
+            batch = list(broadcast("linalg.pinv", batch, t.shape))
     return (*batch, n, m), self.dtype
 
 
-def _pinv_kernel(outs, args):
+def _pinv_kernel(outs: tuple[Tensor, ...], args: tuple[Tensor, float, Tensor | float, bool]) -> None:
     self, atol, rtol, hermitian = args
     self = self.detach()
     if hermitian:
@@ -206,7 +209,7 @@ def _pinv_kernel(outs, args):
     outs[0].copy_(ops.matmul(V * inverse.unsqueeze(-2), Uh))
 
 
-def _pinv_grad(g, A, P):
+def _pinv_grad(g: Tensor, A: Tensor, P: Tensor) -> Tensor:
     """From d(P) = -P dA P + P P^H dA^H (I - A P) + (I - P A) dA^H P^H P."""
     Ph, gh = _t(P), _t(g)
     first, second = ops.matmul(ops.matmul(gh, P), Ph), ops.matmul(ops.matmul(Ph, P), gh)
@@ -218,7 +221,7 @@ op("_linalg_pinv(Tensor self, Tensor atol, Tensor rtol, bool hermitian) -> Tenso
    batch=batching.leading, rule=_pinv_rule, kernel=_pinv_kernel,
    variants="", numbers=True, grad={"self": lambda g, self, result: _pinv_grad(g, self, result)})
 
-def _pinv(self, atol, rtol, hermitian):
+def _pinv(self: Tensor, atol: float | None, rtol: Tensor | float | None, hermitian: bool) -> Tensor:
     check_matrix(self, "linalg.pinv")
     check_float(self, "linalg.pinv", False)
     _check_tolerance("linalg.pinv", atol=atol, rtol=rtol)
@@ -235,21 +238,21 @@ op("linalg_pinv.rcond(Tensor self, Tensor rcond, bool hermitian=False) -> Tensor
 
 
 @composite("pinverse(Tensor self, float rcond=1e-15) -> Tensor", autocast={"cpu": "float32"}, out=False)
-def _pinverse(self, rcond):
+def _pinverse(self: Tensor, rcond: float) -> Tensor:
     """The pseudo-inverse: small singular values count as zero."""
     return _pinv(self, 0.0, rcond, False)
 
 
 # ---- least squares -------------------------------------------------------------------------------
-def _lstsq_rule(self, b, driver, rcond):
+def _lstsq_rule(self: Tensor, b: Tensor, driver: str, rcond: float | None) -> Sequence[Spec]:
     *batch, m, n = self.shape
-    batch = broadcast("linalg.lstsq", batch, b.shape[:-2])
+    batch = list(broadcast("linalg.lstsq", batch, b.shape[:-2]))
     k = min(m, n)
     return [((*batch, n, b.size(-1)), self.dtype), (batch if driver != "gels" else (0,), INT64),
             ((*batch, k) if driver in ("gelsd", "gelss") else (0,), real_dtype(self.dtype)), (batch, INT32)]
 
 
-def _lstsq_grad(g, self, b, needs):
+def _lstsq_grad(g: Tensor, self: Tensor, b: Tensor, needs: tuple[bool, ...]) -> tuple[Tensor | None, Tensor | None]:
     P = ops.linalg_pinv(self)
     return (_pinv_grad(ops.matmul(g, _t(b)), self, P) if needs[0] else None,
             ops.matmul(_t(P), g) if needs[1] else None)
@@ -263,7 +266,7 @@ op("_linalg_lstsq(Tensor self, Tensor b, str driver, float? rcond=None) "
 @composite("linalg_lstsq(Tensor self, Tensor b, float? rcond=None, *, str? driver=None) "
            "-> (Tensor solution, Tensor residuals, Tensor rank, Tensor singular_values)", autocast={"cpu": "float32"},
            variants="linalg")
-def _lstsq(self, b, rcond, driver):
+def _lstsq(self: Tensor, b: Tensor, rcond: float | None, driver: str | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """X that makes A X - B smallest, its residuals, and what the driver knows of A's rank and singular values."""
     name = "torch.linalg.lstsq"
     if self.dim() < 2:
@@ -296,7 +299,7 @@ def _lstsq(self, b, rcond, driver):
 
 # ---- powers and products -------------------------------------------------------------------------
 @composite("linalg_matrix_power(Tensor self, int n) -> Tensor", variants="linalg")
-def _matrix_power(self, n):
+def _matrix_power(self: Tensor, n: int) -> Tensor | None:
     """A matrix times itself n times; the inverse's power for negative n."""
     check_square(self, "linalg.matrix_power", "A")
     if n == 0:
@@ -318,7 +321,7 @@ _TAYLOR = [1 / math.factorial(i) for i in range(17)]
 
 
 @composite("linalg_matrix_exp(Tensor self) -> Tensor", out=False, variants="linalg")
-def _matrix_exp(self):
+def _matrix_exp(self: Tensor) -> Tensor:
     """e to the power of each matrix: Taylor's series of a scaled one, squared back."""
     check_square(self, "linalg.matrix_exp")
     check_float(self, "matrix_exp")
@@ -335,7 +338,7 @@ def _matrix_exp(self):
     powers = [one, x, x2, ops.matmul(x2, x)]
     x4 = ops.matmul(x2, x2)
 
-    def part(i):
+    def part(i: int) -> Tensor:
         return sum((p * _TAYLOR[i + j] for j, p in enumerate(powers[1:], 1)), one * _TAYLOR[i])
     made = x4 * _TAYLOR[16] + part(12)
     for i in (8, 4, 0):
@@ -351,7 +354,7 @@ alias("linalg_matmul", "matmul", "linalg")
 
 
 @composite("linalg_multi_dot(Tensor[] tensors) -> Tensor", autocast={"npu": "lower"}, variants="linalg")
-def _multi_dot(tensors):
+def _multi_dot(tensors: tuple[Tensor, ...]) -> Tensor:
     """The product of a chain of matrices, in the order that multiplies least."""
     n = len(tensors)
     if n < 2:
@@ -377,7 +380,7 @@ def _multi_dot(tensors):
     return made.squeeze(0) if first else made
 
 
-def _chain_order(sizes):
+def _chain_order(sizes: list[int]) -> dict[str, Any] | dict[tuple[int, int], int]:
     """split[i, j]: where the product of matrices i to j is best cut."""
     n = len(sizes) - 1
     cost, split = {(i, i): 0 for i in range(n)}, {}
@@ -389,14 +392,14 @@ def _chain_order(sizes):
     return split
 
 
-def _multiply(items, split, i, j):
+def _multiply(items: list[Tensor], split: Any, i: int, j: int) -> Tensor:
     if i == j:
         return items[i]
     k = split[i, j]
     return ops.mm(_multiply(items, split, i, k), _multiply(items, split, k + 1, j))
 
 
-def chain_matmul(*matrices, out=None):
+def chain_matmul(*matrices: Tensor, out: Any = None) -> Tensor:
     """The product of a chain of matrices, in the order that multiplies least."""
     matrices = tuple(matrices[0]) if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)) else matrices
     made = matrices[0].clone() if len(matrices) == 1 else ops.linalg_multi_dot(list(matrices))
@@ -407,12 +410,12 @@ publish_plain(chain_matmul)
 
 
 # ---- vectors -------------------------------------------------------------------------------------
-def _check_cross(self, other):
+def _check_cross(self: Tensor, other: Tensor) -> None:
     if ops.result_type(self, other)._name == "bool":
         raise NotImplementedError("\"cross\" not implemented for 'Bool'")
 
 
-def _cross_rule(self, other, dim):
+def _cross_rule(self: Tensor, other: Tensor, dim: int) -> Spec:
     if self.dim() != other.dim():
         raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
     if self.size(dim) != 3 or other.size(dim) != 3:
@@ -426,7 +429,7 @@ def _cross_rule(self, other, dim):
            npu="aclnnLinalgCross(self, other, dim, out)",
            grad={"self": lambda g, other, dim: ops.linalg_cross(conj(other), g, dim=dim),
                  "other": lambda g, self, dim: ops.linalg_cross(g, conj(self), dim=dim)})
-def _linalg_cross(self, other, dim):
+def _linalg_cross(self: Tensor, other: Tensor, dim: int) -> Tensor:
     """The cross product of vectors of three items along a dim."""
     _check_cross(self, other)
     shape, _ = _cross_rule(self, other, dim)
@@ -436,7 +439,7 @@ def _linalg_cross(self, other, dim):
 
 
 @composite("cross(Tensor self, Tensor other, int? dim=None) -> Tensor", lacks="complex32", autocast={"npu": "widest"})
-def _cross(self, other, dim):
+def _cross(self: Tensor, other: Tensor, dim: int | None) -> Tensor:
     """The cross product of vectors of three items along a dim; by default the first of size 3."""
     if dim is None:
         if 3 not in tuple(self.shape):
@@ -446,7 +449,7 @@ def _cross(self, other, dim):
 
 
 @composite("linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor", autocast="lower", variants="linalg")
-def _vecdot(x, y, dim):
+def _vecdot(x: Tensor, y: Tensor, dim: int) -> Tensor:
     """Sums of products along a dim, the first operand conjugated."""
     check_float(x, "linalg.vecdot")
     if x.dtype != y.dtype:
@@ -459,13 +462,13 @@ def _vecdot(x, y, dim):
 
 @composite("linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor(a)",
            out=False, variants="linalg")
-def _diagonal(A, offset, dim1, dim2):
+def _diagonal(A: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
     """A view of each matrix's diagonal."""
     return A.diagonal(offset, dim1, dim2)
 
 
 @composite("linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor", lacks="bool half", out=False, variants="linalg")
-def _vander(x, N):
+def _vander(x: Tensor, N: int | None) -> Tensor:
     """Rows of the powers 0 to N - 1 of each item."""
     x = x.reshape(1) if x.dim() == 0 else x
     N = x.size(-1) if N is None else N
@@ -477,7 +480,7 @@ def _vander(x, N):
 
 # ---- tensors as matrices -------------------------------------------------------------------------
 @composite("linalg_tensorinv(Tensor self, int ind=2) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
-def _tensorinv(self, ind):
+def _tensorinv(self: Tensor, ind: int) -> Tensor:
     """The inverse for tensordot over `ind` dims."""
     if ind <= 0:
         raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
@@ -493,7 +496,7 @@ def _tensorinv(self, ind):
 
 @composite("linalg_tensorsolve(Tensor self, Tensor other, int[]? dims=None) -> Tensor", autocast={"cpu": "float32"},
            variants="linalg")
-def _tensorsolve(self, other, dims):
+def _tensorsolve(self: Tensor, other: Tensor, dims: tuple[int, ...] | None) -> Tensor:
     """X with tensordot(self, X, X.ndim) == other."""
     x = self
     if dims:

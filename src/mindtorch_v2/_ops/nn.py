@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
@@ -10,15 +12,16 @@ from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.infer import binary, unary
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.reduce import word
-from mindtorch_v2._ops.table import alias, composite, op, ops
+from mindtorch_v2._ops.table import Spec, alias, composite, op, ops
 from mindtorch_v2._ops.view import wrap
+from mindtorch_v2._tensor import Tensor
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
 
 
 # ---- second derivatives ------------------------------------------------------------------------------------------
-def _flat(g):
+def _flat(g: Tensor) -> Tensor:
     """The second derivative of a piecewise linear function."""
     return ops.zeros_like(g)
 
@@ -26,7 +29,7 @@ def _flat(g):
 _NO_BOOL = {"bool": "Bool inputs not supported for hardtanh"}
 
 
-def _gelu_2(x, approximate):
+def _gelu_2(x: Tensor, approximate: str) -> Tensor:
     if approximate == "none":
         return (x * x * -0.5).exp() * (2 - x * x) * _INV_SQRT_2PI
     k, c = math.sqrt(2 / math.pi), 0.044715
@@ -34,22 +37,22 @@ def _gelu_2(x, approximate):
     return (1 - t * t) * (slope + 0.5 * x * (6 * k * c * x - 2 * t * slope * slope))
 
 
-def _silu_2(x):
+def _silu_2(x: Tensor) -> Tensor:
     s = x.sigmoid()
     return s * (1 - s) * (2 + x * (1 - 2 * s))
 
 
-def _mish_2(x):
+def _mish_2(x: Tensor) -> Tensor:
     t, s = ops.softplus(x).tanh(), x.sigmoid()
     slope = (1 - t * t) * s
     return 2 * slope + x * slope * ((1 - s) - 2 * t * s)
 
 
-def _elu_2(x, alpha, scale, input_scale):
+def _elu_2(x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
     return ops.where(x > 0, 0, (x * input_scale).exp() * (alpha * scale * input_scale ** 2))
 
 
-def _softplus_2(x, beta, threshold):
+def _softplus_2(x: Tensor, beta: int, threshold: float) -> Tensor:
     s = (x * beta).sigmoid()
     return ops.where(x * beta > threshold, 0, s * (1 - s) * beta)
 
@@ -119,11 +122,11 @@ op("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", rule=unar
    doc="x where it is above the threshold, else value.")
 
 
-def _shrink_backward(grad_output, self, lambd):
+def _shrink_backward(grad_output: Tensor, self: Tensor, lambd: float) -> Tensor:
     return grad_output.masked_fill((self >= -lambd) & (self <= lambd), 0)
 
 
-def _shrink_slope(grad_output, self, lambd):
+def _shrink_slope(grad_output: Tensor, self: Tensor, lambd: complex) -> Spec | None:
     """The rule of a shrink's gradient where CANN has it: of one shape and dtype."""
     same = grad_output.shape == self.shape and grad_output.dtype is self.dtype
     return (self.shape, self.dtype) if same else None
@@ -143,7 +146,7 @@ op("_softshrink(Tensor self, Scalar lambd) -> Tensor", rule=unary, kernel="softs
 
 
 @composite("softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", variants="nn")
-def _softshrink(self, lambd):
+def _softshrink(self: Tensor, lambd: float) -> Tensor:
     """x moved toward zero by lambd, and 0 between -lambd and lambd."""
     core._check_fits(lambd, _C._dtype_named("float64"))
     if self.is_floating_point() and not 0 <= lambd.real <= finfo(self.dtype).max:
@@ -153,12 +156,12 @@ def _softshrink(self, lambd):
 
 
 @composite("selu(Tensor self) -> Tensor", out=False, variants="function", inplace="function")
-def _selu(self):
+def _selu(self: Tensor) -> Tensor:
     """elu with the alpha and scale that keep mean 0 and variance 1."""
     return ops.elu(self, _SELU_ALPHA, _SELU_SCALE)
 
 
-def _channel_weight(self, weight):
+def _channel_weight(self: Tensor, weight: Tensor) -> Tensor:
     """prelu's weight in a shape that broadcasts along the channels, which are dim 1."""
     if self.dtype is not weight.dtype:
         raise RuntimeError(f"prelu: Type promoting not supported. Got {word(self.dtype)} and {word(weight.dtype)}")
@@ -176,7 +179,7 @@ def _channel_weight(self, weight):
     return weight.reshape(()) if self.dim() == 0 else weight
 
 
-def _prelu_rule(self, weight):
+def _prelu_rule(self: Tensor, weight: Tensor) -> Spec | None:
     """CANN takes weights of one dim."""
     _channel_weight(self, weight)
     return (self.shape, self.dtype) if weight.dim() == 1 and self.dim() else None
@@ -186,7 +189,7 @@ def _prelu_rule(self, weight):
            rule=lambda grad_output, self, weight:
            _prelu_rule(self, weight) and [(self.shape, self.dtype), (weight.shape, weight.dtype)],
            npu="aclnnPreluBackward(grad_output, self, weight, out0, out1)")
-def _prelu_backward(grad_output, self, weight):
+def _prelu_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     weights = _channel_weight(self, weight)
     slope = ops.where(self > 0, grad_output, weights * grad_output)
     return slope, ops.where(self > 0, 0, self * grad_output).sum_to_size(weights.shape).reshape(weight.shape)
@@ -195,12 +198,12 @@ def _prelu_backward(grad_output, self, weight):
 @composite("prelu(Tensor self, Tensor weight) -> Tensor", autocast="lower", out=False,
            rule=_prelu_rule, npu="aclnnPrelu(self, weight, out)",
            grad={"self, weight": lambda g, self, weight: ops._prelu_backward(g, self, weight)})
-def _prelu(self, weight):
+def _prelu(self: Tensor, weight: Tensor) -> Tensor:
     """x, or weight * x below zero, with one weight or one for each channel."""
     return ops.where(self > 0, self, _channel_weight(self, weight) * self)
 
 
-def _halved(self, dim):
+def _halved(self: Tensor, dim: int) -> tuple[int, ...]:
     """The dim that glu halves, and its new size."""
     if self.dim() == 0:
         raise RuntimeError("glu does not support 0-dimensional tensors")
@@ -210,7 +213,7 @@ def _halved(self, dim):
     return dim, self.size(dim) // 2
 
 
-def _glu_rule(self, dim):
+def _glu_rule(self: Tensor, dim: int) -> Spec:
     dim, half = _halved(self, dim)
     return [half if d == dim else size for d, size in enumerate(self.shape)], self.dtype
 
@@ -218,7 +221,7 @@ def _glu_rule(self, dim):
 @composite("glu_backward(Tensor grad_output, Tensor self, int dim) -> Tensor", variants="",
            rule=lambda grad_output, self, dim: (self.shape, self.dtype),
            npu="aclnnGluBackward(grad_output, self, dim, out)")
-def _glu_backward(grad_output, self, dim):
+def _glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
     dim, half = _halved(self, dim)
     gate = self.narrow(dim, half, half).sigmoid()
     first = grad_output * gate
@@ -228,14 +231,14 @@ def _glu_backward(grad_output, self, dim):
 @composite("glu(Tensor self, int dim=-1) -> Tensor",
            lacks="bool int complex", variants="nn", rule=_glu_rule, npu="aclnnGlu(self, dim, out)",
            grad={"self": lambda g, self, dim: ops.glu_backward(g, self, dim)})
-def _glu(self, dim):
+def _glu(self: Tensor, dim: int) -> Tensor:
     """The first half along dim times the sigmoid of the second."""
     dim, half = _halved(self, dim)
     return self.narrow(dim, 0, half) * self.narrow(dim, half, half).sigmoid()
 
 
 # ---- randomly leaky relu -----------------------------------------------------------------------------------------
-def _rrelu_noise(self, lower, upper, generator):
+def _rrelu_noise(self: Tensor, lower: complex, upper: complex, generator: _C.GeneratorBase | None) -> Tensor:
     """The slope of every item: drawn for those not above zero, one number each in order; else 1."""
     below = self.detach() <= 0
     drawn = ops.empty((int(below.sum()),), dtype=_C._dtype_named("float64"), device=self.device)
@@ -246,14 +249,15 @@ def _rrelu_noise(self, lower, upper, generator):
 _KINDS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 
 
-def _middle(lower, upper):
+def _middle(lower: complex, upper: complex) -> float:
     """The slope without training: PyTorch adds the bounds as tensors of their own kinds, so that True and True are True."""
     made = [ops.scalar_tensor(b, dtype=_C._dtype_named("uint64" if isinstance(b, int) and b >= 2**63 else _KINDS[type(b)]))
             for b in (lower, upper)]
     return ((made[0] + made[1]) / 2).item()
 
 
-def _rrelu_train(self, lower, upper, training, generator):
+def _rrelu_train(self: Tensor, lower: float, upper: float, training: bool,
+                 generator: _C.GeneratorBase | None) -> Tensor:
     """Leaky relu; in training with a slope drawn from [lower, upper] for each item."""
     for bound in (lower, upper):
         core._check_fits(bound, _C._dtype_named("float64"))
@@ -275,7 +279,8 @@ op("rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool
    lacks="bool int float16", out=False, body=_rrelu_train, variants="function", inplace="function")
 
 
-def _rrelu_rule(self, noise, lower, upper, training, generator):
+def _rrelu_rule(self: Tensor, noise: Tensor, lower: complex, upper: complex, training: bool,
+                generator: _C.GeneratorBase | None) -> Spec | None:
     """CANN keeps the slopes in the shape and dtype of self; without training there is nothing to draw."""
     same = noise.dtype is self.dtype and noise.shape == self.shape
     return (self.shape, self.dtype) if training and same else None
@@ -285,7 +290,8 @@ def _rrelu_rule(self, noise, lower, upper, training, generator):
            "bool training=False, Generator? generator=None) -> Tensor", variants="nn", inplace="nn", rule=_rrelu_rule,
            npu="aclnnRReluWithNoise(self, noise, lower, upper, training, seed, offset, out)",
            grad={"self": lambda g, noise: g * noise})
-def _rrelu_with_noise(self, noise, lower, upper, training, generator):
+def _rrelu_with_noise(self: Tensor, noise: Tensor, lower: complex, upper: complex, training: bool,
+                      generator: _C.GeneratorBase | None) -> Tensor:
     """rrelu that leaves the slopes it drew in noise."""
     if not training:
         return ops.leaky_relu(self, _middle(lower, upper))
@@ -307,8 +313,8 @@ op("_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, Scala
          "output": lambda g, grad_output, output, dim: -g * output.exp() * grad_output.sum(dim, True)})
 
 
-def _softmax_dtype(name):
-    def body(self, dim, dtype):
+def _softmax_dtype(name: str) -> Callable[..., Any]:
+    def body(self: Tensor, dim: int, dtype: _C.dtype | None) -> Tensor:
         return getattr(ops, name)(self if dtype is None else self.to(dtype), dim)
     return body
 
@@ -330,7 +336,7 @@ ops.log_softmax.doc = "log(softmax(x)) along dim."
 
 
 @composite("_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", variants="function")
-def _safe_softmax(self, dim, dtype):
+def _safe_softmax(self: Tensor, dim: int, dtype: _C.dtype | None) -> Tensor:
     """softmax that gives zeros where a whole row is -inf."""
     dead = (self == -math.inf).all(dim, True)
     return ops.softmax(self.masked_fill(dead, 0), dim, dtype).masked_fill(dead, 0)

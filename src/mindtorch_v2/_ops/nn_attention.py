@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._row import Npu
+from mindtorch_v2._tensor import Tensor
 
 _LARGEST_HEAD = 512                              # of CANN's fused attention
 _LEFT_UP_CAUSAL = 2                              # its sparse mode
@@ -13,19 +16,22 @@ _BOOL, _FLOAT32 = _C._dtype_named("bool"), _C._dtype_named("float32")
 
 
 # ---- scaled dot product attention ------------------------------------------------------------------------------------
-def _attention_rule(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+def _attention_rule(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropout_p: float,
+                    is_causal: bool, scale: float | None, enable_gqa: bool) -> Sequence[Spec]:
     wide = query.dtype if query.dtype.itemsize > 2 else _FLOAT32
     return [((*query.shape[:-1], value.size(-1)), query.dtype), (query.shape[:-1], wide)]
 
 
-def _attention_grad(g, query, key, value, attn_mask, is_causal, scale, enable_gqa, out, logsumexp):
+def _attention_grad(g: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool,
+                    scale: Any, enable_gqa: bool, out: Tensor, logsumexp: Tensor) -> tuple[Tensor, ...]:
     if not _C._is_grad_enabled():
         return ops._attention_backward(g, query, key, value, attn_mask, out, logsumexp, is_causal, scale=scale,
                                        enable_gqa=enable_gqa)
     return _attention_formula(g, query, key, value, attn_mask, is_causal, scale, enable_gqa)
 
 
-def _attention_formula(g, query, key, value, attn_mask, is_causal, scale, enable_gqa):
+def _attention_formula(g: Tensor, query: Tensor, key: Tensor, value: Any, attn_mask: Any, is_causal: bool, scale: Any,
+                       enable_gqa: bool) -> Any:
     """The gradient written with ops, to be differentiated again."""
     scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
     group = _group(query, key) if enable_gqa else 1
@@ -40,7 +46,7 @@ def _attention_formula(g, query, key, value, attn_mask, is_causal, scale, enable
     return tuple(grads)
 
 
-def _group(query, key):
+def _group(query: Tensor, key: Tensor) -> Any:
     """How many heads of the query each head of the key serves."""
     heads, own = query.size(-3), key.size(-3)
     if own == 0 or heads % own:
@@ -48,7 +54,7 @@ def _group(query, key):
     return heads // own
 
 
-def _weights(query, key, attn_mask, is_causal, scale):
+def _weights(query: Tensor, key: Tensor, attn_mask: Any, is_causal: bool, scale: float) -> Tensor:
     """softmax(query key^T scale + mask); zeros where a row is masked throughout."""
     scores = ops.matmul(query, key.transpose(-2, -1)) * scale
     if is_causal:
@@ -72,12 +78,13 @@ op("_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, f
 
 
 # ---- CANN's fused attention: (batch, heads, length, size), its softmax kept as eight maxima and sums of each row ------
-def _flash_rule(query, key, value, scale, sparse_mode):
+def _flash_rule(query: Tensor, key: Tensor, value: Tensor, scale: float, sparse_mode: int) -> Sequence[Spec]:
     stats = (*query.shape[:3], 8), _FLOAT32
     return [(query.shape, query.dtype), stats, stats, ((0,), query.dtype)]
 
 
-def _flash_grad(g, query, key, value, scale, sparse_mode, out, maxima, sums):
+def _flash_grad(g: Tensor, query: Tensor, key: Tensor, value: Any, scale: Any, sparse_mode: int, out: Any, maxima: Any,
+                sums: Tensor) -> Any:
     if not _C._is_grad_enabled():
         return ops._flash_attention_backward(g, query, key, value, out, maxima, sums, scale, sparse_mode)[:3]
     return _attention_formula(g, query, key, value, None, bool(sparse_mode), scale, query.size(1) != key.size(1))
@@ -97,7 +104,7 @@ op("_flash_attention(Tensor query, Tensor key, Tensor value, float scale, int sp
          _flash_grad(g, query, key, value, scale, sparse_mode, result0, result1, result2)})
 
 
-def _flash(query, key, value, is_causal, scale):
+def _flash(query: Tensor, key: Tensor, value: Any, is_causal: bool, scale: Any) -> Any:
     """Attention of tensors with any leading dims by the fused op."""
     shape = query.shape
     if len(shape) != 4:
@@ -108,7 +115,7 @@ def _flash(query, key, value, is_causal, scale):
     return out if len(shape) == 4 else out.reshape(shape)
 
 
-def _check_attention(query, key, value, attn_mask, is_causal):
+def _check_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.dim() < 2:
             raise RuntimeError(f"Expected query, key, and value to all be at least 2 dimensional, but got query.dim(): "
@@ -127,14 +134,15 @@ def _check_attention(query, key, value, attn_mask, is_causal):
             raise RuntimeError("attn_mask must have at least 2 dimensions")
 
 
-def _same_batch(query, key, value, enable_gqa):
+def _same_batch(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> bool:
     """Whether the kernel's layout holds: equal leading dims, but for the heads under grouped-query attention."""
     heads = -3 if enable_gqa else -2
     return query.dim() == key.dim() == value.dim() and query.shape[:heads] == key.shape[:heads] == value.shape[:heads] \
         and key.shape[:-2] == value.shape[:-2]
 
 
-def _has_kernel(query, key, value, attn_mask, dropout_p, enable_gqa):
+def _has_kernel(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropout_p: float,
+                enable_gqa: bool) -> int:
     """Whether one kernel does it all: CANN's takes neither masks as torch means them nor float64, on some SoCs only."""
     if query.is_npu and (attn_mask is not None or query.dtype.itemsize > 4 or query.size(-1) != value.size(-1)
                          or query.size(-1) > _LARGEST_HEAD or not _C._has_kernel(ops._flash_attention, "npu")):
@@ -148,7 +156,8 @@ def _has_kernel(query, key, value, attn_mask, dropout_p, enable_gqa):
            out=False,
            autocast="lower",
            variants="nn")
-def _scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+def _scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropout_p: float,
+                                  is_causal: bool, scale: float | None, enable_gqa: bool) -> Tensor:
     """softmax(query key^T scale + mask) value; a bool mask says what takes part."""
     _check_attention(query, key, value, attn_mask, is_causal)
     if _has_kernel(query, key, value, attn_mask, dropout_p, enable_gqa):
@@ -162,7 +171,9 @@ def _scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_ca
 @composite("_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
            "float dropout_p=0.0, bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, "
            "bool enable_gqa=False) -> (Tensor, Tensor)", variants="function")
-def _attention_math(query, key, value, attn_mask, dropout_p, is_causal, dropout_mask, scale, enable_gqa):
+def _attention_math(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropout_p: float,
+                    is_causal: bool, dropout_mask: Tensor | None, scale: float | None,
+                    enable_gqa: bool) -> tuple[Tensor, Tensor]:
     """(attention, its weights), step by step; 16-bit floats are computed in float32."""
     if query.dtype.itemsize <= 2:
         mask = attn_mask if attn_mask is None or attn_mask.dtype is _BOOL else attn_mask.to(_FLOAT32)
@@ -186,7 +197,7 @@ def _attention_math(query, key, value, attn_mask, dropout_p, is_causal, dropout_
 # ---- bilinear --------------------------------------------------------------------------------------------------------
 @composite("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor", lacks="complex",
            autocast={"npu": "widest"}, out=False, variants="function")
-def _bilinear(input1, input2, weight, bias):
+def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """input1^T weight[k] input2 for every k, plus bias."""
     if input1.dim() != input2.dim():
         raise RuntimeError(f"bilinear(): input dimensions do not match: got {input1.dim()} and {input2.dim()}")

@@ -1,37 +1,42 @@
 """Rows of the convolutions. One kernel serves every rank; conv1d … conv_transpose3d are calls of it."""
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TYPE_NAMES
 from mindtorch_v2._ops import batching_nn, forward
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._tensor import Tensor
 
 
-def _listed(value, n):
+def _listed(value: Any, n: int) -> list[int]:
     """A stride or padding as a list: one number stands for all dims."""
     value = list(value) if isinstance(value, (tuple, list)) else [value]
     return value * n if len(value) == 1 else value
 
 
-def _each(value, n):
+def _each(value: int | tuple[int, ...], n: int) -> tuple[int, ...]:
     return value if isinstance(value, (tuple, list)) else (value,) * n
 
 
-def _check_dims(name, n, **lists):
+def _check_dims(name: str, n: int, **lists: Any) -> None:
     for word, value in lists.items():
         if len(value) != n:
             raise RuntimeError(f"expected {word} to be a single integer value or a list of {n} values to match the "
                                f"convolution dimensions, but got {word}={list(value)}")
 
 
-def _check_types(input, weight, bias):
+def _check_types(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     for name, other in (("weight", weight), ("bias", bias)):
         if other is not None and other.dtype is not input.dtype:
             raise RuntimeError(f"Input type ({TYPE_NAMES[input.dtype._id]}) and {name} type "
                                f"({TYPE_NAMES[other.dtype._id]}) should be the same")
 
 
-def _conv_rule(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+def _conv_rule(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int],
+               dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int) -> Spec:
     n = weight.dim() - 2
     if n <= 0:
         raise RuntimeError("weight should have at least three dimensions")
@@ -56,7 +61,8 @@ def _conv_rule(input, weight, bias, stride, padding, dilation, transposed, outpu
                        groups), input.dtype
 
 
-def _conv_shape(x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
+def _conv_shape(x: tuple[int, ...], w: tuple[int, ...], bias: Tensor | None, stride: list[int], padding: list[int],
+                dilation: list[int], transposed: bool, output_padding: list[int], groups: int) -> tuple[int, ...]:
     n, outer = len(w) - 2, w[0]
     if outer < groups or outer % groups:
         raise RuntimeError(f"Given groups={groups}, expected weight to be "
@@ -102,7 +108,9 @@ def _conv_shape(x, w, bias, stride, padding, dilation, transposed, output_paddin
 
 
 # ---- gradients -----------------------------------------------------------------------------------------------------
-def _conv_grad(g, input, weight, stride, padding, dilation, transposed, output_padding, groups, needs):
+def _conv_grad(g: Tensor, input: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int],
+               dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+               needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
     if not _C._is_grad_enabled():
         return ops._convolution_backward(g, input, weight, stride, padding, dilation, transposed, output_padding,
                                          groups, needs)
@@ -113,7 +121,8 @@ def _conv_grad(g, input, weight, stride, padding, dilation, transposed, output_p
             g.sum((0, *range(2, n + 2))) if needs[2] else None)
 
 
-def _input_grad(g, x, weight, stride, padding, dilation, transposed, groups):
+def _input_grad(g: Tensor, x: tuple[int, ...], weight: Tensor, stride: list[int], padding: list[int],
+                dilation: list[int], transposed: bool, groups: int) -> Tensor:
     """The gradient to the input, itself a convolution: the other way round."""
     if transposed:
         out = ops.convolution(g, weight, None, stride, padding, dilation, False, [0] * len(stride), groups)
@@ -128,7 +137,8 @@ def _input_grad(g, x, weight, stride, padding, dilation, transposed, groups):
     return ops.constant_pad_nd(out, [p for o in reversed(over) for p in (0, o)]) if any(over) else out
 
 
-def _weight_grad(g, input, w, stride, padding, dilation, transposed, groups):
+def _weight_grad(g: Tensor, input: Tensor, w: tuple[int, ...], stride: list[int], padding: list[int],
+                 dilation: list[int], transposed: bool, groups: int) -> Tensor:
     """The gradient to the weight: a convolution over the batch of the input by g, one for each group."""
     image, filters = (g, input) if transposed else (input, g)
     parts = []
@@ -141,7 +151,9 @@ def _weight_grad(g, input, w, stride, padding, dilation, transposed, groups):
     return parts[0] if groups == 1 else ops.cat(parts, 0)
 
 
-def _backward_rule(grad_output, input, weight, stride, padding, dilation, transposed, output_padding, groups, output_mask):
+def _backward_rule(grad_output: Tensor, input: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int],
+                   dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+                   output_mask: tuple[bool, ...]) -> Sequence[Spec | None]:
     channels = weight.size(1) * groups if transposed else weight.size(0)
     specs = [(input.shape, input.dtype), (weight.shape, weight.dtype), ((channels,), input.dtype)]
     return [spec if wanted else None for spec, wanted in zip(specs, output_mask, strict=True)]
@@ -164,14 +176,15 @@ op(f"convolution(Tensor input, Tensor weight, Tensor? bias, {_ARGUMENTS}) -> Ten
 
 @composite(f"_convolution(Tensor input, Tensor weight, Tensor? bias, {_ARGUMENTS}, bool benchmark, bool deterministic, "
            "bool cudnn_enabled, bool allow_tf32=True) -> Tensor", variants="function")
-def _convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, benchmark,
-                 deterministic, cudnn_enabled, allow_tf32):
+def _convolution(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int],
+                 dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, benchmark: bool,
+                 deterministic: bool, cudnn_enabled: bool, allow_tf32: bool) -> Tensor:
     """convolution, with cuDNN's switches."""
     return ops.convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 
 
 # ---- conv1d, conv2d, conv3d and their transposes ---------------------------------------------------------------------
-def _batched(name, n, input, weight):
+def _batched(name: str, n: int, input: Tensor, weight: Tensor) -> tuple[Tensor, bool]:
     """The input with a batch dim, and whether that was added."""
     if input.dim() == n + 2:
         return input, False
@@ -181,10 +194,11 @@ def _batched(name, n, input, weight):
     return input.unsqueeze(0), True
 
 
-def _forward(name, n):
+def _forward(name: str, n: int) -> Callable[..., Any]:
     zeros = (0,) * n
 
-    def body(input, weight, bias, stride, padding, dilation, groups):
+    def body(input: Tensor, weight: Tensor, bias: Tensor | None, stride: int | tuple[int, ...],
+             padding: int | Sequence[int], dilation: int | tuple[int, ...], groups: int) -> Tensor:
         if type(stride) is int:
             stride = (stride,) * n
         if type(padding) is int:
@@ -199,8 +213,9 @@ def _forward(name, n):
     return body
 
 
-def _named_padding(name, n):
-    def body(input, weight, bias, stride, padding, dilation, groups):
+def _named_padding(name: str, n: int) -> Callable[..., Any]:
+    def body(input: Tensor, weight: Tensor, bias: Tensor | None, stride: int | tuple[int, ...], padding: str,
+             dilation: int | tuple[int, ...], groups: int) -> Tensor:
         if padding == "valid":
             return getattr(ops, name)(input, weight, bias, stride, 0, dilation, groups)
         if padding != "same":
@@ -219,8 +234,10 @@ def _named_padding(name, n):
     return body
 
 
-def _transposed(name, n):
-    def body(input, weight, bias, stride, padding, output_padding, groups, dilation):
+def _transposed(name: str, n: int) -> Callable[..., Any]:
+    def body(input: Tensor, weight: Tensor, bias: Tensor | None, stride: int | tuple[int, ...],
+             padding: int | tuple[int, ...], output_padding: int | tuple[int, ...], groups: int,
+             dilation: int | tuple[int, ...]) -> Tensor:
         input, alone = _batched(name, n, input, weight)
         out = ops.convolution(input, weight, bias, _each(stride, n), _each(padding, n), _each(dilation, n), True,
                               _each(output_padding, n), groups)
@@ -241,7 +258,7 @@ for _n in (1, 2, 3):
        out=False, autocast="lower")
 
 
-def _conv_tbc_rule(self, weight, bias, pad):
+def _conv_tbc_rule(self: Tensor, weight: Tensor, bias: Tensor, pad: int) -> Spec | None:
     """What CANN's op gives; sizes that do not fit are for conv1d to refuse."""
     _check_tbc(self, weight, bias)
     steps = self.size(0) + 2 * pad - weight.size(0) + 1
@@ -251,7 +268,7 @@ def _conv_tbc_rule(self, weight, bias, pad):
     return (steps, self.size(1), weight.size(2)), self.dtype
 
 
-def _check_tbc(self, weight, bias):
+def _check_tbc(self: Tensor, weight: Tensor, bias: Tensor) -> None:
     if self.dim() != 3:
         raise RuntimeError("Input must have 3 dims: time, batch, in_channel")
     if weight.dim() != 3:
@@ -263,7 +280,7 @@ def _check_tbc(self, weight, bias):
 @composite("conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor", autocast="lower", out=False,
            variants="function",
            rule=_conv_tbc_rule, npu="aclnnConvTbc(self, weight, bias, pad, out, 0)")
-def _conv_tbc(self, weight, bias, pad):
+def _conv_tbc(self: Tensor, weight: Tensor, bias: Tensor, pad: int) -> Tensor:
     """conv1d of an input (time, batch, channels) with a weight (width, in, out)."""
     _check_tbc(self, weight, bias)
     return ops.conv1d(self.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad).permute(2, 0, 1)

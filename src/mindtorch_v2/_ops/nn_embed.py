@@ -2,39 +2,42 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.reduce import INT64, word
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._tensor import Tensor
 
 _INT32, _BOOL, _UINT8 = (_C._dtype_named(name) for name in ("int32", "bool", "uint8"))
 _CANN_FLOATS = tuple(_C._dtype_named(name) for name in ("float32", "float16", "bfloat16"))
 
 
 # ---- embedding -------------------------------------------------------------------------------------------------------
-def _check_indices(name, indices, number=1):
+def _check_indices(name: str, indices: Tensor, number: int = 1) -> None:
     if indices.dtype not in (INT64, _INT32):
         raise RuntimeError(f"Expected tensor for argument #{number} 'indices' to have one of the following scalar "
                            f"types: Long, Int; but got torch.{word(indices.dtype)}Tensor instead (while checking "
                            f"arguments for {name})")
 
 
-def _embedding_rule(weight, indices, padding_idx, scale_grad_by_freq, sparse):
+def _embedding_rule(weight: Tensor, indices: Tensor, padding_idx: int, scale_grad_by_freq: bool, sparse: bool) -> Spec:
     if weight.dim() != 2:
         raise RuntimeError("'weight' must be 2-D")
     _check_indices("embedding", indices)
     return (*indices.shape, weight.size(1)), weight.dtype
 
 
-def _dense_double(g, indices, padding_idx, scale_grad_by_freq):
+def _dense_double(g: Tensor, indices: Any, padding_idx: Any, scale_grad_by_freq: bool) -> Any:
     if scale_grad_by_freq:
         raise RuntimeError("double backward for embedding with scale_grad_by_freq is not supported")
     rows = ops.embedding(g, indices)
     return rows.masked_fill((indices == padding_idx).unsqueeze(-1), 0) if padding_idx >= 0 else rows
 
 
-def _sparse_rows(rows, num_weights, indices, padding_idx, scale_grad_by_freq):
+def _sparse_rows(rows: Tensor, num_weights: int, indices: Tensor, padding_idx: int, scale_grad_by_freq: bool) -> Tensor:
     """The gradient of a weight as a sparse tensor: the rows that came, one for each index."""
     if scale_grad_by_freq:
         raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
@@ -45,7 +48,8 @@ def _sparse_rows(rows, num_weights, indices, padding_idx, scale_grad_by_freq):
     return ops._sparse_coo_tensor_unsafe(indices.to(INT64).unsqueeze(0), rows, (num_weights, rows.shape[1]))
 
 
-def _embedding_grad(g, num_weights, indices, padding_idx, scale_grad_by_freq, sparse):
+def _embedding_grad(g: Tensor, num_weights: int, indices: Tensor, padding_idx: int, scale_grad_by_freq: bool,
+                    sparse: bool) -> Tensor:
     if sparse:
         return _sparse_rows(g, num_weights, indices, padding_idx, scale_grad_by_freq)
     if indices.dim() == 0:                                   # aclnn's gradient needs at least one dim of indices
@@ -68,7 +72,7 @@ op("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_g
    doc="The rows of weight that the indices name.")
 
 
-def _embedding_renorm_rule(self, indices, *_):
+def _embedding_renorm_rule(self: Tensor, indices: Tensor, *_: object) -> Spec:
     _check_indices("embedding_renorm_", indices, 2)
     if self.dim() != 2:
         raise RuntimeError("embedding_renorm_: Expected 2-dimensional tensor for argument #1 'self'")
@@ -78,7 +82,7 @@ def _embedding_renorm_rule(self, indices, *_):
 @composite("embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float norm_type) -> Tensor(a!)",
            variants="function", rule=_embedding_renorm_rule,
            npu="aclnnEmbeddingRenorm(self, indices, max_norm, norm_type)")
-def _embedding_renorm(self, indices, max_norm, norm_type):
+def _embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """The rows that the indices name, scaled down to a norm of at most max_norm; in place."""
     _embedding_renorm_rule(self, indices)
     rows = indices.reshape(-1).to(INT64)
@@ -93,7 +97,7 @@ def _embedding_renorm(self, indices, max_norm, norm_type):
 _SUM, _MEAN, _MAX = 0, 1, 2
 
 
-def _bag_of(indices, offsets, include_last_offset):
+def _bag_of(indices: Tensor, offsets: Tensor, include_last_offset: bool) -> Tensor:
     """The bag of each index."""
     last = offsets.numel() - include_last_offset
     starts = ops.zeros((indices.numel() + 1,), dtype=INT64, device=indices.device)
@@ -101,11 +105,13 @@ def _bag_of(indices, offsets, include_last_offset):
     return starts.cumsum(0)[:indices.numel()] - 1
 
 
-def _bag_rule(weight, indices, offsets, per_sample_weights, mode, padding_idx, include_last_offset):
+def _bag_rule(weight: Tensor, indices: Tensor, offsets: Tensor, per_sample_weights: Tensor | None, mode: int,
+              padding_idx: int, include_last_offset: bool) -> Spec:
     return (offsets.numel() - bool(include_last_offset), weight.size(1)), weight.dtype
 
 
-def _bag_rows(g, indices, offsets, mode, padding_idx, include_last_offset):
+def _bag_rows(g: Tensor, indices: Tensor, offsets: Tensor, mode: int, padding_idx: int,
+              include_last_offset: bool) -> Tensor:
     """The gradient that reaches each index, before per_sample_weights: that of its bag."""
     bags = _bag_of(indices, offsets, include_last_offset)
     rows = g.index_select(0, bags)
@@ -116,14 +122,17 @@ def _bag_rows(g, indices, offsets, mode, padding_idx, include_last_offset):
     return rows
 
 
-def _bag_weight_grad(g, weight_shape, indices, offsets, per_sample_weights, mode, padding_idx, include_last_offset):
+def _bag_weight_grad(g: Tensor, weight_shape: tuple[int, ...], indices: Tensor, offsets: Tensor,
+                     per_sample_weights: Tensor | None, mode: int, padding_idx: int,
+                     include_last_offset: bool) -> Tensor:
     rows = _bag_rows(g, indices, offsets, mode, padding_idx, include_last_offset)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
     return ops.embedding_dense_backward(rows, indices, weight_shape[0], padding_idx, False)
 
 
-def _bag_sample_grad(g, weight, indices, offsets, mode, padding_idx, include_last_offset):
+def _bag_sample_grad(g: Tensor, weight: Tensor, indices: Tensor, offsets: Tensor, mode: int, padding_idx: int,
+                     include_last_offset: bool) -> Tensor:
     rows = _bag_rows(g, indices, offsets, mode, padding_idx, include_last_offset)
     grad = (rows * ops.embedding(weight, indices)).sum(-1)
     return grad.masked_fill(indices == padding_idx, 0) if padding_idx >= 0 else grad
@@ -138,7 +147,8 @@ op("_bag(Tensor weight, Tensor indices, Tensor offsets, Tensor? per_sample_weigh
          _bag_sample_grad(g, weight, indices, offsets, mode, padding_idx, include_last_offset)})
 
 
-def _bag_maximum(weight, indices, offsets, padding_idx, include_last_offset):
+def _bag_maximum(weight: Tensor, indices: Tensor, offsets: Tensor, padding_idx: int,
+                 include_last_offset: bool) -> tuple[Tensor, Tensor]:
     """The largest row of each bag, item by item, and which index it came from."""
     bags = _bag_of(indices, offsets, include_last_offset)
     best = ops._bag(weight.detach(), indices, offsets, None, _MAX, padding_idx, include_last_offset)
@@ -157,8 +167,9 @@ def _bag_maximum(weight, indices, offsets, padding_idx, include_last_offset):
     return out, indices.to(INT64)[safe].masked_fill(empty, 0)
 
 
-def _all_bags_rule(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
-                   padding_idx):
+def _all_bags_rule(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool, mode: int, sparse: bool,
+                   per_sample_weights: Tensor | None, include_last_offset: bool,
+                   padding_idx: int) -> Sequence[Spec] | None:
     """Where CANN's op gives the bags, what each index belongs to, and the sizes: it looks at no offset."""
     if mode == _MAX or indices.dtype is not INT64 or offsets.dtype is not INT64:
         return None
@@ -166,14 +177,15 @@ def _all_bags_rule(weight, indices, offsets, scale_grad_by_freq, mode, sparse, p
     return [((bags, weight.size(1)), weight.dtype), (indices.shape, INT64), ((bags,), INT64), ((bags,), INT64)]
 
 
-def _sample_rows(g, mode, bags, sizes):
+def _sample_rows(g: Tensor, mode: Any, bags: Any, sizes: Any) -> Any:
     """The gradient that reaches each index, before per_sample_weights."""
     rows = g.index_select(0, bags)
     return rows if mode == _SUM else rows / sizes.clamp_min(1).to(g.dtype).index_select(0, bags).unsqueeze(-1)
 
 
-def _all_bags_grad(g, weight, indices, mode, per_sample_weights, scale_grad_by_freq, sparse, padding_idx, bags, sizes,
-                   needs):
+def _all_bags_grad(g: Tensor, weight: Any, indices: Any, mode: Any, per_sample_weights: Tensor | None,
+                   scale_grad_by_freq: bool, sparse: bool, padding_idx: Any, bags: Any, sizes: Any,
+                   needs: tuple[bool, ...]) -> Any:
     rows, of_weight, of_samples = _sample_rows(g, mode, bags, sizes), None, None
     if needs[1]:
         of_samples = (rows * ops.embedding(weight, indices)).sum(-1)
@@ -193,8 +205,9 @@ def _all_bags_grad(g, weight, indices, mode, per_sample_weights, scale_grad_by_f
                  sparse, padding_idx, result1, result2, needs:
                  _all_bags_grad(g, weight, indices, mode, per_sample_weights, scale_grad_by_freq, sparse, padding_idx,
                                 result1, result2, needs)})
-def _all_bags(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
-              padding):
+def _all_bags(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool, mode: int, sparse: bool,
+              per_sample_weights: Tensor | None, include_last_offset: bool,
+              padding: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     _check_offsets(indices, offsets)
     bags = _bag_of(indices, offsets, include_last_offset)
     counted = ops.ones_like(bags) if padding < 0 else (indices != padding).to(INT64)
@@ -210,8 +223,9 @@ def _all_bags(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sa
     return out, bags, sizes, ops.zeros_like(sizes)
 
 
-def _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
-                   padding_idx=None):
+def _embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool, mode: int, sparse: bool,
+                   per_sample_weights: Tensor | None, include_last_offset: bool,
+                   padding_idx: int | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Rows of weight summed (mode 0), averaged (1) or maximised (2) over bags of indices that begin at the offsets."""
     _check_bag(weight, indices, offsets, mode, per_sample_weights, include_last_offset)
     padding = -1 if padding_idx is None else padding_idx + (weight.size(0) if padding_idx < 0 else 0)
@@ -225,7 +239,8 @@ def _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, p
                                     include_last_offset, padding))
 
 
-def _bags_of_rows(rows, indices, bags, sizes, per_sample_weights, mode, padding):
+def _bags_of_rows(rows: Tensor, indices: Any, bags: Any, sizes: Any, per_sample_weights: Tensor | None, mode: Any,
+                  padding: Any) -> Any:
     """The bags through embedding, whose gradient knows frequencies and may be sparse."""
     if padding >= 0:
         rows = rows.masked_fill((indices == padding).unsqueeze(-1), 0)
@@ -235,7 +250,7 @@ def _bags_of_rows(rows, indices, bags, sizes, per_sample_weights, mode, padding)
     return out / sizes.clamp_min(1).to(out.dtype).unsqueeze(-1) if mode == _MEAN else out
 
 
-def _check_offsets(indices, offsets):
+def _check_offsets(indices: Tensor, offsets: Tensor) -> None:
     if offsets.numel() and int(offsets[0]) != 0:
         raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from "
                            f"position 0. However, got {int(offsets[0])}")
@@ -244,7 +259,8 @@ def _check_offsets(indices, offsets):
                            f"of {int(offsets[-1])}")
 
 
-def _check_bag(weight, indices, offsets, mode, per_sample_weights, include_last_offset):
+def _check_bag(weight: Tensor, indices: Tensor, offsets: Tensor, mode: int, per_sample_weights: Tensor | None,
+               include_last_offset: bool) -> None:
     _check_indices("embedding_bag", indices)
     _check_indices("embedding_bag", offsets)
     if weight.dim() != 2:
@@ -271,14 +287,14 @@ op(f"embedding_bag.padding_idx{_BAG}, int mode, bool sparse, Tensor? per_sample_
    "int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)", body=_embedding_bag, variants="function", out=False)
 
 
-def _one_hot_rule(self, num_classes):
+def _one_hot_rule(self: Tensor, num_classes: int) -> Spec | None:
     """Where the number of classes is given, one op of CANN serves: as torch on a device, it looks at no class."""
     known = self.dtype is INT64 and num_classes > 0
     return ((*self.shape, num_classes), INT64) if known else None
 
 
 @composite("one_hot(Tensor self, int num_classes=-1) -> Tensor", variants="nn", rule=_one_hot_rule)
-def _one_hot(self, num_classes):
+def _one_hot(self: Tensor, num_classes: int) -> Tensor:
     """A row for each class index: 1 at the index, 0 elsewhere."""
     if self.dtype is not INT64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
@@ -302,7 +318,7 @@ def _one_hot(self, num_classes):
 _ALPHA = 1.7580993408473766
 
 
-def _dropout_rule(input, p, generator):
+def _dropout_rule(input: Tensor, p: float, generator: _C.GeneratorBase | None) -> Sequence[Spec]:
     bits = -(-input.numel() // 128) * 128        # one an item, in whole blocks of CANN's
     return [(input.shape, input.dtype), ((bits // 8,), _UINT8)]
 
@@ -316,7 +332,7 @@ op("_dropout(Tensor input, float p, Generator? generator=None) -> (Tensor, Tenso
    grad={"input": lambda g, p, result1: ops._dropout_backward(g, result1, 1 / (1 - p))})
 
 
-def _dropped(input, p, train, feature, alpha):
+def _dropped(input: Tensor, p: float, train: bool, feature: bool, alpha: bool) -> Tensor:
     if not 0 <= p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
     if p == 0 or not train or input.numel() == 0:
@@ -339,7 +355,7 @@ def _dropped(input, p, train, feature, alpha):
     return input * noise.mul_(a) + shift
 
 
-def _dropout_row(name, feature, alpha, doc):
+def _dropout_row(name: str, feature: bool, alpha: bool, doc: str) -> None:
     op(f"{name}(Tensor input, float p, bool train) -> Tensor", variants="function", inplace="function", out=False,
        doc=doc, body=lambda input, p, train: _dropped(input, p, train, feature, alpha))
 
@@ -352,13 +368,13 @@ _dropout_row("feature_alpha_dropout", True, True, "alpha_dropout of whole channe
 
 @composite("native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
            lacks="complex32 complex", variants="function")
-def _native_dropout_backward(grad_output, mask, scale):
+def _native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
     """The gradient of native_dropout."""
     return grad_output * mask * scale
 
 
 @composite("native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)", out=False, variants="function")
-def _native_dropout(input, p, train):
+def _native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     """(dropout, the mask of what was kept)."""
     if input.numel() == 0 or train is False:
         return input.clone(), ops.ones_like(input, dtype=_BOOL)

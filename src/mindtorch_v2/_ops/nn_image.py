@@ -1,13 +1,17 @@
 """Rows of padding and resizing images."""
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching, batching_nn
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._tensor import Tensor
 
 
 # ---- padding -------------------------------------------------------------------------------------------------------
-def _constant_rule(self, pad, value):
+def _constant_rule(self: Tensor, pad: Sequence[int], value: complex) -> Spec:
     if len(pad) % 2:
         raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}")
     if len(pad) > 2 * self.dim():
@@ -34,8 +38,8 @@ op("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", batch
    doc="Items of one value added at both ends of the last dims; negative numbers take items away.")
 
 
-def _pad_rule(name, n, reflect):
-    def rule(self, padding):
+def _pad_rule(name: str, n: Any, reflect: bool) -> Callable[..., Any]:
+    def rule(self: Tensor, padding: Any) -> Spec:
         padding = list(padding) if isinstance(padding, (tuple, list)) else [padding] * (2 * n)
         if len(padding) != 2 * n:
             raise RuntimeError(f"padding size is expected to be {2 * n}")
@@ -57,7 +61,7 @@ def _pad_rule(name, n, reflect):
     return rule
 
 
-def _pad_row(kind, n):
+def _pad_row(kind: str, n: int) -> None:
     name, camel = f"{kind}_pad{n}d", f"{kind.capitalize()}Pad{n}d"
     op(f"{name}_backward(Tensor grad_output, Tensor self, SymInt[{2 * n}] padding) -> Tensor",
        batch=batching_nn.folded(n + 1, "grad_output", "self"), variants="", format="self",
@@ -80,7 +84,7 @@ for _kind in ("reflection", "replication"):
 
 
 @composite("_pad_circular(Tensor self, SymInt[] pad) -> Tensor", variants="nn")
-def _pad_circular(self, pad):
+def _pad_circular(self: Tensor, pad: tuple[int, ...]) -> Tensor:
     """The last dims continued by their other end."""
     n = len(pad) // 2
     if n + 2 != self.dim():
@@ -104,7 +108,7 @@ def _pad_circular(self, pad):
 
 
 @composite("pad(Tensor self, SymInt[] pad, str mode='constant', float? value=None) -> Tensor", variants="nn")
-def _pad(self, pad, mode, value):
+def _pad(self: Tensor, pad: Sequence[int], mode: str, value: float | None) -> Tensor:
     """The last dims made longer: by a value, or as mode says ('reflect', 'replicate', 'circular')."""
     if mode not in ("constant", "circular", "reflect", "replicate"):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
@@ -129,14 +133,14 @@ def _pad(self, pad, mode, value):
 
 
 @composite("_pad_enum(Tensor self, SymInt[] pad, int mode, float? value=None) -> Tensor", variants="nn")
-def _pad_enum(self, pad, mode, value):
+def _pad_enum(self: Tensor, pad: Sequence[int], mode: int, value: float | None) -> Tensor:
     """pad, with the mode as a number."""
     return ops.pad(self, pad, ("constant", "reflect", "replicate", "circular")[mode], value)
 
 
 # ---- resizing ------------------------------------------------------------------------------------------------------
-def _resize_rule(name, n):
-    def rule(self, output_size, *_):
+def _resize_rule(name: str, n: int) -> Callable[..., Any]:
+    def rule(self: Tensor, output_size: int | list[int] | tuple[int, ...], *_: object) -> Spec:
         sizes = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * n
         if len(sizes) != n:
             raise RuntimeError(f"It is expected output_size equals to {n}, but got size {len(sizes)}")
@@ -152,12 +156,12 @@ def _resize_rule(name, n):
     return rule
 
 
-def _named(parameters, formula):
+def _named(parameters: str, formula: Callable[..., Any]) -> Callable[..., Any]:
     """The formula with the row's own parameter names, which tell the core what to save."""
     return eval(f"lambda g, {parameters}: formula(g, {parameters})", {"formula": formula})
 
 
-def _resize_row(name, n, aligned, npu):
+def _resize_row(name: str, n: int, aligned: bool, npu: str | None) -> None:
     """The op, its gradient, and the overload by scale factors."""
     corners, given = (", bool align_corners", ", align_corners") if aligned else ("", "")
     scales = {1: ["scales"], 2: ["scales_h", "scales_w"], 3: ["scales_d", "scales_h", "scales_w"]}[n]
@@ -166,10 +170,10 @@ def _resize_row(name, n, aligned, npu):
     backward = name + "_backward"
     back = f"{npu}".removesuffix("V2") + ("Grad" if npu == "UpsampleBicubic2dAA" else "Backward")
 
-    def slope(g, self_shape, *arguments):
+    def slope(g: Tensor, self_shape: tuple[int, ...], *arguments: float | None) -> Tensor:
         return getattr(ops, backward)(g, list(g.shape[2:]), list(self_shape), *arguments)
 
-    def curve(g, output_size, *arguments):
+    def curve(g: Tensor, output_size: list[int], *arguments: bool | None) -> Tensor:
         return getattr(ops, name)(g, output_size, *arguments)
 
     op(f"{backward}(Tensor grad_output, SymInt[{n}] output_size, SymInt[{n + 2}] input_size{corners}{text}) -> Tensor",
@@ -182,7 +186,7 @@ def _resize_row(name, n, aligned, npu):
        grad={"self": _named(f"self_shape{given}{names}", slope)}, autocast={"npu": "float32"} if npu else None,
        doc=f"The last {n} dim{'s' * (n > 1)} resized to output_size, or by scale factors.")
 
-    def by_factor(self, output_size, *rest):
+    def by_factor(self: Tensor, output_size: Sequence[int] | None, *rest: Any) -> Tensor:
         factors = rest[-1]
         if (output_size is None) == (factors is None):
             raise RuntimeError("Must specify exactly one of output_size and scale_factors")

@@ -3,31 +3,35 @@
 A reduction is torch's number: 0 keeps every loss, 1 takes the mean, 2 the sum."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.infer import binary, unary
 from mindtorch_v2._ops.reduce import INT64, is_float, word
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._shape import broadcast
+from mindtorch_v2._tensor import Tensor
 
 _UINT8 = _C._dtype_named("uint8")
 
 
-def reduced_loss(loss, reduction):
+def reduced_loss(loss: Tensor, reduction: int) -> Tensor:
     """The losses as the reduction says."""
     return loss.mean() if reduction == 1 else loss.sum() if reduction == 2 else loss
 
 
 # ---- item by item ----------------------------------------------------------------------------------------------------
 # On an npu each of these losses and its gradient is one op of CANN, where that takes the dtypes; the bodies serve the rest.
-def pair_loss(self, target, reduction, *_):
+def pair_loss(self: Tensor, target: Tensor, reduction: int, *_: object) -> Spec | None:
     """The rule of a loss of pairs that CANN has; it promotes otherwise than torch, and has no mean of integers."""
     if self.dtype is not target.dtype or not self.is_floating_point() or reduction not in (0, 1, 2):
         return None
     return broadcast(self.shape, target.shape) if reduction == 0 else (), self.dtype
 
 
-def _pair(kernel, self, target):
+def _pair(kernel: str, self: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Both in their common dtype, so that a bool may be subtracted too."""
     dtype = ops.result_type(self, target)
     if not is_float(dtype):
@@ -35,14 +39,14 @@ def _pair(kernel, self, target):
     return self.to(dtype), target.to(dtype)
 
 
-def pair_slope(grad_output, self, target, reduction, *_):
+def pair_slope(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, *_: object) -> Spec | None:
     """The rule of the gradient of such a loss."""
     if pair_loss(self, target, reduction) is None or grad_output.dtype is not self.dtype:
         return None
     return broadcast(self.shape, target.shape), self.dtype
 
 
-def share(grad_output, self, target, reduction):
+def share(grad_output: Tensor, self: Tensor, target: Tensor, reduction: Any) -> Any:
     """The part of the gradient that each item gets."""
     if reduction != 1:
         return grad_output
@@ -54,7 +58,7 @@ def share(grad_output, self, target, reduction):
 
 @composite("mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor", variants="",
            rule=pair_slope, npu="aclnnMseLossBackward(grad_output, self, target, reduction, out)")
-def _mse_loss_backward(grad_output, self, target, reduction):
+def _mse_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Tensor:
     return share(grad_output, self, target, reduction) * 2 * (self - target)
 
 
@@ -63,7 +67,7 @@ def _mse_loss_backward(grad_output, self, target, reduction):
            npu="aclnnMseLoss(self, target, reduction, out)",
            grad={"self": lambda g, self, target, reduction: ops.mse_loss_backward(g, self, target, reduction),
                  "target": lambda g, self, target, reduction: ops.mse_loss_backward(g, target, self, reduction)})
-def _mse_loss(self, target, reduction):
+def _mse_loss(self: Tensor, target: Tensor, reduction: int) -> Tensor:
     """The square of self - target."""
     self, target = _pair("mse_cpu", self, target)
     return reduced_loss((self - target).square(), reduction)
@@ -71,7 +75,7 @@ def _mse_loss(self, target, reduction):
 
 @composite("_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor", variants="",
            rule=pair_slope, npu="aclnnL1LossBackward(grad_output, self, target, reduction, out)")
-def _l1_loss_backward(grad_output, self, target, reduction):
+def _l1_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Tensor:
     return share(grad_output, self, target, reduction) * (self - target).sign()
 
 
@@ -80,7 +84,7 @@ def _l1_loss_backward(grad_output, self, target, reduction):
            npu="aclnnL1Loss(self, target, reduction, out)",
            grad={"self": lambda g, self, target, reduction: ops._l1_loss_backward(g, self, target, reduction),
                  "target": lambda g, self, target, reduction: ops._l1_loss_backward(g, target, self, reduction)})
-def _l1_loss(self, target, reduction):
+def _l1_loss(self: Tensor, target: Tensor, reduction: int) -> Tensor:
     """The size of self - target."""
     return reduced_loss((self - target).abs(), reduction)
 
@@ -96,7 +100,7 @@ op("_smooth_l1(Tensor self, float beta) -> Tensor", rule=unary, kernel="smooth_l
 @composite("smooth_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float beta) -> Tensor",
            variants="", rule=pair_slope,
            npu="aclnnSmoothL1LossBackward(grad_output, self, target, reduction, beta, out)")
-def _smooth_l1_loss_backward(grad_output, self, target, reduction, beta):
+def _smooth_l1_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
     return ops._smooth_l1_backward(share(grad_output, self, target, reduction), self - target, beta)
 
 
@@ -108,7 +112,7 @@ def _smooth_l1_loss_backward(grad_output, self, target, reduction, beta):
                  ops.smooth_l1_loss_backward(g, self, target, reduction, beta),
                  "target": lambda g, self, target, reduction, beta:
                  ops.smooth_l1_loss_backward(g, target, self, reduction, beta)})
-def _smooth_l1_loss(self, target, reduction, beta):
+def _smooth_l1_loss(self: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
     """The size of self - target, rounded off to a square where that is below beta."""
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
@@ -120,7 +124,7 @@ def _smooth_l1_loss(self, target, reduction, beta):
 
 @composite("huber_loss(Tensor self, Tensor target, int reduction=0, float delta=1.0) -> Tensor", autocast="float32",
            variants="nn")
-def _huber_loss(self, target, reduction, delta):
+def _huber_loss(self: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
     """Half the square of self - target, a line where its size is above delta."""
     if not delta > 0:                            # nor NaN
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
@@ -130,7 +134,7 @@ def _huber_loss(self, target, reduction, delta):
 
 @composite("_kl_div_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, bool log_target) -> Tensor",
            variants="", rule=pair_slope, npu="aclnnKlDivBackward(grad_output, self, target, reduction, log_target, out)")
-def _kl_div_backward(grad_output, self, target, reduction, log_target):
+def _kl_div_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, log_target: bool) -> Tensor:
     return -share(grad_output, self, target, reduction) * (target.exp() if log_target else target)
 
 
@@ -139,7 +143,7 @@ def _kl_div_backward(grad_output, self, target, reduction, log_target):
            variants="function", rule=pair_loss, npu="aclnnKlDiv(self, target, reduction, log_target, out)",
            grad={"self": lambda g, self, target, reduction, log_target:
                  ops._kl_div_backward(g, self, target, reduction, log_target)})
-def _kl_div(self, target, reduction, log_target):
+def _kl_div(self: Tensor, target: Tensor, reduction: int, log_target: bool) -> Tensor:
     """target * (log(target) - self), of log-probabilities self."""
     if self.is_complex() or target.is_complex():
         raise RuntimeError("kl_div: Complex inputs not supported.")
@@ -151,7 +155,7 @@ def _kl_div(self, target, reduction, log_target):
 
 @composite("poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) "
            "-> Tensor", autocast="float32", out=False, variants="function")
-def _poisson_nll_loss(input, target, log_input, full, eps, reduction):
+def _poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
     """Negative log likelihood of a Poisson distribution; full adds Stirling's term."""
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -174,20 +178,20 @@ op("_bce(Tensor self, Tensor target) -> Tensor", rule=binary, kernel="binary_cro
                         "target": lambda g, self: g * (ops.log1p(-self) - self.log())})
 
 
-def _bce_curve(p, t):
+def _bce_curve(p: Tensor, t: Tensor) -> Tensor:
     """The second derivative of the loss to the probability."""
     scale = ((1 - p) * p).clamp_min(1e-12)
     return (p * p - 2 * p * t + t) / (scale * scale)
 
 
-def _bce_rule(self, target, weight, reduction):
+def _bce_rule(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int) -> Spec | None:
     """CANN's op takes one shape and one dtype."""
     if any(x is not None and (x.dtype is not self.dtype or x.shape != self.shape) for x in (target, weight)):
         return None
     return pair_loss(self, target, reduction)
 
 
-def _weighted(x, weight):
+def _weighted(x: Tensor, weight: Tensor | None) -> Tensor:
     return x if weight is None else x * weight
 
 
@@ -196,11 +200,12 @@ def _weighted(x, weight):
            rule=lambda grad_output, self, target, weight, reduction:
            _bce_rule(self, target, weight, reduction) and (self.shape, self.dtype),
            npu="aclnnBinaryCrossEntropyBackward(grad_output, self, target, weight, reduction, out)")
-def _binary_cross_entropy_backward(grad_output, self, target, weight, reduction):
+def _binary_cross_entropy_backward(grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None,
+                                   reduction: int) -> Tensor:
     return ops._bce_backward(_weighted(share(grad_output, self, target, reduction), weight), self, target)
 
 
-def _bce_target_slope(g, self, target, weight, reduction):
+def _bce_target_slope(g: Tensor, self: Tensor, target: Tensor, weight: Tensor | None, reduction: int) -> Any:
     odds = ops.log1p(-self) - self.log()
     return _weighted(share(g, self, target, reduction), weight) * odds
 
@@ -211,7 +216,7 @@ def _bce_target_slope(g, self, target, weight, reduction):
            grad={"self": lambda g, self, target, weight, reduction:
                  ops.binary_cross_entropy_backward(g, self, target, weight, reduction),
                  "target": _bce_target_slope})
-def _binary_cross_entropy(self, target, weight, reduction):
+def _binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int) -> Tensor:
     """Cross entropy of probabilities and targets, both between 0 and 1."""
     if self.dtype is not target.dtype:
         raise RuntimeError(f"Found dtype {word(target.dtype)} but expected {word(self.dtype)}")
@@ -230,7 +235,8 @@ op("_bce_logits(Tensor self, Tensor target) -> Tensor", rule=binary, variants=""
          "target": lambda g, self: -g * self})
 
 
-def _logits_rule(self, target, weight, pos_weight, reduction):
+def _logits_rule(self: Tensor, target: Tensor, weight: Tensor | None, pos_weight: Tensor | None,
+                 reduction: int) -> Spec | None:
     """CANN's op takes one dtype, and factors that broadcast to the logits."""
     if target.shape != self.shape or any(x is not None and (x.dtype is not self.dtype or
                                                             broadcast(x.shape, self.shape) != self.shape)
@@ -239,7 +245,7 @@ def _logits_rule(self, target, weight, pos_weight, reduction):
     return pair_loss(self, target, reduction)
 
 
-def _logits_slope_rule(grad_output, self, *rest):
+def _logits_slope_rule(grad_output: Tensor, self: Tensor, *rest: Any) -> Spec | None:
     return _logits_rule(self, *rest) and (self.shape, self.dtype)
 
 
@@ -249,7 +255,8 @@ _LOGITS_NPU = "(grad_output, self, target, weight, pos_weight, reduction, out)"
 
 @composite(f"_binary_cross_entropy_with_logits_backward(Tensor grad_output, {_LOGITS}", variants="",
            rule=_logits_slope_rule, npu="aclnnBinaryCrossEntropyWithLogitsBackward" + _LOGITS_NPU)
-def _logits_backward(grad_output, self, target, weight, pos_weight, reduction):
+def _logits_backward(grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None,
+                     pos_weight: Tensor | None, reduction: int) -> Tensor:
     g = _weighted(share(grad_output, self, target, reduction), weight)
     if pos_weight is None:
         return ops._bce_logits_backward(g, self, target)
@@ -259,7 +266,8 @@ def _logits_backward(grad_output, self, target, weight, pos_weight, reduction):
 @composite(f"_binary_cross_entropy_with_logits_target_backward(Tensor grad_output, {_LOGITS}", variants="",
            rule=lambda grad_output, self, *rest: _logits_slope_rule(grad_output, self, *rest) if self.dim() else None,
            npu="aclnnBinaryCrossEntropyWithLogitsTargetBackward" + _LOGITS_NPU)
-def _logits_target_backward(grad_output, self, target, weight, pos_weight, reduction):
+def _logits_target_backward(grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None,
+                            pos_weight: Tensor | None, reduction: int) -> Tensor:
     g = _weighted(share(grad_output, self, target, reduction), weight)
     if pos_weight is None:
         return -g * self
@@ -273,7 +281,8 @@ def _logits_target_backward(grad_output, self, target, weight, pos_weight, reduc
                  ops._binary_cross_entropy_with_logits_backward(g, self, target, weight, pos_weight, reduction),
                  "target": lambda g, self, target, weight, pos_weight, reduction:
                  ops._binary_cross_entropy_with_logits_target_backward(g, self, target, weight, pos_weight, reduction)})
-def _binary_cross_entropy_with_logits(self, target, weight, pos_weight, reduction):
+def _binary_cross_entropy_with_logits(self: Tensor, target: Tensor, weight: Tensor | None, pos_weight: Tensor | None,
+                                      reduction: int) -> Tensor:
     """Cross entropy of logits and targets between 0 and 1; pos_weight multiplies the positive part."""
     if pos_weight is None:
         loss = ops._bce_logits(self, target)
@@ -286,7 +295,7 @@ def _binary_cross_entropy_with_logits(self, target, weight, pos_weight, reductio
 
 
 # ---- negative log likelihood -----------------------------------------------------------------------------------------
-def _nll_rule(self, target, weight, reduction, ignore_index):
+def _nll_rule(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int) -> Sequence[Spec]:
     shape, targets, dtype = self.shape, target.shape, self.dtype
     rank = len(shape)
     if not 0 < rank <= 2:
@@ -301,13 +310,14 @@ def _nll_rule(self, target, weight, reduction, ignore_index):
     return [(targets if reduction == 0 and rank == 2 else (), dtype), ((), dtype)]
 
 
-def _check_class_weight(weight, classes):
+def _check_class_weight(weight: Tensor | None, classes: int) -> None:
     if weight is not None and (weight.dim() != 1 or weight.numel() != classes):
         raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got "
                            f"weight tensor of shape: {list(weight.shape)}")
 
 
-def _nll2d_rule(self, target, weight, reduction, ignore_index):
+def _nll2d_rule(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int,
+                ignore_index: int) -> Sequence[Spec]:
     if target.dim() != 3:
         raise RuntimeError(f"only batches of spatial targets supported (3D tensors) but got targets of dimension: "
                            f"{target.dim()}")
@@ -344,7 +354,7 @@ for _name, _camel, _rule, _slope, _curve in (
        _forward(self, _as_classes(target, self), weight, reduction, ignore_index)[0])
 
 
-def _as_classes(target, self):
+def _as_classes(target: Tensor, self: Tensor) -> Tensor:
     """Class indices as int64, which torch also takes as bytes; one index for an input of one dim."""
     if target.dtype not in (INT64, _UINT8):
         raise RuntimeError(f"expected target dtype to be Long or Byte, but got {word(target.dtype)}")
@@ -357,7 +367,7 @@ def _as_classes(target, self):
 
 @composite("nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=0, SymInt ignore_index=-100) "
            "-> Tensor", variants="nn")
-def _nll_loss_nd(self, target, weight, reduction, ignore_index):
+def _nll_loss_nd(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int) -> Tensor:
     """nll_loss of inputs (C), (N, C) or (N, C, positions …)."""
     if self.dim() < 1:
         raise ValueError(f"Expected 1 or more dimensions (got {self.dim()})")
@@ -379,14 +389,16 @@ def _nll_loss_nd(self, target, weight, reduction, ignore_index):
 
 
 # ---- cross entropy ---------------------------------------------------------------------------------------------------
-def _cross_entropy_rule(self, target, weight, reduction, ignore_index, label_smoothing):
+def _cross_entropy_rule(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int,
+                        label_smoothing: float) -> Sequence[Spec]:
     _nll_rule(self, target, weight, reduction, ignore_index)
     wide = self.dtype if self.dtype.itemsize > 2 else _C._dtype_named("float32")
     rows = tuple(self.shape[:-1])
     return [(rows if reduction == 0 else (), self.dtype), ((), wide), (rows, wide)]
 
 
-def _cross_entropy_grad(g, self, target, weight, reduction, ignore_index, label_smoothing, total_weight, logsumexp):
+def _cross_entropy_grad(g: Tensor, self: Tensor, target: Tensor, weight: Tensor | None, reduction: int,
+                        ignore_index: int, label_smoothing: float, total_weight: Tensor, logsumexp: Tensor) -> Tensor:
     if not _C._is_grad_enabled():
         return ops._cross_entropy_backward(g, self, target, weight, total_weight, logsumexp, reduction, ignore_index,
                                            label_smoothing)
@@ -394,7 +406,8 @@ def _cross_entropy_grad(g, self, target, weight, reduction, ignore_index, label_
                                 label_smoothing)
 
 
-def _cross_entropy_slope(g, self, target, weight, total_weight, logsumexp, reduction, ignore_index, label_smoothing):
+def _cross_entropy_slope(g: Tensor, self: Tensor, target: Tensor, weight: Any, total_weight: Tensor, logsumexp: Tensor,
+                         reduction: int, ignore_index: int, label_smoothing: float) -> Tensor:
     """The kernel's formula in ops: for gradients of the gradient."""
     classes, kept = self.size(-1), target != ignore_index
     index = target.masked_fill(~kept, 0).to(INT64)
@@ -420,7 +433,8 @@ op(f"_cross_entropy(Tensor self, Tensor target, Tensor? weight, {_CROSS}) -> (Te
          _cross_entropy_grad(g, self, target, weight, reduction, ignore_index, label_smoothing, result1, result2)})
 
 
-def _by_class(self, target, weight, reduction, ignore_index, label_smoothing):
+def _by_class(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int,
+              label_smoothing: float) -> Tensor:
     """Cross entropy of logits (N, C) or (C) against class indices."""
     if not self.is_npu:
         return ops._cross_entropy(self, target, weight, reduction, ignore_index, label_smoothing)[0]
@@ -433,7 +447,8 @@ def _by_class(self, target, weight, reduction, ignore_index, label_smoothing):
     return (1 - label_smoothing) * loss + label_smoothing / self.size(-1) * spread
 
 
-def _by_probability(self, target, weight, reduction, label_smoothing):
+def _by_probability(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int,
+                    label_smoothing: float) -> Tensor:
     """Cross entropy against a distribution over the classes, which are dim 1."""
     dim = 0 if self.dim() == 1 else 1
     if self.shape != target.shape:
@@ -452,7 +467,8 @@ def _by_probability(self, target, weight, reduction, label_smoothing):
 
 @composite("cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=0, "
            "SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor", autocast="float32", variants="nn")
-def _cross_entropy_loss(self, target, weight, reduction, ignore_index, label_smoothing):
+def _cross_entropy_loss(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int,
+                        label_smoothing: float) -> Tensor:
     """Minus the log of the softmax of the logits at the target: a class index, or a distribution over the classes."""
     if not label_smoothing <= 1:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")

@@ -2,19 +2,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops.nn_loss import pair_loss, pair_slope, reduced_loss, share
 from mindtorch_v2._ops.reduce import INT64, _norm_grad, word
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._shape import broadcast
+from mindtorch_v2._tensor import Tensor
 
 
 # ---- distances -------------------------------------------------------------------------------------------------------
 @composite("cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor",
            autocast={"npu": "float32"}, out=False, variants="function")
-def _cosine_similarity(x1, x2, dim, eps):
+def _cosine_similarity(x1: Tensor, x2: Tensor, dim: int, eps: float) -> Tensor:
     """The cosine of the angle between the vectors along dim."""
     if not (x1.is_floating_point() and x2.is_floating_point()):
         raise RuntimeError("expected common dtype to be floating point, yet common dtype is "
@@ -27,7 +30,7 @@ def _cosine_similarity(x1, x2, dim, eps):
     return ((x1 / length1) * (x2 / length2)).sum(dim)
 
 
-def _at_least(x, eps):
+def _at_least(x: Tensor, eps: float) -> Tensor:
     """x, raised to eps where it is less; the gradient is that of x all the same, as in torch."""
     value = x.detach()
     return x + (value.clamp_min(eps) - value)
@@ -36,12 +39,12 @@ def _at_least(x, eps):
 @composite("pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor",
            out=False,
            variants="function")
-def _pairwise_distance(x1, x2, p, eps, keepdim):
+def _pairwise_distance(x1: Tensor, x2: Tensor, p: float, eps: float, keepdim: bool) -> Tensor:
     """The p-norm of the differences along the last dim."""
     return ops.linalg_vector_norm(x1 - x2 + eps, p, max(x1.dim(), x2.dim()) - 1, keepdim)
 
 
-def _check_float(name, x):
+def _check_float(name: str, x: Tensor) -> None:
     if not x.is_floating_point():
         raise RuntimeError(f"{name} only supports floating-point dtypes, X1 got: {x.dtype}")
 
@@ -50,7 +53,7 @@ _CDIST_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist",
                 None, 1, 2)
 
 
-def _check_cdist(x1, x2, p, compute_mode):
+def _check_cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: str | None) -> None:
     if x1.dim() < 2 or x2.dim() < 2:
         which = x1 if x1.dim() < 2 else x2
         raise RuntimeError(f"cdist only supports at least 2D tensors, X{1 if which is x1 else 2} got: {which.dim()}D")
@@ -64,19 +67,19 @@ def _check_cdist(x1, x2, p, compute_mode):
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
 
 
-def _distances(x1, x2):
+def _distances(x1: Tensor, x2: Tensor) -> Spec | None:
     """The shape of the distances, and their dtype; None where CANN has no op for it."""
     if x1.dtype is not x2.dtype or x1.dtype._name not in ("float16", "float32"):
         return None
     return (*broadcast(x1.shape[:-2], x2.shape[:-2]), x1.size(-2), x2.size(-2)), x1.dtype
 
 
-def _cdist_rule(x1, x2, p, compute_mode):
+def _cdist_rule(x1: Tensor, x2: Tensor, p: float, compute_mode: str) -> Spec | None:
     _check_cdist(x1, x2, p, compute_mode)
     return _distances(x1, x2)
 
 
-def _cdist_slope(grad, x1, x2, p, cdist):
+def _cdist_slope(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Spec | None:
     """CANN's op does not broadcast."""
     found = _distances(x1, x2) if x1.shape[:-2] == x2.shape[:-2] else None
     return found and ((*found[0][:-1], x1.size(-1)), x1.dtype)
@@ -84,7 +87,7 @@ def _cdist_slope(grad, x1, x2, p, cdist):
 
 @composite("_cdist_backward(Tensor grad, Tensor x1, Tensor x2, float p, Tensor cdist) -> Tensor", variants="function",
            rule=_cdist_slope, npu="aclnnCdistBackward(grad, x1, x2, cdist, p, out)")
-def _cdist_backward(grad, x1, x2, p, cdist):
+def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Tensor:
     """The gradient toward x1."""
     differences = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     return _norm_grad(grad, differences, p, (-1,), False, cdist).sum(-2)
@@ -97,7 +100,7 @@ def _cdist_backward(grad, x1, x2, p, cdist):
            grad={"x1": lambda g, x1, x2, p, result: ops._cdist_backward(g, x1, x2, p, result),
                  "x2": lambda g, x1, x2, p, result: ops._cdist_backward(g.mT.contiguous(), x2, x1, p,
                                                                               result.mT.contiguous())})
-def _cdist(x1, x2, p, compute_mode):
+def _cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: str | None) -> Tensor:
     """The p-norm of every difference of a row of x1 and a row of x2."""
     _check_cdist(x1, x2, p, compute_mode)
     mode = _CDIST_MODES.index(compute_mode) % 3
@@ -112,7 +115,7 @@ def _cdist(x1, x2, p, compute_mode):
     return ops.linalg_vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
 
 
-def _pdist_rule(self, p):
+def _pdist_rule(self: Tensor, p: float) -> Spec:
     if self.dim() != 2:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {self.dim()}D")
     if not self.is_floating_point():
@@ -125,7 +128,7 @@ def _pdist_rule(self, p):
 @composite("pdist(Tensor self, float p=2.0) -> Tensor", autocast={"npu": "float32"}, out=False,
            variants="function", rule=_pdist_rule,
            npu="aclnnPdist(self, p, out)")
-def _pdist(self, p):
+def _pdist(self: Tensor, p: float) -> Tensor:
     """The p-norm of the difference of every two rows."""
     _pdist_rule(self, p)
     n = self.size(0)
@@ -138,7 +141,7 @@ def _pdist(self, p):
 # ---- margins ---------------------------------------------------------------------------------------------------------
 @composite("margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=0) "
            "-> Tensor", autocast="float32", out=False, variants="function")
-def _margin_ranking_loss(input1, input2, target, margin, reduction):
+def _margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float, reduction: int) -> Tensor:
     """max(0, margin - target * (input1 - input2))."""
     if not input1.dim() == input2.dim() == target.dim():
         raise RuntimeError("margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: "
@@ -149,7 +152,7 @@ def _margin_ranking_loss(input1, input2, target, margin, reduction):
 @composite("hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=0) -> Tensor",
            autocast="float32", out=False,
            variants="function")
-def _hinge_embedding_loss(self, target, margin, reduction):
+def _hinge_embedding_loss(self: Tensor, target: Tensor, margin: float, reduction: int) -> Tensor:
     """self where target is 1, max(0, margin - self) where it is -1."""
     zero = ops.zeros_like(self)
     loss = ops.where(target != 1, (margin - self).clamp_min(0), zero) + ops.where(target != -1, self, zero)
@@ -158,7 +161,7 @@ def _hinge_embedding_loss(self, target, margin, reduction):
 
 @composite("cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=0) "
            "-> Tensor", autocast="float32", out=False, variants="function")
-def _cosine_embedding_loss(input1, input2, target, margin, reduction):
+def _cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float, reduction: int) -> Tensor:
     """1 - cos where target is 1, max(0, cos - margin) where it is -1."""
     if target.dim() > 1:
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
@@ -178,7 +181,8 @@ def _cosine_embedding_loss(input1, input2, target, margin, reduction):
 @composite("triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, "
            "float eps=1e-06, bool swap=False, int reduction=0) -> Tensor", autocast="float32", out=False,
            variants="function")
-def _triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction):
+def _triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float, p: float, eps: float,
+                         swap: bool, reduction: int) -> Tensor:
     """max(0, margin + distance to the positive - distance to the negative)."""
     if not anchor.dim() == positive.dim() == negative.dim():
         raise RuntimeError(f"The anchor, positive, and negative tensors are expected to have the same number of "
@@ -192,7 +196,7 @@ def _triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduc
 
 @composite("soft_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor",
            variants="", rule=pair_slope, npu="aclnnSoftMarginLossBackward(grad_output, self, target, reduction, out)")
-def _soft_margin_loss_backward(grad_output, self, target, reduction):
+def _soft_margin_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Tensor:
     return -share(grad_output, self, target, reduction) * target * (-target * self).sigmoid()
 
 
@@ -201,14 +205,15 @@ def _soft_margin_loss_backward(grad_output, self, target, reduction):
            variants="nn", rule=pair_loss,
            npu="aclnnSoftMarginLoss(self, target, reduction, out)",
            grad={"self": lambda g, self, target, reduction: ops.soft_margin_loss_backward(g, self, target, reduction)})
-def _soft_margin_loss(self, target, reduction):
+def _soft_margin_loss(self: Tensor, target: Tensor, reduction: int) -> Tensor:
     """log(1 + exp(-target * self))."""
     return reduced_loss((-target * self).exp().log1p(), reduction)
 
 
 @composite("multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, "
            "int reduction=0) -> Tensor", lacks="half", autocast="float32", variants="nn")
-def _multi_margin_loss(self, target, p, margin, weight, reduction):
+def _multi_margin_loss(self: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None,
+                       reduction: int) -> Tensor:
     """The mean over the other classes of max(0, margin - self[target] + self[class]) ** p."""
     if p not in (1, 2):
         raise RuntimeError(f"only p == 1 and p == 2 supported, but got {p}")
@@ -239,7 +244,7 @@ def _multi_margin_loss(self, target, p, margin, weight, reduction):
     return reduced_loss(loss.reshape(()) if self.dim() < 2 else loss, reduction)
 
 
-def _multilabel_rule(self, target, reduction):
+def _multilabel_rule(self: Tensor, target: Tensor, reduction: int) -> Sequence[Spec] | None:
     if self.dim() > 2 or self.dim() and self.size(-1) == 0:
         raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
                            f"{list(self.shape)}")
@@ -255,7 +260,7 @@ def _multilabel_rule(self, target, reduction):
 @composite("multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) "
            "-> (Tensor output, Tensor is_target)", variants="", rule=_multilabel_rule,
            npu="aclnnMultilabelMarginLoss(self, target, reduction, output, is_target)")
-def _multilabel_margin_loss(self, target, reduction):
+def _multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     _multilabel_rule(self, target, reduction)
     classes = self.size(-1) if self.dim() else 1
     if target.numel() and (int(target.min()) < -1 or int(target.max()) >= classes):
@@ -279,7 +284,7 @@ op("multilabel_margin_loss(Tensor self, Tensor target, int reduction=0) -> Tenso
 
 
 # ---- CTC -------------------------------------------------------------------------------------------------------------
-def _ctc_labels(targets, target_lengths, blank):
+def _ctc_labels(targets: Tensor, target_lengths: list[int], blank: int) -> Tensor:
     """(batch, 2 S + 1): every target with blanks before, between and after; short ones end in blanks."""
     longest = max(target_lengths, default=0)
     labels = ops.full((len(target_lengths), 2 * longest + 1), blank, dtype=INT64, device=targets.device)
@@ -291,21 +296,21 @@ def _ctc_labels(targets, target_lengths, blank):
     return labels
 
 
-def _step(states, skip):
+def _step(states: Tensor, skip: Tensor) -> Tensor:
     """From every state: stay, one on, or two on where `skip` allows."""
     one = ops.constant_pad_nd(states[:, :-1], [1, 0], -math.inf)
     two = ops.constant_pad_nd(states[:, :-2], [2, 0], -math.inf)[:, :states.size(1)] if states.size(1) > 1 else one
     return ops.stack([states, one, two.masked_fill(~skip, -math.inf)])
 
 
-def _log_add(stacked):
+def _log_add(stacked: Tensor) -> Tensor:
     """logsumexp over the first dim that gives -inf for nothing but -inf."""
     top = stacked.amax(0)
     safe = top.masked_fill(top == -math.inf, 0)
     return (stacked - safe).exp().sum(0).log() + safe
 
 
-def _ctc_states(log_probs, labels, input_lengths):
+def _ctc_states(log_probs: Tensor, labels: Tensor, input_lengths: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """(time, batch, state): log of the probability of all ways to each state."""
     time, batch, _ = log_probs.shape
     scores = log_probs.gather(2, labels.expand(time, -1, -1))
@@ -321,7 +326,8 @@ def _ctc_states(log_probs, labels, input_lengths):
     return ops.stack(all_states), scores, skip
 
 
-def _ctc_rule(log_probs, targets, input_lengths, target_lengths, *_):
+def _ctc_rule(log_probs: Tensor, targets: Tensor, input_lengths: Sequence[int], target_lengths: Sequence[int],
+              *_: object) -> Sequence[Spec] | None:
     """CANN's op needs a target of each sample, no more targets than steps, and keeps states in whole blocks of 8."""
     if min(target_lengths) == 0 or any(t > n for t, n in zip(target_lengths, input_lengths, strict=True)):
         return None
@@ -334,7 +340,8 @@ _CTC_ARGS = "Tensor log_probs, Tensor targets, int[] input_lengths, int[] target
 
 @composite(f"_ctc_forward({_CTC_ARGS}, int blank, bool zero_infinity) -> (Tensor, Tensor)", variants="", rule=_ctc_rule,
            npu="aclnnCtcLoss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, out0, out1)")
-def _ctc_forward(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
+def _ctc_forward(log_probs: Tensor, targets: Tensor, input_lengths: list[int], target_lengths: list[int], blank: int,
+                 zero_infinity: bool) -> tuple[Tensor, Tensor]:
     """The loss of each sample, and the states that its gradient needs: (batch, time, state)."""
     labels = _ctc_labels(targets, target_lengths, blank)
     alpha, _, _ = _ctc_states(log_probs, labels, input_lengths)
@@ -354,7 +361,8 @@ def _ctc_forward(log_probs, targets, input_lengths, target_lengths, blank, zero_
            _ctc_rule(log_probs, targets, input_lengths, target_lengths) and (log_probs.shape, log_probs.dtype),
            npu="aclnnCtcLossBackward(grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood, "
            "log_alpha, blank, zero_infinity, out)")
-def _ctc_backward(g, log_probs, targets, input_lengths, target_lengths, losses, alpha, blank, zero_infinity):
+def _ctc_backward(g: Tensor, log_probs: Tensor, targets: Tensor, input_lengths: list[int], target_lengths: list[int],
+                  losses: Tensor, alpha: Tensor, blank: int, zero_infinity: bool) -> Tensor:
     """Toward log_probs, which are taken to be normalised, as torch does."""
     labels, time = _ctc_labels(targets, target_lengths, blank), log_probs.size(0)
     grad = ops.zeros_like(log_probs)
@@ -382,7 +390,8 @@ op(f"_ctc_loss({_CTC_ARGS}, int blank=0, bool zero_infinity=False) -> (Tensor, T
                                          zero_infinity)})
 
 
-def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity):
+def _ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequence[int],
+              target_lengths: Tensor | Sequence[int], blank: int, reduction: int, zero_infinity: bool) -> Tensor:
     """Minus the log of the probability of all alignments of the targets with the inputs."""
     input_lengths, target_lengths = _lengths(input_lengths), _lengths(target_lengths)
     batched = log_probs.dim() == 3
@@ -406,7 +415,7 @@ def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reductio
     return losses.sum() if reduction == 2 else losses if batched else losses.squeeze(0)
 
 
-def _lengths(value):
+def _lengths(value: Any) -> list[int]:
     if hasattr(value, "tolist"):
         value = value.tolist()
     return [value] if isinstance(value, int) else list(value)

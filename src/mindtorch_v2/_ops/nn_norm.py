@@ -2,22 +2,27 @@
 gradient is itself recorded, the same formula is written with ops, so that it can be differentiated again."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching_nn
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._tensor import Tensor
 
 
-def _wants(spec, mask):
+def _wants(spec: Sequence[Spec], mask: tuple[bool, ...]) -> Sequence[Spec | None]:
     """The outputs of a backward: None where its gradient is not needed."""
     return [s if m else None for s, m in zip(spec, mask, strict=True)]
 
 
-def _type_of_stats(input, weight):
+def _type_of_stats(input: Tensor, weight: Tensor | None) -> _C.dtype:
     """Statistics are kept in the type of the parameters (float32 beside half inputs)."""
     return weight.dtype if weight is not None else input.dtype
 
 
-def _whitened(input, dims, eps, mean=None, var=None):
+def _whitened(input: Tensor, dims: tuple[int, ...], eps: float, mean: Any = None,
+              var: Any = None) -> tuple[Tensor, Tensor]:
     """(normal, rstd): the input less its mean over dims, times rstd."""
     if mean is None:
         mean = input.mean(dims, True)
@@ -26,22 +31,24 @@ def _whitened(input, dims, eps, mean=None, var=None):
     return (input - mean) * rstd, rstd
 
 
-def _normal_grad(h, normal, rstd, dims):
+def _normal_grad(h: Tensor, normal: Tensor, rstd: Tensor, dims: tuple[int, ...]) -> Tensor:
     """The gradient that comes through normal = (x - mean) * rstd, mean and rstd included."""
     return rstd * (h - h.mean(dims, True) - normal * (h * normal).mean(dims, True))
 
 
-def _fit_sum(x, shape):
+def _fit_sum(x: Tensor, shape: Sequence[int]) -> Tensor:
     return x.sum_to_size(shape) if tuple(x.shape) != tuple(shape) else x
 
 
 # ---- layer norm ----------------------------------------------------------------------------------------------------
-def _stats_shape(input, n):
+def _stats_shape(input: Tensor, n: int) -> tuple[int, ...]:
     rank = input.dim() - n
     return tuple(input.shape[:rank]) + (1,) * n
 
 
-def _layer_grad(g, input, normalized_shape, weight, bias, eps, mean, rstd, needs):
+def _layer_grad(g: Tensor, input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None,
+                eps: float, mean: Tensor, rstd: Tensor,
+                needs: tuple[bool, ...]) -> tuple[Tensor, Tensor | None, Tensor | None]:
     if not _C._is_grad_enabled():
         return ops.native_layer_norm_backward(g, input, normalized_shape, mean, rstd, weight, bias, needs)
     dims = tuple(range(input.dim() - len(normalized_shape), input.dim()))
@@ -68,26 +75,29 @@ op("native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, T
 @composite("layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, "
            "float eps=1e-05, bool cudnn_enable=True) -> Tensor", autocast={"npu": "float32"}, out=False,
            variants="function")
-def _layer_norm(input, normalized_shape, weight, bias, eps, cudnn_enable):
+def _layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float,
+                cudnn_enable: bool) -> Tensor:
     """Mean 0 and variance 1 over the last dims, then weight and bias."""
     return ops.native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
 # ---- rms norm ------------------------------------------------------------------------------------------------------
-def _check_rms(input, normalized_shape, weight):
+def _check_rms(input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None) -> tuple[int, ...]:
     if input.dim() < len(normalized_shape):
         raise ValueError(f"Input tensor must have at least {len(normalized_shape)} dimensions, but got {input.dim()}")
     _C._check_normalized(input, normalized_shape, weight)
     return tuple(normalized_shape)
 
 
-def _rms_rule(input, normalized_shape, weight, eps):
+def _rms_rule(input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None,
+              eps: float | None) -> Sequence[Spec]:
     shape = _check_rms(input, normalized_shape, weight)
     kept = input.dtype if input.dtype.itemsize > 2 else _C._dtype_named("float32")
     return [(input.shape, input.dtype), (_stats_shape(input, len(shape)), kept)]
 
 
-def _rms_grad(g, input, normalized_shape, weight, eps, rstd, needs):
+def _rms_grad(g: Tensor, input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, eps: float | None,
+              rstd: Tensor, needs: tuple[bool, ...]) -> tuple[Tensor, Tensor | None]:
     if not _C._is_grad_enabled():
         return ops._fused_rms_norm_backward(g, input, normalized_shape, rstd, weight, needs)
     dims = tuple(range(input.dim() - len(normalized_shape), input.dim()))
@@ -115,7 +125,7 @@ op("_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float?
 @composite("rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
            autocast={"npu": "float32"}, out=False,
            variants="function")
-def _rms_norm(input, normalized_shape, weight, eps):
+def _rms_norm(input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, eps: float | None) -> Tensor:
     """Divided by the root of the mean square over the last dims, times weight."""
     if weight is not None and weight.dtype is not input.dtype:
         wide = _C.promote_types(input.dtype, weight.dtype)
@@ -130,7 +140,8 @@ def _rms_norm(input, normalized_shape, weight, eps):
 
 
 # ---- group norm ----------------------------------------------------------------------------------------------------
-def _group_rule(input, weight, bias, N, C, HxW, group, eps):
+def _group_rule(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int,
+                eps: float) -> Sequence[Spec]:
     for param in (weight, bias):
         if param is not None and not param.is_floating_point():
             raise RuntimeError("mixed dtype (CPU): expect parameter to have scalar type of Float")
@@ -139,7 +150,8 @@ def _group_rule(input, weight, bias, N, C, HxW, group, eps):
     return [(input.shape, input.dtype), stats, stats]
 
 
-def _group_grad(g, input, weight, N, C, HxW, group, eps, mean, rstd, needs):
+def _group_grad(g: Tensor, input: Tensor, weight: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float,
+                mean: Tensor, rstd: Tensor, needs: tuple[bool, ...]) -> tuple[Tensor, Tensor | None, Tensor | None]:
     if not _C._is_grad_enabled():
         return ops.native_group_norm_backward(g, input, mean, rstd, weight, N, C, HxW, group, needs)
     normal, scale = _whitened(input.reshape(N, group, C // group * HxW), (2,), eps)
@@ -149,7 +161,9 @@ def _group_grad(g, input, weight, N, C, HxW, group, eps, mean, rstd, needs):
     return through, (by_channel * normal_c).sum((0, 2)), by_channel.sum((0, 2))
 
 
-def _group_grad_of_all(g, g1, g2, input, weight, N, C, HxW, group, eps, mean, rstd, needs):
+def _group_grad_of_all(g: Tensor, g1: Tensor, g2: Tensor, input: Tensor, weight: Tensor, N: int, C: int, HxW: int,
+                       group: int, eps: float, mean: Tensor, rstd: Tensor,
+                       needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
     """The same with what comes by way of the mean and rstd of each group."""
     through, *params = _group_grad(g, input, weight, N, C, HxW, group, eps, mean, rstd, needs)
     if needs[0]:
@@ -184,7 +198,8 @@ for _name, _grad in (
 
 @composite("group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, "
            "bool cudnn_enabled=True) -> Tensor", autocast={"npu": "float32"}, out=False, variants="function")
-def _group_norm(input, num_groups, weight, bias, eps, cudnn_enabled):
+def _group_norm(input: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float,
+                cudnn_enabled: bool) -> Tensor:
     """Mean 0 and variance 1 over groups of channels of each sample, then weight and bias by channel."""
     n, channels = input.size(0), input.size(1)
     if num_groups <= 0:
@@ -203,13 +218,16 @@ def _group_norm(input, num_groups, weight, bias, eps, cudnn_enabled):
 
 
 # ---- batch norm ----------------------------------------------------------------------------------------------------
-def _batch_rule(input, weight, bias, running_mean, running_var, training, momentum, eps):
+def _batch_rule(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+                running_var: Tensor | None, training: bool, momentum: float, eps: float) -> Sequence[Spec]:
     _C._check_mixed(input, weight, bias, running_mean, running_var)
     stats = ((input.size(1) if training else 0,), _type_of_stats(input, weight))
     return [(input.shape, input.dtype), stats, stats]
 
 
-def _batch_grad(g, input, weight, running_mean, running_var, training, eps, mean, invstd, needs):
+def _batch_grad(g: Tensor, input: Tensor, weight: Tensor | None, running_mean: Any, running_var: Any, training: bool,
+                eps: float, mean: Tensor, invstd: Tensor,
+                needs: tuple[bool, ...]) -> tuple[Tensor, Tensor | None, Tensor | None]:
     if not _C._is_grad_enabled():
         return ops.native_batch_norm_backward(g, input, weight, running_mean, running_var, mean, invstd, training, eps,
                                               needs)
@@ -243,7 +261,8 @@ op("native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? runnin
 
 @composite("batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
            "bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor", out=False, variants="function")
-def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled):
+def _batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+                running_var: Tensor | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool) -> Tensor:
     """Mean 0 and variance 1 of every channel over the batch (or by the running statistics), then weight and bias."""
     if input.numel() == 0:
         out = input.clone() if weight is None else input * weight[0]
@@ -266,21 +285,25 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
 @composite("_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, "
            "Tensor(b!) running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)", out=False,
            variants="function")
-def _native_batch_norm_legit(input, weight, bias, running_mean, running_var, training, momentum, eps):
+def _native_batch_norm_legit(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
+                             running_var: Tensor, training: bool, momentum: float,
+                             eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """native_batch_norm whose schema says that it changes the running statistics."""
     return ops.native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
 @composite("_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, "
            "float eps) -> (Tensor, Tensor, Tensor)", out=False, variants="function")
-def _native_batch_norm_without_stats(input, weight, bias, training, momentum, eps):
+def _native_batch_norm_without_stats(input: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool,
+                                     momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     return ops.native_batch_norm(input, weight, bias, None, None, training, momentum, eps)
 
 
 @composite("_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, "
            "Tensor(b!) running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)", out=False,
            variants="function")
-def _batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps):
+def _batch_norm_with_update(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
+                            running_var: Tensor, momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """native_batch_norm in training, and the bytes that a library would keep for backward: none."""
     found = ops.native_batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps)
     return (*found, ops.empty((0,), dtype=_C._dtype_named("uint8"), device=input.device))
@@ -289,7 +312,9 @@ def _batch_norm_with_update(input, weight, bias, running_mean, running_var, mome
 @composite("instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
            "bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor", out=False,
            variants="function")
-def _instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled):
+def _instance_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+                   running_var: Tensor | None, use_input_stats: bool, momentum: float, eps: float,
+                   cudnn_enabled: bool) -> Tensor:
     """Mean 0 and variance 1 of every channel of every sample: batch norm with samples and channels as one."""
     if not use_input_stats and (running_mean is None or running_var is None):
         raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")

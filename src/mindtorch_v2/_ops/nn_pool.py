@@ -1,17 +1,18 @@
 """Rows of the poolings: max, average, adaptive, fractional, and max's inverse."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindtorch_v2 import _C, _config
 from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.reduce import INT64
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._tensor import Tensor
 
 
 # ---- shapes --------------------------------------------------------------------------------------------------------
-def _listed(name, word, value, n, default=None):
+def _listed(name: str, word: str, value: Any, n: int, default: list[int] | None = None) -> list[int]:
     """kernel_size, stride …: one number or n of them; an empty stride is the kernel's."""
     value = list(value) if isinstance(value, (tuple, list)) else [value]
     if not value and default is not None:
@@ -23,19 +24,20 @@ def _listed(name, word, value, n, default=None):
     return value * n if len(value) == 1 else value
 
 
-def _out_size(size, kernel, stride, pad, dilation, ceil_mode):
+def _out_size(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_mode: bool) -> int:
     room = size + 2 * pad - dilation * (kernel - 1) - 1 + (stride - 1 if ceil_mode else 0)
     out = room // stride + 1
     return out - 1 if ceil_mode and (out - 1) * stride >= size + pad else out   # the last window starts inside
 
 
-def _check_input(name, self, n):
+def _check_input(name: str, self: Tensor, n: int) -> None:
     if self.dim() not in (n + 1, n + 2) or any(s == 0 for s in self.shape[-n - 1:]):
         raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size "
                            f"for input, but got:{list(self.shape)}")
 
 
-def _windows(name, self, n, kernel_size, stride, padding, dilation, ceil_mode):
+def _windows(name: str, self: Tensor, n: int, kernel_size: int | Sequence[int], stride: int | Sequence[int],
+             padding: int | Sequence[int], dilation: int | Sequence[int], ceil_mode: bool) -> tuple[int, ...]:
     """The output's shape; raises as torch does on windows that do not fit."""
     kernel = _listed(name, "kernel_size", kernel_size, n)
     stride = _listed(name, "stride", stride, n, kernel)
@@ -73,21 +75,23 @@ def _windows(name, self, n, kernel_size, stride, padding, dilation, ceil_mode):
     return (*self.shape[:-n], *sizes)
 
 
-def _picked(g, indices, n):
+def _picked(g: Tensor, indices: Tensor, n: int) -> Tensor:
     """The items of g's last n dims that the indices name: the gradient of max pooling's backward."""
     return g.flatten(-n).gather(-1, indices.flatten(-n)).reshape(indices.shape)
 
 
 # ---- max -----------------------------------------------------------------------------------------------------------
-def _max_rule(name, n):
-    def rule(self, kernel_size, stride, padding, dilation, ceil_mode):
+def _max_rule(name: str, n: int) -> Callable[..., Any]:
+    def rule(self: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int], padding: int | Sequence[int],
+             dilation: int | Sequence[int], ceil_mode: bool) -> Sequence[Spec]:
         shape = _windows(name, self, n, kernel_size, stride, padding, dilation, ceil_mode)
         return [(shape, self.dtype), (shape, INT64)]
     return rule
 
 
-def _max_alone(name):
-    def body(self, kernel_size, stride, padding, dilation, ceil_mode):
+def _max_alone(name: str) -> Callable[..., Any]:
+    def body(self: Tensor, kernel_size: int | tuple[int, ...], stride: int | Sequence[int],
+             padding: int | tuple[int, ...], dilation: int | tuple[int, ...], ceil_mode: bool) -> Tensor:
         """The largest item of every window."""
         return getattr(ops, name)(self, kernel_size, stride, padding, dilation, ceil_mode)[0]
     return body
@@ -97,7 +101,7 @@ _MAX2 = ("MaxPool2dWithIndices(self, kernel_size, stride, padding, dilation, cei
          "MaxPool2dWithIndicesBackward(grad_output, self, indices, kernel_size, stride, padding, dilation, ceil_mode, "
          "out)")
 _MAX3 = tuple(text.replace("MaxPool2dWithIndices", "MaxPool3dWithArgmax") for text in _MAX2)
-def _cast_of(n):
+def _cast_of(n: int) -> dict[str, Any] | None:
     """What autocast does with the pools of n dims, as in torch."""
     return {"cpu": "float32"} if n == 3 else None
 
@@ -125,14 +129,16 @@ for _n, (_npu, _npu_back), _slope, _back in (
 _WINDOW1 = "int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False"
 
 
-def _as_plane(value, other):
+def _as_plane(value: Any, other: int) -> list[int]:
     """A 1-d window as that of a plane of height 1."""
     value = list(value) if isinstance(value, (tuple, list)) else [value]
     return [other, *value] if value else value
 
 
 @composite(f"max_pool1d_with_indices(Tensor self, {_WINDOW1}) -> (Tensor, Tensor)", out=False, variants="function")
-def _max_pool1d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode):
+def _max_pool1d_with_indices(self: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int],
+                             padding: int | tuple[int, ...], dilation: int | tuple[int, ...],
+                             ceil_mode: bool) -> tuple[Tensor, Tensor]:
     """The largest item of every window, and where it stands."""
     _windows("max_pool1d", self, 1, kernel_size, stride, padding, dilation, ceil_mode)
     out, indices = ops.max_pool2d_with_indices(self.unsqueeze(-2), _as_plane(kernel_size, 1), _as_plane(stride, 1),
@@ -144,14 +150,15 @@ op(f"max_pool1d(Tensor self, {_WINDOW1}) -> Tensor", lacks="int", out=False,
    variants="function", body=_max_alone("max_pool1d_with_indices"))
 
 
-def _planes(n):
+def _planes(n: int) -> str | None:
     """As torch, these keep channels last for planes and not for volumes."""
     return "self" if n == 2 else None
 
 
 # ---- average -------------------------------------------------------------------------------------------------------
-def _average_rule(name, n):
-    def rule(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+def _average_rule(name: str, n: int) -> Callable[..., Any]:
+    def rule(self: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int], padding: int | Sequence[int],
+             ceil_mode: bool, count_include_pad: bool, divisor_override: int | None) -> Spec:
         if divisor_override == 0:
             raise RuntimeError("divisor must be not zero")
         if n == 2:                               # torch reads this size before it counts the dims: an IndexError
@@ -187,7 +194,8 @@ for _n, _extra, _slope, _back in _AVERAGES:
 
 @composite("avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, "
            "bool count_include_pad=True) -> Tensor", out=False, variants="function")
-def _avg_pool1d(self, kernel_size, stride, padding, ceil_mode, count_include_pad):
+def _avg_pool1d(self: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...],
+                padding: int | tuple[int, ...], ceil_mode: bool, count_include_pad: bool) -> Tensor:
     """The mean of every window."""
     _windows("avg_pool1d", self, 1, kernel_size, stride, padding, 1, ceil_mode)
     return ops.avg_pool2d(self.unsqueeze(-2), _as_plane(kernel_size, 1), _as_plane(stride, 1), _as_plane(padding, 0),
@@ -195,7 +203,7 @@ def _avg_pool1d(self, kernel_size, stride, padding, ceil_mode, count_include_pad
 
 
 # ---- adaptive ------------------------------------------------------------------------------------------------------
-def _adaptive_shape(name, self, n, output_size):
+def _adaptive_shape(name: str, self: Tensor, n: int, output_size: Any) -> tuple[int, ...]:
     sizes = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * n
     if len(sizes) != n:
         raise RuntimeError(f"{name}(): internal error: output_size.size() must be {n}" if n > 1 and "max" in name else
@@ -215,18 +223,18 @@ def _adaptive_shape(name, self, n, output_size):
     return (*self.shape[:-n], *sizes)
 
 
-def _adaptive_rule(name, n):
+def _adaptive_rule(name: str, n: int) -> Callable[..., Any]:
     return lambda self, output_size: (_adaptive_shape(name, self, n, output_size), self.dtype)
 
 
-def _adaptive_max_rule(name, n):
-    def rule(self, output_size):
+def _adaptive_max_rule(name: str, n: int) -> Callable[..., Any]:
+    def rule(self: Tensor, output_size: int | list[int]) -> Sequence[Spec]:
         shape = _adaptive_shape(name, self, n, output_size)
         return [(shape, self.dtype), (shape, INT64)]
     return rule
 
 
-def _like_input(grad_output, self, *_):
+def _like_input(grad_output: Tensor, self: Tensor, *_: object) -> Spec:
     return self.shape, self.dtype
 
 
@@ -262,14 +270,14 @@ for _n, _average, _average_back, _max, _max_back in (
 
 @composite("adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor",
            lacks="int64 complex", out=False, variants="function")
-def _adaptive_avg_pool1d(self, output_size):
+def _adaptive_avg_pool1d(self: Tensor, output_size: int | Sequence[int]) -> Tensor:
     """The mean of as many windows as asked for."""
     _adaptive_shape("adaptive_avg_pool1d", self, 1, output_size)
     return ops._adaptive_avg_pool2d(self.unsqueeze(-2), _as_plane(output_size, 1)).squeeze(-2)
 
 
 @composite("adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)", out=False, variants="function")
-def _adaptive_max_pool1d(self, output_size):
+def _adaptive_max_pool1d(self: Tensor, output_size: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """The largest item of as many windows as asked for, and where it stands."""
     _adaptive_shape("adaptive_max_pool1d", self, 1, output_size)
     out, indices = ops.adaptive_max_pool2d(self.unsqueeze(-2), _as_plane(output_size, 1))
@@ -277,7 +285,7 @@ def _adaptive_max_pool1d(self, output_size):
 
 
 # ---- the inverse of max ----------------------------------------------------------------------------------------------
-def _unpool_rule(name, self, indices, output_size, n):
+def _unpool_rule(name: str, self: Tensor, indices: Tensor, output_size: list[int], n: int) -> Spec:
     if indices.dtype is not INT64:
         raise RuntimeError(f"elements in indices should be type int64 but got: {indices.dtype}")
     if len(output_size) != n:
@@ -295,7 +303,7 @@ def _unpool_rule(name, self, indices, output_size, n):
     return (*self.shape[:-n], *output_size), self.dtype
 
 
-def _unpool(name, self, indices, output_size, n):
+def _unpool(name: str, self: Tensor, indices: Tensor, output_size: list[int], n: int) -> Tensor:
     shape, _ = _unpool_rule(name, self, indices, output_size, n)
     items = 1
     for size in output_size:
@@ -317,7 +325,7 @@ def _unpool(name, self, indices, output_size, n):
            _unpool_rule("max_unpooling2d_forward_out", self, indices, output_size, 2),
            npu="aclnnMaxUnpool2d(self, indices, output_size, out)",
            grad={"self": lambda g, indices: _picked(g, indices, 2)})
-def _max_unpool2d(self, indices, output_size):
+def _max_unpool2d(self: Tensor, indices: Tensor, output_size: list[int]) -> Tensor:
     """Every item where max pooling found it, zeros elsewhere."""
     _config.alert_not_deterministic("max_unpooling2d_forward_out")
     return _unpool("max_unpooling2d_forward_out", self, indices, output_size, 2)
@@ -330,14 +338,15 @@ def _max_unpool2d(self, indices, output_size):
            _unpool_rule("max_unpooling3d_forward_out", self, indices, output_size, 3),
            npu="aclnnMaxUnpool3d(self, indices, output_size, stride, padding, out)",
            grad={"self": lambda g, indices: _picked(g, indices, 3)})
-def _max_unpool3d(self, indices, output_size, stride, padding):
+def _max_unpool3d(self: Tensor, indices: Tensor, output_size: list[int], stride: tuple[int, ...],
+                  padding: tuple[int, ...]) -> Tensor:
     """Every item where max pooling found it, zeros elsewhere."""
     _config.alert_not_deterministic("max_unpooling3d_forward_out")
     return _unpool("max_unpooling3d_forward_out", self, indices, output_size, 3)
 
 
 # ---- fractional ------------------------------------------------------------------------------------------------------
-def _starts(samples, size, out, kernel):
+def _starts(samples: Tensor, size: int, out: int, kernel: int) -> Tensor:
     """Where the windows of each plane begin, drawn by one number each; (…, out)."""
     if out == 1:
         return ops.full((*samples.shape, 1), size - kernel, dtype=INT64, device=samples.device)
@@ -347,7 +356,8 @@ def _starts(samples, size, out, kernel):
     return ops.cat([first, ops.full_like(first[..., :1], size - kernel)], -1)
 
 
-def _fractional(self, kernel_size, output_size, random_samples, n):
+def _fractional(self: Tensor, kernel_size: tuple[int, ...], output_size: tuple[int, ...], random_samples: Tensor,
+                n: int) -> tuple[Tensor, Tensor]:
     """The largest item of windows that start at random places, and where it stands."""
     if self.dim() not in (n + 1, n + 2):
         raise RuntimeError(f"fractional_max_pool{n}d: Expected {n + 1}D or {n + 2}D tensor, but got: "

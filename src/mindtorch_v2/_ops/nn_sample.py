@@ -1,22 +1,26 @@
 """Rows of sampling images at grids, of pixel and channel shuffles, and of patches."""
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching_nn
 from mindtorch_v2._ops.reduce import word
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._tensor import Tensor
 
 _CONTIGUOUS = _C._named_constant("contiguous_format")
 
 
 # ---- sampling at the points of a grid --------------------------------------------------------------------------------
-def _grid_rule(n):
-    def rule(input, grid, interpolation_mode, padding_mode, align_corners):
+def _grid_rule(n: int) -> Callable[..., Any]:
+    def rule(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Spec:
         return (*input.shape[:2], *grid.shape[1:-1]), input.dtype
     return rule
 
 
-def _grid_row(n):
+def _grid_row(n: int) -> None:
     name, arguments = f"grid_sampler_{n}d", "int interpolation_mode, int padding_mode, bool align_corners"
     order = "interpolation_mode, padding_mode, align_corners"
     op(f"{name}_backward(Tensor grad_output, Tensor input, Tensor grid, {arguments}, bool[2] output_mask) "
@@ -38,7 +42,8 @@ _grid_row(3)
 
 @composite("grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) "
            "-> Tensor", autocast={"cpu": "float32", "npu": "widest"}, out=False, variants="function")
-def _grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
+def _grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int,
+                  align_corners: bool) -> Tensor:
     """The input at the points of a grid; -1 and 1 are its edges."""
     if input.size(0) != grid.size(0):
         raise RuntimeError(f"grid_sampler(): expected grid and input to have same batch size, but got input with sizes "
@@ -62,13 +67,13 @@ def _grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
     return sampler(input, grid, interpolation_mode, padding_mode, align_corners)
 
 
-def _affine_rule(theta, size, align_corners):
+def _affine_rule(theta: Tensor, size: list[int], align_corners: bool) -> Spec:
     if len(size) not in (4, 5):
         raise RuntimeError("AffineGridGenerator needs 4d (spatial) or 5d (volumetric) inputs.")
     return (size[0], *size[2:], len(size) - 2), theta.dtype
 
 
-def _affine_points(theta, size, align_corners):
+def _affine_points(theta: Tensor, size: list[int], align_corners: bool) -> Tensor:
     """The points that theta maps: (batch, points, x y [z] 1)."""
     n, axes = len(size) - 2, []
     for axis in range(n - 1, -1, -1):                        # x first
@@ -82,7 +87,7 @@ def _affine_points(theta, size, align_corners):
     return ops.stack(axes, -1).reshape(1, -1, n + 1).expand(size[0], -1, -1)
 
 
-def _affine_grad(g, size, align_corners):
+def _affine_grad(g: Tensor, size: Any, align_corners: bool) -> Any:
     points = _affine_points(g, size, align_corners)
     return ops.matmul(g.reshape(size[0], -1, g.size(-1)).transpose(1, 2), points)
 
@@ -91,21 +96,21 @@ def _affine_grad(g, size, align_corners):
            variants="function",
            rule=_affine_rule, npu="aclnnAffineGrid(theta, size, align_corners, out)",
            grad={"theta": lambda g, size, align_corners: _affine_grad(g, size, align_corners)})
-def _affine_grid(theta, size, align_corners):
+def _affine_grid(theta: Tensor, size: list[int], align_corners: bool) -> Tensor:
     """The grid of points that an affine map gives, for grid_sampler."""
     shape, _ = _affine_rule(theta, size, align_corners)
     return ops.matmul(_affine_points(theta, size, align_corners), theta.transpose(1, 2)).reshape(shape)
 
 
 # ---- pixels and channels ---------------------------------------------------------------------------------------------
-def _is_channels_last(x):
+def _is_channels_last(x: Tensor) -> bool:
     """Whether the result is to be channels last too."""
     return (x.is_cpu or x.is_meta) and _C._suggested_format(x) is not _CONTIGUOUS
 
 
 @composite("pixel_shuffle(Tensor self, int upscale_factor) -> Tensor",
            lacks="complex32", out=False, variants="function")
-def _pixel_shuffle(self, upscale_factor):
+def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Tensor:
     """(*, C r r, H, W) as (*, C, H r, W r)."""
     r = upscale_factor
     if self.dim() < 3:
@@ -128,7 +133,7 @@ def _pixel_shuffle(self, upscale_factor):
 
 @composite("pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor",
            lacks="complex32", out=False, variants="function")
-def _pixel_unshuffle(self, downscale_factor):
+def _pixel_unshuffle(self: Tensor, downscale_factor: int) -> Tensor:
     """(*, C, H r, W r) as (*, C r r, H, W)."""
     r = downscale_factor
     if self.dim() < 3:
@@ -150,7 +155,7 @@ def _pixel_unshuffle(self, downscale_factor):
     return parts.reshape(*batch, c * r * r, h // r, w // r)
 
 
-def _channel_shuffle(self, groups):
+def _channel_shuffle(self: Tensor, groups: int) -> Tensor:
     """The channels of each group dealt out in turn."""
     if self.dim() <= 2:
         raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(self.shape)}")
@@ -171,19 +176,21 @@ for _name in ("channel_shuffle", "native_channel_shuffle"):
 
 
 # ---- patches ---------------------------------------------------------------------------------------------------------
-def _blocks(size, kernel, dilation, padding, stride):
+def _blocks(size: Sequence[int], kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int],
+            stride: Sequence[int]) -> list[int]:
     return [(s + 2 * p - d * (k - 1) - 1) // t + 1
             for s, k, d, p, t in zip(size, kernel, dilation, padding, stride, strict=True)]
 
 
-def _two(value, name):
+def _two(value: Any, name: str) -> Sequence[int]:
     value = list(value) if isinstance(value, (tuple, list)) else [value, value]
     if len(value) != 2:
         raise RuntimeError(f"It is expected {name} equals to 2, but got size {len(value)}")
     return value
 
 
-def _patch_arguments(kernel_size, dilation, padding, stride):
+def _patch_arguments(kernel_size: tuple[int, ...], dilation: Any, padding: Any,
+                     stride: Any) -> tuple[Sequence[int] | list[int] | tuple[int, ...], ...]:
     kernel, dilation = _two(kernel_size, "kernel_size"), _two(dilation, "dilation")
     padding, stride = _two(padding, "padding"), _two(stride, "stride")
     for name, value, least in (("kernel size", kernel, 1), ("dilation", dilation, 1), ("padding", padding, 0),
@@ -193,7 +200,7 @@ def _patch_arguments(kernel_size, dilation, padding, stride):
     return kernel, dilation, padding, stride
 
 
-def _im2col_rule(self, kernel_size, dilation, padding, stride):
+def _im2col_rule(self: Tensor, kernel_size: tuple[int, ...], dilation: Any, padding: Any, stride: Any) -> Spec:
     kernel, dilation, padding, stride = _patch_arguments(kernel_size, dilation, padding, stride)
     if self.dim() not in (3, 4) or any(s == 0 for s in self.shape[-3:]):
         raise RuntimeError("Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
@@ -206,7 +213,8 @@ def _im2col_rule(self, kernel_size, dilation, padding, stride):
     return (*self.shape[:-3], self.size(-3) * kernel[0] * kernel[1], blocks[0] * blocks[1]), self.dtype
 
 
-def _col2im_rule(self, output_size, kernel_size, dilation, padding, stride):
+def _col2im_rule(self: Tensor, output_size: tuple[int, ...], kernel_size: tuple[int, ...], dilation: Any, padding: Any,
+                 stride: Any) -> Spec:
     kernel, dilation, padding, stride = _patch_arguments(kernel_size, dilation, padding, stride)
     size = _two(output_size, "output_size")
     if self.dim() not in (2, 3) or any(s == 0 for s in self.shape[-2:]):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
@@ -17,6 +18,7 @@ from mindtorch_v2._ops.infer import (
 )
 from mindtorch_v2._ops.table import alias, composite, op, ops
 from mindtorch_v2._row import Npu
+from mindtorch_v2._tensor import Tensor
 
 _2_SQRTPI = 2 / math.sqrt(math.pi)
 
@@ -47,7 +49,7 @@ op("_div_floor(Tensor self, Tensor other) -> Tensor", rule=binary, kernel="div_f
    grad={"self": lambda g: ops.zeros_like(g), "other": lambda g: ops.zeros_like(g)})
 
 
-def _div_mode(self, other, rounding_mode):
+def _div_mode(self: Tensor, other: Tensor, rounding_mode: str | None) -> Tensor:
     """True division, or its result rounded toward zero ('trunc') or down ('floor')."""
     if not hasattr(self, "dtype") and not hasattr(other, "dtype"):
         self = _C._from_data(self, None, False)
@@ -76,19 +78,19 @@ op("fmod(Tensor self, Tensor other) -> Tensor", numbers="other", rule=binary,
    grad={"self": lambda g: g, "other": lambda g, self, other: -g * ops._div_trunc(self, other)})
 
 
-def _pow_self(g, self, other):
+def _pow_self(g: Tensor, self: Tensor, other: Tensor | float) -> Tensor:
     if not hasattr(other, "dtype"):
         return ops.zeros_like(g) if other == 0 else g * conj(other * self ** (other - 1))
     return ops.where(other == 0, 0, g * conj(other * self ** (other - 1)))
 
 
-def _pow_other(g, self, other, result):
+def _pow_other(g: Tensor, self: Any, other: Tensor, result: Tensor) -> Tensor:
     base = self if hasattr(self, "dtype") else ops.scalar_tensor(self, dtype=result.dtype)
     log = ops.where((base == 0) & (_real(other) >= 0), 0, base.log())
     return g * conj(result * log)
 
 
-def _real(x):
+def _real(x: Tensor) -> Tensor:
     return x.real if hasattr(x, "is_complex") and x.is_complex() else x
 
 
@@ -106,7 +108,7 @@ op("_square(Tensor self) -> Tensor", rule=unary, kernel="square", variants="", n
 
 
 @composite("square(Tensor self) -> Tensor", inplace=True)
-def _square(self):
+def _square(self: Tensor) -> Tensor:
     """self times self; bool counts as 0 and 1."""
     return ops._square(self.to(_C._dtype_named("int64")) if self.dtype._name == "bool" else self)
 
@@ -117,7 +119,7 @@ op("sign(Tensor self) -> Tensor", rule=unary, npu="aclnnSign(self, out)",
    grad={"self": lambda g: ops.zeros_like(g)})
 
 
-def _sgn_grad(g, self, result):
+def _sgn_grad(g: Tensor, self: Tensor, result: Tensor) -> Tensor:
     if not g.is_complex():
         return ops.zeros_like(g)
     size = self.abs()
@@ -147,7 +149,7 @@ op("minimum(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, i
          "other": lambda g, self, other: g.masked_fill(self < other, 0) / _tie(self, other)})
 
 
-def _tie(self, other):
+def _tie(self: Tensor, other: Tensor) -> Tensor:
     """2 where both are equal: they share the gradient."""
     return (self == other).to(self.dtype) + 1
 
@@ -166,7 +168,7 @@ op("atan2(Tensor self, Tensor other) -> Tensor", numbers=False, autocast={"npu":
          "other": lambda g, self, other: g * -self * _inverse_square(self, other)})
 
 
-def _inverse_square(x, y):
+def _inverse_square(x: Tensor, y: Tensor) -> Tensor:
     """1 / (x² + y²), and 0 at the origin, where no direction is steepest."""
     size = x * x + y * y
     return ops.where(size == 0, 0, size.reciprocal())
@@ -275,7 +277,7 @@ for _name, _target in (("arcsin", "asin"), ("arccos", "acos"), ("arctan", "atan"
     alias(_name, _target)
 
 
-def _sinc_slope(x):
+def _sinc_slope(x: Tensor) -> Tensor:
     scaled = x * math.pi
     slope = (scaled * scaled.cos() - scaled.sin()) / (scaled * x)
     return ops.where(x == 0, 0, slope)
@@ -293,7 +295,7 @@ op("angle(Tensor self) -> Tensor", rule=unary_float_real, inplace=False,
    grad={"self": lambda g, self: _angle_grad(g, self)})
 
 
-def _angle_grad(g, self):
+def _angle_grad(g: Tensor, self: Tensor) -> Tensor:
     if not self.is_complex():
         return ops.zeros_like(g)
     size = self.abs()
@@ -301,43 +303,43 @@ def _angle_grad(g, self):
 
 
 @composite("conj(Tensor(a) self) -> Tensor(a)", out=False)
-def _conj_op(self):
+def _conj_op(self: Tensor) -> Tensor:
     """The complex conjugate, as a view that is read so; a real tensor as it is."""
     return ops._conj(self) if self.is_complex() else self
 
 
 @composite("resolve_conj(Tensor(a) self) -> Tensor(a)", out=False)
-def _resolve_conj(self):
+def _resolve_conj(self: Tensor) -> Tensor:
     """A copy where self is read conjugated, else self."""
     return self.clone() if self.is_conj() else self
 
 
 @composite("resolve_neg(Tensor(a) self) -> Tensor(a)", out=False)
-def _resolve_neg(self):
+def _resolve_neg(self: Tensor) -> Tensor:
     """A copy where self is read negated, else self."""
     return self.clone() if self.is_neg() else self
 
 
 @composite("real(Tensor(a) self) -> Tensor(a)", out=False, variants="function")
-def _real_part(self):
+def _real_part(self: Tensor) -> Tensor:
     """The real part, a view of self; a real tensor as it is."""
     return self.real
 
 
 @composite("imag(Tensor(a) self) -> Tensor(a)", out=False, variants="function")
-def _imaginary_part(self):
+def _imaginary_part(self: Tensor) -> Tensor:
     """The imaginary part, a view of self."""
     return self.imag
 
 
 @composite("isreal(Tensor self) -> Tensor", out=False)
-def _isreal(self):
+def _isreal(self: Tensor) -> Tensor:
     """Where the imaginary part is zero."""
     return self.imag == 0 if self.is_complex() else ops.ones_like(self, dtype=_C._dtype_named("bool"))
 
 
 @composite("float_power(Tensor self, Tensor exponent) -> Tensor", numbers=True)
-def _float_power(self, exponent):
+def _float_power(self: Any, exponent: Any) -> Tensor:
     """self ** exponent in double precision."""
     wide = any(isinstance(x, complex) or (hasattr(x, "is_complex") and x.is_complex()) for x in (self, exponent))
     dtype = _C._dtype_named("complex128" if wide else "float64")
@@ -346,7 +348,7 @@ def _float_power(self, exponent):
 
 
 @composite("float_power_(Tensor(a!) self, Tensor exponent) -> Tensor(a!)", numbers=True, variants="method")
-def _float_power_(self, exponent):
+def _float_power_(self: Tensor, exponent: Tensor) -> Tensor:
     if self.dtype._name not in ("float64", "complex128"):
         raise RuntimeError(f"the base given to float_power_ has dtype {_C.TYPE_WORDS[self.dtype._id]} but the "
                            "operation's result requires dtype Double")
@@ -365,7 +367,7 @@ op("logit(Tensor self, float? eps=None) -> Tensor", rule=unary_float, npu="aclnn
 @composite("logit_backward(Tensor grad_output, Tensor self, float? eps=None) -> Tensor", variants="",
            rule=lambda grad_output, self, eps: None if grad_output.dtype is not self.dtype else (self.shape, self.dtype),
            npu="aclnnLogitGrad(self, grad_output, eps=-1.0, out)")
-def _logit_backward(grad_output, self, eps):
+def _logit_backward(grad_output: Tensor, self: Tensor, eps: float | None) -> Tensor:
     slope = grad_output / (self * (1 - self))
     if eps is None or eps < 0:                   # no limit, as None
         return ops.where((self < 0) | (self > 1), math.nan, slope)
@@ -386,13 +388,13 @@ op("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", rule=bin
 
 @composite("where(Tensor self, Tensor condition, Tensor other) -> Tensor", numbers=True, variants="method",
            namespace="Tensor")
-def _where_method(self, condition, other):
+def _where_method(self: Tensor, condition: Tensor, other: Tensor) -> Tensor:
     """self where the condition holds, else other."""
     return ops.where(condition, self, other)
 
 
 @composite("where(Tensor condition) -> Tensor[]", variants="function")
-def _where_indices(condition):
+def _where_indices(condition: Tensor) -> tuple[Tensor, ...]:
     return condition.nonzero().unbind(1)
 
 
@@ -415,12 +417,12 @@ op("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> T
          "tensor2": lambda g, tensor1, tensor2, value: -g * conj((value * tensor1) / (tensor2 * tensor2))})
 
 @composite("addcmul.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor")
-def _addcmul_value_first(self, value, tensor1, tensor2):
+def _addcmul_value_first(self: Tensor, value: float, tensor1: Tensor, tensor2: Tensor) -> Tensor:
     return ops.addcmul(self, tensor1, tensor2, value=value)
 
 
 @composite("addcdiv.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor")
-def _addcdiv_value_first(self, value, tensor1, tensor2):
+def _addcdiv_value_first(self: Tensor, value: float, tensor1: Tensor, tensor2: Tensor) -> Tensor:
     return ops.addcdiv(self, tensor1, tensor2, value=value)
 
 
@@ -443,13 +445,13 @@ op("_clamp_max_tensor(Tensor self, Tensor max) -> Tensor", rule=binary, variants
    grad={"self": lambda g, self, max: ops.where(self <= max, g, 0), "max": lambda g, self, max: ops.where(self > max, g, 0)})
 
 
-def _inside(x, low, high):
+def _inside(x: Tensor, low: float | None, high: float | None) -> Tensor:
     if low is None:
         return x <= high
     return x >= low if high is None else (x >= low) & (x <= high)
 
 
-def _clamp(self, min, max):
+def _clamp(self: Any, min: Tensor | float | None, max: Tensor | float | None) -> Tensor:
     """Limits every item to [min, max]; a limit is a number, a tensor or None."""
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
@@ -473,12 +475,12 @@ alias("clip", "clamp")
 
 
 @composite("clamp_min(Tensor self, Tensor min) -> Tensor", numbers=True, inplace=True)
-def _clamp_min(self, min):
+def _clamp_min(self: Tensor | int, min: Tensor | float) -> Tensor:
     return _clamp(self, min, None)
 
 
 @composite("clamp_max(Tensor self, Tensor max) -> Tensor", numbers=True, inplace=True)
-def _clamp_max(self, max):
+def _clamp_max(self: Tensor | int, max: Tensor | int) -> Tensor:
     return _clamp(self, None, max)
 
 

@@ -2,9 +2,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._ops.table import composite, op, ops, publish_plain
+from mindtorch_v2._ops.table import Spec, composite, op, ops, publish_plain
+from mindtorch_v2._tensor import Tensor
 
 _OPTIONS = ("*, Generator? generator=None, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
             "bool? pin_memory=None, bool? requires_grad=False")
@@ -12,19 +15,19 @@ _LIKE = ("*, ScalarType? dtype=None, Layout? layout=None, Device? device=None, b
          "bool? requires_grad=False, MemoryFormat? memory_format=None, Generator? generator=None")
 
 
-def _floating(self, name):
+def _floating(self: Tensor, name: str) -> None:
     if not self.is_floating_point():
         raise NotImplementedError(f"\"{name}\" not implemented for '{_C.TYPE_WORDS[self.dtype._id]}'")
 
 
-def _continuous(self, name):
+def _continuous(self: Tensor, name: str) -> None:
     if not self.is_floating_point():
         raise RuntimeError(f"{name} distribution is a continuous probability distribution. dtype must be a floating point but "
                            f"you specified {_C.TYPE_WORDS[self.dtype._id]}")
 
 
 # ---- in place -----------------------------------------------------------------------------------------------------
-def _uniform_rule(self, low, high, generator):
+def _uniform_rule(self: Tensor, low: float, high: float, generator: _C.GeneratorBase | None) -> None:
     if not self.is_floating_point() and not self.is_complex():
         _floating(self, "check_uniform_bounds")
     if low > high:
@@ -32,14 +35,14 @@ def _uniform_rule(self, low, high, generator):
                            f"from={low:g} > to={high:g}")
 
 
-def _normal_rule(self, mean, std, generator):
+def _normal_rule(self: Tensor, mean: float, std: float, generator: _C.GeneratorBase | None) -> None:
     if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     if not self.is_complex():
         _floating(self, "normal_kernel_cpu")
 
 
-def _zero(g):
+def _zero(g: Tensor) -> Tensor:
     return ops.zeros_like(g)
 
 
@@ -49,7 +52,7 @@ op("normal_(Tensor(a!) self, float mean=0, float std=1, *, Generator? generator=
    rule=_normal_rule, variants="method", npu="aclnnInplaceNormal(self, mean, std, seed, offset)", grad={"self": _zero})
 
 
-def _lambda_rule(self, lambd, generator):
+def _lambda_rule(self: Tensor, lambd: float, generator: _C.GeneratorBase | None) -> None:
     if lambd <= 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
     if self.numel():
@@ -60,7 +63,7 @@ op("exponential_(Tensor(a!) self, float lambd=1, *, Generator? generator=None) -
    variants="method", grad={"self": _zero})
 
 
-def _p_rule(self, p, generator):
+def _p_rule(self: Tensor, p: float, generator: _C.GeneratorBase | None) -> None:
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
 
@@ -69,7 +72,7 @@ op("geometric_(Tensor(a!) self, float p, *, Generator? generator=None) -> Tensor
    variants="method", grad={"self": _zero})
 
 
-def _sigma_rule(self, median, sigma, generator):
+def _sigma_rule(self: Tensor, median: float, sigma: float, generator: _C.GeneratorBase | None) -> None:
     if sigma <= 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
     _continuous(self, "Cauchy")
@@ -79,7 +82,7 @@ op("cauchy_(Tensor(a!) self, float median=0, float sigma=1, *, Generator? genera
    rule=_sigma_rule, variants="method", grad={"self": _zero})
 
 
-def _log_normal_rule(self, mean, std, generator):
+def _log_normal_rule(self: Tensor, mean: float, std: float, generator: _C.GeneratorBase | None) -> None:
     if std <= 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
     _floating(self, "log_normal")
@@ -94,7 +97,7 @@ _LIMITS = {"bool": (0, 1, "bool"), "uint8": (0, 255, "unsigned char"), "int8": (
            "int16": (-2**15, 2**15 - 1, "short"), "int32": (-2**31, 2**31 - 1, "int"), "float16": (-65504, 65504, "c10::Half")}
 
 
-def _range_rule(self, low, high, generator):
+def _range_rule(self: Tensor, low: int, high: int | None, generator: _C.GeneratorBase | None) -> None:
     if high is not None and low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if self.is_complex():
@@ -111,11 +114,11 @@ op("random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=Non
 
 
 @composite("random_.to(Tensor(a!) self, int to, *, Generator? generator=None) -> Tensor(a!)", variants="method")
-def _random_to(self, to, generator):
+def _random_to(self: Tensor, to: int, generator: Any) -> Tensor:
     return self.random_(0, to, generator=generator)
 
 
-def _probability(self, p, generator):
+def _probability(self: Tensor, p: float, generator: _C.GeneratorBase | None) -> None:
     if not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
 
@@ -125,7 +128,7 @@ op("_bernoulli_scalar_(Tensor(a!) self, float p, *, Generator? generator=None) -
    npu="aclnnInplaceBernoulli(self, p, seed, offset)", grad={"self": _zero})
 
 
-def _like_p(p, out, generator):
+def _like_p(p: Tensor, out: Tensor, generator: _C.GeneratorBase | None) -> Spec:
     if p.shape != out.shape:
         raise RuntimeError(f"bernoulli: probabilities of shape {list(p.shape)} do not fit {list(out.shape)}")
     return tuple(out.shape), out.dtype
@@ -135,7 +138,7 @@ op("_bernoulli_tensor(Tensor p, Tensor out_like, *, Generator? generator=None) -
    rule=_like_p, variants="", grad={"p": _zero})
 
 
-def _bernoulli_into(self, p, generator):
+def _bernoulli_into(self: Any, p: Any, generator: _C.GeneratorBase | None) -> Tensor:
     """Ones with probability p, a number or a tensor of probabilities; zeros otherwise."""
     if not hasattr(p, "dtype"):
         return ops._bernoulli_scalar_(self, float(p), generator=generator)
@@ -151,7 +154,7 @@ op("bernoulli_(Tensor(a!) self, Tensor p=0.5, *, Generator? generator=None) -> T
    numbers=True, variants="method")
 
 
-def _check_probabilities(self):
+def _check_probabilities(self: Tensor) -> None:
     _floating(self, "bernoulli")
     # on an npu the look would make us wait
     if self.is_cpu and self.numel() and self._readable and not bool(((self >= 0) & (self <= 1)).all()):
@@ -160,7 +163,7 @@ def _check_probabilities(self):
                            "PyTorch.)")
 
 
-def _bernoulli(self, p, generator):
+def _bernoulli(self: Tensor, p: float | None, generator: _C.GeneratorBase | None) -> Tensor:
     """Ones with the probabilities in self (or p); zeros otherwise."""
     if p is not None:
         return ops.empty(self.shape, dtype=self.dtype, device=self.device).bernoulli_(p, generator=generator)
@@ -168,7 +171,7 @@ def _bernoulli(self, p, generator):
     return ops._bernoulli_tensor(self, self, generator=generator)
 
 
-def _bernoulli_out(out, self, p, generator):
+def _bernoulli_out(out: Tensor, self: Tensor, p: Any, generator: Any) -> Tensor:
     """Zeros and ones fit into an out= of every dtype, and are drawn in the order of its memory."""
     if p is None:
         _check_probabilities(self)
@@ -179,30 +182,30 @@ op("bernoulli(Tensor self, float? p=None, *, Generator? generator=None) -> Tenso
 
 
 # ---- fresh ----------------------------------------------------------------------------------------------------------
-def _complex_normal(made, generator):
+def _complex_normal(made: Tensor, generator: _C.GeneratorBase | None) -> Tensor:
     """Real and imaginary parts of variance one half."""
     ops.view_as_real(made).normal_(0, math.sqrt(0.5), generator=generator)
     return made
 
 
-def _fill_uniform(made, generator):
+def _fill_uniform(made: Tensor, generator: Any) -> Tensor:
     if made.is_complex():
         ops.view_as_real(made).uniform_(0, 1, generator=generator)
         return made
     return made.uniform_(0, 1, generator=generator)
 
 
-def _fill_normal(made, generator):
+def _fill_normal(made: Tensor, generator: Any) -> Tensor:
     return _complex_normal(made, generator) if made.is_complex() else made.normal_(0, 1, generator=generator)
 
 
-def _finish(made, requires_grad):
+def _finish(made: Tensor, requires_grad: bool | None) -> Tensor:
     return made.requires_grad_(True) if requires_grad else made
 
 
-def _into(fresh, fill):
+def _into(fresh: Callable[..., Any], fill: Callable[..., Any]) -> Callable[..., Any]:
     """The body of out=: one of the right shape is filled itself, for numbers are drawn in the order of memory."""
-    def drawn(out, *args):
+    def drawn(out: Tensor, *args: Any) -> Tensor:
         *numbers, size, generator = args[:-5]                # without dtype, layout, device, pin_memory, requires_grad
         if tuple(out.shape) != tuple(size):
             return fresh(*args)
@@ -212,27 +215,33 @@ def _into(fresh, fill):
 
 
 for _name, _fill in (("rand", _fill_uniform), ("randn", _fill_normal)):
-    def _fresh(size, generator, dtype, layout, device, pin_memory, requires_grad, _fill=_fill):
+    def _fresh(size: Sequence[int], generator: _C.GeneratorBase | None, dtype: _C.dtype | None,
+               layout: _C.layout | None, device: Any, pin_memory: bool | None, requires_grad: bool | None,
+               _fill: Callable[..., Any] = _fill) -> Tensor:
         return _finish(_fill(ops.empty(size, dtype=dtype, device=device), generator), requires_grad)
 
-    def _like(self, dtype, layout, device, pin_memory, requires_grad, memory_format, generator, _fill=_fill):
+    def _like(self: Tensor, dtype: _C.dtype | None, layout: _C.layout | None, device: _C.device | None,
+              pin_memory: bool | None, requires_grad: bool | None, memory_format: _C.memory_format | None,
+              generator: _C.GeneratorBase | None, _fill: Callable[..., Any] = _fill) -> Tensor:
         made = ops.empty_like(self, dtype=dtype, device=device, memory_format=memory_format)
         return _finish(_fill(made, generator), requires_grad)
     op(f"{_name}(SymInt[] size, {_OPTIONS}) -> Tensor", body=_fresh, variants="function", out=_into(_fresh, _fill))
     op(f"{_name}_like(Tensor self, {_LIKE}) -> Tensor", body=_like, variants="function", out=False)
 
 
-def _randint(low, high, size, generator, dtype, layout, device, pin_memory, requires_grad):
+def _randint(low: int, high: int, size: Sequence[int], generator: _C.GeneratorBase | None, dtype: _C.dtype | None,
+             layout: _C.layout | None, device: _C.device | None, pin_memory: bool | None,
+             requires_grad: bool | None) -> Tensor:
     """Integers from low (default 0) to high, high excluded."""
     made = ops.empty(size, dtype=dtype or _C._dtype_named("int64"), device=device)
     return _finish(_fill_integers(made, low, high, generator), requires_grad)
 
 
-def _fill_integers(made, low, high, generator):
+def _fill_integers(made: Tensor, low: int, high: int, generator: Any) -> Tensor:
     return made.random_(low, high, generator=generator)
 
 
-def _randint_below(high, *rest):
+def _randint_below(high: int, *rest: Any) -> Tensor:
     return _randint(0, high, *rest)
 
 
@@ -242,7 +251,9 @@ op(f"randint.low(SymInt low, SymInt high, SymInt[] size, {_OPTIONS}) -> Tensor",
    out=_into(_randint, _fill_integers))
 
 
-def _randint_like(self, low, high, dtype, layout, device, pin_memory, requires_grad, memory_format, generator):
+def _randint_like(self: Tensor, low: int, high: int, dtype: _C.dtype | None, layout: _C.layout | None,
+                  device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None,
+                  memory_format: _C.memory_format | None, generator: _C.GeneratorBase | None) -> Tensor:
     """Integers from low (default 0) to high in the shape of self."""
     made = ops.empty_like(self, dtype=dtype, device=device, memory_format=memory_format)
     return _finish(made.random_(low, high, generator=generator), requires_grad)
@@ -255,7 +266,8 @@ op(f"randint_like.low(Tensor self, SymInt low, SymInt high, {_LIKE}) -> Tensor",
 
 
 @composite(f"randperm(SymInt n, {_OPTIONS}) -> Tensor", variants="function")
-def _randperm(n, generator, dtype, layout, device, pin_memory, requires_grad):
+def _randperm(n: int, generator: _C.GeneratorBase | None, dtype: _C.dtype | None, layout: _C.layout | None,
+              device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """The integers from 0 to n - 1 in random order."""
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
@@ -263,7 +275,7 @@ def _randperm(n, generator, dtype, layout, device, pin_memory, requires_grad):
     return _finish(ops._randperm_(made, n, generator=generator), requires_grad)
 
 
-def _randperm_rule(self, n, generator):
+def _randperm_rule(self: Tensor, n: int, generator: _C.GeneratorBase | None) -> None:
     if tuple(self.shape) != (n,) or self.is_complex():
         raise RuntimeError(f"randperm: expected a real tensor of shape [{n}], but got {list(self.shape)}")
 
@@ -272,7 +284,7 @@ op("_randperm_(Tensor(a!) self, SymInt n, *, Generator? generator=None) -> Tenso
    rule=_randperm_rule)
 
 
-def _normal(mean, std, generator):
+def _normal(mean: Any, std: Any, generator: _C.GeneratorBase | None) -> Tensor:
     """Normal numbers with the given means and standard deviations, tensors or numbers."""
     if hasattr(std, "dtype"):
         if std.is_complex():
@@ -292,8 +304,9 @@ op("normal.Tensor(Tensor mean, Tensor std=1.0, *, Generator? generator=None) -> 
    variants="")
 
 
-def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None,
-           pin_memory=None, requires_grad=False):
+def normal(mean: Tensor | float, std: Tensor | float = 1.0, size: list[int] | None = None, *, generator: Any = None,
+           out: Tensor | None = None, dtype: _C.dtype | None = None, layout: _C.layout | None = None,
+           device: _C.device | None = None, pin_memory: bool | None = None, requires_grad: bool = False) -> Tensor:
     """Normal numbers: element-wise means and deviations, or numbers and a size."""
     if size is None:
         made = _normal(mean, std, generator)
@@ -307,7 +320,7 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, la
     return _finish(made, requires_grad)
 
 
-def _multinomial_rule(self, num_samples, replacement, generator):
+def _multinomial_rule(self: Tensor, num_samples: int, replacement: bool, generator: _C.GeneratorBase | None) -> Spec:
     if self.dim() not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if not self.is_floating_point():

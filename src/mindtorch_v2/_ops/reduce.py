@@ -3,37 +3,40 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C._core import _grad_sum as spread
 from mindtorch_v2._ops import batching, forward, infer
 from mindtorch_v2._ops.pointwise import conj
-from mindtorch_v2._ops.table import alias, composite, op, ops
+from mindtorch_v2._ops.table import Spec, alias, composite, op, ops
 from mindtorch_v2._ops.view import _diagonal_grad, wrap
 from mindtorch_v2._shape import broadcast
+from mindtorch_v2._tensor import Tensor
 
 INT64, BOOL, FLOAT64 = _C._dtype_named("int64"), _C._dtype_named("bool"), _C._dtype_named("float64")
 TYPE_WORDS = dict(zip(_C._core.DTYPE_NAMES, _C._core.TYPE_WORDS))
 
 
-def word(dtype):
+def word(dtype: _C.dtype) -> str:
     """What an error message calls a dtype: Float, Long, …"""
     return TYPE_WORDS[dtype._name]
 
 
-def is_float(dtype):
+def is_float(dtype: _C.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
 # ---- shapes ------------------------------------------------------------------------------------------------------
-def _dims(dim, rank):
+def _dims(dim: int | Sequence[int] | None, rank: int) -> Any:
     if dim is None:
         return range(rank)
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
     return [d % rank for d in dims] if dims and rank else range(rank)
 
 
-def unreduced(x, rank, dim, keepdim):
+def unreduced(x: Tensor, rank: int, dim: int | Sequence[int] | None, keepdim: bool) -> Tensor:
     """A reduction's result as keepdim=True would have given it."""
     if not keepdim and rank > 0:
         for d in sorted(_dims(dim, rank)):
@@ -41,7 +44,7 @@ def unreduced(x, rank, dim, keepdim):
     return x
 
 
-def items(shape, dim):
+def items(shape: tuple[int, ...], dim: int | Sequence[int] | None) -> int:
     """How many items one result of a reduction stands for."""
     n = 1
     for d in _dims(dim, len(shape)) if shape else ():
@@ -49,7 +52,7 @@ def items(shape, dim):
     return n
 
 
-def reduced(shape, dim, keepdim):
+def reduced(shape: tuple[int, ...], dim: int | Sequence[int] | None, keepdim: bool) -> tuple[int, ...]:
     """The shape that is left of a reduction."""
     rank = len(shape)
     if dim is None or dim == () or dim == []:
@@ -65,26 +68,26 @@ def reduced(shape, dim, keepdim):
     return tuple([n for d, n in enumerate(shape) if d not in gone])
 
 
-def refuse_complex(name, self):
+def refuse_complex(name: str, self: Tensor) -> None:
     if self.is_complex():
         raise NotImplementedError(f'"{name}" not implemented for \'{word(self.dtype)}\'')
 
 
-def _refuse_unordered(name, self):
+def _refuse_unordered(name: str, self: Tensor) -> None:
     if self.is_complex():
         raise RuntimeError(f"{name}(): does not support complex input")
 
 
-def refuse_empty(name, self, dim, error=IndexError):
+def refuse_empty(name: str, self: Tensor, dim: int | None, error: type = IndexError) -> None:
     """An extreme along a dim of no items does not exist."""
     if dim is not None and self.dim() and self.numel() == 0 and self.size(dim) == 0:
         raise error(f"{name}(): Expected reduction dim {wrap(dim, self.dim())} to have non-zero size.")
 
 
-def in_out_dtype(name, floats=False):
+def in_out_dtype(name: str, floats: bool = False) -> Callable[..., Any]:
     """What serves out= of a sum or product: unless a dtype is given, the items become out's before they are added up.
     floats: only where both are floats."""
-    def run(out, *args):
+    def run(out: Tensor, *args: Any) -> Tensor:
         *given, dtype = args
         if dtype is None and (not floats or is_float(out.dtype) and is_float(given[0].dtype)):
             dtype = out.dtype
@@ -113,9 +116,9 @@ op("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype
    autocast={"cpu": "float32", "npu": "float32 result"},
    out=in_out_dtype("prod"), rule=infer.reduce_sum, npu="aclnnProdDim(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, dim, keepdim, result: _prod_grad(g, self, dim, keepdim, result)})
-def _in_out_bool(name):
+def _in_out_bool(name: str) -> Any:
     """What serves out= of any and all: a tensor of bools, or of uint8."""
-    def run(out, *args):
+    def run(out: Any, *args: Any) -> Any:
         if out.dtype._name not in ("bool", "uint8"):
             raise RuntimeError(f"{name} only supports bool tensor for result, got: {word(out.dtype)}")
         return getattr(ops, name)(*args)
@@ -135,7 +138,7 @@ op("trace(Tensor self) -> Tensor",
    grad={"self": lambda g, self_shape: _diagonal_grad(g.expand(min(self_shape)), self_shape, 0, 0, 1)})
 
 
-def _prod_grad(g, self, dim, keepdim, result):
+def _prod_grad(g: Tensor, self: Tensor, dim: int | None, keepdim: bool, result: Tensor) -> Tensor:
     if self.dim() == 0:
         return g.clone()
     if dim is None or dim == ():
@@ -146,7 +149,7 @@ def _prod_grad(g, self, dim, keepdim, result):
     return _product_slopes(g, self, dim, result)
 
 
-def _product_slopes(g, x, dim, product):
+def _product_slopes(g: Tensor, x: Tensor, dim: int, product: Tensor) -> Tensor:
     """g times the product of all other items, for each item along dim."""
     if x._readable and not bool((x == 0).any()):
         return g * conj(product / x)
@@ -159,7 +162,7 @@ def _product_slopes(g, x, dim, product):
     return g * conj(before * after)
 
 
-def _nanmean(self, dim, keepdim, dtype):
+def _nanmean(self: Tensor, dim: int | tuple[int, ...] | None, keepdim: bool, dtype: _C.dtype | None) -> Tensor:
     """The mean of the items that are not NaN."""
     if not is_float(self.dtype):
         raise RuntimeError("nanmean(): expected input to have floating point or complex dtype but got "
@@ -175,7 +178,7 @@ op("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dt
 
 
 @composite("sum_to_size(Tensor self, SymInt[] size) -> Tensor", out=False, variants="method")
-def _sum_to_size(self, size):
+def _sum_to_size(self: Tensor, size: Sequence[int]) -> Tensor:
     """The sum over the dims that size lacks or has as 1."""
     size, lead = tuple(size), self.dim() - len(size)
     if lead < 0 or any(n not in (1, m) for n, m in zip(size, self.shape[lead:])):
@@ -188,7 +191,7 @@ def _sum_to_size(self, size):
 
 
 # ---- extremes ----------------------------------------------------------------------------------------------------
-def picked(g, shape, dim, keepdim, indices):
+def picked(g: Tensor, shape: tuple[int, ...], dim: int, keepdim: bool, indices: Tensor) -> Tensor:
     """The gradient of values that were picked along dim."""
     if not shape:
         return g.clone()
@@ -197,7 +200,7 @@ def picked(g, shape, dim, keepdim, indices):
     return g.new_zeros(shape).scatter(dim, indices, g)
 
 
-def _shared(g, self, dim, keepdim, result):
+def _shared(g: Tensor, self: Tensor, dim: int | tuple[int, ...] | None, keepdim: bool, result: Tensor) -> Tensor:
     """The gradient of an extreme: equal items share it."""
     rank = self.dim()
     g, result = unreduced(g, rank, dim, keepdim), unreduced(result, rank, dim, keepdim)
@@ -206,8 +209,8 @@ def _shared(g, self, dim, keepdim, result):
     return wins * (g / count)
 
 
-def _extreme_rule(name):
-    def rule(self, dim, keepdim):
+def _extreme_rule(name: str) -> Callable[..., Any]:
+    def rule(self: Tensor, dim: int | Sequence[int], keepdim: bool) -> Spec:
         refuse_complex(name + "_cpu", self)
         shape = reduced(self.shape, dim, keepdim)
         if self.numel() == 0 and (dim is None or dim == ()):
@@ -219,8 +222,8 @@ def _extreme_rule(name):
     return rule
 
 
-def _all_rule(name):
-    def rule(self):
+def _all_rule(name: str) -> Callable[..., Any]:
+    def rule(self: Tensor) -> Spec:
         refuse_complex(name, self)
         if self.numel() == 0:
             raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
@@ -229,8 +232,8 @@ def _all_rule(name):
     return rule
 
 
-def _pick_rule(name):
-    def rule(self, dim, keepdim):
+def _pick_rule(name: str) -> Callable[..., Any]:
+    def rule(self: Tensor, dim: int, keepdim: bool) -> Sequence[Spec]:
         _refuse_unordered(name, self)
         shape = reduced(self.shape, dim, keepdim)
         refuse_empty(name, self, dim)
@@ -238,8 +241,8 @@ def _pick_rule(name):
     return rule
 
 
-def _place_rule(name):
-    def rule(self, dim, keepdim):
+def _place_rule(name: str) -> Callable[..., Any]:
+    def rule(self: Tensor, dim: int | None, keepdim: bool) -> Spec:
         _refuse_unordered(name, self)
         shape = reduced(self.shape, dim, keepdim)
         if dim is None and self.numel() == 0:
@@ -271,7 +274,7 @@ ops.max.doc = "The largest item; with dim, the largest along it and where it sta
 ops.min.doc = "The smallest item; with dim, the smallest along it and where it stands; with other, minimum()."
 
 
-def _aminmax_rule(self, dim, keepdim):
+def _aminmax_rule(self: Tensor, dim: int | None, keepdim: bool) -> Sequence[Spec]:
     refuse_complex("aminmax_cpu", self)
     if dim is None and self.numel() == 0:
         raise RuntimeError("aminmax(): cannot compute aminmax over an empty dimension as the operation has no "
@@ -289,8 +292,8 @@ op("aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, T
 
 
 # ---- moments -----------------------------------------------------------------------------------------------------
-def _moment_rule(name, outputs):
-    def rule(self, dim, correction, keepdim):
+def _moment_rule(name: str, outputs: int) -> Callable[..., Any]:
+    def rule(self: Tensor, dim: int | Sequence[int] | None, correction: float | None, keepdim: bool) -> Sequence[Spec]:
         if not is_float(self.dtype):
             raise RuntimeError(f"{name} only support floating point and complex dtypes")
         shape = reduced(self.shape, dim, keepdim)
@@ -304,19 +307,20 @@ def _moment_rule(name, outputs):
     return rule
 
 
-def _var_grad(g, self, dim, correction, keepdim):
+def _var_grad(g: Tensor, self: Tensor, dim: int | None, correction: int | None, keepdim: bool) -> Tensor:
     freedom = items(self.shape, dim) - (1 if correction is None else correction)
     if freedom <= 0:
         return spread(g, self.shape, dim, keepdim) * math.nan * self
     return (2 / freedom) * spread(g, self.shape, dim, keepdim) * (self - self.mean(dim, True))
 
 
-def _std_grad(g, self, dim, correction, keepdim, result):
+def _std_grad(g: Tensor, self: Tensor, dim: int | None, correction: int | None, keepdim: bool,
+              result: Tensor) -> Tensor:
     g = (g / (result * 2)).masked_fill(result == 0, 0)
     return _var_grad(g, self, dim, correction, keepdim)
 
 
-def _mean_grad(g, self, dim, keepdim):
+def _mean_grad(g: Tensor, self: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     return spread(g, self.shape, dim, keepdim) / items(self.shape, dim)
 
 
@@ -347,7 +351,8 @@ for _name, _results, _grad, _npu in (
 
 
 # ---- norms -------------------------------------------------------------------------------------------------------
-def _norm_rule(self, ord, dim, keepdim, dtype):
+def _norm_rule(self: Tensor, ord: float, dim: int | Sequence[int] | None, keepdim: bool,
+               dtype: _C.dtype | None) -> Spec:
     kept = self.dtype if dtype is None else dtype
     if not is_float(kept):
         raise RuntimeError("linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
@@ -365,7 +370,8 @@ def _norm_rule(self, ord, dim, keepdim, dtype):
     return shape, kept.to_real()
 
 
-def _norm_grad(g, self, ord, dim, keepdim, result):
+def _norm_grad(g: Tensor, self: Tensor, ord: float, dim: int | Sequence[int] | None, keepdim: bool,
+               result: Tensor) -> Tensor:
     g, norm = unreduced(g, self.dim(), dim, keepdim), unreduced(result, self.dim(), dim, keepdim)
     if ord == 0:
         return ops.zeros_like(self)
@@ -391,7 +397,7 @@ op("linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim
 
 @composite("norm(Tensor self, any? p='fro', int[1]? dim=None, bool keepdim=False, ScalarType? dtype=None) -> Tensor",
            autocast={"npu": "float32"})
-def _norm(self, p, dim, keepdim, dtype):
+def _norm(self: Tensor, p: float | str, dim: int | list[int] | None, keepdim: bool, dtype: _C.dtype | None) -> Tensor:
     """The p-norm over all items or over dims; 'fro' and 'nuc' are matrix norms."""
     if not is_float(self.dtype) and dtype is None:
         raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
@@ -405,7 +411,7 @@ def _norm(self, p, dim, keepdim, dtype):
 
 @composite("frobenius_norm(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", autocast={"npu": "float32"},
            variants="function")
-def _frobenius_norm(self, dim, keepdim):
+def _frobenius_norm(self: Tensor, dim: tuple[int, ...], keepdim: bool) -> Tensor:
     """The square root of the sum of squares over dims."""
     if isinstance(dim, (tuple, list)) and len(dim) > 2:
         raise RuntimeError(f"Expected at most 2 dimensions, but got {len(dim)} dimensions instead.")
@@ -413,7 +419,7 @@ def _frobenius_norm(self, dim, keepdim):
 
 
 @composite("norm_except_dim(Tensor v, int pow=2, int dim=0) -> Tensor", out=False, variants="function")
-def _norm_except_dim(v, pow, dim):
+def _norm_except_dim(v: Tensor, pow: int, dim: int) -> Tensor:
     """The norm over all dims but one (-1: over all)."""
     if dim == -1:
         return ops.linalg_vector_norm(v, pow)
@@ -421,12 +427,12 @@ def _norm_except_dim(v, pow, dim):
 
 
 @composite("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor", autocast={"npu": "float32"}, out=False)
-def _dist(self, other, p):
+def _dist(self: Tensor, other: Tensor, p: float) -> Tensor:
     """The p-norm of self - other."""
     return ops.linalg_vector_norm(self - other, p)
 
 
-def _renorm_rule(self, p, dim, maxnorm):
+def _renorm_rule(self: Tensor, p: float, dim: int, maxnorm: float) -> Spec:
     for value, name in ((p, "p"), (maxnorm, "maxnorm")):
         if isinstance(value, complex):
             raise RuntimeError(f"renorm: {name} must be real-valued")
@@ -443,7 +449,7 @@ def _renorm_rule(self, p, dim, maxnorm):
 @composite("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", autocast={"npu": "float32"},
            inplace="method", rule=_renorm_rule,
            npu="aclnnRenorm(self, p, dim, maxnorm, out)")
-def _renorm(self, p, dim, maxnorm):
+def _renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Each slice along dim scaled down to a p-norm of at most maxnorm."""
     _renorm_rule(self, p, dim, maxnorm)
     dim = wrap(dim, self.dim())
@@ -461,7 +467,7 @@ op("_logsumexp(Tensor self, int[1]? dim, bool keepdim=False) -> Tensor",
          unreduced(g, self.dim(), dim, keepdim) * (self - unreduced(result, self.dim(), dim, keepdim)).exp()})
 
 
-def _logsumexp_out(out, self, dim, keepdim):
+def _logsumexp_out(out: Tensor, self: Tensor, dim: tuple[int, ...], keepdim: bool) -> Tensor:
     """out= of a wider dtype: in that."""
     wide = is_float(self.dtype) and _C.promote_types(self.dtype, out.dtype) is out.dtype
     return ops.logsumexp(self.to(out.dtype) if wide else self, dim, keepdim)
@@ -469,7 +475,7 @@ def _logsumexp_out(out, self, dim, keepdim):
 
 @composite("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", autocast={"npu": "float32"},
            out=_logsumexp_out)
-def _logsumexp(self, dim, keepdim):
+def _logsumexp(self: Tensor, dim: int | tuple[int, ...], keepdim: bool) -> Tensor:
     """log(sum(exp(self))), without overflow."""
     if not self.is_complex():
         return ops._logsumexp(self, dim, keepdim)
@@ -488,7 +494,7 @@ op("_equal(Tensor self, Tensor other) -> Tensor", rule=lambda self, other: ((), 
 
 
 @composite("equal(Tensor self, Tensor other) -> bool", lacks="complex32", out=False)
-def _equal(self, other):
+def _equal(self: Tensor, other: Tensor) -> bool:
     """Whether both have the same shape and items."""
     if self.dtype is not other.dtype:
         wide = _C.promote_types(self.dtype, other.dtype)
@@ -496,7 +502,7 @@ def _equal(self, other):
     return ops._equal(self, other).item()
 
 
-def _isclose_rule(self, other, rtol, atol, equal_nan):
+def _isclose_rule(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: bool) -> Spec:
     if self.dtype is not other.dtype:
         raise RuntimeError(f"{word(self.dtype)} did not match {word(other.dtype)}")
     for name, bound in (("rtol", rtol), ("atol", atol)):
@@ -508,7 +514,7 @@ def _isclose_rule(self, other, rtol, atol, equal_nan):
 @composite("isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor",
            out=False,
            rule=_isclose_rule, npu="aclnnIsClose(self, other, rtol, atol, equal_nan, out)")
-def _isclose(self, other, rtol, atol, equal_nan):
+def _isclose(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: bool) -> Tensor:
     """Where |self - other| <= atol + rtol * |other|."""
     _isclose_rule(self, other, rtol, atol, equal_nan)
     close = self == other
@@ -525,6 +531,6 @@ def _isclose(self, other, rtol, atol, equal_nan):
 
 @composite("allclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> bool",
            out=False)
-def _allclose(self, other, rtol, atol, equal_nan):
+def _allclose(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: bool) -> bool:
     """Whether all items are close, as isclose says."""
     return bool(ops.isclose(self, other, rtol, atol, equal_nan).all())

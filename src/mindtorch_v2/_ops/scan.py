@@ -1,42 +1,46 @@
 """Rows of the scans along one dim, and of what follows from neighbours: differences and trapezoids."""
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from mindtorch_v2 import _C
 from mindtorch_v2._dtype import finfo
 from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.reduce import INT64, in_out_dtype, is_float, refuse_complex
-from mindtorch_v2._ops.table import alias, composite, op, ops
+from mindtorch_v2._ops.table import Spec, alias, composite, op, ops
 from mindtorch_v2._ops.view import wrap
+from mindtorch_v2._tensor import Tensor
 
 
 # ---- scans -------------------------------------------------------------------------------------------------------
-def _scan_rule(self, dim, dtype):
+def _scan_rule(self: Tensor, dim: int, dtype: _C.dtype | None) -> Spec:
     wrap(dim, self.dim())
     return self.shape, dtype if dtype is not None else self.dtype if is_float(self.dtype) else INT64
 
 
-def _extreme_rule(name):
-    def rule(self, dim):
+def _extreme_rule(name: str) -> Callable[..., Any]:
+    def rule(self: Tensor, dim: int) -> Sequence[Spec]:
         wrap(dim, self.dim())
         refuse_complex(name, self)
         return [(self.shape, self.dtype), (self.shape, INT64)]
     return rule
 
 
-def _logcumsumexp_rule(self, dim):
+def _logcumsumexp_rule(self: Tensor, dim: int) -> Spec:
     wrap(dim, self.dim())
     if not is_float(self.dtype):
         raise NotImplementedError(f'"logcumsumexp_out_cpu" not implemented for \'{self.dtype!r}\'')
     return self.shape, self.dtype
 
 
-def _from_the_end(x, dim):
+def _from_the_end(x: Tensor, dim: int) -> Tensor:
     """The running sum from the other end."""
     return x.clone() if x.dim() == 0 else x.flip(dim).cumsum(dim).flip(dim)
 
 
-def _cumprod_grad(g, self, dim, result):
+def _cumprod_grad(g: Tensor, self: Tensor, dim: int, result: Tensor) -> Tensor:
     if self.numel() <= 1 or self.size(dim) == 1:
         return g.clone()
     zero = self == 0
@@ -53,7 +57,7 @@ def _cumprod_grad(g, self, dim, result):
     return ops.where(first, at, before.masked_fill(seen > 0, 0))
 
 
-def _cumprod_slopes(g, x, dim):
+def _cumprod_slopes(g: Tensor, x: Any, dim: Any) -> Any:
     """The same for gradients of gradients: one scan for every item along dim."""
     n, slopes = x.size(dim), []
     for k in range(n):
@@ -66,11 +70,11 @@ def _cumprod_slopes(g, x, dim):
     return ops.cat(slopes, dim)
 
 
-def _logcumsumexp_grad(g, self, dim, result):
+def _logcumsumexp_grad(g: Tensor, self: Tensor, dim: int, result: Tensor) -> Tensor:
     if self.numel() == 0:
         return g
 
-    def back(log_g):
+    def back(log_g: Tensor) -> Tensor:
         if self.dim() == 0:
             return log_g.exp()
         return ((log_g - result).flip(dim).logcumsumexp(dim).flip(dim) + self).exp()
@@ -103,7 +107,7 @@ for _name, _camel in (("cummax", "Cummax"), ("cummin", "Cummin")):
 
 
 # ---- neighbours --------------------------------------------------------------------------------------------------
-def _check_more(self, dim, more):
+def _check_more(self: Tensor, dim: int, more: list[Tensor]) -> None:
     for x in more:
         if x.dim() != self.dim():
             raise RuntimeError("diff expects prepend or append to be the same dimension as input")
@@ -114,7 +118,7 @@ def _check_more(self, dim, more):
 
 
 @composite("diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor")
-def _diff(self, n, dim, prepend, append):
+def _diff(self: Tensor, n: int, dim: int, prepend: Tensor | None, append: Tensor | None) -> Tensor:
     """The n-th difference of neighbours along dim."""
     if self.dim() < 1:
         raise RuntimeError("diff expects input to be at least one-dimensional")
@@ -138,7 +142,7 @@ def _diff(self, n, dim, prepend, append):
 _BOOL = _C._dtype_named("bool")
 
 
-def _steps(y, x, dim):
+def _steps(y: Tensor, x: Tensor, dim: int) -> Tensor:
     """The widths between the points of x, in a shape that multiplies y's."""
     if x.dim() == 0 or x.size(-1 if x.dim() == 1 else dim) != y.size(dim) and x.dim() == 1:
         raise RuntimeError("trapezoid: There must be one `x` value for each sample point")
@@ -151,7 +155,7 @@ def _steps(y, x, dim):
     return x.narrow(dim, 1, x.size(dim) - 1) - x.narrow(dim, 0, x.size(dim) - 1)
 
 
-def _areas(y, x, dx, dim):
+def _areas(y: Tensor, x: Tensor | None, dx: int, dim: int) -> Tensor:
     """The trapezoids between neighbours, each doubled."""
     n = y.size(dim)
     sides = y.narrow(dim, 0, n - 1) + y.narrow(dim, 1, n - 1)
@@ -159,7 +163,7 @@ def _areas(y, x, dx, dim):
 
 
 @composite("trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor", out=False, variants="function")
-def _trapezoid_x(y, x, dim):
+def _trapezoid_x(y: Tensor, x: Tensor, dim: int) -> Tensor:
     """The integral along dim by the trapezoidal rule."""
     if y.size(dim) == 0:
         return y.sum(dim) * 0.0
@@ -168,7 +172,7 @@ def _trapezoid_x(y, x, dim):
 
 
 @composite("trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor", out=False, variants="function")
-def _trapezoid(y, dx, dim):
+def _trapezoid(y: Tensor, dx: float, dim: int) -> Tensor:
     if y.size(dim) == 0:
         return y.sum(dim) * 0.0
     if isinstance(dx, (bool,)) or isinstance(dx, complex):
@@ -179,14 +183,14 @@ def _trapezoid(y, dx, dim):
 
 
 @composite("cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor", out=False, variants="function")
-def _cumulative_trapezoid_x(y, x, dim):
+def _cumulative_trapezoid_x(y: Tensor, x: Tensor, dim: int) -> Tensor:
     """The running integral along dim by the trapezoidal rule."""
     dim = wrap(dim, y.dim())
     return _areas(y, x, 1, dim).cumsum(dim) / 2.0
 
 
 @composite("cumulative_trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor", out=False, variants="function")
-def _cumulative_trapezoid(y, dx, dim):
+def _cumulative_trapezoid(y: Tensor, dx: float, dim: int) -> Tensor:
     if isinstance(dx, (bool, complex)):
         raise RuntimeError("cumulative_trapezoid: Currently, we only support dx as a real number.")
     dim = wrap(dim, y.dim())

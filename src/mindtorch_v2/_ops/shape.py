@@ -3,20 +3,23 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching_nn, forward
-from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
+from mindtorch_v2._ops.table import Spec, alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import broadcast_shapes, check_parts, wrap
+from mindtorch_v2._tensor import Tensor
 
 
 # ---- joining --------------------------------------------------------------------------------------------------------
-def _is_legacy_empty(t):
+def _is_legacy_empty(t: Tensor) -> bool:
     """A 1-D tensor without items is skipped by cat, whatever the others' shapes."""
     return t.dim() == 1 and t.numel() == 0
 
 
-def _cat_rule(tensors, dim):
+def _cat_rule(tensors: tuple[Tensor, ...], dim: int) -> Spec:
     if not tensors:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
     for i, t in enumerate(tensors):
@@ -44,7 +47,7 @@ def _cat_rule(tensors, dim):
     return first[:dim] + (total,) + first[dim + 1:], dtype
 
 
-def _cat_grad(g, shapes, dim):
+def _cat_grad(g: Tensor, shapes: list[tuple[int, ...]], dim: int) -> list[Tensor]:
     """The slices of g that belong to each tensor."""
     full = max(shapes, key=len)
     dim, start, parts = wrap(dim, max(len(full), 1)), 0, []
@@ -65,7 +68,7 @@ alias("concat", "cat", "function")
 alias("concatenate", "cat", "function")
 
 
-def _stack_rule(tensors, dim):
+def _stack_rule(tensors: tuple[Tensor, ...], dim: int) -> Spec | None:
     """CANN joins tensors of one dtype."""
     _check_stacked(tensors)
     first, dtype = tuple(tensors[0].shape), tensors[0].dtype
@@ -75,7 +78,7 @@ def _stack_rule(tensors, dim):
     return (*first[:dim], len(tensors), *first[dim:]), dtype
 
 
-def _check_stacked(tensors):
+def _check_stacked(tensors: tuple[Tensor, ...]) -> None:
     if not tensors:
         raise RuntimeError("stack expects a non-empty TensorList")
     for i, t in enumerate(tensors):
@@ -87,7 +90,7 @@ def _check_stacked(tensors):
 @composite("stack(Tensor[] tensors, int dim=0) -> Tensor", out="apart", autocast={"cpu": "widest"},
            variants="function", rule=_stack_rule,
            npu="aclnnStack(tensors, dim, out)", grad={"tensors": lambda g, dim: list(g.unbind(dim))})
-def _stack(tensors, dim):
+def _stack(tensors: tuple[Tensor, ...], dim: int) -> Tensor:
     """Joins tensors of one shape along a new dim."""
     _check_stacked(tensors)
     shape = tuple(tensors[0].shape)
@@ -97,7 +100,7 @@ def _stack(tensors, dim):
     return ops.cat(tensors, dim).view(*shape[:dim], len(tensors), *shape[dim:])      # which keeps channels last, as torch
 
 
-def _at_least(t, rank):
+def _at_least(t: Any, rank: int) -> Any:
     """t with dims of size 1 added as NumPy's atleast_Nd adds them."""
     if rank == 1:
         return t.reshape(1) if t.dim() == 0 else t
@@ -106,8 +109,8 @@ def _at_least(t, rank):
     return t.unsqueeze(-1) if t.dim() == 2 else _at_least(t, 2).unsqueeze(-1) if t.dim() < 2 else t
 
 
-def _at_least_function(rank):
-    def at_least(*tensors):
+def _at_least_function(rank: int) -> Callable[..., Any]:
+    def at_least(*tensors: Tensor | list[Tensor]) -> Tensor | Sequence[Tensor | list[Tensor]]:
         items = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
         found = tuple(_at_least(t, rank) for t in items)
         return found[0] if len(tensors) == 1 and not isinstance(tensors[0], (tuple, list)) else found
@@ -120,7 +123,7 @@ atleast_1d, atleast_2d, atleast_3d = (_at_least_function(rank) for rank in (1, 2
 
 
 @composite("hstack(Tensor[] tensors) -> Tensor", variants="function")
-def _hstack(tensors):
+def _hstack(tensors: tuple[Tensor, ...]) -> Tensor:
     """Joins along the second dim (the first for 1-D tensors)."""
     if not tensors:
         raise RuntimeError("hstack expects a non-empty TensorList")
@@ -129,7 +132,7 @@ def _hstack(tensors):
 
 
 @composite("vstack(Tensor[] tensors) -> Tensor", variants="function")
-def _vstack(tensors):
+def _vstack(tensors: tuple[Tensor, ...]) -> Tensor:
     """Joins along the first dim; 1-D tensors are rows."""
     if not tensors:
         raise RuntimeError("vstack expects a non-empty TensorList")
@@ -140,7 +143,7 @@ alias("row_stack", "vstack", "function")
 
 
 @composite("dstack(Tensor[] tensors) -> Tensor", variants="function")
-def _dstack(tensors):
+def _dstack(tensors: tuple[Tensor, ...]) -> Tensor:
     """Joins along the third dim."""
     if not tensors:
         raise RuntimeError("dstack expects a non-empty TensorList")
@@ -148,12 +151,12 @@ def _dstack(tensors):
 
 
 @composite("column_stack(Tensor[] tensors) -> Tensor", variants="function")
-def _column_stack(tensors):
+def _column_stack(tensors: tuple[Tensor, ...]) -> Tensor:
     """Joins along the second dim; 1-D tensors are columns."""
     return ops.hstack([t if t.dim() > 1 else t.reshape(-1, 1) for t in tensors])
 
 
-def block_diag(*tensors):
+def block_diag(*tensors: Tensor) -> Tensor:
     """A matrix with the given matrices on its diagonal."""
     parts = [_at_least(t, 2) for t in tensors] or [ops.empty((1, 0))]
     for i, t in enumerate(parts):
@@ -169,7 +172,7 @@ def block_diag(*tensors):
 
 
 # ---- splitting --------------------------------------------------------------------------------------------------------
-def split_sizes(self, sizes, dim):
+def split_sizes(self: Tensor, sizes: Sequence[int], dim: int) -> tuple[Tensor, ...]:
     """Views of the given sizes along dim."""
     total, start, parts = self.size(dim), 0, []
     check_parts("split", len(sizes))
@@ -189,14 +192,14 @@ _JOINED = {"self": lambda gs, dim: ops.cat(gs, dim)}         # the gradients of 
 
 
 @composite("split_with_sizes(Tensor(a) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]", out=False, grad=_JOINED)
-def _split_with_sizes(self, sizes, dim):
+def _split_with_sizes(self: Tensor, sizes: Sequence[int], dim: int) -> tuple[Tensor, ...]:
     """Views of the given sizes along dim."""
     if self.dim() == 0:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
     return _C._many_views(split_sizes(self, sizes, dim))
 
 
-def _split_size(self, size, dim):
+def _split_size(self: Tensor, size: int, dim: int) -> tuple[Tensor, ...]:
     """Views of at most split_size items along dim."""
     if self.dim() == 0:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
@@ -221,7 +224,7 @@ op("split.named(Tensor(a) self, SymInt split_size, int dim=0) -> Tensor(a)[]", o
 
 
 @composite("chunk(Tensor(a) self, int chunks, int dim=0) -> Tensor(a)[]", out=False)
-def _chunk(self, chunks, dim):
+def _chunk(self: Tensor, chunks: int, dim: int) -> tuple[Tensor, ...]:
     """Views of at most `chunks` nearly equal parts along dim."""
     if self.dim() == 0:
         raise RuntimeError("chunk expects at least a 1-dimensional tensor")
@@ -235,7 +238,7 @@ def _chunk(self, chunks, dim):
     return ops.split(self, size, dim)
 
 
-def _tensor_split(self, where, dim):
+def _tensor_split(self: Tensor, where: int | Sequence[int], dim: int) -> tuple[Tensor, ...]:
     """Views along dim: `where` equal parts, or parts that begin at the given indices."""
     if self.dim() == 0:
         raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
@@ -260,8 +263,8 @@ op("tensor_split.names(Tensor(a) self, SymInt[] indices_or_sections, int dim=0) 
    body=_tensor_split)
 
 
-def _np_split(name, rank, dim_of):
-    def body(self, where):
+def _np_split(name: str, rank: int, dim_of: Callable[..., Any]) -> None:
+    def body(self: Tensor, where: int | list[int]) -> tuple[Tensor, ...]:
         if self.dim() < rank:
             raise RuntimeError(f"torch.{name} requires a tensor with at least {rank} dimension"
                                f", but got a tensor with {self.dim()} dimensions!")
@@ -283,7 +286,7 @@ alias("unsafe_split_with_sizes", "split_with_sizes")
 
 
 # ---- moving dims --------------------------------------------------------------------------------------------------------
-def _movedim(self, source, destination):
+def _movedim(self: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """Moves dims to new places; the others keep their order."""
     source = [source] if isinstance(source, int) else list(source)
     destination = [destination] if isinstance(destination, int) else list(destination)
@@ -309,7 +312,7 @@ alias("moveaxis", "movedim")
 
 
 @composite("adjoint(Tensor(a) self) -> Tensor(a)", out=False)
-def _adjoint(self):
+def _adjoint(self: Tensor) -> Tensor:
     """The conjugate transpose of the last two dims."""
     if self.dim() == 1:
         raise RuntimeError("tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor.")
@@ -317,7 +320,7 @@ def _adjoint(self):
 
 
 @composite("unflatten(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)", out=False)
-def _unflatten(self, dim, sizes):
+def _unflatten(self: Tensor, dim: int, sizes: Any) -> Tensor:
     """Splits one dim into several."""
     dim = wrap(dim, self.dim())
     if not sizes:
@@ -333,13 +336,13 @@ def _unflatten(self, dim, sizes):
 
 
 @composite("ravel(Tensor(a) self) -> Tensor(a)", out=False)
-def _ravel(self):
+def _ravel(self: Tensor) -> Tensor:
     """A contiguous 1-D form."""
     return self.contiguous().view(-1)
 
 
 # ---- repeating --------------------------------------------------------------------------------------------------------
-def _repeat_rule(self, repeats):
+def _repeat_rule(self: Tensor, repeats: tuple[int, ...]) -> Spec:
     if len(repeats) < self.dim():
         raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
     if any(n < 0 for n in repeats):
@@ -348,7 +351,7 @@ def _repeat_rule(self, repeats):
     return tuple(n * r for n, r in zip(shape, repeats)), self.dtype
 
 
-def _repeat_grad(g, shape, repeats):
+def _repeat_grad(g: Tensor, shape: tuple[int, ...], repeats: tuple[int, ...]) -> Tensor:
     lead = len(repeats) - len(shape)
     if 0 in repeats:
         return g.new_zeros(shape)
@@ -365,26 +368,26 @@ op("repeat(Tensor self, SymInt[] repeats) -> Tensor",
 
 
 @composite("tile(Tensor self, SymInt[] dims) -> Tensor", out=False)
-def _tile(self, dims):
+def _tile(self: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Repeats the tensor along each dim; missing leading counts are 1."""
     return self.repeat((1,) * (self.dim() - len(dims)) + tuple(dims))
 
 
 # ---- broadcasting -------------------------------------------------------------------------------------------------------
 @composite("broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)", out=False)
-def _broadcast_to(self, size):
+def _broadcast_to(self: Tensor, size: tuple[int, ...]) -> Tensor:
     """A view of self in the given shape."""
     return self.expand(size)
 
 
-def broadcast_tensors(*tensors):
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Views of the tensors in their common shape."""
     items = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
     shape = broadcast_shapes(*(tuple(t.shape) for t in items))
     return tuple(t.expand(shape) for t in items)
 
 
-def meshgrid(*tensors, indexing=None):
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Coordinate grids of 1-D tensors."""
     items = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
     if not items:
@@ -405,7 +408,7 @@ def meshgrid(*tensors, indexing=None):
                  for t, d in zip(items, places))
 
 
-def cartesian_prod(*tensors):
+def cartesian_prod(*tensors: Tensor) -> Tensor:
     """Every combination of items of 1-D tensors, a row each."""
     if len(tensors) == 1:
         return tensors[0]
@@ -413,7 +416,7 @@ def cartesian_prod(*tensors):
 
 
 @composite("combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor", out=False, variants="function")
-def _combinations(self, r, with_replacement):
+def _combinations(self: Tensor, r: int, with_replacement: bool) -> Tensor:
     """Every choice of r items, a row each."""
     if self.dim() != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(self.shape)}")
@@ -431,7 +434,7 @@ def _combinations(self, r, with_replacement):
 
 # ---- diagonals --------------------------------------------------------------------------------------------------------
 @composite("diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor", out=False)
-def _diag_embed(self, offset, dim1, dim2):
+def _diag_embed(self: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
     """A tensor whose diagonals over two new dims are self."""
     rank, n = self.dim() + 1, self.size(-1) + abs(offset)
     a, b = wrap(dim1, rank), wrap(dim2, rank)
@@ -444,7 +447,7 @@ def _diag_embed(self, offset, dim1, dim2):
 
 
 @composite("diag(Tensor self, int diagonal=0) -> Tensor")
-def _diag(self, diagonal):
+def _diag(self: Tensor, diagonal: int) -> Tensor:
     """The diagonal of a matrix, or a matrix with that diagonal."""
     if self.dim() == 1:
         return ops.diag_embed(self, diagonal)
@@ -454,13 +457,13 @@ def _diag(self, diagonal):
 
 
 @composite("diagflat(Tensor self, int offset=0) -> Tensor", out=False)
-def _diagflat(self, offset):
+def _diagflat(self: Tensor, offset: int) -> Tensor:
     """A matrix with the items of self on its diagonal."""
     return ops.diag_embed(self.reshape(-1), offset)
 
 
 @composite("vander(Tensor x, int? N=None, bool increasing=False) -> Tensor", out=False, variants="function")
-def _vander(x, N, increasing):
+def _vander(x: Tensor, N: int | None, increasing: bool) -> Tensor:
     """Powers of x as columns."""
     if x.dim() != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")

@@ -1,6 +1,9 @@
 """Rows of linear systems: solve, inverse, determinants."""
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.decompose import (
@@ -16,16 +19,17 @@ from mindtorch_v2._ops.decompose import (
     real_dtype,
 )
 from mindtorch_v2._ops.linalg import _t
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._tensor import Tensor
 
 
 # ---- solve, inverse ------------------------------------------------------------------------------
-def _is_vector(A_shape, B_shape):
+def _is_vector(A_shape: tuple[int, ...], B_shape: tuple[int, ...]) -> bool:
     """B holds a vector for each matrix of A."""
     return len(B_shape) == 1 or tuple(A_shape[:-1]) == tuple(B_shape)
 
 
-def _solve_rule(A, B, left):
+def _solve_rule(A: Tensor, B: Tensor, left: bool) -> Sequence[Spec]:
     name = "linalg.solve"
     check_square(A, name)
     check_float(A, name, False, "lu_cpu")
@@ -45,7 +49,8 @@ def _solve_rule(A, B, left):
             (tuple(A.shape[:-2]), INT32)]
 
 
-def _solve_grad(g, A, B_shape, left, result, LU, pivots, needs):
+def _solve_grad(g: Tensor, A: Tensor, B_shape: tuple[int, ...], left: bool, result: Tensor, LU: Tensor, pivots: Tensor,
+                needs: tuple[bool, ...]) -> tuple[Tensor | None, Tensor]:
     vector = _is_vector(A.shape, B_shape)
     g = g.unsqueeze(-1) if vector else g
     if _C._is_grad_enabled() or A.is_npu:                    # CANN keeps no LU factors
@@ -67,7 +72,7 @@ op("_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True) "
 
 @composite("linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) "
            "-> (Tensor result, Tensor info)", variants="linalg")
-def _solve_ex(A, B, left, check_errors):
+def _solve_ex(A: Tensor, B: Tensor, left: bool, check_errors: bool) -> tuple[Tensor, Tensor]:
     """X of A X = B, and a code that is not 0 where A is singular."""
     made = checked(ops._linalg_solve_ex(A, B, left=left), check_errors, "torch.linalg.solve_ex")
     return made[0], made[3]
@@ -75,7 +80,7 @@ def _solve_ex(A, B, left, check_errors):
 
 @composite("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor", autocast={"cpu": "float32"},
            variants="linalg")
-def _solve(A, B, left):
+def _solve(A: Tensor, B: Tensor, left: bool) -> Tensor:
     """X of A X = B, or of X A = B."""
     return checked(ops._linalg_solve_ex(A, B, left=left), True, "torch.linalg.solve")[0]
 
@@ -88,26 +93,26 @@ op("_linalg_inv_ex(Tensor A) -> (Tensor inverse, Tensor info)",
 
 @composite("linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)",
            autocast={"cpu": "float32"}, variants="linalg")
-def _inv_ex(A, check_errors):
+def _inv_ex(A: Tensor, check_errors: bool) -> tuple[Tensor, ...]:
     """The inverse, and a code that is not 0 where there is none."""
     return checked(ops._linalg_inv_ex(A), check_errors, "linalg.inv_ex")
 
 
 @composite("linalg_inv(Tensor A) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
-def _inv(A):
+def _inv(A: Tensor) -> Tensor:
     """The inverse of each matrix."""
     return checked(ops._linalg_inv_ex(A), True, "linalg.inv")[0]
 
 
 @composite("inverse(Tensor self) -> Tensor", autocast={"cpu": "float32"})
-def _inverse(self):
+def _inverse(self: Tensor) -> Tensor:
     """The inverse of each matrix."""
     return ops.linalg_inv(self)
 
 
 # ---- determinants --------------------------------------------------------------------------------
-def _det_rule(name, *firsts):
-    def rule(A):
+def _det_rule(name: str, *firsts: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(A: Tensor) -> Sequence[Spec]:
         check_square(A, name)
         check_float(A, name, False, "lu_cpu" if name == "linalg.det" else None)
         batch = tuple(A.shape[:-2])
@@ -116,7 +121,7 @@ def _det_rule(name, *firsts):
     return rule
 
 
-def _scaled_inverse(scale, A, LU, pivots, shift):
+def _scaled_inverse(scale: Tensor, A: Tensor, LU: Tensor, pivots: Tensor, shift: float) -> Tensor:
     """inv(A^H) times a number per matrix; with shift, zeros on U's diagonal become that: det has a limit there."""
     d = ops.diag_embed(scale.unsqueeze(-1).expand((*A.shape[:-1],)))
     if _C._is_grad_enabled() or A.is_npu:
@@ -127,7 +132,7 @@ def _scaled_inverse(scale, A, LU, pivots, shift):
     return ops.linalg_lu_solve(LU, pivots, d, adjoint=True)
 
 
-def _slogdet_grad(g_sign, g_log, A, sign, LU, pivots):
+def _slogdet_grad(g_sign: Tensor, g_log: Tensor, A: Tensor, sign: Tensor, LU: Tensor, pivots: Tensor) -> Tensor:
     scale = g_log
     if A.is_complex():
         scale = ops.complex(g_log, -(g_sign.conj() * sign).imag)
@@ -146,32 +151,32 @@ op("_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tens
 
 
 @composite("linalg_det(Tensor A) -> Tensor", variants="linalg")
-def _linalg_det(A):
+def _linalg_det(A: Tensor) -> Tensor:
     """The determinant of each matrix."""
     return ops._linalg_det(A)[0]
 
 
 @composite("det(Tensor self) -> Tensor", out=False)
-def _det(self):
+def _det(self: Tensor) -> Tensor:
     """The determinant of each matrix."""
     return ops._linalg_det(self)[0]
 
 
 @composite("linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)", variants="linalg")
-def _linalg_slogdet(A):
+def _linalg_slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
     """The sign of the determinant and the logarithm of its size."""
     return tuple(ops._linalg_slogdet(A))[:2]
 
 
 @composite("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)")
-def _slogdet(self):
+def _slogdet(self: Tensor) -> tuple[Tensor, Tensor]:
     """The sign of the determinant and the logarithm of its size."""
     return tuple(ops._linalg_slogdet(self))[:2]
 
 
 @composite("logdet(Tensor self) -> Tensor", out=False, npu="aclnnLogdet(self, out)",
            rule=lambda self: _det_rule("linalg.slogdet", lambda t: t)(self)[0])
-def _logdet(self):
+def _logdet(self: Tensor) -> Tensor:
     """The logarithm of the determinant; nan where that is negative."""
     sign, size = tuple(ops._linalg_slogdet(self))[:2]
     return sign.log() + size if self.is_complex() else ops.where(sign == -1, float("nan"), size)

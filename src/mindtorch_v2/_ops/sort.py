@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching, batching_nn
@@ -17,19 +19,20 @@ from mindtorch_v2._ops.reduce import (
     refuse_empty,
     word,
 )
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._ops.view import wrap
+from mindtorch_v2._tensor import Tensor
 
 
 # ---- sort --------------------------------------------------------------------------------------------------------
-def _sort_rule(self, dim, descending, stable):
+def _sort_rule(self: Tensor, dim: int, descending: bool, stable: bool | None) -> Sequence[Spec]:
     wrap(dim, self.dim())
     if self.is_complex():
         raise RuntimeError("Sort does not support complex dtypes on CPU")
     return [(self.shape, self.dtype), (self.shape, INT64)]
 
 
-def _topk_rule(self, k, dim, largest, sorted):
+def _topk_rule(self: Tensor, k: int, dim: int, largest: bool, sorted: bool) -> Sequence[Spec]:
     dim = wrap(dim, self.dim())
     size = self.size(dim) if self.dim() else 1
     if not 0 <= k <= size:
@@ -40,7 +43,7 @@ def _topk_rule(self, k, dim, largest, sorted):
     return [(shape, self.dtype), (shape, INT64)]
 
 
-def _kthvalue_rule(self, k, dim, keepdim):
+def _kthvalue_rule(self: Tensor, k: int, dim: int, keepdim: bool) -> Sequence[Spec]:
     refuse_complex("kthvalue_cpu", self)
     shape = reduced(self.shape, dim, keepdim)
     refuse_empty("kthvalue", self, dim)
@@ -49,7 +52,7 @@ def _kthvalue_rule(self, k, dim, keepdim):
     return [(shape, self.dtype), (shape, INT64)]
 
 
-def _sorted_grad(g, shape, dim, indices):
+def _sorted_grad(g: Tensor, shape: tuple[int, ...], dim: int, indices: Tensor) -> Tensor:
     return picked(g, shape, dim, True, indices)
 
 
@@ -67,7 +70,7 @@ op("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor v
    grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
 
 
-def _argsort_rule(self, dim, descending, stable):
+def _argsort_rule(self: Tensor, dim: int, descending: bool, stable: bool) -> Any:
     """CANN's op says nothing of the order of equal items."""
     wrap(dim, self.dim())
     return None if stable or self.dim() == 0 else (self.shape, INT64)
@@ -75,25 +78,25 @@ def _argsort_rule(self, dim, descending, stable):
 
 @composite("argsort(Tensor self, int dim=-1, bool descending=False, *, bool stable=False) -> Tensor", out=False,
            npu="aclnnArgsort(self, dim, descending, out)", rule=_argsort_rule)
-def _argsort(self, dim, descending, stable):
+def _argsort(self: Tensor, dim: int, descending: bool, stable: bool) -> Tensor:
     """The indices that sort self along dim."""
     return ops.sort(self.detach(), dim, descending, stable=stable)[1]
 
 
 @composite("msort(Tensor self) -> Tensor")
-def _msort(self):
+def _msort(self: Tensor) -> Tensor:
     """self sorted along its first dim."""
     return ops.sort(self, 0)[0]
 
 
 # ---- middle and most frequent ------------------------------------------------------------------------------------
-def _middle_rule(self):
+def _middle_rule(self: Tensor) -> Spec:
     refuse_complex("median_cpu", self)
     return (), self.dtype
 
 
-def _middle_dim_rule(name):
-    def rule(self, dim, keepdim=False):
+def _middle_dim_rule(name: str) -> Callable[..., Any]:
+    def rule(self: Tensor, dim: int, keepdim: bool = False) -> Sequence[Spec]:
         refuse_complex(name, self)
         shape = reduced(self.shape, dim, keepdim)
         refuse_empty(name, self, dim)
@@ -106,7 +109,7 @@ for _name, _camel in (("median", "Median"), ("nanmedian", "NanMedian")):
        npu=f"aclnn{_camel}(self, out)",
        grad={"self": lambda g, self, result: _shared(g, self, None, False, result)})
 
-    def _middle(self, _kernel=getattr(ops, "_" + _name)):
+    def _middle(self: Tensor, _kernel: _C.Op = getattr(ops, "_" + _name)) -> Tensor:
         if self.numel():
             return _kernel(self)
         return ops.full((), math.nan if is_float(self.dtype) else -2 ** 63, device=self.device).to(self.dtype)
@@ -133,7 +136,7 @@ op("_unique_runs(Tensor self, bool return_inverse=False, bool return_counts=Fals
 op("_unique_slices(Tensor self, int dim, bool consecutive) -> (Tensor, Tensor, Tensor)", variants="")  # on the npu only
 
 
-def _wanted(found, return_inverse, return_counts):
+def _wanted(found: tuple[Tensor, ...], return_inverse: bool, return_counts: bool) -> Tensor | tuple[Tensor, ...]:
     """One tensor, or a tuple of those that were asked for."""
     values, inverse, counts = found
     results = (values,) + ((inverse,) if return_inverse else ()) + ((counts,) if return_counts else ())
@@ -142,7 +145,8 @@ def _wanted(found, return_inverse, return_counts):
 
 @composite("unique(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False, int? dim=None) "
            "-> Tensor", out=False)
-def _unique(self, sorted, return_inverse, return_counts, dim):
+def _unique(self: Tensor, sorted: bool, return_inverse: bool, return_counts: bool,
+            dim: int | None) -> Tensor | tuple[Tensor, ...]:
     """The distinct items (or slices along dim), on request with each item's place among them and their counts."""
     if dim is None:
         found = ops._unique2(self.detach(), True, return_inverse, return_counts)
@@ -153,7 +157,8 @@ def _unique(self, sorted, return_inverse, return_counts, dim):
 
 @composite("unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) "
            "-> Tensor", out=False)
-def _unique_consecutive(self, return_inverse, return_counts, dim):
+def _unique_consecutive(self: Tensor, return_inverse: bool, return_counts: bool,
+                        dim: int | None) -> Tensor | tuple[Tensor, ...]:
     """The first of each run of equal items (or slices along dim)."""
     if dim is None:
         found = ops._unique_runs(self.detach(), return_inverse, return_counts)
@@ -165,12 +170,12 @@ def _unique_consecutive(self, return_inverse, return_counts, dim):
     return _wanted(found, return_inverse, return_counts)
 
 
-def _has_slices(self):
+def _has_slices(self: Tensor) -> bool:
     """Whether CANN finds the distinct slices in one op."""
     return self.is_npu and self.dim() > 0 and self.numel() > 0 and not self.is_complex()
 
 
-def _slices(self, dim):
+def _slices(self: Tensor, dim: int) -> Tensor:
     """The slices along dim, each as one row."""
     wrap(dim, self.dim())
     if self.dim() == 0:
@@ -183,7 +188,7 @@ def _slices(self, dim):
     return first.reshape(n, self.numel() // n if n else 0)
 
 
-def _runs(self, dim, rows, order):
+def _runs(self: Tensor, dim: int, rows: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Runs of equal rows; order says where each row stood."""
     n, device = rows.size(0), self.device
     if n == 0:
@@ -200,7 +205,8 @@ def _runs(self, dim, rows, order):
 
 @composite("unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) "
            "-> (Tensor, Tensor, Tensor)", variants="")
-def _unique_dim(self, dim, sorted, return_inverse, return_counts):
+def _unique_dim(self: Tensor, dim: int, sorted: bool, return_inverse: bool,
+                return_counts: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The distinct slices along dim, in lexicographic order."""
     if _has_slices(self):
         return ops._unique_slices(self.detach(), wrap(dim, self.dim()), False)
@@ -220,7 +226,7 @@ op("_searchsorted(Tensor sorted_sequence, Tensor values, Tensor? sorter, bool ri
    npu="aclnnSearchSorted(sorted_sequence, values, out_int32, right, sorter, out)")
 
 
-def _search(sequence, values, sorter, right, out_int32):
+def _search(sequence: Tensor, values: Tensor, sorter: Tensor | None, right: bool, out_int32: bool) -> Tensor:
     for tensor in (sequence, values):
         refuse_complex("searchsorted_out_cpu", tensor)
     if sequence.dtype is not values.dtype:
@@ -229,7 +235,7 @@ def _search(sequence, values, sorter, right, out_int32):
     return ops._searchsorted(sequence, values, sorter, right, out_int32)
 
 
-def _check_search(sequence, values, right, side, sorter):
+def _check_search(sequence: Tensor, values: Tensor, right: bool, side: str | None, sorter: Tensor | None) -> None:
     if side is not None and side not in ("left", "right"):
         raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     if side == "left" and right:
@@ -255,7 +261,8 @@ def _check_search(sequence, values, right, side, sorter):
 
 @composite("searchsorted(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, "
            "str? side=None, Tensor? sorter=None) -> Tensor", variants="function")
-def _searchsorted(sorted_sequence, self, out_int32, right, side, sorter):
+def _searchsorted(sorted_sequence: Tensor, self: Tensor, out_int32: bool, right: bool, side: str | None,
+                  sorter: Tensor | None) -> Tensor:
     """Where each value would be inserted to keep the sequence (along its last dim) sorted."""
     _check_search(sorted_sequence, self, right, side, sorter)
     return _search(sorted_sequence.detach(), self.detach(), sorter, right or side == "right", out_int32)
@@ -263,7 +270,8 @@ def _searchsorted(sorted_sequence, self, out_int32, right, side, sorter):
 
 @composite("searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, "
            "str? side=None, Tensor? sorter=None) -> Tensor", variants="function")
-def _searchsorted_number(sorted_sequence, self, out_int32, right, side, sorter):
+def _searchsorted_number(sorted_sequence: Tensor, self: float, out_int32: bool, right: bool, side: str | None,
+                         sorter: Tensor | None) -> Tensor:
     if sorted_sequence.dim() != 1:
         raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor "
                            "dimension is 1,"
@@ -272,7 +280,7 @@ def _searchsorted_number(sorted_sequence, self, out_int32, right, side, sorter):
     return ops.searchsorted(sorted_sequence, value, out_int32=out_int32, right=right, side=side, sorter=sorter)
 
 
-def _like_number(number, tensor):
+def _like_number(number: float, tensor: Tensor) -> Tensor:
     """A number as a 0-dim tensor, of the other tensor's dtype where that can hold it."""
     whole = isinstance(number, int) or is_float(tensor.dtype)
     return ops.scalar_tensor(number, dtype=tensor.dtype if whole else _C.get_default_dtype(), device=tensor.device)
@@ -280,7 +288,7 @@ def _like_number(number, tensor):
 
 @composite("bucketize(Tensor self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor",
            variants="function")
-def _bucketize(self, boundaries, out_int32, right):
+def _bucketize(self: Tensor, boundaries: Tensor, out_int32: bool, right: bool) -> Tensor:
     """The number of the bucket between boundaries that each value falls into."""
     if boundaries.dim() != 1:
         raise RuntimeError(f"bucketize(): boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})")
@@ -289,7 +297,7 @@ def _bucketize(self, boundaries, out_int32, right):
 
 @composite("bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor",
            variants="function")
-def _bucketize_number(self, boundaries, out_int32, right):
+def _bucketize_number(self: float, boundaries: Tensor, out_int32: bool, right: bool) -> Tensor:
     return ops.bucketize(_like_number(self, boundaries), boundaries, out_int32=out_int32, right=right)
 
 
@@ -298,7 +306,7 @@ _FEW = 16                                        # test items up to which compar
 
 @composite("isin(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor",
            variants="function", numbers=True)
-def _isin(elements, test_elements, assume_unique, invert):
+def _isin(elements: Tensor, test_elements: Tensor, assume_unique: bool, invert: bool) -> Tensor:
     """Where an item is among the test elements."""
     if not hasattr(elements, "dtype") and not hasattr(test_elements, "dtype"):
         raise TypeError("isin() received an invalid combination of arguments - got (Number, Number), but expected one of them to "

@@ -2,13 +2,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from mindtorch_v2._ops.infer import binary, binary_float, unary_float
 from mindtorch_v2._ops.table import alias, composite, op, ops
+from mindtorch_v2._tensor import Tensor
 
 
-def _no_gradient(name, argument):
-    def formula(g):
+def _no_gradient(name: str, argument: str) -> Callable[..., Any]:
+    def formula(g: Tensor) -> NoReturn:
         raise NotImplementedError(f"the derivative for '{name}: {argument}' is not implemented.")
     return formula
 
@@ -16,7 +19,7 @@ def _no_gradient(name, argument):
 _HALF = "half"                      # torch computes most of these in no narrow dtype
 
 
-def _limit(x, at_zero, slope):
+def _limit(x: Tensor, at_zero: float, slope: Callable[..., Any]) -> Tensor:
     """A slope whose expression divides by x: at 0 its limit."""
     zero = x == 0
     return ops.where(zero, at_zero, slope(x.masked_fill(zero, 1)))
@@ -46,7 +49,7 @@ for _name in ("scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spheric
 
 
 @composite("special_ndtr(Tensor self) -> Tensor", variants="special")
-def _ndtr(self):
+def _ndtr(self: Tensor) -> Tensor:
     """The area under the normal curve up to each item."""
     return ops.erfc(self * -math.sqrt(0.5)) * 0.5
 
@@ -60,7 +63,7 @@ op("special_zeta(Tensor self, Tensor other) -> Tensor",
    grad=_ZETA_GRAD)
 
 
-def _gamma_density(a, x):
+def _gamma_density(a: Any, x: Any) -> Any:
     """The slope of igamma in x."""
     return ((a - 1) * x.log() - x - a.lgamma()).exp()
 
@@ -71,7 +74,7 @@ for _name, _slope in (("igamma", lambda g, self, other: g * _gamma_density(self,
        grad={"self": _no_gradient(_name, "input"), "other": _slope})
 
 
-def _polygamma(n, self):
+def _polygamma(n: int, self: Tensor) -> Tensor:
     """The nth derivative of digamma."""
     if n < 0:
         raise RuntimeError("polygamma(n, x) does not support negative n.")
@@ -87,7 +90,7 @@ op("polygamma(int n, Tensor self) -> Tensor", body=_polygamma, doc=_polygamma.__
 
 
 @composite("mvlgamma(Tensor self, int p) -> Tensor", inplace="method")
-def _mvlgamma(self, p):
+def _mvlgamma(self: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function."""
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")

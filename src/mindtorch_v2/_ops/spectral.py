@@ -1,6 +1,9 @@
 """Rows of orthogonal factorisations: QR, eigenvalues, singular values, and what follows from them."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.decompose import (
@@ -13,31 +16,32 @@ from mindtorch_v2._ops.decompose import (
     word,
 )
 from mindtorch_v2._ops.linalg import _t
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._tensor import Tensor
 
 _COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
 
-def complex_dtype(dtype):
+def complex_dtype(dtype: _C.dtype) -> _C.dtype:
     return _C._dtype_named(_COMPLEX.get(dtype._name, dtype._name))
 
 
-def _given(g):
+def _given(g: Tensor) -> bool:
     """Whether an output's gradient is there: a missing one comes as zeros."""
     return g.requires_grad or not g._readable or bool((g != 0).any())
 
 
-def _columns(x):
+def _columns(x: Tensor) -> Tensor:
     """A vector per matrix as factors of its columns."""
     return x.unsqueeze(-2)
 
 
-def _rows(x):
+def _rows(x: Tensor) -> Tensor:
     return x.unsqueeze(-1)
 
 
 # ---- QR ------------------------------------------------------------------------------------------
-def _qr_rule(A, mode):
+def _qr_rule(A: Tensor, mode: str) -> Sequence[Spec]:
     check_matrix(A, "linalg.qr")
     check_float(A, "linalg.qr", False, "geqrf_cpu")
     if mode not in ("reduced", "r", "complete"):
@@ -48,7 +52,7 @@ def _qr_rule(A, mode):
     return [((*batch, m, k) if mode != "r" else (0,), A.dtype), ((*batch, k, n), A.dtype)]
 
 
-def _qr_grad(gs, mode, Q, R):
+def _qr_grad(gs: list[Tensor], mode: str, Q: Tensor, R: Tensor) -> Tensor:
     if mode == "r":
         raise RuntimeError("The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use "
                            "torch.linalg.qr(A, mode='reduced') if you are going to require gradients.")
@@ -63,14 +67,14 @@ def _qr_grad(gs, mode, Q, R):
     return ops.cat([_qr_square(g_q, g_r.narrow(-1, 0, m), Q, U), ops.matmul(Q, g_v)], -1)
 
 
-def _qr_square(g_q, g_r, Q, R):
+def _qr_square(g_q: Tensor, g_r: Tensor, Q: Tensor, R: Tensor) -> Tensor:
     inner = (ops.matmul(g_r, _t(R)) - ops.matmul(_t(Q), g_q)).triu()
     diagonal = inner.diagonal(0, -2, -1)
     inner = inner + _t(inner) - ops.diag_embed(_real(diagonal))
     return ops.linalg_solve_triangular(_t(R), g_q + ops.matmul(Q, inner), upper=False, left=False)
 
 
-def _real(x):
+def _real(x: Tensor) -> Tensor:
     return ops.complex(x.real, ops.zeros_like(x.real)) if x.is_complex() else x
 
 
@@ -81,12 +85,12 @@ op("linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)",
 
 
 @composite("qr(Tensor self, bool some=True) -> (Tensor Q, Tensor R)", autocast={"cpu": "float32"})
-def _qr(self, some):
+def _qr(self: Tensor, some: bool) -> tuple[Tensor, Tensor]:
     """An orthogonal Q and an upper triangular R with self = Q R."""
     return tuple(ops.linalg_qr(self, "reduced" if some else "complete"))
 
 
-def _geqrf_rule(self):
+def _geqrf_rule(self: Tensor) -> Sequence[Spec]:
     check_matrix(self, "torch.geqrf", "input")
     return [(tuple(self.shape), self.dtype), ((*self.shape[:-2], min(self.shape[-2:])), self.dtype)]
 
@@ -95,7 +99,7 @@ op("geqrf(Tensor self) -> (Tensor a, Tensor tau)",
    batch=batching.leading, autocast={"cpu": "float32"}, rule=_geqrf_rule)
 
 
-def _householder_rule(input, tau):
+def _householder_rule(input: Tensor, tau: Tensor) -> Spec:
     name = "torch.linalg.householder_product"
     if input.dim() < 2:
         raise RuntimeError(f"{name}: input must have at least 2 dimensions.")
@@ -114,7 +118,7 @@ def _householder_rule(input, tau):
     return tuple(input.shape), input.dtype
 
 
-def _reflect(x, reflectors, tau, order, adjoint=False):
+def _reflect(x: Tensor, reflectors: Tensor, tau: Tensor, order: Any, adjoint: bool = False) -> Tensor:
     """Applies I - tau v v^H, for the columns v of `reflectors` in that order, to the columns of x."""
     m = x.size(-2)
     for i in order:
@@ -135,7 +139,7 @@ op("_householder_product(Tensor input, Tensor tau) -> Tensor",
 
 @composite("linalg_householder_product(Tensor input, Tensor tau) -> Tensor", lacks="half", autocast={"cpu": "float32"},
            variants="linalg")
-def _householder_product(input, tau):
+def _householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of a product of Householder reflections."""
     recorded = not (input._readable and tau._readable) or \
         _C._is_grad_enabled() and (input.requires_grad or tau.requires_grad)
@@ -148,14 +152,14 @@ def _householder_product(input, tau):
 
 
 @composite("orgqr(Tensor self, Tensor input2) -> Tensor", autocast={"cpu": "float32"})
-def _orgqr(self, input2):
+def _orgqr(self: Tensor, input2: Tensor) -> Tensor:
     """The first columns of a product of Householder reflections."""
     return ops.linalg_householder_product(self, input2)
 
 
 @composite("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor",
            autocast={"cpu": "float32"})
-def _ormqr(self, input2, input3, left, transpose):
+def _ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool, transpose: bool) -> Tensor:
     """Multiplies input3 with the orthogonal matrix of geqrf's reflections (self, input2)."""
     if self.dim() < 2 or input3.dim() < 2:
         raise RuntimeError(f"torch.ormqr: {'input' if self.dim() < 2 else 'other'} must have at least 2 dimensions.")
@@ -177,7 +181,7 @@ def _ormqr(self, input2, input3, left, transpose):
 
 
 # ---- eigenvalues ---------------------------------------------------------------------------------
-def _eigh_rule(A, UPLO, compute_v):
+def _eigh_rule(A: Tensor, UPLO: str, compute_v: bool) -> Sequence[Spec]:
     check_square(A, "linalg.eigh")
     check_float(A, "linalg.eigh", False, "linalg_eigh_cpu", True)
     if UPLO.upper() not in ("L", "U"):
@@ -186,19 +190,19 @@ def _eigh_rule(A, UPLO, compute_v):
             (tuple(A.shape[:-2]), INT32)]
 
 
-def _gaps(values):
+def _gaps(values: Tensor) -> Tensor:
     """values[j] - values[i], with ones on the diagonal."""
     gaps = _columns(values) - _rows(values)
     return gaps + ops.eye(values.size(-1), dtype=values.dtype, device=values.device)
 
 
-def _check_phase(diagonal, name, which):
+def _check_phase(diagonal: Tensor, name: str, which: str) -> None:
     if diagonal.is_complex() and diagonal._readable and bool((diagonal.imag.abs() > 1e-2).any()):
         raise RuntimeError(f"{name}: The {which} in the complex case are specified up to multiplication by e^{{i phi}}"
                            ". The specified loss function depends on this quantity, so it is ill-defined.")
 
 
-def _eigh_grad(gs, values, V):
+def _eigh_grad(gs: list[Tensor], values: Tensor, V: Tensor) -> Tensor:
     g_l, g_v = gs[0], gs[1]
     if not _given(g_v):
         return ops.matmul(V * _columns(g_l), _t(V))
@@ -209,7 +213,7 @@ def _eigh_grad(gs, values, V):
     return ops.matmul(V, ops.matmul(inner, _t(V)))
 
 
-def _off_diagonal(x):
+def _off_diagonal(x: Tensor) -> Tensor:
     return x.triu(1) + x.tril(-1)
 
 
@@ -219,13 +223,13 @@ op("_linalg_eigh(Tensor A, str UPLO='L', bool compute_v=True) "
    grad={"A": lambda gs, result0, result1: _eigh_grad(gs, result0, result1)})
 
 
-def _wants(A):
+def _wants(A: Tensor) -> bool:
     return not A._readable or _C._is_grad_enabled() and A.requires_grad
 
 
 @composite("linalg_eigh(Tensor self, str UPLO='L') -> (Tensor eigenvalues, Tensor eigenvectors)",
            autocast={"cpu": "float32"}, variants="linalg")
-def _eigh(self, UPLO):
+def _eigh(self: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     """Eigenvalues, rising, and eigenvectors of a Hermitian matrix, one triangle of which is read."""
     values, vectors, info = ops._linalg_eigh(self, UPLO)
     check_info(info, "linalg.eigh")
@@ -233,21 +237,21 @@ def _eigh(self, UPLO):
 
 
 @composite("linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
-def _eigvalsh(self, UPLO):
+def _eigvalsh(self: Tensor, UPLO: str) -> Tensor:
     """Eigenvalues of a Hermitian matrix, rising."""
     values, _, info = ops._linalg_eigh(self, UPLO, _wants(self))
     check_info(info, "linalg.eigh")
     return values
 
 
-def _eig_rule(self):
+def _eig_rule(self: Tensor) -> Sequence[Spec]:
     check_square(self, "linalg.eig")
     check_float(self, "linalg.eig", False, "linalg_eig_out_cpu")
     dtype = complex_dtype(self.dtype)
     return [(tuple(self.shape[:-1]), dtype), (tuple(self.shape), dtype), (tuple(self.shape[:-2]), INT32)]
 
 
-def _eig_grad(gs, values, V):
+def _eig_grad(gs: list[Tensor], values: Tensor, V: Tensor) -> Tensor:
     g_l, g_v = gs[0], gs[1]
     inner = ops.diag_embed(g_l)
     if _given(g_v):
@@ -259,7 +263,7 @@ def _eig_grad(gs, values, V):
     return ops.linalg_solve(_t(V), ops.matmul(inner, _t(V)))
 
 
-def _cast(g, dtype):
+def _cast(g: Tensor, dtype: _C.dtype) -> Tensor:
     return g.real if g.is_complex() and not dtype.is_complex else g
 
 
@@ -272,7 +276,7 @@ op("_linalg_eigvals(Tensor self) -> (Tensor eigenvalues, Tensor info)", batch=ba
 
 @composite("linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)", autocast={"cpu": "float32"},
            variants="linalg")
-def _eig(self):
+def _eig(self: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors of a square matrix; complex."""
     values, vectors, info = ops._linalg_eig(self)
     check_info(info, "linalg.eig")
@@ -280,7 +284,7 @@ def _eig(self):
 
 
 @composite("linalg_eigvals(Tensor self) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
-def _eigvals(self):
+def _eigvals(self: Tensor) -> Tensor:
     """Eigenvalues of a square matrix; complex."""
     values, *_, info = ops._linalg_eig(self) if _wants(self) else ops._linalg_eigvals(self)
     check_info(info, "linalg.eig")
@@ -288,7 +292,7 @@ def _eigvals(self):
 
 
 # ---- singular values -----------------------------------------------------------------------------
-def _svd_rule(A, full_matrices, compute_uv, driver):
+def _svd_rule(A: Tensor, full_matrices: bool, compute_uv: bool, driver: str | None) -> Sequence[Spec]:
     check_matrix(A, "linalg.svd")
     check_float(A, "linalg.svd", False, "linalg_svd_cpu")
     if driver is not None:
@@ -301,11 +305,12 @@ def _svd_rule(A, full_matrices, compute_uv, driver):
             ((*batch, n if full_matrices else k, n) if compute_uv else (0,), A.dtype), (tuple(batch), INT32)]
 
 
-def _skew(x):
+def _skew(x: Tensor) -> Tensor:
     return x - _t(x)
 
 
-def _svd_grad(gs, A_shape, full_matrices, compute_uv, U, S, Vh):
+def _svd_grad(gs: list[Tensor], A_shape: tuple[int, ...], full_matrices: bool, compute_uv: bool, U: Tensor, S: Tensor,
+              Vh: Tensor) -> Tensor:
     g_u, g_s, g_v = gs[:3]
     if not compute_uv:
         raise RuntimeError("svd_backward: Setting compute_uv to false in torch.svd doesn't compute singular matrices, "
@@ -341,7 +346,7 @@ op("_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str
 @composite("linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)",
            autocast={"cpu": "float32"},
            variants="linalg")
-def _linalg_svd(A, full_matrices, driver):
+def _linalg_svd(A: Tensor, full_matrices: bool, driver: str | None) -> tuple[Tensor, Tensor, Tensor]:
     """A = U diag(S) Vh, the singular values S falling."""
     *made, info = ops._linalg_svd(A, full_matrices, driver=driver)
     check_info(info, "linalg.svd")
@@ -349,7 +354,7 @@ def _linalg_svd(A, full_matrices, driver):
 
 
 @composite("linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
-def _svdvals(A, driver):
+def _svdvals(A: Tensor, driver: str | None) -> Tensor:
     """The singular values, falling."""
     _, S, _, info = ops._linalg_svd(A, False, _wants(A), driver=driver)
     check_info(info, "linalg.svd")
@@ -358,7 +363,7 @@ def _svdvals(A, driver):
 
 @composite("svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor U, Tensor S, Tensor V)",
            autocast={"cpu": "float32"})
-def _svd(self, some, compute_uv):
+def _svd(self: Tensor, some: bool, compute_uv: bool) -> tuple[Tensor, Tensor, Tensor]:
     """self = U diag(S) V^H, the singular values S falling."""
     check_matrix(self, "linalg.svd")
     if compute_uv:

@@ -2,13 +2,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.reduce import INT64, is_float, reduced, word
 from mindtorch_v2._ops.returns import return_types
-from mindtorch_v2._ops.table import composite, op, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._ops.view import wrap
+from mindtorch_v2._tensor import Tensor
 
 _FLOAT32, _FLOAT64 = _C._dtype_named("float32"), _C._dtype_named("float64")
 
@@ -17,7 +20,7 @@ _FLOAT32, _FLOAT64 = _C._dtype_named("float32"), _C._dtype_named("float64")
 _MODES = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-def _check_quantile(self, q, interpolation):
+def _check_quantile(self: Tensor, q: Any, interpolation: str) -> None:
     if interpolation not in _MODES:
         raise RuntimeError("quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, "
                            "but got "
@@ -34,7 +37,7 @@ def _check_quantile(self, q, interpolation):
         raise RuntimeError("quantile() q values must be in the range [0, 1]")
 
 
-def _quantile_of(self, q, dim, keepdim, interpolation, skip_nan):
+def _quantile_of(self: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, skip_nan: bool) -> Tensor:
     _check_quantile(self, q, interpolation)
     rank = self.dim()
     if dim is None:
@@ -58,7 +61,7 @@ def _quantile_of(self, q, dim, keepdim, interpolation, skip_nan):
     return result.reshape(left) if q.dim() == 0 else result.reshape([flat_q.numel()] + left)
 
 
-def _between(rows, ranks, interpolation):
+def _between(rows: Tensor, ranks: Tensor, interpolation: str) -> Tensor:
     """The items at fractional ranks of sorted rows."""
     if interpolation == "lower":
         ranks = ranks.floor()
@@ -78,10 +81,12 @@ def _between(rows, ranks, interpolation):
 
 
 for _name, _skip in (("quantile", False), ("nanquantile", True)):
-    def _quantile(self, q, dim, keepdim, interpolation, _skip=_skip):
+    def _quantile(self: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpolation: str,
+                  _skip: bool = _skip) -> Tensor:
         return _quantile_of(self, q, dim, keepdim, interpolation, _skip)
 
-    def _quantile_number(self, q, dim, keepdim, interpolation, _skip=_skip):
+    def _quantile_number(self: Tensor, q: float, dim: int | None, keepdim: bool, interpolation: str,
+                         _skip: bool = _skip) -> Tensor:
         if not 0 <= q <= 1:
             raise RuntimeError(f"quantile() q must be in the range [0, 1] but got {q}")
         q = ops.scalar_tensor(q, dtype=self.dtype, device=self.device)
@@ -95,7 +100,7 @@ for _name, _skip in (("quantile", False), ("nanquantile", True)):
 
 
 # ---- counting ----------------------------------------------------------------------------------------------------
-def _histc_rule(self, bins, min, max):
+def _histc_rule(self: Tensor, bins: int, min: float, max: float) -> Spec:
     if bins <= 0:
         raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
     if min > max:
@@ -112,13 +117,13 @@ op("_histogram(Tensor self, Tensor edges, Tensor? weight) -> Tensor", kernel="hi
    rule=lambda self, edges, weight: _edges_rule(self, edges, weight))
 
 
-def _bincount_rule(self, weights, size):
+def _bincount_rule(self: Tensor, weights: Tensor | None, size: int) -> Spec:
     if weights is not None and weights.numel() != self.numel():
         raise RuntimeError("weights should be 1-d and have the same length as input")
     return (size,), INT64 if weights is None else _sum_dtype(weights.dtype)
 
 
-def _edges_rule(self, edges, weight):
+def _edges_rule(self: Tensor, edges: Tensor, weight: Any) -> Spec:
     if edges.dim() != 1 or edges.numel() == 0:
         raise RuntimeError("torch.histogramdd: bins tensor should have one dimension and at least one element")
     if weight is not None and weight.numel() != self.numel():
@@ -126,12 +131,12 @@ def _edges_rule(self, edges, weight):
     return (edges.size(0) - 1,), self.dtype
 
 
-def _sum_dtype(dtype):
+def _sum_dtype(dtype: _C.dtype) -> _C.dtype:
     return _FLOAT32 if dtype is _FLOAT32 else _FLOAT64
 
 
 @composite("histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor")
-def _histc(self, bins, min, max):
+def _histc(self: Tensor, bins: int, min: float, max: float) -> Tensor:
     """How many items fall into each of equal bins between min and max (both 0: the range of the items)."""
     if not self.is_floating_point() and self.is_cpu:         # torch's devices count integers, its cpu does not
         raise NotImplementedError(f'"histogram_cpu" not implemented for \'{word(self.dtype)}\'')
@@ -139,7 +144,7 @@ def _histc(self, bins, min, max):
 
 
 @composite("bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor", out=False)
-def _bincount(self, weights, minlength):
+def _bincount(self: Tensor, weights: Tensor | None, minlength: int) -> Tensor:
     """How often (or with which total weight) each number from 0 on occurs."""
     if is_float(self.dtype) or self.dtype._name == "bool":
         raise NotImplementedError(f'"bincount_cpu" not implemented for \'{word(self.dtype)}\'')
@@ -156,7 +161,7 @@ def _bincount(self, weights, minlength):
     return ops._bincount(self, None if weights is None else weights.detach(), max(int(self.max()) + 1, minlength))
 
 
-def _histogram_of(self, edges, weight, density):
+def _histogram_of(self: Tensor, edges: Tensor, weight: Any, density: bool) -> tuple[Tensor, ...]:
     if weight is not None and weight.numel() != self.numel():
         raise _weight_error(self, weight)
     counts = ops._histogram(self.detach(), edges, None if weight is None else weight.reshape(self.shape))
@@ -165,20 +170,20 @@ def _histogram_of(self, edges, weight, density):
     return _RESULT((counts, edges))
 
 
-def _weight_error(points, weight):
+def _weight_error(points: Any, weight: Any) -> Any:
     return RuntimeError("torch.histogramdd: if weight tensor is provided it should have the same shape as the input "
                         f"tensor excluding its innermost dimension, but got input with shape {list(points.shape)} and "
                         f"weight with shape {list(weight.shape)}")
 
 
-def _check_histogram(self):
+def _check_histogram(self: Tensor) -> None:
     if not self.is_floating_point():
         raise NotImplementedError(f'"histogram_cpu" not implemented for \'{word(self.dtype)}\'')
 
 
 @composite("histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> "
            "(Tensor hist, Tensor bin_edges)", lacks="half")
-def _histogram_edges(self, bins, weight, density):
+def _histogram_edges(self: Tensor, bins: Tensor, weight: Tensor | None, density: bool) -> tuple[Tensor, ...]:
     """The counts of items between edges (or in a number of equal bins), and the edges."""
     if bins.dim() != 1:
         raise RuntimeError(f"torch.histogram(): bins tensor should have one dimension, but got {bins.dim()} "
@@ -198,7 +203,8 @@ def _histogram_edges(self, bins, weight, density):
 
 @composite("histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, "
            "bool density=False) -> (Tensor hist, Tensor bin_edges)", lacks="half")
-def _histogram_bins(self, bins, range, weight, density):
+def _histogram_bins(self: Tensor, bins: int, range: Sequence[float] | None, weight: Tensor | None,
+                    density: bool) -> tuple[Tensor, ...]:
     if bins <= 0:
         raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
     _check_histogram(self)
@@ -206,7 +212,7 @@ def _histogram_bins(self, bins, range, weight, density):
     return _histogram_of(self, ops.linspace(low, high, bins + 1, dtype=self.dtype, device=self.device), weight, density)
 
 
-def _range_of(self, range):
+def _range_of(self: Tensor, range: Any) -> tuple[float, ...]:
     if range is not None:
         if len(range) != 2:
             raise RuntimeError("torch.histogramdd: for a 1-dimensional histogram range should have 2 elements, "
@@ -228,7 +234,7 @@ def _range_of(self, range):
 _RESULT = return_types["histogram"]
 
 
-def _grid(self, bins, range, weight):
+def _grid(self: Tensor, bins: Any, range: Any, weight: Any) -> list[Tensor]:
     """The edges of histogramdd's cells along each axis."""
     if self.dim() < 2:
         raise RuntimeError("torch.histogramdd: input tensor should have at least 2 dimensions")
@@ -251,7 +257,7 @@ def _grid(self, bins, range, weight):
                          dtype=self.dtype, device=self.device) for d, b in enumerate(bins)]
 
 
-def _check_edges(self, edge, d):
+def _check_edges(self: Tensor, edge: Any, d: Any) -> None:
     if not hasattr(edge, "dtype"):
         if edge <= 0:
             raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {edge} for dimension {d}")
@@ -271,11 +277,14 @@ def _check_edges(self, edge, d):
 
 @composite("histogramdd(Tensor self, any bins, float[]? range=None, Tensor? weight=None, bool density=False) -> "
            "(Tensor hist, Tensor[] bin_edges)", out=False, variants="function")
-def _histogramdd(self, bins, range, weight, density):
+def _histogramdd(self: Tensor, bins: Sequence[Tensor | int], range: Sequence[float] | None, weight: Tensor | None,
+                 density: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The counts of points (along the last dim) in the cells of a grid, and the edges along each axis."""
     edges = _grid(self, bins, range, weight)
     points = self.detach().reshape(-1, self.size(-1))
-    cell, inside, cells = 0, True, 1
+    cell: Any = 0
+    inside: Any = True
+    cells = 1
     for d, edge in enumerate(edges):
         values, n = points[:, d].contiguous(), edge.numel() - 1
         inside = inside & (values >= edge[0]) & (values <= edge[-1])
@@ -283,7 +292,7 @@ def _histogramdd(self, bins, range, weight, density):
         cells *= n
     kept = ops.ones_like(points[:, 0]) if weight is None else weight.reshape(-1).to(self.dtype)
     counts = ops.zeros((cells,), dtype=self.dtype, device=self.device)
-    counts = counts.index_add(0, cell[inside], kept[inside]).reshape([e.numel() - 1 for e in edges])   # type: ignore[index]
+    counts = counts.index_add(0, cell[inside], kept[inside]).reshape([e.numel() - 1 for e in edges])
     if density:
         counts = counts / counts.sum()
         for d, edge in enumerate(edges):
@@ -293,7 +302,7 @@ def _histogramdd(self, bins, range, weight, density):
 
 # ---- covariance --------------------------------------------------------------------------------------------------
 @composite("cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor", out=False)
-def _cov(self, correction, fweights, aweights):
+def _cov(self: Tensor, correction: int, fweights: Tensor | None, aweights: Tensor | None) -> Tensor:
     """The covariance matrix of variables in rows, observations in columns."""
     if self.dim() > 2:
         raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {self.dim()} "
@@ -304,7 +313,7 @@ def _cov(self, correction, fweights, aweights):
     count = rows.size(1)
     weights = _cov_weights(rows, fweights, aweights)
     if weights is None:
-        total = count
+        total: Any = count
         mean = (rows if is_float(rows.dtype) else rows.to(_C.get_default_dtype())).mean(1, True)
     else:
         total = weights.sum()
@@ -324,7 +333,7 @@ def _cov(self, correction, fweights, aweights):
     return found.squeeze() if self.dim() < 2 else found.squeeze() if rows.size(0) == 1 else found
 
 
-def _cov_weights(rows, fweights, aweights):
+def _cov_weights(rows: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> Tensor | None:
     for name, weights in (("fweights", fweights), ("aweights", aweights)):
         if weights is None:
             continue
@@ -347,7 +356,7 @@ def _cov_weights(rows, fweights, aweights):
 
 
 @composite("corrcoef(Tensor self) -> Tensor", out=False)
-def _corrcoef(self):
+def _corrcoef(self: Tensor) -> Tensor:
     """The correlation matrix of variables in rows, observations in columns."""
     if self.dim() > 2:
         raise RuntimeError(f"corrcoef(): expected input to have two or fewer dimensions but got an input with "
@@ -363,7 +372,7 @@ def _corrcoef(self):
 
 # ---- checksums ---------------------------------------------------------------------------------------------------
 @composite("hash_tensor(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0) -> Tensor")
-def _hash_tensor(self, dim, keepdim, mode):
+def _hash_tensor(self: Tensor, dim: Sequence[int], keepdim: bool, mode: int) -> Tensor:
     """The exclusive or of all items, as the bits of a 64-bit number: of doubles, of integers."""
     if mode != 0:
         raise RuntimeError(f"Only mode=0 (xor_sum) is supported right now, got mode={mode}")

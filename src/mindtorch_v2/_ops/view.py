@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.table import alias, composite, op, ops
 from mindtorch_v2._shape import Size
+from mindtorch_v2._tensor import Tensor
 
 _CONTIGUOUS = _C._named_constant("contiguous_format")
 
@@ -70,38 +72,39 @@ op("_neg_view(Tensor(a) self) -> Tensor(a)", batch=batching.as_it_is, out=False,
    grad={"self": lambda g: -g})
 
 
-def _inverse(dims):
+def _inverse(dims: Sequence[int]) -> list[int]:
     order = [0] * len(dims)
     for i, d in enumerate(dims):
         order[d] = i
     return order
 
 
-def _select_grad(g, shape, dim, index):
+def _select_grad(g: Tensor, shape: tuple[int, ...], dim: int, index: int) -> Tensor:
     whole = g.new_zeros(shape)
     return whole.select_scatter(g, dim, index) if g.requires_grad else _fill(whole.select(dim, index), g, whole)
 
 
-def _slice_grad(g, shape, dim, start, end, step):
+def _slice_grad(g: Tensor, shape: tuple[int, ...], dim: int, start: int | None, end: int | None, step: int) -> Tensor:
     whole = g.new_zeros(shape)
     if g.requires_grad:
         return whole.slice_scatter(g, dim, start, end, step)
     return _fill(ops.slice(whole, dim, start, end, step), g, whole)
 
 
-def _diagonal_grad(g, shape, offset, dim1, dim2):
+def _diagonal_grad(g: Tensor, shape: tuple[int, ...], offset: int, dim1: int, dim2: int) -> Tensor:
     whole = g.new_zeros(shape)
     if g.requires_grad:
         return whole.diagonal_scatter(g, offset, dim1, dim2)
     return _fill(whole.diagonal(offset, dim1, dim2), g, whole)
 
 
-def _fill(place, value, whole):
+def _fill(place: Tensor, value: Tensor, whole: Tensor) -> Tensor:
     place.copy_(value)
     return whole
 
 
-def _as_strided_grad(g, geometry, size, stride, offset):
+def _as_strided_grad(g: Tensor, geometry: tuple[tuple[int, ...], tuple[int, ...], int], size: tuple[int, ...],
+                     stride: tuple[int, ...], offset: int | None) -> Tensor:
     """Adds g to the places it was read from; self's own places may overlap, which is refused as ambiguous."""
     shape, strides, start = geometry
     offset = start if offset is None else offset
@@ -114,7 +117,7 @@ def _as_strided_grad(g, geometry, size, stride, offset):
     return flat.as_strided(shape, strides, start - low)
 
 
-def _reach(size, stride, offset):
+def _reach(size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> int:
     return 0 if 0 in size else offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1
 
 
@@ -139,22 +142,22 @@ op("zero_(Tensor(a!) self) -> Tensor(a!)", batch=batching.leading, native="zero_
 
 
 @composite("view_as(Tensor(a) self, Tensor other) -> Tensor(a)", variants="method")
-def _view_as(self, other):
+def _view_as(self: Tensor, other: Tensor) -> Tensor:
     return self.view(other.shape)
 
 
 @composite("reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)", variants="method")
-def _reshape_as(self, other):
+def _reshape_as(self: Tensor, other: Tensor) -> Tensor:
     return self.reshape(other.shape)
 
 
 @composite("expand_as(Tensor(a) self, Tensor other) -> Tensor(a)", variants="method")
-def _expand_as(self, other):
+def _expand_as(self: Tensor, other: Tensor) -> Tensor:
     return self.expand(other.shape)
 
 
 @composite("flatten(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)", out=False)
-def _flatten(self, start_dim, end_dim):
+def _flatten(self: Tensor, start_dim: int, end_dim: int) -> Tensor:
     rank = self.dim()
     first, last = wrap(start_dim, rank), wrap(end_dim, rank)
     if first > last:
@@ -170,7 +173,7 @@ def _flatten(self, start_dim, end_dim):
     return self.reshape(shape[:first] + (size,) + shape[last + 1:])
 
 
-def broadcast_shapes(*shapes):
+def broadcast_shapes(*shapes: int | tuple[int, ...]) -> tuple[int, ...]:
     """The shape that the given shapes broadcast to."""
     rank = max((1 if isinstance(s, int) else len(s) for s in shapes), default=0)
     result = [1] * rank
@@ -189,7 +192,7 @@ def broadcast_shapes(*shapes):
 ops.broadcast_shapes = broadcast_shapes
 
 
-def wrap(dim, rank):
+def wrap(dim: int, rank: int) -> int:
     """A dim counted from the front."""
     size = max(rank, 1)
     if not -size <= dim < size:
@@ -198,7 +201,7 @@ def wrap(dim, rank):
 
 
 @composite("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)", out=False)
-def _narrow(self, dim, start, length):
+def _narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
     if self.dim() == 0:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     if length < 0:
@@ -212,7 +215,7 @@ def _narrow(self, dim, start, length):
     return ops.slice(self, dim, start, start + length)
 
 
-def check_parts(name, count):
+def check_parts(name: str, count: int) -> None:
     """That so many views fit into memory: sizes of expanded tensors, and numbers of parts, may be anything."""
     if count * _VIEW_BYTES > _MEMORY:
         raise RuntimeError(f"[{name}] expected at most {_MEMORY // _VIEW_BYTES} parts, got {count}")
@@ -220,6 +223,6 @@ def check_parts(name, count):
 
 @composite("unbind(Tensor(a) self, int dim=0) -> Tensor(a)[]", out=False,
            grad={"self": lambda gs, dim: ops.stack(gs, dim)})
-def _unbind(self, dim):
+def _unbind(self: Tensor, dim: int) -> tuple[Tensor, ...]:
     check_parts("unbind", self.size(dim))
     return _C._many_views(tuple([self.select(dim, i) for i in range(self.size(dim))]))

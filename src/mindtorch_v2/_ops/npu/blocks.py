@@ -1,13 +1,18 @@
 """Rows of torch_npu's larger pieces of models: attention with its projections, sparse attention, hyper-connections."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from mindtorch_v2._ops.npu.dropout import drawn_mask, kept_of
 from mindtorch_v2._ops.npu.rows import FLOAT32, INT64, UINT8, grad_of, row, schemas, wide
 from mindtorch_v2._ops.table import ops
+from mindtorch_v2._tensor import Tensor
 
 
 # ---- attention as BERT writes it ------------------------------------------------------------------------------------
-def _scored(query, key, value, mask, scale, kept, keep_prob):
+def _scored(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, kept: Tensor,
+            keep_prob: float) -> tuple[Tensor, Tensor]:
     """(out (batch * length, heads * depth), weights)."""
     scores = ops.matmul(wide(query), wide(key).transpose(-2, -1)) * scale
     weights = ops.softmax(scores if mask is None else scores + wide(mask), -1)
@@ -17,7 +22,8 @@ def _scored(query, key, value, mask, scale, kept, keep_prob):
 
 
 @row()
-def npu_fused_attention_score_fwd(query_layer, key_layer, value_layer, attention_mask, scale, keep_prob, *_):
+def npu_fused_attention_score_fwd(query_layer: Tensor, key_layer: Tensor, value_layer: Tensor, attention_mask: Tensor,
+                                  scale: float, keep_prob: float, *_: object) -> tuple[Tensor, Tensor, Tensor]:
     """softmax(query key^T scale + mask) value as (batch * length, heads * depth), the softmax, and dropout's mask of bytes."""
     shape = [*query_layer.shape[:3], key_layer.size(2)]
     kept = (ops.rand(shape, device=query_layer.device) < keep_prob).to(UINT8)
@@ -26,12 +32,15 @@ def npu_fused_attention_score_fwd(query_layer, key_layer, value_layer, attention
 
 
 @row()
-def npu_fused_attention_score(query_layer, key_layer, value_layer, attention_mask, scale, keep_prob, *_):
+def npu_fused_attention_score(query_layer: Tensor, key_layer: Tensor, value_layer: Tensor, attention_mask: Tensor,
+                              scale: float, keep_prob: float, *_: object) -> Tensor:
     """softmax(query key^T scale + mask) value as (batch * length, heads * depth)."""
     return npu_fused_attention_score_fwd(query_layer, key_layer, value_layer, attention_mask, scale, keep_prob)[0]
 
 
-def _scored_backward(grad_output, softmax_output, query_layer, key_layer, value_layer, mask, scale, keep_prob, *_):
+def _scored_backward(grad_output: Tensor, softmax_output: Tensor, query_layer: Tensor, key_layer: Tensor,
+                     value_layer: Tensor, mask: Tensor, scale: float, keep_prob: float,
+                     *_: object) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of npu_fused_attention_score: of query, key and value, as (batch * length, heads * depth)."""
     q, k, v, p = (wide(x) for x in (query_layer, key_layer, value_layer, softmax_output))
     b, n, s, d = q.shape
@@ -46,13 +55,15 @@ for _name in ("npu_fused_attention_score_backward", "npu_fused_attention_score_g
     row(_name)(_scored_backward)
 
 
-def _projected(x, weight, bias, heads, depth, length):
+def _projected(x: Tensor, weight: Tensor, bias: Tensor | None, heads: int, depth: int, length: int) -> Tensor:
     y = ops.matmul(wide(x), wide(weight).t())
     y = y if bias is None else y + wide(bias)
     return y.reshape(-1, length, heads, depth).transpose(1, 2)
 
 
-def _multi_head(query, key, value, weights, biases, mask, out_weight, out_bias, kept, heads, depth, src_len, tgt_len, prob):
+def _multi_head(query: Tensor, key: Tensor, value: Tensor, weights: tuple[Tensor, ...],
+                biases: tuple[Tensor | None, ...], mask: Tensor, out_weight: Tensor, out_bias: Tensor | None, kept: Any,
+                heads: int, depth: int, src_len: int, tgt_len: int, prob: float) -> tuple[Tensor, ...]:
     """y, the three projections, the softmax, what dropout leaves of it, and the context."""
     q, k, v = (_projected(x, w, b, heads, depth, n) for x, w, b, n in
                zip((query, key, value), weights, biases, (tgt_len, src_len, src_len), strict=True))
@@ -65,9 +76,12 @@ def _multi_head(query, key, value, weights, biases, mask, out_weight, out_bias, 
 
 
 @row()
-def npu_multi_head_attention(query, key, value, query_weight, key_weight, value_weight, attn_mask, out_proj_weight, query_bias,
-                             key_bias, value_bias, out_proj_bias, dropout_mask, attn_head_num, attn_dim_per_head, src_len, tgt_len,
-                             dropout_prob, softmax_use_float):
+def npu_multi_head_attention(query: Tensor, key: Tensor, value: Tensor, query_weight: Tensor, key_weight: Tensor,
+                             value_weight: Tensor, attn_mask: Tensor, out_proj_weight: Tensor,
+                             query_bias: Tensor | None, key_bias: Tensor | None, value_bias: Tensor | None,
+                             out_proj_bias: Tensor | None, dropout_mask: Tensor | None, attn_head_num: int,
+                             attn_dim_per_head: int, src_len: int, tgt_len: int, dropout_prob: float,
+                             softmax_use_float: bool) -> tuple[Tensor, ...]:
     """Multi-head attention with its projections: y, dropout's bits, the projections, the softmax, its rest, the context."""
     count = query.size(0) // tgt_len * attn_head_num * tgt_len * src_len
     bits = dropout_mask
@@ -83,26 +97,27 @@ def npu_multi_head_attention(query, key, value, query_weight, key_weight, value_
 
 
 # ---- hyper-connections ----------------------------------------------------------------------------------------------
-def _post(x, h_res, h_out, h_post):
+def _post(x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor) -> Tensor:
     kept = wide(x) if h_res is None else ops.matmul(wide(h_res).transpose(-2, -1), wide(x))
     return (kept + wide(h_out).unsqueeze(-2) * wide(h_post).unsqueeze(-1)).to(x.dtype)
 
 
 @row()
-def npu_mhc_post(x, h_res, h_out, h_post):
+def npu_mhc_post(x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor) -> Tensor:
     """h_res^T x plus h_out times each of h_post: what a layer gives to the streams of (tokens, streams, depth)."""
     return _post(x, h_res, h_out, h_post)
 
 
 @row()
-def npu_mhc_post_backward(grad_y, x, h_res, h_out, h_post):
+def npu_mhc_post_backward(grad_y: Tensor, x: Tensor, h_res: Tensor | None, h_out: Tensor,
+                          h_post: Tensor) -> tuple[Tensor, ...]:
     """The gradients of npu_mhc_post: of x, h_res, h_out and h_post."""
     made = grad_of(_post, (x, h_res, h_out, h_post), (grad_y,))
     return tuple(x.new_empty([0]) if g is None else g for g in made)
 
 
 # ---- native sparse attention ----------------------------------------------------------------------------------------
-def _compressed(input, weight, size, stride, ends):
+def _compressed(input: Tensor, weight: Tensor, size: int, stride: int, ends: Any) -> Tensor:
     """Weighted sums of blocks of `size` rows, `stride` apart, of each sequence of (tokens, heads, depth)."""
     ends = [input.size(0)] if not ends else list(ends)
     rows = []
@@ -113,18 +128,21 @@ def _compressed(input, weight, size, stride, ends):
 
 
 @row()
-def npu_nsa_compress(input, weight, compress_block_size, compress_stride, actual_seq_len):
+def npu_nsa_compress(input: Tensor, weight: Tensor, compress_block_size: int, compress_stride: int,
+                     actual_seq_len: Sequence[int] | None) -> Tensor:
     """Blocks of keys or values as one row each, by learnt weights (block size, heads)."""
     return _compressed(input, weight, compress_block_size, compress_stride, actual_seq_len)
 
 
 @row()
-def npu_nsa_compress_grad(grad, input, weight, compress_block_size, compress_stride, actual_seq_len):
+def npu_nsa_compress_grad(grad: Tensor, input: Tensor, weight: Tensor, compress_block_size: int, compress_stride: int,
+                          actual_seq_len: Sequence[int] | None) -> tuple[Tensor, Tensor]:
     """The gradients of npu_nsa_compress: of the input and the weight."""
     return grad_of(lambda x, w: _compressed(x, w, compress_block_size, compress_stride, actual_seq_len), (input, weight), (grad,))
 
 
-def _selected(query, key, value, indices, scale, size, q_ends, k_ends):
+def _selected(query: Tensor, key: Tensor, value: Tensor, indices: Tensor, scale: float, size: int, q_ends: list[int],
+              k_ends: list[int]) -> tuple[Tensor, ...]:
     """(out, maxima, sums) of queries (tokens, heads, depth) that see only the blocks that indices name, and no later key."""
     heads, kv = query.size(1), key.size(1)
     outs, tops, sums = [], [], []
@@ -148,29 +166,33 @@ def _selected(query, key, value, indices, scale, size, q_ends, k_ends):
 
 
 @row()
-def npu_nsa_select_attention(query, key, value, topk_indices, scale_value, head_num, select_block_size, select_block_count,
-                             atten_mask, actual_seq_qlen, actual_seq_kvlen):
+def npu_nsa_select_attention(query: Tensor, key: Tensor, value: Tensor, topk_indices: Tensor, scale_value: float,
+                             head_num: int, select_block_size: int, select_block_count: int, atten_mask: Tensor | None,
+                             actual_seq_qlen: Any, actual_seq_kvlen: Any) -> tuple[Tensor, ...]:
     """Causal attention over the blocks of keys that were chosen for each query; the maxima and sums of its rows."""
     return _selected(query, key, value, topk_indices, scale_value, select_block_size, list(actual_seq_qlen), list(actual_seq_kvlen))
 
 
 @row()
-def npu_nsa_select_attention_grad(grad, query, key, value, attention_out, softmax_max, softmax_sum, topk_indices, scale_value,
-                                  head_num, select_block_size, select_block_count, atten_mask, actual_seq_qlen, actual_seq_kvlen):
+def npu_nsa_select_attention_grad(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, attention_out: Tensor,
+                                  softmax_max: Tensor, softmax_sum: Tensor, topk_indices: Tensor, scale_value: float,
+                                  head_num: int, select_block_size: int, select_block_count: int,
+                                  atten_mask: Tensor | None, actual_seq_qlen: Any,
+                                  actual_seq_kvlen: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of npu_nsa_select_attention: of query, key and value."""
-    def forward(q, k, v):
+    def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return _selected(q, k, v, topk_indices, scale_value, select_block_size, list(actual_seq_qlen), list(actual_seq_kvlen))[0]
     return grad_of(forward, (query, key, value), (grad,))
 
 
 # ---- the rest -------------------------------------------------------------------------------------------------------
 @row(next(name for name in schemas if name.endswith("_exponential_")))
-def _exponential_(input, lambd, generator):
+def _exponential_(input: Tensor, lambd: float, generator: Any) -> Tensor:
     """Every item becomes a random number of the exponential distribution."""
     return input.exponential_(lambd, generator=generator)
 
 
 @row()
-def print_npugraph_tensor(input, tensor_name):
+def print_npugraph_tensor(input: Tensor, tensor_name: str | None) -> None:
     """Prints a tensor."""
     print(f"{tensor_name}: {input}" if tensor_name else input)

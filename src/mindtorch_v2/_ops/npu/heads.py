@@ -1,10 +1,12 @@
 """Attention by heads over CANN's layouts: what the rows of attention are made of where no one call of CANN serves."""
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from mindtorch_v2 import _C
 from mindtorch_v2._ops.npu.rows import BOOL, FLOAT32, wide
 from mindtorch_v2._ops.table import ops
+from mindtorch_v2._tensor import Tensor
 
 MOST = 2147483647                                # pre_tokens and next_tokens that limit nothing
 _NOTHING = 3.4028234663852886e38                 # the sum of a row in which every key is hidden, as CANN keeps it
@@ -21,7 +23,7 @@ class Settings(NamedTuple):
     shift_first: bool = False                    # (q k + shift) * scale, or q k * scale + shift
 
 
-def split_heads(x, layout, heads):
+def split_heads(x: Tensor, layout: str, heads: int) -> Tensor:
     """(batch, heads, length, depth) of a tensor in a layout; packed ones (TND, NTD) and NSD are one batch."""
     if layout in ("BSH", "SBH"):
         x = x.unflatten(-1, (heads, -1))
@@ -37,7 +39,7 @@ def split_heads(x, layout, heads):
     return x
 
 
-def join_heads(x, layout):
+def join_heads(x: Tensor, layout: str) -> Tensor:
     """The other way: (batch, heads, length, depth) in a layout."""
     if layout == "BSH":
         return x.transpose(1, 2).flatten(2)
@@ -52,14 +54,14 @@ def join_heads(x, layout):
     return x.squeeze(0) if layout in ("NTD", "NSD") else x
 
 
-def key_heads(query, key, layout, heads):
+def key_heads(query: Tensor, key: Tensor, layout: str, heads: int) -> int:
     """How many heads the keys have, which may be shared by several of the query."""
     if layout in ("BSH", "SBH"):
         return key.size(-1) // (query.size(-1) // heads)
     return key.size({"BSND": 2, "TND": 1, "BNSD": 1, "NTD": 0, "NSD": 0}[layout])
 
 
-def hidden(mask, how, queries, keys, device):
+def hidden(mask: Tensor | None, how: Any, queries: int, keys: int, device: _C.device) -> Tensor | None:
     """True where a query does not see a key, to be broadcast to (batch, heads, queries, keys); None: it sees all."""
     ahead = ops.arange(keys, device=device) - ops.arange(queries, device=device).unsqueeze(1)
     corner = keys - queries
@@ -78,7 +80,8 @@ def hidden(mask, how, queries, keys, device):
     return bits
 
 
-def attend(query, key, value, how, shift=None, gone=None, kept=None, sink=None):
+def attend(query: Tensor, key: Tensor, value: Tensor, how: Any, shift: Tensor | None = None, gone: Tensor | None = None,
+           kept: Tensor | None = None, sink: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """(out, maxima, sums) of (batch, heads, length, depth) tensors; gone: what is hidden, kept: what dropout leaves."""
     shared = query.size(1) // key.size(1)
     q, k, v = wide(query), wide(key), wide(value)
@@ -108,12 +111,12 @@ def attend(query, key, value, how, shift=None, gone=None, kept=None, sink=None):
     return ops.matmul(weights, v), top, sums
 
 
-def stats(x):
+def stats(x: Tensor) -> Tensor:
     """Maxima or sums as CANN keeps them: eight times each."""
     return x.to(FLOAT32).expand([*x.shape[:-1], 8]).contiguous()
 
 
-def lse_of(top, sums):
+def lse_of(top: Tensor, sums: Tensor) -> Tensor:
     """log(sum(exp)) of each row; inf where it sees nothing, as CANN has it."""
     lse = top + sums.log()
     return lse.masked_fill(top <= -_NOTHING, float("inf"))

@@ -1,18 +1,22 @@
 """Rows of torch_npu's losses and of their gradients."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mindtorch_v2._ops.npu.rows import FLOAT32, INT64, grad_of, row, wide
-from mindtorch_v2._ops.table import ops
+from mindtorch_v2._ops.table import Spec, ops
+from mindtorch_v2._tensor import Tensor
 
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-def _reduced(each, reduction, total):
+def _reduced(each: Tensor, reduction: str, total: Tensor | int) -> Tensor:
     return each if reduction == "none" else each.sum() if reduction == "sum" else each.sum() / total
 
 
 # ---- cross entropy --------------------------------------------------------------------------------------------------
-def _shares(log_prob, target, weight, ignore_index, label_smoothing):
+def _shares(log_prob: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int,
+            label_smoothing: float) -> tuple[Tensor, Tensor]:
     """(samples, classes): what every class counts in the loss; and what the target of each sample does."""
     classes = log_prob.size(1)
     counts = (target != ignore_index).unsqueeze(1)
@@ -22,14 +26,16 @@ def _shares(log_prob, target, weight, ignore_index, label_smoothing):
     return shares, (own * w * counts).sum()
 
 
-def _cross_rule(input, target, weight, reduction, ignore_index, label_smoothing, lse_square_scale_for_zloss, return_zloss):
+def _cross_rule(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, ignore_index: int,
+                label_smoothing: float, lse_square_scale_for_zloss: float, return_zloss: bool) -> Sequence[Spec] | None:
     if return_zloss or lse_square_scale_for_zloss:
         return None
     loss = (input.shape[:1] if reduction == "none" else (1,), input.dtype)
     return [loss, (input.shape, input.dtype), ((1,), input.dtype), ((1,), input.dtype)]
 
 
-def _cross_grad(g, target, weight, reduction, ignore_index, label_smoothing, log_prob):
+def _cross_grad(g: Tensor, target: Tensor, weight: Tensor, reduction: str, ignore_index: int, label_smoothing: float,
+                log_prob: Tensor) -> Tensor:
     return npu_cross_entropy_loss_backward(g, log_prob, target, weight, None, None, reduction, ignore_index, label_smoothing, 0.0)
 
 
@@ -37,8 +43,10 @@ def _cross_grad(g, target, weight, reduction, ignore_index, label_smoothing, log
      None if square_scale or grad_zloss is not None else (log_prob.shape, log_prob.dtype),
      npu="aclnnCrossEntropyLossGrad(grad_loss, log_prob, target, weight, None, None, reduction, ignore_index, label_smoothing, "
          "lse_square_scale_for_zloss, out)")
-def npu_cross_entropy_loss_backward(grad_loss, log_prob, target, weight, grad_zloss, lse_for_zloss, reduction, ignore_index,
-                                    label_smoothing, lse_square_scale_for_zloss):
+def npu_cross_entropy_loss_backward(grad_loss: Tensor, log_prob: Tensor, target: Tensor, weight: Tensor | None,
+                                    grad_zloss: Tensor | None, lse_for_zloss: Tensor | None, reduction: str,
+                                    ignore_index: int, label_smoothing: float,
+                                    lse_square_scale_for_zloss: float) -> Tensor:
     """The gradient of npu_cross_entropy_loss, from its log_prob."""
     shares, total = _shares(log_prob, target, weight, ignore_index, label_smoothing)
     g = wide(grad_loss).reshape(-1, 1)
@@ -56,8 +64,9 @@ def npu_cross_entropy_loss_backward(grad_loss, log_prob, target, weight, grad_zl
          "return_zloss, out0, out1, out2, out3)",
      grad={"input": lambda g, target, weight, reduction, ignore_index, label_smoothing, result1:
            _cross_grad(g, target, weight, reduction, ignore_index, label_smoothing, result1)})
-def npu_cross_entropy_loss(input, target, weight, reduction, ignore_index, label_smoothing, lse_square_scale_for_zloss,
-                           return_zloss):
+def npu_cross_entropy_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, ignore_index: int,
+                           label_smoothing: float, lse_square_scale_for_zloss: float,
+                           return_zloss: bool) -> tuple[Tensor, ...]:
     """Cross entropy of logits (samples, classes); log_softmax; the z-loss, and the logsumexp that it is made of."""
     lse = ops.logsumexp(wide(input), 1)
     log_prob = wide(input) - lse.unsqueeze(1)
@@ -76,13 +85,13 @@ def npu_cross_entropy_loss(input, target, weight, reduction, ignore_index, label
 
 
 @row()
-def npu_softmax_cross_entropy_with_logits(input, labels):
+def npu_softmax_cross_entropy_with_logits(input: Tensor, labels: Tensor) -> Tensor:
     """-(labels * log_softmax(input)), summed over the classes of each sample."""
     return -(wide(labels) * ops.log_softmax(wide(input), -1)).sum(-1).to(input.dtype)
 
 
 @row()
-def npu_softmax_cross_entropy_with_logits_backward(grad, input, labels):
+def npu_softmax_cross_entropy_with_logits_backward(grad: Tensor, input: Tensor, labels: Tensor) -> Tensor:
     """The gradient of npu_softmax_cross_entropy_with_logits."""
     soft = ops.softmax(wide(input), -1)
     return (wide(grad).unsqueeze(-1) * (soft * wide(labels).sum(-1, True) - wide(labels))).to(input.dtype)
@@ -90,25 +99,28 @@ def npu_softmax_cross_entropy_with_logits_backward(grad, input, labels):
 
 # ---- gradients of torch's losses ------------------------------------------------------------------------------------
 @row()
-def l1_loss_backward(grad_output, input, target, reduction):
+def l1_loss_backward(grad_output: Tensor, input: Tensor, target: Tensor, reduction: int) -> Tensor:
     """The gradient of l1_loss."""
     return grad_of(lambda x: ops.l1_loss(x, target, reduction), (input,), (grad_output,))[0]
 
 
 @row()
-def kl_div_backward(grad_output, input, target, reduction, log_target):
+def kl_div_backward(grad_output: Tensor, input: Tensor, target: Tensor, reduction: int, log_target: bool) -> Tensor:
     """The gradient of kl_div."""
     return grad_of(lambda x: ops.kl_div(x, target, reduction, log_target=log_target), (input,), (grad_output,))[0]
 
 
 @row()
-def kl_div_target_backward(grad_output, input, target, reduction, log_target):
+def kl_div_target_backward(grad_output: Tensor, input: Tensor, target: Tensor, reduction: int,
+                           log_target: bool) -> Tensor:
     """The gradient of kl_div with respect to its target."""
     return grad_of(lambda t: ops.kl_div(input, t, reduction, log_target=log_target), (target,), (grad_output,))[0]
 
 
 @row()
-def npu_binary_cross_entropy_with_logits_backward(grad_output, input, target, weight_opt, pos_weight_opt, reduction):
+def npu_binary_cross_entropy_with_logits_backward(grad_output: Tensor, input: Tensor, target: Tensor,
+                                                  weight_opt: Tensor | None, pos_weight_opt: Tensor | None,
+                                                  reduction: int) -> Tensor:
     """The gradient of binary_cross_entropy_with_logits."""
     return grad_of(lambda x: ops.binary_cross_entropy_with_logits(x, target, weight_opt, pos_weight_opt, reduction),
                    (input,), (grad_output,))[0]
@@ -116,7 +128,8 @@ def npu_binary_cross_entropy_with_logits_backward(grad_output, input, target, we
 
 # ---- cross entropy of logits that are split over ranks --------------------------------------------------------------
 @row()
-def npu_fused_linear_online_max_sum(input, weight, target, vocab_start_index, vocab_end_index, return_logits):
+def npu_fused_linear_online_max_sum(input: Tensor, weight: Tensor, target: Tensor, vocab_start_index: int,
+                                    vocab_end_index: int, return_logits: bool) -> tuple[Tensor, ...]:
     """Of logits input @ weight^T: each row's maximum, sum of exponentials, the target's logit; which targets lie outside
     this part of the vocabulary, where they are in it, and the logits where they are asked for."""
     logits = ops.matmul(wide(input), wide(weight).t())
@@ -130,8 +143,10 @@ def npu_fused_linear_online_max_sum(input, weight, target, vocab_start_index, vo
 
 
 @row()
-def npu_fused_cross_entropy_loss_with_max_sum(logits_max, sum_exp_logits, predicted_logits, label_smoothing, input, weight,
-                                              vocab_parallel_logits):
+def npu_fused_cross_entropy_loss_with_max_sum(logits_max: Tensor, sum_exp_logits: Tensor, predicted_logits: Tensor,
+                                              label_smoothing: float | None, input: Tensor | None,
+                                              weight: Tensor | None,
+                                              vocab_parallel_logits: Tensor | None) -> tuple[Tensor, Tensor]:
     """log(sum) - predicted of each row; and the softmax, where the logits are given."""
     if label_smoothing:
         raise NotImplementedError("[npu_fused_cross_entropy_loss_with_max_sum] label_smoothing is not offered, as in CANN")

@@ -1,24 +1,28 @@
 """Rows of torch_npu's mixture of experts: which tokens go to which expert, gathered by expert and put back."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from mindtorch_v2._ops.npu.quant import by_rows, quantized
 from mindtorch_v2._ops.npu.rows import BOOL, FLOAT32, INT8, INT32, INT64, call, dtype_of, row, wide
-from mindtorch_v2._ops.table import ops
+from mindtorch_v2._ops.table import Spec, ops
+from mindtorch_v2._tensor import Tensor
 
 
 # ---- choosing experts -----------------------------------------------------------------------------------------------
-def _past_last(indices, finished, experts):
+def _past_last(indices: Tensor, finished: Tensor | None, experts: int) -> Tensor:
     """A finished row goes to no expert, which is the number past the last."""
     return indices if finished is None else indices.masked_fill(finished.bool().unsqueeze(-1), experts)
 
 
-def _chosen_rule(x, finished, k):
+def _chosen_rule(x: Tensor, finished: Tensor | None, k: int) -> Sequence[Spec] | None:
     chosen = (*x.shape[:-1], k)
     return [(chosen, x.dtype), (chosen, INT32), (chosen, INT32)] if x.dim() > 1 else None
 
 
 @row(rule=_chosen_rule, npu="aclnnMoeGatingTopKSoftmax(x, finished, k, out0, out1, out2)")
-def npu_moe_gating_top_k_softmax(x, finished, k):
+def npu_moe_gating_top_k_softmax(x: Tensor, finished: Tensor | None, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """The k largest of each row's softmax, whose they are, and the number of each choice: choice * rows + row."""
     values, experts = ops.topk(ops.softmax(wide(x), -1), k, -1)
     n = values.numel() // k
@@ -27,7 +31,8 @@ def npu_moe_gating_top_k_softmax(x, finished, k):
 
 
 @row()
-def npu_moe_gating_top_k_softmax_v2(x, k, finished, renorm, output_softmax):
+def npu_moe_gating_top_k_softmax_v2(x: Tensor, k: int, finished: Tensor | None, renorm: int | None,
+                                    output_softmax: bool | None) -> tuple[Tensor, Tensor, Tensor]:
     """The k largest of each row's softmax (with renorm, the softmax of the k largest), whose they are; the softmax."""
     if renorm:
         values, experts = ops.topk(wide(x), k, -1)
@@ -39,7 +44,8 @@ def npu_moe_gating_top_k_softmax_v2(x, k, finished, renorm, output_softmax):
     return values.to(x.dtype), _past_last(experts, finished, x.size(-1)).to(INT32), soft.to(FLOAT32)
 
 
-def _gating_rule(x, k, bias, input_ids, tid2eid, *_):
+def _gating_rule(x: Tensor, k: int, bias: Tensor | None, input_ids: Tensor | None, tid2eid: Tensor | None,
+                 *_: object) -> Sequence[Spec] | None:
     chosen = (*x.shape[:-1], k)
     return None if tid2eid is not None or x.dim() != 2 else [(chosen, x.dtype), (chosen, INT32), (x.shape, FLOAT32)]
 
@@ -47,8 +53,9 @@ def _gating_rule(x, k, bias, input_ids, tid2eid, *_):
 @row(rule=_gating_rule,
      npu="aclnnMoeGatingTopK(x, bias, k, k_group, group_count, group_select_mode, renorm, norm_type, out_flag, "
          "routed_scaling_factor, eps, out0, out1, out2)")
-def npu_moe_gating_top_k(x, k, bias, input_ids, tid2eid, k_group, group_count, group_select_mode, renorm, norm_type, out_flag,
-                         routed_scaling_factor, eps):
+def npu_moe_gating_top_k(x: Tensor, k: int, bias: Tensor | None, input_ids: Tensor | None, tid2eid: Tensor | None,
+                         k_group: int, group_count: int, group_select_mode: int, renorm: int, norm_type: int,
+                         out_flag: bool, routed_scaling_factor: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """The k best experts among those of the k_group best groups; their scores, scaled; and all scores, for out_flag only.
 
     The bias counts for the choice only; sigmoid scores (norm_type 1) and renormed ones are divided by their sum."""
@@ -70,20 +77,21 @@ def npu_moe_gating_top_k(x, k, bias, input_ids, tid2eid, k_group, group_count, g
 
 
 @row()
-def npu_moe_compute_expert_tokens(sorted_expert_for_source_row, num_expert):
+def npu_moe_compute_expert_tokens(sorted_expert_for_source_row: Tensor, num_expert: int) -> Tensor:
     """How many of the sorted rows end at or before each expert."""
     experts = ops.arange(num_expert, device=sorted_expert_for_source_row.device)
     return (sorted_expert_for_source_row.reshape(1, -1) <= experts.unsqueeze(1)).sum(1).to(INT32)
 
 
 # ---- gathering by expert --------------------------------------------------------------------------------------------
-def _where_to(order):
+def _where_to(order: Tensor) -> Tensor:
     """Where each item goes, of the order that sorts them."""
     return ops.empty_like(order).scatter_(0, order, ops.arange(order.numel(), device=order.device))
 
 
 @row()
-def npu_moe_init_routing(x, row_idx, expert_idx, active_num):
+def npu_moe_init_routing(x: Tensor, row_idx: Tensor, expert_idx: Tensor,
+                         active_num: int) -> tuple[Tensor, Tensor, Tensor]:
     """The rows of x by the expert of each choice; where each choice went; the experts, sorted."""
     n, k = expert_idx.shape
     order = ops.argsort(expert_idx.reshape(-1), stable=True)
@@ -92,7 +100,8 @@ def npu_moe_init_routing(x, row_idx, expert_idx, active_num):
     return expanded, _where_to(rows).to(INT32), expert_idx.reshape(-1)[order].to(INT32)
 
 
-def _init_routing(x, expert_idx, active, first, last):
+def _init_routing(x: Tensor, expert_idx: Tensor, active: int, first: int,
+                  last: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of choices whose expert is in the range: the rows of x by expert, the choices in that order, and where each went."""
     k, flat = expert_idx.size(1), expert_idx.reshape(-1).to(INT64)
     inside = (flat >= first) & (flat < last)
@@ -104,9 +113,10 @@ def _init_routing(x, expert_idx, active, first, last):
 
 
 @row()
-def npu_moe_init_routing_v2(x, expert_idx, scale, offset, active_num, expert_capacity, expert_num, drop_pad_mode,
-                            expert_tokens_num_type, expert_tokens_num_flag, quant_mode, active_expert_range, row_idx_type,
-                            x_dtype):
+def npu_moe_init_routing_v2(x: Tensor, expert_idx: Tensor, scale: Tensor | None, offset: Tensor | None, active_num: int,
+                            expert_capacity: int, expert_num: int, drop_pad_mode: int, expert_tokens_num_type: int,
+                            expert_tokens_num_flag: bool, quant_mode: int, active_expert_range: Sequence[int],
+                            row_idx_type: int, x_dtype: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The rows of x by expert, as integers where asked for; where each choice went (or came from); rows of each expert; scales."""
     if drop_pad_mode:
         raise NotImplementedError("[npu_moe_init_routing_v2] drop_pad_mode 1 is not offered")
@@ -131,7 +141,7 @@ def npu_moe_init_routing_v2(x, expert_idx, scale, offset, active_num, expert_cap
     return expanded, index, _tokens(experts, first, last, expert_tokens_num_type, expert_num), scales
 
 
-def _tokens(experts, first, last, kind, expert_num):
+def _tokens(experts: Tensor, first: int, last: int, kind: int, expert_num: int) -> Tensor:
     """Rows of each expert: added up (0), counted (1), or as pairs with the experts that have some (2)."""
     counts = ops.bincount(experts - first, minlength=last - first)
     if kind != 2:
@@ -142,13 +152,15 @@ def _tokens(experts, first, last, kind, expert_num):
 
 
 @row()
-def npu_moe_token_permute_grad_v2(grad_permuted_tokens, sorted_indices, tokens_size_0, tokens_dtype, num_topK, padded_mode):
+def npu_moe_token_permute_grad_v2(grad_permuted_tokens: Tensor, sorted_indices: Tensor, tokens_size_0: int,
+                                  tokens_dtype: int, num_topK: int, padded_mode: bool) -> Tensor:
     """The gradient of npu_moe_token_permute: the rows of each token's choices, added up."""
     return _gathered(grad_permuted_tokens, sorted_indices, None, num_topK).to(dtype_of(tokens_dtype))
 
 
 @row()
-def npu_moe_token_permute_grad(tokens, grad_permuted_tokens, indices, sorted_indices, padded_mode):
+def npu_moe_token_permute_grad(tokens: Tensor, grad_permuted_tokens: Tensor, indices: Tensor, sorted_indices: Tensor,
+                               padded_mode: bool) -> Tensor:
     """The gradient of npu_moe_token_permute."""
     choices = indices.size(1) if indices.dim() == 2 else 1
     return _cann_gathered(grad_permuted_tokens, sorted_indices, choices).to(tokens.dtype)
@@ -157,11 +169,11 @@ def npu_moe_token_permute_grad(tokens, grad_permuted_tokens, indices, sorted_ind
 @call("permute_grad(Tensor grad, Tensor sorted_indices, int choices) -> Tensor",
       rule=lambda grad, sorted_indices, choices: ((sorted_indices.numel() // choices, grad.size(1)), grad.dtype),
       npu="aclnnMoeTokenPermuteGrad(grad, sorted_indices, choices, False, out)")
-def _cann_gathered(grad, sorted_indices, choices):
+def _cann_gathered(grad: Tensor, sorted_indices: Tensor, choices: int) -> Tensor:
     return _gathered(grad, sorted_indices, None, choices)
 
 
-def _gathered(rows, sorted_indices, probs, choices):
+def _gathered(rows: Tensor, sorted_indices: Tensor, probs: Tensor | None, choices: int) -> Tensor:
     """The rows of each token's choices, times their probabilities, added up; dropped rows count as zeros."""
     index = sorted_indices.to(INT64)
     kept = index < rows.size(0)
@@ -175,7 +187,8 @@ def _gathered(rows, sorted_indices, probs, choices):
      npu="aclnnMoeTokenPermute(tokens, indices, num_out_tokens=0, padded_mode, out0, out1)",
      grad={"tokens": lambda g, tokens, indices, padded_mode, result1:
            npu_moe_token_permute_grad(tokens, g, indices, result1, padded_mode)})
-def npu_moe_token_permute(tokens, indices, num_out_tokens, padded_mode):
+def npu_moe_token_permute(tokens: Tensor, indices: Tensor, num_out_tokens: int | None,
+                          padded_mode: bool) -> tuple[Tensor, Tensor]:
     """The tokens by the expert of each choice, and where each choice went; rows beyond num_out_tokens are dropped."""
     if padded_mode:
         raise RuntimeError("current version only support padded_mode is false")
@@ -187,11 +200,11 @@ def npu_moe_token_permute(tokens, indices, num_out_tokens, padded_mode):
     return ops.index_select(tokens, 0, order[:count] // choices), _where_to(order).to(INT32)
 
 
-def _choices(probs):
+def _choices(probs: Tensor | None) -> int:
     return probs.size(1) if probs is not None and probs.dim() == 2 else 1
 
 
-def _unpermute_grads(rows, grad, sorted_indices, probs):
+def _unpermute_grads(rows: Tensor, grad: Tensor, sorted_indices: Tensor, probs: Tensor | None) -> tuple[Tensor, Tensor]:
     """The gradients of the permuted rows and of the probabilities."""
     index, choices = sorted_indices.to(INT64), _choices(probs)
     each = wide(grad).repeat_interleave(choices, 0)
@@ -208,12 +221,14 @@ def _unpermute_grads(rows, grad, sorted_indices, probs):
 @call("unpermute_grad(Tensor rows, Tensor grad, Tensor sorted_indices, Tensor probs) -> (Tensor, Tensor)",
       rule=lambda rows, grad, sorted_indices, probs: [(rows.shape, rows.dtype), (probs.shape, probs.dtype)],
       npu="aclnnMoeTokenUnpermuteGrad(rows, grad, sorted_indices, probs, False, None, out0, out1)")
-def _cann_unpermute_grad(rows, grad, sorted_indices, probs):
+def _cann_unpermute_grad(rows: Tensor, grad: Tensor, sorted_indices: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
     return _unpermute_grads(rows, grad, sorted_indices, probs)
 
 
 @row()
-def npu_moe_token_unpermute_grad(permuted_tokens, grad_unpermuted_tokens, sorted_indices, probs, padded_mode, restore_shape):
+def npu_moe_token_unpermute_grad(permuted_tokens: Tensor, grad_unpermuted_tokens: Tensor, sorted_indices: Tensor,
+                                 probs: Tensor | None, padded_mode: bool,
+                                 restore_shape: Sequence[int] | None) -> tuple[Tensor, Tensor]:
     """The gradients of npu_moe_token_unpermute: of the permuted tokens and of the probabilities."""
     if probs is not None and not padded_mode:
         return _cann_unpermute_grad(permuted_tokens, grad_unpermuted_tokens, sorted_indices, probs)
@@ -221,8 +236,10 @@ def npu_moe_token_unpermute_grad(permuted_tokens, grad_unpermuted_tokens, sorted
 
 
 @row()
-def npu_moe_token_unpermute_grad_v2(grad_unpermuted_tokens, sorted_indices, permuted_tokens_size_0, permuted_tokens_dtype, probs,
-                                    padded_mode, restore_shape, permuted_tokens):
+def npu_moe_token_unpermute_grad_v2(grad_unpermuted_tokens: Tensor, sorted_indices: Tensor, permuted_tokens_size_0: int,
+                                    permuted_tokens_dtype: int, probs: Tensor | None, padded_mode: bool,
+                                    restore_shape: Sequence[int] | None,
+                                    permuted_tokens: Tensor | None) -> tuple[Tensor, Tensor]:
     """The gradients of npu_moe_token_unpermute, of tokens that need not be at hand where there are no probabilities."""
     rows = permuted_tokens
     if rows is None:
@@ -231,7 +248,8 @@ def npu_moe_token_unpermute_grad_v2(grad_unpermuted_tokens, sorted_indices, perm
     return _unpermute_grads(rows, grad_unpermuted_tokens, sorted_indices, probs)
 
 
-def _unpermute_rule(permuted_tokens, sorted_indices, probs, padded_mode, restore_shape):
+def _unpermute_rule(permuted_tokens: Tensor, sorted_indices: Tensor, probs: Tensor | None, padded_mode: bool,
+                    restore_shape: Sequence[int] | None) -> Spec | None:
     if padded_mode or sorted_indices.numel() % _choices(probs):
         return None
     return (sorted_indices.numel() // _choices(probs), permuted_tokens.size(1)), permuted_tokens.dtype
@@ -241,7 +259,8 @@ def _unpermute_rule(permuted_tokens, sorted_indices, probs, padded_mode, restore
      npu="aclnnMoeTokenUnpermute(permuted_tokens, sorted_indices, probs, padded_mode, restore_shape, out)",
      grad={"permuted_tokens, probs": lambda g, permuted_tokens, sorted_indices, probs, padded_mode, restore_shape:
            npu_moe_token_unpermute_grad(permuted_tokens, g, sorted_indices, probs, padded_mode, restore_shape)})
-def npu_moe_token_unpermute(permuted_tokens, sorted_indices, probs, padded_mode, restore_shape):
+def npu_moe_token_unpermute(permuted_tokens: Tensor, sorted_indices: Tensor, probs: Tensor | None, padded_mode: bool,
+                            restore_shape: Sequence[int] | None) -> Tensor:
     """The rows of each token's choices, times their probabilities, added up."""
     if padded_mode:
         raise RuntimeError("current version only support padded_mode is false")
@@ -249,13 +268,14 @@ def npu_moe_token_unpermute(permuted_tokens, sorted_indices, probs, padded_mode,
 
 
 @row()
-def _npu_moe_token_unpermute(permuted_tokens, sorted_indices, probs, padded_mode, restore_shape):
+def _npu_moe_token_unpermute(permuted_tokens: Tensor, sorted_indices: Tensor, probs: Tensor | None, padded_mode: bool,
+                             restore_shape: Sequence[int] | None) -> tuple[Tensor, Tensor]:
     """npu_moe_token_unpermute, and the permuted tokens, which its gradient needs."""
     return npu_moe_token_unpermute(permuted_tokens, sorted_indices, probs, padded_mode, restore_shape), permuted_tokens
 
 
 # ---- by a map of tokens and experts ---------------------------------------------------------------------------------
-def _mapped(routing_map, num_out_tokens):
+def _mapped(routing_map: Tensor, num_out_tokens: int | None) -> tuple[Tensor, Tensor, int]:
     """(expert, token) of each place of the permuted rows, and the number of choices that each token has."""
     experts, tokens = ops.nonzero(routing_map.bool().t()).unbind(1)
     topk = (num_out_tokens or experts.numel()) // max(routing_map.size(0), 1)
@@ -263,7 +283,9 @@ def _mapped(routing_map, num_out_tokens):
 
 
 @row()
-def npu_moe_token_permute_with_routing_map(tokens, routing_map, probs, num_out_tokens, drop_and_pad):
+def npu_moe_token_permute_with_routing_map(tokens: Tensor, routing_map: Tensor, probs: Tensor | None,
+                                           num_out_tokens: int | None,
+                                           drop_and_pad: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The tokens by expert, their probabilities, and where each token's choices went, by token (or the token of each row,
     where every expert takes as many as its capacity)."""
     if drop_and_pad:
@@ -279,8 +301,9 @@ def npu_moe_token_permute_with_routing_map(tokens, routing_map, probs, num_out_t
 
 
 @row()
-def npu_moe_token_permute_with_routing_map_grad(permuted_token_out_grad, probs_grad, sorted_indices, routing_map, experts_num,
-                                                tokens_num, drop_and_pad):
+def npu_moe_token_permute_with_routing_map_grad(permuted_token_out_grad: Tensor, probs_grad: Tensor | None,
+                                                sorted_indices: Tensor, routing_map: Tensor, experts_num: int,
+                                                tokens_num: int, drop_and_pad: bool) -> tuple[Tensor, Tensor]:
     """The gradients of npu_moe_token_permute_with_routing_map: of the tokens and of the probabilities."""
     g, index = wide(permuted_token_out_grad), sorted_indices.to(INT64)
     if drop_and_pad:
@@ -295,7 +318,8 @@ def npu_moe_token_permute_with_routing_map_grad(permuted_token_out_grad, probs_g
     return tokens.to(permuted_token_out_grad.dtype), ops.index_put(probs, [own, experts], probs_grad)
 
 
-def _by_map(permuted_tokens, sorted_indices, restore_shape, probs, routing_map, drop_and_pad):
+def _by_map(permuted_tokens: Tensor, sorted_indices: Tensor, restore_shape: list[int], probs: Tensor | None,
+            routing_map: Tensor | None, drop_and_pad: bool) -> tuple[Tensor, Tensor]:
     index = sorted_indices.to(INT64)
     if drop_and_pad:
         own, rows = index, permuted_tokens
@@ -311,25 +335,30 @@ def _by_map(permuted_tokens, sorted_indices, restore_shape, probs, routing_map, 
 
 
 @row()
-def npu_moe_token_unpermute_with_routing_map(permuted_tokens, sorted_indices, restore_shape, probs, routing_map, drop_and_pad):
+def npu_moe_token_unpermute_with_routing_map(permuted_tokens: Tensor, sorted_indices: Tensor, restore_shape: list[int],
+                                             probs: Tensor | None, routing_map: Tensor | None,
+                                             drop_and_pad: bool) -> Tensor:
     """The rows of each token, times their probabilities, added up at its place."""
     return _by_map(permuted_tokens, sorted_indices, restore_shape, probs, routing_map, drop_and_pad)[0]
 
 
 @row()
-def _npu_moe_token_unpermute_with_routing_map(permuted_tokens, sorted_indices, restore_shape, probs, routing_map, drop_and_pad):
+def _npu_moe_token_unpermute_with_routing_map(permuted_tokens: Tensor, sorted_indices: Tensor, restore_shape: list[int],
+                                              probs: Tensor | None, routing_map: Tensor | None,
+                                              drop_and_pad: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The rows of each token added up; where each row is, whose it is, and its probability, which the gradient needs."""
     made, own = _by_map(permuted_tokens, sorted_indices, restore_shape, probs, routing_map, drop_and_pad)
     return made, sorted_indices, own.to(INT32), _own_probs(probs, routing_map, sorted_indices, own, drop_and_pad)
 
 
-def _own_probs(probs, routing_map, sorted_indices, own, drop_and_pad):
+def _own_probs(probs: Tensor | None, routing_map: Tensor | None, sorted_indices: Tensor, own: Tensor,
+               drop_and_pad: bool) -> Tensor:
     if probs is None:
         return ops.empty([0], device=sorted_indices.device)
     return probs[own, _own_experts(routing_map, sorted_indices, drop_and_pad)]
 
 
-def _own_experts(routing_map, sorted_indices, drop_and_pad):
+def _own_experts(routing_map: Any, sorted_indices: Tensor, drop_and_pad: bool) -> Tensor:
     """The expert of each row."""
     if not drop_and_pad:
         return ops.nonzero(routing_map.bool())[:, 1]
@@ -338,8 +367,11 @@ def _own_experts(routing_map, sorted_indices, drop_and_pad):
 
 
 @row()
-def npu_moe_token_unpermute_with_routing_map_grad(unpermuted_tokens_grad, out_index, permuted_token_id, routing_map,
-                                                  permuted_tokens, probs, drop_and_pad, restore_shape):
+def npu_moe_token_unpermute_with_routing_map_grad(unpermuted_tokens_grad: Tensor, out_index: Tensor,
+                                                  permuted_token_id: Tensor, routing_map: Tensor | None,
+                                                  permuted_tokens: Tensor | None, probs: Tensor | None,
+                                                  drop_and_pad: bool,
+                                                  restore_shape: list[int]) -> tuple[Tensor, Tensor]:
     """The gradients of npu_moe_token_unpermute_with_routing_map: of the permuted tokens and of the probabilities."""
     own, index = permuted_token_id.to(INT64), out_index.to(INT64)
     each = wide(ops.index_select(unpermuted_tokens_grad, 0, own))
@@ -358,7 +390,8 @@ def npu_moe_token_unpermute_with_routing_map_grad(unpermuted_tokens_grad, out_in
 
 
 # ---- putting back ---------------------------------------------------------------------------------------------------
-def _finalize_rule(rows, skip1, skip2, bias, scales, where, expert, drop_pad_mode, k):
+def _finalize_rule(rows: Tensor, skip1: Tensor | None, skip2: Tensor | None, bias: Tensor | None, scales: Tensor | None,
+                   where: Tensor, expert: Tensor | None, drop_pad_mode: int | None, k: int | None) -> Spec | None:
     if rows.dim() != 2 or scales is None:
         return None
     return (where.numel() // scales.size(1), rows.size(1)), rows.dtype
@@ -367,8 +400,9 @@ def _finalize_rule(rows, skip1, skip2, bias, scales, where, expert, drop_pad_mod
 @row(rule=_finalize_rule,
      npu="aclnnMoeFinalizeRoutingV2(expanded_permuted_rows, expanded_src_to_dst_row, skip1, skip2, bias, scales, "
          "export_for_source_row, drop_pad_mode=0, out)")
-def npu_moe_finalize_routing(expanded_permuted_rows, skip1, skip2, bias, scales, expanded_src_to_dst_row, export_for_source_row,
-                             drop_pad_mode, k):
+def npu_moe_finalize_routing(expanded_permuted_rows: Tensor, skip1: Tensor | None, skip2: Tensor | None, bias: Any,
+                             scales: Tensor | None, expanded_src_to_dst_row: Tensor, export_for_source_row: Any,
+                             drop_pad_mode: int | None, k: Any) -> Tensor:
     """skip1 + skip2 + the rows of each token's choices, with the bias of their expert, times their scales."""
     choices = scales.size(1) if scales is not None else k
     where = expanded_src_to_dst_row.to(INT64)
@@ -388,7 +422,9 @@ def npu_moe_finalize_routing(expanded_permuted_rows, skip1, skip2, bias, scales,
 
 
 @row()
-def npu_moe_re_routing(tokens, expert_token_num_per_rank, per_token_scales, expert_token_num_type, idx_type, tokens_dtype):
+def npu_moe_re_routing(tokens: Tensor, expert_token_num_per_rank: Tensor, per_token_scales: Tensor | None,
+                       expert_token_num_type: int, idx_type: int,
+                       tokens_dtype: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Tokens that came by rank and expert, by expert and rank; their scales; where they came from; tokens of each expert."""
     ranks, experts = expert_token_num_per_rank.shape
     counts = expert_token_num_per_rank.to(INT64)
@@ -404,8 +440,9 @@ def npu_moe_re_routing(tokens, expert_token_num_per_rank, per_token_scales, expe
 
 
 @row()
-def npu_moe_update_expert(expert_ids, eplb_table, expert_scales, pruning_threshold, active_mask, local_rank_id, world_size,
-                          balance_mode):
+def npu_moe_update_expert(expert_ids: Tensor, eplb_table: Tensor, expert_scales: Tensor | None,
+                          pruning_threshold: Tensor | None, active_mask: Tensor | None, local_rank_id: int,
+                          world_size: int, balance_mode: int) -> tuple[Tensor, Tensor]:
     """The card of one of the instances of each chosen expert, by rank or by token; and which choices are kept."""
     ids = expert_ids.to(INT64)
     counts = eplb_table[:, 0].to(INT64)[ids]

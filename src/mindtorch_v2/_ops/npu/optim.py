@@ -1,22 +1,27 @@
 """Rows of torch_npu's steps of optimizers: they write over the variable and its moments, which are given as out=."""
 from __future__ import annotations
 
+from typing import Any
+
 from mindtorch_v2._ops.npu.rows import row, wide
 from mindtorch_v2._ops.table import ops
+from mindtorch_v2._tensor import Tensor
 
 
-def _written(out, *values):
+def _written(out: tuple[Tensor, ...], *values: Tensor) -> tuple[Tensor, ...]:
     for into, value in zip(out, values, strict=True):
         into.copy_(value)
     return tuple(out)
 
 
-def _moments(m, v, grad, beta1, beta2):
+def _moments(m: Tensor, v: Tensor, grad: Tensor, beta1: float, beta2: float) -> tuple[Tensor, Tensor]:
     return wide(m) * beta1 + grad * (1 - beta1), wide(v) * beta2 + grad.square() * (1 - beta2)
 
 
 @row("npu_apply_adam.out")
-def npu_apply_adam(beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad, use_locking, use_nesterov, out):
+def npu_apply_adam(beta1_power: float, beta2_power: float, lr: float, beta1: float, beta2: float, epsilon: float,
+                   grad: Tensor, use_locking: bool | None, use_nesterov: bool | None,
+                   out: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """A step of Adam on out = (var, m, v); the powers are those of this step."""
     g = wide(grad)
     m, v = _moments(out[1], out[2], g, beta1, beta2)
@@ -26,8 +31,9 @@ def npu_apply_adam(beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad, us
 
 
 @row("npu_apply_adam_w.out")
-def npu_apply_adam_w(beta1_power, beta2_power, lr, weight_decay, beta1, beta2, epsilon, grad, max_grad_norm, amsgrad, maximize,
-                     out):
+def npu_apply_adam_w(beta1_power: float, beta2_power: float, lr: float, weight_decay: float, beta1: float, beta2: float,
+                     epsilon: float, grad: Tensor, max_grad_norm: Any, amsgrad: bool | None, maximize: bool | None,
+                     out: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """A step of AdamW on out = (var, m, v); the powers are those of the step before."""
     if amsgrad and max_grad_norm is None:
         raise RuntimeError("if amsgrad is true, max_grad_norm input must be entered")
@@ -43,7 +49,9 @@ def npu_apply_adam_w(beta1_power, beta2_power, lr, weight_decay, beta1, beta2, e
 
 
 @row("npu_bert_apply_adam.out")
-def npu_bert_apply_adam(lr, beta1, beta2, epsilon, grad, max_grad_norm, global_grad_norm, weight_decay, step_size, adam_mode, out):
+def npu_bert_apply_adam(lr: float, beta1: float, beta2: float, epsilon: float, grad: Tensor, max_grad_norm: float,
+                        global_grad_norm: float, weight_decay: float, step_size: complex | None, adam_mode: int,
+                        out: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """A step of BERT's Adam on out = (var, m, v): the gradient is scaled down to max_grad_norm; no correction of the moments."""
     g = wide(grad)
     if adam_mode == 0:

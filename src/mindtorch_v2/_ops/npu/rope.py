@@ -1,15 +1,19 @@
 """Rows of torch_npu's rotary position embedding, and of the caches of keys and values that it writes into."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from mindtorch_v2._ops.npu.matmul import integer_matmul
 from mindtorch_v2._ops.npu.quant import by_rows, quantized
 from mindtorch_v2._ops.npu.rows import FLOAT32, INT8, INT64, call, row, wide
 from mindtorch_v2._ops.table import ops
+from mindtorch_v2._tensor import Tensor
 
 _MODES = "rotary_mode[half|interleave|quarter]"
 
 
-def turned(x, mode):
+def turned(x: Tensor, mode: str | None) -> Tensor:
     """Every pair of items by a right angle: halves of the vector, neighbours, or halves of each half."""
     if mode == "interleave":
         return ops.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
@@ -25,7 +29,8 @@ def turned(x, mode):
 @call("rotary_grad(Tensor grad, Tensor input, Tensor r1, Tensor r2, str rotary_mode) -> (Tensor, Tensor, Tensor)",
       rule=lambda grad, input, r1, r2, rotary_mode: [(x.shape, x.dtype) for x in (input, r1, r2)],
       npu=f"aclnnRotaryPositionEmbeddingGrad(grad, r1, r2, input, {_MODES}, out0, out1, out2)")
-def _rotary_grad(grad, input, r1, r2, rotary_mode):
+def _rotary_grad(grad: Tensor, input: Tensor, r1: Tensor, r2: Tensor,
+                 rotary_mode: str) -> tuple[Tensor, Tensor, Tensor]:
     g, x = wide(grad), wide(input)
     dx = g * wide(r1) - turned(g * wide(r2), rotary_mode)
     return (dx.to(input.dtype), (g * x).sum_to_size(r1.shape).to(r1.dtype),
@@ -33,7 +38,8 @@ def _rotary_grad(grad, input, r1, r2, rotary_mode):
 
 
 @row()
-def npu_rotary_mul_backward(grad, input, r1, r2, rotary_mode):
+def npu_rotary_mul_backward(grad: Tensor, input: Tensor, r1: Tensor, r2: Tensor,
+                            rotary_mode: str) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of npu_rotary_mul: of the input, the cosines and the sines."""
     return _rotary_grad(grad, input, r1, r2, rotary_mode)
 
@@ -41,7 +47,7 @@ def npu_rotary_mul_backward(grad, input, r1, r2, rotary_mode):
 @row(rule=lambda input, r1, r2, rotary_mode, rotate: (input.shape, input.dtype) if rotate is None else None,
      npu=f"aclnnRotaryPositionEmbedding(input, r1, r2, {_MODES}, out)",
      grad={"input, r1, r2": lambda g, input, r1, r2, rotary_mode: _rotary_grad(g, input, r1, r2, rotary_mode)})
-def npu_rotary_mul(input, r1, r2, rotary_mode, rotate):
+def npu_rotary_mul(input: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str, rotate: Tensor | None) -> Tensor:
     """input * r1 + turned(input) * r2, cosines and sines; the turn may be given as a matrix."""
     x = wide(input)
     other = turned(x, rotary_mode) if rotate is None else ops.matmul(x, wide(rotate))
@@ -49,7 +55,8 @@ def npu_rotary_mul(input, r1, r2, rotary_mode, rotate):
 
 
 @row()
-def npu_apply_rotary_pos_emb(query, key, cos, sin, layout, rotary_mode):
+def npu_apply_rotary_pos_emb(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, layout: str,
+                             rotary_mode: str) -> tuple[Tensor, Tensor]:
     """Query and key with their places turned in, written over both."""
     if layout not in ("BSND", "BSH", "SBND", "BNSD", "TND"):
         raise ValueError(f"[npu_apply_rotary_pos_emb] expected layout BSND, SBND, BNSD or TND, got {layout!r}")
@@ -57,30 +64,32 @@ def npu_apply_rotary_pos_emb(query, key, cos, sin, layout, rotary_mode):
     return query.copy_(made[0]), key.copy_(made[1])
 
 
-def _apart(x):
+def _apart(x: Tensor) -> Tensor:
     """Neighbours sorted into halves, as DeepSeek's places are laid out."""
     return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
 
 
-def _interleaved(x, cos, sin):
+def _interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     y = _apart(wide(x))
     return y * wide(cos) + turned(y, "half") * wide(sin)
 
 
 @row()
-def npu_interleave_rope(x, cos, sin):
+def npu_interleave_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Neighbours sorted into halves, then the places turned in."""
     return _interleaved(x, cos, sin).to(x.dtype)
 
 
 @row()
-def npu_mrope(positions, query, key, cos_sin_cache, head_size, mrope_section, rotary_mode, cache_mode):
+def npu_mrope(positions: Tensor, query: Tensor, key: Tensor, cos_sin_cache: Tensor, head_size: int,
+              mrope_section: Sequence[int] | None, rotary_mode: str | None,
+              cache_mode: str | None) -> tuple[Tensor, Tensor]:
     """Query and key (tokens, heads * size) turned by the cosines and sines of their places, which may be of three kinds."""
     cos, sin = wide(cos_sin_cache)[positions.to(INT64)].chunk(2, -1)
     if positions.dim() == 2:
         cos, sin = (_sections(x, mrope_section, cache_mode) for x in (cos, sin))
 
-    def applied(x):
+    def applied(x: Tensor) -> Tensor:
         heads = wide(x).unflatten(-1, (-1, head_size))
         size = cos.size(-1) * 2
         part, rest = heads[..., :size], heads[..., size:]
@@ -90,7 +99,7 @@ def npu_mrope(positions, query, key, cos_sin_cache, head_size, mrope_section, ro
     return applied(query), applied(key)
 
 
-def _sections(x, sections, cache_mode):
+def _sections(x: Any, sections: Any, cache_mode: Any) -> Any:
     """Of (kinds, tokens, half) angles those of the kind that each section, or every third angle, belongs to."""
     if cache_mode != "interleave":
         return ops.cat([part[i] for i, part in enumerate(x.split(list(sections), -1))], -1)
@@ -102,7 +111,7 @@ def _sections(x, sections, cache_mode):
 
 
 # ---- caches ---------------------------------------------------------------------------------------------------------
-def _write_slots(cache, rows, slots):
+def _write_slots(cache: Tensor, rows: Tensor, slots: Tensor) -> None:
     """Rows into a cache of blocks, (blocks, size, ...), at slots block * size + place; negative slots are left out."""
     index = slots.reshape(-1).to(INT64)
     flat = cache.view(-1, *cache.shape[2:])
@@ -110,7 +119,7 @@ def _write_slots(cache, rows, slots):
     ops.index_put_(flat, [index[kept]], rows.reshape(-1, *flat.shape[1:]).to(cache.dtype)[kept])
 
 
-def _scatter_blocks(rows, cache, slots, cache_mode):
+def _scatter_blocks(rows: Tensor, cache: Tensor, slots: Tensor, cache_mode: str | None) -> None:
     """Rows (tokens, heads, depth) into blocks (blocks, size, heads, depth), or in the NZ form into
     (blocks, heads * depth / 16, size, 16)."""
     if cache_mode in (None, "Norm"):
@@ -122,14 +131,15 @@ def _scatter_blocks(rows, cache, slots, cache_mode):
     cache.copy_(plain.reshape(blocks, size, parts, last).permute(0, 2, 1, 3))
 
 
-def _refuse_compressed(name, *given):
+def _refuse_compressed(name: str, *given: Tensor | None) -> None:
     if any(x is not None for x in given):
         raise NotImplementedError(f"[{name}] compress_lens, compress_seq_offsets and seq_lens are not offered")
 
 
 @row()
-def npu_scatter_pa_kv_cache(key, value, key_cache, value_cache, slot_mapping, compress_lens, compress_seq_offsets, seq_lens,
-                            cache_mode):
+def npu_scatter_pa_kv_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor,
+                            compress_lens: Tensor | None, compress_seq_offsets: Tensor | None, seq_lens: Tensor | None,
+                            cache_mode: str | None) -> None:
     """Writes keys and values of new tokens into the blocks of their caches, at the slots that slot_mapping says."""
     _refuse_compressed("npu_scatter_pa_kv_cache", compress_lens, compress_seq_offsets, seq_lens)
     _scatter_blocks(key, key_cache, slot_mapping, cache_mode)
@@ -137,8 +147,10 @@ def npu_scatter_pa_kv_cache(key, value, key_cache, value_cache, slot_mapping, co
 
 
 @row()
-def npu_scatter_pa_kv_cache_functional(key, value, key_cache, value_cache, slot_mapping, compress_lens, compress_seq_offsets,
-                                       seq_lens, cache_mode):
+def npu_scatter_pa_kv_cache_functional(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor,
+                                       slot_mapping: Tensor, compress_lens: Tensor | None,
+                                       compress_seq_offsets: Tensor | None, seq_lens: Tensor | None,
+                                       cache_mode: str | None) -> tuple[Tensor, Tensor]:
     """Copies of the caches with keys and values of new tokens in them."""
     made = key_cache.clone(), value_cache.clone()
     npu_scatter_pa_kv_cache(key, value, *made, slot_mapping, compress_lens=compress_lens,
@@ -147,14 +159,15 @@ def npu_scatter_pa_kv_cache_functional(key, value, key_cache, value_cache, slot_
 
 
 @row("npu_scatter_pa_cache.value")
-def npu_scatter_pa_cache(key, slot_mapping, compress_lens, compress_seq_offsets, seq_lens, key_cache):
+def npu_scatter_pa_cache(key: Tensor, slot_mapping: Tensor, compress_lens: Tensor | None,
+                         compress_seq_offsets: Tensor | None, seq_lens: Tensor | None, key_cache: Tensor) -> Tensor:
     """Writes keys of new tokens into the blocks of a cache."""
     _refuse_compressed("npu_scatter_pa_cache", compress_lens, compress_seq_offsets, seq_lens)
     _scatter_blocks(key, key_cache, slot_mapping, "Norm")
     return key_cache
 
 
-def _gather_rows(cache, table, lengths, starts):
+def _gather_rows(cache: Tensor, table: Tensor, lengths: list[int], starts: list[int]) -> Tensor:
     """The rows of every sequence, one after another, from a cache of blocks."""
     size, rows = cache.size(1), []
     flat = cache.reshape(-1, *cache.shape[2:])
@@ -166,7 +179,8 @@ def _gather_rows(cache, table, lengths, starts):
 
 
 @row()
-def npu_gather_pa_kv_cache(key_cache, value_cache, block_tables, seq_lens, key, value, seq_offset, is_seq_lens_cumsum):
+def npu_gather_pa_kv_cache(key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, seq_lens: Tensor, key: Tensor,
+                           value: Tensor, seq_offset: Tensor | None, is_seq_lens_cumsum: bool) -> None:
     """Keys and values of every sequence from the blocks of their caches, written into key and value."""
     lengths = seq_lens.tolist()
     if is_seq_lens_cumsum:
@@ -178,7 +192,9 @@ def npu_gather_pa_kv_cache(key_cache, value_cache, block_tables, seq_lens, key, 
 
 
 @row()
-def npu_gather_pa_kv_cache_functional(key_cache, value_cache, block_tables, seq_lens, key, value, seq_offset, is_seq_lens_cumsum):
+def npu_gather_pa_kv_cache_functional(key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, seq_lens: Tensor,
+                                      key: Tensor, value: Tensor, seq_offset: Tensor | None,
+                                      is_seq_lens_cumsum: bool) -> tuple[Tensor, Tensor]:
     """Copies of key and value with the rows of every sequence in them."""
     made = key.clone(), value.clone()
     npu_gather_pa_kv_cache(key_cache, value_cache, block_tables, seq_lens, *made, seq_offset=seq_offset,
@@ -187,12 +203,12 @@ def npu_gather_pa_kv_cache_functional(key_cache, value_cache, block_tables, seq_
 
 
 # ---- norm, turn, write ----------------------------------------------------------------------------------------------
-def _rms(x, gamma, epsilon):
+def _rms(x: Tensor, gamma: Tensor, epsilon: float) -> Tensor:
     x = wide(x)
     return x * (x.square().mean(-1, True) + epsilon).rsqrt() * wide(gamma)
 
 
-def _into_cache(cache, rows, index, cache_mode, name):
+def _into_cache(cache: Tensor, rows: Tensor, index: Tensor, cache_mode: str, name: str) -> None:
     """Rows (batch, heads, length, depth) into a cache: by place of each batch (Norm) or by slot of its blocks (PA)."""
     if cache_mode == "Norm":
         places = index.to(INT64)
@@ -204,7 +220,7 @@ def _into_cache(cache, rows, index, cache_mode, name):
         raise NotImplementedError(f"[{name}] cache_mode {cache_mode} is not offered; Norm, PA and PA_BNSD are")
 
 
-def _in_dtype(x, scale, offset, cache):
+def _in_dtype(x: Tensor, scale: Any, offset: Any, cache: Tensor) -> Tensor:
     """As the cache has them: integers by a scale, or floats."""
     if scale is None:
         return x
@@ -212,7 +228,9 @@ def _in_dtype(x, scale, offset, cache):
     return quantized(q if offset is None else q + wide(offset), cache.dtype)
 
 
-def _kv_written(name, kv, gamma, cos, sin, index, k_cache, ckv_cache, scales, offsets, v, epsilon, cache_mode):
+def _kv_written(name: str, kv: Tensor, gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, k_cache: Tensor,
+                ckv_cache: Tensor, scales: tuple[Tensor | None, ...], offsets: tuple[Tensor | None, ...], v: Any,
+                epsilon: float, cache_mode: str) -> tuple[Tensor, Tensor]:
     """(turned keys, normed values), written into both caches."""
     width = gamma.size(0)
     if v is None:
@@ -229,8 +247,11 @@ def _kv_written(name, kv, gamma, cos, sin, index, k_cache, ckv_cache, scales, of
 
 
 @row()
-def npu_kv_rmsnorm_rope_cache(kv, gamma, cos, sin, index, k_cache, ckv_cache, k_rope_scale, c_kv_scale, k_rope_offset,
-                              c_kv_offset, v, epsilon, cache_mode, is_output_kv):
+def npu_kv_rmsnorm_rope_cache(kv: Tensor, gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, k_cache: Tensor,
+                              ckv_cache: Tensor, k_rope_scale: Tensor | None, c_kv_scale: Tensor | None,
+                              k_rope_offset: Tensor | None, c_kv_offset: Tensor | None, v: Tensor | None,
+                              epsilon: float, cache_mode: str,
+                              is_output_kv: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The first part of kv normed, the rest turned by its place, both written into their caches; those, and both parts."""
     parts = _kv_written("npu_kv_rmsnorm_rope_cache", kv, gamma, cos, sin, index, k_cache, ckv_cache,
                         (k_rope_scale, c_kv_scale), (k_rope_offset, c_kv_offset), v, epsilon, cache_mode)
@@ -239,8 +260,11 @@ def npu_kv_rmsnorm_rope_cache(kv, gamma, cos, sin, index, k_cache, ckv_cache, k_
 
 
 @row()
-def npu_kv_rmsnorm_rope_cache_v2(kv, gamma, cos, sin, index, k_cache, ckv_cache, k_rope_scale, c_kv_scale, k_rope_offset,
-                                 c_kv_offset, v, epsilon, cache_mode, is_output_kv, k_cache_dtype, ckv_cache_dtype):
+def npu_kv_rmsnorm_rope_cache_v2(kv: Tensor, gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, k_cache: Tensor,
+                                 ckv_cache: Tensor, k_rope_scale: Tensor | None, c_kv_scale: Tensor | None,
+                                 k_rope_offset: Tensor | None, c_kv_offset: Tensor | None, v: Tensor | None,
+                                 epsilon: float, cache_mode: str, is_output_kv: bool, k_cache_dtype: Any,
+                                 ckv_cache_dtype: Any) -> tuple[Tensor, Tensor]:
     """npu_kv_rmsnorm_rope_cache that gives the two parts alone."""
     parts = _kv_written("npu_kv_rmsnorm_rope_cache_v2", kv, gamma, cos, sin, index, k_cache, ckv_cache,
                         (k_rope_scale, c_kv_scale), (k_rope_offset, c_kv_offset), v, epsilon, cache_mode)
@@ -248,7 +272,9 @@ def npu_kv_rmsnorm_rope_cache_v2(kv, gamma, cos, sin, index, k_cache, ckv_cache,
 
 
 @row()
-def npu_kv_rmsnorm_rope_cache_v2_functional(kv, gamma, cos, sin, index, k_cache, ckv_cache, *rest):
+def npu_kv_rmsnorm_rope_cache_v2_functional(kv: Tensor, gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor,
+                                            k_cache: Tensor, ckv_cache: Tensor,
+                                            *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The two parts, and copies of the caches with them in it."""
     made = k_cache.clone(), ckv_cache.clone()
     k_scale, c_scale, k_offset, c_offset, v, epsilon, cache_mode, is_output_kv = rest[:8]
@@ -258,7 +284,7 @@ def npu_kv_rmsnorm_rope_cache_v2_functional(kv, gamma, cos, sin, index, k_cache,
 
 
 # ---- the beginning of multi-head latent attention -------------------------------------------------------------------
-def _product(x, weight, x_scale=None, w_scale=None):
+def _product(x: Any, weight: Any, x_scale: Any = None, w_scale: Any = None) -> Tensor:
     """x @ weight; of int8 matrices exactly, then with their scales."""
     if weight.dtype is not INT8:
         return ops.matmul(wide(x), wide(weight))
@@ -267,8 +293,11 @@ def _product(x, weight, x_scale=None, w_scale=None):
     return y if x_scale is None else y * wide(x_scale).reshape(-1, 1)
 
 
-def _prolog(name, token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, gamma_cq, gamma_ckv, rope_sin, rope_cos, index,
-            kv_cache, kr_cache, scale_x, scale_dq, scale_uq, scale_dkv, quant_ckv, quant_ckr, smooth, eps_cq, eps_ckv, cache_mode):
+def _prolog(name: str, token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor, weight_uk: Tensor,
+            weight_dkv_kr: Tensor, gamma_cq: Tensor, gamma_ckv: Tensor, rope_sin: Tensor, rope_cos: Tensor,
+            index: Tensor, kv_cache: Tensor, kr_cache: Tensor, scale_x: Any, scale_dq: Any, scale_uq: Any,
+            scale_dkv: Any, quant_ckv: Any, quant_ckr: Any, smooth: Any, eps_cq: float, eps_ckv: float,
+            cache_mode: str) -> tuple[Tensor, ...]:
     """(query, query's place) of (tokens, heads, ...); keys go into the caches."""
     lead = token_x.shape[:-1]
     x = token_x.reshape(-1, token_x.size(-1))
@@ -296,8 +325,9 @@ def _prolog(name, token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, ga
 
 
 @row()
-def npu_mla_prolog(token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv, rope_sin,
-                   rope_cos, cache_index, kv_cache, kr_cache, *rest):
+def npu_mla_prolog(token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor, weight_uk: Tensor, weight_dkv_kr: Tensor,
+                   rmsnorm_gamma_cq: Tensor, rmsnorm_gamma_ckv: Tensor, rope_sin: Tensor, rope_cos: Tensor,
+                   cache_index: Tensor, kv_cache: Tensor, kr_cache: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     """Query, the query's place, and both caches with the new tokens in them, of multi-head latent attention."""
     made = _prolog("npu_mla_prolog", token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq,
                    rmsnorm_gamma_ckv, rope_sin, rope_cos, cache_index, kv_cache, kr_cache, *rest)
@@ -305,8 +335,10 @@ def npu_mla_prolog(token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, r
 
 
 @row()
-def npu_mla_prolog_v2(token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv, rope_sin,
-                      rope_cos, cache_index, kv_cache, kr_cache, *rest):
+def npu_mla_prolog_v2(token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor, weight_uk: Tensor,
+                      weight_dkv_kr: Tensor, rmsnorm_gamma_cq: Tensor, rmsnorm_gamma_ckv: Tensor, rope_sin: Tensor,
+                      rope_cos: Tensor, cache_index: Tensor, kv_cache: Tensor, kr_cache: Tensor,
+                      *rest: Any) -> tuple[Tensor, ...]:
     """npu_mla_prolog of weights that are not quantised, whose query needs no scale."""
     if weight_dq.dtype is INT8:
         raise NotImplementedError("[npu_mla_prolog_v2] an int8 weight_dq, which makes an int8 query, is not offered")
