@@ -28,7 +28,7 @@ def piped(w: World, kind: str, microbatches: int, steps: int = 3) -> Any:
     schedule = getattr(p, kind)(stage, microbatches, loss_fn=lambda y, wanted: nn.functional.cross_entropy(
         y.flatten(0, 1), wanted.flatten()))
     optimizer = w.torch.optim.AdamW(module.parameters(), lr=0.02)
-    told = []
+    losses_seen = []
     for step in range(steps):
         tokens, wanted = text(w, step)
         optimizer.zero_grad()
@@ -38,8 +38,8 @@ def piped(w: World, kind: str, microbatches: int, steps: int = 3) -> Any:
         else:
             out = schedule.step(target=wanted, losses=losses)
         optimizer.step()
-        told.append(sum(losses) / len(losses) if losses else None)
-    return told, None if out is None else list(out.shape), len(losses)
+        losses_seen.append(sum(losses) / len(losses) if losses else None)
+    return losses_seen, None if out is None else list(out.shape), len(losses)
 
 
 def looped(w: World, kind: str, microbatches: int, steps: int = 3, folded: bool = False) -> Any:
@@ -54,7 +54,7 @@ def looped(w: World, kind: str, microbatches: int, steps: int = 3, folded: bool 
     schedule = getattr(p, kind)(stages, microbatches, loss_fn=lambda y, wanted: nn.functional.cross_entropy(
         y.flatten(0, 1), wanted.flatten()))
     optimizer = w.torch.optim.AdamW(module.parameters(), lr=0.02)
-    told = []
+    losses_seen = []
     for step in range(steps):
         tokens, wanted = text(w, step)
         optimizer.zero_grad()
@@ -62,8 +62,8 @@ def looped(w: World, kind: str, microbatches: int, steps: int = 3, folded: bool 
         given = {"target": wanted, "losses": losses} if 3 in mine else {}
         out = schedule.step(*([tokens] if w.rank == 0 else []), **given)
         optimizer.step()
-        told.append(sum(losses) / len(losses) if losses else None)
-    return told, None if out is None else list(out.shape), len(losses)
+        losses_seen.append(sum(losses) / len(losses) if losses else None)
+    return losses_seen, None if out is None else list(out.shape), len(losses)
 
 
 @case
@@ -80,7 +80,7 @@ def pipeline_zero_bubble(w: World) -> Any:
 def pipeline_traced(w: World) -> Any:
     """pipeline() cuts the model itself; what it gives is trained with either schedule."""
     p, nn = part(w, "pipelining"), w.torch.nn
-    told = []
+    losses_seen = []
     for kind in ("ScheduleGPipe", "Schedule1F1B"):
         model, tokens = transformer(w), text(w, 0)[0]
         pipe = p.pipeline(model, (tokens[: len(tokens) // 2],), split_spec={"blocks.1": p.SplitPoint.BEGINNING})
@@ -95,8 +95,8 @@ def pipeline_traced(w: World) -> Any:
             losses: list[Any] = []
             schedule.step(*([tokens] if w.rank == 0 else []), **({"target": wanted, "losses": losses} if w.rank else {}))
             optimizer.step()
-            told.append(sum(losses) / len(losses) if losses else None)
-    return told, pipe.num_stages, names
+            losses_seen.append(sum(losses) / len(losses) if losses else None)
+    return losses_seen, pipe.num_stages, names
 
 
 @case

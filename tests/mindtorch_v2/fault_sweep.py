@@ -157,24 +157,24 @@ class Processes:
 
     def live(self, plan: str) -> dict[str, Any]:
         """What a process with a fault plan tells of itself."""
-        with tempfile.TemporaryFile("w+") as told:
+        with tempfile.TemporaryFile("w+") as output:
             child = os.fork()
             if not child:
                 try:
-                    self._child(plan, told)
+                    self._child(plan, output)
                 finally:
                     os._exit(1)
             status = os.waitpid(child, 0)[1]
-            told.seek(0)
-            text = told.read()
+            output.seek(0)
+            text = output.read()
         if status:
             return {"died": f"exit status {status}: {text}"}
         text, _, report = text.rpartition("\n\0")
         return json.loads(report) | {"text": text}
 
-    def _child(self, plan: str, told: Any) -> None:
+    def _child(self, plan: str, output: Any) -> None:
 
-        os.dup2(told.fileno(), 2)
+        os.dup2(output.fileno(), 2)
         signal.alarm(HANG_SECONDS)
         loading = Loading(plan)
         faults.set_faults("" if loading.is_named else plan)
@@ -233,13 +233,13 @@ def sweep(name: str, mode: str, every: int = 1, seed: int = 0) -> Result:
         done = _worker(name, mode, begin, every)
         begin, plan = -1, "the run without a fault"
         for line in done.stdout.splitlines():
-            told = json.loads(line)
-            total = told.get("places", total)
-            if "plan" in told:
-                plan, begin = told["plan"], told["place"] + every
-            elif "problems" in told:
-                tried, missed = tried + (told["problems"] is not None), missed + (told["problems"] is None)
-                problems += [f"{name} {mode} {plan}: {problem}" for problem in told["problems"] or []]
+            output = json.loads(line)
+            total = output.get("places", total)
+            if "plan" in output:
+                plan, begin = output["plan"], output["place"] + every
+            elif "problems" in output:
+                tried, missed = tried + (output["problems"] is not None), missed + (output["problems"] is None)
+                problems += [f"{name} {mode} {plan}: {problem}" for problem in output["problems"] or []]
         if done.returncode == 0:
             break
         tried += begin >= 0

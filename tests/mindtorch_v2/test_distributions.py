@@ -91,11 +91,11 @@ def answer(t: Any, d: Any, question: str, *given: Any) -> Any:
 @twin
 def test_density_and_moments(t: Any, name: str) -> Any:
     d, value = made(t, name), t.tensor(CASES[name][1])
-    told = {question: answer(t, d, question) for question in QUESTIONS}
-    told |= {"log_prob": d.log_prob(value), "repr": repr(d), "expanded": d.expand((3, *d.batch_shape)).log_prob(value)}
+    answers = {question: answer(t, d, question) for question in QUESTIONS}
+    answers |= {"log_prob": d.log_prob(value), "repr": repr(d), "expanded": d.expand((3, *d.batch_shape)).log_prob(value)}
     if not d.event_shape:
-        told |= {"cdf": answer(t, d, "cdf", value), "icdf": answer(t, d, "icdf", t.full_like(value, 0.3))}
-    return told
+        answers |= {"cdf": answer(t, d, "cdf", value), "icdf": answer(t, d, "icdf", t.full_like(value, 0.3))}
+    return answers
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.strip() not in OTHER_NUMBERS])

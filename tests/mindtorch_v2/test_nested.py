@@ -12,19 +12,19 @@ from test_sparse import rounded
 import mindtorch_v2
 
 
-def told(value: Any) -> Any:
+def described(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
-        return [told(v) for v in value]
+        return [described(v) for v in value]
     if not isinstance(value, (torch.Tensor, mindtorch_v2.Tensor)):
         return value
     if str(value.layout) == "torch.jagged":
-        return "nested", value.dim(), value._ragged_idx, told(value.values()), told(value.offsets())
+        return "nested", value.dim(), value._ragged_idx, described(value.values()), described(value.offsets())
     return str(value.dtype), tuple(value.shape), rounded(value.detach().tolist())
 
 
 def outcome(program: Callable[[Any], Any], library: Any) -> Any:
     try:
-        return told(program(library))
+        return described(program(library))
     except Exception as error:  # noqa: BLE001 - errors are results here
         return type(error).__name__, str(error)[:40]
 

@@ -15,21 +15,21 @@ warnings.filterwarnings("ignore", "Sparse .* tensor support is in beta state")
 LAYOUTS = ("sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
 
 
-def told(value: Any) -> Any:
+def described(value: Any) -> Any:
     """A result in words that both libraries share."""
     if isinstance(value, (torch.Tensor, mindtorch_v2.Tensor)):
         layout, what = str(value.layout), (str(value.dtype), tuple(value.shape), value.requires_grad)
         data = value.detach()
         if layout == "torch.sparse_coo":
-            return layout, what, data.is_coalesced(), told(data._indices()), told(data._values())
+            return layout, what, data.is_coalesced(), described(data._indices()), described(data._values())
         if layout in ("torch.sparse_csr", "torch.sparse_bsr"):
-            return layout, what, told(data.crow_indices()), told(data.col_indices()), told(data.values())
+            return layout, what, described(data.crow_indices()), described(data.col_indices()), described(data.values())
         if layout in ("torch.sparse_csc", "torch.sparse_bsc"):
-            return layout, what, told(data.ccol_indices()), told(data.row_indices()), told(data.values())
+            return layout, what, described(data.ccol_indices()), described(data.row_indices()), described(data.values())
         wide = data.to(data.dtype if data.is_complex() else data.float().dtype if data.dtype.itemsize < 4 else data.dtype)
         return what[:2], rounded(wide.tolist())
     if isinstance(value, (tuple, list)):
-        return [told(v) for v in value]
+        return [described(v) for v in value]
     return value
 
 
@@ -44,7 +44,7 @@ def rounded(items: Any) -> Any:
 def outcome(program: Callable[[Any], Any], library: Any) -> Any:
     """What a program gives, or its error: the type and the beginning of the message."""
     try:
-        return told(program(library))
+        return described(program(library))
     except Exception as error:  # noqa: BLE001 - errors are results here
         kind = "RuntimeError" if isinstance(error, RuntimeError) else type(error).__name__
         return kind, str(error).split("This could be because")[0][:60]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_sparse import LAYOUTS, Samples, agree, outcome, told
+from test_sparse import LAYOUTS, Samples, agree, described, outcome
 
 import mindtorch_v2
 
@@ -101,7 +101,7 @@ def test_files_go_both_ways(writer: Any, reader: Any) -> None:
     writer.save({"all": samples(writer)}, file)
     file.seek(0)
     loaded = reader.load(file)["all"]
-    assert str(told(loaded)) == str(told(samples(torch)))
+    assert str(described(loaded)) == str(described(samples(torch)))
 
 
 def test_files_load_without_their_values() -> None:
@@ -124,18 +124,18 @@ def test_files_with_parts_that_do_not_fit_are_refused() -> None:
 
 def test_copies_and_pickles() -> None:
     for x in samples(mindtorch_v2):
-        assert str(told(copy.deepcopy(x))) == str(told(x)) == str(told(pickle.loads(pickle.dumps(x))))
+        assert str(described(copy.deepcopy(x))) == str(described(x)) == str(described(pickle.loads(pickle.dumps(x))))
     leaf = Samples(mindtorch_v2).coo().requires_grad_(True)
     leaf.to_dense().sum().backward()
     made = copy.deepcopy(leaf)
-    assert made.requires_grad and str(told(made.grad)) == str(told(leaf.grad)) and made.grad is not leaf.grad
+    assert made.requires_grad and str(described(made.grad)) == str(described(leaf.grad)) and made.grad is not leaf.grad
     assert made._values().data_ptr() != leaf._values().data_ptr()
 
 
 def test_workers_send_sparse_tensors() -> None:
     data = samples(mindtorch_v2)
     loaded = list(mindtorch_v2.utils.data.DataLoader(data, batch_size=None, num_workers=1))
-    assert str(told(loaded)) == str(told(data))
+    assert str(described(loaded)) == str(described(data))
 
 
 def test_old_names_of_sparse_types() -> None:
@@ -155,7 +155,7 @@ def test_parameters_may_be_sparse() -> None:
     mindtorch_v2.optim.SGD(module.parameters(), lr=0.5).step()
     ours = outcome(lambda T: module.weight.detach().to_dense(), mindtorch_v2)
     start = Samples(mindtorch_v2).coo(coalesced=True)
-    assert ours == told((start - start * 0 - 0.5 * module.weight.grad).to_dense())
+    assert ours == described((start - start * 0 - 0.5 * module.weight.grad).to_dense())
 
 
 def test_sparse_tensors_on_an_npu(npu: ModuleType) -> None:

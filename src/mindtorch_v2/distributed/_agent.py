@@ -200,7 +200,7 @@ class Agent:
         """One start of all workers; None when all of every host succeeded."""
         self.workers = [self._start(local, attempt) for local in range(self.config.nproc)]
         failed_key, done_key = f"failed/{attempt}", f"done/{attempt}"
-        told = False
+        reported = False
         while True:
             codes = [worker.process.poll() for worker in self.workers]
             bad = next((worker for worker, code in zip(self.workers, codes, strict=True) if code), None)
@@ -209,8 +209,8 @@ class Agent:
                     self._try_tell(failed_key, str(bad.rank))
                 self._stop(signal.SIGTERM)
                 return bad.failure()
-            if None not in codes and not told:
-                told = True
+            if None not in codes and not reported:
+                reported = True
                 if self.config.nnodes == 1 or self.store.add(done_key, 1) == self.config.nnodes:
                     self._finish_output()
                     return None

@@ -95,7 +95,7 @@ class HcclEngine(Engine):
         if me == 0:
             self.store.set(key, self.hccl.root_info(device))
         what = f"no communicator on npu:{device} for {call}"
-        self.watch.peers.meet(self.store, key, list(members), self.timeout, what)
+        self.watch.peers.wait_for(self.store, key, list(members), self.timeout, what)
         try:
             return self.hccl.Communicator(device, len(members), me, self.store.get(key))
         except self.hccl.HcclError as error:

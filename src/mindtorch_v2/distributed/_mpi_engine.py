@@ -176,7 +176,7 @@ class MpiEngine(Engine):
     def _join(self, timeout: timedelta) -> Any:
         name = self.group.group_name
         self.check_world(f"group {name}")         # making a communicator waits without end for a rank that is gone
-        self.world.peers.meet(self.group._store, "mpi", self.members, timeout, f"group {name} of ranks {self.members}")
+        self.world.peers.wait_for(self.group._store, "mpi", self.members, timeout, f"group {name} of ranks {self.members}")
         tag = zlib.crc32(name.encode()) % (1 << 14)   # keeps two groups that are created at once apart
         with self.world.peers.or_exit(self.members, timeout, f"making group {name}"):
             if self.members == list(range(self.world.size)):

@@ -78,7 +78,7 @@ def start(store: Store, rank: int, size: int, timeout: timedelta) -> MpiWorld:
         return _world
     open_library()
     peers = Peers(rank)                           # MPI would wait for a missing one without end
-    peers.meet(PrefixStore("mpi", store), "peer", list(range(size)), timeout, "[init_process_group]")
+    peers.wait_for(PrefixStore("mpi", store), "peer", list(range(size)), timeout, "[init_process_group]")
     managed = under_manager()
     if not managed:
         server = PmiServer(PrefixStore("pmi", store.clone()), rank, size, [peers.known[r][0] for r in range(size)])

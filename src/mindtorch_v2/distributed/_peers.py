@@ -1,4 +1,4 @@
-"""Which process each rank is: how ranks tell it at a store, and which of them no longer runs."""
+"""Which process each rank is: how ranks exchange that through a store, and which of them no longer runs."""
 from __future__ import annotations
 
 import json
@@ -43,7 +43,7 @@ class Peers:
                 return f"rank {rank} (process {pid}) is no longer running"
         return ""
 
-    def meet(self, store: Store, key: str, ranks: list[int], timeout: timedelta, what: str) -> None:
+    def wait_for(self, store: Store, key: str, ranks: list[int], timeout: timedelta, what: str) -> None:
         """Waits at a store until all ranks have arrived, and records their processes."""
         pid = os.getpid()
         store.set(f"{key}/{self.rank}", json.dumps([self.host, pid, process_start(pid)]))
@@ -62,8 +62,8 @@ class Peers:
                     raise DistBackendError(f"{what}: expected {len(ranks)} ranks within {timeout}, but of rank"
                                            f"{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} nothing "
                                            "came") from error
-        for rank, told in zip(ranks, store.multi_get(keys), strict=True):
-            self.known[rank] = tuple(json.loads(told))
+        for rank, sent in zip(ranks, store.multi_get(keys), strict=True):
+            self.known[rank] = tuple(json.loads(sent))
 
     @contextmanager
     def or_exit(self, ranks: list[int], timeout: timedelta, what: str) -> Iterator[None]:

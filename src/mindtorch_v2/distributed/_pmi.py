@@ -1,7 +1,7 @@
 """A PMI-1 server on a store: MPI queries it, over a local connection, for its other processes.
 
 MPICH is started by any process manager that implements PMI-1, so no mpiexec is needed. Each rank runs this server for
-itself; what ranks tell each other goes through the store, whatever kind it is.
+itself; what ranks exchange goes through the store, of whatever kind.
 """
 from __future__ import annotations
 

@@ -158,14 +158,14 @@ class ProcessGroup:
         try:
             self._store.set(f"stuck/{self._rank}", str(call))
             time.sleep(0.5)                       # they give up at about the same time
-            told = []
+            states = []
             for rank in range(self.size()):
                 if rank != self._rank:
                     key = f"stuck/{rank}"
-                    told.append(self._store.get(key).decode() if self._store.check([key]) else f"rank {rank} does not wait")
+                    states.append(self._store.get(key).decode() if self._store.check([key]) else f"rank {rank} does not wait")
         except DistError:                         # the process with the store has gone
             return "The store is gone, so nothing is known of the other ranks"
-        return "Elsewhere: " + "; ".join(told) if told else ""
+        return "Elsewhere: " + "; ".join(states) if states else ""
 
     # ---- c10d's own methods, with lists of tensors ----
     def allreduce(self, tensors: Any, opts: Any = ReduceOp.SUM) -> Work:

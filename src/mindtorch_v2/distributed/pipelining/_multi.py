@@ -78,7 +78,7 @@ class PipelineScheduleMulti(PipelineSchedule):
 
     def _exchange(self, step: tuple[Action | None, ...]) -> None:
         """Sends what this rank has computed, and receives what others have computed for it."""
-        tell: list[Any] = []
+        messages: list[Any] = []
         ops: list[Any] = []
         come: list[tuple[PipelineStage, Action]] = []
         for rank, action in enumerate(step):
@@ -89,14 +89,14 @@ class PipelineScheduleMulti(PipelineSchedule):
             if not 0 <= to < self._count:
                 continue
             if rank == self._rank:
-                tell += self._give(action, ahead, to, ops)
+                messages += self._give(action, ahead, to, ops)
             elif self._rank_of[to] == self._rank:
                 come.append((self._by_index[to], action))
-                tell += self._by_index[to].hear_ops() if ahead else []
-        finish(start(tell))
+                messages += self._by_index[to].receive_shape_ops() if ahead else []
+        finish(start(messages))
         for stage, action in come:
             if action.computation_type == FORWARD:
-                stage.hear()
+                stage.read_shapes()
                 ops += stage.get_fwd_recv_ops(action.microbatch_index)
             else:
                 ops += stage.get_bwd_recv_ops(action.microbatch_index)
@@ -112,7 +112,7 @@ class PipelineScheduleMulti(PipelineSchedule):
                 self._by_index[to].take_grads(number, stage.input_grads.pop(number))
             return []
         ops += stage.get_fwd_send_ops(number) if ahead else stage.get_bwd_send_ops(number)
-        return stage.tell_ops() if ahead else []
+        return stage.send_shape_ops() if ahead else []
 
 
 class ScheduleLoopedBFS(PipelineScheduleMulti):

@@ -24,13 +24,13 @@ class PipelineScheduleSingle(PipelineSchedule):
 
     def _receive(self, number: int) -> list[Any]:
         """The inputs of a microbatch's forward; their shapes are received once, before the first."""
-        finish(start(self._stage.hear_ops()))
-        self._stage.hear()
+        finish(start(self._stage.receive_shape_ops()))
+        self._stage.read_shapes()
         return self._stage.get_fwd_recv_ops(number)
 
     def _forward(self, number: int, parts: list[Any], named: list[Any], targets: list[Tensor] | None) -> None:
         self._forward_of(self._stage, number, parts, named, targets)
-        finish(start(self._stage.tell_ops()))
+        finish(start(self._stage.send_shape_ops()))
 
     def _backward(self, number: int) -> None:
         loss = self._losses[number] if self._stage.is_last else None

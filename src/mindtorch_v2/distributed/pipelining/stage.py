@@ -45,8 +45,8 @@ class PipelineStage:
         self.stage_index_to_group_rank = dict(enumerate(looped(num_stages, self.group_size)))
         # Shapes of inputs and outputs; sent by the stage before at the first microbatch, unless the program gave them.
         self._given = None if input_args is None else [(s, d, d.is_floating_point) for s, d, _ in _looks(_tensors(input_args))]
-        self.received, self._given_out, self.told = self._given, output_args is not None, output_args is not None
-        self._told_with_backward: bool | None = None
+        self.received, self._given_out, self.shapes_sent = self._given, output_args is not None, output_args is not None
+        self._sent_with_backward: bool | None = None
         self._message: Tensor = None              # shapes of the inputs, while being received
         self.sent_looks: list[tuple[Any, ...]] = []
         self.clear()
@@ -77,8 +77,8 @@ class PipelineStage:
         """Before a step. Without a backward no tensor requires a gradient: shapes sent then are not valid for one with it."""
         self.clear()
         self._has_backward = backward
-        if self._told_with_backward is not backward:
-            self._told_with_backward, self.told, self.received = backward, self._given_out, self._given
+        if self._sent_with_backward is not backward:
+            self._sent_with_backward, self.shapes_sent, self.received = backward, self._given_out, self._given
 
     def _rank_of(self, stage: int) -> int:
         return get_global_rank(self.group, self.stage_index_to_group_rank[stage])
@@ -139,27 +139,27 @@ class PipelineStage:
         return output
 
     # ---- shapes of what is sent: exchanged once, because a rank allocates memory before it receives
-    def tell_ops(self) -> Ops:
+    def send_shape_ops(self) -> Ops:
         """The shapes of the outputs, for the rank that has the next stage."""
-        if self.told or self.is_last:
+        if self.shapes_sent or self.is_last:
             return []
-        self.told = True
+        self.shapes_sent = True
         text = pickle.dumps(self.sent_looks)
         if len(text) + 8 > _LOOKS:
-            raise RuntimeError(f"[PipelineStage] stage {self.stage_index} gives {len(self.sent_looks)} tensors, more than can be "
-                               "told")
+            raise RuntimeError(f"[PipelineStage] stage {self.stage_index} gives {len(self.sent_looks)} tensors, too many for "
+                               "the message with their shapes")
         data = len(text).to_bytes(8, "little") + text.ljust(_LOOKS - 8, b"\0")
         message = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self.device)
         return [collectives.P2POp(collectives.isend, message, self._rank_of(self.stage_index + 1), self.group)]
 
-    def hear_ops(self) -> Ops:
-        """Starts to receive the shapes of the inputs; hear() reads them when they have arrived."""
+    def receive_shape_ops(self) -> Ops:
+        """Starts to receive the shapes of the inputs; read_shapes() reads them when they have arrived."""
         if self.received is not None or self.is_first:
             return []
         self._message = torch.empty(_LOOKS, dtype=torch.uint8, device=self.device)
         return [collectives.P2POp(collectives.irecv, self._message, self._rank_of(self.stage_index - 1), self.group)]
 
-    def hear(self) -> None:
+    def read_shapes(self) -> None:
         if self.received is None and not self.is_first:
             data = bytes(self._message.cpu().numpy())
             self.received = pickle.loads(data[8:8 + int.from_bytes(data[:8], "little")])
