@@ -60,6 +60,7 @@ def test_what_stays_alive_is_a_leak_unless_it_was_to_be_destroyed_there() -> Non
     before, after = {"events": (1, 0)}, {"events": (2, 0), "streams": (1, 0)}
     assert len(leaked(COPY, before, after)) == 2
     assert leaked(Place("aclrtDestroyEvent", 1, 507899), before, {"events": (2, 0)}) == []
+    assert leaked(Place("aclDestroyAclOpExecutor", 2, 561000), {}, {"aclOpExecutor of aclnnAdds": (1, 0)}) == []
 
 
 def test_places_are_all_calls_with_all_their_codes() -> None:
