@@ -69,7 +69,7 @@ cdef class Overload:
     cdef int ntensors
     cdef int tensor_at[MAX_PARAMS]
     cdef bint has_list                           # a Tensor[] is among the parameters
-    cdef bint keeps_lists                        # its body gives back the list that it got
+    cdef bint keeps_lists                        # its body returns the list that it got
     cdef bint holey                              # it is a Tensor?[]: None may stand for a tensor
     cdef bint one_int                            # a single int may stand for its int[]
     cdef readonly bint mutates                   # the schema changes self in place (uniform_)

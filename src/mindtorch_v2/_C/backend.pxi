@@ -2,7 +2,7 @@
 # the same purpose, so that a backend may be written in either.
 
 cdef class Memory:
-    """Whom a block goes back to; the owner of a storage that is `managed`."""
+    """Where a block is freed; the owner of a storage that is `managed`."""
 
     cdef int free_block(self, size_t address) noexcept:
         return 0

@@ -217,7 +217,7 @@ cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1:
         if not is_exact_number(o):
             plain(b, p, item_of(<TensorBase>o) if is_tensor(o) else exact_number(<object>o))
         if PyLong_Check(<object>b.slot[p]):
-            if ov.kind[p] == K_FLOAT:            # a body that adds it to integers shall get floats
+            if ov.kind[p] == K_FLOAT:            # a body that adds it to integers must get floats
                 plain(b, p, float(<object>b.slot[p]))
             else:
                 check_wide(<object>b.slot[p])

@@ -11,7 +11,7 @@
 
 namespace mt::caching {
 
-// ---- what the heap asks for and gives back -------------------------------------------------------------------------
+// ---- what the heap requests and releases ---------------------------------------------------------------------------
 struct Settings {
   size_t max_split = kNoLimit, max_non_split_rounding = 20 << 20, large_segment = 20 << 20, padding = 32;
   size_t large_round = kMinBlock;            // what sizes beyond kSmallRequest are rounded to
@@ -350,7 +350,7 @@ class Heap {
     }
     if (b->split()) ++blocks, bytes += b->size;
     pool.insert(b);
-    if (b->segment->expandable) return;      // its free pages can always be given back
+    if (b->segment->expandable) return;      // its free pages can always be unmapped
     stats.change(INACTIVE_SPLIT, pool.part, blocks);
     stats.change(INACTIVE_SPLIT_BYTES, pool.part, bytes);
   }

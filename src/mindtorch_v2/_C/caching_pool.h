@@ -1,5 +1,5 @@
 // Blocks of the caching allocator, the pools that keep free ones, the directory of live ones, and the statistics.
-// When a block is split, merged or given back is decided in caching.h.
+// When a block is split, merged or freed is decided in caching.h.
 #pragma once
 #include <algorithm>
 #include <cstddef>

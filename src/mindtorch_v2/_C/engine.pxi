@@ -52,7 +52,7 @@ cdef class GraphTask:
             del self.graph
 
     cdef int visit_of(self, object target) except -1:
-        """The number of a node or leaf in this run, which may meet it for the first time."""
+        """The number of a node or leaf in this run, assigned when it is first reached."""
         cdef int i = self.graph.find(<PyObject*>target)
         if i >= 0:
             return i
@@ -158,7 +158,7 @@ cdef class GraphTask:
         return 0
 
     cdef int run_node(self, int i, Node node, object given) except -1:
-        """Computes the gradients of the node's inputs and hands them on."""
+        """Computes the gradients of the node's inputs and passes them on."""
         cdef Refs grads, results
         cdef int k, to, inputs = self.graph[0][i].edges, outputs = self.graph[0][i].outputs
         cdef bint leads_on = self.captures is None or self.leads_on(i)

@@ -88,7 +88,7 @@ cdef void free_tensor(PyObject* o) noexcept:
         mt_free_tensor(o)
         return
     PyObject_GC_UnTrack(o)
-    # These may run other people's code, which frees tensors too: o joins the spare ones last.
+    # These may run user code, which frees tensors too: o joins the spare ones last.
     if (<TensorBase>o).fn is not None:
         (<TensorBase>o).fn = None
     if (<TensorBase>o).base is not None:

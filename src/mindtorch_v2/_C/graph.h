@@ -1,4 +1,4 @@
-// The books of one run of backward: what it meets, what that has received, what is ready. Guarded by the GIL.
+// The state of one run of backward: what it reaches, what that has received, what is ready. Guarded by the GIL.
 #pragma once
 #include <Python.h>
 
@@ -45,7 +45,7 @@ class Refs {
   PyObject* few_[kFew];
 };
 
-// A node or a leaf that a run meets.
+// A node or a leaf that a run reaches.
 struct Visit {
   PyObject* target;            // owned
   PyObject* grad = nullptr;    // owned: what came so far; a list when a node has several outputs
@@ -116,7 +116,7 @@ class Graph {
   PyObject* take_grad(int i) { return std::exchange(visits_[i].grad, nullptr); }
 
   void clear() {
-    // What is freed here may run other people's code: first out of the books, then freed.
+    // What is freed here may run user code: first removed from the records, then freed.
     std::vector<Visit> gone;
     gone.swap(visits_);
     slots_.clear();

@@ -126,7 +126,7 @@ cdef object meta_zeros(OutMeta* m):
 
 
 cdef int compute(Node node, Refs* grads, Refs* results) except -1:
-    """apply_node(), watched where anomaly mode asks for it."""
+    """apply_node(), with the checks of anomaly mode where it is enabled."""
     if not anomaly:
         return apply_node(node, grads, results)
     try:
@@ -148,7 +148,7 @@ cdef int refuse_nan(Node node, list results) except -1:
     return 0
 
 
-cdef object sum_lock = RLock()                   # large sums give up the GIL, and may not meet in one .grad
+cdef object sum_lock = RLock()                   # large sums release the GIL, and must not run concurrently on one .grad
 
 
 cdef int accumulate(TensorBase leaf, TensorBase grad, bint create_graph, int held) except -1:

@@ -21,7 +21,7 @@ cdef class NpuBackend(Backend):
         self.max_rank, self.captures = MAX_RANK, ()
 
     cdef Storage* new_storage(self, size_t nbytes, int index) except NULL:
-        """Its owner is the heap that the block goes back to."""
+        """Its owner is the heap that frees the block."""
         cdef size_t address = 0
         cdef NpuHeap heap = npu_heap(index)      # held here: the device may end while it looks for memory
         cdef Storage* s

@@ -7,7 +7,7 @@ cdef PyObject* undefined(PyObject* self, PyObject** args, size_t nargsf, PyObjec
 
 
 cdef class OpDescription:
-    """What people and their tools see of an op. The op table derives its own; this base class shows the rows only."""
+    """Documentation and signature of an op. The op table derives its own; this base class shows the rows only."""
 
     def document(self, Op op not None) -> str:
         return "\n".join([(<Overload>row).schema for row in op.rows])
@@ -70,7 +70,7 @@ cdef class Op:
         below = "." + prefix if prefix in ("linalg", "fft", "special") else ""
         return package_name + ("" if self.namespace == "torch" else ".ops." + self.namespace) + below
 
-    # For people and their tools; made from the rows on first use.
+    # For help() and tools; made from the rows on first use.
     @property
     def __doc__(self) -> str:
         return self.description.document(self)

@@ -6,7 +6,7 @@ cdef object shared_memory_error():
 
 
 cdef bint ranges_meet(TensorBase a, TensorBase b) noexcept:
-    """Whether the address ranges of two views of one storage meet."""
+    """Whether the address ranges of two views of one storage overlap."""
     cdef int64_t first_a = a.offset, last_a = a.offset, first_b = b.offset, last_b = b.offset
     cdef int d
     if a.count == 0 or b.count == 0:

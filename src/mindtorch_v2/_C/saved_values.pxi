@@ -1,7 +1,7 @@
 # What a node saved, as Python sees it: packed by hooks, by name, and the node that stands for a leaf.
 
 def _unpack(Packed packed not None):
-    """What the hooks give back, with the history of what they were given."""
+    """What the hooks return, with the history of their argument."""
     cdef TensorBase r
     cdef PyObject* s[1]
     value = packed.unpack(packed.value)

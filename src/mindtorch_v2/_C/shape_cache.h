@@ -18,7 +18,7 @@ inline PyObject* new_ints(PyTypeObject* t, int n, const int64_t* values) {
   return r;
 }
 
-// The last shape seen of each hash. Immutable objects without attributes: nobody can tell that one is shared. GIL held.
+// The last shape seen of each hash. Immutable objects without attributes: sharing one is not observable. GIL held.
 class ShapeCache {
  public:
   PyObject* get(PyTypeObject* type, int rank, const int64_t* sizes) {

@@ -27,7 +27,7 @@ struct Storage {
   bool managed = false;        // the owner is a Memory (backend.pxi), which takes the block back
   PyObject* seen = nullptr;    // the StorageBase that Python has of it, borrowed; see object()
 
-  // That object, unless it is about to end: weak references and attributes go before it forgets the storage.
+  // That object, unless it is about to end: weak references and attributes are cleared before its link to the storage.
   PyObject* object() const { return seen && Py_REFCNT(seen) > 0 ? seen : nullptr; }
 };
 

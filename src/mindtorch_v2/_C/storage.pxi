@@ -332,7 +332,7 @@ cdef double zero_place[2]                        # what has no items has this ad
 
 
 cdef object storage_object(Storage* s):
-    """What Python sees of a storage: the same object as long as somebody has it."""
+    """What Python sees of a storage: the same object as long as it is referenced."""
     cdef StorageBase r
     if s.object() != NULL:
         return <object>s.object()
