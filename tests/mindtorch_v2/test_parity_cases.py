@@ -202,6 +202,14 @@ torch.masked.prod(torch.ones(2, 3), dim=(-1, -1), keepdim=True)
 torch.masked.prod(torch.ones(2, 3), dim=(0, 0))
 torch.masked.median(torch.tensor([float("nan"), 1., 2.]))
 torch.masked.median(torch.tensor([1, 2]), mask=torch.tensor([False, False]))
+torch.rrelu(torch.tensor([1., -2.]).half())
+torch.linalg.vander(torch.tensor([True]))
+torch.linalg.vander(torch.ones(2).bfloat16())
+torch.histogram(torch.tensor([.5, 1.5, 1.75]).bfloat16(), torch.tensor([0., 1., 2.]).bfloat16())
+torch.histogram(torch.tensor([.5, 1.5]).half(), torch.tensor([0., 1., 2.]).half(), weight=torch.tensor([2., 3.]).half(), density=True)
+torch.histogram(torch.tensor([.5, 1.5]).half(), 3)
+torch.rrelu_(torch.tensor([1., -2.]).half(), -1.5)
+torch.rrelu(torch.tensor([1., -2.]).half(), 0.1, 0.3, True)
 """
 
 

@@ -467,9 +467,11 @@ def _diagonal(A: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
     return A.diagonal(offset, dim1, dim2)
 
 
-@composite("linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor", lacks="bool half", out=False, variants="linalg")
+@composite("linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor", out=False, variants="linalg")
 def _vander(x: Tensor, N: int | None) -> Tensor:
     """Rows of the powers 0 to N - 1 of each item."""
+    if word(x.dtype) in ("Bool", "Half", "BFloat16"):
+        raise RuntimeError(f"linalg.vander supports floating point, complex, and integer tensors, but got {word(x.dtype)}")
     x = x.reshape(1) if x.dim() == 0 else x
     N = x.size(-1) if N is None else N
     if N <= 1:

@@ -269,6 +269,8 @@ def _rrelu_train(self: Tensor, lower: float, upper: float, training: bool,
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
         return ops.leaky_relu(self, _middle(lower, upper))
+    if self.dtype == _C._dtype_named("float16") and not self.is_npu:
+        raise NotImplementedError("\"rrelu_with_noise_out_cpu\" not implemented for 'Half'")
     if self.is_npu:                              # CANN draws and multiplies at once, and leaves the slopes in a tensor
         return ops.rrelu_with_noise(self, ops.empty_like(self.detach()), lower, upper, True, generator)
     return self * _rrelu_noise(self, lower, upper, generator)
@@ -276,7 +278,7 @@ def _rrelu_train(self: Tensor, lower: float, upper: float, training: bool,
 
 op("rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, "
    "Generator? generator=None) -> Tensor",
-   lacks="bool int float16", out=False, body=_rrelu_train, variants="function", inplace="function")
+   lacks="bool int", out=False, body=_rrelu_train, variants="function", inplace="function")
 
 
 def _rrelu_rule(self: Tensor, noise: Tensor, lower: complex, upper: complex, training: bool,

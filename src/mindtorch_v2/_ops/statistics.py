@@ -182,7 +182,7 @@ def _check_histogram(self: Tensor) -> None:
 
 
 @composite("histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> "
-           "(Tensor hist, Tensor bin_edges)", lacks="half")
+           "(Tensor hist, Tensor bin_edges)")
 def _histogram_edges(self: Tensor, bins: Tensor, weight: Tensor | None, density: bool) -> tuple[Tensor, ...]:
     """The counts of items between edges (or in a number of equal bins), and the edges."""
     if bins.dim() != 1:
