@@ -170,6 +170,7 @@ def test_typed_storages(npu: ModuleType) -> None:
     assert isinstance(made, npu.HalfStorage) and not isinstance(made, (torch.HalfStorage, npu.HalfTensor, npu.IntStorage))
     assert (made.type(), made.device.type, made.cpu().size()) == ("torch.npu.HalfStorage", "npu", 2)
     assert npu.IntStorage(wrap_storage=made.untyped()).size() == npu.IntStorage(1).size() == 1
-    for wrong in (lambda: npu.IntStorage(1, 2), lambda: npu.IntStorage(wrap_storage=torch.ones(1).untyped_storage())):
-        with pytest.raises(RuntimeError, match="IntStorage expects"):
+    for wrong, message in ((lambda: npu.IntStorage(1, 2), "Too many positional arguments"),
+                           (lambda: npu.IntStorage(wrap_storage=torch.ones(1).untyped_storage()), "Device of 'wrap_storage' must be npu")):
+        with pytest.raises(RuntimeError, match=message):
             wrong()
