@@ -4,11 +4,11 @@ cdef object run_kernel(Overload ov, PyObject** s, object outs):
     """Infer the outputs by the row's rule, allocate them (or take outs), marshal the arguments, run."""
     cdef int dev = CPU, index = -1
     cdef tuple results
-    cdef bint grad
+    cdef bint grad = False
+    if outs is None and ov.native_id and ov.nreturns == 1 and on_cpu(ov, s, &grad) and ov.kernels[CPU] is None:
+        return run_native_rule(ov, s, grad and modes().grad)
     place_of(ov, s, &dev, &index)
     grad = wants_grad(ov, s)
-    if outs is None and ov.native_id and ov.nreturns == 1 and dev == CPU and ov.kernels[CPU] is None:
-        return run_native_rule(ov, s, grad)
     if outs is None:
         results = infer(ov, s, dev, index)
         if results is None:                      # the kernel itself gives the results
@@ -27,6 +27,23 @@ cdef object run_kernel(Overload ov, PyObject** s, object outs):
     if grad:
         record_results(ov, s, results)
     return wrap_results(ov, results)
+
+
+cdef inline bint on_cpu(Overload ov, PyObject** s, bint* grad) noexcept:
+    """Whether all arguments are tensors of the CPU (or not given), looked at once; notes whether one needs a gradient."""
+    cdef PyObject* o
+    cdef int i
+    if ov.has_list:
+        return False
+    for i in range(ov.ntensors):
+        o = s[ov.tensor_at[i]]
+        if is_tensor(o):
+            if (<TensorBase>o).dev != CPU:
+                return False
+            grad[0] = grad[0] or needs_grad(<TensorBase>o)
+        elif <object>o is not None:
+            return False
+    return True
 
 
 cdef int record_results(Overload ov, PyObject** s, tuple results) except -1:
