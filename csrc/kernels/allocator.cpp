@@ -398,8 +398,8 @@ void count_block(ThreadCache* t, int64_t size, bool hit) {
   pool.hits += hit;
 }
 
-// More than the machine has can never be written. Linux refuses such a mapping by itself, unless it was told to promise any
-// amount (vm.overcommit_memory=1), as in many containers: filling it would end the process.
+// More than the machine has can never be written. Linux refuses such a mapping unless vm.overcommit_memory is 1, as on many
+// hosts of containers, where filling it would end the process.
 size_t machine_memory() {
   struct sysinfo info;
   if (sysinfo(&info)) return SIZE_MAX;

@@ -46,11 +46,11 @@ const char* at(const void* p, int64_t items, DType dtype) {
 char* at(void* p, int64_t items, DType dtype) { return static_cast<char*>(p) + items * itemsize(dtype); }
 
 // Images and groups per piece: one where there are enough for the threads, else all, and the threads share each product.
-int64_t outer_grain(const Conv& s) { return s.n * s.groups >= get_num_threads() ? 1 : s.n * s.groups; }
+int64_t images_per_piece(const Conv& s) { return s.n * s.groups >= get_num_threads() ? 1 : s.n * s.groups; }
 
 void pointwise_forward(DType dtype, const Conv& s, const void* x, const void* w, const void* bias, void* y) {
   int64_t plane = s.y_plane(), kg = s.kg(), cg = s.cg();
-  parallel_for(s.n * s.groups, outer_grain(s), [&](int64_t begin, int64_t end) {
+  parallel_for(s.n * s.groups, images_per_piece(s), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t g = i % s.groups;
       char* to = at(y, i * kg * plane, dtype);
@@ -169,7 +169,7 @@ bool channels_last_pointwise(DType dtype, const Conv& s, const View& x, const Vi
 
 void pointwise_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, const void* bias, void* gx) {
   int64_t plane = s.y_plane(), kg = s.kg(), cg = s.cg();
-  parallel_for(s.n * s.groups, outer_grain(s), [&](int64_t begin, int64_t end) {
+  parallel_for(s.n * s.groups, images_per_piece(s), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t g = i % s.groups;
       char* to = at(gx, i * cg * plane, dtype);

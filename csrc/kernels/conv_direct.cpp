@@ -119,7 +119,7 @@ void store_block(const Padded& p, const float* rows, int64_t p0, int64_t width, 
 }
 
 // Images and groups per piece: all, so that the loops inside one are split, where those have more pieces for the threads.
-int64_t outer_grain(const Conv& s, int64_t inner) {
+int64_t images_per_piece(const Conv& s, int64_t inner) {
   const int64_t units = s.n * s.groups, threads = get_num_threads();
   return units >= 2 * threads || std::min(inner, threads) <= std::min(units, threads) ? 1 : units;
 }
@@ -139,7 +139,7 @@ void direct_forward(const Conv& s, const float* x, const float* w, const float* 
   std::unique_ptr<float[]> panels(new float[s.k * depth]);
   for (int64_t g = 0; g < s.groups; ++g)
     pack_panels(w + g * kg * depth, depth, 1, kg, depth, panels.get() + g * kg * depth);
-  parallel_for(s.n * s.groups, outer_grain(s, ceil_div(positions, kBlock)), [&](int64_t begin, int64_t end) {
+  parallel_for(s.n * s.groups, images_per_piece(s, ceil_div(positions, kBlock)), [&](int64_t begin, int64_t end) {
     auto copy = padded_room(p, s.cg());
     for (int64_t i = begin; i < end; ++i) {
       const int64_t g = i % s.groups;

@@ -56,15 +56,13 @@ template <class T> void scatter_input(const Conv& s, const T* columns, const T* 
   });
 }
 
-// Between images of `channels` channels and rows of all pixels of a channel.
-template <class T> void turn_output(int64_t channels, int64_t plane, int64_t count, bool gather, T* images, T* columns) {
-  parallel_for(channels, kGrain / (count * plane) + 1, [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k)
-      for (int64_t n = 0; n < count; ++n) {
-        T *image = images + (n * channels + k) * plane, *row = columns + (k * count + n) * plane;
-        if (gather) std::copy(image, image + plane, row);
-        else std::copy(row, row + plane, image);
-      }
+// Planes [outer][inner] as [inner][outer]: images of channels as rows of all pixels of a channel, and back.
+template <class T> void swap_planes(const T* from, int64_t outer, int64_t inner, int64_t plane, T* to) {
+  parallel_for(outer * inner, kGrain / plane + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* source = from + (i % outer * inner + i / outer) * plane;
+      std::copy(source, source + plane, to + i * plane);
+    }
   });
 }
 
@@ -83,7 +81,7 @@ template <class T> void forward(DType dtype, const Conv& s, const T* x, const T*
     gather_input(s, x, first, count, columns.get());
     fill_bias(bias, s.k, width, result.get());
     gemm(dtype, false, false, s.k, width, s.c, 1.0, w, s.c, columns.get(), width, bias ? 1.0 : 0.0, result.get(), width);
-    turn_output(s.k, plane, count, false, y + first * s.k * plane, result.get());
+    swap_planes(result.get(), s.k, count, plane, y + first * s.k * plane);
   }
 }
 
@@ -92,7 +90,7 @@ template <class T> void input_grad(DType dtype, const Conv& s, const T* gy, cons
   Scratch<T> columns(s.c * most * plane), grad(s.k * most * plane);
   for (int64_t first = 0; first < s.n; first += most) {
     const int64_t count = std::min(most, s.n - first), width = count * plane;
-    turn_output(s.k, plane, count, true, const_cast<T*>(gy) + first * s.k * plane, grad.get());
+    swap_planes(gy + first * s.k * plane, count, s.k, plane, grad.get());
     fill_bias(bias, s.c, width, columns.get());
     gemm(dtype, true, false, s.c, width, s.k, 1.0, w, s.c, grad.get(), width, bias ? 1.0 : 0.0, columns.get(), width);
     scatter_input(s, columns.get(), bias, first, count, gx);
@@ -105,7 +103,7 @@ template <class T> void weight_grad(DType dtype, const Conv& s, const T* x, cons
   for (int64_t first = 0; first < s.n; first += most) {
     const int64_t count = std::min(most, s.n - first), width = count * plane;
     gather_input(s, x, first, count, columns.get());
-    turn_output(s.k, plane, count, true, const_cast<T*>(gy) + first * s.k * plane, grad.get());
+    swap_planes(gy + first * s.k * plane, count, s.k, plane, grad.get());
     gemm(dtype, false, true, s.k, s.c, width, 1.0, grad.get(), width, columns.get(), width, first ? 1.0 : 0.0, gw, s.c);
   }
 }

@@ -33,7 +33,6 @@ struct Tiling {
     if (ld % 64 == 0) ld += kLanes;
   }
   int64_t blocks() const { return ceil_div(total, segments); }
-  int64_t count() const { return total * tiles; }  // tiles in all
   // Items between points. An odd number of cache lines: 16 points are read side by side and must not share a set.
   int64_t point(int64_t channels) const { return (channels * ld / 16 | 1) * 16 + 32; }
   int64_t scratch() const { return 8 * (whole(tiles) + kLanes); }
@@ -287,17 +286,13 @@ bool run_shared(const Conv& s, const Tiling& tiling, const float* x, const Filte
   return finite;
 }
 
-// Whether there are too few blocks for the threads.
-bool shares_steps(const Conv& s, const Tiling& blocks) {
-  return get_num_threads() > 1 && blocks.blocks() < 2 * get_num_threads();
-}
-
 // y = conv(x). False where some of y is not finite: the transforms add and subtract neighbours, so that an infinity
 // becomes NaN.
 bool run(const Conv& s, const float* x, const Filters& f, const float* bias, float* y) {
-  const Tiling blocks(s, cached_tiles(s), 1);
-  if (shares_steps(s, blocks)) return run_shared(s, Tiling(s, shared_tiles(s), 1), x, f, bias, y);
-  return run_blocks(s, Tiling(s, cached_tiles(s), 2 * get_num_threads()), x, f, bias, y);
+  const int64_t threads = get_num_threads();
+  if (threads > 1 && Tiling(s, cached_tiles(s), 1).blocks() < 2 * threads)  // too few blocks for the threads
+    return run_shared(s, Tiling(s, shared_tiles(s), 1), x, f, bias, y);
+  return run_blocks(s, Tiling(s, cached_tiles(s), 2 * threads), x, f, bias, y);
 }
 
 // w = G^T u G, the adjoint of transform_weights; u[point][k * c].
@@ -342,8 +337,7 @@ void shared_weight_grad(const Conv& s, const float* x, const float* gy, float* u
 }
 
 // Each thread sums over blocks of its own.
-void split_weight_grad(const Conv& s, const float* x, const float* gy, int64_t parts, float* u) {
-  const Tiling tiling(s, std::clamp<int64_t>((24 << 10) / (s.c + s.k), 192, 512), 2 * get_num_threads());
+void split_weight_grad(const Conv& s, const Tiling& tiling, const float* x, const float* gy, int64_t parts, float* u) {
   const int64_t pairs = s.c * s.k, blocks = tiling.blocks();
   parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
     const int64_t ld = tiling.ld, tiles = tiling.tiles, vp = tiling.point(s.c), mp = tiling.point(s.k);
@@ -396,7 +390,7 @@ bool winograd_weight_grad(const Conv& s, const float* x, const float* gy, float*
   const bool shared = parts > 1 && parts * kPoints * pairs > (2 << 20);    // 8 MiB of sums
   Floats u((shared ? 1 : parts) * kPoints * pairs);
   if (shared) shared_weight_grad(s, x, gy, u.get());
-  else split_weight_grad(s, x, gy, parts, u.get());
+  else split_weight_grad(s, tiling, x, gy, parts, u.get());
   gather_weights(u.get(), pairs, gw);
   return not_finite(gw, pairs * 9) == 0;
 }

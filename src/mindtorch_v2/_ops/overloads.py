@@ -25,6 +25,7 @@ from mindtorch_v2._function_schema import (
     TensorType,
     Type,
 )
+from mindtorch_v2._ops.table import ops
 
 # Ops of which a number in a tensor's place is the tensor's overload, x + 2 is add.Tensor; of all others it is the number's.
 _NUMBERS_ARE_TENSORS = frozenset(name + end for end in ("", "_") for name in (
@@ -46,7 +47,7 @@ def _table() -> dict[str, list[str]]:
     """The lines of the table by op."""
     found: dict[str, list[str]] = {}
     for line in (Path(__file__).parent / "overloads.txt").read_text().splitlines()[1:]:
-        head = line.partition("(")[0]
+        head = line.partition("  # ")[0].partition("(")[0]
         found.setdefault(head.partition(".")[0], []).append(line)
     return found
 
@@ -57,7 +58,10 @@ def named(op: str) -> dict[str, Named]:
     made = {}
     for line in _table().get(op, ()):
         schema, _, words = line.partition("  # ")
-        name = schema.partition("(")[0].partition(".")[2] or "default"
+        head = schema.partition("(")[0]
+        name = head.partition(".")[2] or "default"
+        if head == schema:                       # the row's own
+            schema = next(row.schema for row in getattr(ops, op).overloads if row.schema.partition("(")[0] == head)
         made[name] = Named(name, schema, tuple(Tag[word] for word in [*words.split(), "pt2_compliant_tag"]))
     return made
 
