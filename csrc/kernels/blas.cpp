@@ -147,8 +147,8 @@ std::string describe(void* handle, const std::string& file) {
   return file + ", core type " + (core ? core() : "unknown");
 }
 
-// The first choice that multiplies correctly. A library is closed before it is asked for other kernels: it chooses them when
-// it is opened.
+// The first candidate that multiplies correctly. OpenBLAS selects its kernels when it is loaded, so it is unloaded before the
+// next core type is tried.
 Blas open_blas() {
   check_room();
   const OneProcessor only;

@@ -239,7 +239,7 @@ WRONG: dict[str, tuple[str, str, int | None]] = {  # what is started, words of t
         "in HcclBroadcast",
         21,
     ),
-    "nobody comes": ('ranks.launch(0, "HcclAllReduce", a, a, 8, 4, 0)', "HCCL_EXEC_TIMEOUT", 9),
+    "no peer arrives": ('ranks.launch(0, "HcclAllReduce", a, a, 8, 4, 0)', "HCCL_EXEC_TIMEOUT", 9),
     "the other leaves": (
         'ranks.launch(0, "HcclRecv", a, 8, 4, 1); ranks.code("HcclCommDestroy", ranks.comms[1])',
         "has destroyed",

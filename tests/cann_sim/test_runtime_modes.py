@@ -365,7 +365,7 @@ assert rt.read(base, 15) == b"from the child!"
 
 
 def test_memory_without_room_behind_it_is_shared_and_freed_alone() -> None:
-    """aclrtMallocAlign32 has no bytes behind the end: the page there is nobody's, or the next allocation's."""
+    """aclrtMallocAlign32 has no bytes behind the end: the page there is unmapped, or the next allocation's."""
     run(
         """
 blocks = [rt.made("aclrtMallocAlign32", 2 << 20, 0) for _ in range(8)]

@@ -18,6 +18,20 @@ def alone(w: World) -> Any:
     return dist_parallel.plain_transformer(w)
 
 
+def trained(w: World, schedule: Any, module: Any, steps: int, last: bool) -> Any:
+    """The mean losses, the shape of the last output and the number of microbatches; last: whether this rank has the last stage."""
+    optimizer = w.torch.optim.AdamW(module.parameters(), lr=0.02)
+    losses_seen = []
+    for step in range(steps):
+        tokens, wanted = text(w, step)
+        optimizer.zero_grad()
+        losses: list[Any] = []
+        out = schedule.step(*([tokens] if w.rank == 0 else []), **({"target": wanted, "losses": losses} if last else {}))
+        optimizer.step()
+        losses_seen.append(sum(losses) / len(losses) if losses else None)
+    return losses_seen, None if out is None else list(out.shape), len(losses)
+
+
 def piped(w: World, kind: str, microbatches: int, steps: int = 3) -> Any:
     """The transformer cut in the middle: a block and what is before it on the first rank, the rest on the last."""
     p, nn = part(w, "pipelining"), w.torch.nn
@@ -27,19 +41,7 @@ def piped(w: World, kind: str, microbatches: int, steps: int = 3) -> Any:
     stage = p.PipelineStage(module, w.rank, w.size, w.torch.device(w.device))
     schedule = getattr(p, kind)(stage, microbatches, loss_fn=lambda y, wanted: nn.functional.cross_entropy(
         y.flatten(0, 1), wanted.flatten()))
-    optimizer = w.torch.optim.AdamW(module.parameters(), lr=0.02)
-    losses_seen = []
-    for step in range(steps):
-        tokens, wanted = text(w, step)
-        optimizer.zero_grad()
-        losses: list[Any] = []
-        if w.rank == 0:
-            out = schedule.step(tokens)
-        else:
-            out = schedule.step(target=wanted, losses=losses)
-        optimizer.step()
-        losses_seen.append(sum(losses) / len(losses) if losses else None)
-    return losses_seen, None if out is None else list(out.shape), len(losses)
+    return trained(w, schedule, module, steps, w.rank > 0)
 
 
 def looped(w: World, kind: str, microbatches: int, steps: int = 3, folded: bool = False) -> Any:
@@ -53,17 +55,7 @@ def looped(w: World, kind: str, microbatches: int, steps: int = 3, folded: bool 
     stages = [p.PipelineStage(parts[i], i, 4, w.torch.device(w.device)) for i in mine]
     schedule = getattr(p, kind)(stages, microbatches, loss_fn=lambda y, wanted: nn.functional.cross_entropy(
         y.flatten(0, 1), wanted.flatten()))
-    optimizer = w.torch.optim.AdamW(module.parameters(), lr=0.02)
-    losses_seen = []
-    for step in range(steps):
-        tokens, wanted = text(w, step)
-        optimizer.zero_grad()
-        losses: list[Any] = []
-        given = {"target": wanted, "losses": losses} if 3 in mine else {}
-        out = schedule.step(*([tokens] if w.rank == 0 else []), **given)
-        optimizer.step()
-        losses_seen.append(sum(losses) / len(losses) if losses else None)
-    return losses_seen, None if out is None else list(out.shape), len(losses)
+    return trained(w, schedule, module, steps, 3 in mine)
 
 
 @case

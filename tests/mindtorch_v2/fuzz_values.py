@@ -247,7 +247,7 @@ class MeddlingTensor(mt.Tensor):
 
 
 def meddle(rng: Random, pool: list[Any], victims: list[Any]) -> None:
-    """One change behind the back of whoever runs now."""
+    """A change that another frame makes during the call."""
     way = rng.randrange(13)
     if way < 2 and victims:
         rng.choice(victims).clear()

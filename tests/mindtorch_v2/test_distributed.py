@@ -215,6 +215,6 @@ def test_a_rank_that_does_not_come_in_time(npu: ModuleType, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_group_that_is_aborted_tells_whoever_waits(npu: ModuleType, tmp_path: Path, engine: str) -> None:
+def test_abort_makes_pending_waits_raise(npu: ModuleType, tmp_path: Path, engine: str) -> None:
     kind, text = Ranks("dist_ours.py", "mindtorch_v2", engine, 2, tmp_path, cases=("aborted",)).finish()[0]["aborted"]["error"]
     assert kind == "DistBackendError" and "rank 0 has aborted group" in text and "all_reduce of (4,)" in text

@@ -152,9 +152,9 @@ for batch in torch.utils.data.DataLoader(Deadly(), num_workers=2, prefetch_facto
 
 def test_a_worker_that_starts_after_its_parent_has_ended_ends() -> None:
     context = mt.multiprocessing.get_context("fork")
-    nobody = os.getppid()                         # this process is the parent, so that one is not
+    stranger = os.getppid()                       # this process is the parent, so that one is not
     process = context.Process(target=mt.utils.data._utils.worker.worker_loop, args=(
-        nobody, (False, None, False, False), context.Pipe(duplex=False)[0], context.Queue(), 0, 0, 1, None, [1]))
+        stranger, (False, None, False, False), context.Pipe(duplex=False)[0], context.Queue(), 0, 0, 1, None, [1]))
     process.start()
     process.join(60)
     alive = process.is_alive()

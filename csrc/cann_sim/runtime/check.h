@@ -20,7 +20,7 @@ using KnownRef = std::shared_ptr<const Known>;
 // One use of memory: by which task of which actor, and as which of its arguments.
 struct Use {
   uint32_t actor = 0;
-  uint64_t count = 0;                   // the task's number; 0: nobody
+  uint64_t count = 0;                   // the task's number; 0: none
   const char *task = "", *what = "";
   uint32_t tag = 0;                     // ACL_STREAM_ATTR_USER_CUSTOM_TAG of the stream
   bool writes = false;
@@ -57,7 +57,7 @@ KnownRef host_knows();                             // for a task that is queued 
 void begin_task(const Stream& stream, const Task& task);  // a task of the queue: it knows what the host knew
 void note_uses(const Stream& stream, const Task& task);   // the stream's next task, with its memory
 KnownRef this_thread_knows();                      // a worker's stream, or the host
-void learn(const KnownRef& known);                 // this thread has waited for whoever knew that
+void learn(const KnownRef& known);                 // this thread has waited for an actor with that clock
 void host_waited_for(const Stream& stream);
 void note_host_use(const char* function, const Access& access);
 void note_allocation(uintptr_t base, uint64_t bytes, bool written);

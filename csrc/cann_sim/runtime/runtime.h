@@ -55,7 +55,7 @@ struct Access {
   size_t bytes;
   bool writes;
   const char* what;                  // the argument; a literal
-  bool whole = false;                // every byte of it: what nobody has written is not to be read
+  bool whole = false;                // every byte is used: unwritten bytes must not be read
 };
 // Says what a client did wrong with objects or memory, where CANN_SIM_CHECK asks for it.
 CANN_SIM_API void report_misuse(const char* format, ...) __attribute__((format(printf, 1, 2)));

@@ -175,7 +175,7 @@ class Mark {
   }
   void reach_now() { reach_with(kNow); bell().ring(); }
   void forget() { task_ = 0; }        // aclrtResetEvent of a one-shot event
-  // After a wait for it, or a look that saw it reached: this thread knows what whoever reached it knew.
+  // After a wait, or a query that found it reached: joins the clock of the task that reached it into this thread's.
   void learn_from() {
     if (modelling()) {
       Stream* worker = Stream::of_this_worker();

@@ -33,7 +33,7 @@ def _npu_keep_launch_lines(line_of_program: object) -> None:
 
 
 def _npu_last_launches(int device):
-    """(op, its arguments in words and, if it is kept, the line) of the last launches on a device, the newest first."""
+    """(op, a description of its arguments and, where recorded, the Python line) of the last launches on a device, the newest first."""
     cdef unsigned i
     cdef Launched* noted
     cdef list found = []

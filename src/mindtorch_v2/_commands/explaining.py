@@ -165,7 +165,7 @@ class Recording:
 
 
 def describe(source: Any, result: Any) -> str:
-    """A copy in words."""
+    """What a copy does, for the report."""
     if source.device != result.device:
         return f"copy from {source.device} to {result.device}"
     return f"cast {str(source.dtype)[6:]} to {str(result.dtype)[6:]}" if source.dtype != result.dtype else "copy"

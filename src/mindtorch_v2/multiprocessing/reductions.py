@@ -157,7 +157,7 @@ def rebuild_npu_tensor(cls: type, device: int, place: tuple[bytes, int], nbytes:
         numbers[slot] = os.getpid()
         memory = torch.npu._ipc.Received(device, torch.npu._ipc.Place(*place), released)
         storage = torch._storage.over_device_memory(memory.address, nbytes, torch.device("npu", device), memory)
-    else:                                         # it came back: nobody else has it
+    else:                                         # back at its sender, the only user
         numbers[slot] = 0
     made = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, size, stride)
     return torch.nn.Parameter(made, requires_grad) if cls is torch.nn.Parameter else made.requires_grad_(requires_grad)

@@ -1,4 +1,4 @@
-"""torch.utils.swap_tensors: two tensors change places, for whoever holds them."""
+"""torch.utils.swap_tensors: exchanges two tensors in place, for every reference to them."""
 from __future__ import annotations
 
 import weakref

@@ -199,7 +199,7 @@ def error_of(code: int, what: str, call: str = "", words: str | None = None) -> 
 
 def _of_queued_work(code: int) -> bool:
     """Whether a wait says with this code that work queued before has failed or was aborted."""
-    return code // 1000 == 507 or code in (107022, 107023)   # aborted: a device's tasks, a stream's
+    return code // 1000 == 507 or code in (107022, 107023)   # tasks of a device or of a stream were aborted
 
 
 def of_op(error: RuntimeError, name: str, call: str) -> RuntimeError:

@@ -86,8 +86,8 @@ def passed(event: Any) -> bool | None:
 
 
 def abort_stream(device_id: int, stream: int) -> None:
-    """Drops what a stream has queued, so that whoever waits for it goes on, with an error. Nothing where CANN cannot (before
-    8.0): then HCCL's own timeout ends the wait."""
+    """Drops the queued tasks of a stream, so that waits for it return an error. Does nothing before CANN 8.0, which cannot: then
+    HCCL's own timeout ends the wait."""
     runtime.get_runtime(device_id)
     abort = getattr(runtime.acl.rt, "stream_abort", None)
     if abort is not None:

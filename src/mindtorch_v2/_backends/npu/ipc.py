@@ -70,7 +70,7 @@ class _Import:
 
 
 class Received:
-    """Memory of another process; `released` is called when nobody here uses it any more."""
+    """Memory of another process; `released` is called after the last use in this process."""
 
     alive: weakref.WeakSet[Received] = weakref.WeakSet()
 

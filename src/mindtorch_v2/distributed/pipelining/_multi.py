@@ -13,8 +13,8 @@ Tensor = Any
 
 
 class PipelineScheduleMulti(PipelineSchedule):
-    """A schedule of several stages a rank. What a rank computes at a step is sent at its end; whoever computes with it does so
-    at a later step, and receives it at the end of this one: no two ranks can wait for each other."""
+    """A schedule of several stages a rank. The results of a step are sent and received at its end and used at a later step, so
+    that no two ranks can wait for each other."""
 
     _place = staticmethod(_orders.looped)
 

@@ -192,8 +192,8 @@ class PipelineStage:
                                     x.grad.contiguous() for x in inputs]
 
     def backward_input_one_chunk(self, number: int, loss: Tensor | None, last: bool) -> None:
-        """Gradients of the inputs of a microbatch; those of the weights come with backward_weight_one_chunk. The first stage has
-        nobody who waits, and leaves all for then; where halves cannot be had apart, all is done now."""
+        """Gradients of the inputs of a microbatch; those of the weights come with backward_weight_one_chunk. On the
+        first stage no rank waits for them, so all is computed then; where backward cannot be split, all is computed now."""
         outputs, grads, inputs = self._ends_of(number, loss)
         wanted = [x for x in inputs if x.requires_grad]
         if not wanted and self.dw_builder is None:
