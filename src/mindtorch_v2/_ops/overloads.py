@@ -25,7 +25,7 @@ from mindtorch_v2._function_schema import (
     TensorType,
     Type,
 )
-from mindtorch_v2._ops.table import ops
+from mindtorch_v2._ops.namespace import ops
 
 # Ops of which a number in a tensor's place is the tensor's overload, x + 2 is add.Tensor; of all others it is the number's.
 _NUMBERS_ARE_TENSORS = frozenset(name + end for end in ("", "_") for name in (

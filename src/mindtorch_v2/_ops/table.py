@@ -2,18 +2,17 @@
 from __future__ import annotations
 
 import functools
-import types
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.describe import Description
+from mindtorch_v2._ops.namespace import ops
 from mindtorch_v2._ops.returns import returns_class
 from mindtorch_v2._row import Npu
 from mindtorch_v2._schema import Schema, parse
 
 Spec: TypeAlias = "tuple[Sequence[int], _C.dtype]"   # shape and dtype of an output, as a rule returns them
-ops = types.SimpleNamespace()          # every op by name, for composites and formulas
 functions: dict[str, Any] = {}         # what torch.<name> is
 methods: dict[str, Any] = {}           # what Tensor.<name> is
 namespaces: dict[str, dict[str, Any]] = {"nn": {}, "linalg": {}, "special": {}, "fft": {}}
