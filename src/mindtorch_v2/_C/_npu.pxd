@@ -1,4 +1,4 @@
-# Ascend: how an aclnn op takes the arguments of a row. Nothing below knows of it.
+# Ascend: how an aclnn op takes the arguments of a row; contexts and streams. Nothing below knows of it.
 from mindtorch_v2._C.python cimport *
 from mindtorch_v2._C.library cimport *
 from mindtorch_v2._C._tensor cimport *
@@ -60,3 +60,9 @@ cdef class NpuPlan(DeviceKernel):
     cdef int add_source(self, source) except -1
     cdef int launch(self, Overload ov, tuple results, PyObject** s) except -1
     cdef bint takes_tensors(self, tuple results, PyObject** s) except -1
+
+# ---- functions
+cdef int bind_device(int device) except -1
+cdef uint64_t stream_of(int device) noexcept
+cdef uint64_t start_of(int device) noexcept
+cdef bint graphs_are_captured() except -1

@@ -70,6 +70,11 @@ cdef class NpuBackend(Backend):
         return npu_stream_of(npu_index(index))
 
 
+cdef bint graphs_are_captured() except -1:
+    """Whether work of any thread goes into a graph instead of to a device."""
+    return bool((<NpuBackend?>backend_of(NPU)).captures)
+
+
 def _npu_current_device() -> int:
     """The index of the npu that the calling thread uses where none is named."""
     return npu_current()

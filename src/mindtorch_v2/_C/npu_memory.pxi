@@ -124,6 +124,16 @@ cdef inline int npu_index(int device) except -1:
     return device
 
 
+cdef uint64_t stream_of(int device) noexcept:
+    """The stream that the calling thread uses on a device."""
+    return npu_stream_of(device)
+
+
+cdef uint64_t start_of(int device) noexcept:
+    """How often a device was started: what was made in an earlier start has ended."""
+    return npu_start_of(device)
+
+
 def _npu_set_current_stream(int device, size_t stream):
     """Which stream of a device the calling thread uses from now on; 0: the device's default stream."""
     npu_choose_stream(npu_index(device), stream)

@@ -14,6 +14,7 @@ from mindtorch_v2.distributed._process_group import ProcessGroup
 from mindtorch_v2.distributed._work import ManyWorks, ReduceOp, Work
 from mindtorch_v2.distributed._world import (
     GroupMember,
+    _get_default_group,
     _rank_not_in_group,
     _resolve,
     _warn_not_in_group,
@@ -60,12 +61,22 @@ def group_rank(pg: ProcessGroup, rank: int | None, in_group: int | None, needed:
     return rank if pg is GroupMember.WORLD else get_group_rank(pg, rank)
 
 
-def _run(pg: ProcessGroup, device: Any, async_op: bool, start: Callable[[Any, bool], Work]) -> Work | None:
-    """Starts a collective; waits for it unless it is async or part of a coalesced call."""
-    together = pg._coalesced
-    work = start(pg._engine(device.type), async_op or together is not None)
-    if together is not None:
-        together.append(work)
+def _member(group: Any, name: str) -> ProcessGroup | None:
+    """The group that a user means; None, with a warning, where this rank is not in it."""
+    if group is None:
+        return _get_default_group()
+    if isinstance(group, ProcessGroup):
+        return group
+    if _rank_not_in_group(group):
+        _warn_not_in_group(name, 4)
+        return None
+    return _resolve(group)
+
+
+def _done(pg: ProcessGroup, work: Work, async_op: bool) -> Work | None:
+    """What a collective returns: it is waited for unless it is async or part of a coalesced call."""
+    if pg._coalesced is not None:
+        pg._coalesced.append(work)
         return None
     if async_op:
         return work
@@ -76,34 +87,35 @@ def _run(pg: ProcessGroup, device: Any, async_op: bool, start: Callable[[Any, bo
 def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
     """Combines the tensors of all ranks; every rank gets the result."""
     _check_single_tensor(tensor, "tensor")
-    if _rank_not_in_group(group):
-        _warn_not_in_group("all_reduce")
+    pg = _member(group, "all_reduce")
+    if pg is None:
         return None
-    return _run(_resolve(group), tensor.device, async_op, lambda engine, later: engine.all_reduce(tensor, op, later))
+    later = async_op or pg._coalesced is not None
+    return _done(pg, pg._engine_of(tensor).all_reduce(tensor, op, later), async_op)
 
 
 def broadcast(tensor: Tensor, src: int | None = None, group: Any = None, async_op: bool = False,
               group_src: int | None = None) -> Work | None:
     """Every rank gets the tensor of one."""
     _check_single_tensor(tensor, "tensor")
-    if _rank_not_in_group(group):
-        _warn_not_in_group("broadcast")
+    pg = _member(group, "broadcast")
+    if pg is None:
         return None
-    pg = _resolve(group)
     root = group_rank(pg, src, group_src)
-    return _run(pg, tensor.device, async_op, lambda engine, later: engine.broadcast(tensor, root, later))
+    later = async_op or pg._coalesced is not None
+    return _done(pg, pg._engine_of(tensor).broadcast(tensor, root, later), async_op)
 
 
 def reduce(tensor: Tensor, dst: int | None = None, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False,
            group_dst: int | None = None) -> Work | None:
     """Combines the tensors of all ranks; one rank gets the result."""
     _check_single_tensor(tensor, "tensor")
-    if _rank_not_in_group(group):
-        _warn_not_in_group("reduce")
+    pg = _member(group, "reduce")
+    if pg is None:
         return None
-    pg = _resolve(group)
     root = group_rank(pg, dst, group_dst)
-    return _run(pg, tensor.device, async_op, lambda engine, later: engine.reduce(tensor, root, op, later))
+    later = async_op or pg._coalesced is not None
+    return _done(pg, pg._engine_of(tensor).reduce(tensor, root, op, later), async_op)
 
 
 def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
@@ -111,10 +123,11 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, asy
     _check_tensor_list(tensor_list, "tensor_list")
     _check_single_tensor(tensor, "tensor")
     _same_dtype(tensor_list, tensor)
-    if _rank_not_in_group(group):
-        _warn_not_in_group("all_gather")
+    pg = _member(group, "all_gather")
+    if pg is None:
         return None
-    return _run(_resolve(group), tensor.device, async_op, lambda engine, later: engine.all_gather(tensor_list, tensor, later))
+    later = async_op or pg._coalesced is not None
+    return _done(pg, pg._engine_of(tensor).all_gather(tensor_list, tensor, later), async_op)
 
 
 def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: Any = None,
@@ -122,11 +135,11 @@ def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: A
     """Every rank gets the tensors of all, one behind the other in one tensor."""
     _check_single_tensor(input_tensor, "input_tensor")
     _check_single_tensor(output_tensor, "output_tensor")
-    if _rank_not_in_group(group):
-        _warn_not_in_group("all_gather_into_tensor")
+    pg = _member(group, "all_gather_into_tensor")
+    if pg is None:
         return None
-    return _run(_resolve(group), input_tensor.device, async_op,
-                lambda engine, later: engine.all_gather_into_tensor(output_tensor, input_tensor, later))
+    later = async_op or pg._coalesced is not None
+    return _done(pg, pg._engine_of(input_tensor).all_gather_into_tensor(output_tensor, input_tensor, later), async_op)
 
 
 def _check_root_list(tensors: list[Tensor] | None, name: str, role: str, is_root: bool) -> None:
@@ -144,13 +157,13 @@ def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int | N
     if gather_list:
         _check_tensor_list(gather_list, "gather_list")
         _same_dtype(tensor, gather_list)
-    if _rank_not_in_group(group):
-        _warn_not_in_group("gather")
+    pg = _member(group, "gather")
+    if pg is None:
         return None
-    pg = _resolve(group)
     root = group_rank(pg, dst, group_dst, needed=False)
     _check_root_list(gather_list, "gather_list", "destination", pg.rank() == root)
-    return _run(pg, tensor.device, async_op, lambda engine, later: engine.gather(gather_list, tensor, root, later))
+    later = async_op or pg._coalesced is not None
+    return _done(pg, pg._engine_of(tensor).gather(gather_list, tensor, root, later), async_op)
 
 
 def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int | None = None, group: Any = None,
@@ -160,13 +173,13 @@ def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int |
     if scatter_list:
         _check_tensor_list(scatter_list, "scatter_list")
         _same_dtype(tensor, scatter_list)
-    if _rank_not_in_group(group):
-        _warn_not_in_group("scatter")
+    pg = _member(group, "scatter")
+    if pg is None:
         return None
-    pg = _resolve(group)
     root = group_rank(pg, src, group_src, needed=False)
     _check_root_list(scatter_list, "scatter_list", "source", pg.rank() == root)
-    return _run(pg, tensor.device, async_op, lambda engine, later: engine.scatter(tensor, scatter_list, root, later))
+    later = async_op or pg._coalesced is not None
+    return _done(pg, pg._engine_of(tensor).scatter(tensor, scatter_list, root, later), async_op)
 
 
 def reduce_scatter(output: Tensor, input_list: list[Tensor], op: Any = ReduceOp.SUM, group: Any = None,
@@ -175,11 +188,11 @@ def reduce_scatter(output: Tensor, input_list: list[Tensor], op: Any = ReduceOp.
     _check_single_tensor(output, "output")
     _check_tensor_list(input_list, "input_list")
     _same_dtype(output, input_list)
-    if _rank_not_in_group(group):
-        _warn_not_in_group("reduce_scatter")
+    pg = _member(group, "reduce_scatter")
+    if pg is None:
         return None
-    return _run(_resolve(group), output.device, async_op,
-                lambda engine, later: engine.reduce_scatter(output, input_list, op, later))
+    later = async_op or pg._coalesced is not None
+    return _done(pg, pg._engine_of(output).reduce_scatter(output, input_list, op, later), async_op)
 
 
 def reduce_scatter_tensor(output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: Any = None,
@@ -187,11 +200,11 @@ def reduce_scatter_tensor(output: Tensor, input: Tensor, op: Any = ReduceOp.SUM,
     """Combines the tensors of all ranks; a rank gets its part of the result."""
     _check_single_tensor(output, "output")
     _check_single_tensor(input, "input")
-    if _rank_not_in_group(group):
-        _warn_not_in_group("reduce_scatter_tensor")
+    pg = _member(group, "reduce_scatter_tensor")
+    if pg is None:
         return None
-    return _run(_resolve(group), output.device, async_op,
-                lambda engine, later: engine.reduce_scatter_tensor(output, input, op, later))
+    later = async_op or pg._coalesced is not None
+    return _done(pg, pg._engine_of(output).reduce_scatter_tensor(output, input, op, later), async_op)
 
 
 def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: list[int] | None = None,
@@ -200,11 +213,11 @@ def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: list[in
     _check_single_tensor(output, "output")
     _check_single_tensor(input, "input")
     _same_dtype(output, input)
-    if _rank_not_in_group(group):
-        _warn_not_in_group("all_to_all_single")
+    pg = _member(group, "all_to_all_single")
+    if pg is None:
         return None
-    return _run(_resolve(group), input.device, async_op, lambda engine, later: engine.all_to_all_single(
-        output, input, output_split_sizes, input_split_sizes, later))
+    later = async_op or pg._coalesced is not None
+    return _done(pg, pg._engine_of(input).all_to_all_single(output, input, output_split_sizes, input_split_sizes, later), async_op)
 
 
 def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor], group: Any = None,
@@ -213,21 +226,22 @@ def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor]
     _check_tensor_list(output_tensor_list, "output_tensor_list")
     _check_tensor_list(input_tensor_list, "input_tensor_list")
     _same_dtype(output_tensor_list, input_tensor_list)
-    if _rank_not_in_group(group):
-        _warn_not_in_group("all_to_all")
+    pg = _member(group, "all_to_all")
+    if pg is None:
         return None
-    return _run(_resolve(group), input_tensor_list[0].device if input_tensor_list else torch.device("cpu"), async_op,
-                lambda engine, later: engine.all_to_all(output_tensor_list, input_tensor_list, later))
+    engine = pg._engine_of(input_tensor_list[0]) if input_tensor_list else pg._engine("cpu")
+    later = async_op or pg._coalesced is not None
+    return _done(pg, engine.all_to_all(output_tensor_list, input_tensor_list, later), async_op)
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: list[int] | None = None) -> Work | None:
     """Waits until all ranks have come here."""
-    if _rank_not_in_group(group):
-        _warn_not_in_group("barrier")
+    pg = _member(group, "barrier")
+    if pg is None:
         return None
     if device_ids is not None and not isinstance(device_ids, list):
         raise TypeError("Invalid function argument: device_ids type should be List[int]")
-    work = _resolve(group)._any_engine().barrier(async_op)
+    work = pg._any_engine().barrier(async_op)
     if async_op:
         return work
     work.wait()
@@ -291,7 +305,7 @@ def _send(tensor: Tensor, dst: int | None, group: Any, tag: int, group_dst: int 
     if to == pg.rank():
         raise ValueError("Invalid destination rank: destination rank should not be the same as the rank of the current process.")
     _check_peer(pg, to)
-    return pg._engine(tensor.device.type).send(tensor, to, tag, async_op)
+    return pg._engine_of(tensor).send(tensor, to, tag, async_op)
 
 
 def _check_peer(pg: ProcessGroup, peer: int) -> None:
@@ -315,7 +329,7 @@ def _recv(pg: ProcessGroup, tensor: Tensor, src: int | None, tag: int, group_src
         if source == pg.rank():
             raise ValueError("Invalid source rank: source rank should not be the same as the rank of the current process.")
         _check_peer(pg, source)
-    return pg._engine(tensor.device.type).recv(tensor, source, tag, async_op)
+    return pg._engine_of(tensor).recv(tensor, source, tag, async_op)
 
 
 def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> int:
@@ -403,23 +417,21 @@ def all_reduce_coalesced(tensors: list[Tensor], op: Any = ReduceOp.SUM, group: A
     """all_reduce of several tensors."""
     _check_tensor_list(tensors, "tensor")
     _same_dtype(tensors)
-    if _rank_not_in_group(group):
-        _warn_not_in_group("all_reduce_coalesced")
+    pg = _member(group, "all_reduce_coalesced")
+    if pg is None:
         return None
-    pg = _resolve(group)
-    work = ManyWorks([pg._engine(t.device.type).all_reduce(t, op, True) for t in tensors])
+    work = ManyWorks([pg._engine_of(t).all_reduce(t, op, True) for t in tensors])
     return work if async_op else (work.wait(), None)[1]
 
 
 def all_gather_coalesced(output_tensor_lists: list[list[Tensor]], input_tensor_list: list[Tensor], group: Any = None,
                          async_op: bool = False) -> Work | None:
     """all_gather of several tensors; output_tensor_lists has a list for each rank."""
-    if _rank_not_in_group(group):
-        _warn_not_in_group("all_gather_coalesced")
+    pg = _member(group, "all_gather_coalesced")
+    if pg is None:
         return None
     _check_tensor_list(input_tensor_list, "input_tensor_list")
-    pg = _resolve(group)
-    works = [pg._engine(t.device.type).all_gather([outs[i] for outs in output_tensor_lists], t, True)
+    works = [pg._engine_of(t).all_gather([outs[i] for outs in output_tensor_lists], t, True)
              for i, t in enumerate(input_tensor_list)]
     work = ManyWorks(works)
     return work if async_op else (work.wait(), None)[1]

@@ -1,7 +1,8 @@
 """What the engines have in common: a collective over lists or odd layouts becomes one over dense tensors.
 
-An engine has the primitives (`_all_reduce` and so on), which take contiguous tensors, and `_launch`, which starts one:
-`after` runs when the data is there, on the cpu in the thread that sees it, on an npu in the stream of the collective.
+An engine has the primitives (`_all_reduce` and so on), which take contiguous tensors and say what is to be called, and
+`_launch`, which starts that: `after` runs when the data is there, on the cpu in the thread that sees it, on an npu in the
+stream of the collective.
 """
 from __future__ import annotations
 
@@ -62,35 +63,35 @@ class Engine:
         self.sequence = 0
 
     # ---- what an engine has to have ----
-    def _launch(self, call: Call, start: Callable[..., Any], keep: list[Tensor], after: After, result: list[Tensor],
+    def _launch(self, call: Any, start: Any, keep: list[Tensor], after: After, result: list[Tensor],
                 async_op: bool) -> Work:
         raise NotImplementedError
 
-    def _all_reduce(self, data: Tensor, op: RedOpType) -> Callable[..., Any]:
+    def _all_reduce(self, data: Tensor, op: RedOpType) -> Any:
         raise NotImplementedError
 
-    def _reduce(self, data: Tensor, root: int, op: RedOpType) -> Callable[..., Any]:
+    def _reduce(self, data: Tensor, root: int, op: RedOpType) -> Any:
         raise NotImplementedError
 
-    def _reduce_scatter(self, out: Tensor, data: Tensor, op: RedOpType) -> Callable[..., Any]:
+    def _reduce_scatter(self, out: Tensor, data: Tensor, op: RedOpType) -> Any:
         raise NotImplementedError
 
-    def _broadcast(self, data: Tensor, root: int) -> Callable[..., Any]:
+    def _broadcast(self, data: Tensor, root: int) -> Any:
         raise NotImplementedError
 
-    def _all_gather(self, out: Tensor, data: Tensor) -> Callable[..., Any]:
+    def _all_gather(self, out: Tensor, data: Tensor) -> Any:
         raise NotImplementedError
 
-    def _gather(self, out: Tensor | None, data: Tensor, root: int) -> Callable[..., Any]:
+    def _gather(self, out: Tensor | None, data: Tensor, root: int) -> Any:
         raise NotImplementedError
 
-    def _scatter(self, out: Tensor, data: Tensor | None, root: int) -> Callable[..., Any]:
+    def _scatter(self, out: Tensor, data: Tensor | None, root: int) -> Any:
         raise NotImplementedError
 
-    def _all_to_all(self, out: Tensor, data: Tensor, received: list[int], sent: list[int]) -> Callable[..., Any]:
+    def _all_to_all(self, out: Tensor, data: Tensor, received: list[int], sent: list[int]) -> Any:
         raise NotImplementedError
 
-    def _barrier(self) -> Callable[..., Any]:
+    def _barrier(self) -> Any:
         raise NotImplementedError
 
     def send(self, data: Tensor, to: int, tag: int, async_op: bool) -> Work:
@@ -106,7 +107,8 @@ class Engine:
         """Gives back what the group has of the engine."""
 
     # ---- reductions ----
-    def call(self, name: str, tensor: Tensor | None) -> Call:
+    def call(self, name: str, tensor: Tensor | None) -> Any:
+        """What messages say of a collective that begins."""
         self.sequence += 1
         if tensor is None:
             return Call(name, self.sequence, self.group, None, None)
@@ -176,7 +178,7 @@ class Engine:
         call = self.call("reduce_scatter", out)
         return self._reduce_scatter_into(call, out, flattened(tensors) if together is None else together, op, None, async_op)
 
-    def _reduce_scatter_into(self, call: Call, out: Tensor, tensor: Tensor, op: Any, after: After, async_op: bool) -> Work:
+    def _reduce_scatter_into(self, call: Any, out: Tensor, tensor: Tensor, op: Any, after: After, async_op: bool) -> Work:
         data, kind, _ = self._reducible(tensor, op)
         dense = out.detach() if out.is_contiguous() else torch.empty(out.shape, dtype=out.dtype, device=out.device)
         real = torch.view_as_real(dense) if dense.is_complex() else dense

@@ -15,7 +15,7 @@ import mindtorch_v2 as torch
 from mindtorch_v2.distributed import _mpi, _mpi_world
 from mindtorch_v2.distributed._engine import After, Engine, Tensor
 from mindtorch_v2.distributed._errors import DistBackendError
-from mindtorch_v2.distributed._work import Call, RedOpType, Work
+from mindtorch_v2.distributed._work import Call, HostWork, RedOpType, Work
 
 # MPI's handles by the standard ABI.
 _DTYPES = {torch.int8: 0x240, torch.uint8: 0x241, torch.bool: 0x241, torch.int16: 0x248, torch.int32: 0x250,
@@ -31,7 +31,7 @@ _ANY = -1                                         # MPI_ANY_SOURCE
 _MOST_TAGS = 1 << 20
 
 
-class MpiWork(Work):
+class MpiWork(HostWork):
     """A request of MPI, what it uses, and what is to do when it is done."""
 
     def __init__(self, engine: MpiEngine, call: Call, request: Any, keep: list[Tensor], after: After,

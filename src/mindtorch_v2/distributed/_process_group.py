@@ -13,7 +13,7 @@ from mindtorch_v2.distributed._errors import DistError
 from mindtorch_v2.distributed._hccl_engine import HcclEngine
 from mindtorch_v2.distributed._mpi_engine import MpiEngine
 from mindtorch_v2.distributed._stores import PrefixStore, Store
-from mindtorch_v2.distributed._work import Call, ReduceOp, Work
+from mindtorch_v2.distributed._work import ReduceOp, Work
 
 
 class Backend(str):
@@ -112,6 +112,10 @@ class ProcessGroup:
             raise RuntimeError(f"No backend type associated with device type {device_type}{': ' + why if why else ''}")
         return engine
 
+    def _engine_of(self, tensor: Any) -> Engine:
+        """The engine of a tensor's device."""
+        return self._engine(tensor.device.type)
+
     def _get_backend(self, device: Any) -> Engine:
         """The engine of a device."""
         return self._engine(torch.device(device).type)
@@ -153,7 +157,12 @@ class ProcessGroup:
             engine.close()
         self._engines = {}
 
-    def _where_others_are(self, call: Call | None) -> str:
+    def _describe(self, name: str, sequence: int, shape: tuple[int, ...] | None, dtype: Any) -> str:
+        """A collective in words."""
+        what = "" if shape is None else f" of {tuple(shape)} {dtype}"
+        return f"{name}{what}, sequence number {sequence} of group {self.group_name}, rank {self._rank}"
+
+    def _where_others_are(self, call: Any) -> str:
         """For the message of a timeout: what the ranks that also gave up were waiting for."""
         try:
             self._store.set(f"stuck/{self._rank}", str(call))
@@ -170,34 +179,34 @@ class ProcessGroup:
     # ---- c10d's own methods, with lists of tensors ----
     def allreduce(self, tensors: Any, opts: Any = ReduceOp.SUM) -> Work:
         tensor, op = _one(tensors), getattr(opts, "reduceOp", opts)
-        return self._engine(tensor.device.type).all_reduce(tensor, op, True)
+        return self._engine_of(tensor).all_reduce(tensor, op, True)
 
     def broadcast(self, tensors: Any, opts: Any = 0) -> Work:
         tensor = _one(tensors)
-        return self._engine(tensor.device.type).broadcast(tensor, getattr(opts, "rootRank", opts), True)
+        return self._engine_of(tensor).broadcast(tensor, getattr(opts, "rootRank", opts), True)
 
     def reduce(self, tensors: Any, root: Any = 0, op: Any = ReduceOp.SUM) -> Work:
         tensor = _one(tensors)
-        return self._engine(tensor.device.type).reduce(tensor, root, op, True)
+        return self._engine_of(tensor).reduce(tensor, root, op, True)
 
     def allgather(self, outputs: Any, inputs: Any) -> Work:
         tensor = _one(inputs)
         outs = outputs[0] if isinstance(outputs[0], list | tuple) else outputs
-        return self._engine(tensor.device.type).all_gather(list(outs), tensor, True)
+        return self._engine_of(tensor).all_gather(list(outs), tensor, True)
 
     def _allgather_base(self, output: Any, tensor: Any) -> Work:
-        return self._engine(tensor.device.type).all_gather_into_tensor(output, tensor, True)
+        return self._engine_of(tensor).all_gather_into_tensor(output, tensor, True)
 
     def _reduce_scatter_base(self, output: Any, tensor: Any, op: Any = ReduceOp.SUM) -> Work:
-        return self._engine(tensor.device.type).reduce_scatter_tensor(output, tensor, getattr(op, "reduceOp", op), True)
+        return self._engine_of(tensor).reduce_scatter_tensor(output, tensor, getattr(op, "reduceOp", op), True)
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Work:
         tensor = _one(tensors)
-        return self._engine(tensor.device.type).send(tensor, dst, tag, True)
+        return self._engine_of(tensor).send(tensor, dst, tag, True)
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Work:
         tensor = _one(tensors)
-        return self._engine(tensor.device.type).recv(tensor, src, tag, True)
+        return self._engine_of(tensor).recv(tensor, src, tag, True)
 
     def barrier(self, *opts: Any, **kwargs: Any) -> Work:
         return self._any_engine().barrier(True)

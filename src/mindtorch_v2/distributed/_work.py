@@ -61,15 +61,13 @@ class Call(NamedTuple):
     dtype: Any
 
     def __str__(self) -> str:
-        what = "" if self.shape is None else f" of {tuple(self.shape)} {self.dtype}"
-        return f"{self.name}{what}, sequence number {self.sequence} of group {self.group.group_name}, rank {self.group.rank()}"
+        return self.group._describe(self.name, self.sequence, self.shape, self.dtype)
 
 
 class Work:
     """A collective that was started."""
 
-    def __init__(self, call: Call | None, result: list[Any]) -> None:
-        self._call, self._result = call, result
+    __slots__ = ()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """cpu: blocks until it is done. npu: the current stream waits, the host does not."""
@@ -94,7 +92,7 @@ class Work:
 
     def result(self) -> list[Any]:
         """The tensors that it filled."""
-        return self._result
+        raise NotImplementedError
 
     def source_rank(self) -> int:
         raise RuntimeError("sourceRank() may only be called on work objects that correspond to a recv or recv-from-any call.")
@@ -107,7 +105,17 @@ class Work:
         return self.source_rank()
 
 
-class DoneWork(Work):
+class HostWork(Work):
+    """One that the host completes."""
+
+    def __init__(self, call: Call | None, result: list[Any]) -> None:
+        self._call, self._result = call, result
+
+    def result(self) -> list[Any]:
+        return self._result
+
+
+class DoneWork(HostWork):
     """Nothing was left to do."""
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -122,7 +130,7 @@ class DoneWork(Work):
         return future
 
 
-class ManyWorks(Work):
+class ManyWorks(HostWork):
     """Several that are waited for as one."""
 
     def __init__(self, works: list[Work]) -> None:

@@ -127,9 +127,9 @@ def _rank_not_in_group(pg: Any) -> bool:
     return pg is not None and pg == GroupMember.NON_GROUP_MEMBER
 
 
-def _warn_not_in_group(name: str) -> None:
+def _warn_not_in_group(name: str, stacklevel: int = 3) -> None:
     rank = -1 if GroupMember.WORLD is None else GroupMember.WORLD.rank()
-    warnings.warn(f"Running {name} on global rank {rank} which does not belong to the given group.", stacklevel=3)
+    warnings.warn(f"Running {name} on global rank {rank} which does not belong to the given group.", stacklevel=stacklevel)
 
 
 def init_process_group(backend: str | None = None, init_method: str | None = None, timeout: timedelta | None = None,

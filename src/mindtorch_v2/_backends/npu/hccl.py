@@ -1,4 +1,4 @@
-"""HCCL's C functions: communicators between the processes of npus, and collectives queued on a stream. No tensors."""
+"""HCCL's C functions: communicators between the processes of npus, and what collectives on a stream call."""
 from __future__ import annotations
 
 import ctypes
@@ -7,9 +7,10 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from mindtorch_v2._backends.npu import acl_loader, errors, graph_random, runtime, streams
+from mindtorch_v2 import _C
+from mindtorch_v2._backends.npu import acl_loader, aclnn, errors, graph_random, runtime, streams
 from mindtorch_v2._backends.npu.errors import MissingSymbolError, check
 
 ROOT_INFO_BYTES = 4108                            # HCCL_ROOT_INFO_BYTES
@@ -20,6 +21,7 @@ DTYPES = {"int8": 0, "int16": 1, "int32": 2, "float16": 3, "float32": 4, "int64"
 _CODES = """SUCCESS PARA PTR MEMORY INTERNAL NOT_SUPPORT NOT_FOUND UNAVAIL SYSCALL TIMEOUT OPEN_FILE_FAILURE TCP_CONNECT
 ROCE_CONNECT TCP_TRANSFER ROCE_TRANSFER RUNTIME DRV PROFILING CCE NETWORK AGAIN REMOTE SUSPENDING""".split()
 
+CollectiveQueue, CollectiveRecord, CollectiveWork = _C.CollectiveQueue, _C.CollectiveRecord, _C.CollectiveWork
 _KINDS = {"p": ctypes.c_void_p, "n": ctypes.c_uint64, "u": ctypes.c_uint32, "i": ctypes.c_int32}
 # Parameters in C's order; every function returns an HcclResult.
 _FUNCTIONS = {
@@ -76,13 +78,21 @@ def recording() -> bool:
     return bool(graph_random.active)
 
 
-def passed(event: Any) -> bool | None:
-    """Whether a recorded torch.npu.Event was reached; None where the device has failed, and cannot tell any more."""
-    if not event._recorded:                       # its device has ended in between
-        return True
-    runtime.get_runtime(event._index)
-    status, code = runtime.acl.rt.query_event_status(event.npu_event)
-    return None if code else status == 1          # ACL_EVENT_RECORDED_STATUS_COMPLETE
+def has_passed(record: Any) -> bool:
+    """Whether the device has come to the end of a collective."""
+    passed = record.passed()
+    if passed is None:
+        _, code = runtime.acl.rt.query_event_status(record.event)
+        check(code, "aclrtQueryEventStatus")
+    return bool(passed)
+
+
+def wait_for(record: Any) -> None:
+    """The host waits for the end of a collective."""
+    if record.passed() is not True:               # so its device is the one that it was queued on
+        runtime.get_runtime(record.device)
+        with streams.waiting("Work.wait"):
+            check(runtime.acl.rt.synchronize_event(record.event), "aclrtSynchronizeEvent")
 
 
 def abort_stream(device_id: int, stream: int) -> None:
@@ -112,68 +122,18 @@ def root_info(device_id: int) -> bytes:
     return info.raw
 
 
-class Communicator:
-    """One rank's end of a communicator, on one device. Addresses and streams are ints; nothing waits on the host."""
+class Communicator(_C.CommunicatorBase):
+    """One rank's end of a communicator, on one device."""
 
     def __init__(self, device_id: int, ranks: int, rank: int, info: bytes) -> None:
         runtime.get_runtime(device_id)
-        self.device_id, self.ranks, self.rank = device_id, ranks, rank
-        self.last_stream = 0                      # the stream of the latest work
+        _bind()
+        self.device_id = device_id
         handle, root = ctypes.c_void_p(), ctypes.create_string_buffer(info, ROOT_INFO_BYTES)
         must("HcclCommInitRootInfo", ranks, ctypes.addressof(root), rank, ctypes.addressof(handle))
-        self.handle = handle.value
+        self.handle = handle.value or 0
         self._session = runtime.get_runtime(device_id).session
-        self.all_reduce_function = function("HcclAllReduce")
         _open.add(self)
-
-    def follow(self, stream: int) -> None:
-        """Puts a stream behind the communicator's latest work: its ranks must see one order, whatever streams they use."""
-        if self.last_stream not in (0, stream):
-            # What is recorded into a graph cannot wait for what is not: beginning a recording has waited for that, and a
-            # replay is queued on a stream like any other work.
-            recording = streams.is_capturing(self.device_id, stream)
-            if recording == streams.is_capturing(self.device_id, self.last_stream):
-                order(self.device_id, self.last_stream, stream)
-        self.last_stream = stream
-
-    def all_reduce(self, data: int, count: int, dtype: int, op: int, stream: int) -> None:
-        code = self.all_reduce_function(data, data, count, dtype, op, self.handle, stream)
-        if code:
-            raise HcclError("HcclAllReduce", code)
-
-    def reduce(self, data: int, count: int, dtype: int, op: int, root: int, stream: int) -> None:
-        must("HcclReduce", data, data, count, dtype, op, root, self.handle, stream)
-
-    def reduce_scatter(self, send: int, recv: int, count: int, dtype: int, op: int, stream: int) -> None:
-        must("HcclReduceScatter", send, recv, count, dtype, op, self.handle, stream)
-
-    def broadcast(self, data: int, count: int, root: int, stream: int) -> None:
-        must("HcclBroadcast", data, count, BYTE, root, self.handle, stream)
-
-    def all_gather(self, send: int, recv: int, count: int, stream: int) -> None:
-        must("HcclAllGather", send, recv, count, BYTE, self.handle, stream)
-
-    def scatter(self, send: int, recv: int, count: int, root: int, stream: int) -> None:
-        must("HcclScatter", send, recv, count, BYTE, root, self.handle, stream)
-
-    def all_to_all(self, send: int, sent: list[int], recv: int, received: list[int], stream: int) -> None:
-        cells = [_counts(counts) for part in (sent, received) for counts in (part, _offsets(part))]
-        at = [ctypes.addressof(cell) for cell in cells]
-        must("HcclAlltoAllV", send, at[0], at[1], BYTE, recv, at[2], at[3], BYTE, self.handle, stream)
-
-    def barrier(self, stream: int) -> None:
-        must("HcclBarrier", self.handle, stream)
-
-    def send(self, data: int, count: int, to: int, stream: int) -> None:
-        must("HcclSend", data, count, BYTE, to, self.handle, stream)
-
-    def recv(self, data: int, count: int, source: int, stream: int) -> None:
-        must("HcclRecv", data, count, BYTE, source, self.handle, stream)
-
-    def batch(self, items: list[tuple[bool, int, int, int]], stream: int) -> None:
-        """Sends (True) and receives of (address, bytes, rank), which all move together."""
-        cells = (_Item * len(items))(*(_Item(0 if sends else 1, data, count, BYTE, peer) for sends, data, count, peer in items))
-        must("HcclBatchSendRecv", ctypes.addressof(cells), len(items), self.handle, stream)
 
     def error(self) -> str:
         """What went wrong on the device since, or ""."""
@@ -185,7 +145,7 @@ class Communicator:
     def destroy(self) -> None:
         """Gives it back. Nothing if its device has ended since."""
         if self.handle and runtime.get_runtime(self.device_id).session is self._session:
-            handle, self.handle = self.handle, None
+            handle, self.handle = self.handle, 0
             must("HcclCommDestroy", handle)
 
 
@@ -207,6 +167,27 @@ runtime.on_close(_destroy_all)
 runtime.before_close(_give_up)
 
 
+# ---- what a queue of collectives is told to start: a function, and its parameters but for communicator and stream ----------
+class Start(NamedTuple):
+    """One call of HCCL."""
+    function: str
+    arguments: tuple[int, ...]
+    kept: Any = None                              # what the arguments point into on the host
+
+
+def all_to_all(send: int, sent: list[int], recv: int, received: list[int]) -> Start:
+    """sent and received: the bytes to and from each rank."""
+    cells = [_counts(counts) for part in (sent, received) for counts in (part, _offsets(part))]
+    at = [ctypes.addressof(cell) for cell in cells]
+    return Start("HcclAlltoAllV", (send, at[0], at[1], BYTE, recv, at[2], at[3], BYTE), cells)
+
+
+def batch(items: list[tuple[bool, int, int, int]]) -> Start:
+    """Sends (True) and receives of (address, bytes, rank), which all move together."""
+    cells = (_Item * len(items))(*(_Item(0 if sends else 1, data, count, BYTE, peer) for sends, data, count, peer in items))
+    return Start("HcclBatchSendRecv", (ctypes.addressof(cells), len(items)), cells)
+
+
 def _counts(counts: list[int]) -> Any:
     return (ctypes.c_uint64 * len(counts))(*counts)
 
@@ -215,14 +196,29 @@ def _offsets(counts: list[int]) -> list[int]:
     return [sum(counts[:i]) for i in range(len(counts))]
 
 
+def _bind() -> None:
+    """Gives the queues of collectives what they need of CANN."""
+    def address(name: str) -> int:
+        return ctypes.cast(function(name), ctypes.c_void_p).value or 0
+
+    def new_event(device_id: int) -> int:
+        return streams.take_event(device_id, streams.EVENT_SYNC)
+
+    aclnn.bind()                                  # streams and contexts are the launcher's
+    _C._set_hccl_dtypes(DTYPES)
+    _C._hccl_bind(*(acl_loader.symbol(name) for name in ("aclrtRecordEvent", "aclrtStreamWaitEvent", "aclrtQueryEventStatus")),
+                  new_event, address)
+
+
 def order(device_id: int, first: int, then: int) -> None:
-    """Work given to the second stream from now on waits for what the first has now."""
+    """While graphs are captured: work given to the second stream from now on waits for what the first has now. What is recorded
+    into a graph cannot wait for what is not: beginning a recording has waited for that, and a replay is queued on a stream
+    like any other work."""
+    if streams.is_capturing(device_id, first) != streams.is_capturing(device_id, then):
+        return
     owner = runtime.get_runtime(device_id)
     event = streams.record_new_event(device_id, first)
     try:
         check(runtime.acl.rt.stream_wait_event(then, event), "aclrtStreamWaitEvent")
     finally:
         streams.give_event(owner, owner.session, streams.EVENT_SYNC, event)
-
-
-current_stream = streams.current_stream_handle
