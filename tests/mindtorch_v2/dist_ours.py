@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import warnings
+import weakref
 from typing import Any
 
 import dist_cases
@@ -163,6 +164,33 @@ def captured(w: World) -> Any:
     y = w.mine(2)
     w.dist.all_reduce(y)
     return found, y
+
+
+@case
+def queued(w: World) -> Any:
+    """Collectives in turn on the current stream, on their own and on another one: the records of few are left, and none keeps
+    its tensor or an event."""
+    queue, other = w.dist.group.WORLD._engines["npu"].queue, w.torch.npu.Stream()
+    x = w.torch.ones(2, 2, device=w.device)
+    for _ in range(20):
+        w.dist.all_reduce(x)
+        w.dist.all_reduce(x, w.dist.ReduceOp.MAX, async_op=True).wait()
+        other.wait_stream(w.torch.npu.current_stream())
+        with w.torch.npu.stream(other):
+            x /= w.size
+            work = w.dist.broadcast(x, 0, async_op=True)
+            work.wait()
+        w.torch.npu.current_stream().wait_stream(other)
+    spare, began = [], queue.sequence
+    for _ in range(100):
+        y = w.torch.ones(3, device=w.device)
+        w.dist.all_reduce(y)
+        spare.append(weakref.ref(y))
+    del y
+    w.torch.npu.synchronize()
+    alive, said = [ref for ref in spare if ref() is not None], str(work.record)
+    events = len(w.torch.npu._hccl.runtime.get_runtime(w.rank).made_events)
+    return x, len(queue.left()), queue.sequence - began, len(alive), said, work.result()[0] is x, events < 200
 
 
 # ---- what must fail, as the last case of a run --------------------------------------------------------------------

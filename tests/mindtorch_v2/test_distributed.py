@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -86,7 +87,7 @@ OURS = ("more_all_reduce", "more_gathers", "coalesced", "split", "object_message
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_gloo_does_not_have(npu: ModuleType, tmp_path: Path, engine: str) -> None:
-    cases = OURS[:-1] + (("from_any", "monitored") if engine == "gloo" else ("captured",)) + OURS[-1:]
+    cases = OURS[:-1] + (("from_any", "monitored") if engine == "gloo" else ("captured", "queued")) + OURS[-1:]
     ranks = Ranks("dist_ours.py", "mindtorch_v2", engine, 2, tmp_path, cases=cases).finish()
     for rank, got in enumerate(ranks):
         assert not [case for case in got.values() if isinstance(case, dict) and "failed" in case], got
@@ -98,6 +99,9 @@ def test_what_gloo_does_not_have(npu: ModuleType, tmp_path: Path, engine: str) -
         assert swapped == [mine(0, rank + 1), mine(1, rank + 1)]
         if engine == "hccl":
             replays, after = got["captured"]
+            x, left, counted, alive, said, same, few_events = got["queued"]
+            assert x == [[1, 1], [1, 1]] and (left, counted, alive) == (0, 100, 0) and same and few_events
+            assert re.fullmatch(rf"broadcast of \(2, 2\) torch.float32, sequence number \d+ of group 0, rank {rank}", said)
             assert replays == [[[7, 7], [1, 1, 2, 2]], [[11, 11], [2, 2, 3, 3]]] and after == total(2, 2)
         tensors, later = got["coalesced"]
         assert tensors == [[2 * (x + 2 * i) for x in total(2, 3)] for i in range(3)] and later == [total(2, 2)]

@@ -17,6 +17,7 @@ class HcclWork(torch.npu._hccl.CollectiveWork, Work):
     """What was queued on a stream. To wait is the work of streams; the host waits only for a barrier or with a timeout."""
 
     __slots__ = ()
+    queue: WatchedQueue
 
     def wait_on_host(self, timeout: timedelta | None) -> None:
         """What wait() does besides, where the host is to wait."""
@@ -67,7 +68,7 @@ class HcclEngine(Engine):
         self.everybody = tuple(range(self.size))
 
     @property
-    def sequence(self) -> int:   # type: ignore[override]
+    def sequence(self) -> int:
         return self.queue.sequence
 
     @sequence.setter

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from mindtorch_v2 import _C
 from mindtorch_v2._backends.npu import acl_loader, aclnn, errors, graph_random, runtime, streams
 from mindtorch_v2._backends.npu.errors import MissingSymbolError, check
+from mindtorch_v2._C import CollectiveQueue, CollectiveWork  # noqa: F401  for the engine, which is made of them
 
 ROOT_INFO_BYTES = 4108                            # HCCL_ROOT_INFO_BYTES
 SUM, PRODUCT, MAX, MIN = range(4)                 # HcclReduceOp
@@ -21,7 +22,6 @@ DTYPES = {"int8": 0, "int16": 1, "int32": 2, "float16": 3, "float32": 4, "int64"
 _CODES = """SUCCESS PARA PTR MEMORY INTERNAL NOT_SUPPORT NOT_FOUND UNAVAIL SYSCALL TIMEOUT OPEN_FILE_FAILURE TCP_CONNECT
 ROCE_CONNECT TCP_TRANSFER ROCE_TRANSFER RUNTIME DRV PROFILING CCE NETWORK AGAIN REMOTE SUSPENDING""".split()
 
-CollectiveQueue, CollectiveRecord, CollectiveWork = _C.CollectiveQueue, _C.CollectiveRecord, _C.CollectiveWork
 _KINDS = {"p": ctypes.c_void_p, "n": ctypes.c_uint64, "u": ctypes.c_uint32, "i": ctypes.c_int32}
 # Parameters in C's order; every function returns an HcclResult.
 _FUNCTIONS = {
@@ -206,8 +206,8 @@ def _bind() -> None:
 
     aclnn.bind()                                  # streams and contexts are the launcher's
     _C._set_hccl_dtypes(DTYPES)
-    _C._hccl_bind(*(acl_loader.symbol(name) for name in ("aclrtRecordEvent", "aclrtStreamWaitEvent", "aclrtQueryEventStatus")),
-                  new_event, address)
+    _C._hccl_bind(acl_loader.symbol("aclrtRecordEvent"), acl_loader.symbol("aclrtStreamWaitEvent"),
+                  acl_loader.symbol("aclrtQueryEventStatus"), new_event, address)
 
 
 def order(device_id: int, first: int, then: int) -> None:
