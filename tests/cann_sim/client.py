@@ -17,6 +17,7 @@ ACL_DTYPES = {
     torch.float32: 0, torch.float16: 1, torch.int8: 2, torch.int32: 3, torch.uint8: 4, torch.int16: 6, torch.uint16: 7,
     torch.uint32: 8, torch.int64: 9, torch.uint64: 10, torch.float64: 11, torch.bool: 12, torch.complex64: 16,
     torch.complex128: 17, torch.bfloat16: 27, torch.complex32: 33, torch.float8_e5m2: 35, torch.float8_e4m3fn: 36,
+    torch.float8_e8m0fnu: 37,
 }  # fmt: skip
 ND, NCL, NCHW, NCDHW = 2, 47, 0, 30
 FORMATS = {3: NCL, 4: NCHW, 5: NCDHW}  # by rank, as torch_npu passes them; every other rank is ND
@@ -109,6 +110,25 @@ class DeviceTensor:
         if handle:
             self.client.must("aclDestroyTensor", self.handle)
         self.client.must("aclrtFree", self.address)
+
+
+class FourBits(DeviceTensor):
+    """A tensor of two items to a byte, the first in the low bits: its codes, of INT4 (29), FLOAT4_E2M1 (40) or FLOAT4_E1M2 (41)."""
+
+    def __init__(self, client: Client, codes: torch.Tensor, dtype: int) -> None:
+        pairs = codes.flatten().to(torch.uint8).view(-1, 2)
+        super().__init__(client, pairs[:, 0] & 15 | pairs[:, 1] << 4)
+        client.must("aclDestroyTensor", self.handle)
+        dims = (ctypes.c_int64 * codes.dim())(*codes.shape)
+        made = client.function("aclCreateTensor")(
+            dims, ctypes.c_uint64(codes.dim()), dtype, None, ctypes.c_int64(0), ND, dims, ctypes.c_uint64(codes.dim()), self.address
+        )  # fmt: skip
+        assert made, client.message()
+        self.handle, self.shape = ctypes.c_void_p(made), codes.shape
+
+    def read(self, sizes: Sequence[int] | None = None) -> torch.Tensor:
+        pairs = super().read()
+        return torch.stack([pairs & 15, pairs >> 4], -1).view(self.shape)
 
 
 class Client:

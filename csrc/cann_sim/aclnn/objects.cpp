@@ -88,7 +88,8 @@ bool describe(aclTensor& t, const int64_t* dims, uint64_t ndim, aclDataType dtyp
          storage_ndim, kMaxRank);
     return false;
   }
-  if (!element_size(dtype) && dtype != ACL_INT4 && dtype != ACL_UINT1 && dtype != ACL_STRING) {
+  const bool in_bits = dtype == ACL_INT4 || dtype == ACL_FLOAT4_E2M1 || dtype == ACL_FLOAT4_E1M2 || dtype == ACL_UINT1;
+  if (!element_size(dtype) && !in_bits && dtype != ACL_STRING) {
     fail(ACLNN_ERR_PARAM_INVALID, "aclCreateTensor: unknown data type %d", dtype);
     return false;
   }

@@ -53,7 +53,8 @@ bool is_dense(const TensorMeta& t) {
 
 // Whether the memory at the tensor's address has these elements.
 bool holds(const TensorMeta& t, int64_t low, int64_t high) {
-  const int64_t bits = t.dtype == ACL_INT4 ? 4 : t.dtype == ACL_UINT1 ? 1 : 8 * element_size(t.dtype);
+  const bool half_byte = t.dtype == ACL_INT4 || t.dtype == ACL_FLOAT4_E2M1 || t.dtype == ACL_FLOAT4_E1M2;
+  const int64_t bits = half_byte ? 4 : t.dtype == ACL_UINT1 ? 1 : 8 * element_size(t.dtype);
   int64_t first, last;
   if (__builtin_mul_overflow(low, bits, &first) || __builtin_mul_overflow(high, bits, &last)) return false;
   first >>= 3;

@@ -156,21 +156,26 @@ Halves operands(const Value& rows, bool interleaved) {
   const int64_t half = rows.sizes[1] / 2;
   return {rows.narrow(1, 0, half, 2), rows.narrow(1, 1, half, 2)};
 }
-void check_clipped(const Call& c) {  // (x, groupIndex?, dim, alpha, limit, bias, interleaved, out)
-  expect_halves(c, 0, c.integer(2), {7});
+// (x, groupIndex?, dim, alpha, limit, bias, interleaved, [clampMode], out); clampMode 1 limits after silu, without alpha and bias.
+template <bool v2> void check_clipped(const Call& c) {
+  expect_halves(c, 0, c.integer(2), {7 + v2});
   EXPECT(!c.given(1) || c.tensor(1).ndim == 1, "%s: expected groupIndex of 1 dim", c.name());
+  EXPECT(!v2 || c.integer(7) == 0 || c.integer(7) == 1, "%s: clampMode %ld is not 0 or 1", c.name(), long(c.integer(7)));
 }
-void run_clipped(Run& run) {
-  const Clipped k = clipped_at(run.call, 2);
-  const Value x = flat_rows(run.tensor(0).to(mt::kFloat), k.dim), out = run.tensor(7), y = flat_rows(out, k.dim);
+template <bool v2> void run_clipped(Run& run) {
+  Clipped k = clipped_at(run.call, 2);
+  const bool after = v2 && run.call.integer(7);
+  if (after) k.alpha = 1, k.bias = 0;
+  const Value x = flat_rows(run.tensor(0).to(mt::kFloat), k.dim), out = run.tensor(7 + v2), y = flat_rows(out, k.dim);
   const int64_t rows = row_count(run, 1, x.sizes[0]);
   const auto [a, b] = operands(x.narrow(0, 0, rows), k.interleaved);
-  const Value left = pointwise("clamp", mt::kFloat, {a}, {none(), number(k.limit)});
+  auto limited = [&](const Value& v) { return pointwise("clamp", mt::kFloat, {v}, {none(), number(k.limit)}); };
+  const Value left = after ? a : limited(a);
   const Value right = pointwise("clamp", mt::kFloat, {b}, {number(-k.limit), number(k.limit)});
   const Value scaled = pointwise("mul", mt::kFloat, {left, full({}, mt::kFloat, k.alpha)});
-  const Value gate = pointwise("sigmoid", mt::kFloat, {scaled});
+  const Value gate = pointwise("mul", mt::kFloat, {left, pointwise("sigmoid", mt::kFloat, {scaled})});
   const Value shifted = pointwise("add", mt::kFloat, {right, full({}, mt::kFloat, k.bias)}, {integer(1)});
-  write_product(y.narrow(0, 0, rows), pointwise("mul", mt::kFloat, {left, gate}), shifted);
+  write_product(y.narrow(0, 0, rows), after ? limited(gate) : gate, shifted);
   if (y.data != out.data) copy(out, y.reshape(out.shape()));
 }
 void check_clipped_grad(const Call& c) {  // (gradY, x, groupIndex?, dim, alpha, limit, bias, interleaved, gradX)
@@ -231,7 +236,8 @@ const Op ops[] = {
     {"aclnnGeGluV3Backward", check_geglu_backward<true>, run_geglu_backward<true>},
     {"aclnnGeluMul", check_gelu_mul, run_gelu_mul},
     {"aclnnFatreluMul", check_fatrelu_mul, run_fatrelu_mul},
-    {"aclnnClippedSwiglu", check_clipped, run_clipped},
+    {"aclnnClippedSwiglu", check_clipped<false>, run_clipped<false>},
+    {"aclnnClippedSwigluV2", check_clipped<true>, run_clipped<true>},
     {"aclnnClippedSwigluGrad", check_clipped_grad, run_clipped_grad},
     {"aclnnModulate", check_modulate, run_modulate},
 };

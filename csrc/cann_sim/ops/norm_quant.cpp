@@ -91,7 +91,7 @@ struct Added {
         zeros2(argument(c, {"zeroPoints2Optional"})), divides(argument(c, {"divMode"})), mode(argument(c, {"quantMode"})),
         epsilon(argument(c, {"epsilon"})), y1(argument(c, {"y1Out"})), y2(argument(c, {"y2Out"})), x(argument(c, {"xOut"})),
         found1(argument(c, {"scale1Out", "outScales1Out"})), found2(argument(c, {"scale2Out", "outScales2Out"})),
-        norm(argument(c, {"rmsNormOut"})) {}
+        norm(argument(c, {"rmsNormOut", "layernormRes"})) {}
   bool dynamic(const Call& c) const { return mode >= 0 ? std::string(c.string(mode)) == "dynamic" : found1 >= 0; }
 };
 void check_added(const Call& c) {
@@ -136,51 +136,40 @@ void run_rms_dynamic(Run& r) {
   quantise_rows(r.tensor(6), r.tensor(7), Value(), has(r.call, 2) ? times(y, r.tensor(2)) : y);
 }
 
-// ---- (x, smoothScales?, groupIndex?, dstType, [isSymmetrical, quantMode], y, scale, offset?) -----------------------
+// ---- (x, smoothScales?, groupIndex?, dstType, [isSymmetrical, quantMode, dstTypeMax], y, scale, offset?) ----------
+// A scale for every row of the last dim (pertoken), for every column of it (perchannel), or one for all (pertensor).
 struct Dynamic {
-  int smooth, group, symmetric, y, scale, offset;
+  int smooth, group, symmetric, mode, y, scale, offset;
   explicit Dynamic(const Call& c)
       : smooth(argument(c, {"smoothScalesOptional"})), group(argument(c, {"groupIndexOptional"})),
-        symmetric(argument(c, {"isSymmetrical"})), y(argument(c, {"yOut"})), scale(argument(c, {"scaleOut"})),
-        offset(argument(c, {"offsetOut"})) {}
+        symmetric(argument(c, {"isSymmetrical"})), mode(argument(c, {"quantMode"})), y(argument(c, {"yOut"})),
+        scale(argument(c, {"scaleOut"})), offset(argument(c, {"offsetOut"})) {}
   bool shifts(const Call& c) const { return has(c, offset) && (symmetric < 0 || !c.integer(symmetric)); }
+  std::string scaled_by(const Call& c) const { return mode >= 0 && *c.string(mode) ? c.string(mode) : "pertoken"; }
 };
 void check_dynamic(const Call& c) {
   const Dynamic at(c);
   const TensorMeta& x = c.tensor(0);
   if (has(c, at.group)) refuse(561003, "%s in groups is not computed", c.name());
   EXPECT(x.ndim > 0, "x has no dims");
-  expect_row(c, at.smooth, x.sizes[x.ndim - 1]);
+  const int64_t width = x.sizes[x.ndim - 1];
+  expect_row(c, at.smooth, width);
   expect_int8(c, at.y);
   expect_same_shape(c, at.y, 0);
-  EXPECT(c.tensor(at.scale).numel() * x.sizes[x.ndim - 1] == x.numel(), "scaleOut %s does not have one item a row of %s",
-         describe(c.tensor(at.scale)).c_str(), describe(x).c_str());
+  const std::string by = at.scaled_by(c);
+  EXPECT(by == "pertoken" || by == "pertensor" || by == "perchannel", "quantMode %s is none", by.c_str());
+  const int64_t scales = by == "pertensor" ? 1 : by == "perchannel" ? x.numel() / std::max<int64_t>(x.ndim > 1 ? x.sizes[x.ndim - 2] : 1, 1) : width ? x.numel() / width : 0;
+  EXPECT(c.tensor(at.scale).numel() == scales, "scaleOut %s has no %ld items", describe(c.tensor(at.scale)).c_str(), long(scales));
 }
 void run_dynamic(Run& r) {
   const Dynamic at(r.call);
-  const Value x = r.tensor(0);
-  quantise_rows(r.tensor(at.y), r.tensor(at.scale), at.shifts(r.call) ? r.tensor(at.offset) : Value(),
-                has(r.call, at.smooth) ? times(x, r.tensor(at.smooth).reshape({-1})) : x);
-}
-
-// ---- (x, smoothScales?, offsets?, groupIndex?, activateLeft, quantMode?, y, scale): swiglu, then a scale a row ------
-void check_swiglu_quant(const Call& c) {
-  const TensorMeta& x = c.tensor(0);
-  const std::string mode = c.given(5) && *c.string(5) ? c.string(5) : "dynamic";
-  if (mode != "dynamic" || has(c, 2) || has(c, 3)) refuse(561003, "%s is computed with quantMode dynamic and no groups only", c.name());
-  EXPECT(x.ndim > 1 && x.sizes[x.ndim - 1] % 2 == 0, "x %s does not split evenly", describe(x).c_str());
-  Sizes half = sizes_of(x);
-  half.back() /= 2;
-  expect_row(c, 1, half.back());
-  expect_shape(c, 6, half);
-}
-void run_swiglu_quant(Run& r) {
-  const Value x = r.tensor(0);
-  const int64_t half = x.size(-1) / 2;
-  Value left = x.narrow(-1, 0, half), right = x.narrow(-1, half, half);
-  if (!r.call.integer(4)) std::swap(left, right);
-  const Value y = times(pointwise("silu", mt::kFloat, {left}), right);
-  quantise_rows(r.tensor(6), r.tensor(7), Value(), has(r.call, 1) ? times(y, r.tensor(1).reshape({-1})) : y);
+  Value x = r.tensor(0), y = r.tensor(at.y);
+  if (has(r.call, at.smooth)) x = times(x, r.tensor(at.smooth).reshape({-1}));
+  const std::string by = at.scaled_by(r.call);
+  if (by == "perchannel" && x.ndim > 1) x = x.transpose(-1, -2), y = y.transpose(-1, -2);
+  const Value made = empty(by == "pertensor" ? Sizes{1, x.numel()} : x.shape(), mt::kInt8);
+  quantise_rows(made, r.tensor(at.scale), at.shifts(r.call) ? r.tensor(at.offset) : Value(), by == "pertensor" ? x.dense().reshape({1, -1}) : x.dense());
+  copy(y, made.reshape(y.shape()));
 }
 
 // ---- (self, inputScale?, inputOffset?, approximate, quantMode, roundMode, dstType, y, outScale?) ----------------------------------
@@ -217,6 +206,47 @@ void run_rms_quant(Run& r) {
   quantise(r.tensor(6), y, r.tensor(3), optional(r, 4), false);
 }
 
+// ---- (x, gamma, scale, offset?, beta?, epsilon, divMode, outputRstd, y, rstd) ----------------------------------------------------------
+void check_rms_quant_v3(const Call& c) {
+  const TensorMeta& x = c.tensor(0);
+  EXPECT(x.ndim > 0, "%s: x has no dims", c.name());
+  for (int i : {1, 2, 3, 4}) expect_row(c, i, x.sizes[x.ndim - 1]);
+  expect_numel_of(c, 1, x.sizes[x.ndim - 1]);
+  expect_int8(c, 8);
+  expect_same_shape(c, 8, 0);
+  if (c.integer(7)) expect_numel_of(c, 9, x.numel() / std::max<int64_t>(x.sizes[x.ndim - 1], 1));
+}
+void run_rms_quant_v3(Run& r) {
+  const Value x = wide(r.tensor(0));
+  const Value y = normed(x, r.tensor(1).reshape({-1}), has(r.call, 4) ? r.tensor(4).reshape({-1}) : Value(), r.call.number(5), false);
+  quantise(r.tensor(8), y, r.tensor(2), optional(r, 3), r.call.integer(6));
+  if (!r.call.integer(7)) return;
+  const int64_t width = x.size(-1), rows = width ? x.numel() / width : 0;
+  const Value rstd = empty({rows}, mt::kFloat);
+  for (int64_t i = 0; i < rows; ++i) {
+    double square = 0;
+    for (int64_t k = 0; k < width; ++k) square += double(x.ptr<float>()[i * width + k]) * x.ptr<float>()[i * width + k] / double(width);
+    rstd.ptr<float>()[i] = float(1 / std::sqrt(square + r.call.number(5)));
+  }
+  copy(r.tensor(9), rstd.reshape(r.tensor(9).shape()));
+}
+
+// ---- (x, gamma, beta, scale, zeroPoints?, quantMode, epsilon, res, scaleOut): 0 divides by the scale, 1 finds one a row ---------------------
+void check_layer_quant(const Call& c) {
+  const TensorMeta& x = c.tensor(0);
+  EXPECT(x.ndim > 0, "%s: x has no dims", c.name());
+  EXPECT(c.integer(5) == 0 || c.integer(5) == 1, "%s: quantMode %ld is not 0 or 1", c.name(), long(c.integer(5)));
+  for (int i : {1, 2, 3, 4}) expect_row(c, i, x.sizes[x.ndim - 1]);
+  expect_numel_of(c, 1, x.sizes[x.ndim - 1]);
+  expect_int8(c, 7);
+  expect_same_shape(c, 7, 0);
+}
+void run_layer_quant(Run& r) {
+  const Value y = normed(r.tensor(0), r.tensor(1).reshape({-1}), r.tensor(2).reshape({-1}), r.call.number(6), true);
+  if (!r.call.integer(5)) return quantise(r.tensor(7), y, r.tensor(3), optional(r, 4), true);
+  quantise_rows(r.tensor(7), r.tensor(8), Value(), times(y, r.tensor(3).reshape({-1})));
+}
+
 const Op ops[] = {
     {"aclnnGeluQuant", check_gelu_quant, run_gelu_quant},
     {"aclnnRmsNormQuant", check_rms_quant, run_rms_quant},
@@ -225,10 +255,13 @@ const Op ops[] = {
     {"aclnnAddRmsNormDynamicQuant", check_added, run_added<false>},
     {"aclnnAddRmsNormDynamicQuantV2", check_added, run_added<false>},
     {"aclnnAddLayerNormQuant", check_added, run_added<true>},
+    {"aclnnAddLayerNormQuantV2", check_added, run_added<true>},
+    {"aclnnLayerNormQuant", check_layer_quant, run_layer_quant},
+    {"aclnnRmsNormQuantV3", check_rms_quant_v3, run_rms_quant_v3},
     {"aclnnRmsNormDynamicQuant", check_rms_dynamic, run_rms_dynamic},
     {"aclnnDynamicQuantV2", check_dynamic, run_dynamic},
     {"aclnnDynamicQuantV3", check_dynamic, run_dynamic},
-    {"aclnnSwiGluQuant", check_swiglu_quant, run_swiglu_quant},
+    {"aclnnDynamicQuantV4", check_dynamic, run_dynamic},
 };
 
 }  // namespace
