@@ -5,19 +5,12 @@
 
 #include "ops/attention.h"  // argument()
 #include "ops/pointwise.h"
+#include "ops/quant_matmul.h"
 
 namespace cann_sim {
-namespace {
 
-constexpr int64_t kPacked = 8;  // int4 in an int32, the first in the lowest bits
-
-bool has(const Call& c, int i) { return i >= 0 && c.given(i) && c.tensor(i).numel(); }
-Value times(const Value& a, const Value& b) { return pointwise("mul", mt::kFloat, {a, b}); }
-Value plus(const Value& a, const Value& b) { return pointwise("add", mt::kFloat, {a, b}, {integer(1)}); }
-
-// ---- integers as they lie in memory ------------------------------------------------------------------------------
-// The sizes of what a tensor holds. An int32 is eight int4 along the dim whose items lie side by side.
-int packed_dim(const TensorMeta& t) { return t.strides[t.ndim - 1] != 1 && t.strides[t.ndim - 2] == 1 ? t.ndim - 2 : t.ndim - 1; }
+static constexpr int64_t kPacked = 8;  // int4 in an int32, the first in the lowest bits
+static int packed_dim(const TensorMeta& t) { return t.strides[t.ndim - 1] != 1 && t.strides[t.ndim - 2] == 1 ? t.ndim - 2 : t.ndim - 1; }
 Sizes held_sizes(const TensorMeta& t) {
   Sizes sizes = sizes_of(t);
   if (t.dtype == ACL_INT32) sizes[packed_dim(t)] *= kPacked;
@@ -39,14 +32,6 @@ Value held(Run& r, int i) {
   }
   return made.transpose(dim, -1);
 }
-void expect_integers(const Call& c, int i) {
-  const aclDataType t = c.tensor(i).dtype;
-  if (t != ACL_INT8 && t != ACL_INT4 && t != ACL_INT32)
-    refuse(561003, "%s with %s of %s is not computed: only int8 and int4 are", c.name(), c.row->args[i].name,
-           describe(c.tensor(i)).c_str());
-  EXPECT(c.tensor(i).ndim >= 2, "%s must have at least 2 dims, got %s", c.row->args[i].name, describe(c.tensor(i)).c_str());
-}
-
 // Float scales, or those of the hardware: a float in the low half of 64 bits.
 Value scale_of(Run& r, int i) {
   const Value v = r.tensor(i);
@@ -54,6 +39,29 @@ Value scale_of(Run& r, int i) {
   const Value from = v.dense(), made = empty(v.shape(), mt::kFloat);
   for (int64_t k = 0, n = made.numel(); k < n; ++k) std::memcpy(made.ptr<float>() + k, from.ptr<int64_t>() + k, 4);
   return made;
+}
+// A scale for every item of a [k, n] weight.
+Value spread(const Value& v, int64_t k, int64_t n, int64_t group) {
+  if (v.numel() == 1) return v.reshape({1, 1});
+  const int64_t rows = v.numel() / n;
+  if (rows == 1) return v.reshape({1, n});
+  const Value groups = v.to(mt::kFloat).reshape({rows, n}), made = empty({k, n}, mt::kFloat);
+  for (int64_t i = 0; i < k; ++i) copy(made.select(0, i), groups.select(0, i / group));
+  return made;
+}
+
+namespace {
+
+bool has(const Call& c, int i) { return i >= 0 && c.given(i) && c.tensor(i).numel(); }
+Value times(const Value& a, const Value& b) { return pointwise("mul", mt::kFloat, {a, b}); }
+Value plus(const Value& a, const Value& b) { return pointwise("add", mt::kFloat, {a, b}, {integer(1)}); }
+
+void expect_integers(const Call& c, int i) {
+  const aclDataType t = c.tensor(i).dtype;
+  if (t != ACL_INT8 && t != ACL_INT4 && t != ACL_INT32)
+    refuse(561003, "%s with %s of %s is not computed: only int8 and int4 are", c.name(), c.row->args[i].name,
+           describe(c.tensor(i)).c_str());
+  EXPECT(c.tensor(i).ndim >= 2, "%s must have at least 2 dims, got %s", c.row->args[i].name, describe(c.tensor(i)).c_str());
 }
 
 // Rounds and limits to int8.
@@ -96,15 +104,6 @@ void check_weighted(const Call& c) {
   if (has(c, at.bias)) EXPECT(c.tensor(at.bias).numel() == weight[1], "biasOptional has %ld items, expected %ld",
                               long(c.tensor(at.bias).numel()), long(weight[1]));
   expect_shape(c, at.out, {x[0], weight[1]});
-}
-// A scale for every item of a [k, n] weight.
-Value spread(const Value& v, int64_t k, int64_t n, int64_t group) {
-  if (v.numel() == 1) return v.reshape({1, 1});
-  const int64_t rows = v.numel() / n;
-  if (rows == 1) return v.reshape({1, n});
-  const Value groups = v.to(mt::kFloat).reshape({rows, n}), made = empty({k, n}, mt::kFloat);
-  for (int64_t i = 0; i < k; ++i) copy(made.select(0, i), groups.select(0, i / group));
-  return made;
 }
 void run_weighted(Run& r) {
   const Call& c = r.call;
