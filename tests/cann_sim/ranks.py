@@ -62,6 +62,9 @@ class Ranks:
         self.acl, self.hccl = ctypes.CDLL(f"{lib64}/libascendcl.so"), ctypes.CDLL(f"{lib64}/libhccl.so")
         self.acl.aclGetRecentErrMsg.restype = ctypes.c_char_p
         self.acl.aclInit(None)  # another test may have done it
+        self.contexts: dict[int, ctypes.c_void_p] = {}
+        self.context = ctypes.c_void_p()  # of this thread, which close() brings back; null: it had none
+        self.acl.aclrtGetCurrentContext(ctypes.byref(self.context))
 
     def _make_stream(self, rank: int) -> None:
         self.on(rank)
@@ -69,7 +72,12 @@ class Ranks:
         self.must("aclrtCreateStream", ctypes.byref(self.streams[rank]))
 
     def on(self, rank: int) -> None:
+        """Sets a rank's device once: close() resets it once, and other tests find it as it was."""
+        if rank in self.contexts:
+            return self.must("aclrtSetCurrentContext", self.contexts[rank])
         self.must("aclrtSetDevice", self.first + rank)
+        self.contexts[rank] = ctypes.c_void_p()
+        self.must("aclrtGetCurrentContext", ctypes.byref(self.contexts[rank]))
 
     def code(self, name: str, *args: Any) -> int:
         return getattr(self.hccl if name.startswith("Hccl") else self.acl, name)(*args)
@@ -103,6 +111,8 @@ class Ranks:
             self.must("HcclCommDestroy", self.comms[rank])
             self.must("aclrtDestroyStream", self.streams[rank])
             self.must("aclrtResetDevice", self.first + rank)
+        if self.context:
+            self.must("aclrtSetCurrentContext", self.context)
 
 
 class OneRank(Ranks):

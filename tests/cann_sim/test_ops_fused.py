@@ -234,8 +234,8 @@ def test_swiglu_to_int8() -> None:
     want, scale = rows_of(x[:, :8] * F.silu(x[:, 8:]))
     y, s = client().call("aclnnSwiGluQuant", x, None, None, None, False, "dynamic", torch.empty(3, 8, dtype=torch.int8), torch.empty(3))
     near(y, want)
-    close(s, scale)
-    client().expect_code(NO_KERNEL, "aclnnSwiGluQuant", x, None, None, None, False, "static", torch.empty(3, 8, dtype=torch.int8), torch.empty(3))
+    close(s, 1 / scale)  # what was multiplied with
+    client().expect_code(INVALID, "aclnnSwiGluQuant", x, None, None, None, False, "static", torch.empty(3, 8, dtype=torch.int8), torch.empty(3))
 
 
 # ---- indices ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from client import Client, CannError, same
+from client import CannError, Client, same
 from ranks import Ranks
 
 RANKS = 2
