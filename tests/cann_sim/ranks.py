@@ -74,7 +74,8 @@ class Ranks:
     def on(self, rank: int) -> None:
         """Sets a rank's device once: close() resets it once, and other tests find it as it was."""
         if rank in self.contexts:
-            return self.must("aclrtSetCurrentContext", self.contexts[rank])
+            self.must("aclrtSetCurrentContext", self.contexts[rank])
+            return
         self.must("aclrtSetDevice", self.first + rank)
         self.contexts[rank] = ctypes.c_void_p()
         self.must("aclrtGetCurrentContext", ctypes.byref(self.contexts[rank]))
