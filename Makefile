@@ -31,7 +31,7 @@ run: $(VENV)/package
 
 # The same on two npus, a process each, with DistributedDataParallel.
 RUN_DISTRIBUTED := $(PY) -m mindtorch_v2.distributed.run --standalone --nproc-per-node 2 examples/distributed.py
-run-distributed: $(VENV)/package $(VENV)/test-tools
+run-distributed: $(VENV)/package
 	@if $(PY) -c 'import sys, mindtorch_v2; sys.exit(mindtorch_v2.npu.device_count() < 2)' 2>/dev/null; \
 	  then $(RUN_DISTRIBUTED) $(ARGS); else $(VENV)/bin/cann-sim run $(RUN_DISTRIBUTED) $(ARGS); fi
 
@@ -45,6 +45,7 @@ test: $(VENV)/package $(VENV)/test-tools
 parity: $(VENV)/package $(VENV)/test-tools
 	$(PY) tests/mindtorch_v2/coverage_run.py --out $(BUILD)/coverage $(ARGS)
 	$(PY) tests/mindtorch_v2/coverage_report.py $(BUILD)/coverage docs/coverage.md make parity $(if $(ARGS),ARGS='"$(ARGS)"')
+	@$(PY) tests/mindtorch_v2/readme_figures.py
 
 # What those lists claim of every entry (out=, variants, errors, views, dtypes, derivatives), the largest groups of failures
 # first.  ARGS="--check errors out --only ^linalg"
@@ -60,6 +61,7 @@ ecosystem: $(VENV)/package $(VENV)/test-tools $(ECOSYSTEM)/tools
 	  print(*m.__path__, *mindtorch_dropin.__path__, *cann_tables.__path__, m.__path__[0] + ".pth")') \
 	  $$($(ECOSYSTEM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 	$(PY) tests/mindtorch_v2/ecosystem.py $(ECOSYSTEM) --write docs/ecosystem.md $(ARGS)
+	@$(PY) tests/mindtorch_v2/readme_figures.py
 	$(VENV)/bin/cann-sim run $(ECOSYSTEM)/bin/python -m mindtorch_v2 examples/with_packages/lora.py
 
 # Hostile calls, results against PyTorch, damaged files, launches: random, each in forked children; see --help of each.
@@ -146,6 +148,7 @@ conformance: $(VENV)/package $(CONFORMANCE)/tools
 # What this library and torch_npu send to CANN for PyTorch's samples, compared: docs/card.md.  ARGS="--only ^nn --samples 5"
 call-parity: $(VENV)/package $(VENV)/test-tools $(CONFORMANCE)/tools
 	$(PY) tests/mindtorch_v2/call_parity.py --peer $(CONFORMANCE)/bin/python --out $(BUILD)/calls --report docs/card.md $(ARGS)
+	@$(PY) tests/mindtorch_v2/readme_figures.py
 
 # How rows are served on each version of CANN and each SoC that the simulator can be: docs/card.md.
 version-matrix: $(VENV)/package

@@ -3,6 +3,7 @@
 A block of commands has lines that begin with "$ " and below each what it prints; "…" stands for anything, a line of it alone for
 any lines. A block ```python title="x.py"``` is written to that file; other Python blocks of a page are one program, run on the
 npu. A comment <!-- not run: REASON --> before a block leaves it out. Each page has a folder of its own, with links to the repository.
+The pages that a reader begins with have to say `. .venv/bin/activate`: until then their commands run without the venv.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "README.zh-CN.md", "docs/**/*.md")
 FENCE = re.compile(r"(?:<!-- not run: (?P<reason>.*?) -->\n)?^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
+FIRST = ("README.md", "README.zh-CN.md", "getting-started.md")
+ACTIVATE = ". .venv/bin/activate"
 LIMIT = 600
 
 
@@ -73,15 +76,18 @@ def matches(expected: str, printed: str) -> bool:
     return re.fullmatch(pattern, printed) is not None
 
 
-def environment() -> dict[str, str]:
+def environment(active: bool) -> dict[str, str]:
+    """The variables of a command, with the venv of this program or without it."""
     tools = os.path.dirname(sys.executable)
-    return {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "PYTHONWARNINGS": "ignore"}
+    others = [folder for folder in os.environ["PATH"].split(":") if folder != tools]
+    return {**os.environ, "PATH": ":".join([tools] * active + others), "PYTHONWARNINGS": "ignore"}
 
 
-def run(command: str, folder: Path, prints: str | None) -> str:
+def run(command: str, folder: Path, prints: str | None, active: bool = True) -> str:
     """"" where a command ends well and prints what it should; else what is wrong."""
     try:
-        ended = subprocess.run(["bash", "-ec", command], cwd=folder, env=environment(), capture_output=True, text=True, timeout=LIMIT)
+        ended = subprocess.run(["bash", "-ec", command], cwd=folder, env=environment(active), capture_output=True, text=True,
+                               timeout=LIMIT)
     except subprocess.TimeoutExpired:
         return f"no end within {LIMIT} s"
     if ended.returncode:
@@ -96,7 +102,7 @@ def run_page(path: Path, folder: Path) -> tuple[int, list[str], list[str]]:
     for entry in ROOT.iterdir():
         if entry.name not in (".git",):
             (folder / entry.name).symlink_to(entry)
-    ran, wrong, left_out, program = 0, [], [], ""
+    ran, wrong, left_out, program, active = 0, [], [], "", path.name not in FIRST
     for block in blocks(path.read_text()):
         if block.reason:
             left_out.append(f"{block.text.splitlines()[0]}  ({block.reason})")
@@ -109,8 +115,8 @@ def run_page(path: Path, folder: Path) -> tuple[int, list[str], list[str]]:
                     wrong.append(f"the Python blocks: {said}")
             for command in commands(block.text):
                 began = time.monotonic()
-                said = run(command.text, folder, command.prints)
-                ran += 1
+                said = run(command.text, folder, command.prints, active)
+                ran, active = ran + 1, active or command.text == ACTIVATE
                 print(f"  {time.monotonic() - began:6.1f} s  {'failed' if said else 'ok    '}  {command.text}", flush=True)
                 if said:
                     wrong.append(f"$ {command.text}\n{said}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import docs_commands
 import pytest
+import readme_figures
 
 ROOT = docs_commands.ROOT
 DOCS = ROOT / "docs"
@@ -73,3 +74,30 @@ def test_what_a_page_shows_is_compared() -> None:
 def test_what_is_not_run_has_a_reason() -> None:
     for path in docs_commands.pages():
         assert path.read_text().count("<!-- not run") == sum(bool(block.reason) for block in docs_commands.blocks(path.read_text())), path
+
+
+@pytest.mark.parametrize("name", readme_figures.READMES)
+def test_figures_are_those_of_the_pages_behind_them(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert readme_figures.updated(text) == text, "run python tests/mindtorch_v2/readme_figures.py"
+    stale = re.sub(r"\| \d+ / ", "| 1 / ", text)
+    assert stale != text and readme_figures.updated(stale) == text
+
+
+def test_rows_that_compare_name_the_command_behind_them() -> None:
+    """Each row of the README's tables of comparison and support ends in a command that exists."""
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    for name in readme_figures.READMES:
+        tables = re.findall(r"(?:^\|.*\n)+", (ROOT / name).read_text(), re.M)
+        for row in [row for table in tables[:2] for row in table.splitlines()[2:]]:
+            command = re.match(r"`(?:make ([\w-]+)|python -m mindtorch_v2 info)`", row.split("|")[4].strip())
+            assert command and (command[1] is None or command[1] in targets), row
+
+
+@pytest.mark.parametrize("path", [path for path in docs_commands.pages() if path.name in docs_commands.FIRST],
+                         ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_first_pages_activate_the_venv_before_they_use_it(path: Path) -> None:
+    shown = [command.text for block in docs_commands.blocks(path.read_text()) if docs_commands.is_commands(block)
+             for command in docs_commands.commands(block.text)]
+    before = shown[:shown.index(docs_commands.ACTIVATE)]
+    assert before and all(command.startswith("make ") for command in before)

@@ -64,7 +64,11 @@ def lines(found: dict[str, Any]) -> list[str]:
                  ("aclnn ops", f"{lacking['known'] - len(lacking['missing'])} of {lacking['known']} in the tables"),
                  *(("missing", name) for name in lacking["missing"][:20]),
                  *([("missing", f"and {len(lacking['missing']) - 20} more: --json")] if len(lacking["missing"]) > 20 else ())]
-    rows += [("ops of torch", ", ".join(f"{len(names)} {how}" for how, names in found.get("rows", {}).items()))] * ("rows" in found)
+    if "rows" in found:
+        served, other, refused = (len(found["rows"][how]) for how in ("serves", "falls back", "refuses"))
+        own = found["torch_npu"]
+        rows += [("ops of torch", f"{served} served by aclnn ops, {other} made of other ops, {refused} refused"),
+                 ("torch_npu's", f"{own['offered']} of {own['offered'] + own['refused']} names offered")]
     rows += [("refused", f"{name}: {call}") for name, call in found.get("rows", {}).get("refuses", {}).items()]
     rows += [(f"npu:{each['index']}", f"{each['name']}, {each['free_bytes'] / GIB:.1f} of {each['total_bytes'] / GIB:.1f} GiB "
               f"free, {each['cube_cores']} cube and {each['vector_cores']} vector cores") for each in found.get("devices", ())]

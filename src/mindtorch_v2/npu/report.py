@@ -111,6 +111,7 @@ def probe() -> Facts:
         found["count"] = runtime.device_count()
         found["soc"], found["family"] = soc.name(), soc.family()
         found["rows"] = rows()
+        found["torch_npu"] = {"offered": len(npu_rows.functions), "refused": len(npu_rows.refused_names())}
         found["devices"] = [device(index) for index in range(found["count"])]
     except (RuntimeError, OSError) as error:
         found["device_error"] = str(error)
