@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from typing import Any
 
@@ -163,6 +164,12 @@ def npu_alloc_conf() -> str:
     if len(found) > 1:
         raise RuntimeError("PYTORCH_NPU_ALLOC_CONF and PYTORCH_ALLOC_CONF are both set: keep one of them")
     return found[0] if found else ""
+
+
+def npu_visible_devices() -> list[int] | None:
+    """ASCEND_RT_VISIBLE_DEVICES: the devices that CANN leaves, as the host numbers them; None: all. Read by CANN itself."""
+    text = os.environ.get("ASCEND_RT_VISIBLE_DEVICES")
+    return None if text is None else [int(number) for number in re.findall(r"\d+", text)]
 
 
 def npu_memory_caching() -> bool:

@@ -77,10 +77,11 @@ def matches(expected: str, printed: str) -> bool:
 
 
 def environment(active: bool) -> dict[str, str]:
-    """The variables of a command, with the venv of this program or without it."""
+    """The variables of a command, with the venv of this program or without it, and without those of `make docs-test`."""
     tools = os.path.dirname(sys.executable)
     others = [folder for folder in os.environ["PATH"].split(":") if folder != tools]
-    return {**os.environ, "PATH": ":".join([tools] * active + others), "PYTHONWARNINGS": "ignore"}
+    kept = {name: value for name, value in os.environ.items() if name not in ("ARGS", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    return kept | {"PATH": ":".join([tools] * active + others), "PYTHONWARNINGS": "ignore"}
 
 
 def run(command: str, folder: Path, prints: str | None, active: bool = True) -> str:

@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 import torch as judge
 
+import cann_sim
 import mindtorch_v2 as torch
 from cann_sim import faults
-from mindtorch_v2._backends.npu import errors
+from mindtorch_v2._backends.npu import errors, out_of_memory
 
 GIB = 1 << 30
 
@@ -252,7 +253,84 @@ def text_of(npu: ModuleType, monkeypatch: pytest.MonkeyPatch, requested: int, fr
     return books._out_of_memory_text(requested)
 
 
+NPU_SMI_910B = """
++------------------------------------------------------------------------------------------------+
+| npu-smi 24.1.rc2                 Version: 24.1.rc2                                             |
++---------------------------+---------------+----------------------------------------------------+
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
++===========================+===============+====================================================+
+| 2     910B3               | OK            | 91.0        36                0    / 0             |
+| 0                         | 0000:41:00.0  | 0           0    / 0          3401 / 65536         |
++===========================+===============+====================================================+
+| 5     910B3               | Alarm         | 95.4        37                0    / 0             |
+| 0                         | 0000:42:00.0  | 0           0    / 0          3400 / 65536         |
++===========================+===============+====================================================+
++---------------------------+---------------+----------------------------------------------------+
+| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |
++===========================+===============+====================================================+
+| No running processes found in NPU 2                                                            |
++===========================+===============+====================================================+
+| 5       0                 | 1333928       |                          | 122                     |
+| 5       0                 | 55115         | python                   | 30784                   |
++===========================+===============+====================================================+
+"""
+NPU_SMI_A3 = """
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| Chip  Phy-ID              | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
++===========================+===============+====================================================+
+| 0     Ascend910           | OK            | 157.3       32                0    / 0             |
+| 0     0                   | 0000:9D:00.0  | 0           0    / 0          3130 / 65536         |
++---------------------------+---------------+----------------------------------------------------+
+| 0     Ascend910           | OK            | -           32                0    / 0             |
+| 1     1                   | 0000:9F:00.0  | 0           0    / 0          3130 / 65536         |
++===========================+===============+====================================================+
+| NPU     Chip       | Process id    | Process name| Process memory(MB) |Process id in container|
++===========================+===============+====================================================+
+| 0       1          | 3328327       | VLLMWorker  | 50119              | 71                    |
+"""
+
+
+def test_the_processes_of_npu_smi_by_chip() -> None:
+    assert out_of_memory.by_chip(NPU_SMI_910B) == [[], [(1333928, "", 122 << 20), (55115, "python", 30784 << 20)]]
+    assert out_of_memory.by_chip(NPU_SMI_A3) == [[], [(3328327, "VLLMWorker", 50119 << 20)]]
+    assert out_of_memory.by_chip("DrvMngGetConsoleLogLevel failed. (g_conLogLevel=3)\ndcmi module initialize failed. ret is -8005") == []
+
+
+def test_out_of_memory_names_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = tmp_path / "npu-smi"
+    command.write_text(f"#!/bin/sh\ncat <<'E'\n{NPU_SMI_910B}| 5       0                 | {os.getpid()} | python | 1024 |\nE\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    books = out_of_memory.Books(8 * GIB, 2 * GIB, 64 * GIB, GIB, GIB, 0, None)
+    assert out_of_memory.reason(1, books) == ("Other processes and the driver hold 61.00 GiB: process 55115 (python) 30.06 GiB, "
+                                              "process 1333928 122.00 MiB.")
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1")
+    assert "process 55115 (python) 30.06 GiB" in out_of_memory.reason(0, books)
+    command.write_text(f"#!/bin/sh\ncat <<'E'\n{NPU_SMI_910B}E\n")       # a container: this process has another number there
+    assert out_of_memory.reason(0, books).endswith("122.00 MiB (as the host numbers processes; one of them may be this process).")
+    command.write_text("#!/bin/sh\nexit 1\n")
+    assert out_of_memory.reason(0, books).endswith("hold 61.00 GiB: `npu-smi info` lists the processes on the device.")
+
+
+def test_out_of_memory_where_a_neighbour_holds_the_card() -> None:
+    """Both programs are of this library, on a card that they share."""
+    name = f"neighbours-{os.getpid()}"
+    shared = os.environ | cann_sim.env() | {"CANN_SIM_CARD": name, "CANN_SIM_MEMORY": "1G"}
+    hold = "import sys, mindtorch_v2 as torch; x = torch.empty(700 << 20, dtype=torch.uint8, device='npu'); print(1, flush=True); sys.stdin.read()"
+    ask = "import mindtorch_v2 as torch\ntry: torch.empty(500 << 20, dtype=torch.uint8, device='npu')\nexcept torch.OutOfMemoryError as e: print(e)"
+    try:
+        with subprocess.Popen([sys.executable, "-c", hold], env=shared, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as neighbour:
+            assert neighbour.stdout is not None and neighbour.stdout.readline() == b"1\n"
+            said = subprocess.run([sys.executable, "-c", ask], env=shared, capture_output=True, text=True, timeout=300).stdout
+            neighbour.kill()
+        assert re.search(rf"Other processes and the driver hold 7\d\d\.\d\d MiB: process {neighbour.pid} \(python\S*\) 7\d\d\.\d\d MiB", said), said
+    finally:
+        Path(f"/dev/shm/cann_sim.{os.getuid()}.{name}").unlink(missing_ok=True)
+
+
 def test_out_of_memory_because_of_others(npu: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
     said = text_of(npu, monkeypatch, 8 * GIB, 2 * GIB, reserved=10 * GIB, active=10 * GIB, allocated=10 * GIB)
     assert said.startswith("NPU out of memory. Tried to allocate 8.00 GiB (NPU 0; 64.00 GiB total capacity; 10.00 GiB already allocated")
     assert said.endswith(" Other processes and the driver hold 52.00 GiB: `npu-smi info` lists the processes on the device.")

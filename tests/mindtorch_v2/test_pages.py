@@ -293,8 +293,8 @@ def test_a_million_events(chromium: browser.Browser, tmp_path: Path) -> None:
     for name in ("aten::add", "aten::mul", "aten::mm"):
         made.names(name)
     for lane in range(8):
-        made.lanes["1", str(lane)] = {"number": lane, "key": ("1", str(lane)), "categories": {"kernel" if lane > 3 else ""},
-                                      "tasks": 0, "events": per}  # fmt: skip
+        made.lanes["1", str(lane), False] = {"number": lane, "key": ("1", str(lane), False), "categories": {"kernel" if lane > 3 else ""},
+                                             "tasks": 0, "events": per}  # fmt: skip
         made.time.extend(range(0, 10 * per, 10))
         made.duration.extend([9.0] * per)
         made.name.extend([0, 1, 2, 1] * (per // 4))

@@ -1,9 +1,11 @@
 // aclrtMalloc and its kin: sizes, poison, accounting, small allocations in shared chunks. Copies are in copy.cpp.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/allocation.h"
+#include "runtime/card_table.h"
 #include "runtime/physical.h"
 #include "runtime/stream.h"
 
@@ -92,12 +94,17 @@ uintptr_t take_large(uint64_t size) {
   return base;
 }
 
+// The table of the card that CANN_SIM_CARD names; nullptr: every process has the devices to itself.
+CardTable* shared_card() {
+  static CardTable* const once = settings().card.empty() ? nullptr : new CardTable(settings().card);
+  return once;
+}
+
 int out_of_memory(const char* function, uint64_t size, Device& d) {
-  uint64_t total = device_memory(d), used = d.used.load();
-  return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "%s: device %d has no %llu bytes left (%llu of %llu are in use)",
-              function,
-              d.id, static_cast<unsigned long long>(size), static_cast<unsigned long long>(used),
-              static_cast<unsigned long long>(total));
+  const auto bytes = [](uint64_t n) { return static_cast<unsigned long long>(n); };
+  const uint64_t others = shared_card() ? shared_card()->others(d.physical_id) : 0;
+  return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "%s: device %d has no %llu bytes left (%llu of %llu are in use%s)", function, d.id,
+              bytes(size), bytes(d.used.load() + others), bytes(device_memory(d)), others ? ", also by other processes" : "");
 }
 
 bool is_policy(int32_t policy) {
@@ -160,9 +167,14 @@ void poison_fresh(uintptr_t client, uint64_t size) { poison(client, size, kFresh
 uint64_t device_memory(const Device&) { return settings().memory; }
 
 bool charge(Device& d, uint64_t bytes) {
+  CardTable* const card = shared_card();
+  if (card && !card->charge(d.physical_id, bytes, device_memory(d))) return false;
   uint64_t used = d.used.load();
   do {
-    if (used + bytes > device_memory(d)) return false;
+    if (used + bytes > device_memory(d)) {
+      if (card) card->discharge(d.physical_id, bytes);
+      return false;
+    }
   } while (!d.used.compare_exchange_weak(used, used + bytes));
   for (uint64_t peak = d.peak.load(); peak < used + bytes && !d.peak.compare_exchange_weak(peak, used + bytes);) {
   }
@@ -195,7 +207,10 @@ std::shared_ptr<Physical> share_pages(uintptr_t base, uint64_t* offset) {
   return shared;
 }
 
-void discharge(Device& d, uint64_t bytes) { d.used.fetch_sub(bytes); }
+void discharge(Device& d, uint64_t bytes) {
+  d.used.fetch_sub(bytes);
+  if (CardTable* card = shared_card()) card->discharge(d.physical_id, bytes);
+}
 
 void give_back(uintptr_t base, const Allocation& gone) {
   discharge(*gone.device, gone.charged);
@@ -281,7 +296,8 @@ aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, size_t* total) {
   bool ddr = attr == ACL_DDR_MEM || attr == ACL_DDR_MEM_HUGE || attr == ACL_DDR_MEM_NORMAL ||
              attr == ACL_DDR_MEM_P2P_HUGE || attr == ACL_DDR_MEM_P2P_NORMAL;  // there is only HBM
   *total = ddr ? 0 : device_memory(*c->device);
-  *free = ddr ? 0 : *total - c->device->used.load();
+  const uint64_t others = shared_card() ? shared_card()->others(c->device->physical_id) : 0;
+  *free = ddr ? 0 : *total - std::min<uint64_t>(*total, c->device->used.load() + others);
   return 0;
 }
 

@@ -1,5 +1,6 @@
 // The settings of the simulator, read once from CANN_SIM_*, and the SoC they name. 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 
@@ -105,6 +106,10 @@ struct Reader {
     text("CANN_SIM_TRACE", &made.trace);
     text("CANN_SIM_CALLS", &made.calls);
     text("CANN_SIM_FAULTS", &made.faults);
+    text("CANN_SIM_CARD", &made.card);
+    for (char c : made.card)
+      if (!isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-')
+        refuse("CANN_SIM_CARD", "a name of letters, digits, _ and -", made.card.c_str());
     if (!parse_version(made.version.c_str())) {
       refuse("CANN_SIM_VERSION", "a version from 8.0 on, such as 8.1 or 8.3.RC1", made.version.c_str());
       made.version = Settings().version;

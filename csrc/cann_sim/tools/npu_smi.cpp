@@ -3,7 +3,10 @@
 #include <acl/acl.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+
+#include "../runtime/card_table.h"
 
 namespace {
 
@@ -40,6 +43,27 @@ int print_device(int device) {
   return 0;
 }
 
+// The processes that share the card CANN_SIM_CARD; without it the devices are each process's own, and there is none to see.
+int print_processes(int count) {
+  const char* card = getenv("CANN_SIM_CARD");
+  const bool shared = card && *card;
+  cann_sim::CardTable* const table = shared ? new cann_sim::CardTable(card) : nullptr;  // for the life of this command
+  printf("%s| %-26s| %-14s| %-25s| %-24s|\n%s", line, "NPU     Chip", "Process id", "Process name", "Process memory(MB)", thick);
+  for (int device = 0; device < count; ++device) {
+    const auto holders = shared ? table->holders(device) : std::vector<cann_sim::Holder>();
+    for (const cann_sim::Holder& holder : holders)
+      printf("| %-8d%-18d| %-14d| %-25s| %-24llu|\n", device, 0, holder.process, holder.name.c_str(),
+             static_cast<unsigned long long>(holder.bytes >> 20));
+    if (holders.empty()) {
+      char text[64];
+      snprintf(text, sizeof text, "No running processes found in NPU %d", device);
+      printf("| %-95s|\n", text);
+    }
+    fputs(thick, stdout);
+  }
+  return 0;
+}
+
 int print_table(unsigned count) {
   aclCANNPackageVersion version;
   if (aclError code = aclsysGetCANNVersion(ACL_PKG_NAME_CANN, &version)) return failed("aclsysGetCANNVersion", code);
@@ -49,7 +73,7 @@ int print_table(unsigned count) {
   printf("| %-26s| %-14s| %-51s|\n%s", "Chip", "Bus-Id", "AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)", thick);
   for (unsigned device = 0; device < count; ++device)
     if (print_device(static_cast<int>(device))) return 1;
-  return 0;
+  return print_processes(static_cast<int>(count));
 }
 
 int print_list(unsigned count) {
@@ -65,6 +89,7 @@ int main(int argc, char** argv) {
   if (argc == 2 && (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))) return usage(stdout);
   const bool list = argc == 3 && !strcmp(argv[2], "-l");
   if (argc < 2 || strcmp(argv[1], "info") || (argc > 2 && !list)) return usage(stderr);
+  unsetenv("ASCEND_RT_VISIBLE_DEVICES");  // npu-smi shows all devices, whatever a program is to see
   if (aclError code = aclInit(nullptr)) return failed("aclInit", code);
   uint32_t count = 0;
   if (aclError code = aclrtGetDeviceCount(&count)) return failed("aclrtGetDeviceCount", code);

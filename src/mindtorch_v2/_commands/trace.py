@@ -18,6 +18,7 @@ from mindtorch_v2._commands import page, trace_findings
 
 DEVICE_CATEGORIES = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "npu"))
 DEVICE_NAMES = re.compile(r"ascend hardware|\bgpu ?\d|\bnpu[ :]?\d|^device", re.IGNORECASE)
+DERIVED_NAMES = re.compile(r"^(?!ascend hardware).*\bNPU$", re.IGNORECASE)   # torch_npu's: Overlap Analysis, Communication
 TASK_NAMES = re.compile(r"aclnn|aclrt|acl[A-Z]|Hccl")
 SHOWN = ("Input Dims", "Input Shapes", "Input type", "Input Data Types", "Concrete Inputs", "Call stack", "stream", "Bytes",
          "bytes", "grid", "block", "Task Type", "Stream Id", "Output Shapes")
@@ -85,11 +86,11 @@ class Trace:
         if not (begin >= 0 and duration >= 0):
             self.skipped += 1
             return
-        key = str(event.get("pid")), str(event.get("tid"))
+        name, category = str(event.get("name"))[:1000], str(event.get("cat", ""))
+        key = str(event.get("pid")), str(event.get("tid")), category == "gpu_user_annotation"
         lane = self.lanes.get(key)
         if lane is None:
             lane = self.lanes[key] = {"number": len(self.lanes), "key": key, "categories": set(), "tasks": 0, "events": 0}
-        name, category = str(event.get("name"))[:1000], str(event.get("cat", ""))
         lane["events"] += 1
         lane["categories"].add(category)
         lane["tasks"] += not category and TASK_NAMES.match(name) is not None
@@ -129,15 +130,17 @@ class Trace:
         self.name_texts, self.detail_texts = list(self.names), list(self.details)
 
     def _described(self, lane: dict[str, Any]) -> dict[str, Any]:
-        process, thread = lane["key"]
+        process, thread, annotates = lane["key"]
         group, label = self._labels.get((process, None), ""), self._labels.get((process, thread), "")
-        device = bool(lane["categories"] & DEVICE_CATEGORIES or DEVICE_NAMES.search(group)
+        derived = bool(annotates or DERIVED_NAMES.search(group))      # what a profiler says about tasks; no task itself
+        device = bool(derived or lane["categories"] & DEVICE_CATEGORIES or DEVICE_NAMES.search(group)
                       or lane["tasks"] * 2 > lane["events"])
         if device and not label:
             label = f"stream {thread}"
         if device and not group:
             group = f"device {process}"
-        return {"group": group or f"process {process}", "label": label or f"thread {thread}", "device": device}
+        label = (label or f"thread {thread}") + " (annotations)" * annotates
+        return {"group": group or f"process {process}", "label": label, "device": device, "derived": derived}
 
     def rows(self) -> Iterator[tuple[int, int, int, int]]:
         """(lane, depth, first, count) of each row."""
@@ -195,7 +198,8 @@ def perfetto(trace: Trace) -> str:
                    {"ph": "M", "name": "thread_name", "pid": process, "tid": number, "args": {"name": lane["label"]}}]
     for place, lane_number in enumerate(trace.lane):
         lane = trace.order[lane_number]
-        event = {"ph": "X", "cat": "kernel" if lane["device"] else "cpu_op", "name": names[trace.name[place]],
+        category = "gpu_user_annotation" if lane["derived"] else "kernel" if lane["device"] else "cpu_op"
+        event = {"ph": "X", "cat": category, "name": names[trace.name[place]],
                  "pid": processes(lane["group"]), "tid": lane_number, "ts": round(trace.time[place], 3),
                  "dur": round(trace.duration[place], 3)}
         if detail := details[trace.detail[place]]:

@@ -39,8 +39,9 @@ def gaps(trace: Any, rows: list[Row]) -> list[dict[str, Any]]:
     names = trace.name_texts
     host = [row for row in rows if not trace.order[row[0]]["device"]]
     found = []
-    for group in {lane["group"] for lane in trace.order if lane["device"]}:
-        mine = [row for row in rows if trace.order[row[0]]["device"] and trace.order[row[0]]["group"] == group and not row[1]]
+    tasks = [lane["device"] and not lane["derived"] for lane in trace.order]
+    for group in {lane["group"] for lane, runs in zip(trace.order, tasks, strict=True) if runs}:
+        mine = [row for row in rows if tasks[row[0]] and trace.order[row[0]]["group"] == group and not row[1]]
         spans = sorted((trace.time[e], trace.time[e] + trace.duration[e]) for _, _, first, count in mine
                        for e in range(first, first + count))
         busy = spans[0][1]
@@ -111,6 +112,8 @@ def by_name(trace: Any, rows: list[Row]) -> list[list[Any]]:
                 inside[cursor] += trace.duration[place]
     for lane, _, first, count in rows:
         device = trace.order[lane]["device"]
+        if trace.order[lane]["derived"]:
+            continue
         for place in range(first, first + count):
             entry = totals.setdefault(trace.name[place], [0, 0.0, 0.0, 0.0])
             entry[0] += 1

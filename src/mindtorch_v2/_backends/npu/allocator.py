@@ -9,7 +9,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, NamedTuple, NoReturn
 
 from mindtorch_v2 import _C, _config
-from mindtorch_v2._backends.npu import alloc_conf, errors, runtime, streams
+from mindtorch_v2._backends.npu import alloc_conf, errors, out_of_memory, runtime, streams
 from mindtorch_v2._backends.npu.memory_history import MemoryHistory, PoolId, write_snapshot
 from mindtorch_v2._backends.npu.memory_stats import Statistics, size_text
 from mindtorch_v2._backends.npu.pluggable import PluggableAllocator
@@ -155,23 +155,11 @@ class NpuAllocator:
                 + self._why_out_of_memory(requested, free, total))
 
     def _why_out_of_memory(self, requested: int, free: int, total: int) -> str:
-        """Which of the reasons it is, and what helps: a limit, the device's size, fragmentation, others, this process."""
-        reserved = self._stats["reserved_bytes.all.current"]
-        cached, others = reserved - self._stats["active_bytes.all.current"], max(total - free - reserved, 0)
-        if self._fraction is not None and reserved + requested > self._fraction * total:
-            return (f"This process may take {self._fraction:g} of the device: torch.npu.set_per_process_memory_fraction and "
-                    "per_process_memory_fraction of PYTORCH_NPU_ALLOC_CONF set that limit.")
-        if requested > total:
-            return "That is more than the device has."
-        if cached >= requested:
-            largest = max((block["size"] for segment in self._heap.segments() for block in segment["blocks"]
-                           if block["state"] == "inactive"), default=0)
-            return (f"{size_text(cached)} of the reserved memory are free, in pieces of at most {size_text(largest)}: that is "
-                    "fragmentation, and PYTORCH_NPU_ALLOC_CONF=expandable_segments:True avoids it.")
-        if free + cached + others >= requested and others * 20 > total:
-            return f"Other processes and the driver hold {size_text(others)}: `npu-smi info` lists the processes on the device."
-        return ("This process itself holds the rest: torch.npu.memory._dump_snapshot(FILE) and `python -m mindtorch_v2 memory "
-                "FILE` show what for.")
+        largest = max((block["size"] for segment in self._heap.segments() for block in segment["blocks"]
+                       if block["state"] == "inactive"), default=0)
+        return out_of_memory.reason(self.device_id, out_of_memory.Books(
+            requested, free, total, self._stats["reserved_bytes.all.current"], self._stats["active_bytes.all.current"], largest,
+            self._fraction))
 
     # ---- more memory ------------------------------------------------------------------------------------------------
     def _provide(self, nbytes: int, size: int, stream: int) -> tuple[int, int]:
