@@ -69,10 +69,13 @@ def test_qr(dtype: torch.dtype, batch: tuple[int, ...], m: int, n: int) -> None:
 def test_svd(dtype: torch.dtype, full: bool) -> None:
     x = matrices(dtype, (2,), 4, 3)
     u, s, vh = torch.linalg.svd(x, full)
-    outs = [torch.empty_like(s), torch.empty_like(u), torch.empty_like(vh.mT.contiguous())]
+    outs = [s.to(dtype), torch.ones_like(u), torch.ones_like(vh.mT.contiguous())]
     sigma, left, right = client().call("aclnnSvd", x, full, True, *outs)
-    near(sigma, s)
-    near(left[..., :3] @ torch.diag_embed(sigma).to(dtype) @ right.mH, x)
+    near(sigma, s.to(dtype))
+    near(left[..., :3] @ torch.diag_embed(sigma) @ right.mH, x)
+    sigma, left, right = client().call("aclnnSvd", x, full, False, *outs)
+    near(sigma, s.to(dtype))
+    assert not left.any() and not right.any()
 
 
 @pytest.mark.parametrize("upper", [False, True])
@@ -139,6 +142,8 @@ def test_distances(p: float) -> None:
 S = torch.eye(3)
 BAD: list[tuple[int, str, tuple[Any, ...]]] = [
     (INVALID, "aclnnInverse", (torch.ones(3, 4), torch.ones(3, 4))),
+    (INVALID, "aclnnSvd", (S.cfloat(), False, False, torch.ones(3), S.cfloat(), S.cfloat())),    # sigma is complex too
+    (INVALID, "aclnnSvd", (S, False, False, torch.ones(3), torch.empty(0), S)),      # u, although it is not asked for
     (INVALID, "aclnnInverse", (S, torch.ones(2, 3, 3))),
     (INVALID, "aclnnInverse", (torch.ones(3), torch.ones(3))),
     (INVALID, "aclnnInverse", (S.int(), S)),

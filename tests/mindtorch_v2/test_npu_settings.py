@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+import call_recorder
 import pytest
 
 import mindtorch_v2 as torch
-from mindtorch_v2._backends.npu import capi
+from mindtorch_v2._backends.npu import aclnn, capi, cube
 
 # torch_npu 2.13's names with their parameters.
 PUBLIC = """
@@ -116,11 +117,71 @@ def test_choices_that_are_made_already(npu: ModuleType) -> None:
         npu.set_mm_bmm_format_nd(True)
         npu.set_task_queue_enable(0)
         npu.config.allow_internal_format = False
-        npu.matmul.allow_hf32 = npu.conv.allow_hf32 = True
     assert npu.is_jit_compile_false() and npu.get_mm_bmm_format_nd() and npu.get_task_queue_enable() == 0
     for name, other in (("set_compile_mode", True), ("set_mm_bmm_format_nd", False), ("set_task_queue_enable", 2)):
         with pytest.warns(UserWarning, match="has no effect"):
             getattr(npu, name)(other)
+
+
+@pytest.fixture
+def rounding(npu: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """torch.npu, whose settings of float32 products are as before afterwards."""
+    before = dict(cube.allows_hf32)
+    monkeypatch.setattr(cube, "forced", None)
+    yield npu
+    cube.allows_hf32.update(before)
+    monkeypatch.undo()
+    aclnn.allow_rounding()
+
+
+def test_hf32_reaches_cann(rounding: ModuleType) -> None:
+    """cubeMathType of launches, also of those that were prepared before, as torch_npu sends it on an Atlas A2."""
+    a, b = torch.rand(4, 4, device="npu", requires_grad=True), torch.rand(2, 4, 4, device="npu")
+    x, w = torch.rand(1, 3, 8, 8, device="npu", requires_grad=True), torch.rand(2, 3, 3, 3, device="npu")
+
+    def sent() -> dict[str, set[str]]:
+        record = call_recorder.Simulator()
+        record.start()
+        for made in (a @ a, torch.bmm(b, b), torch.addmm(a, a, a), torch.nn.functional.linear(a, a, a[0]), torch.mv(a, a[0]),
+                     torch.addmv(a[0], a, a[0]), torch.baddbmm(b, b, b), torch.nn.functional.conv2d(x, w),
+                     torch.nn.functional.avg_pool2d(x, 2)):
+            made.sum().backward() if made.requires_grad else None
+        torch.npu.synchronize()
+        found: dict[str, set[str]] = {"matmul": set(), "conv": set(), "pool": set()}
+        for call in record.launches():
+            if "cubeMathType=" in call:
+                op = call.partition("(")[0]
+                kind = "conv" if "Conv" in op else "pool" if "Pool" in op else "matmul"
+                found[kind].add(call.partition("cubeMathType=")[2][0])
+        return found
+
+    assert (rounding.matmul.allow_hf32, rounding.conv.allow_hf32, rounding.matmul.cube_math_type) == (False, True, None)
+    assert sent() == {"matmul": {"0"}, "conv": {"3"}, "pool": {"0"}}
+    rounding.matmul.allow_hf32, rounding.conv.allow_hf32 = True, False
+    assert sent() == {"matmul": {"3"}, "conv": {"0"}, "pool": {"0"}}
+    rounding.matmul.cube_math_type = rounding.npu_config._CubeMathType.USE_FP32_ADD
+    assert sent() == {"matmul": {"4"}, "conv": {"0"}, "pool": {"0"}}
+    rounding.set_option({"ALLOW_CONV_HF32": "enable"})
+    assert sent() == {"matmul": {"4"}, "conv": {"3"}, "pool": {"0"}}
+    with pytest.raises(TypeError, match="allow_hf32 must be a bool, but got int"):
+        rounding.matmul.allow_hf32 = 1
+    with pytest.raises(TypeError, match="should be one of Enum CubeMathType"):
+        rounding.matmul.cube_math_type = 3
+
+
+@pytest.mark.parametrize(("soc", "sent"), [("Ascend910B2", "0 3 0"), ("Ascend910A", "2 1 2"), ("", "0 3 0")])
+def test_cores_that_multiply_no_float32(monkeypatch: pytest.MonkeyPatch, soc: str, sent: str) -> None:
+    monkeypatch.setattr(cube.soc, "name", lambda: soc)
+    assert " ".join(str(cube.math_type(op)) for op in ("aclnnMatmul", "aclnnConvolution", "aclnnAvgPool2d")) == sent
+
+
+def test_options(rounding: ModuleType) -> None:
+    with pytest.warns(UserWarning, match="ACL_PRECISION_MODE has no effect"):
+        rounding.set_option({"ACL_PRECISION_MODE": "allow_fp32_to_fp16"})
+    with pytest.raises(TypeError, match="npu option must be a dict"):
+        rounding.set_option([])
+    with pytest.raises(ValueError, match="value of ALLOW_MATMUL_HF32 should be in .* but got 1"):
+        rounding.set_option({"ALLOW_MATMUL_HF32": "1"})
 
 
 def test_tensor_types(npu: ModuleType) -> None:

@@ -68,6 +68,15 @@ cdef class NpuPlan(DeviceKernel):
         self.set_source(i, source)
         return i
 
+    def set_constant(self, int i, value):
+        """Argument i, a constant, is this from now on; what was prepared with the former one is not found again."""
+        global npu_plans
+        if not 0 <= i < self.n or self.source[i] != FROM_CONSTANT:
+            raise ValueError(f"argument {i} of {self!r} is no constant")
+        self.constants[self.at[i]] = value
+        npu_plans += 1
+        self.id = npu_plans
+
     cdef int launch(self, Overload ov, tuple results, PyObject** s) except -1:
         return npu_kernel(ov, self, results, s)
 

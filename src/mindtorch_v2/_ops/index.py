@@ -422,7 +422,7 @@ op("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha
 op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", out="apart",
    batch=batching.along_shared, autocast={"cpu": "widest"},
    copies_self=True, inplace="method",
-   rule=_index_copy_rule, npu="aclnnInplaceIndexCopy(out, dim, index, source)",
+   rule=_index_copy_rule, npu="aclnnIndexCopy(self, dim, index, source, out)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0),
          "source": lambda g, dim, index, source_shape: g.index_select(dim, index).reshape(source_shape)})
 

@@ -125,6 +125,7 @@ from mindtorch_v2.npu.settings import (
     set_compile_mode,
     set_dump,
     set_mm_bmm_format_nd,
+    set_option,
     set_sync_debug_mode,
     set_task_queue_enable,
 )

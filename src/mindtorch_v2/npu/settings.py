@@ -1,12 +1,13 @@
 """torch.npu, settings: what torch_npu lets a program choose about how ops run, and CANN's dump of their data."""
 from __future__ import annotations
 
+import enum
 import math
 import warnings
 from typing import Any, NoReturn
 
 from mindtorch_v2 import npu
-from mindtorch_v2._backends.npu import capi, ipc, runtime, soc, streams
+from mindtorch_v2._backends.npu import aclnn, capi, cube, ipc, runtime, soc, streams
 from mindtorch_v2._backends.npu.errors import check
 from mindtorch_v2.npu.devices import init
 
@@ -62,15 +63,77 @@ def get_sync_debug_mode() -> int:
 
 # ---- choices that torch_npu has because it has several ways --------------------------------------------------------
 class _Permissions:
-    """What ops may do. They run in the plain format and the dtype they are given, whatever is permitted."""
+    """What ops may do. They run in the plain format, whatever is permitted."""
 
     def __init__(self, **permitted: bool) -> None:
         self.__dict__.update(permitted)
 
 
 config = _Permissions(allow_internal_format=False)
-matmul = _Permissions(allow_hf32=False)
-conv = _Permissions(allow_hf32=False)
+
+
+class CubeMathType(enum.IntEnum):
+    """How products of float32 matrices may round: CANN's cubeMathType."""
+    KEEP_DTYPE = 0
+    ALLOW_FP32_DOWN_PRECISION = 1
+    USE_FP16 = 2
+    USE_HF32 = 3
+    USE_FP32_ADD = 4
+
+
+class _Rounding:
+    """torch.npu.conv: whether float32 factors may be rounded to HF32."""
+    _kind = "conv"
+
+    @property
+    def allow_hf32(self) -> bool:
+        return cube.allows_hf32[self._kind]
+
+    @allow_hf32.setter
+    def allow_hf32(self, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise TypeError(f"allow_hf32 must be a bool, but got {type(value).__name__}")
+        cube.allows_hf32[self._kind] = value
+        aclnn.allow_rounding()
+
+
+class _MatmulRounding(_Rounding):
+    """torch.npu.matmul: the same for matrices; cube_math_type is what CANN is asked for whatever allow_hf32 says."""
+    _kind = "matmul"
+
+    @property
+    def cube_math_type(self) -> CubeMathType | None:
+        return None if cube.forced is None else CubeMathType(cube.forced)
+
+    @cube_math_type.setter
+    def cube_math_type(self, value: CubeMathType) -> None:
+        if not isinstance(value, CubeMathType):
+            raise TypeError("value should be one of Enum CubeMathType when setting cube_math_type, but got "
+                            f"{type(value)}")
+        cube.forced = value.value
+        aclnn.allow_rounding()
+
+
+matmul, conv = _MatmulRounding(), _Rounding()
+
+
+_SWITCHES = {"enable": True, "disable": False}
+
+
+def set_option(option: dict[str, Any]) -> None:
+    """torch_npu's options by name: those of HF32 as `torch.npu.matmul` and `conv` have them. Others are for ops that CANN
+    compiles when they are called, of which there are none here: they are warned of."""
+    if not isinstance(option, dict):
+        raise TypeError("npu option must be a dict.")
+    for name, value in option.items():
+        if name in ("ALLOW_MATMUL_HF32", "ALLOW_CONV_HF32"):
+            if value not in _SWITCHES:
+                raise ValueError(f"value of {name} should be in {list(_SWITCHES)} but got {value}")
+            (matmul if "MATMUL" in name else conv).allow_hf32 = _SWITCHES[value]
+        elif name == "MM_BMM_ND_ENABLE":
+            set_mm_bmm_format_nd(value != "disable")
+        else:
+            warnings.warn(f"torch.npu.set_option: {name} has no effect: ops go straight to CANN's aclnn kernels", stacklevel=2)
 
 
 def _only(given: Any, ours: Any, what: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import cann_tables
 from cann_tables import Argument
 from mindtorch_v2 import _C, _config
-from mindtorch_v2._backends.npu import acl_loader, errors, soc
+from mindtorch_v2._backends.npu import acl_loader, cube, errors
 from mindtorch_v2._backends.npu import runtime as npu_runtime
 from mindtorch_v2._backends.npu.body import Args, Outs, Writer
 from mindtorch_v2._row import Npu
@@ -114,16 +114,22 @@ def build_plan(name: str, sources: Sequence[Source], kept: bool = True) -> Any:
     if len(args) != len(sources):
         raise TypeError(f"[{name}] takes {len(args)} arguments ({', '.join(a.name for a in args)}), got {len(sources)}")
     bind()
-    described = [(_C.PLAN_KINDS[a.kind], _of_this_soc(a, s), a.dense, _takes(a), _ranks(a, s))
-                 for a, s in zip(args, sources, strict=True)]
-    return _C.NpuPlan(name, acl_loader.symbol(name + "GetWorkspaceSize"), acl_loader.symbol(name), described, kept)
+    at = next((i for i, a in enumerate(args) if a.name == cube.ARGUMENT and sources[i].kind == FROM_CONSTANT), None)
+    described = [(_C.PLAN_KINDS[a.kind], s._replace(at=cube.math_type(name)) if i == at else s, a.dense, _takes(a), _ranks(a, s))
+                 for i, (a, s) in enumerate(zip(args, sources, strict=True))]
+    made = _C.NpuPlan(name, acl_loader.symbol(name + "GetWorkspaceSize"), acl_loader.symbol(name), described, kept)
+    if at is not None:
+        _products.append((made, at))
+    return made
 
 
-def _of_this_soc(argument: Argument, source: Source) -> Source:
-    """The source, where a row says 0 for how float32 is multiplied: what that is follows from the SoC."""
-    if argument.name != "cubeMathType" or source.kind != FROM_CONSTANT:
-        return source
-    return source._replace(at=soc.cube_math_type())
+_products: list[tuple[Any, int]] = []            # plans of float32 products, and which argument says how they may round
+
+
+def allow_rounding() -> None:
+    """Said where the settings in cube.py changed: plans that were made before follow them."""
+    for made, at in _products:
+        made.set_constant(at, cube.math_type(made.name))
 
 
 def _takes(argument: Argument) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._backends.npu import soc
+from mindtorch_v2._backends.npu import cube
 from mindtorch_v2._backends.npu.aclnn import launch
 from mindtorch_v2._backends.npu.body import Args, Body, Outs
 from mindtorch_v2._backends.npu.ops_dtypes import in_cube, plus_product, product
@@ -28,7 +28,7 @@ def _addmv(outs: Outs, args: Args) -> None:
     if out.is_complex():
         out.copy_(plus_product(self, mat, vec, beta, alpha))
     else:
-        launch("aclnnAddmv", out, self.expand(out.shape), mat, vec, alpha, beta, out, soc.cube_math_type())
+        launch("aclnnAddmv", out, self.expand(out.shape), mat, vec, alpha, beta, out, cube.math_type("aclnnAddmv"))
 
 
 # ---- factors ---------------------------------------------------------------------------------------------------------
@@ -53,10 +53,15 @@ def _qr(outs: Outs, args: Args) -> None:
 
 def _svd(outs: Outs, args: Args) -> None:
     (U, S, Vh, info), (A, full_matrices, compute_uv, _) = outs, args
-    columns, k = A.size(-1), S.size(-1)
-    V = ops.empty([*A.shape[:-2], columns, columns if full_matrices else k] if compute_uv else [0], dtype=A.dtype,
-                  device=A.device)
-    launch("aclnnSvd", S, A, full_matrices, compute_uv, S, U, V)
+    rows, columns, k = A.size(-2), A.size(-1), S.size(-1)
+    V = ops.empty([*A.shape[:-2], columns, columns if full_matrices else k], dtype=A.dtype, device=A.device)
+    # aclnnSvd looks at the shapes of u and v also where it fills neither, and takes sigma in the dtype of input only.
+    left = U if compute_uv else ops.empty([*A.shape[:-2], rows, rows if full_matrices else k], dtype=A.dtype,
+                                          device=A.device)
+    sigma = ops.empty_like(S, dtype=A.dtype) if A.is_complex() else S
+    launch("aclnnSvd", S, A, full_matrices, compute_uv, sigma, left, V)
+    if sigma is not S:
+        S.copy_(sigma.real)
     for made in (U, V) if compute_uv and not A.numel() else ():                    # bases of all that is there
         made.copy_(ops.eye(made.size(-2), made.size(-1), dtype=A.dtype, device=A.device))
     if compute_uv:

@@ -55,6 +55,40 @@ def _no_gradients(outs: Outs, args: Args) -> None:
             out.fill_(0)
 
 
+# ---- convolutions of complex numbers, which CANN has not --------------------------------------------------------------
+def _parts(name: str, x: Any) -> tuple[Any, Any]:
+    if not x.is_complex():
+        raise NotImplementedError(f"[{name}] no kernel for npu in {x.dtype}")
+    return ops.view_as_real(x).unbind(-1)
+
+
+def _complex_convolution(input: Any, weight: Any, bias: Any, *how: Any) -> Any:
+    """By three real ones, as torch has it."""
+    (a, b), (c, d) = _parts("convolution", input), _parts("convolution", weight)
+    real_bias, imag_bias = (None, None) if bias is None else _parts("convolution", bias)
+    first, second = ops.convolution(a, c, real_bias, *how), ops.convolution(b, d, None, *how)
+    both = ops.convolution(a + b, c + d, None if bias is None else real_bias + imag_bias, *how)
+    return ops.complex(first - second, both - first - second)
+
+
+def _complex_convolution_backward(grad_output: Any, input: Any, weight: Any, *rest: Any) -> tuple[Any, ...]:
+    """Gradients are products with the conjugates of input and weight."""
+    *how, (for_input, for_weight, for_bias) = rest
+    given = [_parts("_convolution_backward", x) for x in (grad_output, input, weight)]
+
+    def real(i: int, j: int, mask: list[bool]) -> tuple[Any, ...]:
+        return ops._convolution_backward(given[0][i], given[1][j], given[2][j], *how, mask)
+
+    mask, bias_only = [for_input, for_weight, False], [False, False, True]
+    made: list[Any] = [None, None, None]
+    if for_input or for_weight:
+        a, b, c, d = (real(i, j, mask) for i, j in ((0, 0), (1, 1), (1, 0), (0, 1)))
+        made[:2] = [None if a[k] is None else ops.complex(a[k] + b[k], c[k] - d[k]) for k in (0, 1)]
+    if for_bias:
+        made[2] = ops.complex(real(0, 0, bias_only)[2], real(1, 0, bias_only)[2])
+    return tuple(made)
+
+
 # ---- pooling ---------------------------------------------------------------------------------------------------------
 def _adaptive_max(n: int) -> Writer:
     def forward(outs: Outs, args: Args) -> None:             # CANN takes every size, torch also one for all
@@ -88,7 +122,7 @@ def _bag(outs: Outs, args: Args) -> None:
 
 BODIES = {
     "_bag": Body(kernel=_bag),
-    "_convolution_backward": Body(on_empty=_no_gradients),
+    "_convolution_backward": Body(on_empty=_no_gradients, fallback=_complex_convolution_backward),
     "_fused_rms_norm_backward": Body(on_empty=_no_gradients, fallback=rms_norm_backward),
     "_log_softmax_backward_data": Body(fallback=_log_softmax_backward),
     "_smooth_l1": Body(kernel=_smooth_l1),
@@ -97,6 +131,7 @@ BODIES = {
     "adaptive_max_pool2d": Body(kernel=_adaptive_max(2)),
     "adaptive_max_pool2d_backward": Body(value=_adaptive_max_pool2d_backward),
     "adaptive_max_pool3d": Body(kernel=_adaptive_max(3), needs="aclnnAdaptiveMaxPool3d"),
+    "convolution": Body(fallback=_complex_convolution),
     "log_sigmoid_backward": Body(fallback=_log_sigmoid_backward),
     "one_hot": Body(kernel=_one_hot),
 }

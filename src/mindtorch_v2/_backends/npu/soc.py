@@ -41,8 +41,3 @@ def has_kernels(op: str) -> bool:
     """Whether CANN has kernels of an aclnn op for this SoC; of one that is not known, those that all have."""
     families = cann_tables.families(op)
     return families is None or family() in families
-
-
-def cube_math_type() -> int:
-    """How CANN multiplies float32, as torch_npu asks it to: as such (0), or on older cores, which cannot, as float16 (2)."""
-    return 0 if not family() or has_cube_and_vector_cores() else 2
