@@ -23,6 +23,7 @@ BODY = "cann_sim_body_"  # what the symbols of the sources' functions begin with
 # Of every library with functions of the tables; constructors run when it is loaded, after that of libascendcl.
 HIDE = ("namespace {\n__attribute__((constructor)) void hide() { cann_sim::hide_absent(reinterpret_cast<const void*>(&hide)); }\n"
         "}  // namespace")
+INTEGERS = {"int", "bool", "size_t", "int8_t", "int32_t", "uint32_t", "int64_t", "uint64_t"}
 FAILURES = {"aclError": "acl_code", "aclnnStatus": "aclnn_code", "HcclResult": "hccl_code"}
 # kind of an aclnn argument: its C type, the field of Raw that takes it
 C_TYPES = {
@@ -88,6 +89,12 @@ def is_guarded(f: Function) -> bool:
     return bool(f.result) and not re.search(r"\(|\.\.\.", f.arguments)
 
 
+def is_number(argument: str) -> bool:
+    """Whether a C argument is an integer or an enum, which the record of calls shows; not what a pointer holds."""
+    kind, _, name = argument.partition(" ")
+    return bool(re.fullmatch(r"\w+", name)) and (kind in INTEGERS or kind in cann_tables.enums())
+
+
 def write_guards(library: str, functions: list[Function]) -> str:
     """The exports: each calls the function of that name in the library's sources, whose symbol is another one (BODY), and
     answers what it throws with a code, a null pointer or a zero. The client may be C, where an exception ends the process."""
@@ -96,9 +103,11 @@ def write_guards(library: str, functions: list[Function]) -> str:
         if f.library != library or not is_guarded(f):
             continue
         names = ", ".join(re.sub(r".*?(\w+)(?:\[.*\])?$", r"\1", a) for a in f.arguments.split(", "))
+        numbers = "".join(f', {{"{a.split()[1]}", int64_t({a.split()[1]})}}' for a in f.arguments.split(", ") if is_number(a))
+        note = f'if (cann_sim::recording()) cann_sim::note_values("{f.name}", {{{numbers[2:]}}}); ' if numbers else ""
         kind = FAILURES.get(f.result, "nothing" if f.result == "void" else "value")
         out.append(f'CANN_ABI {f.result} exported_{f.name}({f.arguments}) __asm__("{f.name}");\n'
-                   f"{f.result} exported_{f.name}({f.arguments}) {{\n  try {{ return {f.name}({names}); }} "
+                   f"{f.result} exported_{f.name}({f.arguments}) {{\n  try {{ {note}return {f.name}({names}); }} "
                    f'catch (...) {{ return cann_sim::{kind}_for_exception<{f.result}>("{f.name}"); }}\n}}')
     return "\n".join(out) + "\n"
 

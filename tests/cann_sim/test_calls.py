@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,6 +40,15 @@ def test_other_functions_by_name(client: Client) -> None:
     assert ("aclrtSynchronizeDevice" in {text for _, text in calls.recorded()})
     calls.record(True)
     assert calls.recorded() == []
+
+
+def test_numbers_of_other_functions(client: Client) -> None:
+    address = ctypes.c_void_p()
+    client.must("aclrtMalloc", ctypes.byref(address), ctypes.c_size_t(1000), 1)
+    client.must("aclrtMemset", address, ctypes.c_size_t(1000), 7, ctypes.c_size_t(10))
+    client.must("aclrtFree", address)
+    made = [text for _, text in calls.recorded()]
+    assert made == ["aclrtMalloc(size=1000, policy=1)", "aclrtMemset(maxCount=1000, value=7, count=10)", "aclrtFree"]
 
 
 def test_the_file(run_python: Callable[..., str], tmp_path: Path) -> None:

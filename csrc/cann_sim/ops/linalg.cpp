@@ -102,9 +102,14 @@ void check_svd(const Call& c) {
   const TensorMeta& a = c.tensor(0);
   EXPECT(a.ndim >= 2, "%s is no batch of matrices", describe(a).c_str());
   int64_t m = a.sizes[a.ndim - 2], n = a.sizes[a.ndim - 1], k = std::min(m, n);
-  expect_shape(c, 3, with(batch_of(a), {k}));  // u and v too where computeUV is false: CANN fills them with zeros
-  expect_shape(c, 4, with(batch_of(a), {m, c.integer(1) ? m : k}));
-  expect_shape(c, 5, with(batch_of(a), {n, c.integer(1) ? n : k}));
+  expect_shape(c, 3, with(batch_of(a), {k}));
+  // Where they are not asked for, CANN fills u and v with zeros, and its sources check their shapes all the same; torch_npu
+  // passes empty ones there.
+  const bool omitted = !c.integer(2) && !c.tensor(4).numel() && !c.tensor(5).numel() && !settings().strict;
+  if (!omitted) {
+    expect_shape(c, 4, with(batch_of(a), {m, c.integer(1) ? m : k}));
+    expect_shape(c, 5, with(batch_of(a), {n, c.integer(1) ? n : k}));
+  }
   for (int i : {3, 4, 5}) expect_same_dtype(c, 0, i);
 }
 void svd(Run& r) {

@@ -1,8 +1,10 @@
-// The record of what a client called: each launch of an aclnn op with its arguments, each other function by its name.
+// The record of what a client called: each launch of an aclnn op with its arguments, each other function by its name and
+// the numbers that it was given.
 //
 // CANN_SIM_CALLS=FILE writes it when the process ends, a line "COUNT TEXT" for each text that differs, in the order in which
 // they came first. A client that compares calls asks for it while it runs: the cannSim functions at the end.
 #include <cstdio>
+#include <cstring>
 #include <unordered_map>
 #include <vector>
 
@@ -45,6 +47,22 @@ void record_call(const std::string& text) {
   auto [found, fresh] = r.counts.emplace(text, 0);
   if (fresh) r.order.push_back(&found->first);
   ++found->second;
+}
+
+thread_local const char* noted_function = nullptr;
+thread_local std::string noted_values;
+
+void note_values(const char* function, std::initializer_list<NamedValue> values) {
+  noted_function = function;
+  noted_values.clear();
+  for (const NamedValue& v : values)
+    noted_values += (noted_values.empty() ? "" : ", ") + std::string(v.name) + "=" + std::to_string(v.value);
+}
+
+std::string with_values(const char* function) {
+  if (!noted_function || strcmp(noted_function, function)) return function;
+  noted_function = nullptr;
+  return std::string(function) + "(" + noted_values + ")";
 }
 
 void write_calls() {

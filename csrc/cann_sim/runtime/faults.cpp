@@ -113,7 +113,7 @@ const std::string& faults_error() {
 }
 
 int planned_fault(const char* function, const char* phase) noexcept try {
-  if (recording() && !*phase && strncmp(function, "aclnn", 5)) record_call(function);  // ops: where they are launched
+  if (recording() && !*phase && strncmp(function, "aclnn", 5)) record_call(with_values(function));  // ops: where they are launched
   Watch& w = watch();
   if (!w.watched.load(std::memory_order_relaxed)) return 0;
   const std::string key = std::string(phase) + function;

@@ -47,6 +47,13 @@ CANN_SIM_API const Settings& settings();
 // ---- the record of calls (calls.cpp) ---------------------------------------------------------------------
 CANN_SIM_API bool recording();       // cheap
 CANN_SIM_API void record_call(const std::string& text);
+// The numbers that this thread gives to a function which it calls next; the record of that call shows them.
+struct NamedValue {
+  const char* name;
+  int64_t value;
+};
+CANN_SIM_API void note_values(const char* function, std::initializer_list<NamedValue> values);
+std::string with_values(const char* function);
 
 // ---- what CANN_SIM_CHECK looks at (check.h) ---------------------------------------------------------------
 // Memory that a task uses.
