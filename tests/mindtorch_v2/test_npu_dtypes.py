@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from call_recorder import Simulator
 
 import mindtorch_v2 as mt
 
@@ -62,3 +63,40 @@ def test_npu_histc_counts_integers(npu, name):
     theirs = torch.histc(torch.tensor(values, dtype=torch.float32), 5, 0, 10)
     ours = mt.histc(mt.tensor(values, dtype=getattr(mt, name), device="npu"), 5, 0, 10)
     assert ours.tolist() == theirs.tolist() and ours.dtype is getattr(mt, name)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_npu_convolutions_of_complex_numbers(npu, transposed, bias):
+    """Made of real ones, gradients to all three included."""
+    def run(library: Any, device: str) -> list[Any]:
+        library.manual_seed(0)
+        given = [library.randn(*shape, dtype=library.complex64).to(device).requires_grad_()
+                 for shape in ((2, 4, 6), (4, 4, 3), (4,))][:3 if bias else 2]
+        function = library.nn.functional.conv_transpose1d if transposed else library.nn.functional.conv1d
+        made = function(*given, stride=2, padding=1)
+        made.abs().sum().backward()
+        return [made.detach(), *(x.grad for x in given)]
+
+    for ours, theirs in zip(run(mt, "npu"), run(torch, "cpu"), strict=True):
+        torch.testing.assert_close(torch.from_numpy(ours.cpu().numpy()), theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_npu_convolution_names_the_dtype_it_lacks(npu):
+    x = mt.ones(1, 1, 4, dtype=mt.float64, device="npu")
+    with pytest.raises(NotImplementedError, match=r"\[convolution\] no kernel for npu in torch.float64"):
+        mt.nn.functional.conv1d(x, x)
+
+
+@pytest.mark.parametrize("name", ["float32", "complex64"])
+def test_npu_singular_values_alone(npu, name):
+    """aclnnSvd gets sigma in the dtype of its input, and u and v of their shapes although it fills neither."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 3, dtype=getattr(torch, name))
+    y, record = mt.from_numpy(x.numpy()).npu(), Simulator()
+    record.start()
+    made = mt.linalg.svdvals(y)
+    launches = [call for call in record.launches() if call.startswith("aclnnSvd(")]
+    torch.testing.assert_close(torch.from_numpy(made.cpu().numpy()), torch.linalg.svdvals(x), rtol=1e-4, atol=1e-4)
+    short = {"float32": "f32", "complex64": "c64"}[name]
+    assert f"sigma={short}[2,3]" in launches[0] and f"u={short}[2,4,3]" in launches[0] and f"v={short}[2,3,3]" in launches[0]

@@ -65,9 +65,12 @@ def _parts(name: str, x: Any) -> tuple[Any, Any]:
 def _complex_convolution(input: Any, weight: Any, bias: Any, *how: Any) -> Any:
     """By three real ones, as torch has it."""
     (a, b), (c, d) = _parts("convolution", input), _parts("convolution", weight)
-    real_bias, imag_bias = (None, None) if bias is None else _parts("convolution", bias)
+    real_bias = both_bias = None
+    if bias is not None:
+        real_bias, imag_bias = _parts("convolution", bias)
+        both_bias = real_bias + imag_bias
     first, second = ops.convolution(a, c, real_bias, *how), ops.convolution(b, d, None, *how)
-    both = ops.convolution(a + b, c + d, None if bias is None else real_bias + imag_bias, *how)
+    both = ops.convolution(a + b, c + d, both_bias, *how)
     return ops.complex(first - second, both - first - second)
 
 
