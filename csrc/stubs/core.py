@@ -123,7 +123,7 @@ def _member(made: Def) -> str:
         return "def __buffer__(self, flags: _int, /) -> memoryview: ..."
     if made.name in BY_ARGUMENT:
         return "\n".join(f"@overload\ndef {made.name}{form}: ..." for form in BY_ARGUMENT[made.name])
-    arguments = made.arguments.replace(", modulo: Any", "") if made.name in ("__pow__", "__rpow__") else made.arguments
+    arguments = made.arguments.replace(", modulo: Any", "") if made.name in ("__pow__", "__rpow__", "__ipow__") else made.arguments
     head = made.decorator + "\n" if made.decorator and not made.decorator.startswith("@cython") else ""
     return f"{head}def {made.name}({arguments}) -> {made.returns}: ..."
 

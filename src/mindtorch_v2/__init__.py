@@ -67,14 +67,15 @@ __version__: torch_version.TorchVersion = torch_version.TorchVersion(version.__v
 
 # Floor 5 and the npu are loaded at their first use: `import mindtorch_v2` does not wait for them.
 _DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", "signal", "testing", "types",
-          "accelerator", "mps", "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
+          "accelerator", "mps", "mtia", "_compile",
+          "return_types", "storage", "__config__", "_dynamo", "xpu", "amp", "cpu", "distributions",
           "func", "profiler", "library", "hub", "_subclasses", "sparse", "nested", "distributed", "futures", "functional", "ao",
           "_utils", "__future__",
           "_utils_internal", "_jit_internal", "_tensor_str", "_inductor", "_refs", "_prims", "_prims_common", "_native",
           "_logging", "_vendor", "_higher_order_ops",
           "masked", "quasirandom", "_custom_ops", "onnx", "_VF")
 _FROM = {"GradScaler": "amp.grad_scaler", "svd_lowrank": "_lowrank", "pca_lowrank": "_lowrank", "lobpcg": "_lobpcg",
-         "to_dlpack": "utils.dlpack",
+         "to_dlpack": "utils.dlpack", "_disable_dynamo": "_compile", "cond": "functional",
          "vmap": "func", "ops": "library", "Future": "futures", "ScriptModule": "_jit_internal", "Event": "accelerator",
          "Stream": "accelerator",
          "get_device_module": "accelerator", "_register_device_module": "accelerator",
@@ -85,11 +86,13 @@ _FROM |= dict.fromkeys((
     "is_autocast_cache_enabled", "set_autocast_cache_enabled", "clear_autocast_cache", "autocast_increment_nesting",
     "autocast_decrement_nesting", "is_autocast_cpu_enabled", "set_autocast_cpu_enabled", "get_autocast_cpu_dtype",
     "set_autocast_cpu_dtype", "get_autocast_gpu_dtype", "set_autocast_gpu_dtype"), "amp.autocast_mode")
-_DEFERRED += ("fx", "export", "monitor", "_commands", "_functorch", "_guards", "_progress")
+_DEFERRED += ("fx", "export", "_export", "monitor", "_commands", "_functorch", "_guards", "_progress")
 _deferred.defer(__name__, {name: _FROM.get(name, name) for name in (*_DEFERRED, *_FROM)}, plain_lookup=True)
 _deferred.defer(cuda.__name__, {"amp": "cuda.amp"})
-_deferred.defer(autograd.__name__, {"profiler": "autograd.profiler"})
-_deferred.defer(_ops.__name__, {"npu": "_ops.npu"})
+_deferred.defer(autograd.__name__, {"profiler": "autograd.profiler", "kineto_available": "autograd.profiler"})
+_deferred.defer(_ops.__name__, {"npu": "_ops.npu", **dict.fromkeys(("OpOverload", "OpOverloadPacket",
+                                                                    "HigherOrderOperator"), "library")})
+vars(_ops)["DispatchKey"] = _absent.DispatchKey
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,10 @@
 """Ops of PyTorch that are not here, by name: a program that reads them goes on, a call raises an error with the name."""
 from __future__ import annotations
 
+import sys
+import traceback
 from enum import Enum
+from typing import Any
 
 from mindtorch_v2 import _C, _facade, _function_schema
 
@@ -70,6 +73,26 @@ class DispatchKeySet:
         return hash(self._keys)
 
 
+def _gather_traceback(python: bool = True, script: bool = True, cpp: bool = True) -> traceback.StackSummary:
+    """The lines that are running; there is no TorchScript and no symbol of C++ among them."""
+    frames = traceback.walk_stack(sys._getframe(1)) if python else iter(())
+    return traceback.StackSummary.extract(frames, lookup_lines=False)
+
+
+def _symbolize_tracebacks(to_symbolize: list[traceback.StackSummary]) -> list[list[dict[str, Any]]]:
+    """Such lines as records, the innermost first."""
+    return [[{"name": frame.name, "filename": frame.filename, "line": frame.lineno} for frame in stack] for stack in to_symbolize]
+
+
+vars(_C).update(_set_conj=lambda x, conj: _C._core._mark(x, conj, x.is_neg()),
+                _set_neg=lambda x, neg: _C._core._mark(x, x.is_conj(), neg),
+                _len_torch_dispatch_stack=lambda: len(_C._dispatch_mode_stack()),
+                _get_dispatch_stack_at=lambda i: _C._dispatch_mode_stack()[i])
+vars(_C)["_profiler"] = _facade.module(_C.__name__, "_profiler", "Stacks of calls.", gather_traceback=_gather_traceback,
+                                       symbolize_tracebacks=_symbolize_tracebacks,
+                                       _ExperimentalConfig=_facade.absent("torch._C._profiler._ExperimentalConfig",
+                                                                          "settings of PyTorch's own profiler are not offered"))
+vars(_C)["_ExcludeDispatchKeyGuard"] = _facade.absent("torch._C._ExcludeDispatchKeyGuard", "dispatch keys only name things here")
 vars(_C)["_distributed_rpc"] = _facade.module(_C.__name__, "_distributed_rpc", "Remote calls, which are not offered.",
                                               _is_current_rpc_agent_set=lambda: False)
 _SCHEMA_NAMES = ("AnyType", "NoneType", "TensorType", "NumberType", "IntType", "FloatType", "ComplexType", "BoolType", "StringType",

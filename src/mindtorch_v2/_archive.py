@@ -77,7 +77,7 @@ class _Record:
 class Archive:
     """The records of one zip file, read or mapped."""
 
-    def __init__(self, file: IO[bytes], name: str, mmap: bool) -> None:
+    def __init__(self, file: IO[bytes], name: str, mmap: bool, mmap_flags: int | None = None) -> None:
         self.file, self.name = BoundedFile(file, name), name
         self.shift = 0  # from positions in the archive to those in the file
         self.records = self._directory()
@@ -85,8 +85,9 @@ class Archive:
             raise self.error("the archive has no records")
         self.root = next(iter(self.records)).split("/")[0]
         self.map = None
-        if mmap:  # private: writes to a loaded tensor do not reach the file
-            self.map = _mmap.mmap(file.fileno(), 0, access=_mmap.ACCESS_COPY)
+        if mmap:  # private unless the user wants it: writes to a loaded tensor do not reach the file
+            shared = mmap_flags == _mmap.MAP_SHARED
+            self.map = _mmap.mmap(file.fileno(), 0, access=_mmap.ACCESS_WRITE if shared else _mmap.ACCESS_COPY)
 
     def error(self, problem: str) -> RuntimeError:
         return RuntimeError(f"[load] {self.name}: {problem}")

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import mindtorch_v2 as torch
 
+from ._file_options import registered_tag
 from ._rebuilding import (
     StorageType,
     _get_layout,
@@ -75,7 +76,7 @@ def _names() -> dict[int, str]:
 
 def location_tag(storage: Any) -> str:
     """The name of a storage's place in a file: "cpu", "npu:0"."""
-    return str(storage.device)
+    return registered_tag(storage, True) or str(storage.device)
 
 
 class TensorPickler(_PythonPickler):
@@ -83,9 +84,11 @@ class TensorPickler(_PythonPickler):
 
     dispatch = dict(_PythonPickler.dispatch)
 
-    def __init__(self, file: IO[bytes], protocol: int) -> None:
+    def __init__(self, file: IO[bytes], protocol: int, legacy: bool = False) -> None:
         super().__init__(file, protocol=protocol)
+        self.legacy = legacy         # before PyTorch 1.6: keys are addresses, and an id ends in the view that a storage is
         self.storages: list[Any] = []
+        self.kinds: dict[str, StorageType] = {}
         self._keys: dict[tuple[Any, ...], str] = {}
         self._dtypes: dict[tuple[Any, ...], Any] = {}
 
@@ -105,12 +108,13 @@ class TensorPickler(_PythonPickler):
             )
         key = None if empty else self._keys.get(place)
         if key is None:
-            key = self._keys[place] = str(len(self.storages))
+            key = self._keys[place] = str(storage._cdata if self.legacy else len(self.storages))
             self.storages.append(storage)
         kind = _storage_type(dtype)
         if kind is None:
             raise RuntimeError(f"PyTorch's files have no typed storage of {dtype}; save its untyped() instead")
-        return "storage", kind, key, location_tag(storage), storage.nbytes() // kind.itemsize
+        self.kinds[key] = kind
+        return "storage", kind, key, location_tag(storage), storage.nbytes() // kind.itemsize, *((None,) if self.legacy else ())
 
     def reducer_override(self, obj: Any) -> Any:
         if id(obj) in _names():

@@ -31,6 +31,13 @@ class Tensor(TensorMethods):
         return made if cls is Tensor else made.as_subclass(cls)
 
     # ---- overriding
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A class that computes in __torch_dispatch__ says there what results are, unless it has a __torch_function__ too."""
+        super().__init_subclass__(**kwargs)
+        default = getattr(cls.__torch_function__, "__func__", None) is Tensor.__torch_function__.__func__   # type: ignore
+        if "__torch_dispatch__" in vars(cls) and default:
+            cls.__torch_function__ = _disabled_torch_function_impl   # type: ignore[method-assign]
+
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The default: the result of an op on a subclass is of that subclass."""
@@ -75,6 +82,8 @@ class Tensor(TensorMethods):
     @property
     def _readable(self) -> bool:
         """Whether Python may take the values out: not where they stand for many samples, have a tangent, or are none."""
+        if type(self) is not Tensor and self.numel() and TensorMethods.untyped_storage(self).nbytes() == 0:
+            return False                         # a wrapper: its class has the values
         return not self.is_meta and not _C._has_tangents(self)
 
     def _fresh(self) -> Any:
@@ -323,6 +332,14 @@ class Tensor(TensorMethods):
         raise RuntimeError("Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
                            f"{type(element)}.")
 
+    def __reversed__(self) -> Tensor:
+        """The tensor from its last row to its first."""
+        return self.flip(0) if self.dim() else self
+
+    def _is_zerotensor(self) -> bool:
+        """False: zeros are items in memory."""
+        return False
+
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         if not self.is_leaf:
             raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
@@ -479,6 +496,15 @@ def _cast_method(dtype: DType) -> Callable[..., Tensor]:
     return cast
 
 
+def _bool_reduction(name: str, op: str) -> Callable[..., Tensor]:
+    def reduce(self: Tensor) -> Tensor:
+        if self.dtype != _C._dtype_named("bool"):
+            raise RuntimeError(f"Expected self.scalar_type() == at::kBool to be true, but got false in {name}")
+        return _C._op_named(op)(self)
+    reduce.__name__, reduce.__qualname__, reduce.__doc__ = name, f"Tensor.{name}", f"{op}() of a bool tensor."
+    return reduce
+
+
 def install_methods(methods: dict[str, Any]) -> None:
     """Makes the table's ops attributes of Tensor."""
     for name, function in methods.items():
@@ -499,5 +525,7 @@ for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps
 for _name, _value in (("name", None), ("volatile", None), ("__rdiv__", TensorMethods.__rtruediv__),
                       ("__div__", TensorMethods.__truediv__), ("__idiv__", TensorMethods.__itruediv__)):
     setattr(Tensor, _name, _value)
+for _name in ("_is_all_true", "_is_any_true"):
+    setattr(Tensor, _name, _bool_reduction(_name, _name[4:7]))
 copyreg.pickle(Size, lambda s: (Size, (tuple(s),)))
 _C._register_class("Tensor", Tensor)

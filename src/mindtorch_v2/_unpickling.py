@@ -74,7 +74,7 @@ def _full_name(value: Any) -> str:
     return f"{'torch' if top == 'mindtorch_v2' else top}{dot}{rest}.{value.__qualname__}"
 
 
-def _name_today(module: str, name: str) -> tuple[str, str]:
+def name_today(module: str, name: str) -> tuple[str, str]:
     """A global's module and name; up to protocol 2 files have those of Python 2."""
     return NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
 
@@ -82,6 +82,11 @@ def _name_today(module: str, name: str) -> tuple[str, str]:
 @cache
 def _listed_by_id() -> dict[int, Listed]:
     return {id(entry.value): entry for entry in listed_globals().values()}
+
+
+def is_known(full: str) -> bool:
+    """Whether weights_only takes a global of this name."""
+    return full.rpartition(".")[0] not in _BLOCKED_MODULES and (full in _safe_globals or full in listed_globals())
 
 
 def _is_allowed(value: Any) -> bool:
@@ -258,7 +263,7 @@ class WeightsUnpickler:
 
     def find_global(self, module: Any, name: Any) -> Any:
         expect(type(module) is str and type(name) is str, "the name of a global as text")
-        module, name = _name_today(module, name)
+        module, name = name_today(module, name)
         full = f"{module}.{name}"
         if module in _BLOCKED_MODULES:
             raise UnpicklingError(

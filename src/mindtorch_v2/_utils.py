@@ -108,3 +108,29 @@ class classproperty:
 
     def __get__(self, instance: Any, owner: type) -> Any:
         return self.func(owner)
+
+
+# ---- tensors of storages, as files name these functions; torch.load has constructors of its own (_rebuilding.py) ---------
+def _rebuild_tensor(storage: Any, storage_offset: int, size: Any, stride: Any) -> Any:
+    """A tensor over a typed storage."""
+    made = torch.empty((0,), dtype=storage.dtype, device=storage._untyped_storage.device)
+    return made.set_(storage._untyped_storage, storage_offset, size, stride)
+
+
+def _rebuild_tensor_v2(storage: Any, storage_offset: int, size: Any, stride: Any, requires_grad: bool, backward_hooks: Any,
+                       metadata: Any = None) -> Any:
+    """The same with what it needs for backward."""
+    made = _rebuild_tensor(storage, storage_offset, size, stride)
+    made.requires_grad = requires_grad
+    return _with_hooks(made, backward_hooks)
+
+
+def _rebuild_parameter(data: Any, requires_grad: bool, backward_hooks: Any) -> Any:
+    """A parameter over a tensor."""
+    return _with_hooks(torch.nn.Parameter(data, requires_grad), backward_hooks)
+
+
+def _with_hooks(made: Any, backward_hooks: Any) -> Any:
+    for hook in (backward_hooks or {}).values():
+        made.register_hook(hook)
+    return made

@@ -13,3 +13,8 @@ def get_writable_path(path: str) -> str:
 def get_file_path(*path_components: str) -> str:
     """A file below the package."""
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), *path_components)
+
+
+def get_file_path_2(*path_components: str) -> str:
+    """A file in a folder that is named."""
+    return os.path.join(*path_components)

@@ -12,8 +12,8 @@ _tree = torch.utils._pytree
 _transforms, _forward = torch._transforms, torch.autograd.forward_ad
 vmap, _name = torch._functorch.vmap.vmap, torch._functorch.vmap._get_name
 
-__all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
-           "stack_module_state", "vjp", "vmap"]
+__all__ = ["debug_unwrap", "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",
+           "jvp", "linearize", "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap"]
 
 
 # ---- reverse mode -------------------------------------------------------------------------------------------------
@@ -24,7 +24,7 @@ class _Traced:
         self.leaves, self.spec = _tree.tree_flatten(inputs)
         for x in self.leaves:
             if not isinstance(x, torch.Tensor):
-                raise RuntimeError(f"torch.func: expected tensors to differentiate by, got {type(x).__name__}")
+                raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
         # What the caller differentiates too stays connected to the caller's graph.
         self.starts = [_transforms.start(x) for x in self.leaves]
         self.inputs = _tree.tree_unflatten(self.starts, self.spec)
@@ -63,11 +63,24 @@ def _graph_leaves(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
         left.extend(next_node for next_node, _ in node.next_functions if next_node is not None)
 
 
-def _chosen(args: tuple, argnums: int | tuple[int, ...]) -> Any:
+def _check_argnums(argnums: Any, count: int) -> None:
+    if not isinstance(argnums, (int, tuple)):
+        raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
     numbers = (argnums,) if isinstance(argnums, int) else argnums
+    if not numbers:
+        raise RuntimeError("argnums must be non-empty")
     for n in numbers:
-        if not -len(args) <= n < len(args):
-            raise RuntimeError(f"Got argnum={n}, but only {len(args)} positional inputs")
+        if not isinstance(n, int):
+            raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {argnums}")
+        if not -count <= n < count:
+            raise RuntimeError(f"Got argnum={n}, but only {count} positional inputs")
+    places = tuple(n % count for n in numbers)
+    if len(set(places)) != len(places):
+        raise RuntimeError(f"argnums elements must be unique, got {places}")
+
+
+def _chosen(args: tuple, argnums: int | tuple[int, ...]) -> Any:
+    _check_argnums(argnums, len(args))
     return args[argnums] if isinstance(argnums, int) else tuple(args[n] for n in argnums)
 
 
@@ -79,11 +92,21 @@ def _replaced(args: tuple, argnums: int | tuple[int, ...], values: Any) -> tuple
 
 
 def _call_traced(func: Callable[..., Any], args: tuple, kwargs: dict[str, Any], argnums: int | tuple[int, ...],
-                 has_aux: bool) -> tuple[_Traced, Any, Any]:
+                 has_aux: bool, name: str) -> tuple[_Traced, Any, Any]:
     """The arguments that argnums names as the start of a graph, func's value, and what it returns beside."""
     traced = _Traced(_chosen(args, argnums))
     result = func(*_replaced(args, argnums, traced.inputs), **kwargs)
-    return (traced, *result) if has_aux else (traced, result, None)
+    return (traced, *_with_aux(result, name)) if has_aux else (traced, result, None)
+
+
+def _with_aux(result: Any, name: str) -> tuple[Any, Any]:
+    """What a function with has_aux returns, checked."""
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise RuntimeError(f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True")
+    for leaf in _tree.tree_leaves(result[1]):
+        if not isinstance(leaf, torch.Tensor):
+            raise RuntimeError(f"Expected tensors, got unsupported type {type(leaf)}")
+    return result
 
 
 def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
@@ -92,7 +115,7 @@ def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with torch.enable_grad():
-            traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux)
+            traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux, "grad_and_value(f)(*args)")
             if not isinstance(value, torch.Tensor):
                 raise RuntimeError("grad_and_value(f)(*args): Expected f(*args) to return a tensor, got "
                                    f"{type(value)}")
@@ -122,8 +145,12 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     with torch.enable_grad():
         traced = _Traced(primals)
         result = func(*traced.inputs)
-        value, aux = result if has_aux else (result, None)
+        value, aux = _with_aux(result, "vjp(f, *primals)") if has_aux else (result, None)
         outputs, spec = _tree.tree_flatten(value)
+        for output in outputs:
+            if not isinstance(output, torch.Tensor):
+                raise RuntimeError(f"vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type "
+                                   f"{type(output)}")
         outer = traced.outer(outputs)
 
     def vjp_fn(cotangents: Any) -> Any:
@@ -144,16 +171,24 @@ def jacrev(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with torch.enable_grad():
-            traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux)
+            traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux, "vjp(f, *primals)")
+            _check_real(traced.starts, "inputs", "jacrev")
             outputs, spec = _tree.tree_flatten(value)
             for output in outputs:
                 if not isinstance(output, torch.Tensor):
-                    raise RuntimeError(f"jacrev(f, ...)(*args): Expected f(*args) to return only tensors, got type "
+                    raise RuntimeError(f"vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type "
                                        f"{type(output)}")
+            _check_real(outputs, "outputs", "jacrev")
             outer = traced.outer(outputs)
             jacobians = _tree.tree_unflatten([_rows(traced, output, outer, chunk_size) for output in outputs], spec)
         return (jacobians, traced.ended(aux, outer)) if has_aux else jacobians
     return wrapped
+
+
+def _check_real(tensors: Sequence[Tensor], what: str, name: str) -> None:
+    for i, x in enumerate(tensors):
+        if x.is_complex():
+            raise RuntimeError(f"{name}: Expected all {what} to be real but received complex tensor at flattened input idx: {i}")
 
 
 def _rows(traced: _Traced, output: Tensor, create: bool, chunk_size: int | None) -> Any:
@@ -199,8 +234,7 @@ def jvp(func: Callable[..., Any], primals: tuple, tangents: tuple, *, strict: bo
     before = torch._C._push_transform(level)
     try:
         result = func(*_tree.tree_unflatten(duals, spec))
-        if has_aux and not (isinstance(result, tuple) and len(result) == 2):
-            raise RuntimeError("jvp(f, ...): output of function f should be a tuple: (output, aux) if has_aux is True")
+        result = _with_aux(result, "jvp(f, ...)") if has_aux else result
     finally:
         torch._C._pop_transform(before)
     value, aux = result if has_aux else (result, None)
@@ -242,6 +276,7 @@ def jacfwd(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         chosen = _chosen(args, argnums)
         flat, spec = _tree.tree_flatten(chosen)
+        _check_real([x for x in flat if isinstance(x, torch.Tensor)], "inputs", "jacfwd")
         basis = _unit_vectors(flat)
 
         def push(*units: Tensor) -> Any:
@@ -253,6 +288,7 @@ def jacfwd(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux
                      **({"out_dims": (0, None)} if has_aux else {}))(*basis)
         columns, aux = found if has_aux else (found, None)
         outputs, out_spec = _tree.tree_flatten(columns)
+        _check_real(outputs, "outputs", "jacfwd")
         jacobians = [_tree.tree_unflatten([part.movedim(0, -1).reshape(*part.shape[1:], *x.shape) for part, x in
                                            zip(y.split([x.numel() for x in flat]), flat, strict=True)], spec)
                      for y in outputs]
@@ -278,11 +314,46 @@ def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Cal
     return jacfwd(jacrev(func, argnums), argnums)
 
 
+def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
+    """A function that gives what func gives. Ops run as they are called: only a recording could show that in-place ops
+    and views were taken out, and that is refused."""
+    if remove not in ("mutations", "mutations_and_views"):
+        raise RuntimeError(f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Valid options "
+                           "are 'mutations' and 'mutations_and_views'")
+
+    @functools.wraps(func)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if any(type(mode).__name__ == "ProxyTorchDispatchMode" for mode in torch._C._dispatch_mode_stack()):
+            raise NotImplementedError("[torch.func.functionalize] a recorded program keeps its in-place ops and views")
+        return func(*args, **kwargs)
+    return wrapped
+
+
+def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
+    """The batch behind a tensor inside vmap; recurse: of all levels."""
+    while isinstance(tensor, _transforms.BatchedTensor):
+        tensor = tensor.value
+        if not recurse:
+            break
+    return tensor
+
+
 # ---- modules ------------------------------------------------------------------------------------------------------
+def replace_all_batch_norm_modules_(root: Any) -> Any:
+    """The module itself, its batch norms without running statistics: those would be changed in place inside vmap."""
+    for module in root.modules():
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
+
+
 def functional_call(module: Any, parameter_and_buffer_dicts: Any, args: Any = None, kwargs: dict | None = None, *,
                     tie_weights: bool = True, strict: bool = False) -> Any:
     """Calls a module with other tensors in the place of its parameters and buffers."""
     given = parameter_and_buffer_dicts
+    if not isinstance(given, (dict, list, tuple)):
+        raise ValueError(f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(given)}")
     if isinstance(given, (list, tuple)):
         merged: dict[str, Tensor] = {}
         for part in given:

@@ -177,6 +177,36 @@ vars(_C).update(_get_tracing_state=lambda: None, _log_api_usage_once=lambda even
                 has_spectral=True, has_openmp=False, has_mkl=False, _has_mkldnn=False,
                 ScriptFunction=ScriptFunction, ScriptMethod=ScriptMethod,
                 **_facade.absents("ScriptDict ScriptList ScriptObject ScriptClass Graph", _WHY, "torch._C."))
+
+
+def _stored(setting: str, value: Any) -> dict[str, Any]:
+    """The two functions of a setting of a compiler that is not here: it is stored and given back."""
+    kept = [value]
+
+    def put(new: Any) -> Any:
+        before, kept[0] = kept[0], new
+        return before
+    return {"_jit_set_" + setting: put, "_jit_get_" + setting: lambda: kept[0]}
+
+
+_hooks: list[Any] = [None, None]
+vars(_C).update(_jit_set_emit_hooks=lambda module, function: _hooks.__setitem__(slice(None), [module, function]),
+                _jit_get_emit_hooks=lambda: tuple(_hooks), _jit_clear_class_registry=lambda: None)
+for _setting, _value in (("inline_everything_mode", False), ("tracer_state_warn", True), ("profiling_executor", True),
+                         ("te_must_use_llvm_cpu", False), ("num_profiled_runs", 1), ("bailout_depth", 20)):
+    vars(_C).update(_stored(_setting, _value))
+_logging: Any = _facade.module(__name__, "_logging", "Counters of TorchScript: none.")
+frontend: Any = _facade.module(__name__, "frontend", "The reader of TorchScript.",
+                               NotSupportedError=type("NotSupportedError", (RuntimeError,), {}),
+                               **_facade.refusals("get_jit_def get_jit_class_def", _WHY, "torch.jit.frontend."))
+quantized: Any = _facade.module(__name__, "quantized", "Modules of TorchScript in eight bits: none.")
+_recursive: Any = _facade.module(__name__, "_recursive", "Types of modules that TorchScript compiled: none.",
+                                 ConcreteTypeStore=type("ConcreteTypeStore", (), {}), concrete_type_store=None)
+_state: Any = _facade.module(__name__, "_state", "Whether TorchScript compiles: it does not.", _enabled=False,
+                             _clear_class_state=lambda: None, disable=lambda: None,
+                             enable=_facade.refusal("torch.jit._state.enable", _WHY))
+mobile: Any = _facade.module(__name__, "mobile", "TorchScript on phones.",
+                             **_facade.refusals("_load_for_lite_interpreter", _WHY, "torch.jit.mobile."))
 annotations: Any = _facade.module(__name__, "annotations", "Types that TorchScript reads.", Any=Any, List=list, Dict=dict,
                              Tuple=tuple, Optional=Optional, Union=Union,
                              **{f"BroadcastingList{n}": dict.fromkeys((int, float, bool), list) for n in range(1, 7)})

@@ -43,6 +43,16 @@ class CustomOpDef:
         for device in [devices] if devices is None or isinstance(devices, str) else devices:
             self._kernels[device] = fn
 
+    @property
+    def _keywords(self) -> list[str]:
+        """The arguments that are given by name only; they are the last."""
+        parameters = self._signature.parameters.values() if self._signature is not None else ()
+        return [p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+
+    def _named(self, args: Sequence[Any]) -> dict[str, Any]:
+        names = self._keywords
+        return dict(zip(names, args[len(args) - len(names):], strict=True))
+
     def register_kernel(self, device_types: Any, fn: Callable[..., Any] | None = None, /) -> Any:
         """The function for a device type, or several; without one, a decorator."""
         def register(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,10 +70,16 @@ class CustomOpDef:
         """The gradient: backward(ctx, *grads), after setup_context(ctx, inputs, output)."""
         def forward(ctx: Any, *args: Any) -> Any:
             output = self._run(args)
-            if setup_context is not None:
+            if setup_context is not None and self._keywords:
+                setup_context(ctx, args[:len(args) - len(self._keywords)], self._named(args), output)
+            elif setup_context is not None:
                 setup_context(ctx, args, output)
             return output
-        methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+
+        def back(ctx: Any, *grads: Any) -> Any:
+            found = backward(ctx, *grads)
+            return (*(found if isinstance(found, tuple) else (found,)), *(None for _ in self._keywords))
+        methods = {"forward": staticmethod(forward), "backward": staticmethod(back)}
         self._function = type(self.__name__, (torch.autograd.Function,), methods)
 
     def register_vmap(self, func: Callable[..., Any] | None = None) -> Any:
@@ -75,10 +91,11 @@ class CustomOpDef:
 
     def _batched(self, level: Any, args: Sequence[Any]) -> Any:
         """The op for all samples of a level of vmap, by the function that was registered."""
-        pairs = [level.unwrap(x) for x in args]
+        named = self._named(args)
+        pairs = [level.unwrap(x) for x in args[:len(args) - len(named)]]
         info = _VmapInfo(level.size, level.randomness)
         output, dims = self._vmap(info, tuple(0 if batched else None for _, batched in pairs),   # type: ignore[misc]
-                                  *(value for value, _ in pairs))
+                                  *(value for value, _ in pairs), **named)
         several = isinstance(output, (tuple, list))
         places = dims if several and isinstance(dims, (tuple, list)) else [dims] * (len(output) if several else 1)
         made = [x if d is None else level.wrap(x.movedim(d, 0))
@@ -96,7 +113,7 @@ class CustomOpDef:
             raise NotImplementedError(f"[{self._qualname}] no kernel for {device}; it has one for {have}; add one with "
                                       "register_kernel")
         with torch.no_grad():
-            return kernel(*args)
+            return kernel(*args[:len(args) - len(self._keywords)], **self._named(args))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs or self._signature is not None:
@@ -113,10 +130,14 @@ class CustomOpDef:
         return self._function.apply(*args) if needed and self._function is not None else self._run(args)
 
     def __getattr__(self, name: str) -> Any:
-        # torch.ops.ns.op.default is the op's one overload; names with an underscore are Python's own questions.
-        if name == "default":
+        # torch.ops.ns.op.default is the op's one overload; names with an underscore are Python's own questions, asked also of
+        # an object that is not made yet.
+        if name in ("default", "_opoverload"):
             return self
-        raise AttributeError(f"'{self._qualname}' has no overload {name!r}")
+        raise AttributeError(f"{vars(self).get('_qualname', 'CustomOpDef')!r} has no overload {name!r}")
+
+    def __deepcopy__(self, memo: Any) -> CustomOpDef:
+        return self
 
     def __repr__(self) -> str:
         return f"<CustomOpDef({self._qualname})>"
@@ -277,6 +298,60 @@ class Library:
     def impl(self, op_name: str, fn: Callable[..., Any], dispatch_key: str = "", **kwargs: Any) -> None:
         """The function of an op for a dispatch key."""
         impl(f"{self.ns}::{op_name.rpartition('::')[2]}", dispatch_key or self.dispatch_key or "default", fn)
+
+
+class HigherOrderOperator:
+    """An op over functions: a body for each dispatch key, found by the arguments when it is called."""
+
+    def __init__(self, name: str, *, cacheable: bool = False) -> None:
+        self._name = self.__name__ = name
+        self._bodies: dict[Any, Callable[..., Any]] = {}
+
+    def py_impl(self, k: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """A decorator: the body for a key, a transform or a class of tensors or modes."""
+        def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+            if k in self._bodies:
+                raise RuntimeError(f"Trying to override a python impl for {k} on operator {self._name}")
+            self._bodies[k] = fn
+            return fn
+        return register
+
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    def namespace(self) -> str:
+        """The namespace of such ops."""
+        return "higher_order"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        keys, leaves = torch._absent.DispatchKey, torch.utils._pytree.tree_leaves((args, kwargs))
+        tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+        wanted: list[Any] = [type(mode) for mode in reversed(torch._C._dispatch_mode_stack())]
+        wanted += [type(x) for x in tensors]
+        if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+            wanted.append(keys.Autograd)
+        wanted += [keys.CPU] if all(x.device.type == "cpu" for x in tensors) else []
+        body = next((self._bodies[key] for key in (*wanted, keys.CompositeExplicitAutograd) if key in self._bodies), None)
+        if body is None:
+            raise NotImplementedError(f"could not find kernel for HigherOrderOperator {self._name}")
+        return body(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<HigherOrderOperator({self._name})>"
+
+
+OpOverload, OpOverloadPacket = torch._C._core.OpOverload, torch._C._core.OpOverloadPacket
+
+
+# ---- torch.ops.aten: what Tensor.item() is in torch -----------------------------------------------------------------------
+def _local_scalar_dense(self: Tensor) -> Any:
+    """The number in a tensor of one item."""
+    return self.item()
+
+
+_local_scalar_dense.default = _local_scalar_dense     # type: ignore[attr-defined]
+ops.aten.__dict__["_local_scalar_dense"] = _local_scalar_dense
 
 
 # ---- torch.ops.profiler: the ends of a range, as ops that a graph can call ---------------------------------------------

@@ -1,10 +1,11 @@
 """torch.overrides: how classes and modes take over torch functions."""
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -70,6 +71,16 @@ def _assert(condition: Any, message: str) -> None:
 def _modes() -> list[Any]:
     """The modes of the running thread, innermost last: the core's own list."""
     return _C._core._function_mode_stack()
+
+
+def _get_current_function_mode_stack() -> list[Any]:
+    """The modes of the running thread, innermost last."""
+    return list(_modes())
+
+
+def _get_current_function_mode() -> Any:
+    """The innermost mode of the running thread, or None."""
+    return _modes()[-1] if _modes() else None
 
 
 class _outside:
@@ -195,3 +206,14 @@ vars(_C).update(_TorchFunctionState=_TorchFunctionState, _get_torch_function_sta
                 DisableTorchFunctionSubclass=DisableTorchFunctionSubclass,
                 DisableTorchFunction=DisableTorchFunction,
                 _has_torch_function=has_torch_function)
+
+
+@contextlib.contextmanager
+def enable_reentrant_dispatch() -> Iterator[None]:
+    """A with block inside a __torch_dispatch__ in which ops are recorded for backward, as they are outside."""
+    before = _C._is_grad_enabled()
+    _C._set_grad_enabled(True)
+    try:
+        yield
+    finally:
+        _C._set_grad_enabled(before)

@@ -14,11 +14,31 @@ import sys
 import zipfile
 from collections.abc import Callable
 from contextlib import nullcontext
+from mmap import MAP_PRIVATE
 from typing import IO, Any
 
 import mindtorch_v2 as torch
 
 from ._archive import Archive, BoundedFile, WholeWriter, in_memory, read_storage, replacing
+from ._file_options import (  # noqa: F401
+    LoadEndianness,
+    SourceChangeWarning,
+    _is_zipfile,
+    _package_registry,
+    check_module_version_greater_or_equal,
+    get_crc32_options,
+    get_default_load_endianness,
+    get_default_mmap_options,
+    get_unsafe_globals_in_checkpoint,
+    normalize_storage_type,
+    register_package,
+    registered_place,
+    set_crc32_options,
+    set_default_load_endianness,
+    set_default_mmap_options,
+    skip_data,
+    skipping,
+)
 from ._pickling import TensorPickler, location_tag
 from ._rebuilding import INT64_END, StorageType, expect, shown
 from ._unpickling import (  # noqa: F401
@@ -32,8 +52,8 @@ from ._unpickling import (  # noqa: F401
 )
 
 DEFAULT_PROTOCOL = 2
-ALIGNMENT = 64  # of every record's data in the file, so that it can be mapped
-LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+LEGACY_MAGIC = MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+PROTOCOL_VERSION = 1001
 File = Any  # str, os.PathLike or a binary file
 MapLocation = Any  # None, str, torch.device, dict[str, str] or callable(storage, location)
 MAP_LOCATION = MapLocation
@@ -49,7 +69,7 @@ def _write_record(archive: zipfile.ZipFile, name: str, data: Any) -> None:
     # The local header is 30 bytes, the name and the extra field; zipfile adds 20 for large files.
     begin = archive.fp.tell() + 30 + len(name.encode()) + 4  # type: ignore[union-attr]
     begin += 20 if size * 1.05 > zipfile.ZIP64_LIMIT else 0
-    padding = -begin % ALIGNMENT
+    padding = -begin % torch.utils.serialization.config.save.storage_alignment
     info.extra = struct.pack("<2sH", b"FB", padding) + b"Z" * padding
     with archive.open(info, "w") as record:
         record.write(data)
@@ -69,8 +89,11 @@ def save(
     """
     if pickle_module is not pickle:
         raise ValueError(f"[save] pickle_module must be pickle, got {pickle_module!r}")
+    if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
+        raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
     if not _use_new_zipfile_serialization:
-        raise ValueError("[save] the format before PyTorch 1.6 can be read but not written")
+        _legacy_save(obj, f, pickle_module, pickle_protocol)
+        return
     body = io.BytesIO()
     pickler = TensorPickler(body, pickle_protocol)
     pickler.dump(obj)
@@ -81,19 +104,41 @@ def save(
     with replacing(f) if is_path else nullcontext(WholeWriter(f)) as file, zipfile.ZipFile(file, "w") as archive:
         _write_record(archive, f"{root}/data.pkl", body.getvalue())
         _write_record(archive, f"{root}/.format_version", b"1")
-        _write_record(archive, f"{root}/.storage_alignment", str(ALIGNMENT).encode())
+        _write_record(archive, f"{root}/.storage_alignment", str(torch.utils.serialization.config.save.storage_alignment).encode())
         if not _disable_byteorder_record:
             _write_record(archive, f"{root}/byteorder", sys.byteorder.encode())
         total = sum(storage.nbytes() for storage in pickler.storages)
         with torch._progress.Progress(f"save {root}", total, "bytes", plain=False) as state:
             for key, storage in enumerate(pickler.storages):
-                data = memoryview(_to_device(storage, "cpu"))
+                data = memoryview(bytes(storage.nbytes()) if skipping.skip else _to_device(storage, "cpu"))
                 _write_record(archive, f"{root}/data/{key}", data)
                 digest.update(str(len(data)).encode())
                 state.advance(data.nbytes)
         _write_record(archive, f"{root}/version", b"3\n")
         parts = struct.unpack("<QQ", digest.digest())
         _write_record(archive, f"{root}/.data/serialization_id", b"%020d%020d" % parts)
+
+
+def _legacy_save(obj: Any, f: File, pickle_module: Any, pickle_protocol: int) -> None:
+    """Write the format from before PyTorch 1.6: five pickles, then each storage as a count and bytes."""
+    if skipping.skip:
+        raise RuntimeError("Cannot use skip_data=True with _use_new_zipfile_serialization=False")
+    body = io.BytesIO()
+    system = {"protocol_version": PROTOCOL_VERSION, "little_endian": sys.byteorder == "little",
+              "type_sizes": {"short": 2, "int": 4, "long": 4}}
+    for part in (LEGACY_MAGIC, PROTOCOL_VERSION, system):
+        pickle.dump(part, body, protocol=pickle_protocol)
+    pickler = TensorPickler(body, pickle_protocol, legacy=True)
+    pickler.dump(obj)
+    keyed = {str(storage._cdata): storage for storage in pickler.storages}
+    pickle.dump(sorted(keyed), body, protocol=pickle_protocol)
+    is_path = isinstance(f, (str, os.PathLike))
+    with replacing(f) if is_path else nullcontext(WholeWriter(f)) as file:
+        file.write(body.getvalue())
+        for key in sorted(keyed):
+            data = memoryview(_to_device(keyed[key], "cpu"))
+            file.write(struct.pack("<q", data.nbytes // pickler.kinds[key].itemsize))
+            file.write(data)
 
 
 # ---- loading: where storages go ------------------------------------------------------------------
@@ -105,14 +150,18 @@ def default_restore_location(storage: Any, location: str) -> Any:
 
 
 def _to_device(storage: Any, location: str) -> Any:
-    if location_tag(storage) == location:
-        return storage
+    placed = registered_place(storage, location, True) if _package_registry else None
+    if placed is not None or location_tag(storage) == location:
+        return storage if placed is None else placed
     try:
         flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         return flat.to(torch.device(location)).untyped_storage()
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, AssertionError) as error:      # AssertionError: torch's word for a device it was not built for
+        placed = registered_place(storage, location, False)
+        if placed is not None:
+            return placed
         raise RuntimeError(
             f"[load] cannot place a storage on '{location}' here ({error}); "
             "use torch.load(..., map_location='cpu')"
@@ -172,14 +221,16 @@ def _swap_bytes(storage: Any, dtype: Any) -> None:
 
 
 def _load_zip(file: IO[bytes], name: str, restore: Callable[..., Any], weights_only: bool, mmap: bool, *how: Any) -> Any:
-    archive = Archive(file, name, mmap)
+    archive = Archive(file, name, mmap, get_default_mmap_options())
     if archive.has("constants.pkl"):
         raise archive.error("this is a TorchScript archive, not a file of torch.save")
     archive.check_version()
-    swap = archive.byteorder(sys.byteorder) != sys.byteorder
+    order = get_default_load_endianness()
+    native = sys.byteorder if order in (None, LoadEndianness.NATIVE) else order.name.lower()
+    swap = archive.byteorder(native) != sys.byteorder
 
     def make(kind: StorageType, key: str, nbytes: int) -> Any:
-        storage = archive.storage(key, nbytes)
+        storage = torch.UntypedStorage(nbytes) if skipping.skip else archive.storage(key, nbytes)
         if swap and kind.dtype is not None:
             _swap_bytes(storage, kind.dtype)
         state.advance(nbytes)
@@ -252,9 +303,11 @@ def load(
     if weights_only and pickle_module is not None:
         raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
     is_path = isinstance(f, (str, os.PathLike))
+    mmap = torch.utils.serialization.config.load.mmap if mmap is None else mmap
     if mmap and not is_path:
         raise ValueError("f must be a file path in order to use the mmap argument")
-    opened: Any = open(f, "rb") if is_path else f
+    shared = bool(mmap) and get_default_mmap_options() != MAP_PRIVATE      # then writes to tensors are writes to the file
+    opened: Any = open(f, "r+b" if shared else "rb") if is_path else f
     try:
         return _load(in_memory(opened), _name_of(f), map_location, weights_only, bool(mmap), pickle_module, pickle_load_args)
     finally:

@@ -122,3 +122,87 @@ def test_errors(t: Any) -> Any:
              lambda: f.vmap(lambda z: z, randomness="often")(x), lambda: f.vmap(lambda: x)(),
              lambda: f.functional_call(t.nn.Linear(2, 2), ({"a": x}, {"a": x}), (x,))]  # fmt: skip
     return [error(call) for call in calls]
+
+
+class Square(mt.autograd.Function):
+    """x², saving its argument for backward and for forward mode."""
+
+    @staticmethod
+    def forward(x):
+        return x * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * ctx.saved_tensors[0] * g
+
+    @staticmethod
+    def jvp(ctx, t):
+        return 2 * ctx.saved_tensors[0] * t
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return Square.apply(x), in_dims[0]
+
+
+class Exponential(Square):
+    """exp(x), saving its result."""
+
+    @staticmethod
+    def forward(x):
+        return x.exp()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx, g):
+        return ctx.saved_tensors[0] * g
+
+    @staticmethod
+    def jvp(ctx, t):
+        return ctx.saved_tensors[0] * t
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return Exponential.apply(x), in_dims[0]
+
+
+@pytest.mark.parametrize("function, expected", [(Square, 2.0), (Exponential, mt.tensor([0.5, 1.0]).exp())])
+def test_forward_mode_over_the_backward_of_a_custom_function(function, expected):
+    """What forward saved has its tangents when backward reads it."""
+    found = mt.func.hessian(lambda x: function.apply(x).sum())(mt.tensor([0.5, 1.0]))
+    mt.testing.assert_close(found, mt.eye(2) * expected)
+
+
+REFUSALS = {
+    "grad(f, has_aux=True)(x)": "should be a tuple", "grad(lambda x: (x.sum(), 1), has_aux=True)(x)": "unsupported type",
+    "grad(f, argnums=(0, 0))(x, x)": "unique", "grad(f, argnums=(0, -2))(x, x)": "unique", "grad(f, argnums=())(x)": "non-empty",
+    "grad(f, argnums='a')(x)": "argnums", "grad(f)(3.0)": "transform API", "vjp(lambda x: 5, x)": "only tensors",
+    "vjp(f, x, has_aux=True)": "should be a tuple", "jacrev(lambda x: x + 1j)(x)": "outputs to be real",
+    "jacrev(f)(x + 1j)": "inputs to be real", "jacfwd(lambda x: x + 1j)(x)": "outputs to be real",
+    "functional_call(None, 3, x)": "to be a dict", "vmap(f, out_dims='a')(x)": "must be an int",
+    "vmap(lambda x: x.data)(x)": "not allowed"}
+
+
+@pytest.mark.parametrize("call", REFUSALS)
+@twin
+def test_calls_that_transforms_refuse(t, call):
+    scope = {"f": lambda x, *y: x.sum(), "x": t.ones(2), "vmap": t.vmap, **{name: getattr(t.func, name) for name in t.func.__all__}}
+    said = error(lambda: eval(call, scope), 300)
+    return said.partition(":")[0], REFUSALS[call] in said
+
+
+@twin
+def test_an_index_without_dims_for_each_sample(t):
+    x = t.arange(6.0).view(2, 3)
+    picked = t.vmap(lambda x, i: x.index_select(0, i.view(1)))(x, t.tensor([2, 0]))
+    if t is mt:         # torch repeats the item along the dim
+        picked = t.vmap(lambda x, i: x.index_select(0, i))(x, t.tensor([2, 0]))
+    return picked, t.func.replace_all_batch_norm_modules_(t.nn.BatchNorm1d(2)).running_mean

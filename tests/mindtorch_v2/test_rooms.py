@@ -26,7 +26,7 @@ FLOORS: dict[int, str] = {
     2: "autograd _backends",
     3: "_ops amp _legacy",
     4: "npu cpu linalg fft special random types version torch_version return_types backends compiler cuda jit overrides storage "
-       "__config__ _asserts _construct _symbolic _transforms _sparse xpu _inductor _refs _native _logging "
+       "__config__ _asserts _construct _symbolic _transforms _sparse xpu mtia _compile _native _logging "
        "_vendor _tensor_str _absent mps",
     5: "nn optim utils distributed serialization _pickling _unpickling _rebuilding _archive testing accelerator multiprocessing signal _dynamo "
        "distributions func profiler library hub _subclasses futures _torch_npu __main__ _commands functional ao "
@@ -35,10 +35,10 @@ FLOORS: dict[int, str] = {
 }
 FLOORS[5] += " fx export monitor sparse __future__"
 FLOORS[4] += " _nested"
-FLOORS[5] += " nested _functorch _guards"
+FLOORS[5] += " nested _functorch _guards _inductor _refs _export _file_options"
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that count as one package although they lie side by side.
-ONE_PACKAGE = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_utils"), "serialization")
+ONE_PACKAGE = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_file_options", "_utils"), "serialization")
 ONE_PACKAGE |= {"_vendor": "torch_version"}
 ONE_PACKAGE |= {"_storage": "_tensor", "_typed_storage": "_tensor", "_printing": "_tensor"}
 # The only imports by name: a backend; floor 5, at its first use; NumPy, at the first array.

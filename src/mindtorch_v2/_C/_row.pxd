@@ -130,6 +130,8 @@ cdef class Op:
 cdef class _HotOps:
     cdef public Op add, add_, sub, sub_, rsub, mul, mul_, div, div_, floor_divide, remainder, pow, matmul, neg, abs
     cdef public Op bitwise_and, bitwise_or, bitwise_xor, bitwise_not, bitwise_left_shift, bitwise_right_shift
+    cdef public Op floor_divide_, remainder_, pow_, bitwise_and_, bitwise_or_, bitwise_xor_, bitwise_left_shift_
+    cdef public Op bitwise_right_shift_
     cdef public Op lt, le, eq, ne, gt, ge
     cdef public Op copy_, zero_, fill_, clone, view, as_strided, select, slice, unsqueeze, expand, alias, detach
     cdef public Op _to_copy, index, _index_put_list_, view_as_real, view_as_complex, _conj, _neg_view

@@ -132,6 +132,7 @@ cdef class ThreadStacks:
     cdef list transforms                         # vmap levels and the like, innermost last: see layers.pxi
     cdef list saved_hooks                        # (pack, unpack) pairs, innermost last
     cdef list devices                            # what set_default_device has set, or None; then `with device` blocks
+    cdef bint classes_off                        # tensors of classes with a __torch_dispatch__ are seen as plain ones
     cdef object hooks_forbidden                  # why saved_tensors_hooks may not be used, when it may not
 
 

@@ -78,10 +78,26 @@ def _dispatch_mode_stack():
     return own_stacks().dispatch_modes[:]
 
 
+def _set_classes_off(bint off):
+    """Whether __torch_dispatch__ of classes is passed over in this thread; returns what was set before."""
+    cdef ThreadStacks own = own_stacks()
+    before, own.classes_off = own.classes_off, off
+    return before
+
+
+def _mark(TensorBase t not None, bint conj, bint neg):
+    """Sets how the items of a tensor are read, without a view."""
+    if conj and t.dt < kComplexFloat:
+        raise RuntimeError("only complex tensors can be read conjugated")
+    t.marks = (MARK_CONJ if conj else 0) | (MARK_NEG if neg else 0)
+
+
 cdef list dispatch_classes(Overload ov, PyObject** s):
     """The tensors among the arguments whose classes have a __torch_dispatch__, one of each class, subclasses first."""
     cdef list found = []
     cdef int i
+    if own_stacks().classes_off:
+        return found
     for i in range(ov.ntensors):
         o = <object>s[ov.tensor_at[i]]
         for item in o if isinstance(o, (tuple, list)) else (o,):

@@ -131,6 +131,9 @@ def _maybe_remove_batch_dim(name: str, batched_output: Any, vmap_level: int, bat
 
 def _unwrap_batched(batched_outputs: Any, out_dims: Any, vmap_level: int, batch_size: int, func: Any) -> Any:
     """The results as those outside see them."""
+    if not all(isinstance(d, int) or d is None for d in _tree.tree_leaves(out_dims)):
+        raise ValueError(f"vmap({_get_name(func)}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python "
+                         "collection of ints representing where in the outputs the vmapped dimension should appear.")
     outputs, spec = tree_flatten(batched_outputs)
     dims = _broadcast_to_and_flatten(out_dims, spec)
     name = _get_name(func)

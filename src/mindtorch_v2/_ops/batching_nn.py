@@ -75,6 +75,7 @@ def selected(call: Call) -> Any:
     x, picked, rank = call.full("self"), call["index"], call.rank("self")
     if rank == 0:
         return x
+    picked = picked.unsqueeze(1) if picked.dim() == 1 else picked       # an index without dims picks one
     dim = _shift(call["dim"], rank)
     shape = [call.size, *(1,) * rank]
     shape[dim] = picked.shape[-1]

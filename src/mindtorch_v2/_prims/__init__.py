@@ -1,7 +1,7 @@
 """torch._prims: the primitives of PyTorch's compiler, which are not here. `utils` is torch._prims_common."""
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import mindtorch_v2 as torch
@@ -11,6 +11,18 @@ utils = torch._prims_common
 
 _WHY = "the primitives of PyTorch's compiler are not offered"
 __getattr__ = _facade.refuse_all("torch._prims", _WHY)
-context: Any = _facade.module(__name__, "context", "Modes that swap ops for references.",
-                         TorchRefsMode=_facade.absent("torch._prims.context.TorchRefsMode", _WHY,
-                                                      contextlib.AbstractContextManager))
+
+
+class TorchRefsMode(torch.overrides.TorchFunctionMode):
+    """A with block in which an op is its reference; those are the ops themselves (torch._refs), so nothing changes."""
+
+    def __init__(self, strict: bool = False, should_fallback_fn: Callable[..., bool] = lambda *x: False,
+                 prims_mode_cls: Any = None) -> None:
+        super().__init__()
+        self.strict, self.should_fallback_fn, self.prims_mode_cls = strict, should_fallback_fn, prims_mode_cls
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+context: Any = _facade.module(__name__, "context", "Modes that swap ops for references.", TorchRefsMode=TorchRefsMode)

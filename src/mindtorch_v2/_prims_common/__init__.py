@@ -1,4 +1,4 @@
-"""torch._prims_common: facts about dtypes that PyTorch's tests and packages read here."""
+"""torch._prims_common: facts about dtypes, and comparisons of what tensors look like."""
 from __future__ import annotations
 
 from enum import Enum
@@ -109,3 +109,37 @@ def _scalar_of(dtype: Any, a: Any, b: Any) -> Any:
         return dtype_to_type(dtype)(0)
     sizes = (1,) if any(x.dim() for x in tensors) else ()
     return tensors[0].new_empty(sizes, dtype=dtype, device="meta")
+
+
+def check_significant_strides(a: Any, b: Any, *, only_cuda: bool = False,
+                              allow_rhs_unbacked: bool = False) -> tuple[bool, int | None]:
+    """Whether strides agree where they say something: in dims of more than one item; and the first dim where not."""
+    if a.numel() > 0:
+        for i, size in enumerate(a.shape):
+            if size > 1 and a.stride(i) != b.stride(i):
+                return False, i
+    return True, None
+
+
+def compare_tensor_meta(a: Any, b: Any, check_sizes: bool = True, check_strides: bool = False, *,
+                        allow_rhs_unbacked: bool = False, check_conj: bool = True) -> None:
+    """Raises where two tensors differ in shape, dtype, device or, if asked, in strides that say something."""
+    for x in (a, b):
+        if not isinstance(x, torch.Tensor):
+            raise AssertionError(f"Expected TensorLike, got {type(x)}")
+    if check_sizes and a.shape != b.shape:
+        raise AssertionError(f"Shapes {a.shape} and {b.shape} are not equal!")
+    if a.dtype != b.dtype:
+        raise AssertionError(f"Dtypes {a.dtype} and {b.dtype} are not equal!")
+    if a.device.type != b.device.type or None not in (a.device.index, b.device.index) and a.device != b.device:
+        raise AssertionError(f"Devices {a.device} and {b.device} are not equal!")
+    if check_strides:
+        same, dim = check_significant_strides(a, b)
+        if not same:
+            raise RuntimeError(f"Stride mismatch! Strides are {a.stride()} and {b.stride()} (mismatched at {dim})!")
+        if a.storage_offset() != b.storage_offset():
+            raise RuntimeError(f"Storage offset mismatch! Storage offsets are {a.storage_offset()} and {b.storage_offset()}!")
+    if check_conj and a.is_conj() != b.is_conj():
+        raise RuntimeError(f"Conj mismatch! is_conj is set to {a.is_conj()} and {b.is_conj()}")
+    if a.is_neg() != b.is_neg():
+        raise RuntimeError(f"Neg mismatch! is_neg is set to {a.is_neg()} and {b.is_neg()}")

@@ -1,22 +1,45 @@
-"""torch._refs: PyTorch's second definition of its ops, for its compiler. The names are there and refuse."""
+"""torch._refs: PyTorch defines its ops a second time, for its compiler. Here an op has one definition: its reference is the op."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from mindtorch_v2 import _facade
+import mindtorch_v2 as torch
 
-_WHY = "PyTorch's reference implementations are not offered; use the op of the same name in torch"
-__getattr__ = _facade.refuse_all("torch._refs", _WHY)
+_facade, _methods = torch._facade, torch.Tensor
 
 
-def _family(parent: str, name: str) -> Any:
+def _reference(package: str, *places: Any) -> Callable[[str], Any]:
+    """A module's __getattr__: the function of a name in the first place that has one."""
+    def find(name: str) -> Any:
+        for place in places:
+            found: Any = getattr(place, name, None)
+            if callable(found):
+                return found
+            if isinstance(found, property) or type(found).__name__ == "getset_descriptor":      # x.T
+                return found.__get__
+        change = getattr(_methods, name + "_", None)
+        if change is not None and not name.startswith("_"):     # torch._refs.cauchy: of what only changes a tensor
+            return lambda x, *args, **kwargs: change(x.clone(), *args, **kwargs)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    return find
+
+
+def _family(parent: str, name: str, *places: Any) -> Any:
     full = f"torch._refs{parent.removeprefix(__name__)}.{name}"
-    return _facade.module(parent, name, f"References of torch.{name}.", __getattr__=_facade.refuse_all(full, _WHY))
+    return _facade.module(parent, name, f"References of torch.{name}.", __getattr__=_reference(full, *places))
 
 
+class _Conversions:
+    """x.float() and its like as functions; complex and polar make one tensor of two."""
+    complex, polar = staticmethod(torch.complex), staticmethod(torch.polar)
+
+
+__getattr__ = _reference("torch._refs", torch, _methods, torch.ops.aten)
 linalg: Any
 special: Any
 fft: Any
-_conversions: Any
-linalg, special, fft, _conversions = (_family(__name__, name) for name in ("linalg", "special", "fft", "_conversions"))
-nn: Any = _facade.module(__name__, "nn", "References of torch.nn.", functional=_family(__name__ + ".nn", "functional"))
+linalg, special, fft = (_family(__name__, name, getattr(torch, name)) for name in ("linalg", "special", "fft"))
+_conversions: Any = _family(__name__, "_conversions", _Conversions, _methods)
+nn: Any = _facade.module(__name__, "nn", "References of torch.nn.",
+                         functional=_family(__name__ + ".nn", "functional", torch.nn.functional))

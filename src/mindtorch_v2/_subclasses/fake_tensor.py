@@ -27,6 +27,14 @@ class DataDependentOutputException(RuntimeError):
     """The result depends on values."""
 
 
+class UnsupportedOperatorException(RuntimeError):
+    """An op that has no rule for shapes."""
+
+
+class MetadataMismatchError(RuntimeError):
+    """A real tensor looks other than the fake one that stands for it."""
+
+
 class FakeTensor(torch.Tensor):
     """A tensor of a FakeTensorMode: `elem` is its shape and dtype on the meta device."""
 
@@ -50,6 +58,11 @@ class FakeTensor(torch.Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         mode = next(x.fake_mode for x in _pytree.tree_leaves((args, kwargs)) if isinstance(x, FakeTensor))
         return mode.dispatch(func, args, kwargs or {})
+
+    @staticmethod
+    def from_tensor(t: Any, fake_mode: FakeTensorMode) -> Any:
+        """The fake tensor of a mode that stands for a tensor."""
+        return fake_mode.from_tensor(t)
 
     @property
     def fake_device(self) -> Any:
@@ -83,6 +96,7 @@ class FakeTensorMode(_Mode):
                  static_shapes: bool | None = None, export: bool = False) -> None:
         self.allow_fallback_kernels, self.allow_non_fake_inputs = allow_fallback_kernels, allow_non_fake_inputs
         self.shape_env, self.static_shapes = shape_env, True
+        self.fake_tensor_converter = FakeTensorConverter()
         self._made: Any = torch.utils.weak.WeakTensorKeyDictionary()     # by identity: tensors compare item by item
 
     def wrap(self, elem: Any, device: Any) -> FakeTensor:
@@ -146,6 +160,18 @@ class FakeTensorMode(_Mode):
             if "out" in kwargs:
                 return kwargs["out"]
             return _pytree.tree_map_only(torch.Tensor, lambda x: self.wrap(x, place), result)
+
+
+class FakeTensorConverter:
+    """Makes the fake tensors of a mode; the mode itself remembers which tensor each stands for."""
+
+    def from_real_tensor(self, fake_mode: FakeTensorMode, t: Any, **kwargs: Any) -> Any:
+        """The fake tensor that stands for a tensor."""
+        return fake_mode.from_tensor(t)
+
+    def from_meta_and_device(self, fake_mode: FakeTensorMode, t: Any, device: Any, **kwargs: Any) -> Any:
+        """A fake tensor that says it is on a device."""
+        return fake_mode.wrap(t, torch.device(device))
 
 
 def _common(func: Any, places: list[Any], args: tuple, kwargs: dict[str, Any]) -> Any:

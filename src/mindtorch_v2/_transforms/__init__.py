@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C, _facade
-from mindtorch_v2._transforms.batched import BatchedTensor, Vmap
+from mindtorch_v2._transforms.batched import BatchedTensor, Vmap, fallback
 from mindtorch_v2.autograd.forward_ad import Forward
 
 __all__ = ["BatchedTensor", "Vmap", "add_batch_dim", "differentiated", "ended", "innermost", "level_at", "linked",
@@ -107,15 +107,36 @@ def _unwrapped(x: Any) -> Any:
     return x.value
 
 
+def _reshape_dim_into(src: int, dst: int, x: Any) -> Any:
+    """x with one dim moved in front of another and both made one."""
+    rank = x.dim()
+    src, dst = src % rank, dst % (rank - 1)
+    moved = x.movedim(src, dst)
+    return moved.reshape(*moved.shape[:dst], moved.shape[dst] * moved.shape[dst + 1], *moved.shape[dst + 2:])
+
+
+def _reshape_dim_outof(src: int, size1: int, x: Any) -> Any:
+    """x with one dim made two, of which the first has a size."""
+    src %= x.dim()
+    if x.shape[src] and x.shape[src] % size1:
+        raise RuntimeError(f"reshape_dim_outof: {x.shape[src]} items cannot be made {size1} rows")
+    return x.reshape(*x.shape[:src], size1, x.shape[src] // size1 if size1 else 0, *x.shape[src + 1:])
+
+
 _opened: list[tuple[Vmap, Any]] = []     # by _vmap_increment_nesting
 vars(_C)["_functorch"] = _facade.module(
     _C.__name__, "_functorch", "Levels of vmap and their tensors, by the names of torch's core.",
     _add_batch_dim=add_batch_dim, _remove_batch_dim=remove_batch_dim, is_batchedtensor=_is_batched,
-    get_unwrapped=_unwrapped,
+    get_unwrapped=_unwrapped, reshape_dim_into=_reshape_dim_into, reshape_dim_outof=_reshape_dim_outof,
     maybe_get_bdim=lambda x: 0 if _is_batched(x) else -1,
     maybe_get_level=lambda x: x.level.depth if type(x) is BatchedTensor else -1,
     current_level=_current_level, maybe_current_level=lambda: getattr(innermost(), "depth", None),
     is_functorch_wrapped_tensor=lambda x: type(x) is BatchedTensor,
     is_gradtrackingtensor=lambda x: False, is_functionaltensor=lambda x: False, is_legacy_batchedtensor=lambda x: False,
-    _vmap_increment_nesting=_increment, _vmap_decrement_nesting=_decrement)
+    _vmap_increment_nesting=_increment, _vmap_decrement_nesting=_decrement,
+    _is_vmap_fallback_enabled=lambda: fallback.enabled,
+    _set_vmap_fallback_enabled=lambda enabled: setattr(fallback, "enabled", enabled),
+    _set_vmap_fallback_warning_enabled=lambda enabled: setattr(fallback, "warns", enabled))
+vars(_C)["_debug_only_display_vmap_fallback_warnings"] = lambda enabled: setattr(fallback, "always_warns", enabled)
+vars(_C)["_debug_only_are_vmap_fallback_warnings_enabled"] = lambda: fallback.always_warns
 vars(_C)["_are_functorch_transforms_active"] = lambda: bool(_C._transforms())

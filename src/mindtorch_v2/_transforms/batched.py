@@ -57,6 +57,11 @@ class BatchedTensor(Tensor):
 
     resize_ = set_ = share_memory_ = _unsupported
 
+    @property              # type: ignore[misc]
+    def data(self) -> Any:
+        """Refuses."""
+        raise RuntimeError("accessing `data` under vmap transform is not allowed")
+
     def _check_index(self) -> None:
         """Refuses an index whose values decide how many items there are. All others are read by the op, not before it."""
         if self.batched and self.dtype in (_C._dtype_named("bool"), _C._dtype_named("uint8")):
@@ -241,7 +246,9 @@ class Vmap:
 
     def _loop(self, op: Any, row: Any, values: list[Any], flags: list[Any]) -> Any:
         """Sample by sample."""
-        if op.name not in _warned:
+        if not fallback.enabled:
+            raise RuntimeError(f"aten::{op.name} hit the vmap fallback which is currently disabled")
+        if fallback.warns and (fallback.always_warns or op.name not in _warned):
             _warned.add(op.name)
             warnings.warn(f"There is a performance drop because we have not yet implemented the batching rule for "
                           f"aten::{op.name}. Please file us an issue on GitHub so that we can prioritize its "
@@ -297,6 +304,12 @@ class Vmap:
         return _C._call_recorded(op, row, slots, answer)
 
 
+class Fallback:
+    """Whether ops without a batching rule run sample by sample, and whether a warning says so, once for an op or always."""
+    enabled, warns, always_warns = True, True, False
+
+
+fallback = Fallback()
 _warned: set[str] = set()
 
 

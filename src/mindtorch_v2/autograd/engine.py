@@ -56,3 +56,14 @@ def _batched(outputs: tuple, inputs: tuple, grad_outputs: Any, create_graph: boo
                             False, materialize))
     stack = _op_named("stack")
     return tuple(None if column[0] is None else stack(list(column)) for column in zip(*results))
+
+
+def _calculate_shape(output: Any, grad: Any, is_grads_batched: bool) -> tuple:
+    """The sizes of an output, or of what an edge leads to, and of its gradient without the dim of a batch."""
+    if isinstance(output, GradientEdge):
+        return tuple(output.node._input_metadata[output.output_nr].shape), grad.shape[1:] if is_grads_batched else grad.shape
+    if output.is_nested:
+        if is_grads_batched:
+            raise RuntimeError("Batched grads are not supported with Nested Tensor.")
+        return output._nested_tensor_size(), grad._nested_tensor_size()
+    return output.shape, grad.shape[1:] if is_grads_batched else grad.shape

@@ -65,7 +65,8 @@ class Forward:
         given = [self.tangent(x) for x in args]
         if all(t is None for t in given):
             return NotImplemented
-        node, result = function._call(tuple(x if t is None else without(self, x) for x, t in zip(args, given)), kwargs)
+        bare = tuple(x if t is None else without(self, x) for x, t in zip(args, given))
+        node, result = function._call(bare, kwargs)
         tangents = tuple(_zero_like(x) if t is None and node.materialize_grads and _differentiable(x) else t
                          for x, t in zip(args, given))
         found = node.push_forward(function, tangents)
@@ -77,6 +78,9 @@ class Forward:
         for x, t in zip(results, slopes):
             if t is not None and _differentiable(x):
                 self.note(x, t)
+        for number, saved in node.reattach(bare, args):      # backward is differentiated too, and reads what forward saved
+            if slopes[number] is not None and _differentiable(saved):
+                self.note(saved, slopes[number])
         return result
 
     def _inside(self, body: Any) -> Any:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -75,6 +76,15 @@ class _FunctionNode(Node, FunctionCtx):
                          (packed, None, number))
         self._saved = saved
         self.to_save = ()
+
+    def reattach(self, bare: tuple, given: tuple) -> list[tuple[int, Any]]:
+        """Saves the arguments that were given in place of those that forward got; returns the outputs that were saved."""
+        entries = self._saved or []
+        for i, (value, version, number) in enumerate(entries):
+            place = next((k for k, x in enumerate(bare) if x is value), None)
+            if version is not None and place is not None:
+                entries[i] = given[place], _version(given[place]), number
+        return [(number, value) for value, version, number in entries if number is not None and version is not None]
 
     @property
     def saved_tensors(self) -> tuple:
@@ -282,3 +292,29 @@ class _Refuse(Function):
 
 class InplaceFunction(Function):
     """Kept for old code: a Function with an inplace flag."""
+
+
+_SingleLevelFunction = Function       # below torch.func's levels: here a Function knows none of them
+
+
+def _nested_map(condition: Callable[[Any], bool], fn: Callable[[Any], Any],
+                condition_msg: str | None = None) -> Callable[[Any], Any]:
+    """fn over everything in lists, tuples and dicts that meets the condition; None stays."""
+    def mapped(obj: Any) -> Any:
+        if condition(obj):
+            return fn(obj)
+        if obj is None:
+            return None
+        if isinstance(obj, (list, tuple)):
+            parts = [mapped(x) for x in obj]
+            return type(obj)(*parts) if hasattr(obj, "_fields") else type(obj)(parts)
+        if isinstance(obj, dict):
+            return {key: mapped(value) for key, value in obj.items()}
+        raise ValueError(f"Auto nesting doesn't know how to process an input object of type {_typename(obj)}" +
+                         (f". Accepted types: {condition_msg}, or lists/tuples of them" if condition_msg else ""))
+    return mapped
+
+
+def _typename(obj: Any) -> str:
+    cls = type(obj)
+    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

@@ -45,6 +45,28 @@ class FunctionEvent:
         return f"<FunctionEvent name={self.name} cpu_time={self.cpu_time:.3f}us count={self.count}>"
 
 
+class FunctionEventAvg(FunctionEvent):
+    """All calls of one name."""
+
+    def __init__(self) -> None:
+        super().__init__("", 0.0, 0, None, False)
+        self.key: str | None = None      # type: ignore[assignment]
+        self.count = 0
+
+    def add(self, other: FunctionEvent) -> FunctionEventAvg:
+        """This and one more call, or what was summed of several."""
+        if self.key is None:
+            self.name = self.key = other.key
+            self.start_us, self.thread, self.input_shapes, self.is_user_annotation = (
+                other.start_us, other.thread, other.input_shapes, other.is_user_annotation)
+        self.count += other.count
+        self.cpu_time_total += other.cpu_time_total
+        self.inside += other.inside
+        return self
+
+    __iadd__ = add
+
+
 class Recorder:
     """Sees every op between start and stop, and the ranges of record_function; the newest recorder gets them."""
 
@@ -161,18 +183,12 @@ class EventList(list):
 
     def key_averages(self, group_by_input_shape: bool = False) -> EventList:
         """One event for all calls of one name (and shapes)."""
-        sums: dict[Any, FunctionEvent] = {}
+        sums: dict[Any, FunctionEventAvg] = {}
         for event in self:
             name = "ProfilerStep*" if event.name.startswith("ProfilerStep#") else event.name
             key = (name, str(event.input_shapes) if group_by_input_shape else "")
-            if key not in sums:
-                sums[key] = FunctionEvent(name, event.start_us, event.thread, event.input_shapes,
-                                          event.is_user_annotation)
-                sums[key].count = 0
-            whole = sums[key]
-            whole.count += event.count
-            whole.cpu_time_total += event.cpu_time_total
-            whole.inside += event.inside
+            whole = sums.setdefault(key, FunctionEventAvg()).add(event)
+            whole.name = whole.key = name
         return EventList(sums.values())
 
     def total_average(self) -> FunctionEvent:

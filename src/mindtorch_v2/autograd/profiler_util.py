@@ -3,9 +3,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from mindtorch_v2.autograd.profiler import EventList, FunctionEvent
+from mindtorch_v2.autograd.profiler import EventList, FunctionEvent, FunctionEventAvg, _duration
 
-__all__ = ["EventList", "FunctionEvent"]
+__all__ = ["EventList", "FunctionEvent", "FunctionEventAvg"]
+_format_time = _duration
+
+
+def _format_time_share(time_us: float, total_time_us: float) -> str:
+    """A part of a time in percent."""
+    if total_time_us == 0:
+        if time_us != 0:
+            raise AssertionError(f"Expected time_us == 0 but got {time_us}")
+        return "NaN"
+    return f"{time_us * 100.0 / total_time_us:.2f}%"
+
+
+def _format_memory(nbytes: int) -> str:
+    """A number of bytes with a unit."""
+    for size, unit in ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")):
+        if abs(nbytes) >= size:
+            return f"{nbytes / size:.2f} {unit}"
+    return f"{nbytes} B"
 
 
 def _canonicalize_profiler_events(events: list[dict[str, Any]]) -> str:

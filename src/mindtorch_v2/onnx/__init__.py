@@ -1,6 +1,7 @@
 """torch.onnx: modules as ONNX models, through torch.export and the onnx package; symbolic functions are not called."""
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import mindtorch_v2 as torch
@@ -10,6 +11,13 @@ __all__ = ["ONNXProgram", "OnnxExporterError", "export", "is_in_onnx_export", "i
 
 _WHY = "the export of mindtorch_v2 translates aten ops and calls no symbolic functions; use torch.onnx.export"
 _facade = torch._facade
+
+
+# What the old exporter did with ops that ONNX does not have (the exporter here refuses them), and for which mode it exported.
+OperatorExportTypes: Any = enum.Enum("OperatorExportTypes", "ONNX ONNX_ATEN ONNX_ATEN_FALLBACK ONNX_FALLTHROUGH")
+TrainingMode: Any = enum.Enum("TrainingMode", "EVAL PRESERVE TRAINING")
+
+
 globals().update(_facade.refusals("dynamo_export", _WHY,
                                   "torch.onnx."))
 

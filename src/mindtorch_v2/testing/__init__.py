@@ -1,4 +1,4 @@
-"""torch.testing: assert_close and make_tensor."""
+"""torch.testing: assert_close, make_tensor and FileCheck."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,8 +8,9 @@ import mindtorch_v2 as torch
 from mindtorch_v2.testing import _comparison, _creation, _utils
 from mindtorch_v2.testing._comparison import BooleanPair, NonePair, NumberPair, TensorLikePair
 from mindtorch_v2.testing._creation import make_tensor
+from mindtorch_v2.testing._file_check import FileCheck
 
-__all__ = ["assert_allclose", "assert_close", "make_tensor"]
+__all__ = ["FileCheck", "assert_allclose", "assert_close", "make_tensor"]
 
 
 def assert_close(actual: Any, expected: Any, *, allow_subclasses: bool = True, rtol: float | None = None,

@@ -9,6 +9,7 @@ from mindtorch_v2.utils import (
     deterministic,
     dlpack,
     hooks,
+    serialization,
     weak,
 )
 from mindtorch_v2.utils._swap import swap_tensors

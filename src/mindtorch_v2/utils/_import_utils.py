@@ -3,6 +3,12 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from typing import Any
+
+try:
+    import dill
+except ImportError:
+    dill = None
 
 
 def _check_module_exists(name: str) -> bool:
@@ -14,3 +20,8 @@ def _check_module_exists(name: str) -> bool:
 
 
 dill_available = functools.cache(lambda: _check_module_exists("dill"))
+
+
+def import_dill() -> Any:
+    """The dill package, which pickles functions too; None where it is not installed."""
+    return dill

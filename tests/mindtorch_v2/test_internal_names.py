@@ -1,0 +1,308 @@
+"""What PyTorch's own test files import and call beside the public API: the names are there, and do what they do in torch."""
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchgen
+from twin import error, twin
+
+import mindtorch_v2 as mt
+
+# Modules that test files of PyTorch import at their top: without one of them no test of the file runs.
+IMPORTS = """
+import torch.autograd._functions, torch.backends.quantized, torch.testing._internal.data, torch.utils.serialization.config
+from torch.autograd import _calculate_shape, kineto_available
+from torch.autograd.function import InplaceFunction, _nested_map, once_differentiable
+from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg, _format_time
+from torch._prims.context import TorchRefsMode
+from torch._prims_common.wrappers import _maybe_remove_out_wrapper
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
+from torch._subclasses.fake_utils import CrossRefFakeMode, outputs_alias_inputs
+from torch._ops import DispatchKey, HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._C import _ExcludeDispatchKeyGuard, DispatchKeySet
+from torch._C._functorch import reshape_dim_into, reshape_dim_outof
+from torch._functorch.make_functional import functional_init, functional_init_with_buffers
+from torch._functorch.eager_transforms import _slice_argnums
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch._utils import _rebuild_tensor
+from torch._utils_internal import get_file_path_2
+from torch.serialization import LoadEndianness, SourceChangeWarning, check_module_version_greater_or_equal, skip_data
+from torch.testing import FileCheck
+from torch.testing._internal import composite_compliance, opinfo
+from torch.testing._internal.common_methods_invocations import op_db, python_ref_db
+from torch.testing._internal.custom_op_db import custom_op_db
+from torch.testing._internal.inductor_utils import maybe_skip_size_asserts
+from torch.testing._internal.jit_utils import JitTestCase
+from torch.testing._internal.logging_tensor import LoggingTensor, capture_logs
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._import_utils import import_dill
+from torch.utils._mode_utils import no_dispatch
+import functorch
+from functorch import combine_state_for_ensemble, make_functional, make_functional_with_buffers, make_fx, vmap
+from functorch.experimental import chunk_vmap, functionalize, replace_all_batch_norm_modules_
+"""
+# What those names do together with torch.testing._internal, over the drop-in.
+USES = """
+import unittest
+a = TwoTensor(torch.ones(2), torch.zeros(2))
+assert (a + 1).b.tolist() == [1, 1]
+
+class Case(JitTestCase):
+    def test(self):
+        FileCheck().check("add").run(torch.fx.symbolic_trace(lambda x: x + 1).code)
+assert unittest.TextTestRunner(stream=open(os.devnull, "w")).run(Case("test")).wasSuccessful()
+
+def equal(x, y, equal_nan=False):
+    torch.testing.assert_close(x, y, equal_nan=equal_nan)
+for name in ("add", "transpose", "chunk", "movedim", "cumsum"):
+    op = next(op for op in op_db if op.name == name)
+    sample = next(iter(op.sample_inputs("cpu", torch.float32, requires_grad=True)))
+    args = [sample.input, *sample.args]
+    composite_compliance.check_with_mode(op, args, sample.kwargs, equal)
+    composite_compliance.check_all_permutations(op, args, sample.kwargs, equal)
+    composite_compliance.check_backward_formula(op.get_op(), args, sample.kwargs, sample.output_process_fn_grad,
+                                                op.gradcheck_wrapper, equal)
+for op in custom_op_db[:3]:
+    sample = next(iter(op.sample_inputs("cpu", torch.float32)))
+    op(sample.input, *sample.args, **sample.kwargs)
+for op in [op for op in python_ref_db if op.name in ("_refs.add", "_refs.T", "_refs.nn.functional.relu", "_refs.cauchy",
+                                                     "_refs._conversions.half", "_refs.linalg.norm", "_refs.fft.fft")]:
+    sample = next(iter(op.sample_inputs("cpu", torch.float32)))
+    with TorchRefsMode(strict=True):
+        got = op(sample.input, *sample.args, **sample.kwargs)
+    if op.name != "_refs.cauchy":
+        equal(got, op.torch_opinfo(sample.input, *sample.args, **sample.kwargs))
+    assert got.shape == op.torch_opinfo(sample.input, *sample.args, **sample.kwargs).shape if hasattr(got, "shape") else True
+"""
+
+
+def test_what_test_files_of_pytorch_import_and_use() -> None:
+    """In a process of its own: this one has PyTorch under the name torch."""
+    wheel = Path(torchgen.__file__).parents[1]
+    code = f"import os, warnings\nwarnings.simplefilter('ignore')\nimport mindtorch_v2\n" \
+           f"mindtorch_v2.install(testing_internal={str(wheel)!r})\nimport torch\n{IMPORTS}{USES}print('done')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "done\n", done.stderr[-3000:]
+
+
+# ---- in-place operators -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("operator", ["//=", "%=", "**=", "&=", "|=", "^=", "<<=", ">>="])
+@twin
+def test_operators_with_assignment_change_the_tensor(t, operator):
+    x = y = t.tensor([5, 6, 7])
+    scope: dict[str, Any] = {"x": x, "y": y, "t": t}
+    exec(f"x {operator} t.tensor([1, 2, 3])", scope)
+    f = t.ones(2)
+
+    def wrong() -> None:
+        exec(f"f {operator} 'a'", {"f": f})
+    return scope["x"] is y, y, y._version, error(wrong, 70)
+
+
+@twin
+def test_reversed_and_bool_questions(t):
+    return (reversed(t.arange(3)), reversed(t.tensor(1.0)), reversed(t.ones(2, 3)), t.tensor([True, False])._is_all_true(),
+            t.tensor([True, False])._is_any_true(), error(lambda: t.ones(2)._is_all_true()), t.ones(2)._is_zerotensor())
+
+
+# ---- FileCheck --------------------------------------------------------------------------------------------------------------
+TEXT = "a = add(b)\nc = mul(a)\nreturn c\n"
+CHECKS = ["check('add').check('mul')", "check('mul').check('add')", "check_next('add')", "check('add').check_next('mul')",
+          "check('add').check_next('return')", "check('a').check_same('add')", "check('a').check_same('mul')",
+          "check_not('div')", "check('add').check_not('mul').check('return')", "check('add').check_not('div').check('return')",
+          "check_count('c', 2)", "check_count('c', 3)", "check_count('a', 3, exactly=True)", "check_dag('mul').check_dag('add')",
+          "check_dag('mul').check_dag('div')", "check_regex('m.l')", "check_regex('m..l')"]
+
+
+@pytest.mark.parametrize("checks", CHECKS)
+def test_file_check(checks: str) -> None:
+    def ran(side: Any) -> str:
+        said = error(lambda: eval(f"side.testing.FileCheck().{checks}.run(text)", {"side": side, "text": TEXT}), 99)
+        return said.partition("\n")[0]
+    assert ran(mt) == ran(torch)
+
+
+# ---- torch.save and torch.load ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("writer, reader", [(mt, torch), (torch, mt), (mt, mt)])
+def test_the_format_from_before_1_6_is_written(writer: Any, reader: Any) -> None:
+    base = writer.arange(6.0)
+    module = writer.nn.Linear(2, 1)
+    file = io.BytesIO()
+    writer.save({"a": base, "b": base[2:].view(2, 2), "w": module.state_dict(), "n": [1, "x"], "h": base.half()}, file,
+                _use_new_zipfile_serialization=False)
+    file.seek(0)
+    back = reader.load(file)
+    assert back["a"].tolist() == [0, 1, 2, 3, 4, 5] and back["b"].tolist() == [[2, 3], [4, 5]] and back["n"] == [1, "x"]
+    assert back["h"].dtype == reader.float16 and back["w"]["weight"].tolist() == module.weight.tolist()
+    back["a"][2] = 9
+    assert back["b"][0, 0] == 9          # views of one storage still
+
+
+def test_options_of_files(tmp_path: Path) -> None:
+    ser, config = mt.serialization, mt.utils.serialization.config
+    path = str(tmp_path / "x.pt")
+    mt.save(mt.ones(3), path)
+    with ser.skip_data():
+        mt.save(mt.ones(3), str(tmp_path / "skipped.pt"))
+        assert mt.load(path).shape == (3,)
+    assert mt.load(str(tmp_path / "skipped.pt")).tolist() == [0, 0, 0]
+    with config.patch("load.mmap", True), ser.set_default_mmap_options(mmap.MAP_SHARED):
+        mt.load(path)[0] = 7
+    assert mt.load(path).tolist() == [7, 1, 1] and ser.get_default_mmap_options() == mmap.MAP_PRIVATE
+    with config.patch({"save.storage_alignment": 4096}):
+        mt.save(mt.ones(3), str(tmp_path / "aligned.pt"))
+    assert torch.load(tmp_path / "aligned.pt").tolist() == [1, 1, 1]
+    assert os.path.getsize(tmp_path / "aligned.pt") > 4096
+    mt.save(mt.ones(3), path, _disable_byteorder_record=True)
+    ser.set_default_load_endianness(ser.LoadEndianness.BIG)
+    try:
+        assert mt.load(path)[0] != 1
+    finally:
+        ser.set_default_load_endianness(None)
+    with pytest.raises(AttributeError, match="does not exist"), config.patch("load.none", 1):
+        pass
+
+
+class Own:
+    """What no file may name by default."""
+
+
+@twin
+def test_names_in_a_file_that_are_not_allowed(t):
+    file = io.BytesIO()
+    t.save({"a": Own(), "b": print, "c": t.ones(1)}, file)
+    file.seek(0)
+    found = sorted(t.serialization.get_unsafe_globals_in_checkpoint(file))
+    with t.serialization.safe_globals([Own]):
+        file.seek(0)
+        fewer = t.serialization.get_unsafe_globals_in_checkpoint(file)
+    old = io.BytesIO()
+    t.save(1, old, _use_new_zipfile_serialization=False)
+    old.seek(0)
+    return found, fewer, error(lambda: t.serialization.get_unsafe_globals_in_checkpoint(old), 60), \
+        error(lambda: t.save(1, 5), 60), error(lambda: t.serialization.set_default_mmap_options(3), 60)
+
+
+class Versioned:
+    """A module with a version."""
+    __version__ = "1.2.3"
+
+
+@twin
+def test_versions_of_modules(t):
+    ask = t.serialization.check_module_version_greater_or_equal
+    bad = type("bad", (), {"__version__": "a.b"})
+    return ask(Versioned, (1, 2, 3)), ask(Versioned, (1, 3)), ask(bad, (1, 0), error_if_malformed=False), \
+        error(lambda: ask(bad, (1, 0)), 60)
+
+
+def test_a_registered_place_of_storages() -> None:
+    seen = []
+    ser = mt.serialization
+    entry = (5, lambda storage: "somewhere" if storage.nbytes() == 12 else None,
+             lambda storage, location: seen.append(location) or storage if location == "somewhere" else None)
+    ser.register_package(*entry)
+    try:
+        file = io.BytesIO()
+        mt.save([mt.ones(3), mt.ones(4)], file)
+        file.seek(0)
+        assert [x.tolist() for x in mt.load(file)] == [[1] * 3, [1] * 4] and seen == ["somewhere"]
+    finally:
+        ser._package_registry.remove(entry)
+
+
+# ---- functorch ------------------------------------------------------------------------------------------------------------------
+def net(t: Any) -> Any:
+    t.manual_seed(0)
+    return t.nn.Sequential(t.nn.Linear(2, 3), t.nn.BatchNorm1d(3))
+
+
+@twin
+def test_modules_as_functions(t):
+    from importlib import import_module
+    make = import_module(t.__name__ + "._functorch.make_functional")
+    module, x = net(t), t.ones(4, 2)
+    f, params, buffers = make.make_functional_with_buffers(module)
+    g, weights = make.make_functional(module[0])
+    ensemble, stacked, _ = make.combine_state_for_ensemble([t.nn.Linear(2, 3) for _ in range(3)])
+    return f(params, buffers, x), g(weights, x), len(params), len(buffers), error(lambda: make.make_functional(module), 60), \
+        [s.shape[0] for s in stacked], t.vmap(ensemble, (0, None, None))(stacked, (), x).shape == (3, 4, 3)
+
+
+@twin
+def test_small_parts_of_functorch(t):
+    from importlib import import_module
+    core, apis = t._C._functorch, import_module(t.__name__ + "._functorch.apis")
+    slices = import_module(t.__name__ + "._functorch.eager_transforms")._slice_argnums
+    x = t.arange(24).view(2, 3, 4)
+    replaced = import_module(t.__name__ + "._functorch.batch_norm_replacement").replace_all_batch_norm_modules_(net(t))
+    return (core.reshape_dim_into(0, 0, x), core.reshape_dim_into(0, 1, x), core.reshape_dim_into(2, 0, x),
+            core.reshape_dim_outof(2, 2, x), apis.chunk_vmap(lambda y: y.sum(0), chunks=2)(x.float()),
+            slices((1, 2, 3), (0, 2)), slices((1, 2), 1), error(lambda: slices((1, 2), "a"), 40),
+            replaced[1].running_mean, t.func.functionalize(lambda y: y.clone().add_(1))(x),
+            error(lambda: t.func.functionalize(lambda y: y, remove="x"), 60))
+
+
+def test_the_fallback_of_vmap_can_be_forbidden() -> None:
+    core = mt._C._functorch
+    assert core._is_vmap_fallback_enabled()
+    core._set_vmap_fallback_enabled(False)
+    try:
+        with pytest.raises(RuntimeError, match="hit the vmap fallback which is currently disabled"):
+            mt.vmap(lambda x: mt.histc(x, 3))(mt.rand(2, 5))
+    finally:
+        core._set_vmap_fallback_enabled(True)
+    with pytest.warns(UserWarning, match="performance drop"):
+        mt._C._debug_only_display_vmap_fallback_warnings(True)
+        try:
+            mt.vmap(lambda x: mt.histc(x, 3))(mt.rand(2, 5))
+        finally:
+            mt._C._debug_only_display_vmap_fallback_warnings(False)
+
+
+# ---- fake tensors beside real ones ------------------------------------------------------------------------------------------------
+def test_ops_run_with_fake_tensors_too_and_are_compared() -> None:
+    from mindtorch_v2._subclasses.fake_utils import (
+        CrossRefFakeMode,
+        MetadataMismatchError,
+        output_alias_each_other,
+        outputs_alias_inputs,
+    )
+    x = mt.ones(2, 3, requires_grad=True)
+    with CrossRefFakeMode():
+        (x.t() @ x).relu().sum().backward()
+    assert x.grad.shape == (2, 3)
+    assert outputs_alias_inputs(x.view(6), x) and not outputs_alias_inputs(x + 1, x) and output_alias_each_other([x[0], x[1]])
+
+    @mt.library.custom_op("test_internal_names::wrong", mutates_args=())
+    def wrong(y: mt.Tensor) -> mt.Tensor:
+        return y.sum(0)
+    with pytest.raises(MetadataMismatchError, match="shape"):
+        CrossRefFakeMode()._compare("wrong", mt.ones(2), mt.ones(3), (), ())
+
+
+def test_marks_and_classes_can_be_set_aside() -> None:
+    from mindtorch_v2.utils._mode_utils import no_dispatch
+    calls = []
+
+    class Seen(mt.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            calls.append(func)
+            with no_dispatch():
+                return func(*args, **(kwargs or {}))
+    x = mt.ones(2).as_subclass(Seen)
+    assert (x + 1).tolist() == [2, 2] and len(calls) == 1
+    z = mt.tensor([1 + 2j])
+    mt._C._set_conj(z, True)
+    assert z.is_conj() and z.resolve_conj().tolist() == [1 - 2j]
+    with pytest.raises(RuntimeError, match="complex"):
+        mt._C._set_conj(mt.ones(1), True)
