@@ -2,7 +2,8 @@
 
     python tests/mindtorch_v2/call_parity.py --peer PYTHON --out build/calls [--report docs/card.md] [--only REGEX]
 
-Both run the samples of PyTorch's op_db on the simulator (call_recorder.py). Of each launch the op, and the dtype, sizes,
+Both run the samples of PyTorch's op_db, its modules and optimizers and some models on the simulator (call_recorder.py), and
+small programs around the runtime (call_runtime.py). Of each launch the op, and the dtype, sizes,
 strides, offset, format and value of every argument count; the workspace does not, because the simulator chose it.
 A launch that torch_npu does not make for the same sample may be one that it makes for others (attested: the same op with the
 same dtypes, formats and absent arguments), or one whose dtypes and ranks the documents of CANN state (documented).
@@ -21,6 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import call_runtime
 from card_page import write_section
 
 import cann_tables
@@ -38,6 +40,11 @@ class Verdict(NamedTuple):
     way: str
     outcome: str
     detail: str
+
+    @property
+    def kind(self) -> str:
+        """What the name is one of; call_programs.py puts it before the name."""
+        return next((kind for kind in ("module", "optimizer", "model") if self.name.startswith(kind + " ")), "op")
 
 
 def without_workspace(call: str) -> str:
@@ -170,23 +177,32 @@ def table(verdicts: list[Verdict], by: str) -> list[str]:
 
 def report(verdicts: list[Verdict], command: str) -> str:
     """The section of docs/card.md."""
-    ops = {verdict.name for verdict in verdicts}
     opened = collections.Counter(verdict.name for verdict in verdicts if verdict.outcome == "open")
-    clean = len(ops) - len(opened)
-    lines = [f"Made by `{command}`; do not edit. PyTorch's `op_db` runs on torch_npu and on this library, both on the simulator, "
+    names = {kind: {verdict.name for verdict in verdicts if verdict.kind == kind} for kind in ("op", "module", "optimizer", "model")}
+    counts = [f"{len(found)} {kind}s compared; {len(found - opened.keys())} without an open difference." for kind, found in
+              names.items() if found]
+    lines = [f"Made by `{command}`; do not edit. PyTorch's `op_db`, `module_db` and `optim_db`, layers of transformers and the networks of the examples run on torch_npu and on this library, both on the simulator, "
              "and the launches of aclnn ops are compared with dtypes, sizes, strides, offsets, formats and values of their "
              "arguments. attested: other launches than torch_npu's for that sample, each of which torch_npu makes elsewhere (the same "
              "op with the same dtypes, formats, absent arguments and cubeMathType); documented: CANN's documents state the "
              "dtypes and ranks, or there is a reason in `tests/mindtorch_v2/call_reasons.txt`; open: neither; host: nothing is "
              "launched.", "",
-             f"{len(ops)} ops compared; {clean} without an open difference.", "", *table(verdicts, "dtype"), "", *table(verdicts, "way"),
+             *counts, "", *table(verdicts, "kind"), "",
+             *table(verdicts, "dtype"), "", *table(verdicts, "way"),
              "", "### Open differences", "",
-             "The first of each op: launches that torch_npu does not make and CANN's documents do not state.", ""]
+             "The first of each name: launches that torch_npu does not make and CANN's documents do not state." if opened else
+             "None: every launch is one that torch_npu makes too, or that CANN's documents state.", ""]
     for name in sorted(opened):
         first = next(verdict for verdict in verdicts if verdict.name == name and verdict.outcome == "open")
         lines += [f"- `{name}` ({opened[name]}), {first.dtype}, {first.way}", "", "  ```", *(f"  {line}"[:230] for line in
                                                                                     first.detail.splitlines()[:6]), "  ```"]
     return "\n".join(lines) + "\n"
+
+
+def runtime_report(folder: Path) -> str:
+    """The section about functions of the runtime."""
+    ours, theirs = (json.loads((folder / f"{library}.runtime.json").read_text()) for library in ("mindtorch_v2", "torch_npu"))
+    return call_runtime.report(call_runtime.compare(ours, theirs, reasons()), ours, theirs)
 
 
 def main() -> None:
@@ -200,6 +216,8 @@ def main() -> None:
     if options.peer:
         record(options.peer, "torch_npu", theirs, rest)
         record(sys.executable, "mindtorch_v2", ours, rest)
+        for library, python in (("torch_npu", options.peer), ("mindtorch_v2", sys.executable)):
+            call_runtime.run(library, python, options.out / f"{library}.runtime.json")
     verdicts = compare(read(ours), read(theirs))
     print("\n".join(table(verdicts, "dtype")))
     groups = collections.Counter(short(v.detail) for v in verdicts if v.outcome == "open")
@@ -207,6 +225,7 @@ def main() -> None:
     if options.report:
         write_section(options.report, "What this library sends to CANN, beside what torch_npu sends",
                       report(verdicts, "make call-parity"))
+        write_section(options.report, "The runtime of CANN, beside torch_npu's use of it", runtime_report(options.out))
 
 
 if __name__ == "__main__":

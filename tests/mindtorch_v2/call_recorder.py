@@ -1,4 +1,4 @@
-"""Runs the samples of PyTorch's op_db on an npu and writes which calls of CANN each of them made.
+"""Runs the samples of PyTorch's op_db, its modules and optimizers and some models on an npu, and writes which calls of CANN each made.
 
     cann-sim run python call_recorder.py --library torch_npu|mindtorch_v2 --out FILE [--only REGEX] [--samples 2]
 
@@ -34,13 +34,20 @@ class Simulator:
     def start(self) -> None:
         self.library.cannSimRecordCalls(1)
 
-    def launches(self) -> list[str]:
-        """The launches of aclnn ops since start(), each as often as it was made."""
+    def _recorded(self) -> list[tuple[int, str]]:
         room = self.library.cannSimRecordedCalls(None, 0)
         buffer = ctypes.create_string_buffer(room + 1)
         self.library.cannSimRecordedCalls(buffer, room + 1)
         lines = (line.split(" ", 1) for line in buffer.value.decode().splitlines())
-        return [text for count, text in lines if text.startswith("aclnn") for _ in range(int(count))]
+        return [(int(count), text) for count, text in lines]
+
+    def launches(self) -> list[str]:
+        """The launches of aclnn ops since start(), each as often as it was made."""
+        return [text for count, text in self._recorded() if text.startswith("aclnn") for _ in range(count)]
+
+    def functions(self) -> list[str]:
+        """Other functions since start(), each text once, in the order in which they came first."""
+        return [text for _, text in self._recorded() if not text.startswith("aclnn")]
 
 
 def load(library: str) -> Any:
@@ -88,11 +95,12 @@ class Recorder:
             return [tensor for item in out for tensor in self.outputs(item)]
         return [out] if isinstance(out, self.torch.Tensor) and out.requires_grad else []
 
-    def sample(self, info: Any, sample: Any) -> dict[str, Any]:
+    def sample(self, function: Callable[..., Any], arguments: list[Any]) -> dict[str, Any]:
+        """Both directions of a function of [the first argument, the others, those by name]."""
         torch = self.torch
-        given = self.to_npu([sample.input, list(sample.args), dict(sample.kwargs)])
+        given = self.to_npu(arguments)
         torch.npu.synchronize()
-        out, forward = self.recorded(lambda: info.op(given[0], *given[1], **given[2]))
+        out, forward = self.recorded(lambda: function(given[0], *given[1], **given[2]))
         found = {"forward": forward}
         ends = self.outputs(out)
         if ends:
@@ -108,7 +116,7 @@ class Recorder:
         for number, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=grad)):
             if number >= self.samples:
                 break
-            found.append(self.sample(info, sample))
+            found.append(self.sample(info.op, [sample.input, list(sample.args), dict(sample.kwargs)]))
         return found
 
 
@@ -124,28 +132,31 @@ def main() -> None:
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, ring)
     torch.npu.set_device(0)
-    from torch.testing._internal.common_methods_invocations import op_db  # of the library that was loaded
+    from call_programs import Program, programs  # of the library that was loaded
+    from torch.testing._internal.common_methods_invocations import op_db
 
     recorder = Recorder(torch, options.samples)
+    items = [Program(info.full_name, word, lambda r, info=info, word=word: r.item(info, getattr(torch, word)))
+             for info in op_db for word in options.dtypes if getattr(torch, word) in info.supported_dtypes("cpu")]
+    items += [program for program in programs(torch) if program.dtype in options.dtypes]
     done = {json.loads(line)["key"] for line in options.out.read_text().splitlines()} if options.out.exists() else set()
     with options.out.open("a", buffering=1) as file:
-        for info in op_db:
-            for word in options.dtypes:
-                dtype, key = getattr(torch, word), f"{info.full_name} {word}"
-                if key in done or not re.search(options.only, info.full_name) or dtype not in info.supported_dtypes("cpu"):
-                    continue
-                place = file.tell()
-                file.write(json.dumps({"key": key, "samples": None}) + "\n")     # stays if this item ends the process
-                signal.alarm(SECONDS * options.samples)
-                try:
-                    found = recorder.item(info, dtype)
-                except Exception as error:          # of the sample's making
-                    found = [{"forward": {"error": f"sample: {type(error).__name__}: {error}"[:160]}}]
-                finally:
-                    signal.alarm(0)
-                file.truncate(place)
-                file.seek(place)
-                file.write(json.dumps({"key": key, "samples": found}) + "\n")
+        for item in items:
+            key = f"{item.name} {item.dtype}"
+            if key in done or not re.search(options.only, item.name):
+                continue
+            place = file.tell()
+            file.write(json.dumps({"key": key, "samples": None}) + "\n")     # stays if this item ends the process
+            signal.alarm(SECONDS * options.samples)
+            try:
+                found = item.run(recorder)
+            except Exception as error:          # of the sample's making
+                found = [{"forward": {"error": f"sample: {type(error).__name__}: {error}"[:160]}}]
+            finally:
+                signal.alarm(0)
+            file.truncate(place)
+            file.seek(place)
+            file.write(json.dumps({"key": key, "samples": found}) + "\n")
     sys.stdout.flush()
     os._exit(0)                                    # what the samples left behind needs no orderly end
 

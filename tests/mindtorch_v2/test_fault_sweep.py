@@ -13,7 +13,7 @@ import mindtorch_v2 as torch
 
 SEED = 9
 # Each K-th place, so that a workload takes about two seconds.
-EVERY = {"train": 40, "graph": 8, "pipeline": 6, "oom": 5, "segments": 60, "devices": 8, "restart": 24, "lists": 20,
+EVERY = {"train": 40, "graph": 8, "pipeline": 6, "oom": 5, "segments": 40, "devices": 8, "restart": 24, "lists": 20,
          "updates": 8, "questions": 6, "blocking": 30, "exit": 70}  # fmt: skip
 
 

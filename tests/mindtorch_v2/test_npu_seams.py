@@ -167,8 +167,8 @@ class Counted(Replaced):
     "use, wanted",
     [
         (lambda: torch.npu.synchronize(), {"synchronize_stream", "synchronize_device"}),
-        (lambda: torch.ones(4).npu(), {"memcpy_async"}),
-        (lambda: torch.ones(4, device="npu").cpu(), {"memcpy_async"}),
+        (lambda: torch.ones(4).npu(), {"synchronize_stream", "memcpy"}),          # asynchronous copies are for pinned memory
+        (lambda: torch.ones(4, device="npu").cpu(), {"synchronize_stream", "memcpy"}),
         (lambda: torch.npu.mem_get_info(), {"get_mem_info"}),
         (lambda: torch.npu.Event(enable_timing=True).record(), {"record_event"}),
         (lambda: torch.npu.get_device_properties(), {"get_mem_info"}),

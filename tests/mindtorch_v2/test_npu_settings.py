@@ -13,6 +13,7 @@ import pytest
 
 import mindtorch_v2 as torch
 from mindtorch_v2._backends.npu import aclnn, capi, cube
+from mindtorch_v2._backends.npu import runtime as npu_runtime
 
 # torch_npu 2.13's names with their parameters.
 PUBLIC = """
@@ -175,6 +176,15 @@ def test_cores_that_multiply_no_float32(monkeypatch: pytest.MonkeyPatch, soc: st
     assert " ".join(str(cube.math_type(op)) for op in ("aclnnMatmul", "aclnnConvolution", "aclnnAvgPool2d")) == sent
 
 
+def test_versions_of_cann_are_compared(npu: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = "7.0.0 8.0.RC1 8.0.RC2.alpha001 8.0.RC2.beta1 8.0.RC2 8.0.0.alpha1 8.0.0 8.0.1 8.1.RC1 8.10.0".split()
+    for at, version in enumerate(order):
+        monkeypatch.setattr(npu.settings, "get_cann_version", lambda module, version=version: version)
+        assert [npu.utils._is_gte_cann_version(other) for other in order] == [i <= at for i in range(len(order))]
+    with pytest.raises(RuntimeError, match="expected a version of CANN such as 8.1.RC1 or 8.5.0, got 'new'"):
+        npu.utils._is_gte_cann_version("new")
+
+
 def test_options(rounding: ModuleType) -> None:
     with pytest.warns(UserWarning, match="ACL_PRECISION_MODE has no effect"):
         rounding.set_option({"ACL_PRECISION_MODE": "allow_fp32_to_fp16"})
@@ -197,6 +207,16 @@ def test_dump(npu: ModuleType, tmp_path: Any) -> None:
     npu.finalize_dump()
     with pytest.raises(RuntimeError, match="aclmdlSetDump"):
         npu.set_dump(tmp_path / "missing.json")
+
+
+def test_devices_are_asked_for_infinities(npu: ModuleType) -> None:
+    """As torch_npu asks at its start: another program may have set a card to saturate."""
+    npu.synchronize()
+    rt = npu_runtime.load_acl().rt
+    assert rt.set_device_sat_mode(0) == 0
+    for opener in npu_runtime._openers:                      # what every start of a device ends with
+        opener(npu.current_device())
+    assert rt.get_device_sat_mode() == (1, 0)
 
 
 def test_overflow_is_seen_in_the_numbers(npu: ModuleType) -> None:

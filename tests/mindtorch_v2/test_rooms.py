@@ -43,7 +43,7 @@ ONE_PACKAGE |= {"_vendor": "torch_version"}
 ONE_PACKAGE |= {"_storage": "_tensor", "_typed_storage": "_tensor", "_printing": "_tensor"}
 # The only imports by name: a backend; floor 5, at its first use; NumPy, at the first array.
 LOADERS = ("_backends/registry.py", "_deferred.py", "_tensor.py")
-NUMPY_DOORS = ("_numpy.py", "_tensor.py", "_C/")
+NUMPY_DOORS = ("_numpy.py", "_tensor.py", "_C/", "_torch_npu/testing/")
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 

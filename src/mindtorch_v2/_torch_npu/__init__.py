@@ -45,4 +45,4 @@ if __name__ == "torch_npu":      # not where tools read this file by its place
     for _name in _NAMES - vars(torch).keys():
         setattr(torch, _name, _moved(_name))
 
-from . import optim, profiler, utils  # noqa: E402  they use what is defined above
+from . import optim, profiler, utils  # noqa: E402  they use what is defined above; testing is imported by its name

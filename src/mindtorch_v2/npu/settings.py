@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 import warnings
 from typing import Any, NoReturn
 
@@ -42,6 +43,21 @@ def get_cann_version(module: str = "CANN") -> str:
     found, code = runtime.load_acl().get_cann_version(_PACKAGES.index(module))
     check(code, "aclsysGetCANNVersion")
     return found["version"]
+
+
+def _order(version: str) -> tuple[int, ...]:
+    """8.1.RC1 as numbers that grow with versions: a release candidate comes before the release, an alpha or beta before that."""
+    found = re.match(r"(\d+)\.(\d+)\.(?:(RC)?(\d+))(?:\.?(alpha|beta)(\d+))?", version, re.IGNORECASE)
+    if found is None:
+        raise RuntimeError(f"expected a version of CANN such as 8.1.RC1 or 8.5.0, got {version!r}")
+    major, minor, candidate, number, stage, count = found.groups()
+    early = {"alpha": 0, "beta": 1}.get((stage or "").lower(), 2)
+    return int(major), int(minor), 0 if candidate else 1, int(number), early, int(count or 0)
+
+
+def _is_gte_cann_version(version: str, module: str = "CANN") -> bool:
+    """Whether CANN, or a package of it, is this version or a later one."""
+    return _order(get_cann_version(module)) >= _order(version)
 
 
 # ---- waiting -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from mindtorch_v2.npu.devices import (
 )
 from mindtorch_v2.npu.memory import check_uce_in_memory
 from mindtorch_v2.npu.settings import (
+    _is_gte_cann_version,
     clear_npu_overflow_flag,
     finalize_dump,
     get_cann_version,

@@ -35,10 +35,10 @@ def _to_device(dst: Any, src: Any, non_blocking: bool) -> None:
     stream = streams.current_stream_handle(index)
     alone = non_blocking and src is given and _left_to_itself(src, index, stream)
     if alone:
-        _enqueue((dst, src), HOST_TO_DEVICE, index, stream, alone)
+        _enqueue((dst, src), HOST_TO_DEVICE, stream)
     else:
         with streams.op_waits("copy from cpu to npu"):    # it may refuse: not once the copy has begun to write
-            _enqueue((dst, src), HOST_TO_DEVICE, index, stream, alone)
+            _copy_now((dst, src), HOST_TO_DEVICE, index, stream)
     aclnn.finish(index)
 
 
@@ -53,12 +53,12 @@ def _to_host(dst: Any, src: Any, non_blocking: bool) -> None:
     owner, stream = runtime.get_runtime(index), streams.current_stream_handle(index)
     alone = non_blocking and _left_to_itself(dst, index, stream)
     if alone:
-        _enqueue((dst, src), DEVICE_TO_HOST, index, stream, alone)
+        _enqueue((dst, src), DEVICE_TO_HOST, stream)
         aclnn.finish(index)
         return
     with streams.op_waits("copy from npu to cpu"):
         owner.synchronize()                       # a test that replaces it sees every read; the copy waits for its stream too
-        _enqueue((dst, src), DEVICE_TO_HOST, index, stream, alone)
+        _copy_now((dst, src), DEVICE_TO_HOST, index, stream)
 
 
 def _between(dst: Any, src: Any) -> None:
@@ -102,16 +102,22 @@ def _empty(like: Any, dtype: Any, device: Any) -> Any:
     return like.new_empty(like.shape, dtype=dtype, device=device)
 
 
-def _enqueue(tensors: tuple[Any, Any], kind: int, index: int, stream: int, alone: bool) -> None:
-    """A copy on a stream of a device, after what was queued there: the memory may have another user before. Waits unless
-    alone."""
-    dst, src = tensors
-    to, of = _spans(dst, src)                     # they hold the memory until it was waited for
-    what, host = ("copy from npu to cpu", (dst, to)) if kind == DEVICE_TO_HOST else ("copy from cpu to npu", (src, of))
+_NAMES = {HOST_TO_DEVICE: "copy from cpu to npu", DEVICE_TO_HOST: "copy from npu to cpu"}
+
+
+def _enqueue(tensors: tuple[Any, Any], kind: int, stream: int) -> None:
+    """A copy of pinned memory on a stream of a device, after what was queued there."""
+    to, of = _spans(*tensors)
     code = runtime.acl.rt.memcpy_async(to.address, to.nbytes, of.address, of.nbytes, kind, stream)
-    check(code, "aclrtMemcpyAsync: " + what)
-    if not alone:
-        streams.wait(index, stream, what, host)   # blocks of a device wait in stream order
+    check(code, "aclrtMemcpyAsync: " + _NAMES[kind])
+
+
+def _copy_now(tensors: tuple[Any, Any], kind: int, index: int, stream: int) -> None:
+    """A copy that is done when this returns. CANN leaves open what an asynchronous copy of memory that is not pinned does, and
+    this one waits for no stream: the device's memory may have another user before, in the order of the stream."""
+    to, of = _spans(*tensors)                     # they hold the memory until the copy was made
+    streams.wait(index, stream, _NAMES[kind])
+    check(runtime.acl.rt.memcpy(to.address, to.nbytes, of.address, of.nbytes, kind), "aclrtMemcpy: " + _NAMES[kind])
 
 
 def _spans(dst: Any, src: Any) -> tuple[Any, Any]:

@@ -21,6 +21,7 @@ _runtimes: dict[int, _Runtime] = {}
 _started: Any = None                              # the acl module whose init() was called
 _counted: tuple[Any, int] = (None, 0)             # an acl module and the devices it sees
 _ending: tuple[int, int | None] = (0, None)       # the thread that ends a device, or all (None), while it does
+_openers: list[Callable[[int], None]] = []
 _closers: list[Callable[[int], None]] = []
 _interrupters: list[Callable[[int], None]] = []
 _forked = False
@@ -54,7 +55,6 @@ class _Runtime:
         self.streams: dict[int, list[int]] = {}   # further streams, by priority
         self.made_events: list[int] = []
         self.events: dict[int, list[int]] = {}    # those not in use, by creation flags
-        self.unfinished: dict[int, list[Any]] = {}   # by stream: what work uses that could not be waited for
         self._deferred: list[int] = []
         self._acl: Any = None                     # the acl module that init used
         self._device_set = False
@@ -94,6 +94,8 @@ class _Runtime:
         _C._npu_set_bound(-1)                     # so the launcher cannot rely on what it knew
         if _runtimes.get(self.device_id) is self:
             _C._npu_set_default_stream(self.device_id, stream)
+        for opener in _openers:
+            opener(self.device_id)
         self.initialized = True
 
     def defer_free(self, pointer: int) -> None:
@@ -111,7 +113,6 @@ class _Runtime:
         except BaseException:
             self._deferred = pointers + self._deferred
             raise
-        self.unfinished.clear()
         codes = [acl.rt.free(pointer) for pointer in pointers]
         errors.check(next(filter(None, codes), 0), "aclrtFree")
 
@@ -252,6 +253,11 @@ def _stop_acl(used: bool, reported: set[int]) -> None:
     if used or (acl is not None and _started is acl):
         _attempt(reported, "aclFinalize", lambda: acl.finalize())
     _started = None
+
+
+def on_open(opener: Callable[[int], None]) -> None:
+    """Registers opener(device_id), called where a device was set and its context is current, before anything uses it."""
+    _openers.append(opener)
 
 
 def on_close(closer: Callable[[int], None]) -> None:

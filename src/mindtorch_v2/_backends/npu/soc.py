@@ -6,6 +6,7 @@ import re
 
 import cann_tables
 from mindtorch_v2._backends.npu import runtime
+from mindtorch_v2._backends.npu.errors import check
 
 # A family by the beginning of a name, as CANN's platform files group them. "Ascend910B" without a digit is an Ascend910.
 _FAMILIES = {
@@ -41,3 +42,16 @@ def has_kernels(op: str) -> bool:
     """Whether CANN has kernels of an aclnn op for this SoC; of one that is not known, those that all have."""
     families = cann_tables.families(op)
     return families is None or family() in families
+
+
+_INFINITIES = 1                                  # ACL_RT_OVERFLOW_MODE_INFNAN
+
+
+def _keep_infinities(device_id: int) -> None:
+    """Sums that overflow are to be infinite where the cores can have it so, whatever another program set; torch_npu too says it."""
+    set_mode = getattr(runtime.load_acl().rt, "set_device_sat_mode", None)
+    if set_mode is not None and has_cube_and_vector_cores():
+        check(set_mode(_INFINITIES), f"aclrtSetDeviceSatMode of device {device_id}")
+
+
+runtime.on_open(_keep_infinities)

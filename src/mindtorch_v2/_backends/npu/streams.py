@@ -69,17 +69,10 @@ def op_waits(what: str) -> contextlib.AbstractContextManager[None]:
     return waiting(what)
 
 
-def wait(device_id: int, stream: int, what: str, *used: Any) -> None:
-    """Waits for a stream. Where that fails the work may still be queued, so what it uses on the host is kept until a
-    wait for the stream succeeds: the device would write into memory that is another's by then."""
-    owner = runtime.get_runtime(device_id)
-    code = runtime.acl.rt.synchronize_stream(stream)
-    if code:
-        if used:
-            owner.unfinished.setdefault(stream, []).append(used)
-        check(code, f"aclrtSynchronizeStream: {what}")
-    elif owner.unfinished:
-        owner.unfinished.pop(stream, None)
+def wait(device_id: int, stream: int, what: str) -> None:
+    """Waits for a stream."""
+    runtime.get_runtime(device_id)
+    check(runtime.acl.rt.synchronize_stream(stream), f"aclrtSynchronizeStream: {what}")
 
 
 def priority_range(device_id: int) -> tuple[int, int]:

@@ -30,9 +30,10 @@ class ProfilerLevel:
 class AiCMetrics:
     """torch_npu's words for what CANN counts in its cores."""
 
-    PipeUtilization, ArithmeticUtilization, Memory = "PipeUtilization", "ArithmeticUtilization", "Memory"
-    MemoryL0, ResourceConflictRatio, MemoryUB = "MemoryL0", "ResourceConflictRatio", "MemoryUB"
-    L2Cache, MemoryAccess, AiCoreNone = "L2Cache", "MemoryAccess", "ACL_AICORE_NONE"
+    PipeUtilization, ArithmeticUtilization = "ACL_AICORE_PIPE_UTILIZATION", "ACL_AICORE_ARITHMETIC_UTILIZATION"
+    Memory, MemoryL0, MemoryUB = "ACL_AICORE_MEMORY_BANDWIDTH", "ACL_AICORE_L0B_AND_WIDTH", "ACL_AICORE_MEMORY_UB"
+    ResourceConflictRatio, L2Cache = "ACL_AICORE_RESOURCE_CONFLICT_RATIO", "ACL_AICORE_L2_CACHE"
+    MemoryAccess, AiCoreNone = "ACL_AICORE_MEMORY_ACCESS", "ACL_AICORE_NONE"
 
 
 class ExportType:
@@ -44,7 +45,7 @@ class ExportType:
 class HostSystem:
     """torch_npu's words for what of the host is watched."""
 
-    CPU, MEM, DISK, NETWORK, OSRT = "cpu", "mem", "disk", "network", "osrt"
+    CPU, MEM, DISK, NETWORK, OSRT, NUMA = "cpu", "mem", "disk", "network", "osrt", "numa"
 
 
 
