@@ -149,6 +149,41 @@ def test_gathered_and_scattered(pair: Pair) -> None:
         close(got, total[2 * r : 2 * r + 2])
 
 
+def test_later_versions(pair: Pair) -> None:
+    a, b, x3 = halves(4, 8), halves(8, 6), halves(4, 6)
+    parts = [a[r].float() @ b[r].float() for r in range(RANKS)]
+    for got in pair.call("aclnnMatmulAllReduceV3", lambda r: (a[r], b[r], None, x3[r], pair.names[r], "sum", "aicpu", 0, 1, torch.empty(4, 6).half())):
+        close(got, sum(parts) + x3[0].float() + x3[1].float())
+    more = (None, None, None, 0)
+    got = pair.call("aclnnAllGatherMatmulV2", lambda r: (a[r], b[r], None, *more, pair.names[r], 0, 0, 1, 0, "aiv", torch.empty(8, 6).half(), None, None))
+    for r in range(RANKS):
+        close(got[r], torch.cat(a).float() @ b[r].float())
+    got = pair.call("aclnnMatmulReduceScatterV2", lambda r: (a[r], b[r], None, *more, pair.names[r], *SUM, 0, "aiv", torch.empty(2, 6).half(), None))
+    for r in range(RANKS):
+        close(got[r], sum(parts)[2 * r : 2 * r + 2])
+    q, w = ([torch.randint(-9, 9, s, dtype=torch.int8) for _ in range(RANKS)] for s in ((4, 8), (8, 6)))
+    rows, columns = torch.rand(4), torch.rand(6) * 0.1
+    got = pair.call("aclnnMatmulReduceScatterV2", lambda r: (q[r], w[r], None, rows, columns, None, 0, pair.names[r], *SUM, 0, "aiv", torch.empty(2, 6).half(), None))
+    total = sum(q[r].float() @ w[r].float() for r in range(RANKS)) * rows[:, None] * columns
+    for r in range(RANKS):
+        close(got[r], total[2 * r : 2 * r + 2])
+
+
+def test_all_to_all_of_rows_and_columns(pair: Pair) -> None:
+    a, b, bias = halves(4, 8), halves(8, 6), halves(6)
+    y = [a[r].float() @ b[r].float() + bias[r].float() for r in range(RANKS)]
+    turned = [t.t().contiguous() for t in b]
+    got = pair.call("aclnnMatmulAlltoAll", lambda r: (a[r], turned[r], bias[r], None, pair.names[r], False, True, torch.empty(8, 3).half()))
+    for r in range(RANKS):
+        close(got[r], torch.cat([part[:, 3 * r : 3 * r + 3] for part in y]))
+    wide = halves(16, 5)
+    got = pair.call("aclnnAlltoAllMatmul", lambda r: (a[r], wide[r], None, None, pair.names[r], False, False, torch.empty(2, 5).half(), torch.empty(2, 16).half()))
+    for r in range(RANKS):
+        rows = torch.cat([x[2 * r : 2 * r + 2] for x in a], 1)
+        same(got[r][1], rows)
+        close(got[r][0], rows.float() @ wide[r].float())
+
+
 def test_rows_of_experts(pair: Pair) -> None:
     """Two ranks with two experts each: rows go by rank and expert, are multiplied by expert, and come back."""
     counts = [[1, 2, 0, 1], [2, 0, 3, 1]]  # [sender][rank and expert of the receiver]

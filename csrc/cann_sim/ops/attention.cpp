@@ -7,7 +7,7 @@ namespace {
 // Where one version of the op keeps its arguments.
 struct Places {
   int query, key, value, shift, drop, mask, prefix, scale, keep, before, after, heads, layout, mode, shift_type, q_ends,
-      k_ends;
+      k_ends, query_rope, key_rope, sink;
   explicit Places(const Call& c)
       : query(argument(c, {"query"})), key(argument(c, {"key", "keyIn"})), value(argument(c, {"value"})),
         shift(argument(c, {"realShiftOptional", "pseShiftOptional"})), drop(argument(c, {"dropMaskOptional"})),
@@ -15,7 +15,8 @@ struct Places {
         scale(argument(c, {"scaleValue"})), keep(argument(c, {"keepProb"})), before(argument(c, {"preTokens"})),
         after(argument(c, {"nextTokens"})), heads(argument(c, {"headNum"})), layout(argument(c, {"inputLayout"})),
         mode(argument(c, {"sparseMode"})), shift_type(argument(c, {"pseType"})),
-        q_ends(argument(c, {"actualSeqQLenOptional"})), k_ends(argument(c, {"actualSeqKvLenOptional"})) {}
+        q_ends(argument(c, {"actualSeqQLenOptional"})), k_ends(argument(c, {"actualSeqKvLenOptional"})),
+        query_rope(argument(c, {"queryRope"})), key_rope(argument(c, {"keyRope", "keyInRope"})), sink(argument(c, {"sinkOptional"})) {}
 };
 
 // The rows of queries and keys that belong together: a batch, or a piece of a packed sequence.
@@ -84,6 +85,20 @@ struct Problem {
   }
 };
 
+// Parts of the depth that stand in a tensor of their own come after the others.
+Value joined(Run& r, int i, int rope) {
+  return rope >= 0 && r.given(rope) && r.call.tensor(rope).numel() ? cat({r.tensor(i), r.tensor(rope)}, -1) : r.tensor(i);
+}
+Value joined_sizes(const Call& c, int i, int rope) {
+  Value v = sizes_only(c.tensor(i));
+  if (rope < 0 || !c.given(rope) || !c.tensor(rope).numel()) return v;
+  const TensorMeta& more = c.tensor(rope);
+  EXPECT(more.ndim == v.ndim && more.ndim == 3 && more.sizes[0] == v.sizes[0] && more.sizes[1] == v.sizes[1], "%s %s does not go with %s",
+         c.row->args[rope].name, describe(more).c_str(), c.row->args[i].name);
+  v.sizes[v.ndim - 1] += more.sizes[more.ndim - 1];
+  return v;
+}
+
 Attention settings(const Call& c, const Places& at) {
   Attention a;
   a.scale = c.number(at.scale);
@@ -101,13 +116,15 @@ Attention settings(Run& r, const Places& at) {
   if (a.shift.given()) a.shift = a.shift.numel() ? a.shift.to(mt::kFloat) : Value();
   if (a.mask.bits.given() && a.mask.bits.numel() == 0) a.mask.bits = Value();
   if (r.given(at.drop) && a.keep < 1) a.drop = r.tensor(at.drop).dense();
+  if (at.sink >= 0 && r.given(at.sink) && r.call.tensor(at.sink).numel()) a.sink = r.tensor(at.sink).to(mt::kFloat).dense();
   return a;
 }
 
 // Refuses what does not fit; returns the problem by its sizes alone.
 Problem expect_problem(const Call& c) {
   Places at(c);
-  Problem p(c, sizes_only(c.tensor(at.query)), sizes_only(c.tensor(at.key)), sizes_only(c.tensor(at.value)));
+  Problem p(c, joined_sizes(c, at.query, at.query_rope), joined_sizes(c, at.key, at.key_rope), sizes_only(c.tensor(at.value)));
+  if (at.sink >= 0 && c.given(at.sink) && c.tensor(at.sink).numel()) expect_numel(c, at.sink, p.q.heads());
   Attention a = settings(c, at);
   for (int i : {at.key, at.value}) expect_same_dtype(c, i, at.query);
   EXPECT(a.keep > 0 && a.keep <= 1, "keepProb %g is not in (0, 1]", a.keep);
@@ -150,7 +167,7 @@ void check_score(const Call& c) {
 void score(Run& r) {
   const Call& c = r.call;
   Places at(c);
-  Problem p(c, r.tensor(at.query), r.tensor(at.key), r.tensor(at.value));
+  Problem p(c, joined(r, at.query, at.query_rope), joined(r, at.key, at.key_rope), r.tensor(at.value));
   Attention a = settings(r, at);
   Value all_max = r.tensor(output(c, "softmaxMaxOut")), all_sum = r.tensor(output(c, "softmaxSumOut"));
   Heads out(r.tensor(output(c, "attentionOutOut")), p.layout, p.q.heads());
@@ -177,6 +194,10 @@ void check_grad(const Call& c) {
   expect_same_shape(c, output(c, "dqOut"), p.at.query);
   expect_same_shape(c, output(c, "dkOut"), p.at.key);
   expect_same_shape(c, output(c, "dvOut"), p.at.value);
+  if (p.at.query_rope >= 0) {
+    expect_same_shape(c, output(c, "dqRopeOut"), p.at.query_rope);
+    expect_same_shape(c, output(c, "dkRopeOut"), p.at.key_rope);
+  }
 }
 
 // Adds the gradient of one head's scores to that of the shift, which may be shared by batches and queries.
@@ -191,13 +212,32 @@ void add_shift(const Value& total, const Head& head, const Value& part) {
   call_pointwise("add", mt::kFloat, {into, into, sum}, {number(1)});
 }
 
+// A gradient that goes to one output, or, in parts of its depth, to two.
+struct Split {
+  Value whole, first, second;
+  Split(Run& r, const char* name, const char* rope, int64_t depth) : first(r.tensor(output(r.call, name))) {
+    const int i = output(r.call, rope);
+    whole = first;
+    if (i < 0) return;
+    second = r.tensor(i);
+    Sizes sizes = first.shape();
+    sizes.back() = depth;
+    whole = empty(sizes, first.dtype);
+  }
+  void write() const {
+    if (!second.given()) return;
+    copy(first, whole.narrow(-1, 0, first.size(-1)));
+    copy(second, whole.narrow(-1, first.size(-1), second.size(-1)));
+  }
+};
+
 void grad(Run& r) {
   const Call& c = r.call;
   Places at(c);
-  Problem p(c, r.tensor(at.query), r.tensor(at.key), r.tensor(at.value));
+  Problem p(c, joined(r, at.query, at.query_rope), joined(r, at.key, at.key_rope), r.tensor(at.value));
   Attention a = settings(r, at);
-  Heads dy(r.tensor(output(c, "dy")), p.layout, p.q.heads()), dq(r.tensor(output(c, "dqOut")), p.layout, p.q.heads()),
-      dk(r.tensor(output(c, "dkOut")), p.layout, p.k.heads()), dv(r.tensor(output(c, "dvOut")), p.layout, p.k.heads());
+  const Split dq_all(r, "dqOut", "dqRopeOut", p.q.depth()), dk_all(r, "dkOut", "dkRopeOut", p.k.depth());
+  Heads dy(r.tensor(output(c, "dy")), p.layout, p.q.heads()), dq(dq_all.whole, p.layout, p.q.heads()), dk(dk_all.whole, p.layout, p.k.heads()), dv(r.tensor(output(c, "dvOut")), p.layout, p.k.heads());
   Value all_max = r.tensor(output(c, "softmaxMaxOptional")), all_sum = r.tensor(output(c, "softmaxSumOptional")),
         shift_out = r.tensor(output(c, "dpseOut"));
   bool shifts = a.shift.given() && shift_out.given() && shift_out.numel() == a.shift.numel();
@@ -218,6 +258,8 @@ void grad(Run& r) {
       copy(dv.matrix(piece.b, kh, piece.k, piece.keys), gv);
     }
   if (shifts) copy(shift_out, dshift.reshape(shift_out.shape()));
+  dq_all.write();
+  dk_all.write();
 }
 
 const Op ops[] = {
@@ -225,11 +267,15 @@ const Op ops[] = {
     {"aclnnFlashAttentionScoreV2", check_score, score},
     {"aclnnFlashAttentionVarLenScore", check_score, score},
     {"aclnnFlashAttentionVarLenScoreV2", check_score, score},
+    {"aclnnFlashAttentionVarLenScoreV3", check_score, score},
     {"aclnnFlashAttentionVarLenScoreV4", check_score, score},
+    {"aclnnFlashAttentionVarLenScoreV5", check_score, score},
+    {"aclnnFlashAttentionScoreV3", check_score, score},
     {"aclnnFlashAttentionScoreGrad", check_grad, grad},
     {"aclnnFlashAttentionScoreGradV2", check_grad, grad},
     {"aclnnFlashAttentionUnpaddingScoreGrad", check_grad, grad},
     {"aclnnFlashAttentionUnpaddingScoreGradV2", check_grad, grad},
+    {"aclnnFlashAttentionUnpaddingScoreGradV3", check_grad, grad},
     {"aclnnFlashAttentionUnpaddingScoreGradV4", check_grad, grad},
 };
 

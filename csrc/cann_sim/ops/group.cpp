@@ -44,18 +44,4 @@ Value all_reduce(Run& r, Group& group, const Value& v) {
 
 void barrier(Run& r, Group& group) { all_gather(r, group, full({1}, mt::kUInt8, 0)); }
 
-Value cat(const std::vector<Value>& parts, int64_t dim) {
-  Sizes sizes = parts[0].shape();
-  if (dim < 0) dim += parts[0].ndim;
-  sizes[size_t(dim)] = 0;
-  for (const Value& part : parts) sizes[size_t(dim)] += part.size(dim);
-  const Value made = empty(sizes, parts[0].dtype);
-  int64_t at = 0;
-  for (const Value& part : parts) {
-    if (part.numel()) copy(made.narrow(dim, at, part.size(dim)), part);
-    at += part.size(dim);
-  }
-  return made;
-}
-
 }  // namespace cann_sim

@@ -15,7 +15,6 @@ std::vector<Value> all_gather(Run& r, Group& group, const Value& v);  // of one 
 Value all_reduce(Run& r, Group& group, const Value& v);               // float32, added in the order of ranks
 void barrier(Run& r, Group& group);
 
-Value cat(const std::vector<Value>& parts, int64_t dim);
 inline bool has(const Call& c, int i) { return i >= 0 && c.given(i) && c.tensor(i).numel(); }
 
 }  // namespace cann_sim

@@ -23,11 +23,13 @@ Value multiplied(const Value& a, const Value& b, DType dtype = mt::kFloat) {
 }
 
 // ---- x1 by x2, and what is done with the sum over the group --------------------------------------------------------------
+// Scales that a version has for quantised matrices only are none where they are not given.
+int quantised(const Call& c, int i) { return has(c, i) ? i : -1; }
 struct Product {
   int x1, x2, bias, x3, scale, token_scale, anti_scale, anti_offset, anti_group, comm1, comm2, residual, gamma, epsilon, group, reduce, out, norm;
   explicit Product(const Call& c)
       : x1(argument(c, {"x1"})), x2(argument(c, {"x2"})), bias(argument(c, {"bias", "biasOptional"})), x3(argument(c, {"x3", "x3Optional"})),
-        scale(argument(c, {"dequantScale", "x2Scale"})), token_scale(argument(c, {"pertokenScaleOptional", "x1ScaleOptional"})),
+        scale(quantised(c, argument(c, {"dequantScale", "x2Scale"}))), token_scale(quantised(c, argument(c, {"pertokenScaleOptional", "x1ScaleOptional", "x1Scale"}))),
         anti_scale(argument(c, {"antiquantScale"})), anti_offset(argument(c, {"antiquantOffset"})), anti_group(argument(c, {"antiquantGroupSize"})),
         comm1(argument(c, {"commQuantScale1Optional"})), comm2(argument(c, {"commQuantScale2Optional"})),
         residual(argument(c, {"residual"})), gamma(argument(c, {"gamma"})), epsilon(argument(c, {"epsilon"})), group(argument(c, {"group"})),
@@ -156,9 +158,18 @@ void run_list(Run& r) {
 }
 
 // ---- rows gathered before, or scattered after -----------------------------------------------------------------------------
+// The versions for quantised matrices are computed with floats, or with int8 and scales of rows and columns.
+void expect_no_more(const Call& c) {
+  for (const char* name : {"quantScale", "amaxOut", "amaxOutOptional"})
+    if (has(c, argument(c, {name}))) refuse(561003, "%s with %s is not computed", c.name(), name);
+  const int group = argument(c, {"groupSize"}), block = argument(c, {"blockSize"});
+  if ((group >= 0 && c.integer(group)) || (block >= 0 && c.integer(block))) refuse(561003, "%s in groups is not computed", c.name());
+}
 void check_gather(const Call& c) {  // (x1, x2, bias?, group, gatherIndex, commTurn, streamMode, output, gatherOut?)
   const Product at(c);
+  expect_no_more(c);
   expect_plain(c, at);
+  if (at.scale >= 0) refuse(561003, "%s of quantised matrices is not computed", c.name());
   const int index = argument(c, {"gatherIndex"}), gathered = argument(c, {"gatherOut"});
   EXPECT(c.tensor(at.x1).ndim == 2 && c.integer(index) == 0, "%s: x1 of 2 dims is what is gathered", c.name());
   const int64_t rows = c.tensor(at.x1).sizes[0] * find_group(c.string(at.group))->size();
@@ -174,6 +185,7 @@ void run_gather(Run& r) {
 }
 void check_scatter(const Call& c) {  // (x1, x2, bias?, group, reduceOp, commTurn, streamMode, output)
   const Product at(c);
+  expect_no_more(c);
   expect_plain(c, at);
   const int64_t ranks = find_group(c.string(at.group))->size(), rows = c.tensor(at.x1).sizes[0];
   EXPECT(c.tensor(at.x1).ndim == 2 && rows % ranks == 0, "%s: x1 %s does not split over %ld ranks", c.name(), describe(c.tensor(at.x1)).c_str(), long(ranks));
@@ -183,6 +195,44 @@ void run_scatter(Run& r) {
   const Product at(r.call);
   const Value out = r.tensor(at.out), y = added(r, at, product(r, at), out.dtype);
   copy(out, y.narrow(0, int64_t(group_of(r, at.group)->rank()) * out.size(0), out.size(0)));
+}
+
+// ---- all to all, of columns after or of rows before ---------------------------------------------------------------------------
+// (x1, x2, bias?, axes?, group, transposeX1, transposeX2, output, [alltoAllOut?])
+Value turned(const Value& v, bool turns) { return turns ? v.transpose(0, 1) : v; }
+void expect_swapped(const Call& c, bool before) {
+  const TensorMeta &a = c.tensor(0), &b = c.tensor(1);
+  expect_group(c, 4);
+  const int64_t ranks = find_group(c.string(4))->size();
+  EXPECT(a.ndim == 2 && b.ndim == 2 && !c.integer(5) && is_float(dtype_of(a.dtype)) && a.dtype == b.dtype, "%s: x1 %s and x2 %s", c.name(), describe(a).c_str(),
+         describe(b).c_str());
+  const int64_t inner = b.sizes[c.integer(6) ? 1 : 0], n = b.sizes[c.integer(6) ? 0 : 1], rows = a.sizes[0];
+  EXPECT(inner == a.sizes[1] * (before ? ranks : 1) && (before ? rows : n) % ranks == 0, "%s: x1 %s and x2 %s do not fit %ld ranks", c.name(), describe(a).c_str(),
+         describe(b).c_str(), long(ranks));
+  if (has(c, 2)) expect_numel(c, 2, n);
+  expect_shape(c, 7, before ? Sizes{rows / ranks, n} : Sizes{rows * ranks, n / ranks});
+  if (before && has(c, 8)) expect_shape(c, 8, {rows / ranks, a.sizes[1] * ranks});
+}
+void check_swap_after(const Call& c) { expect_swapped(c, false); }
+void run_swap_after(Run& r) {
+  const std::shared_ptr<Group> group = group_of(r, 4);
+  const Value out = r.tensor(7);
+  Value y = multiplied(r.tensor(0), turned(r.tensor(1), r.call.integer(6)));
+  if (has(r.call, 2)) y = plus(y, r.tensor(2));
+  std::vector<Value> send;
+  for (uint32_t k = 0; k < group->size(); ++k) send.push_back(y.narrow(1, int64_t(k) * out.size(1), out.size(1)).to(out.dtype));
+  copy(out, cat(all_to_all(r, *group, send, std::vector<Sizes>(group->size(), send[0].shape())), 0));
+}
+void check_swap_before(const Call& c) { expect_swapped(c, true); }
+void run_swap_before(Run& r) {
+  const std::shared_ptr<Group> group = group_of(r, 4);
+  const Value x = r.tensor(0), out = r.tensor(7);
+  std::vector<Value> send;
+  for (uint32_t k = 0; k < group->size(); ++k) send.push_back(x.narrow(0, int64_t(k) * out.size(0), out.size(0)));
+  const Value rows = cat(all_to_all(r, *group, send, std::vector<Sizes>(group->size(), send[0].shape())), 1);
+  const Value y = multiplied(rows, turned(r.tensor(1), r.call.integer(6)));
+  copy(out, has(r.call, 2) ? plus(y, r.tensor(2)) : y);
+  if (has(r.call, 8)) copy(r.tensor(8), rows);
 }
 
 // ---- batches of experts over two groups -------------------------------------------------------------------------------------
@@ -348,6 +398,7 @@ void run_send_last(Run& r) {
 const Op ops[] = {
     {"aclnnMatmulAllReduce", check_all_reduce, run_all_reduce},
     {"aclnnMatmulAllReduceV2", check_all_reduce, run_all_reduce},
+    {"aclnnMatmulAllReduceV3", check_all_reduce, run_all_reduce},
     {"aclnnQuantMatmulAllReduce", check_all_reduce, run_all_reduce},
     {"aclnnQuantMatmulAllReduceV2", check_all_reduce, run_all_reduce},
     {"aclnnQuantMatmulAllReduceV3", check_all_reduce, run_all_reduce},
@@ -361,7 +412,11 @@ const Op ops[] = {
     {"aclnnInplaceQuantMatmulAllReduceAddRmsNorm", check_add_rms, run_add_rms},
     {"aclnnInplaceWeightQuantMatmulAllReduceAddRmsNorm", check_add_rms, run_add_rms},
     {"aclnnAllGatherMatmul", check_gather, run_gather},
+    {"aclnnAllGatherMatmulV2", check_gather, run_gather},
     {"aclnnMatmulReduceScatter", check_scatter, run_scatter},
+    {"aclnnMatmulReduceScatterV2", check_scatter, run_scatter},
+    {"aclnnMatmulAlltoAll", check_swap_after, run_swap_after},
+    {"aclnnAlltoAllMatmul", check_swap_before, run_swap_before},
     {"aclnnAlltoAllAllGatherBatchMatMul", check_experts_in, run_experts_in},
     {"aclnnBatchMatMulReduceScatterAlltoAll", check_experts_out, run_experts_out},
     {"aclnnAlltoAllvGroupedMatMul", check_routed<true>, run_send_first},

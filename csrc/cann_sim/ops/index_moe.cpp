@@ -1,5 +1,6 @@
 // Mixture of experts: which tokens go to which expert, gathered by expert and put back. Matmuls are elsewhere.
 #include <algorithm>
+#include <cmath>
 
 #include "ops/result.h"
 
@@ -208,7 +209,8 @@ void expert_tokens(Run& r) {
 
 // ---- aclnnMoeInitRouting(x, rowIdx, expertIdx, activeNum, expandedX, expandedRowIdx, expandedExpertIdx) -----------
 // Choices sorted by expert. rowIdx numbers a choice as (choice * rows + row); expandedRowIdx says where it went.
-void check_init_routing(const Call& c) {
+template <bool quantised> void check_init_routing(const Call& c) {  // quantised: scale and offset come after activeNum
+  const int first = quantised ? 6 : 4;
   const TensorMeta& expert = c.tensor(2);
   expect_matrix(c, 0);
   expect_index(c, 1);
@@ -216,13 +218,22 @@ void check_init_routing(const Call& c) {
   EXPECT(expert.ndim == 2 && expert.sizes[0] == c.tensor(0).sizes[0], "expertIdx of %s", describe(expert).c_str());
   expect_same_shape(c, 1, 2);
   const int64_t active = std::min(c.integer(3), c.tensor(0).sizes[0]) * expert.sizes[1];
-  expect_shape(c, 4, {active, c.tensor(0).sizes[1]});
-  expect_same_dtype(c, 4, 0);
-  expect_numel(c, 5, expert.numel());
-  expect_numel(c, 6, expert.numel());
+  expect_shape(c, first, {active, c.tensor(0).sizes[1]});
+  if (quantised) EXPECT(c.tensor(first).dtype == ACL_INT8, "expandedXOut is %s, expected int8", describe(c.tensor(first)).c_str());
+  else expect_same_dtype(c, first, 0);
+  expect_numel(c, first + 1, expert.numel());
+  expect_numel(c, first + 2, expert.numel());
 }
-void init_routing(Run& r) {
-  Value x = r.tensor(0), row = whole_index(r, 1), expert = whole_index(r, 2), out = r.tensor(4);
+// round(x * scale + offset) as int8.
+Value as_int8(Run& r) {
+  const Value x = r.tensor(0).to(mt::kFloat).dense(), made = empty(x.shape(), mt::kInt8);
+  for (int64_t i = 0, n = x.numel(); i < n; ++i)
+    made.ptr<int8_t>()[i] = int8_t(std::min(std::max(std::nearbyint(x.ptr<float>()[i] * float(r.call.number(4)) + float(r.call.number(5))), -128.f), 127.f));
+  return made;
+}
+template <bool quantised> void init_routing(Run& r) {
+  const int first = quantised ? 6 : 4;
+  Value x = quantised ? as_int8(r) : r.tensor(0), row = whole_index(r, 1), expert = whole_index(r, 2), out = r.tensor(first);
   const int64_t n = expert.numel();
   Value where = empty({n}, mt::kInt64), sorted = empty({n}, mt::kInt64);
   const std::vector<int64_t> order = sorting(expert);
@@ -232,8 +243,8 @@ void init_routing(Run& r) {
     sorted.ptr<int64_t>()[i] = expert.ptr<int64_t>()[order[i]];
     if (i < out.sizes[0] && x.sizes[0]) copy(out.select(0, i), x.select(0, at % x.sizes[0]));
   }
-  copy(r.tensor(5), where.reshape(r.tensor(5).shape()));
-  copy(r.tensor(6), sorted.reshape(r.tensor(6).shape()));
+  copy(r.tensor(first + 1), where.reshape(r.tensor(first + 1).shape()));
+  copy(r.tensor(first + 2), sorted.reshape(r.tensor(first + 2).shape()));
 }
 
 // ---- aclnnMoeFinalizeRouting(expandedX, x1, x2?, bias, scales, expandedRowIdx, expertIdx, out) --------------------
@@ -275,7 +286,8 @@ const Op ops[] = {
     {"aclnnMoeGatingTopKSoftmax", check_gating, gating},
     {"aclnnMoeGatingTopKSoftmaxV2", check_gating_v2, gating_v2},
     {"aclnnMoeComputeExpertTokens", check_expert_tokens, expert_tokens},
-    {"aclnnMoeInitRouting", check_init_routing, init_routing},
+    {"aclnnMoeInitRouting", check_init_routing<false>, init_routing<false>},
+    {"aclnnMoeInitRoutingQuant", check_init_routing<true>, init_routing<true>},
     {"aclnnMoeFinalizeRouting", check_finalize, finalize},
 };
 

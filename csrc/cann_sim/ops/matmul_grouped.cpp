@@ -147,7 +147,7 @@ void check_grouped_add(const Call& c) {
 }
 void grouped_add(Run& r) {
   Value x = r.tensor(0), w = r.tensor(1), y = r.tensor(3);
-  Sizes ends = ends_of(r, 2, false);
+  Sizes ends = ends_of(r, 2, r.call.row->nargs > 7 && r.call.integer(7) == 1);  // V2 says whether they are counts
   int64_t from = 0, groups = int64_t(ends.size());
   Value sums = y.reshape({groups, x.size(1), w.size(1)}).to(mt::kFloat).dense(),
         part = empty({x.size(1), w.size(1)}, mt::kFloat);
@@ -168,7 +168,9 @@ const Op ops[] = {
     {"aclnnGroupedMatmulV3", check_grouped, grouped},
     {"aclnnGroupedMatmulV4", check_grouped, grouped},
     {"aclnnGroupedMatmulV5", check_grouped, grouped},
+    {"aclnnGroupedMatmulWeightNz", check_grouped, grouped},
     {"aclnnGroupedMatmulAdd", check_grouped_add, grouped_add},
+    {"aclnnGroupedMatmulAddV2", check_grouped_add, grouped_add},
 };
 
 }  // namespace

@@ -251,6 +251,81 @@ void routing_map(Run& r) {
   copy(r.tensor(7), sorted.reshape(r.tensor(7).shape()));
 }
 
+// The weight of every row that went to an expert, in the order of the experts and, of one, of the tokens; or back from it.
+template <class F> void each_weight(const Value& map, F&& visit) {
+  const int64_t tokens = map.size(0), experts = map.size(1);
+  int64_t row = 0;
+  for (int64_t e = 0; e < experts; ++e)
+    for (int64_t t = 0; t < tokens; ++t)
+      if (map.ptr<int64_t>()[t * experts + e]) visit(row++, t * experts + e);
+}
+// (permutedTokens, sortedIndices, routingMap?, probs?, paddedMode, restoreShape?, tokens, outIndex, permuteTokenId, permuteProbs?)
+// With a capacity, sortedIndices say which token each row holds; else where each choice of a token went, -1 for none.
+void check_unpermute_map(const Call& c) {
+  const TensorMeta &rows = c.tensor(0), &out = c.tensor(6);
+  EXPECT(rows.ndim == 2 && out.ndim == 2 && out.sizes[1] == rows.sizes[1], "%s: permutedTokens %s and unpermutedTokens %s", c.name(), describe(rows).c_str(),
+         describe(out).c_str());
+  EXPECT(out.sizes[0] > 0 && (c.integer(4) || c.tensor(1).numel() % out.sizes[0] == 0), "%s: sortedIndices %s does not fit", c.name(), describe(c.tensor(1)).c_str());
+  if (c.integer(4)) expect_numel(c, 1, rows.sizes[0]);
+  if (has(c, 3)) EXPECT(c.tensor(3).ndim == 2 && c.tensor(3).sizes[0] == out.sizes[0] && (c.integer(4) || has(c, 2)), "%s: probs %s does not fit", c.name(),
+                        describe(c.tensor(3)).c_str());
+  if (has(c, 3) && has(c, 2)) expect_same_shape(c, 2, 3);
+}
+void unpermute_map(Run& r) {
+  const Call& c = r.call;
+  const Value rows = floats(r, 0), sorted = whole(r, 1), probs = floats(r, 3), out = r.tensor(6), made = full(out.shape(), mt::kFloat, 0);
+  const int64_t width = rows.size(1), n = sorted.numel(), padded = c.integer(4), each = padded ? 1 : n / out.size(0);
+  const Value weights = full({rows.size(0)}, mt::kFloat, 1);
+  if (probs.given() && !padded)
+    each_weight(whole(r, 2), [&](int64_t row, int64_t at) { if (row < rows.size(0)) weights.ptr<float>()[row] = probs.ptr<float>()[at]; });
+  if (probs.given() && padded) {
+    const int64_t experts = probs.size(1), capacity = std::max<int64_t>(n / experts, 1);
+    for (int64_t i = 0; i < n; ++i) weights.ptr<float>()[i] = probs.ptr<float>()[sorted.ptr<int64_t>()[i] * experts + i / capacity];
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t row = padded ? i : sorted.ptr<int64_t>()[i], token = padded ? sorted.ptr<int64_t>()[i] : i / each;
+    if (row < 0 || row >= rows.size(0) || token < 0 || token >= out.size(0)) continue;
+    for (int64_t k = 0; k < width; ++k) made.ptr<float>()[token * width + k] += rows.ptr<float>()[row * width + k] * weights.ptr<float>()[row];
+  }
+  copy(out, made);
+  if (probs.given() && has(c, 9)) copy(r.tensor(9), weights.narrow(0, 0, r.tensor(9).numel()).reshape(r.tensor(9).shape()));
+  if (!padded) return;
+  std::vector<int64_t> order(size_t(n), 0);
+  for (int64_t i = 0; i < n; ++i) order[size_t(i)] = i;
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return sorted.ptr<int64_t>()[a] < sorted.ptr<int64_t>()[b]; });
+  const Value index = empty({n}, mt::kInt64), token = empty({n}, mt::kInt64);
+  for (int64_t i = 0; i < n; ++i) index.ptr<int64_t>()[i] = order[size_t(i)], token.ptr<int64_t>()[i] = sorted.ptr<int64_t>()[order[size_t(i)]];
+  if (has(c, 7)) copy(r.tensor(7), index.reshape(r.tensor(7).shape()));
+  if (has(c, 8)) copy(r.tensor(8), token.reshape(r.tensor(8).shape()));
+}
+// (rowsGrad, probsGrad?, sortedIndices, routingMap?, experts, tokens, dropAndPad, tokensGrad, probsGradOut?)
+void check_map_grad(const Call& c) {
+  EXPECT(c.tensor(0).ndim == 2 && c.integer(5) > 0, "%s: permutedTokenOutputGrad %s", c.name(), describe(c.tensor(0)).c_str());
+  expect_shape(c, 7, {c.integer(5), c.tensor(0).sizes[1]});
+  EXPECT(c.integer(6) || c.tensor(2).numel() % c.integer(5) == 0, "%s: sortedIndices %s does not fit", c.name(), describe(c.tensor(2)).c_str());
+  if (has(c, 8)) {
+    expect_shape(c, 8, {c.integer(5), c.integer(4)});
+    EXPECT(has(c, 1) && (c.integer(6) || has(c, 3)), "%s: the gradient of probs needs that of the rows, and routingMap", c.name());
+  }
+}
+void map_grad(Run& r) {
+  const Call& c = r.call;
+  const Value grad = floats(r, 0), sorted = whole(r, 2), out = r.tensor(7), made = full(out.shape(), mt::kFloat, 0);
+  const int64_t width = grad.size(1), n = sorted.numel(), padded = c.integer(6), experts = c.integer(4), each = padded ? 1 : n / c.integer(5);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t row = padded ? i : sorted.ptr<int64_t>()[i], token = padded ? sorted.ptr<int64_t>()[i] : i / each;
+    if (row < 0 || row >= grad.size(0) || token < 0 || token >= out.size(0)) continue;
+    for (int64_t k = 0; k < width; ++k) made.ptr<float>()[token * width + k] += grad.ptr<float>()[row * width + k];
+  }
+  copy(out, made);
+  if (!has(c, 8)) return;
+  const Value from = floats(r, 1), probs = full(r.tensor(8).shape(), mt::kFloat, 0);
+  if (padded)
+    for (int64_t i = 0, capacity = std::max<int64_t>(n / experts, 1); i < n; ++i) probs.ptr<float>()[sorted.ptr<int64_t>()[i] * experts + i / capacity] = from.ptr<float>()[i];
+  else each_weight(whole(r, 3), [&](int64_t row, int64_t at) { if (row < from.numel()) probs.ptr<float>()[at] = from.ptr<float>()[row]; });
+  copy(r.tensor(8), probs);
+}
+
 const Op ops[] = {
     {"aclnnMoeInitRoutingV2", check_init, init},
     {"aclnnMoeInitRoutingQuantV2", check_init, init},
@@ -258,6 +333,8 @@ const Op ops[] = {
     {"aclnnMoeInitRoutingV2Grad", check_init_grad, init_grad},
     {"aclnnMoeFinalizeRoutingV2Grad", check_finalize_grad, finalize_grad},
     {"aclnnMoeTokenPermuteWithRoutingMap", check_routing_map, routing_map},
+    {"aclnnMoeTokenPermuteWithRoutingMapGrad", check_map_grad, map_grad},
+    {"aclnnMoeTokenUnpermuteWithRoutingMap", check_unpermute_map, unpermute_map},
 };
 
 }  // namespace

@@ -226,6 +226,26 @@ void segsum(Run& r) {
   copy(r.tensor(1), made);
 }
 
+// (gradOutput, gradSelf = the forward result, gradInput): a number takes part in all sums that reach over it.
+void check_segsum_grad(const Call& c) {
+  Sizes sizes = sizes_of(c.tensor(0));
+  EXPECT(sizes.size() > 1 && sizes.back() == sizes[sizes.size() - 2], "%s: gradOutput %s", c.name(), describe(c.tensor(0)).c_str());
+  expect_same_shape(c, 1, 0);
+  sizes.pop_back();
+  expect_shape(c, 2, sizes);
+}
+void segsum_grad(Run& r) {
+  const Value grad = floats(r, 0), y = floats(r, 1), made = full(r.tensor(2).shape(), mt::kFloat, 0);
+  const int64_t t = made.size(-1), rows = t ? made.numel() / t : 0;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < t; ++i)
+      for (int64_t j = 0; j < i; ++j) {
+        const float g = grad.ptr<float>()[(row * t + i) * t + j] * y.ptr<float>()[(row * t + i) * t + j];
+        for (int64_t k = j + 1; k <= i; ++k) made.ptr<float>()[row * t + k] += g;
+      }
+  copy(r.tensor(2), made);
+}
+
 // ---- aclnnSyncBatchNormGatherStats(sums [W, C], squares [W, C], counts [W], mean, variance, momentum, eps, mean, invstd) ------
 void check_gather_stats(const Call& c) {
   const TensorMeta& s = c.tensor(0);
@@ -307,6 +327,7 @@ const Op ops[] = {
     {"aclnnSinkhorn", check_sinkhorn, sinkhorn},
     {"aclnnKlDivTargetBackward", check_kl, kl},
     {"aclnnExpSegsum", check_segsum, segsum},
+    {"aclnnExpSegsumBackward", check_segsum_grad, segsum_grad},
     {"aclnnSyncBatchNormGatherStats", check_gather_stats, gather_stats},
     {"aclnnGroupedBiasAddGrad", check_bias_grad<2>, bias_grad<2>},
     {"aclnnGroupedBiasAddGradV2", check_bias_grad<3>, bias_grad<3>},

@@ -2,6 +2,7 @@
 // The versions of an op differ in which arguments they have, so these go by name.
 #include <cmath>
 #include <cstring>
+#include <string>
 
 #include "ops/attention.h"  // argument()
 #include "ops/pointwise.h"
@@ -125,12 +126,12 @@ void run_weighted(Run& r) {
 
 // ---- int8 by int8, scaled: QuantMatmul and its versions ------------------------------------------------------------
 struct Quantised {
-  int x1, x2, scale, token_scale, offset, bias, turn1, turn2, out, group;
+  int x1, x2, scale, token_scale, offset, bias, turn1, turn2, out, group, then;
   explicit Quantised(const Call& c)
       : x1(argument(c, {"x1"})), x2(argument(c, {"x2"})), scale(argument(c, {"x2Scale", "scale", "deqScale"})),
         token_scale(argument(c, {"x1Scale", "pertokenScaleOptional"})), offset(argument(c, {"x2Offset", "offset"})),
-        bias(argument(c, {"bias"})), turn1(argument(c, {"transposeX1", "adjX1"})),
-        turn2(argument(c, {"transposeX2", "adjX2"})), out(argument(c, {"out"})), group(argument(c, {"groupSize"})) {}
+        bias(argument(c, {"bias", "biasOptional"})), turn1(argument(c, {"transposeX1", "adjX1"})),
+        turn2(argument(c, {"transposeX2", "adjX2"})), out(argument(c, {"out"})), group(argument(c, {"groupSize", "groupSizeOptional"})), then(argument(c, {"fusedOpType"})) {}
   bool turned(const Call& c, int i) const { return i >= 0 && c.integer(i); }
 };
 Sizes turned_sizes(const Call& c, int i, bool turned) {
@@ -147,6 +148,12 @@ void check_quantised(const Call& c) {
   EXPECT(a.back() == b[b.size() - 2], "x1 %s and x2 %s cannot be multiplied", describe(c.tensor(at.x1)).c_str(),
          describe(c.tensor(at.x2)).c_str());
   if (at.group >= 0 && c.integer(at.group)) refuse(561003, "%s in groups is not computed", c.name());
+  for (int i : {argument(c, {"yScaleOptional"}), argument(c, {"x1OffsetOptional"}), argument(c, {"x2OffsetOptional"}), argument(c, {"yOffsetOptional"}), argument(c, {"x3Optional"})})
+    if (at.then >= 0 && has(c, i)) refuse(561003, "%s with %s is not computed", c.name(), c.row->args[i].name);
+  if (at.then >= 0) {
+    const std::string then = c.string(at.then);
+    EXPECT(then == "gelu_tanh" || then == "gelu_erf", "%s: fusedOpType %s is not gelu_tanh or gelu_erf", c.name(), then.c_str());
+  }
   if (at.scale >= 0 && is_tensor(c.row->args[at.scale].kind) && has(c, at.scale)) {
     const int64_t numel = c.tensor(at.scale).numel();
     EXPECT(numel == 1 || numel == n, "%s has %ld items, expected 1 or %ld", c.row->args[at.scale].name, long(numel), long(n));
@@ -177,8 +184,44 @@ void run_quantised(Run& r) {
   else y = times(y, scale_of(r, at.scale).reshape({-1}));
   if (has(c, at.token_scale)) y = times(y, scale_of(r, at.token_scale).reshape({-1, 1}));
   if (bias.given() && !before) y = plus(y, added);
+  if (at.then >= 0) y = pointwise("gelu", mt::kFloat, {y}, {string(std::string(c.string(at.then)) == "gelu_tanh" ? "tanh" : "none")});
   if (out.dtype != mt::kInt8) return copy(out, y);
   store_int8(out, has(c, at.offset) ? plus(y, r.tensor(at.offset).reshape({-1})) : y);
+}
+
+// ---- (x1, x2 in float16, quantParam, bias?, transposeX1, transposeX2, out int8): (x1 x2 + bias) * scale + offset ------------------
+int64_t offset_of(int64_t parameter) {  // 9 bits with a sign
+  const int64_t bits = parameter >> 37 & 0x1FF;
+  return bits > 255 ? bits - 512 : bits;
+}
+void check_to_int8(const Call& c) {
+  Sizes a = sizes_of(c.tensor(0)), b = sizes_of(c.tensor(1));
+  EXPECT(a.size() >= 2 && b.size() >= 2, "x1 and x2 must have at least 2 dims");
+  if (c.integer(4)) std::swap(a[a.size() - 1], a[a.size() - 2]);
+  if (c.integer(5)) std::swap(b[b.size() - 1], b[b.size() - 2]);
+  EXPECT(a.back() == b[b.size() - 2], "x1 %s and x2 %s cannot be multiplied", describe(c.tensor(0)).c_str(), describe(c.tensor(1)).c_str());
+  EXPECT(c.tensor(2).numel() == 1 || c.tensor(2).numel() >= b.back(), "quantParam %s does not fit", describe(c.tensor(2)).c_str());
+  if (has(c, 3)) expect_numel(c, 3, b.back());
+  Sizes out = broadcast_sizes(Sizes(a.begin(), a.end() - 2), Sizes(b.begin(), b.end() - 2));
+  out.insert(out.end(), {a[a.size() - 2], b.back()});
+  EXPECT(c.tensor(6).dtype == ACL_INT8, "out is %s, expected int8", describe(c.tensor(6)).c_str());
+  expect_shape(c, 6, out);
+}
+void run_to_int8(Run& r) {
+  Value a = r.tensor(0).to(mt::kFloat), b = r.tensor(1).to(mt::kFloat);
+  if (r.call.integer(4)) a = a.transpose(-1, -2);
+  if (r.call.integer(5)) b = b.transpose(-1, -2);
+  Value y = empty(r.tensor(6).shape(), mt::kFloat);
+  call_kernel("matmul", {y, a, b});
+  if (has(r.call, 3)) y = plus(y, r.tensor(3).reshape({-1}));
+  const int64_t n = y.size(-1);
+  const Value given = r.tensor(2).reshape({-1}).dense(), scale = empty({n}, mt::kFloat), offset = empty({n}, mt::kFloat);
+  for (int64_t k = 0; k < n; ++k) {
+    const int64_t* parameter = given.ptr<int64_t>() + (given.numel() == 1 ? 0 : k);
+    std::memcpy(scale.ptr<float>() + k, parameter, 4);
+    offset.ptr<float>()[k] = float(offset_of(*parameter));
+  }
+  store_int8(r.tensor(6), plus(times(y, scale), offset));
 }
 
 // ---- parameters and weights ----------------------------------------------------------------------------------------
@@ -246,6 +289,9 @@ const Op ops[] = {
     {"aclnnQuantMatmulV4", check_quantised, run_quantised},
     {"aclnnQuantMatmulV5", check_quantised, run_quantised},
     {"aclnnQuantMatmulWeightNz", check_quantised, run_quantised},
+    {"aclnnFusedQuantMatmul", check_quantised, run_quantised},
+    {"aclnnFusedQuantMatmulWeightNz", check_quantised, run_quantised},
+    {"aclnnBatchMatmulQuant", check_to_int8, run_to_int8},
     {"aclnnTransQuantParamV2", check_parameters<false>, run_parameters<false>},
     {"aclnnTransQuantParamV3", check_parameters<true>, run_parameters<true>},
     {"aclnnConvertWeightToINT4Pack", check_pack, run_pack},

@@ -160,6 +160,7 @@ void scatter_update(Run& r) { write_updates(r, r.tensor(2), r.call.integer(3)); 
 
 // ---- aclnnInplaceQuantScatter(self, indices, updates, scales, zeroPoints?, axis, quantAxis, reduction): round(x / s + z) ----
 void check_quant_scatter(const Call& c) {
+  if (c.row->nargs > 8 && *c.string(8) && std::string(c.string(8)) != "rint") refuse(561003, "%s with roundMode %s is not computed", c.name(), c.string(8));
   const TensorMeta &data = c.tensor(0), &updates = c.tensor(2);
   const int64_t axis = wrap_dim(c.integer(5), data.ndim), scaled = wrap_dim(c.integer(6), data.ndim);
   EXPECT(axis != 0 && axis != scaled, "axis %ld and quantAxis %ld", long(axis), long(scaled));
@@ -270,6 +271,7 @@ const Op ops[] = {
     {"aclnnScatterDiv", check_table, divide_rows},
     {"aclnnInplaceScatterUpdate", check_scatter_update, scatter_update},
     {"aclnnInplaceQuantScatter", check_quant_scatter, quant_scatter},
+    {"aclnnInplaceQuantScatterV2", check_quant_scatter, quant_scatter},
     {"aclnnIndexAdd", check_index_add<5>, [](Run& r) { index_add(r, 5); }},
     {"aclnnIndexAddV2", check_index_add<6>, [](Run& r) { index_add(r, 6); }},
     {"aclnnIndexCopy", check_index_copy_out, [](Run& r) { index_copy(r, copied(r, 4)); }},

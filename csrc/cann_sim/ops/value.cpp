@@ -190,6 +190,20 @@ void copy(const Value& into, const Value& from) {
 }
 void fill(const Value& into, double value) { call_kernel("fill", {into}, {number(value)}); }
 
+Value cat(const std::vector<Value>& parts, int64_t dim) {
+  Sizes sizes = parts[0].shape();
+  if (dim < 0) dim += parts[0].ndim;
+  sizes[size_t(dim)] = 0;
+  for (const Value& part : parts) sizes[size_t(dim)] += part.size(dim);
+  const Value made = empty(sizes, parts[0].dtype);
+  int64_t at = 0;
+  for (const Value& part : parts) {
+    if (part.numel()) copy(made.narrow(dim, at, part.size(dim)), part);
+    at += part.size(dim);
+  }
+  return made;
+}
+
 // ---- calling kernels -------------------------------------------------------------------------------------------
 mt::Attr number(double x) {
   mt::Attr a;

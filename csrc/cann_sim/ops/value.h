@@ -50,6 +50,7 @@ Value empty(const Sizes& sizes, DType dtype);
 Value full(const Sizes& sizes, DType dtype, double value);
 void copy(const Value& into, const Value& from);     // casts and broadcasts
 void fill(const Value& into, double value);
+Value cat(const std::vector<Value>& parts, int64_t dim);  // a copy of all, one after the other along a dim
 
 mt::Attr number(double x);
 mt::Attr integer(int64_t x);                         // also bool and enum values

@@ -1,0 +1,124 @@
+// Products of matrices in floats of 8 and 4 bits, with scales of rows and columns or of MX blocks, and their sums over batches.
+#include <cmath>
+
+#include "ops/attention.h"  // argument()
+#include "ops/low_float.h"
+#include "ops/pointwise.h"
+#include "ops/quant_matmul.h"
+
+namespace cann_sim {
+namespace {
+
+constexpr int64_t kBlock = 32;
+
+bool has(const Call& c, int i) { return i >= 0 && c.given(i) && c.tensor(i).numel(); }
+Value times(const Value& a, const Value& b) { return pointwise("mul", mt::kFloat, {a, b}); }
+bool is_mx(const Call& c, int scale) { return c.tensor(scale).dtype == ACL_FLOAT8_E8M0; }
+
+// Argument i as floats: times its MX scales along `dim`, where these are [..., pairs of blocks, ..., 2].
+Value scaled_back(Run& r, int i, int scale, int64_t dim) {
+  const Value x = load_low(r, i).dense();
+  if (!is_mx(r.call, scale)) return x;
+  const Value exponents = r.value(r.call.tensor(scale)).dense(), made = empty(x.shape(), mt::kFloat);
+  const int64_t n = x.sizes[dim], pairs = exponents.sizes[dim];
+  int64_t inner = 1;
+  for (int64_t d = dim + 1; d < x.ndim; ++d) inner *= x.sizes[d];
+  for (int64_t k = 0, all = x.numel(); k < all; ++k) {
+    const int64_t b = k / inner % n / kBlock;
+    const uint8_t e = exponents.ptr<uint8_t>()[((k / (inner * n) * pairs + b / 2) * inner + k % inner) * 2 + b % 2];
+    made.ptr<float>()[k] = e == 255 ? NAN : std::ldexp(x.ptr<float>()[k], e - 127);
+  }
+  return made;
+}
+void expect_low(const Call& c, int i) {
+  if (!low_float(c.tensor(i).dtype)) refuse(561003, "%s with %s of data type %d is not computed", c.name(), c.row->args[i].name, c.tensor(i).dtype);
+}
+
+// ---- (x1 [M, B, K], x2 [B, K, N], bias?, x1Scale, x2Scale, dtype, groupSize, permX1, permX2, permY, batchSplitFactor, out) ------------
+Sizes order_of(const Call& c, int i) { return Sizes(c.ints(i).begin(), c.ints(i).end()); }
+Sizes permuted(const Sizes& sizes, const Sizes& order) {
+  Sizes made;
+  for (int64_t d : order) made.push_back(sizes[size_t(d)]);
+  return made;
+}
+void check_transposed(const Call& c) {
+  for (int i : {0, 1}) expect_low(c, i);
+  if (has(c, 2)) refuse(561003, "%s with bias is not computed", c.name());
+  EXPECT(c.integer(10) == 1, "%s: batchSplitFactor %ld is not 1", c.name(), long(c.integer(10)));
+  EXPECT(order_of(c, 7) == (Sizes{1, 0, 2}) && order_of(c, 9) == (Sizes{1, 0, 2}), "%s: permX1 and permY are [1, 0, 2]", c.name());
+  const Sizes turn = order_of(c, 8);
+  EXPECT(turn == (Sizes{0, 1, 2}) || turn == (Sizes{0, 2, 1}), "%s: permX2 is [0, 1, 2] or [0, 2, 1]", c.name());
+  EXPECT(c.tensor(0).ndim == 3 && c.tensor(1).ndim == 3, "%s: expected x1 and x2 of 3 dims", c.name());
+  const Sizes a = permuted(sizes_of(c.tensor(0)), {1, 0, 2}), b = permuted(sizes_of(c.tensor(1)), turn);
+  EXPECT(a[0] == b[0] && a[2] == b[1], "%s: x1 %s and x2 %s cannot be multiplied", c.name(), describe(c.tensor(0)).c_str(), describe(c.tensor(1)).c_str());
+  EXPECT(is_mx(c, 3) == is_mx(c, 4), "%s: the scales are of two kinds", c.name());
+  if (is_mx(c, 3)) {
+    expect_shape(c, 3, mx_scale_sizes(sizes_of(c.tensor(0)), 2, kBlock));
+    expect_shape(c, 4, mx_scale_sizes(sizes_of(c.tensor(1)), turn[1] == 1 ? 1 : 2, kBlock));
+  } else {
+    expect_numel(c, 3, a[1]);
+    expect_numel(c, 4, b[2]);
+  }
+  expect_shape(c, 11, {a[1], a[0], b[2]});
+}
+void run_transposed(Run& r) {
+  const Sizes turn = order_of(r.call, 8);
+  const Value a = scaled_back(r, 0, 3, 2).permute({1, 0, 2}), b = scaled_back(r, 1, 4, turn[1] == 1 ? 1 : 2).permute(turn);
+  Value y = empty({a.size(0), a.size(1), b.size(2)}, mt::kFloat);
+  call_kernel("matmul", {y, a, b});
+  if (!is_mx(r.call, 3)) y = times(times(y, r.tensor(3).reshape({1, -1, 1})), r.tensor(4).reshape({1, 1, -1}));
+  copy(r.tensor(11), y.permute({1, 0, 2}));
+}
+
+// ---- (x1, x2, x1Scale, x2Scale, yRef, transposeX1, transposeX2, groupSize): y += x1 x2, both MX along their inner dim -------------------
+void check_add(const Call& c) {
+  for (int i : {0, 1}) expect_low(c, i);
+  if (!is_mx(c, 2) || !is_mx(c, 3)) refuse(561003, "%s is computed with scales of FLOAT8_E8M0", c.name());
+  const TensorMeta &a = c.tensor(0), &b = c.tensor(1);
+  const bool left = c.integer(5), right = c.integer(6);
+  EXPECT(a.ndim == 2 && b.ndim == 2 && a.sizes[left ? 0 : 1] == b.sizes[right ? 1 : 0], "%s: x1 %s and x2 %s cannot be multiplied", c.name(), describe(a).c_str(),
+         describe(b).c_str());
+  expect_shape(c, 2, mx_scale_sizes(sizes_of(a), left ? 0 : 1, kBlock));
+  expect_shape(c, 3, mx_scale_sizes(sizes_of(b), right ? 1 : 0, kBlock));
+  expect_shape(c, 4, {a.sizes[left ? 1 : 0], b.sizes[right ? 0 : 1]});
+}
+void run_add(Run& r) {
+  const bool left = r.call.integer(5), right = r.call.integer(6);
+  Value a = scaled_back(r, 0, 2, left ? 0 : 1), b = scaled_back(r, 1, 3, right ? 1 : 0);
+  if (left) a = a.transpose(0, 1);
+  if (right) b = b.transpose(0, 1);
+  const Value out = r.tensor(4), y = empty(out.shape(), mt::kFloat);
+  call_kernel("matmul", {y, a, b});
+  copy(out, pointwise("add", mt::kFloat, {out, y}, {integer(1)}));
+}
+
+// ---- (x1 [B, M, K], x2 [B, K, N] int8, x1Scale [M], x2Scale [N], …, dims, keepDims, out): added over the batch ------------------------------
+void check_sum(const Call& c) {
+  const TensorMeta &a = c.tensor(0), &b = c.tensor(1);
+  if (a.dtype != ACL_INT8 || b.dtype != ACL_INT8) refuse(561003, "%s is computed with int8", c.name());
+  for (int i = 4; i < 9; ++i)
+    if (has(c, i)) refuse(561003, "%s with %s is not computed", c.name(), c.row->args[i].name);
+  EXPECT(!c.integer(9) && !c.integer(10) && c.ints(12).size() == 1 && c.ints(12)[0] == 0 && !c.integer(13), "%s adds over dim 0, without transposing", c.name());
+  EXPECT(a.ndim == 3 && b.ndim == 3 && a.sizes[0] == b.sizes[0] && a.sizes[2] == b.sizes[1], "%s: x1 %s and x2 %s cannot be multiplied", c.name(),
+         describe(a).c_str(), describe(b).c_str());
+  expect_shape(c, 2, {a.sizes[1]});
+  expect_shape(c, 3, {b.sizes[2]});
+  expect_shape(c, 14, {a.sizes[1], b.sizes[2]});
+}
+void run_sum(Run& r) {
+  const Value a = r.tensor(0).to(mt::kDouble), b = r.tensor(1).to(mt::kDouble), parts = empty({a.size(0), a.size(1), b.size(2)}, mt::kDouble);
+  call_kernel("matmul", {parts, a, b});
+  const Value sum = full({a.size(1), b.size(2)}, mt::kDouble, 0);
+  for (int64_t i = 0; i < parts.size(0); ++i) call_pointwise("add", mt::kDouble, {sum, sum, parts.select(0, i)}, {number(1)});
+  copy(r.tensor(14), times(times(sum, r.tensor(2).reshape({-1, 1})), r.tensor(3).reshape({1, -1})));
+}
+
+const Op ops[] = {
+    {"aclnnTransposeQuantBatchMatMul", check_transposed, run_transposed},
+    {"aclnnTransposeQuantBatchMatMulWeightNz", check_transposed, run_transposed},
+    {"aclnnQuantBatchMatmulInplaceAdd", check_add, run_add},
+    {"aclnnQuantMatmulReduceSumWeightNz", check_sum, run_sum},
+};
+
+}  // namespace
+}  // namespace cann_sim
