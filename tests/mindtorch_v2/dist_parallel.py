@@ -514,6 +514,25 @@ def checkpoint_whole(w: World) -> Any:
 
 
 @case
+def checkpoint_safetensors(w: World) -> Any:
+    """Shards of two ranks as files of safetensors, put together, and read divided otherwise."""
+    t, c = part(w, "tensor"), part(w, "checkpoint")
+    folder = sys.argv[6] + ".safetensors"
+    full, mesh = w.torch.arange(24.0).reshape(6, 4), mesh_of(w)
+    rows = t.distribute_tensor(full.to(w.device), mesh, [t.Shard(0)])
+    columns = t.distribute_tensor(full.to(w.device).bfloat16(), mesh, [t.Shard(1)])
+    writer = c.HuggingFaceStorageWriter(folder, {"rows": 1, "columns": 2}, save_distributed=True, enable_consolidation=True)
+    c.save({"rows": rows, "columns": columns}, storage_writer=writer)
+    w.dist.barrier()
+    found = []
+    for place in (folder, folder + "/sharded"):
+        turned = {"rows": t.distribute_tensor(0 * full.to(w.device), mesh, [t.Shard(1)]), "columns": columns * 0}
+        c.load(turned, storage_reader=c.HuggingFaceStorageReader(place))
+        found.append([bool((whole(turned[name]).cpu() == full).all()) for name in turned])
+    return found, sorted(os.listdir(folder)), sorted(os.listdir(folder + "/sharded"))
+
+
+@case
 def checkpoint_later(w: World) -> Any:
     """async_save: what the program changes afterwards is not in it."""
     t, c = part(w, "tensor"), part(w, "checkpoint")

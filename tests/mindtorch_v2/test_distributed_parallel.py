@@ -19,8 +19,9 @@ import mindtorch_v2 as mt
 SCRIPT = "dist_parallel.py"
 ALONE = ("plain_transformer",)
 FOUR = ("four_ranks",)
-# PyTorch overwrites the files of the checkpoint that was there, and has no context parallelism of CPUs.
-OURS = ("checkpoint_fails", "context_parallel", "summoned_on_one")
+# PyTorch overwrites the files of the checkpoint that was there, needs a package for safetensors, and has no context parallelism
+# of CPUs.
+OURS = ("checkpoint_fails", "checkpoint_safetensors", "context_parallel", "summoned_on_one")
 DIVIDED = ("tensor_parallel", "sequence_parallel", "fully_sharded", "wrapped")
 Runs = dict[str, list[dict[str, Any]]]
 
@@ -128,6 +129,16 @@ def test_checkpoints_are_read_by_both(ran: Runs, folder: Path, writer: str) -> N
     ours, judge = saved(mt, path), saved(torch, path)
     assert ours == judge and ours["step"] == 2 and ours["names"] == ["a", {"b": 1.5}]
     assert len(ours["model"]["tokens.weight"]) == 16 and len(ours["optimizer"]["state"]) == len(ours["model"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_shards_as_safetensors(ran: Runs, engine: str) -> None:
+    files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    for ours in ran[engine]:
+        found, together, shards = ours["checkpoint_safetensors"]
+        assert found == [[True, True], [True, True]]
+        assert together == [*files, "model.safetensors.index.json", "sharded"]
+        assert shards == [f"shard-0000{rank}-{file}" for rank in (1, 2) for file in files]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

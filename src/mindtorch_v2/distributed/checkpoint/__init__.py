@@ -1,4 +1,4 @@
-"""torch.distributed.checkpoint: state dicts of many ranks in one folder, in PyTorch's format."""
+"""torch.distributed.checkpoint: state dicts of many ranks in one folder, in PyTorch's format or as safetensors."""
 from __future__ import annotations
 
 from mindtorch_v2.distributed.checkpoint import (
@@ -19,6 +19,7 @@ from mindtorch_v2.distributed.checkpoint import (
 from mindtorch_v2.distributed.checkpoint.api import CheckpointException
 from mindtorch_v2.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from mindtorch_v2.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from mindtorch_v2.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from mindtorch_v2.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,

@@ -99,7 +99,8 @@ class FileSystemWriter(StorageWriter):
                  _extensions: Any = None,
                  serialization_format: SerializationFormat = SerializationFormat.TORCH_SAVE) -> None:
         if serialization_format is not SerializationFormat.TORCH_SAVE or _extensions:
-            raise NotImplementedError("[FileSystemWriter] only the format torch_save without extensions is written")
+            raise NotImplementedError("[FileSystemWriter] only the format torch_save without extensions is written; files of "
+                                      "safetensors are HuggingFaceStorageWriter's")
         self.path, self.one_file, self.sync, self.overwrite = Path(path), single_file_per_rank, sync_files, overwrite
         self.save_id, self.written = secrets.token_hex(8), list[Path]()
 
@@ -252,9 +253,13 @@ class FileSystemReader(StorageReader):
             box = stored
             for dim, (begin, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
                 box = box.narrow(dim, begin, length)
-            target = planner.resolve_tensor(item)
-            if target.size() != box.size():
-                raise ValueError(f"req {item.storage_index} mismatch sizes {target.size()} vs {box.size()}")
-            with torch.no_grad():
-                target.copy_(box)
-            planner.commit_tensor(item, target)
+            self._deliver(item, box, planner)
+
+    def _deliver(self, item: ReadItem, box: torch.Tensor, planner: LoadPlanner) -> None:
+        """Copies a box to where the planner wants it."""
+        target = planner.resolve_tensor(item)
+        if target.size() != box.size():
+            raise ValueError(f"req {item.storage_index} mismatch sizes {target.size()} vs {box.size()}")
+        with torch.no_grad():
+            target.copy_(box)
+        planner.commit_tensor(item, target)
