@@ -437,7 +437,10 @@ def context_parallel(w: World) -> Any:
     t, F = w.torch, w.torch.nn.functional
     mesh = w.dist.init_device_mesh(w.torch.device(w.device).type, (w.size,))
     attention, told = w.dist.tensor.experimental._attention, []
-    for causal, balanced, heads in ((True, True, 2), (True, False, 4), (False, True, 4)):
+    ways = [(method, *way) for method in ("allgather", "alltoall") for way in (
+        (True, True, 2), (True, False, 4), (False, True, 4))]  # fmt: skip
+    for method, causal, balanced, heads in ways:
+        attention.set_rotate_method(method)
         t.manual_seed(7)
         sizes = ((2, 4, 8, 6), (2, heads, 8, 6), (2, heads, 8, 6))
         q, k, v, weight = (t.randn(*size).to(w.device) for size in (*sizes, sizes[0]))
@@ -453,6 +456,7 @@ def context_parallel(w: World) -> Any:
         right = [bool(t.allclose(a, b, atol=1e-5)) for a, b in zip(found, [want, *(x.grad for x in wholes)])]
         told.append([right, list(q.shape), list(weight.shape), bool((q == wholes[0]).all())])
     attention._cp_options.enable_load_balance = True
+    attention.set_rotate_method("allgather")
     return told
 
 

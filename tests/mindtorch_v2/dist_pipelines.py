@@ -65,7 +65,8 @@ def pipeline_interleaved(w: World) -> Any:
 
 @case
 def pipeline_zero_bubble(w: World) -> Any:
-    return looped(w, "ScheduleInterleavedZeroBubble", 4), looped(w, "ScheduleZBVZeroBubble", 4, folded=True)
+    return [looped(w, "ScheduleInterleavedZeroBubble", 4)] + [
+        looped(w, kind, 4, folded=True) for kind in ("ScheduleZBVZeroBubble", "ScheduleDualPipeV")]
 
 
 @case

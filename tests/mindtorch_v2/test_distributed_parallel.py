@@ -74,7 +74,7 @@ def test_replicas_and_shards_of_shards_train_as_one_process(ran: Runs) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_attention_over_a_divided_sequence(ran: Runs, engine: str) -> None:
     for ours in ran[engine]:
-        assert ours["context_parallel"] == [[[True] * 4, [2, 4, 8, 6], [2, 4, 4, 6], True]] * 3
+        assert ours["context_parallel"] == [[[True] * 4, [2, 4, 8, 6], [2, 4, 4, 6], True]] * 6
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -9,6 +9,7 @@ import pytest
 from test_distributed import ENGINES, Ranks, names
 from test_distributed_training import close
 
+import mindtorch_v2 as mt
 from mindtorch_v2.distributed.pipelining import _orders
 
 SCRIPT = "dist_pipelines.py"
@@ -60,6 +61,32 @@ def test_every_rank_computes_all_of_its_stages_once_and_in_time(ranks: int, micr
             before = [(stage - 1, "F", i)] if kind == "F" else [(stage, "F", i), (stage + 1, kind, i)]
             before = [(stage, "I", i)] if kind == "W" else before
             assert all(when[one] < step for one in before if one in when), (name, stage, kind, i)
+
+
+@pytest.mark.parametrize(("ranks", "microbatches"), [(1, 2), (2, 4), (2, 7), (4, 8), (4, 16)])
+def test_dual_pipe_computes_what_pytorch_does(ranks: int, microbatches: int) -> None:
+    """Every action once and in time; of each rank the same ones, whole and in halves, as PyTorch's."""
+    import torch.distributed.pipelining.schedules as judge
+
+    stages, rows = 2 * ranks, _orders.dual_pipe_v(ranks, 2 * ranks, microbatches)
+    when = {action: step for row in rows for step, action in enumerate(row) if action is not None}
+    assert len(when) == sum(action is not None for row in rows for action in row)
+    for (stage, kind, i), step in when.items():
+        before = [(stage - 1, "F", i)] if kind == "F" else [(stage, "I", i)] if kind == "W" else \
+            [(stage, "F", i), (stage + 1, "B", i), (stage + 1, "I", i)]
+        assert all(when[one] < step for one in before if one in when), (stage, kind, i)
+    theirs = judge.ScheduleDualPipeV.__new__(judge.ScheduleDualPipeV)
+    theirs.pp_group_size, theirs._n_microbatches, theirs._num_stages = ranks, microbatches, stages
+    for rank, row in enumerate(rows):
+        wanted = [one for action in theirs._calculate_single_rank_operations(rank) for one in (action.sub_actions or [action])]
+        assert {str(action) for action in row if action is not None} == {str(action) for action in wanted}
+
+
+def test_schedules_by_name() -> None:
+    find = mt.distributed.pipelining.schedules.get_schedule_class
+    assert find("dualpipev") is mt.distributed.pipelining.ScheduleDualPipeV
+    with pytest.raises(ValueError, match="Unknown schedule name 'x'. The valid options are .*'DualPipeV'"):
+        find("x")
 
 
 def test_gradients_of_weights_fill_the_gaps() -> None:

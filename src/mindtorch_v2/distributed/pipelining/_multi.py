@@ -150,3 +150,17 @@ class ScheduleZBVZeroBubble(PipelineScheduleMulti):
         if self._count != 2 * self._ranks:
             raise ValueError(f"ZBV has two stages a rank, got {self._count} stages of {self._ranks} ranks")
         return _orders.zero_bubble_v(self._ranks, self._count, self._n_microbatches)
+
+
+class ScheduleDualPipeV(PipelineScheduleMulti):
+    """Two stages a rank, placed there and back again; microbatches of both directions alternate."""
+
+    _place = staticmethod(_orders.folded)
+
+    def _order(self) -> list[_orders.Row]:
+        if self._count != 2 * self._ranks:
+            raise ValueError(f"ZBV requires exactly 2 stages per rank, but got {self._count // self._ranks}.")
+        if self._n_microbatches < self._count:
+            raise ValueError("DualPipeV requires at least as many microbatches as stages, but got "
+                             f"{self._n_microbatches} microbatches and {self._count} stages.")
+        return _orders.dual_pipe_v(self._ranks, self._count, self._n_microbatches)

@@ -37,8 +37,8 @@ def folded(stages: int, ranks: int) -> list[int]:
 class _Clock:
     """Which actions are done; what an action needs is what was done at an earlier step."""
 
-    def __init__(self, stages: int, half: bool) -> None:
-        self.stages, self.back = stages, INPUT if half else BACKWARD
+    def __init__(self, stages: int) -> None:
+        self.stages = stages
         self.done: set[Action] = set()
 
     def ready(self, action: Action) -> bool:
@@ -47,37 +47,43 @@ class _Clock:
             return stage == 0 or Action(stage - 1, FORWARD, number) in self.done
         if kind == WEIGHT:
             return Action(stage, INPUT, number) in self.done
-        needed = Action(stage, FORWARD, number) if stage == self.stages - 1 else Action(stage + 1, self.back, number)
-        return needed in self.done and Action(stage, FORWARD, number) in self.done
+        if Action(stage, FORWARD, number) not in self.done:
+            return False
+        later = (Action(stage + 1, back, number) in self.done for back in (BACKWARD, INPUT))
+        return stage == self.stages - 1 or any(later)
 
 
-def placed(plans: list[list[Action]], stages: int, half: bool = False) -> list[Row]:
-    """What each rank does at each step. plans: without gaps and without WEIGHT; half: backward is divided."""
-    clock, at = _Clock(stages, half), [0] * len(plans)
-    late: list[list[Action]] = [[] for _ in plans]         # WEIGHT of what was computed
+def placed(plans: list[list[Action]], stages: int) -> list[Row]:
+    """What each rank does at each step. plans: what it would do without gaps. A gap takes a WEIGHT of later in the plan; those
+    that the plan does not name come behind it, or in gaps too."""
+    clock, left = _Clock(stages), [list(plan) for plan in plans]
+    for plan in left:
+        named = set(plan)
+        halves = (Action(a.stage_index, WEIGHT, a.microbatch_index) for a in plan if a.computation_type == INPUT)
+        plan += [action for action in halves if action not in named]
     rows: list[Row] = [[] for _ in plans]
-    while any(i < len(plan) for i, plan in zip(at, plans, strict=True)) or any(late):
-        chosen: Row = []
-        for rank, plan in enumerate(plans):
-            action = plan[at[rank]] if at[rank] < len(plan) else None
-            if action is not None and clock.ready(action):
-                at[rank] += 1
-            else:
-                action = late[rank].pop(0) if late[rank] else None
-            chosen.append(action)
+    while any(left):
+        chosen = [_next(plan, clock) for plan in left]
         if not any(chosen):
             raise ValueError(f"a pipeline whose ranks all wait for each other: {plans}")
-        _advance(clock, chosen, rows, late)
+        _advance(clock, chosen, rows)
     return rows
 
 
-def _advance(clock: _Clock, chosen: Row, rows: list[Row], late: list[list[Action]]) -> None:
-    for rank, action in enumerate(chosen):
-        rows[rank].append(action)
+def _next(plan: list[Action], clock: _Clock) -> Action | None:
+    if plan and clock.ready(plan[0]):
+        return plan.pop(0)
+    action = next((a for a in plan if a.computation_type == WEIGHT and clock.ready(a)), None)
+    if action is not None:
+        plan.remove(action)
+    return action
+
+
+def _advance(clock: _Clock, chosen: Row, rows: list[Row]) -> None:
+    for row, action in zip(rows, chosen, strict=True):
+        row.append(action)
         if action is not None:
             clock.done.add(action)
-            if action.computation_type == INPUT:
-                late[rank].append(Action(action.stage_index, WEIGHT, action.microbatch_index))
 
 
 def breadth_first(ranks: int, stages: int, microbatches: int) -> list[Row]:
@@ -113,17 +119,19 @@ def interleaved(ranks: int, stages: int, microbatches: int, half: bool = False) 
         for i in range(total - ahead):
             plan += [forward[ahead + i], backward[i]]
         plans.append(plan + backward[total - ahead:])
-    return placed(plans, stages, half)
+    return placed(plans, stages)
 
 
 def zero_bubble_v(ranks: int, stages: int, microbatches: int) -> list[Row]:
     """Two stages a rank, there and back again: backward before forward, the later stage before the earlier, and gradients of
     weights where there is nothing else to do. A rank that computes the first stage begins no microbatch while as many as two for
     each rank are under way."""
-    rank_of, clock = folded(stages, ranks), _Clock(stages, True)
-    left = {rank: [Action(stage, kind, i) for kind, in_turn in ((INPUT, range(stages)), (FORWARD, reversed(range(stages))))
-                   for stage in in_turn if rank_of[stage] == rank for i in range(microbatches)] for rank in range(ranks)}
-    late: list[list[Action]] = [[] for _ in range(ranks)]
+    rank_of, clock = folded(stages, ranks), _Clock(stages)
+    in_turn = [(INPUT, range(stages)), (FORWARD, reversed(range(stages))), (WEIGHT, range(stages))]
+    left: list[list[Action]] = [[] for _ in range(ranks)]
+    for kind, order in in_turn:
+        for stage in order:
+            left[rank_of[stage]] += [Action(stage, kind, i) for i in range(microbatches)]
     rows: list[Row] = [[] for _ in range(ranks)]
 
     def may_begin(action: Action) -> bool:
@@ -132,16 +140,43 @@ def zero_bubble_v(ranks: int, stages: int, microbatches: int) -> list[Row]:
         begun = sum(Action(0, FORWARD, i) in clock.done and Action(0, INPUT, i) not in clock.done for i in range(microbatches))
         return begun < 2 * ranks
 
-    while any(left.values()) or any(late):
+    while any(left):
         chosen: Row = []
-        for rank in range(ranks):
-            action = next((a for a in left[rank] if clock.ready(a) and may_begin(a)), None)
+        for mine in left:
+            action = next((a for a in mine if clock.ready(a) and may_begin(a)), None)
             if action is not None:
-                left[rank].remove(action)
-            elif late[rank]:
-                action = late[rank].pop(0)
+                mine.remove(action)
             chosen.append(action)
-        _advance(clock, chosen, rows, late)
+        _advance(clock, chosen, rows)
     return rows
 
 
+def dual_pipe_v(ranks: int, stages: int, microbatches: int) -> list[Row]:
+    """Two stages a rank, there and back again: forwards of one alternate with backwards of the other, so that microbatches come
+    from both ends. Backwards are divided at the beginning and at the end, where a rank would wait (DeepSeek's DualPipe, cut in
+    half)."""
+    plans = []
+    for rank in range(ranks):
+        behind, here = ranks - 1 - rank, rank + 1
+        ends = "B1 B0 " * here
+        words = ("F0 " * 2 * behind + "F0 F1 " * here + "I1 W F1 " * behind + "F0 B1 F1 B0 " * (microbatches - 2 * ranks + here) +
+                 "B1 F1 B0 " * behind + ends[:3 * here] + ends[3 * here:].replace("B", "I") + "W I0 " * behind + "W " * here)
+        plans.append(list(_numbered(words.split(), (rank, stages - 1 - rank))))
+    return placed(plans, stages)
+
+
+def _numbered(words: list[str], stages: tuple[int, int]) -> Iterator[Action]:
+    """Actions of words such as F0, the next forward of the first stage, and W, the oldest half that is left."""
+    count: dict[tuple[int, str], int] = {}
+    halves: list[tuple[int, int]] = []
+    for word in words:
+        if word == WEIGHT:
+            stage, number = halves.pop(0)
+            yield Action(stage, WEIGHT, number)
+            continue
+        stage, kind = stages[int(word[1])], word[0]
+        way = FORWARD if kind == FORWARD else BACKWARD
+        number = count[stage, way] = count.get((stage, way), -1) + 1
+        if kind == INPUT:
+            halves.append((stage, number))
+        yield Action(stage, kind, number)

@@ -9,6 +9,7 @@ from typing import Any
 import mindtorch_v2 as torch
 from mindtorch_v2.distributed import _functional_collectives as functional
 from mindtorch_v2.distributed.device_mesh import DeviceMesh
+from mindtorch_v2.distributed.tensor.experimental._ring import ring_attention
 
 __all__ = ["context_parallel", "context_parallel_unshard", "set_rotate_method"]
 
@@ -19,17 +20,18 @@ _SEQUENCE = 2                                     # the dimension of positions i
 @dataclass
 class _ContextParallelOptions:
     enable_load_balance: bool = True
+    rotate_method: str = "allgather"
 
 
 _cp_options = _ContextParallelOptions()
 
 
 def set_rotate_method(rotate_method: str) -> None:
-    """How keys and values come to the other ranks: they are gathered."""
-    if rotate_method == "alltoall":
-        raise NotImplementedError("[context_parallel] keys and values are gathered ('allgather'); they are not passed round")
-    if rotate_method != "allgather":
-        raise NotImplementedError(f"Unknown method {rotate_method}")
+    """How keys and values come to the other ranks: gathered ("allgather"), or passed round a ring ("alltoall"), which holds those
+    of one other rank at a time."""
+    if rotate_method not in ("allgather", "alltoall"):
+        raise NotImplementedError(f"Context Parallel does not support using {rotate_method} for kv shards rotation")
+    _cp_options.rotate_method = rotate_method
 
 
 class _Pieces:
@@ -49,6 +51,11 @@ class _Pieces:
     def part(self, x: Tensor, dim: int, rank: int) -> Tensor:
         """What a rank has of a whole tensor."""
         return torch.cat([x.narrow(dim, piece * self.size, self.size) for piece in self.of_rank[rank]], dim)
+
+    def positions(self, rank: int, device: Any) -> Tensor:
+        """Of what a rank has."""
+        return torch.cat([torch.arange(piece * self.size, (piece + 1) * self.size, device=device)
+                          for piece in self.of_rank[rank]])
 
     def whole(self, x: Tensor, dim: int) -> Tensor:
         """The ranks' parts, side by side, in the order of positions."""
@@ -77,6 +84,8 @@ class _Attention(torch.overrides.TorchFunctionMode):
         attend, group = torch.nn.functional.scaled_dot_product_attention, (self.mesh, 0)
         ranks, rank = self.mesh.size(), self.mesh.get_local_rank()
         pieces = _Pieces(query.shape[_SEQUENCE] * ranks, ranks, self.balanced)
+        if _cp_options.rotate_method == "alltoall":
+            return ring_attention(query, key, value, self.mesh, pieces, dropout_p, is_causal, **kwargs)
         keys, values = (pieces.whole(functional.all_gather_tensor_autograd(x.contiguous(), _SEQUENCE, group), _SEQUENCE)
                         for x in (key, value))
         if not is_causal:
