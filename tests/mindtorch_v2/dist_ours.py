@@ -167,6 +167,23 @@ def captured(w: World) -> Any:
 
 
 @case
+def reductions_of_hccl(w: World) -> Any:
+    """Bits are refused with torch_npu's words, and a mean of integers is rounded towards zero, as there."""
+    told = []
+    for name in ("BAND", "BOR", "BXOR"):
+        for dtype in ("int32", "float32", "bool"):
+            try:
+                w.dist.all_reduce(w.torch.ones(2, device=w.device, dtype=getattr(w.torch, dtype)), w.dist.ReduceOp.__dict__[name])
+            except RuntimeError as error:
+                told.append(str(error))
+    mean = w.torch.tensor([1 + w.rank, -1 - w.rank, -3 * w.rank, 7], device=w.device)
+    part = w.torch.empty(2, dtype=w.torch.int64, device=w.device)
+    w.dist.reduce_scatter_tensor(part, mean, w.dist.ReduceOp.AVG)
+    w.dist.all_reduce(mean, w.dist.ReduceOp.AVG)
+    return told, mean, part
+
+
+@case
 def queued(w: World) -> Any:
     """Collectives in turn on the current stream, on their own and on another one: the records of few are left, and none keeps
     its tensor or an event."""

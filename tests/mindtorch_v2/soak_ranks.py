@@ -122,7 +122,7 @@ def until(condition: object, seconds: float) -> bool:
 def kill(plan: Plan, processes: list[subprocess.Popen[bytes]], folder: Path) -> bool:
     """Waits for the moment, and kills. Whether there was anybody to kill."""
     names = [folder / f"{'trains' if plan.trains else 'pid'}.{rank}" for rank in range(SIZE)]
-    if plan.trains and not until(lambda: all(name.exists() for name in names), 60):
+    if plan.trains and not until(lambda: all(name.exists() for name in names), 180):
         return False
     time.sleep(plan.wait)
     if plan.victim == SIZE:

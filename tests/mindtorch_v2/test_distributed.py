@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import re
@@ -13,6 +14,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+import mindtorch_v2 as mt
 
 HERE = Path(__file__).parent
 ENGINES = ("gloo", "hccl")
@@ -87,7 +90,7 @@ OURS = ("more_all_reduce", "more_gathers", "coalesced", "split", "object_message
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_gloo_does_not_have(npu: ModuleType, tmp_path: Path, engine: str) -> None:
-    cases = OURS[:-1] + (("from_any", "monitored") if engine == "gloo" else ("captured", "queued")) + OURS[-1:]
+    cases = OURS[:-1] + (("from_any", "monitored") if engine == "gloo" else ("captured", "queued", "reductions_of_hccl")) + OURS[-1:]
     ranks = Ranks("dist_ours.py", "mindtorch_v2", engine, 2, tmp_path, cases=cases).finish()
     for rank, got in enumerate(ranks):
         assert not [case for case in got.values() if isinstance(case, dict) and "failed" in case], got
@@ -102,6 +105,9 @@ def test_what_gloo_does_not_have(npu: ModuleType, tmp_path: Path, engine: str) -
             x, left, counted, alive, said, same, few_events = got["queued"]
             assert x == [[1, 1], [1, 1]] and (left, counted, alive) == (0, 100, 0) and same and few_events
             assert re.fullmatch(rf"broadcast of \(2, 2\) torch.float32, sequence number \d+ of group 0, rank {rank}", said)
+            told, average, share = got["reductions_of_hccl"]
+            assert told == [f"Cannot use ReduceOp.{name} with HCCL" for name in ("BAND", "BOR", "BXOR") for _ in range(3)]
+            assert average == [1, -1, -1, 7] and share == average[2 * rank : 2 * rank + 2]
             assert replays == [[[7, 7], [1, 1, 2, 2]], [[11, 11], [2, 2, 3, 3]]] and after == total(2, 2)
         tensors, later = got["coalesced"]
         assert tensors == [[2 * (x + 2 * i) for x in total(2, 3)] for i in range(3)] and later == [total(2, 2)]
@@ -133,6 +139,56 @@ def error_of(ranks: Ranks, case: str, within: float) -> tuple[str, str]:
     told = ranks.finish()[0][case]
     assert told["error"] is not None and told["seconds"] < within, told
     return told["error"][0], told["error"][1]
+
+
+def test_a_rank_killed_while_mpi_starts_leaves_no_shared_memory(tmp_path: Path) -> None:
+    program = f"""
+import os, sys, types
+import mindtorch_v2 as torch
+from mindtorch_v2.distributed import _mpi_world
+rank = int(sys.argv[1])
+if rank == 1:                                     # the other one has made the memory, and waits
+    _mpi_world._mpi = types.SimpleNamespace(open_library=lambda path: None, init=lambda: os.kill(os.getpid(), 9))
+torch.distributed.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=rank, world_size=2)
+"""
+    ranks = [subprocess.Popen([sys.executable, "-c", program, str(rank)], stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
+    said = [rank.communicate(timeout=120)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [1, -9], said
+    assert "MPI_Init: rank 1" in said[0] and "is no longer running" in said[0], said
+    job, hashed = mt.distributed.FileStore(f"{tmp_path}/store", 2).get("default_pg/pmi/job"), 2166136261
+    for byte in job:
+        hashed = (hashed ^ byte) * 16777619 & 0xFFFFFFFF
+    assert not list(Path("/dev/shm").glob(f"mpich_shm_{hashed:x}_*"))
+
+
+def test_a_rank_that_has_given_up_is_not_waited_for() -> None:
+    """It was there, and is not any more: HCCL would wait for it for 120 seconds at least."""
+    peers, store = mt.distributed._peers.Peers(1), mt.distributed.HashStore()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    store.set("peer/0", json.dumps([peers.host, ended.pid, "1"]))
+    with pytest.raises(mt.distributed.DistBackendError, match=rf"meeting: rank 0 \(process {ended.pid}\) is no longer running"):
+        peers.wait_for(store, "peer", [0, 1], datetime.timedelta(seconds=5), "meeting")
+
+
+def test_a_call_that_waits_for_a_dead_rank_ends_the_process() -> None:
+    """Such as HcclCommInitRootInfo. While all ranks live it may take as long as its own timeout."""
+    program = """
+import datetime, subprocess, time
+import mindtorch_v2 as torch
+peers = torch.distributed._peers.Peers(1)
+other = subprocess.Popen(["sleep", "100"])
+peers.known[0] = (peers.host, other.pid, torch.distributed._peers.process_start(other.pid))
+with peers.or_exit([0, 1], datetime.timedelta(seconds=0.1), "connecting", returns=True):
+    time.sleep(1.5)                               # longer than the timeout
+    print("lives", flush=True)
+    other.kill()
+    other.wait()
+    time.sleep(60)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 1 and done.stdout == "lives\n", done
+    assert "connecting: rank 0" in done.stderr and "so this process ends" in done.stderr
 
 
 def test_a_killed_rank_is_an_error(npu: ModuleType, tmp_path: Path) -> None:

@@ -135,8 +135,12 @@ class Engine:
             data = data * factor
             return data, RedOpType.SUM, None
         if kind == RedOpType.AVG:
-            return data, RedOpType.SUM, lambda: data.div_(self.size)
+            return data, RedOpType.SUM, lambda: self._average(data)
         return data, kind, None
+
+    def _average(self, data: Tensor) -> None:
+        """A sum as a mean; of integers it is rounded towards zero, as torch_npu does."""
+        data.div_(self.size, rounding_mode=None if data.is_floating_point() else "trunc")
 
     def all_reduce(self, tensor: Tensor, op: Any, async_op: bool) -> Work:
         call = self.call("all_reduce", tensor)
@@ -187,7 +191,7 @@ class Engine:
         def finish() -> None:
             with torch.no_grad():
                 if average:
-                    real.div_(self.size)
+                    self._average(real)
                 if dense.data_ptr() != out.data_ptr():
                     out.detach().copy_(dense)
         needed = average or dense.data_ptr() != out.data_ptr()

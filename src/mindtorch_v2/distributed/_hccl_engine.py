@@ -101,7 +101,8 @@ class HcclEngine(Engine):
         what = f"no communicator on npu:{device} for {call}"
         self.queue.peers.wait_for(self.store, key, list(members), self.timeout, what)
         try:
-            return self.hccl.Communicator(device, len(members), me, self.store.get(key))
+            with self.queue.peers.or_exit(list(members), self.timeout, what, returns=True):   # HCCL's is at least 120 s
+                return self.hccl.Communicator(device, len(members), me, self.store.get(key))
         except self.hccl.HcclError as error:
             gone = self.queue.peers.dead(members)
             raise DistBackendError(f"{what}: {gone + ': ' if gone else ''}{error}") from error
@@ -137,6 +138,10 @@ class HcclEngine(Engine):
         return made or super().reduce_scatter_tensor(out, tensor, op, async_op)
 
     # ---- primitives ----
+    def _check_op(self, op: RedOpType, dtype: Any) -> None:
+        if op not in (RedOpType.AVG, RedOpType.PREMUL_SUM):
+            hccl_kind(op, dtype == torch.bool)
+
     def _typed(self, data: Tensor, op: RedOpType) -> tuple[int, int]:
         kind = hccl_kind(op, data.dtype == torch.bool)
         dtype = self.hccl.BYTE if data.dtype == torch.bool else self.hccl.DTYPES.get(str(data.dtype).rpartition(".")[2])

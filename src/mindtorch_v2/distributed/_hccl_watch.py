@@ -33,7 +33,7 @@ def hccl_kind(op: RedOpType, of_bools: bool) -> int:
     """HCCL's number of a reduction."""
     kinds = _BOOL_KINDS if of_bools else _KINDS
     if op not in kinds:
-        raise ValueError(f"Cannot use ReduceOp.{op.name} with HCCL")
+        raise RuntimeError(f"Cannot use ReduceOp.{op.name} with HCCL")
     return getattr(torch.npu._hccl, kinds[op])
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import os
 import time
@@ -82,6 +83,7 @@ def start(store: Store, rank: int, size: int, timeout: timedelta) -> MpiWorld:
     managed = under_manager()
     if not managed:
         server = PmiServer(PrefixStore("pmi", store.clone()), rank, size, [peers.known[r][0] for r in range(size)])
+        peers.before_exit = functools.partial(unlink_shared_memory, server.job)
         before = {name: os.environ.pop(name, None) for name in _MANAGER}
         os.environ.update(PMI_PORT=server.address, PMI_ID=str(rank))
         try:
@@ -96,19 +98,19 @@ def start(store: Store, rank: int, size: int, timeout: timedelta) -> MpiWorld:
     _world = MpiWorld(rank, size, peers, managed)
     if not managed:
         store.barrier("mpi/mapped", size, timeout)
-        unlink_shared_memory()
+        peers.before_exit()
     return _world
 
 
-def unlink_shared_memory() -> None:
+def unlink_shared_memory(job: str) -> None:
     """Takes the names of MPICH's shared memory away, which MPI_Finalize would: a rank that is killed cannot, and the memory
-    would stay. What is mapped stays mapped."""
-    with open("/proc/self/maps") as maps:
-        names = {line.split(maxsplit=5)[5].strip() for line in maps if "/dev/shm/mpich_shm_" in line}
-    for name in names:
-        if os.path.basename(name).replace("mpich_shm_", "").replace("_", "").isalnum():   # not "… (deleted)"
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
+    would stay. What is mapped stays mapped. MPICH makes the names of the job's: its FNV-1a hash, and a number."""
+    hashed = 2166136261
+    for byte in job.encode():
+        hashed = (hashed ^ byte) * 16777619 & 0xffffffff
+    for path in Path("/dev/shm").glob(f"mpich_shm_{hashed:x}_*"):
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
 
 
 # What mpiexec (hydra), Slurm and PMIx launchers set for their processes.
@@ -138,7 +140,7 @@ def flush(communicator: Any, seconds: float) -> None:
 def finalize(wait: bool) -> None:
     """At exit. A process manager calls it a crash when a rank leaves without MPI_Finalize; our own server does not care, and a
     rank that ends early must not wait for the others."""
-    if _world is not None and not _world.managed:
-        unlink_shared_memory()
+    if _world is not None:
+        _world.peers.before_exit()
     if _world is not None and _world.managed and wait and not _world.broken and not _mpi.is_finalized():
         _mpi.finalize()

@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -34,6 +34,7 @@ class Peers:
     def __init__(self, rank: int) -> None:
         self.rank, self.host = rank, socket.gethostname()
         self.known: dict[int, tuple[str, int, str]] = {}   # by rank: host, process, its start
+        self.before_exit: Callable[[], None] = lambda: None   # gives back what would outlive the processes
 
     def dead(self, ranks: Iterable[int]) -> str:
         """Which of the ranks on this host no longer runs, or ""; those of other hosts are only found by a timeout."""
@@ -64,23 +65,28 @@ class Peers:
                                            "came") from error
         for rank, sent in zip(ranks, store.multi_get(keys), strict=True):
             self.known[rank] = tuple(json.loads(sent))
+        gone = self.dead(ranks)                   # one that came first may have given up meanwhile
+        if gone:
+            raise DistBackendError(f"{what}: {gone}")
 
     @contextmanager
-    def or_exit(self, ranks: list[int], timeout: timedelta, what: str) -> Iterator[None]:
-        """Around a call of C that waits for other ranks without end and cannot be interrupted: this process ends, with a
-        message, where one of them does, or where they do not come in time."""
+    def or_exit(self, ranks: list[int], timeout: timedelta, what: str, returns: bool = False) -> Iterator[None]:
+        """Around a call of C that waits for other ranks and cannot be interrupted: this process ends, with a message, where one
+        of them does, or where they do not come in time. returns: the call has a timeout of its own, longer than ours; so it ends
+        the process only where a rank is gone and our timeout is over."""
         done, deadline = threading.Event(), time.monotonic() + timeout.total_seconds()
 
         def watch() -> None:
             suspect = ""
             while not done.wait(_SLICE):
-                gone = self.dead(ranks)
-                why = gone if gone and gone == suspect else ""
-                if not why and time.monotonic() > deadline:
+                gone, late = self.dead(ranks), time.monotonic() > deadline
+                why = gone if gone and gone == suspect and (late or not returns) else ""
+                if not why and late and not returns:
                     why = f"the other ranks did not come within {timeout}"
                 if why:
                     print(f"torch.distributed: rank {self.rank}: {what}: {why}. The call cannot be taken back, so this process "
                           "ends", file=sys.stderr, flush=True)
+                    self.before_exit()
                     os._exit(1)
                 suspect = gone
 
