@@ -80,6 +80,32 @@ def all_reduce(w: World) -> Any:
 
 
 @case
+def all_reduce_sparse(w: World) -> Any:
+    """On the cpu, whatever the engine of the run is."""
+    if w.device != "cpu":
+        return None
+    found = []
+    for coalesced, dense in ((True, False), (False, False), (False, True)):
+        places, values = w.torch.tensor([[0, 2 + w.rank, 0]]), w.torch.tensor([1.0, 2.0, 3.0]) + w.rank
+        values = w.torch.stack([values, 2 * values], 1) if dense else values
+        t = w.torch.sparse_coo_tensor(places, values, (5, 2) if dense else (5,))
+        t = t.coalesce() if coalesced else t
+        w.dist.all_reduce(t)
+        found.append((t.is_coalesced(), t.indices(), t.values(), t.to_dense()))
+    nothing = w.torch.sparse_coo_tensor(w.torch.empty((1, 0), dtype=w.torch.int64), w.torch.empty(0), (3,))
+    w.dist.all_reduce(nothing)
+    later = w.torch.sparse_coo_tensor(w.torch.tensor([[w.rank]]), w.torch.tensor([2]), (3,))
+    w.dist.all_reduce(later, async_op=True).wait()
+    told = []
+    for sizes, op in (((3,), w.dist.ReduceOp.MAX), ((3 + w.rank,), w.dist.ReduceOp.SUM)):
+        try:
+            w.dist.all_reduce(w.torch.sparse_coo_tensor(w.torch.tensor([[0]]), w.torch.tensor([1.0]), sizes), op)
+        except RuntimeError as error:
+            told.append(str(error))
+    return found, nothing.to_dense(), later.to_dense(), told
+
+
+@case
 def all_reduce_bits(w: World) -> Any:
     out = {}
     for op in ("BAND", "BOR", "BXOR"):

@@ -391,6 +391,30 @@ def wrapped(w: World) -> Any:
 
 
 @case
+def wrapped_local(w: World) -> Any:
+    """LOCAL_STATE_DICT: the parts of a rank without their places, and back."""
+    f, nn = part(w, "fsdp"), w.torch.nn
+    w.torch.manual_seed(4)
+    policy = part(w, "fsdp.wrap").ModuleWrapPolicy({nn.Linear})
+    make = lambda: f.FullyShardedDataParallel(nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)).to(w.device),
+                                              auto_wrap_policy=policy, device_id=w.torch.device(w.device))
+    one, two = make(), make()
+    kind = f.StateDictType.LOCAL_STATE_DICT
+    with f.FullyShardedDataParallel.state_dict_type(one, kind):
+        state = one.state_dict()
+    told = []
+    with f.FullyShardedDataParallel.state_dict_type(two, kind):
+        settings = type(f.FullyShardedDataParallel.get_state_dict_type(two).state_dict_config).__name__
+        two.load_state_dict({name: value.clone() for name, value in state.items()})
+        try:
+            two.load_state_dict({name: value[:0] for name, value in state.items()})
+        except RuntimeError as error:
+            told.append("LOCAL_STATE_DICT is loaded by the number of ranks that saved it" in str(error))
+    same = [bool((whole(a) == whole(b)).all()) for a, b in zip(one.parameters(), two.parameters())]
+    return {name: (type(value).__name__, list(value.shape)) for name, value in state.items()}, settings, same, told
+
+
+@case
 def summoned(w: World) -> Any:
     """Whole parameters and gradients of a wrapped module, looked at and written to."""
     f, nn = part(w, "fsdp"), w.torch.nn

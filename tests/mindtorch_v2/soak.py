@@ -1,6 +1,7 @@
-"""Long runs: millions of ops in flat memory, many threads, signals at random times, every delay of the device.
+"""Long runs: millions of ops in flat memory, many threads, signals at random times, every delay of the device,
+ranks that are killed.
 
-As a tool: `python tests/mindtorch_v2/soak.py ops|threads|signals|delay|all [--quick] [--seed N] …`; `make soak` runs all.
+As a tool: `python tests/mindtorch_v2/soak.py ops|threads|signals|delay|ranks|all [--quick] [--seed N] …`; `make soak` runs all.
 Each part prints its progress and ends with one line `PASS part: figures` or `FAIL part: …`; the exit code is 1 if any
 failed. Where this machine has no card the npu parts run on the simulator, as the tests do."""
 from __future__ import annotations
@@ -23,6 +24,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import soak_ranks
 
 import mindtorch_v2 as torch
 from mindtorch_v2 import _C
@@ -441,6 +444,12 @@ def run_delay(args: argparse.Namespace) -> str:
     return f"{args.count} seeds from {args.seed} over {len(DELAYED)} files"
 
 
+# ---- ranks: killed at random ------------------------------------------------------------------------------------------
+def run_ranks(args: argparse.Namespace) -> str:
+    ensure_npu()
+    return soak_ranks.run(int(args.count), args.seed)
+
+
 # ---- the command --------------------------------------------------------------------------------------------------------
 # part: (what runs it, its full size, its quick size)
 PARTS: dict[str, tuple[Callable[[argparse.Namespace], str], dict[str, float], dict[str, float]]] = {
@@ -448,6 +457,7 @@ PARTS: dict[str, tuple[Callable[[argparse.Namespace], str], dict[str, float], di
     "threads": (run_threads, {"minutes": 10, "count": 16}, {"minutes": 0.03, "count": 16}),
     "signals": (run_signals, {"count": 1000}, {"count": 20}),
     "delay": (run_delay, {"count": 200}, {"count": 1}),
+    "ranks": (run_ranks, {"count": 200}, {"count": 4}),
 }
 
 
@@ -473,7 +483,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time: signals, delay")
     parser.add_argument("--ops", type=int, help="ops on each device: ops")
     parser.add_argument("--minutes", type=float, help="threads")
-    parser.add_argument("--count", type=int, help="threads, signals or seeds")
+    parser.add_argument("--count", type=int, help="threads, signals, seeds or killed ranks")
     args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would children
     if args.part == "all" and (args.ops or args.minutes or args.count):

@@ -21,7 +21,7 @@ ALONE = ("plain_transformer",)
 FOUR = ("four_ranks",)
 # PyTorch overwrites the files of the checkpoint that was there, needs a package for safetensors, and has no context parallelism
 # of CPUs.
-OURS = ("checkpoint_fails", "checkpoint_safetensors", "context_parallel", "summoned_on_one")
+OURS = ("checkpoint_fails", "checkpoint_safetensors", "context_parallel", "summoned_on_one", "wrapped_local")
 DIVIDED = ("tensor_parallel", "sequence_parallel", "fully_sharded", "wrapped")
 Runs = dict[str, list[dict[str, Any]]]
 
@@ -80,6 +80,15 @@ def test_attention_over_a_divided_sequence(ran: Runs, engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_full_parameters_offloaded_to_one_rank(ran: Runs, engine: str) -> None:
     assert [ours["summoned_on_one"] for ours in ran[engine]] == [[["cpu", [5, 3], 30.0], ["cpu", [5], 10.0]], None]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_parts_of_a_wrapped_module(ran: Runs, engine: str) -> None:
+    shapes = {"0.weight": [3, 4], "0.bias": [3], "1.weight": [1, 6], "1.bias": [1]}
+    for ours in ran[engine]:
+        state, settings, same, told = ours["wrapped_local"]
+        assert state == {name: ["Tensor", shape] for name, shape in shapes.items()} and settings == "LocalStateDictConfig"
+        assert same == [True] * 4 and told == [True]
 
 
 class Hostile:

@@ -15,6 +15,7 @@ from mindtorch_v2.distributed._work import Call, DoneWork, RedOpType, Work, op_t
 
 Tensor = Any
 After = Callable[[], Any] | None
+_MOST_DIMS = 64                                   # of a tensor
 _BITWISE = (RedOpType.BAND, RedOpType.BOR, RedOpType.BXOR)
 
 
@@ -50,6 +51,12 @@ def neighbours(tensors: list[Tensor]) -> Tensor | None:
     if any(t.untyped_storage().data_ptr() != storage.data_ptr() for t in tensors[1:]):
         return None
     return first.detach().as_strided((sum(t.numel() for t in tensors),), (1,))
+
+
+def refuse_sparse(name: str, tensor: Tensor | None) -> None:
+    if tensor is not None and tensor.layout != torch.strided:
+        raise NotImplementedError(f"[{name}] of a tensor with layout {tensor.layout}: only all_reduce takes one, "
+                                  "torch.sparse_coo on the cpu")
 
 
 class Engine:
@@ -109,6 +116,7 @@ class Engine:
     # ---- reductions ----
     def call(self, name: str, tensor: Tensor | None) -> Any:
         """What messages say of a collective that begins."""
+        refuse_sparse(name, tensor)
         self.sequence += 1
         if tensor is None:
             return Call(name, self.sequence, self.group, None, None)
@@ -143,10 +151,37 @@ class Engine:
         data.div_(self.size, rounding_mode=None if data.is_floating_point() else "trunc")
 
     def all_reduce(self, tensor: Tensor, op: Any, async_op: bool) -> Work:
+        if tensor.layout == torch.sparse_coo and tensor.device.type == "cpu":
+            return self._all_reduce_sparse(tensor, op)
         call = self.call("all_reduce", tensor)
         data, kind, scale = self._reducible(tensor, op)
         return self._launch(call, self._all_reduce(data, kind), [tensor, data], self._put_back(tensor, data, scale), [tensor],
                             async_op)
+
+    def _all_reduce_sparse(self, tensor: Tensor, op: Any) -> Work:
+        """The sum of tensors whose items lie in different places, as gloo has it: places and values are gathered."""
+        if op_type(op)[0] != RedOpType.SUM:
+            raise RuntimeError("ProcessGroupGloo::allreduce: unsupported reduction operation (allreduce of sparse tensors only "
+                               "works with ReduceOp.SUM)")
+        own = tensor.detach().coalesce()
+        places, values = own.indices(), own.values()
+        said = [own.sparse_dim(), *own.shape, *[-1] * (_MOST_DIMS - own.dim()), values.shape[0]]
+        about = self._gathered(torch.tensor(said), [(len(said),)] * self.size)
+        if any((other[:-1] != about[0][:-1]).any() for other in about):
+            raise RuntimeError("Sparse dimensions do not match")
+        counts = [int(other[-1]) for other in about]
+        together = [torch.cat(self._gathered(x.contiguous(), shapes), dim) for x, dim, shapes in (
+            (places, 1, [(places.shape[0], count) for count in counts]),
+            (values, 0, [(count, *values.shape[1:]) for count in counts]))]
+        with torch.no_grad():
+            tensor.copy_(torch.sparse_coo_tensor(*together, own.shape).coalesce())
+        return DoneWork(None, [tensor])
+
+    def _gathered(self, tensor: Tensor, shapes: list[tuple[int, ...]]) -> list[Tensor]:
+        """The tensors of all ranks, which are of these shapes."""
+        outs = [torch.empty(shape, dtype=tensor.dtype) for shape in shapes]
+        self.all_gather(outs, tensor, False).wait()
+        return outs
 
     def reduce(self, tensor: Tensor, root: int, op: Any, async_op: bool) -> Work:
         self._check_root("reduce", root)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import mindtorch_v2 as torch
-from mindtorch_v2.distributed._engine import After, Engine, Tensor
+from mindtorch_v2.distributed._engine import After, Engine, Tensor, refuse_sparse
 from mindtorch_v2.distributed._errors import DistBackendError
 from mindtorch_v2.distributed._hccl_watch import WatchedQueue, hccl_kind, watchdog
 from mindtorch_v2.distributed._stores import PrefixStore, Store
@@ -80,6 +80,7 @@ class HcclEngine(Engine):
         return self.queue.comms
 
     def call(self, name: str, tensor: Tensor | None) -> Any:
+        refuse_sparse(name, tensor)
         return self.queue.note(name) if tensor is None else self.queue.note(name, tensor)
 
     # ---- communicators ----

@@ -70,7 +70,7 @@ class FullStateDictConfig(StateDictConfig):
 
 @dataclass
 class LocalStateDictConfig(StateDictConfig):
-    """Parts without their places: not written here."""
+    """Parts without their places."""
 
 
 @dataclass

@@ -36,6 +36,10 @@ from mindtorch_v2.distributed.tensor import DTensor, distribute_tensor
 __all__ = ["FullyShardedDataParallel", "LocalOptimStateDictConfig", "LocalStateDictConfig", "OptimStateKeyType"]
 
 _INNER = "_fsdp_wrapped_module"
+_CONFIGS: dict[StateDictType, tuple[type[StateDictConfig], type[OptimStateDictConfig]]] = {
+    StateDictType.FULL_STATE_DICT: (FullStateDictConfig, FullOptimStateDictConfig),
+    StateDictType.LOCAL_STATE_DICT: (LocalStateDictConfig, LocalOptimStateDictConfig),
+    StateDictType.SHARDED_STATE_DICT: (ShardedStateDictConfig, ShardedOptimStateDictConfig)}
 
 
 class FullyShardedDataParallel(torch.nn.Module):
@@ -161,12 +165,8 @@ class FullyShardedDataParallel(torch.nn.Module):
     def set_state_dict_type(module: Any, state_dict_type: StateDictType, state_dict_config: StateDictConfig | None = None,
                             optim_state_dict_config: OptimStateDictConfig | None = None) -> StateDictSettings:
         """What state_dict() of the wrappers within a module gives; the settings before."""
-        if state_dict_type is StateDictType.LOCAL_STATE_DICT:
-            raise NotImplementedError("[FullyShardedDataParallel] LOCAL_STATE_DICT: parts without their places are not written")
-        full = state_dict_type is StateDictType.FULL_STATE_DICT
-        settings = StateDictSettings(
-            state_dict_type, state_dict_config or (FullStateDictConfig() if full else ShardedStateDictConfig()),
-            optim_state_dict_config or (FullOptimStateDictConfig() if full else ShardedOptimStateDictConfig()))
+        config, optim_config = _CONFIGS[state_dict_type]
+        settings = StateDictSettings(state_dict_type, state_dict_config or config(), optim_state_dict_config or optim_config())
         found = FullyShardedDataParallel.fsdp_modules(module)
         before = found[0]._settings
         for one in found:
@@ -190,7 +190,8 @@ class FullyShardedDataParallel(torch.nn.Module):
                 one._settings = before
 
     def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> Any:
-        """Whole tensors or DTensors, by the names that the parameters have without wrappers."""
+        """Whole tensors, DTensors, or this rank's parts as plain tensors (LOCAL_STATE_DICT, which shares their memory and is loaded
+        by as many ranks), by the names that the parameters have without wrappers."""
         self.module.reshard()
         config = self._settings.state_dict_config
         options = state_dicts.StateDictOptions(full_state_dict=self._settings.state_dict_type is StateDictType.FULL_STATE_DICT)
@@ -198,6 +199,8 @@ class FullyShardedDataParallel(torch.nn.Module):
         made = {} if made is None else made
         for name, value in self.module.state_dict(**{k: v for k, v in kwargs.items() if k != "destination"}).items():
             value = state_dicts._brought(value, options)
+            if self._settings.state_dict_type is StateDictType.LOCAL_STATE_DICT and isinstance(value, DTensor):
+                value = value.to_local()
             value = value.cpu() if config.offload_to_cpu and isinstance(value, torch.Tensor) else value
             made[prefix + name.replace(f"{_INNER}.", "")] = value
         return {} if getattr(config, "rank0_only", False) and get_rank() != 0 else made
@@ -210,12 +213,15 @@ class FullyShardedDataParallel(torch.nn.Module):
             state_dict[inner + name[len(prefix):]] = state_dict.pop(name)
         for name, param in self.module.named_parameters():
             if inner + name in state_dict and isinstance(param, DTensor):
-                state_dict[inner + name] = _as_part(state_dict[inner + name], param)
+                local = self._settings.state_dict_type is StateDictType.LOCAL_STATE_DICT
+                state_dict[inner + name] = (_of_local if local else _as_part)(state_dict[inner + name], param)
 
     @staticmethod
     def optim_state_dict(model: Any, optim: Any, optim_state_dict: Any = None, group: Any = None) -> dict[str, Any]:
         """The optimizer's state by names: whole tensors, or DTensors, as the settings say."""
         settings = FullyShardedDataParallel.get_state_dict_type(model)
+        if settings.state_dict_type is StateDictType.LOCAL_STATE_DICT:
+            raise NotImplementedError("[FullyShardedDataParallel] the state of an optimizer as LOCAL_STATE_DICT")
         full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
         config = settings.optim_state_dict_config
         made = state_dicts.get_optimizer_state_dict(model, optim, options=state_dicts.StateDictOptions(
@@ -267,6 +273,16 @@ def _sync(module: Any, mesh: DeviceMesh, ignored: set[Any]) -> None:
                 data = value.detach().to(mesh.device_type) if mesh.device_type == "npu" else value.detach()
                 broadcast(data, src=get_global_rank(group, 0), group=group)
                 value.detach().copy_(data)
+
+
+def _of_local(value: Any, like: DTensor) -> Any:
+    """This rank's part of a parameter, as LOCAL_STATE_DICT has it."""
+    if isinstance(value, DTensor):
+        return value
+    if value.shape != like.to_local().shape:
+        raise RuntimeError(f"[FullyShardedDataParallel] a part of {tuple(value.shape)} where this rank has one of "
+                           f"{tuple(like.to_local().shape)}: LOCAL_STATE_DICT is loaded by the number of ranks that saved it")
+    return DTensor(value.detach().to(like.device), like._spec)
 
 
 def _as_part(value: Any, like: DTensor) -> Any:
