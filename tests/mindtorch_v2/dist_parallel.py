@@ -393,25 +393,21 @@ def wrapped(w: World) -> Any:
 @case
 def wrapped_local(w: World) -> Any:
     """LOCAL_STATE_DICT: the parts of a rank without their places, and back."""
-    f, nn = part(w, "fsdp"), w.torch.nn
-    w.torch.manual_seed(4)
-    policy = part(w, "fsdp.wrap").ModuleWrapPolicy({nn.Linear})
-    make = lambda: f.FullyShardedDataParallel(nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)).to(w.device),
-                                              auto_wrap_policy=policy, device_id=w.torch.device(w.device))
-    one, two = make(), make()
-    kind = f.StateDictType.LOCAL_STATE_DICT
-    with f.FullyShardedDataParallel.state_dict_type(one, kind):
+    f, nn = part(w, "fsdp").FullyShardedDataParallel, w.torch.nn
+    policy, kind = part(w, "fsdp.wrap").ModuleWrapPolicy({nn.Linear}), part(w, "fsdp").StateDictType.LOCAL_STATE_DICT
+    one, two = (f(nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)).to(w.device), auto_wrap_policy=policy,
+                  device_id=w.torch.device(w.device)) for _ in range(2))
+    with f.state_dict_type(one, kind):
         state = one.state_dict()
-    told = []
-    with f.FullyShardedDataParallel.state_dict_type(two, kind):
-        settings = type(f.FullyShardedDataParallel.get_state_dict_type(two).state_dict_config).__name__
+    with f.state_dict_type(two, kind):
+        settings = type(f.get_state_dict_type(two).state_dict_config).__name__
         two.load_state_dict({name: value.clone() for name, value in state.items()})
         try:
             two.load_state_dict({name: value[:0] for name, value in state.items()})
         except RuntimeError as error:
-            told.append("LOCAL_STATE_DICT is loaded by the number of ranks that saved it" in str(error))
+            settings += " is loaded by the number of ranks that saved it" * ("the number of ranks" in str(error))
     same = [bool((whole(a) == whole(b)).all()) for a, b in zip(one.parameters(), two.parameters())]
-    return {name: (type(value).__name__, list(value.shape)) for name, value in state.items()}, settings, same, told
+    return {name: (type(value).__name__, list(value.shape)) for name, value in state.items()}, settings, same
 
 
 @case
@@ -461,9 +457,8 @@ def context_parallel(w: World) -> Any:
     t, F = w.torch, w.torch.nn.functional
     mesh = w.dist.init_device_mesh(w.torch.device(w.device).type, (w.size,))
     attention, told = w.dist.tensor.experimental._attention, []
-    ways = [(method, *way) for method in ("allgather", "alltoall") for way in (
-        (True, True, 2), (True, False, 4), (False, True, 4))]  # fmt: skip
-    for method, causal, balanced, heads in ways:
+    ways = ((True, True, 2), (True, False, 4), (False, True, 4))
+    for method, (causal, balanced, heads) in ((method, way) for method in ("allgather", "alltoall") for way in ways):
         attention.set_rotate_method(method)
         t.manual_seed(7)
         sizes = ((2, 4, 8, 6), (2, heads, 8, 6), (2, heads, 8, 6))
@@ -544,19 +539,17 @@ def checkpoint_whole(w: World) -> Any:
 @case
 def checkpoint_safetensors(w: World) -> Any:
     """Shards of two ranks as files of safetensors, put together, and read divided otherwise."""
-    t, c = part(w, "tensor"), part(w, "checkpoint")
-    folder = sys.argv[6] + ".safetensors"
-    full, mesh = w.torch.arange(24.0).reshape(6, 4), mesh_of(w)
-    rows = t.distribute_tensor(full.to(w.device), mesh, [t.Shard(0)])
-    columns = t.distribute_tensor(full.to(w.device).bfloat16(), mesh, [t.Shard(1)])
+    t, c, folder = part(w, "tensor"), part(w, "checkpoint"), sys.argv[6] + ".safetensors"
+    full = w.torch.arange(24.0).reshape(6, 4)
+    rows, columns = (t.distribute_tensor(full.to(w.device, dtype), mesh_of(w), [t.Shard(dim)])
+                     for dim, dtype in enumerate((w.torch.float32, w.torch.bfloat16)))
     writer = c.HuggingFaceStorageWriter(folder, {"rows": 1, "columns": 2}, save_distributed=True, enable_consolidation=True)
     c.save({"rows": rows, "columns": columns}, storage_writer=writer)
     w.dist.barrier()
-    found = []
-    for place in (folder, folder + "/sharded"):
-        turned = {"rows": t.distribute_tensor(0 * full.to(w.device), mesh, [t.Shard(1)]), "columns": columns * 0}
-        c.load(turned, storage_reader=c.HuggingFaceStorageReader(place))
-        found.append([bool((whole(turned[name]).cpu() == full).all()) for name in turned])
+    turned = [{"rows": rows.redistribute(placements=[t.Shard(1)]) * 0, "columns": columns * 0} for _ in range(2)]
+    for into, place in zip(turned, (folder, folder + "/sharded")):
+        c.load(into, storage_reader=c.HuggingFaceStorageReader(place))
+    found = [[bool((whole(x).cpu() == full).all()) for x in into.values()] for into in turned]
     return found, sorted(os.listdir(folder)), sorted(os.listdir(folder + "/sharded"))
 
 
@@ -581,9 +574,7 @@ def checkpoint_fails(w: World) -> Any:
     """A rank whose disk is full: the error on every rank names it, and the previous checkpoint stays."""
     import errno
 
-    c = part(w, "checkpoint")
-    folder = sys.argv[6] + ".fails"
-    t = part(w, "tensor")
+    c, t, folder = part(w, "checkpoint"), part(w, "tensor"), sys.argv[6] + ".fails"
     x = t.DTensor.from_local(w.mine(4), mesh_of(w), [t.Shard(0)])
 
     class Full(c.DefaultSavePlanner):  # type: ignore[name-defined, misc]

@@ -86,9 +86,9 @@ def test_full_parameters_offloaded_to_one_rank(ran: Runs, engine: str) -> None:
 def test_parts_of_a_wrapped_module(ran: Runs, engine: str) -> None:
     shapes = {"0.weight": [3, 4], "0.bias": [3], "1.weight": [1, 6], "1.bias": [1]}
     for ours in ran[engine]:
-        state, settings, same, told = ours["wrapped_local"]
-        assert state == {name: ["Tensor", shape] for name, shape in shapes.items()} and settings == "LocalStateDictConfig"
-        assert same == [True] * 4 and told == [True]
+        state, settings, same = ours["wrapped_local"]
+        assert state == {name: ["Tensor", shape] for name, shape in shapes.items()} and same == [True] * 4
+        assert settings == "LocalStateDictConfig is loaded by the number of ranks that saved it"
 
 
 class Hostile:

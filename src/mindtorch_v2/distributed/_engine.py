@@ -170,11 +170,10 @@ class Engine:
         if any((other[:-1] != about[0][:-1]).any() for other in about):
             raise RuntimeError("Sparse dimensions do not match")
         counts = [int(other[-1]) for other in about]
-        together = [torch.cat(self._gathered(x.contiguous(), shapes), dim) for x, dim, shapes in (
-            (places, 1, [(places.shape[0], count) for count in counts]),
-            (values, 0, [(count, *values.shape[1:]) for count in counts]))]
+        places = torch.cat(self._gathered(places.contiguous(), [(places.shape[0], count) for count in counts]), 1)
+        values = torch.cat(self._gathered(values.contiguous(), [(count, *values.shape[1:]) for count in counts]))
         with torch.no_grad():
-            tensor.copy_(torch.sparse_coo_tensor(*together, own.shape).coalesce())
+            tensor.copy_(torch.sparse_coo_tensor(places, values, own.shape).coalesce())
         return DoneWork(None, [tensor])
 
     def _gathered(self, tensor: Tensor, shapes: list[tuple[int, ...]]) -> list[Tensor]:

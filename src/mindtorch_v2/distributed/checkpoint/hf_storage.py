@@ -100,10 +100,11 @@ class HuggingFaceStorageWriter(FileSystemWriter):
         begins: dict[str, Any] = {}
         results = []
         for item in items:
-            fqn, tensor = item.index.fqn, planner.resolve_data(item).detach()   # type: ignore[union-attr]
+            fqn, data = item.index.fqn, planner.resolve_data(item)
+            assert isinstance(data, torch.Tensor) and item.tensor_data is not None
+            tensor = data.detach()
             if fqn in tensors:
                 raise ValueError(f"{fqn!r} has two pieces on one rank: a file of safetensors holds one")
-            assert item.tensor_data is not None
             tensors[fqn], begins[fqn] = tensor, {"saved_offsets": list(item.tensor_data.chunk.offsets)}
             length = tensor.numel() * tensor.dtype.itemsize
             results.append(WriteResult(item.index, length, _HFStorageInfo(name, tensor.shape, tensor.dtype, length)))

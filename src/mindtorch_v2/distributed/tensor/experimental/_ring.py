@@ -54,7 +54,7 @@ class _RingAttention(torch.autograd.Function):
             total = weights.sum(-1, keepdim=True)
             part = weights @ _repeated(held[1], q) / total.clamp_min(1e-30)
             part_sums = largest + total.clamp_min(1e-30).log()
-            if out is None:                       # the rank's own keys: a query sees itself
+            if out is None or sums is None:       # the rank's own keys: a query sees itself
                 out, sums = part, part_sums
             else:
                 both = torch.logaddexp(sums, part_sums)
