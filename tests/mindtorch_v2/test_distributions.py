@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -237,3 +240,12 @@ def test_on_the_npu(npu: Any, name: str) -> None:
 def test_gamma_of_an_odd_concentration_ends(value: float) -> None:
     drawn = mt.distributions.Gamma(mt.tensor([value, 2.0]), mt.tensor(1.0), validate_args=False).sample()
     assert drawn[1] > 0 and (drawn[0] > 1e30 if value > 1 else mt.isnan(drawn[0]))
+
+
+@pytest.mark.parametrize("name", [info.name for info in pkgutil.iter_modules(torch.distributions.__path__)])
+def test_modules_show_what_torchs_modules_show(name: str) -> None:
+    """Programs import from a module what it imports itself: botorch takes Distribution from multivariate_normal."""
+    ours, theirs = (importlib.import_module(f"{library}.distributions.{name}") for library in ("mindtorch_v2", "torch"))
+    shown = {name for name, value in vars(theirs).items() if isinstance(value, (type, FunctionType)) and not name.startswith("_")
+             and value.__module__.startswith("torch.distributions")} - {"MixtureSameFamilyConstraint"}  # not offered
+    assert not shown - vars(ours).keys()

@@ -66,6 +66,18 @@ def test_nothing_is_imported_before_its_use() -> None:
     assert run("-c", code, **{VARIABLE: "1"}) == "[]\n"
 
 
+def test_what_packages_import_does_not_bring_what_they_do_not_use() -> None:
+    """transformers asks torch.npu for devices, torchvision imports torch.onnx and torch.fx."""
+    code = """
+import sys, torch, torch.fx, torch.onnx
+torch.npu.is_available()
+for name in ("_ops.npu", "npu.report", "export", "onnx._export", "fx.experimental", "fx.passes.dialect"):
+    assert "torch." + name not in sys.modules, name
+torch.fx.passes.shape_prop, torch.fx.experimental.proxy_tensor, torch.onnx.export, torch.onnx.ONNXProgram, torch.npu.report
+"""
+    assert run("-c", code, **{VARIABLE: "1"}) == ""
+
+
 def test_pytorch_is_refused_in_the_same_process_and_left_alone_otherwise() -> None:
     code = """
 import importlib.metadata, torch, mindtorch_v2

@@ -4,7 +4,20 @@ from __future__ import annotations
 import sys
 import types
 
-from mindtorch_v2.distributions import constraints, transforms
+from mindtorch_v2.distributions import (
+    constraints,
+    continuous_bernoulli,
+    distribution,
+    gamma,
+    generalized_pareto,
+    kl,
+    lowrank_multivariate_normal,
+    mixture_same_family,
+    multivariate_normal,
+    transforms,
+    utils,
+    von_mises,
+)
 from mindtorch_v2.distributions.constraint_registry import biject_to, transform_to
 from mindtorch_v2.distributions.continuous import Cauchy, Exponential, Laplace, Normal, StudentT, Uniform
 from mindtorch_v2.distributions.continuous_bernoulli import ContinuousBernoulli
@@ -62,11 +75,6 @@ _MODULES = {
     "kumaraswamy": (Kumaraswamy,), "lkj_cholesky": (LKJCholesky,), "logistic_normal": (LogisticNormal,), "wishart": (Wishart,),
     "transformed_distribution": (TransformedDistribution,), "weibull": (Weibull,),
 }
-for _name, _classes in _MODULES.items():
-    _module = types.ModuleType(f"{__name__}.{_name}", f"The place where torch has {_classes[0].__name__}.")
-    _module.__dict__.update({cls.__name__: cls for cls in _classes})
-    globals()[_name] = sys.modules[_module.__name__] = _module
-
 __all__ = [
     "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "ContinuousBernoulli", "Dirichlet",
     "Distribution", "Exponential", "ExponentialFamily", "FisherSnedecor", "Gamma", "GeneralizedPareto", "Geometric",
@@ -77,3 +85,15 @@ __all__ = [
     "StudentT", "TransformedDistribution", "Uniform", "VonMises", "Weibull", "Wishart", "biject_to", "constraints",
     "kl_divergence", "register_kl", "transform_to", "transforms",
 ]
+
+# torch's modules import from each other, and programs import from them what they show: botorch Distribution of multivariate_normal.
+_shown = {name: globals()[name] for name in __all__ if name != "transforms"}
+_shown |= {name: getattr(transforms, name) for name in transforms.__all__}
+_shown |= {name: getattr(utils, name) for name in ("broadcast_all", "clamp_probs", "lazy_property", "logits_to_probs", "probs_to_logits")}
+for _name, _classes in _MODULES.items():
+    _module = types.ModuleType(f"{__name__}.{_name}", f"The place where torch has {_classes[0].__name__}.")
+    vars(_module).update(_shown, **{cls.__name__: cls for cls in _classes})
+    globals()[_name] = sys.modules[_module.__name__] = _module
+for _module in (continuous_bernoulli, distribution, gamma, generalized_pareto, kl, lowrank_multivariate_normal, mixture_same_family,
+                multivariate_normal, transforms, von_mises):
+    vars(_module).update(_shown)

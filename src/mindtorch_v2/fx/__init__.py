@@ -1,4 +1,5 @@
 """torch.fx: programs recorded as graphs, changed, and turned back into Python."""
+import mindtorch_v2 as torch
 from mindtorch_v2.fx import (
     _compatibility,
     _lazy_graph_module,
@@ -6,14 +7,12 @@ from mindtorch_v2.fx import (
     _symbolic_trace,
     annotate,
     config,
-    experimental,
     graph,
     graph_module,
     immutable_collections,
     interpreter,
     node,
     operator_schemas,
-    passes,
     proxy,
     subgraph_rewriter,
     tensor_type,
@@ -29,3 +28,6 @@ from mindtorch_v2.fx.subgraph_rewriter import replace_pattern
 
 __all__ = ["CodeGen", "Graph", "GraphModule", "Interpreter", "Node", "PH", "Proxy", "ProxyableClassMeta", "Tracer",
            "Transformer", "has_side_effect", "map_arg", "replace_pattern", "symbolic_trace", "wrap"]
+
+torch._deferred.defer(__name__, {"experimental": "fx.experimental", "passes": "fx.passes"})   # half of the import's time
+del torch

@@ -7,7 +7,7 @@ from mindtorch_v2 import _C, _deferred
 from mindtorch_v2._backends.npu import hccl as _hccl
 from mindtorch_v2._backends.npu import ipc as _ipc
 from mindtorch_v2._legacy import npu_storage_types, npu_tensor_types
-from mindtorch_v2.npu import amp, graphs, memory, npu_config, random, report, streams, utils
+from mindtorch_v2.npu import amp, graphs, memory, npu_config, random, streams, utils
 from mindtorch_v2.npu.amp import (
     get_amp_supported_dtype,
     get_autocast_dtype,
@@ -148,7 +148,7 @@ from mindtorch_v2.npu.streams import (
 
 graphs.make_graphed_callables = make_graphed_callables   # type: ignore[attr-defined]  # where torch_npu has it too
 globals().update(npu_tensor_types | npu_storage_types)
-_deferred.defer(__name__, {"explain": "_commands.explaining"})
+_deferred.defer(__name__, {"explain": "_commands.explaining", "report": "npu.report"})   # report reads all rows of torch.ops.npu
 _C._backend("npu")     # torch.npu needs the backend as much as a tensor on the npu does
 
 

@@ -5,10 +5,12 @@ import enum
 from typing import Any
 
 import mindtorch_v2 as torch
-from mindtorch_v2.onnx._export import OnnxExporterError, ONNXProgram, export, is_in_onnx_export
+from mindtorch_v2.onnx._error import OnnxExporterError
 
-__all__ = ["ONNXProgram", "OnnxExporterError", "export", "is_in_onnx_export", "is_onnxrt_backend_supported"]
+__all__ = ["ONNXProgram", "OnnxExporterError", "export", "is_in_onnx_export", "is_onnxrt_backend_supported"]  # noqa: F822
 
+# torchvision imports torch.onnx, and the export brings torch.export and torch.fx.
+torch._deferred.defer(__name__, dict.fromkeys(("ONNXProgram", "export"), "onnx._export"))
 _WHY = "the export of mindtorch_v2 translates aten ops and calls no symbolic functions; use torch.onnx.export"
 _facade = torch._facade
 
@@ -33,6 +35,11 @@ def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> Non
 def _decorator(*args: Any, **kwargs: Any) -> Any:
     """A decorator that gives the function itself: only the old exporter would call it."""
     return lambda fn: fn
+
+
+def is_in_onnx_export() -> bool:
+    """False: modules are recorded as they are."""
+    return False
 
 
 def is_onnxrt_backend_supported() -> bool:

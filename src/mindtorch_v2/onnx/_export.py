@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.onnx._error import OnnxExporterError
 from mindtorch_v2.onnx._ops import CONVERTERS
 
 try:
@@ -13,19 +14,10 @@ try:
 except ImportError:
     onnx = None
 
-__all__ = ["ONNXProgram", "OnnxExporterError", "export", "is_in_onnx_export"]
+__all__ = ["ONNXProgram", "export"]
 
 OPSET = 20                                       # the first with Gelu; reductions take their axes as an input since 18
 _Kind = torch.export.graph_signature.InputKind
-
-
-class OnnxExporterError(RuntimeError):
-    """What cannot be said in ONNX."""
-
-
-def is_in_onnx_export() -> bool:
-    """False: modules are recorded as they are."""
-    return False
 
 
 class Model:
