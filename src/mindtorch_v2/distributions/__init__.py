@@ -89,7 +89,8 @@ __all__ = [
 # torch's modules import from each other, and programs import from them what they show: botorch Distribution of multivariate_normal.
 _shown = {name: globals()[name] for name in __all__ if name != "transforms"}
 _shown |= {name: getattr(transforms, name) for name in transforms.__all__}
-_shown |= {name: getattr(utils, name) for name in ("broadcast_all", "clamp_probs", "lazy_property", "logits_to_probs", "probs_to_logits")}
+_shown |= {name: getattr(utils, name) for name in (
+    "broadcast_all", "clamp_probs", "lazy_property", "logits_to_probs", "probs_to_logits")}
 for _name, _classes in _MODULES.items():
     _module = types.ModuleType(f"{__name__}.{_name}", f"The place where torch has {_classes[0].__name__}.")
     vars(_module).update(_shown, **{cls.__name__: cls for cls in _classes})
