@@ -4,20 +4,7 @@ from __future__ import annotations
 import sys
 import types
 
-from mindtorch_v2.distributions import (
-    constraints,
-    continuous_bernoulli,
-    distribution,
-    gamma,
-    generalized_pareto,
-    kl,
-    lowrank_multivariate_normal,
-    mixture_same_family,
-    multivariate_normal,
-    transforms,
-    utils,
-    von_mises,
-)
+from mindtorch_v2.distributions import constraints, transforms, utils
 from mindtorch_v2.distributions.constraint_registry import biject_to, transform_to
 from mindtorch_v2.distributions.continuous import Cauchy, Exponential, Laplace, Normal, StudentT, Uniform
 from mindtorch_v2.distributions.continuous_bernoulli import ContinuousBernoulli
@@ -95,6 +82,3 @@ for _name, _classes in _MODULES.items():
     _module = types.ModuleType(f"{__name__}.{_name}", f"The place where torch has {_classes[0].__name__}.")
     vars(_module).update(_shown, **{cls.__name__: cls for cls in _classes})
     globals()[_name] = sys.modules[_module.__name__] = _module
-for _module in (continuous_bernoulli, distribution, gamma, generalized_pareto, kl, lowrank_multivariate_normal, mixture_same_family,
-                multivariate_normal, transforms, von_mises):
-    vars(_module).update(_shown)

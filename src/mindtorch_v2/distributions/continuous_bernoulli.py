@@ -8,7 +8,7 @@ import mindtorch_v2 as torch
 from mindtorch_v2.distributions import constraints
 from mindtorch_v2.distributions.discrete import _ProbsOrLogits
 from mindtorch_v2.distributions.distribution import ExponentialFamily
-from mindtorch_v2.distributions.utils import broadcast_all, clamp_probs
+from mindtorch_v2.distributions.utils import broadcast_all, clamp_probs, lazy_property, logits_to_probs, probs_to_logits  # noqa: F401  torch shows it here
 
 Tensor = torch.Tensor
 F = torch.nn.functional

@@ -5,7 +5,7 @@ from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.distributions import constraints
-from mindtorch_v2.distributions.utils import broadcast_all
+from mindtorch_v2.distributions.utils import broadcast_all, lazy_property  # noqa: F401  torch shows it here
 
 Tensor = torch.Tensor
 

@@ -24,7 +24,7 @@ from mindtorch_v2.distributions.discrete import (
     OneHotCategorical,
     Poisson,
 )
-from mindtorch_v2.distributions.distribution import Distribution
+from mindtorch_v2.distributions.distribution import Distribution, ExponentialFamily  # noqa: F401  torch shows it here
 from mindtorch_v2.distributions.gamma import Beta, Dirichlet, Gamma
 from mindtorch_v2.distributions.lowrank_multivariate_normal import LowRankMultivariateNormal
 from mindtorch_v2.distributions.multivariate_normal import MultivariateNormal, half_log_det, mahalanobis

@@ -7,6 +7,7 @@ from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.distributions import constraints
+from mindtorch_v2.distributions.distribution import Distribution  # noqa: F401  torch shows it here
 from mindtorch_v2.distributions.transform import (
     ComposeTransform,
     IndependentTransform,
@@ -15,7 +16,13 @@ from mindtorch_v2.distributions.transform import (
     _Inverse,
     identity_transform,
 )
-from mindtorch_v2.distributions.utils import sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
+from mindtorch_v2.distributions.utils import (  # noqa: F401  torch shows broadcast_all and lazy_property here
+    broadcast_all,
+    lazy_property,
+    sum_rightmost,
+    tril_matrix_to_vec,
+    vec_to_tril_matrix,
+)
 
 Tensor = torch.Tensor
 F = torch.nn.functional

@@ -6,8 +6,8 @@ from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.distributions import constraints
-from mindtorch_v2.distributions.distribution import Centered
-from mindtorch_v2.distributions.utils import lazy_property
+from mindtorch_v2.distributions.distribution import Centered, Distribution  # noqa: F401  torch shows it here
+from mindtorch_v2.distributions.utils import broadcast_all, lazy_property  # noqa: F401  torch shows it here
 
 Tensor = torch.Tensor
 
