@@ -33,6 +33,72 @@ assert rt.aclrtReduceAsync(a, b, 1 << 40, SUM, 0, stream, None) == 107000
 """)
 
 
+RANDOM = """
+import struct
+MASK, UNIFORM, NORMAL, CUT = range(4)
+FLOAT, HALF, INT32, UINT32, INT64, BFLOAT = 0, 1, 3, 8, 9, 27
+def param(value, code="f", at=None):
+    if at is None: return struct.pack("<B8sB6x", 0, struct.pack("<" + code, value), struct.calcsize("<" + code))
+    rt.write(at, struct.pack("<" + code, value))
+    return struct.pack("<BQB6x", 1, at, 8)
+def task(kind, first, second, dtype=FLOAT, seed=None, count=None, out=None, counter=None):
+    both = first + (second or bytes(16))
+    return struct.pack("<ii32sQQQ", dtype, kind, both, 0, a if out is None else out, b if counter is None else counter) + (seed or param(7, "Q")) + (count or param(1000, "Q")) + bytes(8)
+def made(code, *args, many=1000, at=0, **more):
+    rt.write(b, struct.pack("<2Q", at, 0))
+    rt.must("aclrtRandomNumAsync", task(*args, **more), stream, None)
+    rt.sync(stream)
+    assert struct.unpack("<2Q", rt.read(b, 16)) == (at, 0)                                # the counter stays
+    return list(struct.unpack(f"<{many}{code}", rt.read(a, many * struct.calcsize("<" + code))))
+assert len(task(UNIFORM, param(0), param(1))) == 104
+"""
+
+
+def test_random_numbers_of_a_task() -> None:
+    run(RANDOM + """
+x = made("f", UNIFORM, param(-1.0), param(3.0))
+assert all(-1 <= v < 3 for v in x) and abs(sum(x) / 1000 - 1) < 0.15
+assert made("f", UNIFORM, param(-1.0), param(3.0)) == x                                   # the seed and the counter decide
+assert made("f", UNIFORM, param(-1.0), param(3.0), seed=param(8, "Q")) != x
+assert made("f", UNIFORM, param(-1.0), param(3.0), at=1)[:996] == x[4:]                   # four words a step of the counter
+assert made("f", UNIFORM, param(-1.0, at=b + 64), param(3.0, at=b + 72), seed=param(7, "Q", b + 80), count=param(1000, "Q", b + 88)) == x
+x = made("i", UNIFORM, param(-3, "i"), param(2, "i"), INT32)
+assert set(x) == {-3, -2, -1, 0, 1}
+assert all(1 << 40 <= v < 1 << 41 for v in made("q", UNIFORM, param(1 << 40, "q"), param(1 << 41, "q"), INT64, many=500, count=param(500, "Q")))
+x = made("e", NORMAL, param(2.0, "e"), param(0.5, "e"), HALF)
+mean = sum(x) / 1000
+assert abs(mean - 2) < 0.06 and abs((sum((v - mean) ** 2 for v in x) / 1000) ** 0.5 - 0.5) < 0.05
+assert max(abs(v - 2) for v in x) > 1 and all(abs(v - 2) <= 1.001 for v in made("e", CUT, param(2.0, "e"), param(0.5, "e"), HALF))
+assert all(0x3F80 <= v <= 0x4000 for v in made("H", UNIFORM, param(0x3F80, "H"), param(0x4000, "H"), BFLOAT))
+bits = "".join(f"{v:08b}" for v in made("B", MASK, param(0.25), None, many=125))
+assert abs(bits.count("1") / 1000 - 0.75) < 0.05                                          # a bit is 1 where the item is kept
+""")
+
+
+def test_the_words_of_philox() -> None:
+    """The published answers for a key and a counter of zeros and of ones, seen through integers of the whole range."""
+    run(RANDOM + """
+whole = param(0, "q"), param(-1, "q")
+assert made("Q", UNIFORM, *whole, INT64, many=2, seed=param(0, "Q"), count=param(2, "Q")) == [0xE169C58D6627E8D5, 0x9B00DBD8BC57AC4C]
+rt.write(b, b"\\xff" * 16)
+rt.must("aclrtRandomNumAsync", task(UNIFORM, *whole, INT64, seed=param((1 << 64) - 1, "Q"), count=param(2, "Q")), stream, None)
+rt.sync(stream)
+assert struct.unpack("<2Q", rt.read(a, 16)) == (0x41C83B0E408F276D, 0x6D5451FDA20BC7C6)
+""")
+
+
+def test_random_tasks_that_are_refused() -> None:
+    run(RANDOM + """
+good = param(0.0), param(1.0)
+call = lambda *args, **more: rt.aclrtRandomNumAsync(task(*args, **more), stream, None)
+assert rt.aclrtRandomNumAsync(None, stream, None) == 100000 and rt.aclrtRandomNumAsync(task(UNIFORM, *good), stream, ctypes.c_void_p(1)) == 100000
+assert call(UNIFORM, *good, out=0) == 100000 and call(UNIFORM, *good, counter=0) == 100000
+assert call(4, *good) == 107000 and call(UNIFORM, *good, dtype=2) == 107000 and call(NORMAL, *good, dtype=INT32) == 107000
+assert call(UNIFORM, *good, count=param(1 << 20, "Q")) == 107000 and call(UNIFORM, *good, count=param((1 << 64) - 1, "Q")) == 107000
+assert call(UNIFORM, *good, counter=id(good)) == 107000
+""")
+
+
 def test_the_overflow_status_of_a_device() -> None:
     """In saturation mode a result that is not finite sets it, and it stays until it is cleared; otherwise nothing does."""
     run("""
