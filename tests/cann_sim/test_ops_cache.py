@@ -79,9 +79,11 @@ def test_keys_normed_and_rotated_into_their_caches(mode: str) -> None:
     for c, rows in zip(want, (k, v)):
         c.view(8, -1)[flat[flat >= 0]] = rows[flat >= 0]
     outs = torch.empty(batch, 1, steps, dk), torch.empty(batch, 1, steps, dv)
-    got = client().call("aclnnKvRmsNormRopeCache", kv, gamma, cos, sin, index, *caches, None, None, None, None, 1e-5, mode, True, *outs)
-    for g, w in zip(got, (*want, k.view(outs[0].shape), v.view(outs[1].shape))):
-        same(g, w)
+    for version, more in (("", ()), ("V2", (None,))):
+        got = client().call("aclnnKvRmsNormRopeCache" + version, kv, gamma, cos, sin, index, *(c.clone() for c in caches), None, None, None, None, *more,
+                            1e-5, mode, True, *outs)  # fmt: skip
+        for g, w in zip(got, (*want, k.view(outs[0].shape), v.view(outs[1].shape)), strict=True):
+            same(g, w)
 
 
 def test_attentions_of_parts_make_the_whole() -> None:

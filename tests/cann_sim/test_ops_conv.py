@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from client import client, same
+from client import CannError, client, same
 from samples import LAYOUTS, blank, dtypes, grads, sample
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,6 +21,22 @@ FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 
 def close(got: Tensor, want: Tensor) -> None:
     same(got, want, **CLOSE.get(want.dtype, {"rtol": 1e-9, "atol": 1e-9}))
+
+
+@pytest.mark.parametrize("name", ["aclnnQuantConvolution", "aclnnQuantConvolutionWeightNz"])
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("biased", [True, False])
+def test_convolution_of_bytes(name: str, dims: int, biased: bool) -> None:
+    x, w = (torch.randint(-128, 128, (*s, *(5, 6, 4)[:dims]), dtype=torch.int8) for s in ((2, 4), (6, 2)))
+    w = w[(slice(None), slice(None), *[slice(0, 2)] * dims)].contiguous()
+    scale, bias = torch.rand(6) * 1e-3, torch.randn(6) if biased else None
+    by = (6, *[1] * dims)
+    sums = (F.conv2d if dims == 2 else F.conv3d)(x.double(), w.double(), None, 2, 1, 1, 2)
+    want = (sums * scale.double().view(by) + (0 if bias is None else bias.double().view(by))).half()
+    calls = lambda offset, out: client().call(name, x, w, bias, scale, offset, [2] * dims, [1] * dims, [1] * dims, False, [0] * dims, 2, 0, "rint", out)
+    close(calls(None, torch.empty_like(want)), want)
+    with pytest.raises(CannError, match="561003"):
+        calls(torch.zeros(6), torch.empty_like(want))
 
 
 # ---- convolution ------------------------------------------------------------------------------------------------

@@ -89,9 +89,10 @@ def test_attention_by_parts() -> None:
 
     first, second = part(scores[..., :4], values[..., :4, :]), part(scores[..., 4:], values[..., 4:, :])
     want = part(scores, values)
-    made = client().call("aclnnRingAttentionUpdate", *first, *second, None, "SBH", *(torch.empty_like(w) for w in want))
-    for got, w in zip(made, want, strict=True):
-        close(got, w)
+    for version, layout in (("", ()), ("V2", ("SBH",))):
+        made = client().call("aclnnRingAttentionUpdate" + version, *first, *second, None, "SBH", *layout, *(torch.empty_like(w) for w in want))
+        for got, w in zip(made, want, strict=True):
+            close(got, w)
 
 
 def test_modulation_backward() -> None:

@@ -136,6 +136,8 @@ def test_weight_quant_all_reduce(pair: Pair) -> None:
     want = sum(a[r].float() @ ((b[r].float() + by(offset)) * by(scale)) for r in range(RANKS))
     for got in pair.call("aclnnWeightQuantMatmulAllReduce", lambda r: (a[r], b[r], None, scale, offset, None, pair.names[r], *SUM, 32, torch.empty(4, 6).half())):
         close(got, want, 3e-2)
+    for got in pair.call("aclnnWeightQuantMatmulAllReduceV2", lambda r: (a[r], b[r], None, scale, offset, None, pair.names[r], SUM[0], "aiv", *SUM[1:], 32, torch.empty(4, 6).half())):
+        close(got, want, 3e-2)
 
 
 def test_gathered_and_scattered(pair: Pair) -> None:
@@ -173,9 +175,10 @@ def test_all_to_all_of_rows_and_columns(pair: Pair) -> None:
     a, b, bias = halves(4, 8), halves(8, 6), halves(6)
     y = [a[r].float() @ b[r].float() + bias[r].float() for r in range(RANKS)]
     turned = [t.t().contiguous() for t in b]
-    got = pair.call("aclnnMatmulAlltoAll", lambda r: (a[r], turned[r], bias[r], None, pair.names[r], False, True, torch.empty(8, 3).half()))
-    for r in range(RANKS):
-        close(got[r], torch.cat([part[:, 3 * r : 3 * r + 3] for part in y]))
+    for version, mode in (("", ()), ("V2", ("aiv",))):
+        got = pair.call("aclnnMatmulAlltoAll" + version, lambda r: (a[r], turned[r], bias[r], None, pair.names[r], *mode, False, True, torch.empty(8, 3).half()))
+        for r in range(RANKS):
+            close(got[r], torch.cat([part[:, 3 * r : 3 * r + 3] for part in y]))
     wide = halves(16, 5)
     got = pair.call("aclnnAlltoAllMatmul", lambda r: (a[r], wide[r], None, None, pair.names[r], False, False, torch.empty(2, 5).half(), torch.empty(2, 16).half()))
     for r in range(RANKS):
@@ -192,13 +195,14 @@ def test_rows_of_experts(pair: Pair) -> None:
     pieces = [torch.split(x[s], counts[s]) for s in range(RANKS)]
     by_expert = [torch.cat([pieces[s][2 * r + e] for e in range(2) for s in range(RANKS)]) for r in range(RANKS)]
     product = [torch.cat([torch.cat([pieces[s][2 * r + e] for s in range(RANKS)]).float() @ weight[r][e].float() for e in range(2)]) for r in range(RANKS)]
-    got = pair.call("aclnnAlltoAllvGroupedMatMul", lambda r: (
-        x[r], weight[r], None, None, x[r], weight[r][0], pair.names[r], RANKS, counts[r], received[r], False, False, True,
-        torch.empty(sum(received[r]), 3).half(), torch.empty(sum(counts[r]), 3).half(), torch.empty(sum(received[r]), 4).half()))  # fmt: skip
-    for r in range(RANKS):
-        close(got[r][0], product[r])
-        close(got[r][1], x[r].float() @ weight[r][0].float())
-        same(got[r][2], by_expert[r])
+    for version, mode in (("", ()), ("V2", ("aiv",))):
+        got = pair.call("aclnnAlltoAllvGroupedMatMul" + version, lambda r: (
+            x[r], weight[r], None, None, x[r], weight[r][0], pair.names[r], *mode, RANKS, counts[r], received[r], False, False, True,
+            torch.empty(sum(received[r]), 3).half(), torch.empty(sum(counts[r]), 3).half(), torch.empty(sum(received[r]), 4).half()))  # fmt: skip
+        for r in range(RANKS):
+            close(got[r][0], product[r])
+            close(got[r][1], x[r].float() @ weight[r][0].float())
+            same(got[r][2], by_expert[r])
     turned = [w.transpose(1, 2).contiguous() for w in weight]
     got = pair.call("aclnnGroupedMatMulAlltoAllv", lambda r: (by_expert[r], turned[r], None, None, None, None, pair.names[r], RANKS, received[r], counts[r], True, False,
                                                               torch.empty(sum(counts[r]), 3).half(), None))  # fmt: skip

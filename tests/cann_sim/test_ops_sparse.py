@@ -143,3 +143,22 @@ def test_a_sink_takes_part_in_the_softmax() -> None:
     got = client().call("aclnnFlashAttentionScoreV3", q, k, v, None, None, None, None, sink, None, None, None, 0.5, 1.0, 65535, 65535, 2, "BNSD", 0, 0, 1,
                         torch.empty(1, 2, 4, 8), torch.empty(1, 2, 4, 8), None, torch.empty(1, 2, 4, 8).half())  # fmt: skip
     same(got[2].float(), want, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("layout", ["BNSD", "BSND"])
+def test_the_gradient_of_a_sink(layout: str) -> None:
+    q, k, v = (torch.randn(2, 5, 2, d).requires_grad_() for d in (8, 8, 6))
+    sink = torch.randn(2).requires_grad_()
+    want = torch.stack([attention(q[b], k[b], v[b], 0.5, sink) for b in range(2)])
+    laid = lambda t: t.detach().transpose(1, 2).contiguous() if layout == "BNSD" else t.detach()
+    inputs, stats = [laid(t) for t in (q, k, v)], [torch.empty(2, 2, 5, 8) for _ in range(2)]
+    top, total, out = client().call("aclnnFlashAttentionScoreV3", *inputs, None, None, None, None, sink.detach(), None, None, None, 0.5, 1.0, 65535, 65535, 2,
+                                    layout, 0, 0, 1, *stats, None, laid(torch.empty(want.shape)))  # fmt: skip
+    same(out, laid(want), rtol=1e-4, atol=1e-5)
+    grad = torch.randn(want.shape)
+    got = client().call("aclnnFlashAttentionScoreGradV3", *inputs, laid(grad), None, None, None, None, top, total, None, out, sink.detach(), None, None, None,
+                        0.5, 1.0, 65535, 65535, 2, layout, 0, 0, 1, *(torch.empty_like(t) for t in inputs), torch.empty(0), torch.empty(2))  # fmt: skip
+    *parts, wanted = torch.autograd.grad(want, (q, k, v, sink), grad)
+    for part, expected in zip(got, parts):
+        same(part, laid(expected), rtol=1e-4, atol=1e-5)
+    same(got[-1], wanted, rtol=1e-4, atol=1e-5)

@@ -16,7 +16,7 @@ struct Places {
         after(argument(c, {"nextTokens"})), heads(argument(c, {"headNum"})), layout(argument(c, {"inputLayout"})),
         mode(argument(c, {"sparseMode"})), shift_type(argument(c, {"pseType"})),
         q_ends(argument(c, {"actualSeqQLenOptional"})), k_ends(argument(c, {"actualSeqKvLenOptional"})),
-        query_rope(argument(c, {"queryRope"})), key_rope(argument(c, {"keyRope", "keyInRope"})), sink(argument(c, {"sinkOptional"})) {}
+        query_rope(argument(c, {"queryRope"})), key_rope(argument(c, {"keyRope", "keyInRope"})), sink(argument(c, {"sinkOptional", "sinkInOptional"})) {}
 };
 
 // The rows of queries and keys that belong together: a batch, or a piece of a packed sequence.
@@ -194,6 +194,12 @@ void check_grad(const Call& c) {
   expect_same_shape(c, output(c, "dqOut"), p.at.query);
   expect_same_shape(c, output(c, "dkOut"), p.at.key);
   expect_same_shape(c, output(c, "dvOut"), p.at.value);
+  const int dsink = output(c, "dsinkOut"), out = output(c, "attentionInOptional");
+  if (dsink >= 0 && c.given(dsink) && c.tensor(dsink).numel()) {
+    EXPECT(c.given(p.at.sink) && c.given(out), "dsinkOut needs sinkIn and attentionIn");
+    expect_numel(c, dsink, p.q.heads());
+    expect_shape(c, out, dy);
+  }
   if (p.at.query_rope >= 0) {
     expect_same_shape(c, output(c, "dqRopeOut"), p.at.query_rope);
     expect_same_shape(c, output(c, "dkRopeOut"), p.at.key_rope);
@@ -231,6 +237,19 @@ struct Split {
   }
 };
 
+// What one head of a piece adds to the gradient of its sink, whose value is zero: -p * (dy . out) over its rows.
+double sink_grad(float sink, const Value& max, const Value& sum, const Value& dy, const Value& out) {
+  const Value by = dy.to(mt::kFloat).dense(), made = out.to(mt::kFloat).dense();
+  const int64_t depth = by.size(1);
+  double total = 0;
+  for (int64_t i = 0; i < by.size(0); ++i) {
+    double dot = 0;
+    for (int64_t d = 0; d < depth; ++d) dot += double(by.ptr<float>()[i * depth + d]) * made.ptr<float>()[i * depth + d];
+    total -= std::exp(double(sink) - max.ptr<float>()[i]) / sum.ptr<float>()[i] * dot;
+  }
+  return total;
+}
+
 void grad(Run& r) {
   const Call& c = r.call;
   Places at(c);
@@ -242,6 +261,9 @@ void grad(Run& r) {
         shift_out = r.tensor(output(c, "dpseOut"));
   bool shifts = a.shift.given() && shift_out.given() && shift_out.numel() == a.shift.numel();
   Value dshift = shifts ? full(a.shift.shape(), mt::kFloat, 0) : Value();
+  const int sink_at = output(c, "dsinkOut");
+  const bool sinks = sink_at >= 0 && r.given(sink_at) && c.tensor(sink_at).numel();
+  const Value dsink = sinks ? full({p.q.heads()}, mt::kFloat, 0) : Value();
   int64_t item = 0;
   for (const Piece& piece : p.pieces)
     for (int64_t kh = 0; kh < p.k.heads(); ++kh) {
@@ -253,11 +275,16 @@ void grad(Run& r) {
                         p.rows(all_max, piece, h).select(1, 0).dense(), p.rows(all_sum, piece, h).select(1, 0).dense(),
                         dq.matrix(piece.b, h, piece.q, piece.queries), gk, gv, scores);
         if (shifts) add_shift(dshift, head, scores);
+        if (sinks)
+          dsink.ptr<float>()[h] += float(sink_grad(a.sink.ptr<float>()[h], p.rows(all_max, piece, h).select(1, 0).dense(), p.rows(all_sum, piece, h).select(1, 0).dense(),
+                                                   dy.matrix(piece.b, h, piece.q, piece.queries),
+                                                   Heads(r.tensor(output(c, "attentionInOptional")), p.layout, p.q.heads()).matrix(piece.b, h, piece.q, piece.queries)));
       }
       copy(dk.matrix(piece.b, kh, piece.k, piece.keys), gk);
       copy(dv.matrix(piece.b, kh, piece.k, piece.keys), gv);
     }
   if (shifts) copy(shift_out, dshift.reshape(shift_out.shape()));
+  if (sinks) copy(r.tensor(sink_at), dsink.reshape(r.tensor(sink_at).shape()));
   dq_all.write();
   dk_all.write();
 }
@@ -273,6 +300,7 @@ const Op ops[] = {
     {"aclnnFlashAttentionScoreV3", check_score, score},
     {"aclnnFlashAttentionScoreGrad", check_grad, grad},
     {"aclnnFlashAttentionScoreGradV2", check_grad, grad},
+    {"aclnnFlashAttentionScoreGradV3", check_grad, grad},
     {"aclnnFlashAttentionUnpaddingScoreGrad", check_grad, grad},
     {"aclnnFlashAttentionUnpaddingScoreGradV2", check_grad, grad},
     {"aclnnFlashAttentionUnpaddingScoreGradV3", check_grad, grad},

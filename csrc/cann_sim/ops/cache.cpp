@@ -129,7 +129,9 @@ void interleave(Run& r) { copy(r.tensor(3), interleaved(floats(r, 0), floats(r, 
 // kv [B, N, S, Dv + Dk]: the first part is normed, the rest rotated; each goes to the slots of its cache.
 void check_kv(const Call& c) {
   const TensorMeta &kv = c.tensor(0), &gamma = c.tensor(1);
-  const std::string mode = mode_of(c, 12);
+  const int epsilon = argument(c, {"epsilon"});
+  const std::string mode = mode_of(c, epsilon + 1);
+  if (epsilon > 11 && has(c, 11)) refuse(561003, "%s with values of their own is not computed", c.name());
   if (has(c, 7) || has(c, 8) || has(c, 9) || has(c, 10)) refuse(561003, "%s with quantised caches is not computed", c.name());
   if (mode != "Norm" && mode != "PA" && mode != "PA_BNSD") refuse(561003, "%s with cacheMode %s is not computed", c.name(), mode.c_str());
   EXPECT(kv.ndim == 4 && gamma.numel() < kv.sizes[3] && (kv.sizes[3] - gamma.numel()) % 2 == 0, "kv %s with gamma %s",
@@ -140,6 +142,7 @@ void check_kv(const Call& c) {
 }
 void kv(Run& r) {
   const Call& c = r.call;
+  const int epsilon = argument(c, {"epsilon"});
   const Value x = floats(r, 0), gamma = floats(r, 1), index = whole(r, 4);
   const int64_t batch = x.size(0), steps = x.size(2), dv = gamma.numel(), dk = x.size(3) - dv;
   const Value left = x.narrow(3, 0, dv).dense(), normed = empty(left.shape(), mt::kFloat);
@@ -147,12 +150,12 @@ void kv(Run& r) {
     const float* in = left.ptr<float>() + row * dv;
     double square = 0;
     for (int64_t i = 0; i < dv; ++i) square += double(in[i]) * in[i] / double(dv);
-    const double rms = std::sqrt(square + c.number(11));
+    const double rms = std::sqrt(square + c.number(epsilon));
     for (int64_t i = 0; i < dv; ++i) normed.ptr<float>()[row * dv + i] = float(in[i] / rms * gamma.ptr<float>()[i]);
   }
   const Value rotated = interleaved(x.narrow(3, dv, dk), floats(r, 2), floats(r, 3)).dense();
-  const bool paged = mode_of(c, 12) != "Norm";
-  struct { int cache, out; Value rows; } const parts[] = {{5, 14, rotated.reshape({batch * steps, dk})}, {6, 15, normed.reshape({batch * steps, dv})}};
+  const bool paged = mode_of(c, epsilon + 1) != "Norm";
+  struct { int cache, out; Value rows; } const parts[] = {{5, epsilon + 3, rotated.reshape({batch * steps, dk})}, {6, epsilon + 4, normed.reshape({batch * steps, dv})}};
   for (const auto& part : parts) {
     const Value cache = r.tensor(part.cache), slots = cache.reshape({cache.numel() / part.rows.size(1), part.rows.size(1)});
     const int64_t length = slots.size(0) / std::max<int64_t>(batch, 1);  // of one batch, where the cache is not in blocks
@@ -162,7 +165,7 @@ void kv(Run& r) {
       if (at >= slots.size(0)) outside(c, at, slots.size(0));
       copy(slots.select(0, at), part.rows.select(0, row));
     }
-    if (c.integer(13) && has(c, part.out)) copy(r.tensor(part.out), part.rows.reshape(r.tensor(part.out).shape()));
+    if (c.integer(epsilon + 2) && has(c, part.out)) copy(r.tensor(part.out), part.rows.reshape(r.tensor(part.out).shape()));
   }
 }
 
@@ -248,6 +251,7 @@ void rope(Run& r) {
 const Op ops[] = {
     {"aclnnScatterPaKvCache", check_scatter, scatter}, {"aclnnGatherPaKvCache", check_gather, gather},
     {"aclnnInterleaveRope", check_interleave, interleave}, {"aclnnKvRmsNormRopeCache", check_kv, kv},
+    {"aclnnKvRmsNormRopeCacheV2", check_kv, kv},
     {"aclnnAttentionUpdate", check_update, update},    {"aclnnRopeWithSinCosCache", check_rope, rope},
     {"aclnnRopeWithSinCosCacheV2", check_rope, rope},
 };

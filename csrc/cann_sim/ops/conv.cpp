@@ -104,6 +104,33 @@ void convolution_backward(Run& r) {
                list_of(g.output_padding), integer(g.groups)});
 }
 
+// ---- of bytes: (input, weight, bias?, scale, offset?, stride ... groups, offsetx, roundMode?, out) ---------------------
+// convolution(input, weight) * scale + bias, with a scale a channel of the output.
+void check_quant_convolution(const Call& c) {
+  Geometry g(c, 5);
+  const mt::DType out_type = dtype_of(c.tensor(13).dtype);
+  for (int i : {0, 1})
+    if (dtype_of(c.tensor(i).dtype) != mt::kInt8) refuse(561003, "%s of %s is not computed: only of int8", c.name(), describe(c.tensor(i)).c_str());
+  if (dtype_of(c.tensor(3).dtype) != mt::kFloat || !is_float(out_type) || g.transposed || c.given(4) || c.integer(11))
+    refuse(561003, "%s with an offset, transposed, or with a scale or an output that is not float is not computed", c.name());
+  if (c.given(2) && !is_float(dtype_of(c.tensor(2).dtype))) refuse(561003, "%s with bias %s is not computed", c.name(), describe(c.tensor(2)).c_str());
+  Sizes out = conv_sizes(c.tensor(0), c.tensor(1), g);
+  expect_bias(c, 2, out[1]);
+  EXPECT(c.tensor(3).numel() == out[1], "scale %s is not [%ld]", describe(c.tensor(3)).c_str(), long(out[1]));
+  expect_shape(c, 13, out);
+}
+void quant_convolution(Run& r) {
+  Geometry g(r.call, 5);
+  Value out = r.tensor(13), sums = empty(out.shape(), mt::kDouble);
+  call_kernel("convolution", {sums, r.tensor(0).to(mt::kDouble), r.tensor(1).to(mt::kDouble), Value()},
+              {list_of(g.stride), list_of(g.padding), list_of(g.dilation), integer(0), list_of(g.output_padding), integer(g.groups)});
+  Sizes by(size_t(out.ndim), 1);
+  by[1] = out.size(1);
+  call_pointwise("mul", mt::kDouble, {sums, sums, r.tensor(3).to(mt::kDouble).reshape(by)});
+  if (r.given(2)) call_pointwise("add", mt::kDouble, {sums, sums, r.tensor(2).to(mt::kDouble).reshape(by)}, {number(1)});
+  copy(out, sums);
+}
+
 // ---- depthwise: (self, weight, kernelSize, bias?, stride, padding, dilation, out, cubeMathType) ----------------
 void check_depthwise(const Call& c) {
   expect_math_type(c, 8, 0);
@@ -220,6 +247,8 @@ void col2im(Run& r) {
 
 const Op ops[] = {
     {"aclnnConvolution", check_convolution, convolution},
+    {"aclnnQuantConvolution", check_quant_convolution, quant_convolution},
+    {"aclnnQuantConvolutionWeightNz", check_quant_convolution, quant_convolution},
     {"aclnnConvolutionBackward", check_convolution_backward, convolution_backward},
     {"aclnnConvDepthwise2d", check_depthwise, depthwise},
     {"aclnnConvTbc", check_tbc, tbc},

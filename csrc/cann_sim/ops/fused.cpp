@@ -154,13 +154,14 @@ void ffn(Run& r) {
   copy(out, has(c, b2) ? plus(y, r.tensor(b2)) : y);
 }
 
-// ---- attention by parts: (attn, max, sum) twice, actualSeqQlen?, layout?, then the three of both ------------------------
+// ---- attention by parts: (attn, max, sum) twice, actualSeqQlen?, layout?, [that of max and sum?], then the three of both ------------------------
 void check_ring(const Call& c) {
   const std::string layout = c.given(7) && *c.string(7) ? c.string(7) : "SBH";
   if (layout != "SBH") refuse(561003, "%s with inputLayout %s is not computed: only SBH is", c.name(), layout.c_str());
   EXPECT(c.tensor(0).ndim == 3 && c.tensor(1).ndim == 4, "prevAttnOut must be [S, B, H], prevSoftmaxMax [B, N, S, 8]");
-  for (int i : {3, 8}) expect_same_shape(c, i, 0);
-  for (int i : {2, 4, 5, 9, 10}) expect_same_shape(c, i, 1);
+  const int out = argument(c, {"attnOutOut"});
+  for (int i : {3, out}) expect_same_shape(c, i, 0);
+  for (int i : {2, 4, 5, out + 1, out + 2}) expect_same_shape(c, i, 1);
 }
 void ring(Run& r) {
   const Value prev = wide(r.tensor(0)), cur = wide(r.tensor(3)), max1 = wide(r.tensor(1)), sum1 = wide(r.tensor(2)),
@@ -178,9 +179,10 @@ void ring(Run& r) {
     for (int64_t d = 0; d < depth; ++d)
       out.ptr<float>()[from + d] = (prev.ptr<float>()[from + d] * a + cur.ptr<float>()[from + d] * b) / (a + b);
   }
-  copy(r.tensor(8), out);
-  copy(r.tensor(9), max);
-  copy(r.tensor(10), sum);
+  const int first = argument(r.call, {"attnOutOut"});
+  copy(r.tensor(first), out);
+  copy(r.tensor(first + 1), max);
+  copy(r.tensor(first + 2), sum);
 }
 
 // ---- x * (1 + scale) + shift: (grad, input [B, L, D], scale [B, D], shift, dx, dscale, dshift) ---------------------------
@@ -211,6 +213,7 @@ const Op ops[] = {
     {"aclnnFFNV2", check_ffn, ffn},
     {"aclnnFFNV3", check_ffn, ffn},
     {"aclnnRingAttentionUpdate", check_ring, ring},
+    {"aclnnRingAttentionUpdateV2", check_ring, ring},
     {"aclnnModulateBackward", check_modulate_backward, modulate_backward},
 };
 

@@ -198,26 +198,29 @@ void run_scatter(Run& r) {
 }
 
 // ---- all to all, of columns after or of rows before ---------------------------------------------------------------------------
-// (x1, x2, bias?, axes?, group, transposeX1, transposeX2, output, [alltoAllOut?])
+// (x1, x2, bias?, axes?, group, [commMode], transposeX1, transposeX2, output, [alltoAllOut?])
+int swap_turn(const Call& c) { return argument(c, {"transposeX2"}); }
 Value turned(const Value& v, bool turns) { return turns ? v.transpose(0, 1) : v; }
 void expect_swapped(const Call& c, bool before) {
   const TensorMeta &a = c.tensor(0), &b = c.tensor(1);
+  const int turn = swap_turn(c), out = turn + 1;
   expect_group(c, 4);
   const int64_t ranks = find_group(c.string(4))->size();
-  EXPECT(a.ndim == 2 && b.ndim == 2 && !c.integer(5) && is_float(dtype_of(a.dtype)) && a.dtype == b.dtype, "%s: x1 %s and x2 %s", c.name(), describe(a).c_str(),
+  EXPECT(a.ndim == 2 && b.ndim == 2 && !c.integer(turn - 1) && is_float(dtype_of(a.dtype)) && a.dtype == b.dtype, "%s: x1 %s and x2 %s", c.name(), describe(a).c_str(),
          describe(b).c_str());
-  const int64_t inner = b.sizes[c.integer(6) ? 1 : 0], n = b.sizes[c.integer(6) ? 0 : 1], rows = a.sizes[0];
+  const int64_t inner = b.sizes[c.integer(turn) ? 1 : 0], n = b.sizes[c.integer(turn) ? 0 : 1], rows = a.sizes[0];
   EXPECT(inner == a.sizes[1] * (before ? ranks : 1) && (before ? rows : n) % ranks == 0, "%s: x1 %s and x2 %s do not fit %ld ranks", c.name(), describe(a).c_str(),
          describe(b).c_str(), long(ranks));
   if (has(c, 2)) expect_numel(c, 2, n);
-  expect_shape(c, 7, before ? Sizes{rows / ranks, n} : Sizes{rows * ranks, n / ranks});
-  if (before && has(c, 8)) expect_shape(c, 8, {rows / ranks, a.sizes[1] * ranks});
+  expect_shape(c, out, before ? Sizes{rows / ranks, n} : Sizes{rows * ranks, n / ranks});
+  if (before && has(c, out + 1)) expect_shape(c, out + 1, {rows / ranks, a.sizes[1] * ranks});
 }
 void check_swap_after(const Call& c) { expect_swapped(c, false); }
 void run_swap_after(Run& r) {
+  const int turn = swap_turn(r.call);
   const std::shared_ptr<Group> group = group_of(r, 4);
-  const Value out = r.tensor(7);
-  Value y = multiplied(r.tensor(0), turned(r.tensor(1), r.call.integer(6)));
+  const Value out = r.tensor(turn + 1);
+  Value y = multiplied(r.tensor(0), turned(r.tensor(1), r.call.integer(turn)));
   if (has(r.call, 2)) y = plus(y, r.tensor(2));
   std::vector<Value> send;
   for (uint32_t k = 0; k < group->size(); ++k) send.push_back(y.narrow(1, int64_t(k) * out.size(1), out.size(1)).to(out.dtype));
@@ -225,14 +228,15 @@ void run_swap_after(Run& r) {
 }
 void check_swap_before(const Call& c) { expect_swapped(c, true); }
 void run_swap_before(Run& r) {
+  const int turn = swap_turn(r.call);
   const std::shared_ptr<Group> group = group_of(r, 4);
-  const Value x = r.tensor(0), out = r.tensor(7);
+  const Value x = r.tensor(0), out = r.tensor(turn + 1);
   std::vector<Value> send;
   for (uint32_t k = 0; k < group->size(); ++k) send.push_back(x.narrow(0, int64_t(k) * out.size(0), out.size(0)));
   const Value rows = cat(all_to_all(r, *group, send, std::vector<Sizes>(group->size(), send[0].shape())), 1);
-  const Value y = multiplied(rows, turned(r.tensor(1), r.call.integer(6)));
+  const Value y = multiplied(rows, turned(r.tensor(1), r.call.integer(turn)));
   copy(out, has(r.call, 2) ? plus(y, r.tensor(2)) : y);
-  if (has(r.call, 8)) copy(r.tensor(8), rows);
+  if (has(r.call, turn + 2)) copy(r.tensor(turn + 2), rows);
 }
 
 // ---- batches of experts over two groups -------------------------------------------------------------------------------------
@@ -404,6 +408,7 @@ const Op ops[] = {
     {"aclnnQuantMatmulAllReduceV3", check_all_reduce, run_all_reduce},
     {"aclnnQuantMatmulAllReduceV4", check_all_reduce, run_all_reduce},
     {"aclnnWeightQuantMatmulAllReduce", check_all_reduce, run_all_reduce},
+    {"aclnnWeightQuantMatmulAllReduceV2", check_all_reduce, run_all_reduce},
     {"aclnnGroupedMatMulAllReduce", check_list, run_list},
     {"aclnnMatmulAllReduceAddRmsNorm", check_add_rms, run_add_rms},
     {"aclnnQuantMatmulAllReduceAddRmsNorm", check_add_rms, run_add_rms},
@@ -416,10 +421,12 @@ const Op ops[] = {
     {"aclnnMatmulReduceScatter", check_scatter, run_scatter},
     {"aclnnMatmulReduceScatterV2", check_scatter, run_scatter},
     {"aclnnMatmulAlltoAll", check_swap_after, run_swap_after},
+    {"aclnnMatmulAlltoAllV2", check_swap_after, run_swap_after},
     {"aclnnAlltoAllMatmul", check_swap_before, run_swap_before},
     {"aclnnAlltoAllAllGatherBatchMatMul", check_experts_in, run_experts_in},
     {"aclnnBatchMatMulReduceScatterAlltoAll", check_experts_out, run_experts_out},
     {"aclnnAlltoAllvGroupedMatMul", check_routed<true>, run_send_first},
+    {"aclnnAlltoAllvGroupedMatMulV2", check_routed<true>, run_send_first},
     {"aclnnGroupedMatMulAlltoAllv", check_routed<false>, run_send_last},
 };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/attention.h"  // argument()
 #include "ops/pointwise.h"
 #include "ops/result.h"
 
@@ -13,37 +14,41 @@ Value floats(Run& r, int i) { return r.tensor(i).given() ? r.tensor(i).to(mt::kF
 Value whole(Run& r, int i) { return r.tensor(i).given() ? r.tensor(i).to(mt::kInt64).dense() : Value(); }
 
 // ---- aclnnMoeGatingTopK(x, bias?, k, kGroup, groupCount, groupSelectMode, renorm, normType, outFlag, factor, eps, y, expert, norm)
+// The second version has inputIds? and tid2eid? after the bias.
+int gate(const Call& c, int i) { return i + argument(c, {"k"}); }
 void check_gating(const Call& c) {
+  for (int i = 2; i < gate(c, 0); ++i)
+    if (c.given(i)) refuse(561003, "%s with %s is not computed", c.name(), c.row->args[i].name);
   const TensorMeta& x = c.tensor(0);
   EXPECT(x.ndim == 2, "%s: expected x of 2 dims, got %s", c.name(), describe(x).c_str());
-  const int64_t experts = x.sizes[1], k = c.integer(2), groups = c.integer(4);
-  EXPECT(groups > 0 && experts % groups == 0 && c.integer(3) > 0 && c.integer(3) <= groups,
-         "%s: %ld of %ld groups for %ld experts", c.name(), c.integer(3), groups, experts);
-  EXPECT(k > 0 && k <= experts / groups * c.integer(3), "%s: k of %ld for %ld experts", c.name(), k, experts);
+  const int64_t experts = x.sizes[1], k = c.integer(gate(c, 0)), groups = c.integer(gate(c, 2));
+  EXPECT(groups > 0 && experts % groups == 0 && c.integer(gate(c, 1)) > 0 && c.integer(gate(c, 1)) <= groups,
+         "%s: %ld of %ld groups for %ld experts", c.name(), c.integer(gate(c, 1)), groups, experts);
+  EXPECT(k > 0 && k <= experts / groups * c.integer(gate(c, 1)), "%s: k of %ld for %ld experts", c.name(), k, experts);
   if (c.given(1)) expect_shape(c, 1, {experts});
-  for (int i : {11, 12}) expect_shape(c, i, {x.sizes[0], k});
-  if (c.integer(8)) expect_same_shape(c, 13, 0);
+  for (int i : {gate(c, 9), gate(c, 10)}) expect_shape(c, i, {x.sizes[0], k});
+  if (c.integer(gate(c, 6))) expect_same_shape(c, gate(c, 11), 0);
 }
 // The scores of a row that count for the choice: those of the best groups.
 void keep_best_groups(std::vector<float>& score, const Call& c) {
-  const int64_t groups = c.integer(4), size = int64_t(score.size()) / groups;
+  const int64_t groups = c.integer(gate(c, 2)), size = int64_t(score.size()) / groups;
   if (groups == 1) return;
   std::vector<std::pair<float, int64_t>> best;
   for (int64_t g = 0; g < groups; ++g) {
     std::vector<float> own(score.begin() + g * size, score.begin() + (g + 1) * size);
     std::sort(own.begin(), own.end(), std::greater<>());
-    best.push_back({c.integer(5) == 0 || size < 2 ? own[0] : own[0] + own[1], g});
+    best.push_back({c.integer(gate(c, 3)) == 0 || size < 2 ? own[0] : own[0] + own[1], g});
   }
   std::stable_sort(best.begin(), best.end(), [](auto& a, auto& b) { return a.first > b.first; });
-  for (int64_t i = c.integer(3); i < groups; ++i)
+  for (int64_t i = c.integer(gate(c, 1)); i < groups; ++i)
     std::fill_n(score.begin() + best[size_t(i)].second * size, size, -std::numeric_limits<float>::infinity());
 }
 void gating(Run& r) {
   const Call& c = r.call;
   const Value x = floats(r, 0), bias = floats(r, 1);
-  const int64_t rows = x.sizes[0], experts = x.sizes[1], k = c.integer(2);
+  const int64_t rows = x.sizes[0], experts = x.sizes[1], k = c.integer(gate(c, 0));
   const Value norm = empty(x.shape(), mt::kFloat), y = empty({rows, k}, mt::kFloat), chosen = empty({rows, k}, mt::kInt64);
-  if (c.integer(7) == 1) call_pointwise("sigmoid", mt::kFloat, {norm, x});
+  if (c.integer(gate(c, 5)) == 1) call_pointwise("sigmoid", mt::kFloat, {norm, x});
   else call_kernel("_softmax", {norm, x}, {integer(1), integer(0)});
   for (int64_t i = 0; i < rows; ++i) {
     const float* p = norm.ptr<float>() + i * experts;
@@ -55,15 +60,15 @@ void gating(Run& r) {
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return score[size_t(a)] > score[size_t(b)]; });
     float sum = 0;
     for (int64_t j = 0; j < k; ++j) sum += p[order[size_t(j)]];
-    const float part = c.integer(7) == 1 || c.integer(6) == 1 ? sum + float(c.number(10)) : 1;
+    const float part = c.integer(gate(c, 5)) == 1 || c.integer(gate(c, 4)) == 1 ? sum + float(c.number(gate(c, 8))) : 1;
     for (int64_t j = 0; j < k; ++j) {
       chosen.ptr<int64_t>()[i * k + j] = order[size_t(j)];
-      y.ptr<float>()[i * k + j] = p[order[size_t(j)]] / part * float(c.number(9));
+      y.ptr<float>()[i * k + j] = p[order[size_t(j)]] / part * float(c.number(gate(c, 7)));
     }
   }
-  copy(r.tensor(11), y);
-  copy(r.tensor(12), chosen);
-  if (c.integer(8)) copy(r.tensor(13), norm);
+  copy(r.tensor(gate(c, 9)), y);
+  copy(r.tensor(gate(c, 10)), chosen);
+  if (c.integer(gate(c, 6))) copy(r.tensor(gate(c, 11)), norm);
 }
 
 // ---- aclnnMoeFinalizeRoutingV2(expandedX, rowIdx, x1?, x2?, bias?, scales?, expertIdx?, dropPadMode, out) --------------
@@ -151,6 +156,7 @@ void filter(Run& r) {
 
 const Op ops[] = {
     {"aclnnMoeGatingTopK", check_gating, gating},
+    {"aclnnMoeGatingTopKV2", check_gating, gating},
     {"aclnnMoeFinalizeRoutingV2", check_finalize, finalize},
     {"aclnnAdvanceStep", check_advance, advance},
     {"aclnnApplyTopKTopP", check_filter, filter},
