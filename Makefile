@@ -155,7 +155,7 @@ version-matrix: $(VENV)/package
 	$(PY) tests/mindtorch_v2/version_matrix.py docs/card.md
 
 # Builds for aarch64 with Debian's cross compiler, and runs programs and a selection of both suites under qemu; packages and
-# wheels are fetched by name into $(BUILD)/aarch64.  ARGS="--cpu max", ARGS="--judge" with PyTorch (430 MB), ARGS=tests/…
+# wheels are fetched by name into $(BUILD)/aarch64.  ARGS="--cpu max", ARGS=--keep runs what was built before, ARGS=tests/…
 test-aarch64: $(VENV)/build-tools
 	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) tests/aarch64/run.py --build $(BUILD)/aarch64 --report docs/card.md $(ARGS)
 

@@ -47,7 +47,7 @@ except RuntimeError as error:
 
 
 def spoiled(folder: Path, right: str, kind: str = "float", name: str = "scipy_sgemm_") -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
     assert compiler, "a C compiler builds the package, and this test's library"
     source, made = folder / "spoiled.c", folder / "libspoiled.so"
     source.write_text(SPOILED.replace("REAL", kind).replace("NAME", name).replace("WHEN_ASKED_FOR", right))
