@@ -23,7 +23,7 @@ case("npu_dynamic_block_quant", f(3, 256), atol=1.0, ref=lambda torch, x: (lambd
     quantized(torch, (x.reshape(3, 2, 128) / s).reshape(3, 256)), s.squeeze(-1)))(x.reshape(3, 2, 128).abs().amax(-1, True) / 127))
 case("npu_gelu_quant", f(3, 8), atol=1.0, ref=lambda torch, x: by_rows(torch, torch.nn.functional.gelu(x)))
 case("npu_swiglu_quant", f(3, 8), quant_mode=1, activate_left=True, atol=1.0,
-     ref=lambda torch, x, quant_mode, activate_left: by_rows(torch, swiglu(torch, x)))
+     ref=lambda torch, x, quant_mode, activate_left: (lambda q, s: (q, 1 / s))(*by_rows(torch, swiglu(torch, x))))
 case("npu_dequant_swiglu_quant", (f(3, 8) * 100).astype(np.int32), weight_scale=u(1, 8), activation_scale=u(3), activate_left=True,
      quant_mode=1, atol=1.0, ref=lambda torch, x, weight_scale, activation_scale, activate_left, quant_mode: by_rows(
          torch, swiglu(torch, x * weight_scale * activation_scale[:, None])))

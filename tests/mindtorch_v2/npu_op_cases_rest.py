@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from npu_op_case import R, case, f, grads_of, i8, i32, i64, pair_grad, u
+from npu_op_case import R, case, f, grads_of, h, i8, i32, i64, pair_grad, u
 from npu_op_cases_layers import by_rows, quantized, rms, swiglu, swish
-from npu_op_cases_models import CORNERS, NEAR, apart, delta, diou, gru, lstm, lstm_step, overlap, rotary
+from npu_op_cases_models import CORNERS, NEAR, apart, attention, bsh, delta, diou, gru, lstm, lstm_step, overlap, rotary
 from npu_op_cases_tensors import GROUPS, grouped
 
 
@@ -33,10 +33,9 @@ _rows = _x.reshape(2, 2, 6)
 case("npu_group_norm_swish_grad", f(2, 4, 3), _x, 2, _w, _b, _rows.mean(2), 1 / np.sqrt(_rows.var(2) + 1e-5), [True] * 3, 1.5, atol=1e-4,
      ref=lambda torch, g, x, n, w, b, mean, rstd, mask, s: grads_of(
          torch, lambda x, w, b: swish(torch, torch.nn.functional.group_norm(x, n, w, b), s), (x, w, b), g))
-case("batch_norm_gather_stats_update", f(2, 3, 4), f(2, 3), u(2, 3), None, None, 0.1, 1e-5, np.array([4, 6], np.float32), atol=1e-4,
-     ref=lambda torch, x, m, s, rm, rv, mom, eps, n: (lambda mean: (mean, ((
-         (n[:, None] * (1 / s.square() - eps + m.square())).sum(0) / n.sum() - mean.square()) + eps).rsqrt()))(
-             (m * n[:, None]).sum(0) / n.sum()))
+case("batch_norm_gather_stats_update", f(2, 3, 4), f(2, 3), u(2, 3) * 20 + 5, np.zeros(3, np.float32), np.ones(3, np.float32), 0.1,
+     1e-5, np.array([4, 6], np.float32), atol=1e-4, ref=lambda torch, x, sums, squares, rm, rv, mom, eps, n: (lambda mean: (
+         mean, (squares.sum(0) / n.sum() - mean.square() + eps).rsqrt()))(sums.sum(0) / n.sum()))
 case("npu_dropout_with_add_softmax", f(2, 5), f(2, 5), 0.5, 0.0, -1, ref=lambda torch, x, y, a, p, dim: (
     None, torch.softmax(x + a * y, -1), torch.softmax(x + a * y, -1)))
 KEPT = (R.rand(2, 5) < 0.5).astype(np.uint8)
@@ -159,3 +158,24 @@ case("npu_random_choice_with_mask", np.array([1, 0, 1, 0], bool), 2, ref=lambda 
     torch.tensor([[0], [2]], dtype=torch.int32), torch.tensor([True, True])))
 case("dropout_with_byte_mask", f(3, 4), 0.5, False, ref=lambda torch, x, p, train: x)
 case("_dropout_with_byte_mask_backward", f(2, 5), KEPT, 0.5, ref=lambda torch, g, kept, p: g * kept * 2)
+
+# ---- in the dtypes and shapes that CANN takes alone ---------------------------------------------------------------------------
+case("npu_slice", f(4, 5), [1, 2], [2, 3], ref=lambda torch, x, at, size: x[1:3, 2:5], grads=(0,))
+case("npu_gather_sparse_index", f(5, 3), i64(0, 4, 2), ref=lambda torch, x, at: x[at], grads=(0,))
+case("npu_gather_sparse_index_backward", f(3, 3), [5, 3], i64(0, 4, 2),
+     ref=lambda torch, g, size, at: torch.zeros(size).index_add(0, at, g))
+case("npu_anti_quant", i8(3, 4), u(4), offset=f(4), dst_dtype=5, atol=5e-2,
+     ref=lambda torch, x, s, offset, dst_dtype: ((x + offset) * s).half())
+case("npu_dequant_bias", i32([100, -200, 300], [5, 6, 7]), u(3), u(2), i32(1, 2, 3), output_dtype=5, atol=5e-1,
+     ref=lambda torch, x, w, a, b, output_dtype: ((x + b) * w * a[:, None]).half())
+case("npu_dynamic_quant_asymmetric", h(3, 8), atol=1.0, ref=lambda torch, given: (lambda x: (lambda s: (lambda o: (
+    quantized(torch, x / s + o), s.squeeze(-1), o.squeeze(-1)))(127 - x.amax(-1, True) / s))(
+        (x.amax(-1, True) - x.amin(-1, True)) / 255))(given.float()))
+for _name in ("npu_quant_scatter", "npu_quant_scatter_"):
+    case(_name, i8(2, 5, 32), i32(1, 3), h(2, 1, 32), u(1, 1, 32), atol=1.0, ref=lambda torch, x, at, v, s: torch.stack(
+        [x[b].index_copy(0, at[b:b + 1].long(), quantized(torch, v[b].float() / s[0])) for b in range(2)]))
+case("npu_quant_matmul_dequant", h(3, 8), i8(5, 8), u(5), atol=5e-1, ref=lambda torch, x, w, s: (
+    lambda q, t: ((q.float() @ w.float().t()) * s * t[:, None]).half())(*by_rows(torch, x.float())))
+case("npu_incre_flash_attention", h(2, 1, 32), h(2, 5, 32), h(2, 5, 32), num_heads=2, scale_value=0.5, atol=1e-2,
+     ref=lambda torch, q, k, v, **kw: attention(torch, *(bsh(torch, x.float(), 2) for x in (q, k, v)), 0.5).transpose(
+         1, 2).flatten(2).half())

@@ -26,9 +26,8 @@ NOT_COMPARED = (
     "UndefinedTensorImpl",
 )  # fmt: skip
 # npu_indexing sizes its result without the masks: the device refuses that, and a fault ends all that follows.
-# batch_norm_gather_stats_update hands sums and sums of squares to CANN, where the row takes means and inverse deviations.
 # _amp_foreach_non_finite_check asks the status of the device, which numbers from the host do not set.
-NOT_CALLED = {"npu_indexing", "batch_norm_gather_stats_update", "_amp_foreach_non_finite_check"}
+NOT_CALLED = {"npu_indexing", "_amp_foreach_non_finite_check"}
 NO_GRADIENT = ("derivative for npu::", "appears to not have been used", "backward only support")
 # Results that torch_npu leaves as they come from memory: gradients of cosines that were not requested.
 UNDEFINED = {("npu_rotary_mul_backward", 1), ("npu_rotary_mul_backward", 2)}
@@ -90,4 +89,4 @@ def test_own_ops_give_what_the_rows_are_held_to() -> None:
     outcomes = {f"{case.op}-{at}": outcome(case, case.grads) for at, case in enumerate(CASES)
                 if case.op not in NOT_CALLED}
     same = {name.rpartition("-")[0] for name, found in outcomes.items() if found == "same"}
-    assert len(same) >= 160, f"{len(same)} names agree"
+    assert len(same) >= 180, f"{len(same)} names agree"

@@ -111,9 +111,10 @@ def npu_rms_norm_quant(x: Tensor, gamma: Tensor, beta: Tensor, scale: Tensor, of
 @row()
 def npu_rms_norm_quant_v2(x: Tensor, gamma: Tensor, scale: Tensor, offset: Tensor | None, beta: Tensor | None,
                           epsilon: float, div_mode: bool, dst_dtype: Any) -> tuple[Tensor, Tensor]:
-    """RMS norm as integers, and as it was before."""
+    """RMS norm as integers; the other result is for a second scale, which the op does not take, and stays empty."""
     y = _shifted(_rms(wide(x), wide(gamma), epsilon)[0], beta)
-    return _by_scale(y, scale, offset, div_mode, dtype_of(dst_dtype, INT8)), y.to(x.dtype)
+    return (_by_scale(y, scale, offset, div_mode, dtype_of(dst_dtype, INT8)),
+            ops.empty([0], dtype=FLOAT32, device=x.device))
 
 
 def _by_scale(y: Tensor, scale: Tensor, zero: Tensor | None, div_mode: bool, dtype: _C.dtype) -> Tensor:
@@ -308,14 +309,14 @@ def batch_norm_reduce(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 def batch_norm_gather_stats_update(input: Tensor, mean: Tensor, invstd: Tensor, running_mean: Tensor | None,
                                    running_var: Tensor | None, momentum: float, eps: float,
                                    counts: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean and invstd of all ranks' rows, from those of each; the running ones move towards them."""
-    share = (wide(counts) / wide(counts).sum()).unsqueeze(1)
-    whole = (wide(mean) * share).sum(0)
-    var = ((wide(invstd).square().reciprocal() - eps + wide(mean).square()) * share).sum(0) - whole.square()
+    """The mean and invstd of all ranks' rows; the running ones move towards them. What is named mean and invstd are each
+    rank's sums and sums of squares, as batch_norm_reduce gives them: torch_npu hands them to aclnnSyncBatchNormGatherStats."""
+    total = wide(counts).sum()
+    whole = wide(mean).sum(0) / total
+    var = wide(invstd).sum(0) / total - whole.square()
     if running_mean is not None:
         running_mean.copy_(running_mean * (1 - momentum) + whole * momentum)
     if running_var is not None:
-        total = wide(counts).sum()
         running_var.copy_(running_var * (1 - momentum) + var * (total / (total - 1)) * momentum)
     return whole, (var + eps).rsqrt()
 

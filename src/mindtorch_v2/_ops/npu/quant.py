@@ -10,6 +10,7 @@ from mindtorch_v2._ops.npu.rows import (
     INT8,
     INT32,
     INT64,
+    acl_number,
     call,
     dtype_of,
     is_int4,
@@ -134,10 +135,10 @@ def npu_quant_scatter_(input: Tensor, indices: Tensor, updates: Tensor, quant_sc
 
 
 # ---- back -----------------------------------------------------------------------------------------------------------
-@call("anti_quant(Tensor x, Tensor scale, Tensor? offset, ScalarType dtype) -> Tensor",
-      rule=lambda x, scale, offset, dtype: ((*x.shape[:-1], x.size(-1) * (8 if x.dtype is INT32 else 1)), dtype),
-      npu="aclnnAscendAntiQuant(x, scale, offset, dtype, False, out)")
-def _anti_quant(x: Tensor, scale: Tensor, offset: Tensor | None, dtype: _C.dtype) -> Tensor:
+@call("anti_quant(Tensor x, Tensor scale, Tensor? offset, ScalarType dtype, int number) -> Tensor",
+      rule=lambda x, scale, offset, dtype, number: ((*x.shape[:-1], x.size(-1) * (8 if x.dtype is INT32 else 1)), dtype),
+      npu="aclnnAscendAntiQuant(x, scale, offset, number, False, out)")
+def _anti_quant(x: Tensor, scale: Tensor, offset: Tensor | None, dtype: _C.dtype, number: int) -> Tensor:
     y = wide(integers(x))
     y = y if offset is None else y + wide(along(offset, y, -1))
     return (y * wide(along(scale, y, -1))).to(dtype)
@@ -146,7 +147,8 @@ def _anti_quant(x: Tensor, scale: Tensor, offset: Tensor | None, dtype: _C.dtype
 @row()
 def npu_anti_quant(x: Tensor, scale: Tensor, offset: Tensor | None, dst_dtype: int, src_dtype: Any) -> Tensor:
     """(x + offset) * scale in float16, or in the dtype that is asked for; an int32 holds eight integers of four bits."""
-    return _anti_quant(x, scale, offset, dtype_of(dst_dtype, FLOAT16))
+    dtype = dtype_of(dst_dtype, FLOAT16)
+    return _anti_quant(x, scale, offset, dtype, acl_number(dtype))
 
 
 @row()
@@ -278,7 +280,8 @@ def npu_swiglu_quant(x: Tensor, smooth_scales: Tensor | None, offsets: Tensor | 
         smooth = (smooth if smooth.dim() == 2 else smooth.unsqueeze(0))[group]
         y = (y.reshape(-1, y.size(-1)) * smooth).reshape(y.shape)
     if quant_mode == 1:
-        return by_rows(y, dst_type)
+        made, scales = by_rows(y, dst_type)
+        return made, scales.reciprocal()         # CANN's kernel writes what it multiplies by, unlike that of npu_dynamic_quant
     if offsets is not None:
         zero = wide(offsets)
         zero = zero.unsqueeze(-1) if zero.dim() == 1 and zero.numel() != y.size(-1) else zero

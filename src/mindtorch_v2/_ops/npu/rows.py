@@ -11,8 +11,8 @@ from mindtorch_v2._ops.table import npu_functions as functions
 from mindtorch_v2._ops.table import op
 from mindtorch_v2.autograd.engine import grad
 
-__all__ = ["BFLOAT16", "BOOL", "FLOAT16", "FLOAT32", "INT8", "INT32", "INT64", "UINT8", "call", "dtype_of", "functions", "grad_of",
-           "is_int4", "refused_names", "row", "schemas", "wide"]
+__all__ = ["BFLOAT16", "BOOL", "FLOAT16", "FLOAT32", "INT8", "INT32", "INT64", "UINT8", "acl_number", "call",
+           "dtype_of", "functions", "grad_of", "is_int4", "refused_names", "row", "schemas", "wide"]
 
 BOOL, UINT8, INT8, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32 = (
     _C._dtype_named(name) for name in "bool uint8 int8 int32 int64 float16 bfloat16 float32".split())
@@ -53,6 +53,11 @@ def call(schema: str, **facts: Any) -> Callable[[Callable[..., Any]], Any]:
 def refused_names() -> set[str]:
     """The names of torch_npu that have no row."""
     return {full.partition(".")[0] for full in schemas} - functions.keys()
+
+
+def acl_number(dtype: Any) -> int:
+    """CANN's number of a dtype (its aclDataType), for ops that take it as a plain number."""
+    return next(number - 256 for number, name in _CANN_NUMBERS.items() if name == dtype._name)
 
 
 def dtype_of(value: Any, otherwise: Any = None) -> Any:
