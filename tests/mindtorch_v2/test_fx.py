@@ -13,6 +13,7 @@ from typing import Any
 import fx_programs
 import pytest
 import torch
+from twin import twin
 
 import mindtorch_v2
 
@@ -249,3 +250,16 @@ def test_a_graph_is_written_to_a_folder(tmp_path: Any) -> None:
              "from net import Net; print(tuple(Net()(torch.ones(1, 2)).shape))"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "(1, 2)"
+
+
+@twin
+def test_types_of_placeholders_and_of_items(t):
+    from importlib import import_module
+    annotate = import_module(t.__name__ + ".fx.passes.annotate_getitem_nodes").annotate_getitem_nodes
+    graph = t.fx.Graph()
+    x = graph.placeholder("x", type_expr=t.Tensor)
+    pair = graph.call_function(divmod, (x, 1), type_expr=tuple[t.Tensor, int])
+    items = [graph.call_function(operator.getitem, (pair, i)) for i in range(2)]
+    graph.output(tuple(items))
+    annotate(graph)
+    return graph.python_code("self").src, items[0].type is t.Tensor, items[1].type is int

@@ -274,3 +274,9 @@ def test_types_of_tensors_are_compared_as_in_torch() -> None:
     assert answers(fx.tensor_type, mine.broadcast_types) == answers(theirs, checker.broadcast_types)
     with pytest.raises(NotImplementedError, match="not type checked"):
         mine.GraphTypeChecker({}, None)
+
+
+def test_a_map_over_the_first_dim_records_its_ops_only() -> None:
+    from mindtorch_v2.fx.experimental.proxy_tensor import make_fx
+    made = make_fx(mindtorch_v2.vmap(lambda x: x.sin()))(mindtorch_v2.ones(3))
+    assert [node.name for node in made.graph.nodes] == ["x_1", "sin", "output"]

@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 from oracle import DTYPES, to_ours, to_torch
+from twin import twin
 
 import mindtorch_v2 as mt
 
@@ -218,3 +219,19 @@ def test_refusals():
             call(torch)
         with pytest.raises(theirs.type):
             call(mt)
+
+
+@twin
+def test_zeros_flow_through_a_draw(t):
+    mean, std = t.zeros(3, requires_grad=True), t.ones(2, 3, requires_grad=True)
+    t.normal(mean, std).sum().backward()
+    one = t.ones(2, requires_grad=True)
+    return mean.grad, std.grad, t.normal(one, 1.0).requires_grad, t.normal(1.0, one).requires_grad, t.normal(mean.detach(), 2.0)
+
+
+@twin
+def test_the_input_of_a_pools_backward_has_a_gradient_of_zeros(t):
+    x, g = t.rand(1, 1, 4, 4, requires_grad=True), t.rand(1, 1, 2, 2, requires_grad=True)
+    _, places = t.ops.aten.max_pool2d_with_indices(x, [2, 2])
+    back = t.ops.aten.max_pool2d_with_indices_backward(g, x, [2, 2], [2, 2], [0, 0], [1, 1], False, places)
+    return t.autograd.grad(back.sum(), (g, x))

@@ -120,7 +120,7 @@ for _n, (_npu, _npu_back), _slope, _back in (
     op(f"{_name}_backward(Tensor grad_output, Tensor self, {_window}, Tensor indices) -> Tensor",
        batch=batching_nn.folded(_n + 1, "grad_output", "self", "indices"), variants="", format="self",
        rule=lambda grad_output, self, *_: (self.shape, self.dtype), npu="aclnn" + _npu_back,
-       grad={"grad_output": _back})
+       grad={"grad_output": _back, "self": lambda g: ops.zeros_like(g)})
     op(f"{_name}(Tensor self, {_window}) -> (Tensor, Tensor)",
        batch=batching_nn.folded(_n + 1, "self"), variants="nn", npu="aclnn" + _npu, format="self",
        rule=_max_rule(f"max_pool{_n}d", _n), grad={"self": _slope})

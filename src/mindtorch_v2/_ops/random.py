@@ -296,8 +296,13 @@ def _normal(mean: Any, std: Any, generator: _C.GeneratorBase | None) -> Tensor:
     like = mean if hasattr(mean, "dtype") else std
     shape = ops.broadcast_shapes(*(tuple(x.shape) for x in (mean, std) if hasattr(x, "dtype")))
     made = ops.empty(shape, dtype=like.dtype, device=like.device)
-    mean, std = (x.detach() if hasattr(x, "detach") else x for x in (mean, std))   # no gradient flows through a draw
-    return _fill_normal(made, generator).mul_(std).add_(mean)
+    given = [x for x in (mean, std) if hasattr(x, "detach") and x.requires_grad]
+    mean, std = (x.detach() if hasattr(x, "detach") else x for x in (mean, std))
+    made = _fill_normal(made, generator).mul_(std).add_(mean)
+    never = ops.zeros((), dtype=_C._dtype_named("bool"), device=made.device) if given else None
+    for x in given:
+        made = ops.where(never, x, made)         # no gradient flows through a draw: zeros do, as in torch
+    return made
 
 
 op("normal.Tensor(Tensor mean, Tensor std=1.0, *, Generator? generator=None) -> Tensor", body=_normal, numbers=True,

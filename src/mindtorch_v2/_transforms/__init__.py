@@ -69,13 +69,14 @@ def level_at(depth: int) -> Vmap:
 
 def add_batch_dim(x: Any, dim: int, depth: int) -> Any:
     """x as one sample of a level sees it; its dim is the batch."""
-    return level_at(depth).wrap(x.movedim(dim, 0))
+    return level_at(depth).wrap(x if dim == 0 else x.movedim(dim, 0))
 
 
 def remove_batch_dim(x: Any, depth: int, size: int, dim: int) -> Any:
     """x as those outside of a level see it, the batch at dim; what all samples share is repeated."""
     value, batched = level_at(depth).unwrap(x)
-    return (value if batched else value.expand(size, *value.shape)).movedim(0, dim)
+    whole = value if batched else value.expand(size, *value.shape)
+    return whole if dim == 0 else whole.movedim(0, dim)
 
 
 def _increment(size: int, randomness: str) -> int:

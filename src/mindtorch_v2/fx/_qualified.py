@@ -36,7 +36,7 @@ def torch_path(func: Any) -> str | None:
     name = _name_of(func)
     if not name or name == "<lambda>":
         return None
-    for path in _SPACES:
+    for path in _SPACES[1:] if isinstance(func, type) else _SPACES:      # torch.Tensor, though torch.functional imports it
         space = _space(path)
         for word in (name, name.removeprefix(path.rpartition(".")[2].lstrip("_") + "_")):
             if space is not None and getattr(space, word, None) is func:

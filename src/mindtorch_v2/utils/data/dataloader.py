@@ -46,6 +46,7 @@ class _InfiniteConstantSampler(Sampler[Any]):
 class DataLoader:
     """An iterable of batches over a dataset."""
     _iterator: _MultiProcessingDataLoaderIter | None = None
+    _made = False
 
     def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None, sampler: Any = None,
                  batch_sampler: Any = None, num_workers: int = 0, collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -72,15 +73,43 @@ class DataLoader:
         self._iterable = isinstance(dataset, IterableDataset)
         self._choose_sampler(batch_size, shuffle, sampler, batch_sampler, drop_last)
         self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
+        self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._made and name in ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"):
+            raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
+        super().__setattr__(name, value)
+
+    @property
+    def multiprocessing_context(self) -> Any:
+        """How workers are started: a context of multiprocessing, or None for Python's own way."""
+        return self._context
+
+    @multiprocessing_context.setter
+    def multiprocessing_context(self, context: Any) -> None:
+        if context is not None and not self.num_workers > 0:
+            raise ValueError("multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got "
+                             f"num_workers={self.num_workers}")
+        if isinstance(context, str):
+            known = multiprocessing.get_all_start_methods()
+            if context not in known:
+                raise ValueError(f"multiprocessing_context option should specify a valid start method in {known!r}, but got "
+                                 f"multiprocessing_context={context!r}")
+            context = multiprocessing.get_context(context)
+        elif context is not None and not isinstance(context, multiprocessing.context.BaseContext):
+            raise TypeError("multiprocessing_context option should be a valid context object or a string specifying the start "
+                            f"method, but got multiprocessing_context={context}")
+        self._context = context
 
     def _choose_sampler(self, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: bool) -> None:
         if self._iterable:
             if shuffle not in (False, None):
                 raise ValueError("DataLoader with IterableDataset: expected unspecified shuffle option, "
                                  f"but got shuffle={shuffle}")
-            if sampler is not None or batch_sampler is not None:
-                raise ValueError("DataLoader with IterableDataset: expected unspecified sampler option, but got "
-                                 f"sampler={sampler}, batch_sampler={batch_sampler}")
+            for option, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+                if value is not None:
+                    raise ValueError(f"DataLoader with IterableDataset: expected unspecified {option} option, but got "
+                                     f"{option}={value}")
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None:
@@ -200,8 +229,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
 
     def __init__(self, loader: DataLoader) -> None:
         super().__init__(loader)
-        context: Any = loader.multiprocessing_context
-        context = multiprocessing.get_context(context) if context is None or isinstance(context, str) else context
+        context: Any = loader.multiprocessing_context or multiprocessing.get_context()
         parent = None if context.get_start_method() == "forkserver" else os.getpid()
         self.results = context.Queue()
         self.tasks: list[Any] = []                # one pipe a worker, written by the thread of _deliver alone

@@ -24,10 +24,7 @@ class Dataset(Generic[T_co]):
 
 
 class IterableDataset(Dataset[T_co], Iterable[T_co]):
-    """Items as a stream: a subclass writes __iter__."""
-
-    def __iter__(self) -> Iterator[T_co]:
-        raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
+    """Items as a stream: a subclass writes __iter__, which is abstract."""
 
     def __add__(self, other: Dataset[Any]) -> ChainDataset:   # type: ignore[override]
         return ChainDataset([self, other])
@@ -53,7 +50,7 @@ class StackDataset(Dataset[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if bool(args) == bool(kwargs):
-            raise ValueError("Supported either ``tuple``- (via ``args``) or ``dict``- (via ``kwargs``) like input/output, "
+            raise ValueError("Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like input/output, "
                              "but both types are given." if args else "At least one dataset should be passed")
         self.datasets: Any = args or kwargs
         every = list(args) or list(kwargs.values())
@@ -87,6 +84,12 @@ class ConcatDataset(Dataset[Any]):
     @staticmethod
     def cumsum(sequence: Iterable[Any]) -> list[int]:
         return list(itertools.accumulate(len(d) for d in sequence))
+
+    @property
+    def cummulative_sizes(self) -> list[int]:
+        """cumulative_sizes, as it was once written."""
+        warnings.warn("`cummulative_sizes` attribute is renamed to `cumulative_sizes`", FutureWarning, stacklevel=2)
+        return self.cumulative_sizes
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]

@@ -65,13 +65,16 @@ def collate(batch: Any, *, collate_fn_map: dict[Any, Callable[..., Any]] | None 
     if isinstance(first, collections.abc.Sequence) and not isinstance(first, (str, bytes)):
         if any(len(item) != len(first) for item in batch):
             raise RuntimeError("each element in list of batch should be of equal size")
-        columns = [collate(list(s), collate_fn_map=collate_fn_map) for s in zip(*batch)]
+        columns = [collate(s, collate_fn_map=collate_fn_map) for s in zip(*batch)]
         return columns if isinstance(first, tuple) else rebuild(first, columns)
     raise TypeError(default_collate_err_msg_format.format(type(first)))
 
 
 def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
     """Tensors, stacked."""
+    if batch[0].layout not in (torch.strided, torch.jagged):
+        raise RuntimeError("Batches of sparse tensors are not currently supported by the default collate_fn; please provide a "
+                           "custom collate_fn to handle them appropriately.")
     return torch.stack(list(batch), 0)
 
 

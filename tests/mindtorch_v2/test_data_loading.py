@@ -1,0 +1,54 @@
+"""DataLoader and datasets against torch: options that are refused, what collate makes, names of old."""
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import pytest
+import torch.utils.data
+from twin import error, twin
+
+import mindtorch_v2 as mt
+
+Pair = collections.namedtuple("Pair", "a b")
+CALLS = [
+    "DataLoader(rows, multiprocessing_context='fork')", "DataLoader(rows, num_workers=1, multiprocessing_context='bad')",
+    "DataLoader(rows, num_workers=1, multiprocessing_context=5)", "setattr(DataLoader(rows), 'batch_size', 3)",
+    "setattr(DataLoader(rows), 'dataset', rows)", "setattr(DataLoader(rows), 'multiprocessing_context', 'fork')",
+    "DataLoader(stream(), sampler=[1])", "DataLoader(stream(), batch_sampler=[[1]])", "IterableDataset()",
+    "StackDataset(rows, a=rows)", "default_collate([sparse, sparse])", "DataLoader(rows, batch_size=0)"]
+BATCHES = ["[(1, 'x'), (2, 'y')]", "[[1, 'x'], [2, 'y']]", "['x', 'y']", "[Pair(1, 'x'), Pair(2, 'y')]", "[{'a': 'x'}, {'a': 'y'}]",
+           "[(b'x', 1.5), (b'y', 2)]"]
+
+
+def scope(t: Any) -> dict[str, Any]:
+    data = t.utils.data
+
+    class Stream(data.IterableDataset):
+        def __iter__(self) -> Any:
+            return iter(range(3))
+    names = ("DataLoader", "IterableDataset", "StackDataset", "ConcatDataset", "default_collate")
+    return {"rows": [1, 2, 3], "stream": Stream, "sparse": t.eye(2).to_sparse(), "Pair": Pair} | {n: getattr(data, n) for n in names}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@twin
+def test_what_is_refused(t, call):
+    return error(lambda: eval(call, scope(t)), 150)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_texts_in_batches_stay_in_tuples(batch: str) -> None:
+    def shown(side: Any) -> str:
+        return str(side.utils.data.default_collate(eval(batch)))
+    assert shown(mt) == shown(torch)
+
+
+@twin
+def test_workers_of_a_context_and_sizes_by_their_old_name(t):
+    made = scope(t)
+    loader = made["DataLoader"]([1, 2, 3], batch_size=2, num_workers=1, multiprocessing_context="fork")
+    joined = made["ConcatDataset"]([[1, 2], [3]])
+    with pytest.warns(FutureWarning, match="cumulative_sizes"):
+        sizes = joined.cummulative_sizes
+    return list(loader), loader.multiprocessing_context.get_start_method(), sizes
