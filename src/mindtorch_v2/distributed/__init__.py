@@ -21,6 +21,7 @@ from mindtorch_v2.distributed._collectives import (
     all_gather,
     all_gather_coalesced,
     all_gather_into_tensor,
+    all_gather_single,
     all_reduce,
     all_reduce_coalesced,
     all_to_all,
@@ -35,6 +36,7 @@ from mindtorch_v2.distributed._collectives import (
     recv,
     reduce,
     reduce_scatter,
+    reduce_scatter_single,
     reduce_scatter_tensor,
     scatter,
     send,
@@ -54,6 +56,27 @@ from mindtorch_v2.distributed._objects import (
     recv_object_list,
     scatter_object_list,
     send_object_list,
+)
+from mindtorch_v2.distributed._options import (
+    AllgatherOptions,
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    BuiltinCommHookType,
+    GatherOptions,
+    GroupName,
+    Logger,
+    ProcessGroupGloo,
+    ReduceOptions,
+    ReduceScatterOptions,
+    ScatterOptions,
+    breakpoint,
+    get_default_backend_for_device,
+    record_comm,
+    shrink_group,
+    supports_complex,
 )
 from mindtorch_v2.distributed._process_group import Backend, BackendConfig, ProcessGroup
 from mindtorch_v2.distributed._reducer import GradBucket, Reducer
@@ -94,6 +117,9 @@ from mindtorch_v2.distributed.device_mesh import DeviceMesh, init_device_mesh
 from mindtorch_v2.distributed.rendezvous import register_rendezvous_handler, rendezvous
 
 reduce_op = ReduceOp
+shrink_group = _names.refusal("shrink_group")
+Logger = _names.absent("Logger")
+ProcessGroupGloo = _names.absent("ProcessGroupGloo")
 _names.add_to(__name__)
 torch._deferred.defer(__name__, {name: f"distributed.{name}" for name in
                                  ("_composable", "_tensor", "checkpoint", "fsdp", "pipelining", "tensor")})

@@ -437,6 +437,9 @@ def all_gather_coalesced(output_tensor_lists: list[list[Tensor]], input_tensor_l
     return work if async_op else (work.wait(), None)[1]
 
 
+all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatter_tensor   # their newer names
+
+
 def _all_gather_base(output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
     """The old name of all_gather_into_tensor."""
     warnings.warn("torch.distributed._all_gather_base is a private function and will be deprecated. Please use "

@@ -1,31 +1,42 @@
 """What torch.distributed has below it and this library does not: modules whose functions refuse and whose classes cannot
-be made, so that packages can import them and ask isinstance. A file or folder of the same name takes its place.
+be made, so that packages can import them and ask isinstance. The names are in _names.txt; a file of the same name as a module
+takes its place, and says itself what it lacks.
 """
 from __future__ import annotations
 
 import functools
-import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import mindtorch_v2 as torch
 
 _facade = torch._facade
 WHY = "mindtorch_v2 does not offer this part of torch.distributed"
-# A module below torch.distributed: functions that refuse | classes that cannot be made.
-_TABLE = """
-algorithms.model_averaging: |
-algorithms.model_averaging.averagers: | ModelAverager PeriodicModelAverager
-algorithms.ddp_comm_hooks.post_localSGD_hook: post_localSGD_hook | PostLocalSGDState
-algorithms._checkpoint: |
-algorithms._checkpoint.checkpoint_wrapper: checkpoint_wrapper apply_activation_checkpointing offload_wrapper |
-    CheckpointImpl CheckpointWrapper ActivationWrapper OffloadWrapper
-rpc: init_rpc rpc_sync rpc_async remote shutdown get_worker_info | RRef WorkerInfo BackendType
-rpc.api: init_rpc rpc_sync rpc_async remote shutdown get_worker_info _all_gather | RRef
-launcher: |
-launcher.api: elastic_launch launch_agent | LaunchConfig
-utils: |
-"""
+_ROOT = __package__
+
+
+@functools.cache
+def _table() -> dict[str, tuple[list[str], list[str]]]:
+    """module -> (functions, classes), parents first."""
+    found = {}
+    for line in (Path(__file__).parent / "_names.txt").read_text().splitlines()[1:]:
+        path, _, rest = line.partition(":")
+        functions, _, classes = rest.partition("|")
+        found[path] = functions.split(), classes.split()
+    return found
+
+
+def refusal(name: str) -> Any:
+    """A function below torch.distributed that refuses."""
+    return _facade.refusal(f"torch.distributed.{name}", WHY)
+
+
+def absent(name: str) -> Any:
+    """A class below torch.distributed that cannot be made."""
+    return _facade.absent(f"torch.distributed.{name}", WHY)
 
 
 def _require_initialized(func: Any) -> Any:
@@ -34,25 +45,55 @@ def _require_initialized(func: Any) -> Any:
     return functools.wraps(func)(_facade.refusal(f"torch.distributed.rpc.{func.__name__}", why, RuntimeError))
 
 
-def _contents() -> dict[str, dict[str, Any]]:
-    """module -> what it holds, parents first."""
-    found: dict[str, dict[str, Any]] = {}
-    for line in _TABLE.replace("\n    ", " ").strip().splitlines():
-        path, _, rest = line.partition(":")
-        functions, _, classes = rest.partition("|")
-        prefix = f"torch.distributed.{path}."
-        found[path] = _facade.refusals(functions, WHY, prefix) | _facade.absents(classes, WHY, prefix)
-    found["rpc"]["is_available"] = lambda: False
-    found["rpc.api"]["_require_initialized"] = _require_initialized
-    return found
+# What does the thing, in modules that do not exist otherwise: (module, name).
+_REAL: dict[tuple[str, str], Any] = {
+    ("rpc", "is_available"): lambda: False, ("rpc.api", "_require_initialized"): _require_initialized,
+    ("autograd", "is_available"): lambda: False}
+
+
+def _made(path: str, name: str) -> Any:
+    """A name of a module: what refuses, or what cannot be made."""
+    functions, classes = _table()[path]
+    if (path, name) in _REAL:
+        return _REAL[path, name]
+    if name in functions:
+        return refusal(f"{path}.{name}")
+    if name in classes:
+        return absent(f"{path}.{name}")
+    raise AttributeError(f"module 'torch.distributed.{path}' has no attribute {name!r}")
+
+
+def _names_of(path: str) -> list[str]:
+    functions, classes = _table()[path]
+    return [*functions, *classes, *(name for module, name in _REAL if module == path)]
+
+
+def _on_demand(path: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """__getattr__ and __dir__ of a module; there are a hundred, of which a program uses few."""
+    def find(name: str) -> Any:
+        value = vars(sys.modules[f"{_ROOT}.{path}"])[name] = _made(path, name)
+        return value
+    return find, lambda: _names_of(path)
 
 
 def add_to(package: str) -> None:
-    """Make the modules that no file holds."""
-    folder = os.path.dirname(os.path.abspath(__file__))
-    for path, contents in _contents().items():
-        place = os.path.join(folder, *path.split("."))
-        if not (os.path.isdir(place) or os.path.exists(place + ".py")):
-            parent, _, last = f"{package}.{path}".rpartition(".")
-            doc = f"torch.distributed.{path}: by name only."
-            vars(sys.modules[parent])[last] = _facade.module(parent, last, doc, **contents)
+    """Adds the modules below a package that no file holds."""
+    if package == _ROOT:
+        _facade.settings(_ROOT, "config", "torch.distributed.config: settings that nothing reads here.",
+                         compile_on_one_rank=False, use_torchcomms=False)
+    for path in _table():
+        full = f"{_ROOT}.{path}"
+        if not full.startswith(package + ".") or full in sys.modules:
+            continue
+        parent, _, last = full.rpartition(".")
+        if parent in sys.modules and not _is_file(sys.modules[parent], full):
+            find, names = _on_demand(path)
+            made = _facade.module(parent, last, f"torch.distributed.{path}: by name only.", __getattr__=find, __dir__=names)
+            vars(sys.modules[parent])[last] = made
+
+
+def _is_file(parent: ModuleType, full: str) -> bool:
+    """Whether import would find a module that is not imported yet. It is not asked: that takes ten times as long."""
+    last = full.rpartition(".")[2]
+    places = [Path(folder, last) for folder in getattr(parent, "__path__", ())]
+    return any(place.is_dir() or place.with_suffix(".py").exists() for place in places)

@@ -21,6 +21,7 @@ from mindtorch_v2.distributed._errors import (
 )
 from mindtorch_v2.distributed._objects import *
 from mindtorch_v2.distributed._objects import _object_to_tensor, _tensor_to_object
+from mindtorch_v2.distributed._options import *
 from mindtorch_v2.distributed._process_group import Backend, BackendConfig, ProcessGroup
 from mindtorch_v2.distributed._stores import FileStore, HashStore, PrefixStore, Store
 from mindtorch_v2.distributed._tcp_store import TCPStore

@@ -9,6 +9,7 @@ import uuid
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.distributed import _names
 from mindtorch_v2.distributed._agent import Agent, ChildFailedError, LaunchConfig, SignalException
 
 
@@ -136,5 +137,10 @@ def main(args: list[str] | None = None) -> None:
         sys.exit(128 + came.number)
 
 
+determine_local_world_size = _names.refusal("run.determine_local_world_size")
+get_rdzv_endpoint = _names.refusal("run.get_rdzv_endpoint")
+get_use_env = _names.refusal("run.get_use_env")
+parse_min_max_nnodes = _names.refusal("run.parse_min_max_nnodes")
+run_script_path = _names.refusal("run.run_script_path")
 if __name__ == "__main__":
     main()

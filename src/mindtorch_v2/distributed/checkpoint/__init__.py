@@ -1,6 +1,7 @@
 """torch.distributed.checkpoint: state dicts of many ranks in one folder, in PyTorch's format or as safetensors."""
 from __future__ import annotations
 
+from mindtorch_v2.distributed import _names
 from mindtorch_v2.distributed.checkpoint import (
     _consolidate_hf_safetensors,
     api,
@@ -44,3 +45,5 @@ from mindtorch_v2.distributed.checkpoint.state_dict_saver import (
 )
 from mindtorch_v2.distributed.checkpoint.stateful import Stateful
 from mindtorch_v2.distributed.checkpoint.storage import StorageReader, StorageWriter
+
+_names.add_to(__name__)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.distributed import _names
 from mindtorch_v2.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,
@@ -313,3 +314,7 @@ class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
         super().set_up_planner(state_dict, metadata, is_coordinator)
 
 
+create_default_global_load_plan = _names.refusal("checkpoint.default_planner.create_default_global_load_plan")
+create_default_global_save_plan = _names.refusal("checkpoint.default_planner.create_default_global_save_plan")
+create_default_local_load_plan = _names.refusal("checkpoint.default_planner.create_default_local_load_plan")
+create_default_local_save_plan = _names.refusal("checkpoint.default_planner.create_default_local_save_plan")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.distributed import _names
 from mindtorch_v2.distributed.checkpoint import metadata as metadata_module
 from mindtorch_v2.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from mindtorch_v2.distributed.checkpoint.planner import (
@@ -263,3 +264,7 @@ class FileSystemReader(StorageReader):
         with torch.no_grad():
             target.copy_(box)
         planner.commit_tensor(item, target)
+
+
+FileSystem = _names.absent("checkpoint.filesystem.FileSystem")
+FileSystemBase = _names.absent("checkpoint.filesystem.FileSystemBase")

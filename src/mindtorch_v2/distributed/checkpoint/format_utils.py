@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.distributed import _names
 from mindtorch_v2.distributed.checkpoint._steps import Alone
 from mindtorch_v2.distributed.checkpoint.default_planner import DefaultSavePlanner, _EmptyStateDictLoadPlanner
 from mindtorch_v2.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
@@ -25,3 +26,7 @@ def torch_save_to_dcp(torch_save_path: str | os.PathLike, dcp_checkpoint_dir: st
     """Writes a file of torch.save as a checkpoint."""
     loaded = torch.load(torch_save_path, weights_only=False)
     _save(loaded, FileSystemWriter(dcp_checkpoint_dir), DefaultSavePlanner(), Alone())
+
+
+BroadcastingTorchSaveReader = _names.absent("checkpoint.format_utils.BroadcastingTorchSaveReader")
+DynamicMetaLoadPlanner = _names.absent("checkpoint.format_utils.DynamicMetaLoadPlanner")

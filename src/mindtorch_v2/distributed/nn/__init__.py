@@ -1,6 +1,7 @@
 """torch.distributed.nn: collectives that gradients pass through."""
 from __future__ import annotations
 
+from mindtorch_v2.distributed import _names
 from mindtorch_v2.distributed.nn import functional
 from mindtorch_v2.distributed.nn.functional import (
     all_gather,
@@ -13,3 +14,5 @@ from mindtorch_v2.distributed.nn.functional import (
     reduce_scatter,
     scatter,
 )
+
+_names.add_to(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import mindtorch_v2 as torch
-from mindtorch_v2.distributed.pipelining.stage import PipelineStage
+from mindtorch_v2.distributed.pipelining.stage import PipelineStage, build_stage
 
 _proxy_tensor = torch.fx.experimental.proxy_tensor
 _pytree = torch.utils._pytree
@@ -84,11 +84,6 @@ class Pipe(torch.nn.Module):
     def print_readable(self) -> None:
         for stage in range(self.num_stages):
             self.get_stage_module(stage).print_readable()
-
-
-def build_stage(stage_module: Any, stage_index: int, pipe_info: PipeInfo, device: Any, group: Any = None) -> PipelineStage:
-    """A PipelineStage of a module that pipeline() made."""
-    return PipelineStage(stage_module.to(device), stage_index, pipe_info.num_stages, device, group=group)
 
 
 def pipeline(module: Any, mb_args: tuple[Any, ...], mb_kwargs: dict[str, Any] | None = None,

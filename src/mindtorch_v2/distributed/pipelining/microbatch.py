@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.distributed import _names
 
 __all__ = ["TensorChunkSpec", "merge_chunks", "split_args_kwargs_into_chunks"]
 
@@ -69,3 +70,6 @@ def merge_chunks(chunks: list[Any], chunk_spec: Any = None) -> Any:
         values = [leaves[i] for leaves, _ in flat]
         joined.append(torch.cat(values, dim=dim) if isinstance(leaf, torch.Tensor) and leaf.dim() else leaf)
     return _pytree.tree_unflatten(joined, flat[0][1])
+
+
+sum_reducer = _names.refusal("pipelining.microbatch.sum_reducer")

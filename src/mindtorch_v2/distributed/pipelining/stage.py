@@ -237,3 +237,8 @@ class PipelineStage:
 
 
 _PipelineStageBase = PipelineStage
+
+
+def build_stage(stage_module: Any, stage_index: int, pipe_info: Any, device: Any, group: Any = None) -> PipelineStage:
+    """A PipelineStage of a module that pipeline() made."""
+    return PipelineStage(stage_module.to(device), stage_index, pipe_info.num_stages, device, group=group)

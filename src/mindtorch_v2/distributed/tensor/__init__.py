@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import mindtorch_v2 as torch
+from mindtorch_v2.distributed import _names
 from mindtorch_v2.distributed import device_mesh as _meshes
 from mindtorch_v2.distributed.device_mesh import DeviceMesh, init_device_mesh
 from mindtorch_v2.distributed.tensor import (
@@ -39,3 +40,5 @@ torch.serialization.add_safe_globals([_api._rebuild, _meshes._rebuild, Partial, 
 
 __all__ = ["DTensor", "Partial", "Placement", "Replicate", "Shard", "distribute_module", "distribute_tensor", "empty", "full",
            "ones", "rand", "randn", "zeros"]
+
+_names.add_to(__name__)

@@ -5,6 +5,7 @@ import enum
 from functools import partial
 from typing import Any
 
+from mindtorch_v2.distributed import _names
 from mindtorch_v2.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
 
@@ -19,3 +20,5 @@ class DDPCommHookType(enum.Enum):
 def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: Any, state: Any = None) -> None:
     """Has a model's gradients reduced by a hook."""
     model.register_comm_hook(state, comm_hook_type.value)
+
+_names.add_to(__name__)

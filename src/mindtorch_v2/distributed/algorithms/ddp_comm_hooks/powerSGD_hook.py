@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.distributed import _names
 from mindtorch_v2.distributed._collectives import all_reduce
 from mindtorch_v2.distributed._world import _get_default_group
 from mindtorch_v2.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -99,3 +100,6 @@ def _factors(state: PowerSGDState, bucket: Any) -> tuple[list[Any], list[Any]]:
         _orthogonalize(q, state.orthogonalization_epsilon)
         thin.append((key, torch.empty(n, rank, dtype=matrix.dtype, device=matrix.device), matrix, q))
     return thin, plain
+
+
+batched_powerSGD_hook = _names.refusal("algorithms.ddp_comm_hooks.powerSGD_hook.batched_powerSGD_hook")

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from mindtorch_v2.distributed import _names
 from mindtorch_v2.distributed._agent import ChildFailedError
 
 __all__ = ["ChildFailedError", "record"]
@@ -29,3 +30,8 @@ def record(fn: Callable[..., Any], error_handler: Any = None) -> Callable[..., A
                     json.dump({"message": message}, file)
             raise
     return wrapper
+
+
+get_error_handler = _names.refusal("elastic.multiprocessing.errors.get_error_handler")
+ErrorHandler = _names.absent("elastic.multiprocessing.errors.ErrorHandler")
+ProcessFailure = _names.absent("elastic.multiprocessing.errors.ProcessFailure")
