@@ -117,9 +117,6 @@ from mindtorch_v2.distributed.device_mesh import DeviceMesh, init_device_mesh
 from mindtorch_v2.distributed.rendezvous import register_rendezvous_handler, rendezvous
 
 reduce_op = ReduceOp
-shrink_group = _names.refusal("shrink_group")
-Logger = _names.absent("Logger")
-ProcessGroupGloo = _names.absent("ProcessGroupGloo")
 _names.add_to(__name__)
 torch._deferred.defer(__name__, {name: f"distributed.{name}" for name in
                                  ("_composable", "_tensor", "checkpoint", "fsdp", "pipelining", "tensor")})
