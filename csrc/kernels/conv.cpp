@@ -28,7 +28,7 @@ std::string shape_text(const View& v) {
 // level cache, each thread has work, and the width is a whole number of the tiles in panel.h.
 int64_t column_block(int64_t rows, int64_t total) {
   int64_t block = std::clamp<int64_t>((96 << 10) / std::max<int64_t>(rows, 1), 96, 1536);
-  return ceil_div(std::min(block, std::max<int64_t>(ceil_div(total, 2 * get_num_threads()), 96)), 16) * 16;
+  return ceil_div(std::min(block, std::max<int64_t>(ceil_div(total, 2 * get_num_threads()), 96)), kWide) * kWide;
 }
 
 void fill_rows(DType dtype, const void* values, int64_t rows, int64_t length, void* y, int64_t ld) {
@@ -84,7 +84,7 @@ struct Factors {
                 int64_t ld) const {
     if (packed)
       return panel_multiply(packed.get() + g * step, rows, depth, static_cast<const float*>(b), ld,
-                            ceil_div(width, kLanes) * kLanes, add, static_cast<float*>(c), ld);
+                            whole(width), add, static_cast<float*>(c), ld);
     gemm(dtype, transposed, false, rows, width, depth, 1.0, at(memory, g * step, dtype), lda, b, ld, add ? 1.0 : 0.0, c,
          ld);
   }
@@ -100,7 +100,7 @@ void lowered_forward(DType dtype, const Conv& s, const void* x, const void* w, c
   const int64_t plane = s.y_plane(), kg = s.kg(), depth = s.cg() * s.taps(), block = column_block(depth, s.n * plane);
   const int64_t images = std::clamp<int64_t>(block / plane, 1, s.n), pieces = ceil_div(plane, block);
   const int64_t units = ceil_div(s.n, images) * pieces;
-  const int64_t ld = pieces > 1 ? block : ceil_div(images * plane, kLanes) * kLanes;
+  const int64_t ld = pieces > 1 ? block : whole(images * plane);
   Factors weights(dtype, w, s.groups, kg, depth, kg * depth, depth, 1);
   parallel_for(units * s.groups, 1, [&](int64_t begin, int64_t end) {
     auto col = scratch(dtype, depth, ld), rows = scratch(dtype, kg, ld);
@@ -127,7 +127,7 @@ template <class T> void lowered_input_grad(DType dtype, const Conv& s, const T* 
   int64_t splits = std::clamp<int64_t>(ceil_div(2 * get_num_threads(), s.n * s.groups), 1, cg);
   while (cg % splits) --splits;
   const int64_t channels = cg / splits, rows = channels * taps;
-  const int64_t block = ceil_div(std::min(column_block(rows, s.n * plane), plane), kLanes) * kLanes;
+  const int64_t block = whole(std::min(column_block(rows, s.n * plane), plane));
   // The weights of a group are kg x (cg taps): the factor of a split is some of its columns, turned.
   std::vector<Factors> weights;
   for (int64_t i = 0; i < splits; ++i)

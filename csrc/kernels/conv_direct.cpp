@@ -13,40 +13,46 @@ constexpr int64_t kSlice = 192;  // rows of patches per pass: what a strip of th
 constexpr int64_t kBlock = 384;  // positions per block: the results of a block stay in the second level cache
 constexpr int64_t kLong = 1024;  // positions per sum of products: many for each sum across the lanes of a vector
 
-// kRows filters by two vectors of positions; offset[d] is where row d of the patches begins.
-template <int kRows>
+// kRows filters by V vectors of positions; offset[d] is where row d of the patches begins.
+template <int kRows, int V>
 void direct_tile(const float* a, int64_t depth, const float* x, const int64_t* offset, bool add, float* c,
                  int64_t ldc) {
-  Vec acc[kRows][2] = {};
+  Vec acc[kRows][V];
+  MT_UNROLL for (int r = 0; r < kRows; ++r)
+    MT_UNROLL for (int j = 0; j < V; ++j) acc[r][j] = Vec{};
   for (int64_t d = 0; d < depth; ++d, a += kRows) {
-    const Vec v = load(x + offset[d]), w = load(x + offset[d] + kLanes);
-    for (int r = 0; r < kRows; ++r) {
-      acc[r][0] += a[r] * v;
-      acc[r][1] += a[r] * w;
-    }
+    Vec v[V];
+    MT_UNROLL for (int j = 0; j < V; ++j) v[j] = load(x + offset[d] + j * kLanes);
+    MT_UNROLL for (int r = 0; r < kRows; ++r)
+      MT_UNROLL for (int j = 0; j < V; ++j) acc[r][j] += a[r] * v[j];
   }
-  for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < 2; ++j) {
+  MT_UNROLL for (int r = 0; r < kRows; ++r)
+    MT_UNROLL for (int j = 0; j < V; ++j) {
       float* to = c + r * ldc + j * kLanes;
       store(to, add ? load(to) + acc[r][j] : acc[r][j]);
     }
 }
 
-// c (rows x width) = weights in panels times the patches at x; width is a multiple of two vectors.
+using DirectTile = void (*)(const float*, int64_t, const float*, const int64_t*, bool, float*, int64_t);
+struct DirectTiles {
+  template <int kRows, int V> constexpr DirectTile operator()() const { return direct_tile<kRows, V>; }
+};
+
+// c (rows x width) = weights in panels times the patches at x; width is a multiple of a vector.
 void direct_multiply(const float* a, int64_t rows, const float* x, const std::vector<int64_t>& offset, int64_t width,
                      float* c, int64_t ldc) {
-  using Tile = void (*)(const float*, int64_t, const float*, const int64_t*, bool, float*, int64_t);
-  static constexpr Tile tiles[kPanel] = {direct_tile<1>, direct_tile<2>, direct_tile<3>,
-                                         direct_tile<4>, direct_tile<5>, direct_tile<6>};
+  static constexpr auto tiles = tile_table<DirectTile>(DirectTiles(), TileSizes());
   const int64_t depth = int64_t(offset.size());
   for (int64_t first = 0; first < depth; first += kSlice) {
     const int64_t slice = std::min(kSlice, depth - first);
-    for (int64_t t = 0; t < width; t += 2 * kLanes)
+    for (int64_t t = 0; t < width; t += kWide) {
+      const auto& tile = tiles[std::min<int64_t>(width - t, kWide) / kLanes - 1];
       for (int64_t r = 0; r < rows; r += kPanel) {
         const int64_t height = std::min<int64_t>(kPanel, rows - r);
-        tiles[height - 1](a + r * depth + first * height, slice, x + t, offset.data() + first, first > 0,
-                          c + r * ldc + t, ldc);
+        tile[height - 1](a + r * depth + first * height, slice, x + t, offset.data() + first, first > 0,
+                         c + r * ldc + t, ldc);
       }
+    }
   }
 }
 
@@ -149,7 +155,7 @@ void direct_forward(const Conv& s, const float* x, const float* w, const float* 
         for (int64_t p0 = first * kBlock; p0 < std::min(last * kBlock, positions); p0 += kBlock) {
           const int64_t width = std::min(kBlock, positions - p0);
           direct_multiply(panels.get() + g * kg * depth, kg, copy.get() + p0, offset,
-                          ceil_div(width, 2 * kLanes) * 2 * kLanes, rows.get(), kBlock);
+                          whole(width), rows.get(), kBlock);
           store_block(p, rows.get(), p0, width, bias ? bias + g * kg : nullptr, y + i * kg * s.y_plane());
         }
       });

@@ -197,7 +197,7 @@ void run(DType dtype, const Product& p) {
   if (dtype == kBFloat16 && bf16_gemm(p)) return;
   if (skinny_gemm(dtype, p)) return;
   switch (dtype) {
-    case kFloat: return blas_product<float>(p);
+    case kFloat: return p.m > 1 && p.n > 1 && float_gemm(p) ? void() : blas_product<float>(p);
     case kDouble: return blas_product<double>(p);
     case kComplexFloat: return blas_product<c64>(p);
     case kComplexDouble: return blas_product<c128>(p);

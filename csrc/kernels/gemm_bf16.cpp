@@ -1,23 +1,14 @@
-// The bfloat16 product with the dot instructions of AVX-512 BF16, which double the rate of float; used where the
-// processor has them, whatever the library was compiled for. Every other machine goes through gemm_half.cpp.
-#include "gemm_impl.h"
+// The bfloat16 product with the dot instructions of AVX-512 BF16, which double the rate of float; in the library for
+// AVX-512, where the processor has them. Every other machine goes through gemm_half.cpp.
+#include "gemm_bf16.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 warns of its own "undefined" intrinsics
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#include <immintrin.h>
-
-#include <algorithm>
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
 #include <array>
-#include <memory>
 #include <utility>
-
-#define MT_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 
 namespace mt {
 namespace {
 
-// The instruction multiplies pairs: items 2q and 2q+1 of a row of op(A), of a column of op(B), as one 32-bit word.
 constexpr int kRows = 14, kWidth = 32;  // a tile: 28 of the 32 registers
 constexpr int64_t kPairs = 256;         // depth of a block: a packed strip of B fits in L1
 constexpr int64_t kBlockRows = 112, kBlockColumns = 1024;
@@ -50,71 +41,6 @@ template <int R> MT_AVX512_BF16 void tile(int64_t pairs, const uint32_t* A, cons
 using Tile = void (*)(int64_t, const uint32_t*, const uint32_t*, float*, int64_t, bool);
 template <int... R> constexpr std::array<Tile, kRows> tiles(std::integer_sequence<int, R...>)
     { return {tile<R + 1>...}; }
-
-// Transposes 16 rows of 16 words: to[j * ld + i] = word j of row i; rows lie `step` 16-bit items apart.
-MT_AVX512_BF16 inline void transpose16(const uint16_t* from, int64_t step, uint32_t* to, int64_t ld) {
-  __m512i r[16], t[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(from + i * step);
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]),
-      t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {  // r[i + c]: word c of every quarter, of rows i .. i+3
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]), r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]), r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {
-    const __m512i a = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88), b = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
-    const __m512i d = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xdd), e = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xdd);
-    _mm512_storeu_si512(to + c * ld, _mm512_shuffle_i32x4(a, b, 0x88));
-    _mm512_storeu_si512(to + (8 + c) * ld, _mm512_shuffle_i32x4(a, b, 0xdd));
-    _mm512_storeu_si512(to + (4 + c) * ld, _mm512_shuffle_i32x4(d, e, 0x88));
-    _mm512_storeu_si512(to + (12 + c) * ld, _mm512_shuffle_i32x4(d, e, 0xdd));
-  }
-}
-
-// Packs `pairs` pairs of `lines` lines (rows of A, columns of B) as words [pair][width]; lines beyond are zero.
-// Line i starts at i * line, its items lie `item` apart; one of the two is 1. odd: the last pair has one item only.
-MT_AVX512_BF16 void pack(const uint16_t* X, int64_t line, int64_t item, int64_t lines, int64_t pairs, bool odd,
-    int64_t width, uint32_t* to) {
-  const int64_t whole = pairs - odd;
-  if (lines < width) std::fill_n(to, pairs * width, 0u);
-  if (item == 1) {
-    int64_t i = 0;
-    for (; i + 16 <= lines && width % 16 == 0; i += 16) {
-      int64_t q = 0;
-      for (; q + 16 <= whole; q += 16) transpose16(X + i * line + 2 * q, line, to + q * width + i, width);
-      for (; q < whole; ++q)
-        for (int64_t l = i; l < i + 16; ++l) std::memcpy(to + q * width + l, X + l * line + 2 * q, 4);
-    }
-    for (; i < lines; ++i)
-      for (int64_t q = 0; q < whole; ++q) std::memcpy(to + q * width + i, X + i * line + 2 * q, 4);
-  } else {
-    for (int64_t q = 0; q < whole; ++q) {
-      const uint16_t *even = X + 2 * q * item, *next = even + item;
-      for (int64_t i = 0; i < lines; ++i) to[q * width + i] = uint32_t(even[i]) | uint32_t(next[i]) << 16;
-    }
-  }
-  if (odd)
-    for (int64_t i = 0; i < lines; ++i) to[whole * width + i] = X[i * line + 2 * whole * item];
-}
-
-void finish(const Product& p, int64_t i0, int64_t j0, int64_t rows, int64_t cols, const float* sums, int64_t ld) {
-  const float alpha = float(p.alpha.real()), beta = float(p.beta.real());
-  for (int64_t i = 0; i < rows; ++i) {
-    bf16* c = static_cast<bf16*>(p.C) + (i0 + i) * p.ldc + j0;
-    for (int64_t j = 0; j < cols; ++j) {
-      float v = alpha * sums[i * ld + j];
-      if (beta != 0) v += beta * to_float(c[j]);
-      uint32_t u;  // to_bf16 without a branch, so that it vectorises
-      std::memcpy(&u, &v, 4);
-      const uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
-      c[j].bits = uint16_t((u & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
-    }
-  }
-}
 
 // ---- few rows on one side: dot products straight from memory, as in gemm_skinny.cpp ------------------------------
 constexpr int64_t kFew = 32, kItems = 2048;
@@ -202,11 +128,16 @@ void few_rows(const Product& p) {
 
 }  // namespace
 
+const char* bf16_unit() {
+  static const bool dots = __builtin_cpu_supports("avx512bf16");
+  return dots ? has_amx() ? "amx" : "avx512_bf16" : "";
+}
+
 bool bf16_gemm(const Product& p) {
-  static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl");
-  if (!has) return false;
+  static const char unit = *bf16_unit();
+  if (!unit) return false;
   if (!p.transA && p.transB && std::min(p.m, p.n) <= kFew && p.k >= 64) return few_rows(p), true;
+  if (has_amx()) return amx_gemm(p), true;
   static constexpr std::array<Tile, kRows> by_rows = tiles(std::make_integer_sequence<int, kRows>());
   const int64_t pairs = (p.k + 1) / 2, nc = std::min(kBlockColumns, (p.n + kWidth - 1) / kWidth * kWidth),
       mc = std::min(kBlockRows, p.m);
@@ -220,7 +151,7 @@ bool bf16_gemm(const Product& p) {
     for (int64_t q = 0; q < pairs; q += kPairs) {  // block by block: strips of 32 columns, each `depth` pairs deep
       const int64_t depth = std::min(kPairs, pairs - q);
       for (int64_t j = 0; j < cols; j += kWidth)
-        pack(at<uint16_t>(p.B, (j0 + j) * b_line + 2 * q * b_item), b_line, b_item,
+        pack_pairs(at<uint16_t>(p.B, (j0 + j) * b_line + 2 * q * b_item), b_line, b_item,
             std::min<int64_t>(kWidth, cols - j), depth,
              (p.k & 1) && q + depth == pairs, kWidth, B + q * nc + j * depth);
     }
@@ -233,7 +164,7 @@ bool bf16_gemm(const Product& p) {
         auto first = [&](int64_t t) { return rows * t / count; };  // tiles of nearly equal height waste nothing
         for (int64_t t = 0; t < count; ++t) {
           const int64_t r = first(t + 1) - first(t);
-          pack(at<uint16_t>(p.A, (i0 + first(t)) * a_line + 2 * q * a_item), a_line, a_item, r, depth, (p.k & 1) &&
+          pack_pairs(at<uint16_t>(p.A, (i0 + first(t)) * a_line + 2 * q * a_item), a_line, a_item, r, depth, (p.k & 1) &&
               q + depth == pairs, r,
                A + first(t) * depth);
         }
@@ -242,7 +173,7 @@ bool bf16_gemm(const Product& p) {
             by_rows[first(t + 1) - first(t) - 1](depth, A + first(t) * depth, B + q * nc + j * depth,
                 sums.get() + first(t) * nc + j, nc, q != 0);
       }
-      finish(p, i0, j0, rows, cols, sums.get(), nc);
+      finish_bf16(p, i0, j0, rows, cols, sums.get(), nc);
     }
   }
   return true;
@@ -252,6 +183,7 @@ bool bf16_gemm(const Product& p) {
 
 #else
 namespace mt {
+const char* bf16_unit() { return ""; }
 bool bf16_gemm(const Product&) { return false; }
 }  // namespace mt
 #endif

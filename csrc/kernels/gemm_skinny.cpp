@@ -11,7 +11,6 @@
 #include "convert.h"
 #include "gemm_impl.h"
 
-// Always inlined, so that the same source serves the function that is compiled for AVX-512.
 #define MT_INLINE inline __attribute__((always_inline))
 
 namespace mt {
@@ -127,14 +126,9 @@ template <int Lanes, int C, class T> MT_INLINE void all_columns(const Sides<T>& 
 }
 template <class T> void with_registers(const Sides<T>& s) { all_columns<8, 3>(s); }
 
-#if defined(__x86_64__)
+#ifdef __AVX512F__
 // Twice the registers, twice as wide: the tile is larger, and the rows are read half as often.
-__attribute__((target("avx2,fma,avx512f,avx512vl"))) void with_avx512(const Sides<float>& s) { all_columns<16, 6>(s); }
-
-void with_registers(const Sides<float>& s) {
-  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl");
-  has ? with_avx512(s) : all_columns<8, 3>(s);
-}
+void with_registers(const Sides<float>& s) { all_columns<16, 6>(s); }
 #endif
 
 template <class T> void run(DType dtype, const Product& p) {

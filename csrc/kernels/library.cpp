@@ -2,6 +2,7 @@
 #include "library.h"
 
 #include "allocator.h"
+#include "gemm.h"
 #include "memory_limit.h"
 #include "parallel.h"
 #include "random.h"
@@ -12,7 +13,9 @@ void set_blas_path(const char* file);  // blas.cpp
 
 namespace {
 
-#ifdef __AVX2__
+#if defined(__AVX512F__)
+constexpr const char* kLevel = "avx512";
+#elif defined(__AVX2__)
 constexpr const char* kLevel = "avx2";
 #else
 constexpr const char* kLevel = "base";
@@ -39,6 +42,7 @@ const Library table = {
     [](Generator* g, const void* state, size_t bytes) { g->set_state(state, bytes); },
     [](Generator* g) { return g->random64(); },
     set_blas_path,
+    bf16_unit,
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ struct AllocatorStats {
 };
 
 struct Library {
-  const char* level;                                       // "avx2" or "base"
+  const char* level;                                       // "avx512", "avx2" or "base"
   Kernel (*find)(const char* name);                        // nullptr when there is none
   int32_t (*rare)(const char* name);                       // the rare dtypes that the kernel takes
   const Pointwise* (*find_pointwise)(const char* name);    // nullptr when there is none
@@ -60,6 +60,7 @@ struct Library {
   void (*generator_set_state)(Generator*, const void* state, size_t bytes);
   uint64_t (*generator_random64)(Generator*);
   void (*set_blas_path)(const char* file);                 // libscipy_openblas.so, opened at the first matmul
+  const char* (*bf16_unit)();                              // "amx", "avx512_bf16" or ""
 };
 
 extern "C" const Library* mt_kernel_library();

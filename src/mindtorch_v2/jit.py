@@ -173,8 +173,7 @@ def set_fusion_strategy(strategy: Any) -> Any:
 
 _WHY = "mindtorch_v2 has no TorchScript"
 vars(_C).update(_get_tracing_state=lambda: None, _log_api_usage_once=lambda event: None,
-                _get_cpu_capability=lambda: "AVX2" if _C._kernel_level == "avx2" else "DEFAULT", has_lapack=True,
-                has_spectral=True, has_openmp=False, has_mkl=False, _has_mkldnn=False,
+                has_lapack=True, has_spectral=True, has_openmp=False, has_mkl=False, _has_mkldnn=False,
                 ScriptFunction=ScriptFunction, ScriptMethod=ScriptMethod,
                 **_facade.absents("ScriptDict ScriptList ScriptObject ScriptClass Graph", _WHY, "torch._C."))
 

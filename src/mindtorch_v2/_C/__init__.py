@@ -13,6 +13,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _autocast_nesting,
     _autocast_state,
     _backend,
+    _bf16_unit,
     _call_bound,
     _call_recorded,
     _check_mixed,
@@ -114,6 +115,11 @@ from mindtorch_v2._C._core import (  # noqa: F401
 
 _kernel_level: str = _core._load_kernels(os.path.dirname(os.path.abspath(__file__)))
 _nn = types.SimpleNamespace()
+
+
+def _get_cpu_capability() -> str:
+    """The instruction set of the kernels in use, by PyTorch's names."""
+    return "DEFAULT" if _kernel_level == "base" else _kernel_level.upper()
 
 
 def _blas_file() -> str | None:

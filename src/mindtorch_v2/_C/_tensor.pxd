@@ -59,7 +59,7 @@ cdef extern from "storage.h" namespace "mt":
     Version* new_version()
     const Library* open_library(const char*) except +
     void* allocate_or_null(const Library*, size_t)
-    cbool has_avx2()
+    int processor_level()
 
 cdef extern from "geometry.h" namespace "mt::geometry" nogil:
     cdef struct Measure:

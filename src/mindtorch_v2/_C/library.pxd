@@ -78,3 +78,4 @@ cdef extern from "library.h" namespace "mt" nogil:
         void (*generator_set_state)(CGenerator*, const void*, size_t) except +
         uint64_t (*generator_random64)(CGenerator*)
         void (*set_blas_path)(const char*) except +
+        const char* (*bf16_unit)()

@@ -106,12 +106,15 @@ inline void raise_kernel_error() {
   }
 }
 
-// Whether this processor runs the AVX2 build.
-inline bool has_avx2() {
+// The build of the kernels that suits this processor best: 0 base, 1 AVX2, 2 AVX-512.
+inline int processor_level() {
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return avx2 ? avx512 ? 2 : 1 : 0;
 #else
-  return false;
+  return 0;
 #endif
 }
 

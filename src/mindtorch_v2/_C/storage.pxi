@@ -1,12 +1,23 @@
 # Storages: blocks of bytes shared by tensors, and the Python object that stands for one.
 
+_LEVELS = ("base", "avx2", "avx512")
+
+
 def _load_kernels(str folder) -> str:
-    """Opens the kernel library in folder that suits this processor; returns its level."""
+    """Opens the best kernel library in folder that this processor runs; returns its level. ATEN_CPU_CAPABILITY (default,
+    avx2, avx512), which PyTorch reads too, asks for a lower one."""
     global lib
-    level = "avx2" if has_avx2() and os.path.exists(f"{folder}/libmt_kernels_avx2.so") else "base"
-    file = f"{folder}/libmt_kernels_{level}.so".encode()
-    lib = open_library(file)
-    return level
+    cdef int most = processor_level()
+    asked = os.environ.get("ATEN_CPU_CAPABILITY", "avx512")
+    if asked in ("default", "avx2", "avx512"):
+        most = min(most, ("default", "avx2", "avx512").index(asked))
+    else:
+        warnings.warn(f"ignoring invalid value for ATEN_CPU_CAPABILITY: {asked}", stacklevel=2)
+    for level in reversed(_LEVELS[:most + 1]):
+        file = f"{folder}/libmt_kernels_{level}.so"
+        if level == "base" or os.path.exists(file):
+            lib = open_library(file.encode())
+            return level
 
 
 cdef Storage* nothing = new Storage()
@@ -376,6 +387,11 @@ def set_num_threads(int n) -> None:
     if n <= 0:
         raise RuntimeError(f"set_num_threads expects a positive integer, got {n}")
     lib.set_num_threads(n)
+
+
+def _bf16_unit() -> str:
+    """What multiplies bfloat16 on this processor without a way through float: amx, avx512_bf16, or nothing."""
+    return lib.bf16_unit().decode()
 
 
 def _set_blas_path(str file) -> None:

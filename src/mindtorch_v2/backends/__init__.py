@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 from mindtorch_v2 import _facade
-from mindtorch_v2._C import _kernel_level
+from mindtorch_v2._C import _get_cpu_capability
 
 
 class _Flags:
@@ -91,8 +91,7 @@ nnpack: Any = _module("nnpack", "NNPACK: absent.")
 xnnpack: Any = _module("xnnpack", "XNNPACK: absent.", enabled=False)
 quantized: Any = _module("quantized", "Quantized engines: none.", engine="none", supported_engines=["none"])
 cusparselt: Any = _module("cusparselt", "cuSPARSELt: absent.", version=lambda: None)
-cpu: Any = _module("cpu", "This processor.", available=True,
-                   get_cpu_capability=lambda: "AVX2" if _kernel_level == "avx2" else "DEFAULT")
+cpu: Any = _module("cpu", "This processor.", available=True, get_cpu_capability=_get_cpu_capability)
 kleidiai: Any = _module("kleidiai", "KleidiAI: absent.")
 python_native: Any = _module("python_native", "Kernels in languages for GPUs: none.", all_dsls=[], available_dsls=[])
 miopen: Any = _module("miopen", "MIOpen: absent.", immediate=False)

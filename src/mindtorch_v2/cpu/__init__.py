@@ -6,7 +6,7 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
-from mindtorch_v2._C import _kernel_level
+from mindtorch_v2._C import _bf16_unit, _kernel_level
 from mindtorch_v2.cpu import amp as amp
 
 
@@ -70,18 +70,41 @@ def stream(stream: Any) -> Iterator[None]:
 
 def get_capabilities() -> dict[str, Any]:
     """What the kernels use of this processor."""
-    avx2 = _is_avx2_supported()
-    return {"architecture": platform.machine(), "avx2": avx2, "fma3": avx2, "f16c": avx2, "avx512_vnni": False}
+    avx2, avx512 = _is_avx2_supported(), _is_avx512_supported()
+    return {"architecture": platform.machine(), "avx2": avx2, "fma3": avx2, "f16c": avx2, "avx512_f": avx512,
+            "avx512_bw": avx512, "avx512_dq": avx512, "avx512_vl": avx512,
+            "avx512_bf16": _is_avx512_bf16_supported(), "avx512_vnni": False,
+            "amx_tile": _is_amx_tile_supported(), "amx_bf16": _is_amx_tile_supported()}
 
 
 def _is_avx2_supported() -> bool:
-    """Whether kernels use AVX2; the same answer for torch's other questions of this kind is no."""
-    return _kernel_level == "avx2"
+    """Whether kernels use AVX2."""
+    return _kernel_level in ("avx2", "avx512")
 
 
 def _is_avx512_supported() -> bool:
+    """Whether kernels use AVX-512."""
+    return _kernel_level == "avx512"
+
+
+def _is_avx512_bf16_supported() -> bool:
+    """Whether kernels use AVX-512's products of bfloat16."""
+    return _bf16_unit() != ""
+
+
+def _is_amx_tile_supported() -> bool:
+    """Whether kernels use AMX."""
+    return _bf16_unit() == "amx"
+
+
+def _is_vnni_supported() -> bool:
     """False: no kernel uses it."""
     return False
 
 
-_is_avx512_bf16_supported = _is_vnni_supported = _is_amx_tile_supported = _is_amx_fp16_supported = _is_avx512_supported
+_is_amx_fp16_supported = _is_vnni_supported
+
+
+def _init_amx() -> bool:
+    """Whether AMX is there; the kernels ask the system for it at their first product of bfloat16."""
+    return _is_amx_tile_supported()

@@ -1,0 +1,107 @@
+"""The kernel library of every instruction set that this processor has: each computes the same, within rounding."""
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import mindtorch_v2 as mt
+
+LEVELS = ["base", "avx2", "avx512"]
+SETTING = {"base": "default"}
+# Products, convolutions, norms, recurrent layers and functions of numbers, in sizes that are no multiples of a vector.
+PROGRAM = """
+import json, sys
+import numpy as np
+import mindtorch_v2 as mt
+
+def numbers(*shape):
+    return mt.tensor(np.random.default_rng(sum(shape)).standard_normal(shape).astype("f4"))
+
+f = mt.nn.functional
+results = {}
+for m, n, k in ((3, 5, 7), (17, 33, 65), (64, 64, 256), (130, 100, 300), (1, 48, 96), (97, 200, 64), (16, 1024, 256)):
+    a, b = numbers(m, k), numbers(k, n)
+    results[f"matmul {m} {n} {k}"] = a @ b
+    results[f"linear {m} {n} {k}"] = f.linear(a, b.t().contiguous())
+    results[f"left turned {m} {n} {k}"] = a.t().contiguous().t() @ b
+    results[f"added {m} {n} {k}"] = mt.addmm(numbers(m, n), a, b)
+    for dtype in (mt.bfloat16, mt.float16):
+        c, d = a.to(dtype), b.to(dtype)
+        results[f"{dtype} {m} {n} {k}"] = (c @ d).float()
+        results[f"{dtype} turned {m} {n} {k}"] = (c.t().contiguous().t() @ d.t().contiguous().t()).float()
+for c, k, size, kernel, stride, pad in ((16, 24, 13, 3, 1, 1), (20, 70, 9, 3, 2, 1), (8, 9, 17, 5, 1, 2), (64, 40, 7, 1, 1, 0),
+                                        (3, 16, 31, 7, 2, 3), (32, 32, 15, 1, 2, 0)):
+    x, w = numbers(3, c, size, size).requires_grad_(), numbers(k, c, kernel, kernel).requires_grad_()
+    y = f.conv2d(x, w, stride=stride, padding=pad)
+    y.sin().sum().backward()
+    for name, value in (("", y), (" of input", x.grad), (" of weight", w.grad)):
+        results[f"conv {c} {k} {size} {kernel} {stride}{name}"] = value.detach()
+lstm = mt.nn.LSTM(7, 30)
+for p in lstm.parameters():
+    p.data = numbers(*p.shape) / 4
+results["lstm"] = lstm(numbers(5, 9, 7))[0].detach()
+x = numbers(37, 53)
+for name in "exp log1p tanh sigmoid sin erf sqrt".split():
+    results[name] = getattr(mt, name)(x.abs() if name in ("log1p", "sqrt") else x)
+results["softmax"] = x.softmax(1)
+results["gelu"] = f.gelu(x)
+results["layer norm"] = f.layer_norm(x, (53,))
+q = numbers(1, 2, 19, 16)
+results["attention"] = f.scaled_dot_product_attention(q, q, q)
+np.savez(sys.argv[1], **{name: value.numpy() for name, value in results.items()})
+print(json.dumps([mt._C._kernel_level, mt.backends.cpu.get_cpu_capability()]))
+"""
+
+
+def run(level, file):
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": SETTING.get(level, level)}
+    done = subprocess.run([sys.executable, "-c", PROGRAM, file], env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def available():
+    """What this processor runs: all levels up to the one that was chosen at import, where nothing asked for less."""
+    environment = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
+    command = [sys.executable, "-c", "import mindtorch_v2 as mt; print(mt._C._kernel_level)"]
+    best = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    return LEVELS[:LEVELS.index(best) + 1]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder, made = tmp_path_factory.mktemp("levels"), {}
+    for level in available():
+        file = str(folder / f"{level}.npz")
+        assert run(level, file) == [level, "DEFAULT" if level == "base" else level.upper()]
+        made[level] = np.load(file)
+    return made
+
+
+def test_every_level_agrees_with_the_plainest(results):
+    for level in LEVELS[1:]:
+        if level not in results:
+            continue
+        assert set(results[level].files) == set(results["base"].files)
+        for name in results[level].files:
+            got, wanted = results[level][name], results["base"][name]
+            step = 2e-2 if "float16" in name else 3e-5  # bfloat16 too
+            np.testing.assert_allclose(got, wanted, rtol=step, atol=step * max(1.0, np.abs(wanted).max()), err_msg=f"{level}: {name}")
+
+
+def test_a_setting_that_names_no_level_is_ignored_with_a_warning():
+    done = subprocess.run([sys.executable, "-c", "import mindtorch_v2"], env=os.environ | {"ATEN_CPU_CAPABILITY": "avx1024"},
+                          capture_output=True, text=True, check=True)
+    assert "ignoring invalid value for ATEN_CPU_CAPABILITY: avx1024" in done.stderr
+
+
+def test_capabilities_are_those_of_the_kernels():
+    told, level = mt.cpu.get_capabilities(), mt._C._kernel_level
+    assert told["avx2"] == (level != "base") == mt.cpu._is_avx2_supported()
+    assert told["avx512_f"] == (level == "avx512") == mt.cpu._is_avx512_supported()
+    assert told["amx_bf16"] == mt.cpu._is_amx_tile_supported() == mt.cpu._init_amx()
+    assert not told["amx_bf16"] or told["avx512_bf16"]
