@@ -1,11 +1,12 @@
-"""Rows of one step of a recurrent network. The loops over time are in nn/_functional/recurrent.py."""
+"""Rows of recurrent networks: one step as CANN has it, and a layer over all its steps for the CPU. The loops over time of
+everything else are in nn/_functional/recurrent.py."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._ops.table import Spec, composite, ops
+from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._row import Npu
 from mindtorch_v2._tensor import Tensor
 
@@ -79,3 +80,65 @@ def _lstm_cell(input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, input_bias
     i, f, g, o = _activated(gates)
     cy = f * cx + i * g
     return o * cy.tanh(), cy, gates
+
+
+# ---- one direction of a layer, all steps; csrc/kernels/recurrent.cpp ------------------------------------------------
+# mode: 0 tanh, 1 relu, 2 LSTM, 3 GRU.
+_GATES = (1, 1, 4, 3)
+
+
+def _check_layer(name: str, gates: Tensor, hx: Tensor, cx: Tensor | None, weight_hh: Tensor, bias_hh: Tensor | None,
+                 mode: int) -> tuple[int, int, int]:
+    """(steps, batch, hidden); the kernel relies on every shape and dtype."""
+    if not 0 <= mode < 4:
+        raise RuntimeError(f"{name}: mode must be 0 (tanh), 1 (relu), 2 (LSTM) or 3 (GRU), got {mode}")
+    if gates.dim() != 3 or hx.dim() != 2 or 0 in gates.shape or 0 in hx.shape:
+        raise RuntimeError(f"{name}: expected gates of 3 dims and hx of 2, not empty, got {list(gates.shape)} and {list(hx.shape)}")
+    steps, batch, width = gates.shape
+    hidden = hx.shape[1]
+    wanted: dict[str, tuple[Tensor | None, tuple[int, ...]]] = {
+        "gates": (gates, (steps, batch, _GATES[mode] * hidden)), "hx": (hx, (batch, hidden)),
+        "weight_hh": (weight_hh, (width, hidden))}
+    if mode == 2:
+        wanted["cx"] = cx, (batch, hidden)
+    elif cx is not None:
+        raise RuntimeError(f"{name}: only LSTM has a cell state")
+    if bias_hh is not None:
+        wanted["bias_hh"] = bias_hh, (width,)
+    _expect(name, gates, wanted)
+    return steps, batch, hidden
+
+
+def _expect(name: str, like: Tensor, wanted: Mapping[str, tuple[Tensor | None, tuple[int, ...]]]) -> None:
+    for argument, (x, shape) in wanted.items():
+        if x is None or tuple(x.shape) != shape or x.dtype is not like.dtype:
+            got = "None" if x is None else f"{list(x.shape)} of {x.dtype}"
+            raise RuntimeError(f"{name}: expected {argument} of shape {list(shape)} and {like.dtype}, got {got}")
+
+
+def _layer_sizes(batch: int, hidden: int, steps: int, mode: int) -> tuple[tuple[int, ...], ...]:
+    """Of the outputs, the cell states and what the backward reads of the gates."""
+    return (steps, batch, hidden), (steps, batch, hidden if mode == 2 else 0), (steps, batch, 4 * hidden if mode > 1 else 0)
+
+
+def _layer_rule(gates: Tensor, hx: Tensor, cx: Tensor | None, weight_hh: Tensor, bias_hh: Tensor | None, mode: int,
+                reverse: bool) -> Sequence[Spec]:
+    steps, batch, hidden = _check_layer("_recurrent_layer", gates, hx, cx, weight_hh, bias_hh, mode)
+    return [(size, gates.dtype) for size in _layer_sizes(batch, hidden, steps, mode)]
+
+
+def _layer_slope(grad: Tensor, grad_cells: Tensor, gates: Tensor, hx: Tensor, cx: Tensor | None, weight_hh: Tensor,
+                 bias_hh: Tensor | None, output: Tensor, cells: Tensor, kept: Tensor, mode: int,
+                 reverse: bool) -> Sequence[Spec | None]:
+    name = "_recurrent_layer_backward"
+    sizes = _layer_sizes(*_check_layer(name, gates, hx, cx, weight_hh, bias_hh, mode)[1:], gates.shape[0], mode)
+    _expect(name, gates, {"grad": (grad, sizes[0]), "grad_cells": (grad_cells, sizes[1]), "output": (output, sizes[0]),
+                          "cells": (cells, sizes[1]), "kept": (kept, sizes[2])})
+    return [None if x is None else (x.shape, gates.dtype) for x in (gates, hx, cx, weight_hh, bias_hh)]
+
+
+op("_recurrent_layer(Tensor gates, Tensor hx, Tensor? cx, Tensor weight_hh, Tensor? bias_hh, int mode, bool reverse) "
+   "-> (Tensor, Tensor, Tensor)", rule=_layer_rule, variants="function", out=False)
+op("_recurrent_layer_backward(Tensor grad, Tensor grad_cells, Tensor gates, Tensor hx, Tensor? cx, Tensor weight_hh, "
+   "Tensor? bias_hh, Tensor output, Tensor cells, Tensor kept, int mode, bool reverse) "
+   "-> (Tensor, Tensor, Tensor, Tensor, Tensor)", rule=_layer_slope, variants="function", out=False)

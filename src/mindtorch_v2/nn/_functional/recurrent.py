@@ -64,18 +64,72 @@ def project_input(x: Tensor, weights: list[Any]) -> Tensor:
     return torch._C._nn.linear(x, weights[0], weights[2] if len(weights) >= 4 else None)
 
 
+class _Layer(torch.autograd.Function):
+    """One direction of a layer by the kernel that knows all steps: (gates, h, c, w_hh, b_hh, mode, reverse) to the outputs
+    and, of LSTM, the cell states of all times."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
+        output, cells, kept = torch._recurrent_layer(*given)
+        ctx.save_for_backward(*given[:5], output, cells, kept)
+        ctx.rest = given[5:]                     # mode and direction
+        return output, cells
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, grad_cells: Tensor) -> Any:
+        gates, h, c, w_hh, b_hh, output, cells, kept = ctx.saved_tensors
+        mode, reverse = ctx.rest
+        if not torch.is_grad_enabled():
+            return (*torch._recurrent_layer_backward(grad, grad_cells, gates, h, c, w_hh, b_hh, output, cells, kept, mode,
+                                                     reverse), None, None)
+        # a derivative of the derivative: that of the loop
+        weights = [None, w_hh] if b_hh is None else [None, w_hh, None, b_hh]
+        made, states = _loop(list(STEPS.values())[mode], gates, (h,) if c is None else (h, c), weights, reverse)
+        results, into = [made], [grad]
+        if c is not None:
+            results.append(torch.stack([state[1] for state in states]))
+            into.append(grad_cells)
+        needed = ctx.needs_input_grad[:5]
+        wanted = [x for x, need in zip((gates, h, c, w_hh, b_hh), needed) if need]
+        slopes = iter(torch.autograd.grad(results, wanted, into, create_graph=True, allow_unused=True))
+        return (*(next(slopes) if need else None for need in needed), None, None)
+
+
+def _loop(step: Callable[..., Any], gates: Tensor, state: State, weights: list[Any],
+          reverse: bool) -> tuple[Tensor, list[State]]:
+    """The outputs, and the states in the order of time."""
+    states = []
+    times = gates.unbind(0)
+    for gate in reversed(times) if reverse else times:
+        state = step(gate, state, weights)
+        states.append(state)
+    if reverse:
+        states.reverse()
+    return torch.stack([state[0] for state in states]), states
+
+
+def _kernel_fits(gates: Tensor, state: State, weights: list[Any]) -> bool:
+    """Whether one kernel serves all steps: float32 on the CPU, no projection, and no vmap or forward mode."""
+    return (gates.is_cpu and gates.dtype is torch.float32 and len(weights) in (2, 4)
+            and gates.dim() == 3 and 0 not in gates.shape and not torch._C._transforms()
+            and all(x.is_cpu and x.dtype is gates.dtype for x in (*state, *weights)))
+
+
 def _padded_direction(
     step: Callable[..., Any], x: Tensor, state: State, weights: list[Any], reverse: bool
 ) -> tuple[Tensor, State]:
     """One direction of one layer over (time, batch, features)."""
-    gates = project_input(x, weights).unbind(0)
-    outputs = []
-    for gate in reversed(gates) if reverse else gates:
-        state = step(gate, state, weights)
-        outputs.append(state[0])
-    if reverse:
-        outputs.reverse()
-    return torch.stack(outputs), state
+    gates = project_input(x, weights)
+    if _kernel_fits(gates, state, weights):
+        mode = list(STEPS.values()).index(step)
+        c = state[1] if len(state) == 2 else None
+        given = gates, state[0], c, weights[1], weights[3] if len(weights) == 4 else None, mode, reverse
+        recorded = torch.is_grad_enabled() and any(isinstance(i, torch.Tensor) and i.requires_grad for i in given)
+        out, cells = _Layer.apply(*given) if recorded else torch._recurrent_layer(*given)[:2]
+        last = 0 if reverse else -1
+        return out, (out[last],) if c is None else (out[last], cells[last])
+    out, states = _loop(step, gates, state, weights, reverse)
+    return out, states[0 if reverse else -1]
 
 
 def _packed_forward(
