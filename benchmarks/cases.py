@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from models import indexing, models
+
 Work = Callable[[], Any]
 N = 4096
 
@@ -153,4 +155,6 @@ GROUPS = {
     "large": Group("4096 x 4096 float32, fresh output", large, 1, mean=2),
     "out": Group("4096 x 4096 float32, reused output (out=)", reused, None),
     "heavy": Group("matmul, convolution, embedding, loss, attention", heavy, 1),
+    "indexing": Group("indexing, 200000 x 32", indexing, 1),
+    "models": Group("whole models", models, 1, mean=1.2),
 }

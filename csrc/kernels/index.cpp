@@ -69,6 +69,7 @@ struct Part {
   Items items;
   char *plain, *indexed;
   int64_t item, len;
+  int64_t from = 0, to = INT64_MAX;  // of rows only those whose offset is in [from, to)
 
   void operator()(int64_t begin, int64_t end) const {
     const int64_t* inner = w.walk.inner();
@@ -88,6 +89,7 @@ struct Part {
   void rows(char* p, char* q, const int64_t* offset, int64_t m) const {
     const int64_t *inner = w.walk.inner(), *along = inner + (kMaxDims + 2), bytes = len * item;
     for (int64_t r = 0; r < m; ++r) {
+      if (offset[r] < from || offset[r] >= to) continue;
       if (r + 1 < m && bytes >= 64) {
         const char* next = q + ((r + 1) * inner[1] + offset[r + 1]) * item;
         for (int64_t b = 0; b < std::min<int64_t>(bytes, 512); b += 64) __builtin_prefetch(next + b);
@@ -204,6 +206,21 @@ void IndexWalk::run(Items items, const View& plain, const View& indexed) {
   });
 }
 
+// Rows too short to be cut: each thread takes those that go to one range of the indexed side, in the order of the walk. It reads
+// all indices for that, which is little beside the rows. False: the walk is of another kind.
+bool IndexWalk::write_by_range(Items items, const View& plain, const View& indexed) const {
+  constexpr int64_t kLine = 64;
+  IndexWalk w(*this);
+  const int64_t item = itemsize(indexed.dtype), n = walk.numel(), len = take_rows(w.walk), threads = get_num_threads();
+  if (w.count() != 1 || w.walk.ndim != 1 || len * item < kLine / 2 || len * item >= threads * kLine || stride[0] <= 0)
+    return false;
+  const int64_t parts = std::min<int64_t>(threads, n / kGrain + 1), each = (size[0] + parts - 1) / parts * stride[0];
+  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+    Part{w, items, plain.ptr<char>(), indexed.ptr<char>(), item, len, begin * each, end * each}(0, n / len);
+  });
+  return true;
+}
+
 // Two threads may not write one place (and the order of writes to it must stay row-major), so threads share out a
 // dim in which the indexed side advances; without such a dim the walk is serial.
 void IndexWalk::write(Items items, const View& plain, const View& indexed) {
@@ -213,6 +230,7 @@ void IndexWalk::write(Items items, const View& plain, const View& indexed) {
     int64_t len = take_rows(w.walk);
     Part{w, items, plain.ptr<char>(), indexed.ptr<char>(), item, len}(0, items_in / std::max<int64_t>(len, 1));
   };
+  if (n > kGrain && get_num_threads() > 1 && write_by_range(items, plain, indexed)) return;
   int split = -1;
   for (int d = 0; d < walk.ndim && n > kGrain && get_num_threads() > 1; ++d)
     if (walk.strides[d][1] != 0 && walk.sizes[d] > 1 && (split < 0 || walk.sizes[d] > 4 * walk.sizes[split])) split = d;
@@ -293,8 +311,8 @@ namespace {
 void gather(const Args& args) {
   const View &out = args.t[0], &self = args.t[1];
   int dim = wrap_dim(args.a[0].i, self.ndim);
-  Packed wide(args.t[2], kInt64, Packed::kRead);
-  const View& index = args.t[2].dtype == kInt64 ? args.t[2] : wide.view;
+  const Packed wide(args.t[2], kInt64, Packed::kReadStrided);
+  const View& index = wide.view;
   IndexWalk w;
   w.bad = bad_gather;
   along_dim(w, index, out, self, index, dim);

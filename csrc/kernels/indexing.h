@@ -59,9 +59,10 @@ template <class T> class Scratch {
 // `like` as contiguous memory of a dtype: itself where it is that already, else a temporary.
 class Packed {
  public:
-  enum Use { kRead, kWrite, kUpdate };  // the temporary is filled from `like`; copied back by finish(); both
+  // The temporary is filled from `like`; copied back by finish(); both. kReadStrided: filled, but made for another dtype only.
+  enum Use { kRead, kWrite, kUpdate, kReadStrided };
   Packed(const View& like, DType dtype, Use use) : view(like), like_(like) {
-    if (like.dtype == dtype && like.contiguous()) return;
+    if (like.dtype == dtype && (use == kReadStrided || like.contiguous())) return;
     scratch_ = Scratch<char>(std::max<int64_t>(like.numel(), 1) * itemsize(dtype));
     int64_t step = 1;
     for (int d = like.ndim - 1; d >= 0; --d) {
@@ -191,6 +192,9 @@ struct IndexWalk {
   const int64_t* offsets(const int64_t* at, int64_t n, int64_t* buffer) const;
   void run(Items items, const View& plain, const View& indexed);    // reads: any split over threads
   void write(Items items, const View& plain, const View& indexed);  // writes: a thread owns what it writes
+
+ private:
+  bool write_by_range(Items items, const View& plain, const View& indexed) const;
 };
 
 // One index along `dim`: of the walk's full shape (gather, scatter), or 1-D (index_select, index_add).

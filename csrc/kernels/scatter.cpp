@@ -63,7 +63,7 @@ namespace {
 struct Target {
   Target(const Args& args, bool is_scatter, OutOfBounds bad)
       : out(args.t[0]), dim(wrap_dim(args.a[0].i, args.t[0].ndim)), scatter(is_scatter), bad_(bad),
-        wide_(args.t[1], kInt64, Packed::kRead), index(args.t[1].dtype == kInt64 ? args.t[1] : wide_.view) {}
+        wide_(args.t[1], kInt64, Packed::kReadStrided), index(wide_.view) {}
 
   void write(Items items, const View& source, bool wrap = false) const {
     IndexWalk w;
