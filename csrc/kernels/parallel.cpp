@@ -29,6 +29,10 @@ inline void relax() {
 #endif
 }
 
+// A round: the caller publishes a body, workers come in and take pieces of it, the caller closes the round and waits until
+// all who came in have left. Who polls comes in and leaves without the mutex: taken by fifteen threads at once, it costs more
+// than most bodies. Of each pair below one side writes first and reads the other's word then, in one order for all threads, so
+// that at least one of them sees the other: open_ and active_, round_ and sleeping_, active_ and waiting_.
 class Pool {
  public:
   // Fewer workers where the system has no thread or no memory for one: the caller works too, so none is needed.
@@ -44,7 +48,7 @@ class Pool {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       stop_ = true;
-      round_.fetch_add(1, std::memory_order_release);
+      ++round_;
     }
     wake_.notify_all();
     for (auto& t : threads_) t.join();
@@ -52,27 +56,23 @@ class Pool {
   const int wanted;
 
   void run(int64_t n, int64_t chunk, const std::function<void(int64_t, int64_t)>& body) {
-    int64_t sleepers;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      body_ = &body;
-      n_ = n;
-      chunk_ = chunk;
-      next_.store(0, std::memory_order_relaxed);
-      error_ = nullptr;
-      open_ = true;
-      round_.fetch_add(1, std::memory_order_release);
-      sleepers = std::min<int64_t>(sleeping_, (n + chunk - 1) / chunk - 1);
-    }
-    for (; sleepers > 0; --sleepers) wake_.notify_one();
+    body_ = &body;
+    n_ = n;
+    chunk_ = chunk;
+    next_.store(0, std::memory_order_relaxed);
+    error_ = nullptr;
+    open_ = true;
+    ++round_;
+    wake(std::min<int64_t>(sleeping_, (n + chunk - 1) / chunk - 1));
     work();
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      open_ = false;  // a worker that wakes up only now has nothing to do, and is not waited for
+    open_ = false;  // a worker that comes only now has nothing to do, and is not waited for
+    poll([this] { return active_ == 0; });
+    if (active_ != 0) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      waiting_ = true;
+      done_.wait(lock, [this] { return active_ == 0; });
+      waiting_ = false;
     }
-    poll([this] { return active_.load(std::memory_order_acquire) == 0; });
-    std::unique_lock<std::mutex> lock(mutex_);
-    done_.wait(lock, [this] { return active_.load(std::memory_order_relaxed) == 0; });
     if (error_) std::rethrow_exception(error_);
   }
 
@@ -86,6 +86,12 @@ class Pool {
         relax();
       }
     } while (std::chrono::steady_clock::now() < until);
+  }
+
+  void wake(int64_t count) {
+    if (count <= 0) return;
+    { std::lock_guard<std::mutex> lock(mutex_); }  // a worker about to sleep sleeps, or has seen the round
+    for (; count > 0; --count) wake_.notify_one();
   }
 
   void work() {
@@ -103,23 +109,25 @@ class Pool {
     }
     inside = false;
   }
+
   void serve() {
     uint64_t seen = 0;
     for (;;) {
-      poll([&] { return round_.load(std::memory_order_acquire) != seen; });
-      {
+      poll([&] { return round_ != seen; });
+      if (round_ == seen) {
         std::unique_lock<std::mutex> lock(mutex_);
         ++sleeping_;
-        wake_.wait(lock, [&] { return round_.load(std::memory_order_relaxed) != seen; });
+        wake_.wait(lock, [&] { return round_ != seen; });
         --sleeping_;
-        if (stop_) return;
-        seen = round_.load(std::memory_order_relaxed);
-        if (!open_) continue;
-        active_.fetch_add(1, std::memory_order_relaxed);
       }
-      work();
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (active_.fetch_sub(1, std::memory_order_release) == 1 && !open_) done_.notify_one();
+      if (stop_) return;
+      seen = round_;
+      ++active_;
+      if (open_) work();  // of the round that was seen or a later one: while this worker is active none ends
+      if (--active_ == 0 && waiting_) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        done_.notify_one();
+      }
     }
   }
 
@@ -129,12 +137,13 @@ class Pool {
   std::condition_variable wake_, done_;
   const std::function<void(int64_t, int64_t)>* body_ = nullptr;
   int64_t n_ = 0, chunk_ = 1;
-  std::atomic<int64_t> next_{0};
-  std::atomic<uint64_t> round_{0};
-  std::atomic<int> active_{0};  // workers inside work()
-  int sleeping_ = 0;
-  bool open_ = false, stop_ = false;
   std::exception_ptr error_;
+  // Each on a line of its own: all threads write next_ and active_, and poll the others.
+  alignas(64) std::atomic<int64_t> next_{0};
+  alignas(64) std::atomic<int> active_{0};  // workers that came in
+  alignas(64) std::atomic<uint64_t> round_{0};
+  std::atomic<bool> open_{false}, stop_{false}, waiting_{false};
+  std::atomic<int> sleeping_{0};
 };
 
 std::mutex pool_mutex;  // held by the one caller that uses the pool
