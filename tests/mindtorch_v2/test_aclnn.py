@@ -26,7 +26,9 @@ def test_every_op_of_the_table_has_a_plan(npu: ModuleType) -> None:
 def test_ops_by_name(npu: ModuleType) -> None:
     """The simulator's own op tests, their calls made by aclnn.call (launched.py), in a process that they may break."""
     files = (HERE.parent / "cann_sim").glob("test_ops_*.py")
-    tests = sorted(str(file) for file in files if file.name != "test_ops_older.py")      # no aclnn calls
+    left_out = ("test_ops_older.py",             # no aclnn calls
+                "test_ops_groups.py")            # ranks that wait for each other, and all launches go to one stream
+    tests = sorted(str(file) for file in files if file.name not in left_out)
     paths = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "launched", *tests],
                           env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True)
