@@ -209,10 +209,11 @@ void IndexWalk::run(Items items, const View& plain, const View& indexed) {
 // Rows too short to be cut: each thread takes those that go to one range of the indexed side, in the order of the walk. It reads
 // all indices for that, which is little beside the rows. False: the walk is of another kind.
 bool IndexWalk::write_by_range(Items items, const View& plain, const View& indexed) const {
-  constexpr int64_t kLine = 64;
+  constexpr int64_t kLine = 64, kShort = 1024;  // bytes
   IndexWalk w(*this);
   const int64_t item = itemsize(indexed.dtype), n = walk.numel(), len = take_rows(w.walk), threads = get_num_threads();
-  if (w.count() != 1 || w.walk.ndim != 1 || len * item < kLine / 2 || len * item >= threads * kLine || stride[0] <= 0)
+  if (w.count() != 1 || w.walk.ndim != 1 || len * item < kLine / 2 ||
+      len * item >= std::max(threads * kLine, kShort) || stride[0] <= 0)
     return false;
   const int64_t parts = std::min<int64_t>(threads, n / kGrain + 1), each = (size[0] + parts - 1) / parts * stride[0];
   parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
