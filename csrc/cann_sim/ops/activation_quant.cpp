@@ -229,7 +229,7 @@ void run_one_mx(Run& r) {
 void check_two_mx(const Call& c) { expect_two_dims(c, half_sizes(c, 0, -1)); }
 void run_two_mx(Run& r) { store_two_dims(r, gated(r.tensor(0), -1, Gate(), left_of(r.call))); }
 
-// The gradients of gate and up, both of `grad`'s shape, laid beside each other as they lie in x.
+// The gradients of gate and up, both of `grad`'s shape, concatenated as gate and up are in x.
 template <class F> Value gradient(const Value& grad, const Value& x, int64_t dim, bool left, F&& slope) {
   const Gate halves;
   const Pair in = pair_of(x, dim, halves, left);

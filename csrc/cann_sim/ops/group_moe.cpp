@@ -1,5 +1,5 @@
 // Mixtures of experts over a group: tokens to the ranks of their experts and back, and barriers.
-// What dispatch writes for combine to read is nobody else's business on a card either; here only the counts are used.
+// What dispatch writes for combine is private to the pair on a card; here combine reads the counts only.
 #include <algorithm>
 #include <cmath>
 #include <string>

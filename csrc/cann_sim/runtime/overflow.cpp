@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "runtime/allocation.h"
-#include "runtime/halves.h"
 #include "runtime/stream.h"
+#include "scalar.h"
 
 namespace cann_sim {
 namespace {
@@ -64,6 +64,8 @@ void reduce(void* dst, const void* src, uint64_t n, aclrtReduceKind kind, Load l
   }
 }
 template <class T>
+float wide(T half) { return mt::to_float(half); }
+template <class T>
 void reduce_plain(void* dst, const void* src, uint64_t n, aclrtReduceKind kind) {
   auto same = [](T x) { return x; };
   reduce<T>(dst, src, n, kind, same, same);
@@ -93,8 +95,8 @@ class ReduceTask final : public Task {
       case ACL_INT16: return reduce_plain<int16_t>(to, from, count_, kind_);
       case ACL_INT8: return reduce_plain<int8_t>(to, from, count_, kind_);
       case ACL_UINT8: return reduce_plain<uint8_t>(to, from, count_, kind_);
-      case ACL_FLOAT16: return reduce<uint16_t>(to, from, count_, kind_, half_to_float, float_to_half);
-      default: return reduce<uint16_t>(to, from, count_, kind_, bfloat_to_float, float_to_bfloat);
+      case ACL_FLOAT16: return reduce<mt::f16>(to, from, count_, kind_, wide<mt::f16>, mt::to_f16);
+      default: return reduce<mt::bf16>(to, from, count_, kind_, wide<mt::bf16>, mt::to_bf16);
     }
   }
   const char* name() const override { return "aclrtReduceAsync"; }

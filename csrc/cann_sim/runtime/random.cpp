@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "runtime/allocation.h"
-#include "runtime/halves.h"
 #include "runtime/stream.h"
+#include "scalar.h"
 
 namespace cann_sim {
 namespace {
@@ -96,8 +96,8 @@ uint64_t bits_of(const aclrtRandomParaInfo& p, size_t bytes) {
 uint64_t whole(const aclrtRandomParaInfo& p) { return bits_of(p, p.isAddr || p.size > 4 ? 8 : 4); }
 
 double load(uint64_t bits, aclDataType type) {
-  if (type == ACL_FLOAT16) return half_to_float(static_cast<uint16_t>(bits));
-  if (type == ACL_BF16) return bfloat_to_float(static_cast<uint16_t>(bits));
+  if (type == ACL_FLOAT16) return mt::to_float(mt::f16{static_cast<uint16_t>(bits)});
+  if (type == ACL_BF16) return mt::to_float(mt::bf16{static_cast<uint16_t>(bits)});
   float f;
   std::memcpy(&f, &bits, 4);
   return f;
@@ -105,7 +105,7 @@ double load(uint64_t bits, aclDataType type) {
 void store(void* out, uint64_t i, double value, aclDataType type) {
   const auto f = static_cast<float>(value);
   if (type == ACL_FLOAT) static_cast<float*>(out)[i] = f;
-  else static_cast<uint16_t*>(out)[i] = type == ACL_FLOAT16 ? float_to_half(f) : float_to_bfloat(f);
+  else static_cast<uint16_t*>(out)[i] = type == ACL_FLOAT16 ? mt::to_f16(f).bits : mt::to_bf16(f).bits;
 }
 
 size_t result_bytes(const aclrtRandomNumTaskInfo& t, uint64_t count) {

@@ -7,7 +7,7 @@ cdef extern from *:
     """
     // What one collective is to CANN: an order between two streams, the call, an event behind it. Returns which of the four
     // steps failed, 0: none. All parameters of HCCL's functions are integers or pointers, which both ABIs that CANN has
-    // (x86-64 System V, AArch64) pass in words; what a function does not take is not read.
+    // (x86-64 System V, AArch64) pass in one 8-byte slot each; what a function does not take is not read.
     struct CollectiveApi {
       int32_t (*record_event)(void*, void*) = nullptr;
       int32_t (*wait_event)(void*, void*) = nullptr;

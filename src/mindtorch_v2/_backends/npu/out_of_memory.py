@@ -52,7 +52,7 @@ def reason(device: int, books: Books) -> str:
 
 
 def _named(holders: list[Holder], holds: bool) -> str:
-    """The processes in words, without this one; holds: whether this one has memory of the device too."""
+    """Text that lists the processes, without this one; holds: whether this one has memory of the device too."""
     others = [each for each in holders if each.process != os.getpid()]
     if not others:
         return "`npu-smi info` lists the processes on the device"
