@@ -86,7 +86,7 @@ print(code("aclnnMatmul", x, x, x, 0), code("aclnnMatmul", x, x, x, 2), code("ac
 
 @pytest.mark.parametrize(("soc", "name", "codes"), [
     ("910A", "Ascend910A", "161002 0 161002 0 161002 561003 561003"), ("310P", "Ascend310P3", "161002 0 161002 0 161002 0 561003"),
-    ("910B", "Ascend910B2", "0 0 0 0 0 0 0"), ("910_93", "Ascend910_9391", "0 0 0 0 0 0 0"), ("950", "Ascend910_95", "0 0 0 0 0 0 0"),
+    ("910B", "Ascend910B2", "0 0 0 0 0 0 0"), ("910_93", "Ascend910_9391", "0 0 0 0 0 0 0"), ("950", "Ascend950PR_9589", "0 0 0 0 0 0 0"),
 ])  # fmt: skip
 def test_a_soc_refuses_what_it_has_no_kernel_of(run_python: RunPython, soc: str, name: str, codes: str) -> None:
     tests = str(Path(__file__).parent)

@@ -6,6 +6,7 @@ so that both agree with one reference. Arrays become tensors; `grads` names the 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,6 +27,24 @@ class Case(NamedTuple):
 
 
 CASES: list[Case] = []
+PARTS = ("layers", "tensors", "experts", "models", "rest", "later", "low")
+
+
+def all_cases() -> list[Case]:
+    """The cases of every file."""
+    for part in PARTS:
+        importlib.import_module(f"npu_op_cases_{part}")
+    return CASES
+
+
+class BFloat16(np.ndarray):
+    """Float32 numbers that become a tensor of a dtype that NumPy does not have."""
+
+    stored_as = "bfloat16"
+
+
+class E4M3(BFloat16):
+    stored_as = "float8_e4m3fn"
 
 
 def case(op: str, *args: Any, ref: Callable[..., Any] | None = None, grads: tuple[int, ...] = (), atol: float = 2e-5,
@@ -46,6 +65,22 @@ def u(*shape: int) -> np.ndarray:
 def h(*shape: int) -> np.ndarray:
     """Random float16 numbers."""
     return f(*shape).astype(np.float16)
+
+
+def b(values: np.ndarray) -> np.ndarray:
+    """These numbers as bfloat16."""
+    return values.view(BFloat16)
+
+
+def e4m3(values: np.ndarray) -> np.ndarray:
+    """These numbers as float8_e4m3fn."""
+    return values.view(E4M3)
+
+
+def tensor(lib: Any, value: np.ndarray, device: str) -> Any:
+    """An array of a case as a tensor of the library."""
+    made = lib.from_numpy(np.array(value, copy=True, subok=False))
+    return (made.to(getattr(lib, value.stored_as)) if isinstance(value, BFloat16) else made).to(device)
 
 
 def i8(*shape: int) -> np.ndarray:

@@ -43,9 +43,9 @@ case("npu_dropout_with_add_softmax_backward", f(2, 5), KEPT, u(2, 5), 0.5, 0.5, 
     lambda s: (s, s * a))((lambda h: y * (h - (h * y).sum(-1, True)))(g * kept / 0.5)))
 
 # ---- integers -------------------------------------------------------------------------------------------------------------------
-case("_quantize_per_tensor_impl", f(3, 4), u(1), i32(2), 1, result=i8(3, 4),
+case("_quantize_per_tensor_impl", f(3, 4), u(1), i32(2), 12, result=i8(3, 4),
      ref=lambda torch, x, s, z, d, result: quantized(torch, x / s + z))
-case("_quantize_per_channel_impl", f(3, 4), u(4), i32(1, 2, 3, 4), 1, 1, result=i8(3, 4),
+case("_quantize_per_channel_impl", f(3, 4), u(4), i32(1, 2, 3, 4), 1, 12, result=i8(3, 4),
      ref=lambda torch, x, s, z, axis, d, result: quantized(torch, x / s + z))
 case("npu_grouped_matmul_swiglu_quant_v2", i8(3, 8), [i8(2, 8, 6)], [u(2, 6)], u(3), GROUPS, atol=1.0,
      ref=lambda torch, x, w, s, t, ends: by_rows(torch, swiglu(torch, grouped(torch, x.float(), w[0].float() * s[0][:, None]) * t[:, None])))
@@ -58,7 +58,7 @@ ROUTES = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 1]], dtype=bool)
 case("_npu_moe_token_unpermute_with_routing_map", f(6, 4), i32(0, 4, 1, 2, 3, 5), [3, 4], probs=u(3, 3), routing_map=ROUTES,
      ref=lambda torch, rows, at, shape, probs, routing_map: (
          (rows[at.long()] * probs[routing_map][:, None]).reshape(3, 2, 4).sum(1), at, torch.tensor([0, 0, 1, 1, 2, 2], dtype=torch.int32),
-         probs[routing_map]))
+         probs.t()[routing_map.t()]))
 
 
 def scored(torch: Any, q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
@@ -78,20 +78,39 @@ case("npu_nsa_compress_grad", f(2, 2, 4), f(6, 2, 4), f(3, 2), 3, 2, ref=lambda 
     torch, lambda x, w: torch.stack([(x[a:a + 3] * w[..., None]).sum(0) for a in (0, 2)]), (x, w), g))
 
 
-def selected(torch: Any, q: Any, k: Any, v: Any, at: Any, scale: float) -> Any:
+def selected(torch: Any, q: Any, k: Any, v: Any, at: Any, scale: float, causal: bool = False) -> Any:
     """Of one sequence with one head of keys and blocks of two."""
     blocks = torch.arange(k.shape[0]) // 2
-    seen = (blocks[None, None] == at.long()[:, 0, :, None]).any(1) & (torch.arange(k.shape[0])[None] <= torch.arange(q.shape[0])[:, None])
+    seen = (blocks[None, None] == at.long()[:, 0, :, None]).any(1)
+    if causal:
+        seen = seen & (torch.arange(k.shape[0])[None] <= torch.arange(q.shape[0])[:, None])
     scores = (torch.einsum("tnd,sd->tns", q, k[:, 0]) * scale).masked_fill(~seen[:, None], -torch.inf)
     return torch.einsum("tns,sd->tnd", torch.softmax(scores, -1), v[:, 0])
 
 
-CHOSEN = i32([[0, 0]], [[0, 0]], [[0, 1]], [[0, 1]])
-SELECT = {"actual_seq_qlen": [4], "actual_seq_kvlen": [4]}
-case("npu_nsa_select_attention", f(4, 2, 4), f(4, 1, 4), f(4, 1, 4), CHOSEN, 0.5, 2, 2, 2, **SELECT, grads=(0, 1, 2),
+CHOSEN = i32([[0, 1]], [[0, 2]], [[2, 0]], [[1, 2]], [[2, 1]], [[0, 1]])
+SELECT = {"actual_seq_qlen": [6], "actual_seq_kvlen": [6]}
+SELECTED = (f(6, 2, 4), f(6, 1, 4), f(6, 1, 4))
+case("npu_nsa_select_attention", *SELECTED, CHOSEN, 0.5, 2, 2, 2, **SELECT, grads=(0, 1, 2),
      ref=lambda torch, q, k, v, at, scale, *_, **kw: (selected(torch, q, k, v, at, scale), None, None))
-case("npu_nsa_select_attention_grad", f(4, 2, 4), f(4, 2, 4), f(4, 1, 4), f(4, 1, 4), f(4, 2, 4), f(4, 2, 8), f(4, 2, 8), CHOSEN, 0.5, 2, 2, 2,
-     **SELECT, ref=lambda torch, g, q, k, v, out, top, total, at, scale, *_, **kw: grads_of(
+EARLY = i32(*([[0, 0]],) * 2, *([[0, 1]],) * 2, *([[0, 2]],) * 2)
+case("npu_nsa_select_attention", *SELECTED, EARLY, 0.5, 2, 2, 2, **SELECT, atten_mask=np.triu(np.ones((2048, 2048), bool), 1),
+     ref=lambda torch, q, k, v, at, scale, *_, **kw: (selected(torch, q, k, v, at, scale, True), None, None))
+
+
+def rows_of_selected(q: np.ndarray, k: np.ndarray, v: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The result, and the largest score and the sum of each row, eight times: what the gradient reads."""
+    seen = (np.arange(6)[None, None] // 2 == at[:, 0, :, None]).any(1)
+    scores = np.where(seen[:, None], np.einsum("tnd,sd->tns", q, k[:, 0]) * 0.5, -np.inf)
+    top = scores.max(-1, keepdims=True)
+    weights = np.exp(scores - top)
+    total = weights.sum(-1, keepdims=True)
+    out = np.einsum("tns,sd->tnd", weights / total, v[:, 0])
+    return tuple(x.astype(np.float32) for x in (out, np.repeat(top, 8, -1), np.repeat(total, 8, -1)))
+
+
+case("npu_nsa_select_attention_grad", f(6, 2, 4), *SELECTED, *rows_of_selected(*SELECTED, CHOSEN), CHOSEN, 0.5, 2, 2, 2, **SELECT,
+     atol=1e-4, ref=lambda torch, g, q, k, v, out, top, total, at, scale, *_, **kw: grads_of(
          torch, lambda q, k, v: selected(torch, q, k, v, at, scale), (q, k, v), g))
 
 # ---- caches -----------------------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import subprocess
@@ -12,20 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from npu_op_case import CASES, Case
+from npu_op_case import Case, all_cases, tensor
 
 import mindtorch_v2 as mt
 from mindtorch_v2._ops import table
 
-for _part in ("layers", "tensors", "experts", "models", "rest"):      # each adds its cases
-    importlib.import_module(f"npu_op_cases_{_part}")
+CASES = all_cases()
 
 
 def tensors(lib: Any, values: Any, grads: tuple[int, ...] = (), device: str = "cpu") -> Any:
     """The arguments with arrays as tensors, those of `grads` as leaves."""
     def one(x: Any, leaf: bool = False) -> Any:
         if isinstance(x, np.ndarray):
-            t = lib.from_numpy(x.copy()).to(device)
+            t = tensor(lib, x, device)
             return t.requires_grad_() if leaf else t
         return [one(v) for v in x] if isinstance(x, list) and x and isinstance(x[0], np.ndarray) else x
     if isinstance(values, dict):

@@ -37,20 +37,24 @@ void expect_mode(const Call& c, int i) {
   const std::string mode = mode_of(c, i);
   if (mode != "Norm" && mode != "PA_NZ") refuse(561003, "%s with cacheMode %s is not computed", c.name(), mode.c_str());
 }
-void expect_cache(const Call& c, int i) {
-  EXPECT(c.tensor(i).ndim == 4 || (c.tensor(i).ndim == 3 && mode_of(c, c.row->nargs > 9 ? 8 : 7) == "Norm"), "%s: %s %s", c.name(),
+void expect_cache(const Call& c, int i, int mode) {
+  EXPECT(c.tensor(i).ndim == 4 || (c.tensor(i).ndim == 3 && mode_of(c, mode) == "Norm"), "%s: %s %s", c.name(),
          c.row->args[i].name, describe(c.tensor(i)).c_str());
 }
 
 // ---- aclnnScatterPaKvCache(key, kCache, slots, value, vCache, compressLens?, offset?, seqLens?, cacheMode, scatterMode, strides, offsets)
+// aclnnScatterPaCache has no value and vCache, and ends with the cacheMode.
+int mode_at(const Call& c) { return argument(c, {"cacheModeOptional"}); }
+std::vector<int> written(const Call& c) { return mode_at(c) == 8 ? std::vector<int>{0, 3} : std::vector<int>{0}; }
 void check_scatter(const Call& c) {
-  expect_mode(c, 8);
-  if (has(c, 5) || has(c, 6) || has(c, 7)) refuse(561003, "%s of parts of tokens is not computed", c.name());
-  for (int i : {0, 3}) {
+  const int mode = mode_at(c);
+  expect_mode(c, mode);
+  if (has(c, mode - 3) || has(c, mode - 2) || has(c, mode - 1)) refuse(561003, "%s of parts of tokens is not computed", c.name());
+  for (int i : written(c)) {
     if (!has(c, i)) continue;
     EXPECT(has(c, i + 1), "%s without its cache", c.row->args[i].name);
     expect_same_dtype(c, i, i + 1);
-    expect_cache(c, i + 1);
+    expect_cache(c, i + 1, mode);
     EXPECT(c.tensor(i).numel() % std::max<int64_t>(c.tensor(2).numel(), 1) == 0, "%ld slots for %s", c.tensor(2).numel(),
            describe(c.tensor(i)).c_str());
   }
@@ -58,10 +62,10 @@ void check_scatter(const Call& c) {
 void scatter(Run& r) {
   const Value slots = whole(r, 2);
   const int64_t n = slots.numel();
-  for (int i : {0, 3}) {
+  for (int i : written(r.call)) {
     if (!has(r.call, i) || !n) continue;
     const Value from = r.tensor(i).reshape({n, r.tensor(i).numel() / n});
-    const Slots cache(r.tensor(i + 1), mode_of(r.call, 8) == "PA_NZ");
+    const Slots cache(r.tensor(i + 1), mode_of(r.call, mode_at(r.call)) == "PA_NZ");
     for (int64_t t = 0; t < n; ++t) {
       const int64_t at = slots.ptr<int64_t>()[t];
       if (at < 0) continue;              // a token that is not kept
@@ -74,7 +78,7 @@ void scatter(Run& r) {
 // ---- aclnnGatherPaKvCache(kCache, vCache, blockTables, seqLens, key, value, seqOffset?, cacheMode, isCumsum) ---------------
 void check_gather(const Call& c) {
   expect_mode(c, 7);
-  for (int i : {0, 1}) expect_cache(c, i);
+  for (int i : {0, 1}) expect_cache(c, i, 7);
   EXPECT(c.tensor(2).ndim == 2, "blockTables %s", describe(c.tensor(2)).c_str());
   for (int i : {0, 1}) expect_same_dtype(c, i, i + 4);
 }
@@ -249,7 +253,8 @@ void rope(Run& r) {
 }
 
 const Op ops[] = {
-    {"aclnnScatterPaKvCache", check_scatter, scatter}, {"aclnnGatherPaKvCache", check_gather, gather},
+    {"aclnnScatterPaKvCache", check_scatter, scatter}, {"aclnnScatterPaCache", check_scatter, scatter},
+    {"aclnnGatherPaKvCache", check_gather, gather},
     {"aclnnInterleaveRope", check_interleave, interleave}, {"aclnnKvRmsNormRopeCache", check_kv, kv},
     {"aclnnKvRmsNormRopeCacheV2", check_kv, kv},
     {"aclnnAttentionUpdate", check_update, update},    {"aclnnRopeWithSinCosCache", check_rope, rope},

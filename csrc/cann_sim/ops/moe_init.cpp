@@ -289,12 +289,16 @@ void unpermute_map(Run& r) {
   }
   copy(out, made);
   if (probs.given() && has(c, 9)) copy(r.tensor(9), weights.narrow(0, 0, r.tensor(9).numel()).reshape(r.tensor(9).shape()));
-  if (!padded) return;
+  // What the gradient reads: row outIndex[i] is of token permuteTokenId[i].
   std::vector<int64_t> order(size_t(n), 0);
   for (int64_t i = 0; i < n; ++i) order[size_t(i)] = i;
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return sorted.ptr<int64_t>()[a] < sorted.ptr<int64_t>()[b]; });
+  if (padded) std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return sorted.ptr<int64_t>()[a] < sorted.ptr<int64_t>()[b]; });
   const Value index = empty({n}, mt::kInt64), token = empty({n}, mt::kInt64);
-  for (int64_t i = 0; i < n; ++i) index.ptr<int64_t>()[i] = order[size_t(i)], token.ptr<int64_t>()[i] = sorted.ptr<int64_t>()[order[size_t(i)]];
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t at = sorted.ptr<int64_t>()[order[size_t(i)]];
+    index.ptr<int64_t>()[i] = padded ? order[size_t(i)] : at;
+    token.ptr<int64_t>()[i] = padded ? at : i / each;
+  }
   if (has(c, 7)) copy(r.tensor(7), index.reshape(r.tensor(7).shape()));
   if (has(c, 8)) copy(r.tensor(8), token.reshape(r.tensor(8).shape()));
 }
@@ -326,7 +330,52 @@ void map_grad(Run& r) {
   copy(r.tensor(8), probs);
 }
 
+// (tokensGrad, outIndex, permuteTokenId, routingMap?, permutedTokens?, probs?, dropAndPad, restoreShape?, rowsGrad, probsGrad?)
+// Row outIndex[i] came from token permuteTokenId[i]; with probs, rows are weighted in the order of each_weight, or of the capacity.
+void check_unpermute_map_grad(const Call& c) {
+  const TensorMeta &grad = c.tensor(0), &rows = c.tensor(8);
+  EXPECT(rows.ndim == 2 && rows.sizes[1] == grad.sizes[1], "%s: permutedTokensGrad %s for %s", c.name(), describe(rows).c_str(), describe(grad).c_str());
+  expect_numel(c, 2, c.tensor(1).numel());
+  EXPECT(c.integer(6) || (grad.sizes[0] && c.tensor(1).numel() % grad.sizes[0] == 0), "%s: outIndex %s for %s", c.name(), describe(c.tensor(1)).c_str(),
+         describe(grad).c_str());
+  if (!has(c, 5)) return;
+  EXPECT(has(c, 3) && has(c, 4) && has(c, 9), "%s: probs need routingMap, permutedTokens and probsGrad", c.name());
+  expect_same_shape(c, 4, 8);
+  for (int i : {3, 9}) expect_same_shape(c, i, 5);
+}
+void unpermute_map_grad(Run& r) {
+  const Call& c = r.call;
+  const Value grad = floats(r, 0), index = whole(r, 1), token = whole(r, 2), rows = floats(r, 4), probs = floats(r, 5), out = r.tensor(8);
+  const Value made = full(out.shape(), mt::kFloat, 0), weights = full({out.size(0)}, mt::kFloat, 0);
+  const int64_t width = grad.size(1), n = index.numel(), each = grad.size(0) ? n / grad.size(0) : 0;
+  for (int64_t i = 0; i < n; ++i) {
+    // Without a capacity a token's choices stand together; torch_npu passes sortedIndices for permuteTokenId then.
+    const int64_t row = index.ptr<int64_t>()[i], from = c.integer(6) ? token.ptr<int64_t>()[i] : i / each;
+    if (row < 0 || row >= out.size(0) || from < 0 || from >= grad.size(0)) continue;
+    for (int64_t k = 0; k < width; ++k) {
+      const float g = grad.ptr<float>()[from * width + k];
+      made.ptr<float>()[row * width + k] = g;
+      if (probs.given()) weights.ptr<float>()[row] += g * rows.ptr<float>()[row * width + k];
+    }
+  }
+  if (probs.given()) {
+    const Value slopes = full(probs.shape(), mt::kFloat, 0);
+    auto weigh = [&](int64_t row, int64_t at) {
+      if (row >= out.size(0)) return;
+      slopes.ptr<float>()[at] = weights.ptr<float>()[row];
+      for (int64_t k = 0; k < width; ++k) made.ptr<float>()[row * width + k] *= probs.ptr<float>()[at];
+    };
+    const int64_t experts = probs.size(1), capacity = std::max<int64_t>(n / experts, 1);
+    if (!c.integer(6)) each_weight(whole(r, 3), weigh);
+    else
+      for (int64_t i = 0; i < n; ++i) weigh(index.ptr<int64_t>()[i], token.ptr<int64_t>()[i] * experts + index.ptr<int64_t>()[i] / capacity);
+    copy(r.tensor(9), slopes);
+  }
+  copy(out, made);
+}
+
 const Op ops[] = {
+    {"aclnnMoeTokenUnpermuteWithRoutingMapGrad", check_unpermute_map_grad, unpermute_map_grad},
     {"aclnnMoeInitRoutingV2", check_init, init},
     {"aclnnMoeInitRoutingQuantV2", check_init, init},
     {"aclnnMoeInitRoutingV3", check_init, init},

@@ -1,6 +1,7 @@
 // Writing and reducing into indexed places along one dim: scatter, index_add, index_copy, index_fill.
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "ops/result.h"
 
@@ -254,7 +255,43 @@ void index_fill(Run& r, const Value& out, const Value& index) {
   call_kernel("index_fill", {out, index}, {integer(r.call.integer(1)), scalar(r.call.scalar(3))});
 }
 
+// ---- aclnnScatterList(varRef, indice, updates, mask?, reduce?, axis): update b into tensor b of the list -------------------
+// indice is a start for each tensor, or a start and a length; axis counts the dims of updates, whose first is the list.
+int64_t list_dim(const Call& c) { return wrap_dim(c.integer(5), c.tensor(2).ndim) - 1; }
+void check_list(const Call& c) {
+  const Span<TensorMeta> list = c.tensors(0);
+  const TensorMeta &index = c.tensor(1), &updates = c.tensor(2);
+  const std::string reduce = c.given(4) && *c.string(4) ? c.string(4) : "update";
+  EXPECT(reduce == "update", "%s: reduce %s; only update is offered", c.name(), reduce.c_str());
+  EXPECT(updates.ndim > 1 && updates.sizes[0] == list.size() && list_dim(c) >= 0, "%s: updates %s for %ld tensors along %ld",
+         c.name(), describe(updates).c_str(), list.size(), c.integer(5));
+  EXPECT((index.ndim == 1 || (index.ndim == 2 && index.sizes[1] == 2)) && index.sizes[0] == list.size(), "%s: indice %s", c.name(),
+         describe(index).c_str());
+  if (c.given(3)) expect_numel(c, 3, list.size());
+  for (const TensorMeta& t : list) {
+    EXPECT(t.ndim == updates.ndim - 1 && t.dtype == updates.dtype, "%s: var %s for updates %s", c.name(), describe(t).c_str(),
+           describe(updates).c_str());
+    for (int d = 0; d < t.ndim; ++d)
+      EXPECT(d == list_dim(c) || t.sizes[d] == updates.sizes[d + 1], "%s: var %s for updates %s", c.name(), describe(t).c_str(),
+             describe(updates).c_str());
+  }
+}
+void scatter_list(Run& r) {
+  const std::vector<Value> list = r.tensors(0);
+  const Value index = index_value(r, 1).dense(), updates = r.tensor(2), mask = r.given(3) ? index_value(r, 3).dense() : Value();
+  const int64_t dim = list_dim(r.call), each = index.ndim;
+  for (int64_t b = 0; b < int64_t(list.size()); ++b) {
+    if (mask.given() && !mask.ptr<int64_t>()[b]) continue;
+    const Value from = updates.select(0, b);
+    const int64_t start = index.ptr<int64_t>()[b * each], n = each == 2 ? index.ptr<int64_t>()[b * each + 1] : from.size(dim);
+    if (start < 0 || n < 0 || n > from.size(dim) || start + n > list[size_t(b)].size(dim))
+      throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, "aclnnScatterList: an update lies outside of its tensor");
+    copy(list[size_t(b)].narrow(dim, start, n), from.narrow(dim, 0, n));
+  }
+}
+
 const Op ops[] = {
+    {"aclnnScatterList", check_list, scatter_list},
     {"aclnnScatter", check_scatter_out, scatter},
     {"aclnnInplaceScatter", check_scatter, scatter_in_place},
     {"aclnnScatterAdd", check_scatter_add, scatter_add},

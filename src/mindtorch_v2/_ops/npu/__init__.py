@@ -9,6 +9,7 @@ from mindtorch_v2._ops.npu import (
     format,
     infer,
     loss,
+    low,
     matmul,
     moe,
     norm,
@@ -21,5 +22,5 @@ from mindtorch_v2._ops.npu import (
 from mindtorch_v2._ops.npu.rows import functions, refused_names, schemas
 from mindtorch_v2._ops.table import npu_rows as written
 
-__all__ = ["activation", "attention", "blocks", "boxes", "conv", "dropout", "format", "functions", "infer", "loss", "matmul",
+__all__ = ["activation", "attention", "blocks", "boxes", "conv", "dropout", "format", "functions", "infer", "loss", "low", "matmul",
            "moe", "norm", "optim", "quant", "recurrent", "refused_names", "rope", "schemas", "shape", "written"]

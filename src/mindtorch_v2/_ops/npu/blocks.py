@@ -116,6 +116,90 @@ def npu_mhc_post_backward(grad_y: Tensor, x: Tensor, h_res: Tensor | None, h_out
     return tuple(x.new_empty([0]) if g is None else g for g in made)
 
 
+def _sized(shape: Sequence[int], asked: int, made: Tensor) -> Tensor:
+    """A result that is only given where it is asked for; else it has no items."""
+    return made.reshape(list(shape)) if asked else made.new_empty([0])
+
+
+@row()
+def npu_mhc_pre(x: Tensor, phi: Tensor, alpha: Tensor, bias: Tensor, gamma: Tensor | None, norm_eps: float, hc_eps: float,
+                out_flag: int, inner_precise: int) -> tuple[Tensor, ...]:
+    """What a layer reads of the streams of (tokens, streams, depth), the weights by which it gives back and by which the
+    streams mix; and for the gradient the inverse root mean square, the product with phi and the weights of the reading.
+    With two of alpha streams do not mix."""
+    rows = wide(x)
+    streams, flat = x.size(-2), rows.flatten(-2)
+    inverse = (flat.square().mean(-1) + norm_eps).rsqrt()
+    mix = ops.matmul(flat if gamma is None else flat * gamma.reshape(-1), phi.t())
+    parts = (mix * inverse.unsqueeze(-1)).split([streams, streams, phi.size(0) - 2 * streams], -1)
+    gate = (parts[0] * alpha[0] + bias[:streams]).sigmoid() + hc_eps
+    post = 2 * (parts[1] * alpha[1] + bias[streams:2 * streams]).sigmoid()
+    square = [*x.shape[:-1], streams]
+    if alpha.numel() == 2:
+        post, res = post + hc_eps, rows.new_zeros(square)
+    else:
+        res = (parts[2] * alpha[2] + bias[2 * streams:]).reshape(square)
+    h_in = (gate.unsqueeze(-1) * rows).sum(-2).to(x.dtype)
+    return (h_in, post, res, _sized(inverse.shape, out_flag, inverse), _sized(mix.shape, out_flag, mix),
+            _sized(gate.shape, out_flag, gate))
+
+
+@row()
+def npu_mhc_pre_backward(x: Tensor, phi: Tensor, alpha: Tensor, grad_h_in: Tensor, grad_h_post: Tensor, grad_h_res: Tensor,
+                         inv_rms: Tensor, h_mix: Tensor, h_pre: Tensor, h_post: Tensor, gamma: Tensor | None, hc_eps: float,
+                         grad_x_post: Tensor | None, inner_precise: int) -> tuple[Tensor, ...]:
+    """The gradients of npu_mhc_pre: of x (plus that of npu_mhc_post), phi, alpha, bias and gamma."""
+    rows, into = wide(x), wide(grad_h_in)
+    flat, streams, lead = rows.flatten(-2), x.size(-2), tuple(range(x.dim() - 2))
+    gate = h_pre - hc_eps
+    slopes = [(into.unsqueeze(-2) * rows).sum(-1) * gate * (1 - gate), grad_h_post * h_post * (1 - h_post / 2),
+              grad_h_res.reshape([*h_mix.shape[:-1], -1])]
+    inverse = inv_rms.unsqueeze(-1)
+    mixes = (h_mix * inverse).split([streams, streams, h_mix.size(-1) - 2 * streams], -1)
+    grad_alpha = ops.stack([(a * b).sum() for a, b in zip(slopes, mixes, strict=True)])
+    grad_w = ops.cat([slope * alpha[k] for k, slope in enumerate(slopes)], -1)
+    grad_mix, grad_inverse = grad_w * inverse, (grad_w * h_mix).sum(-1, True)
+    back = ops.matmul(grad_mix, phi)
+    scale = 1.0 if gamma is None else gamma.reshape(-1)
+    grad_x = back * scale - grad_inverse * inverse.pow(3) / flat.size(-1) * flat
+    grad_x = grad_x.reshape(x.shape) + into.unsqueeze(-2) * h_pre.unsqueeze(-1)
+    grad_x = grad_x if grad_x_post is None else grad_x + wide(grad_x_post)
+    grad_phi = ops.matmul(grad_mix.flatten(0, -2).t(), (flat * scale).flatten(0, -2))
+    grad_gamma = rows.new_empty([0]) if gamma is None else (flat * back).sum(lead).reshape(gamma.shape)
+    return grad_x.to(x.dtype), grad_phi, grad_alpha, ops.cat(slopes, -1).sum(lead), grad_gamma
+
+
+_SINKHORN_ROW = 8                      # of the matrices that the gradient reads, whatever their size is
+
+
+@row()
+def npu_mhc_sinkhorn(x: Tensor, eps: float, num_iters: int, out_flag: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Matrices whose rows and columns are divided by their sums in turn; what the gradient reads: all of them, and the sums."""
+    y = ops._softmax(x, -1, False) + eps
+    norm, sums = [y], [ops.zeros_like(y[..., 0])]
+    for k in range(1, 2 * num_iters):
+        total = y.sum(-2 if k % 2 else -1, True) + eps
+        y = y / total
+        norm.append(y)
+        sums.append(total.reshape(y.shape[:-1]))
+    pad = [0, _SINKHORN_ROW - x.size(-1)]
+    kept = [ops.constant_pad_nd(ops.stack(v), pad, 0) if out_flag else x for v in (norm, sums)]
+    return y, _sized([-1], out_flag, kept[0]), _sized([-1], out_flag, kept[1])
+
+
+@row()
+def npu_mhc_sinkhorn_backward(grad_y: Tensor, norm: Tensor, sum: Tensor) -> Tensor:
+    """The gradient of npu_mhc_sinkhorn."""
+    n = grad_y.size(-1)
+    sums = sum.reshape([-1, *grad_y.shape[:-2], _SINKHORN_ROW])[..., :n]
+    steps = norm.reshape([sums.size(0), *grad_y.shape[:-1], _SINKHORN_ROW])[..., :n]
+    grad = grad_y
+    for k in range(steps.size(0) - 1, 0, -1):
+        dim = -2 if k % 2 else -1
+        grad = (grad - (grad * steps[k]).sum(dim, True)) / sums[k].unsqueeze(dim)
+    return (grad - (grad * steps[0]).sum(-1, True)) * steps[0]
+
+
 # ---- native sparse attention ----------------------------------------------------------------------------------------
 def _compressed(input: Tensor, weight: Tensor, size: int, stride: int, ends: Any) -> Tensor:
     """Weighted sums of blocks of `size` rows, `stride` apart, of each sequence of (tokens, heads, depth)."""
@@ -142,8 +226,8 @@ def npu_nsa_compress_grad(grad: Tensor, input: Tensor, weight: Tensor, compress_
 
 
 def _selected(query: Tensor, key: Tensor, value: Tensor, indices: Tensor, scale: float, size: int, q_ends: list[int],
-              k_ends: list[int]) -> tuple[Tensor, ...]:
-    """(out, maxima, sums) of queries (tokens, heads, depth) that see only the blocks that indices name, and no later key."""
+              k_ends: list[int], causal: bool) -> tuple[Tensor, ...]:
+    """(out, maxima, sums) of queries (tokens, heads, depth) that see only the blocks that indices name."""
     heads, kv = query.size(1), key.size(1)
     outs, tops, sums = [], [], []
     for b, (a, z) in enumerate(zip([0, *q_ends], q_ends, strict=False)):
@@ -152,8 +236,9 @@ def _selected(query: Tensor, key: Tensor, value: Tensor, indices: Tensor, scale:
         chosen = indices[a:z].to(INT64)
         places = ops.arange(last - first, device=query.device)
         seen = ((places // size).reshape(1, 1, 1, -1) == chosen.unsqueeze(-1)).any(2)
-        line = ops.arange(a, z, device=query.device) - a + (last - first) - (z - a)
-        seen = seen.repeat_interleave(heads // kv, 1) & (places <= line.reshape(-1, 1, 1))
+        seen = seen.repeat_interleave(heads // kv, 1)
+        if causal:                           # aligned at the first query and the first key
+            seen = seen & (places <= ops.arange(z - a, device=query.device).reshape(-1, 1, 1))
         scores = ops.einsum("tnd,snd->tns", [wide(query[a:z]), keys]) * scale
         scores = scores.masked_fill(~seen, float("-inf"))
         top = scores.amax(-1, True).detach()
@@ -169,8 +254,10 @@ def _selected(query: Tensor, key: Tensor, value: Tensor, indices: Tensor, scale:
 def npu_nsa_select_attention(query: Tensor, key: Tensor, value: Tensor, topk_indices: Tensor, scale_value: float,
                              head_num: int, select_block_size: int, select_block_count: int, atten_mask: Tensor | None,
                              actual_seq_qlen: Any, actual_seq_kvlen: Any) -> tuple[Tensor, ...]:
-    """Causal attention over the blocks of keys that were chosen for each query; the maxima and sums of its rows."""
-    return _selected(query, key, value, topk_indices, scale_value, select_block_size, list(actual_seq_qlen), list(actual_seq_kvlen))
+    """Attention over the blocks of keys that were chosen for each query, causal where there is a mask (CANN's sparseMode 2
+    does not read it otherwise); the maxima and sums of its rows."""
+    return _selected(query, key, value, topk_indices, scale_value, select_block_size, list(actual_seq_qlen), list(actual_seq_kvlen),
+                     atten_mask is not None)
 
 
 @row()
@@ -181,7 +268,8 @@ def npu_nsa_select_attention_grad(grad: Tensor, query: Tensor, key: Tensor, valu
                                   actual_seq_kvlen: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of npu_nsa_select_attention: of query, key and value."""
     def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return _selected(q, k, v, topk_indices, scale_value, select_block_size, list(actual_seq_qlen), list(actual_seq_kvlen))[0]
+        return _selected(q, k, v, topk_indices, scale_value, select_block_size, list(actual_seq_qlen), list(actual_seq_kvlen),
+                         atten_mask is not None)[0]
     return grad_of(forward, (query, key, value), (grad,))
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mindtorch_v2._ops.npu.rows import FLOAT32, INT64, grad_of, row, wide
+from mindtorch_v2._ops.npu.rows import FLOAT32, INT32, INT64, UINT8, grad_of, row, wide
 from mindtorch_v2._ops.table import Spec, ops
 from mindtorch_v2._tensor import Tensor
 
@@ -127,11 +127,17 @@ def npu_binary_cross_entropy_with_logits_backward(grad_output: Tensor, input: Te
 
 
 # ---- cross entropy of logits that are split over ranks --------------------------------------------------------------
+def _packed_mask(outside: Tensor) -> Tensor:
+    """Eight of a mask in a byte, the first in the highest bit; what is left of the last byte is set."""
+    bits = ops.constant_pad_nd(outside.to(INT32), [0, -outside.size(0) % 8], 1).unflatten(0, (-1, 8))
+    return (bits << ops.arange(7, -1, -1, dtype=INT32, device=outside.device)).sum(-1).to(UINT8)
+
+
 @row()
 def npu_fused_linear_online_max_sum(input: Tensor, weight: Tensor, target: Tensor, vocab_start_index: int,
                                     vocab_end_index: int, return_logits: bool) -> tuple[Tensor, ...]:
     """Of logits input @ weight^T: each row's maximum, sum of exponentials, the target's logit; which targets lie outside
-    this part of the vocabulary, where they are in it, and the logits where they are asked for."""
+    this part of the vocabulary, a bit each, where they are in it, and the logits where they are asked for."""
     logits = ops.matmul(wide(input), wide(weight).t())
     most = logits.amax(-1)
     total = (logits - most.unsqueeze(-1)).exp().sum(-1)
@@ -139,7 +145,7 @@ def npu_fused_linear_online_max_sum(input: Tensor, weight: Tensor, target: Tenso
     place = (target - vocab_start_index).masked_fill(outside, 0)
     own = logits.gather(-1, place.to(INT64).unsqueeze(-1)).squeeze(-1) - most
     kept = logits if return_logits else ops.empty([0], device=input.device)
-    return most, total, own.masked_fill(outside, 0), outside, place, kept
+    return most, total, own.masked_fill(outside, 0), _packed_mask(outside), place, kept
 
 
 @row()
@@ -155,3 +161,25 @@ def npu_fused_cross_entropy_loss_with_max_sum(logits_max: Tensor, sum_exp_logits
         return loss, ops.empty([0], device=loss.device)
     soft = (wide(vocab_parallel_logits) - logits_max.unsqueeze(-1)).exp() / sum_exp_logits.unsqueeze(-1)
     return loss, soft
+
+
+@row()
+def npu_fused_linear_cross_entropy_loss_with_max_sum_backward(
+        grad: Tensor, input: Tensor, weight: Tensor, target_mask: Tensor, masked_target: Tensor, label_smoothing: float,
+        logits_max: Tensor | None, sum_exp_logits: Tensor | None, softmax: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The gradients of the loss of npu_fused_cross_entropy_loss_with_max_sum: of the input and the weight."""
+    if label_smoothing:
+        raise NotImplementedError("[npu_fused_linear_cross_entropy_loss_with_max_sum_backward] label_smoothing is not offered, "
+                                  "as in CANN")
+    x, w = wide(input), wide(weight)
+    if softmax is None:
+        if logits_max is None or sum_exp_logits is None:
+            raise RuntimeError("[npu_fused_linear_cross_entropy_loss_with_max_sum_backward] expected softmax, or logits_max and "
+                               "sum_exp_logits, got neither")
+        softmax = (ops.matmul(x, w.t()) - logits_max.unsqueeze(-1)).exp() / sum_exp_logits.unsqueeze(-1)
+    bits = target_mask.to(INT32).unsqueeze(-1) >> ops.arange(7, -1, -1, dtype=INT32, device=input.device)
+    inside = bits.reshape(-1)[:x.size(0)] & 1 == 0
+    places = ops.arange(w.size(0), device=input.device)
+    hit = (places == masked_target.unsqueeze(-1)) & inside.unsqueeze(-1)
+    slope = (wide(softmax) - hit.to(FLOAT32)) * wide(grad).unsqueeze(-1)
+    return ops.matmul(slope, w).to(input.dtype), ops.matmul(slope.t(), x).to(weight.dtype)

@@ -77,6 +77,19 @@ def npu_moe_gating_top_k(x: Tensor, k: int, bias: Tensor | None, input_ids: Tens
 
 
 @row()
+def npu_moe_gating_top_k_backward(x_norm: Tensor, grad_y: Tensor, expertIdx: Tensor, renorm: int, norm_type: int,
+                                  routed_scaling_factor: float, eps: float) -> Tensor:
+    """The gradient of npu_moe_gating_top_k of sigmoid scores: the chosen ones were divided by their sum."""
+    if norm_type != 1:
+        raise NotImplementedError(f"[npu_moe_gating_top_k_backward] norm_type {norm_type} is not offered, as in CANN")
+    chosen = expertIdx.to(INT64)
+    scores, grad = x_norm.gather(-1, chosen), wide(grad_y) * routed_scaling_factor
+    total = scores.sum(-1, True) + eps
+    slope = (grad - (scores / total * grad).sum(-1, True)) / total
+    return (ops.scatter_add(ops.zeros_like(x_norm), -1, chosen, slope) * x_norm * (1 - x_norm)).to(grad_y.dtype)
+
+
+@row()
 def npu_moe_compute_expert_tokens(sorted_expert_for_source_row: Tensor, num_expert: int) -> Tensor:
     """How many of the sorted rows end at or before each expert."""
     experts = ops.arange(num_expert, device=sorted_expert_for_source_row.device)
@@ -348,7 +361,11 @@ def _npu_moe_token_unpermute_with_routing_map(permuted_tokens: Tensor, sorted_in
                                               drop_and_pad: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The rows of each token added up; where each row is, whose it is, and its probability, which the gradient needs."""
     made, own = _by_map(permuted_tokens, sorted_indices, restore_shape, probs, routing_map, drop_and_pad)
-    return made, sorted_indices, own.to(INT32), _own_probs(probs, routing_map, sorted_indices, own, drop_and_pad)
+    if probs is None or routing_map is None or drop_and_pad:
+        weights = _own_probs(probs, routing_map, sorted_indices, own, drop_and_pad)
+    else:                                                       # by expert, and of one expert by token
+        weights = ops.masked_select(probs.t(), routing_map.bool().t())
+    return made, sorted_indices, own.to(INT32), weights
 
 
 def _own_probs(probs: Tensor | None, routing_map: Tensor | None, sorted_indices: Tensor, own: Tensor,

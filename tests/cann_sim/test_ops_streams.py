@@ -1,0 +1,266 @@
+"""Hyper-connections, gated delta rules and what routes tokens beside them in libopapi, against the formulas in torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from client import client, same
+from layouts import like
+
+I32, H, BF = torch.int32, torch.float16, torch.bfloat16
+INVALID, NO_KERNEL = 161002, 561003
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(11)
+
+
+def ints(*values: Any) -> torch.Tensor:
+    return torch.tensor(values, dtype=I32)
+
+
+def close(got: torch.Tensor, want: torch.Tensor, atol: float = 2e-2) -> None:
+    assert got.dtype is want.dtype
+    torch.testing.assert_close(got.float(), want.float(), rtol=1e-2, atol=atol)
+
+
+# ---- hyper-connections ------------------------------------------------------------------------------------------------
+def post(x: torch.Tensor, res: torch.Tensor | None, out: torch.Tensor, to: torch.Tensor) -> torch.Tensor:
+    kept = x.float() if res is None else res.transpose(-2, -1) @ x.float()
+    return kept + out.float().unsqueeze(-2) * to.unsqueeze(-1)
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+def test_a_layer_gives_to_the_streams(mixed: bool) -> None:
+    x, out, to = torch.randn(2, 3, 4, 16).to(H), torch.randn(2, 3, 16).to(H), torch.randn(2, 3, 4)
+    res = torch.randn(2, 3, 4, 4) if mixed else None
+    close(client().call("aclnnMhcPost", x, res, out, to, like(x)), post(x, res, out, to).to(H))
+    leaves = [v.float().requires_grad_() for v in (x, torch.eye(4).expand(2, 3, 4, 4) if res is None else res, out, to)]
+    grad = torch.randn(2, 3, 4, 16).to(H)
+    want = torch.autograd.grad(post(*leaves), leaves, grad.float())
+    got = client().call("aclnnMhcPostBackward", grad, x, res, out, to, like(x), torch.empty(2, 3, 4, 4), like(out), like(to))
+    for mine, right, dtype in zip(got, want, (H, torch.float32, H, torch.float32), strict=True):
+        close(mine, right.to(dtype), 5e-2)
+
+
+def read(x: torch.Tensor, phi: torch.Tensor, alpha: torch.Tensor, bias: torch.Tensor, gamma: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+    flat = x.flatten(-2)
+    inverse = (flat.square().mean(-1) + 1e-6).rsqrt()
+    mix = (flat if gamma is None else flat * gamma.flatten()) @ phi.t()
+    a, b, c = (mix * inverse.unsqueeze(-1)).split([4, 4, len(phi) - 8], -1)
+    gate = torch.sigmoid(a * alpha[0] + bias[:4]) + 1e-3
+    to = 2 * torch.sigmoid(b * alpha[1] + bias[4:8])
+    res = torch.zeros(*x.shape[:-2], 4, 4)
+    if len(alpha) == 3:
+        res = (c * alpha[2] + bias[8:]).reshape(res.shape)
+    else:
+        to = to + 1e-3
+    return (gate.unsqueeze(-1) * x).sum(-2), to, res, inverse, mix, gate
+
+
+@pytest.mark.parametrize(("parts", "version"), [(3, ""), (2, ""), (3, "V2")])
+def test_a_layer_reads_the_streams(parts: int, version: str) -> None:
+    rows = 24 if parts == 3 else 8
+    x, phi, alpha, bias = torch.randn(3, 4, 16).to(H), torch.randn(rows, 64) * 0.2, torch.randn(parts), torch.randn(rows)
+    gamma = torch.randn(4, 16) if version == "" else None
+    want = read(x.float(), phi, alpha, bias, gamma)
+    more = (0,) if version else ()
+    got = client().call("aclnnMhcPre" + version, x, phi, alpha, bias, gamma, 1e-6, 1e-3, *more, torch.empty(3, 16, dtype=H), torch.empty(3, 4),
+                        torch.empty(3, 4, 4), torch.empty(3), torch.empty(3, rows), torch.empty(3, 4))
+    close(got[0], want[0].to(H))
+    for mine, right in zip(got[1:], want[1:], strict=True):
+        close(mine, right, 1e-4)
+    if version:
+        client().expect_code(INVALID, "aclnnMhcPreV2", x, phi, alpha, bias, None, 1e-6, 1e-3, 2, torch.empty(3, 16, dtype=H), torch.empty(3, 4),
+                             torch.empty(3, 4, 4), None, None, None)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_the_gradient_of_what_a_layer_reads(scaled: bool) -> None:
+    x, phi, alpha, bias = torch.randn(3, 4, 16).to(H), torch.randn(24, 64) * 0.2, torch.randn(3), torch.randn(24)
+    gamma, more = torch.randn(4, 16) if scaled else torch.ones(4, 16), torch.randn(3, 4, 16).to(H)
+    leaves = [v.float().requires_grad_() for v in (x, phi, alpha, bias, gamma)]
+    made = read(*leaves)
+    grads = torch.randn(3, 16).to(H), torch.randn(3, 4), torch.randn(3, 4, 4)
+    want = torch.autograd.grad(made[:3], leaves, [g.float() for g in grads])
+    got = client().call("aclnnMhcPreBackward", x, phi, alpha, *grads, *(v.detach() for v in (*made[3:], made[1])), gamma if scaled else None,
+                        more, 1e-3, like(x), like(phi), like(alpha), like(bias), like(gamma) if scaled else None)
+    close(got[0], (want[0] + more.float()).to(H), 5e-2)
+    for mine, right in zip(got[1:], want[1:], strict=scaled):
+        close(mine, right, 1e-3)
+
+
+@pytest.mark.parametrize("n", [4, 6, 8])
+def test_matrices_become_doubly_stochastic(n: int) -> None:
+    x, steps = torch.randn(3, n, n, requires_grad=True), 5
+    y = torch.softmax(x, -1) + 1e-6
+    norm, sums = [y], [torch.zeros(3, n)]
+    for k in range(1, 2 * steps):
+        total = y.sum(-2 if k % 2 else -1, True) + 1e-6
+        y = y / total
+        norm.append(y)
+        sums.append(total.reshape(3, n))
+    got = client().call("aclnnMhcSinkhorn", x.detach(), 1e-6, steps, torch.empty(3, n, n), torch.empty(10 * 3 * n * 8), torch.empty(10 * 3 * 8))
+    close(got[0], y.detach(), 1e-5)
+    close(got[1].reshape(10, 3, n, 8)[..., :n], torch.stack(norm).detach(), 1e-5)
+    close(got[2].reshape(10, 3, 8)[1:, :, :n], torch.stack(sums).detach()[1:], 1e-5)
+    grad = torch.randn(3, n, n)
+    (want,) = torch.autograd.grad(y, x, grad)
+    close(client().call("aclnnMhcSinkhornBackward", grad, got[1], got[2], torch.empty(3, n, n)), want, 1e-4)
+    client().expect_code(INVALID, "aclnnMhcSinkhorn", torch.randn(3, 5, 5), 1e-6, 2, torch.empty(3, 5, 5), None, None)
+
+
+# ---- linear attention ----------------------------------------------------------------------------------------------------
+def rule(state: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, beta: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """One token: heads of values share those of keys; g decays items of keys."""
+    q, k = (x.float().repeat_interleave(len(v) // len(x), 0) for x in (q, k))
+    state = state * g.exp().unsqueeze(1)
+    found = (state @ k.unsqueeze(-1)).squeeze(-1)
+    state = state + (beta.float().unsqueeze(-1) * (v.float() - found)).unsqueeze(-1) * k.unsqueeze(1)
+    return (state @ q.unsqueeze(-1)).squeeze(-1) * 0.5, state
+
+
+def tokens(n: int) -> tuple[torch.Tensor, ...]:
+    return (torch.randn(n, 2, 8).to(BF) * 0.3, torch.randn(n, 2, 8).to(BF) * 0.3, torch.randn(n, 4, 6).to(BF), torch.rand(n, 4).to(BF))
+
+
+@pytest.mark.parametrize("decays", [True, False])
+def test_the_delta_rule_over_whole_sequences(decays: bool) -> None:
+    q, k, v, beta = tokens(5)
+    g, first = -torch.rand(5, 4), torch.randn(2, 4, 6, 8)
+    want, states, at = [], [], 0
+    for b, n in enumerate((3, 2)):
+        state = first[b]
+        for t in range(at, at + n):
+            out, state = rule(state, q[t], k[t], v[t], beta[t], (g[t] if decays else torch.zeros(4)).unsqueeze(-1).expand(4, 8))
+            want.append(out)
+        states.append(state)
+        at += n
+    got = client().call("aclnnChunkGatedDeltaRule", q, k, v, beta, first, ints(3, 2), g if decays else None, 0.5, like(v), like(first))
+    close(got[0], torch.stack(want).to(BF), 3e-2)
+    close(got[1], torch.stack(states), 1e-3)
+    client().expect_code(INVALID, "aclnnChunkGatedDeltaRule", q.float(), k, v, beta, first, ints(3, 2), None, 0.5, like(v), like(first))
+
+
+def test_the_delta_rule_goes_on_from_what_was_accepted() -> None:
+    q, k, v, beta = tokens(4)
+    g, gk, states = -torch.rand(4, 4), -torch.rand(4, 4, 8), torch.randn(6, 4, 6, 8)
+    where, taken = [4, 0, 2, 5], [2, 1]
+    want, kept = [], states.clone()
+    for b in range(2):
+        state = states[where[2 * b + taken[b] - 1]]
+        for t in (2 * b, 2 * b + 1):
+            out, state = rule(state, q[t], k[t], v[t], beta[t], g[t].unsqueeze(-1) + gk[t])
+            want.append(out)
+            kept[where[t]] = state
+    got = client().call("aclnnRecurrentGatedDeltaRule", q, k, v, beta, states, ints(2, 2), ints(*where), g, gk, ints(*taken), 0.5, like(v))
+    close(got[0], kept, 1e-3)
+    close(got[1], torch.stack(want).to(BF), 3e-2)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_causal_convolution(masked: bool) -> None:
+    x, w = torch.randn(6, 2, 5).to(H).float().requires_grad_(), torch.randn(3, 5).to(H).float().requires_grad_()
+    mask = torch.rand(2, 6) < 0.7 if masked else None
+    padded = torch.nn.functional.pad(x, (0, 0, 0, 0, 2, 0))
+    y = sum(padded[k:k + 6] * w[k] for k in range(3))
+    y = y if mask is None else y * mask.t().unsqueeze(-1)
+    low = [v.detach().to(H) for v in (x, w)]
+    close(client().call("aclnnMaskedCausalConv1d", *low, mask, like(low[0])), y.detach().to(H))
+    grad = torch.randn(6, 2, 5).to(H)
+    want = torch.autograd.grad(y, (x, w), grad.float())
+    got = client().call("aclnnMaskedCausalConv1dBackward", grad, *low, mask, like(low[0]), like(low[1]))
+    for mine, right in zip(got, want, strict=True):
+        close(mine, right.to(H))
+
+
+# ---- experts, caches, lists ------------------------------------------------------------------------------------------------
+def test_tokens_put_back_with_experts_that_need_no_rows() -> None:
+    rows, x, scales = torch.randn(6, 4), torch.randn(3, 4), torch.rand(3, 2)
+    expert, where = ints((0, 2), (3, 1), (4, 0)), ints(0, 3, 5, 2, 1, 4)
+    a, b, v = (torch.randn(2, 4) for _ in range(3))
+    each = rows[where.long()].reshape(3, 2, 4).clone()
+    each[0, 1] = 0                                                  # expert 2 gives nothing
+    each[1, 0] = x[1]                                               # 3 gives the token
+    each[2, 0] = a[0] * x[2] + b[0] * v[0]                          # 4 is the first of the constant ones
+    got = client().call("aclnnMoeFinalizeRoutingV4", rows, where, None, None, None, scales, expert, x, a, b, v, 2, [2, 3], [3, 4], [4, 6], 2,
+                        torch.empty(3, 4))
+    same(got, (each * scales.unsqueeze(-1)).sum(1))
+    got = client().call("aclnnMoeFinalizeRoutingV4", rows, where, None, None, None, None, None, None, None, None, None, 2, None, None, None, 2,
+                        torch.empty(3, 4))
+    same(got, rows[where.long()].reshape(3, 2, 4).sum(1))
+    client().expect_code(INVALID, "aclnnMoeFinalizeRoutingV4", rows, where, None, None, None, scales, None, x, None, None, None, 2, [2, 3], None,
+                         None, 2, torch.empty(3, 4))
+
+
+@pytest.mark.parametrize(("totals", "scatter"), [(1, 0), (0, 1)])
+def test_rows_by_expert_and_rank(totals: int, scatter: int) -> None:
+    x, scales, counts = torch.randn(7, 3).to(H), torch.rand(7), torch.tensor([[1, 2], [3, 1]])
+    order = torch.tensor([0, 3, 4, 5, 1, 2, 6])
+    got = client().call("aclnnMoeReRouting", x, counts, scales, totals, scatter, like(x), like(scales), torch.empty(7, dtype=I32), like(counts[0]))
+    same(got[0], x[order])
+    same(got[1], scales[order])
+    same(got[2], (order.argsort() if scatter else order).to(I32))
+    same(got[3], counts.sum(0) if totals else counts.sum(0).cumsum(0))
+
+
+def test_instances_of_experts() -> None:
+    ids, table = ints((0, 1), (1, 0)), ints((2, 3, 4), (1, 5, 0))
+    got = client().call("aclnnMoeUpdateExpert", ids, table, None, None, None, 1, 2, 0, like(ids), torch.empty(2, 2, dtype=torch.bool))
+    assert got[0].tolist() == [[4, 5], [5, 4]]
+    client().expect_code(NO_KERNEL, "aclnnMoeUpdateExpert", ids, table, None, None, None, 1, 2, 1, like(ids), torch.empty(2, 2, dtype=torch.bool))
+
+
+def test_the_gradient_of_chosen_scores() -> None:
+    x, at = torch.randn(4, 6, requires_grad=True), ints((0, 3), (5, 1), (2, 4), (1, 0))
+    chosen = torch.sigmoid(x).gather(1, at.long())
+    grad = torch.randn(4, 2)
+    (want,) = torch.autograd.grad(2.5 * chosen / (chosen.sum(1, True) + 1e-20), x, grad)
+    close(client().call("aclnnMoeGatingTopKBackward", torch.sigmoid(x).detach(), grad, at, 0, 1, 2.5, 1e-20, torch.empty(4, 6)), want, 1e-5)
+    client().expect_code(NO_KERNEL, "aclnnMoeGatingTopKBackward", torch.rand(4, 6), grad, at, 0, 0, 2.5, 1e-20, torch.empty(4, 6))
+
+
+def test_the_gradient_of_putting_back_by_a_map() -> None:
+    routes = torch.tensor([[1, 0, 1], [1, 1, 0], [0, 1, 1]], dtype=torch.bool)
+    rows, probs = torch.randn(6, 4, requires_grad=True), torch.rand(3, 3, requires_grad=True)
+    where, grad = ints(0, 4, 1, 2, 3, 5), torch.randn(3, 4)
+    y = (rows[where.long()] * probs[routes].unsqueeze(1)).reshape(3, 2, 4).sum(1)
+    want = torch.autograd.grad(y, (rows, probs), grad)
+    made = client().call("aclnnMoeTokenUnpermuteWithRoutingMap", rows.detach(), where, routes, probs.detach(), False, [3, 4], torch.empty(3, 4),
+                         like(where), like(where), torch.empty(6))
+    same(made[0], y.detach())
+    same(made[1], where)
+    same(made[2], ints(0, 0, 1, 1, 2, 2))
+    same(made[3], probs.detach().t()[routes.t()])
+    for token in (made[2], where):
+        got = client().call("aclnnMoeTokenUnpermuteWithRoutingMapGrad", grad, made[1], token, routes, rows.detach(), probs.detach(), False, [3, 4],
+                            torch.empty(6, 4), torch.empty(3, 3))
+        for mine, right in zip(got, want, strict=True):
+            same(mine, right)
+
+
+def test_keys_into_blocks_of_a_cache() -> None:
+    key, cache, slots = torch.randn(3, 2, 4), torch.randn(4, 2, 2, 4), ints(1, -1, 6)
+    want = cache.clone()
+    want.view(8, 2, 4)[1], want.view(8, 2, 4)[6] = key[0], key[2]
+    same(client().call("aclnnScatterPaCache", key, cache, slots, None, None, None, None), want)
+    client().expect_code(NO_KERNEL, "aclnnScatterPaCache", key, cache, slots, ints(1, 1), None, ints(1), "Norm")
+
+
+def test_updates_of_a_list() -> None:
+    tensors, updates = [torch.randn(5, 3) for _ in range(3)], torch.randn(3, 2, 3)
+    want = [t.clone() for t in tensors]
+    want[0][1:3], want[2][3:5] = updates[0], updates[2]
+    mask = torch.tensor([1, 0, 1], dtype=torch.uint8)
+    got = client().call("aclnnScatterList", tensors, ints(1, 0, 3), updates, mask, "update", -2)
+    for mine, right in zip(got, want, strict=True):
+        same(mine, right)
+    want[0][4:5] = updates[0][:1]
+    got = client().call("aclnnScatterList", tensors, ints((4, 1), (0, 0), (3, 2)), updates, mask, None, 1)
+    want[0][1:3] = tensors[0][1:3]
+    for mine, right in zip(got, want, strict=True):
+        same(mine, right)
+    client().expect_code(INVALID, "aclnnScatterList", tensors, ints(1, 0, 3), updates, None, "add", -2)
