@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
+import torch
+from older import Older
 from runtime import Runtime
 
 import cann_sim
@@ -24,6 +26,13 @@ def acl() -> ModuleType:
 
     assert acl.init() in (0, 100002)  # 100002: another test did it
     return acl
+
+
+@pytest.fixture
+def older() -> Older:
+    """older(op, inputs, outputs, **attributes) calls an op of the older interface."""
+    torch.manual_seed(3)
+    return Older()
 
 
 @pytest.fixture(scope="session")

@@ -2,90 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import pytest
 import torch
-from client import ACL_DTYPES, CannError, DeviceTensor, client, same
+from client import CannError, client, same
+from older import Older
 from torch import Tensor
 from torch.nn import functional as F
-
-import cann_sim
-
-HOST = 1  # aclMemType ACL_MEMTYPE_HOST
-ND = 2
-
-
-class Older:
-    """The compiler library, and one call of it: tensors in, tensors out."""
-
-    def __init__(self) -> None:
-        self.library = ctypes.CDLL(f"{cann_sim.home()}/lib64/libacl_op_compiler.so", mode=ctypes.RTLD_GLOBAL)
-        for name in ("aclCreateTensorDesc", "aclCreateDataBuffer", "aclopCreateAttr"):
-            client().function(name).restype = ctypes.c_void_p
-
-    def __call__(self, op: str, inputs: list[Any], outputs: list[Tensor], **attributes: Any) -> list[Tensor]:
-        attr = ctypes.c_void_p(client().function("aclopCreateAttr")())
-        for name, value in attributes.items():
-            self.set(attr, name.encode(), value)
-        made = [self.operand(x) for x in inputs]
-        results = [(self.operand(x), x) for x in outputs]
-        array = lambda items: (ctypes.c_void_p * max(len(items), 1))(*items)
-        try:
-            code = self.library.aclopCompileAndExecute(
-                op.encode(), len(made), array([m[0] for m in made]), array([m[1] for m in made]), len(results),
-                array([m[0][0] for m in results]), array([m[0][1] for m in results]), attr, 0, 0, None, client().stream,
-            )  # fmt: skip
-            if code:
-                raise CannError(code, op, client().message())
-            client().must("aclrtSynchronizeStream", client().stream)
-            return [m[2].read() for m, _ in results]
-        finally:
-            client().function("aclopDestroyAttr")(attr)
-            for desc, buffer, tensor in [*made, *(m for m, _ in results)]:
-                client().function("aclDestroyTensorDesc")(ctypes.c_void_p(desc))
-                client().function("aclDestroyDataBuffer")(ctypes.c_void_p(buffer))
-                if isinstance(tensor, DeviceTensor):
-                    tensor.free()
-
-    def operand(self, x: Any) -> tuple[int, int, Any]:
-        """A tensor on the device, or a list of numbers as an int64 tensor on the host."""
-        if isinstance(x, list):
-            x = torch.tensor(x)
-            held: Any = x
-            address = x.data_ptr()
-        else:
-            held = client().tensor(x.contiguous())
-            address = held.address.value
-        dims = (ctypes.c_int64 * max(x.dim(), 1))(*x.shape)
-        desc = client().function("aclCreateTensorDesc")(ACL_DTYPES[x.dtype], x.dim(), dims, ND)
-        if isinstance(held, Tensor):
-            client().must("aclSetTensorPlaceMent", ctypes.c_void_p(desc), HOST)
-        nbytes = ctypes.c_size_t(x.numel() * x.element_size())
-        return desc, client().function("aclCreateDataBuffer")(ctypes.c_void_p(address), nbytes), held
-
-    def set(self, attr: ctypes.c_void_p, name: bytes, value: Any) -> None:
-        must = client().must
-        if isinstance(value, bool):
-            must("aclopSetAttrBool", attr, name, ctypes.c_uint8(value))
-        elif isinstance(value, int):
-            must("aclopSetAttrInt", attr, name, ctypes.c_int64(value))
-        elif isinstance(value, float):
-            must("aclopSetAttrFloat", attr, name, ctypes.c_float(value))
-        elif isinstance(value, str):
-            must("aclopSetAttrString", attr, name, value.encode())
-        elif isinstance(value[0], float):
-            must("aclopSetAttrListFloat", attr, name, len(value), (ctypes.c_float * len(value))(*value))
-        else:
-            must("aclopSetAttrListInt", attr, name, len(value), (ctypes.c_int64 * len(value))(*value))
-
-
-@pytest.fixture(scope="module")
-def older() -> Older:
-    torch.manual_seed(3)
-    return Older()
-
 
 X, Y = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
 IMAGE, KERNEL = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(2)), torch.randn(4, 3, 3, 3)
@@ -176,16 +100,6 @@ def test_transposed_convolution_norm_and_replaced_items(older: Older) -> None:
         same(g, want, rtol=1e-4, atol=1e-5)
     got = older("ArgMaxGrad", [X, torch.tensor([2, 0, 1, 1], dtype=torch.int32), torch.arange(4.0)], [torch.empty(3, 4)], dimension=0)
     same(got[0], X.scatter(0, torch.tensor([[2, 0, 1, 1]]), torch.arange(4.0)[None]))
-
-
-def test_gru(older: Older) -> None:
-    net = torch.nn.GRU(3, 5)
-    x = torch.randn(4, 2, 3)
-    weights = [net.weight_ih_l0.t(), net.weight_hh_l0.t(), net.bias_ih_l0, net.bias_hh_l0]
-    inputs = [x, *(w.detach().contiguous() for w in weights)]
-    got = older("DynamicGRUV2", inputs, [torch.empty(4, 2, 5) for _ in range(6)], gate_order="rzh", reset_after=True)
-    same(got[0], net(x)[0].detach(), rtol=1e-4, atol=1e-5)
-    same(got[1], got[0])
 
 
 def test_signs_and_anchors(older: Older) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +92,59 @@ def test_without_first_states_or_anything_saved() -> None:
         close(g, want)
 
 
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("both", [False, True])
+def test_sequences_of_several_lengths(both: bool, flat: bool) -> None:
+    """batchSizes: padded data in, the results of torch's packed sequences out, and 0 where a sequence has no step."""
+    lengths, runs = torch.tensor([5, 3, 2]), 4 if both else 2
+    net = torch.nn.LSTM(INPUTS, WIDTH, 2, bidirectional=both)
+    x = sample((STEPS, BATCH, INPUTS), torch.float32).requires_grad_()
+    states = [sample((runs, BATCH, WIDTH), torch.float32).requires_grad_() for _ in range(2)]
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths)
+    output, last = net(packed, tuple(states))
+    output = torch.nn.utils.rnn.pad_packed_sequence(output)[0]
+
+    params, data, first = [p.detach() for p in weights(net)], x.detach().flatten(0, 1), [s.detach() for s in states]
+    form = (True, 2, 0.0, True, both, False)
+    saved = [[torch.empty(STEPS, BATCH, WIDTH) for _ in range(runs)] for _ in range(7)]
+    shape = (STEPS * BATCH, output.shape[2]) if flat else tuple(output.shape)
+    outs = [torch.empty(shape), *(torch.empty_like(t) for t in last)]
+    got = client().call("aclnnLSTM", data, params, first, packed.batch_sizes, *form, *outs, *saved)
+    for g, want in zip(got, (output, *last), strict=False):
+        close(g.reshape(want.shape), want.detach())
+
+    grads = [sample(tuple(t.shape), torch.float32) for t in (output, *last)]
+    torch.autograd.backward((output, *last), grads)
+    flat_saved = list(got[3:])
+    kept = [flat_saved[k * runs : (k + 1) * runs] for k in range(7)]
+    results = [torch.empty_like(data), *(torch.empty_like(s) for s in first), [torch.empty_like(p) for p in params]]
+    grads[0] = grads[0].reshape(shape)
+    back = client().call("aclnnLstmBackward", data, first, params, *grads, *kept, packed.batch_sizes, *form, None, *results)
+    wants = [x.grad.flatten(0, 1), *(s.grad for s in states), *(p.grad for p in weights(net))]
+    for g, want in zip(back, wants, strict=True):
+        close(g, want)
+
+
+GROWING = """
+import sys
+sys.path.insert(0, {folder!r})
+import torch
+from client import CannError, client
+h = torch.zeros(1, 3, 2)
+weights = [torch.zeros(8, 4), torch.zeros(8, 2)]
+form = (False, 1, 0.0, False, False, False)
+try:
+    client().call("aclnnLSTM", torch.zeros(6, 4), weights, [h, h], torch.tensor([2, 3]), *form, torch.empty(6, 2), h, h, *[None] * 7)
+except CannError as error:
+    print(error.code, error.message)
+"""
+
+
+def test_lengths_that_grow_are_a_fault_of_the_device(run_python: Callable[..., str]) -> None:
+    said = run_python(GROWING.format(folder=str(Path(__file__).parent)))
+    assert said.startswith("507") and "batchSizes must not grow" in said, said
+
+
 @pytest.mark.parametrize("bias", [False, True])
 def test_lstm_cell(bias: bool) -> None:
     gates = [sample((BATCH, 4 * WIDTH), torch.float32).requires_grad_() for _ in range(2)]
@@ -115,7 +170,8 @@ def test_lstm_cell(bias: bool) -> None:
 
 X, P = torch.zeros(STEPS, BATCH, INPUTS), [torch.zeros(8, 4), torch.zeros(8, 2)]
 H, Y, S = torch.zeros(1, BATCH, WIDTH), torch.zeros(STEPS, BATCH, WIDTH), [None] * 7
-PLAIN = (False, 1, 0.0, False, False, False)
+P3 = [torch.zeros(6, 4), torch.zeros(6, 2)]
+PLAIN, TRAIN = (False, 1, 0.0, False, False, False), (False, 1, 0.0, True, False, False)
 REFUSED: list[tuple[int, str, tuple[Any, ...]]] = [
     (NULL, "aclnnLSTM", (None, P, [H, H], None, *PLAIN, Y, H, H, *S)),
     (NULL, "aclnnLSTM", (X, P, [H, H], None, *PLAIN, None, H, H, *S)),
@@ -127,7 +183,9 @@ REFUSED: list[tuple[int, str, tuple[Any, ...]]] = [
     (INVALID, "aclnnLSTM", (X, P, [H, H], None, *PLAIN, Y, H, Y, *S)),
     (INVALID, "aclnnLSTM", (X[0].clone(), P, [H, H], None, *PLAIN, Y, H, H, *S)),
     (INVALID, "aclnnLSTM", (X, P, [H, H], torch.full((STEPS,), BATCH), *PLAIN, Y, H, H, *S)),
-    (INVALID, "aclnnLSTM", (X, P, [H, H], None, *PLAIN, Y, H, H, [H], *S[1:])),
+    (INVALID, "aclnnLSTM", (X, P, [H, H], None, *TRAIN, Y, H, H, [H], *S[1:])),
+    (INVALID, "aclnnLSTM", (X.flatten(0, 1)[1:].clone(), P, [H, H], torch.full((STEPS,), BATCH), *PLAIN, Y, H, H, *S)),
+    (INVALID, "aclnnGRU", (X.flatten(0, 1), P3, H, torch.full((STEPS,), BATCH), *PLAIN, Y, H, *S[:5])),
     (INVALID, "aclnnGRU", (X, P, H, None, *PLAIN, Y, H, *S[:5])),
     (INVALID, "aclnnThnnFusedLstmCell", (X[0], X[0], H[0], None, None, H[0], H[0], X[0])),
 ]

@@ -54,7 +54,7 @@ case("npu_group_norm_swish", f(2, 4, 3), 2, f(4), f(4), 1e-5, 1.5,
      ref=lambda torch, x, n, w, b, eps, s: (swish(torch, torch.nn.functional.group_norm(x, n, w, b, eps), s), None, None),
      grads=(0, 2, 3), atol=1e-4)
 case("batch_norm_reduce", f(2, 3, 4), 1e-5, ref=lambda torch, x, eps: (x.sum((0, 2)), x.square().sum((0, 2))))
-case("npu_normalize_batch", f(2, 5, 3), i32(5, 3), 0, ref=lambda torch, x, n, kind: normalized(torch, x, n))
+case("npu_normalize_batch", f(2, 3, 5), i32(5, 3), 0, ref=lambda torch, x, n, kind: normalized(torch, x, n))
 case("npu_rms_norm_quant", f(3, 8), f(8), f(8), f(1), f(1).round(),
      ref=lambda torch, x, g, b, s, o: quantized(torch, (rms(torch, x, g)[0] + b) * s + o))
 case("npu_rms_norm_quant_v2", f(3, 8), f(8), u(1), offset=f(1), beta=f(8),
@@ -80,7 +80,7 @@ def swish(torch: Any, y: Any, scale: float) -> Any:
 def normalized(torch: Any, x: Any, lengths: Any) -> Any:
     rows = []
     for one, n in zip(x, lengths.tolist(), strict=True):
-        mean, std = one[:n].mean(0), one[:n].std(0)
+        mean, std = one[:, :n].mean(1, True), one[:, :n].std(1, keepdim=True)
         rows.append((one - mean) / (std + 1e-5))
     return torch.stack(rows)
 

@@ -37,10 +37,10 @@ case("batch_norm_gather_stats_update", f(2, 3, 4), f(2, 3), u(2, 3) * 20 + 5, np
      1e-5, np.array([4, 6], np.float32), atol=1e-4, ref=lambda torch, x, sums, squares, rm, rv, mom, eps, n: (lambda mean: (
          mean, (squares.sum(0) / n.sum() - mean.square() + eps).rsqrt()))(sums.sum(0) / n.sum()))
 case("npu_dropout_with_add_softmax", f(2, 5), f(2, 5), 0.5, 0.0, -1, ref=lambda torch, x, y, a, p, dim: (
-    None, torch.softmax(x + a * y, -1), torch.softmax(x + a * y, -1)))
+    None, torch.softmax(y + a * x, -1), torch.softmax(y + a * x, -1)))
 KEPT = (R.rand(2, 5) < 0.5).astype(np.uint8)
 case("npu_dropout_with_add_softmax_backward", f(2, 5), KEPT, u(2, 5), 0.5, 0.5, -1, ref=lambda torch, g, kept, y, a, p, dim: (
-    lambda s: (s, s * a))((lambda h: y * (h - (h * y).sum(-1, True)))(g * kept / 0.5)))
+    lambda s: (s * a, s))((lambda h: y * (h - (h * y).sum(-1, True)))(g * kept / 0.5)))
 
 # ---- integers -------------------------------------------------------------------------------------------------------------------
 case("_quantize_per_tensor_impl", f(3, 4), u(1), i32(2), 12, result=i8(3, 4),
@@ -70,10 +70,16 @@ case("npu_fused_attention_score_fwd", f(2, 2, 3, 4), f(2, 2, 3, 4), f(2, 2, 3, 4
      ref=lambda torch, q, k, v, mask, scale, keep: (*scored(torch, q, k, v, mask, scale), torch.ones(36, dtype=torch.uint8)))
 _q, _k, _v = f(2, 2, 3, 4), f(2, 2, 3, 4), f(2, 2, 3, 4)
 _soft = np.exp(_q @ _k.transpose(0, 1, 3, 2) * 0.5)
-for _name in ("npu_fused_attention_score_backward", "npu_fused_attention_score_grad"):
-    case(_name, f(6, 8), _soft / _soft.sum(-1, keepdims=True), _q, _k, _v, np.ones(36, np.uint8), 0.5, 1.0, atol=1e-4,
-         ref=lambda torch, g, soft, q, k, v, mask, scale, keep: tuple(x.transpose(1, 2).reshape(6, 8) for x in grads_of(
-             torch, lambda q, k, v: scored(torch, q, k, v, torch.zeros(1), scale)[0], (q, k, v), g)))
+_given = (f(6, 8), _soft / _soft.sum(-1, keepdims=True), _q, _k, _v, np.ones(36, np.uint8), 0.5, 1.0)
+
+
+def scored_grads(torch: Any, g: Any, soft: Any, q: Any, k: Any, v: Any, mask: Any, scale: float, keep: float) -> Any:
+    return grads_of(torch, lambda q, k, v: scored(torch, q, k, v, torch.zeros(1), scale)[0], (q, k, v), g)
+
+
+case("npu_fused_attention_score_backward", *_given, ref=scored_grads, atol=1e-4)
+case("npu_fused_attention_score_grad", *_given, atol=1e-4,
+     ref=lambda torch, *a: tuple(x.transpose(1, 2).reshape(6, 8) for x in scored_grads(torch, *a)))
 case("npu_nsa_compress_grad", f(2, 2, 4), f(6, 2, 4), f(3, 2), 3, 2, ref=lambda torch, g, x, w, size, step: grads_of(
     torch, lambda x, w: torch.stack([(x[a:a + 3] * w[..., None]).sum(0) for a in (0, 2)]), (x, w), g))
 
@@ -150,18 +156,49 @@ case("npu_mla_prolog", *MLA, ref=prolog, atol=1e-3)
 case("npu_mla_prolog_v2", *MLA, ref=lambda torch, *args: (*prolog(torch, *args), torch.ones(1)), atol=1e-3)
 
 # ---- recurrent ------------------------------------------------------------------------------------------------------------------------------
-_eight = (f(3, 2, 5),) * 8
-case("npu_lstm_backward", f(3, 2, 5), f(2, 5), f(2, 5), f(3, 2, 4), f(9, 20), f(20), f(2, 5), f(2, 5), *_eight, atol=1e-4,
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm_saved(x: Any, w: Any, b: Any, h: Any, c: Any) -> list[Any]:
+    """What the forward op keeps of its steps: y, h, c, i, j, f, o, tanh(c)."""
+    kept = []
+    for one in x:
+        i, g, j, o = np.split(np.concatenate([one, h], 1) @ w + b, 4, 1)
+        i, g, j, o = sigmoid(i), sigmoid(g), np.tanh(j), sigmoid(o)
+        c = g * c + i * j
+        h = o * np.tanh(c)
+        kept.append((h, h, c, i, j, g, o, np.tanh(c)))
+    return [np.stack(k).astype(np.float32) for k in zip(*kept, strict=True)]
+
+
+def gru_saved(x: Any, wi: Any, wh: Any, bi: Any, bh: Any, h: Any) -> list[Any]:
+    """y, h, update, reset, new, and the hidden part of new."""
+    kept = []
+    for one in x:
+        (r, z, n), (hr, hz, hn) = np.split(one @ wi + bi, 3, 1), np.split(h @ wh + bh, 3, 1)
+        r, z = sigmoid(r + hr), sigmoid(z + hz)
+        n = np.tanh(n + r * hn)
+        h = (1 - z) * n + z * h
+        kept.append((h, h, z, r, n, hn))
+    return [np.stack(k).astype(np.float32) for k in zip(*kept, strict=True)]
+
+
+_steps = (f(3, 2, 4), f(9, 20), f(20), f(2, 5), f(2, 5))
+case("npu_lstm_backward", f(3, 2, 5), f(3, 2, 5), f(3, 2, 5), *_steps, *lstm_saved(*_steps), atol=1e-4,
      ref=lambda torch, gy, gh, gc, x, w, b, h, c, *_: grads_of(torch, lambda *a: (lambda m: (
-         m[0] * gy).sum() + (m[1][-1] * gh).sum() + (m[2][-1] * gc).sum())(lstm(torch, *a[:3], None, *a[3:])), (x, w, b, h, c), None))
-_cell = (f(1, 2, 5), f(2, 5), f(2, 5), f(1, 2, 5), f(1, 2, 5), f(1, 2, 5), f(1, 2, 5), f(1, 2, 5))
-case("npu_lstm_cell_backward", f(1, 2, 5), f(2, 5), f(2, 5), f(2, 4), f(4, 20), f(5, 20), f(2, 5), f(2, 5), *_cell, atol=1e-4,
+         m[0] * gy).sum() + (m[1][-1] * gh[-1]).sum() + (m[2][-1] * gc[-1]).sum())(lstm(torch, *a[:3], None, *a[3:])), (x, w, b, h, c), None))
+_one = (f(2, 4), f(4, 20), f(5, 20), f(2, 5), f(2, 5))
+_kept = lstm_saved(_one[0][None], np.concatenate(_one[1:3]), 0, *_one[3:])
+case("npu_lstm_cell_backward", f(1, 2, 5), f(2, 5), f(2, 5), *_one, _kept[0], _kept[1][0], _kept[2][0], *_kept[3:], atol=1e-4,
      ref=lambda torch, gy, gh, gc, x, wi, wh, h, c, *_: (lambda a, b, d, h, c, e: (a, b, d, e, e, h, c))(*grads_of(
          torch, lambda x, wi, wh, h, c, b: (lambda y, s: (y * (gy[0] + gh)).sum() + (s * gc).sum())(
              *lstm_step(torch, x, h, c, torch.cat([wi, wh]), b)), (x, wi, wh, h, c, torch.zeros(20)), None)))
-case("npu_gru_backward", f(3, 2, 5), f(2, 5), f(3, 2, 4), f(4, 15), f(5, 15), f(15), f(15), i32(3, 3), f(2, 5), *_eight[:6], atol=1e-4,
+_seq = (f(3, 2, 4), f(4, 15), f(5, 15), f(15), f(15))
+_first = f(2, 5)
+case("npu_gru_backward", f(3, 2, 5), f(3, 2, 5), *_seq, i32(3, 3), _first, *gru_saved(*_seq, _first), atol=1e-4,
      ref=lambda torch, gy, gh, x, wi, wh, bi, bh, n, h, *_: grads_of(torch, lambda wi, wh, x, bi, bh, h: (lambda m: (
-         m[0] * gy).sum() + (m[0][-1] * gh).sum())(gru(torch, x, h, wi, wh, bi, bh)), (wi, wh, x, bi, bh, h), None))
+         m[0] * gy).sum() + (m[0][-1] * gh[-1]).sum())(gru(torch, x, h, wi, wh, bi, bh)), (wi, wh, x, bi, bh, h), None))
 STATE = f(3, 2, 5, 4)
 case("npu_recurrent_gated_delta_rule_functional", f(2, 2, 4), f(2, 2, 4), f(2, 2, 5), STATE, beta=u(2, 2), scale=0.5, g=-u(2, 2),
      actual_seq_lengths=i32(2), ssm_state_indices=i32(1, 2), atol=1e-4,

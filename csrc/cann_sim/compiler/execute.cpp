@@ -76,7 +76,7 @@ OlderOperand operand(const Operand& o) {
 }
 
 int execute(const char* op, const std::vector<Operand>& in, const std::vector<Operand>& out, const aclopAttr* attr,
-            aclrtStream stream) {
+            aclrtStream stream, std::map<size_t, Sizes>* found = nullptr) {
   if (attr && !op_attrs().check(attr)) return fail(ACL_ERROR_INVALID_PARAM, "%s: attr is not a live aclopAttr", op);
   if (int code = check_stream(stream)) return code;
   std::string name = op;
@@ -84,7 +84,7 @@ int execute(const char* op, const std::vector<Operand>& in, const std::vector<Op
   std::vector<OlderOperand> inputs, outputs;
   for (const Operand& o : in) inputs.push_back(operand(o));
   for (const Operand& o : out) outputs.push_back(operand(o));
-  return run_older(op, std::move(inputs), std::move(outputs), attr, stream);
+  return run_older(op, std::move(inputs), std::move(outputs), attr, stream, found);
 }
 
 }  // namespace
@@ -114,5 +114,9 @@ aclError aclopCompileAndExecuteV2(const char* opType, int numInputs, aclTensorDe
   std::vector<Operand> in, out;
   if (int code = collect(opType, numInputs, inputDesc, inputs, &in)) return code;
   if (int code = collect(opType, numOutputs, outputDesc, outputs, &out)) return code;
-  return execute(opType, in, out, attr, stream);
+  // The client reads the shapes that only the values tell from its descriptions, when this returns.
+  std::map<size_t, Sizes> found;
+  if (int code = execute(opType, in, out, attr, stream, &found)) return code;
+  for (const auto& [i, sizes] : found) outputDesc[i]->dims = sizes;
+  return 0;
 }

@@ -15,10 +15,11 @@ std::map<std::string, OlderOp>& table() {
 
 class OlderTask final : public Task {
  public:
-  OlderTask(const OlderOp& row, std::vector<OlderOperand> in, std::vector<OlderOperand> out, const aclopAttr* attr)
-      : row_(row), in_(std::move(in)), out_(std::move(out)), attr_(attr ? new aclopAttr(*attr) : nullptr) {}
+  OlderTask(const OlderOp& row, std::vector<OlderOperand> in, std::vector<OlderOperand> out, const aclopAttr* attr,
+            std::shared_ptr<std::map<size_t, Sizes>> found)
+      : row_(row), in_(std::move(in)), out_(std::move(out)), attr_(attr ? new aclopAttr(*attr) : nullptr), found_(std::move(found)) {}
   void run() override {
-    Older call(row_.name, in_, out_, attr_.get());
+    Older call(row_.name, in_, out_, attr_.get(), found_.get());
     row_.run(call);
   }
   const char* name() const override { return row_.name; }
@@ -36,6 +37,7 @@ class OlderTask final : public Task {
   const OlderOp& row_;
   std::vector<OlderOperand> in_, out_;
   std::unique_ptr<aclopAttr> attr_;
+  std::shared_ptr<std::map<size_t, Sizes>> found_;
 };
 
 int64_t bytes_of(const OlderOperand& o) { return o.numel() * element_size(o.dtype); }
@@ -74,12 +76,12 @@ OlderOps::OlderOps(std::initializer_list<OlderOp> rows) {
 }
 
 int run_older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOperand> out, const aclopAttr* attr,
-              aclrtStream stream) {
-  const auto found = table().find(op);
-  if (found == table().end())
+              aclrtStream stream, std::map<size_t, Sizes>* found) {
+  const auto known = table().find(op);
+  if (known == table().end())
     return fail(ACL_ERROR_OP_NOT_FOUND, "%s: not one of the ops that run by this older interface; use aclnn (got %s)", op,
                 described(in, attr).c_str());
-  const OlderOp& row = found->second;
+  const OlderOp& row = known->second;
   if (in.size() < row.least || in.size() > row.most)
     return fail(ACL_ERROR_OP_INPUT_NOT_MATCH, "%s: expected %zu to %zu inputs, got %zu", op, row.least, row.most, in.size());
   if (out.size() != row.outputs)
@@ -92,7 +94,12 @@ int run_older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOpe
   } catch (const DeviceFault& refusal) {
     return fail(ACL_ERROR_OP_OUTPUT_NOT_MATCH, "%s", refusal.what());
   }
-  return enqueue(stream, new OlderTask(row, std::move(in), std::move(out), attr));
+  if (!found) return enqueue(stream, new OlderTask(row, std::move(in), std::move(out), attr, nullptr));
+  const auto shapes = std::make_shared<std::map<size_t, Sizes>>();  // the task's too: a wait may end early
+  if (int code = enqueue(stream, new OlderTask(row, std::move(in), std::move(out), attr, shapes))) return code;
+  if (int code = aclrtSynchronizeStream(stream)) return code;
+  *found = *shapes;
+  return 0;
 }
 
 // ---- a call ---------------------------------------------------------------------------------------------------------
@@ -102,8 +109,9 @@ int64_t OlderOperand::numel() const {
   return n;
 }
 
-Older::Older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOperand> out, const aclopAttr* attr)
-    : op_(op), in_(std::move(in)), out_(std::move(out)), attr_(attr ? new aclopAttr(*attr) : new aclopAttr) {}
+Older::Older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOperand> out, const aclopAttr* attr,
+             std::map<size_t, Sizes>* found)
+    : op_(op), in_(std::move(in)), out_(std::move(out)), attr_(attr ? new aclopAttr(*attr) : new aclopAttr), found_(found) {}
 Older::~Older() = default;
 
 void Older::refuse(const std::string& why) const { throw DeviceFault(ACL_ERROR_RT_AICPU_EXCEPTION, op_ + ": " + why); }
@@ -125,6 +133,13 @@ Value Older::value(OlderOperand& o) {
 }
 Value Older::in(size_t i) { return i < in_.size() ? value(in_[i]) : Value(); }
 Value Older::out(size_t i) { return value(out_.at(i)); }
+Value Older::found(size_t i, const Sizes& sizes) {
+  OlderOperand part = out_.at(i);
+  part.dims = sizes;
+  if (part.numel() > out_[i].numel()) refuse("output " + std::to_string(i) + " has no room for what was found");
+  if (found_) (*found_)[i] = sizes;
+  return value(part);
+}
 
 Sizes Older::numbers(size_t i) {
   const Value v = in(i).to(mt::kInt64).dense();

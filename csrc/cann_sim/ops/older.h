@@ -25,11 +25,13 @@ struct OlderOperand {
 // A call while the stream's worker runs it.
 class Older {
  public:
-  Older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOperand> out, const aclopAttr* attr);
+  Older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOperand> out, const aclopAttr* attr,
+        std::map<size_t, Sizes>* found = nullptr);
   ~Older();
   bool given(size_t i) const { return i < in_.size() && in_[i].given(); }
   Value in(size_t i);                    // absent: an absent value
   Value out(size_t i);
+  Value found(size_t i, const Sizes& sizes);  // the first items of output i, with a shape that only the values tell
   size_t inputs() const { return in_.size(); }
   Sizes numbers(size_t i);               // an input of integers
   double number(size_t i);               // an input of one item
@@ -47,6 +49,7 @@ class Older {
   std::string op_;
   std::vector<OlderOperand> in_, out_;
   std::unique_ptr<aclopAttr> attr_;
+  std::map<size_t, Sizes>* found_;
   Pins pins_;
 };
 
@@ -61,8 +64,9 @@ struct OlderOps {
   OlderOps(std::initializer_list<OlderOp> rows);
 };
 
-// The door for libacl_op_compiler: checks the call and queues it.
+// The door for libacl_op_compiler: checks the call and queues it. With `found`, waits for it and says the outputs' shapes that
+// only the values told.
 CANN_SIM_API int run_older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOperand> out,
-                           const aclopAttr* attr, aclrtStream stream);
+                           const aclopAttr* attr, aclrtStream stream, std::map<size_t, Sizes>* found = nullptr);
 
 }  // namespace cann_sim

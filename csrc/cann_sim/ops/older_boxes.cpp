@@ -28,6 +28,28 @@ template <Overlap kind> void overlaps(Older& o) {
   if (kind == Overlap::ciou) copy(o.out(1), angles.reshape(o.out(1).shape()));
 }
 
+// (gradient, bboxes, gtboxes, ...): the gradients of both boxes; pairs of box i with box i only, as CANN has it.
+void check_pairs(Older& o) {
+  if (o.integer("is_cross", 1)) o.refuse("only pairs of box i with box i have a gradient");
+  const Value a = o.in(1);
+  if (a.ndim != 2 || a.sizes[0] != 4 || a.shape() != o.in(2).shape() || o.in(0).numel() != a.sizes[1]) o.refuse("boxes need 4 numbers each");
+}
+template <Overlap kind> void overlap_grads(Older& o) {
+  const bool centred = o.integer("trans", 0), foreground = o.text("mode", "iou") == "iof";
+  const Value dy = o.in(0).to(mt::kDouble).dense(), a = o.in(1).to(mt::kDouble).dense(), b = o.in(2).to(mt::kDouble).dense();
+  const int64_t n = a.sizes[1];
+  const Value da = empty(a.shape(), mt::kDouble), db = empty(b.shape(), mt::kDouble);
+  for (int64_t i = 0; i < n; ++i) {
+    const Slopes found = overlap(kind, box_of<Slopes>(a, i, true, centred), box_of<Slopes>(b, i, true, centred, 4), foreground);
+    for (int64_t k = 0; k < 4; ++k) {
+      da.ptr<double>()[k * n + i] = found.along[k] * dy.ptr<double>()[i];
+      db.ptr<double>()[k * n + i] = found.along[4 + k] * dy.ptr<double>()[i];
+    }
+  }
+  copy(o.out(0), da);
+  copy(o.out(1), db);
+}
+
 // ---- boxes as offsets from anchors -------------------------------------------------------------------------------------
 struct Scaling {
   std::vector<double> means, stds;
@@ -110,6 +132,8 @@ const OlderOps ops({
     {"AnchorResponseFlags", 1, 1, 1, response_flags}, {"YoloBoxesEncode", 3, 3, 1, yolo_encode},
     {"Iou", 2, 2, 1, overlaps<Overlap::iou>}, {"GIoU", 2, 2, 1, overlaps<Overlap::giou>},
     {"DIoU", 2, 2, 1, overlaps<Overlap::diou>}, {"CIoU", 2, 2, 2, overlaps<Overlap::ciou>},
+    {"GIoUGrad", 3, 3, 2, overlap_grads<Overlap::giou>, check_pairs}, {"DIoUGrad", 3, 3, 2, overlap_grads<Overlap::diou>, check_pairs},
+    {"CIoUGrad", 4, 4, 2, overlap_grads<Overlap::ciou>, check_pairs},
     {"BoundingBoxEncode", 2, 2, 1, encode}, {"BoundingBoxDecode", 2, 2, 1, decode},
 });
 

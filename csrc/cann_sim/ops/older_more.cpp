@@ -1,4 +1,4 @@
-// More ops of the older interface: views by strides, masks, sorting, the float status, and the steps of Adam.
+// More ops of the older interface: views by strides, masks, sorting, the float status, steps of Adam, sequences.
 #include <algorithm>
 #include <cmath>
 
@@ -181,6 +181,72 @@ void bert_adam(Older& o) {
   store(o, var, at);
 }
 
+// (var, m, v, beta1 to the step before, beta2 to it, lr, weight decay, beta1, beta2, epsilon, gradient, most of v so far?)
+void adam_w(Older& o) {
+  Value g = empty(o.in(10).shape(), mt::kFloat);
+  copy(g, o.in(10));
+  if (o.integer("maximize", 0)) call_pointwise("neg", mt::kFloat, {g, g});
+  const Value var = empty(g.shape(), mt::kFloat);
+  copy(var, o.in(0));
+  const bool largest = o.integer("amsgrad", 0);
+  if (largest && !o.given(11)) o.refuse("amsgrad needs max_grad_norm");
+  const double beta1 = o.number(7), beta2 = o.number(8), lr = o.number(5);
+  const double by_m = 1 - o.number(3) * beta1, by_v = 1 - o.number(4) * beta2;
+  const Moments at(o, g, beta1, beta2);
+  const Value most = largest ? floats(o.in(11)) : Value();
+  for (int64_t i = 0; i < g.numel(); ++i) {
+    double v = at.v.ptr<float>()[i], x = var.ptr<float>()[i] * (1 - lr * o.number(6));
+    if (largest) v = std::max<double>(v, most.ptr<float>()[i]);
+    var.ptr<float>()[i] = float(x - lr * (at.m.ptr<float>()[i] / by_m) / (std::sqrt(v / by_v) + o.number(9)));
+  }
+  store(o, var, at);
+}
+
+// ---- sequences and ranges -------------------------------------------------------------------------------------------------------
+// (x [N, features, frames], how many frames count): less the mean, by the deviation, of each feature or of all
+void normalize_batch(Older& o) {
+  const Value x = floats(o.in(0)), made = empty(x.shape(), mt::kFloat);
+  const Sizes frames = o.numbers(1);
+  if (x.ndim != 3 || frames.size() != size_t(x.sizes[0])) o.refuse("expected x of 3 dims and a length a sequence");
+  const bool each = o.text("normalize_type", "per_feature") == "per_feature";
+  const int64_t rows = each ? 1 : x.sizes[1], width = x.sizes[2];
+  for (int64_t first = 0; first < x.sizes[0] * x.sizes[1]; first += rows) {
+    const int64_t count = std::min(frames[first / x.sizes[1]], width);
+    double sum = 0, squares = 0;
+    auto item = [&](int64_t r, int64_t i) { return double(x.ptr<float>()[(first + r) * width + i]); };
+    for (int64_t i = 0; i < rows * count; ++i) sum += item(i / count, i % count);
+    const double mean = sum / double(rows * count);
+    for (int64_t i = 0; i < rows * count; ++i) squares += std::pow(item(i / count, i % count) - mean, 2);
+    const double deviation = std::sqrt(squares / double(rows * count - 1)) + o.real("epsilon", 1e-5);
+    for (int64_t i = 0; i < rows * width; ++i) made.ptr<float>()[first * width + i] = float((item(i / width, i % width) - mean) / deviation);
+  }
+  copy(o.out(0), made);
+}
+// (x, start [K, N], end [K, N], value [K]): value k from start to end of the last axis, of row n
+void fill_range(Older& o) {
+  const Value x = o.in(0), out = o.out(0);
+  const Sizes start = o.numbers(1), end = o.numbers(2);
+  const int64_t ranges = o.in(1).size(0), rows = o.in(1).size(1), axis = o.integer("axis", -1);
+  if (axis != -1 && axis != x.ndim - 1) o.refuse("only the last axis is computed");
+  copy(out, x);
+  const Value lines = out.ndim == 1 ? out.unsqueeze(0) : out;
+  const int64_t width = lines.size(-1);
+  for (int64_t k = 0; k < ranges; ++k)
+    for (int64_t n = 0; n < std::min(rows, lines.sizes[0]); ++n) {
+      const int64_t from = std::max<int64_t>(start[k * rows + n], 0), to = std::min(end[k * rows + n], width);
+      if (from < to) copy(lines.select(0, n).narrow(-1, from, to - from), o.in(3).select(0, k));
+    }
+}
+// Images whose channels lie in groups of 16: those from an offset on of both, added. The rest of the output is 0.
+void stride_add(Older& o) {
+  const Value a = o.in(0), b = o.in(1), out = o.out(0);
+  const int64_t first = o.integer("x1_c1_offset", 0) * 16, other = o.integer("x2_c1_offset", 0) * 16;
+  const int64_t count = std::min({o.integer("c1_len", 0) * 16, a.size(1) - first, b.size(1) - other, out.size(1)});
+  fill(out, 0);
+  if (count <= 0) return;
+  copy(out.narrow(1, 0, count), pointwise("add", mt::kFloat, {a.narrow(1, first, count), b.narrow(1, other, count)}, {integer(1)}));
+}
+
 const OlderOps ops({
     {"ConfusionTransposeD", 1, 1, 1, confusion_transpose, check_confusion},
     {"AsStrided", 3, 4, 1, as_strided}, {"ViewCopy", 8, 8, 1, view_copy}, {"SortV2", 1, 1, 1, sort}, {"OneHotD", 3, 3, 1, one_hot},
@@ -188,6 +254,8 @@ const OlderOps ops({
     {"ScaledMaskedSoftmaxGrad", 3, 3, 1, masked_softmax_grad}, {"DropOutDoMaskV3", 3, 3, 1, do_byte_mask},
     {"NPUGetFloatStatusV2", 0, 0, 1, float_status}, {"NPUClearFloatStatusV2", 0, 0, 0, clear_float_status},
     {"ApplyAdamD", 10, 10, 3, adam}, {"ApplyAdamV2", 11, 12, 3, bert_adam},
+    {"ApplyAdamW", 11, 12, 3, adam_w}, {"NormalizeBatch", 2, 2, 1, normalize_batch}, {"MaskedFillRange", 4, 4, 1, fill_range},
+    {"StrideAdd", 2, 2, 1, stride_add},
 });
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Ops of the older interface that compute what an aclnn op computes: pointwise, shapes, products, convolution, reductions.
+// Ops of the older interface that compute what an aclnn op computes: pointwise, shapes, products, reductions.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -142,30 +142,7 @@ void product(Older& o, bool turn1, bool turn2) {
 void matmul(Older& o) { product(o, o.integer("transpose_x1", 0), o.integer("transpose_x2", 0)); }
 void batch_matmul(Older& o) { product(o, o.integer("adj_x1", 0), o.integer("adj_x2", 0)); }
 
-// ---- convolution: strides, pads and dilations are of NCHW or NCDHW ---------------------------------------------------------
-// (x, filter, bias?); a transposed one has the result's size before them.
-template <int planes, bool turned> void convolution(Older& o) {
-  auto inner = [&](const char* name, int64_t otherwise) {
-    const Sizes all = o.list(name);
-    return all.size() < planes ? Sizes(planes, otherwise) : Sizes(all.end() - planes, all.end());
-  };
-  const std::string format = o.text("data_format", planes == 2 ? "NCHW" : "NCDHW");
-  if (format != "NCHW" && format != "NCDHW") o.refuse("data_format " + format + " is not supported");
-  const Sizes stride = inner("strides", 1), dilation = inner("dilations", 1), given = o.list("pads"), more = inner("output_padding", 0);
-  Sizes pads(planes, 0);
-  for (int d = 0; d < planes && given.size() == 2 * planes; ++d) {
-    if (given[2 * d] != given[2 * d + 1]) o.refuse("pads that differ at both ends are not supported");
-    pads[d] = given[2 * d];
-  }
-  const Value x = o.in(turned), w = o.in(1 + turned), bias = o.in(2 + turned), out = o.out(0);
-  const DType t = opmath(x.dtype);
-  const Value made = empty(out.shape(), t);
-  call_kernel("convolution", {made, x.to(t), w.to(t), bias.given() ? bias.to(t) : bias},
-              {list(stride), list(pads), list(dilation), integer(turned), list(more), integer(o.integer("groups", 1))});
-  copy(out, made);
-}
-
-// ---- norms, recurrent networks -----------------------------------------------------------------------------------------------
+// ---- norms -----------------------------------------------------------------------------------------------
 void layer_norm(Older& o) {  // (x, gamma, beta): y, mean, 1 / deviation
   const Value x = o.in(0).to(mt::kFloat).dense(), g = o.in(1).to(mt::kFloat).dense(), b = o.in(2).to(mt::kFloat).dense();
   const int64_t axis = o.integer("begin_norm_axis", 0), first = axis < 0 ? axis + x.ndim : axis;
@@ -187,36 +164,6 @@ void layer_norm(Older& o) {  // (x, gamma, beta): y, mean, 1 / deviation
   copy(o.out(2), rstd.reshape(o.out(2).shape()));
 }
 
-// (x [T, B, I], weight_input [I, 3 H], weight_hidden [H, 3 H], biases?, seq_length?, init_h?): y, h, update, reset, new, hidden_new
-void gru(Older& o) {
-  if (o.given(5)) o.refuse("sequences of several lengths are not supported");
-  if (o.text("gate_order", "rzh") != "rzh" || !o.integer("reset_after", 1) || o.text("direction", "UNIDIRECTIONAL") != "UNIDIRECTIONAL")
-    o.refuse("only gates in the order rzh, reset after the product, in one direction");
-  const Value x = o.in(0).to(mt::kFloat), wi = o.in(1).to(mt::kFloat), wh = o.in(2).to(mt::kFloat);
-  const int64_t steps = x.size(0), batch = x.size(1), width = wh.size(0);
-  Value made[6], h = full({batch, width}, mt::kFloat, 0);
-  for (Value& v : made) v = empty({steps, batch, width}, mt::kFloat);
-  if (o.given(6)) copy(h, o.in(6).reshape({batch, width}));
-  for (int64_t t = 0; t < steps; ++t) {
-    Value a = empty({batch, 3 * width}, mt::kFloat), b = empty({batch, 3 * width}, mt::kFloat);
-    call_kernel("matmul", {a, x.select(0, t), wi});
-    call_kernel("matmul", {b, h, wh});
-    if (o.given(3)) a = pointwise("add", mt::kFloat, {a, o.in(3)}, {integer(1)});
-    if (o.given(4)) b = pointwise("add", mt::kFloat, {b, o.in(4)}, {integer(1)});
-    for (int64_t n = 0; n < batch; ++n)
-      for (int64_t k = 0; k < width; ++k) {
-        const float *p = a.ptr<float>() + n * 3 * width + k, *q = b.ptr<float>() + n * 3 * width + k;
-        const float reset = 1 / (1 + std::exp(-p[0] - q[0])), update = 1 / (1 + std::exp(-p[width] - q[width]));
-        const float fresh = std::tanh(p[2 * width] + reset * q[2 * width]);
-        float& state = h.ptr<float>()[n * width + k];
-        state = (1 - update) * fresh + update * state;
-        const float kept[] = {state, state, update, reset, fresh, q[2 * width]};
-        for (int i = 0; i < 6; ++i) made[i].ptr<float>()[(t * batch + n) * width + k] = kept[i];
-      }
-  }
-  for (int i = 0; i < 6; ++i) copy(o.out(i), made[i].reshape(o.out(i).shape()));
-}
-
 // (var, indices, updates): the item of every line along `dimension` that its index names is replaced.
 void replace_items(Older& o) {
   const Value x = o.in(0), out = o.out(0);
@@ -229,11 +176,17 @@ void replace_items(Older& o) {
 }
 
 // ---- random: a mask of one bit an item, and its use -------------------------------------------------------------------------
-void gen_mask(Older& o) {  // (shape, prob to keep)
+// (shape, prob to keep): a bit an item, or a byte where the output has as many
+void gen_mask(Older& o) {
   int64_t items = 1;
   for (int64_t size : o.numbers(0)) items *= size;
   const Value out = o.out(0);
   const Seed seed{uint64_t(o.integer("seed", 0)), uint64_t(o.integer("seed2", 0))};
+  if (out.numel() >= items && items) {
+    const Value bits = make_mask((items + 7) / 8, items, 1 - o.number(1), seed), made = full(out.shape(), mt::kUInt8, 0);
+    for (int64_t i = 0; i < items; ++i) made.ptr<uint8_t>()[i] = bits.ptr<uint8_t>()[i / 8] >> (i % 8) & 1;
+    return copy(out, made);
+  }
   copy(out, make_mask(out.numel(), std::min(items, out.numel() * 8), 1 - o.number(1), seed).reshape(out.shape()));
 }
 void do_mask(Older& o) {  // (x, mask, prob to keep)
@@ -283,9 +236,7 @@ const OlderOps ops({
     {"LpNormReduceV2", 1, 1, 1, lp_norm}, {"LpNormV2", 1, 1, 1, lp_norm},
     {"MatMul", 2, 3, 1, matmul}, {"MatMulV2", 2, 4, 1, matmul}, {"BatchMatMul", 2, 2, 1, batch_matmul},
     {"BatchMatMulV2", 2, 4, 1, batch_matmul},
-    {"Conv2D", 2, 4, 1, convolution<2, false>}, {"Conv3D", 2, 4, 1, convolution<3, false>},
-    {"Conv2DTranspose", 3, 5, 1, convolution<2, true>}, {"Conv3DTranspose", 3, 5, 1, convolution<3, true>},
-    {"LayerNormV3", 3, 3, 3, layer_norm}, {"DynamicGRUV2", 5, 7, 6, gru}, {"ArgMaxGrad", 3, 3, 1, replace_items},
+    {"LayerNormV3", 3, 3, 3, layer_norm}, {"ArgMaxGrad", 3, 3, 1, replace_items},
     {"DropOutGenMaskV3", 2, 2, 1, gen_mask}, {"DropOutGenMask", 2, 2, 1, gen_mask}, {"DropOutDoMask", 3, 3, 1, do_mask},
     {"StatelessRandomNormalV2", 1, 4, 1, random_normal}, {"SoftmaxCrossEntropyWithLogits", 2, 2, 2, soft_labels},
     {"SignBitsPack", 1, 1, 1, pack_signs}, {"SignBitsUnpack", 1, 1, 1, unpack_signs},

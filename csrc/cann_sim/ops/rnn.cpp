@@ -1,107 +1,64 @@
-// Recurrent networks of several layers and directions, LSTM and GRU, and their gradients; and one LSTM cell. Sequences
-// of one length only: packed ones are refused.
-#include <cmath>
+// Recurrent networks of several layers and directions, LSTM and GRU, and their gradients; and one LSTM cell.
+#include <algorithm>
 
-#include "ops/pointwise.h"
+#include "ops/rnn.h"
 
 namespace cann_sim {
 namespace {
 
-float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
-
-// A cell computes one row of `width` hidden items. Everything is float32 here; x and h are the gates' sums of the input
-// and of the hidden state, `save` what the gradient reads later, in the order of the op's arguments.
-struct Lstm {
-  static constexpr int kGates = 4, kSaved = 7, kStates = 2, kHidden = 4;  // saved: i, g, f, o, h, c, tanh(c)
-  static void forward(const float* x, const float* h, int64_t width, float* const* state, float* const* save) {
-    for (int64_t k = 0; k < width; ++k) {
-      const float i = sigmoid(x[k] + h[k]), f = sigmoid(x[width + k] + h[width + k]);
-      const float g = std::tanh(x[2 * width + k] + h[2 * width + k]), o = sigmoid(x[3 * width + k] + h[3 * width + k]);
-      const float c = f * state[1][k] + i * g, t = std::tanh(c);
-      state[0][k] = o * t;
-      state[1][k] = c;
-      const float kept[] = {i, g, f, o, o * t, c, t};
-      for (int s = 0; s < kSaved; ++s) save[s][k] = kept[s];
-    }
-  }
-  // `grad` comes as the gradients of the states after the step and leaves as those before it, but for what the hidden
-  // state gets through the gates; dx and dh are the gradients of the gates' two sums.
-  static void backward(const float* const* save, const float* const* before, int64_t width, float* const* grad,
-                       float* dx, float* dh) {
-    for (int64_t k = 0; k < width; ++k) {
-      const float i = save[0][k], g = save[1][k], f = save[2][k], o = save[3][k], t = save[6][k];
-      const float dc = grad[1][k] + grad[0][k] * o * (1 - t * t);
-      dx[k] = dc * g * i * (1 - i);
-      dx[width + k] = dc * before[1][k] * f * (1 - f);
-      dx[2 * width + k] = dc * i * (1 - g * g);
-      dx[3 * width + k] = grad[0][k] * t * o * (1 - o);
-      for (int q = 0; q < 4; ++q) dh[q * width + k] = dx[q * width + k];
-      grad[0][k] = 0;
-      grad[1][k] = dc * f;
-    }
-  }
-};
-struct Gru {
-  static constexpr int kGates = 3, kSaved = 5, kStates = 1, kHidden = 4;  // saved: r, z, n, the hidden part of n, h
-  static void forward(const float* x, const float* h, int64_t width, float* const* state, float* const* save) {
-    for (int64_t k = 0; k < width; ++k) {
-      const float r = sigmoid(x[k] + h[k]), z = sigmoid(x[width + k] + h[width + k]), part = h[2 * width + k];
-      const float n = std::tanh(x[2 * width + k] + r * part);
-      state[0][k] = (1 - z) * n + z * state[0][k];
-      const float kept[] = {r, z, n, part, state[0][k]};
-      for (int s = 0; s < kSaved; ++s) save[s][k] = kept[s];
-    }
-  }
-  static void backward(const float* const* save, const float* const* before, int64_t width, float* const* grad,
-                       float* dx, float* dh) {
-    for (int64_t k = 0; k < width; ++k) {
-      const float r = save[0][k], z = save[1][k], n = save[2][k], part = save[3][k], g = grad[0][k];
-      const float dn = g * (1 - z) * (1 - n * n);
-      dx[2 * width + k] = dn;
-      dh[2 * width + k] = dn * r;
-      dx[k] = dh[k] = dn * part * r * (1 - r);
-      dx[width + k] = dh[width + k] = g * (before[0][k] - n) * z * (1 - z);
-      grad[0][k] = g * z;
-    }
-  }
-};
-
 // ---- shapes --------------------------------------------------------------------------------------------------
-struct Net {
-  bool bias, bidirectional, batch_first;
-  int64_t layers, steps, batch, width;
-  int64_t directions() const { return bidirectional ? 2 : 1; }
-  int64_t per_direction() const { return bias ? 4 : 2; }
-  int64_t runs() const { return layers * directions(); }
-};
-Net net_of(const Call& c, const TensorMeta& input, const TensorMeta& recurrent, bool bias, int64_t layers,
-           bool bidirectional, bool batch_first) {
-  EXPECT(input.ndim == 3, "%s: expected an input of 3 dims, got %s", c.name(), describe(input).c_str());
-  EXPECT(recurrent.ndim == 2, "%s: expected weights of 2 dims, got %s", c.name(), describe(recurrent).c_str());
-  return {bias, bidirectional, batch_first, layers, input.sizes[batch_first], input.sizes[!batch_first],
-          recurrent.sizes[1]};
-}
-// Where the arguments lie; -1: the op has none.
+constexpr int kTrain = 7;  // of both forward ops
+// Where the arguments lie.
 struct Places {
   int input, params, hx, batch_sizes, bias, layers, bidirectional, batch_first, saved;
+  bool packs;  // takes batchSizes
 };
+// Sequences of several lengths (batchSizes) lie in an input of 2 dims, [steps * batch, inputs], which is [steps, batch, inputs]
+// in memory; longer sequences first. CANN documents this for LSTM, and refuses batchSizes for GRU.
 Net net_at(const Call& c, const Places& at) {
-  EXPECT(!c.given(at.batch_sizes), "%s: packed sequences (batchSizes) are not computed", c.name());
   EXPECT(c.integer(at.layers) > 0 && c.args[at.params].count >= 2, "%s: expected layers and their weights", c.name());
-  return net_of(c, c.tensor(at.input), c.tensors(at.params)[1], c.integer(at.bias), c.integer(at.layers),
-                c.integer(at.bidirectional), c.integer(at.batch_first));
+  const TensorMeta &input = c.tensor(at.input), &recurrent = c.tensors(at.params)[1];
+  EXPECT(recurrent.ndim == 2, "%s: expected weights of 2 dims, got %s", c.name(), describe(recurrent).c_str());
+  Net net{c.integer(at.bias) != 0, c.integer(at.bidirectional) != 0, c.integer(at.batch_first) != 0, c.integer(at.layers), 0, 0,
+          recurrent.sizes[1]};
+  if (c.given(at.batch_sizes)) {
+    const TensorMeta& sizes = c.tensor(at.batch_sizes);
+    EXPECT(at.packs, "%s: sequences of several lengths (batchSizes) are not supported by CANN", c.name());
+    EXPECT(input.ndim == 2 && sizes.ndim == 1 && sizes.sizes[0] > 0 && input.sizes[0] % sizes.sizes[0] == 0 && !net.batch_first,
+           "%s: expected an input [steps * batch, inputs] with batchSizes [steps], got %s with %s", c.name(),
+           describe(input).c_str(), describe(sizes).c_str());
+    net.steps = sizes.sizes[0];
+    net.batch = input.sizes[0] / net.steps;
+  } else {
+    EXPECT(input.ndim == 3, "%s: expected an input of 3 dims, got %s", c.name(), describe(input).c_str());
+    net.steps = input.sizes[net.batch_first];
+    net.batch = input.sizes[!net.batch_first];
+  }
+  return net;
+}
+Net net_at(Run& run, const Places& at) {
+  Net net = net_at(run.call, at);
+  if (!run.given(at.batch_sizes)) return net;
+  const Value sizes = run.tensor(at.batch_sizes).to(mt::kInt64).dense();
+  const int64_t* n = sizes.ptr<int64_t>();
+  for (int64_t t = 0; t < net.steps; ++t) {
+    if (n[t] < 1 || n[t] > (t ? n[t - 1] : net.batch))
+      throw DeviceFault(ACL_ERROR_RT_AICPU_EXCEPTION, std::string(run.call.name()) + ": batchSizes must not grow, from at most the batch to 1");
+    for (int64_t b = 0; b < net.batch; ++b) net.live.push_back(b < n[t]);
+  }
+  return net;
 }
 void expect_sizes(const Call& c, const TensorMeta& t, const Sizes& sizes, const char* what) {
   EXPECT(sizes_of(t) == sizes, "%s: %s is %s", c.name(), what, describe(t).c_str());
   EXPECT(computes(t.dtype) && is_float(dtype_of(t.dtype)), "%s: %s is %s", c.name(), what, describe(t).c_str());
 }
-template <class Cell> void check_net(const Call& c, const Places& at, const Net& net) {
+template <class Cell> void check_net(const Call& c, const Places& at, const Net& net, bool saves) {
   EXPECT(c.args[at.params].count == net.runs() * net.per_direction(), "%s: expected %ld weights and biases, got %d",
          c.name(), net.runs() * net.per_direction(), c.args[at.params].count);
   const int64_t rows = Cell::kGates * net.width;
   for (int64_t run = 0; run < net.runs(); ++run) {
     const int64_t first = run * net.per_direction(), layer = run / net.directions();
-    const int64_t inputs = layer ? net.width * net.directions() : c.tensor(at.input).sizes[2];
+    const int64_t inputs = layer ? net.width * net.directions() : c.tensor(at.input).sizes[c.tensor(at.input).ndim - 1];
     expect_sizes(c, c.tensors(at.params)[first], {rows, inputs}, "a weight of the input");
     expect_sizes(c, c.tensors(at.params)[first + 1], {rows, net.width}, "a weight of the hidden state");
     for (int k = 2; k < net.per_direction(); ++k) expect_sizes(c, c.tensors(at.params)[first + k], {rows}, "a bias");
@@ -111,40 +68,32 @@ template <class Cell> void check_net(const Call& c, const Places& at, const Net&
   for (int k = 0; k < Cell::kSaved; ++k) {
     EXPECT(c.args[at.saved + k].count == 0 || c.args[at.saved + k].count == net.runs(), "%s: expected %ld items in %s",
            c.name(), net.runs(), c.row->args[at.saved + k].name);
+    if (!saves) continue;  // torch_npu then passes tensors that hold nothing
     for (const TensorMeta& t : c.tensors(at.saved + k))
       expect_sizes(c, t, {net.steps, net.batch, net.width}, c.row->args[at.saved + k].name);
   }
 }
-Sizes output_sizes(const Net& net, int64_t width) {
-  return net.batch_first ? Sizes{net.batch, net.steps, width} : Sizes{net.steps, net.batch, width};
+// The output, or its gradient. Of sequences of several lengths it may have 2 dims, as the input, or 3.
+void expect_output(const Call& c, const Places& at, int i, const Net& net) {
+  const int64_t width = net.directions() * net.width;
+  if (c.given(at.batch_sizes) && c.tensor(i).ndim == 2) return expect_shape(c, i, {net.steps * net.batch, width});
+  expect_shape(c, i, net.batch_first ? Sizes{net.batch, net.steps, width} : Sizes{net.steps, net.batch, width});
 }
 
 // ---- values --------------------------------------------------------------------------------------------------
-Value wide(const Value& v) { return v.to(mt::kFloat).dense(); }
-Value time_major(const Net& net, const Value& v) { return net.batch_first ? v.transpose(0, 1) : v; }
-Value product(const Value& a, const Value& b) {
-  const Value out = empty({a.sizes[0], b.sizes[1]}, mt::kFloat);
-  call_kernel("mm", {out, a, b});
-  return out;
+// [steps, batch, items], whichever way the client holds them.
+Value time_major(const Net& net, const Value& v) {
+  if (v.ndim == 2) return v.reshape({net.steps, net.batch, v.sizes[1]});
+  return net.batch_first ? v.transpose(0, 1) : v;
 }
-struct Weights {
-  Value input, hidden, input_bias, hidden_bias;
-};
+void store(const Net& net, const Value& into, const Value& v) {
+  copy(into, (net.batch_first ? v.transpose(0, 1) : v).reshape(into.shape()));
+}
 Weights weights_at(const Net& net, const std::vector<Value>& params, int64_t run) {
   const Value* first = &params[run * net.per_direction()];
   Weights w{wide(first[0]), wide(first[1]), {}, {}};
   if (net.bias) w.input_bias = wide(first[2]), w.hidden_bias = wide(first[3]);
   return w;
-}
-Value affine(const Value& x, const Value& weight, const Value& bias) {  // x W^T + b
-  const Value y = product(x, weight.transpose(0, 1));
-  if (bias.given()) call_pointwise("add", mt::kFloat, {y, y, bias}, {integer(1)});
-  return y;
-}
-std::vector<Value> saved_for(int count, const Net& net) {
-  std::vector<Value> made;
-  for (int k = 0; k < count; ++k) made.push_back(empty({net.steps, net.batch, net.width}, mt::kFloat));
-  return made;
 }
 Value initial(const std::vector<Value>& hx, size_t state, int64_t run, const Net& net) {
   const bool given = state < hx.size() && hx[state].given();
@@ -153,31 +102,12 @@ Value initial(const std::vector<Value>& hx, size_t state, int64_t run, const Net
   copy(own, v);
   return own;
 }
-// The step before this one in the direction of the run, or -1.
-int64_t before(int64_t t, bool reverse, const Net& net) { return reverse ? (t + 1 < net.steps ? t + 1 : -1) : t - 1; }
-
 // ---- forward -------------------------------------------------------------------------------------------------
-template <class Cell>
-void run_direction(const Net& net, const Value& x, const Weights& w, bool reverse, std::vector<Value>& state,
-                   const std::vector<Value>& save) {
-  const int64_t gates = Cell::kGates * net.width;
-  const Value from_input = affine(x.reshape({net.steps * net.batch, x.sizes[2]}), w.input, w.input_bias);
-  for (int64_t step = 0; step < net.steps; ++step) {
-    const int64_t t = reverse ? net.steps - 1 - step : step;
-    const Value from_hidden = affine(state[0], w.hidden, w.hidden_bias);
-    for (int64_t b = 0; b < net.batch; ++b) {
-      float *states[Cell::kStates], *saves[Cell::kSaved];
-      for (int s = 0; s < Cell::kStates; ++s) states[s] = state[s].template ptr<float>() + b * net.width;
-      for (int s = 0; s < Cell::kSaved; ++s) saves[s] = save[s].ptr<float>() + (t * net.batch + b) * net.width;
-      Cell::forward(from_input.ptr<float>() + (t * net.batch + b) * gates, from_hidden.ptr<float>() + b * gates,
-                    net.width, states, saves);
-    }
-  }
-}
 // output: where the result goes; the last states follow it. hx holds the first ones.
 template <class Cell> void run_forward(Run& run, const Places& at, const std::vector<Value>& hx, int output) {
   const Call& c = run.call;
-  const Net net = net_at(c, at);
+  const Net net = net_at(run, at);
+  const bool saves = c.integer(kTrain);
   const std::vector<Value> params = run.tensors(at.params);
   Value x = wide(time_major(net, run.tensor(at.input)));
   for (int64_t layer = 0; layer < net.layers; ++layer) {
@@ -187,66 +117,21 @@ template <class Cell> void run_forward(Run& run, const Places& at, const std::ve
       std::vector<Value> state, save = saved_for(Cell::kSaved, net);
       for (int s = 0; s < Cell::kStates; ++s) state.push_back(initial(hx, s, k, net));
       run_direction<Cell>(net, x, weights_at(net, params, k), d == 1, state, save);
-      copy(y.narrow(2, d * net.width, net.width), save[Cell::kHidden]);
+      copy(y.narrow(2, d * net.width, net.width), without_dead_steps(net, save[Cell::kHidden]));
       for (int s = 0; s < Cell::kStates; ++s) copy(run.tensor(output + 1 + s).select(0, k), state[s]);
       for (int s = 0; s < Cell::kSaved; ++s)
-        if (c.args[at.saved + s].count) copy(run.value(c.tensors(at.saved + s)[k]), save[s]);
+        if (saves && c.args[at.saved + s].count) copy(run.value(c.tensors(at.saved + s)[k]), save[s]);
     }
     x = y;
   }
-  copy(time_major(net, run.tensor(output)), x);
+  store(net, run.tensor(output), x);
 }
 
 // ---- backward ------------------------------------------------------------------------------------------------
-struct Gradients {
-  Value x, input, hidden, input_bias, hidden_bias;
-};
-Value column_sums(const Value& v) {
-  const Value out = empty({v.sizes[1]}, mt::kFloat);
-  const int64_t dims[] = {0};
-  call_kernel("sum", {out, v}, {list(dims, 1), integer(0), none()});
-  return out;
-}
-// grad: the gradients of the last states; leaves as those of the first ones.
-template <class Cell>
-Gradients back_direction(const Net& net, const Value& x, const Weights& w, bool reverse,
-                         const std::vector<Value>& first, const std::vector<Value>& save, const Value& dy,
-                         std::vector<Value>& grad) {
-  const int64_t gates = Cell::kGates * net.width, rows = net.steps * net.batch;
-  const Value dx = empty({rows, gates}, mt::kFloat), dh = empty({rows, gates}, mt::kFloat);
-  const Value hidden = empty({net.steps, net.batch, net.width}, mt::kFloat);  // the hidden state before each step
-  for (int64_t step = net.steps - 1; step >= 0; --step) {
-    const int64_t t = reverse ? net.steps - 1 - step : step, last = before(t, reverse, net);
-    call_pointwise("add", mt::kFloat, {grad[0], grad[0], dy.select(0, t)}, {integer(1)});
-    std::vector<Value> states;  // before the step: h, and for LSTM c, which is saved next to it
-    for (int s = 0; s < Cell::kStates; ++s)
-      states.push_back(last < 0 ? first[s] : save[Cell::kHidden + s].select(0, last));
-    copy(hidden.select(0, t), states[0]);
-    for (int64_t b = 0; b < net.batch; ++b) {
-      const float *saves[Cell::kSaved], *earlier[Cell::kStates];
-      float* grads[Cell::kStates];
-      for (int s = 0; s < Cell::kSaved; ++s) saves[s] = save[s].ptr<float>() + (t * net.batch + b) * net.width;
-      for (int s = 0; s < Cell::kStates; ++s) {
-        earlier[s] = states[s].ptr<float>() + b * net.width;
-        grads[s] = grad[s].template ptr<float>() + b * net.width;
-      }
-      Cell::backward(saves, earlier, net.width, grads, dx.ptr<float>() + (t * net.batch + b) * gates,
-                     dh.ptr<float>() + (t * net.batch + b) * gates);
-    }
-    const Value through = product(dh.narrow(0, t * net.batch, net.batch), w.hidden);
-    call_pointwise("add", mt::kFloat, {grad[0], grad[0], through}, {integer(1)});
-  }
-  Gradients g;
-  g.x = product(dx, w.input).reshape(x.shape());
-  g.input = product(dx.transpose(0, 1), x.reshape({rows, x.sizes[2]}));
-  g.hidden = product(dh.transpose(0, 1), hidden.reshape({rows, net.width}));
-  if (net.bias) g.input_bias = column_sums(dx), g.hidden_bias = column_sums(dh);
-  return g;
-}
 // grads: the argument of dy, followed by those of the states; results: dx, the first states, the weights.
 template <class Cell> void run_backward(Run& run, const Places& at, int grads, int results) {
   const Call& c = run.call;
-  const Net net = net_at(c, at);
+  const Net net = net_at(run, at);
   const std::vector<Value> params = run.tensors(at.params), hx = run.tensors(at.hx);
   std::vector<std::vector<Value>> saved;
   for (int s = 0; s < Cell::kSaved; ++s) saved.push_back(run.tensors(at.saved + s));
@@ -254,7 +139,7 @@ template <class Cell> void run_backward(Run& run, const Places& at, int grads, i
     if (layer == 0) return wide(time_major(net, run.tensor(at.input)));
     const Value y = empty({net.steps, net.batch, net.directions() * net.width}, mt::kFloat);
     for (int64_t d = 0; d < net.directions(); ++d)
-      copy(y.narrow(2, d * net.width, net.width), saved[Cell::kHidden][(layer - 1) * net.directions() + d]);
+      copy(y.narrow(2, d * net.width, net.width), without_dead_steps(net, wide(saved[Cell::kHidden][(layer - 1) * net.directions() + d])));
     return y;
   };
   Value dy = run.given(grads) ? wide(time_major(net, run.tensor(grads)))
@@ -280,7 +165,7 @@ template <class Cell> void run_backward(Run& run, const Places& at, int grads, i
     }
     dy = dx;
   }
-  copy(time_major(net, run.tensor(results)), dy);
+  store(net, run.tensor(results), dy);
 }
 template <class Cell> void check_gradients(const Call& c, const Places& at, const Net& net, int grads, int results) {
   constexpr int states = Cell::kStates;
@@ -288,7 +173,7 @@ template <class Cell> void check_gradients(const Call& c, const Places& at, cons
   for (int k = 0; k < Cell::kSaved; ++k)
     EXPECT(c.args[at.saved + k].count == net.runs(), "%s: %s of the forward op is absent", c.name(),
            c.row->args[at.saved + k].name);
-  expect_shape(c, grads, output_sizes(net, net.directions() * net.width));
+  expect_output(c, at, grads, net);
   for (int s = 1; s <= states; ++s) expect_shape(c, grads + s, state), expect_shape(c, results + s, state);
   expect_same_shape(c, results, at.input);
   const Span<TensorMeta> params = c.tensors(at.params), made = c.tensors(results + 1 + states);
@@ -298,18 +183,18 @@ template <class Cell> void check_gradients(const Call& c, const Places& at, cons
 }
 
 // ---- the ops -------------------------------------------------------------------------------------------------
-constexpr Places kLstm = {0, 1, 2, 3, 4, 5, 8, 9, 13}, kLstmBackward = {0, 2, 1, 13, 14, 15, 18, 19, 6};
-constexpr Places kGru = {0, 1, 2, 3, 4, 5, 8, 9, 12}, kGruBackward = {0, 1, 2, 10, 11, 12, 13, 14, 5};
+constexpr Places kLstm = {0, 1, 2, 3, 4, 5, 8, 9, 13, true}, kLstmBackward = {0, 2, 1, 13, 14, 15, 18, 19, 6, true};
+constexpr Places kGru = {0, 1, 2, 3, 4, 5, 8, 9, 12, false}, kGruBackward = {0, 1, 2, 10, 11, 12, 13, 14, 5, false};
 
 template <class Cell> void check_forward(const Call& c, const Places& at) {
   const Net net = net_at(c, at);
-  check_net<Cell>(c, at, net);
-  expect_shape(c, 10, output_sizes(net, net.directions() * net.width));
+  check_net<Cell>(c, at, net, c.integer(kTrain));
+  expect_output(c, at, 10, net);
   for (int s = 0; s < Cell::kStates; ++s) expect_shape(c, 11 + s, {net.runs(), net.batch, net.width});
 }
 template <class Cell> void check_backward(const Call& c, const Places& at, int grads, int results) {
   const Net net = net_at(c, at);
-  check_net<Cell>(c, at, net);
+  check_net<Cell>(c, at, net, true);
   check_gradients<Cell>(c, at, net, grads, results);
 }
 void check_lstm(const Call& c) { check_forward<Lstm>(c, kLstm); }

@@ -242,14 +242,14 @@ def npu_dropout_with_add_softmax_backward(grad: Tensor, mask: Tensor, softmax_ou
     """The gradients of npu_dropout_with_add_softmax: of its first argument, and of the second."""
     kept = mask.reshape(softmax_out.shape).to(FLOAT32) / (1 - prob)
     slope = ops._softmax_backward_data(wide(grad) * kept, wide(softmax_out), dim, FLOAT32)
-    return slope.to(grad.dtype), (slope * alpha).to(grad.dtype)
+    return (slope * alpha).to(grad.dtype), slope.to(grad.dtype)
 
 
 @row()
 def npu_dropout_with_add_softmax(input: Tensor, x1: Tensor, alpha: float, prob: float,
                                  dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """A mask (one byte an item), softmax(input + alpha * x1), and that softmax with items dropped."""
-    soft = ops.softmax(wide(input) + wide(x1) * alpha, dim)
+    """A mask (one byte an item), softmax(x1 + alpha * input), and that softmax with items dropped."""
+    soft = ops.softmax(wide(x1) + wide(input) * alpha, dim)
     mask = ops.rand_like(soft) >= prob
     dropped = soft * mask / (1 - prob) if prob < 1 else soft * 0
     return mask.to(UINT8), soft.to(input.dtype), dropped.to(input.dtype)

@@ -38,21 +38,28 @@ def npu_fused_attention_score(query_layer: Tensor, key_layer: Tensor, value_laye
     return npu_fused_attention_score_fwd(query_layer, key_layer, value_layer, attention_mask, scale, keep_prob)[0]
 
 
-def _scored_backward(grad_output: Tensor, softmax_output: Tensor, query_layer: Tensor, key_layer: Tensor,
-                     value_layer: Tensor, mask: Tensor, scale: float, keep_prob: float,
-                     *_: object) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of npu_fused_attention_score: of query, key and value, as (batch * length, heads * depth)."""
+@row()
+def npu_fused_attention_score_backward(grad_output: Tensor, softmax_output: Tensor, query_layer: Tensor,
+                                       key_layer: Tensor, value_layer: Tensor, drop_mask: Tensor, scale: float,
+                                       keep_prob: float, *_: object) -> tuple[Tensor, ...]:
+    """The gradients of npu_fused_attention_score: of query, key and value, in their shape."""
     q, k, v, p = (wide(x) for x in (query_layer, key_layer, value_layer, softmax_output))
     b, n, s, d = q.shape
     g = wide(grad_output).reshape(b, s, n, d).transpose(1, 2)
-    kept = wide(mask).reshape(p.shape) / keep_prob
+    kept = wide(drop_mask).reshape(p.shape) / keep_prob
     slope = ops._softmax_backward_data(ops.matmul(g, v.transpose(-2, -1)) * kept, p, -1, FLOAT32) * scale
     grads = ops.matmul(slope, k), ops.matmul(slope.transpose(-2, -1), q), ops.matmul((p * kept).transpose(-2, -1), g)
-    return tuple(x.transpose(1, 2).reshape(-1, n * d).to(grad_output.dtype) for x in grads)
+    return tuple(x.to(grad_output.dtype) for x in grads)
 
 
-for _name in ("npu_fused_attention_score_backward", "npu_fused_attention_score_grad"):
-    row(_name)(_scored_backward)
+@row()
+def npu_fused_attention_score_grad(grad_output: Tensor, softmax_output: Tensor, query_layer: Tensor, key_layer: Tensor,
+                                   value_layer: Tensor, drop_mask: Tensor, scale: float, keep_prob: float,
+                                   *_: object) -> tuple[Tensor, ...]:
+    """The same gradients as (batch * length, heads * depth)."""
+    grads = npu_fused_attention_score_backward(grad_output, softmax_output, query_layer, key_layer, value_layer, drop_mask,
+                                               scale, keep_prob)
+    return tuple(x.transpose(1, 2).reshape(grad_output.shape) for x in grads)
 
 
 def _projected(x: Tensor, weight: Tensor, bias: Tensor | None, heads: int, depth: int, length: int) -> Tensor:

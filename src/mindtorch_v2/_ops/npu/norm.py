@@ -323,11 +323,11 @@ def batch_norm_gather_stats_update(input: Tensor, mean: Tensor, invstd: Tensor, 
 
 @row()
 def npu_normalize_batch(input: Tensor, seq_len: Tensor, normalize_type: int) -> Tensor:
-    """Each sequence of (batch, frames, features) less its mean, by its deviation: of each feature (0) or of all (1)."""
-    x, frames = wide(input), input.size(1)
-    within = (ops.arange(frames, device=input.device).unsqueeze(0) < seq_len.unsqueeze(1)).unsqueeze(-1)
-    dims = [1] if normalize_type == 0 else [1, 2]
-    count = seq_len.to(x.dtype).reshape(-1, 1, 1) * (1 if normalize_type == 0 else input.size(2))
+    """The first seq_len frames of (batch, features, frames) give mean and deviation: of each feature (0) or of all (1)."""
+    x, frames = wide(input), input.size(2)
+    within = (ops.arange(frames, device=input.device).unsqueeze(0) < seq_len.unsqueeze(1)).unsqueeze(1)
+    dims = [2] if normalize_type == 0 else [1, 2]
+    count = seq_len.to(x.dtype).reshape(-1, 1, 1) * (1 if normalize_type == 0 else input.size(1))
     mean = (x * within).sum(dims, True) / count
     var = ((x - mean) * within).square().sum(dims, True) / (count - 1)
     return ((x - mean) / (var.sqrt() + 1e-5)).to(input.dtype)

@@ -9,7 +9,7 @@ from mindtorch_v2._ops.table import ops
 from mindtorch_v2._tensor import Tensor
 
 
-# ---- LSTM: gates i, j, f, o -----------------------------------------------------------------------------------------
+# ---- LSTM: gates i, f, j, o -----------------------------------------------------------------------------------------
 def _steps(count: int, backwards: bool) -> Any:
     return range(count - 1, -1, -1) if backwards else range(count)
 
@@ -21,7 +21,7 @@ def _lstm(input: Tensor, weight: Tensor, bias: Tensor | None, seq_mask: Tensor |
     made: dict[int, tuple] = {}
     for t in _steps(input.size(0), direction):
         gates = ops.matmul(ops.cat([input[t], h], 1), weight)
-        i, j, f, o = (gates if bias is None else gates + bias).chunk(4, 1)
+        i, f, j, o = (gates if bias is None else gates + bias).chunk(4, 1)
         i, j, f, o = i.sigmoid(), j.tanh(), f.sigmoid(), o.sigmoid()
         c = f * c + i * j
         tanhc = c.tanh()
@@ -52,9 +52,12 @@ def npu_lstm_backward(grady: Tensor | None, gradh: Tensor | None, gradc: Tensor 
     def forward(x: Tensor, w: Tensor, b: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         made = _lstm(x, w, b, None, h, c, False)
         return made[0], made[1][-1], made[2][-1]
-    given = tuple(None if g is None else g if k == 0 or g.dim() == 2 else g.reshape(hx.reshape(input.size(1), -1).shape)
-                  for k, g in enumerate((grady, gradh, gradc)))
-    return grad_of(forward, (input, weight, bias, hx, cx), given)
+    return grad_of(forward, (input, weight, bias, hx, cx), (grady, _of_last_step(gradh), _of_last_step(gradc)))
+
+
+def _of_last_step(grad: Tensor | None) -> Tensor | None:
+    """Of a gradient (steps, batch, hidden) of states, CANN takes the part of the last step."""
+    return grad if grad is None or grad.dim() == 2 else grad[-1]
 
 
 def _cell(input: Tensor, w_ih: Tensor, w_hh: Tensor, h: Tensor, c: Tensor, b_ih: Tensor | None,
@@ -62,7 +65,7 @@ def _cell(input: Tensor, w_ih: Tensor, w_hh: Tensor, h: Tensor, c: Tensor, b_ih:
     gates = ops.matmul(input, w_ih) + ops.matmul(h, w_hh)
     for b in (b_ih, b_hh):
         gates = gates if b is None else gates + b
-    i, j, f, o = gates.chunk(4, 1)
+    i, f, j, o = gates.chunk(4, 1)
     i, j, f, o = i.sigmoid(), j.tanh(), f.sigmoid(), o.sigmoid()
     c = f * c + i * j
     tanhc = c.tanh()
@@ -127,8 +130,7 @@ def npu_gru_backward(grady: Tensor | None, gradh: Tensor | None, input: Tensor, 
     def forward(wi: Tensor, wh: Tensor, x: Tensor, bi: Tensor, bh: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         made = _gru(x, h, wi, wh, bi, bh)
         return made[0], made[1][-1]
-    given = grady, None if gradh is None else gradh.reshape(input.size(1), -1)
-    return grad_of(forward, (weight_input, weight_hidden, input, bias_input, bias_hidden, hx), given)
+    return grad_of(forward, (weight_input, weight_hidden, input, bias_input, bias_hidden, hx), (grady, _of_last_step(gradh)))
 
 
 # ---- causal convolution ---------------------------------------------------------------------------------------------

@@ -1,0 +1,271 @@
+// Ops of the older interface that are one kernel each: pointwise and reductions by a table, then shapes, indices and orders.
+#include <algorithm>
+#include <cmath>
+
+#include "ops/older.h"
+#include "ops/pointwise.h"
+
+namespace cann_sim {
+namespace {
+
+// ---- pointwise ------------------------------------------------------------------------------------------------------------
+enum class In { own, floating };  // computed in the operands' dtype, or in float32 where that is of integers
+struct Named {
+  const char* op;
+  const char* kernel;
+  size_t operands;
+  In in = In::own;
+};
+constexpr Named kPointwise[] = {
+    {"Sin", "sin", 1, In::floating}, {"Cos", "cos", 1, In::floating}, {"Tan", "tan", 1, In::floating},
+    {"Asin", "asin", 1, In::floating}, {"Acos", "acos", 1, In::floating}, {"Atan", "atan", 1, In::floating},
+    {"Sinh", "sinh", 1, In::floating}, {"Cosh", "cosh", 1, In::floating}, {"Tanh", "tanh", 1, In::floating},
+    {"Asinh", "asinh", 1, In::floating}, {"Acosh", "acosh", 1, In::floating}, {"Atanh", "atanh", 1, In::floating},
+    {"Erf", "erf", 1, In::floating}, {"Erfc", "erfc", 1, In::floating}, {"Erfinv", "erfinv", 1, In::floating},
+    {"Expm1", "expm1", 1, In::floating}, {"Log1p", "log1p", 1, In::floating}, {"Sqrt", "sqrt", 1, In::floating},
+    {"Rsqrt", "rsqrt", 1, In::floating}, {"Sigmoid", "sigmoid", 1, In::floating}, {"Reciprocal", "reciprocal", 1, In::floating},
+    {"Neg", "neg", 1}, {"Sign", "sign", 1}, {"Floor", "floor", 1}, {"Ceil", "ceil", 1}, {"Trunc", "trunc", 1},
+    {"Square", "square", 1}, {"Invert", "bitwise_not", 1}, {"LogicalNot", "logical_not", 1}, {"IsFinite", "isfinite", 1},
+    {"IsInf", "isinf", 1}, {"IsNan", "isnan", 1},
+    {"Maximum", "maximum", 2}, {"Minimum", "minimum", 2}, {"FloorMod", "remainder", 2}, {"Mod", "fmod", 2}, {"Pow", "pow", 2},
+    {"BitwiseAnd", "bitwise_and", 2}, {"BitwiseOr", "bitwise_or", 2}, {"BitwiseXor", "bitwise_xor", 2},
+    {"LogicalAnd", "logical_and", 2}, {"LogicalOr", "logical_or", 2}, {"Atan2", "atan2", 2, In::floating},
+    {"Xlogy", "xlogy", 2, In::floating}, {"LeftShift", "bitwise_left_shift", 2}, {"RightShift", "bitwise_right_shift", 2},
+    {"Equal", "eq", 2}, {"NotEqual", "ne", 2}, {"Greater", "gt", 2}, {"GreaterEqual", "ge", 2}, {"Less", "lt", 2},
+    {"LessEqual", "le", 2}, {"SigmoidGrad", "sigmoid_backward", 2}, {"TanhGrad", "tanh_backward", 2},
+};
+const Named& named(const Named* first, const Named* last, const char* op) {
+  return *std::find_if(first, last, [&](const Named& n) { return std::string(n.op) == op; });
+}
+void by_name(Older& o) {
+  const Named& n = named(std::begin(kPointwise), std::end(kPointwise), o.name());
+  DType t = o.in(0).dtype;
+  if (n.operands == 2) t = promote(t, o.in(1).dtype);
+  if (n.in == In::floating && mt::is_integral(t)) t = mt::kFloat;
+  const bool slope = std::string(n.op).find("Grad") != std::string::npos;  // (y, gradient), where kernels have them turned
+  if (n.operands == 1) call_pointwise(n.kernel, t, {o.out(0), o.in(0)});
+  else call_pointwise(n.kernel, t, {o.out(0), o.in(slope), o.in(!slope)});
+}
+// base ^ (scale * x + shift) and its inverse; a base of -1 is e
+Value scaled(Older& o) {
+  const Value by = pointwise("mul", mt::kFloat, {o.in(0), full({}, mt::kFloat, o.real("scale", 1))});
+  return pointwise("add", mt::kFloat, {by, full({}, mt::kFloat, o.real("shift", 0))}, {integer(1)});
+}
+double natural_log_of_base(Older& o) { return o.real("base", -1) > 0 ? std::log(o.real("base", -1)) : 1; }
+void exponential(Older& o) {
+  const Value x = pointwise("mul", mt::kFloat, {scaled(o), full({}, mt::kFloat, natural_log_of_base(o))});
+  call_pointwise("exp", mt::kFloat, {o.out(0), x});
+}
+void logarithm(Older& o) {
+  const Value y = pointwise("log", mt::kFloat, {scaled(o)});
+  call_pointwise("div", mt::kFloat, {o.out(0), y, full({}, mt::kFloat, natural_log_of_base(o))});
+}
+void round(Older& o) {
+  const double by = std::pow(10.0, double(o.integer("decimals", 0)));
+  const DType t = o.in(0).dtype;
+  if (by == 1) return call_pointwise("round", t, {o.out(0), o.in(0)});
+  const Value made = pointwise("round", mt::kDouble, {pointwise("mul", mt::kDouble, {o.in(0), full({}, mt::kDouble, by)})});
+  call_pointwise("div", mt::kDouble, {o.out(0), made, full({}, mt::kDouble, by)});
+}
+void floor_divide(Older& o) {
+  const DType t = promote(o.in(0).dtype, o.in(1).dtype);
+  call_pointwise("div_floor", mt::is_integral(t) ? t : opmath(t), {o.out(0), o.in(0), o.in(1)});
+}
+void axpy(Older& o) {  // x1 + alpha * x2
+  const DType t = promote(o.in(0).dtype, o.in(1).dtype);
+  call_pointwise("add", t, {o.out(0), o.in(0), pointwise("mul", t, {o.in(1), o.in(2).reshape({})})}, {integer(1)});
+}
+void clip(Older& o) {  // (x, least, most)
+  const Value low = pointwise("maximum", o.in(0).dtype, {o.in(0), o.in(1)});
+  call_pointwise("minimum", o.in(0).dtype, {o.out(0), low, o.in(2)});
+}
+void select(Older& o) { call_pointwise("where", promote(o.in(1).dtype, o.in(2).dtype), {o.out(0), o.in(0).to(mt::kBool), o.in(1), o.in(2)}); }
+void masked_fill(Older& o) {  // (x, mask, value)
+  call_pointwise("where", o.in(0).dtype, {o.out(0), o.in(1).to(mt::kBool), o.in(2).reshape({}).to(o.in(0).dtype), o.in(0)});
+}
+void relu_grad(Older& o) {  // (gradient, x or y)
+  const Value on = pointwise("gt", mt::kFloat, {o.in(1), full({}, mt::kFloat, 0)});
+  call_pointwise("mul", mt::kFloat, {o.out(0), o.in(0), on});
+}
+template <int value> void like(Older& o) { fill(o.out(0), value); }
+
+// ---- reductions: (x, axes), keep_dims --------------------------------------------------------------------------------------
+constexpr Named kReductions[] = {
+    {"ReduceSum", "sum", 2}, {"ReduceMean", "mean", 2, In::floating}, {"ReduceMax", "amax", 2}, {"ReduceMin", "amin", 2},
+    {"ReduceProd", "prod", 2}, {"ReduceAll", "all", 2}, {"ReduceAny", "any", 2},
+};
+Sizes dims_of(Older& o, const Sizes& given, int64_t ndim) {
+  Sizes dims;
+  for (int64_t d : given) {
+    if (d < -ndim || d >= std::max<int64_t>(ndim, 1)) o.refuse("an axis is out of range");
+    dims.push_back(d < 0 ? d + ndim : d);
+  }
+  if (dims.empty())
+    for (int64_t d = 0; d < ndim; ++d) dims.push_back(d);
+  return dims;
+}
+void reduce(Older& o) {
+  const Named& n = named(std::begin(kReductions), std::end(kReductions), o.name());
+  const Value x = o.in(0), out = o.out(0);
+  const Sizes dims = dims_of(o, o.given(1) ? o.numbers(1) : o.list("axes"), x.ndim);
+  Sizes kept = x.shape();
+  for (int64_t d : dims) kept[d] = 1;
+  DType t = std::string(n.kernel) == "all" || std::string(n.kernel) == "any" ? mt::kBool : opmath(x.dtype);
+  if (n.in == In::floating && mt::is_integral(t)) t = mt::kFloat;
+  Value made = x.to(t);  // a dim at a time: a product has a kernel for one dim only
+  for (int64_t d : dims) {
+    Sizes shape = made.shape();
+    shape[d] = 1;
+    const Value next = empty(shape, t);
+    const Sizes one{d};
+    call_kernel(n.kernel, {next, made}, {list(one)});
+    made = next;
+  }
+  copy(out, made.reshape(out.shape()));
+}
+template <bool most> void place_of_extreme(Older& o) {  // (x, dimension)
+  const Value x = o.in(0), out = o.out(0);
+  const int64_t dim = dims_of(o, {o.given(1) ? o.numbers(1).at(0) : o.integer("dimension", 0)}, x.ndim)[0];
+  Sizes shape = x.shape();
+  shape[dim] = 1;
+  const Value made = empty(shape, mt::kInt64);
+  call_kernel(most ? "argmax" : "argmin", {made, x}, {integer(dim)});
+  copy(out, made.reshape(out.shape()));
+}
+
+// ---- softmax ---------------------------------------------------------------------------------------------------------------
+int64_t last_or(Older& o, int64_t ndim) {
+  const Sizes axes = o.list("axes");
+  if (axes.size() > 1) o.refuse("only one axis is computed");
+  return dims_of(o, {axes.empty() ? -1 : axes[0]}, ndim)[0];
+}
+template <bool logs> void softmax(Older& o) {
+  const Value x = o.in(0).to(mt::kFloat), made = empty(x.shape(), mt::kFloat);
+  call_kernel(logs ? "_log_softmax" : "_softmax", {made, x}, {integer(last_or(o, x.ndim)), integer(0)});
+  copy(o.out(0), made);
+}
+void softmax_back(Older& o, const char* kernel, const Value& dy, const Value& y) {
+  const Value made = empty(y.shape(), mt::kFloat);
+  call_kernel(kernel, {made, dy.to(mt::kFloat), y.to(mt::kFloat)}, {integer(last_or(o, y.ndim)), none()});
+  copy(o.out(0), made);
+}
+void softmax_grad(Older& o) { softmax_back(o, "_softmax_backward_data", o.in(1), o.in(0)); }          // (y, gradient)
+void log_softmax_grad(Older& o) { softmax_back(o, "_log_softmax_backward_data", o.in(0), o.in(1)); }  // (gradient, y)
+
+// ---- norm of the last dims: the second result is the variance, of which the gradient takes 1 / deviation ----------------------
+int64_t width_of(const Value& gamma) { return std::max<int64_t>(gamma.numel(), 1); }
+void layer_norm(Older& o) {  // (x, gamma, beta): y, mean, variance
+  const Value x = o.in(0).to(mt::kFloat).dense(), g = o.in(1).to(mt::kFloat).dense(), b = o.in(2).to(mt::kFloat).dense();
+  const int64_t width = width_of(g), rows = x.numel() / width;
+  const Value y = empty(x.shape(), mt::kFloat), mean = empty({rows}, mt::kFloat), variance = empty({rows}, mt::kFloat);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* row = x.ptr<float>() + r * width;
+    double m = 0, v = 0;
+    for (int64_t i = 0; i < width; ++i) m += row[i] / double(width);
+    for (int64_t i = 0; i < width; ++i) v += (row[i] - m) * (row[i] - m) / double(width);
+    const double s = 1 / std::sqrt(v + o.real("epsilon", 1e-5));
+    for (int64_t i = 0; i < width; ++i) y.ptr<float>()[r * width + i] = float((row[i] - m) * s * g.ptr<float>()[i] + b.ptr<float>()[i]);
+    mean.ptr<float>()[r] = float(m);
+    variance.ptr<float>()[r] = float(v);
+  }
+  copy(o.out(0), y);
+  copy(o.out(1), mean.reshape(o.out(1).shape()));
+  copy(o.out(2), variance.reshape(o.out(2).shape()));
+}
+
+// ---- indices and orders -------------------------------------------------------------------------------------------------------
+void gather_rows(Older& o) {  // (x, indices, axis)
+  const Value x = o.in(0), index = o.in(1).to(mt::kInt64), out = o.out(0);
+  const int64_t axis = dims_of(o, {o.given(2) ? o.numbers(2).at(0) : o.integer("axis", 0)}, x.ndim)[0];
+  Sizes shape = x.shape();
+  shape[axis] = index.numel();
+  const Value made = empty(shape, x.dtype);
+  call_kernel("index_select", {made, x, index.reshape({-1})}, {integer(axis)});
+  copy(out, made.reshape(out.shape()));
+}
+void gather_items(Older& o) {  // (x, index), dim
+  call_kernel("gather", {o.out(0), o.in(0), o.in(1).to(mt::kInt64)}, {integer(dims_of(o, {o.integer("dim", 0)}, o.in(0).ndim)[0])});
+}
+void scatter_items(Older& o) {  // (x, index, updates), axis, reduction
+  const std::string how = o.text("reduction", "none");
+  if (how != "none" && how != "add") o.refuse("reduction " + how + " is not supported");
+  const Value out = o.out(0);
+  copy(out, o.in(0));
+  call_kernel(how == "add" ? "scatter_add" : "scatter", {out, o.in(1).to(mt::kInt64), o.in(2).to(out.dtype)},
+              {integer(dims_of(o, {o.integer("axis", 0)}, out.ndim)[0])});
+}
+template <bool upper> void triangle(Older& o) {
+  call_kernel(upper ? "triu" : "tril", {o.out(0), o.in(0)}, {integer(o.integer("diagonal", 0))});
+}
+void concat(Older& o) {
+  std::vector<Value> parts;
+  for (size_t i = 0; i < o.inputs(); ++i)
+    if (o.given(i)) parts.push_back(o.in(i));
+  copy(o.out(0), cat(parts, dims_of(o, {o.integer("concat_dim", 0)}, o.out(0).ndim)[0]));
+}
+void pack(Older& o) {
+  const int64_t axis = dims_of(o, {o.integer("axis", 0)}, o.out(0).ndim)[0];
+  for (size_t i = 0; i < o.inputs(); ++i) copy(o.out(0).select(axis, int64_t(i)), o.in(i));
+}
+void tile(Older& o) {  // (x, how often along each dim)
+  const Sizes times = o.numbers(1);
+  Value x = o.in(0);
+  while (size_t(x.ndim) < times.size()) x = x.unsqueeze(0);
+  if (size_t(x.ndim) != times.size()) o.refuse("multiples need an item a dim");
+  for (int64_t d = 0; d < x.ndim; ++d)
+    if (times[d] != 1) x = cat(std::vector<Value>(size_t(std::max<int64_t>(times[d], 1)), x), d);
+  copy(o.out(0), x);
+}
+void range(Older& o) {  // (start, end, step)
+  const double start = o.number(0), step = o.number(2);
+  const Value out = o.out(0), made = empty(out.shape(), mt::kDouble);
+  for (int64_t i = 0; i < made.numel(); ++i) made.ptr<double>()[i] = start + double(i) * step;
+  copy(out, made);
+}
+void running_sum(Older& o) {  // (x, axis)
+  if (o.integer("exclusive", 0) || o.integer("reverse", 0)) o.refuse("exclusive and reverse are not supported");
+  const Value x = o.in(0).to(opmath(o.in(0).dtype)), made = empty(x.shape(), x.dtype);
+  call_kernel("cumsum", {made, x}, {integer(dims_of(o, {o.given(1) ? o.numbers(1).at(0) : o.integer("axis", 0)}, x.ndim)[0])});
+  copy(o.out(0), made);
+}
+void reverse(Older& o) {  // (x, axes)
+  const Sizes dims = dims_of(o, o.numbers(1), o.in(0).ndim);
+  call_kernel("flip", {o.out(0), o.in(0)}, {list(dims)});
+}
+void sort(Older& o) {  // values, places
+  const Value x = o.in(0), values = empty(x.shape(), x.dtype), places = empty(x.shape(), mt::kInt64);
+  const int64_t axis = dims_of(o, {o.integer("axis", -1)}, x.ndim)[0];
+  call_kernel("sort", {values, places, x}, {integer(axis), integer(o.integer("descending", 0)), integer(1)});
+  copy(o.out(0), values);
+  copy(o.out(1), places);
+}
+void top(Older& o) {  // (x, k), dim, largest: values, places
+  const Value x = o.in(0), values = empty(o.out(0).shape(), x.dtype), places = empty(o.out(0).shape(), mt::kInt64);
+  const int64_t dim = dims_of(o, {o.integer("dim", -1)}, x.ndim)[0];
+  call_kernel("topk", {values, places, x}, {integer(values.size(dim)), integer(dim), integer(o.integer("largest", 1)), integer(1)});
+  copy(o.out(0), values);
+  copy(o.out(1), places);
+}
+
+struct Tables {
+  Tables() {
+    for (const Named& n : kPointwise) OlderOps({{n.op, n.operands, n.operands, 1, by_name}});
+    for (const Named& n : kReductions) OlderOps({{n.op, 1, 2, 1, reduce}});
+  }
+};
+const Tables tables;
+const OlderOps ops({
+    {"Exp", 1, 1, 1, exponential}, {"Log", 1, 1, 1, logarithm}, {"Round", 1, 1, 1, round}, {"FloorDiv", 2, 2, 1, floor_divide},
+    {"AxpyV2", 3, 3, 1, axpy}, {"ClipByValue", 3, 3, 1, clip}, {"ClipByValueV2", 3, 3, 1, clip}, {"Select", 3, 3, 1, select},
+    {"MaskedFill", 3, 3, 1, masked_fill}, {"ReluGrad", 2, 2, 1, relu_grad}, {"ZerosLike", 1, 1, 1, like<0>}, {"OnesLike", 1, 1, 1, like<1>},
+    {"ArgMaxV2", 1, 2, 1, place_of_extreme<true>}, {"ArgMin", 1, 2, 1, place_of_extreme<false>},
+    {"SoftmaxV2", 1, 1, 1, softmax<false>}, {"LogSoftmaxV2", 1, 1, 1, softmax<true>}, {"SoftmaxGrad", 2, 2, 1, softmax_grad},
+    {"LogSoftmaxGrad", 2, 2, 1, log_softmax_grad}, {"LayerNorm", 3, 3, 3, layer_norm},
+    {"GatherV2", 2, 3, 1, gather_rows}, {"Gather", 2, 2, 1, gather_rows}, {"GatherElements", 2, 2, 1, gather_items},
+    {"ScatterElements", 3, 3, 1, scatter_items}, {"Triu", 1, 1, 1, triangle<true>}, {"Tril", 1, 1, 1, triangle<false>},
+    {"ConcatD", 1, 1024, 1, concat}, {"Pack", 1, 1024, 1, pack}, {"Tile", 2, 2, 1, tile}, {"Range", 3, 3, 1, range},
+    {"Cumsum", 1, 2, 1, running_sum}, {"ReverseV2", 2, 2, 1, reverse}, {"Sort", 1, 1, 2, sort}, {"TopKV2", 2, 2, 2, top},
+});
+
+}  // namespace
+}  // namespace cann_sim

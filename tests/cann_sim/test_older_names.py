@@ -1,0 +1,90 @@
+"""Ops of the older interface that are one kernel each, against torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from client import same
+from older import Older
+from torch import Tensor
+
+R = torch.Generator().manual_seed(5)
+X, Y = torch.rand(3, 4, generator=R) * 0.8 + 0.1, torch.rand(3, 4, generator=R) * 0.8 + 0.1
+I, J = torch.randint(-9, 9, (3, 4), generator=R), torch.randint(1, 5, (3, 4), generator=R)
+AT = torch.tensor([[0, 2, 1, 1], [1, 0, 0, 2]])
+Case = tuple[str, list[Any], dict[str, Any], list[Tensor]]
+
+
+def pointwise() -> list[Case]:
+    made: list[Case] = []
+    for name in ("Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Atanh Erf Erfc Erfinv Expm1 Log1p Sqrt Rsqrt Sigmoid Reciprocal "
+                 "Neg Sign Floor Ceil Trunc Square Exp Log Round").split():
+        made.append((name, [X], {}, [getattr(torch, name.lower())(X)]))
+    made.append(("Acosh", [X + 1], {}, [torch.acosh(X + 1)]))
+    for name, function in {"Maximum": "maximum", "Minimum": "minimum", "FloorMod": "remainder", "Mod": "fmod", "Pow": "pow",
+                           "Atan2": "atan2", "Xlogy": "xlogy", "FloorDiv": "floor_divide", "Equal": "eq", "NotEqual": "ne", "Greater": "gt",
+                           "GreaterEqual": "ge", "Less": "lt", "LessEqual": "le"}.items():
+        made.append((name, [X, Y], {}, [getattr(torch, function)(X, Y)]))
+        if function not in ("atan2", "xlogy"):
+            made.append((name, [I, J], {}, [getattr(torch, function)(I, J)]))
+    for name, function in {"BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
+                           "LeftShift": "bitwise_left_shift", "RightShift": "bitwise_right_shift"}.items():
+        made.append((name, [I, J], {}, [getattr(torch, function)(I, J)]))
+    return made
+
+
+ON = X > 0.5
+DEEP = torch.randn(2, 3, 4, generator=R)
+SOFT, LOGS = X.softmax(-1), X.log_softmax(-1)
+CASES: list[Case] = [
+    *pointwise(),
+    ("Invert", [I], {}, [~I]), ("LogicalNot", [ON], {}, [~ON]), ("LogicalAnd", [ON, ~ON], {}, [ON & ~ON]), ("LogicalOr", [ON, ~ON], {}, [ON | ~ON]),
+    ("IsFinite", [X / 0], {}, [torch.isfinite(X / 0)]), ("IsInf", [X / 0], {}, [torch.isinf(X / 0)]), ("IsNan", [X], {}, [torch.isnan(X)]),
+    ("Log", [X], {"base": 2.0}, [X.log2()]), ("Exp", [X], {"base": 2.0, "scale": 3.0, "shift": 1.0}, [(3 * X + 1).exp2()]),
+    ("Round", [X], {"decimals": 1}, [X.round(decimals=1)]), ("SigmoidGrad", [X, Y], {}, [Y * X * (1 - X)]), ("TanhGrad", [X, Y], {}, [Y * (1 - X * X)]),
+    ("AxpyV2", [X, Y, torch.tensor(2.0)], {}, [X + 2 * Y]), ("ClipByValueV2", [X, torch.tensor(0.3), torch.tensor(0.6)], {}, [X.clamp(0.3, 0.6)]),
+    ("Select", [ON, X, Y], {}, [torch.where(ON, X, Y)]), ("MaskedFill", [X, ON, torch.tensor(7.0)], {}, [X.masked_fill(ON, 7)]),
+    ("ReluGrad", [X, Y - 0.5], {}, [X * (Y > 0.5)]), ("ZerosLike", [X], {}, [X * 0]), ("OnesLike", [X], {}, [X * 0 + 1]),
+    ("ReduceSum", [DEEP, [0, 2]], {"keep_dims": False}, [DEEP.sum((0, 2))]), ("ReduceSum", [I, [-1]], {"keep_dims": True}, [I.sum(1, True)]),
+    ("ReduceMean", [DEEP, []], {}, [DEEP.mean()]), ("ReduceMax", [DEEP, [1]], {}, [DEEP.amax(1)]), ("ReduceMin", [DEEP, [0, 1]], {}, [DEEP.amin((0, 1))]),
+    ("ReduceProd", [DEEP, [2]], {}, [DEEP.prod(2)]), ("ReduceAll", [ON, [1]], {}, [ON.all(1)]), ("ReduceAny", [ON, [0]], {}, [ON.any(0)]),
+    ("ArgMaxV2", [X, [1]], {}, [X.argmax(1)]), ("ArgMin", [X, [0]], {}, [X.argmin(0).int()]),
+    ("SoftmaxV2", [X], {"axes": [0]}, [X.softmax(0)]), ("LogSoftmaxV2", [X], {"axes": [-1]}, [LOGS]),
+    ("SoftmaxGrad", [SOFT, Y], {"axes": [1]}, [SOFT * (Y - (SOFT * Y).sum(1, True))]),
+    ("LogSoftmaxGrad", [Y, LOGS], {"axes": [1]}, [Y - SOFT * Y.sum(1, True)]),
+    ("LayerNorm", [X, torch.ones(4), torch.zeros(4)], {"epsilon": 1e-5},
+     [torch.nn.functional.layer_norm(X, (4,)), X.mean(1, True), X.var(1, correction=0, keepdim=True)]),
+    ("GatherV2", [X, torch.tensor([2, 0]), [1]], {}, [X[:, [2, 0]]]), ("GatherElements", [X, AT], {"dim": 0}, [X.gather(0, AT)]),
+    ("ScatterElements", [X, AT, Y[:2].clone()], {"axis": 0}, [X.scatter(0, AT, Y[:2])]),
+    ("ScatterElements", [X, AT, Y[:2].clone()], {"axis": 0, "reduction": "add"}, [X.scatter_add(0, AT, Y[:2])]),
+    ("Triu", [X], {"diagonal": 1}, [X.triu(1)]), ("Tril", [X], {"diagonal": -1}, [X.tril(-1)]),
+    ("ConcatD", [X, Y], {"concat_dim": 1, "N": 2}, [torch.cat([X, Y], 1)]), ("Pack", [X, Y], {"axis": 1, "N": 2}, [torch.stack([X, Y], 1)]),
+    ("Tile", [X, [2, 1, 3]], {}, [X.repeat(2, 1, 3)]), ("Range", [torch.tensor(1.0), torch.tensor(3.0), torch.tensor(0.5)], {}, [torch.arange(1, 3, 0.5)]),
+    ("Cumsum", [X, [1]], {}, [X.cumsum(1)]), ("ReverseV2", [X, [0, 1]], {}, [X.flip(0, 1)]),
+    ("Sort", [X], {"axis": 0, "descending": True}, [X.sort(0, True)[0], X.sort(0, True)[1].int()]),
+    ("TopKV2", [X, [2]], {"dim": 1, "largest": False}, [X.topk(2, 1, False)[0], X.topk(2, 1, False)[1].int()]),
+    ("ApplyAdamW", [X, Y, Y, *(torch.tensor(v) for v in (0.9, 0.99, 0.1, 0.01, 0.9, 0.99, 1e-8)), X - Y, None], {},
+     [X * (1 - 0.001) - 0.1 * ((0.9 * Y + 0.1 * (X - Y)) / (1 - 0.81)) / (((0.99 * Y + 0.01 * (X - Y) ** 2) / (1 - 0.9801)).sqrt() + 1e-8),
+      0.9 * Y + 0.1 * (X - Y), 0.99 * Y + 0.01 * (X - Y) ** 2]),
+    ("NormalizeBatch", [DEEP, torch.tensor([4, 3], dtype=torch.int32)], {"normalize_type": "per_feature"},
+     [torch.stack([(d - d[:, :n].mean(1, True)) / (d[:, :n].std(1, keepdim=True) + 1e-5) for d, n in zip(DEEP, (4, 3), strict=True)])]),
+    ("NormalizeBatch", [DEEP, torch.tensor([4, 3], dtype=torch.int32)], {"normalize_type": "all_features"},
+     [torch.stack([(d - d[:, :n].mean()) / (d[:, :n].std() + 1e-5) for d, n in zip(DEEP, (4, 3), strict=True)])]),
+    ("MaskedFillRange", [X, torch.tensor([[0, 1]]).int(), torch.tensor([[1, 3]]).int(), torch.tensor([5.0])], {"axis": 1},
+     [torch.stack([torch.cat([torch.tensor([5.0]), X[0, 1:]]), torch.cat([X[1, :1], torch.tensor([5.0, 5]), X[1, 3:]]), X[2]])]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "inputs", "attributes", "wanted"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
+def test_an_op(older: Older, op: str, inputs: list[Any], attributes: dict[str, Any], wanted: list[Tensor]) -> None:
+    numbers = [torch.tensor(x, dtype=torch.int64).tolist() if isinstance(x, list) else x for x in inputs]
+    for got, want in zip(older(op, numbers, [torch.full_like(w, 3) for w in wanted], **attributes), wanted, strict=True):
+        same(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_groups_of_channels_are_added(older: Older) -> None:
+    a, b = torch.randn(2, 32, 2, 2), torch.randn(2, 48, 2, 2)
+    got = older("StrideAdd", [a, b], [torch.empty(2, 16, 2, 2)], x1_c1_offset=1, x2_c1_offset=2, c1_len=1)[0]
+    same(got, a[:, 16:] + b[:, 32:])
