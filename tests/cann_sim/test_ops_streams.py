@@ -177,6 +177,77 @@ def test_causal_convolution(masked: bool) -> None:
         close(mine, right.to(H))
 
 
+# ---- latent attention ------------------------------------------------------------------------------------------------------
+def turned(x: torch.Tensor, sin: torch.Tensor, cos: torch.Tensor) -> torch.Tensor:
+    """Pairs of neighbours rotated, the first of all pairs before the second ones."""
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.cat([even, odd], -1) * cos + torch.cat([-odd, even], -1) * sin
+
+
+def normed(x: torch.Tensor, gamma: torch.Tensor) -> torch.Tensor:
+    return x * (x.square().mean(-1, True) + 1e-5).rsqrt() * gamma.float()
+
+
+@pytest.mark.parametrize("version", ["", "V2WeightNz", "V3WeightNz"])
+def test_what_stands_before_latent_attention(version: str) -> None:
+    x, dq, uq, uk, dkv, gq, gkv, sin, cos = (torch.randn(*s).to(BF) for s in (
+        (2, 8), (8, 5), (5, 14), (2, 3, 6), (8, 10), (5,), (6,), (2, 4), (2, 4)))
+    kv, kr, at = torch.randn(4, 2, 1, 6).to(BF), torch.randn(4, 2, 1, 4).to(BF), torch.tensor([5, -1])
+    third = version == "V3WeightNz"
+    q_scale, k_scale = (0.5, 2.0) if third else (1.0, 1.0)
+    cq = normed(x.float() @ dq.float(), gq) * q_scale
+    up, down = (cq @ uq.float()).reshape(2, 2, 7), x.float() @ dkv.float()
+    query = torch.einsum("tnd,ndc->tnc", up[..., :3], uk.float())
+    rope = turned(up[..., 3:], sin.float()[:, None], cos.float()[:, None])
+    want_kv, want_kr = kv.clone(), kr.clone()
+    want_kv.view(8, 6)[5] = (normed(down[:, :6], gkv) * k_scale)[0].to(BF)
+    want_kr.view(8, 4)[5] = turned(down[:, 6:], sin.float(), cos.float())[0].to(BF)
+    weights = x, dq, uq, uk, dkv, gq, gkv, sin, cos
+    outs: tuple[Any, ...] = torch.empty(2, 2, 6).to(BF), torch.empty(2, 2, 4).to(BF)
+    if third:
+        args = (*weights, kv, kr, at, *[None] * 9, 1e-5, 1e-5, "PA_BSND", 0, 0, 0, 0, 0, 128, 0.5, 2.0, *outs, None, torch.empty(2, 5).to(BF), None)
+    else:
+        args = (*weights, at, kv, kr, *[None] * 7, 1e-5, 1e-5, None, *outs, *((None,) if version else ()))
+    got = client().call("aclnnMlaProlog" + version, *args)
+    for mine, right in zip(got, (want_kv, want_kr, query.to(BF), rope.to(BF), cq.to(BF)), strict=third):
+        close(mine, right, 6e-2)
+    if third:
+        client().expect_code(NO_KERNEL, "aclnnMlaPrologV3WeightNz", *args[:23], "TND", *args[24:])
+
+
+# ---- convolutions that move ------------------------------------------------------------------------------------------------
+def covered(x: torch.Tensor, offset: torch.Tensor, groups: int) -> torch.Tensor:
+    """The items that kernels of 3 by 3 at stride 2 meet in x, padded by 1: places are moved by x, y, and weighted."""
+    n, c, height, width = x.shape
+    oh, ow = (height - 1) // 2 + 1, (width - 1) // 2 + 1
+    dx, dy, factor = offset.reshape(n, 3, groups, 3, 3, oh, ow).unbind(1)
+    px = dx + (torch.arange(ow) * 2 - 1) + torch.arange(3).reshape(1, 3, 1, 1)
+    py = dy + (torch.arange(oh) * 2 - 1).reshape(-1, 1) + torch.arange(3).reshape(3, 1, 1, 1)
+    grid = torch.stack([(2 * px + 1) / width - 1, (2 * py + 1) / height - 1], -1).reshape(n * groups, 9 * oh, ow, 2)
+    met = torch.nn.functional.grid_sample(x.reshape(n * groups, c // groups, height, width), grid, align_corners=False)
+    met = met.reshape(n, groups, c // groups, 3, 3, oh, ow) * factor.unsqueeze(2)
+    return met.reshape(n, c, 3, 3, oh, ow).permute(0, 1, 4, 2, 5, 3).reshape(n, c, 3 * oh, 3 * ow)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_convolution_whose_places_move(groups: int) -> None:
+    x, weight, bias = torch.randn(2, 4, 5, 7), torch.randn(6, 4 // groups, 3, 3), torch.randn(6)
+    offset = torch.cat([torch.randn(2, 2 * groups * 9, 3, 4), torch.rand(2, groups * 9, 3, 4)], 1)
+    leaves = [v.requires_grad_() for v in (x, weight, offset, bias)]
+    met = covered(x, offset, groups)
+    y = torch.nn.functional.conv2d(met, weight, bias, stride=3, groups=groups)
+    plain, shape = [v.detach() for v in leaves], ([3, 3], [1, 1, 2, 2], [1, 1, 1, 1], [1, 1, 1, 1], groups, groups, True)
+    got = client().call("aclnnDeformableConv2d", *plain, *shape, torch.empty(y.shape), torch.empty(met.shape))
+    close(got[0], y.detach(), 1e-3)
+    close(got[1], met.detach(), 1e-4)
+    grad = torch.randn(y.shape)
+    want = torch.autograd.grad(y, leaves, grad)
+    got = client().call("aclnnDeformableConv2dBackward", plain[0], grad, met.detach(), plain[1], plain[2], *shape, *(torch.empty(v.shape) for v in leaves))
+    for mine, right in zip(got, want, strict=True):
+        close(mine, right, 2e-3)
+    client().expect_code(NO_KERNEL, "aclnnDeformableConv2d", *plain, *shape[:-1], False, torch.empty(y.shape), None)
+
+
 # ---- experts, caches, lists ------------------------------------------------------------------------------------------------
 def test_tokens_put_back_with_experts_that_need_no_rows() -> None:
     rows, x, scales = torch.randn(6, 4), torch.randn(3, 4), torch.rand(3, 2)
@@ -264,3 +335,19 @@ def test_updates_of_a_list() -> None:
     for mine, right in zip(got, want, strict=True):
         same(mine, right)
     client().expect_code(INVALID, "aclnnScatterList", tensors, ints(1, 0, 3), updates, None, "add", -2)
+
+
+@pytest.mark.parametrize(("lists", "version"), [(1, "V2"), (2, "V2"), (1, "WeightNzV2")])
+def test_gated_products_of_experts(lists: int, version: str) -> None:
+    x, w = (torch.randint(-20, 20, s, dtype=torch.int8) for s in ((5, 8), (2, 8, 6)))
+    scale, rows, counts = torch.rand(2, 6) * 0.1, torch.rand(5), torch.tensor([2, 3])
+    y = torch.cat([x[:2].double() @ w[0].double() * scale[0], x[2:].double() @ w[1].double() * scale[1]]) * rows[:, None]
+    half = torch.nn.functional.silu(y[:, :3]) * y[:, 3:]
+    found = half.abs().amax(1) / 127
+    weights, scales = ([w], [scale]) if lists == 1 else ([w[0], w[1]], [scale[0], scale[1]])
+    got = client().call("aclnnGroupedMatmulSwigluQuant" + version, x, weights, scales, None, None, rows, None, counts, 0, 0, 0, 1, None,
+                        torch.empty(5, 3, dtype=torch.int8), torch.empty(5))
+    assert (got[0].double() - (half / found[:, None]).round()).abs().max() <= 1
+    close(got[1], found.float(), 1e-5)
+    client().expect_code(NO_KERNEL, "aclnnGroupedMatmulSwigluQuant" + version, x, weights, scales, None, None, rows, None, counts, 1, 0, 0, 1, None,
+                         torch.empty(5, 3, dtype=torch.int8), torch.empty(5))

@@ -47,6 +47,10 @@ class E4M3(BFloat16):
     stored_as = "float8_e4m3fn"
 
 
+class Nz(np.ndarray):
+    """A weight that torch_npu takes in the format FRACTAL_NZ alone."""
+
+
 def case(op: str, *args: Any, ref: Callable[..., Any] | None = None, grads: tuple[int, ...] = (), atol: float = 2e-5,
          **kwargs: Any) -> None:
     CASES.append(Case(op, args, kwargs, ref, grads, atol))
@@ -75,6 +79,11 @@ def b(values: np.ndarray) -> np.ndarray:
 def e4m3(values: np.ndarray) -> np.ndarray:
     """These numbers as float8_e4m3fn."""
     return values.view(E4M3)
+
+
+def nz(values: np.ndarray) -> np.ndarray:
+    """These numbers in the format FRACTAL_NZ, where there is one."""
+    return values.view(Nz)
 
 
 def tensor(lib: Any, value: np.ndarray, device: str) -> Any:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from npu_op_case import b, case, f, grads_of, h, i8, i32, u
+from npu_op_case import b, case, e4m3, f, grads_of, h, i8, i32, nz, u
+from npu_op_cases_layers import quantized
 from npu_op_cases_models import delta
+from npu_op_cases_rest import MLA, prolog
+from npu_op_cases_tensors import conv_t
 
 # ---- hyper-connections ------------------------------------------------------------------------------------------------
 
@@ -173,3 +176,73 @@ case("npu_nsa_compress", h(6, 2, 4), h(3, 2), 3, 2, **COMPRESS, atol=2e-2,
 case("npu_nsa_compress_grad", h(2, 2, 4), h(6, 2, 4), h(3, 2), 3, 2, **COMPRESS, atol=5e-2,
      ref=lambda torch, g, x, w, size, step, actual_seq_len: half(grads_of(
          torch, lambda x, w: compressed(torch, x, w), (x.float(), w.float()), g.float()), 0, 1))
+case("slow_conv_transpose2d_backward", f(2, 3, 4, 4), f(2, 4, 3, 3), f(4, 3, 2, 2), [2, 2], [1, 1], [0, 0], [0, 0], [1, 1],
+     [True, True, False], atol=1e-4, ref=lambda torch, g, x, w, k, s, p, more, d, mask: (*grads_of(
+         torch, lambda x, w: conv_t(torch, x, w, None, p, more, s, d, 1), (x, w), g), None))
+case("npu_transpose_quant_batchmatmul", e4m3(f(3, 2, 32)), e4m3(f(2, 32, 5)), 15, x1_scale=u(3), x2_scale=u(5), perm_x1=[1, 0, 2],
+     perm_x2=[0, 1, 2], perm_y=[1, 0, 2], atol=2e-1, ref=lambda torch, a, c, d, x1_scale, x2_scale, **kw: (
+         (a.transpose(0, 1).float() @ c.float()).transpose(0, 1) * x1_scale[:, None, None] * x2_scale).bfloat16())
+case("npu_quant_matmul_reduce_sum", i8(2, 3, 64), nz(i8(2, 64, 64)), x1_scale=u(2, 3) * 1e-2, x2_scale=b(u(64) * 1e-2), atol=5e-1,
+     ref=lambda torch, a, c, x1_scale, x2_scale: (
+         (a.double() @ c.double()) * x2_scale.double() * x1_scale[..., None]).sum(0).bfloat16())
+
+# ---- latent attention ---------------------------------------------------------------------------------------------------
+LATENT = tuple(v if v.dtype == np.int64 else b(v) for v in MLA)
+
+
+def wide_prolog(torch: Any, *args: Any) -> Any:
+    return tuple(x.bfloat16() for x in prolog(torch, *(x if x.dtype is torch.int64 else x.float() for x in args)))
+
+
+def in_v3(torch: Any, *args: Any, cache_index: Any) -> Any:
+    return wide_prolog(torch, *args[:9], cache_index, *args[9:])
+
+
+case("npu_mla_prolog_v2", *LATENT, atol=6e-2, ref=lambda torch, *args: (*wide_prolog(torch, *args), None))
+V3 = (*LATENT[:9], *LATENT[10:])
+case("npu_mla_prolog_v3", *V3, cache_index=LATENT[9], atol=6e-2,
+     ref=lambda torch, *args, **kw: (*in_v3(torch, *args, **kw)[:2], *(torch.empty(0),) * 3))
+case("npu_mla_prolog_v3_functional", *V3, cache_index=LATENT[9], atol=6e-2, ref=lambda torch, *args, **kw: (lambda q, r, kv, kr: (
+    q, r, *(torch.empty(0),) * 3, kv, kr))(*in_v3(torch, *args, **kw)))
+
+# ---- native sparse attention --------------------------------------------------------------------------------------------
+
+
+def compressed_attention(torch: Any, q: Any, k: Any, v: Any, scale: float, *_: Any, atten_mask: Any = None, **kw: Any) -> Any:
+    """Of one sequence; windows of 32 rows at 16 and blocks of 64: block j is worth the windows 4 j - m - w."""
+    scores = torch.einsum("tnd,snd->tns", q.float(), k.float()) * scale
+    scores = scores if atten_mask is None else scores.masked_fill(atten_mask[:, None], -torch.inf)
+    weights = torch.softmax(scores, -1)
+    worth = torch.zeros(*weights.shape[:2], 2)
+    for j in range(2):
+        for m in range(4):
+            for w in range(2):
+                if 0 <= 4 * j - m - w < 8:
+                    worth[..., j] += weights[..., 4 * j - m - w]
+    return torch.einsum("tns,snd->tnd", weights, v.float()).half(), worth.argsort(dim=-1, descending=True, stable=True).int(), None, None
+
+
+ENDS = {"actual_seq_qlen": [6], "actual_cmp_seq_kvlen": [8], "actual_sel_seq_kvlen": [2]}
+case("npu_nsa_compress_attention", h(6, 2, 16), h(8, 2, 16), h(8, 2, 16), 0.25, 2, 32, 16, 64, 2, **ENDS, atol=1e-2,
+     ref=compressed_attention)
+case("npu_nsa_compress_attention", h(6, 2, 16), h(8, 2, 16), h(8, 2, 16), 0.25, 2, 32, 16, 64, 2, **ENDS, atol=1e-2,
+     atten_mask=np.triu(np.ones((6, 8), bool), 2), ref=compressed_attention)
+case("npu_nsa_compress_infer", h(3, 8, 2, 4), h(4, 2), i32(2, 0), 4, 2, 8, block_table=i32([2, 0], [1, 0]), actual_seq_len=[10, 7],
+     cache=h(4, 2, 4), atol=2e-2, ref=lambda torch, x, w, at, size, step, page, block_table, actual_seq_len, cache: torch.cat([
+         cache[:2], (torch.cat([x[2, 6:], x[0, :2]]).float() * w.float()[..., None]).sum(0).half()[None], cache[3:]]))
+
+# ---- routing --------------------------------------------------------------------------------------------------------------
+ROUTED = [1, 2, 0, 1, 0, 2]                                            # the tokens of the experts 0, 0, 1, 1, 2, 2
+
+
+def dynamic(torch: Any, x: Any, expert: Any, **kw: Any) -> Any:
+    scale = x[ROUTED].abs().amax(1) / 127
+    return (quantized(torch, x[ROUTED] / scale[:, None]), torch.tensor([2, 4, 0, 3, 1, 5], dtype=torch.int32),
+            torch.tensor([2, 2, 2], dtype=torch.int32), None, scale)
+
+
+case("npu_moe_init_routing_quant", f(3, 4), i32([1, 2], [0, 1], [0, 2]), active_num=6, expert_num=3, expert_tokens_num_mode=2, atol=1.0,
+     ref=dynamic)
+case("npu_moe_init_routing_quant", f(3, 4), i32([1, 2], [0, 1], [0, 2]), scale=u(1) * 20, offset=f(1), active_num=6, expert_num=3,
+     quant_mode=0, ref=lambda torch, x, expert, scale, offset, **kw: (
+         quantized(torch, x[ROUTED] * scale + offset), torch.tensor([2, 4, 0, 3, 1, 5], dtype=torch.int32), None, None, None))

@@ -90,6 +90,13 @@ CODES = R.randint(120, 134, (4, 2, 2)).astype(np.uint8)
 case("npu_anti_mx_quant", e4m3(f(4, 96)), CODES, atol=1.0, ref=lambda torch, x, codes: torch.ldexp(
     x.float(), codes.reshape(4, 4).repeat_interleave(32, 1)[:, :96].int() - 127).bfloat16())
 
+for _name in ("npu_add_quant_matmul", "npu_add_quant_matmul_"):
+    case(_name, f(4, 6), e4m3(f(4, 64)), e4m3(f(64, 6)), R.randint(124, 130, (1, 6, 2)).astype(np.uint8),
+         x1_scale=R.randint(124, 130, (4, 1, 2)).astype(np.uint8), group_sizes=[1, 1, 32], x1_scale_dtype=293, x2_scale_dtype=293, atol=1e-3,
+         ref=lambda torch, y, a, c, sc, x1_scale, **kw: y + torch.ldexp(
+             a.float(), x1_scale.reshape(4, 2).repeat_interleave(32, 1).int() - 127) @ torch.ldexp(
+                 c.float(), sc.permute(0, 2, 1).reshape(2, 6).repeat_interleave(32, 0).int() - 127))
+
 
 # ---- norms and gated activations before it ------------------------------------------------------------------------------
 def normed(torch: Any, x: Any, gamma: Any) -> Any:

@@ -13,8 +13,10 @@ case("npu_confusion_transpose", f(2, 3, 4), [0, 2, 1], [2, 12], True, grads=(0,)
      ref=lambda torch, x, perm, shape, first: x.permute(perm).reshape(shape))
 case("npu_confusion_transpose", f(2, 12), [0, 2, 1], [2, 3, 4], False, grads=(0,),
      ref=lambda torch, x, perm, shape, first: x.reshape(shape).permute(perm))
-case("npu_confusion_transpose_backward", f(2, 12), [0, 2, 1], [2, 3, 4], True,
+case("npu_confusion_transpose_backward", f(2, 12), [0, 2, 1], [2, 3, 4], False,
      ref=lambda torch, g, perm, shape, first: g.reshape(2, 4, 3).permute(0, 2, 1))
+case("npu_confusion_transpose_backward", f(2, 4, 3), [0, 2, 1], [2, 12], True,
+     ref=lambda torch, g, perm, shape, first: g.permute(0, 2, 1).reshape(2, 12))
 case("npu_transpose", f(2, 3, 4), [2, 0, 1], ref=lambda torch, x, perm: x.permute(perm), grads=(0,))
 case("npu_reshape", f(2, 6), [3, 4], ref=lambda torch, x, shape: x.reshape(shape), grads=(0,))
 case("npu_broadcast", f(2, 1), [3, 2, 4], ref=lambda torch, x, size: x.expand(size), grads=(0,))
@@ -134,7 +136,10 @@ def plain_offsets(torch: Any, n: int, kernel: int, size: int) -> Any:
 _offset = np.concatenate([np.zeros((1, 18, 4, 4)), np.ones((1, 9, 4, 4))], 1).astype(np.float32)
 case("npu_deformable_conv2d", f(1, 2, 4, 4), f(3, 2, 3, 3), _offset, f(3), [3, 3], [1] * 4, [1] * 4, grads=(0, 1, 3), atol=1e-4,
      ref=lambda torch, x, w, o, b, k, s, p: (torch.nn.functional.conv2d(x, w, b, padding=1), None))
-case("npu_deformable_conv2dbk", f(1, 2, 4, 4), f(1, 3, 4, 4), f(1, 2, 12, 12), f(3, 2, 3, 3), _offset, [3, 3], [1] * 4, [1] * 4, atol=1e-4,
+_image = f(1, 2, 4, 4)
+_met = np.lib.stride_tricks.sliding_window_view(np.pad(_image, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))    # what kernels cover
+_met = np.ascontiguousarray(_met.transpose(0, 1, 2, 4, 3, 5).reshape(1, 2, 12, 12))
+case("npu_deformable_conv2dbk", _image, f(1, 3, 4, 4), _met, f(3, 2, 3, 3), _offset, [3, 3], [1] * 4, [1] * 4, atol=1e-4,
      ref=lambda torch, x, g, met, w, o, k, s, p: (*grads_of(
          torch, lambda x, w: torch.nn.functional.conv2d(x, w, padding=1), (x, w), g), None, g.sum((0, 2, 3))))
 

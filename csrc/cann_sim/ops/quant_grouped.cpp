@@ -121,28 +121,61 @@ Value expert_rows(const Value& x, const Value& w, const Value& column_scale, con
 }
 
 // ---- aclnnGroupedMatmulSwigluQuant(x, weight, bias?, offset?, weightScale, xScale, groupList, out, outScale, outOffset?) -----
+// The second version has lists of weights and of their scales, one tensor or one an expert; and more ways to quantise.
+struct Swiglu {
+  int weight = 1, scale, row_scale, groups, kind, out, found;
+  explicit Swiglu(const Call& c)
+      : scale(argument(c, {"weightScale"})), row_scale(argument(c, {"xScale"})), groups(argument(c, {"groupList"})),
+        kind(argument(c, {"groupListType"})), out(argument(c, {"output"})), found(argument(c, {"outputScale"})) {}
+  bool lists() const { return kind >= 0; }
+};
+void expect_plain(const Call& c, const Swiglu& at) {
+  for (const char* name : {"bias", "offset", "smoothScale"}) {
+    const int i = argument(c, {name});
+    if (i >= 0 && has(c, i)) refuse(561003, "%s with %s is not computed", c.name(), name);
+  }
+  if (!at.lists()) return;
+  for (const char* name : {"dequantMode", "quantMode"})
+    if (c.integer(argument(c, {name}))) refuse(561003, "%s with a %s other than 0 is not computed", c.name(), name);
+  if (c.tensors(argument(c, {"weightAssistMatrix"})).size()) refuse(561003, "%s with weightAssistMatrix is not computed", c.name());
+}
 void check_swiglu(const Call& c) {
-  const TensorMeta &x = c.tensor(0), &w = c.tensor(1);
-  if (has(c, 2) || has(c, 3)) refuse(561003, "%s with a bias or an offset is not computed", c.name());
-  EXPECT(x.ndim == 2 && w.ndim == 3 && x.dtype == ACL_INT8 && w.dtype == ACL_INT8 && x.sizes[1] == w.sizes[1] && w.sizes[2] % 2 == 0,
-         "%s: x %s, weight %s", c.name(), describe(x).c_str(), describe(w).c_str());
-  EXPECT(c.tensor(4).numel() == w.sizes[0] * w.sizes[2] && c.tensor(5).numel() == x.sizes[0], "%s: scales %s and %s", c.name(),
-         describe(c.tensor(4)).c_str(), describe(c.tensor(5)).c_str());
-  EXPECT(c.tensor(6).numel() <= w.sizes[0], "%s: more groups than experts", c.name());
-  expect_shape(c, 7, {x.sizes[0], w.sizes[2] / 2});
-  EXPECT(c.tensor(8).numel() == x.sizes[0], "%s: outputScale %s", c.name(), describe(c.tensor(8)).c_str());
+  const Swiglu at(c);
+  expect_plain(c, at);
+  const TensorMeta &x = c.tensor(0), &first = c.tensors(at.weight)[0];
+  int64_t experts = 0, scales = 0;
+  for (const TensorMeta& w : c.tensors(at.weight)) {
+    experts += w.ndim == 3 ? w.sizes[0] : 1;
+    EXPECT((w.ndim == 3 || (w.ndim == 2 && at.lists())) && w.dtype == ACL_INT8 && w.sizes[w.ndim - 2] == x.sizes[1] &&
+               w.sizes[w.ndim - 1] == first.sizes[first.ndim - 1] && w.sizes[w.ndim - 1] % 2 == 0,
+           "%s: x %s, weight %s", c.name(), describe(x).c_str(), describe(w).c_str());
+  }
+  for (const TensorMeta& s : c.tensors(at.scale)) scales += s.numel();
+  const int64_t n = first.sizes[first.ndim - 1];
+  EXPECT(x.ndim == 2 && x.dtype == ACL_INT8, "%s: x %s", c.name(), describe(x).c_str());
+  EXPECT(scales == experts * n && c.tensor(at.row_scale).numel() == x.sizes[0], "%s: %ld scales of weights, and xScale %s", c.name(),
+         long(scales), describe(c.tensor(at.row_scale)).c_str());
+  EXPECT(c.tensor(at.groups).numel() <= experts, "%s: more groups than experts", c.name());
+  expect_shape(c, at.out, {x.sizes[0], n / 2});
+  EXPECT(c.tensor(at.found).numel() == x.sizes[0], "%s: outputScale %s", c.name(), describe(c.tensor(at.found)).c_str());
 }
 void swiglu(Run& r) {
-  const Value x = r.tensor(0), weight = r.tensor(1), scale = floats(r.tensor(4)), row_scale = floats(r.tensor(5));
-  const Value out = r.tensor(7), scales = r.tensor(8);
-  const int64_t n = weight.size(2);
+  const Swiglu at(r.call);
+  std::vector<Value> weights, scale;
+  for (const Value& w : r.tensors(at.weight))
+    for (int64_t e = 0; e < (w.ndim == 3 ? w.size(0) : 1); ++e) weights.push_back(w.ndim == 3 ? w.select(0, e) : w);
+  const int64_t n = weights[0].size(1);
+  for (const Value& s : r.tensors(at.scale)) {
+    const Value rows = floats(s).reshape({-1, n});
+    for (int64_t e = 0; e < rows.size(0); ++e) scale.push_back(rows.select(0, e).dense());
+  }
+  const Value x = r.tensor(0), row_scale = floats(r.tensor(at.row_scale)), out = r.tensor(at.out), scales = r.tensor(at.found);
   int64_t first = 0;
-  const std::vector<int64_t> ends = ends_of(r, 6, false, x.size(0));
+  const std::vector<int64_t> ends = ends_of(r, at.groups, at.lists() && r.call.integer(at.kind) == 1, x.size(0));
   for (size_t g = 0; g < ends.size(); first = ends[g++]) {
     const int64_t count = ends[g] - first;
     if (!count) continue;
-    const Value y = expert_rows(x.narrow(0, first, count), weight.select(0, int64_t(g)),
-                                scale.reshape({weight.size(0), n}).select(0, int64_t(g)).dense(), row_scale, first);
+    const Value y = expert_rows(x.narrow(0, first, count), weights[g], scale[g], row_scale, first);
     const Value half = pointwise("mul", mt::kFloat, {pointwise("silu", mt::kFloat, {y.narrow(1, 0, n / 2)}), y.narrow(1, n / 2, n / 2)}).dense();
     const Value found = quantise_rows(half);
     copy(out.narrow(0, first, count), half);
@@ -213,6 +246,8 @@ const Op ops[] = {
     {"aclnnQuantGroupedMatmulDequant", check_dequant, dequant},
     {"aclnnGroupedMatmulSwigluQuant", check_swiglu, swiglu},
     {"aclnnGroupedMatmulSwigluQuantWeightNZ", check_swiglu, swiglu},
+    {"aclnnGroupedMatmulSwigluQuantV2", check_swiglu, swiglu},
+    {"aclnnGroupedMatmulSwigluQuantWeightNzV2", check_swiglu, swiglu},
     {"aclnnGroupedMatmulFinalizeRouting", check_finalize, finalize},
     {"aclnnGroupedMatmulFinalizeRoutingV2", check_finalize, finalize},
     {"aclnnGroupedMatmulFinalizeRoutingV3", check_finalize, finalize},

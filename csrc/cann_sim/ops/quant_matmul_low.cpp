@@ -92,16 +92,18 @@ void run_add(Run& r) {
   copy(out, pointwise("add", mt::kFloat, {out, y}, {integer(1)}));
 }
 
-// ---- (x1 [B, M, K], x2 [B, K, N] int8, x1Scale [M], x2Scale [N], …, dims, keepDims, out): added over the batch ------------------------------
+// ---- (x1 [B, M, K], x2 [B, K, N] int8, x1Scale [B, M], x2Scale [N], …, dims, keepDims, out): added over the batch ------------------------------
 void check_sum(const Call& c) {
   const TensorMeta &a = c.tensor(0), &b = c.tensor(1);
   if (a.dtype != ACL_INT8 || b.dtype != ACL_INT8) refuse(561003, "%s is computed with int8", c.name());
   for (int i = 4; i < 9; ++i)
     if (has(c, i)) refuse(561003, "%s with %s is not computed", c.name(), c.row->args[i].name);
-  EXPECT(!c.integer(9) && !c.integer(10) && c.ints(12).size() == 1 && c.ints(12)[0] == 0 && !c.integer(13), "%s adds over dim 0, without transposing", c.name());
+  EXPECT(!c.integer(9) && !c.integer(10) && !c.integer(13), "%s: transposeX1 %ld, transposeX2 %ld, keepDims %ld; all are 0", c.name(), c.integer(9),
+         c.integer(10), c.integer(13));
+  EXPECT(c.ints(12).size() == 1 && wrap_dim(c.ints(12)[0], 3) == 0, "%s: dims %ld of %ld, expected dim 0", c.name(), c.ints(12)[0], c.ints(12).size());
   EXPECT(a.ndim == 3 && b.ndim == 3 && a.sizes[0] == b.sizes[0] && a.sizes[2] == b.sizes[1], "%s: x1 %s and x2 %s cannot be multiplied", c.name(),
          describe(a).c_str(), describe(b).c_str());
-  expect_shape(c, 2, {a.sizes[1]});
+  expect_shape(c, 2, {a.sizes[0], a.sizes[1]});
   expect_shape(c, 3, {b.sizes[2]});
   expect_shape(c, 14, {a.sizes[1], b.sizes[2]});
 }
@@ -109,8 +111,11 @@ void run_sum(Run& r) {
   const Value a = r.tensor(0).to(mt::kDouble), b = r.tensor(1).to(mt::kDouble), parts = empty({a.size(0), a.size(1), b.size(2)}, mt::kDouble);
   call_kernel("matmul", {parts, a, b});
   const Value sum = full({a.size(1), b.size(2)}, mt::kDouble, 0);
-  for (int64_t i = 0; i < parts.size(0); ++i) call_pointwise("add", mt::kDouble, {sum, sum, parts.select(0, i)}, {number(1)});
-  copy(r.tensor(14), times(times(sum, r.tensor(2).reshape({-1, 1})), r.tensor(3).reshape({1, -1})));
+  for (int64_t i = 0; i < parts.size(0); ++i) {
+    const Value part = pointwise("mul", mt::kDouble, {parts.select(0, i), r.tensor(2).select(0, i).reshape({-1, 1})});
+    call_pointwise("add", mt::kDouble, {sum, sum, part}, {number(1)});
+  }
+  copy(r.tensor(14), pointwise("mul", mt::kDouble, {sum, r.tensor(3).reshape({1, -1})}));
 }
 
 const Op ops[] = {

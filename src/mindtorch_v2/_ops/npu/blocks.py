@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mindtorch_v2._ops.npu.dropout import drawn_mask, kept_of
-from mindtorch_v2._ops.npu.rows import FLOAT32, INT64, UINT8, grad_of, row, schemas, wide
+from mindtorch_v2._ops.npu.rows import FLOAT32, INT32, INT64, UINT8, grad_of, row, schemas, wide
 from mindtorch_v2._ops.table import ops
 from mindtorch_v2._tensor import Tensor
 
@@ -278,6 +278,68 @@ def npu_nsa_select_attention_grad(grad: Tensor, query: Tensor, key: Tensor, valu
         return _selected(q, k, v, topk_indices, scale_value, select_block_size, list(actual_seq_qlen), list(actual_seq_kvlen),
                          atten_mask is not None)[0]
     return grad_of(forward, (query, key, value), (grad,))
+
+
+def _block_scores(weights: Tensor, size: int, stride: int, select: int) -> Tensor:
+    """What every block of `select` rows is worth: of all windows that begin in it or reach into it, as often as they do."""
+    each, reach, n = select // stride, size // stride, weights.size(-1)
+    blocks = ops.arange(-(-n // each), device=weights.device).unsqueeze(1) * each
+    steps = blocks - ops.arange(n, device=weights.device)
+    often = ops.minimum((steps + 1).clamp(max=min(each, reach)), each + reach - 1 - steps).clamp(min=0)
+    return ops.matmul(weights, often.to(FLOAT32).t())
+
+
+@row()
+def npu_nsa_compress_attention(query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int,
+                               compress_block_size: int, compress_stride: int, select_block_size: int,
+                               select_block_count: int, topk_mask: Tensor | None, atten_mask: Tensor | None,
+                               actual_seq_qlen: Any, actual_cmp_seq_kvlen: Any,
+                               actual_sel_seq_kvlen: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Attention to compressed keys; the blocks that its weights choose for each query, the maxima and sums of its rows."""
+    if topk_mask is not None:
+        raise NotImplementedError("[npu_nsa_compress_attention] topk_mask is not offered")
+    heads, kv = query.size(1), key.size(1)
+    outs, chosen, tops, sums = [], [], [], []
+    for (a, z), (first, last) in zip(_spans(actual_seq_qlen), _spans(actual_cmp_seq_kvlen), strict=True):
+        keys, values = (wide(x[first:last]).repeat_interleave(heads // kv, 1) for x in (key, value))
+        scores = ops.einsum("tnd,snd->tns", [wide(query[a:z]), keys]) * scale_value
+        if atten_mask is not None:
+            scores = scores.masked_fill(atten_mask[:z - a, :last - first].bool().unsqueeze(1), float("-inf"))
+        top = scores.amax(-1, True)
+        seen = top > float("-inf")                       # a query that sees nothing gives nothing
+        top = ops.where(seen, top, 0.0)
+        weights = (scores - top).exp()
+        total = weights.sum(-1, True)
+        weights = ops.where(seen, weights / total, 0.0)
+        outs.append(ops.einsum("tns,snd->tnd", [weights, values]))
+        worth = _block_scores(weights.unflatten(1, (kv, -1)).sum(2), compress_block_size, compress_stride, select_block_size)
+        best = ops.argsort(worth, dim=-1, descending=True, stable=True)[..., :select_block_count]
+        chosen.append(ops.constant_pad_nd(best, [0, select_block_count - best.size(-1)], -1))
+        tops.append(top)
+        sums.append(total)
+    return (ops.cat(outs).to(query.dtype), ops.cat(chosen).to(INT32),
+            *(ops.cat(x).expand(-1, -1, 8).contiguous().to(FLOAT32) for x in (tops, sums)))
+
+
+def _spans(ends: Sequence[int]) -> list[tuple[int, int]]:
+    return list(zip([0, *ends], ends, strict=False))
+
+
+@row("npu_nsa_compress_infer.cache")
+def npu_nsa_compress_infer(input: Tensor, weight: Tensor, slot_mapping: Tensor, compress_block_size: int, compress_stride: int,
+                           page_block_size: int, block_table: Tensor | None, actual_seq_len: Any, cache: Tensor) -> Tensor:
+    """Writes the newest window of every sequence that has just become full, compressed, to its slot of the cache."""
+    if block_table is None or actual_seq_len is None:
+        raise RuntimeError("[npu_nsa_compress_infer] expected block_table and actual_seq_len, got None")
+    rows = cache.reshape(-1, *cache.shape[-2:])
+    for b, (length, slot) in enumerate(zip(actual_seq_len, slot_mapping.tolist(), strict=True)):
+        if length < compress_block_size or (length - compress_block_size) % compress_stride:
+            continue
+        places = ops.arange(length - compress_block_size, length, device=input.device)
+        pages = block_table[b].to(INT64)[places // page_block_size]
+        window = wide(input[pages, places % page_block_size])
+        rows[slot].copy_((window * wide(weight).unsqueeze(-1)).sum(0))
+    return cache
 
 
 # ---- the rest -------------------------------------------------------------------------------------------------------

@@ -188,11 +188,30 @@ def npu_dynamic_dual_level_mx_quant(input: Tensor, smooth_scale: Tensor | None,
 @row()
 def npu_anti_mx_quant(x: Tensor, mxscale: Tensor, axis: int | None, dst_type: Any, src_type: Any) -> Tensor:
     """What npu_dynamic_mx_quant took: 8-bit floats times the powers of their blocks."""
-    dim = (-1 if axis is None else axis) % x.dim()
-    exponents = mxscale.view(UINT8).to(INT32).movedim(dim, -2).flatten(-2)
+    return _times_powers(x, mxscale, (-1 if axis is None else axis) % x.dim()).to(dtype_of(dst_type, BFLOAT16))
+
+
+def _times_powers(x: Tensor, exponents: Tensor, dim: int) -> Tensor:
+    """8-bit floats times the powers of their blocks along a dim."""
     rows = wide(x).movedim(dim, -1)
-    powers = _power(exponents).repeat_interleave(32, -1)[..., :rows.size(-1)]
-    return (rows * powers).movedim(-1, dim).to(dtype_of(dst_type, BFLOAT16))
+    powers = _power(exponents.view(UINT8).to(INT32).movedim(dim, -2).flatten(-2)).repeat_interleave(32, -1)
+    return (rows * powers[..., :rows.size(-1)]).movedim(-1, dim)
+
+
+@row()
+def npu_add_quant_matmul_(input: Tensor, x1: Tensor, x2: Tensor, x2_scale: Tensor, x1_scale: Tensor | None,
+                          group_sizes: Any, *dtypes: Any) -> Tensor:
+    """Adds the product of two matrices in MX formats, both scaled along the dim that is added up, to the input."""
+    if x1_scale is None:
+        raise RuntimeError("[npu_add_quant_matmul] expected x1_scale, got None")
+    return input.add_(ops.matmul(_times_powers(x1, x1_scale, 1), _times_powers(x2, x2_scale, 0)).to(input.dtype))
+
+
+@row()
+def npu_add_quant_matmul(input: Tensor, x1: Tensor, x2: Tensor, x2_scale: Tensor, x1_scale: Tensor | None,
+                         group_sizes: Any, *dtypes: Any) -> Tensor:
+    """The input plus the product of two matrices in MX formats."""
+    return npu_add_quant_matmul_(input.clone(), x1, x2, x2_scale, x1_scale=x1_scale)
 
 
 # ---- norms and gated activations before it ------------------------------------------------------------------------------

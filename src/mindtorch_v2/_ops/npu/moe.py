@@ -154,6 +154,21 @@ def npu_moe_init_routing_v2(x: Tensor, expert_idx: Tensor, scale: Tensor | None,
     return expanded, index, _tokens(experts, first, last, expert_tokens_num_type, expert_num), scales
 
 
+@row()
+def npu_moe_init_routing_quant(x: Tensor, expert_idx: Tensor, scale: Tensor | None, offset: Tensor | None, active_num: int,
+                               expert_capacity: int, expert_num: int, drop_pad_mode: int, expert_tokens_num_mode: int,
+                               expert_tokens_before_capacity_flag: bool,
+                               quant_mode: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The rows of x by expert as integers; where each choice went; rows of each expert, added up (1) or counted (2); scales."""
+    made, index, tokens, scales = npu_moe_init_routing_v2(
+        x, expert_idx, scale=scale, offset=offset, active_num=active_num, expert_capacity=expert_capacity, expert_num=expert_num,
+        drop_pad_mode=drop_pad_mode, expert_tokens_num_type=int(expert_tokens_num_mode == 2), expert_tokens_num_flag=True,
+        quant_mode=quant_mode, active_expert_range=[0, expert_num], row_idx_type=0)
+    none = scales.new_empty([0])
+    tokens = tokens if expert_tokens_num_mode else none
+    return made, index, tokens.to(INT32), none.to(INT32), scales if quant_mode == 1 else none
+
+
 def _tokens(experts: Tensor, first: int, last: int, kind: int, expert_num: int) -> Tensor:
     """Rows of each expert: added up (0), counted (1), or as pairs with the experts that have some (2)."""
     counts = ops.bincount(experts - first, minlength=last - first)

@@ -297,12 +297,12 @@ def _prolog(name: str, token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor,
             weight_dkv_kr: Tensor, gamma_cq: Tensor, gamma_ckv: Tensor, rope_sin: Tensor, rope_cos: Tensor,
             index: Tensor, kv_cache: Tensor, kr_cache: Tensor, scale_x: Any, scale_dq: Any, scale_uq: Any,
             scale_dkv: Any, quant_ckv: Any, quant_ckr: Any, smooth: Any, eps_cq: float, eps_ckv: float,
-            cache_mode: str) -> tuple[Tensor, ...]:
-    """(query, query's place) of (tokens, heads, ...); keys go into the caches."""
+            cache_mode: str, cq_factor: float = 1.0, ckv_factor: float = 1.0) -> tuple[Tensor, ...]:
+    """(query, query's place) of (tokens, heads, ...), and the normed query that both are made of; keys go into the caches."""
     lead = token_x.shape[:-1]
     x = token_x.reshape(-1, token_x.size(-1))
     heads, depth = weight_uk.shape[:2]
-    cq = _rms(_product(x, weight_dq, scale_x, scale_dq), gamma_cq, eps_cq)
+    cq = _rms(_product(x, weight_dq, scale_x, scale_dq), gamma_cq, eps_cq) * cq_factor
     if weight_uq_qr.dtype is INT8:
         q, q_scale = by_rows(cq if smooth is None else cq * wide(smooth))
         up = _product(q, weight_uq_qr, q_scale, scale_uq)
@@ -314,14 +314,15 @@ def _prolog(name: str, token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor,
     place = _interleaved(up[..., depth:], cos, sin)
     down = _product(x, weight_dkv_kr, scale_x, scale_dkv)
     width = gamma_ckv.size(0)
-    ckv, kr = _rms(down[..., :width], gamma_ckv, eps_ckv), _interleaved(down[..., width:].unsqueeze(1), cos, sin).squeeze(1)
+    ckv = _rms(down[..., :width], gamma_ckv, eps_ckv) * ckv_factor
+    kr = _interleaved(down[..., width:].unsqueeze(1), cos, sin).squeeze(1)
     if cache_mode not in ("PA_BSND", "PA"):
         raise NotImplementedError(f"[{name}] cache_mode {cache_mode} is not offered; PA_BSND is")
     for cache, rows, scale in ((kv_cache, ckv, quant_ckv), (kr_cache, kr, quant_ckr)):
         rows = _in_dtype(rows, scale, None, cache)
         _write_slots(cache, rows.reshape(-1, *cache.shape[2:]), index)
     like = rope_sin.dtype
-    return tuple(t.reshape([*lead, *t.shape[1:]]).to(like) for t in (query, place))
+    return tuple(t.reshape([*lead, *t.shape[1:]]).to(like) for t in (query, place, cq))
 
 
 @row()
@@ -331,7 +332,7 @@ def npu_mla_prolog(token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor, wei
     """Query, the query's place, and both caches with the new tokens in them, of multi-head latent attention."""
     made = _prolog("npu_mla_prolog", token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq,
                    rmsnorm_gamma_ckv, rope_sin, rope_cos, cache_index, kv_cache, kr_cache, *rest)
-    return *made, kv_cache, kr_cache
+    return *made[:2], kv_cache, kr_cache
 
 
 @row()
@@ -344,4 +345,38 @@ def npu_mla_prolog_v2(token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor, 
         raise NotImplementedError("[npu_mla_prolog_v2] an int8 weight_dq, which makes an int8 query, is not offered")
     made = _prolog("npu_mla_prolog_v2", token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq,
                    rmsnorm_gamma_ckv, rope_sin, rope_cos, cache_index, kv_cache, kr_cache, *rest)
-    return *made, kv_cache, kr_cache, ops.ones([1], dtype=FLOAT32, device=token_x.device)
+    return *made[:2], kv_cache, kr_cache, ops.ones([1], dtype=FLOAT32, device=token_x.device)
+
+
+def _prolog_v3(token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor, weight_uk: Tensor, weight_dkv_kr: Tensor,
+               rmsnorm_gamma_cq: Tensor, rmsnorm_gamma_ckv: Tensor, rope_sin: Tensor, rope_cos: Tensor, kv_cache: Tensor,
+               kr_cache: Tensor, cache_index: Tensor | None, dequant_scale_x: Tensor | None,
+               dequant_scale_w_dq: Tensor | None, dequant_scale_w_uq_qr: Tensor | None,
+               dequant_scale_w_dkv_kr: Tensor | None, quant_scale_ckv: Tensor | None, quant_scale_ckr: Tensor | None,
+               smooth_scales_cq: Tensor | None, actual_seq_len: Tensor | None, k_nope_clip_alpha: Tensor | None,
+               rmsnorm_epsilon_cq: float, rmsnorm_epsilon_ckv: float, cache_mode: str, query_norm_flag: bool,
+               weight_quant_mode: int, kv_cache_quant_mode: int, query_quant_mode: int, ckvkr_repo_mode: int,
+               quant_scale_repo_mode: int, tile_size: int, qc_qr_scale: float, kc_scale: float,
+               *dtypes: Any) -> tuple[Tensor, ...]:
+    modes = weight_quant_mode, kv_cache_quant_mode, query_quant_mode, ckvkr_repo_mode, quant_scale_repo_mode
+    if any(modes) or cache_index is None or k_nope_clip_alpha is not None or actual_seq_len is not None:
+        raise NotImplementedError("[npu_mla_prolog_v3] quantised weights and caches, and caches without an index, are not offered")
+    made = _prolog("npu_mla_prolog_v3", token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq,
+                   rmsnorm_gamma_ckv, rope_sin, rope_cos, cache_index, kv_cache, kr_cache, dequant_scale_x, dequant_scale_w_dq,
+                   dequant_scale_w_uq_qr, dequant_scale_w_dkv_kr, quant_scale_ckv, quant_scale_ckr, smooth_scales_cq,
+                   rmsnorm_epsilon_cq, rmsnorm_epsilon_ckv, cache_mode, qc_qr_scale, kc_scale)
+    none = ops.empty([0], dtype=FLOAT32, device=token_x.device)
+    return *made[:2], none, made[2] if query_norm_flag else none.to(made[2].dtype), none
+
+
+@row()
+def npu_mla_prolog_v3(*args: Any) -> tuple[Tensor, ...]:
+    """Query, the query's place, and where it is asked for the normed query that both are made of, of latent attention."""
+    return _prolog_v3(*args)
+
+
+@row()
+def npu_mla_prolog_v3_functional(*args: Any) -> tuple[Tensor, ...]:
+    """npu_mla_prolog_v3, and copies of both caches with the new tokens in them."""
+    caches = [cache.clone() for cache in args[9:11]]
+    return *_prolog_v3(*args[:9], *caches, *args[11:]), *caches

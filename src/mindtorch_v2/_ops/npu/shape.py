@@ -19,11 +19,12 @@ def npu_confusion_transpose(input: Tensor, perm: list[int], shape: list[int], tr
 
 @row()
 def npu_confusion_transpose_backward(grad: Tensor, perm: list[int], shape: list[int], transpose_first: bool) -> Tensor:
-    """The gradient of npu_confusion_transpose of a tensor of that shape."""
+    """The gradient of npu_confusion_transpose of a tensor of that shape; transpose_first says of the gradient's own way that
+    it transposes first, which is the other one than the op's."""
     back = [0] * len(perm)
     for at, p in enumerate(perm):
         back[p] = at
-    if transpose_first:
+    if not transpose_first:
         return grad.reshape([shape[p] for p in perm]).permute(back).contiguous()
     return grad.permute(back).reshape(shape).contiguous()
 
