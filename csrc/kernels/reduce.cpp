@@ -15,6 +15,7 @@ int wrap_dim(int64_t dim, int ndim) {
 
 uint64_t dim_mask(const Attr* list, int ndim) {
   if (!list || !list->given || list->n == 0) return ~uint64_t(0);
+  if (ndim > 64) throw std::runtime_error("only tensors with up to 64 dims are supported");
   uint64_t mask = 0;
   for (int i = 0; i < list->n; ++i) {
     int d = wrap_dim(list->list[i], ndim);
@@ -51,7 +52,7 @@ struct Job {
       : r(red), f(*red.fold), out(o), in(i), nout(no) {
     bool keepdim = out->ndim == in.ndim;
     for (int d = 0, o_dim = 0; d < in.ndim; ++d) {
-      if (mask >> d & 1) {
+      if (is_reduced(mask, d)) {
         if (in.sizes[d] != 1) add(reduced, in.sizes[d], in.strides[d], 0, 0);
       } else {
         int k = keepdim ? d : o_dim++;

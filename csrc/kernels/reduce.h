@@ -49,6 +49,10 @@ struct Reduction {
 void reduce(const Reduction& r, const View* out, int nout, const View& in, uint64_t mask, double p = 0);
 
 int wrap_dim(int64_t dim, int ndim);
+
+// Of more than 64 dims all are reduced or none.
+inline bool is_reduced(uint64_t mask, int d) { return mask >> (d & 63) & 1; }
+
 uint64_t dim_mask(const Attr* list, int ndim);   // nullptr, None or an empty list: all dims
 
 // n items `stride` items apart, of any dtype, to and from contiguous items of another.

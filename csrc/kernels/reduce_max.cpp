@@ -169,7 +169,7 @@ template <class Kind, bool kMax> const Fold* table(DType d) {
 // An extreme of nothing does not exist.
 void check_items(const char* name, const View& in, uint64_t mask, bool all) {
   for (int d = 0; d < in.ndim; ++d) {
-    if (in.sizes[d] != 0 || !(mask >> d & 1)) continue;
+    if (in.sizes[d] != 0 || !is_reduced(mask, d)) continue;
     if (!all)
       throw std::out_of_range(std::string(name) + "(): Expected reduction dim " + std::to_string(d) +
                               " to have non-zero size.");

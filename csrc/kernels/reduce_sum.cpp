@@ -171,7 +171,7 @@ void count_nonzero(const Args& c) { truth("count_nonzero", kCount, kInt64, c); }
 
 Register r_sum("sum", sum), r_mean("mean", mean), r_nansum("nansum", nansum), r_prod("prod", prod), r_all("all", all),
     r_any("any", any), r_count("count_nonzero", count_nonzero);
-Serves sums_unsigned(kWideUnsigned, {"sum", "nansum", "prod"}), sums_complex(kComplex32, {"sum", "mean"}),
+Serves sums_unsigned(kWideUnsigned, {"sum", "nansum", "prod"}),
     truths(kWideUnsigned | kFloat8 | kComplex32, {"all", "any", "count_nonzero"});
 
 }  // namespace

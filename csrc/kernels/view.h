@@ -8,7 +8,7 @@
 
 namespace mt {
 
-constexpr int kMaxDims = 64;
+constexpr int kMaxDims = 128;
 
 // The two 16-bit floats are storage formats: arithmetic happens in float. Conversions round to nearest even.
 struct f16 { uint16_t bits; };

@@ -86,7 +86,7 @@ _FROM |= dict.fromkeys((
     "is_autocast_cache_enabled", "set_autocast_cache_enabled", "clear_autocast_cache", "autocast_increment_nesting",
     "autocast_decrement_nesting", "is_autocast_cpu_enabled", "set_autocast_cpu_enabled", "get_autocast_cpu_dtype",
     "set_autocast_cpu_dtype", "get_autocast_gpu_dtype", "set_autocast_gpu_dtype"), "amp.autocast_mode")
-_DEFERRED += ("fx", "export", "_export", "monitor", "_commands", "_functorch", "_guards", "_progress")
+_DEFERRED += ("fx", "export", "_export", "monitor", "_commands", "_functorch", "_guards", "_progress", "_decomp", "package")
 _deferred.defer(__name__, {name: _FROM.get(name, name) for name in (*_DEFERRED, *_FROM)}, plain_lookup=True)
 _deferred.defer(cuda.__name__, {"amp": "cuda.amp"})
 _deferred.defer(autograd.__name__, {"profiler": "autograd.profiler", "kineto_available": "autograd.profiler"})

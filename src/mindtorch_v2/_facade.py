@@ -60,6 +60,32 @@ def refuse_all(package: str, why: str) -> Callable[[str], Any]:
     return find
 
 
+def no_devices(word: str) -> dict[str, Any]:
+    """What a module of devices of a kind that is not here has: it finds none, and what needs one refuses."""
+    def is_available() -> bool:
+        """False."""
+        return False
+
+    def device_count() -> int:
+        """0."""
+        return 0
+
+    def manual_seed_all(seed: int) -> None:
+        """Nothing to seed."""
+
+    def empty_cache() -> None:
+        """Nothing is cached."""
+
+    def synchronize(device: Any = None) -> None:
+        """Refuses: there is no such device."""
+        raise AssertionError(f"Torch not compiled with {word} enabled: the devices are cpu and npu")
+
+    return {"is_available": is_available, "device_count": device_count, "empty_cache": empty_cache,
+            **dict.fromkeys(("is_initialized", "is_bf16_supported", "is_current_stream_capturing"), is_available),
+            **dict.fromkeys(("manual_seed", "manual_seed_all"), manual_seed_all),
+            **dict.fromkeys(("synchronize", "current_device", "current_stream", "set_device"), synchronize)}
+
+
 def settings(parent: str, name: str, doc: str, **values: Any) -> Any:
     """A module of settings that are stored and not read here, with torch's `patch`."""
     made = module(parent, name, doc, **values)

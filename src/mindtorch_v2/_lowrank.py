@@ -25,6 +25,8 @@ def get_approximate_basis(A: Any, q: int, niter: int | None = 2, M: Any = None) 
 def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> tuple[Any, Any, Any]:
     """U, S and V of about A - M = U diag(S) V^H, q singular values at most."""
     q = 6 if q is None else q
+    if not A.is_floating_point() and not A.is_complex():
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {A.dtype} != {torch.get_default_dtype()}")
     if M is not None:
         M = M.broadcast_to(A.size())
     wide = A.shape[-2] < A.shape[-1]

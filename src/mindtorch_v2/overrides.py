@@ -4,11 +4,13 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+import inspect
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _ops
 from mindtorch_v2._C import TensorBase
 from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl
 
@@ -187,8 +189,38 @@ def get_default_nowrap_functions() -> set[Any]:
 
 
 def get_overridable_functions() -> dict[Any, list[Any]]:
-    """Tensor's overridable methods."""
-    return {Tensor: [f for f in vars(Tensor).values() if isinstance(f, (_C.Op, types.FunctionType))]}
+    """What a class may take over, by where it is: of torch, its namespaces, and Tensor."""
+    torch = sys.modules[__name__.rpartition(".")[0]]
+    ignored = get_ignored_functions()
+    found = {torch: [f for f in (getattr(torch, name) for name in _ops.functions) if f not in ignored],
+             torch.nn.functional: [f for name, f in vars(torch.nn.functional).items()
+                                   if callable(f) and not name.startswith("_") and not isinstance(f, type)],
+             Tensor: [f for f in vars(Tensor).values() if isinstance(f, (_C.Op, types.FunctionType))]}
+    for space in ("fft", "linalg", "special"):
+        found[getattr(torch, space)] = list(_ops.namespaces[space].values())
+    return found
+
+
+@functools.cache
+def get_ignored_functions() -> set[Any]:
+    """Functions of torch that no class takes over: those that make tensors of numbers and sizes."""
+    return {f for f in _ops.functions.values() if isinstance(f, _C.Op) and not any("Tensor " in o.schema.partition("->")[0]
+                                                                                  or "Tensor?" in o.schema or "Tensor[" in o.schema
+                                                                                  for o in f.overloads)}
+
+
+@functools.cache
+def get_testing_overrides() -> dict[Any, Callable[..., Any]]:
+    """For each function that a class may take over, one with its signature that gives -1."""
+    made: dict[Any, Callable[..., Any]] = {}
+    for functions in get_overridable_functions().values():
+        for function in functions:
+            def stand_in(*args: Any, **kwargs: Any) -> int:
+                return -1
+            with contextlib.suppress(ValueError, TypeError):             # a few of C have no signature
+                stand_in.__signature__ = inspect.signature(function)     # type: ignore[attr-defined]
+            made[function] = stand_in
+    return made
 
 
 class _TorchFunctionState(enum.Enum):

@@ -23,10 +23,26 @@ def addmm(mat: Any, mat1: Any, mat2: Any, *, beta: Any = 1.0, alpha: Any = 1.0) 
 def mm(mat1: Any, mat2: Any, reduce: str | None = None) -> Any:
     """mat1 @ mat2; the gradient of a sparse operand has its places."""
     if reduce is not None and reduce != "sum":
-        raise NotImplementedError(f"torch.sparse.mm: reduce={reduce!r} is not available, only 'sum'")
+        return _mm_reduced(mat1, mat2, reduce)
     if not (torch._sparse.is_sparse(mat1) or torch._sparse.is_sparse(mat2)):
         return torch.mm(mat1, mat2)
     return torch._sparse_mm(mat1, mat2)
+
+
+def _mm_reduced(mat1: Any, mat2: Any, reduce: str) -> Any:
+    """mat1 @ mat2 with another reduction of the products than their sum; a row without values gives 0."""
+    if mat1.layout is not torch.sparse_csr:
+        raise RuntimeError(f"torch.sparse.mm with reduce={reduce!r} expects the first matrix in sparse_csr, got {mat1.layout}")
+    if reduce.startswith("p"):                               # products; what no reduction is called is refused below
+        raise RuntimeError(f"sparse_mm_reduce: reduce type of {reduce} has not been enabled.")
+    if mat1.shape[1] != mat2.shape[0]:
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({mat1.shape[0]}x{mat1.shape[1]} and "
+                           f"{mat2.shape[0]}x{mat2.shape[1]})")
+    starts = mat1.crow_indices()
+    rows = torch.repeat_interleave(torch.arange(mat1.shape[0], device=mat1.device), starts.diff())
+    terms = mat2.index_select(0, mat1.col_indices()) * mat1.values().unsqueeze(1)
+    result = torch.zeros((mat1.shape[0], mat2.shape[1]), dtype=mat2.dtype, device=mat2.device)
+    return result.scatter_reduce(0, rows.unsqueeze(1).expand_as(terms), terms, reduce, include_self=False)
 
 
 def sum(input: Any, dim: Any = None, dtype: Any = None) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
 import threading
 from typing import Any
 
 import pytest
 import torch
-from twin import error, twin
+from twin import error, outcome, same, twin
 
 import mindtorch_v2 as mt
 from mindtorch_v2 import _C
@@ -253,3 +255,41 @@ def test_fake_tensors_have_shapes_and_no_values() -> None:
             read(x.sum())
     with mode, pytest.raises(AssertionError, match="convert all Tensors to FakeTensors"):
         mt.Tensor.add(x, mt.from_numpy(torch.ones(2).numpy()))
+
+
+def test_operators_of_a_tensor_and_a_subclass_keep_their_order() -> None:
+    """Python asks the class of the right operand first, where it is a subclass; the function that is overridden is still left op right."""
+    def body(t: Any) -> list[Any]:
+        seen = []
+
+        class Seeing(t.Tensor):
+            @classmethod
+            def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                seen.append([type(a).__name__ for a in args])
+                return super().__torch_function__(func, types, args, kwargs)
+        plain, x = t.full((2,), 5), t.full((2,), 3).as_subclass(Seeing)
+        for f in (operator.add, operator.sub, operator.mul, operator.and_, operator.or_, operator.xor, operator.mod, operator.pow):
+            f(plain, x), f(x, plain)
+        both = list(seen)
+        return [both, (plain - x).tolist(), (2 - x).tolist(), (2 * x).tolist()]
+    same(outcome(mt, body), outcome(torch, body))
+
+
+def test_ops_that_make_tensors_arrive_as_themselves() -> None:
+    """Composites that are one op of ATen: a mode sees that op, as in torch, and not the ops of its body."""
+    def body(t: Any) -> list[str]:
+        mode = importlib.import_module(t.__name__ + ".utils._python_dispatch").TorchDispatchMode
+        seen = []
+
+        class Seeing(mode):
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                seen.append(str(func))
+                return func(*args, **(kwargs or {}))
+        x = t.ones(2, 3, requires_grad=True)
+        with Seeing():
+            x.new_zeros(3), x.new_full((2,), 1.0), x.new_empty((2,)), x.new_ones((2,)), x.new_empty_strided((2,), (1,))
+            t.arange(3), t.eye(2), t.linspace(0, 1, 3), t.full_like(x, 1), t.rand(2), t.randn_like(x), t.randperm(3)
+            t.randint(3, (2,)), t.scalar_tensor(1.0)
+            (x[0] + x[:, 1:].sum()).sum().backward()
+        return [name for name in seen if "detach" not in name]
+    same(outcome(mt, body), outcome(torch, body))

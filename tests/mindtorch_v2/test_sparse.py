@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from twin import check_lines
 
 import mindtorch_v2
 
@@ -554,3 +555,33 @@ def test_gradcheck(masked: bool) -> None:
         assert check(lambda s: s.to_dense(masked_grad=masked), (y,), masked=masked)
     wrapped = T.sparse.as_sparse_gradcheck(check)
     assert all(wrapped(f, (x,), masked=masked) for f in (T.Tensor.to_dense, T.Tensor.sum, lambda s: s * 2))
+
+
+@pytest.mark.parametrize("line", [
+    "x.resize_as_sparse_(x).values()", "torch.ones_like(x).values()", "torch.mm(x, d.t())",
+    "F.linear(d, x)", "F.linear(d, x, torch.ones(4))", "x.mv(torch.ones(4))"])
+@pytest.mark.parametrize("layout", ["csr", "csc", "bsr"])
+def test_compressed_layouts_in_more_ops(layout: str, line: str) -> None:
+    if layout == "csc" and "F.linear" in line:
+        line = line.replace("(d, x", "(d[0], x")
+    block = "(2, 2)" if layout == "bsr" else ""
+    check_lines(f"F, d = torch.nn.functional, torch.arange(16.0).reshape(4, 4).tril()\nx = d.to_sparse_{layout}({block})\n{line}")
+
+
+@pytest.mark.parametrize("line", ["torch.mm(h, torch.ones(2, 2))", "h.mv(torch.ones(2))", "F.linear(torch.ones(4, 4), x)",
+                                  "torch.sparse.mm(x.to_sparse_csr(), x.to_dense(), reduce='prod')",
+                                  *(f"torch.sparse.mm(x.to_sparse_csr(), x.to_dense(), reduce='{name}')" for name in
+                                    ("sum", "mean", "amax", "amin"))])
+def test_products_of_coordinates(line: str) -> None:
+    check_lines("F, x = torch.nn.functional, torch.arange(16.0).reshape(4, 4).tril().to_sparse()\n"
+                f"h = torch.sparse_coo_tensor([[0, 2]], torch.ones(2, 2), (3, 2))\n{line}")
+
+
+def test_rows_are_added_in_place() -> None:
+    check_lines("x = torch.arange(16.0).reshape(4, 4).tril().to_sparse_csr()\nx.clone().add_(x).to_dense()")
+
+
+def test_gradients_of_reduced_products() -> None:
+    check_lines("x = torch.arange(16.0).reshape(4, 4).tril().to_sparse_csr().requires_grad_()\n"
+                "d = torch.arange(8.0).reshape(4, 2).requires_grad_()\n"
+                "torch.sparse.mm(x, d, reduce='mean').sum().backward()\n[(g * 60).round() for g in (d.grad, x.grad.values())]")

@@ -17,7 +17,7 @@ cdef enum:
 
 cdef enum:
     INLINE_DIMS = 5
-    MAX_DIMS = 64
+    MAX_DIMS = 128
     # how a view came to be, which decides whether it may be changed in place
     VIEW_NORMAL = 0
     VIEW_NO_GRAD = 1

@@ -6,7 +6,8 @@ POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real
 def _define(str name, str overload_name, str schema, list params, list returns, *, str family, mode=None, kernel=None,
             rule=None, body=None, grad=None, numbers=False, bint copies_self=False, npu=None, returns_class=None,
             str namespace="torch", str node_name="", out=True, str guard=None, dict autocast=None,
-            batching=None, forward=None, dict refuses=None, tuple lacks=(), OpDescription description=None, str format=None):
+            batching=None, forward=None, dict refuses=None, tuple lacks=(), OpDescription description=None, str format=None,
+            bint whole=False):
     """Adds an overload to the op called name (made when new); returns the op."""
     cdef Overload ov = Overload.__new__(Overload)
     cdef Op op
@@ -25,6 +26,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
         ov.lacks |= <uint64_t>1 << dtype_id(item)
     ov.out_body = out if callable(out) else None
     ov.out_apart = out == "apart"
+    ov.whole = whole
     if guard not in GUARDS:
         raise ValueError(f"{name}: guard={guard!r} is none of {', '.join([g for g in GUARDS if g])}")
     ov.guard = GUARDS[guard]

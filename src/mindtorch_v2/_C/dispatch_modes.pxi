@@ -158,8 +158,7 @@ cdef object ask_dispatch(Op op, Overload ov, list found, tuple args, dict kwargs
                 return result
     finally:
         modes().grad = grad
-    raise TypeError(f"Multiple dispatch failed for '{func}'; all __torch_dispatch__ handlers returned NotImplemented: "
-                    f"{list(types)}")
+    raise TypeError(none_took(f"torch._ops.{func}", "__torch_dispatch__", types))
 
 
 cdef object owner_of(object value):
@@ -203,7 +202,8 @@ cdef object call_dispatch(Op op, Overload ov, Binding* b):
         if result is not NotImplemented:
             return result
         found = dispatch_classes(ov, b.slot)
-    if not found and not modes().dispatch_mode_count or ov.family == F_COMPOSITE and ov.body is not None:
+    if not found and not modes().dispatch_mode_count or \
+            ov.family == F_COMPOSITE and ov.body is not None and not ov.whole:
         return NotImplemented
     if ov.family == F_NATIVE and (ov.native_id == N_RESHAPE or ov.native_id == N_CONTIGUOUS):
         return run_in_parts(ov, <TensorBase>b.slot[0], b.slot)

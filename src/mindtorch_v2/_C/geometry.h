@@ -5,7 +5,7 @@
 
 namespace mt::geometry {
 
-constexpr int kMaxDims = 64;
+constexpr int kMaxDims = 128;
 
 // Copies n sizes or strides, which may overlap. A call of memmove costs more than the few words that most tensors have.
 inline void copy_dims(int64_t* to, const int64_t* from, int n) {

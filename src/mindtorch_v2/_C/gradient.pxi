@@ -101,8 +101,8 @@ cdef object start_gradient(TensorBase t, object given, int i):
         raise RuntimeError("grad can be implicitly created only for scalar outputs")
     if not is_float_id(t.dt):
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {dtypes[t.dt]}")
-    if Py_TYPE(<PyObject*>t) != tensor_type and hasattr(type(t), "__torch_dispatch__"):
-        return (<object>t).detach().new_ones(size_of(t))     # a class that computes by itself (DTensor) makes its own
+    if modes().dispatch_mode_count or Py_TYPE(<PyObject*>t) != tensor_type and hasattr(type(t), "__torch_dispatch__"):
+        return all_ops["torch", "ones_like"]((<object>t).detach())    # a class that computes by itself (DTensor) makes its own
     g = new_empty(t.rank, t.sizes, t.dt, t.dev, t.dev_index)
     if g.dev == CPU:
         write_number(1, g.dt, ptr_of(g))

@@ -17,6 +17,11 @@ cdef inline object reflected(Op op, object a, object b):
     return steal(op.vectorcall(<PyObject*>op, args, 2, NULL))
 
 
+cdef inline object right(Op op, Op of_number, object a, object b):
+    """b op a, where a is a tensor; `of_number` takes the tensor first. Python asks a subclass of b's class before b itself."""
+    return reflected(op, a, b) if is_tensor(<PyObject*>b) else binary(of_number, a, b)
+
+
 cdef inline Op comparison(int code):
     """The op of one of Python's comparison codes."""
     return hot.lt if code == Py_LT else hot.le if code == Py_LE else hot.eq if code == Py_EQ else \
@@ -472,13 +477,13 @@ cdef class TensorMethods(TensorBase):
 
     # ---- operators
     def __add__(self, other): return binary(hot.add, self, other)
-    def __radd__(self, other): return binary(hot.add, self, other)
+    def __radd__(self, other): return right(hot.add, hot.add, self, other)
     def __iadd__(self, other): return binary(hot.add_, self, other)
     def __sub__(self, other): return binary(hot.sub, self, other)
-    def __rsub__(self, other): return binary(hot.rsub, self, other)
+    def __rsub__(self, other): return right(hot.sub, hot.rsub, self, other)
     def __isub__(self, other): return binary(hot.sub_, self, other)
     def __mul__(self, other): return binary(hot.mul, self, other)
-    def __rmul__(self, other): return binary(hot.mul, self, other)
+    def __rmul__(self, other): return right(hot.mul, hot.mul, self, other)
     def __imul__(self, other): return binary(hot.mul_, self, other)
     def __truediv__(self, other): return binary(hot.div, self, other)
     def __rtruediv__(self, other): return reflected(hot.div, self, other)
@@ -495,13 +500,13 @@ cdef class TensorMethods(TensorBase):
     def __matmul__(self, other): return binary(hot.matmul, self, other)
     def __rmatmul__(self, other): return reflected(hot.matmul, self, other)
     def __and__(self, other): return binary(hot.bitwise_and, self, other)
-    def __rand__(self, other): return binary(hot.bitwise_and, self, other)
+    def __rand__(self, other): return right(hot.bitwise_and, hot.bitwise_and, self, other)
     def __iand__(self, other): return binary(hot.bitwise_and_, self, other)
     def __or__(self, other): return binary(hot.bitwise_or, self, other)
-    def __ror__(self, other): return binary(hot.bitwise_or, self, other)
+    def __ror__(self, other): return right(hot.bitwise_or, hot.bitwise_or, self, other)
     def __ior__(self, other): return binary(hot.bitwise_or_, self, other)
     def __xor__(self, other): return binary(hot.bitwise_xor, self, other)
-    def __rxor__(self, other): return binary(hot.bitwise_xor, self, other)
+    def __rxor__(self, other): return right(hot.bitwise_xor, hot.bitwise_xor, self, other)
     def __ixor__(self, other): return binary(hot.bitwise_xor_, self, other)
     def __lshift__(self, other): return binary(hot.bitwise_left_shift, self, other)
     def __rshift__(self, other): return binary(hot.bitwise_right_shift, self, other)

@@ -71,6 +71,13 @@ cdef object call_override(object func, PyObject** args, Py_ssize_t nargs, PyObje
     return ask_overrides(func, tuple([<object>args[i] for i in range(nargs)]), keywords)
 
 
+cdef str none_took(str name, str handler, tuple types):
+    """What torch says of a call that no class took."""
+    return (f"Multiple dispatch failed for '{name}'; all {handler} handlers returned NotImplemented:\n\n" +
+            "".join([f"  - tensor subclass {cls}\n" for cls in types]) +
+            "\nFor more information, try re-running with TORCH_LOGS=not_implemented")
+
+
 cdef object ask_overrides(object func, tuple positional, dict keywords):
     """Offers a call to the active modes, then to the arguments' classes; NotImplemented where none overrides."""
     cdef list found = []
@@ -94,6 +101,5 @@ cdef object ask_overrides(object func, tuple positional, dict keywords):
         if result is not NotImplemented:
             return result
     if found:
-        raise TypeError(f"Multiple dispatch failed for 'torch.{getattr(func, '__name__', func)}'; all "
-                        f"__torch_function__ handlers returned NotImplemented: {list(types)}")
+        raise TypeError(none_took(f"torch.{getattr(func, '__name__', func)}", "__torch_function__", types))
     return NotImplemented

@@ -38,6 +38,8 @@ cdef int reduce_rule(int id, Overload ov, TensorBase a, PyObject** s, OutSpec* o
     dim = <object>s[1]
     all_dims = dim is None
     if not all_dims:
+        if a.rank > 64:
+            raise RuntimeError("only tensors with up to 64 dims are supported")
         n = read_ints_or_one(dim, dims, 1)
         all_dims = n == 0 and id != R_REDUCE_BOOL      # torch's any and all take no dims for none
     for d in range(a.rank):

@@ -25,7 +25,7 @@ op("empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Lay
    native="empty_strided", variants="function")
 
 
-@composite(f"full_like(Tensor self, Scalar fill_value, {_OPTIONS}) -> Tensor", out=False, variants="function")
+@composite(f"full_like(Tensor self, Scalar fill_value, {_OPTIONS}) -> Tensor", out=False, variants="function", whole=True)
 def _full_like(self: Tensor, fill_value: complex, dtype: _C.dtype | None, layout: _C.layout | None,
                device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None,
                memory_format: _C.memory_format | None) -> Tensor:
@@ -40,12 +40,12 @@ for _name in ("empty", "zeros", "ones"):
         return _make(size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=bool(requires_grad))
     op(f"new_{_name}(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
        "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False,
-       batch=batching_nn.new_like, body=_new, variants="method")
+       batch=batching_nn.new_like, body=_new, variants="method", whole=True)
 
 
 @composite("new_full(Tensor self, SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, "
            "Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False,
-    batch=batching_nn.new_like, variants="method")
+           batch=batching_nn.new_like, variants="method", whole=True)
 def _new_full(self: Tensor, size: Sequence[int], fill_value: complex, dtype: _C.dtype | None, layout: _C.layout | None,
               device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     return ops.full(size, fill_value, dtype=dtype or self.dtype, device=device or self.device,
@@ -54,9 +54,7 @@ def _new_full(self: Tensor, size: Sequence[int], fill_value: complex, dtype: _C.
 
 @composite("new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, "
            "Layout? layout=None, Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor",
-           out=False,
-    batch=batching_nn.new_strided,
-           variants="method")
+           out=False, batch=batching_nn.new_strided, variants="method", whole=True)
 def _new_empty_strided(self: Tensor, size: tuple[int, ...], stride: tuple[int, ...], dtype: _C.dtype | None,
                        layout: _C.layout | None, device: _C.device | None, pin_memory: bool | None,
                        requires_grad: bool | None) -> Tensor:
@@ -65,7 +63,7 @@ def _new_empty_strided(self: Tensor, size: tuple[int, ...], stride: tuple[int, .
 
 
 @composite("scalar_tensor(Scalar s, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
-           "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False, variants="function")
+           "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False, variants="function", whole=True)
 def _scalar_tensor(s: float, dtype: _C.dtype | None, layout: _C.layout | None, device: _C.device | None,
                    pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """A 0-dim tensor; of the default dtype unless one is given."""
@@ -147,7 +145,7 @@ for _overload, _params, _body in (
     (".start_step", "Scalar start, Scalar end, Scalar step=1", _arange),
 ):
     op(f"arange{_overload}({_params}, {_RANGE}) -> Tensor", variants="function", doc=_arange.__doc__, body=_body,
-       out=_in_its_shape(_body))
+       out=_in_its_shape(_body), whole=True)
 
 
 def _range(start: float, end: float, step: float, dtype: _C.dtype | None, layout: _C.layout | None,
@@ -206,14 +204,16 @@ _SPACES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
 for _name, _base, _body in _SPACES:
     for _overload, _kind in (("", "Scalar"), (".Tensor_Tensor", "Tensor")):    # a tensor that needs a gradient is no Scalar
         op(f"{_name}{_overload}({_kind} start, {_kind} end, int steps{_base}, {_RANGE}) -> Tensor", variants="function",
-           numbers=_kind == "Tensor", body=_body, out=_in_its_shape(_body))
+           numbers=_kind == "Tensor", body=_body, out=_in_its_shape(_body), whole=True)
 
 
-@composite(f"eye(SymInt n, SymInt? m=None, {_RANGE}) -> Tensor", variants="function")
+@composite(f"eye(SymInt n, SymInt? m=None, {_RANGE}) -> Tensor", variants="function", whole=True)
 def _eye(n: int, m: int | None, dtype: _C.dtype | None, layout: _C.layout | None, device: _C.device | None,
          pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
     m = n if m is None else m
+    if dtype is not None and dtype._name == "complex32":
+        raise NotImplementedError("\"eye\" not implemented for 'ComplexHalf'")
     if n < 0 or m < 0:
         raise RuntimeError(f"{'n' if n < 0 else 'm'} must be greater or equal to 0, got {n if n < 0 else m}")
     return _finish(ops._eye_(ops.empty((n, m), dtype=dtype, device=device), n, m), requires_grad)
@@ -234,7 +234,15 @@ def _complex_rule(real: Tensor, imag: Tensor, polar: bool = False) -> Spec:
     return ops.broadcast_shapes(tuple(real.shape), tuple(imag.shape)), real.dtype.to_complex()
 
 
-op("complex(Tensor real, Tensor imag) -> Tensor",
+def _complex_out(out: Tensor, real: Tensor, imag: Tensor) -> Tensor:
+    made = ops.complex(real, imag)
+    if out.dtype is not made.dtype:
+        raise RuntimeError(f"Expected object of scalar type {_C.TYPE_WORDS[made.dtype._id]} but got scalar type "
+                           f"{_C.TYPE_WORDS[out.dtype._id]} for argument 'out'")
+    return made
+
+
+op("complex(Tensor real, Tensor imag) -> Tensor", out=_complex_out,
    batch=batching.pointwise, rule=_complex_rule, variants="function", npu="aclnnComplex(real, imag, out)",
    grad={"real": lambda g: g.real, "imag": lambda g: g.imag})
 op("polar(Tensor abs, Tensor angle) -> Tensor", batch=batching.pointwise, autocast={"cpu": "float32"},

@@ -144,8 +144,15 @@ def _gather_rule(self: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Sp
     return index.shape, self.dtype
 
 
-op("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", out="apart",
-   batch=batching.dims, forward=forward.linear, rule=_gather_rule,
+def _gather_out(out: Tensor, self: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
+    if out.dtype is not self.dtype:
+        raise RuntimeError(f"Expected out tensor to have dtype {word(self.dtype).lower()}, but got "
+                           f"{word(out.dtype).lower()} instead")
+    return ops.gather(self, dim, index, sparse_grad=sparse_grad)
+
+
+op("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", out=_gather_out,
+   lacks="complex32", batch=batching.dims, forward=forward.linear, rule=_gather_rule,
    npu="aclnnGather(self, dim, index, out)",
    grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).scatter_add(dim, index, g)})
 
@@ -176,14 +183,14 @@ def _scatter_value_check(self: Tensor, dim: int, index: Tensor, value: float) ->
         core._check_fits(value, self.dtype)
 
 
-op("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", out="apart",
+op("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", out="apart", lacks="complex32",
    batch=batching.dims, kernel="scatter", copies_self=True,
    inplace="method",
    rule=lambda self, dim, index, src: _scatter_check("scatter", self, dim, index, src),
    npu="aclnnScatter(self, dim, index, src, 0, out)",
    grad={"self": lambda g, dim, index: g.scatter(dim, index, 0), "src": lambda g, dim, index, src_shape:
          _cover(g.gather(dim, index), src_shape)})
-op("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", out="apart",
+op("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", out="apart", lacks="complex32",
    batch=batching.dims, kernel="scatter_value", copies_self=True,
    rule=lambda self, dim, index, value: _scatter_value_check(self, dim, index, value),
    npu="aclnnScatterValue(self, dim, index, value, 0, out)",
@@ -238,7 +245,7 @@ _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 def _scatter_reduce_rule(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool) -> None:
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
-    if reduce in _REDUCTIONS[3:] and self.is_complex():
+    if reduce in _REDUCTIONS[3:] and self.is_complex() or reduce == "mean" and self.dtype._name == "bool":
         raise NotImplementedError(f'"scatter_gather_tensor_cpu_reduce_{reduce}" not implemented for '
                                   f"'{_C.TYPE_WORDS[self.dtype._id]}'")
     _scatter_check("scatter", self, dim, index, src)
@@ -471,7 +478,7 @@ def _put_flat_rule(self: Tensor, index: Tensor, source: Tensor, accumulate: bool
         raise IndexError("put_(): Tried to put elements into an empty tensor")
 
 
-op("take(Tensor self, Tensor index) -> Tensor", out="apart",
+op("take(Tensor self, Tensor index) -> Tensor", out="apart", lacks="complex32",
    batch=batching.take, rule=_take_rule, npu="aclnnTake(self, index, out)",
    grad={"self": lambda g, self_shape, index: g.new_zeros(self_shape).put(index, g, True)})
 op("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", out=False,

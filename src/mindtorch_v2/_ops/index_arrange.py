@@ -107,6 +107,8 @@ for _name, _camel in (("tril", "Tril"), ("triu", "Triu")):
         if row < 0 or col < 0:
             which, n = ("row", row) if row < 0 else ("col", col)
             raise RuntimeError(f"{which} must be non-negative, got{n}")
+        if dtype is not None and dtype._name not in ("int32", "int64"):
+            raise NotImplementedError(f'"{_name}_indices" not implemented for \'{_C.TYPE_WORDS[dtype._id]}\'')
         if device is not None and ops.empty((0,), device=device).is_npu:     # found there, not brought there
             whole = ops.ones((row, col), dtype=_C._dtype_named("bool"), device=device)
             return getattr(whole, _name)(offset).nonzero().t().to(dtype or INT64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.index import broadcast
@@ -79,15 +80,15 @@ def _masked_fill_tensor(self: Tensor, mask: Tensor, value: Tensor) -> Tensor:
     """A copy of self with value where mask is true."""
     _check_value(self, value)
     if not value.requires_grad and value.device.type == "cpu" and value._readable:
-        return ops._masked_fill(widened(self, mask), mask, value.item())
+        return ops._masked_fill(widened(self, mask).contiguous(), mask, value.item())
     self = widened(self, mask)
     _check_mask("masked_fill", self, mask)
-    return ops.where(mask, value.to(self.dtype), self)
+    return ops.where(mask, value.to(self.dtype), self.contiguous())
 
 
 @composite("masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor", out=False)
 def _masked_fill(self: Tensor, mask: Tensor, value: float) -> Tensor:
-    return ops._masked_fill(widened(self, mask), mask, value)
+    return ops._masked_fill(widened(self, mask).contiguous(), mask, value)      # in no other format, as torch's
 
 
 op("masked_fill_.Scalar(Tensor(a!) self, Tensor mask, Scalar value) -> Tensor(a!)",
@@ -167,6 +168,12 @@ def _nonzero_static(self: Tensor, size: int, fill_value: int) -> Tensor:
 
 
 # ---- a part replaced ---------------------------------------------------------------------------------------------
+def _refuse_complex_history(name: str, *tensors: Tensor) -> None:
+    """torch has no derivative of these for complex numbers, and says so at once."""
+    if _C._is_grad_enabled() and any(x.requires_grad and x.is_complex() for x in tensors):
+        raise RuntimeError(f"{name} does not support automatic differentiation for outputs with complex dtype.")
+
+
 def _replaced(self: Tensor, src: Tensor, part_of: Callable[..., Any], what: str) -> Tensor:
     result = self.clone()
     part = part_of(result)
@@ -180,6 +187,7 @@ def _replaced(self: Tensor, src: Tensor, part_of: Callable[..., Any], what: str)
 @composite("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", out=False)
 def _select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of self with src at index along dim."""
+    _refuse_complex_history("select_scatter", self, src)
     return _replaced(self, src, lambda x: x.select(dim, index), "slice")
 
 
@@ -187,6 +195,7 @@ def _select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
            "-> Tensor")
 def _slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Tensor:
     """A copy of self with src in a slice along dim."""
+    _refuse_complex_history("slice_scatter", self, src)
     wrap(dim, self.dim())
     return _replaced(self, src, lambda x: ops.slice(x, dim, start, end, step), "slice")
 

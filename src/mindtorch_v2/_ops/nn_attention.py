@@ -123,6 +123,8 @@ def _check_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tenso
         if x.dtype is not query.dtype:
             raise RuntimeError(f"Expected query, key, and value to have the same dtype, but got query.dtype: "
                                f"{query.dtype} key.dtype: {key.dtype} and value.dtype: {value.dtype} instead.")
+    if not query.is_floating_point() and not query.is_complex():
+        raise RuntimeError(f"expected scalar type Float but found {_C.TYPE_WORDS[query.dtype._id]}")
     if attn_mask is not None:
         if is_causal:
             raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when "

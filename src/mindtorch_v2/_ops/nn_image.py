@@ -68,7 +68,7 @@ def _pad_row(kind: str, n: int) -> None:
        rule=lambda grad_output, self, padding: (self.shape, self.dtype),
        npu=f"aclnn{camel}Backward(grad_output, self, padding, out)",
        grad={"grad_output": lambda g, padding: getattr(ops, name)(g, padding)})
-    op(f"{name}(Tensor self, SymInt[{2 * n}] padding) -> Tensor",
+    op(f"{name}(Tensor self, SymInt[{2 * n}] padding) -> Tensor", lacks="bool",
        batch=batching_nn.folded(n + 1, "self"), variants="nn", format="self",
        npu=f"aclnn{camel}(self, padding, out)",
        autocast=None if name == "reflection_pad3d" else {"cpu": "float32"},      # as torch, which leaves that one out
@@ -181,6 +181,7 @@ def _resize_row(name: str, n: int, aligned: bool, npu: str | None) -> None:
        npu=npu and f"aclnn{back}(grad_output, output_size, input_size{given}{free}, out)",
        grad={"grad_output": _named(f"output_size{given}{names}", curve)})
     op(f"{name}(Tensor self, SymInt[{n}] output_size{corners}{text}) -> Tensor",
+       lacks="half" if name.endswith("_aa") else "uint8" if name in ("upsample_linear1d", "upsample_trilinear3d") else "",
        batch=batching_nn.folded(n + 1, "self"), variants="nn", format="self",
        rule=_resize_rule(name, n), npu=npu and f"aclnn{npu}(self, output_size{given}{free}, out)",
        grad={"self": _named(f"self_shape{given}{names}", slope)}, autocast={"npu": "float32"} if npu else None,

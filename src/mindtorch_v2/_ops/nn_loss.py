@@ -306,14 +306,16 @@ def _nll_rule(self: Tensor, target: Tensor, weight: Tensor | None, reduction: in
         raise RuntimeError(f"size mismatch (got input: {list(shape)}, target: [])")
     if targets and shape[0] != targets[0]:
         raise RuntimeError(f"size mismatch (got input: {list(shape)}, target: {list(targets)})")
-    _check_class_weight(weight, shape[-1])
+    _check_class_weight(weight, shape[-1], self.dtype)
     return [(targets if reduction == 0 and rank == 2 else (), dtype), ((), dtype)]
 
 
-def _check_class_weight(weight: Tensor | None, classes: int) -> None:
+def _check_class_weight(weight: Tensor | None, classes: int, dtype: _C.dtype) -> None:
     if weight is not None and (weight.dim() != 1 or weight.numel() != classes):
         raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got "
                            f"weight tensor of shape: {list(weight.shape)}")
+    if weight is not None and weight.dtype is not dtype:
+        raise RuntimeError(f"expected scalar type {_C.TYPE_WORDS[dtype._id]} but found {_C.TYPE_WORDS[weight.dtype._id]}")
 
 
 def _nll2d_rule(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int,
@@ -326,7 +328,7 @@ def _nll2d_rule(self: Tensor, target: Tensor, weight: Tensor | None, reduction: 
                            f"{self.dim()}")
     if (self.size(0), *self.shape[2:]) != tuple(target.shape):
         raise RuntimeError(f"size mismatch (got input: {list(self.shape)} , target: {list(target.shape)}")
-    _check_class_weight(weight, self.size(1))
+    _check_class_weight(weight, self.size(1), self.dtype)
     return [(target.shape if reduction == 0 else (), self.dtype), ((), self.dtype)]
 
 
@@ -453,7 +455,7 @@ def _by_probability(self: Tensor, target: Tensor, weight: Tensor | None, reducti
     dim = 0 if self.dim() == 1 else 1
     if self.shape != target.shape:
         raise RuntimeError(f"input and target shapes do not match: {list(self.shape)} and {list(target.shape)}")
-    _check_class_weight(weight, self.size(dim))
+    _check_class_weight(weight, self.size(dim), self.dtype)
     if label_smoothing > 0:
         target = target * (1 - label_smoothing) + label_smoothing / self.size(dim)
     scores = ops.log_softmax(self, dim) * target

@@ -207,7 +207,7 @@ def _soft_margin_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor
            grad={"self": lambda g, self, target, reduction: ops.soft_margin_loss_backward(g, self, target, reduction)})
 def _soft_margin_loss(self: Tensor, target: Tensor, reduction: int) -> Tensor:
     """log(1 + exp(-target * self))."""
-    return reduced_loss((-target * self).exp().log1p(), reduction)
+    return reduced_loss((self * -target).exp().log1p(), reduction)
 
 
 @composite("multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, "
@@ -423,7 +423,7 @@ def _lengths(value: Any) -> list[int]:
 
 _CTC = "int blank=0, int reduction=0, bool zero_infinity=False) -> Tensor"
 op(f"ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, {_CTC}",
-   autocast={"cpu": "float32"}, out=False, variants="function",
+   autocast={"cpu": "float32"}, out=False, variants="function", lacks="half",
    body=_ctc_loss)
 op(f"ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, {_CTC}", out=False,
-   variants="function", body=_ctc_loss)
+   variants="function", lacks="half", body=_ctc_loss)

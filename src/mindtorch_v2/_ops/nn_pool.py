@@ -31,7 +31,12 @@ def _out_size(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil
 
 
 def _check_input(name: str, self: Tensor, n: int) -> None:
-    if self.dim() not in (n + 1, n + 2) or any(s == 0 for s in self.shape[-n - 1:]):
+    empty = next((d for d in range(max(self.dim() - n - 1, 0), self.dim()) if self.size(d) == 0), None)
+    if name == "max_pool3d" and self.dim() in (4, 5) and empty is not None:
+        raise RuntimeError("max_pool3d_with_indices_out_cpu_template(): Expected input's non-batch dimensions to have positive "
+                           f"length, but input has a shape of {list(self.shape)} and non-batch dimension {empty} has length "
+                           "zero!")
+    if self.dim() not in (n + 1, n + 2) or empty is not None:
         raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size "
                            f"for input, but got:{list(self.shape)}")
 
@@ -117,7 +122,7 @@ for _n, (_npu, _npu_back), _slope, _back in (
     _name = f"max_pool{_n}d_with_indices"
     _window = (f"int[{_n}] kernel_size, int[{_n}] stride=[], int[{_n}] padding=0, int[{_n}] dilation=1, "
                "bool ceil_mode=False")
-    op(f"{_name}_backward(Tensor grad_output, Tensor self, {_window}, Tensor indices) -> Tensor",
+    op(f"{_name}_backward(Tensor grad_output, Tensor self, {_window}, Tensor indices) -> Tensor", lacks="int",
        batch=batching_nn.folded(_n + 1, "grad_output", "self", "indices"), variants="", format="self",
        rule=lambda grad_output, self, *_: (self.shape, self.dtype), npu="aclnn" + _npu_back,
        grad={"grad_output": _back, "self": lambda g: ops.zeros_like(g)})
@@ -186,7 +191,7 @@ for _n, _extra, _slope, _back in _AVERAGES:
        batch=batching_nn.folded(_n + 1, "grad_output", "self"), variants="", format=_planes(_n),
        rule=lambda grad_output, self, *_: (self.shape, self.dtype),
        npu=f"aclnnAvgPool{_n}dBackward(grad_output, self, {_args}", grad={"grad_output": _back})
-    op(f"avg_pool{_n}d(Tensor self, {_window}) -> Tensor",
+    op(f"avg_pool{_n}d(Tensor self, {_window}) -> Tensor", lacks="half" if _n == 3 else "",
        batch=batching_nn.folded(_n + 1, "self"), variants="nn", rule=_average_rule(f"avg_pool{_n}d", _n),
        npu=f"aclnnAvgPool{_n}d(self, {_args}", grad={"self": _slope}, autocast=_cast_of(_n), format=_planes(_n),
        doc="The mean of every window.")
@@ -256,6 +261,7 @@ for _n, _average, _average_back, _max, _max_back in (
        rule=_adaptive_rule(f"adaptive_avg_pool{_n}d", _n), grad={"self": _average}, format=_planes(_n),
        npu=f"aclnnAdaptiveAvgPool{_n}d(self, output_size, out)", doc="The mean of as many windows as asked for.")
     op(f"adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor", variants="nn", autocast=_cast_of(_n),
+       lacks="int64 complex" if _n == 3 else "int64",
        body=lambda self, output_size, _n=_n: getattr(ops, f"_adaptive_avg_pool{_n}d")(
            self, output_size if isinstance(output_size, (tuple, list)) else [output_size] * _n))
     op(f"adaptive_max_pool{_n}d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor",

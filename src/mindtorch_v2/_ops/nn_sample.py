@@ -172,7 +172,8 @@ def _channel_shuffle(self: Tensor, groups: int) -> Tensor:
 
 
 for _name in ("channel_shuffle", "native_channel_shuffle"):
-    op(f"{_name}(Tensor self, SymInt groups) -> Tensor", body=_channel_shuffle, variants="function", out=False)
+    op(f"{_name}(Tensor self, SymInt groups) -> Tensor", body=_channel_shuffle, variants="function", out=False,
+       lacks="complex32")
 
 
 # ---- patches ---------------------------------------------------------------------------------------------------------

@@ -451,7 +451,7 @@ def _inside(x: Tensor, low: float | None, high: float | None) -> Tensor:
     return x >= low if high is None else (x >= low) & (x <= high)
 
 
-def _clamp(self: Any, min: Tensor | float | None, max: Tensor | float | None) -> Tensor:
+def _clamp(self: Any, min: Any, max: Any) -> Tensor:
     """Limits every item to [min, max]; a limit is a number, a tensor or None."""
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
@@ -466,6 +466,8 @@ def _clamp(self: Any, min: Tensor | float | None, max: Tensor | float | None) ->
         return ops._clamp_max_tensor(self, max)
     if max is None:
         return ops._clamp_min_tensor(self, min)
+    if self.dtype._name == min.dtype._name == max.dtype._name == "bool":
+        raise NotImplementedError("\"clamp_cpu\" not implemented for 'Bool'")
     return ops._clamp_tensor(self, min, max)
 
 

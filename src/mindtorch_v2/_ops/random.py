@@ -225,8 +225,9 @@ for _name, _fill in (("rand", _fill_uniform), ("randn", _fill_normal)):
               generator: _C.GeneratorBase | None, _fill: Callable[..., Any] = _fill) -> Tensor:
         made = ops.empty_like(self, dtype=dtype, device=device, memory_format=memory_format)
         return _finish(_fill(made, generator), requires_grad)
-    op(f"{_name}(SymInt[] size, {_OPTIONS}) -> Tensor", body=_fresh, variants="function", out=_into(_fresh, _fill))
-    op(f"{_name}_like(Tensor self, {_LIKE}) -> Tensor", body=_like, variants="function", out=False)
+    op(f"{_name}(SymInt[] size, {_OPTIONS}) -> Tensor", body=_fresh, variants="function", out=_into(_fresh, _fill),
+       whole=True)
+    op(f"{_name}_like(Tensor self, {_LIKE}) -> Tensor", body=_like, variants="function", out=False, whole=True)
 
 
 def _randint(low: int, high: int, size: Sequence[int], generator: _C.GeneratorBase | None, dtype: _C.dtype | None,
@@ -246,9 +247,9 @@ def _randint_below(high: int, *rest: Any) -> Tensor:
 
 
 op(f"randint(SymInt high, SymInt[] size, {_OPTIONS}) -> Tensor", variants="function", body=_randint_below,
-   doc=_randint.__doc__, out=_into(_randint_below, lambda made, *rest: _fill_integers(made, 0, *rest)))
+   doc=_randint.__doc__, out=_into(_randint_below, lambda made, *rest: _fill_integers(made, 0, *rest)), whole=True)
 op(f"randint.low(SymInt low, SymInt high, SymInt[] size, {_OPTIONS}) -> Tensor", variants="function", body=_randint,
-   out=_into(_randint, _fill_integers))
+   out=_into(_randint, _fill_integers), whole=True)
 
 
 def _randint_like(self: Tensor, low: int, high: int, dtype: _C.dtype | None, layout: _C.layout | None,
@@ -260,12 +261,12 @@ def _randint_like(self: Tensor, low: int, high: int, dtype: _C.dtype | None, lay
 
 
 op(f"randint_like(Tensor self, SymInt high, {_LIKE}) -> Tensor", out=False, variants="function",
-   body=lambda self, high, *rest: _randint_like(self, 0, high, *rest), doc=_randint_like.__doc__)
+   body=lambda self, high, *rest: _randint_like(self, 0, high, *rest), doc=_randint_like.__doc__, whole=True)
 op(f"randint_like.low(Tensor self, SymInt low, SymInt high, {_LIKE}) -> Tensor", out=False, variants="function",
-   body=_randint_like)
+   body=_randint_like, whole=True)
 
 
-@composite(f"randperm(SymInt n, {_OPTIONS}) -> Tensor", variants="function")
+@composite(f"randperm(SymInt n, {_OPTIONS}) -> Tensor", variants="function", whole=True)
 def _randperm(n: int, generator: _C.GeneratorBase | None, dtype: _C.dtype | None, layout: _C.layout | None,
               device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """The integers from 0 to n - 1 in random order."""
@@ -313,6 +314,10 @@ def normal(mean: Tensor | float, std: Tensor | float = 1.0, size: list[int] | No
            out: Tensor | None = None, dtype: _C.dtype | None = None, layout: _C.layout | None = None,
            device: _C.device | None = None, pin_memory: bool | None = None, requires_grad: bool = False) -> Tensor:
     """Normal numbers: element-wise means and deviations, or numbers and a size."""
+    if out is not None and _C._is_grad_enabled() and any(
+            isinstance(x, Tensor) and x.requires_grad for x in (mean, std, out)):
+        raise RuntimeError("normal(): functions with out=... arguments don't support automatic differentiation, but one of "
+                           "the arguments requires grad.")
     if size is None:
         made = _normal(mean, std, generator)
     elif out is not None and tuple(out.shape) == tuple(size):    # drawn in the order of its memory
@@ -338,8 +343,15 @@ def _multinomial_rule(self: Tensor, num_samples: int, replacement: bool, generat
     return tuple(self.shape[:-1]) + (num_samples,), _C._dtype_named("int64")
 
 
+def _multinomial_out(out: Tensor, *args: Any) -> Tensor:
+    if out.dtype._name != "int64":
+        raise RuntimeError(f"multinomial expects Long tensor out, got: {_C.TYPE_WORDS[out.dtype._id]}")
+    *given, generator = args
+    return ops.multinomial(*given, generator=generator)
+
+
 op("multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor",
-   rule=_multinomial_rule, npu="aclnnMultinomial(self, num_samples, replacement, seed, offset, out)")
+   rule=_multinomial_rule, out=_multinomial_out, npu="aclnnMultinomial(self, num_samples, replacement, seed, offset, out)")
 op("poisson(Tensor self, Generator? generator=None) -> Tensor", out=False, rule="like", variants="function",
    grad={"self": _zero})
 publish_plain(normal)

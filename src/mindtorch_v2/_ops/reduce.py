@@ -57,6 +57,8 @@ def reduced(shape: tuple[int, ...], dim: int | Sequence[int] | None, keepdim: bo
     rank = len(shape)
     if dim is None or dim == () or dim == []:
         return (1,) * rank if keepdim else ()
+    if rank > 64:
+        raise RuntimeError("only tensors with up to 64 dims are supported")
     gone = set()
     for d in dim if isinstance(dim, (tuple, list)) else (dim,):
         d = wrap(d, rank)
@@ -447,7 +449,7 @@ def _renorm_rule(self: Tensor, p: float, dim: int, maxnorm: float) -> Spec:
 
 
 @composite("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", autocast={"npu": "float32"},
-           inplace="method", rule=_renorm_rule,
+           inplace="method", rule=_renorm_rule, lacks="complex32",
            npu="aclnnRenorm(self, p, dim, maxnorm, out)")
 def _renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Each slice along dim scaled down to a p-norm of at most maxnorm."""

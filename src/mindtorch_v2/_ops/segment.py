@@ -134,7 +134,8 @@ def _segment_reduce(data: Tensor, reduce: str, lengths: Tensor | None, indices: 
 
 for _name in ("segment_reduce", "_segment_reduce"):
     op(f"{_name}(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int axis=0, "
-       "bool unsafe=False, Scalar? initial=None) -> Tensor", variants="function", body=_segment_reduce)
+       "bool unsafe=False, Scalar? initial=None) -> Tensor", variants="function", out=False, lacks="bool int",
+       body=_segment_reduce)
 
 
 def _inside(self: Tensor, indices: tuple[Tensor, ...]) -> list[Tensor]:

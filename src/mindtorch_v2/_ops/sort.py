@@ -76,7 +76,7 @@ def _argsort_rule(self: Tensor, dim: int, descending: bool, stable: bool) -> Any
     return None if stable or self.dim() == 0 else (self.shape, INT64)
 
 
-@composite("argsort(Tensor self, int dim=-1, bool descending=False, *, bool stable=False) -> Tensor", out=False,
+@composite("argsort(Tensor self, int dim=-1, bool descending=False, *, bool stable=False) -> Tensor",
            npu="aclnnArgsort(self, dim, descending, out)", rule=_argsort_rule)
 def _argsort(self: Tensor, dim: int, descending: bool, stable: bool) -> Tensor:
     """The indices that sort self along dim."""

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from mindtorch_v2 import _C
 from mindtorch_v2._ops.infer import binary, binary_float, unary_float
 from mindtorch_v2._ops.table import alias, composite, op, ops
 from mindtorch_v2._tensor import Tensor
@@ -25,11 +26,18 @@ def _limit(x: Tensor, at_zero: float, slope: Callable[..., Any]) -> Tensor:
     return ops.where(zero, at_zero, slope(x.masked_fill(zero, 1)))
 
 
+def _wide(name: str, x: Tensor) -> Tensor:
+    """x, unless it is of 16 bits, in which torch computes this slope nowhere."""
+    if x.dtype.itemsize == 2 and x.is_cpu:
+        raise NotImplementedError(f'"{name}_backward" not implemented for \'{_C.TYPE_WORDS[x.dtype._id]}\'')
+    return x
+
+
 # ---- one input -----------------------------------------------------------------------------------
 for _name, _grad in (
     ("i0e", lambda g, self, result: g * (ops.special_i1e(self) - self.sgn() * result)),
-    ("i1", lambda g, self: g * _limit(self, 0.5, lambda x: ops.i0(x) - ops.special_i1(x) / x)),
-    ("i1e", lambda g, self: g * _limit(self, 0.5, lambda x: ops.special_i0e(x) - ops.special_i1e(x)
+    ("i1", lambda g, self: g * _limit(_wide("i1", self), 0.5, lambda x: ops.i0(x) - ops.special_i1(x) / x)),
+    ("i1e", lambda g, self: g * _limit(_wide("i1e", self), 0.5, lambda x: ops.special_i0e(x) - ops.special_i1e(x)
                                        * (x.sgn() + x.reciprocal()))),
     ("entr", lambda g, self: g * (-1 - self.log())),
     ("ndtri", lambda g, result: g * math.sqrt(2 * math.pi) * (result.square() / 2).exp()),

@@ -249,7 +249,7 @@ def _grid(self: Tensor, bins: Any, range: Any, weight: Any) -> list[Tensor]:
     if range is not None and len(range) != 2 * axes:
         raise RuntimeError(f"torch.histogramdd: for a {axes}-dimensional histogram range should have {2 * axes} elements, "
                            f"but got {len(range)}")
-    if not self.is_floating_point():
+    if not self.is_floating_point() or self.dtype.itemsize < 4:
         raise NotImplementedError(f'"histogramdd" not implemented for \'{word(self.dtype)}\'')
     points = self.detach().reshape(-1, axes)
     return [b if hasattr(b, "dtype") else

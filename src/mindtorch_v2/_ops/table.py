@@ -63,7 +63,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
        out: bool | str | Callable[..., Any] = True, guard: str | None = None, autocast: str | dict[str, str] | None = None,
        batch: Any = None, forward: Callable[..., Any] | None = None,
        refuses: dict[str, str] | None = None, lacks: str = "", variants: str = "function, method", namespace: str = "torch",
-       format: str | None = None, doc: str | None = None) -> Any:
+       format: str | None = None, doc: str | None = None, whole: bool = False) -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient.
 
     kernel: the library's name for it where that is not the op's, or a function for all devices: of (outs, args), and of
@@ -79,6 +79,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     refuses: what torch says of a pointwise op's dtypes without a kernel: {"complex": words}, or of bool, int, float.
     lacks: dtypes of the first tensor (of a pointwise op: of what is computed) that torch has no kernel for on a cpu; int,
     half and complex stand for several.
+    whole: dispatch modes and __torch_dispatch__ see a composite itself, not its parts.
     numbers: whether numbers may stand for tensors: True, "other": but not for the first, "all": for all at once."""
     # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch
     parsed = parse(schema)
@@ -99,7 +100,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         npu=npu, namespace=namespace,
         returns_class=None if namespace.startswith("npu") else returns_class(parsed.name, parsed.returns),
         node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward, refuses=refuses,
-        description=_DESCRIPTION, format=format,
+        description=_DESCRIPTION, format=format, whole=whole,
         lacks=tuple(map(_C._dtype_named, _dtype_names(lacks))) if pointwise else (),
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
     if doc or body is not None:

@@ -43,11 +43,11 @@ op("squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", batch=batching.squeez
 op("unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", batch=batching.unsqueezed, out=False, view="unsqueeze",
    grad={"self": lambda g, self_shape: g.reshape(self_shape)})
 op("select(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", batch=batching.along, out=False, view="select",
-   grad={"self": lambda g, self_shape, dim, index: _select_grad(g, self_shape, dim, index)})
+   grad={"self": lambda g, self_shape, dim, index: ops.select_backward(g, self_shape, dim, index)})
 op("slice(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)",
    batch=batching.along,
    view="slice", variants="",
-   grad={"self": lambda g, self_shape, dim, start, end, step: _slice_grad(g, self_shape, dim, start, end, step)})
+   grad={"self": lambda g, self_shape, dim, start, end, step: ops.slice_backward(g, self_shape, dim, start, end, step)})
 op("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)",
    batch=batching.strided, out=False,
    view="as_strided",
@@ -79,16 +79,22 @@ def _inverse(dims: Sequence[int]) -> list[int]:
     return order
 
 
-def _select_grad(g: Tensor, shape: tuple[int, ...], dim: int, index: int) -> Tensor:
-    whole = g.new_zeros(shape)
-    return whole.select_scatter(g, dim, index) if g.requires_grad else _fill(whole.select(dim, index), g, whole)
+@composite("select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> Tensor", variants="", out=False,
+           whole=True, rule=lambda grad_output, input_sizes, dim, index: (input_sizes, grad_output.dtype),
+           grad={"grad_output": lambda g, dim, index: g.select(dim, index)})
+def _select_backward(grad_output: Tensor, input_sizes: tuple[int, ...], dim: int, index: int) -> Tensor:
+    whole = grad_output.new_zeros(input_sizes)
+    return _fill(whole.select(dim, index), grad_output, whole)
 
 
-def _slice_grad(g: Tensor, shape: tuple[int, ...], dim: int, start: int | None, end: int | None, step: int) -> Tensor:
-    whole = g.new_zeros(shape)
-    if g.requires_grad:
-        return whole.slice_scatter(g, dim, start, end, step)
-    return _fill(ops.slice(whole, dim, start, end, step), g, whole)
+@composite("slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt? start, SymInt? end, SymInt step) -> Tensor",
+           variants="", out=False, whole=True,
+           rule=lambda grad_output, input_sizes, dim, start, end, step: (input_sizes, grad_output.dtype),
+           grad={"grad_output": lambda g, dim, start, end, step: ops.slice(g, dim, start, end, step)})
+def _slice_backward(grad_output: Tensor, input_sizes: tuple[int, ...], dim: int, start: int | None, end: int | None,
+                    step: int) -> Tensor:
+    whole = grad_output.new_zeros(input_sizes)
+    return _fill(ops.slice(whole, dim, start, end, step), grad_output, whole)
 
 
 def _diagonal_grad(g: Tensor, shape: tuple[int, ...], offset: int, dim1: int, dim2: int) -> Tensor:
@@ -213,6 +219,13 @@ def _narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
     if start + length > size:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
     return ops.slice(self, dim, start, start + length)
+
+
+@composite("narrow.Tensor(Tensor(a) self, int dim, Tensor start, SymInt length) -> Tensor(a)", out=False)
+def _narrow_tensor(self: Tensor, dim: int, start: Tensor, length: int) -> Tensor:
+    if start.dim() != 0 or start.is_floating_point() or start.is_complex() or start.dtype._name == "bool":
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
+    return ops.narrow(self, dim, start.item(), length)
 
 
 def check_parts(name: str, count: int) -> None:

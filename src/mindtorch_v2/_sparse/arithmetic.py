@@ -128,7 +128,7 @@ def plus(self: Any, other: Any, alpha: Any = 1) -> Any:
 def _add_(self: Any, other: Any, alpha: Any = 1) -> Any:
     if is_sparse(self):
         check_inplace(self)
-        return become(self, plus(self, other, alpha))
+        return become(self, (plus if self.layout is COO else _add_compressed)(self, other, alpha))
     _same_size(self, other)
     if is_recorded(self, other) or not self.is_contiguous() or type(other._pattern) is Compressed:
         return self.copy_(_add_dense(self, other, alpha)) if not is_recorded(self) else self.add_(

@@ -369,6 +369,16 @@ def _empty_like(**arguments: Any) -> Any:
     return _like(**arguments)
 
 
+@body(ops.ones_like, of="compressed")
+def _ones_like(self: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
+               requires_grad: Any = False, memory_format: Any = None) -> Any:
+    """Ones at the places of self."""
+    if layout is not None and layout is not self.layout:
+        raise refusal("ones_like", self)
+    made = make(self._pattern, ops.ones_like(self._dense, dtype=dtype, device=device))
+    return _requires(made, bool(requires_grad))
+
+
 @body(ops.zeros_like)
 def _zeros_like(**arguments: Any) -> Any:
     return _like(**arguments, name="zeros_like")

@@ -37,6 +37,9 @@ def _check_2d(a: Any, b: Any, name: str) -> None:
     if a.dim() != 2 or b.dim() != 2:
         which, found = ("matrices expected, got", f"{a.dim()}D, {b.dim()}D tensors")
         raise RuntimeError(f"{name}: {which} {found}")
+    for x in (a, b):
+        if is_coo(x) and x._pattern.dense_dim:
+            raise RuntimeError(f"addmm: matrices expected, got {x._pattern.sparse_dim}D tensor")
 
 
 def _sparse_dense(s: Any, d: Any, masked: bool, name: str = "MmBackward0") -> Any:
@@ -125,7 +128,7 @@ def _multiply(a: Any, b: Any, masked: bool) -> Any:
     """mm of any two matrices of which at least one is sparse."""
     _check_2d(a, b, "mm")
     if not is_sparse(b):
-        if a.layout in (BSC, BSR) and (a.layout is BSC or not masked):
+        if a.layout is BSC:
             raise RuntimeError(f"addmm: computation on {a.device.type.upper()} is not implemented for Strided + "
                                f"{WORDS[a.layout]} @ Strided")
         return _sparse_dense(a, b, masked)
@@ -186,6 +189,17 @@ def matmul(self: Any, other: Any) -> Any:
         return bmm(self, other)
     raise RuntimeError(f"matmul: sparse tensors are multiplied as matrices and batches of them, got {dims[0]} and {dims[1]} "
                        "dims")
+
+
+@body("linear")
+def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+    rows = input if is_sparse(input) or input.dim() == 2 else input.reshape((-1, input.shape[-1]))
+    product = _multiply(rows, weight.t(), False)
+    if rows is not input:
+        product = product.reshape((*input.shape[:-1], weight.shape[0]))
+    elif not is_sparse(product) and not is_coo(weight):
+        product = product.contiguous()
+    return product if bias is None else product + bias
 
 
 def _weighted(self: Any, product: Any, beta: Any, alpha: Any) -> Any:
@@ -302,9 +316,11 @@ def _sampled_rows(self: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Any
 
 @body("sparse_sampled_addmm")
 def sampled_addmm(self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> Any:
-    for name, t, want in (("self", self, CSR),):
-        if t.layout is not want:
-            raise RuntimeError(f"sampled_addmm: Expected {name} to have sparse csr layout, but got {WORDS[t.layout]}")
+    if self.layout is not CSR:
+        raise RuntimeError(f"sampled_addmm: Expected self to have sparse csr layout, but got {WORDS[self.layout]}")
+    if self.dtype.itemsize < 4 or not (self.is_floating_point() or self.is_complex()):
+        raise RuntimeError(f"sparse_sampled_addmm: Expected self to be a floating-point or complex tensor, but got "
+                           f"{word_of(self.dtype)}")
     for name, t in (("mat1", mat1), ("mat2", mat2)):
         if is_sparse(t):
             raise RuntimeError(f"sampled_addmm: Expected {name} to have strided layout, but got {WORDS[t.layout]}")

@@ -397,6 +397,10 @@ def _resize_as_(self: Any, the_template: Any, memory_format: Any = None) -> Any:
     if self.layout is COO:
         pattern = the_template._pattern
         return sparse_resize_(self, tuple(the_template.shape), pattern.sparse_dim, pattern.dense_dim)
-    return _replace(self, the_template._pattern, ops.empty_like(the_template._dense, dtype=self.dtype))
+    values = ops.zeros_like(the_template._dense, dtype=self.dtype)
+    if self._dense.shape[1:] == values.shape[1:]:
+        kept = min(len(values), len(self._dense))
+        values[:kept] = self._dense[:kept]
+    return _replace(self, the_template._pattern, values)
 
 

@@ -1,11 +1,29 @@
 """The functions of torch.masked: an element that the mask leaves out counts as the op's identity value."""
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.masked.maskedtensor.core import MaskedTensor
 
 _SUMS = (torch.uint8, torch.bool, torch.int8, torch.int16, torch.int32)     # sums and products of them are int64
+
+
+def _of_masked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a MaskedTensor is that of its data and its mask; gradients come back with the mask."""
+    @functools.wraps(function)
+    def of_both(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(input, MaskedTensor):
+            input, kwargs = input.get_data(), {**kwargs, "mask": input.get_mask()}
+        return function(input, *args, **kwargs)
+    return of_both
+
+
+def _data_and_mask(input: Any, mask: Any) -> tuple[Any, Any]:
+    """The same where the mask that was given counts too: without one every item of a MaskedTensor does, as in torch."""
+    return (input.get_data(), input.get_mask()) if isinstance(input, MaskedTensor) else (input, mask)
 
 
 def _identity(name: str, x: Any) -> Any:
@@ -17,7 +35,7 @@ def _identity(name: str, x: Any) -> Any:
     if x.dtype is torch.bool:
         raise NotImplementedError(f"identity of {name} on {x.dtype} input")
     least = name in ("amax", "argmax", "logaddexp", "logsumexp")
-    if x.dtype.is_floating_point or x.dtype.is_complex and name in ("logaddexp", "logsumexp"):
+    if x.dtype.is_floating_point or x.dtype.is_complex and name == "logsumexp":
         return float("-inf") if least else float("inf")
     limits = torch.iinfo(x.dtype)
     return limits.min if least else limits.max
@@ -101,12 +119,14 @@ def _sum_dtype(x: Any, dtype: Any) -> Any:
     return dtype or (torch.int64 if x.dtype in _SUMS else x.dtype)
 
 
+@_of_masked
 def sum(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
     """The sum of what the mask keeps; 0 where it keeps nothing."""
     dtype = _sum_dtype(input, dtype)
     return torch.sum(_filled(input, mask, "sum"), _dims(dim, input), bool(keepdim), dtype=dtype)
 
 
+@_of_masked
 def prod(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
     """The product of what the mask keeps; 1 where it keeps nothing."""
     dtype = _sum_dtype(input, dtype)
@@ -122,11 +142,13 @@ def _extreme(name: str, input: Any, dim: Any, keepdim: bool | None, dtype: Any, 
     return getattr(torch, name)(filled, _dims(dim, input), bool(keepdim)).to(dtype)
 
 
+@_of_masked
 def amax(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
     """The largest of what the mask keeps; the dtype's least value where it keeps nothing."""
     return _extreme("amax", input, dim, keepdim, dtype, mask)
 
 
+@_of_masked
 def amin(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
     """The smallest of what the mask keeps; the dtype's largest value where it keeps nothing."""
     return _extreme("amin", input, dim, keepdim, dtype, mask)
@@ -138,11 +160,13 @@ def _where(name: str, input: Any, dim: Any, keepdim: bool | None, dtype: Any, ma
     return getattr(torch, name)(filled, dim, bool(keepdim)).to(dtype)
 
 
+@_of_masked
 def argmax(input: Any, dim: int | None = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
     """Where the largest of what the mask keeps is."""
     return _where("argmax", input, dim, keepdim, dtype, mask)
 
 
+@_of_masked
 def argmin(input: Any, dim: int | None = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
     """Where the smallest of what the mask keeps is."""
     return _where("argmin", input, dim, keepdim, dtype, mask)
@@ -156,15 +180,18 @@ def _count(input: Any, dims: tuple[int, ...], keepdim: bool, mask: Any) -> Any:
 
 def mean(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
     """The mean of what the mask keeps; nan where it keeps nothing."""
+    given = mask
+    input, mask = _data_and_mask(input, mask)
     dtype = _checked_float("mean", input, dtype)
     if input.dtype is torch.bool:
         input = input.to(dtype)
     dims = _dims(dim, input)
     if mask is None:
         return torch.mean(input, dims, bool(keepdim), dtype=dtype)
-    return sum(input, dims, keepdim=keepdim, dtype=dtype, mask=mask) / _count(input, dims, bool(keepdim), mask)
+    return sum(input, dims, keepdim=keepdim, dtype=dtype, mask=mask) / _count(input, dims, bool(keepdim), given)
 
 
+@_of_masked
 def median(input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
     """The lower median of what the mask keeps; nan where it keeps nothing."""
     dtype = dtype or input.dtype
@@ -178,6 +205,7 @@ def median(input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = Non
     return found.to(dtype)
 
 
+@_of_masked
 def logsumexp(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
     """log of the sum of exp of what the mask keeps."""
     dtype = dtype or input.dtype
@@ -187,10 +215,15 @@ def logsumexp(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any 
 def logaddexp(input: Any, other: Any, *, dtype: Any = None, input_mask: Any = None, other_mask: Any = None) -> Any:
     """log(exp(input) + exp(other)), each with a mask of its own."""
     dtype = dtype or input.dtype
+    if isinstance(input, MaskedTensor):
+        input, input_mask = input.get_data(), input.get_mask()
+    if isinstance(other, MaskedTensor):
+        other, other_mask = other.get_data(), other.get_mask()
     left = _filled(input, input_mask, "logaddexp")
     return torch.logaddexp(left, _filled(other, other_mask, "logaddexp")).to(dtype)
 
 
+@_of_masked
 def norm(input: Any, ord: float | None = 2.0, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None,
          mask: Any = None) -> Any:
     """The vector norm of what the mask keeps."""
@@ -203,6 +236,8 @@ def norm(input: Any, ord: float | None = 2.0, dim: Any = None, *, keepdim: bool 
 def _spread(input: Any, dim: Any, unbiased: bool | None, correction: Any, keepdim: bool | None, dtype: Any, mask: Any,
             root: bool) -> Any:
     """var, or std, of what the mask keeps."""
+    given = mask
+    input, mask = _data_and_mask(input, mask)
     if correction is not None and unbiased is not None:
         raise ValueError("Only one of 'correction' and 'unbiased' may be given")
     if correction is None:
@@ -211,7 +246,7 @@ def _spread(input: Any, dim: Any, unbiased: bool | None, correction: Any, keepdi
         dtype = input.dtype if input.dtype.is_floating_point or input.dtype.is_complex else torch.float32
     dims = _dims(dim, input)
     compute = dtype if input.dtype in _SUMS + (torch.int64,) else torch.promote_types(input.dtype, dtype)
-    count = _count(input, dims, True, mask)
+    count = _count(input, dims, True, given)
     centre = sum(input, dims, keepdim=True, dtype=dtype, mask=mask) / count
     away = torch.subtract(input, centre)
     total = sum(away * away.conj(), dims, keepdim=keepdim, dtype=compute, mask=mask)
@@ -235,34 +270,40 @@ def std(input: Any, dim: Any = None, unbiased: bool | None = None, *, correction
     return _spread(input, dim, unbiased, correction, keepdim, dtype, mask, True)
 
 
+@_of_masked
 def cumsum(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """Sums up to each place, of what the mask keeps."""
     return torch.cumsum(_filled(input, mask, "sum"), _one(dim, input), dtype=dtype or input.dtype)
 
 
+@_of_masked
 def cumprod(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """Products up to each place, of what the mask keeps."""
     return torch.cumprod(_filled(input, mask, "prod"), _one(dim, input), dtype=dtype or input.dtype)
 
 
+@_of_masked
 def softmax(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """Softmax over what the mask keeps; 0 elsewhere, nan in a row of which it keeps nothing."""
     filled = _filled(input, mask, "amax")
     return torch.softmax(filled, _one(dim, input), dtype=dtype or input.dtype)
 
 
+@_of_masked
 def log_softmax(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """The log of softmax()."""
     filled = _filled(input, mask, "amax")
     return torch.log_softmax(filled, _one(dim, input), dtype=dtype or input.dtype)
 
 
+@_of_masked
 def softmin(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """softmax(-input)"""
     filled = _filled(input, mask, "amin")
     return torch.nn.functional.softmin(filled, _one(dim, input), dtype=dtype or input.dtype)
 
 
+@_of_masked
 def normalize(input: Any, ord: float, dim: int, *, eps: float = 1e-12, dtype: Any = None, mask: Any = None) -> Any:
     """What the mask keeps, divided by its norm; 0 elsewhere."""
     length = norm(input, ord, _dims(dim, input), keepdim=True, dtype=dtype, mask=mask)

@@ -152,6 +152,8 @@ class ForeachOptimizer(Optimizer):
         """Count a step, and bring together what is updated together."""
         capturable, alone = group.get("capturable"), bool(group.get("differentiable"))
         single = alone or group.get("foreach") is False
+        if alone and group.get("foreach"):
+            raise AssertionError("_foreach ops don't support autograd")
         together: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor], list[dict[Any, Any]]]] = {}
         states, items = self.state, 0
         for i, param in enumerate(group["params"]):

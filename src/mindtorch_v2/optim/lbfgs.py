@@ -165,6 +165,7 @@ class LBFGS(Optimizer):
     def _direction(state: dict[Any, Any], grad: Tensor, d: Any, t: Any, size: int) -> Tensor:
         """The two-loop recursion, after the history has taken in the last step."""
         if state["n_iter"] == 1:
+            state["d"] = state["t"] = None                   # written at the end; torch's order of keys has them here
             state["old_dirs"], state["old_stps"], state["ro"] = [], [], []
             state["H_diag"] = 1
             return grad.neg()

@@ -146,15 +146,18 @@ def local_response_norm(
             alpha=alpha, beta=beta, k=k)
     dim = input.dim()
     if dim < 3:
-        raise ValueError(f"Expected 3D or higher dimensionality input (got {dim} dimensions)")
+        raise ValueError(f"Expected 3D or higher dimensionality                          input (got {dim} dimensions)")
     if input.numel() == 0:
         return input
     energy = input.mul(input)
     n, c, rest = input.size(0), input.size(1), input.size()[2:]
     # Channels become one spatial axis of a volume, so that one average pool sums neighbours.
-    energy = energy.reshape(n, 1, c, rest[0], -1)
-    energy = pad(energy, (0, 0, 0, 0, size // 2, (size - 1) // 2))
-    energy = avg_pool3d(energy, (size, 1, 1), stride=1).view(input.size())
+    if dim == 3:
+        energy = pad(energy.unsqueeze(1), (0, 0, size // 2, (size - 1) // 2))
+        energy = torch._C._nn.avg_pool2d(energy, (size, 1), 1).squeeze(1)
+    else:
+        energy = pad(energy.reshape(n, 1, c, rest[0], -1), (0, 0, 0, 0, size // 2, (size - 1) // 2))
+        energy = avg_pool3d(energy, (size, 1, 1), stride=1).view(input.size())
     return input / energy.mul(alpha).add(k).pow(beta)
 
 
