@@ -12,6 +12,7 @@ _deterministic, _warn_only = False, False       # use_deterministic_algorithms; 
 _fills_memory = True                            # torch.utils.deterministic.fill_uninitialized_memory
 _matmul_precision = "highest"                   # float32 products are always computed in float32
 _warn_always = False                            # warnings of the library are given every time
+allow_internal_format = False                   # torch.npu.config: tensors stay in the plain format, whatever is permitted
 _interop_threads = 1                            # there is one pool of threads, whatever is set
 
 

@@ -119,9 +119,15 @@ def test_nothing_is_loaded_before_the_namespace_is_used() -> None:
 # ---- formats, storage, saving ---------------------------------------------------------------------------------------------------
 def test_private_formats_leave_a_tensor_as_it_is() -> None:
     x = mt.arange(12.0).reshape(3, 4)
-    with pytest.warns(UserWarning, match="base format"):
+    with pytest.warns(UserWarning, match="allow_internal_format=False, tensor will be created with base format"):
         cast = mt.ops.npu.npu_format_cast(x, 29)
     assert mt.ops.npu.get_npu_format(cast) == 2 and cast.tolist() == x.tolist()
+    mt.npu.config.allow_internal_format = True
+    try:
+        with pytest.warns(UserWarning, match="not used here"):
+            assert mt.ops.npu.get_npu_format(mt.ops.npu.npu_format_cast(x, 29)) == 2
+    finally:
+        mt.npu.config.allow_internal_format = False
     kept = io.BytesIO()
     mt.save({"w": cast}, kept)
     kept.seek(0)

@@ -192,15 +192,18 @@ void run_gelu_quant(Run& r) {
   quantise_rows(r.tensor(7), r.tensor(8), Value(), has(r.call, 1) ? times(y, r.tensor(1).reshape({-1})) : y);
 }
 
-// ---- (x, gamma, beta, scale, offset, epsilon, y): the norm times scale plus offset, to int8 ------------------------------------------
-void check_rms_quant(const Call& c) {
+// A norm of argument 0 to int8 in argument y: arguments 1 to 4 are rows, or may be absent, but for the gamma.
+void expect_normed_int8(const Call& c, int y) {
   const TensorMeta& x = c.tensor(0);
   EXPECT(x.ndim > 0, "%s: x has no dims", c.name());
   for (int i : {1, 2, 3, 4}) expect_row(c, i, x.sizes[x.ndim - 1]);
   expect_numel_of(c, 1, x.sizes[x.ndim - 1]);
-  expect_int8(c, 6);
-  expect_same_shape(c, 6, 0);
+  expect_int8(c, y);
+  expect_same_shape(c, y, 0);
 }
+
+// ---- (x, gamma, beta, scale, offset, epsilon, y): the norm times scale plus offset, to int8 ------------------------------------------
+void check_rms_quant(const Call& c) { expect_normed_int8(c, 6); }
 void run_rms_quant(Run& r) {
   const Value y = normed(r.tensor(0), r.tensor(1).reshape({-1}), has(r.call, 2) ? r.tensor(2).reshape({-1}) : Value(), r.call.number(5), false);
   quantise(r.tensor(6), y, r.tensor(3), optional(r, 4), false);
@@ -209,11 +212,7 @@ void run_rms_quant(Run& r) {
 // ---- (x, gamma, scale, offset?, beta?, epsilon, divMode, outputRstd, y, rstd) ----------------------------------------------------------
 void check_rms_quant_v3(const Call& c) {
   const TensorMeta& x = c.tensor(0);
-  EXPECT(x.ndim > 0, "%s: x has no dims", c.name());
-  for (int i : {1, 2, 3, 4}) expect_row(c, i, x.sizes[x.ndim - 1]);
-  expect_numel_of(c, 1, x.sizes[x.ndim - 1]);
-  expect_int8(c, 8);
-  expect_same_shape(c, 8, 0);
+  expect_normed_int8(c, 8);
   if (c.integer(7)) expect_numel_of(c, 9, x.numel() / std::max<int64_t>(x.sizes[x.ndim - 1], 1));
 }
 void run_rms_quant_v3(Run& r) {
@@ -233,13 +232,8 @@ void run_rms_quant_v3(Run& r) {
 
 // ---- (x, gamma, beta, scale, zeroPoints?, quantMode, epsilon, res, scaleOut): 0 divides by the scale, 1 finds one a row ---------------------
 void check_layer_quant(const Call& c) {
-  const TensorMeta& x = c.tensor(0);
-  EXPECT(x.ndim > 0, "%s: x has no dims", c.name());
   EXPECT(c.integer(5) == 0 || c.integer(5) == 1, "%s: quantMode %ld is not 0 or 1", c.name(), long(c.integer(5)));
-  for (int i : {1, 2, 3, 4}) expect_row(c, i, x.sizes[x.ndim - 1]);
-  expect_numel_of(c, 1, x.sizes[x.ndim - 1]);
-  expect_int8(c, 7);
-  expect_same_shape(c, 7, 0);
+  expect_normed_int8(c, 7);
 }
 void run_layer_quant(Run& r) {
   const Value y = normed(r.tensor(0), r.tensor(1).reshape({-1}), r.tensor(2).reshape({-1}), r.call.number(6), true);

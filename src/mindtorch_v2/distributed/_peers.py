@@ -19,9 +19,11 @@ _SLICE = 1.0                                      # seconds at a store between t
 
 
 def process_start(pid: int) -> str:
-    """When a process of this host began, in the kernel's ticks; "" if there is none. A pid alone may be used again."""
+    """When a process of this host began, in the kernel's ticks; "" if there is none. A pid alone may be used again.
+
+    As its first thread has it: an emulator (qemu-user) answers a process that asks /proc/PID/stat of itself with zeros."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/task/{pid}/stat").read_text()
     except OSError:
         return ""
     fields = text.rpartition(")")[2].split()

@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import Any, NoReturn
 
-from mindtorch_v2 import npu
+from mindtorch_v2 import _config, npu
 from mindtorch_v2._backends.npu import aclnn, capi, cube, ipc, runtime, soc, streams
 from mindtorch_v2._backends.npu.errors import check
 from mindtorch_v2.npu.devices import init
@@ -81,11 +81,16 @@ def get_sync_debug_mode() -> int:
 class _Permissions:
     """What ops may do. They run in the plain format, whatever is permitted."""
 
-    def __init__(self, **permitted: bool) -> None:
-        self.__dict__.update(permitted)
+    @property
+    def allow_internal_format(self) -> bool:
+        return _config.allow_internal_format
+
+    @allow_internal_format.setter
+    def allow_internal_format(self, permitted: bool) -> None:
+        _config.allow_internal_format = bool(permitted)
 
 
-config = _Permissions(allow_internal_format=False)
+config = _Permissions()
 
 
 class CubeMathType(enum.IntEnum):

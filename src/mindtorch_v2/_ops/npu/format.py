@@ -4,15 +4,16 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _config
 from mindtorch_v2._ops.npu.rows import FLOAT32, dtype_of, row
 from mindtorch_v2._ops.table import ops
 from mindtorch_v2._tensor import Tensor
 
 NCHW, ND, NCDHW = 0, 2, 30                       # CANN's numbers of formats
 _PLAIN = {-1, NCHW, 1, ND, 27, NCDHW, 35}        # undefined, NCHW, NHWC, ND, NDHWC, NCDHW, NCL
-_STAYS = ("Cannot create tensor with internal format while allow_internel_format=False, tensor will be created with base "
-          "format.")                             # torch_npu's words, its spelling included
+_NOT_PERMITTED = ("Cannot create tensor with internal format while allow_internal_format=False, tensor will be created with "
+                  "base format.")                # torch_npu's words
+_NOT_USED = "Private formats are not used here: the tensor stays in its base format, which every op takes."
 
 
 def format_of(x: Tensor) -> int:
@@ -22,7 +23,7 @@ def format_of(x: Tensor) -> int:
 
 def _stays(acl_format: int) -> None:
     if acl_format not in _PLAIN:
-        warnings.warn(_STAYS, stacklevel=3)
+        warnings.warn(_NOT_USED if _config.allow_internal_format else _NOT_PERMITTED, stacklevel=3)
 
 
 @row()
