@@ -121,9 +121,7 @@ class TestCase(unittest.TestCase):
         prec = self.precision if prec is None else prec
         if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
             self._tensors_differ(x, y, prec, message)
-        elif isinstance(x, (str, bytes)) or (is_iterable(x) and is_iterable(y)) or not (_is_number(x) and _is_number(y)):
-            super().assertNotEqual(x, y, message)
-        elif not abs(x - y) >= prec:                      # numbers that are nearer may still differ
+        elif not (_is_number(x) and _is_number(y) and abs(x - y) >= prec):      # numbers that are nearer may still differ
             super().assertNotEqual(x, y, message)
 
     def _tensors_differ(self, x: Any, y: Any, prec: float, message: str) -> None:
