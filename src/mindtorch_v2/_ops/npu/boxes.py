@@ -74,7 +74,7 @@ def _ciou(input: Tensor, gtboxes: Tensor, trans: bool, is_cross: bool, mode: int
     return iou - _distance(a, b) - alpha * v, apart
 
 
-def _iou(bboxes: Tensor, gtboxes: Tensor, mode: int) -> Tensor:
+def iou(bboxes: Tensor, gtboxes: Tensor, mode: int) -> Tensor:
     """Overlap by union (0) or by the second box (1) of all boxes (N, 4) with all others (M, 4), as (M, N)."""
     a, b = _pairs(bboxes.t(), gtboxes.t(), False, True)
     inter, union = _overlap(a, b, mode)
@@ -82,7 +82,7 @@ def _iou(bboxes: Tensor, gtboxes: Tensor, mode: int) -> Tensor:
 
 
 for _name in ("npu_iou", "npu_ptiou"):
-    row(_name)(_iou)
+    row(_name)(iou)
 
 
 def _turned(made: Tensor, is_cross: bool, like: Tensor) -> Tensor:
@@ -227,7 +227,7 @@ def npu_nms_v4(input: Tensor, scores: Tensor, max_output_size: float, iou_thresh
     """The boxes of the best scores that overlap no better one much: their places, with zeros behind, and how many."""
     most, limit, least = int(max_output_size), float(iou_threshold), float(scores_threshold)
     order = ops.argsort(scores, descending=True, stable=True)
-    overlap = _iou(input, input, 0) > limit
+    overlap = iou(input, input, 0) > limit
     close, good = overlap[order][:, order].tolist(), (scores[order] > least).tolist()
     chosen: list[int] = []
     for i, enough in enumerate(good):
