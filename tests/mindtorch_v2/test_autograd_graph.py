@@ -1,8 +1,13 @@
 """The recorded graph as Python sees it: saved values, metadata, leaves' nodes, calls of nodes; also run under torch."""
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from twin import error, twin
+import torch
+from twin import check_lines, error, outcome, same, twin
+
+import mindtorch_v2 as mt
 
 
 def leaf(t, *shape):
@@ -92,3 +97,42 @@ def test_shapes_stay_what_they_were(t):
     others = [t.empty(n, 0).shape == (n, 0) for n in range(2000)]        # more than any cache of shapes keeps
     return (type(seen) is t.Size, tuple(seen), seen == t.ones(2, 3).shape, all(others),
             type(x.sum().grad_fn._saved_self_sym_sizes) is tuple, tuple(x.shape))
+
+
+@pytest.mark.parametrize("line", [
+    "y = Same.apply(x); y.add_(1)", "y = Same.apply(x * 1); (y._is_view(), y.add_(1))", "a, b = Both.apply(x * 1); a.add_(1)",
+    "a, b = x.unbind(); a.add_(1)", "a = torch.ones(2, 2)\nwith torch.no_grad(): v = a[0]\nv.requires_grad_(); v.add_(1)",
+    "(x * 1).view(2).detach_()", "torch.autograd.grad(x.sum(), [])", "torch.autograd.backward(x.sum(), grad_tensors=x, grad_variables=x)",
+    "torch.utils.checkpoint.checkpoint(lambda x: x.exp(), x, use_reentrant=True).sum().backward(inputs=[x])",
+    "torch.autograd.grad(torch.autograd.graph.get_gradient_edge(x * 2), x, torch.ones(2))",
+    "torch._C._functions.DelayedError('later', 1)(x).sum().backward()", "torch._C._functions.UndefinedGrad()(x).sum().backward(); x.grad",
+    "(torch._C._current_autograd_node(), torch._C._current_graph_task_id())", "torch._C._will_engine_execute_node((x * 2).grad_fn)",
+    "repr(x.clone().copy_(x).grad_fn)[:14]"])
+def test_what_torch_says_of_graphs(line: str) -> None:
+    *before, last = line.replace("; ", "\n").split("\n")
+    check_lines("""
+x = torch.ones(2, requires_grad=True)
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x
+    @staticmethod
+    def backward(ctx, g): return g
+class Both(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x.view(-1), x.view(-1)
+    @staticmethod
+    def backward(ctx, a, b): return a + b
+""" + "\n".join([*before, last]), message=True)
+
+
+def test_nodes_that_a_backward_runs() -> None:
+    """Asked from a hook: whose turn it is, and which nodes will have one."""
+    def body(t: Any) -> list[Any]:
+        x = t.ones(2, requires_grad=True)
+        y, other = x * 2, x * 3
+        z, seen = y.exp(), []
+        ask = t._C._will_engine_execute_node
+        z.register_hook(lambda g: seen.extend([ask(y.grad_fn), ask(other.grad_fn), t._C._current_autograd_node().name()]))
+        z.sum().backward()
+        return seen
+    same(outcome(mt, body), outcome(torch, body))

@@ -22,6 +22,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _cpu_empty_cache,
     _cpu_memory_limit,
     _cpu_memory_stats,
+    _current_autograd_node,
     _current_graph_task_id,
     _current_run,
     _default_generator,
@@ -110,6 +111,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _to,
     _to_dlpack,
     _transforms,
+    _will_engine_execute_node,
     _will_run,
 )
 

@@ -22,6 +22,7 @@ cdef enum:
     VIEW_NORMAL = 0
     VIEW_NO_GRAD = 1
     VIEW_MULTI_OUTPUT = 2
+    VIEW_CUSTOM = 3                              # made in the forward of a custom Function, or an input that it returned
     # marks of a tensor: its items are read conjugated, negated (see copy.pxi)
     MARK_CONJ = 1
     MARK_NEG = 2

@@ -33,6 +33,7 @@ cdef class GraphTask:
     cdef dict captures                           # (id of target, output) -> index of the gradient asked for
     cdef list captured
     cdef uint64_t number                         # tells runs apart
+    cdef PyObject* running                       # the node or leaf whose turn it is
     cdef list callbacks                          # what _queue_callback has added, or None
 
     def __cinit__(self):
@@ -133,6 +134,7 @@ cdef class GraphTask:
             grad = None if given == NULL else steal(given)
             if not self.graph[0][i].needed:      # a root that leads to nothing that was asked for
                 grad = None
+            self.running = self.graph[0][i].target
             if not self.graph[0][i].leaf:
                 self.run_node(i, <Node>self.graph[0][i].target, grad)
             elif grad is not None:
@@ -172,7 +174,7 @@ cdef class GraphTask:
         given = None
         if node.pre_hooks is not None or node.node_pre_hooks or self.captures is not None:
             self.before_node(node, &grads, leads_on)
-        if self.graph[0][i].needed and leads_on and any_given(&grads):
+        if self.graph[0][i].needed and leads_on and (any_given(&grads) or node.op is None and getattr(node, "_runs_on_none", False)):
             results.make(inputs)
             compute(node, &grads, &results)
             if not self.keep_graph:
@@ -255,6 +257,44 @@ def _current_graph_task_id() -> int:
     return -1 if modes().backward == NULL else <Py_ssize_t>modes().backward
 
 
+def _current_autograd_node() -> "Any":
+    """The node whose turn it is in the backward that the running thread is in; None: in none."""
+    cdef GraphTask task
+    if modes().backward == NULL:
+        return None
+    task = <GraphTask>modes().backward
+    if task.running == NULL:
+        return None
+    found = <object>task.running
+    return AccumulateGrad(found) if isinstance(found, TensorBase) else seen_node(found)
+
+
+def _will_engine_execute_node(node) -> bool:
+    """Whether the backward that the running thread is in computes what the node gives."""
+    cdef GraphTask task
+    cdef int i
+    if modes().backward == NULL:
+        raise RuntimeError("_get_should_execute_nodes should only be called during the backward pass")
+    task = <GraphTask>modes().backward
+    if isinstance(node, AccumulateGrad):
+        if task.captures is not None:
+            raise RuntimeError("A leaf node was passed to _will_engine_execute_node but we are currently running "
+                               "autograd.grad(). This is currently not supported.")
+        node = node.variable
+    i = task.graph.find(<PyObject*>node)
+    return i >= 0 and task.graph[0][i].needed
+
+
+def _is_checkpoint_valid() -> bool:
+    """Whether the backward that the running thread is in adds to .grad, as that of a reentrant checkpoint does."""
+    return True if modes().backward == NULL else (<GraphTask>modes().backward).captures is None
+
+
+def _get_current_graph_task_keep_graph() -> bool:
+    """Whether the backward that the running thread is in leaves the graph for another; True: in none."""
+    return True if modes().backward == NULL else (<GraphTask>modes().backward).keep_graph
+
+
 def _queue_callback(callback) -> None:
     """Calls back when the backward that the running thread is in has computed all gradients."""
     cdef GraphTask task
@@ -333,7 +373,7 @@ cdef object target_of(object tensor, int32_t* nr):
     """The node or leaf that a tensor, or a (node, output number) pair, stands for."""
     if isinstance(tensor, TensorBase):
         return edge_of(<TensorBase>tensor, nr)
-    node, number = tensor
+    node, number = tensor[0], tensor[1]          # a GradientEdge has one field more
     if isinstance(node, AccumulateGrad) and isinstance(node.variable, TensorBase):
         nr[0] = 0
         return node.variable

@@ -367,7 +367,10 @@ cdef class TensorMethods(TensorBase):
     def detach_(self) -> "Tensor":
         """Makes it a leaf without history, in place."""
         if self.base is not None:
-            raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+            raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel "
+                               "(DDP) for training, and gradient_as_bucket_view is set as True, gradients are views of DDP "
+                               "buckets, and hence detach_() cannot be called on these gradients. To fix this error, please "
+                               "refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution.")
         self.requires = False
         self.output_nr = 0
         self.fn = None

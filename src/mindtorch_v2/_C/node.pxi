@@ -204,10 +204,12 @@ cdef class Node:
             if isinstance(item, TensorBase) and needs_grad(<TensorBase>item):
                 connect(self, i, <TensorBase>item)
 
-    def _attach(self, TensorBase out, int nr):
-        """Makes out the node's output number nr."""
+    def _attach(self, TensorBase out, int nr, bint several=False):
+        """Makes out the node's output number nr; several: one of a function that returns more than one."""
         check_custom(self)
         attach(self, out, nr, None)
+        if out.base is not None:
+            out.creation = VIEW_MULTI_OUTPUT if several else VIEW_CUSTOM
 
     def _needs_input_grad(self, int i):
         return 0 <= i < self.ntargets and <object>self.links[i] is not None

@@ -47,12 +47,13 @@ cdef int check_inplace(TensorBase self, bint grad, bint may_overlap=False) excep
     check_writable(self, may_overlap)
     if not modes().grad:
         return 0
+    if self.base is not None and (grad or self.base.requires):
+        if self.creation >= VIEW_MULTI_OUTPUT or self.creation == VIEW_NO_GRAD and grad:
+            raise view_error(self, "is being modified inplace")
     if self.requires and self.fn is None:
         raise RuntimeError(f"a {'' if self.base is None else 'view of a '}leaf Variable that requires grad is being used in "
                            "an in-place operation.")
     if self.base is not None and (grad or self.base.requires):
         if self.base.fn is None and (self.base.requires or self.requires):    # of the base, or of a view that is a leaf
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
-        if self.creation == VIEW_MULTI_OUTPUT or self.creation == VIEW_NO_GRAD and grad:
-            raise view_error(self, "is being modified inplace")
     return 0

@@ -383,7 +383,15 @@ def _broadcast_to(self: Tensor, size: tuple[int, ...]) -> Tensor:
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Views of the tensors in their common shape."""
     items = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
-    shape = broadcast_shapes(*(tuple(t.shape) for t in items))
+    shape: tuple[int, ...] = ()
+    for t in items:
+        rank = max(len(shape), t.dim())
+        ours, theirs = (1,) * (rank - len(shape)) + shape, (1,) * (rank - t.dim()) + tuple(t.shape)
+        for d, (n, m) in enumerate(zip(ours, theirs)):
+            if n != m and 1 not in (n, m):
+                raise RuntimeError(f"The size of tensor a ({n}) must match the size of tensor b ({m}) at non-singleton "
+                                   f"dimension {d}")
+        shape = tuple(m if n == 1 else n for n, m in zip(ours, theirs))
     return tuple(t.expand(shape) for t in items)
 
 

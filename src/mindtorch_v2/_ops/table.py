@@ -35,6 +35,8 @@ def _camel(name: str) -> str:
 def _node_name(name: str, grad: Any) -> str:
     if not grad:
         return ""
+    if name == "copy_":
+        return "CopyBackwards"                   # torch's own node of that name
     _formulas[name] = _formulas.get(name, -1) + 1
     return f"{_camel(name)}Backward{_formulas[name]}"
 

@@ -132,9 +132,10 @@ class Vmap:
             return NotImplemented
         own = getattr(function.vmap, "__qualname__", "") != "Function.vmap"
         name = function.__name__
-        if getattr(function.setup_context, "__qualname__", "") == "Function.setup_context" and own:
+        if getattr(function.setup_context, "__qualname__", "") == "Function.setup_context":
             raise RuntimeError("In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it "
-                               f"must override the setup_context staticmethod. ({name})")
+                               "must override the setup_context staticmethod. For more details, please see "
+                               "https://pytorch.org/docs/main/notes/extending.func.html")
         if own and function.generate_vmap_rule:
             raise RuntimeError(f"You tried to vmap over {name}, but it has both generate_vmap_rule=True and an overridden vmap "
                                "staticmethod. Please set generate_vmap_rule=False or delete the overridden vmap staticmethod to "

@@ -1,9 +1,13 @@
 """Automatic differentiation: backward, grad, modes, custom functions, checks."""
 from mindtorch_v2._C import Node
 from mindtorch_v2.autograd import forward_ad, functional, grad_mode, graph
-from mindtorch_v2.autograd.engine import _calculate_shape, backward, grad
+from mindtorch_v2.autograd.engine import _calculate_shape, _is_checkpoint_valid, backward, grad
 from mindtorch_v2.autograd.function import Function, once_differentiable
-from mindtorch_v2.autograd.grad_mode import _force_original_view_tracking, _unsafe_preserve_version_counter
+from mindtorch_v2.autograd.grad_mode import (
+    _force_original_view_tracking,
+    _unsafe_preserve_version_counter,
+    set_multithreading_enabled,
+)
 from mindtorch_v2.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from mindtorch_v2.autograd.modes import (
     detect_anomaly,

@@ -1,6 +1,7 @@
 """The front of the engine: backward() and grad() with torch's argument rules."""
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,12 @@ def _gradients(grads: Any) -> tuple | None:
 def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
              grad_variables: Any = None, inputs: Any = None) -> None:
     """Adds the gradients of tensors to the .grad of the leaves (or of inputs only)."""
+    if grad_variables is not None:
+        warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
+        if grad_tensors is not None:
+            raise RuntimeError("`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please "
+                               "only use `grad_tensors`.")
+        grad_tensors = grad_variables
     if inputs is not None:
         inputs = _tuple(inputs)
         if not inputs:
@@ -37,6 +44,8 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
         raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, "
                          "but got: allow_unused=False.")
     outputs, inputs = _tuple(outputs), _tuple(inputs)
+    if not inputs:
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     if is_grads_batched:
         return _batched(outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads)
     found = _C._run_backward(outputs, _gradients(grad_outputs), create_graph if retain_graph is None else retain_graph,
@@ -56,6 +65,11 @@ def _batched(outputs: tuple, inputs: tuple, grad_outputs: Any, create_graph: boo
                             False, materialize))
     stack = _op_named("stack")
     return tuple(None if column[0] is None else stack(list(column)) for column in zip(*results))
+
+
+def _is_checkpoint_valid() -> bool:
+    """Whether the running backward adds to .grad; one for chosen inputs cannot run another one for all."""
+    return _C._core._is_checkpoint_valid()
 
 
 def _calculate_shape(output: Any, grad: Any, is_grads_batched: bool) -> tuple:

@@ -316,7 +316,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
     """Closes the level; all tangents go."""
     layer = _opened()
     if layer is None:
-        raise RuntimeError("Trying to exit a forward AD level but no level is currently active.")
+        raise RuntimeError("Dual level must be a positive number.")
     if level not in (None, 0):
         raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. This is not "
                            "supported.")
@@ -348,6 +348,9 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
     if layer is None:
         raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() "
                            "first.")
+    if layer.tangent(tensor) is not None:
+        raise RuntimeError("Making a dual Tensor based on a Tensor that already has a forward gradient at the same level 0 is not "
+                           "supported.")
     made = tensor.view_as(tensor)
     layer.note(made, tangent)
     return made

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _facade
 from mindtorch_v2._C import Node, TensorBase, _op_named
 
 _RELEASED = _C._core.RELEASED
@@ -45,6 +45,7 @@ def _version(t: Any) -> int:
 class _FunctionNode(Node, FunctionCtx):
     """The recorded call of a custom function; its context as well."""
     _function: Any = None
+    _runs_on_none = True             # backward is called although no gradient arrived: with zeros, or with None
 
     def __init__(self) -> None:
         self.to_save: tuple = ()
@@ -56,6 +57,9 @@ class _FunctionNode(Node, FunctionCtx):
         self._for_forward: tuple = ()
         self.saved_for_forward: tuple | None = None
         self._outputs: list = []
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__name__} object at {hex(id(self))}>"
 
     def push_forward(self, function: Any, tangents: tuple) -> Any:
         """The tangents of what the call gave."""
@@ -147,7 +151,8 @@ class _FunctionMeta(type):
 
     def __init__(cls, name: str, bases: tuple, body: dict) -> None:
         super().__init__(name, bases, body)
-        cls._node_class = type(name + "Backward", (_FunctionNode,), {"_function": cls})
+        cls._node_class = type(name + "Backward", (_FunctionNode,), {
+            "_function": cls, "__module__": f"{__name__.partition('.')[0]}.autograd.function"})
 
 
 class Function(FunctionCtx, metaclass=_FunctionMeta):
@@ -242,8 +247,11 @@ def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
         elif not recorded or not differentiable:
             out = out.detach() if id(out) in inputs else out
         else:
-            out = out.detach() if id(out) in inputs or out.requires_grad else out
-            node._attach(out, i)
+            if id(out) in inputs or out.requires_grad and out._is_view():
+                out = _unrecorded_alias(out)
+            elif out.requires_grad:
+                out = out.detach()
+            node._attach(out, i, len(outputs) > 1)
         if not differentiable:
             node._plain.add(i)
         finished.append(out)
@@ -252,6 +260,16 @@ def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
         node.to_save = tuple(_same(t, outputs, finished) for t in node.to_save)
         node._keep(tuple(finished))
     return tuple(finished)
+
+
+def _unrecorded_alias(t: Any) -> Any:
+    """A view of an input that was returned as it is: its history is the function's."""
+    before = _C._is_grad_enabled()
+    _C._set_grad_enabled(False)
+    try:
+        return _op_named("alias")(t)
+    finally:
+        _C._set_grad_enabled(before)
 
 
 def _same(t: Any, outputs: tuple, finished: list) -> Any:
@@ -318,3 +336,47 @@ def _nested_map(condition: Callable[[Any], bool], fn: Callable[[Any], Any],
 def _typename(obj: Any) -> str:
     cls = type(obj)
     return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+# ---- nodes that torch has in C++ and shows as torch._C._functions
+class _Undefined(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return _op_named("view_as")(x, x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return None
+
+
+class _Delayed(Function):
+    @staticmethod
+    def forward(ctx: Any, message: str, *tensors: Any) -> Any:
+        ctx.message = message
+        found = tuple(_op_named("view_as")(x, x) for x in tensors)
+        return found if len(found) > 1 else found[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise RuntimeError(ctx.message)
+
+
+class UndefinedGrad:
+    """Called with a tensor: the tensor, whose gradient does not go on."""
+
+    def __call__(self, x: Any) -> Any:
+        return _Undefined.apply(x)
+
+
+class DelayedError:
+    """Called with tensors: the tensors, whose backward raises the message."""
+
+    def __init__(self, message: str, num_inputs: int) -> None:
+        self.message = message
+
+    def __call__(self, *tensors: Any) -> Any:
+        return _Delayed.apply(self.message, *tensors)
+
+
+vars(_C)["_functions"] = _facade.module(_C.__name__, "_functions", "Nodes of torch's own.", UndefinedGrad=UndefinedGrad,
+                                        DelayedError=DelayedError, AccumulateGrad=_C._core.AccumulateGrad)

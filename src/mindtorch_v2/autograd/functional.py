@@ -155,7 +155,7 @@ def _check_strategy(strategy: str, vectorize: bool, strict: bool, create_graph: 
         raise RuntimeError(f'{name}: `strict=True` and `strategy="forward-mode"` are not supported together (yet). Please either '
                            'set `strict=False` or `strategy="reverse-mode"`.')
     if strategy == "forward-mode" and not vectorize:
-        raise NotImplementedError("Computing Jacobian using forward-AD or forward-over-reverse Hessian is only implemented for "
+        raise NotImplementedError("Computing Jacobian using forward-AD or forward-over-reverse Hessian isonly implemented for "
                                   "`vectorize=True`.")
     if vectorize and strict:
         raise RuntimeError(f"{name}: `strict=True` and `vectorized=True` are not supported together. Please either set "

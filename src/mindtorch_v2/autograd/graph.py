@@ -112,6 +112,7 @@ class GradientEdge(NamedTuple):
     """Where a gradient goes: a node and the number of its output. Stands for the tensor in grad()."""
     node: Any
     output_nr: int
+    ownership_token: Any = None
 
 
 def get_gradient_edge(tensor: Any) -> GradientEdge:

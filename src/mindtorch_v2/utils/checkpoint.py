@@ -60,6 +60,10 @@ class CheckpointFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
+        if not torch.autograd._is_checkpoint_valid():
+            raise RuntimeError("When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an "
+                               "`inputs` parameter to .backward(). To resolve this error, you can either set "
+                               "use_reentrant=False, or call .backward() without passing the `inputs` argument.")
         args = list(ctx.args)
         for i, t in zip(ctx.places, ctx.saved_tensors):
             args[i] = t.detach().requires_grad_(t.requires_grad)
@@ -143,8 +147,10 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
                debug: bool = False, preserve_rng_state: bool = True, early_stop: bool = True, **kwargs: Any) -> Any:
     """function(*args), its intermediate results not kept but computed again in backward."""
     if use_reentrant is None:
-        warnings.warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. The default is "
-                      "use_reentrant=False.", stacklevel=2)
+        warnings.warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting in PyTorch 2.9, "
+                      "calling checkpoint without use_reentrant will raise an exception. use_reentrant=False is recommended, but "
+                      "if you need to preserve the current default behavior, you can pass use_reentrant=True. Refer to docs for "
+                      "more details on the differences between the two variants.", stacklevel=2)
         use_reentrant = False
     debug = debug if _debug is None else _debug
     if use_reentrant:
@@ -154,7 +160,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
             raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
         return CheckpointFunction.apply(function, preserve_rng_state, *args)
     if determinism_check not in _DESCRIBE:
-        raise ValueError(f"determinism_check should be one of {list(_DESCRIBE)} but got {determinism_check}")
+        raise ValueError(f"determinism_check should be one of {list(_DESCRIBE)}, but got {determinism_check}")
     if debug:
         raise NotImplementedError("[checkpoint] debug=True, which lists the ops of forward and replay side by side, does not "
                                   "exist here")

@@ -134,6 +134,10 @@ class Module(Members, Convert, StateDict):
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
 
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """torch.compile of the module, in place: it runs as it is, and torch.compile says so once."""
+        torch.compile(self.forward, *args, **kwargs)
+
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         return self.__call__(*args, **kwargs)
 
@@ -174,6 +178,7 @@ class Module(Members, Convert, StateDict):
             if var.grad_fn is not None:
                 for hook in old:
                     var.grad_fn.register_hook(_WrappedHook(hook, self))
+                _hooks.warn_of_old_hooks(frame["args"], result, var.grad_fn)
         return result
 
     def _run_forward_pre_hooks(self, frame: dict[Any, Any]) -> None:

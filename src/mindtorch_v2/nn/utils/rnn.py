@@ -31,6 +31,8 @@ class PackedSequence(
     ) -> PackedSequence:
         if batch_sizes is None:
             # Built from one pair, as old code did.
+            if not isinstance(data, (list, tuple)) or len(data) != 2:
+                raise AssertionError("Expected data to be a list or tuple of length 2")
             data, batch_sizes = data
         if unsorted_indices is None:
             unsorted_indices = invert_permutation(sorted_indices)
