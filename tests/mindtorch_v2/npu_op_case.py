@@ -27,7 +27,7 @@ class Case(NamedTuple):
 
 
 CASES: list[Case] = []
-PARTS = ("layers", "tensors", "experts", "models", "rest", "later", "low", "turned")
+PARTS = ("layers", "tensors", "experts", "models", "rest", "later", "low", "turned", "sparse")
 
 
 def all_cases() -> list[Case]:

@@ -18,10 +18,11 @@ from mindtorch_v2._ops.npu import (
     recurrent,
     rope,
     shape,
+    sparse,
     turned,
 )
 from mindtorch_v2._ops.npu.rows import functions, refused_names, schemas
 from mindtorch_v2._ops.table import npu_rows as written
 
 __all__ = ["activation", "attention", "blocks", "boxes", "conv", "dropout", "format", "functions", "infer", "loss", "low", "matmul",
-           "moe", "norm", "optim", "quant", "recurrent", "refused_names", "rope", "schemas", "shape", "turned", "written"]
+           "moe", "norm", "optim", "quant", "recurrent", "refused_names", "rope", "schemas", "shape", "sparse", "turned", "written"]
