@@ -102,8 +102,8 @@ def npu_sparse_flash_attention(query: Tensor, key: Tensor, value: Tensor | None,
         top[queries].copy_(most.squeeze(-1))
         total[queries].copy_(sums.squeeze(-1))
     shape = [query.size(0), 1, *query.shape[1:-1]] if query.dim() == 4 else [1, *query.shape[:-1]]
-    kept = [x.reshape(shape) if return_softmax_lse else x.new_empty([0]) for x in (top, total)]
-    return out.reshape(query.shape).to(query.dtype), *kept
+    most, sums = (x.reshape(shape) if return_softmax_lse else x.new_empty([0]) for x in (top, total))
+    return out.reshape(query.shape).to(query.dtype), most, sums
 
 
 # ---- triples --------------------------------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ def npu_fused_floyd_attention(query_ik: Tensor, key_ij: Tensor, value_ij: Tensor
                               atten_mask: Tensor | None, scale_value: float) -> tuple[Tensor, Tensor, Tensor]:
     """The maxima and sums of rows, eight times each, and attention of pairs (i, k) to all j by what (i, j) and (j, k) say."""
     out, top, total = _triples(query_ik, key_ij, value_ij, key_jk, value_jk, atten_mask, scale_value)
-    kept = [x.expand(-1, -1, -1, -1, 8).contiguous().to(FLOAT32) for x in (top, total)]
-    return *kept, out.to(query_ik.dtype)
+    most, sums = (x.expand(-1, -1, -1, -1, 8).contiguous().to(FLOAT32) for x in (top, total))
+    return most, sums, out.to(query_ik.dtype)
 
 
 @row()
@@ -139,4 +139,6 @@ def npu_fused_floyd_attention_backward(grad_output: Tensor, query_ik: Tensor, ke
                                        softmax_sum: Tensor, atten_mask: Tensor | None,
                                        scale_value: float) -> tuple[Tensor, ...]:
     """The gradients of npu_fused_floyd_attention: of the query, and of both keys and values as they are given."""
-    return grad_of(lambda *x: _triples(*x, atten_mask, scale_value)[0], (query_ik, key_ij, value_ij, key_jk, value_jk), (grad_output,))
+    def forward(q: Tensor, k1: Tensor, v1: Tensor, k2: Tensor, v2: Tensor) -> Tensor:
+        return _triples(q, k1, v1, k2, v2, atten_mask, scale_value)[0]
+    return grad_of(forward, (query_ik, key_ij, value_ij, key_jk, value_jk), (grad_output,))
