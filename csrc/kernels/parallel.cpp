@@ -18,8 +18,10 @@ namespace {
 
 thread_local bool inside = false;  // a body is running on this thread: nested loops run inline
 
-// Waking a sleeping thread takes longer than a small product: both sides poll this long before they sleep.
-constexpr std::chrono::microseconds kPoll(100);
+// Waking a sleeping thread takes longer than a small product, and on a virtual processor that has halted longer than many a
+// large one. Both sides poll before they sleep: at first without pause, then, for as long as there is usually something to do
+// between two ops, giving way to whoever else is to run.
+constexpr std::chrono::microseconds kPoll(100), kYield(2000);
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -36,10 +38,11 @@ inline void relax() {
 class Pool {
  public:
   // Fewer workers where the system has no thread or no memory for one: the caller works too, so none is needed.
-  explicit Pool(int workers) : wanted(workers), poll_(workers < int(std::thread::hardware_concurrency())) {
+  explicit Pool(int workers)
+      : wanted(workers), poll_(workers < int(std::thread::hardware_concurrency())), shares_(workers + 1) {
     threads_.reserve(workers);
     try {
-      for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { serve(); });
+      for (int i = 0; i < workers; ++i) threads_.emplace_back([this, i] { serve(i + 1); });
     } catch (const std::exception&) {
       return;
     }
@@ -59,12 +62,16 @@ class Pool {
     body_ = &body;
     n_ = n;
     chunk_ = chunk;
-    next_.store(0, std::memory_order_relaxed);
+    const int64_t pieces = (n + chunk - 1) / chunk, threads = int64_t(shares_.size());
+    for (int64_t t = 0; t < threads; ++t) {
+      shares_[t].next.store(pieces * t / threads, std::memory_order_relaxed);
+      shares_[t].end = pieces * (t + 1) / threads;
+    }
     error_ = nullptr;
     open_ = true;
     ++round_;
-    wake(std::min<int64_t>(sleeping_, (n + chunk - 1) / chunk - 1));
-    work();
+    wake(std::min<int64_t>(sleeping_, pieces - 1));
+    work(0);
     open_ = false;  // a worker that comes only now has nothing to do, and is not waited for
     poll([this] { return active_ == 0; });
     if (active_ != 0) {
@@ -79,13 +86,16 @@ class Pool {
  private:
   template <class Ready> void poll(Ready ready) {
     if (!poll_) return;
-    const auto until = std::chrono::steady_clock::now() + kPoll;
-    do {
+    const auto begin = std::chrono::steady_clock::now();
+    auto now = begin;
+    while (now < begin + kYield) {
       for (int i = 0; i < 32; ++i) {
         if (ready()) return;
         relax();
       }
-    } while (std::chrono::steady_clock::now() < until);
+      if (now >= begin + kPoll) std::this_thread::yield();
+      now = std::chrono::steady_clock::now();
+    }
   }
 
   void wake(int64_t count) {
@@ -94,23 +104,28 @@ class Pool {
     for (; count > 0; --count) wake_.notify_one();
   }
 
-  void work() {
+  // A thread works off its own share, then what is left of the others': the same part of an operand goes to the same thread
+  // in op after op, whose cache may still hold it.
+  void work(size_t thread) {
     inside = true;
-    for (;;) {
-      int64_t begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
-      if (begin >= n_) break;
-      try {
-        (*body_)(begin, std::min(begin + chunk_, n_));
-      } catch (...) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        if (!error_) error_ = std::current_exception();
-        next_.store(n_, std::memory_order_relaxed);
+    for (size_t i = 0; i < shares_.size(); ++i) {
+      Share& share = shares_[(thread + i) % shares_.size()];
+      for (;;) {
+        const int64_t piece = share.next.fetch_add(1, std::memory_order_relaxed);
+        if (piece >= share.end) break;
+        try {
+          (*body_)(piece * chunk_, std::min((piece + 1) * chunk_, n_));
+        } catch (...) {
+          std::lock_guard<std::mutex> lock(mutex_);
+          if (!error_) error_ = std::current_exception();
+          for (Share& other : shares_) other.next.store(other.end, std::memory_order_relaxed);
+        }
       }
     }
     inside = false;
   }
 
-  void serve() {
+  void serve(size_t thread) {
     uint64_t seen = 0;
     for (;;) {
       poll([&] { return round_ != seen; });
@@ -123,7 +138,7 @@ class Pool {
       if (stop_) return;
       seen = round_;
       ++active_;
-      if (open_) work();  // of the round that was seen or a later one: while this worker is active none ends
+      if (open_) work(thread);  // of the round that was seen or a later one: while this worker is active none ends
       if (--active_ == 0 && waiting_) {
         std::lock_guard<std::mutex> lock(mutex_);
         done_.notify_one();
@@ -138,8 +153,12 @@ class Pool {
   const std::function<void(int64_t, int64_t)>* body_ = nullptr;
   int64_t n_ = 0, chunk_ = 1;
   std::exception_ptr error_;
-  // Each on a line of its own: all threads write next_ and active_, and poll the others.
-  alignas(64) std::atomic<int64_t> next_{0};
+  // What threads write is on lines of its own.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};  // piece
+    int64_t end = 0;
+  };
+  std::vector<Share> shares_;  // of each thread; the caller is the first
   alignas(64) std::atomic<int> active_{0};  // workers that came in
   alignas(64) std::atomic<uint64_t> round_{0};
   std::atomic<bool> open_{false}, stop_{false}, waiting_{false};
@@ -166,6 +185,8 @@ int get_num_threads() {
   }
   return n;
 }
+
+bool in_parallel() { return inside; }
 
 void set_num_threads(int n) { num_threads.store(std::max(1, n), std::memory_order_relaxed); }
 

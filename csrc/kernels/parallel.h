@@ -7,6 +7,7 @@ namespace mt {
 
 int get_num_threads();
 void set_num_threads(int n);
+bool in_parallel();  // inside the body of a parallel_for, where another one runs inline
 
 // Calls body(begin, end) over disjoint ranges that cover [0, n), each of at least `grain` items; inline when n <= grain,
 // when one thread is set, inside another parallel_for, or while the pool serves another caller. An exception of the body
