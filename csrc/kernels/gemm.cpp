@@ -249,6 +249,7 @@ void gemm(DType dtype, bool transA, bool transB, int64_t m, int64_t n, int64_t k
   const Product p{transA, transB, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc};
   const int64_t pieces = pieces_for(m * n * k, m, n);
   if (pieces <= 1) return run(dtype, p);
+  if (shared_gemm(dtype, p)) return;
   const Grid grid(m, n, pieces);
   parallel_for(grid.pieces(), 1, [&](int64_t from, int64_t to) {
     if (to - from == grid.pieces()) return run(dtype, p);  // inline: no reason to cut

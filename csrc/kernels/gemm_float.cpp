@@ -1,7 +1,7 @@
-// The float32 product of few rows with the tiles of panel.h, in the library for AVX-512. OpenBLAS, which packs both factors,
-// is the faster one only where there are many.
+// The float32 product with the tiles of panel.h, in the library for AVX-512.
 #include "gemm_impl.h"
 #include "panel.h"
+#include "parallel.h"
 #include "transpose16.h"
 
 #ifdef __AVX512F__
@@ -10,8 +10,10 @@
 namespace mt {
 namespace {
 
-// Rows of A, all of which lie in panels in the second level cache; a strip of B (kDepth x kWide) stays in the first.
-constexpr int64_t kRows = 128, kDepth = 192;
+// Rows of A lie in panels in the second level cache; a strip of B (kDepth x kWide) stays in the first, or nearly.
+constexpr int64_t kRows = 128, kDepth = 256, kColumns = 2016;
+// What all threads pack at once, and multiplications that are worth their meetings.
+constexpr int64_t kManyRows = 4096, kManyColumns = 4032, kManyDepth = 384, kShared = 1 << 26;
 
 // `lines` lines side by side: to[d * width + i] is item d of line i. Line i starts at i * line, its items lie `item` apart;
 // one of the two is 1.
@@ -76,30 +78,126 @@ void multiply_strip(const float* a, int64_t rows, int64_t depth, const float* b,
   }
 }
 
-}  // namespace
+int64_t cut(int64_t extent, int64_t most, int64_t multiple) {  // pieces of nearly equal size: items of one
+  const int64_t pieces = (extent + most - 1) / most, even = (extent + pieces - 1) / pieces;
+  return (even + multiple - 1) / multiple * multiple;
+}
 
-bool float_gemm(const Product& p) {
-  if (p.m > kRows || p.alpha != c128(1) || (p.beta != c128(0) && p.beta != c128(1))) return false;
-  const int64_t a_line = p.transA ? 1 : p.lda, a_item = p.transA ? p.lda : 1;
-  const int64_t b_line = p.transB ? p.ldb : 1, b_item = p.transB ? 1 : p.ldb;
-  std::unique_ptr<float[]> memory(new float[kDepth * (p.m + kWide)]);
-  float *A = memory.get(), *strip = A + kDepth * p.m;
-  for (int64_t d = 0; d < p.k; d += kDepth) {
-    const int64_t depth = std::min(kDepth, p.k - d);
-    pack_a(at<float>(p.A, d * a_item), a_line, a_item, p.m, depth, A);
+// op(A) and op(B) as lines of items: rows of A, columns of B.
+struct Factors {
+  int64_t a_line, a_item, b_line, b_item;
+  explicit Factors(const Product& p)
+      : a_line(p.transA ? 1 : p.lda), a_item(p.transA ? p.lda : 1), b_line(p.transB ? p.ldb : 1),
+        b_item(p.transB ? 1 : p.ldb) {}
+};
+
+void pack_strip(const float* from, const Factors& f, int64_t width, int64_t depth, float* strip) {
+  if (width < kWide) std::fill_n(strip, depth * kWide, 0.f);
+  pack_lines(from, f.b_line, f.b_item, width, depth, kWide, strip);
+}
+
+// A, all of which lies in the second level cache, with one strip of B after another: where the rows of B are contiguous it is
+// read too seldom to be worth packing.
+void few_rows(const Product& p) {
+  const Factors f(p);
+  const int64_t deep = cut(p.k, kDepth, 1);
+  std::unique_ptr<float[]> memory(new float[deep * (p.m + kWide)]);
+  float *A = memory.get(), *strip = A + deep * p.m;
+  for (int64_t d = 0; d < p.k; d += deep) {
+    const int64_t depth = std::min(deep, p.k - d);
+    pack_a(at<float>(p.A, d * f.a_item), f.a_line, f.a_item, p.m, depth, A);
     for (int64_t j = 0; j < p.n; j += kWide) {
       const int64_t width = std::min<int64_t>(kWide, p.n - j);
-      const float* from = at<float>(p.B, j * b_line + d * b_item);
-      const bool in_place = !p.transB && width % kLanes == 0;  // read too seldom to be worth packing
-      if (!in_place) {
-        if (width < kWide) std::fill_n(strip, depth * kWide, 0.f);
-        pack_lines(from, b_line, b_item, width, depth, kWide, strip);
-      }
-      multiply_strip(A, p.m, depth, in_place ? from : strip, in_place ? b_item : kWide, width, d > 0 || p.beta != c128(0),
+      const float* from = at<float>(p.B, j * f.b_line + d * f.b_item);
+      const bool in_place = !p.transB && width % kLanes == 0;
+      if (!in_place) pack_strip(from, f, width, depth, strip);
+      multiply_strip(A, p.m, depth, in_place ? from : strip, in_place ? f.b_item : kWide, width, d > 0 || p.beta != c128(0),
                      static_cast<float*>(p.C) + j, p.ldc);
     }
   }
+}
+
+// A block of the product, mc x nc over `depth`, as all threads compute it: each packs a part of both factors, then tasks of
+// some rows and some strips are shared out.
+struct Block {
+  const Product& p;
+  const Factors f;
+  float *A, *B;
+  int64_t i0, rows, j0, columns, d0, depth;
+
+  void pack(bool with_b) const {
+    constexpr int64_t kUnit = 32;  // rows
+    const int64_t of_a = (rows + kUnit - 1) / kUnit, of_b = with_b ? strips() : 0;
+    parallel_for(of_a + of_b, std::max<int64_t>(1, kGrain / 4 / (depth * kUnit)), [&](int64_t begin, int64_t end) {
+      for (int64_t u = begin; u < end; ++u) {
+        if (u < of_a) {
+          const int64_t i = u * kUnit;
+          pack_a(at<float>(p.A, (i0 + i) * f.a_line + d0 * f.a_item), f.a_line, f.a_item, std::min(kUnit, rows - i), depth,
+                 A + i * depth);
+        } else {
+          const int64_t j = (u - of_a) * kWide;
+          pack_strip(at<float>(p.B, (j0 + j) * f.b_line + d0 * f.b_item), f, std::min<int64_t>(kWide, columns - j), depth,
+                     B + j * depth);
+        }
+      }
+    });
+  }
+
+  void multiply(int64_t threads) const {
+    int64_t down = cut(rows, kRows, kPanel), across = strips();
+    auto tasks = [&] { return (rows + down - 1) / down * ((strips() + across - 1) / across); };
+    while (threads > 1 && tasks() < 3 * threads && (across > 1 || down > 4 * kPanel)) {
+      if (across * kWide >= down) across = (across + 1) / 2;
+      else down = cut(down, (down + 1) / 2, kPanel);
+    }
+    const int64_t groups = (strips() + across - 1) / across;
+    parallel_for(tasks(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        const int64_t i = t / groups * down, first = t % groups * across;
+        for (int64_t s = first; s < std::min(first + across, strips()); ++s) {
+          const int64_t j = s * kWide;
+          multiply_strip(A + i * depth, std::min(down, rows - i), depth, B + j * depth, kWide,
+                         std::min<int64_t>(kWide, columns - j), d0 > 0 || p.beta != c128(0),
+                         static_cast<float*>(p.C) + (i0 + i) * p.ldc + j0 + j, p.ldc);
+        }
+      }
+    });
+  }
+
+ private:
+  int64_t strips() const { return (columns + kWide - 1) / kWide; }
+};
+
+// Both factors packed by blocks. One thread packs few rows of A at a time, which it then finds in its second level cache;
+// several meet twice for each block, so that theirs have many rows.
+void many_rows(const Product& p) {
+  const int64_t threads = in_parallel() || p.m * p.n * p.k < kShared ? 1 : get_num_threads();
+  const bool alone = threads == 1;
+  const int64_t deep = cut(p.k, alone ? kDepth : kManyDepth, 1), nc = cut(p.n, alone ? kColumns : kManyColumns, kWide);
+  const int64_t mc = cut(p.m, alone ? kRows : kManyRows, kPanel);
+  std::unique_ptr<float[]> memory(new float[deep * (mc + nc) + kLanes]);
+  float* B = memory.get() + (-(reinterpret_cast<uintptr_t>(memory.get()) / 4) & (kLanes - 1));  // at a whole vector
+  for (int64_t j = 0; j < p.n; j += nc)
+    for (int64_t d = 0; d < p.k; d += deep)
+      for (int64_t i = 0; i < p.m; i += mc) {
+        const Block block{p, Factors(p), B + deep * nc, B, i, std::min(mc, p.m - i), j, std::min(nc, p.n - j), d,
+                          std::min(deep, p.k - d)};
+        block.pack(i == 0);
+        block.multiply(threads);
+      }
+}
+
+}  // namespace
+
+bool float_gemm(const Product& p) {
+  if (p.n < kLanes || p.alpha != c128(1) || (p.beta != c128(0) && p.beta != c128(1))) return false;
+  if (p.m <= kRows) few_rows(p);
+  else many_rows(p);
   return true;
+}
+
+bool shared_gemm(DType dtype, const Product& p) {
+  return dtype == kFloat && p.m > kRows && p.k >= kLanes && p.m * p.n * p.k >= kShared && float_gemm(p);
 }
 
 }  // namespace mt
@@ -107,5 +205,6 @@ bool float_gemm(const Product& p) {
 #else
 namespace mt {
 bool float_gemm(const Product&) { return false; }
+bool shared_gemm(DType, const Product&) { return false; }
 }  // namespace mt
 #endif

@@ -36,6 +36,7 @@ template <class T> inline void blas_gemm(bool transA, bool transB, int64_t m, in
 void half_gemm(DType dtype, const Product& p);    // gemm_half.cpp: float16 and bfloat16
 bool skinny_gemm(DType dtype, const Product& p);  // gemm_skinny.cpp; false: not a case for it
 bool float_gemm(const Product& p);                // gemm_float.cpp; false: OpenBLAS is the better choice
+bool shared_gemm(DType dtype, const Product& p);  // the same by all threads at once; false: cut it into pieces
 bool bf16_gemm(const Product& p);                 // gemm_bf16.cpp; false: this processor cannot
 
 }  // namespace mt

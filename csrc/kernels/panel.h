@@ -66,18 +66,30 @@ template <class Tile, class Make, int... I> constexpr TileTable<Tile> tile_table
 }
 using TileSizes = std::make_integer_sequence<int, kPanel * kVecs>;
 
-// kRows rows by V vectors of the product, all in registers.
+// kRows rows by V vectors of the product, all in registers. kAhead: rows of b that lie far apart are fetched in time, which
+// no processor does by itself.
+template <int kRows, int V, bool kAhead>
+inline void panel_sums(const float* a, int64_t depth, const float* b, int64_t ldb, Vec (&acc)[kRows][V]) {
+  _Pragma("GCC unroll 4") for (int64_t d = 0; d < depth; ++d, a += kRows, b += ldb) {
+    Vec v[V];
+    MT_UNROLL for (int j = 0; j < V; ++j) {
+      v[j] = load(b + j * kLanes);
+      if (kAhead) __builtin_prefetch(b + 8 * ldb + j * kLanes);
+    }
+    MT_UNROLL for (int r = 0; r < kRows; ++r)
+      MT_UNROLL for (int j = 0; j < V; ++j) acc[r][j] += a[r] * v[j];
+  }
+}
 template <int kRows, int V>
 inline void panel_tile(const float* a, int64_t depth, const float* b, int64_t ldb, bool add, float* c, int64_t ldc) {
   Vec acc[kRows][V];
   MT_UNROLL for (int r = 0; r < kRows; ++r)
-    MT_UNROLL for (int j = 0; j < V; ++j) acc[r][j] = Vec{};
-  for (int64_t d = 0; d < depth; ++d, a += kRows, b += ldb) {
-    Vec v[V];
-    MT_UNROLL for (int j = 0; j < V; ++j) v[j] = load(b + j * kLanes);
-    MT_UNROLL for (int r = 0; r < kRows; ++r)
-      MT_UNROLL for (int j = 0; j < V; ++j) acc[r][j] += a[r] * v[j];
-  }
+    MT_UNROLL for (int j = 0; j < V; ++j) {
+      acc[r][j] = Vec{};
+      if (add) __builtin_prefetch(c + r * ldc + j * kLanes, 1);
+    }
+  if (ldb <= kWide) panel_sums<kRows, V, false>(a, depth, b, ldb, acc);
+  else panel_sums<kRows, V, true>(a, depth, b, ldb, acc);
   MT_UNROLL for (int r = 0; r < kRows; ++r)
     MT_UNROLL for (int j = 0; j < V; ++j) {
       float* to = c + r * ldc + j * kLanes;
@@ -96,8 +108,9 @@ inline void panel_multiply(const float* a, int64_t rows, int64_t depth, const fl
                            bool add, float* c, int64_t ldc) {
   static constexpr auto tiles = tile_table<PanelTile>(PanelTiles(), TileSizes());
   constexpr int64_t kSlice = 192;
-  for (int64_t first = 0; first < depth; first += kSlice) {
-    const int64_t slice = std::min(kSlice, depth - first);
+  const int64_t slices = (depth + kSlice - 1) / kSlice, even = slices ? (depth + slices - 1) / slices : 1;
+  for (int64_t first = 0; first < depth; first += even) {
+    const int64_t slice = std::min(even, depth - first);
     for (int64_t t = 0; t < width; t += kWide) {
       const auto& tile = tiles[std::min<int64_t>(width - t, kWide) / kLanes - 1];
       for (int64_t r = 0; r < rows; r += kPanel) {

@@ -110,6 +110,24 @@ def test_matrix_products(m, k, n):
 
 
 # ---- threads -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("m, n, k", [(129, 16, 17), (500, 47, 300), (1000, 1000, 513), (130, 4100, 130), (4100, 130, 130)])
+def test_large_matrix_products(m, n, k, threads):
+    """Packed by blocks, by one thread or by all of them at once; every block has edges here."""
+    torch.manual_seed(4)
+    before = mt.get_num_threads()
+    mt.set_num_threads(threads)
+    try:
+        for a in (torch.randn(m, k), torch.randn(k, m).t()):
+            for b in (torch.randn(k, n), torch.randn(n, k).t()):
+                exact = (a.double() @ b.double()).float()
+                x, y = to_ours(a), to_ours(b)
+                torch.testing.assert_close(to_torch(x @ y), exact, rtol=1e-4, atol=2e-4)
+                torch.testing.assert_close(to_torch(mt.ones(m, n).addmm_(x, y)), exact + 1, rtol=1e-4, atol=2e-4)
+    finally:
+        mt.set_num_threads(before)
+
+
 def test_set_num_threads():
     before = mt.get_num_threads()
     x = mt.rand(500, 1000)
