@@ -72,10 +72,13 @@ struct Weights {
   }
   // Column j of the slice is f(j)[0], f(j)[step], ...
   template <class F> void fill(int64_t slice, int64_t step, F&& f) {
-    for (int64_t j = 0; j < columns[slice]; ++j) {
-      const float* from = f(j);
-      float* to = strips.get() + begin[slice] + j / kWide * kWide * depth + j % kWide;
-      for (int64_t d = 0; d < depth; ++d) to[d * kWide] = from[d * step];
+    for (int64_t first = 0; first < columns[slice]; first += kWide) {
+      const int64_t width = std::min<int64_t>(kWide, columns[slice] - first);
+      const float* from[kWide];
+      for (int64_t j = 0; j < width; ++j) from[j] = f(first + j);
+      float* to = strips.get() + begin[slice] + first * depth;
+      for (int64_t d = 0; d < depth; ++d, to += kWide)
+        for (int64_t j = 0; j < width; ++j) to[j] = from[j][d * step];
     }
   }
   int64_t room(int64_t slice) const { return whole(columns[slice]); }  // of a row of the product
@@ -87,21 +90,21 @@ struct Weights {
   }
 };
 
-// Rows of `width` items in panels (panel.h): where item (row, i) is.
-inline int64_t in_panel(int64_t row, int64_t i, int64_t rows, int64_t width) {
-  const int64_t first = row / kPanel * kPanel;
-  return first * width + i * std::min<int64_t>(kPanel, rows - first) + row % kPanel;
+// Columns [first, first + n) of `rows` rows of `width` items, into the panels of these rows (panel.h).
+void to_panels(const float* from, int64_t rows, int64_t width, int64_t first, int64_t n, float* panels) {
+  for (int64_t b = 0; b < rows; b += kPanel) {
+    const int64_t height = std::min<int64_t>(kPanel, rows - b);
+    pack_panels(from + b * width + first, width, 1, height, n, panels + b * width + first * height);
+  }
 }
 
+template <class T> struct Sigmoid {
+  explicit Sigmoid(const Attr*) {}
+  T operator()(T x) const { return v::sigmoid(x); }
+};
 void sigmoid_row(float* x, int64_t n) {
-  constexpr int64_t lanes = sizeof(Lanes) / sizeof(float);
-  for (int64_t i = 0; i < n; i += lanes) {
-    const size_t bytes = size_t(std::min(lanes, n - i)) * sizeof(float);
-    Lanes u = {};
-    std::memcpy(&u, x + i, bytes);
-    u = v::sigmoid(u);
-    std::memcpy(x + i, &u, bytes);
-  }
+  void* const in_place[] = {x, x};
+  lanes_loop<Sigmoid>(in_place, n, nullptr);
 }
 void tanh_row(float* x, int64_t n) {
 #pragma GCC ivdep
@@ -134,62 +137,59 @@ struct Forward {
         const int64_t first = slices.first(s), n = slices.units(s), room = weights.room(s);
         float *z = products[s].get(), *next = panels[(step + 1) % 2].data();
         weights.multiply(s, panels[step % 2].data(), batch, false, z);
-        for (int64_t b = 0; b < batch; ++b) {
-          point(t, b, first, n, z + b * room, h, c);
-          const float* made = output + t * layer.state() + b * hidden;
-          for (int64_t i = first; i < first + n; ++i) next[in_panel(b, i, batch, hidden)] = made[i];
-        }
+        for (int64_t b = 0; b < batch; ++b) point(t, b, first, n, z + b * room, h, c);
+        to_panels(output + t * layer.state(), batch, hidden, first, n, next);
       });
     }
   }
 
-  // Units [first, first + n) of row b; z holds their gates side by side.
+  // Units [first, first + n) of row b; z holds what the hidden state adds to their gates, side by side.
   void point(int64_t t, int64_t b, int64_t first, int64_t n, float* z, const float* h, const float* c) {
-    const int64_t hidden = layer.hidden, at = b * hidden + first;
-    const float* x = gates + (t * layer.batch + b) * layer.width() + first;
+    const int64_t hidden = layer.hidden, at = b * hidden + first, row = t * layer.batch + b;
+    const float* x = gates + row * layer.width() + first;
     float* out = output + t * layer.state() + at;
-    float* keep = layer.kept() ? kept + (t * layer.batch + b) * 4 * hidden + first : nullptr;
-    if (bias)
-      for (int64_t g = 0; g < layer.gates(); ++g)
-        for (int64_t i = 0; i < n; ++i) z[g * n + i] += bias[g * hidden + first + i];
-    const int64_t joined = layer.mode == kGru ? 2 : layer.gates();  // the new gate of GRU is reset first
-    for (int64_t g = 0; g < joined; ++g)
-      for (int64_t i = 0; i < n; ++i) z[g * n + i] += x[g * hidden + i];
-    if (layer.mode == kTanh) {
-      tanh_row(z, n);
-      std::copy_n(z, n, out);
-    } else if (layer.mode == kRelu) {
-      for (int64_t i = 0; i < n; ++i) out[i] = z[i] < 0.f ? 0.f : z[i];  // NaN stays
-    } else if (layer.mode == kLstm) {
-      lstm(n, z, c + at, cells + t * layer.state() + at, out);
-      for (int64_t g = 0; g < 4; ++g) std::copy_n(z + g * n, n, keep + g * hidden);
-    } else {
-      gru(n, z, x + 2 * hidden, h + at, keep, out);
+    float* gate = layer.kept() ? kept + row * 4 * hidden + first : out;
+    for (int64_t g = 0; g < layer.gates(); ++g) {
+      float *to = gate + g * hidden, *add = z + g * n;
+      if (bias)
+        for (int64_t i = 0; i < n; ++i) add[i] += bias[g * hidden + first + i];
+      if (layer.mode == kGru && g == 2)  // the new gate is reset first
+        std::copy_n(add, n, to + hidden);
+      else
+        for (int64_t i = 0; i < n; ++i) to[i] = add[i] + x[g * hidden + i];
     }
+    if (layer.mode == kTanh)
+      tanh_row(out, n);
+    else if (layer.mode == kRelu)
+      for (int64_t i = 0; i < n; ++i) out[i] = out[i] < 0.f ? 0.f : out[i];  // NaN stays
+    else if (layer.mode == kLstm)
+      lstm(n, gate, c + at, cells + t * layer.state() + at, out);
+    else
+      gru(n, gate, x + 2 * hidden, h + at, out);
   }
 
-  static void lstm(int64_t n, float* z, const float* c, float* cell, float* out) {
-    float *f = z + n, *g = f + n, *o = g + n;
-    sigmoid_row(z, 2 * n);
+  void lstm(int64_t n, float* gate, const float* c, float* cell, float* out) const {
+    float *f = gate + layer.hidden, *g = f + layer.hidden, *o = g + layer.hidden;
+    sigmoid_row(gate, n);
+    sigmoid_row(f, n);
     tanh_row(g, n);
     sigmoid_row(o, n);
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) out[i] = cell[i] = f[i] * c[i] + z[i] * g[i];
+    for (int64_t i = 0; i < n; ++i) out[i] = cell[i] = f[i] * c[i] + gate[i] * g[i];
     tanh_row(out, n);
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) out[i] *= o[i];
   }
 
-  void gru(int64_t n, float* z, const float* x, const float* h, float* keep, float* out) const {
-    float *update = z + n, *fresh = update + n;
-    sigmoid_row(z, 2 * n);
-    std::copy_n(fresh, n, keep + 3 * layer.hidden);
+  void gru(int64_t n, float* reset, const float* x, const float* h, float* out) const {
+    float *update = reset + layer.hidden, *fresh = update + layer.hidden, *added = fresh + layer.hidden;
+    sigmoid_row(reset, n);
+    sigmoid_row(update, n);
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) fresh[i] = x[i] + z[i] * fresh[i];
+    for (int64_t i = 0; i < n; ++i) fresh[i] = x[i] + reset[i] * added[i];
     tanh_row(fresh, n);
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) out[i] = fresh[i] + update[i] * (h[i] - fresh[i]);
-    for (int64_t g = 0; g < 3; ++g) std::copy_n(z + g * n, n, keep + g * layer.hidden);
   }
 };
 
@@ -224,10 +224,10 @@ struct Backward {
             continue;
           }
           point(step, b, first, n, down + b * room);
-          const float* made = products + layer.time(step) * row + b * width;
-          for (int64_t i = first; i < width; i += hidden)
-            for (int64_t j = i; j < i + n; ++j) next[in_panel(b, j, batch, width)] = made[j];
         }
+        if (step >= 0)
+          for (int64_t i = first; i < width; i += hidden)
+            to_panels(products + layer.time(step) * row, batch, width, i, n, next);
       });
     }
     sum_weights(products);
