@@ -90,9 +90,9 @@ void conv_weight_grad(DType dtype, const Conv& s, const void* x, const void* gy,
   } else if (winograd_fits(dtype, s) && winograd_weight_grad(s, static_cast<const float*>(x), static_cast<const float*>(gy),
                                                              static_cast<float*>(gw))) {
     return;
-  } else if (gathered_weight_grad_fits(s)) {
+  } else if (gathered_weight_grad_fits(dtype, s)) {
     gathered_weight_grad(dtype, s, x, gy, gw);
-  } else if (!s.pointwise() && direct_fits(dtype, s)) {
+  } else if (!s.pointwise() && (s.kg() < 48 || s.cg() * s.taps() < 96) && direct_fits(dtype, s)) {  // few enough for dots
     direct_weight_grad(s, static_cast<const float*>(x), static_cast<const float*>(gy), static_cast<float*>(gw));
   } else {
     MT_SWITCH(dtype, "convolution_backward", MT_FLOATS(T, {

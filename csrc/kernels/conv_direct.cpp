@@ -97,21 +97,12 @@ void dot_multiply(const float* a, int64_t lda, int64_t rows, const float* x, con
 }
 
 // Room for the padded channels of a group, and past the end: vectors read a little beyond the last position.
-std::unique_ptr<float[]> padded_room(const Padded& p, int64_t channels) {
-  return std::unique_ptr<float[]>(new float[channels * p.items() + kBlock]());
-}
+std::unique_ptr<float[]> padded_room(int64_t items) { return std::unique_ptr<float[]>(new float[items + kBlock]()); }
 
-void load_channels(const Padded& p, const float* x, float* copy) {
+// The results of positions [p0, p0 + width) as `rows` rows of y.
+void store_block(const Padded& p, const float* from, int64_t rows, int64_t p0, int64_t width, const float* bias, float* y) {
   const Conv& s = p.s;
-  parallel_for(s.cg(), kGrain / std::max<int64_t>(s.x_plane(), 1) + 1, [&](int64_t begin, int64_t end) {
-    for (int64_t c = begin; c < end; ++c) p.load(x + c * s.x_plane(), copy + c * p.items());
-  });
-}
-
-// The results of positions [p0, p0 + width) as rows of y.
-void store_block(const Padded& p, const float* rows, int64_t p0, int64_t width, const float* bias, float* y) {
-  const Conv& s = p.s;
-  for (int64_t k = 0; k < s.kg(); ++k, y += s.y_plane(), rows += kBlock) {
+  for (int64_t k = 0; k < rows; ++k, y += s.y_plane(), from += kBlock) {
     const float b = bias ? bias[k] : 0.f;
     const int64_t line = p0 / p.q[2], last = (p0 + width - 1) / p.q[2];
     for (int64_t i = line; i <= last; ++i) {
@@ -119,16 +110,77 @@ void store_block(const Padded& p, const float* rows, int64_t p0, int64_t width, 
       if (h >= s.out[1]) continue;
       const int64_t lo = std::max(start, p0), hi = std::min(start + s.out[2], p0 + width);
       float* to = y + (d * s.out[1] + h) * s.out[2] - start;
-      for (int64_t j = lo; j < hi; ++j) to[j] = rows[j - p0] + b;
+      for (int64_t j = lo; j < hi; ++j) to[j] = from[j - p0] + b;
     }
   }
 }
 
-// Images and groups per piece: all, so that the loops inside one are split, where those have more pieces for the threads.
-int64_t images_per_piece(const Conv& s, int64_t inner) {
-  const int64_t units = s.n * s.groups, threads = get_num_threads();
-  return units >= 2 * threads || std::min(inner, threads) <= std::min(units, threads) ? 1 : units;
-}
+// The forward of one group of one image after another: copied into its padding, then by blocks of positions and of filters.
+struct Forward {
+  const Conv& s;
+  const float *x, *bias;
+  float* y;
+  const Padded p;
+  const std::vector<int64_t> offset;
+  const int64_t kg, depth, blocks;  // blocks of positions
+  std::unique_ptr<float[]> panels;
+
+  Forward(const Conv& shape, const float* x_, const float* w, const float* b, float* y_)
+      : s(shape), x(x_), bias(b), y(y_), p(s), offset(p.offsets(s.cg())), kg(s.kg()), depth(s.cg() * s.taps()),
+        blocks(ceil_div(p.positions(), kBlock)), panels(new float[s.k * depth]) {
+    const int64_t per_group = ceil_div(kg, kPanel);
+    parallel_for(s.groups * per_group, kGrain / (kPanel * depth) + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t k = i / per_group * kg, r = i % per_group * kPanel;
+        pack_panels(w + (k + r) * depth, depth, 1, std::min<int64_t>(kPanel, kg - r), depth, panels.get() + (k + r) * depth);
+      }
+    });
+  }
+
+  int64_t room() const { return s.cg() * p.items(); }
+  void load(int64_t unit, int64_t c, float* copy) const {
+    p.load(x + (unit * s.cg() + c) * s.x_plane(), copy + c * p.items());
+  }
+  // Positions of one block, filters [r, r + rows) of the group; `sums` has room for rows x kBlock.
+  void multiply(int64_t unit, const float* copy, int64_t block, int64_t r, int64_t rows, float* sums) const {
+    const int64_t k = unit % s.groups * kg + r, p0 = block * kBlock, width = std::min(kBlock, p.positions() - p0);
+    direct_multiply(panels.get() + k * depth, rows, copy + p0, offset, whole(width), sums, kBlock);
+    store_block(p, sums, rows, p0, width, bias ? bias + k : nullptr, y + (unit * kg + r) * s.y_plane());
+  }
+
+  // Each thread takes whole images.
+  void by_images() const {
+    parallel_for(s.n * s.groups, 1, [&](int64_t begin, int64_t end) {
+      auto copy = padded_room(room());
+      std::unique_ptr<float[]> sums(new float[kg * kBlock]);
+      for (int64_t i = begin; i < end; ++i) {
+        for (int64_t c = 0; c < s.cg(); ++c) load(i, c, copy.get());
+        for (int64_t b = 0; b < blocks; ++b) multiply(i, copy.get(), b, 0, kg, sums.get());
+      }
+    });
+  }
+  // All threads share the blocks of some images; where those are few, also the filters.
+  void by_blocks() const {
+    constexpr int64_t kRoom = 4 << 20, kLeast = 4 * kPanel;
+    const int64_t units = s.n * s.groups, most = std::clamp<int64_t>(kRoom / room(), 1, units);
+    auto copies = padded_room(most * room());
+    for (int64_t first = 0; first < units; first += most) {
+      const int64_t count = std::min(most, units - first);
+      parallel_for(count * s.cg(), kGrain / p.items() + 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) load(first + i / s.cg(), i % s.cg(), copies.get() + i / s.cg() * room());
+      });
+      const int64_t splits = std::clamp<int64_t>(ceil_div(3 * get_num_threads(), count * blocks), 1, ceil_div(kg, kLeast));
+      const int64_t rows = ceil_div(ceil_div(kg, splits), kPanel) * kPanel, parts = ceil_div(kg, rows);
+      parallel_for(count * blocks * parts, 1, [&](int64_t begin, int64_t end) {
+        std::unique_ptr<float[]> sums(new float[rows * kBlock]);
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t r = i % parts * rows, b = i / parts % blocks, unit = i / parts / blocks;
+          multiply(first + unit, copies.get() + unit * room(), b, r, std::min(rows, kg - r), sums.get());
+        }
+      });
+    }
+  }
+};
 
 }  // namespace
 
@@ -139,28 +191,9 @@ bool direct_fits(DType dtype, const Conv& s) {
 }
 
 void direct_forward(const Conv& s, const float* x, const float* w, const float* bias, float* y) {
-  const Padded p(s);
-  const auto offset = p.offsets(s.cg());
-  const int64_t kg = s.kg(), depth = s.cg() * s.taps(), positions = p.positions();
-  std::unique_ptr<float[]> panels(new float[s.k * depth]);
-  for (int64_t g = 0; g < s.groups; ++g)
-    pack_panels(w + g * kg * depth, depth, 1, kg, depth, panels.get() + g * kg * depth);
-  parallel_for(s.n * s.groups, images_per_piece(s, ceil_div(positions, kBlock)), [&](int64_t begin, int64_t end) {
-    auto copy = padded_room(p, s.cg());
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t g = i % s.groups;
-      load_channels(p, x + i * s.cg() * s.x_plane(), copy.get());
-      parallel_for(ceil_div(positions, kBlock), 1, [&](int64_t first, int64_t last) {
-        std::unique_ptr<float[]> rows(new float[kg * kBlock]);
-        for (int64_t p0 = first * kBlock; p0 < std::min(last * kBlock, positions); p0 += kBlock) {
-          const int64_t width = std::min(kBlock, positions - p0);
-          direct_multiply(panels.get() + g * kg * depth, kg, copy.get() + p0, offset,
-                          whole(width), rows.get(), kBlock);
-          store_block(p, rows.get(), p0, width, bias ? bias + g * kg : nullptr, y + i * kg * s.y_plane());
-        }
-      });
-    }
-  });
+  const Forward f(s, x, w, bias, y);
+  if (get_num_threads() == 1 || s.n * s.groups >= 2 * get_num_threads()) f.by_images();
+  else f.by_blocks();
 }
 
 bool direct_input_grad_fits(DType dtype, const Conv& s) {
@@ -198,11 +231,11 @@ void direct_weight_grad(const Conv& s, const float* x, const float* gy, float* g
   std::vector<float> partial((parts - 1) * size);
   std::fill(gw, gw + size, 0.f);
   parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
-    auto copy = padded_room(p, s.cg());
+    auto copy = padded_room(s.cg() * p.items());
     std::unique_ptr<float[]> g_rows(new float[kg * ld]());
     float* sum = begin == 0 ? gw : partial.data() + (begin - 1) * size;
     for (int64_t i = units * begin / parts; i < units * end / parts; ++i) {
-      load_channels(p, x + i * s.cg() * s.x_plane(), copy.get());
+      for (int64_t c = 0; c < s.cg(); ++c) p.load(x + (i * s.cg() + c) * s.x_plane(), copy.get() + c * p.items());
       for (int64_t k = 0; k < kg; ++k) {
         const float* from = gy + (i * kg + k) * s.y_plane();
         p.for_each_output_row([&](int64_t row, int64_t at) {

@@ -51,6 +51,7 @@ void unfold(const Conv& s, const T* x, int64_t channels, int64_t p0, int64_t p1,
     for_each_run(s, x + c * s.x_plane(), tap, p0, p1, [&](int64_t length, const T* from, int64_t lo, int64_t hi) {
       std::fill(r, r + lo, T());
       if (sw == 1) std::copy(from + lo, from + hi, r + lo);
+      else if (sw == 2) for (int64_t j = lo; j < hi; ++j) r[j] = from[j * 2];  // a known step: vector loads
       else for (int64_t j = lo; j < hi; ++j) r[j] = from[j * sw];
       std::fill(r + hi, r + length, T());
       r += length;

@@ -19,6 +19,9 @@ SHAPES = {
     "1x1 that leaves columns": (2, 8, 8, 10, 6, 1, 3, 0),
     "3x3 with a stride": (3, 12, 15, 14, 10, 3, 2, 1),
     "5x5": (2, 7, 11, 12, 9, 5, 1, 2),
+    "many weights, a small plane": (3, 120, 9, 8, 130, 3, 2, 1),
+    "many weights, a large plane": (2, 48, 40, 38, 50, 5, 2, 2),
+    "many filters, few images": (1, 6, 40, 30, 100, 5, 1, 2),
 }
 
 
