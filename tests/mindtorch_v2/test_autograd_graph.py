@@ -136,3 +136,19 @@ def test_nodes_that_a_backward_runs() -> None:
         z.sum().backward()
         return seen
     same(outcome(mt, body), outcome(torch, body))
+
+
+@twin
+def test_only_the_gradients_that_were_asked_for_are_computed(t):
+    seen = []
+    x, w, b = leaf(t, 2, 3, 5, 5), leaf(t, 4, 3, 2, 2), leaf(t, 4)
+    y = t.nn.functional.conv2d(x, w, b)
+    y.grad_fn.register_hook(lambda given, _: seen.append([g is not None for g in given]))
+    z = x.view(30, 5) @ w.view(-1)[:10].view(5, 2)
+    z.grad_fn.register_hook(lambda given, _: seen.append([g is not None for g in given]))
+    for wanted in ([x], [w], [w, b], [x, w, b]):
+        t.autograd.grad(y.sum(), wanted, retain_graph=True)
+    for wanted in ([x], [w], [x, w]):
+        t.autograd.grad(z.sum(), wanted, retain_graph=True)
+    y.sum().backward(inputs=[b])
+    return seen, b.grad, x.grad

@@ -72,7 +72,7 @@ cdef object run_tensor_hooks(dict hooks, object grad)
 cdef list list_of_refs(Refs* refs)
 cdef int refs_of_list(Refs* refs, list items) except -1
 cdef int release(Node node) except -1
-cdef int compute(Node node, Refs* grads, Refs* results) except -1
+cdef int compute(Node node, uint64_t needs, Refs* grads, Refs* results) except -1
 cdef int accumulate(TensorBase leaf, TensorBase grad, bint create_graph, int held) except -1
 cdef object sum_of(object a, object b)
 cdef tuple run_many_views(Overload ov, PyObject** s)

@@ -101,6 +101,18 @@ cdef class GraphTask:
                 return True
         return False
 
+    cdef uint64_t needs_of(self, int i, Node node) noexcept:
+        """Which inputs of the node need a gradient in this run."""
+        cdef int k, to
+        cdef uint64_t needs = 0
+        if node.op is None or node.op.has_list:  # needs counts parameters there, not inputs
+            return node.needs
+        for k in range(min(self.graph[0][i].edges, 64)):
+            to = self.graph.edge(i, k)
+            if to >= 0 and self.graph[0][to].needed:
+                needs |= <uint64_t>1 << k
+        return node.needs & needs
+
     cdef int add_gradient(self, int i, int nr, object grad) except -1:
         """Adds a gradient to what number i has received."""
         cdef Visit* v = &self.graph[0][i]
@@ -176,7 +188,7 @@ cdef class GraphTask:
             self.before_node(node, &grads, leads_on)
         if self.graph[0][i].needed and leads_on and (any_given(&grads) or node.op is None and getattr(node, "_runs_on_none", False)):
             results.make(inputs)
-            compute(node, &grads, &results)
+            compute(node, node.needs if self.captures is None else self.needs_of(i, node), &grads, &results)
             if not self.keep_graph:
                 release(node)
             if node.post_hooks:

@@ -75,7 +75,7 @@ cdef object call_node(Node node, tuple given):
                 raise TypeError(f"argument {i} is not a Variable")
             grads.set(i, <PyObject*>grad)
     results.make(node.ntargets)
-    compute(node, &grads, &results)
+    compute(node, node.needs, &grads, &results)
     found = list_of_refs(&results)
     return found[0] if len(found) == 1 else tuple(found)
 

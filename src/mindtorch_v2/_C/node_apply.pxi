@@ -31,8 +31,8 @@ cdef int release(Node node) except -1:
     return 0
 
 
-cdef int apply_node(Node node, Refs* grads, Refs* results) except -1:
-    """The gradients of the node's inputs, given those of its outputs."""
+cdef int apply_node(Node node, uint64_t needs, Refs* grads, Refs* results) except -1:
+    """The gradients of the node's inputs, given those of its outputs; `needs` is node.needs or some of its bits."""
     cdef Overload ov = node.op
     cdef Formula f
     cdef int i
@@ -46,8 +46,8 @@ cdef int apply_node(Node node, Refs* grads, Refs* results) except -1:
                 zeros = meta_zeros(&node.metas[i])
                 grads.set(i, <PyObject*>zeros)
     for f in ov.formulas:
-        if node.needs & f.needs:
-            apply_formula(node, f, grads, results)
+        if needs & f.needs:
+            apply_formula(node, f, needs, grads, results)
     return 0
 
 
@@ -61,7 +61,7 @@ cdef int apply_custom(Node node, Refs* grads, Refs* results) except -1:
     return refs_of_list(results, found)
 
 
-cdef int apply_formula(Node node, Formula f, Refs* grads, Refs* results) except -1:
+cdef int apply_formula(Node node, Formula f, uint64_t needs, Refs* grads, Refs* results) except -1:
     cdef Refs values
     cdef int i, j, k
     values.make(f.nargs)
@@ -74,7 +74,7 @@ cdef int apply_formula(Node node, Formula f, Refs* grads, Refs* results) except 
         elif k == A_GRADS:
             value = list_of_refs(grads)
         else:
-            value = tuple([bool(node.needs >> f.inputs[j] & 1) for j in range(f.ninputs)])
+            value = tuple([bool(needs >> f.inputs[j] & 1) for j in range(f.ninputs)])
         values.set(i, <PyObject*>value)
     if node.released:                            # by another thread's backward, while a formula or a hook ran in this one
         raise RuntimeError(RELEASED)
@@ -83,7 +83,7 @@ cdef int apply_formula(Node node, Formula f, Refs* grads, Refs* results) except 
     if not f.joint:
         return put_result(node.op, f.inputs[0], result, results)
     for i in range(f.ninputs):
-        if node.needs >> f.inputs[i] & 1:
+        if needs >> f.inputs[i] & 1:
             put_result(node.op, f.inputs[i], result[i], results)
     return 0
 
@@ -116,7 +116,7 @@ cdef list gradients_of(Node node, object grad):
     grads.make(1)
     grads.set(0, <PyObject*>grad)
     results.make(node.ntargets)
-    apply_node(node, &grads, &results)
+    apply_node(node, node.needs, &grads, &results)
     return list_of_refs(&results)
 
 
@@ -125,12 +125,12 @@ cdef object meta_zeros(OutMeta* m):
     return hot_call1(hot.zero_, t)
 
 
-cdef int compute(Node node, Refs* grads, Refs* results) except -1:
+cdef int compute(Node node, uint64_t needs, Refs* grads, Refs* results) except -1:
     """apply_node(), with the checks of anomaly mode where it is enabled."""
     if not anomaly:
-        return apply_node(node, grads, results)
+        return apply_node(node, needs, grads, results)
     try:
-        apply_node(node, grads, results)
+        apply_node(node, needs, grads, results)
         if anomaly_nan:
             refuse_nan(node, list_of_refs(results))
     except Exception:
