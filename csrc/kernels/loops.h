@@ -68,7 +68,9 @@ template <template <class> class Op, class T, class Out> void ternary_loop(void*
 }
 
 // The loop of an op that is best computed on whole vectors of floats (see vmath.h).
-#if defined(__AVX__)
+#if defined(__AVX512F__)
+typedef float Lanes __attribute__((vector_size(64)));
+#elif defined(__AVX__)
 typedef float Lanes __attribute__((vector_size(32)));
 #else
 typedef float Lanes __attribute__((vector_size(16)));
