@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "processors.h"
+
 namespace mt {
 namespace {
 
@@ -39,7 +41,7 @@ class Pool {
  public:
   // Fewer workers where the system has no thread or no memory for one: the caller works too, so none is needed.
   explicit Pool(int workers)
-      : wanted(workers), poll_(workers < int(std::thread::hardware_concurrency())), shares_(workers + 1) {
+      : wanted(workers), poll_(workers < processors()), shares_(workers + 1) {
     threads_.reserve(workers);
     try {
       for (int i = 0; i < workers; ++i) threads_.emplace_back([this, i] { serve(i + 1); });
@@ -180,7 +182,7 @@ void after_fork_in_child() {
 int get_num_threads() {
   int n = num_threads.load(std::memory_order_relaxed);
   if (n == 0) {
-    n = std::max(1, int(std::thread::hardware_concurrency()));  // counts the affinity mask
+    n = default_threads();
     num_threads.store(n, std::memory_order_relaxed);
   }
   return n;
