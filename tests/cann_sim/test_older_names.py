@@ -9,6 +9,7 @@ import torch
 from client import same
 from older import Older
 from torch import Tensor
+from torch.nn import functional as F
 
 R = torch.Generator().manual_seed(5)
 X, Y = torch.rand(3, 4, generator=R) * 0.8 + 0.1, torch.rand(3, 4, generator=R) * 0.8 + 0.1
@@ -35,7 +36,20 @@ def pointwise() -> list[Case]:
     return made
 
 
+def gradient(function: Any, x: Tensor) -> Tensor:
+    """By x, of a function's results times Y."""
+    leaf = x.clone().requires_grad_()
+    return torch.autograd.grad(function(leaf), leaf, Y)[0]
+
+
+def layer_norm_case() -> Case:
+    x, gamma, beta = (t.clone().requires_grad_() for t in (X, Y[0], Y[1]))
+    want = torch.autograd.grad(F.layer_norm(x, (4,), gamma, beta), (x, gamma, beta), Y)
+    return "LayerNormGrad", [Y, X, X.var(1, correction=0, keepdim=True), X.mean(1, True), Y[0].clone()], {}, list(want)
+
+
 ON = X > 0.5
+S = X * 4 - 2
 DEEP = torch.randn(2, 3, 4, generator=R)
 SOFT, LOGS = X.softmax(-1), X.log_softmax(-1)
 CASES: list[Case] = [
@@ -55,7 +69,19 @@ CASES: list[Case] = [
     ("SoftmaxGrad", [SOFT, Y], {"axes": [1]}, [SOFT * (Y - (SOFT * Y).sum(1, True))]),
     ("LogSoftmaxGrad", [Y, LOGS], {"axes": [1]}, [Y - SOFT * Y.sum(1, True)]),
     ("LayerNorm", [X, torch.ones(4), torch.zeros(4)], {"epsilon": 1e-5},
-     [torch.nn.functional.layer_norm(X, (4,)), X.mean(1, True), X.var(1, correction=0, keepdim=True)]),
+     [F.layer_norm(X, (4,)), X.mean(1, True), X.var(1, correction=0, keepdim=True)]),
+    layer_norm_case(),
+    ("Gelu", [S], {}, [F.gelu(S)]), ("GeluGrad", [Y, S, S], {}, [gradient(F.gelu, S)]), ("SiluGrad", [Y, S], {}, [gradient(F.silu, S)]),
+    ("LeakyRelu", [S], {"negative_slope": 0.2}, [F.leaky_relu(S, 0.2)]),
+    ("LeakyReluGrad", [Y, S], {"negative_slope": 0.2}, [gradient(lambda x: F.leaky_relu(x, 0.2), S)]),
+    ("SoftplusV2", [S], {"beta": 2.0, "threshold": 1.0}, [F.softplus(S, 2, 1)]),
+    ("SoftplusV2Grad", [Y, S], {"beta": 2.0, "threshold": 1.0}, [gradient(lambda x: F.softplus(x, 2, 1), S)]),
+    ("HardSwish", [S * 2], {}, [F.hardswish(S * 2)]), ("HardSwishGrad", [Y, S * 2], {}, [gradient(F.hardswish, S * 2)]),
+    ("Lerp", [X, Y, torch.tensor(0.3)], {}, [X.lerp(Y, 0.3)]), ("Addcdiv", [X, Y, X, torch.tensor(2.0)], {}, [X + 2 * Y / X]),
+    ("TensorEqual", [X, X], {}, [torch.tensor([True])]), ("TensorEqual", [X, Y], {}, [torch.tensor([False])]),
+    ("MseLoss", [X, Y], {"reduction": "mean"}, [F.mse_loss(X, Y)]), ("MseLoss", [X, Y], {"reduction": "none"}, [(X - Y).square()]),
+    ("MseLossGrad", [X, Y, torch.tensor(3.0)], {"reduction": "mean"}, [6 * (X - Y) / 12]),
+    ("MseLossGrad", [X, Y, Y], {"reduction": "none"}, [2 * (X - Y) * Y]), ("ReduceMeanD", [DEEP], {"axes": [0, 2], "keep_dims": False}, [DEEP.mean((0, 2))]),
     ("GatherV2", [X, torch.tensor([2, 0]), [1]], {}, [X[:, [2, 0]]]), ("GatherElements", [X, AT], {"dim": 0}, [X.gather(0, AT)]),
     ("ScatterElements", [X, AT, Y[:2].clone()], {"axis": 0}, [X.scatter(0, AT, Y[:2])]),
     ("ScatterElements", [X, AT, Y[:2].clone()], {"axis": 0, "reduction": "add"}, [X.scatter_add(0, AT, Y[:2])]),
@@ -88,3 +114,20 @@ def test_groups_of_channels_are_added(older: Older) -> None:
     a, b = torch.randn(2, 32, 2, 2), torch.randn(2, 48, 2, 2)
     got = older("StrideAdd", [a, b], [torch.empty(2, 16, 2, 2)], x1_c1_offset=1, x2_c1_offset=2, c1_len=1)[0]
     same(got, a[:, 16:] + b[:, 32:])
+
+
+def test_shapes_that_only_the_values_tell(older: Older) -> None:
+    got = older.sized("NonZero", [ON], [torch.zeros(12, 2, dtype=torch.int64)], transpose=False)[0]
+    same(got, ON.nonzero())
+    got = older.sized("NonZero", [I], [torch.zeros(24, dtype=torch.int64)], transpose=True)[0]
+    same(got, I.nonzero().t())
+    same(older.sized("MaskedSelect", [X, ON], [torch.zeros(12)])[0], X[ON])
+    same(older.sized("MaskedSelect", [X, ON[:, :1].contiguous()], [torch.zeros(12)])[0], X[ON[:, :1].expand(3, 4)])
+
+
+def test_uniform_numbers_follow_their_key(older: Older) -> None:
+    draw = lambda key, counter: older("StatelessRandomUniformV2", [[500], [key], [counter, 0], [1]], [torch.empty(500)])[0]
+    first = draw(3, 0)
+    same(draw(3, 0), first)
+    assert not torch.equal(draw(4, 0), first)
+    assert float(first.min()) >= 0 and float(first.max()) < 1 and 0.4 < float(first.mean()) < 0.6

@@ -123,6 +123,18 @@ def test_a_filter_a_channel_and_a_bias(older: Older) -> None:
     close(older("BiasAddGrad", [dy], [torch.empty(4)], data_format="NCHW")[0], dy.sum((0, 2, 3)))
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_convolution_of_bytes(older: Older, packed: bool) -> None:
+    x, w = torch.randint(-9, 9, (1, 3, 5, 5), dtype=torch.int8), torch.randint(-9, 9, (4, 3, 3, 3), dtype=torch.int8)
+    scale, bias = torch.rand(4), torch.randint(-50, 50, (4,), dtype=torch.int32)
+    want = (F.conv2d(x.double(), w.double(), bias.double(), 1, 1) * scale.double()[:, None, None]).half()
+    given = scale.view(torch.int32).long() if packed else scale  # such numbers come from aclnnTransQuantParam
+    form = {"strides": [1] * 4, "pads": [1] * 4, "dilations": [1] * 4, "dtype": 1}
+    close(older("QuantConv2D", [x, w, given, bias], [torch.empty(want.shape, dtype=torch.half)], **form)[0].float(), want.float(), 1e-3)
+    with pytest.raises(CannError, match="offsets are not supported"):
+        older("QuantConv2D", [x, w, given, bias], [torch.empty(want.shape, dtype=torch.half)], **form, offset_x=1)
+
+
 def deformed(x: Tensor, offsets: Tensor, kernel: int, groups: int) -> Tensor:
     """What each place of a kernel meets, with a padding of 1, by grid_sample; x is NCHW, offsets [N, 3, groups, k, k, oh, ow]."""
     n, c, height, width = x.shape
@@ -191,6 +203,27 @@ def test_attention_without_projections(older: Older, keep: float) -> None:
     back = older("AttentionScoreGrad", [got[1], dy, *inputs[2::-1], *inputs[4:]], [torch.empty(8, 15) for _ in range(3)], keep_prob=keep)
     for g, w in zip(back, want, strict=True):
         close(g, w.transpose(1, 2).reshape(8, 15))
+
+
+def test_projections_of_a_norm(older: Older) -> None:
+    """Queries, keys and values of a normed input, and the gradients of their weights and of the input."""
+    rows, width, heads, length = 6, 8, 2, 3
+    x, gamma, beta = torch.randn(rows, width), torch.rand(width), torch.randn(width)
+    weights, biases = [torch.randn(width, width, requires_grad=True) for _ in "qkv"], [torch.randn(width, requires_grad=True) for _ in "qkv"]
+    norm = F.layer_norm(x, (width,), gamma, beta, 1e-5).requires_grad_()
+    split = lambda y: y.reshape(rows // length, length, heads, width // heads).transpose(1, 2)
+    parts = [norm @ w + b for w, b in zip(weights, biases, strict=True)]
+    raw = lambda ts: [t.detach() for t in ts]
+    outs = [torch.empty(rows, width), *(torch.empty(rows // length, heads, length, width // heads) for _ in "qkv"), torch.empty(rows), torch.empty(rows)]
+    got = older("AttentionLnQKV", [x, *raw(weights), gamma, beta, *raw(biases)], outs, epsilon=1e-5)
+    for g, want in zip(got, [norm, *map(split, parts), x.mean(1), x.var(1, correction=0)], strict=True):
+        close(g, want)
+    grads, of_norm = [torch.randn(rows, width) for _ in "qkv"], torch.randn(rows, width)
+    want = gradients((*parts, norm), (*grads, of_norm), (norm, *weights, *biases))
+    close(older("AttentionQKVGradX", [of_norm, *grads, *raw(weights)], [torch.empty(rows, width)], trans_b=True)[0], want[0])
+    back = older("AttentionQKVGradW", [norm.detach(), *grads], [torch.empty(w.shape) for w in want[1:]], trans_a=True)
+    for g, w in zip(back, want[1:], strict=True):
+        close(g, w)
 
 
 def test_softmax_of_a_sum_with_dropout(older: Older) -> None:

@@ -157,13 +157,13 @@ void run_align_plain(Run& r) {
 }
 
 // (self, rois [n, 5], spatialScale, pooledHeight, pooledWidth, sampleNum, roiEndMode, out); the gradient has the image's shape
-// before the sizes, and the width before the height. roiEndMode: 1 counts the last pixel in, 2 aligns to half pixels.
+// before the sizes, and the width before the height. roiEndMode: 1 counts the last pixel in, 2 and 3 align to half pixels.
 struct Ended {
   int shape, scale, height, width, samples, mode, out;
 };
 constexpr Ended kForward{-1, 2, 3, 4, 5, 6, 7}, kBackward{2, 5, 4, 3, 6, 7, 8};
 Grid ended_grid(const Call& c, const Ended& at) {
-  const bool half = c.integer(at.mode) == 2;
+  const bool half = c.integer(at.mode) >= 2;
   return {c.integer(at.height), c.integer(at.width), c.integer(at.samples), c.number(at.scale), half ? .5 : 0., half};
 }
 Value ended_boxes(Run& r, const Ended& at) {  // a box that counts its last pixel ends one further
@@ -177,7 +177,7 @@ template <const Ended& at> void check_ended(const Call& c) {
   const TensorMeta& b = c.tensor(1);
   EXPECT(b.ndim == 2 && b.sizes[1] == 5, "rois must be [n, 5], got %s", describe(b).c_str());
   EXPECT(c.integer(at.height) > 0 && c.integer(at.width) > 0, "the pooled sizes must be positive");
-  EXPECT(c.integer(at.mode) >= 0 && c.integer(at.mode) <= 2, "roiEndMode %ld is not 0, 1 or 2", long(c.integer(at.mode)));
+  EXPECT(c.integer(at.mode) >= 0 && c.integer(at.mode) <= 3, "roiEndMode %ld is not 0, 1, 2 or 3", long(c.integer(at.mode)));
   const int64_t channels = at.shape < 0 ? c.tensor(0).sizes[1] : c.ints(at.shape).size() == 4 ? c.ints(at.shape)[1] : -1;
   expect_shape(c, at.shape < 0 ? at.out : 0, {b.sizes[0], channels, c.integer(at.height), c.integer(at.width)});
   if (at.shape >= 0) expect_shape(c, at.out, Sizes(c.ints(at.shape).begin(), c.ints(at.shape).end()));

@@ -149,6 +149,37 @@ void attention_score_grad(Older& o) {
   for (size_t i = 0; i < 3; ++i) copy(o.out(i), by_rows(results[i]).reshape(o.out(i).shape()));
 }
 
+// ---- projections of a normed input, and their gradients: weights are [inputs, width] --------------------------------------------
+// (x, weights of query, key and value, gamma, beta, their biases?): the norm, the projections by heads, mean and variance
+void norm_and_project(Older& o) {
+  const Value x = floats(o.in(0)), norm = empty(x.shape(), mt::kFloat), mean = empty({x.sizes[0]}, mt::kFloat), rstd = empty({x.sizes[0]}, mt::kFloat);
+  const Sizes last{x.sizes[1]};
+  const double epsilon = o.real("epsilon", 1e-7);
+  call_kernel("native_layer_norm", {norm, mean, rstd, x, floats(o.in(4)).reshape(last), floats(o.in(5)).reshape(last)}, {list(last), number(epsilon)});
+  copy(o.out(0), norm);
+  for (size_t k = 0; k < 3; ++k) {
+    Value rows = product(norm, floats(o.in(1 + k)));
+    if (o.given(6 + k)) rows = plus(rows, o.in(6 + k).reshape({-1}));
+    const Value out = o.out(1 + k);  // [batch, heads, length, depth]
+    copy(out, rows.reshape({out.sizes[0], out.sizes[2], out.sizes[1], out.sizes[3]}).transpose(1, 2));
+  }
+  for (int64_t r = 0; r < x.sizes[0]; ++r) rstd.ptr<float>()[r] = float(1 / (double(rstd.ptr<float>()[r]) * rstd.ptr<float>()[r]) - epsilon);
+  copy(o.out(4), mean.reshape(o.out(4).shape()));
+  copy(o.out(5), rstd.reshape(o.out(5).shape()));
+}
+void projected_input_grad(Older& o) {  // (gradient of the norm, of query, key and value, their weights)
+  Value sum = floats(o.in(0));
+  for (size_t k = 0; k < 3; ++k) sum = plus(sum, product(floats(o.in(1 + k)), floats(o.in(4 + k)).transpose(0, 1)));
+  copy(o.out(0), sum);
+}
+void projected_weight_grad(Older& o) {  // (x, gradients of query, key and value): of the three weights and biases
+  const Value x = floats(o.in(0)).transpose(0, 1);
+  for (size_t k = 0; k < 3; ++k) {
+    copy(o.out(k), product(x, floats(o.in(1 + k))));
+    copy(o.out(3 + k), column_sums(floats(o.in(1 + k))).reshape(o.out(3 + k).shape()));
+  }
+}
+
 // ---- softmax(x1 + alpha * x2) with dropout by a mask --------------------------------------------------------------------------
 void expect_last_axis(Older& o, const char* name, int64_t dims) {
   const Sizes axes = o.list(name);
@@ -172,6 +203,8 @@ void add_softmax_dropout_grad(Older& o) {  // (gradient, mask, softmax): of x2
 const OlderOps ops({
     {"MultiHeadAttention", 8, 13, 8, multi_head, check_multi_head}, {"MultiHeadAttentionGrad", 14, 15, 11, multi_head_grad},
     {"AttentionScore", 4, 6, 2, attention_score}, {"AttentionScoreGrad", 6, 7, 3, attention_score_grad},
+    {"AttentionLnQKV", 6, 9, 6, norm_and_project}, {"AttentionQKVGradX", 7, 7, 1, projected_input_grad},
+    {"AttentionQKVGradW", 4, 4, 6, projected_weight_grad},
     {"AxpyWithSoftmaxAndDropOutDoMask", 3, 3, 2, add_softmax_dropout},
     {"DropoutWithMulsAndSoftmaxGrad", 3, 3, 1, add_softmax_dropout_grad},
 });

@@ -55,6 +55,28 @@ template <int planes, bool of_filter> void convolution_grad(Older& o) {
   back(o, f, of_filter, dy, of_filter ? o.in(0) : shape, of_filter ? shape : o.in(1), o.integer("groups", 1));
 }
 
+// (x, filter, scale, bias?) of bytes: (convolution + bias) * scale. A scale is float32, or such a number in the low half of 64 bits.
+void quantized(Older& o) {
+  const Form f(o, 2);
+  const Value out = o.out(0), sums = empty(out.shape(), mt::kDouble), scale = o.in(2).dense(), by = empty({scale.numel()}, mt::kDouble);
+  call_kernel("convolution", {sums, o.in(0).to(mt::kDouble), o.in(1).to(mt::kDouble), Value()},
+              {list(f.stride), list(f.pads), list(f.dilation), integer(0), list(f.more), integer(o.integer("groups", 1))});
+  if (mt::itemsize(scale.dtype) == 8) {
+    for (int64_t i = 0; i < by.numel(); ++i) by.ptr<double>()[i] = *static_cast<const float*>(static_cast<const void*>(scale.ptr<int64_t>() + i));
+  } else {
+    copy(by, scale.reshape({-1}));
+  }
+  const Sizes channels{by.numel(), 1, 1};
+  if (o.given(3)) call_pointwise("add", mt::kDouble, {sums, sums, o.in(3).to(mt::kDouble).reshape({-1, 1, 1})}, {integer(1)});
+  call_pointwise("mul", mt::kDouble, {out, sums, by.reshape(channels)});
+}
+void check_quantized(Older& o) {
+  Form(o, 2);
+  if (o.integer("offset_x", 0) || o.given(4)) o.refuse("offsets are not supported");
+  const size_t size = mt::itemsize(o.in(2).dtype);
+  if (size != 4 && size != 8) o.refuse("a scale has 32 or 64 bits");
+}
+
 // ---- a filter a channel: [1, C, kh, kw] where a grouped convolution has [C, 1, kh, kw] ------------------------------------
 Value channels_first(Older& o, const Value& filter) {
   if (filter.ndim != 4 || filter.sizes[0] != 1) o.refuse("expected a filter [1, C, kh, kw]");
@@ -177,6 +199,7 @@ const OlderOps ops({
     {"Conv2DBackpropFilter", 3, 3, 1, convolution_grad<2, true>, check_form<2>},
     {"Conv3DBackpropInput", 3, 3, 1, convolution_grad<3, false>, check_form<3>},
     {"Conv3DBackpropFilter", 3, 3, 1, convolution_grad<3, true>, check_form<3>},
+    {"QuantConv2D", 3, 5, 1, quantized, check_quantized},
     {"DepthwiseConv2D", 2, 4, 1, depthwise, check_form<2>}, {"DepthwiseConv2DBackpropInput", 3, 3, 1, depthwise_input_grad, check_form<2>},
     {"DepthwiseConv2DBackpropFilter", 3, 3, 1, depthwise_filter_grad, check_form<2>}, {"BiasAddGrad", 1, 1, 1, bias_grad},
     {"DeformableOffsets", 2, 2, 1, moved_places}, {"DeformableOffsetsGrad", 3, 3, 2, moved_places_grad},

@@ -1,9 +1,10 @@
-// Ops of the older interface that are one kernel each: pointwise and reductions by a table, then shapes, indices and orders.
+// Ops of the older interface that are one kernel or few: pointwise and reductions by a table, then norms, losses, indices, orders.
 #include <algorithm>
 #include <cmath>
 
 #include "ops/older.h"
 #include "ops/pointwise.h"
+#include "ops/random.h"
 
 namespace cann_sim {
 namespace {
@@ -91,7 +92,7 @@ template <int value> void like(Older& o) { fill(o.out(0), value); }
 
 // ---- reductions: (x, axes), keep_dims --------------------------------------------------------------------------------------
 constexpr Named kReductions[] = {
-    {"ReduceSum", "sum", 2}, {"ReduceMean", "mean", 2, In::floating}, {"ReduceMax", "amax", 2}, {"ReduceMin", "amin", 2},
+    {"ReduceSum", "sum", 2}, {"ReduceMean", "mean", 2, In::floating}, {"ReduceMeanD", "mean", 1, In::floating}, {"ReduceMax", "amax", 2}, {"ReduceMin", "amin", 2},
     {"ReduceProd", "prod", 2}, {"ReduceAll", "all", 2}, {"ReduceAny", "any", 2},
 };
 Sizes dims_of(Older& o, const Sizes& given, int64_t ndim) {
@@ -171,6 +172,104 @@ void layer_norm(Older& o) {  // (x, gamma, beta): y, mean, variance
   copy(o.out(0), y);
   copy(o.out(1), mean.reshape(o.out(1).shape()));
   copy(o.out(2), variance.reshape(o.out(2).shape()));
+}
+
+void layer_norm_grad(Older& o) {  // (gradient, x, variance, mean, gamma): of x, gamma and beta
+  const Value x = o.in(1).to(mt::kFloat).dense(), gamma = o.in(4).to(mt::kFloat).dense(), rstd = empty({o.in(2).numel()}, mt::kFloat);
+  copy(rstd, o.in(2).reshape({-1}));
+  for (int64_t i = 0; i < rstd.numel(); ++i) rstd.ptr<float>()[i] = float(1 / std::sqrt(rstd.ptr<float>()[i] + 1e-5));
+  const Sizes shape = gamma.shape();
+  const Value dx = empty(x.shape(), mt::kFloat), dgamma = empty(shape, mt::kFloat), dbeta = empty(shape, mt::kFloat);
+  call_kernel("native_layer_norm_backward",
+              {dx, dgamma, dbeta, o.in(0).to(mt::kFloat), x, o.in(3).to(mt::kFloat).reshape({-1}), rstd, gamma, Value()}, {list(shape), none()});
+  const Value results[] = {dx, dgamma, dbeta};
+  for (size_t k = 0; k < 3; ++k) copy(o.out(k), results[k]);
+}
+
+// ---- activations with attributes, and their gradients ---------------------------------------------------------------------------
+void gelu(Older& o) { call_pointwise("gelu", mt::kFloat, {o.out(0), o.in(0)}, {string("none")}); }
+void gelu_grad(Older& o) { call_pointwise("gelu_backward", mt::kFloat, {o.out(0), o.in(0), o.in(1)}, {string("none")}); }  // (gradient, x, y)
+void leaky_relu(Older& o) { call_pointwise("leaky_relu", mt::kFloat, {o.out(0), o.in(0)}, {number(o.real("negative_slope", 0))}); }
+void leaky_relu_grad(Older& o) {  // (gradient, x)
+  call_pointwise("leaky_relu_backward", mt::kFloat, {o.out(0), o.in(0), o.in(1)}, {number(o.real("negative_slope", 0)), integer(0)});
+}
+void softplus(Older& o) {
+  call_pointwise("softplus", mt::kFloat, {o.out(0), o.in(0)}, {number(o.real("beta", 1)), number(o.real("threshold", 20))});
+}
+void softplus_grad(Older& o) {  // (gradient, x)
+  call_pointwise("softplus_backward", mt::kFloat, {o.out(0), o.in(0), o.in(1)}, {number(o.real("beta", 1)), number(o.real("threshold", 20))});
+}
+template <int operands> void with_gradient(Older& o, const char* kernel) {
+  if constexpr (operands == 1) call_pointwise(kernel, mt::kFloat, {o.out(0), o.in(0)});
+  else call_pointwise(kernel, mt::kFloat, {o.out(0), o.in(0), o.in(1)});
+}
+void hard_swish(Older& o) { with_gradient<1>(o, "hardswish"); }
+void hard_swish_grad(Older& o) { with_gradient<2>(o, "hardswish_backward"); }
+void silu_grad(Older& o) { with_gradient<2>(o, "silu_backward"); }
+void lerp(Older& o) { call_pointwise("lerp", promote(o.in(0).dtype, o.in(1).dtype), {o.out(0), o.in(0), o.in(1), o.in(2)}); }
+void addcdiv(Older& o) {  // input + value * x1 / x2
+  const Value quotient = pointwise("div", mt::kFloat, {o.in(1), o.in(2)});
+  call_pointwise("add", mt::kFloat, {o.out(0), o.in(0), pointwise("mul", mt::kFloat, {quotient, o.in(3).reshape({})})}, {integer(1)});
+}
+void tensor_equal(Older& o) {
+  bool same = o.in(0).shape() == o.in(1).shape();
+  if (same) {
+    const Value found = pointwise("eq", promote(o.in(0).dtype, o.in(1).dtype), {o.in(0), o.in(1)}).to(mt::kBool).dense();
+    same = std::all_of(found.ptr<bool>(), found.ptr<bool>() + found.numel(), [](bool on) { return on; });
+  }
+  fill(o.out(0), same);
+}
+
+// ---- losses: reduction is none, mean or sum ----------------------------------------------------------------------------------------
+void reduce_loss(Older& o, const Value& each) {
+  const std::string how = o.text("reduction", "mean");
+  if (how == "none") return copy(o.out(0), each.reshape(o.out(0).shape()));
+  const Value made = empty({}, mt::kFloat);
+  const Sizes all = dims_of(o, {}, each.ndim);
+  call_kernel(how == "mean" ? "mean" : "sum", {made, each}, {list(all)});
+  copy(o.out(0), made.reshape(o.out(0).shape()));
+}
+void mse(Older& o) {
+  const Value d = pointwise("sub", mt::kFloat, {o.in(0), o.in(1)}, {integer(1)});
+  reduce_loss(o, pointwise("mul", mt::kFloat, {d, d}));
+}
+void mse_grad(Older& o) {  // (prediction, truth, gradient)
+  const Value d = pointwise("sub", mt::kFloat, {o.in(0), o.in(1)}, {integer(1)});
+  const double by = 2.0 / (o.text("reduction", "mean") == "mean" ? double(std::max<int64_t>(d.numel(), 1)) : 1.0);
+  call_pointwise("mul", mt::kFloat, {o.out(0), pointwise("mul", mt::kFloat, {d, o.in(2)}), full({}, mt::kFloat, by)});
+}
+
+// ---- random: (shape, key, counter, algorithm) ----------------------------------------------------------------------------------------
+void random_uniform(Older& o) {
+  const Value out = o.out(0), made = empty(out.shape(), mt::kFloat);
+  const Sizes key = o.given(1) ? o.numbers(1) : Sizes{0}, counter = o.given(2) ? o.numbers(2) : Sizes{0};
+  call_kernel("uniform_", {made}, {number(0), number(1)}, seeded({uint64_t(key.at(0)), uint64_t(counter.back())}));
+  copy(out, made);
+}
+
+// ---- shapes that only the values tell ---------------------------------------------------------------------------------------------------
+void nonzero(Older& o) {  // transpose: a row a dim
+  const Value on = pointwise("ne", o.in(0).dtype, {o.in(0), full({}, o.in(0).dtype, 0)}).to(mt::kBool).dense();
+  std::vector<int64_t> places;
+  for (int64_t i = 0; i < on.numel(); ++i)
+    if (on.ptr<bool>()[i]) places.push_back(i);
+  const auto n = int64_t(places.size());
+  const bool turned = o.integer("transpose", 0);
+  const Value made = empty({n, on.ndim}, mt::kInt64);
+  for (int64_t k = 0; k < n; ++k)
+    for (int64_t d = on.ndim - 1, rest = places[k]; d >= 0; rest /= on.sizes[d--]) made.ptr<int64_t>()[k * on.ndim + d] = rest % on.sizes[d];
+  copy(o.found(0, turned ? Sizes{on.ndim, n} : Sizes{n, on.ndim}), turned ? made.transpose(0, 1) : made);
+}
+void masked_select(Older& o) {  // (x, mask)
+  const Value x = o.in(0), mask = o.in(1).to(mt::kBool);
+  Sizes shape = x.numel() >= mask.numel() ? x.shape() : mask.shape();
+  const Value all = x.expand(shape).dense(), on = mask.expand(shape).dense();
+  std::vector<int64_t> places;
+  for (int64_t i = 0; i < on.numel(); ++i)
+    if (on.ptr<bool>()[i]) places.push_back(i);
+  const Value index = empty({int64_t(places.size())}, mt::kInt64), out = o.found(0, {int64_t(places.size())});
+  std::copy(places.begin(), places.end(), index.ptr<int64_t>());
+  if (!places.empty()) call_kernel("index_select", {out, all.reshape({-1}), index}, {integer(0)});
 }
 
 // ---- indices and orders -------------------------------------------------------------------------------------------------------
@@ -260,7 +359,12 @@ const OlderOps ops({
     {"MaskedFill", 3, 3, 1, masked_fill}, {"ReluGrad", 2, 2, 1, relu_grad}, {"ZerosLike", 1, 1, 1, like<0>}, {"OnesLike", 1, 1, 1, like<1>},
     {"ArgMaxV2", 1, 2, 1, place_of_extreme<true>}, {"ArgMin", 1, 2, 1, place_of_extreme<false>},
     {"SoftmaxV2", 1, 1, 1, softmax<false>}, {"LogSoftmaxV2", 1, 1, 1, softmax<true>}, {"SoftmaxGrad", 2, 2, 1, softmax_grad},
-    {"LogSoftmaxGrad", 2, 2, 1, log_softmax_grad}, {"LayerNorm", 3, 3, 3, layer_norm},
+    {"LogSoftmaxGrad", 2, 2, 1, log_softmax_grad}, {"LayerNorm", 3, 3, 3, layer_norm}, {"LayerNormGrad", 5, 5, 3, layer_norm_grad},
+    {"Gelu", 1, 1, 1, gelu}, {"GeluGrad", 2, 3, 1, gelu_grad}, {"LeakyRelu", 1, 1, 1, leaky_relu}, {"LeakyReluGrad", 2, 2, 1, leaky_relu_grad},
+    {"SoftplusV2", 1, 1, 1, softplus}, {"SoftplusV2Grad", 2, 2, 1, softplus_grad}, {"HardSwish", 1, 1, 1, hard_swish},
+    {"HardSwishGrad", 2, 2, 1, hard_swish_grad}, {"SiluGrad", 2, 2, 1, silu_grad}, {"Lerp", 3, 3, 1, lerp}, {"Addcdiv", 4, 4, 1, addcdiv},
+    {"TensorEqual", 2, 2, 1, tensor_equal}, {"MseLoss", 2, 2, 1, mse}, {"MseLossGrad", 3, 3, 1, mse_grad},
+    {"StatelessRandomUniformV2", 1, 4, 1, random_uniform}, {"NonZero", 1, 1, 1, nonzero}, {"MaskedSelect", 2, 2, 1, masked_select},
     {"GatherV2", 2, 3, 1, gather_rows}, {"Gather", 2, 2, 1, gather_rows}, {"GatherElements", 2, 2, 1, gather_items},
     {"ScatterElements", 3, 3, 1, scatter_items}, {"Triu", 1, 1, 1, triangle<true>}, {"Tril", 1, 1, 1, triangle<false>},
     {"ConcatD", 1, 1024, 1, concat}, {"Pack", 1, 1024, 1, pack}, {"Tile", 2, 2, 1, tile}, {"Range", 3, 3, 1, range},

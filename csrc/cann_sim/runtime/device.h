@@ -95,6 +95,8 @@ size_t copy_text(const std::string& text, char* out, size_t room);
 bool tracing();
 int64_t now_ns();
 void trace_task(const char* name, int device, int stream, int64_t begin, int64_t end);
+bool open_session_trace(const std::string& path);  // of a profiling session; false: the file cannot be written
+void close_session_trace();
 void flush_trace();
 void close_trace();
 void write_calls();                   // the file of CANN_SIM_CALLS

@@ -12,6 +12,7 @@ struct Pinned {
   uint64_t size;
   bool registered;                    // by aclrtHostRegister: the memory is the client's
   int mappings = 0;                   // registrations of memory that aclrtMallocHost gave
+  bool mapped = false;                // ops reach it: it has a device address, which is its own
 };
 struct Registry {
   std::shared_mutex mutex;
@@ -64,7 +65,7 @@ int release_host(void* p, const char* function) {
   return 0;
 }
 
-int register_host(void* p, uint64_t size, const char* function) {
+int register_host(void* p, uint64_t size, bool mapped, const char* function) {
   if (!p || !size) return fail(ACL_ERROR_INVALID_PARAM, "%s: %s", function, p ? "size is 0" : "ptr is NULL");
   if (!current_context()) return ACL_ERROR_RT_CONTEXT_NULL;
   if (client_range().owns(p)) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %p is a device address", function, p);
@@ -75,11 +76,12 @@ int register_host(void* p, uint64_t size, const char* function) {
   auto own = r.all.find(begin);
   if (own != r.all.end() && !own->second.registered && !own->second.mappings && size <= own->second.size) {
     ++own->second.mappings;           // it is pinned already: only its device address is asked for
+    own->second.mapped = mapped;
     return 0;
   }
   if (r.at(begin) != r.all.end() || (next != r.all.end() && next->first < begin + size))
     return fail(ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "%s: %p is pinned already", function, p);
-  r.all[begin] = {size, true};
+  r.all[begin] = {size, true, 0, mapped};
   if (following_order()) note_allocation(begin, size, true);
   return 0;
 }
@@ -92,6 +94,14 @@ bool is_pinned(const void* p, size_t bytes) {
   auto begin = reinterpret_cast<uintptr_t>(p);
   auto i = r.at(begin);
   return i != r.all.end() && bytes <= i->first + i->second.size - begin;
+}
+
+bool is_mapped(const void* p, size_t bytes) {
+  Registry& r = registry();
+  std::shared_lock<std::shared_mutex> hold(r.mutex);
+  auto begin = reinterpret_cast<uintptr_t>(p);
+  auto i = r.at(begin);
+  return i != r.all.end() && i->second.mapped && bytes <= i->first + i->second.size - begin;
 }
 
 void count_pinned(size_t* count, uint64_t* bytes) {
@@ -137,8 +147,7 @@ aclError aclrtHostRegister(void* ptr, uint64_t size, aclrtHostRegisterType type,
   if (!devPtr) return fail(ACL_ERROR_INVALID_PARAM, "aclrtHostRegister: devPtr is NULL");
   if (type != ACL_HOST_REGISTER_MAPPED)
     return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtHostRegister: type must be ACL_HOST_REGISTER_MAPPED, got %d", type);
-  // A device address of host memory would let ops reach it, which this simulator has no twin for.
-  if (int code = register_host(ptr, size, "aclrtHostRegister")) return code;
+  if (int code = register_host(ptr, size, true, "aclrtHostRegister")) return code;
   *devPtr = ptr;
   return 0;
 }
@@ -147,7 +156,7 @@ aclError aclrtHostRegisterV2(void* ptr, uint64_t size, uint32_t flag) {
   CANN_ENTRY("aclrtHostRegisterV2");
   uint32_t known = ACL_HOST_REG_MAPPED | ACL_HOST_REG_IOMEMORY | ACL_HOST_REG_READONLY | ACL_HOST_REG_PINNED;
   if (!flag || (flag & ~known)) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtHostRegisterV2: unknown flag %#x", flag);
-  return register_host(ptr, size, "aclrtHostRegisterV2");
+  return register_host(ptr, size, flag & ACL_HOST_REG_MAPPED, "aclrtHostRegisterV2");
 }
 
 aclError aclrtHostUnregister(void* ptr) {
@@ -157,7 +166,7 @@ aclError aclrtHostUnregister(void* ptr) {
   std::unique_lock<std::shared_mutex> hold(r.mutex);
   auto i = r.all.find(reinterpret_cast<uintptr_t>(ptr));
   if (i != r.all.end() && i->second.mappings) {
-    --i->second.mappings;
+    i->second.mapped = --i->second.mappings > 0;
     return 0;
   }
   if (i == r.all.end() || !i->second.registered)

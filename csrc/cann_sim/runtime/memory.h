@@ -46,6 +46,7 @@ size_t count_reservations();
 
 // ---- pinned host memory (host_memory.cpp)
 bool is_pinned(const void* p, size_t bytes);
+bool is_mapped(const void* p, size_t bytes);  // host memory that ops reach at its own address (aclrtHostRegister)
 void count_pinned(size_t* count, uint64_t* bytes);
 
 }  // namespace cann_sim

@@ -1,6 +1,168 @@
-// The names of CANN's profiling library that clients link against. Nothing is profiled: reports are taken and dropped,
-// as on a card where no profiling session runs.
+// Profiling. Of a session (aclprofInit, Start, Stop, Finalize) the tasks between start and stop are written as a trace that
+// Chrome and Perfetto read; a card's binary data, which msprof turns into tables, is not made. Reports of the older interface
+// (Msprof…) are taken and dropped, as on a card where no session runs.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
 #include "runtime/device.h"
+#include "runtime/handles.h"
+
+struct aclprofConfig {
+  std::vector<uint32_t> devices;
+};
+struct aclprofStepInfo {
+  int64_t begin = 0, end = 0;
+};
+
+namespace cann_sim {
+namespace {
+
+struct Session {
+  std::mutex mutex;
+  std::string folder;                      // empty: not initialised
+  int runs = 0;                            // traces so far
+  const aclprofConfig* running = nullptr;
+  Handles<aclprofConfig> configs{256};
+  Handles<aclprofStepInfo> steps{4096};
+};
+Session& session() {
+  static Session& one = *new Session;
+  return one;
+}
+
+bool make_folders(const std::string& path) {
+  for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) mkdir(path.substr(0, at).c_str(), 0750);
+  mkdir(path.c_str(), 0750);
+  struct stat found;
+  return !stat(path.c_str(), &found) && S_ISDIR(found.st_mode) && !access(path.c_str(), W_OK);
+}
+int check_config(Session& s, const aclprofConfig* config, const char* function) {
+  if (!config) return fail(ACL_ERROR_INVALID_PARAM, "%s: profilerConfig is NULL", function);
+  if (!s.configs.check(config)) return fail(ACL_ERROR_INVALID_PROFILING_CONFIG, "%s: profilerConfig is not live", function);
+  if (s.folder.empty()) return fail(ACL_ERROR_PROF_NOT_RUN, "%s: aclprofInit was not called", function);
+  return 0;
+}
+
+}  // namespace
+}  // namespace cann_sim
+
+using namespace cann_sim;
+
+aclError aclprofInit(const char* profilerResultPath, size_t length) {
+  CANN_ENTRY("aclprofInit");
+  if (!profilerResultPath || !length) return fail(ACL_ERROR_INVALID_PARAM, "aclprofInit: profilerResultPath is NULL or empty");
+  Session& s = session();
+  std::lock_guard<std::mutex> hold(s.mutex);
+  if (!s.folder.empty()) return fail(ACL_ERROR_PROF_ALREADY_RUN, "aclprofInit: called already, for %s", s.folder.c_str());
+  const std::string path(profilerResultPath, strnlen(profilerResultPath, length));
+  if (!make_folders(path)) return fail(ACL_ERROR_INVALID_PARAM, "aclprofInit: %s is not a folder that can be written", path.c_str());
+  s.folder = path;
+  return 0;
+}
+
+aclError aclprofFinalize() {
+  CANN_ENTRY("aclprofFinalize");
+  Session& s = session();
+  std::lock_guard<std::mutex> hold(s.mutex);
+  if (s.folder.empty()) return fail(ACL_ERROR_PROF_NOT_RUN, "aclprofFinalize: aclprofInit was not called");
+  if (s.running) close_session_trace();
+  s.running = nullptr;
+  s.folder.clear();
+  return 0;
+}
+
+aclprofConfig* aclprofCreateConfig(uint32_t* deviceIdList, uint32_t deviceNums, aclprofAicoreMetrics, const aclprofAicoreEvents*,
+                                   uint64_t dataTypeConfig) {
+  CANN_ENTRY_POINTER("aclprofCreateConfig");
+  if (!dataTypeConfig || (deviceNums && !deviceIdList) || deviceNums > uint32_t(device_count())) {
+    fail(ACL_ERROR_INVALID_PARAM, "aclprofCreateConfig: dataTypeConfig is 0, or the list of devices is wrong");
+    return nullptr;
+  }
+  for (uint32_t i = 0; i < deviceNums; ++i)
+    if (deviceIdList[i] >= uint32_t(device_count())) {
+      fail(ACL_ERROR_RT_INVALID_DEVICEID, "aclprofCreateConfig: there is no device %u", deviceIdList[i]);
+      return nullptr;
+    }
+  return session().configs.make(aclprofConfig{std::vector<uint32_t>(deviceIdList, deviceIdList + deviceNums)});
+}
+
+aclError aclprofDestroyConfig(const aclprofConfig* profilerConfig) {
+  CANN_ENTRY("aclprofDestroyConfig");
+  Session& s = session();
+  std::lock_guard<std::mutex> hold(s.mutex);
+  if (s.running == profilerConfig && profilerConfig) return fail(ACL_ERROR_PROF_ALREADY_RUN, "aclprofDestroyConfig: the session still runs");
+  if (!s.configs.drop(profilerConfig)) return fail(ACL_ERROR_INVALID_PARAM, "aclprofDestroyConfig: profilerConfig is not live");
+  return 0;
+}
+
+aclError aclprofSetConfig(aclprofConfigType configType, const char* config, size_t configLength) {
+  CANN_ENTRY("aclprofSetConfig");
+  if (!config || !configLength) return fail(ACL_ERROR_INVALID_PARAM, "aclprofSetConfig: config is NULL or empty");
+  if (configType <= ACL_PROF_ARGS_MIN || configType > ACL_PROF_PATH)
+    return fail(ACL_ERROR_INVALID_PARAM, "aclprofSetConfig: there is no setting %d", configType);
+  return 0;  // of hardware counters and limits of files that this CANN does not make
+}
+
+aclError aclprofStart(const aclprofConfig* profilerConfig) {
+  CANN_ENTRY("aclprofStart");
+  Session& s = session();
+  std::lock_guard<std::mutex> hold(s.mutex);
+  if (int code = check_config(s, profilerConfig, "aclprofStart")) return code;
+  if (s.running) return fail(ACL_ERROR_PROF_ALREADY_RUN, "aclprofStart: a session runs already");
+  const std::string file = s.folder + "/cann_sim_trace_" + std::to_string(getpid()) + "_" + std::to_string(s.runs++) + ".json";
+  if (!open_session_trace(file)) return fail(ACL_ERROR_PROFILING_FAILURE, "aclprofStart: %s cannot be written", file.c_str());
+  s.running = profilerConfig;
+  return 0;
+}
+
+aclError aclprofStop(const aclprofConfig* profilerConfig) {
+  CANN_ENTRY("aclprofStop");
+  Session& s = session();
+  std::lock_guard<std::mutex> hold(s.mutex);
+  if (int code = check_config(s, profilerConfig, "aclprofStop")) return code;
+  if (s.running != profilerConfig) return fail(ACL_ERROR_PROF_NOT_RUN, "aclprofStop: no session runs with this configuration");
+  close_session_trace();
+  s.running = nullptr;
+  return 0;
+}
+
+CANN_ABI aclError aclprofWarmup(const aclprofConfig* profilerConfig) {
+  Session& s = session();
+  std::lock_guard<std::mutex> hold(s.mutex);
+  return check_config(s, profilerConfig, "aclprofWarmup");
+}
+
+aclprofStepInfo* aclprofCreateStepInfo() {
+  CANN_ENTRY_POINTER("aclprofCreateStepInfo");
+  return session().steps.make();
+}
+
+void aclprofDestroyStepInfo(aclprofStepInfo* stepinfo) { session().steps.drop(stepinfo); }
+
+aclError aclprofGetStepTimestamp(aclprofStepInfo* stepInfo, aclprofStepTag tag, aclrtStream stream) {
+  CANN_ENTRY("aclprofGetStepTimestamp");
+  aclprofStepInfo* info = session().steps.get(stepInfo);
+  if (!info) return fail(ACL_ERROR_INVALID_PARAM, "aclprofGetStepTimestamp: stepInfo is not live");
+  if (int code = check_stream(stream)) return code;
+  if (tag != ACL_STEP_START && tag != ACL_STEP_END) return fail(ACL_ERROR_INVALID_PARAM, "aclprofGetStepTimestamp: there is no tag %d", tag);
+  (tag == ACL_STEP_START ? info->begin : info->end) = now_ns();
+  return 0;
+}
+
+aclError aclprofMarkEx(const char* msg, size_t msgLen, aclrtStream stream) {
+  CANN_ENTRY("aclprofMarkEx");
+  if (!msg || !msgLen) return fail(ACL_ERROR_INVALID_PARAM, "aclprofMarkEx: msg is NULL or empty");
+  if (int code = check_stream(stream)) return code;
+  std::string text(msg, strnlen(msg, msgLen));
+  for (char& c : text)
+    if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ') c = ' ';
+  const int64_t at = now_ns();
+  if (tracing()) trace_task(text.c_str(), -1, 0, at, at);
+  return 0;
+}
 
 CANN_ABI uint64_t MsprofSysCycleTime() { return static_cast<uint64_t>(cann_sim::now_ns()); }
 

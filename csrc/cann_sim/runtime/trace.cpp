@@ -1,4 +1,6 @@
-// The trace of CANN_SIM_TRACE: every task with its stream and times, as Chrome and Perfetto read it.
+// Traces: every task with its stream and times, as Chrome and Perfetto read it. One is that of CANN_SIM_TRACE, another that of
+// a profiling session (profiling.cpp).
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 
@@ -9,20 +11,45 @@ namespace {
 
 // One array of events. It is written as it goes and readable without its end, so that a crash costs the last few only.
 struct Trace {
-  std::mutex mutex;
   FILE* file = nullptr;
   bool first = true;
   int64_t flushed = 0;
 
-  Trace() {
-    if (settings().trace.empty()) return;
-    file = fopen(settings().trace.c_str(), "w");
+  bool open(const std::string& path) {
+    file = fopen(path.c_str(), "w");
     if (file) fputs("[\n", file);
-    else fprintf(stderr, "cann_sim: CANN_SIM_TRACE: cannot write %s\n", settings().trace.c_str());
+    first = true;
+    return file;
+  }
+  void write(const char* name, int device, int stream, int64_t begin, int64_t end) {
+    if (!file) return;
+    fprintf(file, "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}", first ? "" : ",\n", name,
+            device, stream, static_cast<double>(begin) / 1e3, static_cast<double>(end - begin) / 1e3);
+    first = false;
+    if (end - flushed < 100'000'000) return;
+    fflush(file);
+    flushed = end;
+  }
+  void close() {
+    if (!file) return;
+    fputs("\n]\n", file);
+    fclose(file);
+    file = nullptr;
   }
 };
-Trace& trace() {
-  static Trace& one = *new Trace;
+struct Traces {
+  std::mutex mutex;
+  Trace all, session;
+  std::atomic<bool> on{false};
+
+  Traces() {
+    if (settings().trace.empty()) return;
+    on = all.open(settings().trace);
+    if (!on) fprintf(stderr, "cann_sim: CANN_SIM_TRACE: cannot write %s\n", settings().trace.c_str());
+  }
+};
+Traces& traces() {
+  static Traces& one = *new Traces;
   return one;
 }
 
@@ -33,38 +60,43 @@ int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-bool tracing() {
-  static const bool on = trace().file != nullptr;
-  return on;
-}
+bool tracing() { return traces().on.load(std::memory_order_relaxed); }
 
 void trace_task(const char* name, int device, int stream, int64_t begin, int64_t end) {
-  Trace& t = trace();
+  Traces& t = traces();
   std::lock_guard<std::mutex> hold(t.mutex);
-  if (!t.file) return;
-  fprintf(t.file, "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}",
-          t.first ? "" : ",\n", name,
-          device, stream, static_cast<double>(begin) / 1e3, static_cast<double>(end - begin) / 1e3);
-  t.first = false;
-  if (end - t.flushed < 100'000'000) return;
-  fflush(t.file);
-  t.flushed = end;
+  t.all.write(name, device, stream, begin, end);
+  t.session.write(name, device, stream, begin, end);
+}
+
+bool open_session_trace(const std::string& path) {
+  Traces& t = traces();
+  std::lock_guard<std::mutex> hold(t.mutex);
+  if (!t.session.open(path)) return false;
+  t.on = true;
+  return true;
+}
+
+void close_session_trace() {
+  Traces& t = traces();
+  std::lock_guard<std::mutex> hold(t.mutex);
+  t.session.close();
+  t.on = t.all.file != nullptr;
 }
 
 void flush_trace() {
   if (!tracing()) return;
-  std::lock_guard<std::mutex> hold(trace().mutex);
-  if (trace().file) fflush(trace().file);
+  std::lock_guard<std::mutex> hold(traces().mutex);
+  if (traces().all.file) fflush(traces().all.file);
 }
 
 void close_trace() {
   if (!tracing()) return;
-  Trace& t = trace();
+  Traces& t = traces();
   std::lock_guard<std::mutex> hold(t.mutex);
-  if (!t.file) return;
-  fputs("\n]\n", t.file);
-  fclose(t.file);
-  t.file = nullptr;
+  t.all.close();
+  t.session.close();
+  t.on = false;
 }
 
 }  // namespace cann_sim
