@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,3 +113,41 @@ def test_attention_over_triples(masked: bool) -> None:
     for mine, right in zip(got, want, strict=True):
         close(mine, right.to(H), 5e-2)
     client().expect_code(INVALID, "aclnnFusedFloydAttention", low[0], low[3], low[2], low[3], low[4], None, 0.3, rows, rows.clone(), like(low[0]))
+
+
+# ---- numbers that only the device sees -------------------------------------------------------------------------------------
+FAULT = """
+import os, sys
+sys.path.insert(0, {folder!r})
+import torch
+from client import CannError, client
+I, B = torch.int32, torch.bfloat16
+ints = lambda *v: torch.tensor(v, dtype=I)
+q, k, w = torch.zeros(1, 2, 4, 16, dtype=B), torch.zeros(1, 8, 1, 16, dtype=B), torch.zeros(1, 2, 4, dtype=B)
+x, state = torch.zeros(2, 1, 4, dtype=B), torch.zeros(2, 1, 4, 4, dtype=B)
+for op, arguments in {faults!r}.items():             # a fault ends all that follows on the device: a process for each
+    if os.fork():
+        os.wait()
+        continue
+    try:
+        client().call(op, *eval(arguments))
+    except CannError as error:
+        print(error.code, error.message.replace(chr(10), " "), flush=True)
+    os._exit(0)
+"""
+FAULTS = {
+    "aclnnLightningIndexer": "(q, k, w, ints(3), None, None, None, None, 4, 3, 0, 0, False, torch.empty(1, 2, 1, 4, dtype=I), None)",
+    "aclnnMoeGatingTopKBackward": "(torch.rand(1, 4), torch.rand(1, 2), ints([0, 9]), 0, 1, 1.0, 0.0, torch.empty(1, 4))",
+    "aclnnMoeReRouting": "(torch.rand(2, 3), ints([2, 2]), None, 1, 0, torch.empty(2, 3), torch.empty(2), torch.empty(2, dtype=I), ints(0, 0))",
+    "aclnnMoeUpdateExpert": "(ints([5]), ints([1, 0]), None, None, None, 0, 2, 0, ints([0]), torch.empty(1, 1, dtype=torch.bool))",
+    "aclnnChunkGatedDeltaRule": "(x, x, x, x[..., 0], state, ints(2, 1), None, 1.0, x, state)",
+    "aclnnRecurrentGatedDeltaRule": "(x, x, x, x[..., 0], state, ints(2), ints(0, 7), None, None, None, 1.0, x)",
+    "aclnnScatterList": "([torch.zeros(4, 2)], ints(3), torch.ones(1, 2, 2), None, 'update', -2)",
+}
+
+
+def test_what_lies_outside_is_a_fault_of_the_device(run_python: Callable[..., str]) -> None:
+    said = run_python(FAULT.format(folder=str(Path(__file__).parent), faults=FAULTS)).splitlines()
+    assert len(said) == len(FAULTS), said
+    for op, line in zip(FAULTS, said, strict=True):
+        assert line.startswith("507") and op in line, line

@@ -65,6 +65,9 @@ class Sequences {
       one.queries = packed ? ql.ptr<int64_t>()[b] - from(ql) : ql.given() ? ql.ptr<int64_t>()[b] : q.sizes[1];
       one.key = key_ == "TND" ? from(kl) : b * page_;
       one.keys = key_ == "TND" ? kl.ptr<int64_t>()[b] - from(kl) : kl.given() ? kl.ptr<int64_t>()[b] : page_;
+      const int64_t rows = packed ? q.sizes[0] : one.first + q.sizes[1], keys = table_.given() ? table_.size(1) * page_ : key_ == "TND" ? rows_ : page_;
+      if (one.queries < 0 || one.first < 0 || one.first + one.queries > rows || one.keys < 0 || one.keys > keys)
+        throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, std::string(r.call.name()) + ": the lengths of sequence " + std::to_string(b) + " do not fit");
       all_.push_back(one);
     }
   }

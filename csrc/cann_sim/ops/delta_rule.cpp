@@ -65,7 +65,7 @@ void chunk(Run& r) {
   int64_t t = 0;
   for (int64_t b = 0; b < lengths.numel(); ++b)
     for (const int64_t end = t + lengths.ptr<int64_t>()[b]; t < end; ++t) {
-      if (t >= rule.v.size(0)) fault(r.call, "actualSeqLengths are more than the tokens");
+      if (t < 0 || t >= rule.v.size(0)) fault(r.call, "actualSeqLengths are more than the tokens");
       for (int64_t h = 0; h < heads; ++h) rule.step(state.ptr<float>() + (b * heads + h) * size, t, h, out.ptr<float>());
     }
   copy(r.tensor(8), out);
@@ -93,7 +93,7 @@ void recurrent(Run& r) {
   int64_t t = 0;
   for (int64_t b = 0; b < lengths.numel(); ++b) {
     const int64_t n = lengths.ptr<int64_t>()[b], last = t + (taken.given() ? taken.ptr<int64_t>()[b] : 1) - 1;
-    if (!n) continue;
+    if (n <= 0) continue;
     const Value state = empty({heads, rule.values(), rule.keys()}, mt::kFloat);
     copy(state, states.select(0, place(last)));
     for (const int64_t end = t + n; t < end; ++t) {

@@ -361,7 +361,7 @@ void unpermute_map_grad(Run& r) {
   if (probs.given()) {
     const Value slopes = full(probs.shape(), mt::kFloat, 0);
     auto weigh = [&](int64_t row, int64_t at) {
-      if (row >= out.size(0)) return;
+      if (row < 0 || row >= out.size(0) || at < 0 || at >= probs.numel()) return;
       slopes.ptr<float>()[at] = weights.ptr<float>()[row];
       for (int64_t k = 0; k < width; ++k) made.ptr<float>()[row * width + k] *= probs.ptr<float>()[at];
     };

@@ -130,7 +130,7 @@ void finalize(Run& r) {
         const int64_t of = (chosen - c.ints(mode + 3)[0]) * width + j;
         v = more[1].ptr<float>()[of] * v + more[2].ptr<float>()[of] * more[3].ptr<float>()[of];
       }
-      if (bias.given()) v += bias.ptr<float>()[chosen * width + j];
+      if (bias.given() && chosen >= 0 && chosen < bias.sizes[0]) v += bias.ptr<float>()[chosen * width + j];
       sum.ptr<float>()[row * width + j] += v * scale;
     }
   }
@@ -164,7 +164,7 @@ void re_routing(Run& r) {
     for (int64_t rank = 0; rank < ranks; ++rank)
       for (int64_t k = 0; k < counts.ptr<int64_t>()[rank * experts + e]; ++k, ++to) {
         const int64_t from = start[size_t(rank * experts + e)] + k;
-        if (from >= n || to >= n)
+        if (from < 0 || from >= n || to >= n)
           throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, "aclnnMoeReRouting: more tokens are counted than given");
         copy(r.tensor(5).select(0, to), r.tensor(0).select(0, from));
         if (r.given(2)) copy(r.tensor(6).select(0, to), r.tensor(2).select(0, from));
@@ -217,6 +217,9 @@ void gating_grad(Run& r) {
     const float* score = norm.ptr<float>() + row * experts;
     const int64_t* chosen = expert.ptr<int64_t>() + row * k;
     float sum = float(r.call.number(6)), mean = 0;
+    for (int64_t j = 0; j < k; ++j)
+      if (chosen[j] < 0 || chosen[j] >= experts)
+        throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, "aclnnMoeGatingTopKBackward: expert " + std::to_string(chosen[j]) + " of " + std::to_string(experts));
     for (int64_t j = 0; j < k; ++j) sum += score[chosen[j]];
     for (int64_t j = 0; j < k; ++j) mean += score[chosen[j]] / sum * factor * grad.ptr<float>()[row * k + j];
     for (int64_t j = 0; j < k; ++j) {
