@@ -50,6 +50,7 @@ def layer_norm_case() -> Case:
 
 ON = X > 0.5
 S = X * 4 - 2
+CLASSES, WEIGHTS = torch.tensor([3, 1, 0], dtype=torch.int32), torch.tensor([0.5, 1.0, 2.0, 0.25])
 DEEP = torch.randn(2, 3, 4, generator=R)
 SOFT, LOGS = X.softmax(-1), X.log_softmax(-1)
 CASES: list[Case] = [
@@ -91,6 +92,13 @@ CASES: list[Case] = [
     ("Cumsum", [X, [1]], {}, [X.cumsum(1)]), ("ReverseV2", [X, [0, 1]], {}, [X.flip(0, 1)]),
     ("Sort", [X], {"axis": 0, "descending": True}, [X.sort(0, True)[0], X.sort(0, True)[1].int()]),
     ("TopKV2", [X, [2]], {"dim": 1, "largest": False}, [X.topk(2, 1, False)[0], X.topk(2, 1, False)[1].int()]),
+    ("NLLLoss", [LOGS, CLASSES, WEIGHTS], {"reduction": "mean", "ignore_index": 1},
+     [F.nll_loss(LOGS, CLASSES.long(), WEIGHTS, ignore_index=1), WEIGHTS[[3, 0]].sum()]),
+    ("NLLLoss", [LOGS, CLASSES, WEIGHTS], {"reduction": "none"}, [F.nll_loss(LOGS, CLASSES.long(), WEIGHTS, reduction="none"), WEIGHTS[[3, 1, 0]].sum()]),
+    ("NLLLossGrad", [LOGS, torch.tensor(2.0), CLASSES, WEIGHTS, WEIGHTS[[3, 0]].sum()], {"reduction": "mean", "ignore_index": 1},
+     [2 * torch.func.grad(lambda x: F.nll_loss(x, CLASSES.long(), WEIGHTS, ignore_index=1))(LOGS)]),
+    ("LinSpace", [torch.tensor(1.0), torch.tensor(3.0), [5]], {}, [torch.linspace(1, 3, 5)]), ("Eye", [], {"num_rows": 2, "num_columns": 3}, [torch.eye(2, 3)]),
+    ("IsClose", [X, X + torch.tensor([0, 1e-3, 0, 1.0])], {"rtol": 0.0, "atol": 0.01}, [torch.tensor([[True, True, True, False]] * 3)]),
     ("ApplyAdamW", [X, Y, Y, *(torch.tensor(v) for v in (0.9, 0.99, 0.1, 0.01, 0.9, 0.99, 1e-8)), X - Y, None], {},
      [X * (1 - 0.001) - 0.1 * ((0.9 * Y + 0.1 * (X - Y)) / (1 - 0.81)) / (((0.99 * Y + 0.01 * (X - Y) ** 2) / (1 - 0.9801)).sqrt() + 1e-8),
       0.9 * Y + 0.1 * (X - Y), 0.99 * Y + 0.01 * (X - Y) ** 2]),

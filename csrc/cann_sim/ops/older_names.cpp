@@ -239,6 +239,39 @@ void mse_grad(Older& o) {  // (prediction, truth, gradient)
   call_pointwise("mul", mt::kFloat, {o.out(0), pointwise("mul", mt::kFloat, {d, o.in(2)}), full({}, mt::kFloat, by)});
 }
 
+// (log-probabilities [N, C], classes [N], a weight a class): the loss, and the sum of the weights
+void nll(Older& o) {
+  const Value x = o.in(0).to(mt::kFloat).dense(), at = o.in(1).to(mt::kInt64).dense(), w = o.in(2).to(mt::kFloat).dense();
+  const int64_t n = at.numel(), classes = x.size(-1), ignored = o.integer("ignore_index", -100);
+  const Value each = full({n}, mt::kFloat, 0);
+  double total = 0, sum = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t c = at.ptr<int64_t>()[i];
+    if (c == ignored) continue;
+    if (c < 0 || c >= classes) o.refuse("a class is out of range");
+    const float by = w.ptr<float>()[c];
+    each.ptr<float>()[i] = -by * x.ptr<float>()[i * classes + c];
+    total += by, sum += each.ptr<float>()[i];
+  }
+  const std::string how = o.text("reduction", "mean");
+  if (how == "none") copy(o.out(0), each.reshape(o.out(0).shape()));
+  else fill(o.out(0), how == "mean" ? sum / total : sum);
+  fill(o.out(1), total);
+}
+void nll_grad(Older& o) {  // (x, gradient, classes, a weight a class, sum of the weights)
+  const Value dy = o.in(1).to(mt::kFloat).dense(), at = o.in(2).to(mt::kInt64).dense(), w = o.in(3).to(mt::kFloat).dense();
+  const Value dx = full(o.in(0).shape(), mt::kFloat, 0);
+  const int64_t n = at.numel(), classes = dx.size(-1), ignored = o.integer("ignore_index", -100);
+  const double by = o.text("reduction", "mean") == "mean" ? 1 / o.number(4) : 1;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t c = at.ptr<int64_t>()[i];
+    if (c == ignored) continue;
+    if (c < 0 || c >= classes) o.refuse("a class is out of range");
+    dx.ptr<float>()[i * classes + c] = float(-by * w.ptr<float>()[c] * dy.ptr<float>()[dy.numel() == 1 ? 0 : i]);
+  }
+  copy(o.out(0), dx);
+}
+
 // ---- random: (shape, key, counter, algorithm) ----------------------------------------------------------------------------------------
 void random_uniform(Older& o) {
   const Value out = o.out(0), made = empty(out.shape(), mt::kFloat);
@@ -321,6 +354,28 @@ void range(Older& o) {  // (start, end, step)
   for (int64_t i = 0; i < made.numel(); ++i) made.ptr<double>()[i] = start + double(i) * step;
   copy(out, made);
 }
+void spaced(Older& o) {  // (first, last, how many)
+  const double first = o.number(0), last = o.number(1);
+  const Value out = o.out(0), made = empty(out.shape(), mt::kDouble);
+  const int64_t n = made.numel();
+  for (int64_t i = 0; i < n; ++i) made.ptr<double>()[i] = n > 1 ? first + (last - first) * double(i) / double(n - 1) : first;
+  copy(out, made);
+}
+void eye(Older& o) {
+  const Value out = o.out(0);
+  fill(out, 0);
+  for (int64_t i = 0; i < std::min(out.size(-2), out.size(-1)); ++i) fill(out.select(-2, i).select(-1, i), 1);
+}
+void is_close(Older& o) {
+  const Value a = o.in(0).to(mt::kDouble).expand(o.out(0).shape()).dense(), b = o.in(1).to(mt::kDouble).expand(o.out(0).shape()).dense();
+  const Value made = empty(a.shape(), mt::kBool);
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    const double x = a.ptr<double>()[i], y = b.ptr<double>()[i];
+    const bool both = std::isnan(x) && std::isnan(y) && o.integer("equal_nan", 0);
+    made.ptr<bool>()[i] = both || x == y || (std::isfinite(y) && std::fabs(x - y) <= o.real("atol", 1e-8) + o.real("rtol", 1e-5) * std::fabs(y));
+  }
+  copy(o.out(0), made);
+}
 void running_sum(Older& o) {  // (x, axis)
   if (o.integer("exclusive", 0) || o.integer("reverse", 0)) o.refuse("exclusive and reverse are not supported");
   const Value x = o.in(0).to(opmath(o.in(0).dtype)), made = empty(x.shape(), x.dtype);
@@ -364,7 +419,8 @@ const OlderOps ops({
     {"SoftplusV2", 1, 1, 1, softplus}, {"SoftplusV2Grad", 2, 2, 1, softplus_grad}, {"HardSwish", 1, 1, 1, hard_swish},
     {"HardSwishGrad", 2, 2, 1, hard_swish_grad}, {"SiluGrad", 2, 2, 1, silu_grad}, {"Lerp", 3, 3, 1, lerp}, {"Addcdiv", 4, 4, 1, addcdiv},
     {"TensorEqual", 2, 2, 1, tensor_equal}, {"MseLoss", 2, 2, 1, mse}, {"MseLossGrad", 3, 3, 1, mse_grad},
-    {"StatelessRandomUniformV2", 1, 4, 1, random_uniform}, {"NonZero", 1, 1, 1, nonzero}, {"MaskedSelect", 2, 2, 1, masked_select},
+    {"NLLLoss", 3, 3, 2, nll}, {"NLLLossGrad", 5, 5, 1, nll_grad}, {"LinSpace", 3, 3, 1, spaced}, {"Eye", 0, 0, 1, eye},
+    {"IsClose", 2, 2, 1, is_close}, {"StatelessRandomUniformV2", 1, 4, 1, random_uniform}, {"NonZero", 1, 1, 1, nonzero}, {"MaskedSelect", 2, 2, 1, masked_select},
     {"GatherV2", 2, 3, 1, gather_rows}, {"Gather", 2, 2, 1, gather_rows}, {"GatherElements", 2, 2, 1, gather_items},
     {"ScatterElements", 3, 3, 1, scatter_items}, {"Triu", 1, 1, 1, triangle<true>}, {"Tril", 1, 1, 1, triangle<false>},
     {"ConcatD", 1, 1024, 1, concat}, {"Pack", 1, 1024, 1, pack}, {"Tile", 2, 2, 1, tile}, {"Range", 3, 3, 1, range},
