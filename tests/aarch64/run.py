@@ -34,7 +34,7 @@ PLATFORMS = [option for tag in ("2_28", "2_27", "2_17") for option in ("--platfo
 PROGRAMS_ALONE = ["tests/aarch64/test_programs.py"]
 SUITES = [*PROGRAMS_ALONE, *(f"tests/cann_sim/test_{name}.py" for name in ("abi", "home", "pyacl", "runtime_graphs", "runtime_refusals")),
           *(f"tests/mindtorch_v2/test_{name}.py" for name in (
-              "blas", "fuzz_launch", "npu_allocator", "npu_memory", "npu_gradients", "npu_fused", "npu_graphs", "npu_integers"))]
+              "blas", "fuzz_launch", "npu_allocator", "npu_gradients", "npu_fused", "npu_graphs", "npu_integers"))]
 
 
 def run(*command: str | Path, **options: object) -> None:
