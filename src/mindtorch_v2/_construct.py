@@ -1,6 +1,7 @@
 """Tensors from data, and questions about objects: torch functions that are not ops."""
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -29,8 +30,10 @@ def tensor(data: Any, *, dtype: DType | None = None, device: Any = None, require
            pin_memory: bool = False) -> Tensor:
     """A new tensor with a copy of data."""
     _check_flag("tensor", requires_grad)
-    if isinstance(data, TensorBase) and device is None:
-        device = data.device
+    if isinstance(data, TensorBase):
+        warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+                      "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).", stacklevel=2)
+        device = data.device if device is None else device
     return _finish(_C._from_data(data, dtype, False), device, requires_grad, pin_memory)
 
 
@@ -42,14 +45,30 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
 
 
 def asarray(obj: Any, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None,
-            requires_grad: bool = False) -> Tensor:
-    """A tensor from nearly anything; copy says whether memory may be shared."""
-    _check_flag("asarray", requires_grad)
+            requires_grad: bool | None = None) -> Tensor:
+    """A tensor from nearly anything; copy says whether memory may be shared, requires_grad is that of obj unless given."""
+    if requires_grad is not None:
+        _check_flag("asarray", requires_grad)
     if isinstance(obj, (bytes, bytearray, memoryview, _C.StorageBase)):
         made = _C._core._from_buffer(obj, dtype or _C.get_default_dtype(), -1, 0)
         obj, copy = (made.clone(), False) if copy else (made, copy)
-    made = tensor(obj, dtype=dtype, device=device) if copy else as_tensor(obj, dtype, device)
-    return made.detach().requires_grad_(True) if requires_grad else made
+    if isinstance(obj, TensorBase):
+        if copy is False and dtype is not None and dtype is not obj.dtype:
+            raise ValueError(f"can't alias tensor with dtype '{_C.TYPE_WORDS[obj.dtype._id]}' into dtype "
+                             f"'{_C.TYPE_WORDS[dtype._id]}'.")
+        if copy is False and device is not None and _C.device(device) != obj.device:
+            raise ValueError(f"can't alias tensor from device '{obj.device}' to '{device}'.")
+        if requires_grad is None and obj.requires_grad:
+            warnings.warn("torch.asarray: unspecified requires_grad now defaults to obj.requires_grad instead of False. Pass "
+                          "requires_grad=False explicitly to get the old behavior and silence this warning.", stacklevel=2)
+        made = obj.to(device=device, dtype=dtype, copy=bool(copy))
+    elif copy is False and isinstance(obj, (list, tuple, range)):
+        raise ValueError("can't alias arbitrary sequence into a tensor.")
+    else:
+        made = tensor(obj, dtype=dtype, device=device) if copy else as_tensor(obj, dtype, device)
+    if requires_grad is None or requires_grad is made.requires_grad is False:
+        return made
+    return made.detach().requires_grad_(requires_grad)
 
 
 def from_numpy(ndarray: Any) -> Tensor:
@@ -86,12 +105,12 @@ def is_storage(obj: Any) -> bool:
 
 def is_floating_point(input: Any) -> bool:
     """Whether the items are floats."""
-    return input.is_floating_point()
+    return _checked("is_floating_point", input).is_floating_point()
 
 
 def is_complex(input: Any) -> bool:
     """Whether the items are complex numbers."""
-    return input.is_complex()
+    return _checked("is_complex", input).is_complex()
 
 
 def _checked(name: str, input: Any) -> Any:
@@ -143,7 +162,7 @@ def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype
 
 def numel(input: Any) -> int:
     """How many items there are."""
-    return input.numel()
+    return _checked("numel", input).numel()
 
 
 def is_grad_enabled() -> bool:

@@ -14,9 +14,9 @@ class Size(tuple[int, ...]):
 
     def __new__(cls, sizes: Any = ()) -> Size:
         sizes = list(sizes)                       # a generator gives its items once
-        for n in sizes:
+        for i, n in enumerate(sizes):
             if not hasattr(n, "__index__"):
-                raise TypeError(f"torch.Size() takes an iterable of 'int' (item is '{type(n).__name__}')")
+                raise TypeError(f"torch.Size() takes an iterable of 'int' (item {i} is '{type(n).__name__}')")
         return tuple.__new__(cls, [n.__index__() for n in sizes])
 
     def numel(self) -> int:

@@ -59,7 +59,9 @@ class UntypedStorage(StorageBase):
         return memoryview(self)[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        memoryview(self)[index] = value & 255 if isinstance(value, int) and not isinstance(index, slice) else value
+        if isinstance(value, int) and isinstance(index, slice):
+            value = bytes([value & 255]) * len(range(*index.indices(len(self))))
+        memoryview(self)[index] = value & 255 if isinstance(value, int) else value
 
     def __repr__(self) -> str:
         shown = "".join(f" {v}\n" for v in memoryview(self)) if self.device.type == "cpu" else "...\n"

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import copy as _copy
 import copyreg
+import functools
 import importlib
 import warnings
 from collections.abc import Callable
@@ -15,6 +16,14 @@ from mindtorch_v2._C import dtype as DType
 from mindtorch_v2._printing import tensor_repr
 from mindtorch_v2._shape import Size
 from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage
+
+
+@functools.cache
+def _warn_of_reversing() -> None:
+    """Said once in a process, as torch's."""
+    warnings.warn("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an "
+                  "error in a future release. Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim "
+                  "- 1, -1, -1))` to reverse the dimensions of a tensor.", stacklevel=3)
 
 
 class Tensor(TensorMethods):
@@ -268,6 +277,8 @@ class Tensor(TensorMethods):
     @property
     def T(self) -> Tensor:
         """The dims in reverse order."""
+        if self.dim() != 2:
+            _warn_of_reversing()
         return self.permute(*range(self.dim() - 1, -1, -1)) if self.dim() else self
 
     @property
@@ -281,7 +292,8 @@ class Tensor(TensorMethods):
     def H(self) -> Tensor:
         """A matrix transposed and conjugated."""
         if self.dim() not in (0, 2):
-            raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.dim()}-D tensor.")
+            raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.dim()}-D tensor."
+                               + (" For batches of matrices, consider using tensor.mH" if self.dim() > 2 else ""))
         return self.mH if self.dim() else self.conj()
 
     @property

@@ -12,6 +12,8 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     """The function or module itself: this library runs every op when it is called and compiles nothing."""
     if mode is not None and options is not None:
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
+    if model is not None and not callable(model):
+        raise AssertionError(f"A callable function is expected, but {type(model)} is provided.")
     if not disable:
         _note()
     return _same if model is None else model

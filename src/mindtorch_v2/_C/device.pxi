@@ -80,7 +80,7 @@ cdef class device:
             index = int(number)
         code = named_code(name)
         if index is not None and index < 0:
-            raise RuntimeError(f"Device index must not be negative, got {index}")
+            raise RuntimeError("Device index must not be negative")
         if index is not None and index > INT_MAX:
             raise RuntimeError(f"Device index must fit in 32 bits, got {index}")
         self.number = -1 if index is None else index

@@ -42,8 +42,10 @@ cdef class GeneratorBase:
         Py_DECREF(self)
 
     def manual_seed(self, seed) -> "Generator":
+        if not hasattr(seed, "__index__"):
+            raise RuntimeError(f"manual_seed expected a long, but got {type(seed).__name__}")
         if not -(1 << 63) <= int(seed) < 1 << 64:
-            raise RuntimeError(f"Overflow when unpacking long long: the seed {seed} does not fit in 64 bits")
+            raise ValueError("Overflow when unpacking long long")
         self.philox_seed, self.philox_offset = <uint64_t>(int(seed) & 0xFFFFFFFFFFFFFFFF), 0
         if self.g != NULL:
             self.acquire()

@@ -115,6 +115,9 @@ cdef tuple apply_basic(TensorBase self, object index):
             if is_of_samples(<TensorBase>entry):
                 entry._check_index()
             if (<TensorBase>entry).dt == kUInt8 or (<TensorBase>entry).dt == kBool:
+                if (<TensorBase>entry).dt == kUInt8:
+                    warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.",
+                                  stacklevel=2)
                 if (<TensorBase>entry).rank == 0:
                     value = tensor_arg(hot_call2(hot.unsqueeze, value, dim))
                     found = note_advanced(found, dim, entry)
@@ -214,7 +217,7 @@ cdef object slice_item(TensorBase value, int dim, slice item):
             raise IndexError(f"too many indices for tensor of dimension {value.rank}")
         return value
     if <int64_t>step <= 0:
-        raise ValueError("step must be greater than zero")
+        raise ValueError("slice step cannot be zero" if step == 0 else "step must be greater than zero")
     start, stop = item.start, item.stop
     if start is not None and not fits_int(<PyObject*>start) or stop is not None and not fits_int(<PyObject*>stop):
         raise TypeError("slice indices must be integers or None or have an __index__ method")
@@ -258,7 +261,20 @@ cdef int assign(object target, list indices, object v) except -1:
             not (<TensorBase>v).st.shrunk:
         hot_call2(hot.fill_, target, item_of(<TensorBase>v))
     else:
-        hot_call2(hot.copy_, target, drop_leading(<TensorBase>v, <TensorBase>target))
+        value = drop_leading(<TensorBase>v, <TensorBase>target)
+        check_sliced(<TensorBase>value, <TensorBase>target)
+        hot_call2(hot.copy_, target, value)
+    return 0
+
+
+cdef int check_sliced(TensorBase v, TensorBase target) except -1:
+    """What torch says of a value that does not fit the place: it is expanded before it is copied."""
+    cdef int d, lead = target.rank - v.rank
+    for d in range(v.rank):
+        if lead + d >= 0 and v.sizes[d] != 1 and v.sizes[d] != target.sizes[lead + d]:
+            raise RuntimeError(f"The expanded size of the tensor ({target.sizes[lead + d]}) must match the existing size "
+                               f"({v.sizes[d]}) at non-singleton dimension {lead + d}.  Target sizes: "
+                               f"{list(shape_of(target))}.  Tensor sizes: {list(shape_of(v))}")
     return 0
 
 

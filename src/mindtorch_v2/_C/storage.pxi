@@ -382,8 +382,10 @@ def get_num_threads() -> int:
     return lib.get_num_threads()
 
 
-def set_num_threads(int n) -> None:
+def set_num_threads(n) -> None:
     """Sets how many threads large CPU work is split over."""
+    if not PyLong_Check(n):
+        raise RuntimeError(f"set_num_threads expects an int, but got {type(n).__name__}")
     if n <= 0:
         raise RuntimeError(f"set_num_threads expects a positive integer, got {n}")
     lib.set_num_threads(n)

@@ -92,8 +92,8 @@ def _contract(a: Tensor, la: list[Any], b: Tensor, lb: list[Any], keep: set[Any]
     for x, ls in ((a, la), (b, lb)):
         for c, n in zip(ls, x.shape):
             if n != 1 and sizes.get(c, 1) not in (1, n):
-                raise RuntimeError(f"einsum(): operands do not broadcast with remapped shapes [original->remapped]: "
-                                   f"subscript {c} has sizes {sizes[c]} and {n}")
+                raise RuntimeError(f"einsum(): subscript {c} has size {n} for operand 1 which does not broadcast with previously "
+                                   f"seen size {sizes[c]}")
             sizes[c] = max(n, sizes.get(c, 1)) if n != 0 else 0
     wide = _wide(a, la) & _wide(b, lb)
     a, la = _summed(a, la, [c for c in la if c not in wide and c not in keep])

@@ -297,7 +297,7 @@ op("aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, T
 def _moment_rule(name: str, outputs: int) -> Callable[..., Any]:
     def rule(self: Tensor, dim: int | Sequence[int] | None, correction: float | None, keepdim: bool) -> Sequence[Spec]:
         if not is_float(self.dtype):
-            raise RuntimeError(f"{name} only support floating point and complex dtypes")
+            raise RuntimeError(f"{'std and var' if outputs == 1 else name} only support floating point and complex dtypes")
         shape = reduced(self.shape, dim, keepdim)
         specs = [(shape, self.dtype.to_real()), (shape, self.dtype)][:outputs]
         if items(self.shape, dim) <= (1 if correction is None else correction):

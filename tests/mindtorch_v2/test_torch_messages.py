@@ -1,0 +1,73 @@
+"""What torch says of calls that are wrong or deprecated, word for word: its own tests look for these words."""
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from twin import check_lines, run_lines
+
+import mindtorch_v2 as mt
+
+
+@pytest.mark.parametrize("line", [
+    "torch.ones(2, 3)[::0]", "torch.ones(2, 3)[::-1]", "torch.ones(2, 3).__setitem__(0, torch.ones(2))",
+    "torch.asarray([1, 2], copy=False)", "torch.asarray(torch.ones(2), dtype=torch.int32, copy=False)",
+    "torch.asarray(torch.ones(2), device='meta', copy=False)", "torch.cartesian_prod(torch.ones(2, 2))", "torch.compile(1)",
+    "torch.Generator().manual_seed(1.5)", "torch.manual_seed(2 ** 70)", "torch.set_num_threads('a')", "torch.device('cpu', -2)",
+    "torch.is_floating_point(1)", "torch.is_complex(1)", "torch.numel(1)", "torch.finfo(torch.int32)", "torch.iinfo(torch.float32)",
+    "torch.Size([1.5])", "torch.ones(2, 3, 4).H", "torch.einsum('ij,jk->ik', torch.ones(2, 3), torch.ones(2, 3))",
+    "torch.std(torch.ones(2).long())", "torch.broadcast_tensors(torch.ones(2), torch.ones(3))",
+    "torch.nn.functional.local_response_norm(torch.ones(2, 3), 2)", "torch.nn.utils.rnn.PackedSequence(torch.ones(3))",
+    "torch.narrow(torch.ones(3), 0, torch.tensor(0.5), 1)", "torch.gather(torch.ones(2, 2), 0, torch.zeros(2, 2, dtype=torch.int64), "
+    "out=torch.empty(2, 2, dtype=torch.float64))", "torch.multinomial(torch.ones(4), 2, out=torch.empty(2))",
+    "torch.complex(torch.ones(2), torch.ones(2), out=torch.empty(2, dtype=torch.complex128))",
+    "torch.nn.functional.nll_loss(torch.ones(3, 4), torch.tensor([0, 1, 2]), weight=torch.ones(4, dtype=torch.float64))",
+    "torch.select_scatter(torch.ones(2, 2, dtype=torch.complex64, requires_grad=True), torch.ones(2, dtype=torch.complex64), 0, 0)",
+    "torch.nn.functional.max_pool3d(torch.ones(0, 1, 2, 10), 2)", "torch.triu_indices(2, 2, dtype=torch.float32)",
+    "torch.histogramdd(torch.ones(3, 2, dtype=torch.float16), [2, 2])"])
+def test_errors(line: str) -> None:
+    check_lines(line, message=True)
+
+
+@pytest.mark.parametrize("line", [
+    "torch.ones(3, dtype=torch.chalf).sum()", "torch.nn.functional.pad(torch.ones(1, 2, 3, dtype=torch.bool), (1, 1), mode='reflect')",
+    "torch.nn.functional.avg_pool3d(torch.ones(1, 2, 3, 4, 5, dtype=torch.float16), 1)", "torch.eye(2, dtype=torch.chalf)",
+    "torch.nn.functional.interpolate(torch.ones(1, 2, 3, dtype=torch.uint8), 4, mode='linear')",
+    "torch.segment_reduce(torch.ones(4, dtype=torch.int64), 'sum', lengths=torch.tensor([2, 2]))",
+    "torch.nn.functional.adaptive_avg_pool2d(torch.ones(1, 2, 3, 4, dtype=torch.int64), 2)",
+    "torch.ones(2, 2, dtype=torch.chalf).gather(0, torch.zeros(2, 2, dtype=torch.int64))",
+    "torch.clamp(torch.tensor([True]), torch.tensor([False]), torch.tensor([True]))"])
+def test_dtypes_without_a_kernel(line: str) -> None:
+    check_lines(line)
+
+
+@pytest.mark.parametrize("line", [
+    "torch.tensor(torch.ones(2))", "torch.ones(2, 3)[torch.ones(2, 3).byte()]", "torch.asarray(torch.ones(2, requires_grad=True))",
+    "torch.nn.Linear(1, 1).register_full_backward_hook(lambda m, i, o: None) and None"])
+def test_warnings(line: str) -> None:
+    def said(library: Any) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            eval(line, {"torch": library})
+        return [str(w.message).partition(" (Triggered internally")[0] for w in caught]
+    assert said(mt) == said(torch)
+
+
+def test_hooks_of_modules_warn_where_they_see_less() -> None:
+    def said(library: Any, kind: str) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            layer = library.nn.Linear(1, 1)
+            getattr(layer, kind)(lambda module, given, results: None)
+            layer(library.ones(1, 1)).sum().backward()
+        return [f"{w.category.__name__}: {w.message}" for w in caught if "deprecated" in str(w.message) or "firing" in str(w.message)]
+    for kind in ("register_full_backward_hook", "register_backward_hook"):
+        assert said(mt, kind) == said(torch, kind) != []
+
+
+def test_requires_grad_of_asarray() -> None:
+    lines = "x = torch.ones(2, requires_grad=True)\n[torch.asarray(x, **k).requires_grad for k in ({}, {'copy': True}, " \
+            "{'requires_grad': False}, {'requires_grad': True}, {'dtype': torch.float64})] + [torch.asarray(x) is x]"
+    assert run_lines(lines, mt) == run_lines(lines, torch)
