@@ -24,7 +24,7 @@ class finfo:
         type = type.to_real() if type.is_complex else type
         name = type._name
         if name not in _FLOATS:
-            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle 'torch.finfo'")
+            raise TypeError("torch.finfo() requires a floating point input type. Use torch.iinfo to handle 'torch.finfo'")
         self.dtype = name
         self.bits, self.max, self.tiny, self.eps, decimals = _FLOATS[name]
         self.min = -self.max if name != "float8_e8m0fnu" else self.tiny      # which has no sign
@@ -50,7 +50,7 @@ class iinfo:
 
     def __init__(self, type: dtype) -> None:
         if not isinstance(type, dtype) or type._name not in _INTEGERS:
-            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle 'torch.iinfo'")
+            raise TypeError("torch.iinfo() requires an integer input type. Use torch.finfo to handle 'torch.iinfo'")
         self.dtype = type._name
         self.bits = type.itemsize * 8
         self.min = -(1 << (self.bits - 1)) if type.is_signed else 0

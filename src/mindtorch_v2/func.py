@@ -117,10 +117,10 @@ def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
         with torch.enable_grad():
             traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux, "grad_and_value(f)(*args)")
             if not isinstance(value, torch.Tensor):
-                raise RuntimeError("grad_and_value(f)(*args): Expected f(*args) to return a tensor, got "
+                raise RuntimeError("grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got "
                                    f"{type(value)}")
             if value.numel() != 1 or value.dim() != 0:
-                raise RuntimeError("grad_and_value(f)(*args): Expected f(*args) to return a scalar tensor, got tensor "
+                raise RuntimeError("grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor "
                                    f"with {value.dim()} dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
             outer = traced.outer([value])
             gradient = traced.back([value], [torch.ones_like(value)], outer)
@@ -168,6 +168,9 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 def jacrev(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
            chunk_size: int | None = None, _preallocate_and_copy: bool = False) -> Callable[..., Any]:
     """A function that gives the Jacobian: for every output, and every input that argnums names, a tensor."""
+    if chunk_size is not None and chunk_size <= 0:
+        raise ValueError("jacrev: `chunk_size` should be greater than 0.")
+
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with torch.enable_grad():
@@ -241,7 +244,8 @@ def jvp(func: Callable[..., Any], primals: tuple, tangents: tuple, *, strict: bo
     outputs, out_spec = _tree.tree_flatten(value)
     for x in outputs:
         if not isinstance(x, torch.Tensor):
-            raise RuntimeError(f"jvp(f, primals, tangents): Expected f(*primals) to return only tensors, got type {type(x)}")
+            raise RuntimeError(f"jvp(f, primals, tangents): expected f(*primals) to return only tensors, got unsupported type "
+                               f"{type(x)}")
     slopes = [level.tangent(x) for x in outputs]
     if strict and None in slopes:
         raise RuntimeError("jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from twin import error, twin
+from twin import check_lines, error, twin
 
 import mindtorch_v2 as mt
 
@@ -206,3 +206,20 @@ def test_an_index_without_dims_for_each_sample(t):
     if t is mt:         # torch repeats the item along the dim
         picked = t.vmap(lambda x, i: x.index_select(0, i))(x, t.tensor([2, 0]))
     return picked, t.func.replace_all_batch_norm_modules_(t.nn.BatchNorm1d(2)).running_mean
+
+
+@pytest.mark.parametrize("line", [
+    "vmap(lambda x: x)(torch.tensor(1.0))", "vmap(lambda x: x, in_dims=1)(torch.ones(3))", "vmap(lambda x: x)(1)",
+    "vmap(lambda x: x, in_dims=(0, 0))(torch.ones(3))", "vmap(lambda x: (x, x), out_dims=(0, 0, 0))(torch.ones(3))",
+    "vmap(lambda x: x if x > 0 else -x)(torch.ones(3))", "vmap(lambda x: x.nonzero())(torch.ones(3, 2))",
+    "vmap(lambda x: torch.where(x))(torch.ones(3, 2))", "vmap(torch.unique_consecutive)(torch.ones(3, 2))",
+    "vmap(lambda x: x.tolist())(torch.ones(3, 2))", "vmap(lambda x: x.data_ptr())(torch.ones(3, 2))",
+    "vmap(lambda x: torch.zeros(3).select(0, 0).copy_(x))(torch.ones(2))", "torch.func.grad(lambda x: x)(torch.ones(3))",
+    "torch.func.grad(lambda x: 1)(torch.ones(3))", "torch.func.jvp(lambda x: x, (torch.ones(3),), (torch.ones(4),))",
+    "torch.func.jvp(lambda x: 1, (torch.ones(3),), (torch.ones(3),))", "torch.func.jacrev(lambda x: x, chunk_size=0)(torch.ones(2))"])
+def test_what_transforms_say(line: str) -> None:
+    check_lines("vmap = torch.func.vmap\n" + line, message=True)
+
+
+def test_samples_are_shown_with_their_levels() -> None:
+    check_lines("seen = []\ntorch.vmap(torch.vmap(lambda x: seen.append(repr(x)) or x))(torch.arange(4.0).view(2, 2))\nseen")

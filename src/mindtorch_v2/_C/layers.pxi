@@ -190,5 +190,7 @@ cdef int note_tangent(TensorBase t, object level, object tangent) except -1:
 
 cdef object tangent_arg(TensorBase t, object tangent):
     if not same_shape(tensor_arg(tangent), t):
-        raise RuntimeError(f"Expected tangent of shape {list(shape_of(t))}, got {list(shape_of(<TensorBase>tangent))}")
+        raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
+                           f"not supported. Tensor is of size {list(shape_of(t))} while the given forward gradient is of size "
+                           f"{list(shape_of(<TensorBase>tangent))}.")
     return tangent

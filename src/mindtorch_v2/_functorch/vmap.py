@@ -84,16 +84,17 @@ def _process_batched_inputs(in_dims: Any, args: tuple, func: Any) -> tuple[int, 
     dims = _broadcast_to_and_flatten(in_dims, spec)
     if dims is None:
         raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): in_dims is not compatible with the "
-                         "structure of inputs.")
+                         f"structure of `inputs`. in_dims has structure {tree_flatten(in_dims)[1]} but inputs has structure "
+                         f"{spec}.")
     for i, (x, d) in enumerate(zip(leaves, dims, strict=True)):
         if d is None:
             continue
         if not isinstance(x, torch.Tensor):
-            raise ValueError(f"vmap({name}, ...)(<inputs>): Got in_dim={d} for an input but the input is of "
+            raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): Got in_dim={d} for an input but the input is of "
                              f"type {type(x)}. We cannot vmap over non-Tensor arguments, please use None as the "
                              "respective in_dim")
         if not -x.dim() <= d < x.dim():
-            raise ValueError(f"vmap({name}, ...)(<inputs>): Got in_dim={d} for some input, but that input is a "
+            raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): Got in_dim={d} for some input, but that input is a "
                              f"Tensor of dimensionality {x.dim()} so expected in_dim to satisfy "
                              f"-{x.dim()} <= in_dim < {x.dim()}.")
         dims[i] = d % x.dim()
@@ -139,7 +140,8 @@ def _unwrap_batched(batched_outputs: Any, out_dims: Any, vmap_level: int, batch_
     name = _get_name(func)
     if dims is None:
         raise ValueError(f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with "
-                         "the structure of the outputs.")
+                         f"the structure of `outputs`. out_dims has structure {tree_flatten(out_dims)[1]} but outputs has "
+                         f"structure {spec}.")
     return tree_unflatten([_maybe_remove_batch_dim(name, x, vmap_level, batch_size, d)
                            for x, d in zip(outputs, dims, strict=True)], spec)
 

@@ -177,6 +177,13 @@ def along_shared(call: Call) -> Any:
     return call.run()
 
 
+def dynamic(call: Call) -> Any:
+    """Ops whose results would differ in shape from sample to sample."""
+    raise RuntimeError("vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over "
+                       f"aten::{call.op.name}. Please file an issue at https://github.com/pytorch/pytorch/issues if you need this "
+                       "feature.")
+
+
 def leading(call: Call) -> Any:
     """Ops that treat all dims in front as a batch, or look at no dim at all. Samples have no order of channels."""
     call.fill()

@@ -142,7 +142,7 @@ def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 op("_nonzero(Tensor self) -> Tensor", variants="", npu="aclnnNonzeroV2(self, out)")
 
 
-@composite("nonzero(Tensor self, *, bool as_tuple=False) -> Tensor")
+@composite("nonzero(Tensor self, *, bool as_tuple=False) -> Tensor", batch=batching.dynamic)
 def _nonzero(self: Tensor, as_tuple: bool) -> Tensor | tuple[Tensor, ...]:
     """The indices of the items that are not zero: one row each, or one tensor per dim."""
     if not as_tuple:

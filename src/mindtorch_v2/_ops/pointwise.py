@@ -7,6 +7,7 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._C._core import _conj as conj
+from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.infer import (
     binary,
     binary_float,
@@ -393,7 +394,7 @@ def _where_method(self: Tensor, condition: Tensor, other: Tensor) -> Tensor:
     return ops.where(condition, self, other)
 
 
-@composite("where(Tensor condition) -> Tensor[]", variants="function")
+@composite("where(Tensor condition) -> Tensor[]", variants="function", batch=batching.dynamic)
 def _where_indices(condition: Tensor) -> tuple[Tensor, ...]:
     return condition.nonzero().unbind(1)
 

@@ -130,7 +130,7 @@ op("mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor 
 
 # ---- unique ------------------------------------------------------------------------------------------------------
 op("_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> "
-   "(Tensor, Tensor, Tensor)", variants="function")
+   "(Tensor, Tensor, Tensor)", variants="function", batch=batching.dynamic)
 op("_unique_runs(Tensor self, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)",
    variants="")
 op("_unique_slices(Tensor self, int dim, bool consecutive) -> (Tensor, Tensor, Tensor)", variants="")  # on the npu only
@@ -156,7 +156,7 @@ def _unique(self: Tensor, sorted: bool, return_inverse: bool, return_counts: boo
 
 
 @composite("unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) "
-           "-> Tensor", out=False)
+           "-> Tensor", out=False, batch=batching.dynamic)
 def _unique_consecutive(self: Tensor, return_inverse: bool, return_counts: bool,
                         dim: int | None) -> Tensor | tuple[Tensor, ...]:
     """The first of each run of equal items (or slices along dim)."""

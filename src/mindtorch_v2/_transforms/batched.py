@@ -14,9 +14,15 @@ from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl
 
 def _data_dependent(message: str) -> RuntimeError:
     """The error for a Python decision on the values of a batch."""
-    error = RuntimeError("vmap: It looks like you're " + message)
+    return _marked(RuntimeError("vmap: It looks like you're " + message))
+
+
+def _marked(error: RuntimeError) -> RuntimeError:
     error.data_dependent = True          # type: ignore[attr-defined]
     return error
+
+
+_MEMORY = ("tolist", "numpy", "__array__", "data_ptr", "untyped_storage")     # what reads more than one number
 
 
 class BatchedTensor(Tensor):
@@ -36,10 +42,11 @@ class BatchedTensor(Tensor):
             return bool(self.value)
         raise _data_dependent(
             "attempting to use a Tensor in some data-dependent control flow. We don't support "
-            "that yet, please shout over at https://github.com/pytorch/functorch/issues/257 .")
+            "that yet, please file an issue at https://github.com/pytorch/pytorch/issues .")
 
     def __repr__(self, **kwargs: Any) -> str:   # type: ignore[override]
-        return f"BatchedTensor(lvl={self.level.depth}, bdim={0 if self.batched else None}, value={self.value!r})"
+        inner = "\n".join("    " + line for line in repr(self.value).split("\n"))
+        return f"BatchedTensor(lvl={self.level.depth}, bdim={0 if self.batched else None}, value=\n{inner}\n)"
 
     def __format__(self, spec: str) -> str:
         return repr(self)
@@ -81,6 +88,8 @@ def _read(name: str) -> Callable[..., Any]:
     def method(self: BatchedTensor, *args: Any, **kwargs: Any) -> Any:
         if not self.batched:
             return getattr(self.value, name)(*args, **kwargs)
+        if name in _MEMORY:
+            raise _marked(RuntimeError("Cannot access data pointer of Tensor that doesn't have storage"))
         raise _data_dependent(
             "calling .item() on a Tensor. We don't support vmap over calling .item() on a Tensor, "
             "please try to rewrite what you're doing with other operations. If error is occurring somewhere inside "
@@ -183,11 +192,10 @@ class Vmap:
         changes = op.inplace_of is not None or row.mutates
         if changes and batch and flags[0] is not True:
             raise RuntimeError(
-                f"vmap: {op.name}(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that "
-                "has more elements than `self`. This happened due to `other` being vmapped over but `self` not being "
-                "vmapped over at level "
-                f"{self.depth}. Please try to use out-of-place operators instead of {op.name}. If said operator is being "
-                "called inside the PyTorch framework, please file a bug report instead.")
+                "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args "
+                "that has more elements than `self`. This happened due to `other` being vmapped over but `self` not being "
+                "vmapped over in a vmap. Please try to use out-of-place operators instead of inplace arithmetic. If said "
+                "operator is being called inside the PyTorch framework, please file a bug report instead.")
         if isinstance(row.batching, batching.Rewrite):
             return self._inside(lambda: row.batching.body(*slots))
         if row.is_composite and (row.batching is None or not batch):

@@ -263,7 +263,10 @@ def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
 
 
 def _unrecorded_alias(t: Any) -> Any:
-    """A view of an input that was returned as it is: its history is the function's."""
+    """A view of an input that was returned as it is: its history is the function's. A class that computes by itself need not
+    know views."""
+    if hasattr(type(t), "__torch_dispatch__") or getattr(type(t), "_owner", None) is not None:
+        return t.detach()
     before = _C._is_grad_enabled()
     _C._set_grad_enabled(False)
     try:
