@@ -35,10 +35,12 @@ run-distributed: $(VENV)/package
 	@if $(PY) -c 'import sys, mindtorch_v2; sys.exit(mindtorch_v2.npu.device_count() < 2)' 2>/dev/null; \
 	  then $(RUN_DISTRIBUTED) $(ARGS); else $(VENV)/bin/cann-sim run $(RUN_DISTRIBUTED) $(ARGS); fi
 
-# Two processes: both load CANN's libraries, and the simulator's tests break what the npu's tests need.
+# Two runs: both load CANN's libraries, and the simulator's tests break what the npu's tests need. A file's tests run in one
+# process; JOBS=0 runs all of them in this one, for a debugger.
+JOBS ?= 2
 test: $(VENV)/package $(VENV)/test-tools
-	$(PY) -m pytest tests/cann_sim $(ARGS)
-	$(PY) -m pytest tests/mindtorch_v2 $(ARGS)
+	$(PY) -m pytest tests/cann_sim -n $(JOBS) --dist loadfile $(ARGS)
+	$(PY) -m pytest tests/mindtorch_v2 -n $(JOBS) --dist loadfile $(ARGS)
 
 # PyTorch's own lists of ops, modules and optimizers over this library, judged by PyTorch: docs/coverage.md. Samples by
 # default; ARGS="--samples 1000 --all-dtypes" for all of them, ARGS="--only ^fft --device cpu" for a part.

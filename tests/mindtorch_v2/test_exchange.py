@@ -167,7 +167,8 @@ class Endless:
         return 1.0
 
 
-@pytest.mark.parametrize("data", [Endless(2**62), range(2**62), [range(2**62)], [Endless(2**60)]], ids=repr)
+@pytest.mark.parametrize("data", [Endless(2**62), range(2**62), [range(2**62)], [Endless(2**60)]],
+                         ids=["sequence", "range", "list of a range", "list of a sequence"])
 def test_more_items_than_any_memory_holds_are_refused_without_asking_for_all(data: Any) -> None:
     with pytest.raises(RuntimeError, match="allocate|overflow"):
         mt.tensor(data)

@@ -106,6 +106,9 @@ class Evil:
     def __reduce__(self) -> Any:
         return os.system, ("touch /tmp/evil-snapshot",)
 
+    def __repr__(self) -> str:
+        return "Evil()"
+
 
 @pytest.mark.parametrize("value", [Evil(), {"segments": [Evil()]}, {"segments": 3}, [1, 2], {"other": []}, 7,
                                    {"segments": [], "device_traces": [3]}], ids=repr)  # fmt: skip
