@@ -144,14 +144,7 @@ def _gather_rule(self: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Sp
     return index.shape, self.dtype
 
 
-def _gather_out(out: Tensor, self: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
-    if out.dtype is not self.dtype:
-        raise RuntimeError(f"Expected out tensor to have dtype {word(self.dtype).lower()}, but got "
-                           f"{word(out.dtype).lower()} instead")
-    return ops.gather(self, dim, index, sparse_grad=sparse_grad)
-
-
-op("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", out=_gather_out,
+op("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", out="apart",
    lacks="complex32", batch=batching.dims, forward=forward.linear, rule=_gather_rule,
    npu="aclnnGather(self, dim, index, out)",
    grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).scatter_add(dim, index, g)})
