@@ -27,10 +27,14 @@ PLAIN = {
 }  # fmt: skip
 POINTERS = {
     "aclrtStream", "aclrtEvent", "aclrtContext", "aclrtDrvMemHandle", "aclmdlRI", "aclrtCallback", "aclrtHostFunc",
-    "aclrtExceptionInfoCallback", "aclrtTaskGrp", "aclrtDeviceTaskAbortCallback", "aclrtNotify", "aclrtMemPool",
+    "aclrtExceptionInfoCallback", "aclrtTaskGrp", "aclrtDeviceTaskAbortCallback", "aclrtNotify", "aclrtMemPool", "aclmdlRICondHandle",
     "aclrtAllocatorDesc", "aclrtAllocator", "aclrtAllocatorAllocFunc", "aclrtAllocatorFreeFunc",
     "aclrtAllocatorAllocAdviseFunc", "aclrtAllocatorGetAddrFromBlockFunc",
 }  # fmt: skip
+
+
+class CondTaskParams(ctypes.Structure):
+    _fields_ = [("handle", ctypes.c_void_p), ("type", ctypes.c_int32), ("size", ctypes.c_uint32), ("models", ctypes.c_void_p)]
 
 
 def c_type(text: str) -> Any:
@@ -39,6 +43,8 @@ def c_type(text: str) -> Any:
         return ctypes.c_char_p
     if text.endswith("*") or text in POINTERS:
         return ctypes.c_void_p
+    if text == "aclmdlRICondTaskParams":
+        return CondTaskParams
     return PLAIN.get(text, ctypes.c_int32)  # the rest are enums
 
 

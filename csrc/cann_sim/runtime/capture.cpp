@@ -125,6 +125,42 @@ StreamHandle* find_for_capture(aclrtStream stream, const char* function, int* co
   return nullptr;
 }
 
+// Begins to record a stream into the graph that `target` gives; called under capture_mutex().
+template <class Target>
+int begin_capture(aclrtStream stream, aclmdlRICaptureMode mode, const char* function, Target target) {
+  if (mode < ACL_MODEL_RI_CAPTURE_MODE_GLOBAL || mode > ACL_MODEL_RI_CAPTURE_MODE_RELAXED)
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %d is not a capture mode", function, mode);
+  int code = 0;
+  StreamHandle* found = find_for_capture(stream, function, &code);
+  if (!found) return code;
+  std::lock_guard<std::mutex> hold(capture_mutex());
+  if (found->stream->capture)
+    return fail(ACL_ERROR_RT_STREAM_CAPTURED, "%s: stream %d is being captured already", function, found->stream->id);
+  Graph* handle = target(&code);
+  if (!handle) return code;
+  auto capture = new Capture(handle->body, found->stream, mode);
+  capture->handle = handle;
+  capture->join(found->stream);
+  captures()[capture->serial] = capture;
+  ++active;
+  return 0;
+}
+
+// Whether a stream is captured into a branch, whose handle the client has already.
+bool captures_branch(aclrtStream stream) {
+  int code = 0;
+  StreamHandle* found = find_stream(stream, "aclmdlRICaptureEnd", &code);
+  std::lock_guard<std::mutex> hold(capture_mutex());
+  return found && found->stream->capture && found->stream->capture->graph->branch;
+}
+
+// A branch of a conditional task of this graph that was not captured to its end; nullptr: none.
+Graph* open_branch(const GraphBody& graph) {
+  for (Graph* branch : graph.branches)
+    if (branch->body->capturing.load()) return branch;
+  return nullptr;
+}
+
 class UpdateTask final : public ControlTask {
  public:
   UpdateTask(std::shared_ptr<GraphBody> graph, std::vector<size_t> nodes, std::vector<Task*> tasks)
@@ -147,6 +183,18 @@ class UpdateTask final : public ControlTask {
 };
 
 }  // namespace
+
+Graph* captured_graph(aclrtStream stream, const char* function, int* code) {
+  StreamHandle* found = find_for_capture(stream, function, code);
+  if (!found) return nullptr;
+  std::lock_guard<std::mutex> hold(capture_mutex());
+  Capture* c = found->stream->capture;
+  if (c && !c->updates && !c->invalid) return c->handle;
+  *code = fail(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "%s: stream %d is not being captured", function, found->stream->id);
+  return nullptr;
+}
+
+std::shared_ptr<GraphBody> new_graph_body() { return std::make_shared<GraphBody>(next_graph.fetch_add(1)); }
 
 std::mutex& capture_mutex() {
   static std::mutex& one = *new std::mutex;
@@ -221,10 +269,10 @@ void abandon_capture(Stream& s) {
   std::lock_guard<std::mutex> hold(capture_mutex());
   Capture* c = s.capture;
   if (!c) return;
-  Graph* handle = c->handle;
+  Graph* handle = c->graph && c->graph->branch ? nullptr : c->handle;
   for (Task* t : c->replacements) t->release();
   end_capture(c);
-  if (handle) graphs().drop(handle);
+  if (handle) drop_graph(handle);
 }
 
 int refuse_captured_stream(Stream& s, const char* function) {
@@ -266,29 +314,30 @@ using namespace cann_sim;
 
 aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode) {
   CANN_ENTRY("aclmdlRICaptureBegin");
-  if (mode < ACL_MODEL_RI_CAPTURE_MODE_GLOBAL || mode > ACL_MODEL_RI_CAPTURE_MODE_RELAXED)
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRICaptureBegin: %d is not a capture mode", mode);
-  int code = 0;
-  StreamHandle* found = find_for_capture(stream, "aclmdlRICaptureBegin", &code);
-  if (!found) return code;
-  std::lock_guard<std::mutex> hold(capture_mutex());
-  if (found->stream->capture)
-    return fail(ACL_ERROR_RT_STREAM_CAPTURED, "aclmdlRICaptureBegin: stream %d is being captured already",
-                found->stream->id);
-  auto body = std::make_shared<GraphBody>(next_graph.fetch_add(1));
-  Graph* handle = graphs().make(body);
-  if (!handle) return fail(ACL_ERROR_RT_NO_MODEL_RESOURCE, "aclmdlRICaptureBegin: too many graphs");
-  auto capture = new Capture(body, found->stream, mode);
-  capture->handle = handle;
-  capture->join(found->stream);
-  captures()[capture->serial] = capture;
-  ++active;
-  return 0;
+  return begin_capture(stream, mode, "aclmdlRICaptureBegin", [](int* code) {
+    Graph* made = graphs().make(new_graph_body());
+    if (!made) *code = fail(ACL_ERROR_RT_NO_MODEL_RESOURCE, "aclmdlRICaptureBegin: too many graphs");
+    return made;
+  });
+}
+
+aclError aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, aclmdlRICaptureMode mode) {
+  CANN_ENTRY("aclmdlRICaptureToModelRIBegin");
+  return begin_capture(stream, mode, "aclmdlRICaptureToModelRIBegin", [modelRI](int* code) {
+    Graph* found = modelRI ? graphs().get(modelRI) : nullptr;
+    if (!found || !found->body->branch)
+      *code = fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRICaptureToModelRIBegin: %p is not a graph that aclmdlRIAddCondTask made",
+                   modelRI);
+    else if (found->body->begun)
+      *code = fail(ACL_ERROR_RT_MODEL_CAPTURED, "aclmdlRICaptureToModelRIBegin: the graph has been captured already");
+    else found->body->begun = true;
+    return *code ? nullptr : found;
+  });
 }
 
 aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI* modelRI) {
   const int planned = planned_fault("aclmdlRICaptureEnd");  // the capture is over all the same
-  if (!modelRI) return fail(ACL_ERROR_INVALID_PARAM, "aclmdlRICaptureEnd: modelRI is NULL");
+  if (!modelRI && !captures_branch(stream)) return fail(ACL_ERROR_INVALID_PARAM, "aclmdlRICaptureEnd: modelRI is NULL");
   int code = 0;
   StreamHandle* found = find_for_capture(stream, "aclmdlRICaptureEnd", &code);
   if (!found) return code;
@@ -302,7 +351,8 @@ aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI* modelRI) {
                 c->origin->id);
   if (c->mode != ACL_MODEL_RI_CAPTURE_MODE_RELAXED && c->thread != std::this_thread::get_id())
     return fail(ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD, "aclmdlRICaptureEnd: the capture began in another thread");
-  *modelRI = nullptr;
+  const bool branch = c->graph->branch;
+  if (modelRI) *modelRI = nullptr;
   Stream* loose = c->unjoined();
   if (planned) {
     code = planned;
@@ -314,12 +364,17 @@ aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI* modelRI) {
                 loose->id);
   } else if (!c->groups.empty()) {
     code = fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "aclmdlRICaptureEnd: a task group is still open");
+  } else if (open_branch(*c->graph)) {
+    code = fail(ACL_ERROR_RT_SUB_ACLGRAPH_IS_CAPTURING,
+                "aclmdlRICaptureEnd: a branch of a conditional task was not captured to its end");
+  } else if (branch && !graphs().check(c->handle)) {
+    code = fail(ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, "aclmdlRICaptureEnd: the graph with the conditional task is gone");
   }
   Graph* handle = c->handle;
-  c->graph->capturing = false;
+  c->graph->capturing = branch && code;             // a branch that failed keeps the other graph from ending
   end_capture(c);
-  if (code) graphs().drop(handle);
-  else *modelRI = handle;
+  if (code && !branch) drop_graph(handle);
+  else if (!code && modelRI) *modelRI = handle;
   return code;
 }
 

@@ -24,6 +24,9 @@ Graph* find_graph(aclmdlRI handle, const char* function, int* code) {
   else if (found->body->capturing.load()) {
     *code = fail(ACL_ERROR_RT_MODEL_CAPTURED, "%s: the graph is still being captured", function);
     return nullptr;
+  } else if (found->body->branch) {
+    *code = fail(ACL_ERROR_RT_PARAM_INVALID, "%s: the graph belongs to a conditional task of another", function);
+    return nullptr;
   }
   return found;
 }
@@ -64,6 +67,11 @@ std::vector<GraphBody::Node> GraphBody::list() {
 
 void GraphBody::replay(Stream& worker) {
   std::lock_guard<std::mutex> hold(replaying_);
+  {
+    std::lock_guard<std::mutex> look(mutex_);
+    for (auto& condition : conditions_)
+      if (condition->assigned) condition->assign();
+  }
   for (size_t i = 0, n = size(); i < n && !Stream::interrupted(); ++i) {
     Task* task = take(i);
     worker.run_task(task);
@@ -71,9 +79,24 @@ void GraphBody::replay(Stream& worker) {
   }
 }
 
+void GraphBody::add_condition(std::shared_ptr<Condition> condition) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  conditions_.push_back(std::move(condition));
+}
+
 Handles<Graph>& graphs() {
   static Handles<Graph>& pool = *new Handles<Graph>(65536);
   return pool;
+}
+
+void drop_graph(Graph* graph) {
+  const std::shared_ptr<GraphBody> body = graph->body;
+  for (TaskGroup* group : task_groups().all())
+    if (group->graph == body) task_groups().drop(group);
+  drop_conditions(body);
+  for (Graph* branch : body->branches)
+    if (graphs().check(branch)) drop_graph(branch);
+  graphs().drop(graph);
 }
 
 Handles<TaskGroup>& task_groups() {
@@ -110,9 +133,10 @@ aclError aclmdlRIDestroy(aclmdlRI modelRI) {
   Graph* g = find_graph(modelRI, "aclmdlRIDestroy", &code);
   if (!g) return code;
   auto told = g->when_destroyed;
-  for (TaskGroup* group : task_groups().all())
-    if (group->graph == g->body) task_groups().drop(group);
-  graphs().drop(g);                   // replays that are queued keep the tasks
+  {
+    std::lock_guard<std::mutex> hold(capture_mutex());
+    drop_graph(g);                    // replays that are queued keep the tasks
+  }
   for (auto& callback : told) callback.first(callback.second);
   return 0;
 }

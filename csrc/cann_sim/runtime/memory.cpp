@@ -113,7 +113,8 @@ bool is_policy(int32_t policy) {
   return policy >= 0 && pages <= ACL_MEM_MALLOC_HUGE1G_ONLY_P2P;
 }
 
-// `extra`: the 32 bytes that kernels may read past the end.
+}  // namespace
+
 int allocate(void** out, size_t size, int32_t policy, uint64_t extra, const char* function) {
   if (!out) return fail(ACL_ERROR_INVALID_PARAM, "%s: devPtr is NULL", function);
   if (!size) return fail(ACL_ERROR_INVALID_PARAM, "%s: size is 0", function);
@@ -159,8 +160,6 @@ int release(void* p, const char* function) {
   give_back(reinterpret_cast<uintptr_t>(p), gone);
   return 0;
 }
-
-}  // namespace
 
 void poison_fresh(uintptr_t client, uint64_t size) { poison(client, size, kFresh); }
 

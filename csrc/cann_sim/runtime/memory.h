@@ -19,6 +19,9 @@ char* worker_address(const void* client);
 
 void free_all(Device& d);             // what the device still has given out
 
+// What aclrtMalloc and aclrtFree do. `extra`: the 32 bytes that kernels may read past the end.
+int allocate(void** out, size_t size, int32_t policy, uint64_t extra, const char* function);
+int release(void* p, const char* function);
 
 // ---- the address space (address_space.cpp)
 // A free run of client addresses, aligned, not soon after one that was just given back; 0 when there is none.
