@@ -12,7 +12,7 @@ cdef class OpOverloadPacket:
     cdef dict faces                              # name -> OpOverload
     cdef dict chosen                             # what a call looks like -> OpOverload
 
-    def __init__(self, Op op not None):
+    def __cinit__(self, Op op not None):         # not __init__, which __new__ alone leaves out
         self._op = op
         self.named = op.description.overloads(op) if space_of(op) == "aten" else {}
         if not self.named:                       # an op that torch does not have
@@ -80,6 +80,13 @@ cdef class OpOverload:
     cdef str text
     cdef tuple tag_words
     cdef object schema
+
+    def __cinit__(self, OpOverloadPacket overloadpacket not None, str overloadname not None):
+        if overloadname not in overloadpacket.named:
+            raise AttributeError(f"{overloadpacket} has no overload named '{overloadname}'")
+        self.overloadpacket, self._overloadname = overloadpacket, overloadname
+        _, self.text, self.tag_words = overloadpacket.named[overloadname]
+        self._row = row_of(overloadpacket._op, overloadname, self.text)
 
     @property
     def _overloadpacket(self):
@@ -183,11 +190,7 @@ cdef Overload row_of(Op op, str name, str text):
 cdef OpOverload face_of(OpOverloadPacket packet, str name):
     cdef OpOverload face = packet.faces.get(name)
     if face is None:
-        face = OpOverload.__new__(OpOverload)
-        face.overloadpacket, face._overloadname = packet, name
-        _, face.text, face.tag_words = packet.named[name]
-        face._row = row_of(packet._op, name, face.text)
-        face = packet.faces.setdefault(name, face)
+        face = packet.faces.setdefault(name, OpOverload(packet, name))
     return face
 
 
