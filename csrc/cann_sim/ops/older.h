@@ -64,6 +64,9 @@ struct OlderOps {
   OlderOps(std::initializer_list<OlderOp> rows);
 };
 
+// (x, gamma, beta): y, the mean, and the variance or 1 / deviation of rows of `width` items (older_plain.cpp).
+void layer_norm_of(Older& o, int64_t width, bool gives_variance);
+
 // The door for libacl_op_compiler: checks the call and queues it. With `found`, waits for it and says the outputs' shapes that
 // only the values told.
 CANN_SIM_API int run_older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOperand> out,

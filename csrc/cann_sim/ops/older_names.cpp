@@ -154,25 +154,7 @@ void softmax_grad(Older& o) { softmax_back(o, "_softmax_backward_data", o.in(1),
 void log_softmax_grad(Older& o) { softmax_back(o, "_log_softmax_backward_data", o.in(0), o.in(1)); }  // (gradient, y)
 
 // ---- norm of the last dims: the second result is the variance, of which the gradient takes 1 / deviation ----------------------
-int64_t width_of(const Value& gamma) { return std::max<int64_t>(gamma.numel(), 1); }
-void layer_norm(Older& o) {  // (x, gamma, beta): y, mean, variance
-  const Value x = o.in(0).to(mt::kFloat).dense(), g = o.in(1).to(mt::kFloat).dense(), b = o.in(2).to(mt::kFloat).dense();
-  const int64_t width = width_of(g), rows = x.numel() / width;
-  const Value y = empty(x.shape(), mt::kFloat), mean = empty({rows}, mt::kFloat), variance = empty({rows}, mt::kFloat);
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* row = x.ptr<float>() + r * width;
-    double m = 0, v = 0;
-    for (int64_t i = 0; i < width; ++i) m += row[i] / double(width);
-    for (int64_t i = 0; i < width; ++i) v += (row[i] - m) * (row[i] - m) / double(width);
-    const double s = 1 / std::sqrt(v + o.real("epsilon", 1e-5));
-    for (int64_t i = 0; i < width; ++i) y.ptr<float>()[r * width + i] = float((row[i] - m) * s * g.ptr<float>()[i] + b.ptr<float>()[i]);
-    mean.ptr<float>()[r] = float(m);
-    variance.ptr<float>()[r] = float(v);
-  }
-  copy(o.out(0), y);
-  copy(o.out(1), mean.reshape(o.out(1).shape()));
-  copy(o.out(2), variance.reshape(o.out(2).shape()));
-}
+void layer_norm(Older& o) { layer_norm_of(o, std::max<int64_t>(o.in(1).numel(), 1), true); }
 
 void layer_norm_grad(Older& o) {  // (gradient, x, variance, mean, gamma): of x, gamma and beta
   const Value x = o.in(1).to(mt::kFloat).dense(), gamma = o.in(4).to(mt::kFloat).dense(), rstd = empty({o.in(2).numel()}, mt::kFloat);

@@ -143,25 +143,10 @@ void matmul(Older& o) { product(o, o.integer("transpose_x1", 0), o.integer("tran
 void batch_matmul(Older& o) { product(o, o.integer("adj_x1", 0), o.integer("adj_x2", 0)); }
 
 // ---- norms -----------------------------------------------------------------------------------------------
-void layer_norm(Older& o) {  // (x, gamma, beta): y, mean, 1 / deviation
-  const Value x = o.in(0).to(mt::kFloat).dense(), g = o.in(1).to(mt::kFloat).dense(), b = o.in(2).to(mt::kFloat).dense();
+void layer_norm(Older& o) {
+  const Value x = o.in(0);
   const int64_t axis = o.integer("begin_norm_axis", 0), first = axis < 0 ? axis + x.ndim : axis;
-  const int64_t width = std::accumulate(x.sizes + first, x.sizes + x.ndim, int64_t{1}, std::multiplies<int64_t>());
-  const int64_t rows = width ? x.numel() / width : 0;
-  const Value y = empty(x.shape(), mt::kFloat), mean = empty({rows}, mt::kFloat), rstd = empty({rows}, mt::kFloat);
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* row = x.ptr<float>() + r * width;
-    double m = 0, v = 0;
-    for (int64_t i = 0; i < width; ++i) m += row[i] / double(width);
-    for (int64_t i = 0; i < width; ++i) v += (row[i] - m) * (row[i] - m) / double(width);
-    const double s = 1 / std::sqrt(v + o.real("epsilon", 1e-5));
-    for (int64_t i = 0; i < width; ++i) y.ptr<float>()[r * width + i] = float((row[i] - m) * s * g.ptr<float>()[i] + b.ptr<float>()[i]);
-    mean.ptr<float>()[r] = float(m);
-    rstd.ptr<float>()[r] = float(s);
-  }
-  copy(o.out(0), y);
-  copy(o.out(1), mean.reshape(o.out(1).shape()));
-  copy(o.out(2), rstd.reshape(o.out(2).shape()));
+  layer_norm_of(o, std::accumulate(x.sizes + first, x.sizes + x.ndim, int64_t{1}, std::multiplies<int64_t>()), false);
 }
 
 // (var, indices, updates): the item of every line along `dimension` that its index names is replaced.
@@ -245,4 +230,23 @@ const OlderOps ops({
 });
 
 }  // namespace
+
+void layer_norm_of(Older& o, int64_t width, bool gives_variance) {
+  const Value x = o.in(0).to(mt::kFloat).dense(), g = o.in(1).to(mt::kFloat).dense(), b = o.in(2).to(mt::kFloat).dense();
+  const int64_t rows = width ? x.numel() / width : 0;
+  const Value y = empty(x.shape(), mt::kFloat), mean = empty({rows}, mt::kFloat), spread = empty({rows}, mt::kFloat);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* row = x.ptr<float>() + r * width;
+    double m = 0, v = 0;
+    for (int64_t i = 0; i < width; ++i) m += row[i] / double(width);
+    for (int64_t i = 0; i < width; ++i) v += (row[i] - m) * (row[i] - m) / double(width);
+    const double s = 1 / std::sqrt(v + o.real("epsilon", 1e-5));
+    for (int64_t i = 0; i < width; ++i) y.ptr<float>()[r * width + i] = float((row[i] - m) * s * g.ptr<float>()[i] + b.ptr<float>()[i]);
+    mean.ptr<float>()[r] = float(m);
+    spread.ptr<float>()[r] = float(gives_variance ? v : s);
+  }
+  copy(o.out(0), y);
+  copy(o.out(1), mean.reshape(o.out(1).shape()));
+  copy(o.out(2), spread.reshape(o.out(2).shape()));
+}
 }  // namespace cann_sim
