@@ -125,7 +125,7 @@ StreamHandle* find_for_capture(aclrtStream stream, const char* function, int* co
   return nullptr;
 }
 
-// Begins to record a stream into the graph that `target` gives; called under capture_mutex().
+// Starts the capture of a stream into the graph that target() returns; target() is called with capture_mutex() held.
 template <class Target>
 int begin_capture(aclrtStream stream, aclmdlRICaptureMode mode, const char* function, Target target) {
   if (mode < ACL_MODEL_RI_CAPTURE_MODE_GLOBAL || mode > ACL_MODEL_RI_CAPTURE_MODE_RELAXED)
@@ -146,7 +146,7 @@ int begin_capture(aclrtStream stream, aclmdlRICaptureMode mode, const char* func
   return 0;
 }
 
-// Whether a stream is captured into a branch, whose handle the client has already.
+// Whether the stream's capture records a branch of a conditional task. The client got its handle from aclmdlRIAddCondTask.
 bool captures_branch(aclrtStream stream) {
   int code = 0;
   StreamHandle* found = find_stream(stream, "aclmdlRICaptureEnd", &code);

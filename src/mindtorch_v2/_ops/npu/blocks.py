@@ -124,7 +124,7 @@ def npu_mhc_post_backward(grad_y: Tensor, x: Tensor, h_res: Tensor | None, h_out
 
 
 def _sized(shape: Sequence[int], asked: int, made: Tensor) -> Tensor:
-    """A result that is only given where it is asked for; else it has no items."""
+    """An optional result: an empty tensor unless it was requested."""
     return made.reshape(list(shape)) if asked else made.new_empty([0])
 
 

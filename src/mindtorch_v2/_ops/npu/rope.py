@@ -371,7 +371,7 @@ def _prolog_v3(token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor, weight_
 
 @row()
 def npu_mla_prolog_v3(*args: Any) -> tuple[Tensor, ...]:
-    """Query, the query's place, and where it is asked for the normed query that both are made of, of latent attention."""
+    """Latent attention: the query, its rotated part and, on request, the normalised query that both come from."""
     return _prolog_v3(*args)
 
 
