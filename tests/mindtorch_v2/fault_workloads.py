@@ -233,6 +233,7 @@ WORKLOADS = {
 def clean_up(devices: int) -> None:
     """Gives back what is only cached: what is alive afterwards is in use, or is leaked."""
     gc.collect()
+    torch.npu.host_empty_cache()  # records the events that freed blocks wait for: the devices come to them below
     for index in range(devices):
         torch.npu.synchronize(index)
     torch.npu.empty_cache()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fault_workloads import clean_up
 
 import cann_sim
 import mindtorch_v2 as torch
@@ -31,10 +31,7 @@ def plan(npu: ModuleType) -> Iterator[Callable[[str], None]]:
 
 
 def alive() -> dict[str, int]:
-    gc.collect()
-    torch.npu.synchronize()
-    torch.npu.empty_cache()
-    torch.npu.host_empty_cache()
+    clean_up(1)
     return {kind: count for kind, (count, _) in faults.alive().items()}
 
 

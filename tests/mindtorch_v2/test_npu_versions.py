@@ -92,6 +92,25 @@ except RuntimeError as error:
     assert re.match(r"aclnnSvd\w* is not in CANN 8.3.RC1: looked in .* Install a CANN that has it", said(code, CANN_SIM_VERSION="8.3.RC1"))
 
 
+@pytest.mark.parametrize(("missing", "call"), [
+    ("aclnnInplaceZero", "torch.empty(4, device='npu').zero_()"), ("aclnnRoll", "torch.arange(4, device='npu').roll(1)")])
+def test_a_fallback_made_of_the_same_op_in_another_dtype_ends(missing: str, call: str) -> None:
+    code = f"""
+from mindtorch_v2._backends.npu import acl_loader, errors
+real = acl_loader._address
+def address(name):
+    if name.startswith("{missing}"):
+        raise errors.MissingSymbolError(name + " is not in CANN")
+    return real(name)
+acl_loader._address = address
+try:
+    {call}
+except errors.MissingSymbolError as error:
+    print(error)
+"""
+    assert said(code) == f"{missing}GetWorkspaceSize is not in CANN\n"
+
+
 def test_info_tells_what_is_missing(npu: ModuleType) -> None:
     command = [sys.executable, "-m", "mindtorch_v2", "info", "--json"]
     settings = {"CANN_SIM_VERSION": "8.2.RC1", "CANN_SIM_SOC": "910A"}

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -23,7 +24,7 @@ from mindtorch_v2._backends.npu import (
     ops_special,
     soc,
 )
-from mindtorch_v2._backends.npu.body import Args, Body, Outs, quiet, writer_of, writes
+from mindtorch_v2._backends.npu.body import Args, Body, Outs, Writer, quiet, writer_of, writes
 from mindtorch_v2._backends.npu.torch_ops import ops
 from mindtorch_v2._row import Npu
 from mindtorch_v2._schema import Schema, parse
@@ -59,15 +60,32 @@ def resolve(row: Any, optional: bool = False) -> Any:
     forms: Npu | None = row.npu
     if forms is None or optional and not is_here(forms):
         return None
-    if body.fallback is not None and not is_here(forms):
-        return writes(body.fallback)
     schema = parse(row.schema)
+    if body.fallback is not None and not is_here(forms):
+        return _without_call(writes(body.fallback), forms, schema)
     plan = aclnn.plan(forms, schema, fallback=writes(body.fallback) if body.fallback else None)
     plan.on_empty = quiet(body.on_empty) if body.on_empty else None
     if aclnn.draws(forms):
         on_capture = quiet(body.on_capture) if body.on_capture else None
         plan.on_capture = functools.partial(_draw_into_graph, plan, forms, schema, on_capture)
     return plan
+
+
+def _without_call(fallback: Writer, forms: Npu, schema: Schema) -> Writer:
+    """The fallback of a row whose call is missing. Some are made of the same op in another dtype: those end in the call
+    itself, which says by name that it is missing."""
+    running = threading.local()
+
+    def run(outs: Outs, args: Args) -> None:
+        if getattr(running, "is_set", False):
+            _C._npu_call(aclnn.plan(forms, schema), next(out for out in outs if out is not None).device.index, args, outs)
+            return
+        running.is_set = True
+        try:
+            fallback(outs, args)
+        finally:
+            running.is_set = False
+    return run
 
 
 def is_here(forms: Npu) -> bool:

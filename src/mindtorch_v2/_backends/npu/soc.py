@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import re
+import warnings
 
 import cann_tables
 from mindtorch_v2._backends.npu import runtime
@@ -49,6 +50,9 @@ _INFINITIES = 1                                  # ACL_RT_OVERFLOW_MODE_INFNAN
 
 def _keep_infinities(device_id: int) -> None:
     """Sums that overflow are to be infinite where the cores can have it so, whatever another program set; torch_npu too says it."""
+    if not name():
+        warnings.warn(f"CANN does not say what npu:{device_id} is (aclrtGetSocName): its overflow mode stays as it is",
+                      stacklevel=2)
     set_mode = getattr(runtime.load_acl().rt, "set_device_sat_mode", None)
     if set_mode is not None and has_cube_and_vector_cores():
         check(set_mode(_INFINITIES), f"aclrtSetDeviceSatMode of device {device_id}")
