@@ -128,7 +128,7 @@ def little_acl(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
 
 def test_what_cann_does_not_say_has_a_default_and_a_warning(little_acl: SimpleNamespace) -> None:
-    with pytest.warns(UserWarning, match="does not say what npu:0 is"):
+    with pytest.warns(UserWarning, match="does not say what the SoC is"):
         assert torch.npu.get_device_name(0) == "Ascend"
     with pytest.warns(UserWarning, match="generation of npu:0"):
         assert torch.npu.get_device_capability(0) == (0, 0)

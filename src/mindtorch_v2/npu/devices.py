@@ -158,10 +158,7 @@ class _NPUDeviceProperties:
 
 def _get_device_name(device_id: int) -> str:
     runtime.get_runtime(device_id)
-    name = soc.name()
-    if not name:
-        warnings.warn(f"CANN does not say what npu:{device_id} is (aclrtGetSocName); it is called 'Ascend'", stacklevel=3)
-    return name or "Ascend"
+    return soc.name() or "Ascend"
 
 
 def _get_device_capability(device_id: int) -> tuple[int, int]:

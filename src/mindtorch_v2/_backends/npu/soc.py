@@ -4,6 +4,7 @@ from __future__ import annotations
 import functools
 import re
 import warnings
+from typing import Any
 
 import cann_tables
 from mindtorch_v2._backends.npu import runtime
@@ -17,10 +18,20 @@ _FAMILIES = {
 CUBE_AND_VECTOR = ("Ascend910B", "Ascend910_93", "Ascend950")   # Atlas A2, A3 and later
 
 
+_known: tuple[Any, str] = None, ""               # CANN as it was loaded, and what it called the SoC
+
+
 def name() -> str:
     """What CANN calls the SoC; "" where it says nothing. All devices of a host have the same."""
-    ask = getattr(runtime.load_acl(), "get_soc_name", None)
-    return (ask() if ask else "") or ""
+    global _known
+    acl = runtime.load_acl()
+    if acl is not _known[0] or not _known[1]:
+        ask = getattr(acl, "get_soc_name", None)
+        _known = acl, (ask() if ask else "") or ""
+        if ask and not _known[1]:
+            warnings.warn("CANN does not say what the SoC is (aclrtGetSocName): nothing that only some SoCs have is used",
+                          stacklevel=2)
+    return _known[1]
 
 
 def family() -> str:
@@ -50,9 +61,6 @@ _INFINITIES = 1                                  # ACL_RT_OVERFLOW_MODE_INFNAN
 
 def _keep_infinities(device_id: int) -> None:
     """Sums that overflow are to be infinite where the cores can have it so, whatever another program set; torch_npu too says it."""
-    if not name():
-        warnings.warn(f"CANN does not say what npu:{device_id} is (aclrtGetSocName): its overflow mode stays as it is",
-                      stacklevel=2)
     set_mode = getattr(runtime.load_acl().rt, "set_device_sat_mode", None)
     if set_mode is not None and has_cube_and_vector_cores():
         check(set_mode(_INFINITIES), f"aclrtSetDeviceSatMode of device {device_id}")
