@@ -1,46 +1,17 @@
-// Depthwise convolutions (one input channel per group) as sums of shifted planes, forward and both gradients, in
-// float32 and float64; every other shape is a matrix product (conv.cpp).
+// Depthwise convolutions (one input channel per group), forward and both gradients, in float32 and float64: a plane of
+// an image in each lane of a vector. Every other shape is a matrix product (conv.cpp).
 #include <vector>
 
 #include "dispatch.h"
-#include "padded.h"
+#include "lane_planes.h"
 #include "parallel.h"
+#include "unfold.h"
 
 namespace mt {
 namespace {
 
-constexpr int64_t kChunk = 2048;  // positions at a time: they and what they read stay in the first level cache
-constexpr int kSums = 16;         // lanes of a sum of products
-
-// y += kTaps shifted runs of x; y is then read and written once for all of them.
-template <int kTaps, class T>
-void add_taps(T* __restrict y, const T* __restrict x, const int64_t* offset, const T* w, int64_t n) {
-  const T* from[kTaps];
-  T weight[kTaps];
-  for (int t = 0; t < kTaps; ++t) {
-    from[t] = x + offset[t];
-    weight[t] = w[t];
-  }
-  for (int64_t j = 0; j < n; ++j) {
-    T sum = y[j];
-    for (int t = 0; t < kTaps; ++t) sum += weight[t] * from[t][j];
-    y[j] = sum;
-  }
-}
-
-template <class T> void add_shifted(T* __restrict y, const T* __restrict x, T w, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) y[j] += w * x[j];
-}
-
-template <class T> void add_products(T* __restrict sums, const T* __restrict a, const T* __restrict b, int64_t n) {
-  T lanes[kSums];
-  std::copy(sums, sums + kSums, lanes);
-  int64_t j = 0;
-  for (; j + kSums <= n; j += kSums)
-    for (int l = 0; l < kSums; ++l) lanes[l] += a[j + l] * b[j + l];
-  for (int l = 0; j + l < n; ++l) lanes[l] += a[j + l] * b[j + l];
-  std::copy(lanes, lanes + kSums, sums);
-}
+constexpr int kBlock = 8;                  // results of a row that are summed at once, in registers
+constexpr int64_t kBandBytes = 256 << 10;  // of the rows that are read, so that they stay in the second level cache
 
 // f(pixel of the image, output) for every output that tap t reads a pixel for.
 template <class F> void for_each_pair(const Conv& s, int64_t t, F&& f) {
@@ -72,117 +43,344 @@ template <class T> void exact_weight_grad(const Conv& s, const T* x, const T* gy
   for (int64_t t = 0; t < s.taps(); ++t) for_each_pair(s, t, [&](int64_t i, int64_t o) { gw[t] += x[i] * gy[o]; });
 }
 
-// The buffers of one thread, in the layout of padded.h: a padded plane, and a plane of positions.
-template <class T> struct Planes {
-  const Conv& s;
-  const Padded p;
-  const std::vector<int64_t> offset = p.offsets(1);
-  const int64_t positions = p.positions();
-  std::vector<T> copy, plane;
+// ---- one row of results -------------------------------------------------------------------------------------------------
+// Results j of a row are sums over rows that are read and over taps within them: tap t of row r is at
+// from[r][offset[t] + j * step] and has the weight weights[r][which[t]].
+template <class V> struct RowSum {
+  std::vector<std::pair<const V*, const V*>> rows;  // from[r], weights[r]
+  std::vector<int64_t> offset, which;
+  int64_t step = 1;
 
-  explicit Planes(const Conv& shape) : s(shape), p(s), copy(p.items()), plane(positions) {}
-
-  template <class F> void for_each_chunk(F&& f) {  // f(first position, count)
-    for (int64_t at = 0; at < positions; at += kChunk) f(at, std::min(kChunk, positions - at));
+  template <int kCount, int kStep> void block(int64_t j, V start, bool add, V* to, int64_t to_step) const {
+    const int64_t apart = kStep ? kStep : step;
+    V acc[kCount];
+    MT_UNROLL for (int b = 0; b < kCount; ++b) acc[b] = add ? to[(j + b) * to_step] : start;
+    for (const auto& [from, weights] : rows)
+      for (size_t t = 0; t < offset.size(); ++t) {
+        const V w = weights[which[t]], *p = from + offset[t] + j * apart;
+        MT_UNROLL for (int b = 0; b < kCount; ++b) acc[b] += p[b * apart] * w;
+      }
+    MT_UNROLL for (int b = 0; b < kCount; ++b) to[(j + b) * to_step] = acc[b];
   }
-  void load_gradient(const T* gy) {  // the junk positions stay 0
-    p.for_each_output_row([&](int64_t row, int64_t at) {
-      std::copy(gy + row, gy + row + s.out[2], plane.begin() + at);
-    });
+  template <int kStep, int... I>
+  void run(int64_t n, V start, bool add, V* to, int64_t to_step, std::integer_sequence<int, I...>) const {
+    using Block = void (RowSum::*)(int64_t, V, bool, V*, int64_t) const;
+    static constexpr Block blocks[] = {&RowSum::block<I + 1, kStep>...};
+    for (int64_t j = 0, left = ceil_div(n, kBlock); left > 0; --left) {
+      const int64_t count = ceil_div(n - j, left);  // even ones: 14 are 7 and 7
+      (this->*blocks[count - 1])(j, start, add, to, to_step);
+      j += count;
+    }
   }
-  void forward(const T* w, T bias, T* y) {
-    const int64_t taps = s.taps();
-    for_each_chunk([&](int64_t at, int64_t n) {
-      T* to = plane.data() + at;
-      const T* from = copy.data() + at;
-      int64_t t = 0;
-      std::fill(to, to + n, bias);
-      for (; t + 9 <= taps; t += 9) add_taps<9>(to, from, &offset[t], w + t, n);
-      for (; t + 3 <= taps; t += 3) add_taps<3>(to, from, &offset[t], w + t, n);
-      for (; t < taps; ++t) add_taps<1>(to, from, &offset[t], w + t, n);
-    });
-    p.for_each_output_row([&](int64_t row, int64_t at) {
-      std::copy(plane.begin() + at, plane.begin() + at + s.out[2], y + row);
-    });
-  }
-  void input_grad(const T* w) {
-    for_each_chunk([&](int64_t at, int64_t n) {
-      for (int64_t t = 0; t < s.taps(); ++t) add_shifted(copy.data() + offset[t] + at, plane.data() + at, w[t], n);
-    });
-  }
-  void weight_grad(T* sums) {
-    for_each_chunk([&](int64_t at, int64_t n) {
-      for (int64_t t = 0; t < s.taps(); ++t)
-        add_products(sums + t * kSums, plane.data() + at, copy.data() + offset[t] + at, n);
-    });
+  // Results 0..n become start, or are added to.
+  void operator()(int64_t n, V start, bool add, V* to, int64_t to_step) const {
+    const std::make_integer_sequence<int, kBlock> sizes;
+    if (step == 1) run<1>(n, start, add, to, to_step, sizes);
+    else if (step == 2) run<2>(n, start, add, to, to_step, sizes);
+    else run<0>(n, start, add, to, to_step, sizes);
   }
 };
 
+// sums[t] += a[j * step + t * apart] * b[j] over j in 0..n.
+template <int kTaps, class V>
+void add_products(const V* a, int64_t step, int64_t apart, const V* b, int64_t n, V* sums) {
+  constexpr int kSets = kTaps > 4 && kLanes < 16 ? 1 : 2;  // as many as the registers have room for
+  V acc[kSets][kTaps];
+  MT_UNROLL for (int t = 0; t < kTaps; ++t) {
+    acc[0][t] = sums[t];
+    if (kSets > 1) acc[kSets - 1][t] = V{};
+  }
+  int64_t j = 0;
+  for (; j + kSets <= n; j += kSets)
+    MT_UNROLL for (int i = 0; i < kSets; ++i) {
+      const V g = b[j + i], *p = a + (j + i) * step;
+      MT_UNROLL for (int t = 0; t < kTaps; ++t) acc[i][t] += p[t * apart] * g;
+    }
+  for (; j < n; ++j)
+    MT_UNROLL for (int t = 0; t < kTaps; ++t) acc[0][t] += a[j * step + t * apart] * b[j];
+  MT_UNROLL for (int t = 0; t < kTaps; ++t) sums[t] = kSets > 1 ? acc[0][t] + acc[kSets - 1][t] : acc[0][t];
+}
+template <class V> void add_products(const V* a, int64_t step, int64_t apart, const V* b, int64_t n, int64_t taps, V* sums) {
+  int64_t t = 0;
+  for (; t + 7 <= taps; t += 7) add_products<7>(a + t * apart, step, apart, b, n, sums + t);
+  for (; t + 5 <= taps; t += 5) add_products<5>(a + t * apart, step, apart, b, n, sums + t);
+  for (; t + 3 <= taps; t += 3) add_products<3>(a + t * apart, step, apart, b, n, sums + t);
+  for (; t < taps; ++t) add_products<1>(a + t * apart, step, apart, b, n, sums + t);
+}
+
+// ---- images in bands of rows ------------------------------------------------------------------------------------------
+// Planes are cut into bands along their outermost dim that is not 1, so that what a band reads stays in the cache.
+struct Range {
+  int64_t begin, end;
+  int64_t count() const { return end - begin; }
+};
+
+template <class T> class Planes {
+ public:
+  using Lanes = PlaneLanes<T>;
+  using V = typename Lanes::V;
+  static constexpr int kCount = Lanes::kCount;
+
+  explicit Planes(const Conv& shape) : s(shape), outer(s.in[0] > 1 || s.out[0] > 1 ? 0 : 1) {
+    const int64_t right = std::max<int64_t>(0, (s.out[2] - 1) * s.stride[2] - s.pad[2] + (s.kernel[2] - 1) * s.dilation[2] - s.in[2] + 1);
+    width = s.pad[2] + s.in[2] + right;
+    const int64_t line = (outer ? 1 : s.in[1]) * width * int64_t(sizeof(V)), reach = (s.kernel[outer] - 1) * s.dilation[outer];
+    const int64_t lines = std::max(reach + 1, kBandBytes / std::max<int64_t>(line, 1));
+    out_band = std::clamp<int64_t>((lines - reach - 1) / s.stride[outer] + 1, 1, s.out[outer]);
+    in_band = std::min(s.in[outer], out_band * s.stride[outer]);
+  }
+
+  const Conv& s;
+  const int outer;
+  int64_t width, in_band, out_band;
+
+  // Inputs that outputs read along the outer dim, and outputs that read inputs.
+  Range read_by(Range out) const {
+    const int64_t first = out.begin * s.stride[outer] - s.pad[outer];
+    const int64_t last = (out.end - 1) * s.stride[outer] - s.pad[outer] + (s.kernel[outer] - 1) * s.dilation[outer];
+    return clipped(first, last + 1, s.in[outer]);
+  }
+  Range readers_of(Range in) const {
+    const int64_t first = in.begin + s.pad[outer] - (s.kernel[outer] - 1) * s.dilation[outer];
+    return clipped(ceil_div(first, s.stride[outer]), (in.end - 1 + s.pad[outer]) / s.stride[outer] + 1, s.out[outer]);
+  }
+  int64_t most_read() const {  // by a band
+    return std::min(s.in[outer], (out_band - 1) * s.stride[outer] + (s.kernel[outer] - 1) * s.dilation[outer] + 1);
+  }
+  int64_t most_readers() const {
+    return std::min(s.out[outer], (in_band - 1 + (s.kernel[outer] - 1) * s.dilation[outer]) / s.stride[outer] + 1);
+  }
+  int64_t in_lines(int64_t count) const { return outer ? count : count * s.in[1]; }
+  int64_t out_lines(int64_t count) const { return outer ? count : count * s.out[1]; }
+
+ private:
+  static Range clipped(int64_t begin, int64_t end, int64_t size) {
+    begin = std::clamp<int64_t>(begin, 0, size);
+    return {begin, std::clamp(end, begin, size)};
+  }
+};
+
+// Blocks of planes for the lanes of a vector: of one image where that is possible, the blocks of the same channels following
+// each other, so that their weights are packed once. The last block may have fewer planes; its other lanes repeat the last.
+template <int kCount> struct Blocks {
+  int64_t images, channels;
+  bool aligned() const { return channels % kCount == 0; }
+  int64_t count() const { return ceil_div(images * channels, kCount); }
+  int64_t first(int64_t b) const { return aligned() ? b % images * channels + b / images * kCount : b * kCount; }
+  int used(int64_t b) const { return int(std::min<int64_t>(kCount, images * channels - first(b))); }
+  int64_t weights_of(int64_t b) const { return aligned() ? b / images : b; }  // equal where the channels are
+  // f(lane, image, channel)
+  template <class F> void for_each_lane(int64_t b, F&& f) const {
+    const int last = used(b) - 1;
+    int64_t image = first(b) / channels, channel = first(b) % channels;
+    for (int l = 0; l < kCount; ++l) {
+      f(l, image, channel);
+      if (l < last && ++channel == channels) channel = 0, ++image;
+    }
+  }
+};
+
+template <class T> void pack_weights(const T* const* filters, int64_t taps, typename PlaneLanes<T>::V* packed) {
+  PlaneLanes<T>::load(filters, 0, taps, packed);
+}
+
+// Rows of an image with zeros beside them, from line `begin` on, a vector for each pixel.
+template <class T> struct PaddedRows {
+  using V = typename PlaneLanes<T>::V;
+  int64_t line, left, width, begin = 0;  // line: pixels of the image's own rows
+  std::vector<V> pixels, loaded;
+
+  PaddedRows(int64_t lines, int64_t row, int64_t before, int64_t whole_width)
+      : line(row), left(before), width(whole_width), pixels(lines * whole_width), loaded(row < whole_width ? lines * row : 0) {}
+  void load(const T* const* planes, int64_t first, int64_t last) {
+    begin = first;
+    PlaneLanes<T>::load(planes, first * line, last * line, loaded.empty() ? pixels.data() : loaded.data());
+    for (int64_t i = 0; i < last - first && !loaded.empty(); ++i)
+      std::copy_n(loaded.data() + i * line, line, pixels.data() + i * width + left);
+  }
+  const V* row(int64_t number) const { return pixels.data() + (number - begin) * width; }
+};
+
+// f(row of the kernel, row that it reads) for the rows of the kernel that lie in the image for row (d, h) of the output.
+template <class F> void for_each_row_read(const Conv& s, int64_t d, int64_t h, F&& f) {
+  for (int64_t kd = 0; kd < s.kernel[0]; ++kd) {
+    const int64_t id = d * s.stride[0] - s.pad[0] + kd * s.dilation[0];
+    if (id < 0 || id >= s.in[0]) continue;
+    for (int64_t kh = 0; kh < s.kernel[1]; ++kh) {
+      const int64_t ih = h * s.stride[1] - s.pad[1] + kh * s.dilation[1];
+      if (ih >= 0 && ih < s.in[1]) f(kd * s.kernel[1] + kh, id * s.in[1] + ih);
+    }
+  }
+}
+// The same for the rows of the output that read row (d, h) of the image.
+template <class F> void for_each_reader(const Conv& s, int64_t d, int64_t h, F&& f) {
+  auto output = [&](int64_t i, int64_t k, int dim) {  // -1: none
+    const int64_t at = i + s.pad[dim] - k * s.dilation[dim];
+    return at >= 0 && at % s.stride[dim] == 0 && at / s.stride[dim] < s.out[dim] ? at / s.stride[dim] : -1;
+  };
+  for (int64_t kd = 0; kd < s.kernel[0]; ++kd) {
+    const int64_t od = output(d, kd, 0);
+    for (int64_t kh = 0; od >= 0 && kh < s.kernel[1]; ++kh) {
+      const int64_t oh = output(h, kh, 1);
+      if (oh >= 0) f(kd * s.kernel[1] + kh, od * s.out[1] + oh);
+    }
+  }
+}
+
+int64_t grain(const Conv& s, int lanes) { return kGrain / std::max<int64_t>(s.y_plane() * s.taps() * lanes, 1) + 1; }
+
 template <class T> void forward(const Conv& s, const T* x, const T* w, const T* bias, T* y) {
-  parallel_for(s.n * s.c, kGrain / (s.y_plane() * s.taps()) + 1, [&](int64_t begin, int64_t end) {
-    Planes<T> planes(s);
-    for (int64_t i = begin; i < end; ++i) {
-      planes.p.load(x + i * s.x_plane(), planes.copy.data());
-      for (int64_t k = i % s.c * s.kg(); k < (i % s.c + 1) * s.kg(); ++k) {
-        const T *filter = w + k * s.taps(), level = bias ? bias[k] : T(0);
-        T* to = y + (i / s.c * s.k + k) * s.y_plane();
-        if (all_finite(filter, s.taps())) planes.forward(filter, level, to);
-        else exact_forward(s, x + i * s.x_plane(), filter, level, to);
+  using P = Planes<T>;
+  using V = typename P::V;
+  const P planes(s);
+  const Blocks<P::kCount> blocks{s.n, s.k};
+  const int64_t taps = s.taps(), kg = s.kg(), bands = ceil_div(s.out[planes.outer], planes.out_band), height = s.out[1];
+  parallel_for(blocks.count() * bands, grain(s, P::kCount), [&](int64_t begin, int64_t end) {
+    PaddedRows<T> rows(planes.in_lines(planes.most_read()), s.in[2], s.pad[2], planes.width);
+    std::vector<V> weights(taps), made(planes.out_lines(planes.out_band) * s.out[2]);
+    RowSum<V> sum;
+    sum.step = s.stride[2];
+    for (int64_t t = 0; t < s.kernel[2]; ++t) sum.offset.push_back(t * s.dilation[2]), sum.which.push_back(t);
+    bool finite = true;
+    int64_t packed = -1;
+    for (int64_t u = begin; u < end; ++u) {
+      const int64_t b = u / bands, from = u % bands * planes.out_band;
+      const Range out{from, std::min(from + planes.out_band, s.out[planes.outer])}, in = planes.read_by(out);
+      const T *input[P::kCount], *filters[P::kCount];
+      T* output[P::kCount];
+      V level{};
+      blocks.for_each_lane(b, [&](int l, int64_t n, int64_t k) {
+        input[l] = x + (n * s.c + (kg == 1 ? k : k / kg)) * s.x_plane();
+        output[l] = y + (n * s.k + k) * s.y_plane();
+        filters[l] = w + k * taps;
+        if (bias) level[l] = bias[k];
+      });
+      if (blocks.weights_of(b) != packed) {
+        pack_weights(filters, taps, weights.data());
+        finite = all_finite(reinterpret_cast<const T*>(weights.data()), taps * P::kCount);
+        packed = blocks.weights_of(b);
       }
+      if (!finite) {
+        for (int l = 0; from == 0 && l < blocks.used(b); ++l) exact_forward(s, input[l], filters[l], level[l], output[l]);
+        continue;
+      }
+      rows.load(input, planes.in_lines(in.begin), planes.in_lines(in.end));
+      const int64_t first = planes.out_lines(out.begin), last = planes.out_lines(out.end);
+      for (int64_t line = first; line < last; ++line) {
+        sum.rows.clear();
+        for_each_row_read(s, line / height, line % height, [&](int64_t kernel, int64_t row) {
+          sum.rows.emplace_back(rows.row(row), weights.data() + kernel * s.kernel[2]);
+        });
+        sum(s.out[2], level, false, made.data() + (line - first) * s.out[2], 1);
+      }
+      P::Lanes::store(made.data(), first * s.out[2], last * s.out[2], output, blocks.used(b));
     }
   });
 }
 
+// Pixels of a row that the same taps reach: every stride-th one, from `begin` on.
+template <class V> struct Phase {
+  int64_t begin;
+  RowSum<V> sum;
+};
+
 template <class T> void input_grad(const Conv& s, const T* gy, const T* w, T* gx) {
-  parallel_for(s.n * s.c, kGrain / (s.y_plane() * s.taps()) + 1, [&](int64_t begin, int64_t end) {
-    Planes<T> planes(s);
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % s.c * s.kg(), last = first + s.kg();
-      if (!all_finite(w + first * s.taps(), s.kg() * s.taps())) {
-        T* to = gx + i * s.x_plane();
-        std::fill_n(to, s.x_plane(), T(0));
-        for (int64_t k = first; k < last; ++k)
-          exact_input_grad(s, gy + (i / s.c * s.k + k) * s.y_plane(), w + k * s.taps(), to);
+  using P = Planes<T>;
+  using V = typename P::V;
+  const P planes(s);
+  const Blocks<P::kCount> blocks{s.n, s.c};
+  const int64_t taps = s.taps(), kg = s.kg(), bands = ceil_div(s.in[planes.outer], planes.in_band), height = s.in[1];
+  const int64_t stride = s.stride[2], left = std::max<int64_t>(0, (s.kernel[2] - 1) * s.dilation[2] / stride);
+  const int64_t right = (s.in[2] - 1 + s.pad[2]) / stride;
+  parallel_for(blocks.count() * bands, grain(s, P::kCount), [&](int64_t begin, int64_t end) {
+    std::vector<Phase<V>> phases;
+    for (int64_t at = 0; at < std::min(stride, s.in[2]); ++at) {
+      phases.push_back({at, {}});
+      for (int64_t k = 0; k < s.kernel[2]; ++k)
+        if (const int64_t from = at + s.pad[2] - k * s.dilation[2]; from % stride == 0)
+          phases.back().sum.offset.push_back(left + from / stride), phases.back().sum.which.push_back(k);
+    }
+    PaddedRows<T> rows(planes.out_lines(planes.most_readers()), s.out[2], left, left + std::max(right + 1, s.out[2]));
+    std::vector<V> weights(taps), made(planes.in_lines(planes.in_band) * s.in[2]);
+    for (int64_t u = begin; u < end; ++u) {
+      const int64_t b = u / bands, from = u % bands * planes.in_band;
+      const Range in{from, std::min(from + planes.in_band, s.in[planes.outer])}, out = planes.readers_of(in);
+      const int64_t first = planes.in_lines(in.begin), last = planes.in_lines(in.end);
+      const T *gradient[P::kCount], *filters[P::kCount];
+      T* output[P::kCount];
+      bool finite = true;
+      blocks.for_each_lane(b, [&](int l, int64_t n, int64_t c) {
+        gradient[l] = gy + (n * s.c + c) * kg * s.y_plane();
+        filters[l] = w + c * kg * taps;
+        output[l] = gx + (n * s.c + c) * s.x_plane();
+        finite = finite && all_finite(filters[l], kg * taps);
+      });
+      if (!finite) {
+        for (int l = 0; from == 0 && l < blocks.used(b); ++l) {
+          std::fill_n(output[l], s.x_plane(), T(0));
+          for (int64_t k = 0; k < kg; ++k)
+            exact_input_grad(s, gradient[l] + k * s.y_plane(), filters[l] + k * taps, output[l]);
+        }
         continue;
       }
-      std::fill(planes.copy.begin(), planes.copy.end(), T(0));
-      for (int64_t k = first; k < last; ++k) {
-        planes.load_gradient(gy + (i / s.c * s.k + k) * s.y_plane());
-        planes.input_grad(w + k * s.taps());
+      for (int64_t k = 0; k < kg; ++k) {
+        pack_weights(filters, taps, weights.data());
+        rows.load(gradient, planes.out_lines(out.begin), planes.out_lines(out.end));
+        for (int l = 0; l < P::kCount; ++l) gradient[l] += s.y_plane(), filters[l] += taps;
+        for (int64_t line = first; line < last; ++line)
+          for (Phase<V>& phase : phases) {
+            phase.sum.rows.clear();
+            for_each_reader(s, line / height, line % height, [&](int64_t kernel, int64_t row) {
+              phase.sum.rows.emplace_back(rows.row(row), weights.data() + kernel * s.kernel[2]);
+            });
+            phase.sum(ceil_div(s.in[2] - phase.begin, stride), V{}, k > 0,
+                      made.data() + (line - first) * s.in[2] + phase.begin, stride);
+          }
       }
-      planes.p.store(planes.copy.data(), gx + i * s.x_plane());
+      P::Lanes::store(made.data(), first * s.in[2], last * s.in[2], output, blocks.used(b));
     }
   });
 }
 
 template <class T> void weight_grad(const Conv& s, const T* x, const T* gy, T* gw) {
-  const int64_t kg = s.kg(), taps = s.taps();
-  parallel_for(s.c, 1, [&](int64_t begin, int64_t end) {
-    Planes<T> planes(s);
-    std::vector<T> sums;
-    for (int64_t c = begin; c < end; ++c) {
-      sums.assign(kg * taps * kSums, T(0));
-      for (int64_t n = 0; n < s.n; ++n) {
-        planes.p.load(x + (n * s.c + c) * s.x_plane(), planes.copy.data());
-        for (int64_t k = 0; k < kg; ++k) {
-          planes.load_gradient(gy + (n * s.k + c * kg + k) * s.y_plane());
-          planes.weight_grad(sums.data() + k * taps * kSums);
-        }
-      }
-      for (int64_t t = 0; t < kg * taps; ++t) {
-        T total = 0;
-        for (int l = 0; l < kSums; ++l) total += sums[t * kSums + l];
-        gw[c * kg * taps + t] = total;
-      }
-      T* filters = gw + c * kg * taps;
-      if (all_finite(filters, kg * taps)) continue;
-      std::fill_n(filters, kg * taps, T(0));
-      for (int64_t n = 0; n < s.n; ++n)
-        for (int64_t k = 0; k < kg; ++k)
-          exact_weight_grad(s, x + (n * s.c + c) * s.x_plane(), gy + (n * s.k + c * kg + k) * s.y_plane(),
-                            filters + k * taps);
+  using P = Planes<T>;
+  using V = typename P::V;
+  const P planes(s);
+  const Blocks<P::kCount> blocks{s.n, s.k};
+  const int64_t taps = s.taps(), kg = s.kg(), bands = ceil_div(s.out[planes.outer], planes.out_band), height = s.out[1];
+  std::vector<V> sums(blocks.count() * bands * taps);
+  parallel_for(blocks.count() * bands, grain(s, P::kCount), [&](int64_t begin, int64_t end) {
+    PaddedRows<T> rows(planes.in_lines(planes.most_read()), s.in[2], s.pad[2], planes.width);
+    PaddedRows<T> gradients(planes.out_lines(planes.out_band), s.out[2], 0, s.out[2]);
+    for (int64_t u = begin; u < end; ++u) {
+      const int64_t b = u / bands, from = u % bands * planes.out_band;
+      const Range out{from, std::min(from + planes.out_band, s.out[planes.outer])}, in = planes.read_by(out);
+      const T *input[P::kCount], *gradient[P::kCount];
+      blocks.for_each_lane(b, [&](int l, int64_t n, int64_t k) {
+        input[l] = x + (n * s.c + (kg == 1 ? k : k / kg)) * s.x_plane();
+        gradient[l] = gy + (n * s.k + k) * s.y_plane();
+      });
+      rows.load(input, planes.in_lines(in.begin), planes.in_lines(in.end));
+      gradients.load(gradient, planes.out_lines(out.begin), planes.out_lines(out.end));
+      for (int64_t line = planes.out_lines(out.begin); line < planes.out_lines(out.end); ++line)
+        for_each_row_read(s, line / height, line % height, [&](int64_t kernel, int64_t row) {
+          add_products(rows.row(row), s.stride[2], s.dilation[2], gradients.row(line), s.out[2], s.kernel[2],
+                       sums.data() + u * taps + kernel * s.kernel[2]);
+        });
     }
   });
+  std::fill_n(gw, s.k * taps, T(0));
+  for (int64_t u = 0; u < blocks.count() * bands; ++u)
+    blocks.for_each_lane(u / bands, [&](int l, int64_t, int64_t k) {
+      for (int64_t t = 0; l < blocks.used(u / bands) && t < taps; ++t) gw[k * taps + t] += sums[u * taps + t][l];
+    });
+  for (int64_t k = 0; k < s.k; ++k) {
+    T* filter = gw + k * taps;
+    if (all_finite(filter, taps)) continue;
+    std::fill_n(filter, taps, T(0));
+    for (int64_t n = 0; n < s.n; ++n)
+      exact_weight_grad(s, x + (n * s.c + k / s.kg()) * s.x_plane(), gy + (n * s.k + k) * s.y_plane(), filter);
+  }
 }
 
 template <class T> const T* as(const void* p) { return static_cast<const T*>(p); }
@@ -190,7 +388,9 @@ template <class T> T* as(void* p) { return static_cast<T*>(p); }
 
 }  // namespace
 
-bool depthwise_fits(DType dtype, const Conv& s) { return s.depthwise() && (dtype == kFloat || dtype == kDouble); }
+bool depthwise_fits(DType dtype, const Conv& s) {  // not where there is far more padding beside a row than image
+  return s.depthwise() && (dtype == kFloat || dtype == kDouble) && s.pad[2] <= s.in[2] + 4096;
+}
 
 void depthwise_forward(DType dtype, const Conv& s, const void* x, const void* w, const void* bias, void* y) {
   MT_SWITCH(dtype, "convolution", MT_FLOATS(T, { forward(s, as<T>(x), as<T>(w), as<T>(bias), as<T>(y)); }))

@@ -148,7 +148,6 @@ template <class T> void weight_grad(DType dtype, const Conv& s, const T* x, cons
 
 constexpr int64_t kSmallPlane = 128;  // a product per image this narrow spends its time on packing the weights
 
-
 }  // namespace
 
 bool gathered_fits(DType dtype, const Conv& s) {
@@ -159,7 +158,7 @@ bool gathered_fits(DType dtype, const Conv& s) {
   }
   if (s.groups != 1) return false;
   // Many weights make up for the rearranged patches.
-  if (!single) return is_floating(dtype) && s.n > 1 && s.y_plane() <= 2 * kSmallPlane && s.k * depth(s) >= 1 << 17;
+  if (!single) return is_floating(dtype) && s.y_plane() <= 2 * kSmallPlane && s.k * depth(s) >= 1 << 17;
   const bool few = get_num_threads() > 1 && s.n < 2 * get_num_threads() && s.y_plane() <= 1024;
   return strided || (s.n > 1 && std::min(s.c, s.k) >= 64 && (s.y_plane() <= kSmallPlane || few));
 }

@@ -6,6 +6,7 @@
 #include "conv.h"
 #include "gemm.h"
 #include "indexing.h"
+#include "lane_planes.h"
 #include "panel.h"
 #include "parallel.h"
 #include "unfold.h"
@@ -13,7 +14,8 @@
 namespace mt {
 namespace {
 
-constexpr int kPoints = 16;  // 4x4 points of a transformed tile
+constexpr int kPoints = 16;         // 4x4 points of a transformed tile
+constexpr int64_t kFewOutputs = 96;
 
 // Every tile row of every image, cut into segments of `tiles` tiles, `segments` of which make a block. Segments are
 // worked off in order and by whole vectors: what one writes past its end the next one overwrites.
@@ -161,21 +163,35 @@ void spread_filter(const Conv& s, const Tiling& t, const float* gy, int64_t k, i
 // Items between the points of U; an odd number of cache lines, as for V.
 int64_t weight_point(int64_t filters, int64_t channels) { return (filters * channels / 16 | 1) * 16 + 32; }
 
-// G g G^T of one filter and channel.
-void transform_filter(const float* w, bool turn, float u[kPoints][kPanel], int64_t row) {
-  float g[3][3], h[4][3];
-  for (int j = 0; j < 9; ++j) g[j / 3][j % 3] = w[turn ? 8 - j : j];
-  for (int j = 0; j < 3; ++j) {
-    h[0][j] = g[0][j];
-    h[1][j] = .5f * (g[0][j] + g[1][j] + g[2][j]);
-    h[2][j] = .5f * (g[0][j] - g[1][j] + g[2][j]);
-    h[3][j] = g[2][j];
+// The 3x3 weights at each of some places, a place in each lane. `end`: of the memory, which nothing is read beyond.
+void load_filters(const float* const (&place)[kLanes], const float* end, Vec (&g)[9]) {
+  int t = 0;
+  // A vector that is wider than a filter reads into the next one: the very last filter, which has none, is in the last lane.
+  for (; t + kLanes <= 9 || (t == 0 && place[kLanes - 1] + kLanes <= end); t += kLanes) {
+    Vec r[kLanes];
+    MT_UNROLL for (int l = 0; l < kLanes; ++l) r[l] = load(place[l] + t);
+    PlaneLanes<float>::transpose(r);
+    for (int i = 0; i < kLanes && t + i < 9; ++i) g[t + i] = r[i];
   }
-  for (int j = 0; j < 4; ++j) {
-    u[4 * j][row] = h[j][0];
-    u[4 * j + 1][row] = .5f * (h[j][0] + h[j][1] + h[j][2]);
-    u[4 * j + 2][row] = .5f * (h[j][0] - h[j][1] + h[j][2]);
-    u[4 * j + 3][row] = h[j][2];
+  for (; t < 9; ++t)
+    for (int l = 0; l < kLanes; ++l) g[t][l] = place[l][t];
+}
+
+// G g G^T of a filter in each lane.
+void transform_filters(const Vec (&g)[9], bool turn, Vec (&u)[kPoints]) {
+  Vec h[4][3];
+  MT_UNROLL for (int j = 0; j < 3; ++j) {
+    const Vec a = g[turn ? 8 - j : j], b = g[turn ? 5 - j : 3 + j], c = g[turn ? 2 - j : 6 + j];
+    h[0][j] = a;
+    h[1][j] = .5f * (a + b + c);
+    h[2][j] = .5f * (a - b + c);
+    h[3][j] = c;
+  }
+  MT_UNROLL for (int j = 0; j < 4; ++j) {
+    u[4 * j] = h[j][0];
+    u[4 * j + 1] = .5f * (h[j][0] + h[j][1] + h[j][2]);
+    u[4 * j + 2] = .5f * (h[j][0] - h[j][1] + h[j][2]);
+    u[4 * j + 3] = h[j][2];
   }
 }
 
@@ -188,16 +204,27 @@ struct Filters {
 
 // U = G w G^T per point: a matrix in panels (panel.h), or row by row.
 void transform_weights(const Filters& f, int64_t filters, int64_t channels, bool panels, float* u) {
-  const int64_t point = weight_point(filters, channels);
-  parallel_for(ceil_div(filters, kPanel), std::max<int64_t>(1024 / channels, 1), [&](int64_t begin, int64_t end) {
-    for (int64_t first = begin * kPanel; first < std::min(end * kPanel, filters); first += kPanel) {
-      const int64_t height = std::min<int64_t>(kPanel, filters - first);
-      for (int64_t i = 0; i < channels; ++i) {
-        float tile[kPoints][kPanel];
-        for (int64_t r = 0; r < height; ++r) transform_filter(f.w + (first + r) * f.so + i * f.si, f.turn, tile, r);
-        for (int p = 0; p < kPoints; ++p)
-          for (int64_t r = 0; r < height; ++r)
-            u[p * point + (panels ? first * channels + i * height + r : (first + r) * channels + i)] = tile[p][r];
+  const int64_t point = weight_point(filters, channels), most = panels ? kPanel : 1;
+  const float* end = f.w + filters * channels * 9;
+  parallel_for(ceil_div(filters, most), std::max<int64_t>(8192 / (channels * most), 1), [&](int64_t begin, int64_t last) {
+    for (int64_t first = begin * most; first < std::min(last * most, filters); first += most) {
+      const int64_t height = std::min<int64_t>(most, filters - first), items = height * channels;
+      int64_t row = 0, channel = 0;  // of the next place: rows change fastest
+      for (int64_t at = 0; at < items; at += kLanes) {
+        const int count = int(std::min<int64_t>(kLanes, items - at));
+        const float* place[kLanes];
+        for (int l = 0; l < kLanes; ++l) {
+          place[l] = l < count ? f.w + (first + row) * f.so + channel * f.si : place[l - 1];
+          if (l < count && ++row == height) row = 0, ++channel;
+        }
+        Vec g[9], made[kPoints];
+        load_filters(place, end, g);
+        transform_filters(g, f.turn, made);
+        float* to = u + first * channels + at;
+        for (int p = 0; p < kPoints; ++p) {
+          if (count == kLanes) store(to + p * point, made[p]);
+          else for (int l = 0; l < count; ++l) to[p * point + l] = made[p][l];
+        }
       }
     }
   });
@@ -367,7 +394,8 @@ bool winograd_fits(DType dtype, const Conv& s) {
   if (s.kernel[0] != 1 || s.in[0] != 1 || s.pad[0] != 0 || s.out[0] != 1) return false;
   for (int d = 1; d < 3; ++d)
     if (s.kernel[d] != 3 || s.stride[d] != 1 || s.dilation[d] != 1 || s.pad[d] > 2) return false;
-  return s.c >= 16 && s.k >= 16 && s.out[1] >= 2 && s.out[2] >= 4;
+  // With few outputs the transformed weights, nearly twice as many, cost more memory traffic than products are saved.
+  return s.c >= 16 && s.k >= 16 && s.out[1] >= 2 && s.out[2] >= 4 && s.n * s.y_plane() >= kFewOutputs;
 }
 
 bool winograd_forward(const Conv& s, const float* x, const float* w, const float* bias, float* y) {

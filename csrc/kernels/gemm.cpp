@@ -183,7 +183,15 @@ template <class T> void scale(const Product& p) {
   }
 }
 
-void run(DType dtype, const Product& p) {
+// A vector has one layout: with one row or column both ways to name it are the same, and this one is a dot product's.
+Product as_rows(Product p) {
+  if (p.m == 1 && p.transA && p.lda == 1) p.transA = false, p.lda = p.k;
+  if (p.n == 1 && !p.transB && p.ldb == 1) p.transB = true, p.ldb = p.k;
+  return p;
+}
+
+void run(DType dtype, const Product& given) {
+  const Product p = as_rows(given);
   if (p.m == 0 || p.n == 0) return;
   if (p.k == 0) {
     MT_SWITCH(dtype, "addmm_impl_cpu_", MT_INTS(T, return scale<std::make_unsigned_t<T>>(p);)
@@ -193,6 +201,7 @@ void run(DType dtype, const Product& p) {
   const bool half = dtype == kHalf || dtype == kBFloat16;
   const bool small = p.m * p.n * p.k <= kSmall && !(half && p.k > kPanel);
   const bool wide = std::max({p.m, p.n, p.k, p.lda, p.ldb, p.ldc}) > INT_MAX;  // OpenBLAS counts in int
+  if (small && p.k >= 128 && std::min(p.m, p.n) <= 4 && skinny_gemm(dtype, p)) return;  // plain would use a lane or four
   if (small || is_integral(dtype) || (wide && !half)) return plain(dtype, p);
   if (dtype == kBFloat16 && bf16_gemm(p)) return;
   if (skinny_gemm(dtype, p)) return;

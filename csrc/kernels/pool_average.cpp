@@ -1,6 +1,8 @@
 // Average pooling over windows and adaptive average pooling, 2-D and 3-D, with gradients; not the maxima.
 #include "channels.h"
+#include "lane_planes.h"
 #include "pool.h"
+#include "reduce_moments.h"
 
 namespace mt {
 namespace {
@@ -151,45 +153,47 @@ template <int nd> void avg_pool_backward(const Args& args) {
   gx.store();
 }
 
-// Calls f(offset of a window row, its length, number of the output, size of the window).
-template <class F> void for_each_adaptive_row(const Conv& s, F&& f) {
-  expect(s.y_plane() == 0 || s.x_plane() > 0, "adaptive_avg_pool", "expected input to have non-zero size");
-  int64_t number = 0;
-  for (int64_t od = 0; od < s.out[0]; ++od)
-    for (int64_t oh = 0; oh < s.out[1]; ++oh)
-      for (int64_t ow = 0; ow < s.out[2]; ++ow, ++number) {
-        const int64_t o[3] = {od, oh, ow};
-        int64_t a[3], b[3];
-        for (int d = 0; d < 3; ++d) {
-          a[d] = adaptive_first(o[d], s.out[d], s.in[d]);
-          b[d] = adaptive_last(o[d], s.out[d], s.in[d]);
-        }
-        int64_t size = (b[0] - a[0]) * (b[1] - a[1]) * (b[2] - a[2]);
-        for (int64_t d = a[0]; d < b[0]; ++d)
-          for (int64_t h = a[1]; h < b[1]; ++h) f((d * s.in[1] + h) * s.in[2] + a[2], b[2] - a[2], number, size);
-      }
-}
+// The windows of adaptive pooling.
+struct AdaptiveRows {
+  const Conv& s;
+  std::vector<int64_t> first[3], last[3];  // by dim and output
 
-template <class T> T sum_row(const T* p, int64_t n) {
-  T lanes[8] = {}, sum = 0;
-  int64_t j = 0;
-  for (; j + 8 <= n; j += 8)
-    for (int l = 0; l < 8; ++l) lanes[l] += p[j + l];
-  for (; j < n; ++j) sum += p[j];
-  if (n >= 8)
-    for (T l : lanes) sum += l;
-  return sum;
-}
+  explicit AdaptiveRows(const Conv& shape) : s(shape) {
+    expect(s.y_plane() == 0 || s.x_plane() > 0, "adaptive_avg_pool", "expected input to have non-zero size");
+    for (int d = 0; d < 3; ++d)
+      for (int64_t o = 0; o < s.out[d]; ++o) {
+        first[d].push_back(adaptive_first(o, s.out[d], s.in[d]));
+        last[d].push_back(adaptive_last(o, s.out[d], s.in[d]));
+      }
+  }
+  // Calls f(offset, length, number of the output, size of the window) for the rows of each window, or for several that
+  // lie side by side.
+  template <class F> void each(F&& f) const {
+    int64_t number = 0;
+    for (int64_t od = 0; od < s.out[0]; ++od)
+      for (int64_t oh = 0; oh < s.out[1]; ++oh)
+        for (int64_t ow = 0; ow < s.out[2]; ++ow, ++number) {
+          const int64_t a[] = {first[0][od], first[1][oh], first[2][ow]}, b[] = {last[0][od], last[1][oh], last[2][ow]};
+          const int64_t size = (b[0] - a[0]) * (b[1] - a[1]) * (b[2] - a[2]);
+          const bool rows = b[2] - a[2] == s.in[2], planes = rows && b[1] - a[1] == s.in[1];
+          const int64_t length = planes ? size : (rows ? b[1] - a[1] : 1) * (b[2] - a[2]);
+          for (int64_t d = a[0]; d < (planes ? a[0] + 1 : b[0]); ++d)
+            for (int64_t h = a[1]; h < (rows ? a[1] + 1 : b[1]); ++h)
+              f((d * s.in[1] + h) * s.in[2] + a[2], length, number, size);
+        }
+  }
+};
 
 // Channels innermost: the pixels of a window are added up, all channels of an output at once.
 template <class T> void adaptive_average_last(const Conv& s, int64_t channels, const T* x, T* y) {
+  const AdaptiveRows windows(s);
   parallel_for(s.n / channels, plane_grain(s.x_plane() * channels), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       const T* image = x + n * s.x_plane() * channels;
       T* to = y + n * s.y_plane() * channels;
       std::vector<T> sizes(static_cast<size_t>(s.y_plane()), T(1));
       std::fill(to, to + s.y_plane() * channels, T(0));
-      for_each_adaptive_row(s, [&](int64_t offset, int64_t count, int64_t number, int64_t size) {
+      windows.each([&](int64_t offset, int64_t count, int64_t number, int64_t size) {
         T* __restrict sum = to + number * channels;
         sizes[static_cast<size_t>(number)] = T(size);
         for (int64_t j = 0; j < count; ++j) {
@@ -202,6 +206,21 @@ template <class T> void adaptive_average_last(const Conv& s, int64_t channels, c
   });
 }
 
+// One output for each of the planes [begin, end) of n. How a plane is summed does not depend on the range it is in.
+template <class T> void average_planes(const T* x, int64_t n, int64_t plane, int64_t begin, int64_t end, T* y) {
+  using Lanes = PlaneLanes<T>;
+  constexpr int64_t kShort = 4096;
+  if (plane > kShort || n < Lanes::kCount) {
+    for (int64_t p = begin; p < end; ++p) y[p] = total(x + p * plane, plane) / T(plane);
+    return;
+  }
+  for (int64_t p = begin; p < end; p += Lanes::kCount) {
+    const int64_t first = std::min(p, n - Lanes::kCount);
+    const auto sums = Lanes::totals(x + first * plane, plane);
+    for (int64_t i = p; i < std::min(p + Lanes::kCount, end); ++i) y[i] = sums[i - first] / T(plane);
+  }
+}
+
 template <int nd> void adaptive_avg_pool(const Args& args) {
   const View &out = args.t[0], &self = args.t[1];
   Conv s = pool_planes(self, out, nd);
@@ -212,17 +231,19 @@ template <int nd> void adaptive_avg_pool(const Args& args) {
     MT_AVERAGE(dtype, T, { adaptive_average_last(s, self.sizes[1], self.ptr<T>(), out.ptr<T>()); })
     return;
   }
+  const AdaptiveRows windows(s);
   Dense x(self, dtype), y(out, dtype, Dense::kOutput);
   MT_AVERAGE(dtype, T, {
     parallel_for(s.n, plane_grain(s.x_plane()), [&](int64_t begin, int64_t end) {
+      if (s.y_plane() == 1) return average_planes(x.ptr<T>(), s.n, s.x_plane(), begin, end, y.ptr<T>());
       for (int64_t p = begin; p < end; ++p) {
         T* to = y.ptr<T>() + p * s.y_plane();
         int64_t last = -1, count = 1;
         std::fill(to, to + s.y_plane(), T(0));
-        for_each_adaptive_row(s, [&](int64_t offset, int64_t n, int64_t number, int64_t size) {
+        windows.each([&](int64_t offset, int64_t n, int64_t number, int64_t size) {
           if (last >= 0 && number != last) to[last] /= T(count);
           last = number, count = size;
-          to[number] += sum_row(x.ptr<T>() + p * s.x_plane() + offset, n);
+          to[number] += total(x.ptr<T>() + p * s.x_plane() + offset, n);
         });
         to[last] /= T(count);
       }
@@ -235,6 +256,7 @@ template <int nd> void adaptive_avg_pool_backward(const Args& args) {
   const View &grad_input = args.t[0], &grad_output = args.t[1];
   Conv s = pool_planes(grad_input, grad_output, nd);
   DType dtype = average_dtype(grad_input.dtype);
+  const AdaptiveRows windows(s);
   Dense gx(grad_input, dtype, Dense::kOutput), gy(grad_output, dtype);
   MT_AVERAGE(dtype, T, {
     parallel_for(s.n, plane_grain(s.x_plane()), [&](int64_t begin, int64_t end) {
@@ -242,7 +264,7 @@ template <int nd> void adaptive_avg_pool_backward(const Args& args) {
         T* to = gx.ptr<T>() + p * s.x_plane();
         const T* from = gy.ptr<T>() + p * s.y_plane();
         std::fill(to, to + s.x_plane(), T(0));
-        for_each_adaptive_row(s, [&](int64_t offset, int64_t n, int64_t number, int64_t size) {
+        windows.each([&](int64_t offset, int64_t n, int64_t number, int64_t size) {
           T g = from[number] / T(size);
           for (int64_t j = 0; j < n; ++j) to[offset + j] += g;
         });

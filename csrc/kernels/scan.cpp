@@ -52,7 +52,13 @@ template <class T, class A, class Op> void scan(const View& out, const View& in,
       });
     });
   }
+  const bool dense = direct && wrap_dim(dim, in.ndim) == in.ndim - 1 && in.contiguous() && out.contiguous();
   parallel_for(rows.count, std::max<int64_t>(1, kGrain / rows.length), [&](int64_t begin, int64_t end) {
+    if (dense) {
+      for (int64_t i = begin * rows.length; i < end * rows.length; i += rows.length)
+        scan_row<T, A, Op>(in.ptr<T>() + i, out.ptr<T>() + i, rows.length);
+      return;
+    }
     RowBuffer x(in, compute, rows.step[1], rows.length), y(out, compute, rows.step[0], rows.length);
     rows.each(begin, end, [&](const int64_t* off) {
       scan_row<T, A, Op>(static_cast<const T*>(x.read(off[1])), static_cast<T*>(y.write_to(off[0])), rows.length);

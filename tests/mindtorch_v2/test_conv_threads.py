@@ -22,6 +22,7 @@ SHAPES = {
     "many weights, a small plane": (3, 120, 9, 8, 130, 3, 2, 1),
     "many weights, a large plane": (2, 48, 40, 38, 50, 5, 2, 2),
     "many filters, few images": (1, 6, 40, 30, 100, 5, 1, 2),
+    "few outputs": (1, 130, 4, 5, 140, 3, 1, 1),
 }
 
 
@@ -54,6 +55,44 @@ def test_values_and_gradients(shape, dtype, transposed, threads):
         theirs = theirs.numpy()
         error = abs(ours.numpy() - theirs).max() / abs(theirs).max()
         assert error < (1e-5 if dtype == "float32" else 1e-13), f"{name}: {error}"
+
+
+def depthwise(lib, images, channels, times, size, kernel, stride, padding, dilation, dtype):
+    draw = torch.Generator().manual_seed(sum(size))
+    values = [torch.randn(s, generator=draw, dtype=torch.float64)
+              for s in ((images, channels, *size), (channels * times, 1, *kernel), (channels * times,))]
+    x, weight, bias = (lib.tensor(v.numpy(), dtype=getattr(lib, dtype), requires_grad=True) for v in values)
+    f = getattr(lib.nn.functional, f"conv{len(size)}d")
+    y = f(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=channels)
+    (y * (lib.arange(y.numel(), dtype=y.dtype).reshape(y.shape) % 5)).sum().backward()
+    return [t.detach().double() for t in (y, x.grad, weight.grad, bias.grad)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [
+    (2, 32, 1, (7, 7), (3, 3), 1, 1, 1), (3, 17, 1, (14, 9), (5, 5), 1, 2, 1), (2, 5, 3, (9, 11), (3, 4), 2, 1, 1),
+    (1, 16, 1, (2, 2), (3, 3), 1, 1, 1), (2, 6, 1, (12, 13), (3, 3), 1, (5, 4), 2), (1, 3, 2, (4, 6, 7), (2, 3, 3), (1, 2, 3), 1, 1),
+    (2, 20, 1, (50,), (7,), 3, 3, 2), (1, 4, 1, (300, 90), (3, 7), (2, 1), (1, 3), 1)])  # the last: several bands
+def test_depthwise(shape, dtype, threads):
+    for name, ours, theirs in zip(("output", "input", "weight", "bias"), depthwise(mt, *shape, dtype), depthwise(torch, *shape, dtype),
+                                  strict=True):
+        theirs = theirs.numpy()
+        error = abs(ours.numpy() - theirs).max() / abs(theirs).max()
+        assert error < (1e-5 if dtype == "float32" else 1e-13), f"{name}: {error}"
+
+
+def test_depthwise_does_not_multiply_the_padding(threads):
+    """An infinite weight meets no zero beside the image, which would be NaN."""
+    x, weight = mt.ones(1, 20, 5, 5), mt.zeros(20, 1, 3, 3)
+    weight[7, 0, 0, 0] = float("inf")
+    y = mt.conv2d(x, weight, padding=1, groups=20)
+    assert not y[:, :7].any() and not y[:, 8:].any()
+    assert y[0, 7].tolist() == [[0.0] * 5] + [[0.0] + [float("inf")] * 4] * 4
+
+
+def test_much_padding_takes_little_memory(threads):
+    y = mt.conv1d(mt.ones(1, 2, 3), mt.ones(2, 1, 1), stride=1 << 29, padding=1 << 29, groups=2)
+    assert y.tolist() == [[[0.0, 1.0, 0.0]] * 2]
 
 
 def test_an_infinity_stays_where_it_is(threads):

@@ -34,10 +34,12 @@ for m, n, k in ((3, 5, 7), (17, 33, 65), (64, 64, 256), (130, 100, 300), (1, 48,
         c, d = a.to(dtype), b.to(dtype)
         results[f"{dtype} {m} {n} {k}"] = (c @ d).float()
         results[f"{dtype} turned {m} {n} {k}"] = (c.t().contiguous().t() @ d.t().contiguous().t()).float()
-for c, k, size, kernel, stride, pad in ((16, 24, 13, 3, 1, 1), (20, 70, 9, 3, 2, 1), (8, 9, 17, 5, 1, 2), (64, 40, 7, 1, 1, 0),
-                                        (3, 16, 31, 7, 2, 3), (32, 32, 15, 1, 2, 0)):
-    x, w = numbers(3, c, size, size).requires_grad_(), numbers(k, c, kernel, kernel).requires_grad_()
-    y = f.conv2d(x, w, stride=stride, padding=pad)
+for c, k, size, kernel, stride, pad, groups in (
+        (16, 24, 13, 3, 1, 1, 1), (20, 70, 9, 3, 2, 1, 1), (8, 9, 17, 5, 1, 2, 1), (64, 40, 7, 1, 1, 0, 1), (3, 16, 31, 7, 2, 3, 1),
+        (32, 32, 15, 1, 2, 0, 1), (160, 130, 4, 3, 1, 1, 1), (21, 21, 7, 3, 1, 1, 21), (32, 32, 14, 7, 1, 3, 32),
+        (19, 57, 9, 5, 2, 2, 19)):
+    x, w = numbers(3, c, size, size).requires_grad_(), numbers(k, c // groups, kernel, kernel).requires_grad_()
+    y = f.conv2d(x, w, stride=stride, padding=pad, groups=groups)
     y.sin().sum().backward()
     for name, value in (("", y), (" of input", x.grad), (" of weight", w.grad)):
         results[f"conv {c} {k} {size} {kernel} {stride}{name}"] = value.detach()
@@ -50,6 +52,7 @@ for name in "exp log1p tanh sigmoid sin erf sqrt".split():
     results[name] = getattr(mt, name)(x.abs() if name in ("log1p", "sqrt") else x)
 results["softmax"] = x.softmax(1)
 results["gelu"] = f.gelu(x)
+results["planes"] = f.adaptive_avg_pool2d(numbers(3, 7, 5, 9), 1)
 results["layer norm"] = f.layer_norm(x, (53,))
 q = numbers(1, 2, 19, 16)
 results["attention"] = f.scaled_dot_product_attention(q, q, q)

@@ -1,0 +1,78 @@
+// Planes side by side, one in each lane of a vector: how loops over small images use whole vectors.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "panel.h"
+
+namespace mt {
+
+template <class T> struct PlaneLanes {
+  static constexpr int kCount = kLanes * 4 / sizeof(T);
+  typedef T V __attribute__((vector_size(kLanes * 4)));
+  typedef T Anywhere __attribute__((vector_size(kLanes * 4), aligned(sizeof(T)), may_alias));  // a V at any address
+  using Indices = std::make_integer_sequence<int, kCount>;
+
+  // Of two rows that lie kApart apart: columns with that bit of the one change places with columns without it of the other.
+  template <int kApart, int... J> static void exchange(V& a, V& b, std::integer_sequence<int, J...>) {
+    const V low = __builtin_shufflevector(a, b, ((J & kApart) ? kCount + J - kApart : J)...);
+    b = __builtin_shufflevector(a, b, ((J & kApart) ? kCount + J : J + kApart)...);
+    a = low;
+  }
+  template <int kApart = 1> static void transpose(V (&r)[kCount]) {
+    MT_UNROLL for (int i = 0; i < kCount; ++i)
+      if (!(i & kApart)) exchange<kApart>(r[i], r[i + kApart], Indices());
+    if constexpr (2 * kApart < kCount) transpose<2 * kApart>(r);
+  }
+
+  // to[0], to[1], ... become items begin..end of the planes.
+  static void load(const T* const* plane, int64_t begin, int64_t end, V* to) {
+    if (end - begin < kCount) {
+      for (int64_t i = begin; i < end; ++i)
+        for (int l = 0; l < kCount; ++l) to[i - begin][l] = plane[l][i];
+      return;
+    }
+    for (int64_t i = begin; i < end; i += kCount) {
+      const int64_t at = std::min(i, end - kCount);  // the last ones again, instead of fewer
+      V r[kCount];
+      MT_UNROLL for (int l = 0; l < kCount; ++l) r[l] = *reinterpret_cast<const Anywhere*>(plane[l] + at);
+      transpose(r);
+      MT_UNROLL for (int l = 0; l < kCount; ++l) to[at - begin + l] = r[l];
+    }
+  }
+  // The sums of kCount planes of n items that follow each other: short ones, whose sums would each wait for the one before.
+  static V totals(const T* x, int64_t n) {
+    V sums[kCount] = {}, all{};
+    int64_t i = 0;
+    for (; i + kCount <= n; i += kCount)
+      MT_UNROLL for (int l = 0; l < kCount; ++l) sums[l] += *reinterpret_cast<const Anywhere*>(x + l * n + i);
+    transpose(sums);
+    MT_UNROLL for (int l = 0; l < kCount; ++l) all += sums[l];
+    for (; i < n; ++i)
+      for (int l = 0; l < kCount; ++l) all[l] += x[l * n + i];
+    return all;
+  }
+
+  // Items begin..end of the first `count` planes become from[0], from[1], ...
+  static void store(const V* from, int64_t begin, int64_t end, T* const* plane, int count) {
+    if (end - begin < kCount) {
+      for (int64_t i = begin; i < end; ++i)
+        for (int l = 0; l < count; ++l) plane[l][i] = from[i - begin][l];
+      return;
+    }
+    for (int64_t i = begin; i < end; i += kCount) {
+      const int64_t at = std::min(i, end - kCount);
+      V r[kCount];
+      MT_UNROLL for (int l = 0; l < kCount; ++l) r[l] = from[at - begin + l];
+      transpose(r);
+      if (count == kCount) {
+        MT_UNROLL for (int l = 0; l < kCount; ++l) *reinterpret_cast<Anywhere*>(plane[l] + at) = r[l];
+      } else {
+        for (int l = 0; l < count; ++l) *reinterpret_cast<Anywhere*>(plane[l] + at) = r[l];
+      }
+    }
+  }
+};
+
+}  // namespace mt
