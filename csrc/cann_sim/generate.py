@@ -166,15 +166,16 @@ def write_exports(ops: list[tuple[int, Op]]) -> str:
     out = [HEADER, '#include "aclnn/rows.h"\nusing namespace cann_sim;']
     for i, op in ops:
         if op.arguments is None:
-            out.append(f"CANN_ABI aclnnStatus {op.name}GetWorkspaceSize() {{ return refuse_op(op_rows[{i}]); }}")
+            out += [f"CANN_ABI aclnnStatus {first}() {{ return refuse_op(op_rows[{i}]); }}" for first in op.first_phases]
         else:
             called = [a.name if a.name not in ("ws", "ex") else a.name + "_" for a in op.arguments]
             typed = "".join(f"{C_TYPES[a.kind][0]} {n}, " for a, n in zip(op.arguments, called))
             cells = "".join(f"Raw::{C_TYPES[a.kind][1]}_({n}), " for a, n in zip(op.arguments, called)) or "Raw{}"
-            out.append(
-                f"CANN_ABI aclnnStatus {op.name}GetWorkspaceSize({typed}uint64_t* ws, aclOpExecutor** ex) {{\n"
+            out += [
+                f"CANN_ABI aclnnStatus {first}({typed}uint64_t* ws, aclOpExecutor** ex) {{\n"
                 f"  const Raw raw[] = {{{cells}}};\n  return first_phase(op_rows[{i}], raw, ws, ex);\n}}"
-            )
+                for first in op.first_phases
+            ]
         out.append(
             f"CANN_ABI aclnnStatus {op.name}(void* ws, uint64_t n, aclOpExecutor* ex, aclrtStream s) "
             f"{{ return second_phase(op_rows[{i}], ws, n, ex, s); }}"

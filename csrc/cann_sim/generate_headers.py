@@ -136,7 +136,8 @@ def op_lines(ops: list[Op]) -> list[str]:
             out.append(f"/* {op.name}: the library refuses it, and its arguments are in no table. */")
             continue
         typed = "".join(f"{C_TYPES[a.kind][0]} {a.name}, " for a in op.arguments)
-        out.append(f"aclnnStatus {op.name}GetWorkspaceSize({typed}{TAIL});\naclnnStatus {op.name}({SECOND});")
+        out += [f"aclnnStatus {first}({typed}{TAIL});" for first in op.first_phases]
+        out.append(f"aclnnStatus {op.name}({SECOND});")
     return out
 
 

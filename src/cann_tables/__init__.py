@@ -61,9 +61,14 @@ class Op(NamedTuple):
 
     name: str
     arguments: tuple[Argument, ...] | None  # without the two that all first phases end with; None: not known
-    facts: frozenset[str]  # feature library, repository, dynamic_output, may_be_unrepeatable
+    facts: frozenset[str]  # feature library, repository, dynamic_output, may_be_unrepeatable, max_workspace
     since: Version  # the first CANN that has it, as far as is known
     families: frozenset[str] | None  # those with kernels of it; None: all
+
+    @property
+    def first_phases(self) -> tuple[str, ...]:
+        """The functions that take the op's arguments: all end with workspaceSize and executor."""
+        return tuple(self.name + end for end in ("GetWorkspaceSize", "GetMaxWorkspaceSize")[: 1 + ("max_workspace" in self.facts)])
 
 
 class Function(NamedTuple):

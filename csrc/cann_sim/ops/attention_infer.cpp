@@ -87,10 +87,11 @@ void check(const Call& c) {
     mask.expect_valid(queries, keys);
   }
   if (at.sink >= 0 && c.given(at.sink) && c.tensor(at.sink).numel()) expect_shape(c, at.sink, {p.q.heads()});
-  // Without the flag softmaxLse is a placeholder: absent, or of any shape.
+  // Without the flag softmaxLse is a placeholder: absent, or of any shape and data type.
   if (at.lse >= 0 && c.integer(argument(c, {"softmaxLseFlag"}))) {
     EXPECT(c.given(at.lse), "softmaxLse is null, and softmaxLseFlag is set");
     expect_shape(c, at.lse, {p.q.batch(), p.q.heads(), p.q.length(), 1});
+    EXPECT(c.tensor(at.lse).dtype == ACL_FLOAT, "softmaxLse must be float32, got %s", describe(c.tensor(at.lse)).c_str());
   }
   EXPECT(c.tensor(at.out).numel() == c.tensor(at.query).numel() / std::max<int64_t>(p.q.depth(), 1) * p.v.depth(),
          "attentionOut %s does not fit", describe(c.tensor(at.out)).c_str());

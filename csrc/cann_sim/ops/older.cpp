@@ -42,16 +42,29 @@ class OlderTask final : public Task {
 
 int64_t bytes_of(const OlderOperand& o) { return o.numel() * element_size(o.dtype); }
 
-// What the client sent, for a message.
-std::string described(const std::vector<OlderOperand>& in, const aclopAttr* attr) {
-  std::string text = std::to_string(in.size()) + " inputs";
-  if (!attr) return text;
-  text += ", attributes";
-  for (auto& a : attr->ints) text += " " + a.first;
-  for (auto& a : attr->floats) text += " " + a.first;
-  for (auto& a : attr->strings) text += " " + a.first;
+// What the client sent, for a message: 2 inputs int32 [2, 3], float32 [], attributes axis=-1 mode="sum"
+std::string listed(const std::vector<int64_t>& items) {
+  std::string text;
+  for (int64_t i : items) text += (text.empty() ? "" : ", ") + std::to_string(i);
+  return "[" + text + "]";
+}
+std::string described(const std::vector<OlderOperand>& operands) {
+  std::string text;
+  for (const OlderOperand& o : operands)
+    text += (text.empty() ? " " : ", ") + (o.given() ? "of data type " + std::to_string(o.dtype) + " " + listed(o.dims) : "absent");
+  return text;
+}
+std::string described(const aclopAttr* attr) {
+  if (!attr) return " none";
+  std::string text;
+  for (auto& a : attr->ints) text += " " + a.first + "=" + (a.second.size() == 1 ? std::to_string(a.second[0]) : listed(a.second));
+  for (auto& a : attr->floats) text += " " + a.first + "=" + (a.second.size() == 1 ? std::to_string(a.second[0]) : "[...]");
+  for (auto& a : attr->strings) text += " " + a.first + "=\"" + (a.second.empty() ? "" : a.second[0]) + "\"";
   for (auto& a : attr->lists) text += " " + a.first;
   return text;
+}
+std::string described(const std::vector<OlderOperand>& in, const std::vector<OlderOperand>& out, const aclopAttr* attr) {
+  return std::to_string(in.size()) + " inputs" + described(in) + ", " + std::to_string(out.size()) + " outputs" + described(out) + ", attributes" + described(attr);
 }
 
 int check(const char* op, const char* what, const std::vector<OlderOperand>& operands) {
@@ -80,7 +93,8 @@ int run_older(const char* op, std::vector<OlderOperand> in, std::vector<OlderOpe
   const auto known = table().find(op);
   if (known == table().end())
     return fail(ACL_ERROR_OP_NOT_FOUND, "%s: not one of the ops that run by this older interface; use aclnn (got %s)", op,
-                described(in, attr).c_str());
+                described(in, out, attr).c_str());
+  if (recording()) record_call(std::string(op) + ": " + described(in, out, attr));
   const OlderOp& row = known->second;
   if (in.size() < row.least || in.size() > row.most)
     return fail(ACL_ERROR_OP_INPUT_NOT_MATCH, "%s: expected %zu to %zu inputs, got %zu", op, row.least, row.most, in.size());
@@ -139,6 +153,27 @@ Value Older::found(size_t i, const Sizes& sizes) {
   if (part.numel() > out_[i].numel()) refuse("output " + std::to_string(i) + " has no room for what was found");
   if (found_) (*found_)[i] = sizes;
   return value(part);
+}
+
+Value Older::strided(OlderOperand& o, const Sizes& sizes, const Sizes& strides, int64_t offset) {
+  if (sizes.size() != strides.size() || sizes.size() > size_t(kMaxRank)) refuse("sizes and strides do not fit together");
+  Value v;
+  v.ndim = int32_t(sizes.size());
+  v.dtype = bits_of(o.dtype);
+  int64_t last = offset, items = 1;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] < 0 || strides[d] < 0) refuse("a size or a stride is negative");
+    v.sizes[d] = sizes[d];
+    v.strides[d] = strides[d];
+    last += (sizes[d] - 1) * strides[d];
+    items *= sizes[d];
+  }
+  if (!items) return v;
+  const int64_t size = mt::itemsize(v.dtype);
+  if (offset < 0) refuse("the view begins before the memory");
+  if (!o.host.empty()) refuse("a view of host memory is not supported");
+  v.data = pins_.resolve(static_cast<char*>(o.data) + offset * size, size_t((last - offset + 1) * size));
+  return v;
 }
 
 Sizes Older::numbers(size_t i) {

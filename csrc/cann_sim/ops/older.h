@@ -32,6 +32,10 @@ class Older {
   Value in(size_t i);                    // absent: an absent value
   Value out(size_t i);
   Value found(size_t i, const Sizes& sizes);  // the first items of output i, with a shape that only the values tell
+  // The memory of an operand under other sizes, strides and an offset, as far as its allocation goes: clients describe a view
+  // by its own sizes.
+  Value strided_in(size_t i, const Sizes& sizes, const Sizes& strides, int64_t offset) { return strided(in_.at(i), sizes, strides, offset); }
+  Value strided_out(size_t i, const Sizes& sizes, const Sizes& strides, int64_t offset) { return strided(out_.at(i), sizes, strides, offset); }
   size_t inputs() const { return in_.size(); }
   Sizes numbers(size_t i);               // an input of integers
   double number(size_t i);               // an input of one item
@@ -46,6 +50,7 @@ class Older {
 
  private:
   Value value(OlderOperand& operand);
+  Value strided(OlderOperand& operand, const Sizes& sizes, const Sizes& strides, int64_t offset);
   std::string op_;
   std::vector<OlderOperand> in_, out_;
   std::unique_ptr<aclopAttr> attr_;
@@ -63,6 +68,24 @@ struct OlderOp {
 struct OlderOps {
   OlderOps(std::initializer_list<OlderOp> rows);
 };
+
+// Axes as clients give them, from 0 on; none means all dims.
+Sizes axes_of(Older& o, const Sizes& given, int64_t ndim);
+// The loss of every item becomes output 0: each, or their mean or sum, as the attribute `reduction` says.
+void reduce_loss(Older& o, const Value& each);
+
+// f(items) for every place of a shape, in float32; `items` points to one item of each input, which broadcast to the shape.
+template <class F> Value zipped(const Sizes& shape, const std::vector<Value>& inputs, F&& f) {
+  std::vector<Value> dense;
+  for (const Value& v : inputs) dense.push_back(v.to(mt::kFloat).expand(shape).dense());
+  const Value made = empty(shape, mt::kFloat);
+  std::vector<float> items(inputs.size());
+  for (int64_t i = 0, n = made.numel(); i < n; ++i) {
+    for (size_t k = 0; k < dense.size(); ++k) items[k] = dense[k].ptr<float>()[i];
+    made.ptr<float>()[i] = static_cast<float>(f(items.data()));
+  }
+  return made;
+}
 
 // (x, gamma, beta): y, the mean, and the variance or 1 / deviation of rows of `width` items (older_plain.cpp).
 void layer_norm_of(Older& o, int64_t width, bool gives_variance);

@@ -31,31 +31,14 @@ void check_confusion(Older& o) {
     if (sorted.size() != rank || sorted[i] != int64_t(i)) o.refuse("perm is no order of the dims");
 }
 
-// The memory of a dense operand under other sizes, strides and an offset.
-Value strided(Older& o, const Value& whole, const Sizes& sizes, const Sizes& strides, int64_t offset) {
-  if (sizes.size() != strides.size() || sizes.size() > size_t(kMaxRank)) o.refuse("sizes and strides do not fit together");
-  Value v = whole.reshape({-1});
-  int64_t last = offset, items = 1;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] < 0 || strides[d] < 0) o.refuse("a size or a stride is negative");
-    last += (sizes[d] - 1) * strides[d];
-    items *= sizes[d];
-  }
-  if (items && (offset < 0 || last >= v.sizes[0])) o.refuse("the view reaches beyond the memory");
-  v.data = static_cast<char*>(v.data) + offset * mt::itemsize(v.dtype);
-  v.ndim = int32_t(sizes.size());
-  std::copy(sizes.begin(), sizes.end(), v.sizes);
-  std::copy(strides.begin(), strides.end(), v.strides);
-  return v;
-}
 int64_t offset_of(Older& o, size_t i) {
   const Sizes given = o.numbers(i);
   return given.empty() ? 0 : given[0];
 }
-void as_strided(Older& o) { copy(o.out(0), strided(o, o.in(0), o.numbers(1), o.numbers(2), o.given(3) ? offset_of(o, 3) : 0)); }
+void as_strided(Older& o) { copy(o.out(0), o.strided_in(0, o.numbers(1), o.numbers(2), o.given(3) ? offset_of(o, 3) : 0)); }
 // (to, its sizes, strides, offset, from, its sizes, strides, offset) -> to
 void view_copy(Older& o) {
-  copy(strided(o, o.out(0), o.numbers(1), o.numbers(2), offset_of(o, 3)), strided(o, o.in(4), o.numbers(5), o.numbers(6), offset_of(o, 7)));
+  copy(o.strided_out(0, o.numbers(1), o.numbers(2), offset_of(o, 3)), o.strided_in(4, o.numbers(5), o.numbers(6), offset_of(o, 7)));
 }
 
 void sort(Older& o) {

@@ -95,20 +95,10 @@ constexpr Named kReductions[] = {
     {"ReduceSum", "sum", 2}, {"ReduceMean", "mean", 2, In::floating}, {"ReduceMeanD", "mean", 1, In::floating}, {"ReduceMax", "amax", 2}, {"ReduceMin", "amin", 2},
     {"ReduceProd", "prod", 2}, {"ReduceAll", "all", 2}, {"ReduceAny", "any", 2},
 };
-Sizes dims_of(Older& o, const Sizes& given, int64_t ndim) {
-  Sizes dims;
-  for (int64_t d : given) {
-    if (d < -ndim || d >= std::max<int64_t>(ndim, 1)) o.refuse("an axis is out of range");
-    dims.push_back(d < 0 ? d + ndim : d);
-  }
-  if (dims.empty())
-    for (int64_t d = 0; d < ndim; ++d) dims.push_back(d);
-  return dims;
-}
 void reduce(Older& o) {
   const Named& n = named(std::begin(kReductions), std::end(kReductions), o.name());
   const Value x = o.in(0), out = o.out(0);
-  const Sizes dims = dims_of(o, o.given(1) ? o.numbers(1) : o.list("axes"), x.ndim);
+  const Sizes dims = axes_of(o, o.given(1) ? o.numbers(1) : o.list("axes"), x.ndim);
   Sizes kept = x.shape();
   for (int64_t d : dims) kept[d] = 1;
   DType t = std::string(n.kernel) == "all" || std::string(n.kernel) == "any" ? mt::kBool : opmath(x.dtype);
@@ -126,7 +116,7 @@ void reduce(Older& o) {
 }
 template <bool most> void place_of_extreme(Older& o) {  // (x, dimension)
   const Value x = o.in(0), out = o.out(0);
-  const int64_t dim = dims_of(o, {o.given(1) ? o.numbers(1).at(0) : o.integer("dimension", 0)}, x.ndim)[0];
+  const int64_t dim = axes_of(o, {o.given(1) ? o.numbers(1).at(0) : o.integer("dimension", 0)}, x.ndim)[0];
   Sizes shape = x.shape();
   shape[dim] = 1;
   const Value made = empty(shape, mt::kInt64);
@@ -138,7 +128,7 @@ template <bool most> void place_of_extreme(Older& o) {  // (x, dimension)
 int64_t last_or(Older& o, int64_t ndim) {
   const Sizes axes = o.list("axes");
   if (axes.size() > 1) o.refuse("only one axis is computed");
-  return dims_of(o, {axes.empty() ? -1 : axes[0]}, ndim)[0];
+  return axes_of(o, {axes.empty() ? -1 : axes[0]}, ndim)[0];
 }
 template <bool logs> void softmax(Older& o) {
   const Value x = o.in(0).to(mt::kFloat), made = empty(x.shape(), mt::kFloat);
@@ -203,14 +193,6 @@ void tensor_equal(Older& o) {
 }
 
 // ---- losses: reduction is none, mean or sum ----------------------------------------------------------------------------------------
-void reduce_loss(Older& o, const Value& each) {
-  const std::string how = o.text("reduction", "mean");
-  if (how == "none") return copy(o.out(0), each.reshape(o.out(0).shape()));
-  const Value made = empty({}, mt::kFloat);
-  const Sizes all = dims_of(o, {}, each.ndim);
-  call_kernel(how == "mean" ? "mean" : "sum", {made, each}, {list(all)});
-  copy(o.out(0), made.reshape(o.out(0).shape()));
-}
 void mse(Older& o) {
   const Value d = pointwise("sub", mt::kFloat, {o.in(0), o.in(1)}, {integer(1)});
   reduce_loss(o, pointwise("mul", mt::kFloat, {d, d}));
@@ -290,7 +272,7 @@ void masked_select(Older& o) {  // (x, mask)
 // ---- indices and orders -------------------------------------------------------------------------------------------------------
 void gather_rows(Older& o) {  // (x, indices, axis)
   const Value x = o.in(0), index = o.in(1).to(mt::kInt64), out = o.out(0);
-  const int64_t axis = dims_of(o, {o.given(2) ? o.numbers(2).at(0) : o.integer("axis", 0)}, x.ndim)[0];
+  const int64_t axis = axes_of(o, {o.given(2) ? o.numbers(2).at(0) : o.integer("axis", 0)}, x.ndim)[0];
   Sizes shape = x.shape();
   shape[axis] = index.numel();
   const Value made = empty(shape, x.dtype);
@@ -298,7 +280,7 @@ void gather_rows(Older& o) {  // (x, indices, axis)
   copy(out, made.reshape(out.shape()));
 }
 void gather_items(Older& o) {  // (x, index), dim
-  call_kernel("gather", {o.out(0), o.in(0), o.in(1).to(mt::kInt64)}, {integer(dims_of(o, {o.integer("dim", 0)}, o.in(0).ndim)[0])});
+  call_kernel("gather", {o.out(0), o.in(0), o.in(1).to(mt::kInt64)}, {integer(axes_of(o, {o.integer("dim", 0)}, o.in(0).ndim)[0])});
 }
 void scatter_items(Older& o) {  // (x, index, updates), axis, reduction
   const std::string how = o.text("reduction", "none");
@@ -306,7 +288,7 @@ void scatter_items(Older& o) {  // (x, index, updates), axis, reduction
   const Value out = o.out(0);
   copy(out, o.in(0));
   call_kernel(how == "add" ? "scatter_add" : "scatter", {out, o.in(1).to(mt::kInt64), o.in(2).to(out.dtype)},
-              {integer(dims_of(o, {o.integer("axis", 0)}, out.ndim)[0])});
+              {integer(axes_of(o, {o.integer("axis", 0)}, out.ndim)[0])});
 }
 template <bool upper> void triangle(Older& o) {
   call_kernel(upper ? "triu" : "tril", {o.out(0), o.in(0)}, {integer(o.integer("diagonal", 0))});
@@ -315,10 +297,10 @@ void concat(Older& o) {
   std::vector<Value> parts;
   for (size_t i = 0; i < o.inputs(); ++i)
     if (o.given(i)) parts.push_back(o.in(i));
-  copy(o.out(0), cat(parts, dims_of(o, {o.integer("concat_dim", 0)}, o.out(0).ndim)[0]));
+  copy(o.out(0), cat(parts, axes_of(o, {o.integer("concat_dim", 0)}, o.out(0).ndim)[0]));
 }
 void pack(Older& o) {
-  const int64_t axis = dims_of(o, {o.integer("axis", 0)}, o.out(0).ndim)[0];
+  const int64_t axis = axes_of(o, {o.integer("axis", 0)}, o.out(0).ndim)[0];
   for (size_t i = 0; i < o.inputs(); ++i) copy(o.out(0).select(axis, int64_t(i)), o.in(i));
 }
 void tile(Older& o) {  // (x, how often along each dim)
@@ -361,23 +343,23 @@ void is_close(Older& o) {
 void running_sum(Older& o) {  // (x, axis)
   if (o.integer("exclusive", 0) || o.integer("reverse", 0)) o.refuse("exclusive and reverse are not supported");
   const Value x = o.in(0).to(opmath(o.in(0).dtype)), made = empty(x.shape(), x.dtype);
-  call_kernel("cumsum", {made, x}, {integer(dims_of(o, {o.given(1) ? o.numbers(1).at(0) : o.integer("axis", 0)}, x.ndim)[0])});
+  call_kernel("cumsum", {made, x}, {integer(axes_of(o, {o.given(1) ? o.numbers(1).at(0) : o.integer("axis", 0)}, x.ndim)[0])});
   copy(o.out(0), made);
 }
 void reverse(Older& o) {  // (x, axes)
-  const Sizes dims = dims_of(o, o.numbers(1), o.in(0).ndim);
+  const Sizes dims = axes_of(o, o.numbers(1), o.in(0).ndim);
   call_kernel("flip", {o.out(0), o.in(0)}, {list(dims)});
 }
 void sort(Older& o) {  // values, places
   const Value x = o.in(0), values = empty(x.shape(), x.dtype), places = empty(x.shape(), mt::kInt64);
-  const int64_t axis = dims_of(o, {o.integer("axis", -1)}, x.ndim)[0];
+  const int64_t axis = axes_of(o, {o.integer("axis", -1)}, x.ndim)[0];
   call_kernel("sort", {values, places, x}, {integer(axis), integer(o.integer("descending", 0)), integer(1)});
   copy(o.out(0), values);
   copy(o.out(1), places);
 }
 void top(Older& o) {  // (x, k), dim, largest: values, places
   const Value x = o.in(0), values = empty(o.out(0).shape(), x.dtype), places = empty(o.out(0).shape(), mt::kInt64);
-  const int64_t dim = dims_of(o, {o.integer("dim", -1)}, x.ndim)[0];
+  const int64_t dim = axes_of(o, {o.integer("dim", -1)}, x.ndim)[0];
   call_kernel("topk", {values, places, x}, {integer(values.size(dim)), integer(dim), integer(o.integer("largest", 1)), integer(1)});
   copy(o.out(0), values);
   copy(o.out(1), places);
@@ -410,4 +392,26 @@ const OlderOps ops({
 });
 
 }  // namespace
+
+Sizes axes_of(Older& o, const Sizes& given, int64_t ndim) {
+  Sizes dims;
+  const int64_t rank = std::max<int64_t>(ndim, 1);
+  for (int64_t d : given) {
+    if (d < -rank || d >= rank) o.refuse("an axis is out of range");
+    dims.push_back(d < 0 ? d + rank : d);
+  }
+  if (dims.empty())
+    for (int64_t d = 0; d < ndim; ++d) dims.push_back(d);
+  return dims;
+}
+
+void reduce_loss(Older& o, const Value& each) {
+  const std::string how = o.text("reduction", "mean");
+  if (how == "none") return copy(o.out(0), each.reshape(o.out(0).shape()));
+  const Value made = empty({}, mt::kFloat);
+  const Sizes all = axes_of(o, {}, each.ndim);
+  call_kernel(how == "mean" ? "mean" : "sum", {made, each}, {list(all)});
+  copy(o.out(0), made.reshape(o.out(0).shape()));
+}
+
 }  // namespace cann_sim

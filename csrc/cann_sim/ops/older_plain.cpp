@@ -16,7 +16,10 @@ namespace {
 void add(Older& o) { call_pointwise("add", promote(o.in(0).dtype, o.in(1).dtype), {o.out(0), o.in(0), o.in(1)}, {integer(1)}); }
 void subtract(Older& o) { call_pointwise("sub", promote(o.in(0).dtype, o.in(1).dtype), {o.out(0), o.in(0), o.in(1)}, {integer(1)}); }
 void multiply(Older& o) { call_pointwise("mul", promote(o.in(0).dtype, o.in(1).dtype), {o.out(0), o.in(0), o.in(1)}); }
-void divide(Older& o) { call_pointwise("div", opmath(promote(o.in(0).dtype, o.in(1).dtype)), {o.out(0), o.in(0), o.in(1)}); }
+void divide(Older& o) {
+  const DType t = promote(o.in(0).dtype, o.in(1).dtype);
+  call_pointwise("div", mt::is_integral(t) || t == mt::kBool ? mt::kFloat : opmath(t), {o.out(0), o.in(0), o.in(1)});
+}
 void relu(Older& o) { call_pointwise("relu", o.in(0).dtype, {o.out(0), o.in(0)}); }
 void absolute(Older& o) { call_pointwise("abs", o.in(0).dtype, {o.out(0), o.in(0)}); }
 void mish(Older& o) { call_pointwise("mish", opmath(o.in(0).dtype), {o.out(0), o.in(0)}); }
@@ -84,17 +87,6 @@ void strided_slice(Older& o) {
   if (x.shape() != o.out(0).shape()) o.refuse("the output must be of the slice's shape");
   copy(o.out(0), x);
 }
-// (x, paddings [rank, 2]); PadV3 has the value as a third input
-void pad(Older& o) {
-  const Value x = o.in(0), out = o.out(0);
-  const Sizes pads = o.numbers(1);
-  if (pads.size() != 2 * size_t(x.ndim)) o.refuse("paddings need two items a dim");
-  fill(out, o.given(2) ? o.number(2) : 0);
-  Value inner = out;
-  for (int d = 0; d < x.ndim; ++d) inner = inner.narrow(d, pads[2 * d], x.sizes[d]);
-  copy(inner, x);
-}
-
 // ---- reductions ---------------------------------------------------------------------------------------------------------
 // The index and the value of the largest (or smallest) item along a dim; outputs: indice, values.
 template <bool most> void arg_with_value(Older& o) {
@@ -114,16 +106,17 @@ template <bool most> void arg_with_value(Older& o) {
   copy(o.out(0), index.transpose(dim, -1).reshape(o.out(0).shape()));
   copy(o.out(1), value.transpose(dim, -1).reshape(o.out(1).shape()));
 }
-// (sum |x|^p)^(1/p) over axes
-void lp_norm(Older& o) {
-  Sizes axes = o.list("axes");
-  const Value x = o.in(0), out = o.out(0);
-  if (axes.empty())
-    for (int d = 0; d < x.ndim; ++d) axes.push_back(d);
+// (sum |x|^p)^(1/p) over axes; the first of two steps leaves the root to LpNormUpdateV2. The largest integer stands for infinity.
+template <bool root> void lp_norm(Older& o) {
+  const Value x = o.in(0).to(mt::kFloat), out = o.out(0);
+  const Sizes axes = axes_of(o, o.list("axes"), x.ndim);
   Sizes kept = x.shape();
-  for (int64_t& a : axes) kept[a < 0 ? a += x.ndim : a] = 1;
-  const Value made = empty(kept, mt::kFloat);
-  call_kernel("linalg_vector_norm", {made, x.to(mt::kFloat)}, {number(o.real("p", 2)), list(axes), integer(1), none()});
+  if (x.ndim)
+    for (int64_t a : axes) kept[size_t(a)] = 1;
+  const double given = o.real("p", 2), p = given > 2e9 ? INFINITY : given < -2e9 ? -INFINITY : given;
+  Value made = empty(kept, mt::kFloat);
+  call_kernel("linalg_vector_norm", {made, x}, {number(p), list(axes), integer(1), none()});
+  if (!root && p != 0 && !std::isinf(p)) made = zipped(kept, {made}, [=](const float* v) { return std::pow(double(v[0]), p); });
   copy(out, made.reshape(out.shape()));
 }
 
@@ -216,9 +209,8 @@ const OlderOps ops({
     {"Addcmul", 4, 4, 1, addcmul},
     {"Fill", 2, 2, 1, fill_shape}, {"BroadcastTo", 2, 2, 1, broadcast}, {"Transpose", 2, 2, 1, transpose},
     {"Slice", 3, 3, 1, slice}, {"StridedSlice", 3, 4, 1, strided_slice},
-    {"Pad", 2, 2, 1, pad}, {"PadV3", 3, 3, 1, pad},
     {"ArgMaxWithValue", 1, 1, 2, arg_with_value<true>}, {"ArgMinWithValue", 1, 1, 2, arg_with_value<false>},
-    {"LpNormReduceV2", 1, 1, 1, lp_norm}, {"LpNormV2", 1, 1, 1, lp_norm},
+    {"LpNormReduceV2", 1, 1, 1, lp_norm<false>}, {"LpNormV2", 1, 1, 1, lp_norm<true>},
     {"MatMul", 2, 3, 1, matmul}, {"MatMulV2", 2, 4, 1, matmul}, {"BatchMatMul", 2, 2, 1, batch_matmul},
     {"BatchMatMulV2", 2, 4, 1, batch_matmul},
     {"LayerNormV3", 3, 3, 3, layer_norm}, {"ArgMaxGrad", 3, 3, 1, replace_items},

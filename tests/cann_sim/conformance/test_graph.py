@@ -6,6 +6,7 @@ import os
 
 import pytest
 import torch
+import torch_npu
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TASK_QUEUE_ENABLE") == "2", reason="torch_npu does not capture with TASK_QUEUE_ENABLE=2"
@@ -64,3 +65,18 @@ def test_a_training_step_replays() -> None:
         graph.replay()
         found.append(loss.item())
     assert all(later < earlier for earlier, later in zip(found, found[1:]))
+
+
+def test_lengths_of_attention_are_updated() -> None:
+    """What was captured with 2 keys is replayed with 4: torch_npu asks for the largest workspace, and updates the task group."""
+    q, k = (torch.randn(1, 2, n, 128, dtype=torch.float16, device="npu") for n in (1, 4))
+    attend = lambda keys: torch_npu.npu_fused_infer_attention_score(
+        q, k, k, num_heads=2, input_layout="BNSD", scale=0.1, actual_seq_lengths_kv=[keys])[0]  # fmt: skip
+    expected = attend(4)
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph, auto_dispatch_capture=True):
+        found = attend(2)
+    graph.update(cpu_update_input=[{"actual_seq_lengths_kv": [4]}])
+    graph.replay()
+    torch.npu.synchronize()
+    torch.testing.assert_close(found.cpu(), expected.cpu())
