@@ -226,7 +226,7 @@ void conv_forward(DType dtype, const Conv& s, const void* x, const void* w, cons
   } else if (winograd_fits(dtype, s) && winograd_forward(s, static_cast<const float*>(x), static_cast<const float*>(w),
                                                          static_cast<const float*>(bias), static_cast<float*>(y))) {
     return;
-  } else if (gathered_fits(dtype, s)) {
+  } else if (gathered_forward_fits(dtype, s)) {
     gathered_forward(dtype, s, x, w, bias, y);
   } else if (s.pointwise()) {
     pointwise_forward(dtype, s, x, w, bias, y);

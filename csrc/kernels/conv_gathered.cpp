@@ -1,6 +1,12 @@
 // Convolutions as one product over the patches of many images: 1x1 with small planes, with strides, and where there are fewer
 // images than threads; larger kernels whose weights outweigh their planes. Large planes of 1x1 are multiplied where they
 // lie, in conv.cpp.
+#ifdef __AVX512F__
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 warns of its own "undefined" intrinsics
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+#endif
+
 #include "conv.h"
 #include "dispatch.h"
 #include "gemm.h"
@@ -101,6 +107,89 @@ template <class T> void fill_bias(const T* bias, int64_t rows, int64_t width, T*
   });
 }
 
+#ifdef __AVX512F__
+// Sixteen items of a row of outputs, some of which lie in the image: the same for every channel.
+class RunCopy {
+ public:
+  RunCopy(int64_t stride, int64_t count, int64_t lo, int64_t hi)
+      : stride_(stride), written_(bits(0, count)), read_(bits(lo, hi)), low_(spread(read_ & 0xff)), high_(spread(read_ >> 8)) {}
+
+  void operator()(const float* pixels, float* to) const {
+    if (stride_ == 1) {
+      _mm512_mask_storeu_ps(to, written_, _mm512_maskz_loadu_ps(read_, pixels));
+    } else if (stride_ == 2) {
+      const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+      const __m512 a = _mm512_maskz_loadu_ps(low_, pixels), b = _mm512_maskz_loadu_ps(high_, pixels + 16);
+      _mm512_mask_storeu_ps(to, written_, _mm512_permutex2var_ps(a, even, b));
+    } else {
+      for (int j = 0; j < 16; ++j)
+        if (written_ >> j & 1) to[j] = read_ >> j & 1 ? pixels[j * stride_] : 0;
+    }
+  }
+
+ private:
+  static uint32_t bits(int64_t lo, int64_t hi) {
+    lo = std::clamp<int64_t>(lo, 0, 16), hi = std::clamp<int64_t>(hi, lo, 16);
+    return ((1u << hi) - 1) & ~((1u << lo) - 1);
+  }
+  static __mmask16 spread(uint32_t m) {  // bit i to bit 2i
+    m = (m | m << 4) & 0x0f0f;
+    m = (m | m << 2) & 0x3333;
+    return __mmask16((m | m << 1) & 0x5555);
+  }
+
+  int64_t stride_;
+  uint32_t written_, read_;
+  __mmask16 low_, high_;
+};
+
+// The patches of images, each column those of one output: written when the product needs them.
+class Patches final : public MadeColumns {
+ public:
+  Patches(const Conv& shape, const float* images) : s(shape), x(images) { unit = s.taps(); }
+
+  void write(int64_t first, int64_t count, int64_t depth0, int64_t depth, float* strip, int64_t step) const override {
+    const int64_t plane = s.y_plane(), taps = s.taps(), channels = depth / taps;
+    for (int64_t at = 0; at < count;) {  // image by image
+      const int64_t image = (first + at) / plane, p0 = (first + at) % plane, p1 = std::min(plane, p0 + count - at);
+      const float* from = x + (image * s.c + depth0 / taps) * s.x_plane();
+      float* row = strip + at;
+      for_each_tap(s, 1, [&](int64_t, const int64_t* tap, int64_t) {
+        float* to = row;
+        for_each_run(s, from, tap, p0, p1, [&](int64_t length, const float* pixels, int64_t lo, int64_t hi) {
+          for (int64_t j = 0; j < length; j += 16) {
+            const RunCopy copy(s.stride[2], length - j, lo - j, hi - j);
+            for (int64_t c = 0; c < channels; ++c)
+              copy(pixels + c * s.x_plane() + j * s.stride[2], to + c * taps * step + j);
+          }
+          to += length;
+        });
+        row += step;
+      });
+      at += p1 - p0;
+    }
+  }
+
+ private:
+  const Conv& s;
+  const float* x;
+};
+
+void forward_made(const Conv& s, const float* x, const float* w, const float* bias, float* y) {
+  const int64_t plane = s.y_plane(), deep = depth(s);
+  const int64_t most = std::clamp<int64_t>((4 << 20) / std::max<int64_t>(s.k * plane, 1), 1, s.n);
+  Scratch<float> result(s.k * most * plane);
+  for (int64_t first = 0; first < s.n; first += most) {
+    const int64_t count = std::min(most, s.n - first), width = count * plane;
+    const bool alone = count == 1;  // its rows are those of the output
+    float* to = alone ? y + first * s.k * plane : result.get();
+    fill_bias(bias, s.k, width, to);
+    gemm_made(s.k, width, deep, w, deep, Patches(s, x + first * s.c * s.x_plane()), bias != nullptr, to, width);
+    if (!alone) swap_planes(result.get(), s.k, count, plane, y + first * s.k * plane);
+  }
+}
+#endif
+
 template <class T> void forward(DType dtype, const Conv& s, const T* x, const T* w, const T* bias, T* y) {
   const int64_t plane = s.y_plane(), most = images_at_once(s), deep = depth(s);
   Scratch<T> columns(deep * most * plane), result(s.k * most * plane);
@@ -163,6 +252,13 @@ bool gathered_fits(DType dtype, const Conv& s) {
   return strided || (s.n > 1 && std::min(s.c, s.k) >= 64 && (s.y_plane() <= kSmallPlane || few));
 }
 
+bool gathered_forward_fits(DType dtype, const Conv& s) {
+#ifdef __AVX512F__  // where the patches are not stored, fewer weights make up for them
+  if (dtype == kFloat && s.groups == 1 && s.y_plane() <= 2 * kSmallPlane && s.taps() > 1 && s.k * depth(s) >= 1 << 13) return true;
+#endif
+  return gathered_fits(dtype, s);
+}
+
 bool gathered_weight_grad_fits(DType dtype, const Conv& s) {
   if (gathered_fits(dtype, s)) return true;
   if (s.groups != 1) return false;
@@ -171,6 +267,11 @@ bool gathered_weight_grad_fits(DType dtype, const Conv& s) {
 }
 
 void gathered_forward(DType dtype, const Conv& s, const void* x, const void* w, const void* bias, void* y) {
+#ifdef __AVX512F__
+  if (dtype == kFloat)
+    return forward_made(s, static_cast<const float*>(x), static_cast<const float*>(w), static_cast<const float*>(bias),
+                        static_cast<float*>(y));
+#endif
   MT_DISPATCH_SIZE(dtype, "convolution", T, {
     forward(dtype, s, static_cast<const T*>(x), static_cast<const T*>(w), static_cast<const T*>(bias), static_cast<T*>(y));
   })

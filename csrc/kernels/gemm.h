@@ -25,4 +25,16 @@ void gemv(DType dtype, bool transA, int64_t m, int64_t n, c128 alpha, const void
 // What multiplies bfloat16 on this processor without a way through float: "amx", "avx512_bf16", or "".
 const char* bf16_unit();
 
+// The right factor of a product in float32 that is written as it is needed, and never lies in memory as a whole.
+struct MadeColumns {
+  int64_t unit = 1;  // of the depth: slices begin and end at multiples of it
+  virtual ~MadeColumns() = default;
+  // Items depth0.. of columns first.. : item d of column j goes to strip[(d - depth0) * step + j - first].
+  virtual void write(int64_t first, int64_t count, int64_t depth0, int64_t depth, float* strip, int64_t step) const = 0;
+};
+
+// C (m x n) = A (m x k) times the columns, or added to C. In the library for AVX-512 only.
+void gemm_made(int64_t m, int64_t n, int64_t k, const float* A, int64_t lda, const MadeColumns& columns, bool add, float* C,
+               int64_t ldc);
+
 }  // namespace mt

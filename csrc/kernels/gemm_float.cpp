@@ -122,6 +122,7 @@ void few_rows(const Product& p) {
 struct Block {
   const Product& p;
   const Factors f;
+  const MadeColumns* made;  // in place of p.B, where it is given
   float *A, *B;
   int64_t i0, rows, j0, columns, d0, depth;
 
@@ -135,9 +136,14 @@ struct Block {
           pack_a(at<float>(p.A, (i0 + i) * f.a_line + d0 * f.a_item), f.a_line, f.a_item, std::min(kUnit, rows - i), depth,
                  A + i * depth);
         } else {
-          const int64_t j = (u - of_a) * kWide;
-          pack_strip(at<float>(p.B, (j0 + j) * f.b_line + d0 * f.b_item), f, std::min<int64_t>(kWide, columns - j), depth,
-                     B + j * depth);
+          const int64_t j = (u - of_a) * kWide, width = std::min<int64_t>(kWide, columns - j);
+          float* strip = B + j * depth;
+          if (!made) {
+            pack_strip(at<float>(p.B, (j0 + j) * f.b_line + d0 * f.b_item), f, width, depth, strip);
+          } else {
+            if (width < kWide) std::fill_n(strip, depth * kWide, 0.f);
+            made->write(j0 + j, width, d0, depth, strip, kWide);
+          }
         }
       }
     });
@@ -170,17 +176,17 @@ struct Block {
 
 // Both factors packed by blocks. One thread packs few rows of A at a time, which it then finds in its second level cache;
 // several meet twice for each block, so that theirs have many rows.
-void many_rows(const Product& p) {
+void many_rows(const Product& p, const MadeColumns* made) {
   const int64_t threads = in_parallel() || p.m * p.n * p.k < kShared ? 1 : get_num_threads();
   const bool alone = threads == 1;
-  const int64_t deep = cut(p.k, alone ? kDepth : kManyDepth, 1), nc = cut(p.n, alone ? kColumns : kManyColumns, kWide);
+  const int64_t deep = cut(p.k, alone ? kDepth : kManyDepth, made ? made->unit : 1), nc = cut(p.n, alone ? kColumns : kManyColumns, kWide);
   const int64_t mc = cut(p.m, alone ? kRows : kManyRows, kPanel);
   std::unique_ptr<float[]> memory(new float[deep * (mc + nc) + kLanes]);
   float* B = memory.get() + (-(reinterpret_cast<uintptr_t>(memory.get()) / 4) & (kLanes - 1));  // at a whole vector
   for (int64_t j = 0; j < p.n; j += nc)
     for (int64_t d = 0; d < p.k; d += deep)
       for (int64_t i = 0; i < p.m; i += mc) {
-        const Block block{p, Factors(p), B + deep * nc, B, i, std::min(mc, p.m - i), j, std::min(nc, p.n - j), d,
+        const Block block{p, Factors(p), made, B + deep * nc, B, i, std::min(mc, p.m - i), j, std::min(nc, p.n - j), d,
                           std::min(deep, p.k - d)};
         block.pack(i == 0);
         block.multiply(threads);
@@ -192,8 +198,13 @@ void many_rows(const Product& p) {
 bool float_gemm(const Product& p) {
   if (p.n < kLanes || p.alpha != c128(1) || (p.beta != c128(0) && p.beta != c128(1))) return false;
   if (p.m <= kRows) few_rows(p);
-  else many_rows(p);
+  else many_rows(p, nullptr);
   return true;
+}
+
+void gemm_made(int64_t m, int64_t n, int64_t k, const float* A, int64_t lda, const MadeColumns& columns, bool add, float* C,
+               int64_t ldc) {
+  many_rows({false, false, m, n, k, 1.0, A, lda, nullptr, n, add ? 1.0 : 0.0, C, ldc}, &columns);
 }
 
 bool shared_gemm(DType dtype, const Product& p) {
