@@ -148,9 +148,16 @@ template <class T> void run(DType dtype, const Product& p) {
 
 }  // namespace
 
+// Rows of the small side up to which this is faster than packing. The sums of the lanes weigh more in shorter rows.
+static int64_t most_rows([[maybe_unused]] DType dtype, int64_t k) {
+#ifdef __AVX512F__
+  if (dtype == kFloat) return k < kDepth / 2 ? 12 : k < kDepth ? 24 : 48;  // than gemm_float.cpp
+#endif
+  return k < kDepth ? 48 : kFew - 4;  // than BLAS
+}
+
 bool skinny_gemm(DType dtype, const Product& p) {
-  // The sums of the lanes weigh more in shorter rows: then BLAS catches up earlier.
-  if (p.transA || !p.transB || p.k < 64 || std::min(p.m, p.n) > (p.k < kDepth ? 48 : kFew - 4)) return false;
+  if (p.transA || !p.transB || p.k < 64 || std::min(p.m, p.n) > most_rows(dtype, p.k)) return false;
   switch (dtype) {
     case kFloat: return run<float>(dtype, p), true;
     case kHalf: return run<f16>(dtype, p), true;

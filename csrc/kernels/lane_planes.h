@@ -75,4 +75,15 @@ template <class T> struct PlaneLanes {
   }
 };
 
+// f(i, sum of plane i) for the planes [begin, end) of n, at least PlaneLanes<T>::kCount. How a plane is summed does not depend
+// on the range it is in, and so not on the number of threads.
+template <class T, class F> void for_each_total(const T* x, int64_t n, int64_t plane, int64_t begin, int64_t end, F&& f) {
+  constexpr int64_t kCount = PlaneLanes<T>::kCount;
+  for (int64_t p = begin; p < end; p += kCount) {
+    const int64_t first = std::min(p, n - kCount);
+    const auto sums = PlaneLanes<T>::totals(x + first * plane, plane);
+    for (int64_t i = p; i < std::min(p + kCount, end); ++i) f(i, sums[i - first]);
+  }
+}
+
 }  // namespace mt

@@ -36,12 +36,15 @@ template <class T> struct AveragePool {
   std::vector<Span> spans = width_spans(s);
   std::vector<int64_t> widths;
   std::vector<T> divisors, scaled;  // of one row of outputs
+  int64_t of_rows = -1;             // the pixels of a column of a window that the divisors are for
 
   AveragePool(const Conv& shape, const Divisor& d) : s(shape), divisor(d), divisors(s.out[2]), scaled(s.out[2]) {
     for (int64_t o = 0; o < s.out[2]; ++o) widths.push_back(divisor.extent(s, 2, o));
   }
   void set_divisors(int64_t od, int64_t oh) {
-    int64_t rest = divisor.extent(s, 0, od) * divisor.extent(s, 1, oh);
+    const int64_t rest = divisor.extent(s, 0, od) * divisor.extent(s, 1, oh);
+    if (rest == of_rows) return;  // they are those of the row before
+    of_rows = rest;
     for (int64_t o = 0; o < s.out[2]; ++o) {
       int64_t size = divisor.fixed ? divisor.fixed : rest * widths[o];
       divisors[o] = T(size ? size : 1);  // an empty window has the sum 0
@@ -206,19 +209,12 @@ template <class T> void adaptive_average_last(const Conv& s, int64_t channels, c
   });
 }
 
-// One output for each of the planes [begin, end) of n. How a plane is summed does not depend on the range it is in.
+// One output for each of the planes [begin, end) of n.
 template <class T> void average_planes(const T* x, int64_t n, int64_t plane, int64_t begin, int64_t end, T* y) {
-  using Lanes = PlaneLanes<T>;
   constexpr int64_t kShort = 4096;
-  if (plane > kShort || n < Lanes::kCount) {
-    for (int64_t p = begin; p < end; ++p) y[p] = total(x + p * plane, plane) / T(plane);
-    return;
-  }
-  for (int64_t p = begin; p < end; p += Lanes::kCount) {
-    const int64_t first = std::min(p, n - Lanes::kCount);
-    const auto sums = Lanes::totals(x + first * plane, plane);
-    for (int64_t i = p; i < std::min(p + Lanes::kCount, end); ++i) y[i] = sums[i - first] / T(plane);
-  }
+  if (plane <= kShort && n >= PlaneLanes<T>::kCount)
+    return for_each_total(x, n, plane, begin, end, [&](int64_t p, T sum) { y[p] = sum / T(plane); });
+  for (int64_t p = begin; p < end; ++p) y[p] = total(x + p * plane, plane) / T(plane);
 }
 
 template <int nd> void adaptive_avg_pool(const Args& args) {

@@ -1,5 +1,6 @@
 // Reductions that add, multiply or count: sum, mean, nansum, prod, all, any, count_nonzero. Extremes and moments have
 // files of their own.
+#include "lane_planes.h"
 #include "reduce.h"
 
 namespace mt {
@@ -123,6 +124,23 @@ constexpr Fold kNansum[] = {kSum[0], sum_fold<float, double, 1, NanAddLanes>(),
 constexpr Fold kProd[] = {prod_fold<uint64_t>(), prod_fold<float>(), prod_fold<double>(), prod_fold<c64, c128>(),
                           prod_fold<c128>()};
 
+// Many short rows of floats that lie side by side; false: they are something else.
+template <class T> bool short_rows(const View& out, const View& in, uint64_t mask, bool mean) {
+  constexpr int64_t kShort = 128;
+  int first = in.ndim;
+  int64_t length = 1;
+  while (first > 0 && mask >> (first - 1) & 1) length *= in.sizes[--first];
+  const bool inner = first < in.ndim && (mask & ((uint64_t(1) << first) - 1)) == 0;
+  if (!inner || length == 0 || length > kShort || !in.contiguous() || !out.contiguous()) return false;
+  const int64_t rows = in.numel() / length;
+  if (rows < 4 * PlaneLanes<T>::kCount) return false;
+  T* to = out.ptr<T>();
+  parallel_for(rows, kGrain / length + 1, [&](int64_t begin, int64_t end) {
+    for_each_total(in.ptr<T>(), rows, length, begin, end, [&](int64_t i, T sum) { to[i] = mean ? sum / T(length) : sum; });
+  });
+  return true;
+}
+
 // The input is cast to the output's dtype and folded there: integers as int64, halves as float.
 void arithmetic(const char* name, const Fold* table, const View& out, const View& in, const Args& c) {
   uint64_t mask = dim_mask(c.na ? c.a : nullptr, in.ndim);
@@ -132,6 +150,10 @@ void arithmetic(const char* name, const Fold* table, const View& out, const View
   }
   if (in.dtype == kBool && is_integral(out.dtype) && table != kProd)
     return reduce({name, &kCount, kBool, {kInt64}, false}, c.t, 1, in, mask);
+  if (in.dtype == out.dtype && (table == kSum || table == kMean) && in.ndim <= 64) {
+    if (in.dtype == kFloat && short_rows<float>(out, in, mask, table == kMean)) return;
+    if (in.dtype == kDouble && short_rows<double>(out, in, mask, table == kMean)) return;
+  }
   DType compute = is_integral(out.dtype) ? kInt64 : widened(out.dtype);
   int row = compute == kInt64 ? 0 : compute - kFloat + 1;
   const Reduction fold{name, table + row, compute, {compute}, false};
