@@ -180,10 +180,6 @@ template <int kCount> struct Blocks {
   }
 };
 
-template <class T> void pack_weights(const T* const* filters, int64_t taps, typename PlaneLanes<T>::V* packed) {
-  PlaneLanes<T>::load(filters, 0, taps, packed);
-}
-
 // Rows of an image with zeros beside them, from line `begin` on, a vector for each pixel.
 template <class T> struct PaddedRows {
   using V = typename PlaneLanes<T>::V;
@@ -194,7 +190,8 @@ template <class T> struct PaddedRows {
       : line(row), left(before), width(whole_width), pixels(lines * whole_width), loaded(row < whole_width ? lines * row : 0) {}
   void load(const T* const* planes, int64_t first, int64_t last) {
     begin = first;
-    PlaneLanes<T>::load(planes, first * line, last * line, loaded.empty() ? pixels.data() : loaded.data());
+    V* to = loaded.empty() ? pixels.data() : loaded.data();
+    PlaneLanes<T>::load(planes, first * line, last * line, reinterpret_cast<T*>(to));
     for (int64_t i = 0; i < last - first && !loaded.empty(); ++i)
       std::copy_n(loaded.data() + i * line, line, pixels.data() + i * width + left);
   }
@@ -256,7 +253,7 @@ template <class T> void forward(const Conv& s, const T* x, const T* w, const T* 
         if (bias) level[l] = bias[k];
       });
       if (blocks.weights_of(b) != packed) {
-        pack_weights(filters, taps, weights.data());
+        P::Lanes::load(filters, 0, taps, reinterpret_cast<T*>(weights.data()));
         finite = all_finite(reinterpret_cast<const T*>(weights.data()), taps * P::kCount);
         packed = blocks.weights_of(b);
       }
@@ -324,7 +321,7 @@ template <class T> void input_grad(const Conv& s, const T* gy, const T* w, T* gx
         continue;
       }
       for (int64_t k = 0; k < kg; ++k) {
-        pack_weights(filters, taps, weights.data());
+        P::Lanes::load(filters, 0, taps, reinterpret_cast<T*>(weights.data()));
         rows.load(gradient, planes.out_lines(out.begin), planes.out_lines(out.end));
         for (int l = 0; l < P::kCount; ++l) gradient[l] += s.y_plane(), filters[l] += taps;
         for (int64_t line = first; line < last; ++line)

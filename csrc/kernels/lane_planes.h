@@ -26,11 +26,11 @@ template <class T> struct PlaneLanes {
     if constexpr (2 * kApart < kCount) transpose<2 * kApart>(r);
   }
 
-  // to[0], to[1], ... become items begin..end of the planes.
-  static void load(const T* const* plane, int64_t begin, int64_t end, V* to) {
+  // Items begin..end of the planes side by side, those of item i at to[(i - begin) * step].
+  static void load(const T* const* plane, int64_t begin, int64_t end, T* to, int64_t step = kCount) {
     if (end - begin < kCount) {
       for (int64_t i = begin; i < end; ++i)
-        for (int l = 0; l < kCount; ++l) to[i - begin][l] = plane[l][i];
+        for (int l = 0; l < kCount; ++l) to[(i - begin) * step + l] = plane[l][i];
       return;
     }
     for (int64_t i = begin; i < end; i += kCount) {
@@ -38,7 +38,7 @@ template <class T> struct PlaneLanes {
       V r[kCount];
       MT_UNROLL for (int l = 0; l < kCount; ++l) r[l] = *reinterpret_cast<const Anywhere*>(plane[l] + at);
       transpose(r);
-      MT_UNROLL for (int l = 0; l < kCount; ++l) to[at - begin + l] = r[l];
+      MT_UNROLL for (int l = 0; l < kCount; ++l) *reinterpret_cast<Anywhere*>(to + (at - begin + l) * step) = r[l];
     }
   }
   // The sums of kCount planes of n items that follow each other: short ones, whose sums would each wait for the one before.

@@ -7,6 +7,7 @@
 #include "dense.h"
 #include "dispatch.h"
 #include "gemm.h"
+#include "lane_planes.h"
 #include "loops.h"
 #include "panel.h"
 #include "parallel.h"
@@ -77,8 +78,10 @@ struct Weights {
       const float* from[kWide];
       for (int64_t j = 0; j < width; ++j) from[j] = f(first + j);
       float* to = strips.get() + begin[slice] + first * depth;
-      for (int64_t d = 0; d < depth; ++d, to += kWide)
-        for (int64_t j = 0; j < width; ++j) to[j] = from[j][d * step];
+      int64_t j = 0;
+      for (; step == 1 && j + kLanes <= width; j += kLanes) PlaneLanes<float>::load(from + j, 0, depth, to + j, kWide);
+      for (int64_t d = 0; j < width && d < depth; ++d)
+        for (int64_t rest = j; rest < width; ++rest) to[d * kWide + rest] = from[rest][d * step];
     }
   }
   int64_t room(int64_t slice) const { return whole(columns[slice]); }  // of a row of the product
@@ -115,7 +118,7 @@ void tanh_row(float* x, int64_t n) {
 struct Forward {
   Layer layer;
   const float *gates, *hx, *cx, *weight, *bias;  // cx of LSTM only; bias may be nullptr
-  float *output, *cells, *kept;
+  float *output, *cells, *kept;  // kept: nullptr where no backward will ask for it
 
   void run() {
     const Slices slices(layer);
@@ -128,7 +131,8 @@ struct Forward {
     std::vector<float> panels[2] = {std::vector<float>(layer.state()), std::vector<float>(layer.state())};
     pack_panels(hx, hidden, 1, batch, hidden, panels[0].data());
     std::vector<std::unique_ptr<float[]>> products(slices.count);
-    for (int64_t s = 0; s < slices.count; ++s) products[s].reset(new float[batch * weights.room(s)]);
+    const int64_t gate_room = layer.kept() && !kept ? 4 * hidden : 0;
+    for (int64_t s = 0; s < slices.count; ++s) products[s].reset(new float[batch * weights.room(s) + gate_room]);
     for (int64_t step = 0; step < layer.steps; ++step) {
       const int64_t t = layer.time(step), before = layer.time(step - 1);
       const float* h = step ? output + before * layer.state() : hx;
@@ -137,18 +141,19 @@ struct Forward {
         const int64_t first = slices.first(s), n = slices.units(s), room = weights.room(s);
         float *z = products[s].get(), *next = panels[(step + 1) % 2].data();
         weights.multiply(s, panels[step % 2].data(), batch, false, z);
-        for (int64_t b = 0; b < batch; ++b) point(t, b, first, n, z + b * room, h, c);
+        for (int64_t b = 0; b < batch; ++b) point(t, b, first, n, z + b * room, h, c, z + batch * room);
         to_panels(output + t * layer.state(), batch, hidden, first, n, next);
       });
     }
   }
 
-  // Units [first, first + n) of row b; z holds what the hidden state adds to their gates, side by side.
-  void point(int64_t t, int64_t b, int64_t first, int64_t n, float* z, const float* h, const float* c) {
+  // Units [first, first + n) of row b; z holds what the hidden state adds to their gates, side by side. spare: room for the
+  // gates of a row that are not kept.
+  void point(int64_t t, int64_t b, int64_t first, int64_t n, float* z, const float* h, const float* c, float* spare) {
     const int64_t hidden = layer.hidden, at = b * hidden + first, row = t * layer.batch + b;
     const float* x = gates + row * layer.width() + first;
     float* out = output + t * layer.state() + at;
-    float* gate = layer.kept() ? kept + row * 4 * hidden + first : out;
+    float* gate = !layer.kept() ? out : kept ? kept + row * 4 * hidden + first : spare;
     for (int64_t g = 0; g < layer.gates(); ++g) {
       float *to = gate + g * hidden, *add = z + g * n;
       if (bias)
@@ -309,14 +314,14 @@ struct Optional {
   std::unique_ptr<Dense> dense_;
 };
 
-// _recurrent_layer(Tensor gates, Tensor hx, Tensor? cx, Tensor weight_hh, Tensor? bias_hh, int mode, bool reverse)
-//   -> (Tensor output, Tensor cells, Tensor kept)
+// _recurrent_layer(Tensor gates, Tensor hx, Tensor? cx, Tensor weight_hh, Tensor? bias_hh, int mode, bool reverse,
+//   bool keep=True) -> (Tensor output, Tensor cells, Tensor kept)
 void recurrent_layer(const Args& c) {
   const View* in = c.t + 3;
   if (in[0].dtype != kFloat) unsupported("_recurrent_layer", in[0].dtype);
   const Optional gates(in[0]), hx(in[1]), cx(in[2]), weight(in[3]), bias(in[4]);
   Forward{Layer(in[0], in[1], c.a[0], c.a[1]), gates.ptr(), hx.ptr(), cx.ptr(), weight.ptr(), bias.ptr(),
-          c.t[0].ptr<float>(), c.t[1].ptr<float>(), c.t[2].ptr<float>()}.run();
+          c.t[0].ptr<float>(), c.t[1].ptr<float>(), c.a[2].i ? c.t[2].ptr<float>() : nullptr}.run();
 }
 
 // _recurrent_layer_backward(Tensor grad, Tensor grad_cells, Tensor gates, Tensor hx, Tensor? cx, Tensor weight_hh,

@@ -116,15 +116,16 @@ def _expect(name: str, like: Tensor, wanted: Mapping[str, tuple[Tensor | None, t
             raise RuntimeError(f"{name}: expected {argument} of shape {list(shape)} and {like.dtype}, got {got}")
 
 
-def _layer_sizes(batch: int, hidden: int, steps: int, mode: int) -> tuple[tuple[int, ...], ...]:
+def _layer_sizes(batch: int, hidden: int, steps: int, mode: int, keep: bool = True) -> tuple[tuple[int, ...], ...]:
     """Of the outputs, the cell states and what the backward reads of the gates."""
-    return (steps, batch, hidden), (steps, batch, hidden if mode == 2 else 0), (steps, batch, 4 * hidden if mode > 1 else 0)
+    gates = 4 * hidden if mode > 1 and keep else 0
+    return (steps, batch, hidden), (steps, batch, hidden if mode == 2 else 0), (steps, batch, gates)
 
 
 def _layer_rule(gates: Tensor, hx: Tensor, cx: Tensor | None, weight_hh: Tensor, bias_hh: Tensor | None, mode: int,
-                reverse: bool) -> Sequence[Spec]:
+                reverse: bool, keep: bool = True) -> Sequence[Spec]:
     steps, batch, hidden = _check_layer("_recurrent_layer", gates, hx, cx, weight_hh, bias_hh, mode)
-    return [(size, gates.dtype) for size in _layer_sizes(batch, hidden, steps, mode)]
+    return [(size, gates.dtype) for size in _layer_sizes(batch, hidden, steps, mode, keep)]
 
 
 def _layer_slope(grad: Tensor, grad_cells: Tensor, gates: Tensor, hx: Tensor, cx: Tensor | None, weight_hh: Tensor,
@@ -137,8 +138,8 @@ def _layer_slope(grad: Tensor, grad_cells: Tensor, gates: Tensor, hx: Tensor, cx
     return [None if x is None else (x.shape, gates.dtype) for x in (gates, hx, cx, weight_hh, bias_hh)]
 
 
-op("_recurrent_layer(Tensor gates, Tensor hx, Tensor? cx, Tensor weight_hh, Tensor? bias_hh, int mode, bool reverse) "
-   "-> (Tensor, Tensor, Tensor)", rule=_layer_rule, variants="function", out=False)
+op("_recurrent_layer(Tensor gates, Tensor hx, Tensor? cx, Tensor weight_hh, Tensor? bias_hh, int mode, bool reverse, "
+   "bool keep=True) -> (Tensor, Tensor, Tensor)", rule=_layer_rule, variants="function", out=False)
 op("_recurrent_layer_backward(Tensor grad, Tensor grad_cells, Tensor gates, Tensor hx, Tensor? cx, Tensor weight_hh, "
    "Tensor? bias_hh, Tensor output, Tensor cells, Tensor kept, int mode, bool reverse) "
    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)", rule=_layer_slope, variants="function", out=False)

@@ -125,7 +125,7 @@ def _padded_direction(
         c = state[1] if len(state) == 2 else None
         given = gates, state[0], c, weights[1], weights[3] if len(weights) == 4 else None, mode, reverse
         recorded = torch.is_grad_enabled() and any(isinstance(i, torch.Tensor) and i.requires_grad for i in given)
-        out, cells = _Layer.apply(*given) if recorded else torch._recurrent_layer(*given)[:2]
+        out, cells = _Layer.apply(*given) if recorded else torch._recurrent_layer(*given, keep=False)[:2]
         last = 0 if reverse else -1
         return out, (out[last],) if c is None else (out[last], cells[last])
     out, states = _loop(step, gates, state, weights, reverse)
