@@ -22,7 +22,7 @@ void gemm_batched(DType dtype, bool transA, bool transB, int64_t batch, int64_t 
 void gemv(DType dtype, bool transA, int64_t m, int64_t n, c128 alpha, const void* A, int64_t lda, const void* x,
           int64_t incx, c128 beta, void* y, int64_t incy);
 
-// What multiplies bfloat16 on this processor without a way through float: "amx", "avx512_bf16", or "".
+// What multiplies bfloat16 on this processor without a way through float: "amx", "avx512_bf16", "neon_bf16", or "".
 const char* bf16_unit();
 
 // The right factor of a product in float32 that is written as it is needed, and never lies in memory as a whole.

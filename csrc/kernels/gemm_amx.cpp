@@ -78,7 +78,7 @@ MT_AMX void square(int64_t steps, const uint32_t* A, const uint32_t* B, float* C
 }
 
 // 32 rows of A as steps of [row][pair], zero beyond `lines` and beyond k: what the tiles multiply with must be finite.
-MT_AVX512_BF16 void pack_rows(const uint16_t* X, int64_t line, int64_t item, int64_t lines, int64_t pairs, bool odd,
+MT_BF16 void pack_rows(const uint16_t* X, int64_t line, int64_t item, int64_t lines, int64_t pairs, bool odd,
                               uint32_t* to) {
   const int64_t items = 2 * pairs - odd;
   for (int64_t s = 0; s * kTile < pairs; ++s, to += kSquare * kTile) {

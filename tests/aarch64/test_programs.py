@@ -37,6 +37,13 @@ def test_products_are_those_of_plain_sums(m: int, n: int, k: int, dtype: torch.d
         assert torch.equal(left @ right, expected)
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (3, 5, 7), (64, 64, 64), (65, 130, 33), (200, 1100, 256)])
+def test_products_of_bfloat16_are_those_of_float_rounded_once(m: int, n: int, k: int) -> None:
+    a, b = torch.randint(-3, 4, (m, k)).float(), torch.randint(-3, 4, (k, n)).float()      # whole numbers: exact in any order
+    assert torch.equal(a.bfloat16() @ b.bfloat16(), (a @ b).bfloat16())
+    assert torch.equal(a.bfloat16() @ b.T.contiguous().bfloat16().T, (a @ b).bfloat16())
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int64, torch.bool])
 def test_dtypes(dtype: torch.dtype) -> None:
     x = torch.arange(-4, 4).to(dtype)

@@ -392,7 +392,7 @@ def set_num_threads(n) -> None:
 
 
 def _bf16_unit() -> str:
-    """What multiplies bfloat16 on this processor without a way through float: amx, avx512_bf16, or nothing."""
+    """What multiplies bfloat16 on this processor without a way through float: amx, avx512_bf16, neon_bf16, or nothing."""
     return lib.bf16_unit().decode()
 
 

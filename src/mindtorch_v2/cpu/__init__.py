@@ -70,6 +70,9 @@ def stream(stream: Any) -> Iterator[None]:
 
 def get_capabilities() -> dict[str, Any]:
     """What the kernels use of this processor."""
+    if platform.machine() == "aarch64":
+        return {"architecture": "aarch64", "neon": True, "bf16": _bf16_unit() == "neon_bf16",
+                **dict.fromkeys(("fp16_arith", "i8mm", "dot", "sve", "sve2", "sve_bf16"), False)}
     avx2, avx512 = _is_avx2_supported(), _is_avx512_supported()
     return {"architecture": platform.machine(), "avx2": avx2, "fma3": avx2, "f16c": avx2, "avx512_f": avx512,
             "avx512_bw": avx512, "avx512_dq": avx512, "avx512_vl": avx512,
@@ -89,7 +92,7 @@ def _is_avx512_supported() -> bool:
 
 def _is_avx512_bf16_supported() -> bool:
     """Whether kernels use AVX-512's products of bfloat16."""
-    return _bf16_unit() != ""
+    return _bf16_unit() in ("avx512_bf16", "amx")
 
 
 def _is_amx_tile_supported() -> bool:
