@@ -224,56 +224,80 @@ template <class F> void for_each_reader(const Conv& s, int64_t d, int64_t h, F&&
   }
 }
 
-int64_t grain(const Conv& s, int lanes) { return kGrain / std::max<int64_t>(s.y_plane() * s.taps() * lanes, 1) + 1; }
+// What one thread has for the units of a direction: a unit is a band of the planes of a block.
+template <class T> struct Work {
+  using V = typename Planes<T>::V;
+  using Lanes = PlaneLanes<T>;
+  static constexpr int kCount = Lanes::kCount;
+  const Conv& s;
+  const Planes<T>& planes;
+  const Blocks<kCount>& blocks;
+  const int64_t taps = s.taps(), kg = s.kg();
+  std::vector<V> weights = std::vector<V>(taps), made;
+  const T *from[kCount] = {}, *filters[kCount] = {};
+  T* to[kCount] = {};
 
-template <class T> void forward(const Conv& s, const T* x, const T* w, const T* bias, T* y) {
-  using P = Planes<T>;
-  using V = typename P::V;
-  const P planes(s);
-  const Blocks<P::kCount> blocks{s.n, s.k};
-  const int64_t taps = s.taps(), kg = s.kg(), bands = ceil_div(s.out[planes.outer], planes.out_band), height = s.out[1];
-  parallel_for(blocks.count() * bands, grain(s, P::kCount), [&](int64_t begin, int64_t end) {
-    PaddedRows<T> rows(planes.in_lines(planes.most_read()), s.in[2], s.pad[2], planes.width);
-    std::vector<V> weights(taps), made(planes.out_lines(planes.out_band) * s.out[2]);
-    RowSum<V> sum;
+  Work(const Conv& shape, const Planes<T>& p, const Blocks<kCount>& b) : s(shape), planes(p), blocks(b) {}
+  const T* packed() const { return reinterpret_cast<const T*>(weights.data()); }
+  void pack_weights() { Lanes::load(filters, 0, taps, reinterpret_cast<T*>(weights.data())); }
+  // Lines [first, last) of `width` items each, made from `made`.
+  void store(int64_t b, int64_t first, int64_t last, int64_t width) {
+    Lanes::store(made.data(), first * width, last * width, to, blocks.used(b));
+  }
+};
+
+template <class T> struct Forward : Work<T> {
+  using typename Work<T>::V;
+  const T *x, *w, *bias;
+  T* y;
+  PaddedRows<T> rows;
+  RowSum<V> sum;
+  V level{};
+  bool finite = true;
+  int64_t packed_for = -1;
+
+  Forward(const Work<T>& work, const T* image, const T* weight, const T* b, T* out)
+      : Work<T>(work), x(image), w(weight), bias(b), y(out),
+        rows(this->planes.in_lines(this->planes.most_read()), this->s.in[2], this->s.pad[2], this->planes.width) {
+    const Conv& s = this->s;
+    this->made.resize(this->planes.out_lines(this->planes.out_band) * s.out[2]);
     sum.step = s.stride[2];
     for (int64_t t = 0; t < s.kernel[2]; ++t) sum.offset.push_back(t * s.dilation[2]), sum.which.push_back(t);
-    bool finite = true;
-    int64_t packed = -1;
-    for (int64_t u = begin; u < end; ++u) {
-      const int64_t b = u / bands, from = u % bands * planes.out_band;
-      const Range out{from, std::min(from + planes.out_band, s.out[planes.outer])}, in = planes.read_by(out);
-      const T *input[P::kCount], *filters[P::kCount];
-      T* output[P::kCount];
-      V level{};
-      blocks.for_each_lane(b, [&](int l, int64_t n, int64_t k) {
-        input[l] = x + (n * s.c + (kg == 1 ? k : k / kg)) * s.x_plane();
-        output[l] = y + (n * s.k + k) * s.y_plane();
-        filters[l] = w + k * taps;
-        if (bias) level[l] = bias[k];
-      });
-      if (blocks.weights_of(b) != packed) {
-        P::Lanes::load(filters, 0, taps, reinterpret_cast<T*>(weights.data()));
-        finite = all_finite(reinterpret_cast<const T*>(weights.data()), taps * P::kCount);
-        packed = blocks.weights_of(b);
-      }
-      if (!finite) {
-        for (int l = 0; from == 0 && l < blocks.used(b); ++l) exact_forward(s, input[l], filters[l], level[l], output[l]);
-        continue;
-      }
-      rows.load(input, planes.in_lines(in.begin), planes.in_lines(in.end));
-      const int64_t first = planes.out_lines(out.begin), last = planes.out_lines(out.end);
-      for (int64_t line = first; line < last; ++line) {
-        sum.rows.clear();
-        for_each_row_read(s, line / height, line % height, [&](int64_t kernel, int64_t row) {
-          sum.rows.emplace_back(rows.row(row), weights.data() + kernel * s.kernel[2]);
-        });
-        sum(s.out[2], level, false, made.data() + (line - first) * s.out[2], 1);
-      }
-      P::Lanes::store(made.data(), first * s.out[2], last * s.out[2], output, blocks.used(b));
+  }
+  void take(int64_t b) {
+    const Conv& s = this->s;
+    this->blocks.for_each_lane(b, [&](int l, int64_t n, int64_t k) {
+      this->from[l] = x + (n * s.c + (this->kg == 1 ? k : k / this->kg)) * s.x_plane();
+      this->to[l] = y + (n * s.k + k) * s.y_plane();
+      this->filters[l] = w + k * this->taps;
+      if (bias) level[l] = bias[k];
+    });
+    if (this->blocks.weights_of(b) == packed_for) return;
+    this->pack_weights();
+    finite = all_finite(this->packed(), this->taps * this->kCount);
+    packed_for = this->blocks.weights_of(b);
+  }
+  void unit(int64_t b, Range out) {
+    const Conv& s = this->s;
+    take(b);
+    if (!finite) {
+      for (int l = 0; out.begin == 0 && l < this->blocks.used(b); ++l)
+        exact_forward(s, this->from[l], this->filters[l], level[l], this->to[l]);
+      return;
     }
-  });
-}
+    const Range in = this->planes.read_by(out);
+    rows.load(this->from, this->planes.in_lines(in.begin), this->planes.in_lines(in.end));
+    const int64_t first = this->planes.out_lines(out.begin), last = this->planes.out_lines(out.end);
+    for (int64_t line = first; line < last; ++line) {
+      sum.rows.clear();
+      for_each_row_read(s, line / s.out[1], line % s.out[1], [&](int64_t kernel, int64_t row) {
+        sum.rows.emplace_back(rows.row(row), this->weights.data() + kernel * s.kernel[2]);
+      });
+      sum(s.out[2], level, false, this->made.data() + (line - first) * s.out[2], 1);
+    }
+    this->store(b, first, last, s.out[2]);
+  }
+};
 
 // Pixels of a row that the same taps reach: every stride-th one, from `begin` on.
 template <class V> struct Phase {
@@ -281,93 +305,139 @@ template <class V> struct Phase {
   RowSum<V> sum;
 };
 
-template <class T> void input_grad(const Conv& s, const T* gy, const T* w, T* gx) {
-  using P = Planes<T>;
-  using V = typename P::V;
-  const P planes(s);
-  const Blocks<P::kCount> blocks{s.n, s.c};
-  const int64_t taps = s.taps(), kg = s.kg(), bands = ceil_div(s.in[planes.outer], planes.in_band), height = s.in[1];
-  const int64_t stride = s.stride[2], left = std::max<int64_t>(0, (s.kernel[2] - 1) * s.dilation[2] / stride);
-  const int64_t right = (s.in[2] - 1 + s.pad[2]) / stride;
-  parallel_for(blocks.count() * bands, grain(s, P::kCount), [&](int64_t begin, int64_t end) {
-    std::vector<Phase<V>> phases;
+template <class T> struct InputGrad : Work<T> {
+  using typename Work<T>::V;
+  const T *gy, *w;
+  T* gx;
+  const int64_t stride = this->s.stride[2], left = (this->s.kernel[2] - 1) * this->s.dilation[2] / stride;
+  PaddedRows<T> rows;
+  std::vector<Phase<V>> phases;
+
+  InputGrad(const Work<T>& work, const T* grad, const T* weight, T* out)
+      : Work<T>(work), gy(grad), w(weight), gx(out),
+        rows(this->planes.out_lines(this->planes.most_readers()), this->s.out[2], left,
+             left + std::max((this->s.in[2] - 1 + this->s.pad[2]) / stride + 1, this->s.out[2])) {
+    const Conv& s = this->s;
+    this->made.resize(this->planes.in_lines(this->planes.in_band) * s.in[2]);
     for (int64_t at = 0; at < std::min(stride, s.in[2]); ++at) {
       phases.push_back({at, {}});
       for (int64_t k = 0; k < s.kernel[2]; ++k)
         if (const int64_t from = at + s.pad[2] - k * s.dilation[2]; from % stride == 0)
           phases.back().sum.offset.push_back(left + from / stride), phases.back().sum.which.push_back(k);
     }
-    PaddedRows<T> rows(planes.out_lines(planes.most_readers()), s.out[2], left, left + std::max(right + 1, s.out[2]));
-    std::vector<V> weights(taps), made(planes.in_lines(planes.in_band) * s.in[2]);
-    for (int64_t u = begin; u < end; ++u) {
-      const int64_t b = u / bands, from = u % bands * planes.in_band;
-      const Range in{from, std::min(from + planes.in_band, s.in[planes.outer])}, out = planes.readers_of(in);
-      const int64_t first = planes.in_lines(in.begin), last = planes.in_lines(in.end);
-      const T *gradient[P::kCount], *filters[P::kCount];
-      T* output[P::kCount];
-      bool finite = true;
-      blocks.for_each_lane(b, [&](int l, int64_t n, int64_t c) {
-        gradient[l] = gy + (n * s.c + c) * kg * s.y_plane();
-        filters[l] = w + c * kg * taps;
-        output[l] = gx + (n * s.c + c) * s.x_plane();
-        finite = finite && all_finite(filters[l], kg * taps);
+  }
+  bool take(int64_t b) {  // whether all weights are finite
+    bool finite = true;
+    this->blocks.for_each_lane(b, [&](int l, int64_t n, int64_t c) {
+      this->from[l] = gy + (n * this->s.c + c) * this->kg * this->s.y_plane();
+      this->filters[l] = w + c * this->kg * this->taps;
+      this->to[l] = gx + (n * this->s.c + c) * this->s.x_plane();
+      finite = finite && all_finite(this->filters[l], this->kg * this->taps);
+    });
+    return finite;
+  }
+  void exact(int64_t b) {
+    for (int l = 0; l < this->blocks.used(b); ++l) {
+      std::fill_n(this->to[l], this->s.x_plane(), T(0));
+      for (int64_t k = 0; k < this->kg; ++k)
+        exact_input_grad(this->s, this->from[l] + k * this->s.y_plane(), this->filters[l] + k * this->taps, this->to[l]);
+    }
+  }
+  void add_line(int64_t line, bool add, V* row) {
+    const Conv& s = this->s;
+    for (Phase<V>& phase : phases) {
+      phase.sum.rows.clear();
+      for_each_reader(s, line / s.in[1], line % s.in[1], [&](int64_t kernel, int64_t reader) {
+        phase.sum.rows.emplace_back(rows.row(reader), this->weights.data() + kernel * s.kernel[2]);
       });
-      if (!finite) {
-        for (int l = 0; from == 0 && l < blocks.used(b); ++l) {
-          std::fill_n(output[l], s.x_plane(), T(0));
-          for (int64_t k = 0; k < kg; ++k)
-            exact_input_grad(s, gradient[l] + k * s.y_plane(), filters[l] + k * taps, output[l]);
-        }
-        continue;
-      }
-      for (int64_t k = 0; k < kg; ++k) {
-        P::Lanes::load(filters, 0, taps, reinterpret_cast<T*>(weights.data()));
-        rows.load(gradient, planes.out_lines(out.begin), planes.out_lines(out.end));
-        for (int l = 0; l < P::kCount; ++l) gradient[l] += s.y_plane(), filters[l] += taps;
-        for (int64_t line = first; line < last; ++line)
-          for (Phase<V>& phase : phases) {
-            phase.sum.rows.clear();
-            for_each_reader(s, line / height, line % height, [&](int64_t kernel, int64_t row) {
-              phase.sum.rows.emplace_back(rows.row(row), weights.data() + kernel * s.kernel[2]);
-            });
-            phase.sum(ceil_div(s.in[2] - phase.begin, stride), V{}, k > 0,
-                      made.data() + (line - first) * s.in[2] + phase.begin, stride);
-          }
-      }
-      P::Lanes::store(made.data(), first * s.in[2], last * s.in[2], output, blocks.used(b));
+      phase.sum(ceil_div(s.in[2] - phase.begin, stride), V{}, add, row + phase.begin, stride);
+    }
+  }
+  void unit(int64_t b, Range in) {
+    if (!take(b)) {
+      if (in.begin == 0) exact(b);
+      return;
+    }
+    const Range out = this->planes.readers_of(in);
+    const int64_t first = this->planes.in_lines(in.begin), last = this->planes.in_lines(in.end);
+    for (int64_t k = 0; k < this->kg; ++k) {
+      this->pack_weights();
+      rows.load(this->from, this->planes.out_lines(out.begin), this->planes.out_lines(out.end));
+      for (int l = 0; l < this->kCount; ++l) this->from[l] += this->s.y_plane(), this->filters[l] += this->taps;
+      for (int64_t line = first; line < last; ++line) add_line(line, k > 0, this->made.data() + (line - first) * this->s.in[2]);
+    }
+    this->store(b, first, last, this->s.in[2]);
+  }
+};
+
+template <class T> struct WeightGrad : Work<T> {
+  using typename Work<T>::V;
+  const T *x, *gy;
+  PaddedRows<T> rows, gradients;
+
+  WeightGrad(const Work<T>& work, const T* image, const T* grad)
+      : Work<T>(work), x(image), gy(grad),
+        rows(this->planes.in_lines(this->planes.most_read()), this->s.in[2], this->s.pad[2], this->planes.width),
+        gradients(this->planes.out_lines(this->planes.out_band), this->s.out[2], 0, this->s.out[2]) {}
+  void unit(int64_t b, Range out, V* sums) {  // adds
+    const Conv& s = this->s;
+    const T* gradient[Work<T>::kCount];
+    this->blocks.for_each_lane(b, [&](int l, int64_t n, int64_t k) {
+      this->from[l] = x + (n * s.c + (this->kg == 1 ? k : k / this->kg)) * s.x_plane();
+      gradient[l] = gy + (n * s.k + k) * s.y_plane();
+    });
+    const Range in = this->planes.read_by(out);
+    const int64_t first = this->planes.out_lines(out.begin), last = this->planes.out_lines(out.end);
+    rows.load(this->from, this->planes.in_lines(in.begin), this->planes.in_lines(in.end));
+    gradients.load(gradient, first, last);
+    for (int64_t line = first; line < last; ++line)
+      for_each_row_read(s, line / s.out[1], line % s.out[1], [&](int64_t kernel, int64_t row) {
+        add_products(rows.row(row), s.stride[2], s.dilation[2], gradients.row(line), s.out[2], s.kernel[2],
+                     sums + kernel * s.kernel[2]);
+      });
+  }
+};
+
+// f(work of one thread, number of the unit, its block, its band) for all bands of `size` lines of `extent`, on all threads.
+template <class T, class Make, class F>
+void for_each_unit(const Conv& s, int64_t blocks, int64_t extent, int64_t size, Make&& make, F&& f) {
+  const int64_t bands = ceil_div(extent, size);
+  const int64_t grain = kGrain / std::max<int64_t>(s.y_plane() * s.taps() * PlaneLanes<T>::kCount, 1) + 1;
+  parallel_for(blocks * bands, grain, [&](int64_t begin, int64_t end) {
+    auto work = make();
+    for (int64_t u = begin; u < end; ++u) {
+      const int64_t first = u % bands * size;
+      f(work, u, u / bands, Range{first, std::min(first + size, extent)});
     }
   });
 }
 
+template <class T> void forward(const Conv& s, const T* x, const T* w, const T* bias, T* y) {
+  const Planes<T> planes(s);
+  const Blocks<Planes<T>::kCount> blocks{s.n, s.k};
+  for_each_unit<T>(s, blocks.count(), s.out[planes.outer], planes.out_band,
+                   [&] { return Forward<T>(Work<T>(s, planes, blocks), x, w, bias, y); },
+                   [](auto& work, int64_t, int64_t b, Range out) { work.unit(b, out); });
+}
+
+template <class T> void input_grad(const Conv& s, const T* gy, const T* w, T* gx) {
+  const Planes<T> planes(s);
+  const Blocks<Planes<T>::kCount> blocks{s.n, s.c};
+  for_each_unit<T>(s, blocks.count(), s.in[planes.outer], planes.in_band,
+                   [&] { return InputGrad<T>(Work<T>(s, planes, blocks), gy, w, gx); },
+                   [](auto& work, int64_t, int64_t b, Range in) { work.unit(b, in); });
+}
+
 template <class T> void weight_grad(const Conv& s, const T* x, const T* gy, T* gw) {
-  using P = Planes<T>;
-  using V = typename P::V;
-  const P planes(s);
-  const Blocks<P::kCount> blocks{s.n, s.k};
-  const int64_t taps = s.taps(), kg = s.kg(), bands = ceil_div(s.out[planes.outer], planes.out_band), height = s.out[1];
-  std::vector<V> sums(blocks.count() * bands * taps);
-  parallel_for(blocks.count() * bands, grain(s, P::kCount), [&](int64_t begin, int64_t end) {
-    PaddedRows<T> rows(planes.in_lines(planes.most_read()), s.in[2], s.pad[2], planes.width);
-    PaddedRows<T> gradients(planes.out_lines(planes.out_band), s.out[2], 0, s.out[2]);
-    for (int64_t u = begin; u < end; ++u) {
-      const int64_t b = u / bands, from = u % bands * planes.out_band;
-      const Range out{from, std::min(from + planes.out_band, s.out[planes.outer])}, in = planes.read_by(out);
-      const T *input[P::kCount], *gradient[P::kCount];
-      blocks.for_each_lane(b, [&](int l, int64_t n, int64_t k) {
-        input[l] = x + (n * s.c + (kg == 1 ? k : k / kg)) * s.x_plane();
-        gradient[l] = gy + (n * s.k + k) * s.y_plane();
-      });
-      rows.load(input, planes.in_lines(in.begin), planes.in_lines(in.end));
-      gradients.load(gradient, planes.out_lines(out.begin), planes.out_lines(out.end));
-      for (int64_t line = planes.out_lines(out.begin); line < planes.out_lines(out.end); ++line)
-        for_each_row_read(s, line / height, line % height, [&](int64_t kernel, int64_t row) {
-          add_products(rows.row(row), s.stride[2], s.dilation[2], gradients.row(line), s.out[2], s.kernel[2],
-                       sums.data() + u * taps + kernel * s.kernel[2]);
-        });
-    }
-  });
+  const Planes<T> planes(s);
+  const Blocks<Planes<T>::kCount> blocks{s.n, s.k};
+  const int64_t taps = s.taps(), bands = ceil_div(s.out[planes.outer], planes.out_band), units = blocks.count() * bands;
+  std::vector<typename Planes<T>::V> sums(units * taps);
+  for_each_unit<T>(s, blocks.count(), s.out[planes.outer], planes.out_band,
+                   [&] { return WeightGrad<T>(Work<T>(s, planes, blocks), x, gy); },
+                   [&](auto& work, int64_t u, int64_t b, Range out) { work.unit(b, out, sums.data() + u * taps); });
   std::fill_n(gw, s.k * taps, T(0));
-  for (int64_t u = 0; u < blocks.count() * bands; ++u)
+  for (int64_t u = 0; u < units; ++u)
     blocks.for_each_lane(u / bands, [&](int l, int64_t, int64_t k) {
       for (int64_t t = 0; l < blocks.used(u / bands) && t < taps; ++t) gw[k * taps + t] += sums[u * taps + t][l];
     });

@@ -108,7 +108,8 @@ template <class T> void fill_bias(const T* bias, int64_t rows, int64_t width, T*
 }
 
 #ifdef __AVX512F__
-// Sixteen items of a row of outputs, some of which lie in the image: the same for every channel.
+// Sixteen items of a row of outputs, some of which lie in the image: the same for every channel. Pixels of a row are counted in
+// 32 bits.
 class RunCopy {
  public:
   RunCopy(int64_t stride, int64_t count, int64_t lo, int64_t hi)
@@ -122,8 +123,9 @@ class RunCopy {
       const __m512 a = _mm512_maskz_loadu_ps(low_, pixels), b = _mm512_maskz_loadu_ps(high_, pixels + 16);
       _mm512_mask_storeu_ps(to, written_, _mm512_permutex2var_ps(a, even, b));
     } else {
-      for (int j = 0; j < 16; ++j)
-        if (written_ >> j & 1) to[j] = read_ >> j & 1 ? pixels[j * stride_] : 0;
+      const __m512i at = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                                            _mm512_set1_epi32(int(stride_)));
+      _mm512_mask_storeu_ps(to, written_, _mm512_mask_i32gather_ps(_mm512_setzero_ps(), read_, at, pixels, 4));
     }
   }
 
@@ -254,7 +256,8 @@ bool gathered_fits(DType dtype, const Conv& s) {
 
 bool gathered_forward_fits(DType dtype, const Conv& s) {
 #ifdef __AVX512F__  // where the patches are not stored, fewer weights make up for them
-  if (dtype == kFloat && s.groups == 1 && s.y_plane() <= 2 * kSmallPlane && s.taps() > 1 && s.k * depth(s) >= 1 << 13) return true;
+  if (dtype == kFloat && s.groups == 1 && s.y_plane() <= 2 * kSmallPlane && s.taps() > 1 && s.k * depth(s) >= 1 << 13)
+    return true;
 #endif
   return gathered_fits(dtype, s);
 }
@@ -268,7 +271,7 @@ bool gathered_weight_grad_fits(DType dtype, const Conv& s) {
 
 void gathered_forward(DType dtype, const Conv& s, const void* x, const void* w, const void* bias, void* y) {
 #ifdef __AVX512F__
-  if (dtype == kFloat)
+  if (dtype == kFloat && s.in[2] < 1 << 30)
     return forward_made(s, static_cast<const float*>(x), static_cast<const float*>(w), static_cast<const float*>(bias),
                         static_cast<float*>(y));
 #endif
