@@ -248,7 +248,7 @@ void conv_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, 
   } else if (winograd_fits(dtype, s) && winograd_input_grad(s, static_cast<const float*>(gy), static_cast<const float*>(w),
                                                             static_cast<const float*>(bias), static_cast<float*>(gx))) {
     return;
-  } else if (gathered_fits(dtype, s)) {
+  } else if (gathered_input_grad_fits(dtype, s)) {
     gathered_input_grad(dtype, s, gy, w, bias, gx);
   } else if (s.pointwise()) {
     pointwise_input_grad(dtype, s, gy, w, bias, gx);

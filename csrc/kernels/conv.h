@@ -46,8 +46,8 @@ void direct_weight_grad(const Conv& s, const float* x, const float* gy, float* g
 
 // conv_gathered.cpp: where one product over the patches of many images is the faster way: 1x1 without padding in any dtype,
 // and kernels of many weights in float32 and float64.
-bool gathered_fits(DType dtype, const Conv& s);
 bool gathered_forward_fits(DType dtype, const Conv& s);
+bool gathered_input_grad_fits(DType dtype, const Conv& s);
 bool gathered_weight_grad_fits(DType dtype, const Conv& s);
 void gathered_forward(DType dtype, const Conv& s, const void* x, const void* w, const void* bias, void* y);
 void gathered_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, const void* bias, void* gx);

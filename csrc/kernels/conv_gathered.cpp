@@ -241,32 +241,47 @@ constexpr int64_t kSmallPlane = 128;  // a product per image this narrow spends 
 
 }  // namespace
 
-bool gathered_fits(DType dtype, const Conv& s) {
-  bool single = true, strided = false;
-  for (int d = 0; d < 3; ++d) {
-    single = single && s.kernel[d] == 1 && s.pad[d] == 0 && (s.out[d] - 1) * s.stride[d] < s.in[d];
-    strided = strided || s.stride[d] != 1 || s.in[d] != s.out[d];
-  }
-  if (s.groups != 1) return false;
-  // Many weights make up for the rearranged patches.
-  if (!single) return is_floating(dtype) && s.y_plane() <= 2 * kSmallPlane && s.k * depth(s) >= 1 << 17;
-  const bool few = get_num_threads() > 1 && s.n < 2 * get_num_threads() && s.y_plane() <= 1024;
-  return strided || (s.n > 1 && std::min(s.c, s.k) >= 64 && (s.y_plane() <= kSmallPlane || few));
+static bool strided(const Conv& s) {
+  for (int d = 0; d < 3; ++d)
+    if (s.stride[d] != 1) return true;
+  return false;
 }
 
+// 1x1 without padding: in one product where it has strides, or narrow images.
+static bool single_fits(const Conv& s) {
+  bool whole = true;
+  for (int d = 0; d < 3; ++d) {
+    if (s.kernel[d] != 1 || s.pad[d] != 0 || (s.out[d] - 1) * s.stride[d] >= s.in[d]) return false;
+    whole = whole && s.stride[d] == 1 && s.in[d] == s.out[d];
+  }
+  const bool few = get_num_threads() > 1 && s.n < 2 * get_num_threads() && s.y_plane() <= 1024;
+  return !whole || (s.n > 1 && std::min(s.c, s.k) >= 64 && (s.y_plane() <= kSmallPlane || few));
+}
+
+// Larger kernels with small planes: enough weights make up for the rearranged patches.
+static bool larger_fits(DType dtype, const Conv& s, int64_t weights) {
+  return is_floating(dtype) && s.taps() > 1 && s.y_plane() <= 2 * kSmallPlane && s.k * depth(s) >= weights;
+}
+
+constexpr int64_t kMany = 1 << 17, kSome = 1 << 11;  // weights
+
 bool gathered_forward_fits(DType dtype, const Conv& s) {
+  if (s.groups != 1) return false;
 #ifdef __AVX512F__  // where the patches are not stored, fewer weights make up for them
-  if (dtype == kFloat && s.groups == 1 && s.y_plane() <= 2 * kSmallPlane && s.taps() > 1 && s.k * depth(s) >= 1 << 13)
-    return true;
+  if (dtype == kFloat && s.k >= 24 && larger_fits(dtype, s, kSome)) return true;
 #endif
-  return gathered_fits(dtype, s);
+  return single_fits(s) || larger_fits(dtype, s, kMany);
+}
+
+bool gathered_input_grad_fits(DType dtype, const Conv& s) {
+  return s.groups == 1 && (single_fits(s) || larger_fits(dtype, s, strided(s) ? kSome : kMany));
 }
 
 bool gathered_weight_grad_fits(DType dtype, const Conv& s) {
-  if (gathered_fits(dtype, s)) return true;
   if (s.groups != 1) return false;
+  if (single_fits(s) || larger_fits(dtype, s, kMany)) return true;
   if (s.pointwise()) return s.y_plane() <= 1024 && s.n > 1;
-  return is_floating(dtype) && s.k * depth(s) / get_num_threads() >= 1 << 13;  // enough of the result for each thread
+  return is_floating(dtype) && s.k * depth(s) / get_num_threads() >= kSome;  // enough of the result for each thread
 }
 
 void gathered_forward(DType dtype, const Conv& s, const void* x, const void* w, const void* bias, void* y) {
