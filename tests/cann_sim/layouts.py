@@ -44,3 +44,8 @@ def like(result: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor
     if result.dim() == 2:
         return sample((result.shape[1], result.shape[0]), dtype).t()
     return sample(tuple(result.shape), dtype)
+
+
+def ints(*values: int | list[int]) -> torch.Tensor:
+    """int32, as most ops take their indices."""
+    return torch.tensor(values, dtype=torch.int32)

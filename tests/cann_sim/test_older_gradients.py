@@ -243,6 +243,14 @@ def test_draws_follow_their_seed(older: Older) -> None:
     same(drawn, torch.tensor([[1] * 4, [0] * 4]))
 
 
+def test_numbers_without_dims(older: Older) -> None:
+    x = torch.tensor(2.0)
+    index, value = older("ArgMaxWithValue", [x], [torch.tensor(3, dtype=torch.int32), torch.tensor(3.0)], dimension=0, keep_dims=False)
+    assert (index.item(), value.item()) == (0, 2)
+    same(older("Cumprod", [x, [0]], [torch.tensor(3.0)])[0], x)
+    same(older("Pow", [torch.tensor([True, False])] * 2, [torch.tensor([0, 0])])[0], torch.tensor([1, 1]))
+
+
 def test_a_view_reaches_beyond_its_own_sizes(older: Older) -> None:
     """Clients describe the view, here a diagonal of 3 items, and its memory goes on."""
     i64 = lambda *x: torch.tensor(x, dtype=torch.int64)

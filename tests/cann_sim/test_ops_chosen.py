@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from client import client
-from layouts import like
+from client import same_roughly as close
+from layouts import ints, like
 
 I32, BF, H = torch.int32, torch.bfloat16, torch.float16
 INVALID = 161002
@@ -19,15 +19,6 @@ FAR = 2**63 - 1
 @pytest.fixture(autouse=True)
 def seed() -> None:
     torch.manual_seed(5)
-
-
-def ints(*values: Any) -> torch.Tensor:
-    return torch.tensor(values, dtype=I32)
-
-
-def close(got: torch.Tensor, want: torch.Tensor, atol: float = 2e-2) -> None:
-    assert got.dtype is want.dtype
-    torch.testing.assert_close(got.float(), want.float(), rtol=1e-2, atol=atol)
 
 
 def seen(queries: int, keys: int, mode: int) -> torch.Tensor:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 from client import client, same
-from layouts import like
+from client import same_roughly as close
+from layouts import ints, like
 
 I32, H, BF = torch.int32, torch.float16, torch.bfloat16
 INVALID, NO_KERNEL = 161002, 561003
@@ -16,15 +17,6 @@ INVALID, NO_KERNEL = 161002, 561003
 @pytest.fixture(autouse=True)
 def seed() -> None:
     torch.manual_seed(11)
-
-
-def ints(*values: Any) -> torch.Tensor:
-    return torch.tensor(values, dtype=I32)
-
-
-def close(got: torch.Tensor, want: torch.Tensor, atol: float = 2e-2) -> None:
-    assert got.dtype is want.dtype
-    torch.testing.assert_close(got.float(), want.float(), rtol=1e-2, atol=atol)
 
 
 # ---- hyper-connections ------------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ import pytest
 from runtime import GLOBAL, THREAD_LOCAL, Runtime, data_pointer
 from runtime import CondTaskParams as Params
 
+from cann_sim import faults
+
 IF, WHILE, SWITCH = range(3)
 ASSIGN_DEFAULT = 1
 
@@ -153,3 +155,13 @@ def test_what_is_refused(rt: Runtime) -> None:
     graph = end(rt, stream)
     rt.must("aclmdlRIDestroy", graph)
     assert rt.aclmdlRICondHandleGetCondPtr(ctypes.c_void_p(condition), ctypes.byref(cell)) == 107000
+
+
+def test_conditions_are_counted_until_their_graph_ends(rt: Runtime) -> None:
+    alive = lambda: faults.alive().get("conditions of graphs", (0, 0))[0]
+    stream, before = rt.stream(), alive()
+    condition, _ = begin(rt, stream, 1)
+    add(rt, stream, condition, IF, lambda side: None)
+    assert alive() == before + 1
+    rt.must("aclmdlRIDestroy", end(rt, stream))
+    assert alive() == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,7 +23,8 @@ opened = {name: ctypes.CDLL(f"{home}{name}.so") for name in ("ascendcl", "opapi"
 print(json.dumps({library: [hasattr(opened[library], name) for name in found] for library, found in names.items()}))
 """
 NAMES = {
-    "opapi": ["aclnnAdd", "aclnnCrossEntropyLossGetWorkspaceSize", "aclnnGroupedMatmulV5", "aclnnGroupedMatmulV5GetWorkspaceSize"],
+    "opapi": ["aclnnAdd", "aclnnCrossEntropyLossGetWorkspaceSize", "aclnnGroupedMatmulV5", "aclnnGroupedMatmulV5GetWorkspaceSize",
+              "aclnnFusedInferAttentionScoreV4GetMaxWorkspaceSize"],
     "opapi_nn": ["aclnnAddGetWorkspaceSize", "aclnnGroupedMatmulV5"],
     "ascendcl": ["aclrtSetDevice", "aclmdlRICaptureBegin", "aclrtGetDeviceResLimit"],
     "hccl": ["HcclAllReduce", "HcclAllGatherV"],
@@ -35,7 +37,7 @@ def test_dlsym_finds_what_the_version_has(run_python: RunPython, version: str) -
     said = json.loads(run_python(LOOK_UP.replace("NAMES", repr(NAMES)), CANN_SIM_VERSION=version))
     asked = cann_tables.version(version) if version else (99, 0)
     for library, names in NAMES.items():
-        ops = [name.removesuffix("GetWorkspaceSize") for name in names]
+        ops = [re.sub("Get(Max)?WorkspaceSize$", "", name) for name in names]
         assert said[library] == [cann_tables.since(op) <= asked for op in ops], library
 
 
@@ -94,6 +96,12 @@ def test_a_soc_refuses_what_it_has_no_kernel_of(run_python: RunPython, soc: str,
     assert said.splitlines()[0] == codes
     named = run_python("import cann_sim.cli as cli; print(cli.read_info().soc)", CANN_SIM_SOC=soc)
     assert named.strip() == name
+
+
+def test_two_numbers_are_a_release(run_python: RunPython) -> None:
+    """Clients compare three numbers: 9.1 alone would come before 9.1.0."""
+    code = "import cann_sim.cli as cli; print(cli.read_info().version)"
+    assert [run_python(code, CANN_SIM_VERSION=v).strip() for v in ("9.1", "8.3.RC1")] == ["9.1.0", "8.3.RC1"]
 
 
 def test_info_counts_what_is_absent() -> None:

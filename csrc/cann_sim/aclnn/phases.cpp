@@ -63,8 +63,9 @@ bool holds(const TensorMeta& t, int64_t low, int64_t high) {
 }
 
 void check_tensor(const OpRow& row, const ArgRow& arg, const TensorMeta& t) {
-  // Clients pass an empty float tensor in a list for an index that is absent.
-  if (is_tensor_list(arg.kind) && t.numel() == 0) return;
+  // Clients pass an empty float tensor in a list for an index that is absent, and in place of an optional tensor one of no
+  // items, whose dims and data type say nothing.
+  if ((is_tensor_list(arg.kind) || arg.optional) && t.numel() == 0) return;
   static const bool no_bfloat16 = is_in(families_without_bfloat16, soc().family);
   if (t.dtype == ACL_BF16 && no_bfloat16)
     refuse(ACLNN_ERR_PARAM_INVALID, "%s: argument %s is bfloat16, which %s does not have", row.name, arg.name, soc().name);

@@ -28,7 +28,7 @@ constexpr Named kPointwise[] = {
     {"Neg", "neg", 1}, {"Sign", "sign", 1}, {"Floor", "floor", 1}, {"Ceil", "ceil", 1}, {"Trunc", "trunc", 1},
     {"Square", "square", 1}, {"Invert", "bitwise_not", 1}, {"LogicalNot", "logical_not", 1}, {"IsFinite", "isfinite", 1},
     {"IsInf", "isinf", 1}, {"IsNan", "isnan", 1},
-    {"Maximum", "maximum", 2}, {"Minimum", "minimum", 2}, {"FloorMod", "remainder", 2}, {"Mod", "fmod", 2}, {"Pow", "pow", 2},
+    {"Maximum", "maximum", 2}, {"Minimum", "minimum", 2}, {"FloorMod", "remainder", 2}, {"Mod", "fmod", 2},
     {"BitwiseAnd", "bitwise_and", 2}, {"BitwiseOr", "bitwise_or", 2}, {"BitwiseXor", "bitwise_xor", 2},
     {"LogicalAnd", "logical_and", 2}, {"LogicalOr", "logical_or", 2}, {"Atan2", "atan2", 2, In::floating},
     {"Xlogy", "xlogy", 2, In::floating}, {"LeftShift", "bitwise_left_shift", 2}, {"RightShift", "bitwise_right_shift", 2},
@@ -71,6 +71,10 @@ void round(Older& o) {
 void floor_divide(Older& o) {
   const DType t = promote(o.in(0).dtype, o.in(1).dtype);
   call_pointwise("div_floor", mt::is_integral(t) ? t : opmath(t), {o.out(0), o.in(0), o.in(1)});
+}
+void power(Older& o) {
+  const DType t = promote(o.in(0).dtype, o.in(1).dtype);
+  call_pointwise("pow", t == mt::kBool ? mt::kInt64 : t, {o.out(0), o.in(0), o.in(1)});
 }
 void axpy(Older& o) {  // x1 + alpha * x2
   const DType t = promote(o.in(0).dtype, o.in(1).dtype);
@@ -374,7 +378,7 @@ struct Tables {
 const Tables tables;
 const OlderOps ops({
     {"Exp", 1, 1, 1, exponential}, {"Log", 1, 1, 1, logarithm}, {"Round", 1, 1, 1, round}, {"FloorDiv", 2, 2, 1, floor_divide},
-    {"AxpyV2", 3, 3, 1, axpy}, {"ClipByValue", 3, 3, 1, clip}, {"ClipByValueV2", 3, 3, 1, clip}, {"Select", 3, 3, 1, select},
+    {"Pow", 2, 2, 1, power}, {"AxpyV2", 3, 3, 1, axpy}, {"ClipByValue", 3, 3, 1, clip}, {"ClipByValueV2", 3, 3, 1, clip}, {"Select", 3, 3, 1, select},
     {"MaskedFill", 3, 3, 1, masked_fill}, {"ReluGrad", 2, 2, 1, relu_grad}, {"ZerosLike", 1, 1, 1, like<0>}, {"OnesLike", 1, 1, 1, like<1>},
     {"ArgMaxV2", 1, 2, 1, place_of_extreme<true>}, {"ArgMin", 1, 2, 1, place_of_extreme<false>},
     {"SoftmaxV2", 1, 1, 1, softmax<false>}, {"LogSoftmaxV2", 1, 1, 1, softmax<true>}, {"SoftmaxGrad", 2, 2, 1, softmax_grad},

@@ -90,8 +90,8 @@ void strided_slice(Older& o) {
 // ---- reductions ---------------------------------------------------------------------------------------------------------
 // The index and the value of the largest (or smallest) item along a dim; outputs: indice, values.
 template <bool most> void arg_with_value(Older& o) {
-  const Value x = o.in(0);
-  const int64_t dim = o.integer("dimension", 0) < 0 ? o.integer("dimension", 0) + x.ndim : o.integer("dimension", 0);
+  const Value x = o.in(0).ndim ? o.in(0) : o.in(0).unsqueeze(0);
+  const int64_t dim = axes_of(o, {o.integer("dimension", 0)}, x.ndim)[0];
   const Value rows = x.transpose(dim, -1).to(mt::kDouble).dense();
   Sizes sizes = rows.shape();
   const int64_t width = sizes.back(), n = width ? rows.numel() / width : 0;

@@ -60,10 +60,17 @@ const mt::Library& kernels() {
 int64_t Value::numel() const { return view().numel(); }
 bool Value::contiguous() const { return view().contiguous(); }
 
+// A dim from 0 on. Numbers of a client's get here, and what is beyond the dims would be read as sizes.
+static int64_t place(int64_t dim, int64_t ndim) {
+  if (dim < -ndim || dim >= ndim) broken("dim " + std::to_string(dim) + " of " + std::to_string(ndim) + " dims");
+  return dim < 0 ? dim + ndim : dim;
+}
+
 Value Value::permute(const Sizes& order) const {
   Value v = *this;
+  if (order.size() != size_t(ndim)) broken("an order of " + std::to_string(order.size()) + " dims for " + std::to_string(ndim));
   for (int d = 0; d < ndim; ++d) {
-    const int64_t from = order[d] < 0 ? order[d] + ndim : order[d];
+    const int64_t from = place(order[d], ndim);
     v.sizes[d] = sizes[from];
     v.strides[d] = strides[from];
   }
@@ -72,8 +79,8 @@ Value Value::permute(const Sizes& order) const {
 
 Value Value::transpose(int64_t a, int64_t b) const {
   Value v = *this;
-  if (a < 0) a += ndim;
-  if (b < 0) b += ndim;
+  a = place(a, ndim);
+  b = place(b, ndim);
   std::swap(v.sizes[a], v.sizes[b]);
   std::swap(v.strides[a], v.strides[b]);
   return v;
@@ -81,7 +88,8 @@ Value Value::transpose(int64_t a, int64_t b) const {
 
 Value Value::narrow(int64_t dim, int64_t start, int64_t length, int64_t step) const {
   Value v = *this;
-  if (dim < 0) dim += ndim;
+  dim = place(dim, ndim);
+  if (start < 0 || length < 0 || (length && start + (length - 1) * step >= sizes[dim])) broken("a part beyond the items of a dim");
   v.data = static_cast<char*>(data) + start * strides[dim] * mt::itemsize(dtype);
   v.sizes[dim] = length;
   v.strides[dim] *= step;
@@ -92,7 +100,7 @@ Value Value::select(int64_t dim, int64_t index) const { return narrow(dim, index
 
 Value Value::unsqueeze(int64_t dim) const {
   Value v = *this;
-  if (dim < 0) dim += ndim + 1;
+  dim = place(dim, ndim + 1);
   if (ndim == kMax) broken("too many dims");
   for (int d = ndim; d > dim; --d) {
     v.sizes[d] = sizes[d - 1];
@@ -105,7 +113,7 @@ Value Value::unsqueeze(int64_t dim) const {
 
 Value Value::squeeze(int64_t dim) const {
   Value v = *this;
-  if (dim < 0) dim += ndim;
+  dim = place(dim, ndim);
   for (int d = static_cast<int>(dim); d + 1 < ndim; ++d) {
     v.sizes[d] = sizes[d + 1];
     v.strides[d] = strides[d + 1];

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <string>
 
 #include "runtime/guard.h"
 
@@ -72,10 +73,9 @@ int stated_version() {
 bool is_absent(const char* name) {
   const int version = stated_version();
   if (!version) return false;
-  constexpr char kFirstPhase[] = "GetWorkspaceSize";
   std::string op(name);
-  if (op.size() > sizeof kFirstPhase && !op.compare(op.size() - sizeof kFirstPhase + 1, std::string::npos, kFirstPhase))
-    op.resize(op.size() - sizeof kFirstPhase + 1);
+  for (const std::string phase : {"GetWorkspaceSize", "GetMaxWorkspaceSize"})
+    if (op.size() > phase.size() && !op.compare(op.size() - phase.size(), std::string::npos, phase)) op.resize(op.size() - phase.size());
   const First* found = std::lower_bound(std::begin(firsts), std::end(firsts), op,
                                         [](const First& f, const std::string& n) { return f.name < n; });
   return found != std::end(firsts) && op == found->name && found->version > version;

@@ -44,6 +44,14 @@ class ConditionalTask final : public ControlTask {
   const std::vector<std::shared_ptr<GraphBody>> branches_;
 };
 
+// What a handle stands for, or nothing. Another thread may destroy its graph: handles go under this lock, and what they
+// share stays with the copy.
+std::shared_ptr<ConditionHandle> condition_of(aclmdlRICondHandle handle) {
+  std::lock_guard<std::mutex> hold(capture_mutex());
+  const ConditionHandle* found = conditions().get(handle);
+  return found ? std::make_shared<ConditionHandle>(*found) : nullptr;
+}
+
 bool is_count(aclmdlRICondTaskType type, uint32_t size) {
   switch (type) {
     case ACL_MODEL_RI_COND_TYPE_IF: return size == 1 || size == 2;
@@ -62,6 +70,8 @@ Condition::~Condition() {
 uint64_t Condition::value() const { return *reinterpret_cast<volatile uint64_t*>(worker_address(device)); }
 void Condition::assign() const { *reinterpret_cast<volatile uint64_t*>(worker_address(device)) = initial; }
 
+size_t live_conditions() { return conditions().live(); }
+
 void drop_conditions(const std::shared_ptr<GraphBody>& graph) {
   for (ConditionHandle* handle : conditions().all())
     if (handle->graph == graph) conditions().drop(handle);
@@ -77,24 +87,30 @@ aclError aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue,
   if (!handle) return fail(ACL_ERROR_INVALID_PARAM, "aclmdlRICondHandleCreate: handle is NULL");
   if (flag != 0 && flag != ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT)
     return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRICondHandleCreate: unknown flag %d", static_cast<int>(flag));
-  Graph* graph = modelRI ? graphs().get(modelRI) : nullptr;
-  if (!graph || !graph->body->capturing.load())
+  std::shared_ptr<GraphBody> body;
+  {
+    std::lock_guard<std::mutex> hold(capture_mutex());
+    if (const Graph* graph = modelRI ? graphs().get(modelRI) : nullptr) body = graph->body;
+  }
+  if (!body || !body->capturing.load())
     return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRICondHandleCreate: %p is not a graph that is being captured", modelRI);
   void* memory = nullptr;
   if (int code = allocate(&memory, sizeof(uint64_t), ACL_MEM_MALLOC_NORMAL_ONLY, 32, "aclmdlRICondHandleCreate")) return code;
   auto made = std::make_shared<Condition>(static_cast<uint64_t*>(memory), defaultLaunchValue,
                                           flag == ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT);
   made->assign();
-  *handle = conditions().make(graph->body, made);
+  std::lock_guard<std::mutex> hold(capture_mutex());
+  if (!graphs().get(modelRI)) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRICondHandleCreate: %p was destroyed meanwhile", modelRI);
+  *handle = conditions().make(body, made);
   if (!*handle) return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "aclmdlRICondHandleCreate: too many handles");
-  graph->body->add_condition(made);
+  body->add_condition(made);
   return 0;
 }
 
 aclError aclmdlRICondHandleGetCondPtr(aclmdlRICondHandle handle, uint64_t** ptr) {
   CANN_ENTRY("aclmdlRICondHandleGetCondPtr");
   if (!ptr) return fail(ACL_ERROR_INVALID_PARAM, "aclmdlRICondHandleGetCondPtr: ptr is NULL");
-  ConditionHandle* found = conditions().get(handle);
+  const auto found = condition_of(handle);
   if (!found) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRICondHandleGetCondPtr: %p is not a condition", handle);
   *ptr = found->condition->device;
   return 0;
@@ -110,12 +126,14 @@ aclError aclmdlRIAddCondTask(aclmdlRICondTaskParams params, aclrtStream stream, 
   if (!is_count(params.type, params.size) || params.size > kMost)
     return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRIAddCondTask: %u branches do not go with type %d", params.size,
                 static_cast<int>(params.type));
-  ConditionHandle* condition = conditions().get(params.handle);
+  const auto condition = condition_of(params.handle);
   if (!condition) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRIAddCondTask: %p is not a condition", params.handle);
   int code = 0;
   Graph* graph = captured_graph(stream, "aclmdlRIAddCondTask", &code);
   if (!graph) return code;
-  if (condition->graph != graph->body)
+  // Whether the handle is still that of the condition's graph; under the lock of captures.
+  auto belongs = [&] { return graphs().check(graph) && graph->body == condition->graph; };
+  if (std::lock_guard<std::mutex> hold(capture_mutex()); !belongs())
     return fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRIAddCondTask: the condition belongs to another graph");
   std::vector<std::shared_ptr<GraphBody>> bodies;
   std::vector<Graph*> made;
@@ -126,11 +144,12 @@ aclError aclmdlRIAddCondTask(aclmdlRICondTaskParams params, aclrtStream stream, 
   }
   code = made.size() < params.size ? fail(ACL_ERROR_RT_NO_MODEL_RESOURCE, "aclmdlRIAddCondTask: too many graphs")
                                    : enqueue(stream, new ConditionalTask(params.type, condition->condition, bodies));
+  std::lock_guard<std::mutex> hold(capture_mutex());
+  if (!code && !belongs()) code = fail(ACL_ERROR_RT_PARAM_INVALID, "aclmdlRIAddCondTask: the graph was destroyed meanwhile");
   if (code) {
     for (Graph* branch : made) graphs().drop(branch);
     return code;
   }
-  std::lock_guard<std::mutex> hold(capture_mutex());
   for (uint32_t i = 0; i < params.size; ++i) {
     graph->body->branches.push_back(made[i]);
     params.modelRIArray[i] = made[i];

@@ -59,6 +59,7 @@ struct Condition {
   const bool assigned;                           // before each replay
 };
 
+size_t live_conditions();
 void drop_conditions(const std::shared_ptr<GraphBody>& graph);  // the handles of its conditions
 
 struct TaskGroup {                               // aclrtTaskGrp

@@ -87,6 +87,7 @@ std::vector<Alive> list_alive() {
       {"allocations or registrations of pinned host memory", pinned, pinned_bytes},
       {"handles of physical memory", physical().live(), 0},
       {"graphs", graphs().live(), 0},
+      {"conditions of graphs", live_conditions(), 0},
       {"contexts", made, 0},
       {"streams", streams().live() - defaults, 0},
       {"events", events().live(), 0},

@@ -114,6 +114,8 @@ struct Reader {
       refuse("CANN_SIM_VERSION", "a version from 8.0 on, such as 8.1 or 8.3.RC1", made.version.c_str());
       made.version = Settings().version;
     }
+    // Clients compare three numbers, and take two for less than any release: 9.1 is 9.1.0.
+    if (std::count(made.version.begin(), made.version.end(), '.') == 1) made.version += ".0";
     for (const ShortName& s : short_names)
       if (made.soc == s.name) made.soc = s.soc;
     for (const Soc& s : socs)
