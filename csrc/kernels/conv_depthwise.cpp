@@ -242,7 +242,7 @@ template <class T> struct Work {
   void pack_weights() { Lanes::load(filters, 0, taps, reinterpret_cast<T*>(weights.data())); }
   // Lines [first, last) of `width` items each, made from `made`.
   void store(int64_t b, int64_t first, int64_t last, int64_t width) {
-    Lanes::store(made.data(), first * width, last * width, to, blocks.used(b));
+    Lanes::store(reinterpret_cast<const T*>(made.data()), first * width, last * width, to, blocks.used(b));
   }
 };
 

@@ -54,17 +54,17 @@ template <class T> struct PlaneLanes {
     return all;
   }
 
-  // Items begin..end of the first `count` planes become from[0], from[1], ...
-  static void store(const V* from, int64_t begin, int64_t end, T* const* plane, int count) {
+  // Back again: items begin..end of the first `count` planes.
+  static void store(const T* from, int64_t begin, int64_t end, T* const* plane, int count, int64_t step = kCount) {
     if (end - begin < kCount) {
       for (int64_t i = begin; i < end; ++i)
-        for (int l = 0; l < count; ++l) plane[l][i] = from[i - begin][l];
+        for (int l = 0; l < count; ++l) plane[l][i] = from[(i - begin) * step + l];
       return;
     }
     for (int64_t i = begin; i < end; i += kCount) {
       const int64_t at = std::min(i, end - kCount);
       V r[kCount];
-      MT_UNROLL for (int l = 0; l < kCount; ++l) r[l] = from[at - begin + l];
+      MT_UNROLL for (int l = 0; l < kCount; ++l) r[l] = *reinterpret_cast<const Anywhere*>(from + (at - begin + l) * step);
       transpose(r);
       if (count == kCount) {
         MT_UNROLL for (int l = 0; l < kCount; ++l) *reinterpret_cast<Anywhere*>(plane[l] + at) = r[l];

@@ -2,6 +2,8 @@
 #include <limits>
 
 #include "expect.h"
+#include "lane_planes.h"
+#include "norm.h"
 #include "reduce_exp.h"
 #include "reduce_moments.h"
 
@@ -94,6 +96,44 @@ void backward_panel(const T* g, int64_t gs, const T* y, int64_t ys, T* gx, int64
   }
 }
 
+// ---- many short rows: turned, they are the columns of a panel ---------------------------------------------------------
+constexpr int64_t kItems = 256;  // of a short row, at most
+
+// Rows of a few items each that lie side by side, `kColumns` of them as a panel.
+template <class T> class TurnedRows {
+ public:
+  static constexpr int64_t kColumns = 32;
+  T* panel() { return items_; }
+
+  void load(const T* x, int64_t rows, int64_t n) {
+    const T* lines[kColumns];
+    for (int64_t i = 0; i < kColumns; ++i) lines[i] = x + std::min(i, rows - 1) * n;
+    for (int64_t i = 0; i < kColumns; i += kLane) PlaneLanes<T>::load(lines + i, 0, n, items_ + i, kColumns);
+  }
+  void store(T* y, int64_t rows, int64_t n) const {
+    T* lines[kColumns];
+    for (int64_t i = 0; i < rows; ++i) lines[i] = y + i * n;
+    for (int64_t i = 0; i < rows; i += kLane)
+      PlaneLanes<T>::store(items_ + i, 0, n, lines + i, int(std::min<int64_t>(kLane, rows - i)), kColumns);
+  }
+
+ private:
+  static constexpr int64_t kLane = PlaneLanes<T>::kCount;
+  alignas(64) T items_[kItems * kColumns];
+};
+
+// Whether the rows are short and lie side by side in all tensors; f(first row, rows) then ran for all of them.
+template <class T, class F>
+bool short_rows(const Rows& rows, int64_t most, std::initializer_list<const View*> views, int64_t dim, F&& f) {
+  if (rows.length > most || rows.count < TurnedRows<T>::kColumns) return false;
+  for (const View* v : views)
+    if (v->dtype != kDTypeOf<T> || !v->contiguous() || wrap_dim(dim, v->ndim) != v->ndim - 1) return false;
+  parallel_for(rows.count, kGrain / 4 / rows.length + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += TurnedRows<T>::kColumns) f(i, std::min(TurnedRows<T>::kColumns, end - i));
+  });
+  return true;
+}
+
 // ---- all rows ---------------------------------------------------------------------------------------------------
 // A panel is cut so that its columns stay in the second cache between the passes.
 template <class T, class F> bool panels(Rows& rows, F body) {
@@ -114,6 +154,14 @@ template <class T, bool kLog> void forward(const View& out, const View& in, int6
   constexpr DType d = sizeof(T) == 4 ? kFloat : kDouble;
   Rows rows({&out, &in}, dim);
   if (rows.count == 0 || rows.length == 0) return;
+  const int64_t items = rows.length;
+  if (short_rows<T>(rows, kItems, {&out, &in}, dim, [&](int64_t first, int64_t count) {
+        TurnedRows<T> x;
+        x.load(in.ptr<T>() + first * items, count, items);
+        softmax_panel<T, kLog>(x.panel(), x.kColumns, x.panel(), x.kColumns, items, x.kColumns);
+        x.store(out.ptr<T>() + first * items, count, items);
+      }))
+    return;
   auto panel = [&](const int64_t* off, int64_t n) {
     softmax_panel<T, kLog>(in.ptr<T>() + off[1], rows.step[1], out.ptr<T>() + off[0], rows.step[0], rows.length, n);
   };
@@ -131,6 +179,15 @@ template <class T, bool kLog> void backward(const View& out, const View& grad, c
   constexpr DType d = sizeof(T) == 4 ? kFloat : kDouble;
   Rows rows({&out, &grad, &y}, dim);
   if (rows.count == 0 || rows.length == 0) return;
+  const int64_t items = rows.length;
+  if (short_rows<T>(rows, 32, {&out, &grad, &y}, dim, [&](int64_t first, int64_t count) {
+        TurnedRows<T> g, o;
+        g.load(grad.ptr<T>() + first * items, count, items);
+        o.load(y.ptr<T>() + first * items, count, items);
+        backward_panel<T, kLog>(g.panel(), g.kColumns, o.panel(), g.kColumns, g.panel(), g.kColumns, items, g.kColumns);
+        g.store(out.ptr<T>() + first * items, count, items);
+      }))
+    return;
   auto panel = [&](const int64_t* off, int64_t n) {
     backward_panel<T, kLog>(grad.ptr<T>() + off[1], rows.step[1], y.ptr<T>() + off[2], rows.step[2],
                             out.ptr<T>() + off[0], rows.step[0], rows.length, n);

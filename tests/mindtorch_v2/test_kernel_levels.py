@@ -51,6 +51,10 @@ x = numbers(37, 53)
 for name in "exp log1p tanh sigmoid sin erf sqrt".split():
     results[name] = getattr(mt, name)(x.abs() if name in ("log1p", "sqrt") else x)
 results["softmax"] = x.softmax(1)
+for rows, items in ((40, 3), (70, 16), (33, 37), (100, 256)):
+    z = numbers(rows, items).requires_grad_()
+    (z.softmax(1) * z.log_softmax(1)).sin().sum().backward()
+    results[f"short rows {rows} {items}"] = mt.stack([z.softmax(1), z.log_softmax(1), z.grad]).detach()
 results["gelu"] = f.gelu(x)
 results["planes"] = f.adaptive_avg_pool2d(numbers(3, 7, 5, 9), 1)
 results["layer norm"] = f.layer_norm(x, (53,))
