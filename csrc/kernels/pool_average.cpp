@@ -87,6 +87,32 @@ template <class T> struct AveragePool {
   }
 };
 
+// Planes [begin, end), a plane in each lane: rows of small ones are too short for a vector.
+template <class T> void average_small(const Conv& s, const Divisor& divisor, const T* x, int64_t begin, int64_t end, T* y) {
+  using Lanes = PlaneLanes<T>;
+  AveragePool<T> pool(s, divisor);
+  std::vector<typename Lanes::V> pixels(s.x_plane()), made(s.y_plane());
+  for (int64_t p = begin; p < end; p += Lanes::kCount) {
+    const T* from[Lanes::kCount];
+    T* to[Lanes::kCount];
+    for (int l = 0; l < Lanes::kCount; ++l) {
+      const int64_t plane = std::min(p + l, end - 1);
+      from[l] = x + plane * s.x_plane(), to[l] = y + plane * s.y_plane();
+    }
+    Lanes::load(from, 0, s.x_plane(), reinterpret_cast<T*>(pixels.data()));
+    for (int64_t i = 0; i < s.out[0] * s.out[1]; ++i) {
+      auto* row = made.data() + i * s.out[2];
+      std::fill_n(row, s.out[2], typename Lanes::V{});
+      pool.for_each_tap(i / s.out[1], i % s.out[1], [&](int64_t base, Span span) {
+        for (int64_t o = span.lo; o < span.hi; ++o) row[o] += pixels[base + o * s.stride[2]];
+      });
+      pool.set_divisors(i / s.out[1], i % s.out[1]);
+      for (int64_t o = 0; o < s.out[2]; ++o) row[o] /= pool.divisors[o];
+    }
+    Lanes::store(reinterpret_cast<const T*>(made.data()), 0, s.y_plane(), to, int(std::min<int64_t>(Lanes::kCount, end - p)));
+  }
+}
+
 // Channels innermost: the pixels of a window are added up, all channels of an output at once.
 template <class T> void average_last(const Conv& s, const Divisor& divisor, int64_t channels, const T* x, T* y) {
   const int64_t images = s.n / channels, lines = s.out[0] * s.out[1];
@@ -125,13 +151,19 @@ template <int nd> void avg_pool(const Args& args) {
   }
   Dense x(self, dtype), y(out, dtype, Dense::kOutput);
   MT_AVERAGE(dtype, T, {
-    parallel_for(s.n * s.out[0], plane_grain(s.out[1] * s.out[2] * s.taps()), [&](int64_t begin, int64_t end) {
-      AveragePool<T> pool(s, divisor);
-      for (int64_t i = begin; i < end; ++i)
-        for (int64_t oh = 0; oh < s.out[1]; ++oh)
-          pool.forward(x.ptr<T>() + i / s.out[0] * s.x_plane(), i % s.out[0], oh,
-                       y.ptr<T>() + (i * s.out[1] + oh) * s.out[2]);
-    });
+    if (s.out[2] < 16 && s.x_plane() <= 1024) {
+      parallel_for(s.n, plane_grain(s.y_plane() * s.taps()), [&](int64_t begin, int64_t end) {
+        average_small(s, divisor, x.ptr<T>(), begin, end, y.ptr<T>());
+      });
+    } else {
+      parallel_for(s.n * s.out[0], plane_grain(s.out[1] * s.out[2] * s.taps()), [&](int64_t begin, int64_t end) {
+        AveragePool<T> pool(s, divisor);
+        for (int64_t i = begin; i < end; ++i)
+          for (int64_t oh = 0; oh < s.out[1]; ++oh)
+            pool.forward(x.ptr<T>() + i / s.out[0] * s.x_plane(), i % s.out[0], oh,
+                         y.ptr<T>() + (i * s.out[1] + oh) * s.out[2]);
+      });
+    }
   })
   y.store();
 }
