@@ -100,6 +100,7 @@ def set_warn_always(b: bool) -> None:
     """Whether warnings are given every time or once."""
     global _warn_always
     _warn_always = bool(b)
+    _C._core._set_warn_always(_warn_always)
     if _warn_always:
         warnings.filterwarnings("always", module=__package__)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ._C._core import _dtype_named, get_default_dtype
+from ._C._core import _dtype_named, _has_tangents, _tangent, _transforms, get_default_dtype
 
 
 @dataclass
@@ -172,6 +172,13 @@ def _grad_suffix(tensor: Any) -> list[str]:
     return ["requires_grad=True"] if tensor.requires_grad else []
 
 
+def _tangent_suffix(tensor: Any) -> list[str]:
+    if not _has_tangents(tensor):
+        return []
+    found = (_tangent(tensor, layer) for layer in _transforms() if getattr(layer, "is_shown", False))
+    return [f"tangent={t}" for t in found if t is not None]
+
+
 def tensor_repr(tensor: Any, *, tensor_contents: str | None = None) -> str:
     """``repr(tensor)``; tensor_contents replaces the numbers."""
     kind = type(tensor).__name__
@@ -192,7 +199,7 @@ def tensor_repr(tensor: Any, *, tensor_contents: str | None = None) -> str:
         unsaid = (str(default), "torch." + default_complex, "torch.int64", "torch.bool")
         suffixes += [] if _options.edgeitems else [size]
         suffixes += [] if str(data.dtype) in unsaid else [dtype]
-    suffixes += _grad_suffix(tensor)
+    suffixes += _grad_suffix(tensor) + _tangent_suffix(tensor)
 
     text = prefix + (contents if tensor_contents is None else tensor_contents)
     column = len(text) - text.rfind("\n") + 1

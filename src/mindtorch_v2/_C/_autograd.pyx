@@ -12,8 +12,11 @@ from mindtorch_v2._C._row cimport *
 from mindtorch_v2._C._graph cimport *
 from mindtorch_v2._C._dispatch cimport *
 
+import warnings
+from heapq import heappop, heappush
+
 from mindtorch_v2._C._tensor import _conj
-from mindtorch_v2._C._graph import AccumulateGrad
+from mindtorch_v2._C._graph import AccumulateGrad, _accumulator
 
 include "gradient.pxi"
 include "engine.pxi"

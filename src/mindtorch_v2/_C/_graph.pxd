@@ -46,8 +46,7 @@ cdef class Node:
     cdef list pre_hooks                          # per output: list of dicts of hooks, or None
     cdef dict post_hooks
     cdef dict node_pre_hooks
-    cdef object metadata_object                  # made on first use
-    cdef str trace
+    cdef object metadata_object                  # made on first use, or by anomaly mode
 
 
 cdef class CopySlices(Node):

@@ -14,6 +14,7 @@ import traceback
 import warnings
 import weakref
 from _thread import RLock
+from threading import local
 
 from mindtorch_v2._C._tensor import _no_grad_and_hooks, builtin_type
 

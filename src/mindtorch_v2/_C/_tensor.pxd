@@ -21,8 +21,9 @@ cdef enum:
     # how a view came to be, which decides whether it may be changed in place
     VIEW_NORMAL = 0
     VIEW_NO_GRAD = 1
-    VIEW_MULTI_OUTPUT = 2
-    VIEW_CUSTOM = 3                              # made in the forward of a custom Function, or an input that it returned
+    VIEW_INFERENCE = 2                           # made in inference mode of a normal tensor
+    VIEW_MULTI_OUTPUT = 3
+    VIEW_CUSTOM = 4                              # made in the forward of a custom Function, or an input that it returned
     # marks of a tensor: its items are read conjugated, negated (see copy.pxi)
     MARK_CONJ = 1
     MARK_NEG = 2

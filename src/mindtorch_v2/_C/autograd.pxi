@@ -442,6 +442,8 @@ cdef object view_error(TensorBase t, str what):
     """Why a view that is not VIEW_NORMAL has no history after an in-place change."""
     if t.fn is None:
         text = f"A view was created in no_grad mode and {what} with grad mode enabled."
+        if t.creation == VIEW_INFERENCE:
+            text = f"A view was created in inference mode and {what} in normal mode."
     else:
         text = f"Output {t.output_nr} of {forward_name(<Node>t.fn)} is a view and {what}."
     if t.creation == VIEW_MULTI_OUTPUT:
@@ -453,8 +455,9 @@ cdef object view_error(TensorBase t, str what):
                             "and the autograd logic to handle view+inplace would override the custom backward associated with "
                             "the custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix "
                             "this by cloning the output of the custom Function.")
+    block = "inference_mode" if t.creation == VIEW_INFERENCE else "no_grad"
     return RuntimeError(f"{text} Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify "
-                        "your code by moving both the view and the inplace either both inside the no_grad block (if you "
+                        f"your code by moving both the view and the inplace either both inside the {block} block (if you "
                         "don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked).")
 
 

@@ -45,7 +45,7 @@ cdef object record_around(Op op, Overload ov, Binding* b, bint grad, object answ
         return result
     if ov.family == F_VIEW and is_tensor(<PyObject*>result) and is_tensor(b.slot[0]):
         self, r = <TensorBase>b.slot[0], <TensorBase>result
-        r.creation = self.creation if modes().grad else VIEW_NO_GRAD
+        r.creation = self.creation if modes().grad else VIEW_INFERENCE if modes().inference else VIEW_NO_GRAD
         if r.base is None and r is not self:
             r.base = self if self.base is None else self.base
             if self.shared_version == NULL:

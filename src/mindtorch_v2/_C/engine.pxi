@@ -23,6 +23,33 @@ cdef extern from "graph.h" namespace "mt":
 
 cdef Graph* spare_graph = new Graph()            # of the last run, for the next; NULL while one has it
 cdef uint64_t run_number = 0
+cdef object node_watcher = None                  # (name, sequence number) -> a with block around the node's turn
+cdef bint create_graph_warned = False, warns_always = False
+
+
+def _watch_nodes(watcher):
+    """Sets what watches the turns of nodes in backward, None for nothing; returns what did before."""
+    global node_watcher
+    before, node_watcher = node_watcher, watcher
+    return before
+
+
+def _set_warn_always(bint always):
+    """Whether a warning that is given once for a process is given every time."""
+    global warns_always
+    warns_always = always
+
+
+cdef int warn_of_cycle() except -1:
+    global create_graph_warned
+    if create_graph_warned and not warns_always:
+        return 0
+    create_graph_warned = True
+    warnings.warn("Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient "
+                  "which can cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this. If "
+                  "you have to use this function, make sure to reset the .grad fields of your parameters to None after use to "
+                  "break the cycle and avoid the leak.", UserWarning, stacklevel=2)
+    return 0
 
 
 @cython.freelist(4)
@@ -147,10 +174,49 @@ cdef class GraphTask:
             if not self.graph[0][i].needed:      # a root that leads to nothing that was asked for
                 grad = None
             self.running = self.graph[0][i].target
-            if not self.graph[0][i].leaf:
+            if node_watcher is not None:
+                self.run_watched(i, grad)
+            elif not self.graph[0][i].leaf:
                 self.run_node(i, <Node>self.graph[0][i].target, grad)
             elif grad is not None:
                 self.run_leaf(<TensorBase>self.graph[0][i].target, grad)
+
+    cdef int run_watched(self, int i, object grad) except -1:
+        """One node or leaf inside the with block that the watcher gives for it."""
+        cdef bint leaf = self.graph[0][i].leaf
+        target = <object>self.graph[0][i].target
+        if leaf and grad is None:
+            return 0
+        with node_watcher("torch::autograd::AccumulateGrad" if leaf else (<Node>target).name(),
+                          -1 if leaf else (<Node>target).sequence // SEQUENCE_STEP):
+            if leaf:
+                return self.run_leaf(<TensorBase>target, grad)
+            return self.run_node(i, <Node>target, grad)
+
+    cdef list order(self):
+        """The nodes that this run computes, in the order of their turns."""
+        cdef int i, k, to, n = self.graph.size()
+        cdef list waits = [0] * n, ready = [], found = []
+        for i in range(n):
+            for k in range(self.graph[0][i].edges):
+                to = self.graph.edge(i, k)
+                if to >= 0:
+                    waits[to] += 1
+        for i in range(n):
+            if waits[i] == 0:
+                heappush(ready, (-<object>self.graph[0][i].sequence, i))
+        while ready:
+            i = heappop(ready)[1]
+            if self.graph[0][i].needed:
+                target = <object>self.graph[0][i].target
+                found.append(_accumulator(target) if self.graph[0][i].leaf else seen_node(target))
+            for k in range(self.graph[0][i].edges):
+                to = self.graph.edge(i, k)
+                if to >= 0:
+                    waits[to] -= 1
+                    if waits[to] == 0:
+                        heappush(ready, (-<object>self.graph[0][to].sequence, to))
+        return found
 
     cdef int run_leaf(self, TensorBase leaf, object grad) except -1:
         if not is_tensor(<PyObject*>grad):
@@ -269,6 +335,11 @@ def _current_graph_task_id() -> int:
     return -1 if modes().backward == NULL else <Py_ssize_t>modes().backward
 
 
+def _execution_order() -> list:
+    """The nodes of the backward that the running thread is in, in the order of their turns; none: in none."""
+    return [] if modes().backward == NULL else (<GraphTask>modes().backward).order()
+
+
 def _current_autograd_node() -> "Any":
     """The node whose turn it is in the backward that the running thread is in; None: in none."""
     cdef GraphTask task
@@ -332,6 +403,8 @@ cdef object run_backward(tuple tensors, tuple grads, bint keep_graph, bint creat
     cdef PyObject* outer = modes().backward
     cdef int i, roots
     task.keep_graph, task.create_graph = keep_graph, create_graph
+    if create_graph and accumulate_grad:
+        warn_of_cycle()
     if grads is not None and len(grads) != len(tensors):
         raise RuntimeError(f"got {len(tensors)} tensors and {len(grads)} gradients")
     modes().grad = create_graph
@@ -404,10 +477,10 @@ cdef int ask_for(GraphTask task, inputs, bint accumulate_grad) except -1:
     task.captured = [None] * len(inputs)
     for i, tensor in enumerate(inputs):
         if isinstance(tensor, TensorBase):
-            if not needs_grad(<TensorBase>tensor):
-                raise RuntimeError("One of the differentiated Tensors does not require grad")
-            if accumulate_grad:
+            if accumulate_grad:                  # refuses what needs no gradient
                 tensor.retain_grad()             # how a tensor that is no leaf gets its .grad
+            elif not needs_grad(<TensorBase>tensor):
+                raise RuntimeError("One of the differentiated Tensors does not require grad")
         target = target_of(tensor, &nr)
         task.captures[(id(target), nr)] = i
     return 0

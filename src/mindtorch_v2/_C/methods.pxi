@@ -205,6 +205,10 @@ cdef class TensorMethods(TensorBase):
             raise RuntimeError("requires_grad must be a bool")
         set_requires(self, value)
 
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise RuntimeError("requires_grad must be a bool")
+
     def requires_grad_(self, requires_grad=True) -> "Tensor":
         """Sets requires_grad, in place."""
         if not PyBool_Check(requires_grad):
@@ -238,8 +242,9 @@ cdef class TensorMethods(TensorBase):
         if self.grad_object is None and self.fn is not None and (self.extra is None or "retain" not in self.extra):
             warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute "
                           "won't be populated during autograd.backward(). If you indeed want the .grad field to be "
-                          "populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor.", UserWarning,
-                          stacklevel=1)
+                          "populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you access the non-leaf "
+                          "Tensor by mistake, make sure you access the leaf Tensor instead. See "
+                          "github.com/pytorch/pytorch/pull/30531 for more information.", UserWarning, stacklevel=1)
         return self.grad_object
 
     @grad.setter
@@ -284,6 +289,10 @@ cdef class TensorMethods(TensorBase):
         if self.requires and not is_differentiable(t.dt):
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         take_memory(self, t)
+
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
 
     def set_(self, source=None, storage_offset=0, size=None, stride=None) -> "Tensor":
         """Takes over another tensor's or storage's memory."""
@@ -403,6 +412,17 @@ cdef class TensorMethods(TensorBase):
     @property
     def _backward_hooks(self) -> "Any":
         return None if self.extra is None else self.extra.get("hooks")
+
+    @_backward_hooks.setter
+    def _backward_hooks(self, hooks) -> None:
+        if self.extra is not None and "hooks" in self.extra:
+            self.extra["hooks"].clear()
+        for key, hook in (hooks or {}).items():
+            tensor_hooks(self)[key] = hook
+
+    @_backward_hooks.deleter
+    def _backward_hooks(self) -> None:
+        raise RuntimeError("Deletion of _backwards_hooks not allowed!")
 
     def retain_grad(self) -> None:
         """Keeps .grad of this non-leaf tensor in backward."""

@@ -123,7 +123,9 @@ cdef class Node:
         next_sequence += SEQUENCE_STEP
         self.metas = &self.meta0
         if anomaly:
-            self.trace = "".join(traceback.format_stack())
+            self.metadata_object = {"traceback_": traceback.format_stack()}
+            if getattr(evaluated, "node", None) is not None:
+                self.metadata_object["parent_"] = evaluated.node
 
     def __dealloc__(self):
         cdef int i
@@ -162,6 +164,9 @@ cdef class Node:
 
     def _sequence_nr(self):
         return self.sequence // SEQUENCE_STEP
+
+    def _set_sequence_nr(self, uint64_t number):
+        self.sequence = number * SEQUENCE_STEP
 
     @property
     def _input_metadata(self):

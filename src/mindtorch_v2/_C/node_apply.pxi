@@ -125,19 +125,44 @@ cdef object meta_zeros(OutMeta* m):
     return hot_call1(hot.zero_, t)
 
 
+cdef object evaluated = local()                   # .node: what anomaly mode sees computed in this thread
+
+
 cdef int compute(Node node, uint64_t needs, Refs* grads, Refs* results) except -1:
     """apply_node(), with the checks of anomaly mode where it is enabled."""
     if not anomaly:
         return apply_node(node, needs, grads, results)
+    outer, evaluated.node = getattr(evaluated, "node", None), node
     try:
         apply_node(node, needs, grads, results)
         if anomaly_nan:
             refuse_nan(node, list_of_refs(results))
     except Exception:
-        if node.trace is not None:
-            warnings.warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
-                          f"{node.trace}", UserWarning)
+        warn_of_failure(node)
         raise
+    finally:
+        evaluated.node = outer
+    return 0
+
+
+cdef int warn_of_failure(Node node) except -1:
+    """Tells where the failing node was recorded, and, where that was in a backward, what that one was computing."""
+    cdef dict known = <dict?>node.metadata
+    if "traceback_" not in known:
+        warnings.warn(f"Error detected in {node.name()}. No forward pass information available. Enable detect anomaly "
+                      "during forward pass for more information.", UserWarning)
+        return 0
+    warnings.warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
+                  f"{''.join(known['traceback_'])}", UserWarning)
+    while isinstance(known.get("parent_"), Node):
+        node = <Node>known["parent_"]
+        known = <dict?>node.metadata
+        if "traceback_" not in known:
+            warnings.warn("\n\nPrevious calculation was induced by " + node.name() + ". No forward pass information "
+                          "available. Enable detect anomaly during forward pass for more information.", UserWarning)
+            return 0
+        warnings.warn(f"\n\nPrevious calculation was induced by {node.name()}. Traceback of forward call that induced the "
+                      f"previous calculation:\n{''.join(known['traceback_'])}", UserWarning)
     return 0
 
 

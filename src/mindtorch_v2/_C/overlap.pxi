@@ -48,7 +48,7 @@ cdef int check_inplace(TensorBase self, bint grad, bint may_overlap=False) excep
     if not modes().grad:
         return 0
     if self.base is not None and (grad or self.base.requires):
-        if self.creation >= VIEW_MULTI_OUTPUT or self.creation == VIEW_NO_GRAD and grad:
+        if self.creation >= VIEW_MULTI_OUTPUT or self.creation != VIEW_NORMAL and grad:
             raise view_error(self, "is being modified inplace")
     if self.requires and self.fn is None:
         raise RuntimeError(f"a {'' if self.base is None else 'view of a '}leaf Variable that requires grad is being used in "

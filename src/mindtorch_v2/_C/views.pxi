@@ -25,7 +25,7 @@ cdef TensorBase make_view(TensorBase self, int rank, const int64_t* sizes, const
     share_version(t, self)
     t.view_version = version_of(t)
     t.inference, t.marks = self.inference, self.marks
-    t.creation = self.creation if modes().grad else VIEW_NO_GRAD
+    t.creation = self.creation if modes().grad else VIEW_INFERENCE if modes().inference else VIEW_NO_GRAD
     return t
 
 

@@ -25,4 +25,22 @@ class TorchRefsMode(torch.overrides.TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def execute(gm: Any, *args: Any, executor: str = "aten", executor_parameters: dict[str, Any] | None = None) -> Any:
+    """What a recorded graph computes."""
+    if executor != "aten":
+        raise ValueError(f"Received unexpected value for 'executor': {executor}. Allowed values are: aten.")
+    return gm.forward(*args)
+
+
+def make_traced(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that records what fn does with its arguments as a graph, and gives what that computes."""
+    def traced(*args: Any, executor: str = "aten", **kwargs: Any) -> Any:
+        recording = torch.fx.experimental.proxy_tensor
+        wrapped, everything = recording.wrapper_and_args_for_make_fx(fn, args, kwargs)
+        return execute(recording.make_fx(wrapped)(everything), everything, executor=executor)
+    return traced
+
+
+executor: Any = _facade.module(__name__, "executor", "Functions that run as recorded graphs.", execute=execute,
+                               make_traced=make_traced)
 context: Any = _facade.module(__name__, "context", "Modes that swap ops for references.", TorchRefsMode=TorchRefsMode)

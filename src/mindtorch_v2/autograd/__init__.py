@@ -10,6 +10,7 @@ from mindtorch_v2.autograd.grad_mode import (
 )
 from mindtorch_v2.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from mindtorch_v2.autograd.modes import (
+    _profiler_enabled,
     detect_anomaly,
     enable_grad,
     inference_mode,

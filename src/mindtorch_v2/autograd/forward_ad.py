@@ -20,6 +20,8 @@ __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_le
 class Forward:
     """One level of forward mode: a layer that notes the tangent of what an op gives."""
 
+    follows = True                   # False: switched off for a while, results have no tangents
+
     def __init__(self) -> None:
         self._noted: list[Any] = []
 
@@ -42,12 +44,14 @@ class Forward:
 
     # ---- the layer
     def interpose(self, op: Any, row: Any, slots: tuple, out: Any) -> Any:
+        if not self.follows:
+            return NotImplemented
         tangents = [tuple(self.tangent(t) for t in s) if type(s) is tuple else self.tangent(s) for s in slots]
         if not any(t is not None and (type(t) is not tuple or any(i is not None for i in t)) for t in tangents):
             return NotImplemented
         if out is not None:
-            raise RuntimeError(f"{op.name}(): functions with out=... arguments don't support automatic differentiation, but "
-                               "one of the arguments requires grad.")
+            raise NotImplementedError(f"Trying to use forward AD with {op.name}_out that does not support it because it is an "
+                                      "out= function")
         if op.inplace_of is not None:
             return self._inside(lambda: slots[0].copy_(_C._call_bound(op.inplace_of, row, slots)))
         if row.is_composite:
@@ -73,9 +77,11 @@ class Forward:
         results = result if isinstance(result, tuple) else (result,)
         slopes = found if isinstance(found, tuple) else (found,)
         if len(slopes) != len(results):
-            raise RuntimeError(f"function {type(node).__name__} returned an incorrect number of forward gradients (expected "
-                               f"{len(results)} got {len(slopes)})")
+            raise RuntimeError("Function's jvp returned an invalid number of forward gradients (expected "
+                               f"{len(results)} but got {len(slopes)})")
+        changed = {id(x): t for x, t in zip(bare, given) if any(x is d for d in node.dirty_tensors)}
         for x, t in zip(results, slopes):
+            _check_pushed(x, t, changed)
             if t is not None and _differentiable(x):
                 self.note(x, t)
         for number, saved in node.reattach(bare, args):      # backward is differentiated too, and reads what forward saved
@@ -157,6 +163,20 @@ class Forward:
             own = whole.as_strided(x.shape, x.stride(), x.storage_offset() - base.storage_offset())
         self.note(x, own)
         return own
+
+
+def _check_pushed(result: Any, tangent: Any, changed: dict[int, Any]) -> None:
+    """Refuses a tangent that a jvp made otherwise than forward made the result: in place, as a view."""
+    if not isinstance(tangent, TensorBase) or not isinstance(result, TensorBase):
+        return
+    if id(result) in changed:
+        if changed[id(result)] is not None and tangent is not changed[id(result)]:
+            raise RuntimeError("An inplace custom Function is not modifying the forward mode gradients inplace. If the forward "
+                               "is modifying an input inplace, then the jvp function must modify the corresponding gradient "
+                               "inplace.")
+    elif result._is_view() and not tangent._is_view():
+        raise RuntimeError("A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a "
+                           "view.")
 
 
 # ---- derivatives of rows --------------------------------------------------------------------------------------------
@@ -297,6 +317,7 @@ class _DualLevel(Forward):
     """The level of enter_dual_level; the transforms of the thread own it while it is open."""
 
     before: Any
+    is_shown = True                  # repr() of a tensor shows the tangent
 
 
 def _opened() -> _DualLevel | None:
@@ -357,17 +378,26 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
 
 
 class _set_fwd_grad_enabled:
-    """A with block in which dual numbers are, or are not, followed: only True is offered."""
+    """Whether the open level follows tangents, at once and until the with block ends."""
 
     def __init__(self, mode: bool) -> None:
-        self.mode = mode
+        self.layer = _opened()
+        self.previous = self.layer is None or self.layer.follows
+        if self.layer is not None:
+            self.layer.follows = mode
 
     def __enter__(self) -> None:
-        if not self.mode and _opened() is not None:
-            raise NotImplementedError("[torch.autograd.forward_ad] switching forward mode off inside of a level is not offered")
+        pass
 
     def __exit__(self, *exc: Any) -> None:
-        pass
+        if self.layer is not None:
+            self.layer.follows = self.previous
+
+
+def _is_fwd_grad_enabled() -> bool:
+    """Whether tangents are followed."""
+    layer = _opened()
+    return layer is None or layer.follows
 
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:

@@ -26,10 +26,12 @@ class FunctionCtx:
 
     def mark_dirty(self, *args: Any) -> None:
         """Says which inputs forward changed in place."""
+        _refuse_others("mark_dirty can only accept variables, but argument", args)
         self.dirty_tensors = args
 
     def mark_non_differentiable(self, *args: Any) -> None:
         """Says which outputs have no gradient."""
+        _refuse_others("mark_non_differentiable only accepts variable arguments, but got argument", args)
         self.non_differentiable = args
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -37,12 +39,18 @@ class FunctionCtx:
         self.materialize_grads = value
 
 
+def _refuse_others(what: str, args: tuple) -> None:
+    for i, t in enumerate(args):
+        if t is not None and not isinstance(t, TensorBase):
+            raise RuntimeError(f"{what} {i} of type {type(t).__name__}")
+
+
 def _version(t: Any) -> int:
     """How often a tensor was changed; what was made in inference mode does not count."""
     return 0 if t is None or t.is_inference() else t._version
 
 
-class _FunctionNode(Node, FunctionCtx):
+class BackwardCFunction(Node, FunctionCtx):
     """The recorded call of a custom function; its context as well."""
     _function: Any = None
     _runs_on_none = True             # backward is called although no gradient arrived: with zeros, or with None
@@ -146,18 +154,18 @@ class _FunctionNode(Node, FunctionCtx):
         return _op_named("zeros")(shape, dtype=dtype, device=device)
 
 
-class _FunctionMeta(type):
+class FunctionMeta(type):
     """Gives every Function its node class, named as torch names it."""
 
     def __init__(cls, name: str, bases: tuple, body: dict) -> None:
         super().__init__(name, bases, body)
-        cls._node_class = type(name + "Backward", (_FunctionNode,), {
+        cls._backward_cls = type(name + "Backward", (BackwardCFunction,), {
             "_function": cls, "__module__": f"{__name__.partition('.')[0]}.autograd.function"})
 
 
-class Function(FunctionCtx, metaclass=_FunctionMeta):
+class Function(FunctionCtx, metaclass=FunctionMeta):
     """Subclass with static forward(ctx, …) and backward(ctx, *grads); call with apply."""
-    _node_class: Any
+    _backward_cls: Any
     generate_vmap_rule = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -204,7 +212,7 @@ class Function(FunctionCtx, metaclass=_FunctionMeta):
     @classmethod
     def _call(cls, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """The recorded call, and what it gives."""
-        node = cls._node_class()
+        node = cls._backward_cls()
         grad_mode = _C._is_grad_enabled()
         node.needs_input_grad = tuple(isinstance(a, TensorBase) and a.requires_grad for a in args)
         _C._set_grad_enabled(False)

@@ -1,6 +1,7 @@
 """torch.autograd.grad_mode: the modes under torch's name for their module, and switches of its engine."""
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -31,11 +32,44 @@ class _Switch(_Mode):
         """The same switch once more."""
         return type(self)(self.mode)
 
-    _again = clone
+
+_threads = threading.local()
+
+
+def _is_multithreading_enabled() -> bool:
+    """What set_multithreading_enabled was given in this thread."""
+    return getattr(_threads, "enabled", True)
+
+
+def _set_multithreading_enabled(mode: bool) -> None:
+    """Notes it; backward runs in the thread that calls it either way."""
+    _threads.enabled = bool(mode)
+
+
+def _current_graph_task_execution_order() -> list[Any]:
+    """The nodes of the running backward in the order of their turns; torch knows an order only without its threads."""
+    found = _C._core._execution_order()
+    if found and _is_multithreading_enabled():
+        raise RuntimeError("get_current_graph_task_execution_order expects the current backward to be executed with "
+                           "multithreading disabled, e.g. by running:\n\n>>> with torch.autograd.set_multithreading_enabled("
+                           "False):\n...     torch.autograd.grad(...)\n")
+    return found
+
+
+for _function in (_is_multithreading_enabled, _set_multithreading_enabled, _current_graph_task_execution_order):
+    vars(_C)[_function.__name__] = _function
 
 
 class set_multithreading_enabled(_Switch):
     """Whether backward uses a thread for each device: here it always runs in the thread that calls it."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__(mode)
+        self.previous = _is_multithreading_enabled()
+        _set_multithreading_enabled(mode)
+
+    def __exit__(self, *exc: Any) -> None:
+        _set_multithreading_enabled(self.previous)
 
 
 class _force_original_view_tracking(_Switch):

@@ -41,7 +41,7 @@ class _Handle:
     """Stands for a saved tensor in the graph."""
 
 
-class _AllowMutation:
+class _AllowMutationOnSavedContext:
     """The saved tensors of a with block, and copies of those that were changed since: a mode that sees every op."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ def allow_mutation_on_saved_tensors() -> Iterator[Any]:
     """Inside the block, tensors that were saved for backward may be changed: what is changed is copied first."""
     if getattr(_allowing_mutation, "on", False):
         raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
-    saved = _AllowMutation()
+    saved = _AllowMutationOnSavedContext()
     with saved_tensors_hooks(saved.pack, saved.unpack):
         _C._push_dispatch_mode(saved)
         _allowing_mutation.on = True

@@ -26,14 +26,14 @@ class _Mode:
                 resume, sent = generator.send, None
                 while True:
                     try:
-                        with self._again():
+                        with self.clone():
                             value = resume(sent)
                     except StopIteration as stop:
                         return stop.value
                     try:
                         resume, sent = generator.send, (yield value)
                     except GeneratorExit:
-                        with self._again():
+                        with self.clone():
                             generator.close()
                         raise
                     except BaseException as error:
@@ -42,11 +42,12 @@ class _Mode:
 
         @functools.wraps(fn)
         def call(*args: Any, **kwargs: Any) -> Any:
-            with self._again():
+            with self.clone():
                 return fn(*args, **kwargs)
         return call
 
-    def _again(self) -> Any:
+    def clone(self) -> Any:
+        """The same mode once more, for another block."""
         return type(self)()
 
 
@@ -92,7 +93,8 @@ class set_grad_enabled(_Mode):
     def __exit__(self, *exc: Any) -> None:
         _C._set_grad_enabled(self.previous)
 
-    def _again(self) -> Any:
+    def clone(self) -> Any:
+        """The same switch once more."""
         return set_grad_enabled(self.mode)
 
     def __str__(self) -> str:
@@ -123,7 +125,8 @@ class inference_mode(_Mode):
         _C._set_inference_mode(self.previous[0])
         _C._set_grad_enabled(self.previous[1])
 
-    def _again(self) -> Any:
+    def clone(self) -> Any:
+        """The same mode once more."""
         return inference_mode(self.mode)
 
 
@@ -165,3 +168,11 @@ def is_anomaly_enabled() -> bool:
 def is_anomaly_check_nan_enabled() -> bool:
     """Whether it looks for NaN as well."""
     return _C._is_anomaly_nan()
+
+
+profilers: list[Any] = []           # those that run, the newest last
+
+
+def _profiler_enabled() -> bool:
+    """Whether a profiler of torch.autograd.profiler runs."""
+    return bool(profilers)

@@ -1,7 +1,7 @@
 """torch.autograd.profiler: ranges that a program names and the ops it calls, with the time the host spent in each.
 
-The time of an op on an npu is that of its launch, and what backward computes is in the time of the range around it:
-CANN's own profiler tells what the device does.
+The time of an op on an npu is that of its launch: CANN's own profiler tells what the device does. What backward computes is
+in the times of the graph's nodes.
 """
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
+from mindtorch_v2.autograd.modes import profilers as _running
 
-_running: list[Recorder] = []
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -29,6 +29,7 @@ class FunctionEvent:
         self.start_us, self.thread, self.input_shapes, self.is_user_annotation = start, thread, shapes, is_user
         self.cpu_time_total = self.inside = 0.0
         self.count = 1
+        self.sequence_nr = -1        # of the node that was recorded, the same in forward and in backward
         self.stack: list[str] = []
 
     @property
@@ -79,14 +80,16 @@ class Recorder:
         self._modes = _C._core._function_mode_stack()     # of the thread that starts it, as in torch
         _C._push_function_mode(self)
         _running.append(self)
+        self._watched_before = _C._core._watch_nodes(self.node_turn)
 
     def stop(self) -> None:
         """Ends recording."""
         self._modes.remove(self)
         _running.remove(self)
+        _C._core._watch_nodes(self._watched_before)
 
     @contextlib.contextmanager
-    def span(self, name: str, shapes: list[Any] | None, is_user: bool) -> Iterator[None]:
+    def span(self, name: str, shapes: list[Any] | None, is_user: bool) -> Iterator[FunctionEvent]:
         """Records what happens inside as one call."""
         stack = self._open.__dict__.setdefault("stack", [])
         begin = time.perf_counter_ns()
@@ -96,12 +99,20 @@ class Recorder:
         self.events.append(event)
         stack.append(event)
         try:
-            yield
+            yield event
         finally:
             event.cpu_time_total = (time.perf_counter_ns() - begin) / 1000
             stack.remove(event)
             if stack:
                 stack[-1].inside += event.cpu_time_total
+
+    @contextlib.contextmanager
+    def node_turn(self, name: str, sequence_nr: int) -> Iterator[None]:
+        """Records what backward does at one node."""
+        with self.span(f"autograd::engine::evaluate_function: {name}", None, False) as outer, \
+                self.span(name, None, False) as inner:
+            outer.sequence_nr = inner.sequence_nr = sequence_nr
+            yield
 
     def note(self, name: str, began: int, ended: int) -> None:
         """Records a wait of the host that is over, in nanoseconds of perf_counter_ns, as a call inside the open one."""
@@ -119,8 +130,12 @@ class Recorder:
             return NotImplemented                         # backward, x[0]: what they are made of
         name = getattr(func, "__name__", str(func))
         shapes = [list(x.shape) if isinstance(x, TensorBase) else [] for x in args] if self.record_shapes else None
-        with self.span(f"aten::{name}", shapes, False):
-            return func(*args, **(kwargs or {}))
+        with self.span(f"aten::{name}", shapes, False) as event:
+            result = func(*args, **(kwargs or {}))
+            node = result.grad_fn if isinstance(result, TensorBase) and result.requires_grad else None
+            if node is not None:
+                event.sequence_nr = node._sequence_nr()
+            return result
 
 
 def _python_stack() -> list[str]:

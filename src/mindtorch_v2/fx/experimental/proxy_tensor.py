@@ -281,6 +281,17 @@ class DecompositionInterpreter(Interpreter):
             return super().run(*args, **kwargs)
 
 
+def wrapper_and_args_for_make_fx(func: Callable[..., Any], args: tuple[Any, ...],
+                                 kwargs: dict[str, Any]) -> tuple[Callable[[list[Any]], Any], list[Any]]:
+    """func as a function of one list, and that list: make_fx takes no keywords."""
+    everything, spec = pytree.tree_flatten((args, kwargs))
+
+    def call(flat: list[Any]) -> Any:
+        positional, named = pytree.tree_unflatten(flat, spec)
+        return func(*positional, **named)
+    return call, everything
+
+
 def get_isolated_graphmodule(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
                              tracing_mode: str = "real", decomposition_table: Any = None) -> GraphModule:
     """make_fx of a call, with no other mode open."""
