@@ -25,6 +25,7 @@ from ._rebuilding import (
     _rebuild_sparse_tensor,
     _rebuild_tensor_v2,
     _rebuild_tensor_v3,
+    _rebuild_wrapper_subclass,
     torch_globals,
 )
 
@@ -42,6 +43,10 @@ def _reduce_tensor(tensor: Any) -> tuple[Any, ...]:
         func: Callable[..., Any] = _rebuild_parameter
         if kind is parameter:
             return (_rebuild_parameter_with_state, (*args, state)) if state else (func, args)
+    elif kind is not torch.Tensor and hasattr(kind, "__torch_dispatch__") and _is_empty_shell(tensor):
+        func = _rebuild_wrapper_subclass
+        args = (kind, tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.layout,
+                tensor.device, tensor.requires_grad)
     elif tensor.device.type == "meta":
         func = _rebuild_meta_tensor
         args = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.requires_grad)
@@ -57,6 +62,11 @@ def _reduce_tensor(tensor: Any) -> tuple[Any, ...]:
     if kind is torch.Tensor and not state:
         return func, args
     return _rebuild_from_type_v2, (func, kind, args, state)
+
+
+def _is_empty_shell(tensor: Any) -> bool:
+    """Whether the class of a tensor has its values, and the tensor no memory."""
+    return tensor.numel() > 0 and torch.Tensor.untyped_storage(tensor).nbytes() == 0
 
 
 def _sparse_parts(tensor: Any) -> tuple[Any, Any]:

@@ -7,8 +7,10 @@ endless.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pickle import UnpicklingError
 from typing import Any
@@ -131,6 +133,23 @@ def _rebuild_meta_tensor(dtype: Any, size: tuple[Any, ...], stride: tuple, requi
     return tensor.requires_grad_(_flag(requires_grad))
 
 
+_deferred = threading.local()       # .parts: of sparse tensors whose storages are not read yet
+
+
+@contextmanager
+def deferred_sparse_checks() -> Iterator[Callable[[], None]]:
+    """A with block for a file whose storages stand behind its objects; what it gives checks the sparse tensors made inside."""
+    def check() -> None:
+        for layout, parts, size, coalesced in _deferred.parts:
+            _sparse_from(layout, parts, size, coalesced, True)
+    outer = getattr(_deferred, "parts", None)
+    _deferred.parts = []
+    try:
+        yield check
+    finally:
+        _deferred.parts = outer
+
+
 def _rebuild_sparse_tensor(layout: Any, data: Any) -> Any:
     """The parts of a sparse tensor, checked: indices beyond the size would reach memory that is not theirs."""
     sparse = isinstance(layout, torch.layout) and str(layout) in _SPARSE_LAYOUTS
@@ -144,14 +163,32 @@ def _rebuild_sparse_tensor(layout: Any, data: Any) -> Any:
     coalesced = data[3] if coo and len(data) == 4 else None
     expect(coalesced is None or type(coalesced) is bool, "is_coalesced as a bool")
     expect(all(t.dtype in (torch.int32, torch.int64) for t in parts[:-1]), "indices as integers")
+    later = getattr(_deferred, "parts", None)
+    if later is not None:
+        later.append((layout, parts, tuple(size), coalesced))
+    return _sparse_from(layout, parts, tuple(size), coalesced, later is None)
+
+
+def _sparse_from(layout: Any, parts: tuple[Any, ...], size: tuple[int, ...], coalesced: bool | None, check: bool) -> Any:
     try:
-        if coo:
+        if str(layout) == "torch.sparse_coo":
             indices, values = parts
-            return torch.sparse_coo_tensor(indices, values, tuple(size), check_invariants=True, is_coalesced=coalesced)
+            return torch.sparse_coo_tensor(indices, values, size, check_invariants=check, is_coalesced=coalesced)
         outer, plain, values = parts
-        return torch.sparse_compressed_tensor(outer, plain, values, tuple(size), layout=layout, check_invariants=True)
+        return torch.sparse_compressed_tensor(outer, plain, values, size, layout=layout, check_invariants=check)
     except RuntimeError as error:
         raise UnpicklingError(f"the parts of a sparse tensor do not fit together: {shown(str(error))}") from error
+
+
+def _rebuild_wrapper_subclass(kind: Any, dtype: Any, size: Any, stride: Any, offset: Any, layout: Any, device: Any,
+                              requires_grad: bool) -> Any:
+    """A tensor without memory of a class that computes in __torch_dispatch__; what it holds is in its state."""
+    own = isinstance(kind, type) and issubclass(kind, torch.Tensor) and hasattr(kind, "__torch_dispatch__")
+    expect(own and isinstance(dtype, torch.dtype), "a class with __torch_dispatch__, and a dtype")
+    expect(isinstance(layout, torch.layout) and isinstance(device, torch.device), "a layout and a device")
+    _check_geometry(offset, size, stride, dtype.itemsize, INT64_END - 1)
+    return torch.Tensor._make_wrapper_subclass(kind, tuple(size), strides=tuple(stride), storage_offset=offset, dtype=dtype,
+                                               layout=layout, device=device, requires_grad=_flag(requires_grad))
 
 
 def _sparse_items(args: tuple[Any, ...]) -> int:
@@ -283,7 +320,8 @@ def _make_complex(real: Any, imag: Any = 0.0) -> complex:
 
 @cache
 def _tensor_functions() -> dict[str, Any]:
-    functions = (_rebuild_tensor, _rebuild_tensor_v2, _rebuild_tensor_v3, _rebuild_parameter, _rebuild_sparse_tensor)
+    functions = (_rebuild_tensor, _rebuild_tensor_v2, _rebuild_tensor_v3, _rebuild_parameter, _rebuild_sparse_tensor,
+                 _rebuild_wrapper_subclass)
     table: dict[str, Any] = {f"torch._utils.{f.__name__}": f for f in functions}
     table["torch._utils._rebuild_meta_tensor_no_storage"] = _rebuild_meta_tensor
     return table

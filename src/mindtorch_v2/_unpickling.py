@@ -275,10 +275,10 @@ class WeightsUnpickler:
             return listed_globals()[full].value
         full = shown(full)
         raise UnpicklingError(
-            f"Unsupported global: GLOBAL {full} was not an allowed global by default. Please use "
-            f"`torch.serialization.add_safe_globals([{full}])` or the `torch.serialization.safe_globals([{full}])` "
-            "context manager to allowlist it, or load with weights_only=False: that can run any code, so only if "
-            "you trust the file."
+            f"Unsupported global: GLOBAL {full.removeprefix('builtins.')} was not an allowed global by default. Please use "
+            f"`torch.serialization.add_safe_globals([{full.removeprefix('builtins.')}])` or the "
+            f"`torch.serialization.safe_globals([{full.removeprefix('builtins.')}])` context manager to allowlist this global if "
+            "you trust this class/function."
         )
 
     def call(self, function: Any, args: Any) -> Any:
@@ -467,12 +467,29 @@ def unpickle(
     except UnpicklingError as error:
         place = f"{source.name}: {source.record}, byte {file.tell() - begin}"
         restricted = weights_only and restore is not _no_storage
-        words = "Weights only load failed. WeightsUnpickler error: " if restricted else ""
-        raise UnpicklingError(f"{words}{error} ({place})") from error.__cause__
+        raise UnpicklingError(f"{_why_refused(str(error)) if restricted else error} ({place})") from error.__cause__
     except RuntimeError as error:
         if type(error) is not RuntimeError:
             raise
         raise RuntimeError(f"{error} ({source.name}: {source.record}, byte {file.tell() - begin})") from error
+
+
+def _why_refused(reason: str) -> str:
+    """What torch says of a file that weights_only does not take: what can be done depends on the reason."""
+    if "was not an allowed global by default" in reason:
+        return ("Weights only load failed. This file can still be loaded, to do so you have two options, \033[1mdo those steps "
+                "only if you trust the source of the checkpoint\033[0m. \n\t(1) In PyTorch 2.6, we changed the default value of "
+                "the `weights_only` argument in `torch.load` from `False` to `True`. Re-running `torch.load` with `weights_only` "
+                f"set to `False` will likely succeed, but {_DANGER}\n\t(2) Alternatively, to load with `weights_only=True` please "
+                f"check the recommended steps in the following error message.\n\tWeightsUnpickler error: {reason}\n\n{_DOCS}")
+    asked = "" if "is blocked" in reason else "WeightsUnpickler error: "
+    return (f"Weights only load failed. Re-running `torch.load` with `weights_only` set to `False` will likely succeed, but "
+            f"{_DANGER}\n {asked}{reason}\n\n{_DOCS}")
+
+
+_DANGER = "it can result in arbitrary code execution. Do it only if you got the file from a trusted source."
+_DOCS = ("Check the documentation of torch.load to learn more about types accepted by default with weights_only "
+         "https://pytorch.org/docs/stable/generated/torch.load.html.")
 
 
 def unpickle_plain(file: IO[bytes], source: Source) -> Any:

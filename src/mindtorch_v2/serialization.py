@@ -40,7 +40,7 @@ from ._file_options import (  # noqa: F401
     skipping,
 )
 from ._pickling import TensorPickler, location_tag
-from ._rebuilding import INT64_END, StorageType, expect, shown
+from ._rebuilding import INT64_END, StorageType, deferred_sparse_checks, expect, shown
 from ._unpickling import (  # noqa: F401
     Source,
     add_safe_globals,
@@ -144,6 +144,10 @@ def _legacy_save(obj: Any, f: File, pickle_module: Any, pickle_protocol: int) ->
 # ---- loading: where storages go ------------------------------------------------------------------
 
 
+_NO_CUDA = ("Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If you are running on a "
+            "CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your storages to the CPU.")
+
+
 def default_restore_location(storage: Any, location: str) -> Any:
     """A CPU storage brought to the place its file names."""
     return _to_device(storage, location)
@@ -162,10 +166,10 @@ def _to_device(storage: Any, location: str) -> Any:
         placed = registered_place(storage, location, False)
         if placed is not None:
             return placed
-        raise RuntimeError(
-            f"[load] cannot place a storage on '{location}' here ({error}); "
-            "use torch.load(..., map_location='cpu')"
-        ) from error
+        if location.startswith("cuda"):
+            raise RuntimeError(_NO_CUDA) from error
+        raise RuntimeError(f"don't know how to restore data location of torch.storage.UntypedStorage (tagged with {location}): "
+                           f"{error}; use torch.load(..., map_location='cpu')") from error
 
 
 def _restorer(map_location: MapLocation) -> Callable[[Any, str], Any]:
@@ -264,8 +268,16 @@ def _load_legacy(opened: IO[bytes], name: str, restore: Callable[..., Any], weig
         return torch.UntypedStorage(nbytes)
 
     storages, source.record = _Storages(make, restore), "object"
-    result = unpickle(file, source, storages, weights_only, *how)
-    source.record = "keys of the storages"
+    with deferred_sparse_checks() as check_sparse:
+        result = unpickle(file, source, storages, weights_only, *how)
+        _read_legacy_storages(file, source, storages)
+        check_sparse()
+    return result
+
+
+def _read_legacy_storages(file: Any, source: Source, storages: _Storages) -> None:
+    """Fill the storages that the object of a file names with the bytes that stand behind it."""
+    name, source.record = source.name, "keys of the storages"
     keys = unpickle_plain(file, source)
     if type(keys) is not list or not all(type(k) is str for k in keys) or set(keys) != set(storages.loaded):
         raise RuntimeError(f"[load] {name}: the keys of the storages do not agree with the object; corrupt file?")
@@ -275,7 +287,6 @@ def _load_legacy(opened: IO[bytes], name: str, restore: Callable[..., Any], weig
         if len(head) < 8 or struct.unpack("<q", head)[0] != count:
             raise RuntimeError(f"[load] {name}: storage {shown(key)} has not the {count} items that it should have")
         _fill(storages.loaded[key], read_storage(file, count * kind.itemsize), name)
-    return result
 
 
 def _fill(target: Any, data: Any, name: str) -> None:

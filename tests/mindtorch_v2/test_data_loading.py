@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import collections
+import warnings
 from typing import Any
 
 import pytest
@@ -52,3 +53,28 @@ def test_workers_of_a_context_and_sizes_by_their_old_name(t):
     with pytest.warns(FutureWarning, match="cumulative_sizes"):
         sizes = joined.cummulative_sizes
     return list(loader), loader.multiprocessing_context.get_start_method(), sizes
+
+
+class Stream(mt.utils.data.IterableDataset):
+    """Says 3 and gives 6."""
+
+    def __iter__(self) -> Any:
+        return iter(range(6))
+
+    def __len__(self) -> int:
+        return 3
+
+
+def test_a_stream_longer_than_it_said() -> None:
+    loader = mt.utils.data.DataLoader(Stream())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(list(iter(loader))) == 6              # nobody has asked for the length
+    assert len(loader) == 3
+    with pytest.warns(UserWarning, match="was reported to be 3 .when accessing len.dataloader.., but 4 samples have been fetched"):
+        list(iter(loader))
+
+
+def test_more_workers_than_processors() -> None:
+    with pytest.warns(UserWarning, match="This DataLoader will create 4000 worker processes in total. Our suggested max"):
+        mt.utils.data.DataLoader([1, 2], num_workers=4000)

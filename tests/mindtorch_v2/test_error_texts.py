@@ -388,13 +388,13 @@ def test_files_that_are_no_checkpoints(name: str, tmp_path: Path) -> None:
 
 def test_a_file_that_would_run_code(tmp_path: Path) -> None:
     judge.save({"a": Evil()}, tmp_path / "model.pt")
-    with pytest.raises(pickle.UnpicklingError, match=r"Weights only load failed.*GLOBAL posix.system.*model.pt: data.pkl, byte"):
+    with pytest.raises(pickle.UnpicklingError, match=r"(?s)Weights only load failed.*GLOBAL posix.system.*model.pt: data.pkl, byte"):
         torch.load(tmp_path / "model.pt")
 
 
 def test_a_checkpoint_of_a_device_that_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge.serialization, "location_tag", lambda storage: "cuda:0")
     judge.save(judge.ones(2), tmp_path / "model.pt")
-    with pytest.raises(RuntimeError, match=r"cannot place a storage on 'cuda:0' here .*map_location='cpu'"):
+    with pytest.raises(RuntimeError, match=r"on a CUDA device but torch.cuda.is_available.. is False.*map_location="):
         torch.load(tmp_path / "model.pt")
     assert torch.load(tmp_path / "model.pt", map_location="cpu").tolist() == [1, 1]

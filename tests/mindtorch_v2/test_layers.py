@@ -293,3 +293,21 @@ def test_ops_that_make_tensors_arrive_as_themselves() -> None:
             (x[0] + x[:, 1:].sum()).sum().backward()
         return [name for name in seen if "detach" not in name]
     same(outcome(mt, body), outcome(torch, body))
+
+
+@pytest.mark.parametrize("lib", [mt, torch], ids=["here", "torch"])
+def test_an_op_that_looks_at_values_arrives_as_one(lib: Any) -> None:
+    seen = []
+
+    class Names(lib.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+    with Names():
+        lib.linalg.solve(lib.eye(2), lib.ones(2))
+        lib.equal(lib.ones(2), lib.ones(2))
+        lib.allclose(lib.ones(2), lib.ones(2))
+    assert {"aten._linalg_check_errors.default", "aten.equal.default", "aten.allclose.default"} <= set(seen)
+    assert "aten._local_scalar_dense.default" not in seen
+    with pytest.raises(lib.linalg.LinAlgError, match="The solver failed because the input matrix is singular"), Names():
+        lib.linalg.solve(lib.zeros(2, 2), lib.ones(2))

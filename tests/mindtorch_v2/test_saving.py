@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import io
 import os
 import pickle
@@ -209,3 +210,66 @@ def test_a_file_that_takes_a_part() -> None:
     assert mt.load(io.BytesIO(file.getvalue())).tolist() == list(range(1000))
     with pytest.raises(OSError, match="took 0 of"):
         mt.save(mt.ones(2), FullWriter())
+
+
+class Shell(mt.Tensor):
+    """A class that has its values in an attribute."""
+
+    held: Any
+
+    @staticmethod
+    def __new__(cls: type, inner: Any) -> Any:
+        made = mt.Tensor._make_wrapper_subclass(cls, inner.shape, strides=inner.stride(), dtype=inner.dtype)
+        made.held = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError(func)
+
+
+def loaded(obj: Any, **options: Any) -> Any:
+    file = io.BytesIO()
+    mt.save(obj, file, _use_new_zipfile_serialization=not options.pop("legacy", False))
+    file.seek(0)
+    return mt.load(file, **options)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_class_that_has_its_values_elsewhere(legacy: bool) -> None:
+    shell = Shell(mt.arange(3.0))
+    with mt.serialization.safe_globals([Shell]):
+        found = loaded([shell], legacy=legacy)[0]
+    assert type(found) is Shell and found.held.tolist() == [0, 1, 2] and found.shape == (3,)
+    with pytest.raises(pickle.UnpicklingError, match="GLOBAL .*Shell was not an allowed global by default"):
+        loaded(shell, legacy=legacy)
+
+
+def test_sparse_tensors_of_files_whose_bytes_come_last(tmp_path: Path) -> None:
+    coo, csr = torch.eye(2).to_sparse(), torch.eye(2).to_sparse_csr()
+    torch.save([coo, csr], tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    found = mt.load(tmp_path / "old.pt")
+    assert [x.to_dense().tolist() for x in found] == [[[1, 0], [0, 1]]] * 2
+    raw = bytearray((tmp_path / "old.pt").read_bytes())
+    place = raw.rindex((1).to_bytes(8, "little") * 1, 0, raw.rindex(b"\x00\x00\x80?"))
+    raw[place] = 9                                       # an index that the size does not have
+    (tmp_path / "bad.pt").write_bytes(raw)
+    with pytest.raises(pickle.UnpicklingError, match="the parts of a sparse tensor do not fit together"):
+        mt.load(tmp_path / "bad.pt")
+
+
+def test_what_is_said_of_a_global_that_is_not_allowed() -> None:
+    class_of_ours = collections.UserDict
+    for lib in (mt, torch):
+        file = io.BytesIO()
+        lib.save(class_of_ours(), file)
+        file.seek(0)
+        with pytest.raises(pickle.UnpicklingError) as caught:
+            lib.load(file)
+        said = str(caught.value)
+        for words in ("This file can still be loaded, to do so you have two options", "`weights_only` set to `False` will likely",
+                      "Unsupported global: GLOBAL collections.UserDict was not an allowed global by default. Please use "
+                      "`torch.serialization.add_safe_globals([collections.UserDict])`"):
+            assert words in said
+    with pytest.raises(RuntimeError, match=r"don't know how to restore data location of torch.storage.UntypedStorage .tagged with"):
+        loaded(mt.ones(1), map_location="nowhere")

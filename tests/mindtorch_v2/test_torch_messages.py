@@ -12,6 +12,7 @@ import mindtorch_v2 as mt
 
 
 @pytest.mark.parametrize("line", [
+    "torch.heaviside(torch.ones(2), torch.ones(2).int())", "torch.optim.SparseAdam([torch.ones(2, dtype=torch.complex64)])",
     "torch.ones(2, 3)[::0]", "torch.ones(2, 3)[::-1]", "torch.ones(2, 3).__setitem__(0, torch.ones(2))",
     "torch.asarray([1, 2], copy=False)", "torch.asarray(torch.ones(2), dtype=torch.int32, copy=False)",
     "torch.asarray(torch.ones(2), device='meta', copy=False)", "torch.cartesian_prod(torch.ones(2, 2))", "torch.compile(1)",

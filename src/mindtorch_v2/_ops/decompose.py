@@ -93,7 +93,8 @@ _CAUSES = (
 )
 
 
-def check_info(info: Tensor, name: str) -> None:
+@composite("_linalg_check_errors(Tensor info, str api_name, *, bool is_matrix) -> ()", variants="function", out=False, whole=True)
+def _check_errors(info: Tensor, name: str, is_matrix: bool) -> None:
     """Raises LinAlgError (as torch, RuntimeError for LU) for the first matrix of the batch whose code is not 0."""
     if not info._readable or not bool(info.any()):
         return
@@ -111,6 +112,11 @@ def check_info(info: Tensor, name: str) -> None:
     cause = next(text for key, text in _CAUSES if key in name)
     kind = RuntimeError if "lu_factor" in name else LinAlgError
     raise kind(f"{name}: {at}{cause.format(code)}")
+
+
+def check_info(info: Tensor, name: str) -> None:
+    """The codes of a factorisation, looked at: one op, so that a class that computes by itself can answer it."""
+    ops._linalg_check_errors(info, name, is_matrix=info.dim() == 0)
 
 
 def checked(made: tuple[Tensor, ...], check_errors: bool, name: str) -> tuple[Tensor, ...]:

@@ -370,7 +370,7 @@ def _fractional(self: Tensor, kernel_size: tuple[int, ...], output_size: tuple[i
                            f"{list(self.shape)}")
     kernel = _listed(f"fractional_max_pool{n}d", "kernel_size", kernel_size, n)
     out = _listed(f"fractional_max_pool{n}d", "output_size", output_size, n)
-    samples = random_samples if self.dim() == n + 2 else random_samples[0]
+    samples = random_samples[:self.size(0)] if self.dim() == n + 2 else random_samples[0]
     place: Any = None
     for axis in range(n):
         d = axis if n == 3 else 1 - axis         # torch draws width before height in 2-d

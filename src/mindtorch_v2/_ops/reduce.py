@@ -495,7 +495,7 @@ op("_equal(Tensor self, Tensor other) -> Tensor", rule=lambda self, other: ((), 
    npu="aclnnEqual(self, other, out)")
 
 
-@composite("equal(Tensor self, Tensor other) -> bool", lacks="complex32", out=False)
+@composite("equal(Tensor self, Tensor other) -> bool", lacks="complex32", out=False, whole=True)
 def _equal(self: Tensor, other: Tensor) -> bool:
     """Whether both have the same shape and items."""
     if self.dtype is not other.dtype:
@@ -532,7 +532,7 @@ def _isclose(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: b
 
 
 @composite("allclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> bool",
-           out=False)
+           out=False, whole=True)
 def _allclose(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: bool) -> bool:
     """Whether all items are close, as isclose says."""
     return bool(ops.isclose(self, other, rtol, atol, equal_nan).all())

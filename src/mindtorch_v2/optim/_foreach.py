@@ -126,9 +126,10 @@ class ForeachOptimizer(Optimizer):
         raise RuntimeError(f"{type(self).__name__} does not support sparse gradients")
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
+        own = dict(state.get("defaults") or self.defaults)      # not those that every optimizer has, whether it knows them or not
         super().__setstate__(state)
         for group in self.param_groups:
-            for name, default in self.defaults.items():
+            for name, default in own.items():
                 if isinstance(default, (bool, type(None))):
                     group.setdefault(name, default)
         for value in self.state.values():

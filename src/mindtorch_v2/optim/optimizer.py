@@ -190,7 +190,7 @@ class Optimizer:
         self.__dict__.update(state)
         for table in _HOOK_TABLES:
             self.__dict__.setdefault(table, OrderedDict())
-        self.defaults.setdefault("differentiable", False)
+        self.defaults = {**self.defaults, "differentiable": self.defaults.get("differentiable", False)}
 
     def __repr__(self) -> str:
         text = self.__class__.__name__ + " ("

@@ -32,14 +32,16 @@ class SparseAdam(OneByOneOptimizer):
             raise ValueError(f"Invalid epsilon value: {eps}")
         check_betas(betas)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
-        places = [
-            [i, k]
-            for i, group in enumerate(self.param_groups)
-            for k, param in enumerate(group["params"])
-            if param.is_sparse
-        ]
-        if places:
-            raise ValueError(f"Sparse params at indices {places}: SparseAdam requires dense parameter tensors")
+        for kind, why in (("sparse", "SparseAdam requires dense parameter tensors"),
+                          ("complex", "SparseAdam does not support complex parameters")):
+            places = [
+                [i, k]
+                for i, group in enumerate(self.param_groups)
+                for k, param in enumerate(group["params"])
+                if (param.is_sparse if kind == "sparse" else param.is_complex())
+            ]
+            if places:
+                raise ValueError(f"{kind.capitalize()} params at indices {places}: {why}")
 
     def _update(self, param: Tensor, grad: Any, group: dict[Any, Any]) -> None:
         if not grad.is_sparse:

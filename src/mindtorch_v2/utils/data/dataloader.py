@@ -47,6 +47,7 @@ class DataLoader:
     """An iterable of batches over a dataset."""
     _iterator: _MultiProcessingDataLoaderIter | None = None
     _made = False
+    _IterableDataset_len_called: int | None = None      # what the stream said of its length when len(loader) was asked
 
     def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None, sampler: Any = None,
                  batch_sampler: Any = None, num_workers: int = 0, collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -74,6 +75,16 @@ class DataLoader:
         self._choose_sampler(batch_size, shuffle, sampler, batch_sampler, drop_last)
         self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
         self._made = True
+        self.check_worker_number_rationality()
+
+    def check_worker_number_rationality(self) -> None:
+        """Warns of more workers than this process has processors."""
+        most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        if most is not None and self.num_workers > most:
+            warnings.warn(f"This DataLoader will create {self.num_workers} worker processes in total. Our suggested max number of "
+                          f"worker in current system is {most}, which is smaller than what this DataLoader is going to create. "
+                          "Please be aware that excessive worker creation might get DataLoader running slow or even freeze, "
+                          "lower the worker number to avoid potential slowness/freeze if necessary.", stacklevel=3)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self._made and name in ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"):
@@ -161,7 +172,7 @@ class DataLoader:
     def __len__(self) -> int:
         if not self._iterable:
             return len(self._index_sampler)   # type: ignore[arg-type]
-        n = len(self.dataset)
+        n = self._IterableDataset_len_called = len(self.dataset)
         if self.batch_size is None:
             return n
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
@@ -183,6 +194,7 @@ class _BaseDataLoaderIter:
     def begin(self) -> None:
         self.indices = iter(self.loader._index_sampler)
         self.given = 0
+        self.promised = self.loader._IterableDataset_len_called      # what len(loader) had been told before this pass
 
     def __iter__(self) -> _BaseDataLoaderIter:
         return self
@@ -194,9 +206,13 @@ class _BaseDataLoaderIter:
         batch = self.next_batch()
         self.given += 1
         loader = self.loader
-        if loader._iterable and hasattr(loader.dataset, "__len__") and self.given > len(loader):
-            warnings.warn(f"Length of IterableDataset {loader.dataset} was reported to be {len(loader)} (when accessing "
-                          f"len(dataloader)), but {self.given} samples have been fetched. ", stacklevel=2)
+        if self.promised is not None and self.given > self.promised:
+            more = "" if loader.num_workers == 0 else (
+                "For multiprocessing data-loading, this could be caused by not properly configuring the IterableDataset replica "
+                "at each worker. Please see https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for "
+                "examples.")
+            warnings.warn(f"Length of IterableDataset {loader.dataset} was reported to be {self.promised} (when accessing "
+                          f"len(dataloader)), but {self.given} samples have been fetched. {more}", stacklevel=2)
         return _utils.pin_memory.pin_memory(batch, loader.pin_memory_device) if self.pin else batch
 
     def next_batch(self) -> Any:
