@@ -9,7 +9,8 @@ from mindtorch_v2._tensor import Tensor
 
 
 def _check_with(error_type: type, cond: Any, message: Callable[[], object] | None) -> None:
-    if not isinstance(cond, (bool, int)) or isinstance(cond, TensorBase):
+    """Raises error_type unless cond."""
+    if not isinstance(cond, bool):
         raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if cond:
         return
@@ -97,6 +98,12 @@ def _assert_async(input: Any, assert_msg: str | None = None) -> None:
         raise RuntimeError(assert_msg or "Expected Tensor with single nonzero value, but got zero")
 
 
+def compiled_with_cxx11_abi() -> bool:
+    """True: the core is built with the C++ library's ABI of 2011 and later."""
+    return True
+
+
 asserts: dict[str, Any] = {function.__name__: function for function in (
-    _check, _check_index, _check_value, _check_type, _check_not_implemented, _check_tensor_all, _check_is_size, _assert_async,
+    _check, _check_with, compiled_with_cxx11_abi,
+    _check_index, _check_value, _check_type, _check_not_implemented, _check_tensor_all, _check_is_size, _assert_async,
     typename, is_nonzero, is_same_size)}

@@ -49,6 +49,8 @@ class iinfo:
     """The limits of an integer dtype."""
 
     def __init__(self, type: dtype) -> None:
+        if isinstance(type, dtype) and type._name == "bool":
+            raise TypeError("torch.bool is not supported by torch.iinfo")
         if not isinstance(type, dtype) or type._name not in _INTEGERS:
             raise TypeError("torch.iinfo() requires an integer input type. Use torch.finfo to handle 'torch.iinfo'")
         self.dtype = type._name

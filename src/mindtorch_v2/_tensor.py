@@ -253,8 +253,16 @@ class Tensor(TensorMethods):
         return _legacy_tensor(*args, dtype=self.dtype, device=device or self.device)
 
     def dim_order(self, *, ambiguity_check: Any = False) -> tuple[int, ...]:
-        """The dims from outermost to innermost in memory."""
+        """The dims from outermost to innermost in memory; ambiguity_check: whether there must be no other order, or which
+        memory formats may decide it."""
+        formats = ambiguity_check if isinstance(ambiguity_check, list) else []
+        if not isinstance(ambiguity_check, (bool, list)) or not all(isinstance(f, _C.memory_format) for f in formats):
+            raise TypeError("The ambiguity_check argument must be a bool or a list of memory formats.")
         strides = self.stride()
+        if ambiguity_check is not False and (1 in self.shape or len(set(strides)) < len(strides)) and \
+                sum(self.is_contiguous(memory_format=f) for f in formats) != 1:
+            raise RuntimeError("The tensor does not have unique dim order, or cannot map to exact one of the given memory "
+                               "formats.")
         return tuple(sorted(range(self.dim()), key=lambda d: (-strides[d], -self.shape[d] if strides[d] == 0 else 0)))
 
     def is_nonzero(self) -> bool:

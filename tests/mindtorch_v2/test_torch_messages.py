@@ -12,6 +12,10 @@ import mindtorch_v2 as mt
 
 
 @pytest.mark.parametrize("line", [
+    "torch.tensor([1j]).abs_()", "torch.sign(torch.tensor([1j]))", "torch.signbit(torch.tensor([1j]))",
+    "torch.floor(torch.tensor([1j]))", "torch.ceil(torch.tensor([1j]))", "torch.trunc(torch.tensor([1j]))",
+    "torch._check(1)", "torch._check_with(IndexError, False, lambda: 'x')", "torch.iinfo(torch.bool)",
+    "torch.ones(1, 1).dim_order(ambiguity_check=True)", "torch.ones(2, 3).dim_order(ambiguity_check='x')",
     "torch.heaviside(torch.ones(2), torch.ones(2).int())", "torch.optim.SparseAdam([torch.ones(2, dtype=torch.complex64)])",
     "torch.ones(2, 3)[::0]", "torch.ones(2, 3)[::-1]", "torch.ones(2, 3).__setitem__(0, torch.ones(2))",
     "torch.asarray([1, 2], copy=False)", "torch.asarray(torch.ones(2), dtype=torch.int32, copy=False)",

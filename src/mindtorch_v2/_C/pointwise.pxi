@@ -199,7 +199,7 @@ cdef object no_dtype(Overload ov, int dt):
     kind = "bool" if dt == kBool else "int" if dt < kHalf else "float" if dt < kComplexFloat else "complex"
     words = None if ov.refuses is None else ov.refuses.get(kind)
     if words is not None:
-        return RuntimeError(words)
+        return type(words)(*words.args) if isinstance(words, Exception) else RuntimeError(words)
     return NotImplementedError(f"\"{ov.name}\" not implemented for '{type_word(dt)}'")
 
 
@@ -335,6 +335,8 @@ cdef int check_output(Overload ov, PyObject** s, Operands* x, TensorBase out, in
         raise device_error(out, <TensorBase>x.first)
     if not x.same or not same_shape(<TensorBase>x.first, out):
         check_inplace_shape(ov, s, ov.ntensors, out, shape)
+    if ov.mode >= P_REAL and out.dt >= kComplexFloat and <PyObject*>out == s[0]:
+        raise RuntimeError(f"In-place {ov.name} is not supported for complex tensors.")
     if not castable(out_dt, out.dt):
         raise RuntimeError(f"result type {type_word(out_dt)} can't be cast to the desired output type "
                            f"{type_word(out.dt)}")

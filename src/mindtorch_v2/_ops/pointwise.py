@@ -117,6 +117,8 @@ def _square(self: Tensor) -> Tensor:
 op("abs(Tensor self) -> Tensor", lacks="bool", rule=unary_real, npu="aclnnAbs(self, out)",
    grad={"self": lambda g, self: g * self.sgn()})
 op("sign(Tensor self) -> Tensor", rule=unary, npu="aclnnSign(self, out)",
+   refuses={"complex": NotImplementedError("Unlike NumPy, torch.sign is not intended to support complex numbers. Please use "
+                                           "torch.sgn instead.")},
    grad={"self": lambda g: ops.zeros_like(g)})
 
 
@@ -129,7 +131,8 @@ def _sgn_grad(g: Tensor, self: Tensor, result: Tensor) -> Tensor:
 
 
 op("sgn(Tensor self) -> Tensor", rule=unary, grad={"self": lambda g, self, result: _sgn_grad(g, self, result)})
-op("signbit(Tensor self) -> Tensor", rule=compare, npu="aclnnSignbit(self, out)", inplace=False)
+op("signbit(Tensor self) -> Tensor", rule=compare, npu="aclnnSignbit(self, out)", inplace=False,
+   refuses={"complex": NotImplementedError("signbit is not implemented for complex tensors.")})
 alias("subtract", "sub")
 alias("multiply", "mul")
 alias("divide", "div")
@@ -231,6 +234,7 @@ for _name, _npu in (("isnan", None), ("isinf", "aclnnIsInf"), ("isfinite", "acln
 # ---- rounding ---------------------------------------------------------------------------------------------------
 for _name in ("floor", "ceil", "trunc"):
     op(f"{_name}(Tensor self) -> Tensor", rule=unary, npu=f"aclnn{_name.capitalize()}(self, out)",
+       refuses={"complex": NotImplementedError(f"{_name} is not supported for complex inputs")},
        grad={"self": lambda g: ops.zeros_like(g)})
 op("round(Tensor self, *, int decimals=0) -> Tensor", rule=unary,
    npu="aclnnRoundDecimals(self, decimals, out)", grad={"self": lambda g: ops.zeros_like(g)})

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from mindtorch_v2 import _C
@@ -64,7 +64,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
        numbers: bool | str | None = None, copies_self: bool = False, inplace: bool | str | None = None,
        out: bool | str | Callable[..., Any] = True, guard: str | None = None, autocast: str | dict[str, str] | None = None,
        batch: Any = None, forward: Callable[..., Any] | None = None,
-       refuses: dict[str, str] | None = None, lacks: str = "", variants: str = "function, method", namespace: str = "torch",
+       refuses: Mapping[str, str | Exception] | None = None, lacks: str = "", variants: str = "function, method",
+       namespace: str = "torch",
        format: str | None = None, doc: str | None = None, whole: bool = False) -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient.
 
@@ -78,7 +79,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     cast where its parts are. batch: how vmap runs it (batching.py); pointwise ops and composites need none, others without
     one run sample by sample. forward: the derivative along tangents (forward.py), where it does not follow from grad.
     format: the tensors from which outputs take channels last ("input weight"), or the order of memory ("=self").
-    refuses: what torch says of a pointwise op's dtypes without a kernel: {"complex": words}, or of bool, int, float.
+    refuses: what torch says of a pointwise op's dtypes without a kernel: {"complex": words}, or of bool, int, float;
+    an exception is raised as it is.
     lacks: dtypes of the first tensor (of a pointwise op: of what is computed) that torch has no kernel for on a cpu; int,
     half and complex stand for several.
     whole: dispatch modes and __torch_dispatch__ see a composite itself, not its parts.
@@ -101,7 +103,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         numbers=pointwise if numbers is None else numbers, copies_self=copies_self or (mutates and not body),
         npu=npu, namespace=namespace,
         returns_class=None if namespace.startswith("npu") else returns_class(parsed.name, parsed.returns),
-        node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward, refuses=refuses,
+        node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward,
+        refuses=dict(refuses) if refuses else None,
         description=_DESCRIPTION, format=format, whole=whole,
         lacks=tuple(map(_C._dtype_named, _dtype_names(lacks))) if pointwise else (),
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
