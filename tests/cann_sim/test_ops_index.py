@@ -426,3 +426,14 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 def test_refused(case: str) -> None:
     code, op, *args = REFUSED[case]
     client().expect_code(code, op, *args)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32], ids=str)
+def test_values_at_one_place_are_added(dtype: torch.dtype) -> None:
+    places = torch.tensor([[0, 1], [2, 0], [0, 1], [1, 1]])
+    values = (torch.arange(12).reshape(4, 3) - 5).to(dtype)
+    flat, which = (places[:, 0] * 2 + places[:, 1]).unique(return_inverse=True)
+    got = client().call("aclnnCoalesceSparse", flat, which, places, values, torch.zeros(3, 2, dtype=torch.int64), torch.ones(3, 3).to(dtype))
+    want = torch.sparse_coo_tensor(places.t(), values, (3, 2, 3)).coalesce()
+    assert torch.equal(got[0], want.indices().t()) and torch.equal(got[1], want.values())
+    client().expect_code(161002, "aclnnCoalesceSparse", flat, which, places[:3].clone(), values, torch.zeros(3, 2, dtype=torch.int64), torch.ones(3, 3).to(dtype))

@@ -290,7 +290,33 @@ void scatter_list(Run& r) {
   }
 }
 
+// ---- coalesce(the distinct places, which of them item i has, places [items, dims], values [items, ...], new places, new values):
+// values at one place are added
+void check_coalesce(const Call& c) {
+  const TensorMeta &places = c.tensor(2), &values = c.tensor(3);
+  const int64_t distinct = c.tensor(0).numel(), items = c.tensor(1).numel();
+  EXPECT(places.ndim == 2 && places.sizes[0] == items && values.ndim >= 1 && values.sizes[0] == items, "indices %s and values %s do not have %ld items each",
+         describe(places).c_str(), describe(values).c_str(), long(items));
+  Sizes made = sizes_of(values);
+  made[0] = distinct;
+  expect_shape(c, 4, {distinct, places.sizes[1]});
+  expect_shape(c, 5, made);
+  expect_same_dtype(c, 3, 5);
+}
+void coalesce(Run& r) {
+  Value at = index_value(r, 1).reshape({-1}), places = r.tensor(2), values = r.tensor(3), new_places = r.tensor(4), new_values = r.tensor(5);
+  fill(new_values, 0);
+  if (!at.numel()) return;
+  constexpr int64_t kRows = 0;
+  call_kernel("index_copy", {new_places, at, places.to(new_places.dtype)}, {integer(kRows)});
+  const DType sum = opmath(new_values.dtype);
+  Value total = full(new_values.shape(), sum, 0);
+  call_kernel("index_add", {total, at, values.to(sum)}, {integer(kRows), number(1)});
+  copy(new_values, total);
+}
+
 const Op ops[] = {
+    {"aclnnCoalesceSparse", check_coalesce, coalesce},
     {"aclnnScatterList", check_list, scatter_list},
     {"aclnnScatter", check_scatter_out, scatter},
     {"aclnnInplaceScatter", check_scatter, scatter_in_place},
