@@ -122,9 +122,10 @@ template <class T> class Planes {
   static constexpr int kCount = Lanes::kCount;
 
   explicit Planes(const Conv& shape) : s(shape), outer(s.in[0] > 1 || s.out[0] > 1 ? 0 : 1) {
-    const int64_t right = std::max<int64_t>(0, (s.out[2] - 1) * s.stride[2] - s.pad[2] + (s.kernel[2] - 1) * s.dilation[2] - s.in[2] + 1);
-    width = s.pad[2] + s.in[2] + right;
-    const int64_t line = (outer ? 1 : s.in[1]) * width * int64_t(sizeof(V)), reach = (s.kernel[outer] - 1) * s.dilation[outer];
+    const int64_t last = (s.out[2] - 1) * s.stride[2] + (s.kernel[2] - 1) * s.dilation[2];  // padded pixel that is read
+    width = std::max(s.pad[2] + s.in[2], last + 1);
+    const int64_t line = (outer ? 1 : s.in[1]) * width * int64_t(sizeof(V));
+    const int64_t reach = (s.kernel[outer] - 1) * s.dilation[outer];
     const int64_t lines = std::max(reach + 1, kBandBytes / std::max<int64_t>(line, 1));
     out_band = std::clamp<int64_t>((lines - reach - 1) / s.stride[outer] + 1, 1, s.out[outer]);
     in_band = std::min(s.in[outer], out_band * s.stride[outer]);
