@@ -15,7 +15,7 @@ C_TYPES = {"bint": "_bool", "str": "str", "object": "Any", "tuple": "tuple[Any, 
            **dict.fromkeys(("int", "int64_t", "uint64_t", "size_t", "long", "uint32_t", "Py_ssize_t", "Count",
                            "intptr_t", "uintptr_t"), "_int")}
 # Slots of the interpreter that are no methods in Python.
-SLOTS = ("__dealloc__", "__releasebuffer__", "__get__", "__richcmp__", "__module__", "__doc__")
+SLOTS = ("__dealloc__", "__releasebuffer__", "__get__", "__richcmp__", "__module__", "__doc__", "__class__")
 # Every tensor is a TensorBase; that one class of the core adds methods to another is nothing that Python can tell.
 MERGED = ("TensorMethods", "TensorBase")
 # Members whose result follows from their arguments.

@@ -23,7 +23,7 @@ def _finish(made: Any, device: Any, requires_grad: bool, pin_memory: bool = Fals
     made = _C._to(made, None, place, False, False, None)
     if pin_memory:
         made = made.pin_memory()
-    return made.requires_grad_(True) if requires_grad else made
+    return made._requires_grad_(True) if requires_grad else made
 
 
 def tensor(data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
@@ -68,7 +68,7 @@ def asarray(obj: Any, *, dtype: DType | None = None, device: Any = None, copy: b
         made = tensor(obj, dtype=dtype, device=device) if copy else as_tensor(obj, dtype, device)
     if requires_grad is None or requires_grad is made.requires_grad is False:
         return made
-    return made.detach().requires_grad_(requires_grad)
+    return made.detach()._requires_grad_(requires_grad)
 
 
 def from_numpy(ndarray: Any) -> Tensor:
@@ -82,7 +82,7 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
     """A 1-D tensor over the memory of a buffer."""
     _check_flag("frombuffer", requires_grad)
     made = _C._core._from_buffer(buffer, dtype, count, offset)
-    return made.requires_grad_(True) if requires_grad else made
+    return made._requires_grad_(True) if requires_grad else made
 
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
@@ -157,7 +157,7 @@ def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype
     dtype = dtype or _C.get_default_dtype()
     storage = UntypedStorage.from_file(filename, bool(shared), size * dtype.itemsize)
     made = _C._from_data([], dtype, False).set_(storage, 0, (size,), (1,))
-    return made.requires_grad_(True) if requires_grad else made
+    return made._requires_grad_(True) if requires_grad else made
 
 
 def numel(input: Any) -> int:

@@ -99,6 +99,10 @@ class Tensor(TensorMethods):
         """The same value without history."""
         return self.detach()
 
+    def _of_all_samples(self) -> Any:
+        """The values, inside vmap those of all samples at once: for what need not be exact for each."""
+        return self
+
     # ---- conversion
     def to(self, *args: Any, **kwargs: Any) -> Tensor:
         """The tensor with another dtype, device or memory format; itself when nothing changes."""

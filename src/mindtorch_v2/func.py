@@ -16,6 +16,30 @@ __all__ = ["debug_unwrap", "functional_call", "functionalize", "grad", "grad_and
            "jvp", "linearize", "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap"]
 
 
+class _Level:
+    """While a function runs that is differentiated: what it captures may not be changed, and reverse mode takes no hooks on
+    saved tensors."""
+
+    def __init__(self, reverse: bool = True) -> None:
+        self.reverse = reverse
+
+    def __enter__(self) -> None:
+        if self.reverse:
+            if torch._C._core._current_saved_hooks() is not None:
+                raise RuntimeError(_NO_HOOKS)
+            self.before = torch._C._forbid_saved_hooks(_NO_HOOKS)
+        torch._C._open_level()
+
+    def __exit__(self, *exc: Any) -> None:
+        torch._C._close_level()
+        if self.reverse:
+            torch._C._forbid_saved_hooks(self.before)
+
+
+_NO_HOOKS = ("torch.func.{grad, vjp, jacrev, hessian} don't yet support saved tensor hooks. Please open an issue with your use "
+             "case.")
+
+
 # ---- reverse mode -------------------------------------------------------------------------------------------------
 class _Traced:
     """Inputs of a function as the start of a graph of their own, and the way back from its outputs."""
@@ -114,7 +138,7 @@ def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
     """A function that gives the gradient of func, which returns one number, and its value."""
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with torch.enable_grad():
+        with torch.enable_grad(), _Level():
             traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux, "grad_and_value(f)(*args)")
             if not isinstance(value, torch.Tensor):
                 raise RuntimeError("grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got "
@@ -142,7 +166,7 @@ def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: 
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """func's value and a function from cotangents of the value to cotangents of the primals."""
-    with torch.enable_grad():
+    with torch.enable_grad(), _Level():
         traced = _Traced(primals)
         result = func(*traced.inputs)
         value, aux = _with_aux(result, "vjp(f, *primals)") if has_aux else (result, None)
@@ -174,7 +198,8 @@ def jacrev(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with torch.enable_grad():
-            traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux, "vjp(f, *primals)")
+            with _Level():
+                traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux, "vjp(f, *primals)")
             _check_real(traced.starts, "inputs", "jacrev")
             outputs, spec = _tree.tree_flatten(value)
             for output in outputs:
@@ -224,20 +249,21 @@ def jvp(func: Callable[..., Any], primals: tuple, tangents: tuple, *, strict: bo
                            f"structure {spec} and tangents with structure {along_spec}")
     for what, leaves in (("primals", flat), ("tangents", along)):
         if not leaves:
-            raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to be non-empty tuple of Tensors")
+            raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to contain at least one Tensor.")
         for x in leaves:
             if not isinstance(x, torch.Tensor):
-                raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to contain only tensors, got {type(x)}")
+                raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to only contain Tensors, got {type(x)}")
     level = _forward.Forward()
-    duals = []
-    for x, t in zip(flat, along, strict=True):
-        dual = _transforms.linked(x)
-        level.note(dual, t)
-        duals.append(dual)
     before = torch._C._push_transform(level)
     try:
-        result = func(*_tree.tree_unflatten(duals, spec))
-        result = _with_aux(result, "jvp(f, ...)") if has_aux else result
+        with _Level(reverse=False):
+            duals = []
+            for x, t in zip(flat, along, strict=True):
+                dual = _transforms.linked(x)
+                level.note(dual, t)
+                duals.append(dual)
+            result = func(*_tree.tree_unflatten(duals, spec))
+        result = _with_aux(result, "jvp(f, primals, tangents)") if has_aux else result
     finally:
         torch._C._pop_transform(before)
     value, aux = result if has_aux else (result, None)
@@ -266,15 +292,16 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         flat, flat_spec = _tree.tree_flatten(primals)
         if spec != flat_spec:
             raise RuntimeError(f"Expected the tangents {spec} to have the same argspec as the primals {flat_spec}")
-        for x, t in zip(flat, given, strict=True):
+        for i, (x, t) in enumerate(zip(flat, given, strict=True)):
             if x.shape != t.shape:
-                raise RuntimeError(f"Expected a tangent with shape {x.shape}, but got one with shape {t.shape}")
+                raise RuntimeError(f"tangent:{i} with shape {t.shape} in flattened pytree doesn't match the shape {x.shape} of the "
+                                   "corresponding primal.")
         return jvp(func, primals, tangents)[1]
     return value, along
 
 
 def jacfwd(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
-           chunk_size: int | None = None, randomness: str = "error") -> Callable[..., Any]:
+           randomness: str = "error") -> Callable[..., Any]:
     """A function that gives the Jacobian by forward mode: one derivative for every element of the inputs."""
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -288,8 +315,7 @@ def jacfwd(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux
                 return func(*_replaced(args, argnums, _tree.tree_unflatten(list(values), spec)), **kwargs)
             made = jvp(f, tuple(flat), units, has_aux=has_aux)
             return made[1:] if has_aux else made[1]
-        found = vmap(push, chunk_size=chunk_size, randomness=randomness,
-                     **({"out_dims": (0, None)} if has_aux else {}))(*basis)
+        found = vmap(push, out_dims=(0, None) if has_aux else 0, randomness=randomness)(*basis)
         columns, aux = found if has_aux else (found, None)
         outputs, out_spec = _tree.tree_flatten(columns)
         _check_real(outputs, "outputs", "jacfwd")

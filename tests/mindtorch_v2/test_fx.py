@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
 import pickle
 import re
 import subprocess
 import sys
+import types
 import typing
 from typing import Any
 
@@ -263,3 +265,12 @@ def test_types_of_placeholders_and_of_items(t):
     graph.output(tuple(items))
     annotate(graph)
     return graph.python_code("self").src, items[0].type is t.Tensor, items[1].type is int
+
+
+def test_functions_are_built_in_as_torchs_are() -> None:
+    """PyTorch's tests and packages ask for the type before they read a function's schemas."""
+    assert isinstance(mindtorch_v2.add, types.BuiltinFunctionType) and inspect.isbuiltin(mindtorch_v2.conv2d) and type(mindtorch_v2.add) is mindtorch_v2._C.Op
+    assert pickle.loads(pickle.dumps(mindtorch_v2.add)) is mindtorch_v2.add is copy.deepcopy(mindtorch_v2.add)
+    x = mindtorch_v2.ones(2, 3)
+    signatures = mindtorch_v2.fx.operator_schemas.get_signature_for_torch_op(mindtorch_v2.sum)
+    assert any(isinstance(s.parameters.get("dim"), inspect.Parameter) and s.bind(x, 0) for s in signatures)

@@ -11,6 +11,7 @@ from mindtorch_v2._C._tensor cimport *
 
 import operator
 import sys
+import types
 
 include "schema.pxi"
 include "binding.pxi"

@@ -49,13 +49,10 @@ cdef extern from "storage.h" namespace "mt":
         uint32_t value
     cdef cppclass Modes:
         cbool grad, inference, function_off, autocast_cache
-        unsigned char function_mode_count, transforms, autocast, dispatch_mode_count
-        unsigned char autocast_dtype[4]
+        unsigned char function_mode_count, transforms, autocast, dispatch_mode_count, autocast_dtype[4]
         int32_t autocast_depth
-        PyObject* backward
-        PyObject* stacks
-        PyObject* saved_hooks
-        PyObject* devices
+        uint32_t level
+        PyObject *backward, *stacks, *saved_hooks, *devices
         cbool interposed()
     Storage* new_storage()
     Version* new_version()
@@ -133,6 +130,7 @@ cdef class ThreadStacks:
     cdef list dispatch_modes                     # active TorchDispatchMode objects, innermost last
     cdef list transforms                         # vmap levels and the like, innermost last: see layers.pxi
     cdef list saved_hooks                        # (pack, unpack) pairs, innermost last
+    cdef list levels                             # (number, transforms outside it) of functions of torch.func, innermost last
     cdef list devices                            # what set_default_device has set, or None; then `with device` blocks
     cdef bint classes_off                        # tensors of classes with a __torch_dispatch__ are seen as plain ones
     cdef object hooks_forbidden                  # why saved_tensors_hooks may not be used, when it may not
@@ -164,9 +162,9 @@ cdef class TensorBase:
     cdef int64_t offset, count
     cdef int32_t rank, dt, dev, dev_index
     cdef bint contig, requires, inference
-    cdef int32_t output_nr, creation
-    cdef int32_t marks                           # MARK_ bits; whatever has any is `foreign` to binding
-    cdef uint32_t version, view_version
+    cdef int32_t output_nr
+    cdef int16_t creation, marks                 # marks: MARK_ bits; whatever has any is `foreign` to binding
+    cdef uint32_t version, view_version, birth   # birth: the level of torch.func that it was made in
     cdef Version* shared_version                 # NULL: not shared, and `version` counts
     cdef TensorBase base                         # the tensor this is a view of
     cdef object fn                               # grad_fn: a Node of the recorded graph
@@ -232,6 +230,9 @@ cdef str type_word(int dt)
 cdef str type_name(int dt)
 cdef str cpp_name(int dt)
 cdef ThreadStacks own_stacks()
+cdef bint is_captured(TensorBase t) except -1
+cdef bint in_transform() except -1
+cdef int refuse_backward() except -1
 cdef int device_code(str name) except -1
 cdef device device_object(int code, int number)
 cdef device as_device(object d)
@@ -524,6 +525,8 @@ cdef inline TensorBase blank_tensor():
         return tensor_of(<object>tensor_type)
     spare_tensor_count -= 1
     o = spare_tensors[spare_tensor_count]
+    if modes().level:
+        (<TensorBase>o).birth = modes().level
     _Py_NewReference(o)
     PyObject_GC_Track(o)
     return <TensorBase>steal(o)

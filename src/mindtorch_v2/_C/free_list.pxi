@@ -74,7 +74,9 @@ cdef TensorBase tensor_of(object cls):
     """A new tensor of the class Tensor, or of a subclass."""
     if tensor_type == NULL:
         raise RuntimeError("the class of tensors is not set yet")
-    return <TensorBase>mt_new_tensor(tensor_type.tp_base, <PyObject*>cls)
+    cdef TensorBase t = <TensorBase>mt_new_tensor(tensor_type.tp_base, <PyObject*>cls)
+    t.birth = modes().level
+    return t
 
 
 cdef void free_tensor(PyObject* o) noexcept:

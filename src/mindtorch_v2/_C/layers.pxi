@@ -9,6 +9,8 @@ cdef object run_layers(Op op, Overload ov, Binding* b, PyObject** args, Py_ssize
         if result is not NotImplemented:
             return result
     if modes().transforms:
+        if modes().level and (op.inplace_of is not None or ov.mutates) and is_tensor(b.slot[0]):
+            check_captured(op, ov, <TensorBase>b.slot[0])
         result = call_transforms(op, ov, b)
         if result is not NotImplemented:
             return result

@@ -214,6 +214,16 @@ cdef class TensorMethods(TensorBase):
         if not PyBool_Check(requires_grad):
             raise TypeError("requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "
                             f"{type(requires_grad).__name__}")
+        if (modes().transforms or modes().level) and in_transform():
+            raise RuntimeError(
+                "You are attempting to call Tensor.requires_grad_() (or perhaps using torch.autograd.functional.* APIs) inside of "
+                "a function being transformed by a functorch transform. This is unsupported, please attempt to use the functorch "
+                "transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or call requires_grad_() outside of a function being "
+                "transformed instead.")
+        return self._requires_grad_(requires_grad)
+
+    def _requires_grad_(self, bint requires_grad=True) -> "Tensor":
+        """requires_grad_, also inside of transforms."""
         if requires_grad and not is_differentiable(self.dt):
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
         set_requires(self, requires_grad)
@@ -363,7 +373,7 @@ cdef class TensorMethods(TensorBase):
         """Becomes a view of itself, history included: what squeeze_, t_ and their like do."""
         if modes().grad and self.requires and self.fn is None:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-        if view.st != self.st or view.dt != self.dt:
+        if view.dt != self.dt or view.st != self.st and not (self.st.shrunk and not self.st.nbytes):    # see _make_wrapper
             raise RuntimeError("a tensor can only become a view of itself")
         set_geometry(self, view.rank, view.sizes, view.strides, view.offset)
         bump_version(self)
@@ -389,6 +399,8 @@ cdef class TensorMethods(TensorBase):
         """Adds the gradient of this tensor to the .grad of the leaves it was computed from."""
         if foreign(self):
             return override_call("backward", (self, gradient, retain_graph, create_graph, inputs))
+        if modes().transforms or modes().level:
+            refuse_backward()
         run_backward((self,), None if gradient is None else (gradient,),
                      create_graph if retain_graph is None else retain_graph, create_graph,
                      given_inputs(inputs), True, True)

@@ -47,6 +47,11 @@ cdef class Op:
         self.description = rows_alone if inplace_of is None else inplace_of.description
 
     @property
+    def __class__(self):
+        """What torch's are: isinstance(torch.add, types.BuiltinFunctionType) decides which way programs go."""
+        return types.BuiltinFunctionType
+
+    @property
     def overloads(self) -> "tuple[Overload, ...]":
         return tuple(self.rows)
 

@@ -42,6 +42,16 @@ cdef int check_writable(TensorBase self, bint may_overlap=False) except -1:
     return 0
 
 
+cdef int check_captured(Op op, Overload ov, TensorBase self) except -1:
+    """Refuses to change what a function of torch.func found outside, and so does not differentiate."""
+    if modes().level and self.birth < modes().level and is_captured(self):
+        name = f"{op.name}.{ov.overload_name}" if ov.overload_name else op.name
+        raise RuntimeError(f"During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place "
+                           f"operation (aten::{name}) that would mutate a captured Tensor. This is not supported; please rewrite "
+                           "the function being transformed to explicitly accept the mutated Tensor(s) as inputs.")
+    return 0
+
+
 cdef int check_inplace(TensorBase self, bint grad, bint may_overlap=False) except -1:
     """torch's rules for what may be changed in place."""
     check_writable(self, may_overlap)

@@ -16,7 +16,7 @@ from cpython.unicode cimport PyUnicode_Check
 from cpython.pycapsule cimport PyCapsule_New, PyCapsule_IsValid, PyCapsule_GetPointer, PyCapsule_SetName, \
     PyCapsule_Destructor
 from libc.limits cimport INT_MAX
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, INT64_MAX
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, INT64_MAX
 from libc.stdlib cimport malloc, calloc, free
 from libc.string cimport memcpy, memmove, memcmp, memset, strlen
 from libcpp cimport bool as cbool

@@ -51,6 +51,7 @@ struct Modes {
   uint8_t autocast_dtype[4] = {kBFloat16, kBFloat16, kHalf, kHalf};   // of the types: cpu, meta, npu, PrivateUse1
   bool autocast_cache = true;          // weights that were cast are kept until the outermost block ends
   int32_t autocast_depth = 0;          // blocks that are open
+  uint32_t level = 0;                  // of the innermost function of torch.func that runs: see _open_level
   PyObject* backward = nullptr;   // the innermost GraphTask that runs, borrowed
   // The thread's ThreadStacks (thread_state.pxi) and its lists, borrowed; null until the thread uses one of them.
   PyObject *stacks = nullptr, *saved_hooks = nullptr, *devices = nullptr;

@@ -22,7 +22,7 @@ cdef inline void clean(TensorBase t) noexcept:
     t.dt, t.dev, t.dev_index = default_dtype, CPU, -1
     t.contig, t.requires, t.inference = True, False, False
     t.output_nr = t.creation = t.marks = 0
-    t.version = t.view_version = 0
+    t.version = t.view_version = t.birth = 0
 
 
 cdef inline void release_memory(TensorBase t) noexcept:

@@ -9,12 +9,13 @@ cdef class ThreadStacks:
 
     def __cinit__(self):
         self.function_modes, self.dispatch_modes, self.transforms = [], [], []
-        self.saved_hooks, self.devices = [], [None]
+        self.saved_hooks, self.devices, self.levels = [], [None], []
 
     def __dealloc__(self):
         if modes().stacks == <PyObject*>self:    # the thread ends, or Python's part of a thread of C
             modes().stacks = modes().saved_hooks = modes().devices = NULL
             modes().function_mode_count = modes().transforms = modes().dispatch_mode_count = 0
+            modes().level = 0
 
 
 cdef ThreadStacks own_stacks():
@@ -30,6 +31,72 @@ cdef ThreadStacks own_stacks():
     (<dict>place)["mindtorch_v2 stacks"] = made
     modes().saved_hooks, modes().devices, modes().stacks = <PyObject*>made.saved_hooks, <PyObject*>made.devices, <PyObject*>made
     return made
+
+
+# ---- levels: the functions of torch.func that differentiate ------------------------------------------------------------
+cdef uint32_t last_level = 0
+
+
+def _open_level():
+    """A function that torch.func differentiates starts to run: what exists already is captured by it, and may not be changed
+    in place. Levels are numbered as they open, so a tensor that was born before one has a smaller number."""
+    global last_level
+    cdef ThreadStacks own = own_stacks()
+    last_level += 1
+    own.levels.append((last_level, modes().transforms))
+    modes().level = last_level
+
+
+def _close_level():
+    cdef ThreadStacks own = own_stacks()
+    own.levels.pop()
+    modes().level = own.levels[-1][0] if own.levels else 0
+
+
+def _level_count():
+    """How many levels are open in this thread."""
+    return len(own_stacks().levels) if modes().level else 0
+
+
+cdef bint is_captured(TensorBase t) except -1:
+    """Whether t is older than the innermost level that the running code sees: a transform that answers a call is outside of
+    the levels that opened inside it."""
+    for number, outside in reversed(own_stacks().levels):
+        if outside <= modes().transforms:
+            return t.birth < <uint32_t>number
+    return False
+
+
+def _in_level(TensorBase t not None):
+    """Whether t was made in the innermost open level."""
+    return modes().level != 0 and t.birth >= modes().level
+
+
+cdef bint in_transform() except -1:
+    """Whether a function runs that torch.func or vmap transforms; a dual level alone is none of them."""
+    if modes().level:
+        return True
+    for transform in own_stacks().transforms[:modes().transforms]:
+        if transform.of_a_function:
+            return True
+    return False
+
+
+def _in_transform():
+    return (modes().transforms or modes().level) and in_transform()
+
+
+cdef int refuse_backward() except -1:
+    """.grad of leaves has no meaning inside of a transform."""
+    if in_transform():
+        raise RuntimeError("backward() called inside a functorch transform. This is not supported, please use functorch.grad or "
+                           "functorch.vjp instead or call backward() outside of functorch transforms.")
+    return 0
+
+
+def _refuse_backward():
+    if modes().transforms or modes().level:
+        refuse_backward()
 
 
 def _forbid_saved_hooks(why):

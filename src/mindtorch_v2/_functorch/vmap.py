@@ -104,7 +104,7 @@ def _process_batched_inputs(in_dims: Any, args: tuple, func: Any) -> tuple[int, 
 def _validate_and_get_batch_size(flat_in_dims: list[int | None], flat_args: list[Any]) -> int:
     sizes = [x.size(d) for x, d in zip(flat_args, flat_in_dims, strict=True) if d is not None]
     if not sizes:
-        raise ValueError("vmap: at least one input must have a dimension to map over")
+        raise ValueError("vmap: Expected at least one Tensor to vmap over")
     if len(set(sizes)) > 1:
         raise ValueError("vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
                          f"{sizes} for the mapped dimension")

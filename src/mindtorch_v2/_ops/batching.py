@@ -5,6 +5,7 @@ gives results in the same form.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -60,6 +61,15 @@ class Call:
                 self[name] = tuple(v if b else v.expand(self.size, *v.shape) for v, b in zip(value, flags))
 
 
+def copied_beside(x: Any, *sources: Any) -> Any:
+    """A copy of x that the sources may be written to: inside vmap one for each sample, where a source has one for each."""
+    if _C._transforms():
+        for source in sources:
+            if not source._readable:
+                x = ops.where(source.new_ones((), dtype=_C._dtype_named("bool")), x, x)
+    return x.clone()
+
+
 # ---- pointwise ------------------------------------------------------------------------------------------------------
 def pointwise(call: Call) -> Any:
     """Shapes broadcast from the right, so a batched tensor gets its missing dims behind the batch."""
@@ -72,6 +82,12 @@ def pointwise(call: Call) -> Any:
                     value[(slice(None), *(None,) * missing)]
         _keep_dtype(call)
     return call.run()
+
+
+def masked(call: Call) -> Any:
+    """pointwise(), where self has the shape of the result: the batch too, if the mask has it."""
+    call["self"], call.batched[call.names.index("self")] = call.full("self"), True
+    return pointwise(call)
 
 
 def _keep_dtype(call: Call) -> None:
@@ -157,6 +173,18 @@ def _map(result: Any, fn: Callable[[Any], Any]) -> Any:
     return result
 
 
+def flipped(call: Call) -> Any:
+    """Without dims nothing is flipped."""
+    return dims(call) if call["dims"] else call["self"].clone()
+
+
+def picked(call: Call) -> Any:
+    """gather: the result has the rank of the index, which may have a dim where self has none."""
+    made = dims(call)
+    rank = call.rank("index")
+    return made.unsqueeze(1) if made.dim() == 1 and rank == 1 and call.rank("self") == 0 else made
+
+
 def rolled(call: Call) -> Any:
     """Without dims it rolls all items as one list."""
     x = call["self"]
@@ -165,16 +193,32 @@ def rolled(call: Call) -> Any:
     return ops.roll(x.reshape(call.size, -1), call["shifts"], 1).reshape(x.shape)
 
 
-def along_shared(call: Call) -> Any:
-    """Ops along a dim by an index that the samples share; with an index for each, sample by sample."""
+def along_index(call: Call) -> Any:
+    """Ops along a dim by an index. With an index for each sample the batch is joined with that dim."""
     rank = call.rank("self")
-    if call.is_batched("index") or rank == 0:
-        return NotImplemented
-    for other in ("self", "source"):
-        if other in call.names:
-            call[other] = call.full(other)
-    call["dim"] = _shift(call["dim"], rank)
-    return call.run()
+    if not call.is_batched("index") and rank:
+        for other in ("self", "source"):
+            if other in call.names:
+                call[other] = call.full(other)
+        call["dim"] = _shift(call["dim"], rank)
+        return call.run()
+    self, index = call.full("self"), call.full("index").reshape(call.size, -1)
+    dim = _shift(call["dim"], rank)
+    parts = {"self": self.unsqueeze(1) if rank == 0 else self}
+    if "source" in call.names:
+        source = call.full("source")
+        parts["source"] = source.unsqueeze(1) if source.dim() == 1 else source
+    n = parts["self"].shape[dim]
+    first = ops.arange(call.size, device=index.device).unsqueeze(1) * n
+    given = {**dict(zip(call.names, call.values)), "dim": 0, "index": (index % n + first if n else index).reshape(-1)}
+    for name, part in parts.items():
+        moved = part.movedim(dim, 1)
+        parts[name] = moved
+        given[name] = moved.reshape(-1, *moved.shape[2:])
+    changes = call.op.inplace_of is not None
+    made = _C._call_bound(call.op.inplace_of if changes else call.op, call.row, tuple(given.values()))
+    made = made.reshape(parts["self"].shape).movedim(1, dim).reshape(self.shape)
+    return call["self"].copy_(made) if changes else made
 
 
 def dynamic(call: Call) -> Any:
@@ -190,6 +234,11 @@ def leading(call: Call) -> Any:
     if "memory_format" in call.names and call["memory_format"] not in (None, _CONTIGUOUS):
         call["memory_format"] = None
     return call.run()
+
+
+def leading_or_none(call: Call) -> Any:
+    """leading(), with results that may be left out: their shape is (0,) for each sample too."""
+    return _map(leading(call), lambda t: t.expand(call.size, 0) if t.shape == (0,) else t)
 
 
 # ---- views ----------------------------------------------------------------------------------------------------------
@@ -338,14 +387,14 @@ def affine(call: Call) -> Any:
     if not call.is_batched("weight") and not call.is_batched("bias"):
         return call.run()
     if not call.is_batched("weight"):
-        made = ops.linear(call.values[0], weight, None)
+        made = ops.linear(call.full("input"), weight, None)
     else:
         x, rank = call.values[0], call.rank("input")
         if not call.is_batched("input"):
             made = matrix_product(Call(ops.matmul, call.row, call.size, (call.shown[0], call.shown[1].t()),
                                [x, weight.transpose(1, 2)], [False, True]))
         else:
-            rows = x.reshape(call.size, -1, x.shape[-1]) if rank != 2 else x
+            rows = x.reshape(call.size, math.prod(x.shape[1:-1]), x.shape[-1]) if rank != 2 else x
             made = ops.bmm(rows, weight.transpose(1, 2)).reshape(*x.shape[:-1], weight.shape[1])
     if bias is None:
         return made

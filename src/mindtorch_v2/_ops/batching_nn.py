@@ -84,16 +84,59 @@ def selected(call: Call) -> Any:
     return ops.gather(x, dim, picked.reshape(shape).expand(wide))
 
 
+def selected_by_mask(call: Call) -> Any:
+    """masked_select by a mask that the samples share: else they would differ in how many items they have."""
+    if call.is_batched("mask"):
+        raise RuntimeError("vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask) We cannot support this because "
+                           "for each batch this would return a differently shaped Tensor. Please file an issue at "
+                           "https://github.com/pytorch/pytorch/issues if you need this feature.")
+    x, mask = _beside_mask(call)
+    return ops.index_select(x.reshape(call.size, -1), 1, ops._nonzero(mask.reshape(-1)).reshape(-1))
+
+
+def _beside_mask(call: Call) -> tuple[Any, Any]:
+    """self and a shared mask, broadcast; self with the batch."""
+    x, mask = call.full("self"), call["mask"]
+    missing = mask.dim() - call.rank("self")
+    x = x[(slice(None), *(None,) * missing)] if missing > 0 else x
+    x, mask = ops.broadcast_tensors(x, mask)
+    return x, mask[0] if call.size else mask.reshape(mask.shape[1:])
+
+
+def scattered_by_mask(call: Call) -> Any:
+    """masked_scatter by a mask that the samples share; with one for each sample, sample by sample."""
+    if call.is_batched("mask"):
+        return NotImplemented
+    x, mask = _beside_mask(call)
+    at = ops._nonzero(mask.reshape(-1)).reshape(-1)
+    source = call.full("source").reshape(call.size, -1)
+    if source.shape[1] < at.numel():
+        return NotImplemented
+    made = x.reshape(call.size, -1).index_copy(1, at, source.narrow(1, 0, at.numel())).reshape(x.shape)
+    return call["self"].copy_(made) if call.row.mutates else made
+
+
 def embedded(call: Call) -> Any:
     if not call.is_batched("weight"):
         return call.run()
     weight, indices = call["weight"], call.full("indices")
     n = weight.shape[1]
     offsets = ops.arange(call.size, device=weight.device).view(call.size, *(1,) * (indices.dim() - 1)) * n
-    pad = call["padding_idx"]
-    if pad >= 0:
+    if call["padding_idx"] >= 0 and weight.requires_grad:        # its gradient leaves out one row, not one of each sample
         return NotImplemented
-    return ops.embedding(weight.reshape(call.size * n, -1), indices + offsets)
+    return ops.embedding(weight.reshape(call.size * n, weight.shape[-1]), indices + offsets)
+
+
+def embedding_slope(call: Call) -> Any:
+    """embedding_dense_backward: every sample has rows of its own, one beside another."""
+    if call["scale_grad_by_freq"]:
+        return NotImplemented
+    g, indices, n, pad = call.full("grad_output"), call.full("indices"), call["num_weights"], call["padding_idx"]
+    if pad >= 0:
+        g = g.masked_fill((indices == pad).unsqueeze(-1), 0)
+    offsets = ops.arange(call.size, device=g.device).view(call.size, *(1,) * (indices.dim() - 1)) * n
+    made = ops.embedding_dense_backward(g, indices + offsets, call.size * n, -1, False)
+    return made.reshape(call.size, n, g.shape[-1])
 
 
 # ---- layers over (N, C, ...) ----------------------------------------------------------------------------------------
@@ -125,23 +168,60 @@ def convolved(call: Call) -> Any:
     if call.rank("input") != spatial + 2:
         return NotImplemented
     if not call.is_batched("weight"):
-        n = x.shape[1]
-        call["input"] = x.reshape(call.size * n, *x.shape[2:])
         call["bias"] = None if call.is_batched("bias") else bias
-        made = call.run()
-        made = made.reshape(call.size, n, *made.shape[1:])
+        if call.is_batched("input"):
+            n = x.shape[1]
+            call["input"] = x.reshape(call.size * n, *x.shape[2:])
+            made = call.run()
+            made = made.reshape(call.size, n, *made.shape[1:])
+        else:
+            made = call.run().unsqueeze(0)
     else:
         x = call.full("input")
         n, groups = x.shape[1], call["groups"]
-        call["input"] = x.transpose(0, 1).reshape(n, -1, *x.shape[3:])
-        call["weight"] = weight.reshape(-1, *weight.shape[2:])
+        call["input"] = x.transpose(0, 1).reshape(n, call.size * x.shape[2], *x.shape[3:])
+        call["weight"] = weight.reshape(call.size * weight.shape[1], *weight.shape[2:])
         call["groups"] = groups * call.size
         call["bias"] = None if bias is None else call.full("bias").reshape(-1)
         made = call.run()
-        return made.reshape(n, call.size, -1, *made.shape[2:]).transpose(0, 1)
+        return made.reshape(n, call.size, made.shape[1] // call.size, *made.shape[2:]).transpose(0, 1)
     if call.is_batched("bias"):
         made = made + bias.reshape(call.size, 1, -1, *(1,) * spatial)
     return made
+
+
+def convolution_slopes(call: Call) -> Any:
+    """_convolution_backward: the samples are groups, and each has its own gradients."""
+    x, weight, g = call.full("input"), call.full("weight"), call.full("grad_output")
+    n, size = x.shape[1], call.size
+
+    def joined(t: Any) -> Any:
+        return t.transpose(0, 1).reshape(n, size * t.shape[2], *t.shape[3:])
+    call["input"], call["grad_output"] = joined(x), joined(g)
+    call["weight"], call["groups"] = weight.reshape(size * weight.shape[1], *weight.shape[2:]), call["groups"] * size
+    to_input, to_weight, to_bias = call.run()
+    if to_input is not None:
+        to_input = to_input.reshape(n, size, *x.shape[2:]).transpose(0, 1)
+    return (to_input, None if to_weight is None else to_weight.reshape(weight.shape),
+            None if to_bias is None else to_bias.reshape(size, g.shape[2]))
+
+
+def resize_slope(call: Call) -> Any:
+    """upsample_*_backward: the batch is joined with N, in the size that is wanted too."""
+    g, wanted = call["grad_output"], list(call["input_size"])
+    call["grad_output"] = g.reshape(-1, *g.shape[2:])
+    call["input_size"] = [call.size * wanted[0], *wanted[1:]]
+    return call.run().reshape(call.size, *wanted)
+
+
+def unfold_slope(call: Call) -> Any:
+    """unfold_backward: one dim further to the right, in the sizes too."""
+    sizes = list(call["input_sizes"])
+    call["input_sizes"], call["dim"] = [call.size, *sizes], _shift(call["dim"], len(sizes))
+    if sizes:
+        return call.run()
+    call["input_sizes"], call["grad_in"] = [call.size, 1], call["grad_in"].unsqueeze(1)
+    return call.run().squeeze(1)
 
 
 def layer_normalized(call: Call) -> Any:
@@ -157,8 +237,15 @@ def layer_normalized(call: Call) -> Any:
     return Recall(body)
 
 
-def with_shared_weight(call: Call) -> Any:
-    return NotImplemented if call.is_batched("weight") else call.run()
+def rms_normalized(call: Call) -> Any:
+    if not call.is_batched("weight"):
+        return call.run()
+    x, shape, weight, eps = call.shown
+
+    def body() -> Any:
+        made, rstd = ops._fused_rms_norm(x, shape, None, eps)
+        return made * weight, rstd
+    return Recall(body)
 
 
 def batch_normalized(call: Call) -> Any:
@@ -213,6 +300,21 @@ def likelihood(call: Call) -> Any:
         if reduction == 0:
             return loss, total * 0
         return (loss.sum() / total if reduction == 1 else loss.sum()), total
+    return Recall(body)
+
+
+def likelihood_slope(call: Call) -> Any:
+    """nll_loss_backward, in terms of scatter."""
+    g, x, target, weight, reduction, ignored, total = call.shown
+
+    def body() -> Any:
+        at = 1 if x.dim() > 1 else 0
+        kept = target != ignored
+        picked = ops.where(kept, target, 0)
+        scale = kept.to(x.dtype) if weight is None else \
+            ops.index_select(weight, 0, picked.reshape(-1)).view(target.shape) * kept
+        share = scale * (g / total if reduction == 1 else g)
+        return ops.zeros_like(x).scatter(at, picked.unsqueeze(at), -share.unsqueeze(at))
     return Recall(body)
 
 

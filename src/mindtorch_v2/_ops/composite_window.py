@@ -20,7 +20,7 @@ def _checked(name: str, length: int, dtype: Any, requires_grad: bool | None, val
     if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
         raise RuntimeError(f"{name} expects floating point dtypes, got: {dtype}")
     made = values()
-    return made.requires_grad_(True) if requires_grad else made
+    return made._requires_grad_(True) if requires_grad else made
 
 
 def _cosines(length: int, periodic: bool, weights: tuple[float, ...], options: dict[str, Any]) -> Tensor:

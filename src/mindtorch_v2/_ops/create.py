@@ -8,7 +8,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
-from mindtorch_v2._ops import batching, batching_nn
+from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._tensor import Tensor
 
@@ -25,12 +25,13 @@ op("empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Lay
    native="empty_strided", variants="function")
 
 
-@composite(f"full_like(Tensor self, Scalar fill_value, {_OPTIONS}) -> Tensor", out=False, variants="function", whole=True)
+@composite(f"full_like(Tensor self, Scalar fill_value, {_OPTIONS}) -> Tensor", out=False, variants="function", whole=True,
+           forward=forward.constant)
 def _full_like(self: Tensor, fill_value: complex, dtype: _C.dtype | None, layout: _C.layout | None,
                device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None,
                memory_format: _C.memory_format | None) -> Tensor:
     filled = ops.empty_like(self, dtype=dtype, device=device, memory_format=memory_format).fill_(fill_value)
-    return filled.requires_grad_(True) if requires_grad else filled
+    return filled._requires_grad_(True) if requires_grad else filled
 
 
 for _name in ("empty", "zeros", "ones"):
@@ -40,12 +41,12 @@ for _name in ("empty", "zeros", "ones"):
         return _make(size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=bool(requires_grad))
     op(f"new_{_name}(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
        "bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False,
-       batch=batching_nn.new_like, body=_new, variants="method", whole=True)
+       batch=batching_nn.new_like, forward=forward.constant, body=_new, variants="method", whole=True)
 
 
 @composite("new_full(Tensor self, SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, "
            "Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor", out=False,
-           batch=batching_nn.new_like, variants="method", whole=True)
+           batch=batching_nn.new_like, forward=forward.constant, variants="method", whole=True)
 def _new_full(self: Tensor, size: Sequence[int], fill_value: complex, dtype: _C.dtype | None, layout: _C.layout | None,
               device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     return ops.full(size, fill_value, dtype=dtype or self.dtype, device=device or self.device,
@@ -54,7 +55,7 @@ def _new_full(self: Tensor, size: Sequence[int], fill_value: complex, dtype: _C.
 
 @composite("new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, "
            "Layout? layout=None, Device? device=None, bool? pin_memory=None, bool? requires_grad=False) -> Tensor",
-           out=False, batch=batching_nn.new_strided, variants="method", whole=True)
+           out=False, batch=batching_nn.new_strided, forward=forward.constant, variants="method", whole=True)
 def _new_empty_strided(self: Tensor, size: tuple[int, ...], stride: tuple[int, ...], dtype: _C.dtype | None,
                        layout: _C.layout | None, device: _C.device | None, pin_memory: bool | None,
                        requires_grad: bool | None) -> Tensor:
@@ -136,7 +137,7 @@ def _in_its_shape(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _finish(made: Tensor, requires_grad: bool | None) -> Tensor:
-    return made.requires_grad_(True) if requires_grad else made
+    return made._requires_grad_(True) if requires_grad else made
 
 
 for _overload, _params, _body in (
@@ -163,7 +164,7 @@ op(f"range(Scalar start=0, Scalar end=0, Scalar step=1, {_RANGE}) -> Tensor", va
    out=_in_its_shape(_range))
 
 
-def _space(name: str, start: Tensor | float, end: Tensor | float, steps: int, dtype: _C.dtype | None,
+def _space(name: str, start: Any, end: Any, steps: int, dtype: _C.dtype | None,
            device: _C.device | None, *extra: float) -> Tensor:
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
@@ -171,6 +172,8 @@ def _space(name: str, start: Tensor | float, end: Tensor | float, steps: int, dt
     if any(dims):
         raise RuntimeError(f"{name.strip('_')} only supports 0-dimensional start and end tensors, but got start with {dims[0]} "
                            f"dimension(s) and end with {dims[1]} dimension(s).")
+    if not all(x._readable for x in (start, end) if hasattr(x, "dim")):
+        return _space_of_samples(start, end, steps, dtype or _C.get_default_dtype(), device, *extra)
     start, end = (x.item() if hasattr(x, "item") else x for x in (start, end))
     if dtype is None:
         dtype = _C.get_default_dtype()
@@ -184,6 +187,19 @@ def _space(name: str, start: Tensor | float, end: Tensor | float, steps: int, dt
     if name == "_linspace_" and not (dtype.is_floating_point or dtype.is_complex):
         start, end = (int(bound) % 256 if dtype._name == "uint8" else int(bound) for bound in (start, end))
     return getattr(ops, name)(ops.empty((steps,), dtype=dtype, device=device), start, end, steps, *extra)
+
+
+def _space_of_samples(start: Any, end: Any, steps: int, dtype: _C.dtype, device: Any,
+                      *extra: float) -> Tensor:
+    """_space between bounds that each sample of vmap has for itself; each half is counted from its own end."""
+    at = ops.arange(steps, device=device)
+    wide = _C._dtype_named("float64")
+    start, end = (x.to(wide) if hasattr(x, "dim") else x for x in (start, end))
+    step = (end - start) / max(steps - 1, 1)
+    made = ops.where(at < (steps + 1) // 2, start + step * at, end - step * (steps - 1 - at))
+    for base in extra:
+        made = ops.pow(base, made)
+    return made.to(dtype)
 
 
 def _linspace(start: Tensor | float, end: Tensor | float, steps: int, dtype: _C.dtype | None, layout: _C.layout | None,

@@ -280,7 +280,7 @@ def _fftfreq(n: int, d: float, dtype: _C.dtype | None, layout: _C.layout | None,
     dtype = dtype or _C.get_default_dtype()
     steps = ops.cat([ops.arange((n + 1) // 2, device=device), ops.arange(-(n // 2), 0, device=device)])
     made = steps.to(dtype) * _step(n * d)
-    return made.requires_grad_(True) if requires_grad else made
+    return made._requires_grad_(True) if requires_grad else made
 
 
 @composite(f"fft_rfftfreq(int n, float d=1.0, {_OPTIONS}) -> Tensor", variants="fft")
@@ -288,7 +288,7 @@ def _rfftfreq(n: int, d: float, dtype: _C.dtype | None, layout: _C.layout | None
               pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """The frequencies of an rfft of n samples d apart."""
     made = ops.arange(n // 2 + 1, dtype=dtype or _C.get_default_dtype(), device=device) * _step(n * d)
-    return made.requires_grad_(True) if requires_grad else made
+    return made._requires_grad_(True) if requires_grad else made
 
 
 # ---- short time ----------------------------------------------------------------------------------

@@ -39,6 +39,11 @@ def bilinear(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
     return total
 
 
+def constant(row: Any, slots: tuple, tangents: list[Any], result: Any) -> tuple[None]:
+    """A new tensor that takes only its shape, dtype and device from another."""
+    return (None,)
+
+
 def embedded(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
     """The gradient leaves out padding_idx, the derivative does not."""
     return ops.embedding(tangents[0], slots[1])

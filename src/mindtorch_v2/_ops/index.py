@@ -118,7 +118,8 @@ def _index_put_(self: Tensor, indices: tuple[Tensor | None, ...], values: Tensor
            autocast={"npu": "widest"}, out=False)
 def _index_put(self: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool) -> Tensor:
     """A copy of self with values at indices."""
-    return ops.index_put_(self.clone(), indices, values, accumulate)
+    tensors = [i for i in indices if i is not None]
+    return ops.index_put_(batching.copied_beside(self, values, *tensors), indices, values, accumulate)
 
 
 # ---- along one dim, an index for every item ----------------------------------------------------------------------
@@ -145,7 +146,7 @@ def _gather_rule(self: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Sp
 
 
 op("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", out="apart",
-   lacks="complex32", batch=batching.dims, forward=forward.linear, rule=_gather_rule,
+   lacks="complex32", batch=batching.picked, forward=forward.linear, rule=_gather_rule,
    npu="aclnnGather(self, dim, index, out)",
    grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).scatter_add(dim, index, g)})
 
@@ -316,7 +317,7 @@ op("scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *
          _reduced_into(g, _Into(dim, index, True), self, src, reduce, include_self, result)})
 op("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor", out="apart",
    lacks="bool complex",
-   batch=batching.along_shared,
+   batch=batching.along_index,
    copies_self=True, inplace="method", rule=_index_reduce_rule,
    grad={"self, source": lambda g, self, dim, index, source, reduce, include_self, result:
          _reduced_into(g, _Into(dim, index, False), self, source, reduce, include_self, result)})
@@ -414,13 +415,13 @@ op("index_select(Tensor self, int dim, Tensor index) -> Tensor", out="apart",
    npu="aclnnIndexSelect(self, dim, index, out)",
    grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).index_add(dim, index, g)})
 op("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", out="apart",
-   batch=batching.along_shared, copies_self=True,
+   batch=batching.along_index, copies_self=True,
    inplace="method", rule=lambda self, dim, index, source, alpha: _check_source("index_add", self, dim, index, source),
    npu="aclnnIndexAdd(self, dim, index, source, alpha, out)",
    grad={"self": lambda g: g, "source": lambda g, dim, index, source_shape, alpha:
          (g.index_select(dim, index) * alpha).reshape(source_shape)})
 op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", out="apart",
-   batch=batching.along_shared, autocast={"cpu": "widest"},
+   batch=batching.along_index, autocast={"cpu": "widest"},
    copies_self=True, inplace="method",
    rule=_index_copy_rule, npu="aclnnIndexCopy(self, dim, index, source, out)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0),
@@ -433,7 +434,7 @@ def _index_fill_tensor(self: Tensor, dim: int, index: Tensor, value: Tensor) -> 
     if value.dim() != 0:
         raise RuntimeError("index_fill_(): Only supports 0-dimension value tensor, but got tensor with "
                            f"{value.dim()} dimension(s).")
-    if not value.requires_grad and value.device.type == "cpu":
+    if not value.requires_grad and value.device.type == "cpu" and value._readable:
         return self.index_fill(dim, index, value.item())
     _index_fill_rule(self, dim, index, 1j if value.is_complex() else 0)
     dim, shape = wrap(dim, self.dim()), [1] * self.dim()
@@ -444,7 +445,7 @@ def _index_fill_tensor(self: Tensor, dim: int, index: Tensor, value: Tensor) -> 
 
 
 op("index_fill.Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
-   batch=batching.along_shared, out=False, copies_self=True,
+   batch=batching.along_index, out=False, copies_self=True,
    rule=_index_fill_rule, npu="aclnnInplaceIndexFillTensor(out, dim, index, value)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0)})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mindtorch_v2 import _C
-from mindtorch_v2._ops import batching, forward
+from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.index import INT32
 from mindtorch_v2._ops.reduce import INT64
 from mindtorch_v2._ops.table import Spec, composite, op, ops
@@ -44,7 +44,7 @@ def _opposite(shifts: int | list[int]) -> int | tuple[int, ...]:
 
 
 op("flip(Tensor self, int[] dims) -> Tensor", lacks="complex32",
-   batch=batching.dims, forward=forward.linear, out=False, rule=_flip_rule, format="=self", npu="aclnnFlip(self, dims, out)",
+   batch=batching.flipped, forward=forward.linear, out=False, rule=_flip_rule, format="=self", npu="aclnnFlip(self, dims, out)",
    grad={"self": lambda g, dims: g.flip(dims)})
 op("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor",
    batch=batching.rolled, forward=forward.linear, out=False, rule=_roll_rule, format="=self",
@@ -193,5 +193,6 @@ def _unfold_backward_rule(grad_in: Tensor, input_sizes: Sequence[int], dim: int,
 
 
 op("unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, SymInt size, SymInt step) -> Tensor", variants="",
+   batch=batching_nn.unfold_slope,
    rule=lambda grad_in, input_sizes, dim, size, step: _unfold_backward_rule(grad_in, input_sizes, dim, size, step),
    grad={"grad_in": lambda g, dim, size, step: g.unfold(dim, size, step)})

@@ -6,7 +6,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
-from mindtorch_v2._ops import batching
+from mindtorch_v2._ops import batching, batching_nn
 from mindtorch_v2._ops.index import broadcast
 from mindtorch_v2._ops.reduce import BOOL, word
 from mindtorch_v2._ops.table import composite, op, ops
@@ -14,7 +14,8 @@ from mindtorch_v2._ops.view import wrap
 from mindtorch_v2._tensor import Tensor
 
 # ---- masks -------------------------------------------------------------------------------------------------------
-op("_masked_select(Tensor self, Tensor mask) -> Tensor", variants="", npu="aclnnMaskedSelect(self, mask, out)",
+op("_masked_select(Tensor self, Tensor mask) -> Tensor", variants="", batch=batching_nn.selected_by_mask,
+   npu="aclnnMaskedSelect(self, mask, out)",
    grad={"self": lambda g, self_shape, mask:
          g.new_zeros(broadcast([self_shape, mask.shape])).masked_scatter(mask, g)})
 
@@ -52,7 +53,7 @@ def widened(self: Tensor, mask: Tensor) -> Tensor:
 
 
 op("_masked_fill(Tensor self, Tensor mask, Scalar value) -> Tensor",
-   batch=batching.pointwise, kernel="masked_fill", copies_self=True, variants="",
+   batch=batching.masked, kernel="masked_fill", copies_self=True, variants="",
    rule=_check_fill, npu="aclnnInplaceMaskedFillScalar(out, mask, value)",
    grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
 
@@ -118,9 +119,11 @@ def _scattered(g: Tensor, mask: Tensor, shape: tuple[int, ...]) -> Tensor:
 _SCATTER: dict[str, Any] = {"self": lambda g, mask: g.masked_fill(mask, 0),
             "source": lambda g, mask, source_shape: _scattered(g, mask, source_shape)}
 op("_masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", kernel="masked_scatter", copies_self=True,
-   variants="", rule=_check_scatter, npu="aclnnInplaceMaskedScatter(out, mask, source)", grad=_SCATTER)
+   variants="", rule=_check_scatter, npu="aclnnInplaceMaskedScatter(out, mask, source)", grad=_SCATTER,
+   batch=batching_nn.scattered_by_mask)
 op("_masked_scatter_(Tensor(a!) self, Tensor mask, Tensor source) -> Tensor(a!)", kernel="masked_scatter",
-   variants="", rule=_check_scatter, npu="aclnnInplaceMaskedScatter(self, mask, source)", grad=_SCATTER)
+   variants="", rule=_check_scatter, npu="aclnnInplaceMaskedScatter(self, mask, source)", grad=_SCATTER,
+   batch=batching_nn.scattered_by_mask)
 
 
 @composite("masked_scatter_(Tensor(a!) self, Tensor mask, Tensor source) -> Tensor(a!)", variants="method")
@@ -175,7 +178,7 @@ def _refuse_complex_history(name: str, *tensors: Tensor) -> None:
 
 
 def _replaced(self: Tensor, src: Tensor, part_of: Callable[..., Any], what: str) -> Tensor:
-    result = self.clone()
+    result = batching.copied_beside(self, src)
     part = part_of(result)
     if part.shape != src.shape:
         raise RuntimeError(f"expected src to have a size equal to the {what} of self. src size = {list(src.shape)}, "

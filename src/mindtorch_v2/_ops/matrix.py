@@ -260,6 +260,7 @@ def _lstsq_grad(g: Tensor, self: Tensor, b: Tensor, needs: tuple[bool, ...]) -> 
 
 op("_linalg_lstsq(Tensor self, Tensor b, str driver, float? rcond=None) "
    "-> (Tensor solution, Tensor rank, Tensor singular_values, Tensor info)", rule=_lstsq_rule, variants="",
+   batch=batching.leading_or_none,
    grad={"self, b": lambda g, self, b, needs: _lstsq_grad(g, self, b, needs)})
 
 
@@ -329,7 +330,7 @@ def _matrix_exp(self: Tensor) -> Tensor:
         return self.exp()
     if self.dtype.itemsize == 2:
         return ops.linalg_matrix_exp(self.to(_C._dtype_named("float32"))).to(self.dtype)
-    largest = float(self.detach().abs().sum(-2).max())
+    largest = float(self.detach().abs().sum(-2)._of_all_samples().max())
     near = 0.8 if real_dtype(self.dtype)._name == "float64" else 2.5       # where 16 terms are enough
     steps = max(0, math.ceil(math.log2(largest / near))) if 0 < largest < math.inf else 0
     x = self * 2.0 ** -steps

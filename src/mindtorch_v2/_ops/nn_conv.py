@@ -163,6 +163,7 @@ _ARGUMENTS = ("SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transp
               "SymInt groups")
 op(f"_convolution_backward(Tensor grad_output, Tensor input, Tensor weight, {_ARGUMENTS}, bool[3] output_mask) "
    "-> (Tensor, Tensor, Tensor)", rule=_backward_rule, kernel="convolution_backward", variants="", format="input weight",
+   batch=batching_nn.convolution_slopes,
    npu="aclnnConvolutionBackward(grad_output, input, weight, grad_output.size(1), stride, padding, dilation, transposed, "
        "output_padding, groups, output_mask, 1, out0, out1, out2)")
 op(f"convolution(Tensor input, Tensor weight, Tensor? bias, {_ARGUMENTS}) -> Tensor",

@@ -58,7 +58,7 @@ def _embedding_grad(g: Tensor, num_weights: int, indices: Tensor, padding_idx: i
 
 
 op("embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, "
-   "bool scale_grad_by_freq) -> Tensor", variants="",
+   "bool scale_grad_by_freq) -> Tensor", variants="", batch=batching_nn.embedding_slope,
    rule=lambda grad_output, indices, num_weights, *_: ((num_weights, grad_output.size(-1)), grad_output.dtype),
    npu="aclnnEmbeddingDenseBackward(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq, out)",
    grad={"grad_output": lambda g, indices, padding_idx, scale_grad_by_freq:

@@ -177,7 +177,8 @@ def _resize_row(name: str, n: int, aligned: bool, npu: str | None) -> None:
         return getattr(ops, name)(g, output_size, *arguments)
 
     op(f"{backward}(Tensor grad_output, SymInt[{n}] output_size, SymInt[{n + 2}] input_size{corners}{text}) -> Tensor",
-       variants="", format="grad_output", rule=lambda grad_output, output_size, input_size, *_: (input_size, grad_output.dtype),
+       variants="", format="grad_output", batch=batching_nn.resize_slope,
+       rule=lambda grad_output, output_size, input_size, *_: (input_size, grad_output.dtype),
        npu=npu and f"aclnn{back}(grad_output, output_size, input_size{given}{free}, out)",
        grad={"grad_output": _named(f"output_size{given}{names}", curve)})
     op(f"{name}(Tensor self, SymInt[{n}] output_size{corners}{text}) -> Tensor",

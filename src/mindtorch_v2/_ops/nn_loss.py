@@ -345,6 +345,7 @@ for _name, _camel, _rule, _slope, _curve in (
 ):
     _weight = f"weight=ones(self.size({1 if _name == 'nll_loss2d' else -1}))"
     op(f"{_name}_backward(Tensor grad_output, {_NLL}, Tensor total_weight) -> Tensor", variants="",
+       batch=batching_nn.likelihood_slope,
        rule=lambda grad_output, self, *_: (self.shape, self.dtype), grad={"grad_output": _curve},
        npu=f"aclnn{_camel}Backward(grad_output, self, target, {_weight}, reduction, ignore_index, total_weight, out)")
     op(f"{_name}_forward({_NLL}) -> (Tensor output, Tensor total_weight)",

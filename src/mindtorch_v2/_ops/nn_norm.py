@@ -49,7 +49,7 @@ def _stats_shape(input: Tensor, n: int) -> tuple[int, ...]:
 def _layer_grad(g: Tensor, input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None,
                 eps: float, mean: Tensor, rstd: Tensor,
                 needs: tuple[bool, ...]) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    if not _C._is_grad_enabled():
+    if not _C._is_grad_enabled() and g._readable:
         return ops.native_layer_norm_backward(g, input, normalized_shape, mean, rstd, weight, bias, needs)
     dims = tuple(range(input.dim() - len(normalized_shape), input.dim()))
     normal, scale = _whitened(input, dims, eps)
@@ -98,7 +98,7 @@ def _rms_rule(input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor |
 
 def _rms_grad(g: Tensor, input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, eps: float | None,
               rstd: Tensor, needs: tuple[bool, ...]) -> tuple[Tensor, Tensor | None]:
-    if not _C._is_grad_enabled():
+    if not _C._is_grad_enabled() and g._readable:
         return ops._fused_rms_norm_backward(g, input, normalized_shape, rstd, weight, needs)
     dims = tuple(range(input.dim() - len(normalized_shape), input.dim()))
     if eps is None:
@@ -115,7 +115,7 @@ op("_fused_rms_norm_backward(Tensor grad_out, Tensor input, int[] normalized_sha
    npu="aclnnRmsNormGrad(grad_out, input, rstd, weight=ones(normalized_shape), out0=scratch(input), "
        "out1=scratch(normalized_shape))")
 op("_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)",
-   batch=batching_nn.with_shared_weight,
+   batch=batching_nn.rms_normalized,
    rule=_rms_rule, variants="function",
    npu="aclnnRmsNorm(input, weight=ones(normalized_shape), eps=1.1920928955078125e-07, out0, out1)",
    grad={"input, weight": lambda g, input, normalized_shape, weight, eps, result1, needs:
@@ -152,7 +152,7 @@ def _group_rule(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: in
 
 def _group_grad(g: Tensor, input: Tensor, weight: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float,
                 mean: Tensor, rstd: Tensor, needs: tuple[bool, ...]) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    if not _C._is_grad_enabled():
+    if not _C._is_grad_enabled() and g._readable:
         return ops.native_group_norm_backward(g, input, mean, rstd, weight, N, C, HxW, group, needs)
     normal, scale = _whitened(input.reshape(N, group, C // group * HxW), (2,), eps)
     by_channel, normal_c = g.reshape(N, C, HxW), normal.reshape(N, C, HxW)
@@ -326,5 +326,6 @@ def _instance_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, ru
     if use_input_stats:
         for kept, every in ((running_mean, mean), (running_var, var)):
             if kept is not None and every is not None:
-                kept.copy_(every.view(n, channels).mean(0))
+                # a view, as in torch: torch.func refuses to change what a function captured
+                ops.alias(kept).copy_(every.view(n, channels).mean(0))
     return out.view(input.shape)

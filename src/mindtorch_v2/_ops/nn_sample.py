@@ -24,7 +24,7 @@ def _grid_row(n: int) -> None:
     name, arguments = f"grid_sampler_{n}d", "int interpolation_mode, int padding_mode, bool align_corners"
     order = "interpolation_mode, padding_mode, align_corners"
     op(f"{name}_backward(Tensor grad_output, Tensor input, Tensor grid, {arguments}, bool[2] output_mask) "
-       "-> (Tensor, Tensor)", variants="",
+       "-> (Tensor, Tensor)", variants="", batch=batching_nn.folded(n + 1, "grad_output", "input", "grid"),
        rule=lambda grad_output, input, grid, mode, padding, align, mask:
        [(input.shape, input.dtype) if mask[0] else None, (grid.shape, grid.dtype) if mask[1] else None],
        npu=f"aclnnGridSampler{n}DBackward(grad_output, input, grid, {order}, output_mask, out0, out1)")

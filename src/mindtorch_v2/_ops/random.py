@@ -200,7 +200,7 @@ def _fill_normal(made: Tensor, generator: Any) -> Tensor:
 
 
 def _finish(made: Tensor, requires_grad: bool | None) -> Tensor:
-    return made.requires_grad_(True) if requires_grad else made
+    return made._requires_grad_(True) if requires_grad else made
 
 
 def _into(fresh: Callable[..., Any], fill: Callable[..., Any]) -> Callable[..., Any]:

@@ -156,7 +156,7 @@ def _product_slopes(g: Tensor, x: Tensor, dim: int, product: Tensor) -> Tensor:
     if x._readable and not bool((x == 0).any()):
         return g * conj(product / x)
     n = x.size(dim)
-    if n == 1:
+    if n <= 1:
         return g.expand(x.shape)
     ones = ops.ones_like(x.narrow(dim, 0, 1))
     before = ops.cat([ones, x.narrow(dim, 0, n - 1)], dim).cumprod(dim)

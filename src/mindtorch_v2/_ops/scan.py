@@ -60,6 +60,8 @@ def _cumprod_grad(g: Tensor, self: Tensor, dim: int, result: Tensor) -> Tensor:
 def _cumprod_slopes(g: Tensor, x: Any, dim: Any) -> Any:
     """The same for gradients of gradients: one scan for every item along dim."""
     n, slopes = x.size(dim), []
+    if x.numel() == 0:
+        return ops.zeros_like(x)
     for k in range(n):
         rest = g.narrow(dim, k, n - k)
         head = x.narrow(dim, 0, k).prod(dim, True)

@@ -27,7 +27,7 @@ def _tensor_of(data: Any, dtype: Any, device: Any) -> Any:
 
 
 def _requires(made: Any, requires_grad: bool) -> Any:
-    return made.requires_grad_(True) if requires_grad and not made.requires_grad else made
+    return made._requires_grad_(True) if requires_grad and not made.requires_grad else made
 
 
 def _alias(t: Any) -> Any:

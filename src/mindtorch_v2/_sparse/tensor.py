@@ -182,7 +182,7 @@ class SparseTensor(Tensor):
             return Tensor.__deepcopy__(self, memo)
         if id(self) in memo:
             return memo[id(self)]
-        made = self.detach().clone().requires_grad_(self.requires_grad)
+        made = self.detach().clone()._requires_grad_(self.requires_grad)
         if self.grad is not None:
             made.grad = _copy.deepcopy(self.grad, memo)
         memo[id(self)] = made
@@ -206,7 +206,7 @@ def rebuild(layout: str, parts: tuple[Any, ...], values: Any, size: tuple[int, .
     kind = next(value for value in LAYOUTS.values() if str(value) == layout)
     pattern: Any = Coo(parts[0], size, coalesced) if kind is COO else Compressed(
         kind, parts[0], parts[1], size, block_of(kind, parts[0], values))
-    return make(pattern, values).requires_grad_(requires_grad)
+    return make(pattern, values)._requires_grad_(requires_grad)
 
 
 def block_of(layout: Any, compressed: Any, values: Any) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ def start(x: Any) -> Any:
     else:
         made = x.view_as(x) if x.requires_grad else x._fresh()
     _keep_tangents(x, made)
-    return made if made.requires_grad else made.requires_grad_()
+    return made if made.requires_grad else made._requires_grad_()
 
 
 def linked(x: Any) -> Any:
@@ -91,11 +91,20 @@ def _decrement() -> int:
     return level.depth
 
 
+def _depth() -> int:
+    """How many functions of torch.func and vmap run, one in another."""
+    return sum(isinstance(t, Vmap) for t in _C._transforms()) + _C._level_count()
+
+
 def _current_level() -> int:
-    level = innermost()
-    if level is None:
+    if not _depth():
         raise RuntimeError("no transform is active")
-    return level.depth
+    return _depth()
+
+
+def _level_of(x: Any) -> int:
+    """The level that a tensor belongs to, as far as it is the innermost or one of vmap's; else -1."""
+    return x.level.depth if type(x) is BatchedTensor else _depth() if _C._in_level(x) else -1
 
 
 def _is_batched(x: Any) -> bool:
@@ -130,14 +139,14 @@ vars(_C)["_functorch"] = _facade.module(
     _add_batch_dim=add_batch_dim, _remove_batch_dim=remove_batch_dim, is_batchedtensor=_is_batched,
     get_unwrapped=_unwrapped, reshape_dim_into=_reshape_dim_into, reshape_dim_outof=_reshape_dim_outof,
     maybe_get_bdim=lambda x: 0 if _is_batched(x) else -1,
-    maybe_get_level=lambda x: x.level.depth if type(x) is BatchedTensor else -1,
-    current_level=_current_level, maybe_current_level=lambda: getattr(innermost(), "depth", None),
-    is_functorch_wrapped_tensor=lambda x: type(x) is BatchedTensor,
-    is_gradtrackingtensor=lambda x: False, is_functionaltensor=lambda x: False, is_legacy_batchedtensor=lambda x: False,
+    maybe_get_level=_level_of, current_level=_current_level, maybe_current_level=lambda: _depth() or None,
+    is_functorch_wrapped_tensor=lambda x: type(x) is BatchedTensor or _C._in_level(x),
+    is_gradtrackingtensor=lambda x: type(x) is not BatchedTensor and _C._in_level(x),
+    is_functionaltensor=lambda x: False, is_legacy_batchedtensor=lambda x: False,
     _vmap_increment_nesting=_increment, _vmap_decrement_nesting=_decrement,
     _is_vmap_fallback_enabled=lambda: fallback.enabled,
     _set_vmap_fallback_enabled=lambda enabled: setattr(fallback, "enabled", enabled),
     _set_vmap_fallback_warning_enabled=lambda enabled: setattr(fallback, "warns", enabled))
 vars(_C)["_debug_only_display_vmap_fallback_warnings"] = lambda enabled: setattr(fallback, "always_warns", enabled)
 vars(_C)["_debug_only_are_vmap_fallback_warnings_enabled"] = lambda: fallback.always_warns
-vars(_C)["_are_functorch_transforms_active"] = lambda: bool(_C._transforms())
+vars(_C)["_are_functorch_transforms_active"] = lambda: bool(_C._in_transform())

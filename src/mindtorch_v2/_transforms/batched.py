@@ -10,6 +10,7 @@ from mindtorch_v2._C import TensorBase
 from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.table import ops
 from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl
+from mindtorch_v2._transforms.mapped_function import mapped_function
 
 
 def _data_dependent(message: str) -> RuntimeError:
@@ -57,6 +58,8 @@ class BatchedTensor(Tensor):
         return self.value.reshape((self.level.size, *size) if self.batched else size)._is_view()
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
+        if memory_format not in (None, _C._named_constant("contiguous_format")):
+            raise RuntimeError("NYI: querying is_contiguous inside of vmap for memory_format other than torch.contiguous_format")
         return self.value.is_contiguous()
 
     def _unsupported(self, *args: Any, **kwargs: Any) -> Any:
@@ -78,9 +81,12 @@ class BatchedTensor(Tensor):
     def _fresh(self) -> BatchedTensor:
         return self.level.wrap(self.value, self.batched)
 
-    def backward(self, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError("backward() called inside a functorch transform. This is not supported, please use "
-                           "functorch.grad or functorch.vjp instead or call backward() outside of functorch transforms.")
+    def _of_all_samples(self) -> Any:
+        return self.value._of_all_samples()
+
+    def _take_view_(self, view: Any) -> Any:
+        self.value._take_view_(view.value)
+        return super()._take_view_(view)
 
 
 def _read(name: str) -> Callable[..., Any]:
@@ -89,6 +95,8 @@ def _read(name: str) -> Callable[..., Any]:
         if not self.batched:
             return getattr(self.value, name)(*args, **kwargs)
         if name in _MEMORY:
+            if name == "untyped_storage":
+                raise NotImplementedError("Cannot access storage of BatchedTensorImpl")
             raise _marked(RuntimeError("Cannot access data pointer of Tensor that doesn't have storage"))
         raise _data_dependent(
             "calling .item() on a Tensor. We don't support vmap over calling .item() on a Tensor, "
@@ -111,11 +119,13 @@ class VmapInfo(NamedTuple):
 class Vmap:
     """One level of vmap: a layer that runs each op once for all samples."""
 
+    of_a_function = True
+
     def __init__(self, size: int, randomness: str = "error", states: Callable[[], list[Any]] = list) -> None:
         self.size, self.randomness = size, randomness
         self.states = states             # gives (restore, state) of every generator that may be drawn from
         self.differentiated = False      # whether history is recorded below this level
-        self.depth = 1 + sum(isinstance(t, Vmap) for t in _C._transforms())
+        self.depth = 1 + sum(isinstance(t, Vmap) for t in _C._transforms()) + _C._level_count()
 
     # ---- tensors
     def wrap(self, value: Any, batched: bool = True) -> BatchedTensor:
@@ -134,32 +144,52 @@ class Vmap:
         """(value, whether it has the batch)"""
         return (x.value, x.batched) if type(x) is BatchedTensor and x.level is self else (x, False)
 
+    def takes_part(self, args: tuple) -> bool:
+        """Whether an argument of a custom function is a sample."""
+        return any(self.owns(x) and x.batched for x in args)
+
     def apply_function(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The call of a custom function with samples among its arguments: by its own rule, or by that of the ops in it."""
-        pairs = [self.unwrap(x) for x in args]
-        if not any(batched for _, batched in pairs):
-            return NotImplemented
         own = getattr(function.vmap, "__qualname__", "") != "Function.vmap"
         name = function.__name__
-        if getattr(function.setup_context, "__qualname__", "") == "Function.setup_context":
-            raise RuntimeError("In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it "
-                               "must override the setup_context staticmethod. For more details, please see "
-                               "https://pytorch.org/docs/main/notes/extending.func.html")
         if own and function.generate_vmap_rule:
             raise RuntimeError(f"You tried to vmap over {name}, but it has both generate_vmap_rule=True and an overridden vmap "
                                "staticmethod. Please set generate_vmap_rule=False or delete the overridden vmap staticmethod to "
                                "avoid ambiguity.")
-        if function.generate_vmap_rule:
-            return NotImplemented
-        if not own:
+        if not own and not function.generate_vmap_rule:
             raise RuntimeError(f"You tried to vmap over {name}, but it does not have vmap support. Please override and implement "
                                "the vmap staticmethod or set generate_vmap_rule=True.")
+        rule = self._own_rule if own else self._generated_rule
+        if not _C._is_grad_enabled() or not any(self.owns(x) and x.requires_grad for x in args):
+            return rule(function, args, kwargs)
+
+        def forward(*given: Any, **named: Any) -> Any:
+            inner = _C._transforms()
+            _C._pop_transform((inner, inner.index(self)))
+            try:
+                return rule(function, given, named)
+            finally:
+                _C._pop_transform((inner, len(inner)))
+        return self._inside(lambda: function._call(args, kwargs, forward)[1])
+
+    def _own_rule(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        pairs = [self.unwrap(x) for x in args]
         info = VmapInfo(self.size, self.randomness)
         output, dims = function.vmap(info, tuple(0 if batched else None for _, batched in pairs), *(v for v, _ in pairs), **kwargs)
         several = isinstance(output, (tuple, list))
         places = dims if several and isinstance(dims, (tuple, list)) else [dims] * (len(output) if several else 1)
-        made = [x if d is None else self.wrap(x.movedim(d, 0)) for x, d in zip(output if several else [output], places,
-                                                                                strict=True)]
+        changed = {id(value): x for x, (value, _) in zip(args, pairs)}       # what is returned as it came stays the same
+        made = [changed[id(x)] if id(x) in changed else x if d is None else self.wrap(x.movedim(d, 0))
+                for x, d in zip(output if several else [output], places, strict=True)]
+        return tuple(made) if several else made[0]
+
+    def _generated_rule(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        pairs = [self.unwrap(x) for x in args]
+        mapped = mapped_function(function, self, [batched for _, batched in pairs])
+        output = mapped.apply(*(value for value, _ in pairs), **kwargs)
+        several = isinstance(output, tuple)
+        made = [self.wrap(x, flag) if isinstance(x, TensorBase) else x
+                for x, flag in zip(output if several else (output,), mapped.batched_outputs, strict=True)]
         return tuple(made) if several else made[0]
 
     # ---- the layer
@@ -185,17 +215,19 @@ class Vmap:
         if not ours:
             return NotImplemented
         if out is not None:
-            raise RuntimeError(f"vmap: {op.name} with out= is not possible inside vmap")
+            raise RuntimeError(f"Batching rule not implemented for aten::{_full_name(op, row, 'out')}; the fallback path doesn't "
+                               "work on out= or view ops.")
         return self._answer(op, row, slots, values, flags, batch)
 
     def _answer(self, op: Any, row: Any, slots: tuple, values: list[Any], flags: list[Any], batch: bool) -> Any:
         changes = op.inplace_of is not None or row.mutates
         if changes and batch and flags[0] is not True:
+            name, where = _named_change(op, row, self.depth)
             raise RuntimeError(
-                "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args "
-                "that has more elements than `self`. This happened due to `other` being vmapped over but `self` not being "
-                "vmapped over in a vmap. Please try to use out-of-place operators instead of inplace arithmetic. If said "
-                "operator is being called inside the PyTorch framework, please file a bug report instead.")
+                f"vmap: {name}(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has "
+                "more elements than `self`. This happened due to `other` being vmapped over but `self` not being vmapped over "
+                f"{where}. Please try to use out-of-place operators instead of {name}. If said operator is being called inside "
+                "the PyTorch framework, please file a bug report instead.")
         if isinstance(row.batching, batching.Rewrite):
             return self._inside(lambda: row.batching.body(*slots))
         if row.is_composite and (row.batching is None or not batch):
@@ -260,7 +292,7 @@ class Vmap:
         if fallback.warns and (fallback.always_warns or op.name not in _warned):
             _warned.add(op.name)
             warnings.warn(f"There is a performance drop because we have not yet implemented the batching rule for "
-                          f"aten::{op.name}. Please file us an issue on GitHub so that we can prioritize its "
+                          f"aten::{_full_name(op, row)}. Please file us an issue on GitHub so that we can prioritize its "
                           "implementation.", UserWarning, stacklevel=3)
         return self._samples(op, row, values, flags, lambda: None)
 
@@ -311,6 +343,26 @@ class Vmap:
                 result = self._samples(op, row, values, flags, lambda: [restore(state) for restore, state in states])
             return slots[0] if changes else self._wrapped(result, True)
         return _C._call_recorded(op, row, slots, answer)
+
+
+# How torch names what cannot be written to a tensor that all samples share: words for arithmetic, the op's name where it
+# has a rule, else the fallback's.
+_ARITHMETIC = ("mul_", "sub_", "div_", "copy_", "masked_fill_", "logical_and_", "logical_or_", "logical_xor_")
+_WITH_RULES = ("fill", "index_put", "index_add", "index_fill")
+
+
+def _named_change(op: Any, row: Any, depth: int) -> tuple[str, str]:
+    if op.name in _ARITHMETIC:
+        return "inplace arithmetic", "in a vmap"
+    name = op.name.removeprefix("_").replace("_list_", "_")
+    return (name, "in a vmap") if name.startswith(_WITH_RULES) else (f"aten::{name}", f"at level {depth}")
+
+
+def _full_name(op: Any, row: Any, overload: str = "") -> str:
+    """An op and its overload, as torch names them."""
+    overload = overload or row.overload_name
+    name = op.name.removeprefix("_")
+    return f"{name}.{overload}" if overload else name
 
 
 class Fallback:

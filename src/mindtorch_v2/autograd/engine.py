@@ -22,6 +22,7 @@ def _gradients(grads: Any) -> tuple | None:
 def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
              grad_variables: Any = None, inputs: Any = None) -> None:
     """Adds the gradients of tensors to the .grad of the leaves (or of inputs only)."""
+    _C._refuse_backward()
     if grad_variables is not None:
         warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
         if grad_tensors is not None:

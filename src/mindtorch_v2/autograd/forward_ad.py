@@ -21,6 +21,7 @@ class Forward:
     """One level of forward mode: a layer that notes the tangent of what an op gives."""
 
     follows = True                   # False: switched off for a while, results have no tangents
+    of_a_function = True                 # torch.func's; not that of enter_dual_level
 
     def __init__(self) -> None:
         self._noted: list[Any] = []
@@ -54,7 +55,7 @@ class Forward:
                                       "out= function")
         if op.inplace_of is not None:
             return self._inside(lambda: slots[0].copy_(_C._call_bound(op.inplace_of, row, slots)))
-        if row.is_composite:
+        if row.is_composite and row.forward is None:
             return self._inside(lambda: row.body(*slots))
         if row.mutates:
             return self._change(op, row, slots, tangents)
@@ -64,13 +65,17 @@ class Forward:
                 self.note(x, t.expand(x.shape) if t.shape != x.shape else t)
         return result
 
+    def takes_part(self, args: tuple) -> bool:
+        """Whether an argument of a custom function has a tangent."""
+        return any(self.tangent(x) is not None for x in args)
+
     def apply_function(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The call of a custom function with tangents among its arguments: its jvp says those of the results."""
         given = [self.tangent(x) for x in args]
-        if all(t is None for t in given):
-            return NotImplemented
         bare = tuple(x if t is None else without(self, x) for x, t in zip(args, given))
-        node, result = function._call(bare, kwargs)
+        outer = _C._transforms()
+        answered = any(layer.takes_part(bare) for layer in outer)
+        node, result = function._call(bare, kwargs, (lambda *a, **k: function._call_layers(outer, a, k)) if answered else None)
         tangents = tuple(_zero_like(x) if t is None and node.materialize_grads and _differentiable(x) else t
                          for x, t in zip(args, given))
         found = node.push_forward(function, tangents)
@@ -106,8 +111,9 @@ class Forward:
             return transposed(self, op, row, slots, tangents)
         if row.view_kind == "as_strided" and tangents[0].stride() == slots[0].stride():
             result = _C._call_bound(op, row, slots)
-            start = tangents[0].storage_offset() + result.storage_offset() - slots[0].storage_offset()
-            return result, (tangents[0].as_strided(result.shape, result.stride(), start),)
+            tangent = _in_memory_of(slots[0], tangents[0], result)
+            start = tangent.storage_offset() + result.storage_offset() - slots[0].storage_offset()
+            return result, (tangent.as_strided(result.shape, result.stride(), start),)
         if row.is_view and row.view_kind != "as_strided":        # it reads memory that the tangent lays out otherwise
             result = _C._call_bound(op, row, slots)
             if row.view_kind == "detach" or not row.has_gradient:
@@ -238,7 +244,7 @@ def transposed(layer: Forward, op: Any, row: Any, slots: tuple, tangents: list[A
         slopes: list[Any] = [None] * len(outputs)
         live = [x for x in outputs if x.requires_grad]
         if live:
-            ghosts = [_zero_like(x).requires_grad_() for x in live]
+            ghosts = [_zero_like(x)._requires_grad_() for x in live]
             back = _gradients(live, starts, ghosts, create_graph=True, allow_unused=True)
             used = [(g, t) for g, t in zip(back, along, strict=True) if g is not None and g.requires_grad]
             found: Sequence[Any] = [None] * len(live)
@@ -261,10 +267,27 @@ def _start(x: Any, tangent: Any, starts: list[Any], along: list[Any]) -> Any:
     if tangent is None or not (x.is_floating_point() or x.is_complex()):
         return x
     x = _resolved(x)                                             # what the op saves is resolved, and has to be this very tensor
-    made = x.view_as(x) if x.requires_grad else x._fresh().requires_grad_()
+    made = x.view_as(x) if x.requires_grad else x._fresh()._requires_grad_()
     starts.append(made)
     along.append(tangent)
     return made
+
+
+def _in_memory_of(x: Any, tangent: Any, seen: Any) -> Any:
+    """x's tangent; where `seen`, which is as_strided of x, reads memory beside x, with zeros there."""
+    if tangent.storage_offset() + seen.storage_offset() >= x.storage_offset() and _reach(seen) <= _reach(x):
+        return tangent
+    low = min(x.storage_offset(), seen.storage_offset())
+    high = max(_reach(x), _reach(seen))
+    made = tangent.new_zeros(high - low).as_strided(x.shape, x.stride(), x.storage_offset() - low)
+    return made.copy_(tangent)
+
+
+def _reach(x: Any) -> int:
+    """Where the memory of x ends, in items."""
+    if x.numel() == 0:
+        return x.storage_offset()
+    return x.storage_offset() + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) + 1
 
 
 def _resolved(x: Any) -> Any:
@@ -318,6 +341,7 @@ class _DualLevel(Forward):
 
     before: Any
     is_shown = True                  # repr() of a tensor shows the tangent
+    of_a_function = False
 
 
 def _opened() -> _DualLevel | None:

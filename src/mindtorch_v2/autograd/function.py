@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from mindtorch_v2 import _C, _facade
 from mindtorch_v2._C import Node, TensorBase, _op_named
 
 _RELEASED = _C._core.RELEASED
+_PACKAGE = __name__.partition(".")[0]       # whose own functions keep what they need in any transform
 
 
 class FunctionCtx:
@@ -82,9 +84,9 @@ class BackwardCFunction(Node, FunctionCtx):
         saved = []
         for t in self.to_save:
             number = next((i for i, o in enumerate(outputs) if o is t), None) if t is not None else None
-            plain = t if number is None else t.detach()      # an output with its history would be a cycle
+            plain = t if number is None else _fresh(t)      # an output with its history would be a cycle
             packed = None if t is None else _C._core._pack(plain)
-            saved.append((plain, _version(t), number) if packed is None else
+            saved.append((plain, _version(plain), number) if packed is None else
                          (packed, None, number))
         self._saved = saved
         self.to_save = ()
@@ -203,15 +205,39 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Runs forward and records the call; a transform that an argument takes part in may answer instead."""
-        for layer in reversed(_C._transforms()):
-            answer = layer.apply_function(cls, args, kwargs)
+        own_context = cls.setup_context is Function.setup_context
+        if own_context and _C._in_transform() and cls.__module__.partition(".")[0] != _PACKAGE:
+            raise RuntimeError("In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it "
+                               "must override the setup_context staticmethod. For more details, please see "
+                               "https://pytorch.org/docs/main/notes/extending.func.html")
+        if not own_context and (kwargs or getattr(cls.forward, "__defaults__", None)):
+            bound = inspect.signature(cls.forward).bind(*args, **kwargs)     # setup_context gets the defaults too
+            bound.apply_defaults()
+            args, kwargs = bound.args, bound.kwargs
+        layers = _C._transforms()
+        if layers:
+            answer = cls._call_layers(layers, args, kwargs)
             if answer is not NotImplemented:
                 return answer
         return cls._call(args, kwargs)[1]
 
     @classmethod
-    def _call(cls, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """The recorded call, and what it gives."""
+    def _call_layers(cls, layers: list[Any], args: tuple, kwargs: dict[str, Any]) -> Any:
+        """What the innermost transform answers that an argument takes part in; while it answers, only those outside it
+        are open."""
+        for i in reversed(range(len(layers))):
+            if layers[i].takes_part(args):
+                _C._pop_transform((layers, i))
+                try:
+                    return layers[i].apply_function(cls, args, kwargs)
+                finally:
+                    _C._pop_transform((layers, len(layers)))
+        return NotImplemented
+
+    @classmethod
+    def _call(cls, args: tuple, kwargs: dict[str, Any], forward: Callable[..., Any] | None = None) -> tuple[Any, Any]:
+        """The recorded call, and what it gives. `forward`: what a transform does in place of the user's, with its own
+        history below."""
         node = cls._backward_cls()
         grad_mode = _C._is_grad_enabled()
         node.needs_input_grad = tuple(isinstance(a, TensorBase) and a.requires_grad for a in args)
@@ -220,13 +246,31 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             if cls.setup_context is Function.setup_context:
                 result = cls.forward(node, *args, **kwargs)
             else:
-                result = cls.forward(*args, **kwargs)
+                if forward is None:
+                    result = cls.forward(*args, **kwargs)
+                else:
+                    _C._set_grad_enabled(grad_mode)
+                    result = _without_history(forward(*args, **kwargs), args)
+                    _C._set_grad_enabled(False)
                 cls.setup_context(node, args, result)
         finally:
             _C._set_grad_enabled(grad_mode)
         outputs = result if isinstance(result, tuple) else (result,)
         wrapped = _finish(node, args, outputs, grad_mode and any(node.needs_input_grad))
         return node, wrapped if isinstance(result, tuple) else wrapped[0]
+
+
+def _fresh(x: Any) -> Any:
+    """x without history; of a transform's tensor only its own level's, which detach() would not tell apart."""
+    return x._fresh()
+
+
+def _without_history(result: Any, args: tuple) -> Any:
+    """Results of a transform that are recorded once more, for the level of its own tensors; arguments stay themselves."""
+    if isinstance(result, tuple):
+        return tuple(_without_history(x, args) for x in result)
+    made = isinstance(result, TensorBase) and result.requires_grad and not any(result is x for x in args)
+    return _fresh(result) if made else result
 
 
 def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
@@ -253,12 +297,12 @@ def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
             if recorded and differentiable:
                 _C._core._rebase(node, out, i)
         elif not recorded or not differentiable:
-            out = out.detach() if id(out) in inputs else out
+            out = _fresh(out) if id(out) in inputs else out
         else:
             if id(out) in inputs or out.requires_grad and out._is_view():
                 out = _unrecorded_alias(out)
             elif out.requires_grad:
-                out = out.detach()
+                out = _fresh(out)
             node._attach(out, i, len(outputs) > 1)
         if not differentiable:
             node._plain.add(i)

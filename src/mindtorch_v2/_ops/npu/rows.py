@@ -88,7 +88,7 @@ def grad_of(function: Callable[..., Any], inputs: tuple[Any, ...], grads: tuple[
     before = _C._is_grad_enabled()
     _C._set_grad_enabled(True)
     try:
-        leaves = [None if x is None else x.detach().requires_grad_() for x in inputs]
+        leaves = [None if x is None else x.detach()._requires_grad_() for x in inputs]
         made = function(*leaves)
     finally:
         _C._set_grad_enabled(before)
