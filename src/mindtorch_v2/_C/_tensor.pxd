@@ -128,9 +128,8 @@ cdef class memory_format:
 cdef class ThreadStacks:
     cdef list function_modes                     # active TorchFunctionMode objects, innermost last
     cdef list dispatch_modes                     # active TorchDispatchMode objects, innermost last
-    cdef list transforms                         # vmap levels and the like, innermost last: see layers.pxi
+    cdef list transforms, levels                 # vmap's levels and the like: see layers.pxi; (number, transforms) of torch.func
     cdef list saved_hooks                        # (pack, unpack) pairs, innermost last
-    cdef list levels                             # (number, transforms outside it) of functions of torch.func, innermost last
     cdef list devices                            # what set_default_device has set, or None; then `with device` blocks
     cdef bint classes_off                        # tensors of classes with a __torch_dispatch__ are seen as plain ones
     cdef object hooks_forbidden                  # why saved_tensors_hooks may not be used, when it may not
