@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from fault_attempt import (
     SILENT,
     TYPES,
+    Alive,
     Loading,
     Place,
     Seen,
@@ -44,6 +45,7 @@ from fault_workloads import WORKLOADS, clean_up
 import cann_sim
 import mindtorch_v2 as torch
 from cann_sim import faults
+from mindtorch_v2._backends.npu import runtime
 
 HANG_SECONDS = 60  # of one place, in which a run takes a tenth of a second
 MODES = ("normal", "delay")
@@ -65,6 +67,12 @@ class Result(NamedTuple):
 
 
 # ---- in a worker: all places of one workload ------------------------------------------------------------------------
+def in_use() -> Alive:
+    """What is alive, less the events that wait for their next use: how many a run needs at once depends on time."""
+    alive, waiting = faults.alive(), sum(len(events) for owner in runtime._runtimes.values() for events in owner.events.values())
+    return added(alive, {"events": (-waiting, 0)}) if waiting else alive
+
+
 class Session:
     """Many places in one process: the device is started anew for each."""
 
@@ -74,16 +82,16 @@ class Session:
         gc.collect()
         gc.freeze()  # what is there now stays: a collection need not look at it again
         self.restart()
-        self.floor = faults.alive()
+        self.floor = in_use()
         faults.count_calls(True)
         if self.workload.run() != self.right:
             raise AssertionError(f"{name} gives other numbers each time")
         self.counts = faults.calls()
         self.recover()
-        self.alive = faults.alive()
+        self.alive = in_use()
         self.workload.run()
         self.recover()
-        self.growth = added(faults.alive(), self.alive, -1)  # of any two runs: streams, which a pool gives once each
+        self.growth = added(in_use(), self.alive, -1)  # of any two runs: streams, which a pool gives once each
 
     def restart(self) -> None:
         for index in range(self.workload.devices):
@@ -100,7 +108,7 @@ class Session:
         """What is wrong at a place; None: it was not come to."""
 
         self.restart()
-        floor = faults.alive()  # with what earlier places left alive
+        floor = in_use()  # with what earlier places left alive
         seen = self.fail(place)
         if not reached(place, faults.calls()):
             return None
@@ -109,14 +117,14 @@ class Session:
         if problems == [SILENT] and place.name.startswith("lost:"):
             return None  # tasks are counted for all devices together: this one had fewer
         before = added(self.alive, added(floor, self.floor, -1))
-        left = leaked(place, before, faults.alive())
+        left = leaked(place, before, in_use())
         for _ in range(3):  # a pool may keep something more for the next time; what is leaked is leaked every time
             if not left or problems:
                 break
-            before = faults.alive()
+            before = in_use()
             self.fail(place)
             self.go_on(place)
-            left = leaked(place, added(before, self.growth), faults.alive())
+            left = leaked(place, added(before, self.growth), in_use())
         return problems + [f"leaked: {what}" for what in left]
 
     def fail(self, place: Place) -> Seen:
