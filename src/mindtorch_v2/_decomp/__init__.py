@@ -15,7 +15,7 @@ def _written_with_others() -> dict[Any, Callable[..., Any]]:
     """Overload -> a function that runs its body: the overloads of ATen that have one."""
     found: dict[Any, Callable[..., Any]] = {}
     for name in vars(torch._ops.ops):            # dir(torch.ops.aten) has only those that were asked for before
-        packet = getattr(torch.ops.aten, name, None)
+        packet: Any = getattr(torch.ops.aten, name, None)
         rows = {row.overload_name or "default": row for row in getattr(getattr(packet, "_op", None), "overloads", ())}
         for word in packet.overloads() if rows else ():
             row, overload = rows.get(word), getattr(packet, word)
