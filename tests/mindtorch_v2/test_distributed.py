@@ -239,11 +239,21 @@ def test_a_rank_that_ends_where_the_engine_could_only_hang(
 
 
 ENDS_IN_MPI_INIT = """
-import datetime, os, sys
+import datetime, os, sys, time
 import mindtorch_v2 as torch
 from mindtorch_v2.distributed import _mpi, _mpi_world
-if sys.argv[1] == "1":
-    _mpi_world._mpi = type("", (), vars(_mpi) | {"init": lambda: os.kill(os.getpid(), 9)})
+entered = sys.argv[2] + ".entered"
+
+def survive():
+    open(entered, "w").close()
+    _mpi.init()
+
+def end():
+    while not os.path.exists(entered):
+        time.sleep(0.01)
+    os.kill(os.getpid(), 9)
+
+_mpi_world._mpi = type("", (), vars(_mpi) | {"init": end if sys.argv[1] == "1" else survive})
 torch.distributed.init_process_group("gloo", f"file://{sys.argv[2]}", datetime.timedelta(seconds=20), 2, int(sys.argv[1]))
 """
 
