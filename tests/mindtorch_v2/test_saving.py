@@ -250,10 +250,10 @@ def test_sparse_tensors_of_files_whose_bytes_come_last(tmp_path: Path) -> None:
     torch.save([coo, csr], tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     found = mt.load(tmp_path / "old.pt")
     assert [x.to_dense().tolist() for x in found] == [[[1, 0], [0, 1]]] * 2
-    raw = bytearray((tmp_path / "old.pt").read_bytes())
-    indices = bytes(coo._indices().untyped_storage())    # storages lie in the order of their addresses
-    raw[raw.index(indices) + indices.index(1)] = 9       # an index that the size does not have
-    (tmp_path / "bad.pt").write_bytes(raw)
+    raw = (tmp_path / "old.pt").read_bytes()
+    indices = bytes(coo._indices().untyped_storage())    # storages lie in the order of their addresses; both tensors have these
+    damaged = indices.replace(b"\1", b"\x09", 1)         # an index that the size does not have
+    (tmp_path / "bad.pt").write_bytes(raw.replace(indices, damaged))
     with pytest.raises(pickle.UnpicklingError, match="the parts of a sparse tensor do not fit together"):
         mt.load(tmp_path / "bad.pt")
 
