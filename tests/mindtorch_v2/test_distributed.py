@@ -141,17 +141,30 @@ def error_of(ranks: Ranks, case: str, within: float) -> tuple[str, str]:
     return told["error"][0], told["error"][1]
 
 
-def test_a_rank_killed_while_mpi_starts_leaves_no_shared_memory(tmp_path: Path) -> None:
-    program = f"""
-import os, sys, types
+# Rank 1 is killed when rank 0 has come to MPI_Init, and no earlier: before it another message would be right.
+ENDS_IN_MPI_INIT = """
+import datetime, os, sys, time
 import mindtorch_v2 as torch
-from mindtorch_v2.distributed import _mpi_world
-rank = int(sys.argv[1])
-if rank == 1:                                     # the other one has made the memory, and waits
-    _mpi_world._mpi = types.SimpleNamespace(open_library=lambda path: None, init=lambda: os.kill(os.getpid(), 9))
-torch.distributed.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=rank, world_size=2)
+from mindtorch_v2.distributed import _mpi, _mpi_world
+entered = sys.argv[2] + ".entered"
+
+def survive():
+    open(entered, "w").close()
+    _mpi.init()
+
+def end():
+    while not os.path.exists(entered):
+        time.sleep(0.01)
+    os.kill(os.getpid(), 9)
+
+_mpi_world._mpi = type("", (), vars(_mpi) | {"init": end if sys.argv[1] == "1" else survive})
+torch.distributed.init_process_group("gloo", f"file://{sys.argv[2]}", datetime.timedelta(seconds=20), 2, int(sys.argv[1]))
 """
-    ranks = [subprocess.Popen([sys.executable, "-c", program, str(rank)], stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
+
+
+def test_a_rank_killed_while_mpi_starts_leaves_no_shared_memory(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ENDS_IN_MPI_INIT]
+    ranks = [subprocess.Popen([*command, str(rank), str(tmp_path / "store")], stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
     said = [rank.communicate(timeout=120)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [1, -9], said
     assert "MPI_Init: rank 1" in said[0] and "is no longer running" in said[0], said
@@ -236,26 +249,6 @@ def test_a_rank_that_ends_where_the_engine_could_only_hang(
     assert kind == "DistBackendError" and "all_reduce of (4,) torch.float32, sequence number 1 of group 0, rank 0: rank 1" in text
     kind, text = error_of(blocking, "waits_on_the_host", 15)
     assert kind == "DistBackendError" and text.startswith("all_reduce of (4,) torch.float32, sequence number 2 of group 0, rank 0")
-
-
-ENDS_IN_MPI_INIT = """
-import datetime, os, sys, time
-import mindtorch_v2 as torch
-from mindtorch_v2.distributed import _mpi, _mpi_world
-entered = sys.argv[2] + ".entered"
-
-def survive():
-    open(entered, "w").close()
-    _mpi.init()
-
-def end():
-    while not os.path.exists(entered):
-        time.sleep(0.01)
-    os.kill(os.getpid(), 9)
-
-_mpi_world._mpi = type("", (), vars(_mpi) | {"init": end if sys.argv[1] == "1" else survive})
-torch.distributed.init_process_group("gloo", f"file://{sys.argv[2]}", datetime.timedelta(seconds=20), 2, int(sys.argv[1]))
-"""
 
 
 def test_a_rank_that_ends_in_mpi_init_ends_the_others(tmp_path: Path) -> None:
