@@ -63,6 +63,8 @@ def start(program: Path, op: str, cases: list[Case] | None) -> tuple[list[tuple[
     found = [m for line in text.splitlines() for m in RESULT.finditer(COLOR.sub("", line))]
     error = re.search(r"CANN error: .*|\S+: GGML_ASSERT.*", errors)
     aborted = (error[0] if error else f"signal {-status}") if status < 0 else ""
+    if status > 1 or (status == 1 and not found):  # 1 is that of a wrong result
+        raise RuntimeError(f"{' '.join(command[:6])} ended with status {status}: {errors[-1000:]}")
     return [(Case(m[1], m[2]), m[3]) for m in found], aborted
 
 
@@ -86,7 +88,7 @@ def run_in_terminal(command: list[str]) -> tuple[str, str, int]:
 
 
 def run_op(program: Path, op: str, cases: list[Case]) -> Iterator[tuple[Case, str, str]]:
-    """(case, OK | refused | wrong, why) for all cases of an op."""
+    """(case, OK | refused | wrong | lost, why) for all cases of an op."""
     rest, filtered = list(cases), False
     while rest:
         batch = rest[:BATCH] if filtered else rest
@@ -95,6 +97,10 @@ def run_op(program: Path, op: str, cases: list[Case]) -> Iterator[tuple[Case, st
             if verdict in VERDICTS:
                 yield case, VERDICTS[verdict], ""
         seen = Counter(case for case, _ in results)
+        counted = seen.copy()
+        missing = [case for case in batch if not take(counted, case)]
+        if not aborted:
+            yield from ((case, "lost", "the process ended without a line of it") for case in missing)
         # Cases run in order: the first without a line is the one that aborted. Those that are not supported have lines too.
         ended = next((i for i, case in enumerate(batch) if not take(seen, case)), len(batch)) if aborted else len(batch)
         if ended < len(batch):
@@ -118,17 +124,17 @@ def main() -> int:
     cases = supported(program)
     ops = [op for op in dict.fromkeys(case.op for case in cases) if not chosen.only or op in chosen.only.split(",")]
     total: Counter[str] = Counter()
-    print(f"{'op':28} {'OK':>6} {'refused':>8} {'wrong':>6}")
+    print(f"{'op':28} {'OK':>6} {'refused':>8} {'wrong':>6} {'lost':>6}")
     for op in ops:
         count: Counter[str] = Counter()
         for case, verdict, why in run_op(program, op, [c for c in cases if c.op == op]):
             count[verdict] += 1
             if chosen.verbose and verdict != "OK":
                 print(f"  {verdict}: {case.op}({case.params}) {why}")
-        print(f"{op:28} {count['OK']:6} {count['refused']:8} {count['wrong']:6}", flush=True)
+        print(f"{op:28} {count['OK']:6} {count['refused']:8} {count['wrong']:6} {count['lost']:6}", flush=True)
         total += count
-    print(f"{'all':28} {total['OK']:6} {total['refused']:8} {total['wrong']:6}")
-    return 0
+    print(f"{'all':28} {total['OK']:6} {total['refused']:8} {total['wrong']:6} {total['lost']:6}")
+    return 1 if total["lost"] else 0
 
 
 if __name__ == "__main__":

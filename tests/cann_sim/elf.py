@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 DYNAMIC, DYNSYM = 6, 11  # sh_type
 NEEDED, SONAME = 1, 14  # d_tag
+EH_FRAME = 0x6474E550  # p_type: where unwinders find the frames
 
 
 class Library(NamedTuple):
@@ -15,6 +16,7 @@ class Library(NamedTuple):
     needed: list[str]
     exported: set[str]
     undefined: set[str]
+    segments: set[int]  # p_type
 
 
 def read(path: Path) -> Library:
@@ -39,4 +41,6 @@ def read(path: Path) -> Library:
             for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", data[at : at + length]):
                 if name and info >> 4 in (1, 2):  # global, weak
                     (exported if section else undefined).add(text(link, name))
-    return Library(soname, needed, exported, undefined)
+    at, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
+    segments = {struct.unpack_from("<I", data, at + i * size)[0] for i in range(count)}
+    return Library(soname, needed, exported, undefined, segments)

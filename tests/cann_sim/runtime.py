@@ -27,7 +27,8 @@ PLAIN = {
 }  # fmt: skip
 POINTERS = {
     "aclrtStream", "aclrtEvent", "aclrtContext", "aclrtDrvMemHandle", "aclmdlRI", "aclrtCallback", "aclrtHostFunc",
-    "aclrtExceptionInfoCallback", "aclrtTaskGrp", "aclrtDeviceTaskAbortCallback", "aclrtNotify", "aclrtMemPool", "aclmdlRICondHandle",
+    "aclrtExceptionInfoCallback", "aclrtDeviceStateCallback", "aclrtStreamStateCallback", "aclrtTaskGrp",
+    "aclrtDeviceTaskAbortCallback", "aclrtNotify", "aclrtMemPool", "aclmdlRICondHandle",
     "aclrtAllocatorDesc", "aclrtAllocator", "aclrtAllocatorAllocFunc", "aclrtAllocatorFreeFunc",
     "aclrtAllocatorAllocAdviseFunc", "aclrtAllocatorGetAddrFromBlockFunc",
 }  # fmt: skip

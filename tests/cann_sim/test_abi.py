@@ -51,6 +51,11 @@ def expected(name: str) -> set[str]:
     return names | OWN.get(name, set())
 
 
+def test_unwinders_find_frames_in_every_library() -> None:
+    folder = Path(cann_sim.home()) / "lib64"
+    assert [p.name for p in sorted(folder.glob("*.so")) if elf.EH_FRAME not in library(p.name).segments] == []
+
+
 @pytest.mark.parametrize("name", sorted({f.library for f in tables.functions()}))
 def test_exports_are_those_of_the_tables(name: str) -> None:
     found = c_exports(name)

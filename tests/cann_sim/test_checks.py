@@ -107,7 +107,85 @@ def test_races_are_found_whatever_runs_first(name: str) -> None:
         assert part in reports[0]
 
 
+POOL = """
+class Props(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int32), ("handle", ctypes.c_int32), ("device", ctypes.c_uint32), ("place", ctypes.c_int32),
+                ("most", ctypes.c_size_t), ("rsv", ctypes.c_ubyte * 32)]
+pool = rt.made("aclrtMemPoolCreate", ctypes.byref(Props(0, 0, 0, 1, 0)))
+block = rt.made("aclrtMemPoolMallocAsync", 4096, pool, stream)
+e, f = rt.event(), rt.event()
+"""
+HAND_OVER = """
+rt.must("aclrtRecordEvent", e, stream)
+rt.must("aclrtStreamWaitEvent", other, e)
+rt.fill(block, 1, 4096, other)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "parts"),
+    [
+        ("rt.fill(block, 1, 4096, other)", ["race: ", "aclrtMemPoolMallocAsync writes ptr (task", "aclrtMemsetAsync writes devPtr (task"]),
+        (HAND_OVER + "rt.must('aclrtMemPoolFreeAsync', block, stream)", ["memory: ", "aclrtMemPoolFreeAsync", "aclrtMemsetAsync writes devPtr (task"]),
+        ("with rt.blocked(stream): rt.must('aclrtMemPoolFreeAsync', block, stream); rt.fill(block, 1, 4096, stream)",  # both are queued
+         ["memory: ", "aclrtMemsetAsync writes devPtr (task", "after aclrtMemPoolFreeAsync gave the memory back"]),
+        ("rt.fill(a, 1, 4096, stream); rt.must('aclrtMemPoolFreeAsync', block, stream)\n"
+         "while rt.aclrtStreamQuery(other, out(ctypes.c_int32)): pass\nimport time; time.sleep(0.05); rt.read(a, 4096)",
+         ["race: ", "aclrtMemsetAsync writes devPtr (task", "aclrtMemcpy reads (the host)"]),  # the free tells the host nothing
+    ],
+)  # fmt: skip
+def test_blocks_of_pools_used_wrongly(body: str, parts: list[str]) -> None:
+    reports = found(POOL + body + "\nrt.aclrtSynchronizeDevice()")
+    assert len(reports) == 1, reports
+    for part in parts:
+        assert part in reports[0]
+
+
+def test_a_replays_pinned_source_changed_too_early() -> None:
+    (report,) = found("""
+p = rt.malloc_host(4096)
+graph = rt.capture(stream, GLOBAL, lambda: rt.move(a, p, 4096, stream, TO_DEVICE))
+rt.must("aclmdlRIExecuteAsync", graph, stream)
+ctypes.memset(p, 7, 4096)
+rt.sync(stream)
+""")
+    assert "race: the host changed pinned memory that aclrtMemcpyAsync reads src (task" in report
+
+
+def test_buffers_of_collectives() -> None:
+    """What a side stream writes is waited for, or it is a race; so is what the host reads."""
+    reports = found("""
+from ranks import Ranks
+import torch
+ranks = Ranks(2)
+x, y = ranks.buffers([torch.ones(1024)] * 2)
+reduce = lambda: [ranks.launch(r, "HcclAllReduce", b, b, 1024, 4, 0) for r, b in enumerate((x, y))]
+ranks.on(0)
+side, main, e = rt.stream(), ranks.streams[0].value, rt.event()
+rt.fill(x.address.value, 0, 4096, side)
+rt.must("aclrtRecordEvent", e, side); rt.must("aclrtStreamWaitEvent", main, e)
+reduce()
+ranks.synchronize()
+x.read(); y.read()
+print("ordered", flush=True); sys.stderr.write("cann_sim: ordered\\n")
+rt.must("aclrtSetCurrentContext", ranks.contexts[0])
+rt.fill(x.address.value, 0, 4096, side)
+reduce()
+y.read()
+ranks.synchronize()
+""", check="race")
+    assert reports[0] == "ordered"
+    assert any("aclrtMemsetAsync writes devPtr (task" in r and "HcclAllReduce reads sendBuf (task" in r for r in reports[1:]), reports
+    assert any("HcclAllReduce writes recvBuf (task" in r and "aclrtMemcpy reads (the host)" in r for r in reports[1:]), reports
+
+
 ORDERED = {
+    "a block of a pool handed over and back": POOL + HAND_OVER + """
+rt.must("aclrtRecordEvent", f, other); rt.must("aclrtStreamWaitEvent", stream, f)
+rt.must("aclrtMemPoolFreeAsync", block, stream)
+for s in (stream, other) * 3:
+    again = rt.made("aclrtMemPoolMallocAsync", 4096, pool, s)
+    rt.fill(again, 1, 4096, s); rt.must("aclrtMemPoolFreeAsync", again, s)""",
     "one stream": "rt.fill(a, 1, 4096, stream); rt.move(b, a, 4096, stream); rt.fill(a, 2, 4096, stream)",
     "an event between two streams": """
 e = rt.event()

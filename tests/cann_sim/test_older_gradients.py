@@ -134,6 +134,16 @@ def images() -> list[Case]:
         both("AvgPoolV2", "AvgPoolV2Grad", lambda x, c=counts: F.avg_pool2d(x, 3, 2, 1, count_include_pad=c), IMAGE, {**pool, "exclusive": not counts},
              only, lambda dy, y: [[2, 3, 6, 6], dy])
     both("AvgPool3D", "AvgPool3DGrad", lambda x: F.avg_pool3d(x, 2), VOLUME, pool3, only, lambda dy, y: [[1, 2, 4, 4, 4], dy])
+    uneven = lambda x: F.avg_pool3d(x, (2, 3, 3), 2, (1, 1, 0))
+    named, slope = {**pool3, "ksize": [2, 3, 3]}, rand(1, 2, 3, 2, 1)
+    cases.append(("AvgPool3D", [VOLUME], {**named, "pads": [1, 1, 1, 1, 0, 0]}, [uneven(VOLUME)]))
+    cases.append(("AvgPool3DGrad", [[1, 2, 4, 4, 4], slope], {**named, "pads": [1, 1, 0, 0, 1, 1]}, gradients(uneven, slope, VOLUME)))
+    one, flat = IMAGE[:1], rand(3, 3, 3)  # operands of one image, of which only one has the dim of the batch
+    plain = {**pool, "exclusive": False}
+    cases.append(("AvgPoolV2", [one[0]], plain, [F.avg_pool2d(one, 3, 2, 1)]))
+    cases.append(("AvgPoolV2Grad", [[1, 3, 6, 6], flat], plain, gradients(lambda x: F.avg_pool2d(x, 3, 2, 1)[0], flat, one)))
+    cases.append(("MaxPoolWithArgmaxV1", [one[0]], {**most, "pads": [1, 1, 1, 1]},
+                  [F.max_pool2d(one, 3, 2, 1), torch.zeros(1, 3, 9, 2, dtype=torch.int16)]))
     both("MaxPool3D", "MaxPool3DGrad", lambda x: F.max_pool3d(x, 2), VOLUME, pool3, only, lambda dy, y: [VOLUME, y, dy])
     both("AdaptiveAvgPool2d", "AdaptiveAvgPool2dGrad", lambda x: F.adaptive_avg_pool2d(x, (4, 3)), IMAGE, {"output_size": [4, 3]}, only, lambda dy, y: [dy])
     both("MaxPoolWithArgmaxV1", "MaxPoolGradWithArgmaxV1", lambda x: F.max_pool2d(x, 3, 2, (0, 1)), IMAGE, most, only,
@@ -151,6 +161,10 @@ def images() -> list[Case]:
          lambda dy, y: [dy, [6, 6]])
     both("UpsampleNearest3d", "UpsampleNearest3dGrad", lambda x: F.interpolate(x, (3, 5, 6)), VOLUME, {"output_size": [3, 5, 6]}, only, lambda dy, y: [dy])
     row = F.interpolate(IMAGE[0], 4, mode="linear")
+    resized = lambda x: F.interpolate(x, (9, 4), mode="bicubic")
+    dy = rand(2, 3, 9, 4)  # with HWNC the gradient of the image lies so too, and is described as NCHW
+    cases.append(("ResizeGradD", [dy.permute(2, 3, 0, 1).contiguous()], {"mode": "cubic", "coordinate_transformation_mode": "half_pixel", "data_format": "HWNC"},
+                  [gradients(resized, dy, IMAGE)[0].permute(2, 3, 0, 1).contiguous().view(IMAGE.shape)]))
     cases.append(("ResizeD", [IMAGE[0][:, :, None].contiguous()], {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}, [row]))
 
     grid, deep_grid = rand(2, 4, 5, 2), rand(1, 2, 2, 2, 3)

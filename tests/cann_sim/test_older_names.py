@@ -69,6 +69,7 @@ CASES: list[Case] = [
     ("SoftmaxV2", [X], {"axes": [0]}, [X.softmax(0)]), ("LogSoftmaxV2", [X], {"axes": [-1]}, [LOGS]),
     ("SoftmaxGrad", [SOFT, Y], {"axes": [1]}, [SOFT * (Y - (SOFT * Y).sum(1, True))]),
     ("LogSoftmaxGrad", [Y, LOGS], {"axes": [1]}, [Y - SOFT * Y.sum(1, True)]),
+    ("LogSoftmaxGrad", [Y, LOGS], {"axis": [0]}, [Y - SOFT * Y.sum(0, True)]),
     ("LayerNorm", [X, torch.ones(4), torch.zeros(4)], {"epsilon": 1e-5},
      [F.layer_norm(X, (4,)), X.mean(1, True), X.var(1, correction=0, keepdim=True)]),
     layer_norm_case(),

@@ -169,6 +169,30 @@ def test_shift_has_a_gradient() -> None:
         close(made[3], wanted)
 
 
+@pytest.mark.parametrize(("kind", "batched"), [(2, False), (3, True)])
+def test_slopes_make_the_shift(kind: int, batched: bool) -> None:
+    """pseType 2 and 3: less a slope times the distance of query and key, or times its root."""
+    q, k, v = leaves = [heads(torch.float32, N, n, i).requires_grad_() for i, n in enumerate((S, K, K))]
+    slopes = torch.rand(B if batched else 1, N)
+    distance = (torch.arange(K) + 1 - torch.arange(S)[:, None] - 3).abs().float()  # keys from 1 on, queries from 3 on
+    shift = -slopes[..., None, None] * (distance.sqrt() if kind == 3 else distance)
+    want, top, total = attention(q, k, v, 0.3, shift=shift, shift_first=False)
+    dy = heads(torch.float32, N, S, 9)
+    wanted = torch.autograd.grad(want, leaves, dy)
+    q, k, v = (x.detach() for x in leaves)
+    given = slopes if batched else slopes[0].contiguous()
+    common = ([3], [1], 0.3, 1.0, FAR, FAR, N, "BNSD", 0, 0, kind)
+    stats = torch.empty(B, N, S, 8)
+    got = client().call("aclnnFlashAttentionScoreV2", q, k, v, given, None, None, None, None, *common, stats, stats.clone(), torch.empty(0), q * 0)
+    close(got[3], want.detach())
+    made = client().call("aclnnFlashAttentionScoreGradV2", q, k, v, dy, given, None, None, None, got[0], got[1], None, got[3], None, *common,
+                         q * 0, k * 0, v * 0, torch.empty(0))  # fmt: skip
+    for mine, right in zip(made, wanted, strict=False):
+        close(mine, right)
+    client().expect_code(INVALID, "aclnnFlashAttentionScoreV2", q, k, v, given[..., :2].contiguous(), None, None, None, None, *common, stats,
+                         stats.clone(), torch.empty(0), q * 0)  # fmt: skip
+
+
 def test_dropout_reads_a_bit_an_item() -> None:
     keep = torch.rand(B, N, S, K) < 0.8
     bits = keep.flatten().view(-1, 8).to(torch.uint8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 import torch
 from client import COMPUTED, client, rows, same
@@ -56,6 +58,17 @@ def test_cast_and_copy(source: torch.dtype, target: torch.dtype) -> None:
     same(client().call("aclnnCast", x.t(), target, like(x.t(), target)), x.t().to(target))
     out = sample((2, 3, 4), target).transpose(0, 1)
     same(client().call("aclnnInplaceCopy", out, x.unsqueeze(1)), x.unsqueeze(1).to(target).expand(3, 2, 4))
+
+
+def test_a_copy_needs_scratch_for_its_source_only() -> None:
+    size, executor = ctypes.c_uint64(), ctypes.c_void_p()
+    x, y = client().tensor(torch.rand(4, 6)), client().tensor(torch.rand(6, 4).t())
+    for into, source, wanted in ((y, x, 0), (x, y, 512)):
+        client().must("aclnnInplaceCopyGetWorkspaceSize", into.handle, source.handle, ctypes.byref(size), ctypes.byref(executor))
+        client().must("aclDestroyAclOpExecutor", executor)
+        assert size.value == wanted
+    x.free()
+    y.free()
 
 
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])

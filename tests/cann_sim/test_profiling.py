@@ -91,3 +91,73 @@ def test_the_profiling_library_has_the_same_functions(rt: Runtime) -> None:
     library = ctypes.CDLL(f"{cann_sim.home()}/lib64/libmsprofiler.so")
     assert library.aclprofFinalize() == NOT_RUN
     assert ctypes.cast(library.aclprofInit, ctypes.c_void_p).value == ctypes.cast(rt.library.aclprofInit, ctypes.c_void_p).value
+
+
+def names_of(session: Path) -> list[tuple[str, int]]:
+    """The events of the only trace with the device they are on; -1 is the host."""
+    (trace,) = session.iterdir()
+    return sorted((e["name"], e["pid"]) for e in json.loads(trace.read_text()))
+
+
+def test_stamps_and_ranges_stand_in_the_trace(rt: Runtime, session: Path) -> None:
+    chosen, stamp, number = config(rt), rt.aclprofCreateStamp(), ctypes.c_uint32()
+    rt.must("aclprofSetStampTraceMessage", stamp, b"step", 4)
+    rt.must("aclprofStart", chosen)
+    rt.must("aclprofMark", stamp)
+    rt.must("aclprofPush", stamp)
+    rt.must("aclprofRangeStart", stamp, ctypes.byref(number))
+    rt.must("aclprofRangeStop", number.value)
+    rt.must("aclprofPop")
+    rt.must("aclprofStop", chosen)
+    assert names_of(session) == [("step", -1)] * 3
+    assert [rt.aclprofPop(), rt.aclprofRangePop(), rt.aclprofRangeStop(number.value)] == [INVALID] * 3
+    rt.aclprofDestroyStamp(stamp)
+    assert rt.aclprofMark(stamp) == INVALID
+    rt.must("aclprofDestroyConfig", chosen)
+
+
+def test_mstx_marks_stand_in_the_trace(rt: Runtime, session: Path) -> None:
+    mstx = ctypes.CDLL(f"{cann_sim.home()}/lib64/libms_tools_ext.so")
+    for name in ("mstxRangeStartA", "mstxDomainRangeStartA"):
+        getattr(mstx, name).restype = ctypes.c_uint64
+    mstx.mstxDomainCreateA.restype = ctypes.c_void_p
+    chosen, stream = config(rt), rt.stream()
+    domain = ctypes.c_void_p(mstx.mstxDomainCreateA(b"loader"))
+    rt.must("aclprofStart", chosen)
+    mstx.mstxMarkA(b"epoch", None)
+    outer = mstx.mstxRangeStartA(b"forward", ctypes.c_void_p(stream))
+    inner = mstx.mstxDomainRangeStartA(domain, b"read", None)
+    assert 0 < outer < inner
+    mstx.mstxDomainRangeEnd(domain, ctypes.c_uint64(inner))
+    mstx.mstxRangeEnd(ctypes.c_uint64(outer))
+    mstx.mstxRangeEnd(ctypes.c_uint64(1 << 40))
+    mstx.mstxDomainDestroy(domain)
+    mstx.mstxDomainMarkA(domain, b"gone", None)
+    mstx.mstxMarkA(None, None)
+    rt.sync(stream)
+    rt.must("aclprofStop", chosen)
+    assert names_of(session) == [("epoch", -1), ("forward", -1), ("forward", -1), ("forward", 0), ("loader: read", -1)]
+    rt.must("aclprofDestroyConfig", chosen)
+    rt.must("aclrtDestroyStream", stream)
+
+
+def test_mstx_numbers_what_pools_hand_out() -> None:
+    class Batch(ctypes.Structure):
+        _fields_ = [("heap", ctypes.c_void_p), ("kind", ctypes.c_int32), ("count", ctypes.c_size_t),
+                    ("ranges", ctypes.c_void_p), ("handles", ctypes.c_void_p)]  # fmt: skip
+
+    mstx = ctypes.CDLL(f"{cann_sim.home()}/lib64/libms_tools_ext.so")
+    mstx.mstxMemHeapRegister.restype = ctypes.c_void_p
+    heap, handles = mstx.mstxMemHeapRegister(None, ctypes.create_string_buffer(64)), (ctypes.c_void_p * 3)()
+    assert heap
+    mstx.mstxMemRegionsRegister(None, ctypes.byref(Batch(heap, 0, 3, None, ctypes.addressof(handles))))
+    assert len({*handles} - {None}) == 3
+    mstx.mstxMemHeapUnregister(None, ctypes.c_void_p(heap))
+
+
+def test_there_are_no_features_beyond_the_basic_ones(rt: Runtime) -> None:
+    size, data = ctypes.c_size_t(9), ctypes.c_void_p()
+    for name in ("aclprofGetSupportedFeatures", "aclprofGetSupportedFeaturesV2"):
+        assert getattr(rt.library, name)(ctypes.byref(size), ctypes.byref(data)) == 0
+        assert size.value == 0
+    assert rt.library.aclprofRegisterDeviceCallback() == 0

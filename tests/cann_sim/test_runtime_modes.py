@@ -339,28 +339,37 @@ def test_the_host_cannot_touch_device_memory() -> None:
         run(access, status=-11)
 
 
-def test_physical_memory_is_shared_between_processes() -> None:
+@pytest.mark.parametrize(
+    ("exports", "imports", "soc"),
+    [('"aclrtMemExportToShareableHandle", handle, 0, 0, key', '"aclrtMemImportFromShareableHandle", key[0], 0', "Ascend910B2")]
+    + [(f'"aclrtMemExportToShareableHandleV2", handle, 0, {kind}, key', f'"aclrtMemImportFromShareableHandleV2", key, {kind}, 0', soc)
+       for kind, soc in ((1, "Ascend910B2"), (2, "Ascend910_9391"))],  # 2: a fabric handle, 128 bytes
+    ids=("first", "second", "fabric"),
+)  # fmt: skip
+def test_physical_memory_is_shared_between_processes(exports: str, imports: str, soc: str) -> None:
     run(
         f"""
 import subprocess
+key = (ctypes.c_uint64 * 16)()
 prop = physical_prop()
 handle = rt.made("aclrtMallocPhysical", HUGE_PAGE, ctypes.byref(prop), 0)
 base = rt.made("aclrtReserveMemAddress", HUGE_PAGE, 0, None, 0)
 rt.must("aclrtMapMem", base, HUGE_PAGE, 0, handle, 0)
 rt.write(base, b"from the parent")
-shared = ctypes.c_uint64()
-rt.must("aclrtMemExportToShareableHandle", handle, 0, 0, ctypes.byref(shared))
+rt.must({exports})
 child = {START!r} + {OPEN!r} + '''
 handle = ctypes.c_void_p()
-rt.must("aclrtMemImportFromShareableHandle", int(sys.argv[1]), 0, ctypes.byref(handle))
+key = (ctypes.c_uint64 * 16).from_buffer_copy(bytes.fromhex(sys.argv[1]))
+rt.must({imports}, ctypes.byref(handle))
 base = rt.made("aclrtReserveMemAddress", HUGE_PAGE, 0, None, 0)
 rt.must("aclrtMapMem", base, HUGE_PAGE, 0, handle, 0)
 assert rt.read(base, 15) == b"from the parent"
 rt.write(base, b"from the child!")
 '''
-subprocess.run([sys.executable, "-c", child, str(shared.value)], check=True)
+subprocess.run([sys.executable, "-c", child, bytes(key).hex()], check=True)
 assert rt.read(base, 15) == b"from the child!"
-"""
+""",
+        CANN_SIM_SOC=soc,
     )
 
 

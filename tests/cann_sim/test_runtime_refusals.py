@@ -242,6 +242,9 @@ CASES: list[tuple[Any, ...]] = [
     (107000, "aclrtUnmapMem", W("reserved")),
     (107000, "aclrtMemGetAllocationGranularity", bad_prop(), 7, OUT),
     (107017, "aclrtMemImportFromShareableHandle", 0x7FFFFFFF_00000001, 0, OUT),
+    (207000, "aclrtMemExportToShareableHandleV2", W("physical"), 0, 2, OUT),
+    (107000, "aclrtMemExportToShareableHandleV2", W("physical"), 0, 7, OUT),
+    (100000, "aclrtMemImportFromShareableHandleV2", None, 1, 0, OUT),
     # ---- callbacks and graphs
     (107015, "aclrtLaunchCallback", WILD, None, 1, STREAM),
     (100000, "aclrtLaunchCallback", None, None, 1, STREAM),

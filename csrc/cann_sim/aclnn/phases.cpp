@@ -182,8 +182,7 @@ void take(Call& call, const ArgRow& arg, const Raw& raw) {
 // The scratch that CANN requests when it has to make a tensor contiguous; the simulator scribbles on it while it runs.
 uint64_t default_workspace(const Call& call) {
   uint64_t bytes = 0;
-  for (const TensorMeta& t : call.metas)
-    if (t.given() && !is_dense(t)) bytes += (static_cast<uint64_t>(t.numel() * element_size(t.dtype)) + 511) / 512 * 512;
+  for (const TensorMeta& t : call.metas) bytes += scratch_of(t);
   return bytes;
 }
 
@@ -213,6 +212,10 @@ void execute(const Call& call) {
 }
 
 }  // namespace
+
+uint64_t scratch_of(const TensorMeta& t) {
+  return !t.given() || is_dense(t) ? 0 : (static_cast<uint64_t>(t.numel() * element_size(t.dtype)) + 511) / 512 * 512;
+}
 
 // The serial number of the object behind an argument; 0: there is none.
 static uint32_t serial_of(Kind kind, const void* handle) {

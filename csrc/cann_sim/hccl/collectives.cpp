@@ -51,14 +51,13 @@ class Collective final : public Task {
                       frame,
                       reduce_,
                       hccl_element_size(dtype_),
-                      after_setting("HCCL_EXEC_TIMEOUT", 1836),
+                      comm_->exec_deadline(),
                       comm_->aborted};
     try {
       for (const Phase& phase : phases_)
         run_phase(exchange, phase, [&](void* p, size_t bytes) { return bytes ? pins.resolve(p, bytes) : nullptr; });
     } catch (const DeviceFault& fault) {
-      comm_->error = fault.code == ACL_ERROR_RT_AICPU_TIMEOUT ? HCCL_E_TIMEOUT : HCCL_E_REMOTE;
-      comm_->aborted = true;  // the rings hold half a message: nothing more can be exchanged
+      comm_->abort(fault.code == ACL_ERROR_RT_AICPU_TIMEOUT ? HCCL_E_TIMEOUT : HCCL_E_REMOTE);
       throw;
     }
   }

@@ -7,17 +7,41 @@
 
 namespace cann_sim {
 
-Comm::Comm(const RootRecord& root, uint32_t ranks_, uint32_t rank_, int device_, std::string name_)
+namespace {
+
+std::string name_of(const RootRecord& root) {
+  char text[40];
+  std::snprintf(text, sizeof text, "cann_sim_%016llx", static_cast<unsigned long long>(root.nonce));
+  return text;
+}
+
+}  // namespace
+
+Comm::Comm(const RootRecord& root, uint32_t ranks_, uint32_t rank_, int device_, const CommOptions& options)
     : ranks(ranks_),
       rank(rank_),
       device(device_),
-      name(std::move(name_)),
+      name(options.name.empty() ? name_of(root) : options.name),
       segment(root, ranks_, rank_),
-      ring_locks(2 * size_t{ranks_}) {
+      deterministic(options.deterministic),
+      ring_locks(2 * size_t{ranks_}),
+      exec_timeout_(options.exec_timeout) {
   segment.join();
 }
 
 Comm::~Comm() { segment.leave(); }
+
+Deadline Comm::exec_deadline() const {
+  if (exec_timeout_ == 0) return Deadline::max();
+  if (exec_timeout_ > 0) return std::chrono::steady_clock::now() + std::chrono::seconds(exec_timeout_);
+  return after_setting("HCCL_EXEC_TIMEOUT", 1836);
+}
+
+void Comm::abort(int code) {
+  int none = 0;
+  if (error.compare_exchange_strong(none, code)) segment.set_failed(true);  // not when it is suspended: all are
+  aborted = true;
+}
 
 Handles<CommHandle>& comms() {
   static auto* pool = [] {  // never destroyed: tasks may end after static destruction
@@ -40,26 +64,10 @@ Deadline after_setting(const char* variable, int default_seconds) {
   return std::chrono::steady_clock::now() + std::chrono::seconds(seconds > 0 ? seconds : default_seconds);
 }
 
-namespace {
-
 int current_device() {
   int32_t device = -1;
   if (aclrtGetDevice(&device)) refuse_hccl(HCCL_E_RUNTIME, "no device is set in this thread");
   return device;
-}
-
-HcclComm hand_out(std::shared_ptr<Comm> comm) {
-  CommHandle* handle = comms().make(std::move(comm));
-  if (!handle) refuse_hccl(HCCL_E_MEMORY, "too many communicators are alive");
-  return handle;
-}
-
-std::string name_of(const RootRecord& root, const HcclCommConfig* config) {
-  if (config && config->hcclCommName[0])
-    return std::string(config->hcclCommName, strnlen(config->hcclCommName, sizeof config->hcclCommName - 1));
-  char text[40];
-  std::snprintf(text, sizeof text, "cann_sim_%016llx", static_cast<unsigned long long>(root.nonce));
-  return text;
 }
 
 void check_ranks(uint32_t ranks, uint32_t rank) {
@@ -70,23 +78,38 @@ void check_ranks(uint32_t ranks, uint32_t rank) {
                 std::to_string(ranks) + " ranks; this CANN has at most " + std::to_string(kMaxRanks));
 }
 
+namespace {
+
+HcclComm hand_out(std::shared_ptr<Comm> comm) {
+  CommHandle* handle = comms().make(std::move(comm));
+  if (!handle) refuse_hccl(HCCL_E_MEMORY, "too many communicators are alive");
+  return handle;
+}
+
 // Waits, as HCCL does, until every rank is there.
 void meet(Comm& comm) {
   if (comm.segment.wait_for_all(after_setting("HCCL_CONNECT_TIMEOUT", 120))) return;
   refuse_hccl(HCCL_E_TIMEOUT, "not all of " + std::to_string(comm.ranks) + " ranks came within HCCL_CONNECT_TIMEOUT");
 }
 
-int init_root_info(uint32_t ranks, const HcclRootInfo* info, uint32_t rank, const HcclCommConfig* config,
-                   HcclComm* out) {
-  if (!info || !out) refuse_hccl(HCCL_E_PTR, "null rootInfo or comm");
-  check_ranks(ranks, rank);
-  RootRecord root;
-  std::memcpy(&root, info->internal, sizeof root);
-  auto comm = std::make_shared<Comm>(root, ranks, rank, current_device(), name_of(root, config));
+}  // namespace
+
+int open_comm(const RootRecord& root, uint32_t ranks, uint32_t rank, const CommOptions& options, HcclComm* out) {
+  auto comm = std::make_shared<Comm>(root, ranks, rank, current_device(), options);
   meet(*comm);
   Segment::close_root(root);
   *out = hand_out(std::move(comm));
   return HCCL_SUCCESS;
+}
+
+namespace {
+
+int init_root_info(uint32_t ranks, const HcclRootInfo* info, uint32_t rank, const CommOptions& options, HcclComm* out) {
+  if (!info || !out) refuse_hccl(HCCL_E_PTR, "null rootInfo or comm");
+  check_ranks(ranks, rank);
+  RootRecord root;
+  std::memcpy(&root, info->internal, sizeof root);
+  return open_comm(root, ranks, rank, options, out);
 }
 
 // The file of a sub-communicator's segment is announced in its parent's memory under a key of its id and members.
@@ -119,7 +142,7 @@ RootRecord await(Segment& parent, uint64_t key) {
 }
 
 int create_sub(Comm& parent, uint32_t count, const uint32_t* members, uint64_t id, uint32_t rank,
-               const HcclCommConfig* config, HcclComm* out) {
+               const CommOptions& options, HcclComm* out) {
   check_ranks(count, rank);
   for (uint32_t i = 0; i < count; ++i)
     if (members[i] >= parent.ranks)
@@ -128,13 +151,17 @@ int create_sub(Comm& parent, uint32_t count, const uint32_t* members, uint64_t i
     refuse_hccl(HCCL_E_PARA, "rankIds[subCommRankId] is " + std::to_string(members[rank]) + ", this is rank " +
                                  std::to_string(parent.rank));
   uint64_t key = sub_key(id, members, count);
-  SubSlot* slot = nullptr;
+  struct Announced {                // until all have come, or not: the next one of the same members must not find it
+    SubSlot* slot = nullptr;
+    ~Announced() {
+      if (slot) slot->key = 0;
+    }
+  } announced;
   RootRecord root;
-  if (rank == 0) root = Segment::make_root(), slot = &announce(parent.segment, key, root);
+  if (rank == 0) root = Segment::make_root(), announced.slot = &announce(parent.segment, key, root);
   else root = await(parent.segment, key);
-  auto comm = std::make_shared<Comm>(root, count, rank, parent.device, name_of(root, config));
+  auto comm = std::make_shared<Comm>(root, count, rank, parent.device, options);
   meet(*comm);
-  if (slot) slot->key = 0;
   Segment::close_root(root);
   *out = hand_out(std::move(comm));
   return HCCL_SUCCESS;
@@ -158,14 +185,14 @@ HcclResult HcclGetRootInfo(HcclRootInfo* info) {
 }
 
 HcclResult HcclCommInitRootInfo(uint32_t ranks, const HcclRootInfo* info, uint32_t rank, HcclComm* comm) {
-  return guarded("HcclCommInitRootInfo", [&] { return init_root_info(ranks, info, rank, nullptr, comm); });
+  return guarded("HcclCommInitRootInfo", [&] { return init_root_info(ranks, info, rank, CommOptions{}, comm); });
 }
 
 HcclResult HcclCommInitRootInfoConfig(uint32_t ranks, const HcclRootInfo* info, uint32_t rank,
                                       const HcclCommConfig* config, HcclComm* comm) {
   return guarded("HcclCommInitRootInfoConfig", [&] {
     if (!config) refuse_hccl(HCCL_E_PTR, "null config");
-    return init_root_info(ranks, info, rank, config, comm);
+    return init_root_info(ranks, info, rank, read_config(config), comm);
   });
 }
 
@@ -176,7 +203,7 @@ HcclResult HcclCommInitAll(uint32_t count, int32_t* devices, HcclComm* out) {
     RootRecord root = Segment::make_root();
     std::vector<std::shared_ptr<Comm>> made;
     for (uint32_t i = 0; i < count; ++i)
-      made.push_back(std::make_shared<Comm>(root, count, i, devices[i], name_of(root, nullptr)));
+      made.push_back(std::make_shared<Comm>(root, count, i, devices[i], CommOptions{}));
     Segment::close_root(root);
     for (uint32_t i = 0; i < count; ++i) out[i] = hand_out(std::move(made[i]));
     return HCCL_SUCCESS;
@@ -190,7 +217,7 @@ HcclResult HcclCreateSubCommConfig(HcclComm* comm, uint32_t count, uint32_t* mem
     std::shared_ptr<Comm> parent = live_comm(*comm);
     if (!members && !count) return *out = nullptr, HCCL_SUCCESS;  // a rank that is no member
     if (!members) refuse_hccl(HCCL_E_PTR, "null rankIds");
-    return static_cast<int64_t>(create_sub(*parent, count, members, id, rank, config, out));
+    return static_cast<int64_t>(create_sub(*parent, count, members, id, rank, read_config(config), out));
   });
 }
 
@@ -198,6 +225,7 @@ HcclResult HcclCommDestroy(HcclComm comm) {
   return guarded("HcclCommDestroy", [&] {
     std::shared_ptr<Comm> held = live_comm(comm);
     held->aborted = true;  // work that is still queued cannot be finished by the other ranks
+    drop_windows(*held);
     comms().drop(comm);
     return HCCL_SUCCESS;
   });
@@ -206,8 +234,26 @@ HcclResult HcclCommDestroy(HcclComm comm) {
 HcclResult HcclCommSuspend(HcclComm comm) {
   return guarded("HcclCommSuspend", [&] {
     std::shared_ptr<Comm> held = live_comm(comm);
-    held->aborted = true;
     held->error = HCCL_E_SUSPENDING;
+    held->aborted = true;
+    return HCCL_SUCCESS;
+  });
+}
+
+// Every rank calls it. The rings of all are emptied between two meetings, when no rank exchanges data.
+HcclResult HcclCommResume(HcclComm comm) {
+  return guarded("HcclCommResume", [&] {
+    std::shared_ptr<Comm> held = live_comm(comm);
+    if (!held->aborted) refuse_hccl(HCCL_E_PARA, "the communicator is neither suspended nor failed");
+    std::vector<std::unique_lock<std::mutex>> idle;
+    for (std::mutex& lock : held->ring_locks) idle.emplace_back(lock);  // tasks that have not seen the end yet leave
+    const Deadline deadline = after_setting("HCCL_CONNECT_TIMEOUT", 120);
+    if (!held->segment.meet_again(deadline)) refuse_hccl(HCCL_E_TIMEOUT, "not all ranks resumed within HCCL_CONNECT_TIMEOUT");
+    for (uint32_t from = 0; from < held->ranks; ++from) held->segment.ring(from, held->rank).empty();
+    held->segment.set_failed(false);
+    if (!held->segment.meet_again(deadline)) refuse_hccl(HCCL_E_TIMEOUT, "not all ranks resumed within HCCL_CONNECT_TIMEOUT");
+    held->error = HCCL_SUCCESS;
+    held->aborted = false;
     return HCCL_SUCCESS;
   });
 }

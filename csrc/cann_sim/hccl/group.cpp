@@ -28,12 +28,11 @@ class CommGroup final : public Group {
       throw DeviceFault(ACL_ERROR_RT_AICPU_EXCEPTION, std::string(op) + ": this rank sends itself another count than it receives");
     if (send[me].count) std::memcpy(receive[me].at, send[me].at, send[me].count);
     const Frame frame{op_number(op), 0, 0, {}};
-    const Exchange exchange{comm_->segment, me, op, frame, nullptr, 1, after_setting("HCCL_EXEC_TIMEOUT", 1836), comm_->aborted};
+    const Exchange exchange{comm_->segment, me, op, frame, nullptr, 1, comm_->exec_deadline(), comm_->aborted};
     try {
       run_phase(exchange, phase, [](void* p, size_t) { return p; });
     } catch (const DeviceFault& fault) {
-      comm_->error = fault.code == ACL_ERROR_RT_AICPU_TIMEOUT ? HCCL_E_TIMEOUT : HCCL_E_REMOTE;
-      comm_->aborted = true;  // the rings hold half a message
+      comm_->abort(fault.code == ACL_ERROR_RT_AICPU_TIMEOUT ? HCCL_E_TIMEOUT : HCCL_E_REMOTE);
       throw;
     }
   }

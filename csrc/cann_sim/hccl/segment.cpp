@@ -83,14 +83,16 @@ Segment::Segment(const RootRecord& root, uint32_t ranks, uint32_t rank) : ranks_
   header_ = static_cast<SegmentHeader*>(at);
   uint32_t none = 0;
   std::string wrong;
+  int code = HCCL_E_PARA;
   if (header_->nonce.load() != root.nonce) {
     wrong = "the root info is stale: its process has closed it";
+    code = HCCL_E_NOT_FOUND;
   } else if (!header_->ranks.compare_exchange_strong(none, ranks) && none != ranks) {
     wrong = "this rank says that there are " + std::to_string(ranks) + " ranks, another one " + std::to_string(none);
   }
   if (!wrong.empty()) {
     munmap(header_, bytes_);
-    throw HcclFailure{HCCL_E_PARA, wrong};
+    throw HcclFailure{code, wrong};
   }
 }
 
@@ -104,10 +106,11 @@ void Segment::join() {
   for (uint32_t r = 0; r < ranks_; ++r) wake(r);
 }
 
-bool Segment::wait_for_all(Deadline deadline) {
+template <class There>
+bool Segment::wait_until(There there, Deadline deadline) {
   for (uint32_t r = 0; r < ranks_;) {
     uint32_t seen = doorbell();
-    if (header_->slot[r].presence.load() != Presence::absent) {
+    if (there(header_->slot[r])) {
       ++r;
     } else if (std::chrono::steady_clock::now() > deadline) {
       return false;
@@ -118,8 +121,25 @@ bool Segment::wait_for_all(Deadline deadline) {
   return true;
 }
 
+bool Segment::wait_for_all(Deadline deadline) {
+  return wait_until([](RankSlot& slot) { return slot.presence.load() != Presence::absent; }, deadline);
+}
+
+bool Segment::meet_again(Deadline deadline) {
+  const uint32_t mine = ++header_->slot[rank_].meetings;
+  for (uint32_t r = 0; r < ranks_; ++r) wake(r);
+  const bool met = wait_until([mine](RankSlot& slot) { return slot.meetings.load() >= mine; }, deadline);
+  if (!met) --header_->slot[rank_].meetings;  // the next one has the same number on all ranks
+  return met;
+}
+
 void Segment::leave() {
   header_->slot[rank_].presence.store(Presence::left);
+  for (uint32_t r = 0; r < ranks_; ++r) wake(r);
+}
+
+void Segment::set_failed(bool failed) {
+  header_->slot[rank_].failed = failed;
   for (uint32_t r = 0; r < ranks_; ++r) wake(r);
 }
 
@@ -152,6 +172,7 @@ bool Segment::sleep(uint32_t seen, int milliseconds) const {
 std::string Segment::gone(uint32_t rank) const {
   const RankSlot& slot = header_->slot[rank];
   if (slot.presence.load() == Presence::left) return "has destroyed the communicator";
+  if (slot.failed.load()) return "has failed in a collective";
   int32_t pid = slot.pid.load();
   return !pid || is_running(pid) ? "" : "is no longer running (process " + std::to_string(pid) + ")";
 }

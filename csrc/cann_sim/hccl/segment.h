@@ -27,12 +27,15 @@ struct Ring {
   alignas(64) std::atomic<uint64_t> written;
   alignas(64) std::atomic<uint64_t> read;
   alignas(4096) char data[kRingBytes];
+  void empty() { read = 0, written = 0; }  // while neither side uses it
 };
 
 struct RankSlot {
   std::atomic<Presence> presence;
   std::atomic<int32_t> pid;
   std::atomic<uint32_t> doorbell, sleepers;
+  std::atomic<uint32_t> meetings;  // that the rank has come to since it joined
+  std::atomic<uint32_t> failed;    // 1: a collective of the rank has failed, and it takes no part until all resume
 };
 
 // Where the members of a sub-communicator find its segment.
@@ -72,7 +75,9 @@ class Segment {
 
   void join();
   bool wait_for_all(Deadline deadline);  // false: a rank did not arrive
+  bool meet_again(Deadline deadline);    // all ranks that have joined; false: one did not come
   void leave();
+  void set_failed(bool failed);
 
   Ring& ring(uint32_t from, uint32_t to) const;
   SegmentHeader& header() const { return *header_; }
@@ -86,6 +91,8 @@ class Segment {
  private:
   SegmentHeader* header_ = nullptr;
   size_t bytes_ = 0;
+  template <class There>
+  bool wait_until(There there, Deadline deadline);  // there(slot) of every rank
   uint32_t ranks_, rank_;
 };
 

@@ -6,8 +6,8 @@ namespace {
 
 // Where one version of the op keeps its arguments.
 struct Places {
-  int query, key, value, shift, drop, mask, prefix, scale, keep, before, after, heads, layout, mode, shift_type, q_ends,
-      k_ends, query_rope, key_rope, sink;
+  int query, key, value, shift, drop, mask, prefix, scale, keep, before, after, heads, layout, mode, shift_type, q_start,
+      k_start, q_ends, k_ends, query_rope, key_rope, sink;
   explicit Places(const Call& c)
       : query(argument(c, {"query"})), key(argument(c, {"key", "keyIn"})), value(argument(c, {"value"})),
         shift(argument(c, {"realShiftOptional", "pseShiftOptional"})), drop(argument(c, {"dropMaskOptional"})),
@@ -15,8 +15,11 @@ struct Places {
         scale(argument(c, {"scaleValue"})), keep(argument(c, {"keepProb"})), before(argument(c, {"preTokens"})),
         after(argument(c, {"nextTokens"})), heads(argument(c, {"headNum"})), layout(argument(c, {"inputLayout"})),
         mode(argument(c, {"sparseMode"})), shift_type(argument(c, {"pseType"})),
+        q_start(argument(c, {"qStartIdxOptional"})), k_start(argument(c, {"kvStartIdxOptional"})),
         q_ends(argument(c, {"actualSeqQLenOptional"})), k_ends(argument(c, {"actualSeqKvLenOptional"})),
         query_rope(argument(c, {"queryRope"})), key_rope(argument(c, {"keyRope", "keyInRope"})), sink(argument(c, {"sinkOptional", "sinkInOptional"})) {}
+  // pseType 2 and 3: the shift is made of a slope a head and the distance, or the root of the distance.
+  bool has_slopes(const Call& c) const { return shift_type >= 0 && c.integer(shift_type) >= 2; }
 };
 
 // The rows of queries and keys that belong together: a batch, or a piece of a packed sequence.
@@ -103,7 +106,10 @@ Attention settings(const Call& c, const Places& at) {
   Attention a;
   a.scale = c.number(at.scale);
   a.keep = c.number(at.keep);
-  a.shift_before_scale = at.shift_type < 0 || c.integer(at.shift_type) != 0;
+  a.shift_before_scale = at.shift_type < 0 || c.integer(at.shift_type) == 1;
+  a.slope_of_root = at.has_slopes(c) && c.integer(at.shift_type) == 3;
+  if (at.q_start >= 0 && c.given(at.q_start) && c.ints(at.q_start).size()) a.query_start = c.ints(at.q_start)[0];
+  if (at.k_start >= 0 && c.given(at.k_start) && c.ints(at.k_start).size()) a.key_start = c.ints(at.k_start)[0];
   a.mask.mode = c.integer(at.mode);
   a.mask.before = c.integer(at.before), a.mask.after = c.integer(at.after);
   if (c.given(at.prefix)) a.mask.prefix.assign(c.ints(at.prefix).begin(), c.ints(at.prefix).end());
@@ -114,6 +120,7 @@ Attention settings(Run& r, const Places& at) {
   a.mask.bits = r.tensor(at.mask);
   a.shift = r.tensor(at.shift);
   if (a.shift.given()) a.shift = a.shift.numel() ? a.shift.to(mt::kFloat) : Value();
+  if (at.has_slopes(r.call)) a.slopes = a.shift.dense(), a.shift = Value();
   if (a.mask.bits.given() && a.mask.bits.numel() == 0) a.mask.bits = Value();
   if (r.given(at.drop) && a.keep < 1) a.drop = r.tensor(at.drop).dense();
   if (at.sink >= 0 && r.given(at.sink) && r.call.tensor(at.sink).numel()) a.sink = r.tensor(at.sink).to(mt::kFloat).dense();
@@ -128,7 +135,7 @@ Problem expect_problem(const Call& c) {
   Attention a = settings(c, at);
   for (int i : {at.key, at.value}) expect_same_dtype(c, i, at.query);
   EXPECT(a.keep > 0 && a.keep <= 1, "keepProb %g is not in (0, 1]", a.keep);
-  EXPECT(at.shift_type < 0 || c.integer(at.shift_type) <= 1, "pseType %ld is not supported",
+  EXPECT(at.shift_type < 0 || (c.integer(at.shift_type) >= 0 && c.integer(at.shift_type) <= 3), "pseType %ld is not in [0, 3]",
          long(c.integer(at.shift_type)));
   if (c.given(at.mask) && c.tensor(at.mask).numel()) a.mask.bits = sizes_only(c.tensor(at.mask));
   int64_t items = 0;
@@ -143,7 +150,12 @@ Problem expect_problem(const Call& c) {
     EXPECT(c.tensor(at.drop).numel() * 8 >= items, "dropMask %s has fewer than %ld bits",
            describe(c.tensor(at.drop)).c_str(), long(items));
   }
-  if (c.given(at.shift) && c.tensor(at.shift).numel()) {
+  if (at.has_slopes(c)) {
+    const TensorMeta& s = c.tensor(at.shift);
+    EXPECT(c.given(at.shift) && s.dtype == ACL_FLOAT && (s.ndim == 1 || (s.ndim == 2 && s.sizes[0] == int64_t(p.pieces.size()))) &&
+               s.sizes[s.ndim - 1] == p.q.heads(),
+           "pseType %ld needs float32 slopes [N] or [B, N]", long(c.integer(at.shift_type)));
+  } else if (c.given(at.shift) && c.tensor(at.shift).numel()) {
     const TensorMeta& s = c.tensor(at.shift);
     const Piece& one = p.pieces.front();
     EXPECT(s.ndim == 4 && (s.sizes[0] == 1 || s.sizes[0] == int64_t(p.pieces.size())) && s.sizes[1] == p.q.heads() &&

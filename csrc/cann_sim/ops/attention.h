@@ -39,6 +39,9 @@ struct Attention {
   double scale = 1, keep = 1;
   bool shift_before_scale = true;  // (q k + shift) * scale, or q k * scale + shift
   Value shift;                     // pse: [B or 1, N, queries or 1, keys], float
+  Value slopes;                    // pse that is made here: [B, N] or [N], times the distance of query and key, float
+  bool slope_of_root = false;      // or times the root of the distance
+  int64_t query_start = 0, key_start = 0;  // the positions from which the distance counts
   Value sink;                      // a logit a head that takes part in the softmax and has no value, float
   Value drop;                      // a bit an item of [B, N, queries, keys], one is kept
   Mask mask;

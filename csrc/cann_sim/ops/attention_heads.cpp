@@ -116,11 +116,15 @@ Value matmul(const Value& a, const Value& b) {
 Value scores(const Attention& a, const Head& head) {
   Value s = matmul(head.q, head.k.transpose(0, 1));
   int64_t queries = s.size(0), keys = s.size(1);
-  float scale = float(a.scale);
+  float scale = float(a.scale), slope = 0;
+  if (a.slopes.given()) slope = a.slopes.ptr<float>()[a.slopes.ndim == 2 ? head.b * a.slopes.sizes[1] + head.h : head.h];
   for (int64_t i = 0; i < queries; ++i)
     for (int64_t j = 0; j < keys; ++j) {
       float& x = s.ptr<float>()[i * keys + j];
-      if (a.shift.given()) {
+      if (a.slopes.given()) {
+        const float distance = std::fabs(float(j + a.key_start - i - a.query_start));
+        x = x * scale - slope * (a.slope_of_root ? std::sqrt(distance) : distance);
+      } else if (a.shift.given()) {
         const int64_t at[4] = {head.b, head.h, i, j};
         int64_t offset = 0;
         for (int d = 0; d < 4; ++d)

@@ -285,6 +285,13 @@ std::vector<float> block_scores(const std::vector<float>& p, int64_t size, int64
       }
   return scores;
 }
+// Writes the places of the best scores, best first.
+void choose(const std::vector<float>& scores, int64_t count, int32_t* chosen) {
+  std::vector<int32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t x, int32_t y) { return scores[size_t(x)] > scores[size_t(y)]; });
+  std::copy_n(order.begin(), std::min<int64_t>(count, int64_t(order.size())), chosen);
+}
 void run_compressed(Run& r) {
   const Call& c = r.call;
   const Value q = wide(r.tensor(0)), k = wide(r.tensor(1)), v = wide(r.tensor(2)), mask = has(c, 3) ? r.tensor(3).dense() : Value();
@@ -312,16 +319,115 @@ void run_compressed(Run& r) {
           std::fill_n(head_of(max, token, h, true), 8, row.max);
           std::fill_n(head_of(sum, token, h, true), 8, row.sum);
         }
-        const std::vector<float> scores = block_scores(total, c.integer(12), c.integer(13), c.integer(14));
-        std::vector<int32_t> order(scores.size());
-        std::iota(order.begin(), order.end(), 0);
-        std::stable_sort(order.begin(), order.end(), [&](int32_t x, int32_t y) { return scores[size_t(x)] > scores[size_t(y)]; });
-        std::copy_n(order.begin(), std::min<int64_t>(count, int64_t(order.size())), chosen.ptr<int32_t>() + (token * kv_heads + kv) * count);
+        choose(block_scores(total, c.integer(12), c.integer(13), c.integer(14)), count, chosen.ptr<int32_t>() + (token * kv_heads + kv) * count);
       }
   copy(r.tensor(16), max);
   copy(r.tensor(17), sum);
   copy(r.tensor(18), out);
   copy(r.tensor(19), chosen);
+}
+
+// ---- inference: one query a sequence, keys and values in pages ------------------------------------------------------------------------
+struct Paged {
+  int table, lengths, heads, kv_heads, page, out;
+  explicit Paged(const Call& c)
+      : table(argument(c, {"blockTableOptional"})), lengths(argument(c, {"actualKvSeqLenOptional", "actualCmpKvSeqLenOptional"})),
+        heads(argument(c, {"numHeads"})), kv_heads(argument(c, {"numKeyValueHeads"})), page(argument(c, {"pageBlockSize"})), out(argument(c, {"output"})) {}
+};
+int64_t batch_of(const Call& c, const Paged& at) { return c.ints(at.lengths).size(); }
+void expect_pages(const Call& c, const Paged& at) {
+  const TensorMeta &q = c.tensor(0), &k = c.tensor(1), &v = c.tensor(2);
+  const int64_t heads = c.integer(at.heads), shared = c.integer(at.kv_heads), page = c.integer(at.page);
+  EXPECT(c.given(at.lengths) && batch_of(c, at) && has(c, at.table), "%s: %s and the blockTable are needed", c.name(), c.row->args[at.lengths].name);
+  EXPECT(heads > 0 && shared > 0 && page > 0 && heads % shared == 0, "%s: %ld heads over %ld in pages of %ld", c.name(), heads, shared, page);
+  const int64_t rows = batch_of(c, at), depth = q.numel() / (rows * heads);
+  EXPECT(q.numel() && q.sizes[0] == rows && q.numel() == rows * heads * depth, "%s: query %s for %ld sequences of one token", c.name(), describe(q).c_str(), rows);
+  for (const TensorMeta* t : {&k, &v})
+    EXPECT(t->ndim >= 3 && t->sizes[1] == page && t->sizes[0] == k.sizes[0] && t->numel() % (t->sizes[0] * page * shared) == 0, "%s: pages %s", c.name(), describe(*t).c_str());
+  EXPECT(k.numel() == k.sizes[0] * page * shared * depth, "%s: key %s for a depth of %ld", c.name(), describe(k).c_str(), depth);
+  EXPECT(c.tensor(at.table).ndim == 2 && c.tensor(at.table).sizes[0] == rows, "%s: blockTable %s", c.name(), describe(c.tensor(at.table)).c_str());
+  for (int64_t length : c.ints(at.lengths))
+    EXPECT(length >= 0 && length <= c.tensor(at.table).sizes[1] * page, "%s: a length of %ld in %ld pages", c.name(), length, c.tensor(at.table).sizes[1]);
+  expect_numel(c, at.out, rows * heads * (v.numel() / (v.sizes[0] * page * shared)));
+}
+class Pages {
+ public:
+  Pages(Run& r, const Paged& at)
+      : q(wide(r.tensor(0)).reshape({batch_of(r.call, at), r.call.integer(at.heads), -1})), k(laid(r, 1, at)), v(laid(r, 2, at)),
+        out(full({q.size(0), q.size(1), v.size(2)}, mt::kFloat, 0)), table_(index_value(r, at.table).dense()), page_(r.call.integer(at.page)) {}
+  Value q, k, v, out;                    // [sequences, heads, depth], [rows of all pages, heads, depth]
+  int64_t row(const Call& c, int64_t b, int64_t at) const {
+    const int64_t block = table_.ptr<int64_t>()[b * table_.size(1) + at / page_];
+    if (block < 0 || block >= k.size(0) / page_)
+      throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, std::string(c.name()) + ": block " + std::to_string(block) + " is not in the cache");
+    return block * page_ + at % page_;
+  }
+  // Attention of one head to row.keys; leaves the probabilities in row.p.
+  void attend(Row& row, int64_t b, int64_t h, int64_t kv, double scale) const {
+    if (row.keys.empty()) return;
+    for (int64_t key : row.keys) row.p.push_back(float(scale) * dot(head_of(q, b, h), head_of(k, key, kv), q.size(2)));
+    softmax(row);
+    for (size_t j = 0; j < row.keys.size(); ++j)
+      for (int64_t d = 0; d < v.size(2); ++d) head_of(out, b, h, true)[d] += row.p[j] * head_of(v, row.keys[j], kv)[d];
+  }
+
+ private:
+  static Value laid(Run& r, int i, const Paged& at) {
+    const TensorMeta& t = r.call.tensor(i);
+    return wide(r.tensor(i)).reshape({t.sizes[0] * t.sizes[1], r.call.integer(at.kv_heads), -1});
+  }
+  Value table_;
+  int64_t page_;
+};
+void check_selected_pages(const Call& c) {
+  const Paged at(c);
+  expect_pages(c, at);
+  EXPECT(c.integer(11) > 0, "%s: selectedBlockSize %ld", c.name(), c.integer(11));
+  expect_numel(c, 3, batch_of(c, at) * c.integer(at.kv_heads) * c.integer(12));
+}
+void run_selected_pages(Run& r) {
+  const Call& c = r.call;
+  const Paged at(c);
+  const Pages pages(r, at);
+  const Value chosen = index_value(r, 3).dense();
+  const int64_t heads = pages.q.size(1), shared = pages.k.size(1), size = c.integer(11), count = c.integer(12);
+  for (int64_t b = 0; b < pages.q.size(0); ++b)
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t kv = h / (heads / shared), *blocks = chosen.ptr<int64_t>() + (b * shared + kv) * count;
+      Row row;
+      for (int64_t n = 0; n < count; ++n)
+        for (int64_t j = blocks[n] * size; blocks[n] >= 0 && j < std::min((blocks[n] + 1) * size, c.ints(at.lengths)[b]); ++j) row.keys.push_back(pages.row(c, b, j));
+      pages.attend(row, b, h, kv, c.number(argument(c, {"scaleValue"})));
+    }
+  copy(r.tensor(at.out), pages.out.reshape(r.tensor(at.out).shape()));
+}
+// (…, numHeads, numKeyValueHeads, selectBlockSize, selectBlockCount, compressBlockSize, compressBlockStride, …, out, chosen blocks)
+void check_compressed_pages(const Call& c) {
+  const Paged at(c);
+  expect_pages(c, at);
+  const int64_t select = c.integer(11), size = c.integer(13), step = c.integer(14);
+  EXPECT(step > 0 && size % step == 0 && select % step == 0 && select > 0, "%s: windows of %ld at %ld and blocks of %ld do not fit", c.name(), size, step, select);
+  expect_numel(c, at.out + 1, batch_of(c, at) * c.integer(at.kv_heads) * c.integer(12));
+}
+void run_compressed_pages(Run& r) {
+  const Call& c = r.call;
+  const Paged at(c);
+  const Pages pages(r, at);
+  const int64_t heads = pages.q.size(1), shared = pages.k.size(1), group = heads / shared, count = c.integer(12);
+  const Value chosen = full({pages.q.size(0) * shared * count}, mt::kInt32, -1);
+  for (int64_t b = 0; b < pages.q.size(0); ++b)
+    for (int64_t kv = 0; kv < shared; ++kv) {
+      std::vector<float> total(size_t(c.ints(at.lengths)[b]), 0);
+      for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
+        Row row;
+        for (int64_t j = 0; j < int64_t(total.size()); ++j) row.keys.push_back(pages.row(c, b, j));
+        pages.attend(row, b, h, kv, c.number(argument(c, {"scaleValue"})));
+        for (size_t j = 0; j < row.p.size(); ++j) total[j] += row.p[j];
+      }
+      choose(block_scores(total, c.integer(13), c.integer(14), c.integer(11)), count, chosen.ptr<int32_t>() + (b * shared + kv) * count);
+    }
+  copy(r.tensor(at.out), pages.out.reshape(r.tensor(at.out).shape()));
+  copy(r.tensor(at.out + 1), chosen.reshape(r.tensor(at.out + 1).shape()));
 }
 
 const Op ops[] = {
@@ -331,6 +437,8 @@ const Op ops[] = {
     {"aclnnNsaSelectedAttention", check_selected_score, run_selected_score},
     {"aclnnNsaSelectedAttentionGrad", check_selected_grad, run_selected_grad},
     {"aclnnNsaCompressAttention", check_compressed, run_compressed},
+    {"aclnnNsaSelectedAttentionInfer", check_selected_pages, run_selected_pages},
+    {"aclnnNsaCompressAttentionInfer", check_compressed_pages, run_compressed_pages},
 };
 
 }  // namespace

@@ -1,204 +1,202 @@
-// Attention to a few keys of long sequences: the indexer that chooses them, the attention to those; and attention over triples.
+// Attention to a few chosen keys of long sequences, and its gradient; and attention over triples.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <string>
+#include <cstring>
 
-#include "ops/attention.h"  // argument()
-#include "ops/result.h"
+#include "ops/attention_sequences.h"
 
 namespace cann_sim {
 namespace {
 
-bool has(const Call& c, int i) { return i >= 0 && c.given(i) && c.tensor(i).numel(); }
-Value floats(Run& r, int i) { return r.tensor(i).to(mt::kFloat).dense(); }
-std::string layout_of(const Call& c, int i) { return c.given(i) && *c.string(i) ? c.string(i) : "BSND"; }
-float dot(const float* a, const float* b, int64_t n) {
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += double(a[i]) * b[i];
-  return float(sum);
-}
-
-// ---- sequences of queries and keys in any layout: BSND, TND (lengths are ends), and pages of keys --------------------------
-struct Layouts {
-  int query, key, q_lengths, k_lengths, table, q_layout, k_layout, mode;
-  explicit Layouts(const Call& c)
-      : query(argument(c, {"query"})), key(argument(c, {"key"})),
-        q_lengths(argument(c, {"actualSeqLengthsQueryOptional", "actualSeqLengthsQuery"})),
-        k_lengths(argument(c, {"actualSeqLengthsKeyOptional", "actualSeqLengthsKv"})),
-        table(argument(c, {"blockTableOptional", "blockTable"})), q_layout(argument(c, {"layoutQueryOptional", "layoutQuery"})),
-        k_layout(argument(c, {"layoutKeyOptional", "layoutKv"})), mode(argument(c, {"sparseMode"})) {}
+// ---- aclnnSparseFlashAttention(query, key, value?, indices, table?, lengths?, lengths?, queryRope?, keyRope?, …, scale, block, …)
+// V2 has sinks: a logit a head that takes part in the softmax and has no value. The value is the key where there is none.
+struct Sparse {
+  int value, chosen, q_rope, k_rope, sinks, scale, block, mode, lse, out, max, sum;
+  explicit Sparse(const Call& c)
+      : value(argument(c, {"value"})), chosen(argument(c, {"sparseIndices"})), q_rope(argument(c, {"queryRope"})), k_rope(argument(c, {"keyRope"})),
+        sinks(argument(c, {"sinksOptional"})), scale(argument(c, {"scaleValue"})), block(argument(c, {"sparseBlockSize"})),
+        mode(argument(c, {"attentionMode"})), lse(argument(c, {"returnSoftmaxLse"})), out(argument(c, {"attentionOutOut"})),
+        max(argument(c, {"softmaxMaxOut", "softmaxMax"})), sum(argument(c, {"softmaxSumOut", "softmaxSum"})) {}
 };
-void expect_layouts(const Call& c, const Layouts& at) {
-  const std::string q = layout_of(c, at.q_layout), k = layout_of(c, at.k_layout);
-  const TensorMeta &query = c.tensor(at.query), &key = c.tensor(at.key);
-  EXPECT(q == "BSND" || q == "TND", "%s: layout %s of queries", c.name(), q.c_str());
-  EXPECT(k == "BSND" || k == "TND" || k == "PA_BSND", "%s: layout %s of keys", c.name(), k.c_str());
-  EXPECT(query.ndim == (q == "TND" ? 3 : 4) && key.ndim == (k == "TND" ? 3 : 4) && query.numel() && key.numel(), "%s: query %s, key %s", c.name(),
-         describe(query).c_str(), describe(key).c_str());
-  EXPECT(key.sizes[key.ndim - 2] == 1 && key.sizes[key.ndim - 1] == query.sizes[query.ndim - 1], "%s: key %s has not one head of the query's depth", c.name(),
-         describe(key).c_str());
-  EXPECT(q != "TND" || has(c, at.q_lengths), "%s: layout TND needs the lengths of queries", c.name());
-  EXPECT(k == "BSND" || has(c, at.k_lengths), "%s: layout %s needs the lengths of keys", c.name(), k.c_str());
-  EXPECT((k == "PA_BSND") == has(c, at.table), "%s: a blockTable goes with layout PA_BSND", c.name());
-  EXPECT(c.integer(at.mode) == 0 || c.integer(at.mode) == 3, "%s: sparseMode %ld is not 0 or 3", c.name(), c.integer(at.mode));
-  const int64_t batch = q == "TND" ? c.tensor(at.q_lengths).numel() : query.sizes[0];
-  for (int i : {at.q_lengths, at.k_lengths})
-    if (has(c, i)) expect_numel(c, i, batch);
-  EXPECT(k != "BSND" || key.sizes[0] == batch, "%s: key %s for %ld sequences", c.name(), describe(key).c_str(), batch);
-}
-class Sequences {
- public:
-  Sequences(Run& r, const Layouts& at) : causal_(r.call.integer(at.mode) == 3), key_(layout_of(r.call, at.k_layout)) {
-    const TensorMeta &q = r.call.tensor(at.query), &k = r.call.tensor(at.key);
-    const bool packed = layout_of(r.call, at.q_layout) == "TND";
-    page_ = key_ == "TND" ? 0 : k.sizes[1];
-    rows_ = k.numel() / k.sizes[k.ndim - 1];
-    if (has(r.call, at.table)) table_ = index_value(r, at.table).dense();
-    const Value ql = has(r.call, at.q_lengths) ? index_value(r, at.q_lengths).dense() : Value();
-    const Value kl = has(r.call, at.k_lengths) ? index_value(r, at.k_lengths).dense() : Value();
-    const int64_t batch = packed ? ql.numel() : q.sizes[0];
-    for (int64_t b = 0; b < batch; ++b) {
-      auto from = [b](const Value& ends) { return b ? ends.ptr<int64_t>()[b - 1] : 0; };
-      One one;
-      one.first = packed ? from(ql) : b * q.sizes[1];
-      one.queries = packed ? ql.ptr<int64_t>()[b] - from(ql) : ql.given() ? ql.ptr<int64_t>()[b] : q.sizes[1];
-      one.key = key_ == "TND" ? from(kl) : b * page_;
-      one.keys = key_ == "TND" ? kl.ptr<int64_t>()[b] - from(kl) : kl.given() ? kl.ptr<int64_t>()[b] : page_;
-      const int64_t rows = packed ? q.sizes[0] : one.first + q.sizes[1], keys = table_.given() ? table_.size(1) * page_ : key_ == "TND" ? rows_ : page_;
-      if (one.queries < 0 || one.first < 0 || one.first + one.queries > rows || one.keys < 0 || one.keys > keys)
-        throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, std::string(r.call.name()) + ": the lengths of sequence " + std::to_string(b) + " do not fit");
-      all_.push_back(one);
-    }
-  }
-  // Calls visit(row of the query, sequence, how many of its keys the query sees).
-  template <class F> void each(F&& visit) const {
-    for (int64_t b = 0; b < int64_t(all_.size()); ++b)
-      for (int64_t i = 0; i < all_[size_t(b)].queries; ++i) {
-        const One& one = all_[size_t(b)];
-        visit(one.first + i, b, causal_ ? std::max<int64_t>(0, std::min(one.keys, i + 1 + one.keys - one.queries)) : one.keys);
-      }
-  }
-  int64_t key_row(const Call& c, int64_t b, int64_t at) const {
-    int64_t row = all_[size_t(b)].key + at;
-    if (table_.given()) row = at / page_ < table_.size(1) ? table_.ptr<int64_t>()[b * table_.size(1) + at / page_] * page_ + at % page_ : -1;
-    if (row < 0 || row >= rows_)
-      throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, std::string(c.name()) + ": key " + std::to_string(at) + " of a sequence is not in the cache");
-    return row;
-  }
-
- private:
-  struct One {
-    int64_t first, queries, key, keys;
-  };
-  bool causal_;
-  std::string key_;
-  int64_t page_, rows_;
-  Value table_;
-  std::vector<One> all_;
-};
-
-// ---- aclnnLightningIndexer(query, key, weights, lengths?, lengths?, table?, layout?, layout?, count, mode, before, after, values?,
-//                            indices, values) : the best keys by the sum over heads of weight * relu(query key) ------------------
-void check_indexer(const Call& c) {
-  const Layouts at(c);
-  expect_layouts(c, at);
-  Sizes q = sizes_of(c.tensor(at.query));
-  const int64_t count = c.integer(8);
-  q.pop_back();
-  expect_shape(c, 2, q);
-  q.back() = 1;
-  q.push_back(count);
-  EXPECT(count > 0, "%s: sparseCount %ld", c.name(), count);
-  expect_shape(c, 13, q);
-  if (c.integer(12)) expect_shape(c, 14, q);
-}
-void indexer(Run& r) {
-  const Call& c = r.call;
-  const Layouts at(c);
-  const Value q = floats(r, 0), k = floats(r, 1), w = floats(r, 2);
-  const int64_t heads = q.size(-2), depth = q.size(-1), count = c.integer(8);
-  const Sequences sequences(r, at);
-  const Value chosen = full(r.tensor(13).shape(), mt::kInt64, -1), values = full(r.tensor(13).shape(), mt::kFloat, -INFINITY);
-  sequences.each([&](int64_t row, int64_t b, int64_t seen) {
-    std::vector<float> score(size_t(seen), 0);
-    for (int64_t j = 0; j < seen; ++j) {
-      const float* key = k.ptr<float>() + sequences.key_row(c, b, j) * depth;
-      for (int64_t h = 0; h < heads; ++h)
-        score[size_t(j)] += w.ptr<float>()[row * heads + h] * std::max(0.f, dot(q.ptr<float>() + (row * heads + h) * depth, key, depth));
-    }
-    std::vector<int64_t> order(static_cast<size_t>(seen));
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t x, int64_t y) { return score[size_t(x)] > score[size_t(y)]; });
-    for (int64_t n = 0; n < std::min(count, seen); ++n) {
-      chosen.ptr<int64_t>()[row * count + n] = order[size_t(n)];
-      values.ptr<float>()[row * count + n] = score[size_t(order[size_t(n)])];
-    }
-  });
-  copy(r.tensor(13), chosen);
-  if (c.integer(12)) copy(r.tensor(14), values);
-}
-
-// ---- aclnnSparseFlashAttention(query, key, value?, indices, table?, lengths?, lengths?, queryRope?, keyRope?, scale, block, layout?,
-//                                layout?, mode, before, after, attentionMode, lse?, out, max?, sum?) -----------------------------
-void check_sparse(const Call& c) {
-  const Layouts at(c);
-  expect_layouts(c, at);
-  Sizes q = sizes_of(c.tensor(0)), of = q;
-  EXPECT(c.integer(16) == 2, "%s: attentionMode %ld is not 2", c.name(), c.integer(16));
-  EXPECT(c.integer(10) > 0, "%s: sparseBlockSize %ld", c.name(), c.integer(10));
-  if (has(c, 2)) expect_same_shape(c, 2, 1);
-  EXPECT(has(c, 7) == has(c, 8), "%s: queryRope and keyRope go together", c.name());
-  if (has(c, 7)) {
-    const int64_t place = c.tensor(7).sizes[c.tensor(7).ndim - 1];
-    Sizes k = sizes_of(c.tensor(1));
-    of.back() = k.back() = place;
-    expect_shape(c, 7, of);
-    expect_shape(c, 8, k);
-  }
-  const TensorMeta& chosen = c.tensor(3);
-  of = q;
+void expect_chosen(const Call& c, const Sparse& at) {
+  Sizes of = sizes_of(c.tensor(0));
+  EXPECT(c.integer(at.block) > 0, "%s: sparseBlockSize %ld", c.name(), c.integer(at.block));
+  const TensorMeta& chosen = c.tensor(at.chosen);
   of[of.size() - 2] = 1;
-  of.back() = chosen.sizes[chosen.ndim - 1];
-  expect_shape(c, 3, of);
-  expect_shape(c, 18, q);
+  of.back() = chosen.ndim ? chosen.sizes[chosen.ndim - 1] : 0;
+  expect_shape(c, at.chosen, of);
+}
+void expect_ropes(const Call& c, const Sparse& at) {
+  EXPECT(has(c, at.q_rope) == has(c, at.k_rope), "%s: queryRope and keyRope go together", c.name());
+  if (!has(c, at.q_rope)) return;
+  Sizes q = sizes_of(c.tensor(0)), k = sizes_of(c.tensor(1));
+  q.back() = k.back() = c.tensor(at.q_rope).sizes[c.tensor(at.q_rope).ndim - 1];
+  expect_shape(c, at.q_rope, q);
+  expect_shape(c, at.k_rope, k);
+}
+void expect_parts(const Call& c, const Sparse& at) {
+  const Layouts layouts(c);
+  expect_layouts(c, layouts);
+  expect_depth(c, layouts);
+  expect_chosen(c, at);
+  expect_ropes(c, at);
+}
+void check_sparse(const Call& c) {
+  const Sparse at(c);
+  expect_parts(c, at);
+  EXPECT(c.integer(at.mode) == 2, "%s: attentionMode %ld is not 2", c.name(), c.integer(at.mode));
+  if (has(c, at.value)) expect_same_shape(c, at.value, 1);
+  const Sizes q = sizes_of(c.tensor(0));
+  expect_shape(c, at.out, q);
+  if (at.sinks >= 0) expect_numel(c, at.sinks, q[q.size() - 2]);
   const int64_t rows = c.tensor(0).numel() / q.back();
-  for (int i : {19, 20})
-    if (c.integer(17)) expect_numel(c, i, rows);
+  for (int i : {at.max, at.sum})
+    if (c.integer(at.lse)) expect_numel(c, i, rows);
+}
+// The parts of a score: products of depths that lie apart.
+struct Parts {
+  Value q, k, qr, kr;
+  int64_t heads, depth, place;
+  Parts(Run& r, const Sparse& at)
+      : q(floats(r, 0)), k(floats(r, 1)), qr(has(r.call, at.q_rope) ? floats(r, at.q_rope) : Value()),
+        kr(has(r.call, at.q_rope) ? floats(r, at.k_rope) : Value()), heads(q.size(-2)), depth(q.size(-1)), place(qr.given() ? qr.size(-1) : 0) {}
+  Parts(Value query, Value key, Value query_rope, Value key_rope)
+      : q(std::move(query)), k(std::move(key)), qr(std::move(query_rope)), kr(std::move(key_rope)), heads(q.size(-2)), depth(q.size(-1)), place(qr.size(-1)) {}
+  std::vector<float> scores(int64_t of, const std::vector<int64_t>& keys, double scale) const {
+    std::vector<float> p;
+    for (int64_t key : keys)
+      p.push_back(float(scale) * (dot(q.ptr<float>() + of * depth, k.ptr<float>() + key * depth, depth) +
+                                  (place ? dot(qr.ptr<float>() + of * place, kr.ptr<float>() + key * place, place) : 0)));
+    return p;
+  }
+};
+// Attention of one head to some keys: writes a row of the output; max and sum are those of the softmax.
+void attend_to(std::vector<float> p, const std::vector<int64_t>& keys, const Value& v, const float* sink, float* y, float& max, float& sum) {
+  max = *std::max_element(p.begin(), p.end());
+  if (sink) max = std::max(max, *sink);
+  sum = sink ? std::exp(*sink - max) : 0;
+  for (float& s : p) sum += s = std::exp(s - max);
+  const int64_t depth = v.size(-1);
+  for (size_t j = 0; j < keys.size(); ++j)
+    for (int64_t d = 0; d < depth; ++d) y[d] += p[j] / sum * v.ptr<float>()[keys[j] * depth + d];
 }
 void sparse(Run& r) {
   const Call& c = r.call;
-  const Layouts at(c);
-  const Value q = floats(r, 0), k = floats(r, 1), v = has(c, 2) ? floats(r, 2) : k, chosen = index_value(r, 3).dense();
-  const Value qr = has(c, 7) ? floats(r, 7) : Value(), kr = has(c, 7) ? floats(r, 8) : Value();
-  const int64_t heads = q.size(-2), depth = q.size(-1), place = qr.given() ? qr.size(-1) : 0, count = chosen.size(-1), block = c.integer(10);
-  const Sequences sequences(r, at);
-  const Value out = full(q.shape(), mt::kFloat, 0), max = full({q.numel() / depth}, mt::kFloat, 0), sum = full(max.shape(), mt::kFloat, 0);
+  const Sparse at(c);
+  const Parts parts(r, at);
+  const Value v = has(c, at.value) ? floats(r, at.value) : parts.k, chosen = index_value(r, at.chosen).dense();
+  const Value sinks = at.sinks >= 0 ? floats(r, at.sinks) : Value();
+  const int64_t heads = parts.heads, count = chosen.size(-1);
+  const Sequences sequences(r, Layouts(c));
+  const Value out = full(parts.q.shape(), mt::kFloat, 0), max = full({parts.q.numel() / parts.depth}, mt::kFloat, 0), sum = full(max.shape(), mt::kFloat, 0);
   sequences.each([&](int64_t row, int64_t b, int64_t seen) {
-    std::vector<int64_t> keys;
-    for (int64_t n = 0; n < count && chosen.ptr<int64_t>()[row * count + n] >= 0; ++n)
-      for (int64_t j = chosen.ptr<int64_t>()[row * count + n] * block, end = std::min(j + block, seen); j < end; ++j)
-        keys.push_back(sequences.key_row(c, b, j));
+    const std::vector<int64_t> keys = sequences.chosen_rows(c, b, seen, chosen.ptr<int64_t>() + row * count, count, c.integer(at.block));
     if (keys.empty()) return;
-    for (int64_t h = 0; h < heads; ++h) {
-      const int64_t of = row * heads + h;
-      std::vector<float> p;
-      for (int64_t key : keys)
-        p.push_back(float(c.number(9)) * (dot(q.ptr<float>() + of * depth, k.ptr<float>() + key * depth, depth) +
-                                          (place ? dot(qr.ptr<float>() + of * place, kr.ptr<float>() + key * place, place) : 0)));
-      const float top = max.ptr<float>()[of] = *std::max_element(p.begin(), p.end());
-      float& total = sum.ptr<float>()[of];
-      for (float& s : p) total += s = std::exp(s - top);
-      for (size_t j = 0; j < keys.size(); ++j)
-        for (int64_t d = 0; d < depth; ++d) out.ptr<float>()[of * depth + d] += p[j] / total * v.ptr<float>()[keys[j] * depth + d];
+    for (int64_t of = row * heads; of < (row + 1) * heads; ++of)
+      attend_to(parts.scores(of, keys, c.number(at.scale)), keys, v, sinks.given() ? sinks.ptr<float>() + of % heads : nullptr,
+                out.ptr<float>() + of * parts.depth, max.ptr<float>()[of], sum.ptr<float>()[of]);
+  });
+  copy(r.tensor(at.out), out);
+  if (!c.integer(at.lse)) return;
+  for (int i : {at.max, at.sum}) {                           // [B, 1, S, N] or [1, T, N]: as the rows lie
+    const Value to = r.tensor(i);
+    copy(to, (i == at.max ? max : sum).reshape(to.shape()));
+  }
+}
+
+// ---- aclnnKvQuantSparseFlashAttention: a key is int8 items, its rope in the query's dtype, and a float32 scale for every tile ------
+void check_quantised(const Call& c) {
+  const Layouts layouts(c);
+  const Sparse at(c);
+  expect_layouts(c, layouts);
+  expect_chosen(c, at);
+  const int64_t tile = c.integer(argument(c, {"tileSize"})), rope = c.integer(argument(c, {"ropeHeadDim"}));
+  const TensorMeta &q = c.tensor(0), &k = c.tensor(1);
+  if (k.dtype != ACL_INT8 || c.integer(argument(c, {"quantScaleRepoMode"})) != 1 || c.integer(at.mode) != 2)
+    refuse(561003, "%s: only keys of int8 with their scales beside them (quantScaleRepoMode 1) in attentionMode 2 are computed", c.name());
+  const int64_t depth = q.sizes[q.ndim - 1] - rope;
+  EXPECT(rope >= 0 && depth > 0 && tile > 0 && depth % tile == 0, "%s: query %s with tileSize %ld and ropeHeadDim %ld", c.name(), describe(q).c_str(), tile, rope);
+  EXPECT(k.sizes[k.ndim - 1] == depth + 2 * rope + depth / tile * 4, "%s: key %s, expected %ld bytes an item", c.name(), describe(k).c_str(),
+         depth + 2 * rope + depth / tile * 4);
+  Sizes of = sizes_of(q);
+  of.back() = depth;
+  expect_shape(c, at.out, of);
+}
+void quantised(Run& r) {
+  const Call& c = r.call;
+  const Sparse at(c);
+  const Value query = floats(r, 0), packed = r.tensor(1).dense(), chosen = index_value(r, at.chosen).dense();
+  const int64_t rope = c.integer(argument(c, {"ropeHeadDim"})), tile = c.integer(argument(c, {"tileSize"})), depth = query.size(-1) - rope;
+  const int64_t bytes = packed.size(-1), rows = packed.numel() / bytes, count = chosen.size(-1);
+  const Value key = empty({rows, depth}, mt::kFloat), bits = empty({rows, rope}, r.tensor(0).dtype);
+  for (int64_t i = 0; i < rows; ++i) {
+    const int8_t* from = packed.ptr<int8_t>() + i * bytes;
+    std::memcpy(bits.ptr<char>() + i * rope * 2, from + depth, size_t(rope * 2));
+    for (int64_t d = 0; d < depth; ++d) {
+      float scale;
+      std::memcpy(&scale, from + depth + rope * 2 + d / tile * 4, 4);
+      key.ptr<float>()[i * depth + d] = float(from[d]) * scale;
+    }
+  }
+  const Parts parts(query.narrow(-1, 0, depth).dense(), key, query.narrow(-1, depth, rope).dense(), bits.to(mt::kFloat).dense());
+  const Sequences sequences(r, Layouts(c));
+  const Value out = full(parts.q.shape(), mt::kFloat, 0);
+  float max, sum;
+  sequences.each([&](int64_t row, int64_t b, int64_t seen) {
+    const std::vector<int64_t> keys = sequences.chosen_rows(c, b, seen, chosen.ptr<int64_t>() + row * count, count, c.integer(at.block));
+    if (keys.empty()) return;
+    for (int64_t of = row * parts.heads; of < (row + 1) * parts.heads; ++of)
+      attend_to(parts.scores(of, keys, c.number(at.scale)), keys, key, nullptr, out.ptr<float>() + of * depth, max, sum);
+  });
+  copy(r.tensor(at.out), out);
+}
+
+// ---- aclnnSparseFlashAttentionGrad(query, key, value, indices, dy, y, max, sum, …, dq, dk, dv, dqRope?, dkRope?) ---------------------
+void check_sparse_grad(const Call& c) {
+  const Sparse at(c);
+  expect_parts(c, at);
+  const int first = argument(c, {"dQueryOut"});
+  for (int i : {4, 5}) expect_same_shape(c, i, 0);
+  for (int i : {0, 1, 2}) expect_same_shape(c, first + i, i);
+  expect_same_shape(c, at.value, 1);
+  for (int i : {at.max, at.sum}) expect_numel(c, i, c.tensor(0).numel() / c.tensor(0).sizes[c.tensor(0).ndim - 1]);
+  if (!has(c, at.q_rope)) return;
+  expect_same_shape(c, first + 3, at.q_rope);
+  expect_same_shape(c, first + 4, at.k_rope);
+}
+void sparse_grad(Run& r) {
+  const Call& c = r.call;
+  const Sparse at(c);
+  const Parts parts(r, at);
+  const Value v = floats(r, at.value), dy = floats(r, 4), y = floats(r, 5), max = floats(r, at.max), sum = floats(r, at.sum);
+  const Value chosen = index_value(r, at.chosen).dense();
+  const int64_t depth = parts.depth, place = parts.place, count = chosen.size(-1);
+  const int first = argument(c, {"dQueryOut"});
+  auto zeros = [](const Value& like) { return like.given() ? full(like.shape(), mt::kFloat, 0) : Value(); };
+  const Value dq = zeros(parts.q), dk = zeros(parts.k), dv = zeros(v), dqr = zeros(parts.qr), dkr = zeros(parts.kr);
+  const Sequences sequences(r, Layouts(c));
+  auto add = [](const Value& to, int64_t row, const Value& from, int64_t of, int64_t n, float by) {
+    for (int64_t d = 0; d < n; ++d) to.ptr<float>()[row * n + d] += by * from.ptr<float>()[of * n + d];
+  };
+  sequences.each([&](int64_t row, int64_t b, int64_t seen) {
+    const std::vector<int64_t> keys = sequences.chosen_rows(c, b, seen, chosen.ptr<int64_t>() + row * count, count, c.integer(at.block));
+    for (int64_t of = row * parts.heads; of < (row + 1) * parts.heads; ++of) {
+      const std::vector<float> scores = parts.scores(of, keys, c.number(at.scale));
+      const float along = dot(dy.ptr<float>() + of * depth, y.ptr<float>() + of * depth, depth);
+      for (size_t j = 0; j < keys.size(); ++j) {
+        const float p = std::exp(scores[j] - max.ptr<float>()[of]) / sum.ptr<float>()[of];
+        const float slope = p * (dot(dy.ptr<float>() + of * depth, v.ptr<float>() + keys[j] * depth, depth) - along) * float(c.number(at.scale));
+        add(dv, keys[j], dy, of, depth, p);
+        add(dq, of, parts.k, keys[j], depth, slope);
+        add(dk, keys[j], parts.q, of, depth, slope);
+        if (!place) continue;
+        add(dqr, of, parts.kr, keys[j], place, slope);
+        add(dkr, keys[j], parts.qr, of, place, slope);
+      }
     }
   });
-  copy(r.tensor(18), out);
-  if (!c.integer(17)) return;
-  for (int i : {19, 20}) {                                   // [B, 1, S, N] or [1, T, N]: as the rows lie
-    const Value to = r.tensor(i);
-    copy(to, (i == 19 ? max : sum).reshape(to.shape()));
-  }
+  const Value made[] = {dq, dk, dv, dqr, dkr};
+  for (int i = 0; i < (place ? 5 : 3); ++i) copy(r.tensor(first + i), made[i]);
 }
 
 // ---- triples: query [B, H, N, M, D] with key1 [B, H, N, K, D] and key2 [B, H, K, M, D] ------------------------------------------
@@ -295,8 +293,10 @@ void floyd_grad(Run& r) {
 }
 
 const Op ops[] = {
-    {"aclnnLightningIndexer", check_indexer, indexer},
     {"aclnnSparseFlashAttention", check_sparse, sparse},
+    {"aclnnSparseFlashAttentionV2", check_sparse, sparse},
+    {"aclnnKvQuantSparseFlashAttention", check_quantised, quantised},
+    {"aclnnSparseFlashAttentionGrad", check_sparse_grad, sparse_grad},
     {"aclnnFusedFloydAttention", check_floyd, floyd},
     {"aclnnFusedFloydAttentionGrad", check_floyd_grad, floyd_grad},
 };

@@ -22,6 +22,32 @@ void soft_cross_entropy(const float* x, const float* shares, int64_t rows, int64
   }
 }
 
+void multilabel_margin(const Value& scores, const Value& targets, const std::string& reduction, const Value& out, const Value& marks) {
+  const Value x = scores.to(mt::kFloat).dense(), t = targets.to(mt::kInt64).dense(), found = full(x.shape(), mt::kFloat, 0);
+  const int64_t classes = x.ndim ? x.size(-1) : 1, samples = x.ndim == 2 ? x.size(0) : 1;
+  const Value each = full({samples}, mt::kFloat, 0);
+  double sum = 0;
+  for (int64_t n = 0; n < samples; ++n) {
+    const float* a = x.ptr<float>() + n * classes;
+    const int64_t* target = t.ptr<int64_t>() + n * classes;
+    float* mark = found.ptr<float>() + n * classes;
+    int64_t count = 0;
+    for (; count < classes && target[count] >= 0; ++count) {
+      if (target[count] >= classes) throw std::out_of_range("multilabel_margin_loss: target is no class");
+      mark[target[count]] = 1;
+    }
+    double loss = 0;
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t k = 0; k < classes; ++k)
+        if (mark[k] == 0) loss += std::max(0.f, 1 - a[target[i]] + a[k]);
+    each.ptr<float>()[n] = float(loss / double(classes));
+    sum += loss / double(classes);
+  }
+  if (reduction == "mean") sum /= double(samples);
+  copy(out, reduction == "none" ? each.reshape(out.shape()) : full({}, mt::kFloat, sum));
+  copy(marks, found);
+}
+
 namespace {
 
 enum Reduction { kNone, kMean, kSum };
@@ -124,7 +150,6 @@ void cross_entropy_grad(Run& r) {
 }
 
 // ---- multilabel margin: (self [N, C], [C] or one item, target alike, reduction, out, isTarget) ---
-// A row of targets ends at the first negative one.
 void check_margin(const Call& c) {
   expect_same_shape(c, 1, 0);
   expect_same_shape(c, 4, 0);
@@ -133,30 +158,8 @@ void check_margin(const Call& c) {
   expect_numel(c, 3, each ? c.tensor(0).sizes[0] : 1);
 }
 void margin(Run& r) {
-  Value x = r.tensor(0).to(mt::kFloat).dense(), t = r.tensor(1).to(mt::kInt64).dense(),
-        marks = full(x.shape(), mt::kFloat, 0);
-  int64_t classes = x.ndim ? x.size(-1) : 1, samples = x.ndim == 2 ? x.size(0) : 1;
-  Value each = full({samples}, mt::kFloat, 0), out = r.tensor(3);
-  double sum = 0;
-  for (int64_t n = 0; n < samples; ++n) {
-    const float* a = x.ptr<float>() + n * classes;
-    const int64_t* target = t.ptr<int64_t>() + n * classes;
-    float* mark = marks.ptr<float>() + n * classes;
-    int64_t count = 0;
-    for (; count < classes && target[count] >= 0; ++count) {
-      if (target[count] >= classes) throw std::out_of_range("multilabel_margin_loss: target is no class");
-      mark[target[count]] = 1;
-    }
-    double loss = 0;
-    for (int64_t i = 0; i < count; ++i)
-      for (int64_t k = 0; k < classes; ++k)
-        if (mark[k] == 0) loss += std::max(0.f, 1 - a[target[i]] + a[k]);
-    each.ptr<float>()[n] = float(loss / double(classes));
-    sum += loss / double(classes);
-  }
-  if (r.call.integer(2) == kMean) sum /= double(samples);
-  copy(out, r.call.integer(2) == kNone ? each.reshape(out.shape()) : full({}, mt::kFloat, sum));
-  copy(r.tensor(4), marks);
+  const char* const reductions[] = {"none", "mean", "sum"};
+  multilabel_margin(r.tensor(0), r.tensor(1), reductions[r.call.integer(2)], r.tensor(3), r.tensor(4));
 }
 
 // ---- cross entropy with a share of every class: (features, labels, loss, backprop) ------------------------------

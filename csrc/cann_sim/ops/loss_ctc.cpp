@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/older.h"
 #include "ops/result.h"
 
 namespace cann_sim {
@@ -38,6 +39,20 @@ struct Batch {
     if (packed) EXPECT(t.numel() == sum, "targets %s do not have %ld items", describe(t).c_str(), long(sum));
     else EXPECT(t.numel() >= samples * longest, "targets %s are shorter than %ld", describe(t).c_str(), long(longest));
   }
+  // By the older interface, where the lengths are values.
+  Batch(Older& o, const Value& x, const Value& t, const Sizes& input_lengths, const Sizes& target_lengths)
+      : inputs{input_lengths.data(), int64_t(input_lengths.size())}, targets{target_lengths.data(), int64_t(target_lengths.size())} {
+    if (x.ndim != 3) o.refuse("the probabilities must have 3 dims");
+    steps = x.sizes[0], samples = x.sizes[1], classes = x.sizes[2], packed = t.ndim == 1;
+    if (inputs.size() != samples || targets.size() != samples) o.refuse("there must be as many lengths as samples");
+    int64_t sum = 0;
+    for (int64_t n = 0; n < samples; ++n) {
+      if (inputs[n] < 0 || inputs[n] > steps || targets[n] < 0) o.refuse("a length is out of range");
+      longest = std::max(longest, targets[n]);
+      sum += targets[n];
+    }
+    if (t.numel() < (packed ? sum : samples * longest)) o.refuse("the targets are shorter than their lengths");
+  }
   void expect_blank(int64_t blank) const {
     EXPECT(blank >= 0 && blank < classes, "blank %ld is not in [0, %ld)", long(blank), long(classes));
   }
@@ -62,6 +77,8 @@ struct Samples {
   Samples(Run& r, int first, int64_t blank_class)
       : batch(r.call, first), probs(r.tensor(first).to(mt::kDouble).dense()),
         targets(r.tensor(first + 1).to(mt::kInt64).dense()), blank(blank_class) {}
+  Samples(const Batch& made, const Value& x, const Value& t, int64_t blank_class)
+      : batch(made), probs(x.to(mt::kDouble).dense()), targets(t.to(mt::kInt64).dense()), blank(blank_class) {}
   Sample operator[](int64_t n) const {
     int64_t length = batch.targets[n], from = 0;
     if (batch.packed) for (int64_t i = 0; i < n; ++i) from += batch.targets[i];
@@ -101,17 +118,16 @@ void check_ctc(const Call& c) {
   expect_numel(c, 6, b.samples);
   expect_shape(c, 7, b.alpha_sizes());
 }
-void ctc(Run& r) {
-  Samples samples(r, 0, r.call.integer(4));
+void losses(const Samples& samples, const Value& out, const Value& alphas) {
   const Batch& b = samples.batch;
-  Value alpha = full(b.alpha_sizes(), mt::kDouble, kNever), loss = empty({b.samples}, mt::kDouble);
-  int64_t width = alpha.size(2);
+  const Value alpha = full(alphas.shape(), mt::kDouble, kNever), loss = empty({b.samples}, mt::kDouble);
+  const int64_t width = alpha.size(2);
   for (int64_t n = 0; n < b.samples; ++n)
     loss.ptr<double>()[n] = forward(samples[n], alpha.ptr<double>() + n * b.steps * width, width);
-  Value out = r.tensor(6), alphas = r.tensor(7);
   copy(out, loss.reshape(out.shape()));
   copy(alphas, alpha);
 }
+void ctc(Run& r) { losses(Samples(r, 0, r.call.integer(4)), r.tensor(6), r.tensor(7)); }
 
 // ---- (gradOut, logProbs, targets, inputLengths, targetLengths, negLogLikelihood, logAlpha, blank, zeroInfinity, out)
 void check_ctc_backward(const Call& c) {
@@ -147,21 +163,49 @@ void backward(const Sample& x, const double* alpha, int64_t width, double loss, 
     }
   }
 }
-void ctc_backward(Run& r) {
-  Samples samples(r, 1, r.call.integer(7));
+void slopes(const Samples& samples, const Value& grads, const Value& losses, const Value& alphas, bool zero_infinity, const Value& out) {
   const Batch& b = samples.batch;
-  Value grad = r.tensor(0).to(mt::kDouble).dense(), loss = r.tensor(5).to(mt::kDouble).dense(),
-        alpha = r.tensor(6).to(mt::kDouble).dense(), made = full(samples.probs.shape(), mt::kDouble, 0);
-  int64_t width = alpha.size(2);
+  const Value grad = grads.to(mt::kDouble).dense(), loss = losses.to(mt::kDouble).dense(), alpha = alphas.to(mt::kDouble).dense();
+  const Value made = full(samples.probs.shape(), mt::kDouble, 0);
+  const int64_t width = alpha.size(2);
   for (int64_t n = 0; n < b.samples; ++n) {
-    double value = loss.ptr<double>()[n];
-    if (r.call.integer(8) && std::isinf(value)) continue;
+    const double value = loss.ptr<double>()[n];
+    if (zero_infinity && std::isinf(value)) continue;
     backward(samples[n], alpha.ptr<double>() + n * b.steps * width, width, value, grad.ptr<double>()[n], b.classes,
              made.ptr<double>() + n * b.classes);
   }
-  copy(r.tensor(9), made);
+  copy(out, made);
+}
+void ctc_backward(Run& r) {
+  slopes(Samples(r, 1, r.call.integer(7)), r.tensor(0), r.tensor(5), r.tensor(6), r.call.integer(8), r.tensor(9));
 }
 
+// ---- by the older interface: (log-probabilities, targets, input lengths, target lengths); the gradient of the loss before and
+// the loss and its forward variables behind --------------------------------------------------------------------------------
+// Clients may add a multiple of the number of classes to blank: they tell the kernel the longest target that way.
+int64_t blank_of(Older& o, const Batch& b, const Value& alphas) {
+  const int64_t given = o.integer("blank", 0);
+  if (given < 0 || !b.classes) o.refuse("blank is no class");
+  if (alphas.shape().size() != 3 || alphas.size(0) != b.samples || alphas.size(1) != b.steps || alphas.size(2) < 2 * b.longest + 1)
+    o.refuse("log_alpha has no room for the states of all steps");
+  return given % b.classes;
+}
+void older_ctc(Older& o) {
+  const Sizes input_lengths = o.numbers(2), target_lengths = o.numbers(3);
+  const Batch b(o, o.in(0), o.in(1), input_lengths, target_lengths);
+  const int64_t blank = blank_of(o, b, o.out(1));
+  losses(Samples(b, o.in(0), o.in(1), blank), o.out(0), o.out(1));
+}
+void older_ctc_backward(Older& o) {
+  const Sizes input_lengths = o.numbers(3), target_lengths = o.numbers(4);
+  const Batch b(o, o.in(1), o.in(2), input_lengths, target_lengths);
+  const int64_t blank = blank_of(o, b, o.in(6));
+  for (size_t i : {0, 5})
+    if (o.in(i).numel() != b.samples) o.refuse("there must be a loss and a gradient for every sample");
+  slopes(Samples(b, o.in(1), o.in(2), blank), o.in(0), o.in(5), o.in(6), o.integer("zero_infinity", 0), o.out(0));
+}
+
+const OlderOps older_ops({{"CTCLossV2", 4, 4, 2, older_ctc}, {"CTCLossV2Grad", 7, 7, 1, older_ctc_backward}});
 const Op ops[] = {
     {"aclnnCtcLoss", check_ctc, ctc},
     {"aclnnCtcLossBackward", check_ctc_backward, ctc_backward},

@@ -1,4 +1,4 @@
-// Serving language models: experts chosen by groups, tokens put back, the next step of a batch, and filtered logits.
+// Serving language models: experts chosen by groups, and tokens put back.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -230,58 +230,6 @@ void gating_grad(Run& r) {
   copy(r.tensor(7), made);
 }
 
-// ---- aclnnAdvanceStep(tokens, sampled, positions, lengths, slots, tables, numSeqs, numQueries, blockSize) --------------
-void check_advance(const Call& c) {
-  const int64_t n = c.integer(7);
-  EXPECT(n >= 0 && n <= c.integer(6) && c.integer(8) > 0, "%s: %ld of %ld sequences in blocks of %ld", c.name(), n, c.integer(6),
-         c.integer(8));
-  for (int i : {0, 1, 2, 3, 4})
-    EXPECT(c.tensor(i).numel() >= n, "%s: %s %s for %ld sequences", c.name(), c.row->args[i].name,
-           describe(c.tensor(i)).c_str(), n);
-}
-void advance(Run& r) {
-  int64_t* at[6];
-  for (int i = 0; i < 6; ++i) at[i] = r.tensor(i).ptr<int64_t>();
-  const int64_t blocks = r.call.tensor(5).sizes[1], size = r.call.integer(8);
-  for (int64_t i = 0; i < r.call.integer(7); ++i) {
-    const int64_t place = at[3][i];
-    if (place / size >= blocks)
-      throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, "aclnnAdvanceStep: a sequence is longer than its blocks");
-    at[0][i] = at[1][i];
-    at[2][i] = place;
-    at[3][i] = place + 1;
-    at[4][i] = at[5][i * blocks + place / size] * size + place % size;
-  }
-}
-
-// ---- aclnnApplyTopKTopP(logits, p?, k?, out): what is not among the best becomes -inf -----------------------------------
-void check_filter(const Call& c) {
-  EXPECT(c.tensor(0).ndim == 2, "%s: expected logits of 2 dims, got %s", c.name(), describe(c.tensor(0)).c_str());
-  for (int i : {1, 2})
-    if (c.given(i)) expect_numel(c, i, c.tensor(0).sizes[0]);
-  expect_same_shape(c, 3, 0);
-}
-void filter(Run& r) {
-  const Value x = floats(r, 0), p = floats(r, 1), k = whole(r, 2), made = full(x.shape(), mt::kFloat, -INFINITY);
-  const int64_t width = x.sizes[1];
-  for (int64_t row = 0; row < x.sizes[0]; ++row) {
-    const float* in = x.ptr<float>() + row * width;
-    std::vector<int64_t> order(static_cast<size_t>(width));
-    for (int64_t i = 0; i < width; ++i) order[size_t(i)] = i;
-    std::stable_sort(order.begin(), order.end(), [in](int64_t a, int64_t b) { return in[a] < in[b]; });
-    int64_t first = k.given() ? std::max<int64_t>(0, width - k.ptr<int64_t>()[row]) : 0;
-    while (first > 0 && first < width && in[order[size_t(first - 1)]] == in[order[size_t(first)]]) --first;  // ties stay
-    double total = 0, below = 0;
-    for (int64_t i = first; i < width; ++i) total += std::exp(double(in[order[size_t(i)]]) - in[order.back()]);
-    for (int64_t i = first; i < width; ++i) {
-      below += std::exp(double(in[order[size_t(i)]]) - in[order.back()]) / total;
-      const bool drops = p.given() && below <= 1 - p.ptr<float>()[row] && i + 1 < width;
-      if (!drops) made.ptr<float>()[row * width + order[size_t(i)]] = in[order[size_t(i)]];
-    }
-  }
-  copy(r.tensor(3), made);
-}
-
 const Op ops[] = {
     {"aclnnMoeGatingTopK", check_gating, gating},
     {"aclnnMoeGatingTopKV2", check_gating, gating},
@@ -290,8 +238,6 @@ const Op ops[] = {
     {"aclnnMoeFinalizeRoutingV4", check_finalize, finalize},
     {"aclnnMoeReRouting", check_re_routing, re_routing},
     {"aclnnMoeUpdateExpert", check_update_expert, update_expert},
-    {"aclnnAdvanceStep", check_advance, advance},
-    {"aclnnApplyTopKTopP", check_filter, filter},
 };
 
 }  // namespace

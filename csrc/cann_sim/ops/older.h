@@ -69,6 +69,8 @@ struct OlderOps {
   OlderOps(std::initializer_list<OlderOp> rows);
 };
 
+// A scalar as a row of one item: axis 0 of a scalar is valid.
+inline Value row_of(const Value& v) { return v.ndim ? v : v.unsqueeze(0); }
 // Axes as clients give them, from 0 on; none means all dims.
 Sizes axes_of(Older& o, const Sizes& given, int64_t ndim);
 // The loss of every item becomes output 0: each, or their mean or sum, as the attribute `reduction` says.

@@ -72,7 +72,8 @@ void threshold_grad(Older& o) {  // (gradient, x)
 // The halves of x along a dim.
 struct Halves {
   Value first, second;
-  Halves(Older& o, const Value& x) {
+  Halves(Older& o, const Value& given) {
+    const Value x = row_of(given);
     const int64_t dim = axes_of(o, {o.integer("dim", -1)}, x.ndim)[0], n = x.size(dim) / 2;
     first = x.narrow(dim, 0, n);
     second = x.narrow(dim, n, n);

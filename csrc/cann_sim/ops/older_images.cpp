@@ -37,27 +37,30 @@ struct MiddleWindows : Windows {
     kernel = numbers_of(o, "ksize", 2, 1, true);
     stride = numbers_of(o, "strides", 2, 1, true);
     pad = numbers_of(o, "pads", 2, 0, true);
-    spread = numbers_of(o, "dilation", 2, 1, true);
+    spread = numbers_of(o, o.list("dilations").empty() ? "dilation" : "dilations", 2, 1, true);  // the gradient's name is the second
   }
 };
 template <int n> std::vector<mt::Attr> average_attrs(Older& o, const Windows& w, bool counts_padding) {
   const int64_t divisor = o.integer("divisor_override", 0);
   return {list(w.kernel), list(w.stride), list(w.pad), integer(o.integer("ceil_mode", 0)), integer(counts_padding),
-          divisor > 0 ? integer(divisor) : none()};
+          divisor ? integer(divisor) : none()};
 }
 template <int n> bool counts_padding(Older& o) { return n == 2 ? !o.integer("exclusive", 1) : o.integer("count_include_pad", 1) != 0; }
 
+// One image counts as a batch of one beside an operand that has the dim of the batch.
+Value with_batch(const Value& v, int32_t ndim) { return v.ndim + 1 == ndim ? v.unsqueeze(0) : v; }
+
 template <int n> void average(Older& o) {
   const Windows w(o, n);
-  const Value x = o.in(0).to(mt::kFloat), made = empty(o.out(0).shape(), mt::kFloat);
-  call_kernel(n == 2 ? "avg_pool2d" : "avg_pool3d", {made, x}, average_attrs<n>(o, w, counts_padding<n>(o)));
+  const Value made = empty(o.out(0).shape(), mt::kFloat), x = o.in(0).to(mt::kFloat);
+  call_kernel(n == 2 ? "avg_pool2d" : "avg_pool3d", {with_batch(made, x.ndim), with_batch(x, made.ndim)}, average_attrs<n>(o, w, counts_padding<n>(o)));
   copy(o.out(0), made);
 }
 template <int n> void average_grad(Older& o) {  // (shape of x, gradient)
   Windows w(o, n);
-  if (n == 3) std::reverse(w.pad.begin(), w.pad.end());  // the pads of AvgPool3DGrad begin with the last dim
-  const Value dx = empty(o.out(0).shape(), mt::kFloat);
-  call_kernel(n == 2 ? "avg_pool2d_backward" : "avg_pool3d_backward", {dx, o.in(1).to(mt::kFloat), dx}, average_attrs<n>(o, w, counts_padding<n>(o)));
+  if (n == 3) std::rotate(w.pad.begin(), w.pad.end() - 1, w.pad.end());  // clients give AvgPool3DGrad those of height, width, depth
+  const Value dx = empty(o.out(0).shape(), mt::kFloat), dy = o.in(1).to(mt::kFloat), image = with_batch(dx, dy.ndim);
+  call_kernel(n == 2 ? "avg_pool2d_backward" : "avg_pool3d_backward", {image, with_batch(dy, dx.ndim), image}, average_attrs<n>(o, w, counts_padding<n>(o)));
   copy(o.out(0), dx);
 }
 void adaptive_average(Older& o) {
@@ -82,14 +85,14 @@ template <int n> Value places_of_max(Older& o, const Windows& w, const Value& x,
 template <int n> void max_pool(Older& o) {
   const Windows w(o, n);
   const Value x = o.in(0), made = empty(o.out(0).shape(), mt::kFloat);
-  places_of_max<n>(o, w, x.ndim < made.ndim ? x.unsqueeze(0) : x, made);
+  places_of_max<n>(o, w, with_batch(x, made.ndim), made);
   copy(o.out(0), made);
 }
 // Clients only hand the second output of the 2-D op to its gradient, which finds the places again.
 void max_with_places(Older& o) {
   const MiddleWindows w(o);
   const Value made = empty(o.out(0).shape(), mt::kFloat);
-  places_of_max<2>(o, w, o.in(0), made);
+  places_of_max<2>(o, w, with_batch(o.in(0), made.ndim), with_batch(made, o.in(0).ndim));
   copy(o.out(0), made);
   fill(o.out(1), 0);
 }
@@ -103,7 +106,7 @@ void max_grad_3d(Older& o) { max_grad<3>(o, Windows(o, 3), o.in(0), o.in(2)); } 
 
 // ---- sizes: the output has the new one, a gradient's output the old one ---------------------------------------------------------
 enum class Rule { nearest, linear, cubic };
-void resize(Older& o, const Value& from, const Value& to, Rule rule, int n, bool backward, bool align) {
+void resize(Older& o, const Value& from, const Value& to, Rule rule, int n, bool backward, bool align, const std::vector<double>& scales = {}) {
   static constexpr const char* kNames[3][3] = {{"upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"},
                                                {"upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"},
                                                {nullptr, "upsample_bicubic2d", nullptr}};
@@ -114,7 +117,7 @@ void resize(Older& o, const Value& from, const Value& to, Rule rule, int n, bool
   std::vector<mt::Attr> attrs{list(size)};
   if (backward) attrs.push_back(list(whole));
   if (rule != Rule::nearest) attrs.push_back(integer(align));
-  for (int d = 0; d < n; ++d) attrs.push_back(none());
+  for (int d = 0; d < n; ++d) attrs.push_back(scales.size() == size_t(n) ? number(scales[size_t(d)]) : none());
   call_kernel((std::string(kernel) + (backward ? "_backward" : "")).c_str(), {made, x}, attrs);
   copy(to, made);
 }
@@ -122,22 +125,27 @@ template <Rule rule, bool backward> void resize_2d(Older& o) {  // (x or gradien
   resize(o, o.in(0), o.out(0), rule, 2, backward, o.integer("align_corners", 0));
 }
 template <Rule rule, bool backward> void resize_3d(Older& o) { resize(o, o.in(0), o.out(0), rule, 3, backward, o.integer("align_corners", 0)); }
-// ResizeD: the rule is an attribute, and rows come as images of one line.
+// ResizeD: the rule is an attribute, and rows come as images of one line. With data_format HWNC gradients lie with their first dims
+// last; that of the image is described by its sizes as NCHW.
 template <bool backward> void resize_by_mode(Older& o) {
   const std::string mode = o.text("mode", "nearest");
   const bool align = o.text("coordinate_transformation_mode", "") == "align_corners";
   Value from = o.in(0), to = o.out(0);
+  if (o.text("data_format", "NCHW") == "HWNC") {
+    from = from.permute({2, 3, 0, 1});
+    to = to.reshape({to.sizes[2], to.sizes[3], to.sizes[0], to.sizes[1]}).permute({2, 3, 0, 1});
+  }
   if (mode == "linear") {
     if (from.ndim == 4) from = from.squeeze(-2);
     if (to.ndim == 4) to = to.squeeze(-2);
   }
   const Rule rule = mode == "nearest" ? Rule::nearest : mode == "cubic" ? Rule::cubic : Rule::linear;
-  resize(o, from, to, rule, from.ndim - 2, backward, align);
+  resize(o, from, to, rule, from.ndim - 2, backward, align, o.reals("scales"));
 }
 
 void check_format(Older& o) {
   const std::string format = o.text("data_format", "NCHW");
-  if (format != "NCHW") o.refuse("data_format " + format + " is not supported");
+  if (format != "NCHW" && (format != "HWNC" || o.in(0).ndim != 4)) o.refuse("data_format " + format + " is not supported");
 }
 
 // ---- sampling by a grid ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 #include "ops/older.h"
 #include "ops/pointwise.h"
 #include "ops/random.h"
+#include "ops/sort.h"
 
 namespace cann_sim {
 namespace {
@@ -12,20 +13,20 @@ namespace {
 // ---- scans: an axis as an input or an attribute -----------------------------------------------------------------------------------
 void running_product(Older& o) {  // (x, axis)
   if (o.integer("exclusive", 0) || o.integer("reverse", 0)) o.refuse("exclusive and reverse are not supported");
-  const Value x = o.in(0).to(opmath(o.in(0).dtype)), made = empty(x.shape(), x.dtype);
+  const Value x = row_of(o.in(0).to(opmath(o.in(0).dtype))), made = empty(x.shape(), x.dtype);
   call_kernel("cumprod", {made, x}, {integer(axes_of(o, {o.numbers(1).at(0)}, x.ndim)[0])});
   copy(o.out(0), made.reshape(o.out(0).shape()));
 }
 void running_extreme(Older& o, const char* kernel, int64_t axis) {  // values and their places
-  const Value x = o.in(0), values = empty(x.shape(), x.dtype), places = empty(x.shape(), mt::kInt64);
+  const Value x = row_of(o.in(0)), values = empty(x.shape(), x.dtype), places = empty(x.shape(), mt::kInt64);
   call_kernel(kernel, {values, places, x}, {integer(axes_of(o, {axis}, x.ndim)[0])});
-  copy(o.out(0), values);
-  copy(o.out(1), places);
+  copy(row_of(o.out(0)), values);
+  copy(row_of(o.out(1)), places);
 }
 void running_max(Older& o) { running_extreme(o, "cummax", o.integer("dim", 0)); }
 void running_min(Older& o) { running_extreme(o, "cummin", o.integer("axis", 0)); }
 void log_sum_exp(Older& o) {  // (x, axes)
-  const Value x = o.in(0).to(mt::kFloat), out = o.out(0);
+  const Value x = row_of(o.in(0)).to(mt::kFloat), out = o.out(0);
   const Sizes dims = axes_of(o, o.numbers(1), x.ndim);
   Sizes kept = x.shape();
   for (int64_t d : dims) kept[size_t(d)] = 1;
@@ -42,7 +43,7 @@ void dot(Older& o) {
   copy(o.out(0), made.reshape(o.out(0).shape()));
 }
 void cross(Older& o) {
-  const Value out = o.out(0), a = o.in(0).expand(out.shape()), b = o.in(1).expand(out.shape());
+  const Value out = row_of(o.out(0)), a = o.in(0).expand(out.shape()), b = o.in(1).expand(out.shape());
   const DType t = opmath(promote(a.dtype, b.dtype));
   const int64_t dim = axes_of(o, {o.integer("dim", -1)}, out.ndim)[0];
   if (out.size(dim) != 3) o.refuse("the dim must have 3 items");
@@ -119,10 +120,10 @@ void index_fill(Older& o) {
   call_pointwise("add", t, {o.out(0), pointwise("mul", t, {o.in(0), o.in(1)}), o.in(2)}, {integer(1)});
 }
 void index_add(Older& o) {  // (x, index, values, alpha?)
-  const Value x = o.in(0), out = o.out(0);
+  const Value x = row_of(o.in(0)), out = row_of(o.out(0));
   if (out.data != x.data) copy(out, x);
   const mt::Attr alpha = o.given(3) ? number(o.number(3)) : number(1);
-  call_kernel("index_add", {out, o.in(1).to(mt::kInt64), o.in(2).to(out.dtype)}, {integer(axes_of(o, {o.integer("axis", 0)}, out.ndim)[0]), alpha});
+  call_kernel("index_add", {out, row_of(o.in(1).to(mt::kInt64)), row_of(o.in(2).to(out.dtype))}, {integer(axes_of(o, {o.integer("axis", 0)}, out.ndim)[0]), alpha});
 }
 // (x, places [..., k], values): x at the places that the first k dims name
 template <bool adds> void scatter_nd(Older& o) {
@@ -134,13 +135,18 @@ template <bool adds> void scatter_nd(Older& o) {
   const auto count = int64_t(all.size()) - 2;
   call_kernel("index_put", all, {integer(count), integer(adds)});
 }
+void scatter_rows(Older& o) {  // (x, places, rows): the rows of x at the places
+  const Value x = o.in(0), out = o.out(0), places = o.in(1).to(mt::kInt64);
+  if (out.data != x.data) copy(out, x);
+  if (places.numel()) call_kernel("index_put", {out, o.in(2).to(out.dtype), places}, {integer(1), integer(0)});
+}
 void masked_scatter(Older& o) {  // (x, mask, values)
   const Value x = o.in(0), out = o.out(0);
   if (out.data != x.data) copy(out, x);
   call_kernel("masked_scatter", {out, o.in(1).to(mt::kBool).expand(out.shape()).dense(), o.in(2).to(out.dtype).dense()});
 }
 void roll(Older& o) {
-  const Value x = o.in(0), out = o.out(0);
+  const Value x = row_of(o.in(0)), out = row_of(o.out(0));
   const Sizes shifts = o.list("shifts"), given = o.list("dims");
   if (!given.empty()) {
     const Sizes dims = axes_of(o, given, x.ndim);
@@ -152,14 +158,14 @@ void roll(Older& o) {
   copy(out, made.reshape(out.shape()));
 }
 void repeat_items(Older& o) {  // (x, how often, for all or for each)
-  const Value x = o.in(0), out = o.out(0), times = o.in(1).to(mt::kInt64);
+  const Value x = row_of(o.in(0)), out = row_of(o.out(0)), times = o.in(1).to(mt::kInt64);
   const int64_t dim = axes_of(o, {o.integer("axis", 0)}, x.ndim)[0];
   const Value at = empty({out.size(dim)}, mt::kInt64);
   call_kernel("repeat_interleave_index", {at, times.numel() == 1 ? times.reshape({}).expand({x.size(dim)}) : times.reshape({-1})});
   call_kernel("index_select", {out, x, at}, {integer(dim)});
 }
 void one_hot(Older& o) {  // (index, depth, value of the one, of the others), axis
-  const Value index = o.in(0).to(mt::kInt64).dense(), out = o.out(0);
+  const Value index = o.in(0).to(mt::kInt64).dense(), out = row_of(o.out(0));
   const int64_t axis = axes_of(o, {o.integer("axis", -1)}, out.ndim)[0], depth = o.numbers(1).at(0);
   if (out.size(axis) != depth) o.refuse("the output has no dim of the depth");
   const Value lines = full({index.numel(), depth}, mt::kDouble, o.number(3));
@@ -192,12 +198,23 @@ void distinct(Older& o, const char* kernel, size_t inverse, size_t counts, size_
   const int64_t size = *found.ptr<int64_t>();
   copy(o.found(0, {size}), items.narrow(0, 0, size));
   if (inverse < outputs && o.out(inverse).numel() >= n) copy(o.out(inverse), where.reshape(o.out(inverse).shape()));
-  if (counts < outputs && o.out(counts).numel() >= size && o.out(counts).numel() > 1) copy(o.found(counts, {size}), many.narrow(0, 0, size));
+  if (counts < outputs && o.out(counts).numel() >= size && (o.integer("return_counts", 0) || o.out(counts).numel() > 1)) copy(o.found(counts, {size}), many.narrow(0, 0, size));
+}
+void store_distinct(Older& o, const Distinct& found, size_t inverse, size_t counts) {
+  copy(o.found(0, found.items.shape()), found.items);
+  if (o.out(inverse).numel() >= found.inverse.numel()) copy(o.found(inverse, found.inverse.shape()), found.inverse);
+  if (o.out(counts).numel() >= found.counts.numel()) copy(o.found(counts, found.counts.shape()), found.counts);
 }
 void unique_sorted(Older& o) { distinct(o, "unique_sort", 1, 2, 3); }
 void unique_runs(Older& o) {
-  if (o.integer("axis", 1000) != 1000 && o.in(0).ndim > 1) o.refuse("runs along an axis are not supported");
-  distinct(o, "unique_runs", 1, 2, 3);
+  constexpr int64_t kNone = 1000;  // stands for no axis
+  if (o.integer("axis", kNone) == kNone || o.in(0).ndim < 1) return distinct(o, "unique_runs", 1, 2, 3);
+  store_distinct(o, distinct_along(o.in(0), axes_of(o, {o.integer("axis", 0)}, o.in(0).ndim)[0], false), 1, 2);
+}
+// (x, axis): the distinct slices in order, a place of each (which no client reads), their counts, of each slice its place
+void unique_along(Older& o) {
+  const Value x = row_of(o.in(0));
+  store_distinct(o, distinct_along(x, axes_of(o, {o.numbers(1).at(0)}, x.ndim)[0], true), 3, 2);
 }
 
 // ---- draws --------------------------------------------------------------------------------------------------------------------------------
@@ -219,9 +236,9 @@ const OlderOps ops({
     {"Dot", 2, 2, 1, dot}, {"Cross", 2, 2, 1, cross}, {"Trace", 1, 1, 1, trace}, {"Qr", 1, 1, 2, orthogonal}, {"Svd", 1, 1, 3, singular_values},
     {"MatrixTriangularSolve", 2, 2, 1, triangular_solve}, {"Index", 4, 16, 1, index}, {"IndexPutV2", 5, 16, 1, index_put}, {"IndexFillD", 3, 3, 1, index_fill},
     {"InplaceIndexAdd", 3, 4, 1, index_add}, {"ScatterNdAdd", 3, 3, 1, scatter_nd<true>}, {"ScatterNdUpdate", 3, 3, 1, scatter_nd<false>},
-    {"MaskedScatter", 3, 3, 1, masked_scatter}, {"Roll", 1, 1, 1, roll}, {"RepeatInterleave", 2, 2, 1, repeat_items}, {"OneHot", 4, 4, 1, one_hot},
+    {"ScatterUpdate", 3, 3, 1, scatter_rows}, {"MaskedScatter", 3, 3, 1, masked_scatter}, {"Roll", 1, 1, 1, roll}, {"RepeatInterleave", 2, 2, 1, repeat_items}, {"OneHot", 4, 4, 1, one_hot},
     {"Histogram", 1, 1, 1, histogram}, {"LogSpaceD", 1, 1, 1, log_spaced}, {"UniqueWithCountsAndSorting", 1, 1, 3, unique_sorted},
-    {"UniqueConsecutive", 1, 1, 3, unique_runs}, {"StatelessBernoulli", 4, 4, 1, bernoulli}, {"MultinomialWithReplacement", 3, 3, 1, multinomial},
+    {"UniqueWithCountsExt2", 2, 2, 4, unique_along}, {"UniqueConsecutive", 1, 1, 3, unique_runs}, {"StatelessBernoulli", 4, 4, 1, bernoulli}, {"MultinomialWithReplacement", 3, 3, 1, multinomial},
 });
 
 }  // namespace

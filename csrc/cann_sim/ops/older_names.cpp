@@ -101,7 +101,7 @@ constexpr Named kReductions[] = {
 };
 void reduce(Older& o) {
   const Named& n = named(std::begin(kReductions), std::end(kReductions), o.name());
-  const Value x = o.in(0), out = o.out(0);
+  const Value x = row_of(o.in(0)), out = o.out(0);
   const Sizes dims = axes_of(o, o.given(1) ? o.numbers(1) : o.list("axes"), x.ndim);
   Sizes kept = x.shape();
   for (int64_t d : dims) kept[d] = 1;
@@ -119,7 +119,7 @@ void reduce(Older& o) {
   copy(out, made.reshape(out.shape()));
 }
 template <bool most> void place_of_extreme(Older& o) {  // (x, dimension)
-  const Value x = o.in(0), out = o.out(0);
+  const Value x = row_of(o.in(0)), out = o.out(0);
   const int64_t dim = axes_of(o, {o.given(1) ? o.numbers(1).at(0) : o.integer("dimension", 0)}, x.ndim)[0];
   Sizes shape = x.shape();
   shape[dim] = 1;
@@ -130,19 +130,19 @@ template <bool most> void place_of_extreme(Older& o) {  // (x, dimension)
 
 // ---- softmax ---------------------------------------------------------------------------------------------------------------
 int64_t last_or(Older& o, int64_t ndim) {
-  const Sizes axes = o.list("axes");
+  const Sizes named = o.list("axes"), axes = named.empty() ? o.list("axis") : named;  // LogSoftmaxGrad says axis
   if (axes.size() > 1) o.refuse("only one axis is computed");
   return axes_of(o, {axes.empty() ? -1 : axes[0]}, ndim)[0];
 }
 template <bool logs> void softmax(Older& o) {
-  const Value x = o.in(0).to(mt::kFloat), made = empty(x.shape(), mt::kFloat);
+  const Value x = row_of(o.in(0)).to(mt::kFloat), made = empty(x.shape(), mt::kFloat);
   call_kernel(logs ? "_log_softmax" : "_softmax", {made, x}, {integer(last_or(o, x.ndim)), integer(0)});
-  copy(o.out(0), made);
+  copy(row_of(o.out(0)), made);
 }
 void softmax_back(Older& o, const char* kernel, const Value& dy, const Value& y) {
-  const Value made = empty(y.shape(), mt::kFloat);
-  call_kernel(kernel, {made, dy.to(mt::kFloat), y.to(mt::kFloat)}, {integer(last_or(o, y.ndim)), none()});
-  copy(o.out(0), made);
+  const Value made = empty(row_of(y).shape(), mt::kFloat);
+  call_kernel(kernel, {made, row_of(dy).to(mt::kFloat), row_of(y).to(mt::kFloat)}, {integer(last_or(o, made.ndim)), none()});
+  copy(row_of(o.out(0)), made);
 }
 void softmax_grad(Older& o) { softmax_back(o, "_softmax_backward_data", o.in(1), o.in(0)); }          // (y, gradient)
 void log_softmax_grad(Older& o) { softmax_back(o, "_log_softmax_backward_data", o.in(0), o.in(1)); }  // (gradient, y)
@@ -263,7 +263,10 @@ void nonzero(Older& o) {  // transpose: a row a dim
 }
 void masked_select(Older& o) {  // (x, mask)
   const Value x = o.in(0), mask = o.in(1).to(mt::kBool);
-  Sizes shape = x.numel() >= mask.numel() ? x.shape() : mask.shape();
+  Sizes shape(size_t(std::max(x.ndim, mask.ndim)), 1);
+  for (const Value& v : {x, mask})
+    for (int64_t d = 1; d <= v.ndim; ++d)
+      if (v.size(-d) != 1) shape[shape.size() - size_t(d)] = v.size(-d);
   const Value all = x.expand(shape).dense(), on = mask.expand(shape).dense();
   std::vector<int64_t> places;
   for (int64_t i = 0; i < on.numel(); ++i)
@@ -275,7 +278,7 @@ void masked_select(Older& o) {  // (x, mask)
 
 // ---- indices and orders -------------------------------------------------------------------------------------------------------
 void gather_rows(Older& o) {  // (x, indices, axis)
-  const Value x = o.in(0), index = o.in(1).to(mt::kInt64), out = o.out(0);
+  const Value x = row_of(o.in(0)), index = o.in(1).to(mt::kInt64), out = o.out(0);
   const int64_t axis = axes_of(o, {o.given(2) ? o.numbers(2).at(0) : o.integer("axis", 0)}, x.ndim)[0];
   Sizes shape = x.shape();
   shape[axis] = index.numel();
@@ -284,14 +287,15 @@ void gather_rows(Older& o) {  // (x, indices, axis)
   copy(out, made.reshape(out.shape()));
 }
 void gather_items(Older& o) {  // (x, index), dim
-  call_kernel("gather", {o.out(0), o.in(0), o.in(1).to(mt::kInt64)}, {integer(axes_of(o, {o.integer("dim", 0)}, o.in(0).ndim)[0])});
+  const Value x = row_of(o.in(0));
+  call_kernel("gather", {row_of(o.out(0)), x, row_of(o.in(1).to(mt::kInt64))}, {integer(axes_of(o, {o.integer("dim", 0)}, x.ndim)[0])});
 }
 void scatter_items(Older& o) {  // (x, index, updates), axis, reduction
   const std::string how = o.text("reduction", "none");
   if (how != "none" && how != "add") o.refuse("reduction " + how + " is not supported");
-  const Value out = o.out(0);
+  const Value out = row_of(o.out(0));
   copy(out, o.in(0));
-  call_kernel(how == "add" ? "scatter_add" : "scatter", {out, o.in(1).to(mt::kInt64), o.in(2).to(out.dtype)},
+  call_kernel(how == "add" ? "scatter_add" : "scatter", {out, row_of(o.in(1).to(mt::kInt64)), row_of(o.in(2).to(out.dtype))},
               {integer(axes_of(o, {o.integer("axis", 0)}, out.ndim)[0])});
 }
 template <bool upper> void triangle(Older& o) {
@@ -300,24 +304,36 @@ template <bool upper> void triangle(Older& o) {
 void concat(Older& o) {
   std::vector<Value> parts;
   for (size_t i = 0; i < o.inputs(); ++i)
-    if (o.given(i)) parts.push_back(o.in(i));
-  copy(o.out(0), cat(parts, axes_of(o, {o.integer("concat_dim", 0)}, o.out(0).ndim)[0]));
+    if (o.given(i)) parts.push_back(row_of(o.in(i)));
+  const Value out = row_of(o.out(0));
+  copy(out, cat(parts, axes_of(o, {o.integer("concat_dim", 0)}, out.ndim)[0]));
 }
 void pack(Older& o) {
-  const int64_t axis = axes_of(o, {o.integer("axis", 0)}, o.out(0).ndim)[0];
-  for (size_t i = 0; i < o.inputs(); ++i) copy(o.out(0).select(axis, int64_t(i)), o.in(i));
+  const Value out = row_of(o.out(0));
+  const int64_t axis = axes_of(o, {o.integer("axis", 0)}, out.ndim)[0];
+  if (out.size(axis) < int64_t(o.inputs())) o.refuse("the output has no room for all inputs");
+  for (size_t i = 0; i < o.inputs(); ++i) copy(out.select(axis, int64_t(i)), o.in(i));
 }
 void tile(Older& o) {  // (x, how often along each dim)
   const Sizes times = o.numbers(1);
   Value x = o.in(0);
   while (size_t(x.ndim) < times.size()) x = x.unsqueeze(0);
   if (size_t(x.ndim) != times.size()) o.refuse("multiples need an item a dim");
-  for (int64_t d = 0; d < x.ndim; ++d)
-    if (times[d] != 1) x = cat(std::vector<Value>(size_t(std::max<int64_t>(times[d], 1)), x), d);
+  if (!o.out(0).numel()) return;
+  for (int64_t d = 0; d < x.ndim; ++d) {
+    if (times[d] < 1) o.refuse("multiples must not be negative");
+    if (times[d] != 1) x = cat(std::vector<Value>(size_t(times[d]), x), d);
+  }
   copy(o.out(0), x);
 }
 void range(Older& o) {  // (start, end, step)
   const double start = o.number(0), step = o.number(2);
+  const Value out = o.out(0), made = empty(out.shape(), mt::kDouble);
+  for (int64_t i = 0; i < made.numel(); ++i) made.ptr<double>()[i] = start + double(i) * step;
+  copy(out, made);
+}
+void range_by_attributes(Older& o) {
+  const double start = o.real("start", 0), step = o.real("delta", 1);
   const Value out = o.out(0), made = empty(out.shape(), mt::kDouble);
   for (int64_t i = 0; i < made.numel(); ++i) made.ptr<double>()[i] = start + double(i) * step;
   copy(out, made);
@@ -346,27 +362,28 @@ void is_close(Older& o) {
 }
 void running_sum(Older& o) {  // (x, axis)
   if (o.integer("exclusive", 0) || o.integer("reverse", 0)) o.refuse("exclusive and reverse are not supported");
-  const Value x = o.in(0).to(opmath(o.in(0).dtype)), made = empty(x.shape(), x.dtype);
+  const Value x = row_of(o.in(0).to(opmath(o.in(0).dtype))), made = empty(x.shape(), x.dtype);
   call_kernel("cumsum", {made, x}, {integer(axes_of(o, {o.given(1) ? o.numbers(1).at(0) : o.integer("axis", 0)}, x.ndim)[0])});
-  copy(o.out(0), made);
+  copy(row_of(o.out(0)), made);
 }
 void reverse(Older& o) {  // (x, axes)
-  const Sizes dims = axes_of(o, o.numbers(1), o.in(0).ndim);
-  call_kernel("flip", {o.out(0), o.in(0)}, {list(dims)});
+  const Value x = row_of(o.in(0));
+  const Sizes dims = axes_of(o, o.numbers(1), x.ndim);
+  call_kernel("flip", {row_of(o.out(0)), x}, {list(dims)});
 }
 void sort(Older& o) {  // values, places
-  const Value x = o.in(0), values = empty(x.shape(), x.dtype), places = empty(x.shape(), mt::kInt64);
+  const Value x = row_of(o.in(0)), values = empty(x.shape(), x.dtype), places = empty(x.shape(), mt::kInt64);
   const int64_t axis = axes_of(o, {o.integer("axis", -1)}, x.ndim)[0];
   call_kernel("sort", {values, places, x}, {integer(axis), integer(o.integer("descending", 0)), integer(1)});
-  copy(o.out(0), values);
-  copy(o.out(1), places);
+  copy(row_of(o.out(0)), values);
+  copy(row_of(o.out(1)), places);
 }
 void top(Older& o) {  // (x, k), dim, largest: values, places
-  const Value x = o.in(0), values = empty(o.out(0).shape(), x.dtype), places = empty(o.out(0).shape(), mt::kInt64);
+  const Value x = row_of(o.in(0)), values = empty(row_of(o.out(0)).shape(), x.dtype), places = empty(values.shape(), mt::kInt64);
   const int64_t dim = axes_of(o, {o.integer("dim", -1)}, x.ndim)[0];
   call_kernel("topk", {values, places, x}, {integer(values.size(dim)), integer(dim), integer(o.integer("largest", 1)), integer(1)});
-  copy(o.out(0), values);
-  copy(o.out(1), places);
+  copy(row_of(o.out(0)), values);
+  copy(row_of(o.out(1)), places);
 }
 
 struct Tables {
@@ -389,9 +406,9 @@ const OlderOps ops({
     {"TensorEqual", 2, 2, 1, tensor_equal}, {"MseLoss", 2, 2, 1, mse}, {"MseLossGrad", 3, 3, 1, mse_grad},
     {"NLLLoss", 3, 3, 2, nll}, {"NLLLossGrad", 5, 5, 1, nll_grad}, {"LinSpace", 3, 3, 1, spaced}, {"Eye", 0, 0, 1, eye},
     {"IsClose", 2, 2, 1, is_close}, {"StatelessRandomUniformV2", 1, 4, 1, random_uniform}, {"NonZero", 1, 1, 1, nonzero}, {"MaskedSelect", 2, 2, 1, masked_select},
-    {"GatherV2", 2, 3, 1, gather_rows}, {"Gather", 2, 2, 1, gather_rows}, {"GatherElements", 2, 2, 1, gather_items},
+    {"GatherV2", 2, 3, 1, gather_rows}, {"Gather", 2, 2, 1, gather_rows}, {"GatherV2D", 2, 2, 1, gather_rows}, {"GatherElements", 2, 2, 1, gather_items},
     {"ScatterElements", 3, 3, 1, scatter_items}, {"Triu", 1, 1, 1, triangle<true>}, {"Tril", 1, 1, 1, triangle<false>},
-    {"ConcatD", 1, 1024, 1, concat}, {"Pack", 1, 1024, 1, pack}, {"Tile", 2, 2, 1, tile}, {"Range", 3, 3, 1, range},
+    {"ConcatD", 1, 1024, 1, concat}, {"Pack", 1, 1024, 1, pack}, {"Tile", 2, 2, 1, tile}, {"Range", 3, 3, 1, range}, {"RangeD", 1, 1, 1, range_by_attributes},
     {"Cumsum", 1, 2, 1, running_sum}, {"ReverseV2", 2, 2, 1, reverse}, {"Sort", 1, 1, 2, sort}, {"TopKV2", 2, 2, 2, top},
 });
 

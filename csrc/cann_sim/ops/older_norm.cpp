@@ -117,7 +117,7 @@ void group_norm_grad(Older& o) {  // (gradient, mean, 1 / deviation, x, gamma): 
 
 // ---- deviations around a mean that is given ------------------------------------------------------------------------------------------
 void spread_around(Older& o, bool root) {  // (x, mean, of x's shape or with dims of 1)
-  const Value x = floats(o.in(0)), out = o.out(0);
+  const Value x = row_of(floats(o.in(0))), out = o.out(0);
   const Sizes dims = axes_of(o, o.list("dim"), x.ndim);
   Sizes kept = x.shape();
   int64_t n = 1;
@@ -209,7 +209,7 @@ void pair_distances(Older& o) {  // (x [N, M]): of all pairs of rows
 }
 // What rows along a dim are multiplied by, so that their norms are at most maxnorm.
 void renorm(Older& o) {
-  const Value x = floats(o.in(0)), out = o.out(0);
+  const Value x = row_of(floats(o.in(0))), out = o.out(0);
   const int64_t kept = axes_of(o, {o.integer("dim", 0)}, x.ndim)[0];
   Sizes dims, shape(size_t(x.ndim), 1);
   shape[size_t(kept)] = x.size(kept);
@@ -218,7 +218,9 @@ void renorm(Older& o) {
   const Value norm = empty(shape, mt::kFloat);
   call_kernel("linalg_vector_norm", {norm, x}, {number(exponent(o)), list(dims), integer(1), none()});
   const double most = o.real("maxnorm", 1);
-  store(out, zipped(shape, {norm}, [=](const float* v) { return v[0] > most ? most / (v[0] + 1e-7) : 1; }));
+  const Value by = zipped(shape, {norm}, [=](const float* v) { return v[0] > most ? most / (v[0] + 1e-7) : 1; });
+  if (out.numel() == by.numel()) store(out, by);
+  else copy(out, by);  // one for every item
 }
 
 const OlderOps ops({

@@ -62,7 +62,8 @@ void slice(Older& o) {
     if (begin[d] < 0 || n < 0 || begin[d] + n > x.sizes[d]) o.refuse("the slice of dim " + std::to_string(d) + " is not inside");
     x = x.narrow(d, begin[d], n);
   }
-  copy(o.out(0), x);
+  if (x.numel() != o.out(0).numel()) o.refuse("the output must have the slice's items");
+  copy(o.out(0), x.reshape(o.out(0).shape()));
 }
 // NumPy's x[begin:end:step] with masks: a bit of begin_mask or end_mask means "from the end", of shrink_axis_mask an index.
 void strided_slice(Older& o) {
@@ -90,7 +91,7 @@ void strided_slice(Older& o) {
 // ---- reductions ---------------------------------------------------------------------------------------------------------
 // The index and the value of the largest (or smallest) item along a dim; outputs: indice, values.
 template <bool most> void arg_with_value(Older& o) {
-  const Value x = o.in(0).ndim ? o.in(0) : o.in(0).unsqueeze(0);
+  const Value x = row_of(o.in(0));
   const int64_t dim = axes_of(o, {o.integer("dimension", 0)}, x.ndim)[0];
   const Value rows = x.transpose(dim, -1).to(mt::kDouble).dense();
   Sizes sizes = rows.shape();
@@ -167,6 +168,15 @@ void gen_mask(Older& o) {
   }
   copy(out, make_mask(out.numel(), std::min(items, out.numel() * 8), 1 - o.number(1), seed).reshape(out.shape()));
 }
+// (shape, prob to keep, seed, seed1, offset): a bit an item
+void stateless_mask(Older& o) {
+  int64_t items = 1;
+  for (int64_t size : o.numbers(0)) items *= size;
+  const Value out = o.out(0);
+  if (items > out.numel() * 8) o.refuse("the output has fewer bits than there are items");
+  const Seed seed{uint64_t(o.number(2)), uint64_t(o.number(3)) ^ (o.given(4) ? uint64_t(o.numbers(4).back()) : 0)};
+  copy(out, make_mask(out.numel(), items, 1 - o.number(1), seed).reshape(out.shape()));
+}
 void do_mask(Older& o) {  // (x, mask, prob to keep)
   const double keep = o.number(2);
   use_mask(o.out(0), o.in(0), o.in(1), keep == 0 ? 0 : 1 / keep);
@@ -186,6 +196,10 @@ void soft_labels(Older& o) {
   soft_cross_entropy(x.ptr<float>(), y.ptr<float>(), rows, classes, loss.ptr<float>(), back.ptr<float>());
   copy(o.out(0), loss.reshape(o.out(0).shape()));
   copy(o.out(1), back);
+}
+void margin(Older& o) {  // (scores, targets): the loss, and which classes are targets
+  if (o.in(0).shape() != o.in(1).shape() || o.out(1).shape() != o.in(0).shape()) o.refuse("scores, targets and marks must be of one shape");
+  multilabel_margin(o.in(0), o.in(1), o.text("reduction", "mean"), o.out(0), o.out(1));
 }
 // Signs as bits, the first in the lowest bit, and back.
 void pack_signs(Older& o) {
@@ -215,6 +229,7 @@ const OlderOps ops({
     {"BatchMatMulV2", 2, 4, 1, batch_matmul},
     {"LayerNormV3", 3, 3, 3, layer_norm}, {"ArgMaxGrad", 3, 3, 1, replace_items},
     {"DropOutGenMaskV3", 2, 2, 1, gen_mask}, {"DropOutGenMask", 2, 2, 1, gen_mask}, {"DropOutDoMask", 3, 3, 1, do_mask},
+    {"StatelessDropOutGenMask", 4, 5, 1, stateless_mask}, {"MultilabelMarginLoss", 2, 2, 2, margin},
     {"StatelessRandomNormalV2", 1, 4, 1, random_normal}, {"SoftmaxCrossEntropyWithLogits", 2, 2, 2, soft_labels},
     {"SignBitsPack", 1, 1, 1, pack_signs}, {"SignBitsUnpack", 1, 1, 1, unpack_signs},
     {"NPUAllocFloatStatus", 0, 0, 1, float_status}, {"NPUGetFloatStatus", 1, 1, 1, float_status},

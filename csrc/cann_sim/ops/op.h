@@ -46,6 +46,8 @@ struct Op {
   Op(const char* name, Check check, Execute run, uint64_t (*workspace)(const Call&) = nullptr);
 };
 
+uint64_t scratch_of(const TensorMeta& t);                   // bytes of workspace for a contiguous copy; 0: it is contiguous
+
 // ---- checks that many ops share (all throw Refusal 161002 naming the op's arguments) ----------------------------
 std::string describe(const TensorMeta& t);                                    // "float32 [2, 3]"
 std::vector<int64_t> sizes_of(const TensorMeta& t);

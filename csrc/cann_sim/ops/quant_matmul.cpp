@@ -41,6 +41,16 @@ Value scale_of(Run& r, int i) {
   for (int64_t k = 0, n = made.numel(); k < n; ++k) std::memcpy(made.ptr<float>() + k, from.ptr<int64_t>() + k, 4);
   return made;
 }
+// The offset beside such a scale: 9 bits with a sign.
+static int64_t offset_of(int64_t parameter) {
+  const int64_t bits = parameter >> 37 & 0x1FF;
+  return bits > 255 ? bits - 512 : bits;
+}
+static Value offsets_of(Run& r, int i) {
+  const Value from = r.tensor(i).dense(), made = empty(from.shape(), mt::kFloat);
+  for (int64_t k = 0, n = made.numel(); k < n; ++k) made.ptr<float>()[k] = float(offset_of(from.ptr<int64_t>()[k]));
+  return made;
+}
 // A scale for every item of a [k, n] weight.
 Value spread(const Value& v, int64_t k, int64_t n, int64_t group) {
   if (v.numel() == 1) return v.reshape({1, 1});
@@ -120,6 +130,7 @@ void run_weighted(Run& r) {
   const Value out = r.tensor(at.out);
   if (out.dtype != mt::kInt8) return copy(out, y);
   if (has(c, at.quant_scale)) y = times(y, scale_of(r, at.quant_scale).reshape({1, -1}));
+  if (has(c, at.quant_scale) && r.tensor(at.quant_scale).dtype == mt::kInt64) y = plus(y, offsets_of(r, at.quant_scale).reshape({1, -1}));
   if (has(c, at.quant_offset)) y = plus(y, r.tensor(at.quant_offset).reshape({1, -1}));
   store_int8(out, y);
 }
@@ -190,10 +201,6 @@ void run_quantised(Run& r) {
 }
 
 // ---- (x1, x2 in float16, quantParam, bias?, transposeX1, transposeX2, out int8): (x1 x2 + bias) * scale + offset ------------------
-int64_t offset_of(int64_t parameter) {  // 9 bits with a sign
-  const int64_t bits = parameter >> 37 & 0x1FF;
-  return bits > 255 ? bits - 512 : bits;
-}
 void check_to_int8(const Call& c) {
   Sizes a = sizes_of(c.tensor(0)), b = sizes_of(c.tensor(1));
   EXPECT(a.size() >= 2 && b.size() >= 2, "x1 and x2 must have at least 2 dims");

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ops/result.h"
+#include "ops/sort.h"
 
 namespace cann_sim {
 namespace {
@@ -140,15 +141,10 @@ Value as_value(const std::vector<int64_t>& items) {
   return v;
 }
 void unique_along(Run& r, int64_t dim, bool sorted, int value, int inverse, int counts) {
-  Value self = r.tensor(0);
-  Groups g = groups_along(self, dim, sorted);
-  Sizes sizes = self.shape();
-  sizes[dim] = int64_t(g.first.size());
-  Value items = empty(sizes, self.dtype);
-  call_kernel("index_select", {items, self, as_value(g.first)}, {integer(dim)});
-  copy(found_part(r, value, sizes), items);
-  if (inverse >= 0) copy(r.tensor(inverse), as_value(g.inverse));
-  if (counts >= 0) copy(found_part(r, counts, {sizes[dim]}), as_value(g.counts));
+  const Distinct found = distinct_along(r.tensor(0), dim, sorted);
+  copy(found_part(r, value, found.items.shape()), found.items);
+  if (inverse >= 0) copy(r.tensor(inverse), found.inverse);
+  if (counts >= 0) copy(found_part(r, counts, found.counts.shape()), found.counts);
 }
 void check_unique_along(const Call& c, int64_t dim, int value, int inverse, int counts) {
   const TensorMeta& self = c.tensor(0);
@@ -249,4 +245,14 @@ const Op ops[] = {
 };
 
 }  // namespace
+
+Distinct distinct_along(const Value& self, int64_t dim, bool sorted) {
+  const Groups g = groups_along(self, dim, sorted);
+  Sizes sizes = self.shape();
+  sizes[dim] = int64_t(g.first.size());
+  const Value items = empty(sizes, self.dtype);
+  call_kernel("index_select", {items, self, as_value(g.first)}, {integer(dim)});
+  return {items, as_value(g.inverse), as_value(g.counts)};
+}
+
 }  // namespace cann_sim

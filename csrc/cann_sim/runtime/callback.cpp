@@ -151,12 +151,13 @@ void unsubscribe_stream(StreamHandle* handle) {
 }
 
 void report_exception(const Stream& stream, int code) {
-  aclrtExceptionInfoCallback callback = exception_callback.load();
-  if (!callback) return;
+  std::vector<aclrtExceptionInfoCallback> callbacks = exception_callbacks();
+  if (aclrtExceptionInfoCallback callback = exception_callback.load()) callbacks.push_back(callback);
+  if (callbacks.empty()) return;
   aclrtExceptionInfo info = {stream.last_task.load(), static_cast<uint32_t>(stream.id),
                              static_cast<uint32_t>(syscall(SYS_gettid)), static_cast<uint32_t>(stream.device.id),
                              static_cast<uint32_t>(code)};
-  callback(&info);
+  for (aclrtExceptionInfoCallback callback : callbacks) callback(&info);
 }
 
 }  // namespace cann_sim

@@ -152,6 +152,12 @@ void note_allocation(uintptr_t base, uint64_t bytes, bool written) {
 void note_free(const char* function, uintptr_t base, uint64_t bytes) {
   Order& o = order();
   std::lock_guard<std::mutex> hold(o.mutex);
+  if (const Stream* worker = Stream::of_this_worker()) {  // in the order of its stream, of which the host knows nothing yet
+    const Known& known = knowledge(o, actor_of(*worker));
+    const Use use{actor_of(*worker), known[actor_of(*worker)], function, "", worker->custom_tag.load(), true};
+    o.uses.end_life(base, bytes, use, known, false);
+    return;
+  }
   const Use use = next_of_host(o, function, true);
   o.uses.end_life(base, bytes, use, *o.host, false);
 }

@@ -131,33 +131,43 @@ aclError aclrtSetDevice(int32_t deviceId) {
   CANN_ENTRY("aclrtSetDevice");
   Device* d;
   if (int code = find_device(deviceId, "aclrtSetDevice", &d)) return code;
-  std::lock_guard<std::mutex> hold(devices_mutex());
-  if (!d->primary)
-    if (int code = make_context(*d, true, &d->primary)) return code;
-  ++d->set_count;
-  set_current_context(d->primary);
+  tell_device_state(deviceId, ACL_RT_DEVICE_STATE_SET_PRE);
+  {
+    std::lock_guard<std::mutex> hold(devices_mutex());
+    if (!d->primary)
+      if (int code = make_context(*d, true, &d->primary)) return code;
+    ++d->set_count;
+    set_current_context(d->primary);
+  }
+  tell_device_state(deviceId, ACL_RT_DEVICE_STATE_SET_POST);
   return 0;
 }
 
+namespace {
+
+int reset_device(int32_t deviceId, bool force, const char* function) {
+  Device* d;
+  if (int code = find_device(deviceId, function, &d)) return code;
+  tell_device_state(deviceId, ACL_RT_DEVICE_STATE_RESET_PRE);
+  {
+    std::lock_guard<std::mutex> hold(devices_mutex());
+    if (!d->primary) return fail(ACL_ERROR_RT_CONTEXT_NULL, "%s: device %d is not set", function, deviceId);
+    if (force || --d->set_count <= 0) close_device(*d);
+  }
+  tell_device_state(deviceId, ACL_RT_DEVICE_STATE_RESET_POST);
+  return 0;
+}
+
+}  // namespace
+
 aclError aclrtResetDevice(int32_t deviceId) {
   CANN_ENTRY("aclrtResetDevice");
-  Device* d;
-  if (int code = find_device(deviceId, "aclrtResetDevice", &d)) return code;
-  std::lock_guard<std::mutex> hold(devices_mutex());
-  if (!d->primary) return fail(ACL_ERROR_RT_CONTEXT_NULL, "aclrtResetDevice: device %d is not set", deviceId);
-  if (--d->set_count > 0) return 0;
-  close_device(*d);
-  return 0;
+  return reset_device(deviceId, false, "aclrtResetDevice");
 }
 
 aclError aclrtResetDeviceForce(int32_t deviceId) {
   CANN_ENTRY("aclrtResetDeviceForce");
-  Device* d;
-  if (int code = find_device(deviceId, "aclrtResetDeviceForce", &d)) return code;
-  std::lock_guard<std::mutex> hold(devices_mutex());
-  if (!d->primary) return fail(ACL_ERROR_RT_CONTEXT_NULL, "aclrtResetDeviceForce: device %d is not set", deviceId);
-  close_device(*d);
-  return 0;
+  return reset_device(deviceId, true, "aclrtResetDeviceForce");
 }
 
 aclError aclrtGetDevice(int32_t* deviceId) {

@@ -45,6 +45,7 @@ struct Device {
 std::mutex& devices_mutex();          // guards set_count, primary, peers, and every context's list of streams
 int device_count();
 Device* device(int id);               // nullptr: no such device
+CANN_SIM_API int physical_device(int id);  // -1: no such device
 uint64_t device_memory(const Device& d);
 
 // Texts of faults are cut to this and kept in plain memory: a worker must be able to tell that there is none left.
@@ -83,6 +84,11 @@ void set_current_context(Context* context);
 bool is_forked_child();
 // Ends every context, stream and allocation of all devices.
 void close_all_devices();
+
+// ---- who hears of devices, streams and faults (state_callbacks.cpp); with no lock held
+void tell_device_state(int device, int state);
+void tell_stream_state(void* stream, int state);
+std::vector<aclrtExceptionInfoCallback> exception_callbacks();
 
 // ---- fault plan
 // The code that this run of the task named is to fail with, or 0; also loses the device when its time has come.

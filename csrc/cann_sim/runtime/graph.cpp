@@ -1,5 +1,6 @@
 // Graphs after their capture: replayed, printed, named, destroyed. How they come to be is in capture.cpp.
 #include "runtime/graph.h"
+#include "runtime/memory.h"
 
 #include <cstdio>
 #include <cstring>
@@ -9,12 +10,35 @@ namespace {
 
 class ReplayTask final : public ControlTask {
  public:
-  explicit ReplayTask(std::shared_ptr<GraphBody> graph) : graph_(std::move(graph)) {}
-  void run() override { graph_->replay(*Stream::of_this_worker()); }
+  explicit ReplayTask(std::shared_ptr<GraphBody> graph) : graph_(std::move(graph)) {
+    if (settings().check_race) note_sources();
+  }
+  void run() override {
+    graph_->replay(*Stream::of_this_worker());
+    for (const Source& s : sources_)
+      if (host_knew && is_pinned(s.at, s.bytes)) watch_source(s.at, s.bytes, s.hash, *host_knew);
+  }
   const char* name() const override { return "aclmdlRIExecuteAsync"; }
 
  private:
+  struct Source {                                // pinned memory that a task of the graph reads
+    const void* at;
+    size_t bytes;
+    uint64_t hash;                               // when the replay was queued
+  };
+  void note_sources() {
+    std::vector<Access> used;
+    for (size_t i = 0, n = graph_->size(); i < n; ++i) {
+      Task* task = graph_->take(i);              // an update may replace it meanwhile
+      task->list_uses(used);
+      task->release();
+    }
+    for (const Access& access : used)
+      if (!access.writes && access.bytes && is_pinned(access.at, access.bytes))
+        sources_.push_back({access.at, access.bytes, hash_source(access.at, access.bytes)});
+  }
   std::shared_ptr<GraphBody> graph_;
+  std::vector<Source> sources_;
 };
 
 Graph* find_graph(aclmdlRI handle, const char* function, int* code) {

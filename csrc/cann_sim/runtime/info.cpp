@@ -220,41 +220,6 @@ aclError aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t
   return 0;
 }
 
-// ---- the numbers of devices: as the client counts them, and as ASCEND_RT_VISIBLE_DEVICES chose them ---------------
-
-aclError aclrtGetLogicDevIdByUserDevId(const int32_t userDevid, int32_t* const logicDevId) {
-  CANN_ENTRY("aclrtGetLogicDevIdByUserDevId");
-  if (!logicDevId) return null_argument("aclrtGetLogicDevIdByUserDevId", "logicDevId");
-  if (int code = check_device(userDevid, "aclrtGetLogicDevIdByUserDevId")) return code;
-  *logicDevId = device(userDevid)->physical_id;
-  return 0;
-}
-
-aclError aclrtGetPhyDevIdByUserDevId(const int32_t userDevId, int32_t* const phyDevId) {
-  CANN_ENTRY("aclrtGetPhyDevIdByUserDevId");
-  if (!phyDevId) return null_argument("aclrtGetPhyDevIdByUserDevId", "phyDevId");
-  if (int code = check_device(userDevId, "aclrtGetPhyDevIdByUserDevId")) return code;
-  *phyDevId = device(userDevId)->physical_id;
-  return 0;
-}
-
-aclError aclrtGetUserDevIdByLogicDevId(const int32_t logicDevId, int32_t* const userDevid) {
-  CANN_ENTRY("aclrtGetUserDevIdByLogicDevId");
-  if (!userDevid) return null_argument("aclrtGetUserDevIdByLogicDevId", "userDevid");
-  for (int i = 0; i < device_count(); ++i)
-    if (device(i)->physical_id == logicDevId) return *userDevid = i, 0;
-  return fail(ACL_ERROR_RT_INVALID_DEVICEID, "aclrtGetUserDevIdByLogicDevId: device %d is not visible", logicDevId);
-}
-
-aclError aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid* uuid) {
-  CANN_ENTRY("aclrtDeviceGetUuid");
-  if (!uuid) return null_argument("aclrtDeviceGetUuid", "uuid");
-  if (int code = check_device(deviceId, "aclrtDeviceGetUuid")) return code;
-  *uuid = {};
-  snprintf(uuid->bytes, sizeof uuid->bytes, "cann_sim-%d", device(deviceId)->physical_id);
-  return 0;
-}
-
 // ---- data types -------------------------------------------------------------------------------------------------
 
 size_t aclDataTypeSize(aclDataType dataType) {

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "runtime/allocation.h"
+#include "runtime/memory.h"
 #include "runtime/stream.h"
 
 namespace cann_sim {
@@ -41,14 +42,24 @@ Pool* owner_of(void* block, size_t* size) {
 class FreeTask final : public ControlTask {
  public:
   explicit FreeTask(void* block) : block_(block) {}
-  void run() override {
-    host_waited(*Stream::of_this_worker());  // the stream's order is what makes this free a right one
-    aclrtFree(block_);
-  }
+  void run() override { cann_sim::release(block_, name()); }
   const char* name() const override { return "aclrtMemPoolFreeAsync"; }
 
  private:
   void* block_;
+};
+
+// For CANN_SIM_CHECK: the block is there from here on, in the order of this stream.
+class AllocationTask final : public ControlTask {
+ public:
+  AllocationTask(void* block, size_t size) : block_(block), size_(size) {}
+  void run() override {}
+  void list_uses(std::vector<Access>& used) const override { used.push_back({block_, size_, true, "ptr"}); }
+  const char* name() const override { return "aclrtMemPoolMallocAsync"; }
+
+ private:
+  void* block_;
+  size_t size_;
 };
 
 Pool* find_pool(aclrtMemPool handle, const char* function, int* code) {
@@ -141,11 +152,13 @@ aclError aclrtMemPoolMallocAsync(void** ptr, size_t size, aclrtMemPool memPool, 
   if (pool->limit && pool->used.load() + size > pool->limit)
     return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "aclrtMemPoolMallocAsync: %zu bytes more than the pool's %zu", size, pool->limit);
   if ((code = aclrtMalloc(ptr, size, ACL_MEM_MALLOC_HUGE_FIRST))) return code;
-  std::lock_guard<std::mutex> hold(pool->mutex);
-  pool->blocks[*ptr] = size;
-  pool->used += size;
-  pool->highest = std::max(pool->highest.load(), pool->used.load());
-  return 0;
+  {
+    std::lock_guard<std::mutex> hold(pool->mutex);
+    pool->blocks[*ptr] = size;
+    pool->used += size;
+    pool->highest = std::max(pool->highest.load(), pool->used.load());
+  }
+  return following_order() && !any_capture() ? enqueue(stream, new AllocationTask(*ptr, size)) : 0;
 }
 
 aclError aclrtMemPoolFreeAsync(void* ptr, aclrtStream stream) {

@@ -152,18 +152,6 @@ aclError aclprofGetStepTimestamp(aclprofStepInfo* stepInfo, aclprofStepTag tag, 
   return 0;
 }
 
-aclError aclprofMarkEx(const char* msg, size_t msgLen, aclrtStream stream) {
-  CANN_ENTRY("aclprofMarkEx");
-  if (!msg || !msgLen) return fail(ACL_ERROR_INVALID_PARAM, "aclprofMarkEx: msg is NULL or empty");
-  if (int code = check_stream(stream)) return code;
-  std::string text(msg, strnlen(msg, msgLen));
-  for (char& c : text)
-    if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ') c = ' ';
-  const int64_t at = now_ns();
-  if (tracing()) trace_task(text.c_str(), -1, 0, at, at);
-  return 0;
-}
-
 CANN_ABI uint64_t MsprofSysCycleTime() { return static_cast<uint64_t>(cann_sim::now_ns()); }
 
 CANN_ABI uint64_t MsprofGetHashId(const char* text, size_t length) {

@@ -65,10 +65,13 @@ int create(aclrtStream* out, uint32_t priority, uint32_t flags, const char* func
   if (flags & ~kStreamFlags) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: unknown flag %#x", function, flags);
   Context* c = current_context();
   if (!c) return ACL_ERROR_RT_CONTEXT_NULL;
-  std::lock_guard<std::mutex> hold(devices_mutex());
   StreamHandle* made;
-  if (int code = new_stream(*c, priority, flags, &made)) return code;
+  {
+    std::lock_guard<std::mutex> hold(devices_mutex());
+    if (int code = new_stream(*c, priority, flags, &made)) return code;
+  }
   *out = made;
+  tell_stream_state(made, ACL_RT_STREAM_STATE_CREATE_POST);
   return 0;
 }
 
@@ -79,6 +82,7 @@ int destroy(aclrtStream handle, bool wait, const char* function) {
   if (s.is_default())
     return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: the default stream of a context cannot be destroyed", function);
   if (int refused = refuse_captured_stream(*s, function)) return refused;
+  tell_stream_state(handle, ACL_RT_STREAM_STATE_DESTROY_PRE);
   if (wait) s->wait(kForever);
   else s->drop_queued();
   host_waited(*s);
