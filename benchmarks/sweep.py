@@ -130,6 +130,7 @@ def works(xp: ModuleType) -> Iterator[tuple[str, Work]]:
 
 def seconds(work: Work, budget: float) -> float:
     """The median of several calls, of which there are as many as the budget has time for."""
+    time.sleep(0.006)  # until the threads of the other library have stopped polling for work
     work()
     taken: list[float] = []
     end = time.perf_counter() + budget
@@ -144,6 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, nargs="*", help="1, 2, 4 … up to the processors of this machine")
     parser.add_argument("--only", default="", help="lines whose name contains this")
+    parser.add_argument("--every", type=int, default=1, help="one line of so many")
     parser.add_argument("--budget", type=float, default=0.05, help="seconds for each line, library and number of threads")
     parser.add_argument("--worst", type=int, default=60, help="how many lines to print")
     args = parser.parse_args()
@@ -151,13 +153,17 @@ def main() -> None:
     counts = args.threads or [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= cores]
     torch, ours = importlib.import_module("torch"), importlib.import_module("mindtorch_v2")
     found: dict[str, dict[int, tuple[float, float]]] = {}
-    for (name, theirs), (_, mine) in zip(works(torch), works(ours), strict=True):
-        if args.only not in name:
-            continue
-        for threads in counts:
-            torch.set_num_threads(threads)
-            ours.set_num_threads(threads)
-            found.setdefault(name, {})[threads] = seconds(theirs, args.budget), seconds(mine, args.budget)
+    try:
+        for i, ((name, theirs), (_, mine)) in enumerate(zip(works(torch), works(ours), strict=True)):
+            if args.only not in name or i % args.every:
+                continue
+            for threads in counts:
+                torch.set_num_threads(threads)
+                ours.set_num_threads(threads)
+                times = seconds(theirs, args.budget), seconds(mine, args.budget)
+                found.setdefault(name, {})[threads] = times
+    except KeyboardInterrupt:  # the table of what was timed so far
+        found = {name: by for name, by in found.items() if len(by) == len(counts)}
     lines = sorted((theirs / mine, threads, name, mine) for name, by in found.items() for threads, (theirs, mine) in by.items())
     print(f"{'ratio':>6} {'threads':>7} {'ours':>10}")
     for ratio, threads, name, mine in lines[:args.worst]:

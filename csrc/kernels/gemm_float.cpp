@@ -13,7 +13,7 @@ namespace {
 // Rows of A lie in panels in the second level cache; a strip of B (kDepth x kWide) stays in the first, or nearly.
 constexpr int64_t kRows = 128, kDepth = 256, kColumns = 2016;
 // What all threads pack at once, and multiplications that are worth their meetings.
-constexpr int64_t kManyRows = 4096, kManyColumns = 4032, kManyDepth = 384, kShared = 1 << 26;
+constexpr int64_t kManyRows = 4096, kManyColumns = 4032, kManyDepth = 1024, kShared = 1 << 26;
 
 // `lines` lines side by side: to[d * width + i] is item d of line i. Line i starts at i * line, its items lie `item` apart;
 // one of the two is 1.
@@ -26,35 +26,25 @@ void pack_lines(const float* X, int64_t line, int64_t item, int64_t lines, int64
   for (; i + 16 <= lines; i += 16) {
     int64_t d = 0;
     for (; d + 16 <= depth; d += 16) transpose16(X + i * line + d, line * 4, to + d * width + i, width);
-    for (; d < depth; ++d)
-      for (int64_t l = i; l < i + 16; ++l) to[d * width + l] = X[l * line + d];
+    if (d < depth) transpose16(X + i * line + d, line * 4, int(depth - d), to + d * width + i, width);
   }
   for (; i < lines; ++i)
     for (int64_t d = 0; d < depth; ++d) to[d * width + i] = X[i * line + d];
 }
 
-// Rows of A in panels of kPanel: sixteen rows at a time make two of them.
-void pack_a(const float* X, int64_t line, int64_t item, int64_t rows, int64_t depth, float* a) {
+// Rows of A in panels of kPanel.
+void pack_rows(const float* X, int64_t line, int64_t item, int64_t rows, int64_t depth, float* a) {
   int64_t i = 0;
   if (item == 1) {
-    for (; i + 2 * kPanel <= rows; i += 2 * kPanel, a += 2 * kPanel * depth) {
-      float square[16 * 16];
+    for (; i + kPanel <= rows; i += kPanel, a += kPanel * depth) {
       int64_t d = 0;
-      for (; d + 16 <= depth; d += 16) {
-        transpose16(X + i * line + d, line * 4, square, 16);
-        MT_UNROLL for (int j = 0; j < 16; ++j) {
-          _mm256_storeu_ps(a + (d + j) * kPanel, _mm256_loadu_ps(square + 16 * j));
-          _mm256_storeu_ps(a + (depth + d + j) * kPanel, _mm256_loadu_ps(square + 16 * j + kPanel));
-        }
-      }
-      for (; d < depth; ++d)
-        for (int64_t r = 0; r < 2 * kPanel; ++r)
-          a[(r / kPanel * depth + d) * kPanel + r % kPanel] = X[(i + r) * line + d];
+      for (; d + 16 <= depth; d += 16) transpose8(X + i * line + d, line * 4, a + d * kPanel);
+      if (d < depth) transpose8(X + i * line + d, line * 4, int(depth - d), a + d * kPanel);
     }
   }
   pack_panels(X + i * line, line, item, rows - i, depth, a);
 }
-static_assert(kPanel == 8, "pack_a makes panels of 8 rows");
+static_assert(kPanel == 8, "transpose8 makes panels of 8 rows");
 
 // A strip of C: `width` <= kWide columns. Where they are no whole vectors, and reading or writing more would touch what is
 // not ours, a tile goes through a buffer.
@@ -91,6 +81,14 @@ struct Factors {
         b_item(p.transB ? 1 : p.ldb) {}
 };
 
+// Rows [i, i + rows) of op(A) times alpha, from column d on.
+void pack_a(const Product& p, const Factors& f, int64_t i, int64_t rows, int64_t d, int64_t depth, float* a) {
+  pack_rows(at<float>(p.A, i * f.a_line + d * f.a_item), f.a_line, f.a_item, rows, depth, a);
+  const float alpha = float(p.alpha.real());
+  if (alpha != 1)
+    for (int64_t j = 0; j < rows * depth; ++j) a[j] *= alpha;
+}
+
 void pack_strip(const float* from, const Factors& f, int64_t width, int64_t depth, float* strip) {
   if (width < kWide) std::fill_n(strip, depth * kWide, 0.f);
   pack_lines(from, f.b_line, f.b_item, width, depth, kWide, strip);
@@ -105,7 +103,7 @@ void few_rows(const Product& p) {
   float *A = memory.get(), *strip = A + deep * p.m;
   for (int64_t d = 0; d < p.k; d += deep) {
     const int64_t depth = std::min(deep, p.k - d);
-    pack_a(at<float>(p.A, d * f.a_item), f.a_line, f.a_item, p.m, depth, A);
+    pack_a(p, f, 0, p.m, d, depth, A);
     for (int64_t j = 0; j < p.n; j += kWide) {
       const int64_t width = std::min<int64_t>(kWide, p.n - j);
       const float* from = at<float>(p.B, j * f.b_line + d * f.b_item);
@@ -133,8 +131,7 @@ struct Block {
       for (int64_t u = begin; u < end; ++u) {
         if (u < of_a) {
           const int64_t i = u * kUnit;
-          pack_a(at<float>(p.A, (i0 + i) * f.a_line + d0 * f.a_item), f.a_line, f.a_item, std::min(kUnit, rows - i), depth,
-                 A + i * depth);
+          pack_a(p, f, i0 + i, std::min(kUnit, rows - i), d0, depth, A + i * depth);
         } else {
           const int64_t j = (u - of_a) * kWide, width = std::min<int64_t>(kWide, columns - j);
           float* strip = B + j * depth;
@@ -153,7 +150,7 @@ struct Block {
     int64_t down = cut(rows, kRows, kPanel), across = strips();
     auto tasks = [&] { return (rows + down - 1) / down * ((strips() + across - 1) / across); };
     while (threads > 1 && tasks() < 3 * threads && (across > 1 || down > 4 * kPanel)) {
-      if (across * kWide >= down) across = (across + 1) / 2;
+      if (across > 1 && (across * kWide >= down || down <= 4 * kPanel)) across = (across + 1) / 2;
       else down = cut(down, (down + 1) / 2, kPanel);
     }
     const int64_t groups = (strips() + across - 1) / across;
@@ -196,7 +193,7 @@ void many_rows(const Product& p, const MadeColumns* made) {
 }  // namespace
 
 bool float_gemm(const Product& p) {
-  if (p.n < kLanes || p.alpha != c128(1) || (p.beta != c128(0) && p.beta != c128(1))) return false;
+  if (p.n < kLanes || p.alpha == c128(0) || (p.beta != c128(0) && p.beta != c128(1))) return false;
   if (p.m <= kRows) few_rows(p);
   else many_rows(p, nullptr);
   return true;

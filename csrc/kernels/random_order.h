@@ -142,6 +142,10 @@ inline double unit_double(const uint32_t* w) {
   std::memcpy(&h, &high, 8);
   return ((h - 0x1p84) + (l - 0x1p52)) * 0x1p-53;
 }
+inline double draw(Generator& g) {
+  uint32_t w[2] = {g.random(), g.random()};
+  return unit_double(w);
+}
 // Uniform in [0, 1): the lowest 24 bits of one word.
 inline float unit_float(const uint32_t* w) { return float(int32_t(*w & 0xffffff)) * 0x1p-24f; }
 template <class C> inline C unit(const uint32_t* w) {

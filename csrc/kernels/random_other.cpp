@@ -51,11 +51,6 @@ void cauchy_(const Args& args) {
 }
 
 // ---- poisson ---------------------------------------------------------------------------------------------
-double draw(Generator& g) {
-  uint32_t w[2] = {g.random(), g.random()};
-  return unit_double(w);
-}
-
 // For rates from 10 on: Hoermann's transformed rejection (PTRS, 1993).
 int64_t poisson_large(double rate, Generator& g) {
   double root = std::sqrt(rate), log_rate = std::log(rate), b = 0.931 + 2.53 * root, a = -0.059 + 0.02483 * b;

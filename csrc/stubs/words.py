@@ -69,6 +69,9 @@ def form_text(name: str, form: Signature, method: bool, static: bool = False) ->
     return f"{head}def {name}({', '.join(parts)}) -> {word(form.return_annotation)}: ..."
 
 
+STARS = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
+
+
 def plain_text(name: str, function: Callable[..., Any], method: bool = False) -> str:
     """A function of the op table with a Python signature of its own: its body has no types, as no row's has."""
     parameters = list(signature(function).parameters.values())
@@ -78,7 +81,7 @@ def plain_text(name: str, function: Callable[..., Any], method: bool = False) ->
         if p.kind is Parameter.KEYWORD_ONLY and not star:
             parts.append("*")
         star = star or p.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_POSITIONAL)
-        text = f"{'*' if p.kind is Parameter.VAR_POSITIONAL else ''}{p.name}: Any"
+        text = f"{STARS.get(p.kind, '')}{p.name}: Any"
         parts.append(text if p.default is Parameter.empty else f"{text} = {_default(p.default)}")
     return f"def {name}({', '.join(parts)}) -> {PLAIN_RESULTS.get(name, 'Tensor')}: ..."
 
