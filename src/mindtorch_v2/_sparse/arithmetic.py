@@ -23,6 +23,7 @@ from mindtorch_v2._sparse.tensor import (
     record,
     refusal,
     values_of,
+    word_of,
 )
 from mindtorch_v2._tensor import Tensor
 
@@ -54,6 +55,8 @@ def _real(self: Any) -> Any:
 def power(self: Any, exponent: Any) -> Any:
     if isinstance(exponent, TensorBase) or not is_sparse(self):
         raise refusal("pow", self if is_sparse(self) else exponent, "Tensor_Tensor")
+    if isinstance(exponent, float) and not (self.is_floating_point() or self.is_complex()):
+        raise RuntimeError(f"result type Float can't be cast to the desired output type {word_of(self.dtype)}")
     if exponent == 0:
         raise RuntimeError("pow: cannot raise to zeroth power on sparse tensor; it would make the result tensor dense")
     return mapped(coalesce(self), lambda v: ops.pow(v, exponent), "PowBackward0")
@@ -61,10 +64,12 @@ def power(self: Any, exponent: Any) -> Any:
 
 # ---- sums ------------------------------------------------------------------------------------------------------------
 def _same_size(a: Any, b: Any, name: str = "add") -> None:
-    if tuple(a.shape) != tuple(b.shape):
-        raise RuntimeError(f"{name}: expected 'self' and 'other' to have same size, but self has size {list(a.shape)} while "
-                           f"other has size {list(b.shape)} (FYI: op2-sparse addition does not currently support "
-                           "broadcasting)")
+    if tuple(a.shape) == tuple(b.shape):
+        return
+    if is_coo(a) and is_coo(b):
+        raise RuntimeError(f"{name}: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != {list(b.shape)}")
+    raise RuntimeError(f"{name}: expected 'self' and 'other' to have same size, but self has size {list(a.shape)} while "
+                       f"other has size {list(b.shape)} (FYI: dense-sparse addition does not currently support broadcasting)")
 
 
 def _sum_parts(a: Any, b: Any, alpha: Any) -> tuple[Any, Any]:
@@ -78,8 +83,9 @@ def _sum_parts(a: Any, b: Any, alpha: Any) -> tuple[Any, Any]:
         return (pa, a._dense.to(dtype)) if pa.nnz or not pb.nnz else (pb, (b._dense * alpha).to(dtype))
     va, vb = a._dense.to(dtype), b._dense.to(dtype)
     vb = vb if isinstance(alpha, (int, float)) and alpha == 1 else (vb & bool(alpha)) if dtype._name == "bool" else vb * alpha
-    if pa.same_places(pb):
-        return pa, (va | vb) if dtype._name == "bool" else va + vb
+    if pa.same_places(pb) or pa.nnz == pb.nnz and not pa.indices.is_meta and bool((pa.indices == pb.indices).all()):
+        merged = Coo(pa.indices, pa.size, pa.coalesced and pb.coalesced)
+        return merged, (va | vb) if dtype._name == "bool" else va + vb
     joined = Coo(ops.cat([pa.indices, pb.indices], 1), pa.size, False)
     values = ops.cat([va, vb])
     if pa.coalesced and pb.coalesced:
@@ -217,7 +223,7 @@ def _times_dense(s: Any, d: Any) -> Any:
         s = coalesce(s)
     size = tuple(ops.broadcast_shapes(tuple(s.shape), tuple(d.shape)))
     if size != tuple(s.shape):
-        s = broadcast_to(s, size)
+        s = coalesce(broadcast_to(coalesce(s), size))
     pattern = s._pattern
     at = len(size) - d.dim()                     # dims that the dense one has not
     lead = pattern.sparse_dim - at               # sparse dims that it has
@@ -240,8 +246,8 @@ def _times_coo(a: Any, b: Any) -> Any:
         return mapped(x, lambda v: v * scalar.to_dense(), "MulBackward0") if not is_recorded(x) else mapped(
             coalesce(x), lambda v: v * scalar.to_dense(), "MulBackward0")
     if a._pattern.sparse_dim != b._pattern.sparse_dim or a._pattern.sparse_size != b._pattern.sparse_size:
-        raise RuntimeError("sparse product: expected both tensors to have the same sparse dims, got sizes "
-                           f"{list(a.shape)} and {list(b.shape)}")
+        raise RuntimeError("sparse_binary_op_intersection_cpu(): expects sparse inputs with equal dimensionality, number of "
+                           "sparse dimensions, and shape of sparse dimensions")
     if is_recorded(a, b):
         a = coalesce(a)
     b = coalesce(b)
@@ -273,10 +279,13 @@ def times(self: Any, other: Any) -> Any:
 @body(ops.mul_)
 def _mul_(self: Any, other: Any) -> Any:
     product = (times if is_coo(self) or is_coo(other) else _mul_compressed)(self, other)
-    if is_sparse(self):
-        check_inplace(self)
-        return become(self, product)
-    return self.copy_(product.to_dense())
+    if not is_sparse(self):
+        return self.copy_(product.to_dense())
+    check_inplace(self)
+    result = become(self, product)
+    if is_coo(self) and not is_coo(other):       # as torch, which writes indices and values anew
+        self._pattern = Coo(self._pattern.indices, self._pattern.size, self._pattern.nnz < 2)
+    return result
 
 
 @body(ops.mul, of="compressed")

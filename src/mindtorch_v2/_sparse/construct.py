@@ -299,12 +299,12 @@ publish_plain(sparse_coo_tensor, sparse_compressed_tensor, sparse_csr_tensor, sp
 # ---- factories with layout= ----------------------------------------------------------------------------------------
 def empty_compressed(layout: Any, size: tuple[int, ...], dtype: Any, device: Any, like: Any = None) -> Any:
     """A compressed tensor without values; like: a pattern that says index dtype, blocks, batches and dense dims."""
-    b = len(size) - 2 if like is None else like.batch_dim
-    block = () if like is None else like.blocksize
+    b = len(size) - 2 if like is None else like.batch_dim if type(like) is Compressed else like.sparse_dim - 2
+    block = like.blocksize if type(like) is Compressed else ()
     high, wide = block or (1, 1)
     rows, columns = size[b] // max(high, 1), size[b + 1] // max(wide, 1)
     lines = rows if layout in (CSR, BSR) else columns
-    index = INT64 if like is None else like.compressed.dtype
+    index = like.compressed.dtype if type(like) is Compressed else INT64
     compressed = ops.zeros((*size[:b], lines + 1), dtype=index, device=device)
     plain = ops.empty((*size[:b], 0), dtype=index, device=device)
     values = ops.empty((*size[:b], 0, *block, *size[b + 2:]), dtype=dtype, device=device)
@@ -356,8 +356,8 @@ def _like(self: Any, dtype: Any = None, layout: Any = None, device: Any = None, 
         pattern = self._pattern
         sparse_dim = pattern.sparse_dim + (pattern.batch_dim if type(pattern) is Compressed else 0)
         return _empty_coo(size, dtype, device, bool(requires_grad), sparse_dim)
-    like = self._pattern if type(self._pattern) is Compressed else None
-    if like is not None and (like.layout in (BSR, BSC)) != (layout in (BSR, BSC)):
+    like = self._pattern
+    if type(like) is Compressed and like.blocked != (layout in (BSR, BSC)) or type(like) is Coo and like.sparse_dim < 2:
         like = None
     if like is None and self.dense_dim():
         raise RuntimeError(f"{name}: a {WORDS[layout]} tensor like one with dense dims is not supported")

@@ -61,6 +61,8 @@ def coalesce(self: Any) -> Any:
 @body("to_dense", "_to_dense")
 def to_dense(self: Any, dtype: Any = None, masked_grad: bool | None = None) -> Any:
     """The dense tensor; masked_grad (the default): gradients of what is not specified are dropped."""
+    if dtype is not None and self.layout is COO:
+        raise RuntimeError("dtype argument is not supported by sparse_to_dense")
     pattern = self._pattern
     dense = pattern.scatter(self._dense)
     kept = coalesced(pattern, self._dense)[0] if type(pattern) is Coo and is_recorded(self) else pattern
@@ -169,7 +171,7 @@ def _compress(used: Any, layout: Any, b: int) -> tuple[Any, Any]:
         raise RuntimeError("Expect the same number of specified elements per batch.")
     compressed = ops.zeros((flat.shape[0], lines + 1), dtype=INT64, device=used.device)
     compressed[:, 1:] = counts.cumsum(-1)
-    plain = flat.nonzero()[:, 2] if flat.numel() else ops.empty((0,), dtype=INT64, device=used.device)
+    plain = flat.nonzero()[:, 2].contiguous() if flat.numel() else ops.empty((0,), dtype=INT64, device=used.device)
     nnz = plain.shape[0] // max(flat.shape[0], 1)
     return compressed.reshape((*batches, lines + 1)), plain.reshape((*batches, nnz))
 
@@ -296,6 +298,8 @@ def to_layout(self: Any, layout: Any, blocksize: Any, dense_dim: int | None, nam
         "to_sparse" if source is COO else "sparse_compressed_to_sparse"
     if name.startswith("to_sparse_") and source is STRIDED:
         prefix = "dense_" + name
+    elif source is COO and layout is not COO:
+        prefix = "sparse_coo_to_sparse" if name == "to_sparse" else f"coo_{name}"
     if source is STRIDED and layout is not COO and layout is not STRIDED:
         return dense_to_compressed(self, layout, blocksize, dense_dim, prefix)
     if blocksize is not None or layout not in (BSR, BSC) or source not in (BSR, BSC):
@@ -469,8 +473,9 @@ def _copied(self: Any, dtype: Any = None, layout: Any = None, device: Any = None
 
 @body(ops.clone)
 def _clone(self: Any, memory_format: Any = None) -> Any:
-    if memory_format is not None and "preserve" not in str(memory_format):
-        raise RuntimeError("unsupported memory format option Contiguous")
+    if memory_format is not None:
+        word = str(memory_format).rpartition(".")[2].removesuffix("_format").title().replace("_", "")
+        raise RuntimeError(f"unsupported memory format option {word}")
     pattern = self._pattern.with_parts(tuple(t.clone() for t in self._pattern.parts()))
     return record(make(pattern, self._dense.clone()), (self,), lambda g: (g,), "CloneBackward0")
 

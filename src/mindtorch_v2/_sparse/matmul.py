@@ -5,8 +5,10 @@ from typing import Any
 
 from mindtorch_v2._ops.table import composite, functions, ops
 from mindtorch_v2._sparse.convert import coalesce, coalesced, coo_to_compressed, to_layout
-from mindtorch_v2._sparse.pattern import BSC, BSR, COO, CSC, CSR, INT64, WORDS, Compressed, Coo
+from mindtorch_v2._sparse.pattern import BSC, BSR, COO, CSC, CSR, INT64, LAYOUTS, WORDS, Compressed, Coo
 from mindtorch_v2._sparse.tensor import body, from_values, is_coo, is_sparse, make, record, refusal, values_of, word_of
+
+STRIDED = LAYOUTS["strided"]
 
 
 def _triples(x: Any) -> tuple[Any, Any, Any]:
@@ -45,12 +47,11 @@ def _check_2d(a: Any, b: Any, name: str) -> None:
 def _sparse_dense(s: Any, d: Any, masked: bool, name: str = "MmBackward0") -> Any:
     """Sparse times dense, both matrices; masked: the gradient of s has the places of s only."""
     if s.shape[1] != d.shape[0]:
-        raise RuntimeError(f"addmm: Argument #3 (Expected dim 0 size {s.shape[1]}, got {d.shape[0]})" if s.layout is COO else
+        raise RuntimeError(f"addmm: Argument #3 (dense): Expected dim 0 size {s.shape[1]}, got {d.shape[0]}" if s.layout is COO else
                            f"mat1 and mat2 shapes cannot be multiplied ({s.shape[0]}x{s.shape[1]} and "
                            f"{d.shape[0]}x{d.shape[1]})")
     if s.dtype != d.dtype:
-        raise RuntimeError(f"addmm: expected mat1 and mat2 to have the same dtype, but got {word_of(s.dtype)} and "
-                           f"{word_of(d.dtype)}")
+        raise RuntimeError(f"expected scalar type {word_of(s.dtype)} but found {word_of(d.dtype)}")
     rows, columns, values = _triples(s)
     result = _product(rows, columns, values, s.shape[0], d.detach())
     kept = s.detach()
@@ -81,12 +82,13 @@ def _conj_t(x: Any) -> Any:
     return (x.conj() if x.is_complex() else x).t()
 
 
-def _dense_sparse(d: Any, s: Any) -> Any:
+def _dense_sparse(d: Any, s: Any, masked: bool) -> Any:
     """Dense times sparse, as the transposed product."""
     if d.shape[1] != s.shape[0]:
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({d.shape[0]}x{d.shape[1]} and "
                            f"{s.shape[0]}x{s.shape[1]})")
-    return _sparse_dense(s.t(), d.t(), False).t()
+    product = _sparse_dense(s.t(), d.t(), False).t()
+    return product if masked or s.layout is COO else product.contiguous()
 
 
 def _check_sparse_pair(a: Any, b: Any) -> None:
@@ -124,23 +126,49 @@ def _sparse_sparse(a: Any, b: Any) -> Any:
     return record(result, (a, b), backward, "SparseSparseMatmulBackward0")
 
 
+# What torch computes with compressed operands: the layouts of both factors, by the layout of the result.
+_FACTORS = {STRIDED: {(CSR, STRIDED), (CSC, STRIDED), (BSR, STRIDED), (STRIDED, CSR), (STRIDED, CSC), (STRIDED, BSC),
+                      (CSR, CSR), (CSR, CSC), (CSC, CSC)},
+            CSR: {(CSR, CSR), (CSR, CSC), (CSC, CSR), (CSC, CSC)}, CSC: {(CSC, CSC)}}
+
+
+def _check_factors(result: Any, a: Any, b: Any) -> None:
+    """Refuses layouts of which one is compressed and whose product torch does not compute."""
+    if all(layout in (STRIDED, COO) for layout in (result, a.layout, b.layout)):
+        return
+    if (a.layout, b.layout) not in _FACTORS.get(result, ()):
+        place = a.device.type.upper()
+        raise RuntimeError(f"addmm: computation on {place} is not implemented for {WORDS[result]} + {WORDS[a.layout]} @ "
+                           f"{WORDS[b.layout]}")
+
+
+def _result_layout(a: Any, b: Any, masked: bool) -> Any:
+    """The layout of a product of two sparse matrices; masked: of torch.sparse.mm."""
+    source = b if masked else a
+    if source.layout in (BSR, BSC):
+        raise RuntimeError("zeros_sparse_compressed expected sparse compressed (non-block) tensor layout but got "
+                           f"{WORDS[source.layout]}")
+    both = {a.layout, b.layout} <= {CSR, CSC}
+    return CSR if both and not masked else source.layout
+
+
 def _multiply(a: Any, b: Any, masked: bool) -> Any:
     """mm of any two matrices of which at least one is sparse."""
     _check_2d(a, b, "mm")
     if not is_sparse(b):
-        if a.layout is BSC:
-            raise RuntimeError(f"addmm: computation on {a.device.type.upper()} is not implemented for Strided + "
-                               f"{WORDS[a.layout]} @ Strided")
+        _check_factors(STRIDED, a, b)
         return _sparse_dense(a, b, masked)
     if not is_sparse(a):
-        return _dense_sparse(a, b)
+        if not masked:
+            _check_factors(STRIDED, a, b)
+        elif b.layout is BSR:
+            _check_factors(STRIDED, b.t(), a)
+        return _dense_sparse(a, b, masked)
     if a.layout is COO and b.layout is COO:
         return _sparse_sparse(a, b)
-    if a.layout in (BSR, BSC) or b.layout in (BSR, BSC):
-        raise RuntimeError(f"addmm: computation on {a.device.type.upper()} is not implemented for {WORDS[a.layout]} @ "
-                           f"{WORDS[b.layout]}")
-    product = _sparse_sparse(a.to_sparse() if a.layout is not COO else a, b.to_sparse() if b.layout is not COO else b)
-    return coo_to_compressed(product, CSC if a.layout is CSC and b.layout is CSC else CSR)
+    layout = _result_layout(a, b, masked)
+    _check_factors(layout, a, b)
+    return coo_to_compressed(_sparse_sparse(a.to_sparse(), b.to_sparse()), layout)
 
 
 @body(ops.mm)
@@ -151,7 +179,7 @@ def mm(self: Any, mat2: Any) -> Any:
 @body(ops.mv)
 def mv(self: Any, vec: Any) -> Any:
     if self.dim() != 2 or vec.dim() != 1:
-        raise RuntimeError(f"mv: two tensor dim should be 2 and 1, but got SparseTensor Dim: {self.dim()} Tensor Dim: "
+        raise RuntimeError(f"mv: two tensor dim should be 2 and 1, but got SparseTensor Dim: {self.dim()}Tensor Dim: "
                            f"{vec.dim()}")
     if self.shape[-1] != vec.shape[-1]:
         raise RuntimeError("mv: expected self.size(-1) == vec.size(-1)")
@@ -187,8 +215,7 @@ def matmul(self: Any, other: Any) -> Any:
         return mm(self, other)
     if dims == (3, 3):
         return bmm(self, other)
-    raise RuntimeError(f"matmul: sparse tensors are multiplied as matrices and batches of them, got {dims[0]} and {dims[1]} "
-                       "dims")
+    return (self if is_sparse(self) else other).flatten()          # refused: torch folds batches this way
 
 
 @body("linear")
@@ -210,13 +237,16 @@ def _weighted(self: Any, product: Any, beta: Any, alpha: Any) -> Any:
 
 
 def _addmm(self: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any, masked: bool) -> Any:
+    if not any(is_sparse(x) for x in (mat1, mat2)) and self.layout is CSR or any(
+            type(x._pattern) is Compressed for x in (self, mat1, mat2) if is_sparse(x)):
+        _check_factors(self.layout, mat1, mat2)
     size = (mat1.shape[0], mat2.shape[1])
     if is_sparse(self):
         if is_sparse(mat1) and is_sparse(mat2) or self.layout is not COO:
             if tuple(self.shape) != size:
                 raise RuntimeError(f"expand is unsupported for {WORDS[self.layout]} tensors")
-            product = _multiply(mat1, mat2, masked)
-            product = product if is_sparse(product) else product.to_sparse(layout=self.layout)
+            product = _multiply(mat1, mat2, False)
+            product = product if product.layout is self.layout else product.to_sparse(layout=self.layout)
             return _weighted(self, product, beta, alpha)
         raise RuntimeError(f"addmm_sparse_dense: expected strided result tensor, got tensor with layout {WORDS[self.layout]}")
     if is_coo(mat2) and not is_sparse(mat1):
@@ -270,7 +300,7 @@ def sspaddmm(self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> 
         raise RuntimeError("tensor.sspaddmm(...) can only be called on sparse tensors")
     if mat1.shape[1] != mat2.shape[0] or tuple(self.shape) != (mat1.shape[0], mat2.shape[1]):
         raise RuntimeError(f"sspaddmm: Argument #3: Expected dim 0 size {mat1.shape[1]}, got {mat2.shape[0]}")
-    return self * beta + hspmm(mat1, mat2).to_dense().to_sparse() * alpha
+    return self * beta + smm(mat1, mat2) * alpha
 
 
 @composite("smm(Tensor self, Tensor mat2) -> Tensor", variants="function, method", out=False)
@@ -281,7 +311,13 @@ def _smm_rows(self: Any, mat2: Any) -> Any:
 
 @body("smm", of="coo")
 def smm(self: Any, mat2: Any) -> Any:
-    return hspmm(self, mat2).to_dense().to_sparse()
+    """Every column of the rows that the hybrid product has, zeros too."""
+    rows = hspmm(self, mat2)
+    count, columns = rows._pattern.nnz, mat2.shape[1]
+    down = rows._pattern.indices[0].repeat_interleave(columns)
+    right = ops.arange(columns, dtype=INT64, device=down.device).repeat(count)
+    size = (self.shape[0], columns)
+    return from_values(Coo(ops.stack([down, right]), size, count * columns < 2), values_of(rows).reshape(-1), "SmmBackward0")
 
 
 @composite("hspmm(Tensor mat1, Tensor mat2) -> Tensor", variants="function", out=False)
@@ -294,12 +330,15 @@ def _hspmm_rows(mat1: Any, mat2: Any) -> Any:
 def hspmm(mat1: Any, mat2: Any) -> Any:
     if not is_coo(mat1) or is_sparse(mat2):
         raise refusal("hspmm", mat1 if is_sparse(mat1) else mat2)
+    if mat1._pattern.sparse_dim != 2:
+        raise RuntimeError(f"hspmm: Argument #2: matrices expected, got {mat1._pattern.sparse_dim}D tensor")
     if mat1.shape[1] != mat2.shape[0]:
         raise RuntimeError(f"hspmm: Argument #2: Expected dim 0 size {mat1.shape[1]}, got {mat2.shape[0]}")
     x = coalesce(mat1)
     rows, inverse = ops.unique(x._pattern.indices[0], return_inverse=True)
     values = _product(inverse, x._pattern.indices[1], values_of(x), rows.shape[0], mat2)
-    return from_values(Coo(rows.unsqueeze(0), (mat1.shape[0], mat2.shape[1]), True), values, "HspmmBackward0")
+    pattern = Coo(rows.unsqueeze(0), (mat1.shape[0], mat2.shape[1]), rows.shape[0] < 2)
+    return from_values(pattern, values, "HspmmBackward0")
 
 
 functions["spmm"] = functions["dsmm"] = ops.mm

@@ -2,14 +2,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops.table import composite, ops
-from mindtorch_v2._sparse.convert import coalesce, coo_to_compressed
+from mindtorch_v2._sparse.convert import coalesce
+from mindtorch_v2._sparse.masked import reduced_csr
 from mindtorch_v2._sparse.pattern import COO, CSC, CSR, INT64, WORDS, Coo, add_rows, flat_keys, unflat
 from mindtorch_v2._sparse.shapes import int_list, wrap
-from mindtorch_v2._sparse.tensor import body, from_values, is_recorded, is_sparse, make, record, refusal, values_of
+from mindtorch_v2._sparse.tensor import (
+    body,
+    from_values,
+    is_sparse,
+    make,
+    record,
+    refusal,
+    values_of,
+    word_of,
+)
 
 
 def _dims_of(dim: Any, rank: int) -> list[int]:
@@ -35,7 +45,7 @@ def sum_dims(x: Any, dim: Any, dtype: Any = None) -> Any:
     dims = _dims_of(dim, x.dim())
     if not dims:
         return x
-    x = coalesce(x) if is_recorded(x) else x
+    x = coalesce(x)
     pattern = x._pattern
     values = values_of(x)
     values = values if dtype is None else values.to(dtype)
@@ -44,7 +54,7 @@ def sum_dims(x: Any, dim: Any, dtype: Any = None) -> Any:
     kept = [d for d in range(pattern.sparse_dim) if d not in dims]
     size = tuple(n for d, n in enumerate(x.shape) if d not in dims)
     if not kept:
-        return values.sum(0, dtype=values.dtype)
+        return values.sum(0) if dtype is None else values.sum(0, dtype=dtype)
     if len(kept) == pattern.sparse_dim:
         return from_values(Coo(pattern.indices, size, pattern.coalesced), values, "SparseSumBackward0")
     indices, values = _group(x, values, kept)
@@ -100,13 +110,24 @@ def _sum_csr(self: Any, dims: list[int], keepdim: bool, dtype: Any) -> Any:
     if self.layout is not CSR:
         raise RuntimeError("Currently the only compressed sparse format supported for sum.dim_IntList is CSR, but got layout "
                            f"{WORDS[self.layout]}")
-    if not keepdim:
-        raise RuntimeError("reduction operations on CSR tensors with keepdim=False is unsupported")
-    if self._pattern.batch_dim or self._pattern.dense_dim:
-        raise RuntimeError("reduction operations on batched or hybrid CSR tensors are unsupported")
-    coo = self.to_sparse()
-    summed = total(coo, dims, True, dtype)
-    return coo_to_compressed(summed if is_sparse(summed) else summed.to_sparse(), CSR)
+    source = self.dtype
+    dtype = dtype or (source if source.is_floating_point or source.is_complex else INT64)
+    result = reduced_csr(ops.sum.name, self.detach(), dims, keepdim, dtype)
+    return record(result, (self,), lambda g: (g.expand(tuple(self.shape)),), "SumBackward1")
+
+
+for _name in (ops.sum.name, ops.prod.name):
+    def _csr_rows(self: Any, dim: Any, keepdim: bool, dtype: Any, _name: str = _name) -> NoReturn:
+        raise refusal(f"_sparse_csr_{_name}", self if is_sparse(self) else None, "dim_dtype")
+
+    def _csr_body(self: Any, dim: Any, keepdim: bool = False, dtype: Any = None, _name: str = _name) -> Any:
+        source = self.dtype
+        dtype = dtype or (source if source.is_floating_point or source.is_complex else INT64)
+        return reduced_csr(_name, self, _dims_of(dim, self.dim()), keepdim, dtype)
+    composite(f"_sparse_csr_{_name}.dim_dtype(Tensor self, int[1] dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+              variants="function", out=False, doc=f"The {_name} of a CSR matrix over dims, which are kept.")(
+        lambda self, dim, keepdim, dtype, _rows=_csr_rows: _rows(self, dim, keepdim, dtype))
+    body(f"_sparse_csr_{_name}", of="compressed")(_csr_body)
 
 
 @body(ops.any, of="coo")
@@ -122,15 +143,25 @@ def _norm(self: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: 
     if dtype is not None and p == "fro":
         raise ValueError("dtype argument is not supported in frobenius norm")
     p = 2 if p is None or p == "fro" else p
-    if keepdim:
-        raise RuntimeError("norm_sparse currently does not support keepdim=True")
+    if not (self.is_floating_point() or self.is_complex()):
+        raise RuntimeError("norm(): input dtype should be either floating point or complex. Got "
+                           f"{word_of(self.dtype)} instead.")
     dims = [] if dim is None else [dim] if isinstance(dim, int) else list(dim)
     if dims and len(_dims_of(dims, self.dim())) != self.dim():
         raise RuntimeError("norm_sparse currently only supports full reductions, so 'dim' must either be empty or contain all "
                            "dimensions of the input")
+    if keepdim:
+        raise RuntimeError("norm_sparse currently does not support keepdim=True")
     if dtype is not None:
         raise RuntimeError("norm_sparse currently does not support 'dtype' argument")
     return values_of(coalesce(self)).norm(p)
+
+
+@composite("native_norm(Tensor self, Scalar? p=2, int[1]? dim=None, bool keepdim=False, ScalarType? dtype=None) -> Tensor",
+           variants="function", out=False)
+def _native_norm(self: Any, p: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    """Only COO tensors, which the body above answers for, have it."""
+    raise refusal("native_norm", self)
 
 
 # ---- softmax ---------------------------------------------------------------------------------------------------------
@@ -140,6 +171,8 @@ def _softmax(self: Any, dim: int, dtype: Any, log: bool) -> Any:
     x = coalesce(self)
     pattern, values = x._pattern, values_of(x)
     values = values if dtype is None else values.to(dtype)
+    if values.dtype.itemsize < 4 or not values.is_floating_point():
+        raise NotImplementedError(f"\"{'log_softmax' if log else 'softmax'}\" not implemented for '{word_of(values.dtype)}'")
     name = "SparseLogSoftmaxBackward0" if log else "SparseSoftmaxBackward0"
     if dim >= pattern.sparse_dim:
         function = ops.log_softmax if log else ops.softmax

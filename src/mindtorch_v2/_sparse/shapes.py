@@ -42,9 +42,7 @@ def _permuted(self: Any, dims: list[int]) -> Any:
     moved = order != list(range(n))
     indices = pattern.indices.index_select(0, int_list(order, pattern.indices.device)) if moved else pattern.indices
     values = self._dense.permute([0, *(d - n + 1 for d in dims[n:])])
-    still = pattern.coalesced and (not moved or pattern.nnz < 2 or order[0] == 0 and order == sorted(order))
-    if moved and pattern.coalesced and pattern.nnz < 1:
-        still = True
+    still = pattern.coalesced and not moved
     back = [dims.index(d) for d in range(len(dims))]
     made = make(Coo(indices, tuple(self.shape[d] for d in dims), still), values)
     return made, back
@@ -64,8 +62,8 @@ def permute(self: Any, dims: Any) -> Any:
     if len(set(given)) != len(given):
         raise RuntimeError("permute(): duplicate dims are not allowed.")
     if any((d < n) != (k < n) for k, d in enumerate(given)):
-        raise RuntimeError("permute(sparse_coo): transpositions between sparse and dense dimensions are not allowed.Got "
-                           f"sparse_dim={n} and dense_dim={rank - n}")
+        raise RuntimeError("permute(sparse_coo): transpositions between sparse and dense dimensions are not allowed.Only "
+                           "transpositions within sparse and dense dimensions are supported.")
     made, back = _permuted(self, given)
     return record(made, (self,), lambda g: (g.permute(back),), "PermuteBackward0")
 
@@ -74,12 +72,14 @@ def permute(self: Any, dims: Any) -> Any:
 def transpose(self: Any, dim0: int, dim1: int) -> Any:
     rank, n = self.dim(), self._pattern.sparse_dim
     a, b = wrap(dim0, rank), wrap(dim1, rank)
-    if a != b and (a < n) != (b < n):
+    if a != b and max(a, b) >= n:
         raise RuntimeError(f"sparse transpose: transposed dimensions must be sparse Got sparse_dim: {n}, d0: {a}, d1: {b}")
     order = list(range(rank))
     if rank:
         order[a], order[b] = b, a
     made, _ = _permuted(self, order)
+    if made._pattern.nnz < 2:
+        made._pattern = Coo(made._pattern.indices, made._pattern.size, True)
     return record(made, (self,), lambda g: (g.transpose(a, b),), "TransposeBackward0")
 
 
@@ -188,9 +188,8 @@ def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
 def index_select(self: Any, dim: int, index: Any) -> Any:
     dim = wrap(dim, self.dim())
     size = self.shape[dim]
-    if index.dim() > 1:
-        raise IndexError("index_select() argument index must be 1-D or 0-D tensor.")
-    index = index.reshape(-1).to(INT64)
+    if index.dim() != 1 or index.dtype is not INT64 or is_sparse(index):
+        raise IndexError("index_select() argument index must be 1-D strided (non-sparse) long-tensor.")
     if index.numel():
         low, high = int(index.min().item()), int(index.max().item())
         if low < -size or high >= size:
@@ -216,11 +215,21 @@ def index_select(self: Any, dim: int, index: Any) -> Any:
     return from_values(made, values.index_select(0, entry), "IndexSelectBackward0")
 
 
+@body("embedding", of="coo")
+def _embedding(weight: Any, indices: Any, *_: Any, **__: Any) -> Any:
+    """Rows of a sparse weight."""
+    if weight.dim() != 2:
+        raise RuntimeError("'weight' must be 2-D")
+    if indices.dim() != 1:
+        raise refusal("view", weight)
+    return index_select(weight, 0, indices)
+
+
 @body("narrow_copy", of="coo")
 def narrow_copy(self: Any, dim: int, start: int, length: int) -> Any:
     rank = self.dim()
     if not 0 <= dim < rank:
-        raise RuntimeError(f"Invalid dim {dim} for a tensor of {rank} dims: it must be in [0, {rank})")
+        raise RuntimeError(f"Dimension {dim} out of range. Expecting 0 <= dim < {rank}.")
     if start < 0 or length < 0 or start + length > self.shape[dim]:
         raise RuntimeError(f"Invalid range to narrow. range(start, start+length) must be a subset of range(0, "
                            f"{self.shape[dim]}).")
@@ -349,8 +358,11 @@ def sparse_resize_(self: Any, size: Any, sparse_dim: int, dense_dim: int) -> Any
                            f"{sparse_dim}, dense_dim = {dense_dim}")
     if pattern.nnz == 0:
         return sparse_resize_and_clear_(self, size, sparse_dim, dense_dim)
-    advice = ("is not supported. Here are the supported ones:\nIf your intended behavior is to clear the tensor, call "
-              "`x = x.new_zeros(size)`")
+    advice = ("is not supported.\nYou could try the following options:\n1. If you need an empty sparse tensor of this size, "
+              "call `x = torch.sparse_coo_tensor(size)`.\n2. If you need to resize this tensor, you have the following options:\n"
+              "\t1. For both sparse and dense dimensions, keep the number of them constant and the size of them non-shrinking, "
+              "and then try the same call again.\n\t2. Or, create a new sparse tensor with the correct indices and values from "
+              "this sparse tensor.")
     if sparse_dim != pattern.sparse_dim:
         raise RuntimeError(f"changing the number of sparse dimensions (from {pattern.sparse_dim} to {sparse_dim}) on a "
                            f"non-empty sparse tensor {advice}")

@@ -6,6 +6,7 @@ recorded here, above the dense ops that the bodies call.
 from __future__ import annotations
 
 import copy as _copy
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -135,13 +136,18 @@ class SparseTensor(Tensor):
     is_nonzero = __bool__
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._one_item())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._one_item())
+
+    def _one_item(self) -> Any:
+        if self.numel() != 1:
+            raise ValueError("only one element tensors can be converted to Python scalars")
+        return self.item()
 
     def __complex__(self) -> complex:
-        return complex(self.item())
+        return complex(self._one_item())
 
     # Python calls the reflected slot of a subclass on the right first: the operands are swapped back.
     def __radd__(self, other: Any) -> Any:
@@ -170,9 +176,6 @@ class SparseTensor(Tensor):
 
     def new(self, *args: Any, device: Any = None) -> Any:
         return new_like(self, *args, device=device)
-
-    def resize_(self, *size: Any, memory_format: Any = None) -> Any:
-        raise refusal("resize_", self)
 
     def set_(self, *args: Any, **kwargs: Any) -> Any:
         raise refusal("set_", self)
@@ -237,17 +240,20 @@ def make(pattern: Pattern, values: Any) -> Any:
 class _Recorded(Node):
     """The node of an op that takes or gives sparse tensors."""
 
-    def __init__(self, name: str, backward: Callable[..., Any]) -> None:
-        self._name, self._backward = name, backward
-
-    def name(self) -> str:
-        return self._name
+    def __init__(self, backward: Callable[..., Any]) -> None:
+        self._backward = backward
 
     def apply(self, *grads: Any) -> Any:
         return self._backward(*grads)
 
     def _release(self) -> None:
         pass                     # what backward reads belongs to its function
+
+
+@functools.cache
+def _node_class(name: str) -> type[_Recorded]:
+    """The class of the nodes of that name, which type(x.grad_fn) shows."""
+    return type(name, (_Recorded,), {})
 
 
 def is_recorded(*inputs: Any) -> bool:
@@ -257,7 +263,7 @@ def is_recorded(*inputs: Any) -> bool:
 def record(result: Any, inputs: tuple[Any, ...], backward: Callable[..., Any], name: str) -> Any:
     """The result, whose history is that backward(gradient) gives the gradients of the inputs."""
     if is_recorded(*inputs) and (result.is_floating_point() or result.is_complex()):
-        node = _Recorded(name, backward)
+        node = _node_class(name)(backward)
         node._set_inputs(inputs)
         node._attach(result, 0)
     return result
@@ -324,6 +330,8 @@ def answer(op: Any, row: Any, slots: tuple[Any, ...], out: Any) -> Any:
         if row.is_composite and op.inplace_of is None and out is None:
             return NotImplemented
         raise refusal(op.name, first, row.overload_name)
+    if out is not None and first is out and arguments.get("dtype", out) is None:          # a factory
+        arguments["dtype"] = out.dtype
     if out is None and op.inplace_of is None or op.name in table and op.inplace_of is not None:
         return found(**arguments)
     target = slots[0] if out is None else out
@@ -384,10 +392,10 @@ def word_of(dtype: Any) -> str:
 
 
 def backend_of(x: Any) -> str:
-    """What torch calls the backend of a sparse tensor: SparseCPU, SparseCsrCPU."""
+    """What torch calls the backend of a tensor: SparseCPU, SparseCsrCPU; CPU of a dense one."""
     place = x.device.type
     word = {"cpu": "CPU", "meta": "Meta", "npu": "PrivateUse1"}.get(place, place.upper())
-    return ("Sparse" if x.layout is COO else "SparseCsr") + word
+    return ("Sparse" if x.layout is COO else "SparseCsr" if is_sparse(x) else "") + word
 
 
 def refusal(name: str, x: Any, overload: str = "") -> NotImplementedError:

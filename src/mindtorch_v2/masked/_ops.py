@@ -119,10 +119,17 @@ def _sum_dtype(x: Any, dtype: Any) -> Any:
     return dtype or (torch.int64 if x.dtype in _SUMS else x.dtype)
 
 
+def _sparse_reduction(name: str, input: Any, dim: Any, keepdim: bool | None, dtype: Any, mask: Any) -> Any:
+    identity = None if mask is None or name == "mean" else _identity(name, input)
+    return torch._sparse.masked.reduction(name, input, _dims(dim, input), bool(keepdim), dtype, mask, identity)
+
+
 @_of_masked
 def sum(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
     """The sum of what the mask keeps; 0 where it keeps nothing."""
     dtype = _sum_dtype(input, dtype)
+    if input.layout != torch.strided:
+        return _sparse_reduction("sum", input, dim, keepdim, dtype, mask)
     return torch.sum(_filled(input, mask, "sum"), _dims(dim, input), bool(keepdim), dtype=dtype)
 
 
@@ -130,6 +137,8 @@ def sum(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any
 def prod(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
     """The product of what the mask keeps; 1 where it keeps nothing."""
     dtype = _sum_dtype(input, dtype)
+    if input.layout != torch.strided:
+        return _sparse_reduction("prod", input, dim, keepdim, dtype, mask)
     result = _filled(input, mask, "prod").to(dtype)
     for d in reversed(_dims(dim, input)):
         result = result.prod(dim=d, keepdim=bool(keepdim))
@@ -138,6 +147,8 @@ def prod(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: An
 
 def _extreme(name: str, input: Any, dim: Any, keepdim: bool | None, dtype: Any, mask: Any) -> Any:
     dtype = dtype or input.dtype
+    if input.layout != torch.strided:
+        return _sparse_reduction(name, input, dim, keepdim, dtype, mask)
     filled = _filled(input, mask, name)
     return getattr(torch, name)(filled, _dims(dim, input), bool(keepdim)).to(dtype)
 
@@ -186,6 +197,8 @@ def mean(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: An
     if input.dtype is torch.bool:
         input = input.to(dtype)
     dims = _dims(dim, input)
+    if input.layout != torch.strided:
+        return _sparse_reduction("mean", input, dim, keepdim, dtype, mask)
     if mask is None:
         return torch.mean(input, dims, bool(keepdim), dtype=dtype)
     return sum(input, dims, keepdim=keepdim, dtype=dtype, mask=mask) / _count(input, dims, bool(keepdim), given)
