@@ -70,9 +70,9 @@ class CapabilityBasedPartitioner:
             groups.append(home)
         kept = [group for group in groups if self.allows_single_node_partition or self._computes(group) > 1 or
                 any(self._name(n) in self.allowed_single_node_partition_ops for n in group)]
-        kept.sort(key=lambda group: min(n._sort_key for n in group))
+        kept.sort(key=lambda group: max(n._sort_key for n in group), reverse=True)       # found from the output on, as in torch
         for number, group in enumerate(kept):
-            group.id = number
+            group.id, group.nodes = number, dict.fromkeys(sorted(group.nodes, key=lambda n: n._sort_key))
         return kept
 
     @staticmethod

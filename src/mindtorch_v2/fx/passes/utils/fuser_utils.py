@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import copy
+import heapq
 import operator
 from typing import Any
 
@@ -9,6 +10,7 @@ from mindtorch_v2.fx._compatibility import compatibility
 from mindtorch_v2.fx.graph import Graph
 from mindtorch_v2.fx.graph_module import GraphModule
 from mindtorch_v2.fx.node import Node
+from mindtorch_v2.fx.passes.tools_common import stable_topological_sort
 from mindtorch_v2.fx.passes.utils.common import lift_subgraph_as_module
 
 __all__ = ["topo_sort", "validate_partition", "fuse_as_graphmodule", "insert_subgm", "erase_nodes", "fuse_by_partitions"]
@@ -16,18 +18,20 @@ __all__ = ["topo_sort", "validate_partition", "fuse_as_graphmodule", "insert_sub
 
 @compatibility(is_backward_compatible=False)
 def topo_sort(nodes: list[Node]) -> list[Node]:
-    """The nodes, each after those among them that it uses."""
-    waits = {node: sum(arg in set(nodes) for arg in node.all_input_nodes) for node in nodes}
-    ready = [node for node in nodes if waits[node] == 0]
+    """The nodes, each after those among them that it uses, otherwise as they stand in the graph."""
+    inside = set(nodes)
+    waits = {node: sum(arg in inside for arg in node.all_input_nodes) for node in nodes}
+    ready = [(node._sort_key, place, node) for place, node in enumerate(nodes) if waits[node] == 0]
+    heapq.heapify(ready)
     found: list[Node] = []
     while ready:
-        node = ready.pop(0)
+        node = heapq.heappop(ready)[-1]
         found.append(node)
         for user in node.users:
             if user in waits:
                 waits[user] -= 1
                 if waits[user] == 0:
-                    ready.append(user)
+                    heapq.heappush(ready, (user._sort_key, len(nodes) + len(found), user))
     assert len(found) == len(nodes), "topological sorted nodes doesn't have same length as input nodes"
     return found
 
@@ -89,18 +93,16 @@ def insert_subgm(gm: GraphModule, sub_gm: GraphModule, orig_inputs: tuple[Node, 
     """Calls a submodule in the place of nodes whose results are given."""
     name = type(sub_gm).__name__
     gm.add_submodule(name, sub_gm)
-    last_input = max(orig_inputs, key=lambda n: n._sort_key) if orig_inputs else None
-    first_user = min((u for n in orig_outputs for u in n.users), key=lambda n: n._sort_key)
-    place = gm.graph.inserting_before(first_user) if last_input is None or last_input < first_user else \
-        gm.graph.inserting_after(last_input)
-    with place:
+    last = max(orig_outputs or orig_inputs, key=lambda n: n._sort_key, default=None)
+    with gm.graph.inserting_before(gm.graph.output_node()) if last is None else gm.graph.inserting_after(last):
         call = gm.graph.call_module(name, args=orig_inputs, kwargs=None)
     output = sub_gm.graph.output_node().args[0]
     if isinstance(output, Node):
         orig_outputs[0].replace_all_uses_with(call, propagate_meta=True)
         return gm
+    item = call
     for i, node in enumerate(orig_outputs):
-        with gm.graph.inserting_after(call):
+        with gm.graph.inserting_after(item):
             item = gm.graph.call_function(operator.getitem, (call, i))
         node.replace_all_uses_with(item, propagate_meta=True)
     call.meta["val"] = tuple(node.meta.get("val") for node in orig_outputs)
@@ -124,5 +126,4 @@ def fuse_by_partitions(gm: GraphModule, partitions: list[Any], prefix: str = "fu
                                                      always_return_tuple=always_return_tuple)
         insert_subgm(gm, fused, inputs, outputs)
         erase_nodes(gm, nodes)
-    gm.graph.lint()
-    return gm
+    return stable_topological_sort(gm)
