@@ -80,3 +80,17 @@ def test_the_inside_of_a_loader(t):
             collate.collate([1, 2], collate_fn_map={int: lambda batch, collate_fn_map=None: sum(batch)}),
             collate.np_str_obj_array_pattern.search("<U3") is not None, error(lambda: collate.default_collate([object()])),
             part(t, "_utils.pin_memory").pin_memory("text"))
+
+
+@twin
+def test_settings_of_all_pipes_of_a_graph(t):
+    it, graph, settings = (part(t, name) for name in ("datapipes.iter", "graph", "graph_settings"))
+    shuffler = importlib.import_module(f"{it.__name__}.combinatorics").ShufflerIterDataPipe
+    pipe = it.IterableWrapper(range(10)).shuffle().sharding_filter()
+    pipes = settings.get_all_graph_pipes(graph.traverse_dps(pipe))
+    settings.apply_sharding(settings.apply_shuffle_settings(pipe, False), 3, 1)
+    given = list(pipe)
+    settings.apply_random_seed(settings.apply_shuffle_settings(pipe, True), t.Generator().manual_seed(4))
+    appended = settings.apply_shuffle_settings(it.IterableWrapper(range(5)), True)
+    return (len(pipes), sum(isinstance(p, shuffler) for p in pipes), given, list(pipe), isinstance(appended, shuffler),
+            appended._enabled, settings.apply_shuffle_settings(pipe) is pipe, len(graph.traverse(pipe)))

@@ -100,6 +100,104 @@ def test_the_flags_of_attention_come_back(t: Any) -> Any:
     return inside, flags.mem_efficient_sdp_enabled(), int(attention.SDPBackend.EFFICIENT_ATTENTION), refused
 
 
+@pytest.mark.parametrize("options", ["", "need_weights=False", "average_attn_weights=False", "is_causal=True",
+                                     "key_padding_mask=hidden", "attn_mask=later", "attn_mask=later, key_padding_mask=hidden"])
+@pytest.mark.parametrize("layer", ["", ", bias=False", ", add_zero_attn=True", ", kdim=4, vdim=4, dropout=0.5"])
+@twin
+def test_attention_that_only_infers(t: Any, layer: str, options: str) -> Any:
+    m, x = eval(f"t.nn.MultiheadAttention(4, 2, batch_first=True{layer})", {"t": t}).eval(), t.randn(2, 3, 4)
+    hidden, later = t.tensor([[False] * 3, [False, True, True]]), t.ones(3, 3, dtype=t.bool).triu(1)
+    if "is_causal" in options and ("bias" in layer or "zero" in layer):
+        return "not served by one op: a mask is needed"
+    with t.no_grad():
+        return eval(f"m(x, x, x, {options})", {"m": m, "x": x, "hidden": hidden, "later": later})
+
+
+def test_one_op_serves_attention_that_only_infers(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    real = mt._native_multi_head_attention
+    monkeypatch.setattr(mt, "_native_multi_head_attention", lambda *given: calls.append(1) or real(*given))
+    m, x = mt.nn.MultiheadAttention(4, 2, batch_first=True).eval(), mt.randn(2, 3, 4)
+    m(x, x, x)                                               # grad mode
+    with mt.no_grad():
+        m(x, x, x.clone())
+        m(x, x, x, attn_mask=mt.zeros(3, 3))
+        m.train()(x, x, x)
+        assert not calls
+        m.eval()(x, x, x)
+    assert calls == [1]
+
+
+@twin
+def test_states_of_spectral_norm(t: Any) -> Any:
+    """Its version stands in the metadata; a state from before there were versions has the weight and no v."""
+    norm = t.nn.utils.spectral_norm
+    m, other = norm(t.nn.Linear(3, 4)), norm(t.nn.Linear(3, 4))
+    for _ in range(5):
+        m(t.randn(2, 3))
+    state = m.state_dict()
+    versions, state._metadata[""]["spectral_norm"] = state._metadata[""]["spectral_norm"], {}
+    del state["weight_v"]
+    without = error(lambda: other.load_state_dict(dict(state)), 60)
+    state["weight"] = m.weight.detach()
+    other.load_state_dict(state)
+    x = t.ones(2, 3)
+    old = [list(state), other.eval()(x), m.eval()(x), other.weight_v]
+    t.nn.utils.remove_spectral_norm(m)
+    return versions, without, old, len(m._state_dict_hooks)
+
+
+@twin
+def test_amounts_and_shapes_of_pruning_are_checked(t: Any) -> Any:
+    p, m = t.nn.utils.prune, t.nn.Linear(4, 3)
+    calls = [lambda: p._validate_pruning_amount_init("a"), lambda: p._validate_pruning_amount_init(1.5),
+             lambda: p._validate_pruning_amount_init(-1), lambda: p._validate_pruning_amount(9, 3), lambda: p._validate_pruning_amount(3, 9),
+             lambda: p._validate_structured_pruning(t.ones(3)), lambda: p._validate_pruning_dim(t.ones(2, 2), 2),
+             lambda: p.random_structured(m, "bias", 1, 0), lambda: p.custom_from_mask(m, "weight", t.ones(2)),
+             lambda: p.global_unstructured(5, p.L1Unstructured), lambda: p.global_unstructured([(m, "bias")], p.L1Unstructured, 5, amount=1),
+             lambda: p.L1Unstructured(0.5).prune(t.ones(4), importance_scores=t.ones(3))]
+    counts = [p._compute_nparams_toprune(amount, 15) for amount in (0.5, 3, 0.1)]
+    return [error(call, 200) for call in calls], counts, p._compute_norm(t.arange(24.0).view(2, 3, 4), 2, -2)
+
+
+@twin
+def test_layers_and_losses_beside_the_usual_arguments(t: Any) -> Any:
+    nn, F, x, targets = t.nn, t.nn.functional, t.randn(3), t.tensor([1])
+    bags = [F.embedding_bag(t.tensor([1, 2, 0]), t.randn(3, 2), t.tensor([0, end]), include_last_offset=True, mode="sum",
+                            per_sample_weights=t.rand(3)) for end in (0, 1, 3)]
+    image = t.randn(2, 3, 4, 4, requires_grad=True)
+    convert = nn.utils.convert_conv2d_weight_memory_format
+    means = [F.adaptive_avg_pool2d(y, 1) for y in (t.randn(4, 5), t.ones(2, 3, 0, 2), image)]
+    t.manual_seed(3)
+    pooled = [F.fractional_max_pool3d(t.randn(1, 2, 6, 5, 7), 2, output_ratio=ratio, return_indices=True) for ratio in (0.5, (0.5, 0.6, 0.4))]
+    old = nn.LSTM(2, 3)
+    state = {k: v for k, v in old.__dict__.items() if k != "proj_size"}
+    old.__dict__.clear()
+    old.__setstate__(state)
+    return [F.multi_margin_loss(x, targets, reduction="none"), F.multi_margin_loss(x, targets[0], reduction="none"), bags, means, pooled,
+            t.autograd.grad(means[2].sum(), image), F.dropout3d(t.ones(4, 3, 2), 0.5), old(t.ones(1, 1, 2))[0].shape,
+            convert(nn.Sequential(nn.Conv2d(2, 3, 2)), t.channels_last)[0].weight.stride(), repr(nn.TripletMarginWithDistanceLoss())]
+
+
+@twin
+def test_hooks_see_what_was_passed(t: Any) -> Any:
+    """Hooks of step() see the optimizer among the arguments; results that need no gradient leave a module as they came."""
+    p, seen = t.nn.Parameter(t.ones(2)), []
+    optim = t.optim.SGD([p], 0.5)
+    optim.register_step_pre_hook(lambda o, args, kwargs: seen.append((args[0] is o, len(args))))
+    optim.register_step_post_hook(lambda o, args, kwargs: seen.append((args[0] is o, len(args))))
+    optim.register_step_pre_hook(lambda o, args, kwargs: (args, {"closure": lambda: 7}))
+    given = optim.step()
+    m = t.nn.Module()
+    m.forward = lambda a, b: (a * 2, b)
+    m.register_full_backward_hook(lambda *_: None)
+    out = m(t.ones(2, requires_grad=True), t.ones(2))
+    m.register_full_backward_hook(lambda module, ins, outs: t.ones(2, 2, 2)[:, 0])
+    many = t.nn.Linear(2, 2)
+    many.register_full_backward_hook(lambda module, ins, outs: t.ones(2))
+    return given, seen, [o.requires_grad for o in out], error(lambda: many(t.ones(1, 2, requires_grad=True)).sum().backward(), 90)
+
+
 def test_a_module_on_one_device_needs_no_wrapper_and_several_are_refused(npu: Any) -> None:
     model = mt.nn.Linear(2, 2).npu()
     x = mt.ones(1, 2, device="npu")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import types as _types
+from typing import Any as _Any
+
 import mindtorch_v2 as torch
 from mindtorch_v2.nn import _reduction as _Reduction  # noqa: F401  (torch has it here)
 from mindtorch_v2.nn._functional.activation import *  # noqa: F403
@@ -42,3 +45,15 @@ def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor |
                bias: torch.Tensor | None = None, out_dtype: torch.dtype | None = None) -> torch.Tensor:
     """Products of groups of rows with a matrix each; the groups end where offs says."""
     return torch._grouped_mm(mat_a, mat_b, offs, bias, out_dtype)
+
+
+def _annotate(functions: list[_Any]) -> None:
+    """Makes what the annotations say a type, as it is in torch: tools ask which parameters are tensors."""
+    said = {"Tensor": torch.Tensor, "torch.Tensor": torch.Tensor, "bool": bool, "int": int, "float": float, "str": str}
+    said.update({f"{word} | None": kind | None for word, kind in list(said.items())})
+    for function in functions:
+        if isinstance(function, _types.FunctionType):
+            function.__annotations__ = {name: said.get(word, word) for name, word in function.__annotations__.items()}
+
+
+_annotate(list(globals().values()))

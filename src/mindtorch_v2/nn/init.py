@@ -36,6 +36,7 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
     raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
 
 
+@torch.overrides._overridable
 def uniform_(
     tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None
 ) -> Tensor:
@@ -44,6 +45,10 @@ def uniform_(
         return tensor.uniform_(a, b, generator=generator)
 
 
+_no_grad_uniform_ = uniform_
+
+
+@torch.overrides._overridable
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None
 ) -> Tensor:
@@ -136,6 +141,7 @@ def trunc_normal_(
     return tensor
 
 
+@torch.overrides._overridable
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill with one value."""
     with torch.no_grad():
@@ -219,6 +225,7 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     return calculate_gain(nonlinearity, a) / math.sqrt(fan)
 
 
+@torch.overrides._overridable
 def kaiming_uniform_(
     tensor: Tensor,
     a: float = 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from copy import deepcopy
+from types import MethodWrapperType
 from typing import Any, SupportsIndex
 
 import mindtorch_v2 as torch
@@ -86,9 +87,8 @@ class UninitializedTensorMixin:
     requires_grad: Any
     cls_to_become: Any
     _allowed = frozenset(
-        "data device dtype layout is_cuda is_npu is_meta is_leaf requires_grad grad "
-        "grad_fn to cpu npu cuda half float double bfloat16 detach share_memory_ "
-        "requires_grad_ cls_to_become materialize copy_ shape persistent".split()
+        "_has_compatible_shallow_copy_type _to_copy bool char copy_ cpu cuda double float get_device half int is_complex "
+        "is_floating_point long npu short size to".split()
     )
 
     def materialize(self, shape: tuple[Any, ...], device: Any = None, dtype: Any = None) -> None:
@@ -114,6 +114,18 @@ class UninitializedTensorMixin:
             "Call `forward` to initialize the parameters before calling "
             "`module.share_memory()`."
         )
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_property = isinstance(func, MethodWrapperType)            # __get__ or __set__ of one
+        if not is_property and getattr(func, "__name__", "") not in cls._allowed:
+            raise ValueError(
+                f"Attempted to use an uninitialized parameter in {func}. This error happens when you are using a "
+                f"`LazyModule` or explicitly manipulating `torch.nn.parameter.{cls.__name__}` objects. When using "
+                "LazyModules Call `forward` with a dummy batch to initialize the parameters before calling torch functions"
+            )
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
 
     def __repr__(self) -> str:
         return f"<{self.__class__.__name__}>"
@@ -174,7 +186,6 @@ class UninitializedBuffer(UninitializedTensorMixin, torch.Tensor):  # type: igno
 
     persistent: bool
     cls_to_become = torch.Tensor
-    __torch_function__: Any = torch._tensor._disabled_torch_function_impl
 
     def __new__(
         cls,

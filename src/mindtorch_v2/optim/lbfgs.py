@@ -138,6 +138,7 @@ class LBFGS(Optimizer):
         views = []
         for param in self._params:
             grad = torch.zeros_like(param) if param.grad is None else param.grad
+            grad = grad if grad.layout == torch.strided else grad.to_dense()
             if grad.is_complex():
                 grad = torch.view_as_real(grad)
             views.append(grad.reshape(-1))
@@ -165,7 +166,6 @@ class LBFGS(Optimizer):
     def _direction(state: dict[Any, Any], grad: Tensor, d: Any, t: Any, size: int) -> Tensor:
         """The two-loop recursion, after the history has taken in the last step."""
         if state["n_iter"] == 1:
-            state["d"] = state["t"] = None                   # written at the end; torch's order of keys has them here
             state["old_dirs"], state["old_stps"], state["ro"] = [], [], []
             state["H_diag"] = 1
             return grad.neg()
@@ -256,5 +256,8 @@ class LBFGS(Optimizer):
                 break
             if d.mul(t).abs().max() <= tolerance or abs(loss - previous) < tolerance:
                 break
+        started = "d" in state
         state["d"], state["t"] = d, t
+        for key in () if started else ("old_dirs", "old_stps", "ro", "H_diag", "prev_flat_grad", "prev_loss"):
+            state[key] = state.pop(key)                      # in the order that torch's states have
         return first_loss

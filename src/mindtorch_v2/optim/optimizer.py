@@ -110,6 +110,7 @@ def _hooked(step: Callable[..., Any]) -> Callable:
         pre, post = self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks
         if not (pre or post or _global_optimizer_pre_hooks or _global_optimizer_post_hooks):
             return step(self, *args, **kwargs)
+        args = (self, *args)                                # hooks see what step was called with
         for hook in (*_global_optimizer_pre_hooks.values(), *pre.values()):
             result = hook(self, args, kwargs)
             if result is None:
@@ -120,7 +121,7 @@ def _hooked(step: Callable[..., Any]) -> Callable:
                     f"but got {result}."
                 )
             args, kwargs = result
-        out = step(self, *args, **kwargs)
+        out = step(*args, **kwargs)
         for hook in (*post.values(), *_global_optimizer_post_hooks.values()):
             hook(self, args, kwargs)
         return out
@@ -143,6 +144,11 @@ def _default_to_fused_or_foreach(params: list[Tensor], differentiable: bool, use
     plain = not differentiable and bool(params) and all(type(p) in (Tensor, torch.nn.Parameter) for p in params)
     fused = use_fused and plain and all(p.is_floating_point() for p in params)
     return fused, not fused and plain and all(p.device.type == "npu" for p in params)
+
+
+def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
+    """The types of device whose steps a graph may capture."""
+    return ["npu"]
 
 
 class Optimizer:
@@ -337,6 +343,19 @@ class Optimizer:
                 "Attempting NPU graph capture of step() for an instance of "
                 f"{self.__class__.__name__} but param_groups' capturable is False."
             )
+
+    _cuda_graph_capture_health_check = _accelerator_graph_capture_health_check      # its name of before
+
+    def _patch_step_function(self) -> None:
+        """Let the step of this class run hooks: for subclasses that do not call __init__ and give themselves a step."""
+        cls = type(self)
+        if not getattr(cls.step, "hooked", False):
+            cls.step = _hooked(cls.step)  # type: ignore[method-assign]
+
+    @staticmethod
+    def _group_tensors_by_device_and_dtype(tensorlistlist: list[list[Any]], with_indices: bool = False) -> dict[Any, Any]:
+        """Lists of tensors that go together, split by the device and dtype of the first list's."""
+        return torch._C._group_tensors_by_device_and_dtype(tensorlistlist, with_indices)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Update the parameters once; every optimizer defines it."""

@@ -26,14 +26,4 @@ def _device_has_foreach_support(device: Any) -> bool:
     return device.type in ("cpu", *_get_foreach_kernels_supported_devices())
 
 
-def _group_tensors_by_device_and_dtype(tensorlistlist: list[list[Any]], with_indices: bool = False) -> dict[Any, Any]:
-    """(device, dtype) of the first list -> (the lists with only those of that place, their numbers)."""
-    groups: dict[Any, Any] = {}
-    for number, first in enumerate(tensorlistlist[0]):
-        lists, numbers = groups.setdefault((first.device, first.dtype), ([[] for _ in tensorlistlist], []))
-        for group, tensors in zip(lists, tensorlistlist):
-            if tensors:
-                group.append(tensors[number])
-        if with_indices:
-            numbers.append(number)
-    return groups
+_group_tensors_by_device_and_dtype: Any = torch._C._group_tensors_by_device_and_dtype

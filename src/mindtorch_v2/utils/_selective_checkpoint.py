@@ -9,7 +9,8 @@ import mindtorch_v2 as torch
 from mindtorch_v2.utils._python_dispatch import TorchDispatchMode
 from mindtorch_v2.utils._pytree import tree_map
 
-SAC_IGNORED_OPS = {torch.ops.aten.detach.default}   # given a view of what it is given; nothing is saved by keeping it
+# Given a view of what it is given; nothing is saved by keeping it
+SAC_IGNORED_OPS = {torch._C._op_packet(torch._ops.ops.detach).default}
 
 
 class CheckpointPolicy(enum.Enum):

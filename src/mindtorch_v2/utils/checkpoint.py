@@ -151,7 +151,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
                       "calling checkpoint without use_reentrant will raise an exception. use_reentrant=False is recommended, but "
                       "if you need to preserve the current default behavior, you can pass use_reentrant=True. Refer to docs for "
                       "more details on the differences between the two variants.", stacklevel=2)
-        use_reentrant = False
+        use_reentrant = True
     debug = debug if _debug is None else _debug
     if use_reentrant:
         if kwargs:

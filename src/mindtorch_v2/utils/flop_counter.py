@@ -90,8 +90,8 @@ def conv_flop(x_shape: Any, w_shape: Any, _bias: Any, _stride: Any, _padding: An
     return conv_flop_count(x_shape, w_shape, out_shape, transposed=transposed)
 
 
-@register_flop_formula(_aten._convolution_backward)
-def conv_backward_flop(grad_shape: Any, x_shape: Any, w_shape: Any, _stride: Any, _padding: Any, _dilation: Any,
+@register_flop_formula(_aten.convolution_backward)
+def conv_backward_flop(grad_shape: Any, x_shape: Any, w_shape: Any, _bias: Any, _stride: Any, _padding: Any, _dilation: Any,
                        transposed: bool, _output_padding: Any, _groups: Any, output_mask: Any, out_shape: Any = None,
                        **kwargs: Any) -> int:
     """Of the gradients of a convolution: each of input and weight costs as much as the convolution."""

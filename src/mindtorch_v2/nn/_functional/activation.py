@@ -83,6 +83,8 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
         return torch.overrides.handle_torch_function(torch.nn.functional.celu, (input,), input, alpha=alpha,
             inplace=inplace)
+    if alpha == 0:
+        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     return torch.celu_(input, alpha) if inplace else torch.celu(input, alpha)
 
 

@@ -184,10 +184,9 @@ def _merge_masks(
     """Add the key padding mask to the attention mask."""
     if padding is None:
         return attn_mask
-    if tuple(padding.shape) != (bsz, src_len):
-        raise AssertionError(
-            f"expecting key_padding_mask shape of {(bsz, src_len)}, but got {padding.shape}"
-        )
+    for dim, expected in enumerate((bsz, src_len)):
+        if padding.size(dim) != expected:
+            raise AssertionError(f"Expected key_padded_mask.shape[{dim}] to be {expected}, but got {padding.size(dim)}")
     padding = padding.view(bsz, 1, 1, src_len).expand(-1, heads, -1, -1)
     padding = padding.reshape(bsz * heads, 1, src_len)
     return padding if attn_mask is None else attn_mask + padding

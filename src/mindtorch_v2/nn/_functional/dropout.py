@@ -126,10 +126,10 @@ def dropout3d(
             "a channel dimension, and an optional batch dimension (i.e. 4D or 5D inputs).",
             stacklevel=2,
         )
-    if ndim == 4:
+    if ndim != 5:
         input = input.unsqueeze_(0) if inplace else input.unsqueeze(0)
     op = torch.feature_dropout_ if inplace else torch.feature_dropout
     result = op(input, p, training)
-    if ndim == 4:
+    if ndim != 5:
         result = result.squeeze_(0) if inplace else result.squeeze(0)
     return result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import mindtorch_v2 as torch
 
 Tensor = torch.Tensor
@@ -64,6 +66,11 @@ def embedding_bag(
             (input, weight, offsets, per_sample_weights), input, weight, offsets=offsets, max_norm=max_norm,
             norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq, mode=mode, sparse=sparse,
             per_sample_weights=per_sample_weights, include_last_offset=include_last_offset, padding_idx=padding_idx)
+    if weight.dtype == torch.long and input.is_floating_point():
+        warnings.warn(
+            "Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, ...)` is "
+            "deprecated, and should now be `embedding_bag(input, weight, ...)`.", stacklevel=2)
+        weight, input = input, weight
     if per_sample_weights is not None and input.size() != per_sample_weights.size():
         raise ValueError(
             f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, "

@@ -301,7 +301,10 @@ def binary_cross_entropy(
             f"({input.size()}) is deprecated. Please ensure they have the same size."
         )
     if weight is not None:
-        weight = weight.expand(torch.broadcast_shapes(target.size(), weight.size()))
+        shape = torch.broadcast_shapes(target.size(), weight.size())
+        if shape != target.size():
+            raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}")
+        weight = weight.expand(shape)
     return torch._C._nn.binary_cross_entropy(input, target, weight, code)
 
 

@@ -296,12 +296,12 @@ def _fractional_pools(n: int) -> tuple[Callable[..., Any], Callable]:
         if output_size is None and output_ratio is None:
             raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
         if output_size is None:
-            if len(output_ratio) > n:
+            ratios = expand(output_ratio)
+            if len(ratios) > n:
                 raise ValueError(
                     f"{name} requires output_ratio to either be a single Int or tuple of Ints."
                 )
-            sizes = zip(input.size()[-n:], expand(output_ratio))
-            output_size = [int(size * ratio) for size, ratio in sizes]
+            output_size = [int(input.size(d - n) * ratios[d]) for d in range(n)]
         if _random_samples is None:
             batch = 1 if input.dim() == n + 1 else input.size(0)
             _random_samples = torch.rand(

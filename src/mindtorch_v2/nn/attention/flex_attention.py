@@ -68,12 +68,43 @@ def create_mask(mod_fn: Callable[..., Tensor], B: int | None, H: int | None, Q_L
     return mod_fn(*_positions(*sizes, device=device or torch.get_default_device())).expand(sizes)
 
 
+def _of_blocks(count: Tensor, indices: Tensor) -> Tensor:
+    """The first `count` blocks in each row of `indices`, as a bool tensor (B, H, blocks of queries, blocks of keys)."""
+    named = torch.arange(indices.shape[-1], device=indices.device) < count.unsqueeze(-1)
+    seen = torch.zeros(indices.shape, dtype=torch.int32, device=indices.device)
+    seen = seen.scatter_add(-1, indices.long(), named.int()).bool()
+    return seen.reshape((1,) * (4 - seen.dim()) + tuple(seen.shape))
+
+
 class BlockMask:
     """What a mask function lets through, kept as the function and as a dense mask."""
 
     def __init__(self, mask_mod: Callable[..., Tensor], dense: Tensor, block_size: tuple[int, int]) -> None:
         self.mask_mod, self._dense, self.BLOCK_SIZE = mask_mod, dense, block_size
         self.seq_lengths = tuple(dense.shape[-2:])
+        self._blocks: Tensor | None = None
+
+    @classmethod
+    def from_kv_blocks(cls, kv_num_blocks: Tensor, kv_indices: Tensor, full_kv_num_blocks: Tensor | None = None,
+                       full_kv_indices: Tensor | None = None, BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_SPARSE_BLOCK_SIZE,
+                       mask_mod: Callable[..., Tensor] | None = None, seq_lengths: tuple[int, int] | None = None,
+                       compute_q_blocks: bool = True) -> BlockMask:
+        """A mask with the blocks of keys that each block of queries sees: how many, and which. As in eager PyTorch, what is
+        let through is for mask_mod to say; the blocks are what to_dense and sparsity tell of."""
+        if kv_indices.dim() < 2:
+            raise RuntimeError("BlockMask must have at least 2 dimensions")
+        if (full_kv_num_blocks is None) != (full_kv_indices is None):
+            raise AssertionError("full_kv_num_blocks and full_kv_indices must be both provided or omitted")
+        rows, cols = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else BLOCK_SIZE
+        lengths = seq_lengths or (kv_indices.shape[-2] * rows, kv_indices.shape[-1] * cols)
+        blocks = _of_blocks(kv_num_blocks, kv_indices)
+        if full_kv_num_blocks is not None and full_kv_indices is not None:
+            blocks = blocks | _of_blocks(full_kv_num_blocks, full_kv_indices)
+        mask_mod = mask_mod or (lambda b, h, q, kv: torch.ones((), dtype=torch.bool, device=blocks.device))
+        batch, heads = blocks.shape[:2]
+        made = cls(mask_mod, create_mask(mask_mod, batch, heads, lengths[0], lengths[1], blocks.device), (rows, cols))
+        made._blocks = blocks
+        return made
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -82,10 +113,14 @@ class BlockMask:
 
     def to(self, device: Any) -> BlockMask:
         """The mask on a device; what its function has captured stays where it is."""
-        return BlockMask(self.mask_mod, self._dense.to(device), self.BLOCK_SIZE)
+        moved = BlockMask(self.mask_mod, self._dense.to(device), self.BLOCK_SIZE)
+        moved._blocks = None if self._blocks is None else self._blocks.to(device)
+        return moved
 
     def to_dense(self) -> Tensor:
         """Which blocks hold a position that is let through, as 0 and 1."""
+        if self._blocks is not None:
+            return self._blocks.int()
         rows, cols = self.BLOCK_SIZE
         queries, keys = self.seq_lengths
         padded = torch.nn.functional.pad(self._dense, (0, -keys % cols, 0, -queries % rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mindtorch_v2.nn.modules import batchnorm as _batchnorm
 from mindtorch_v2.nn.modules.activation import (
     CELU,
     ELU,
@@ -184,6 +185,7 @@ from mindtorch_v2.nn.modules.upsampling import (
     UpsamplingNearest2d,
 )
 
+vars(_batchnorm)["SyncBatchNorm"] = SyncBatchNorm      # where torch has it
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AlphaDropout", "AvgPool1d",

@@ -100,6 +100,18 @@ class Convert:
         """Move to a CUDA device: there is none, so a module with tensors is refused, as in torch without CUDA."""
         return self._apply(lambda t: t.cuda(device))
 
+    def xpu(self, device: Any = None) -> Any:
+        """Move to an Intel GPU: there is none, so a module with tensors is refused."""
+        return self._apply(lambda t: torch.xpu.synchronize())
+
+    def mtia(self, device: Any = None) -> Any:
+        """Move to an MTIA accelerator: there is none, so a module with tensors is refused."""
+        return self._apply(lambda t: torch.mtia.synchronize())
+
+    def ipu(self, device: Any = None) -> Any:
+        """Move to an IPU: there is none, and so it is refused as in torch."""
+        return self._apply(lambda t: t.ipu(device))
+
     def npu(self, device: Any = None) -> Any:
         """Move to an npu: the current one, or the given index or device."""
         if isinstance(device, int):
@@ -123,7 +135,9 @@ class Convert:
                 warnings.warn(
                     "Complex modules are a new feature under active development whose design may "
                     "change, and some modules might not work as expected when using complex "
-                    "tensors as parameters or buffers.",
+                    "tensors as parameters or buffers. Please file an issue at "
+                    "https://github.com/pytorch/pytorch/issues/new?template=bug-report.yml "
+                    "if a complex module does not work as expected.",
                     stacklevel=2,
                 )
 

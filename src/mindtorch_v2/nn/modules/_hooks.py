@@ -227,8 +227,9 @@ class BackwardHookFunction(torch.autograd.Function):
     def forward(ctx: Any, tap: Callable[..., Any], *tensors: Any) -> Any:
         ctx.tap = tap
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*[t for t in tensors if not t.requires_grad])
-        return tuple(t.view_as(t) for t in tensors)
+        views = tuple(t.view_as(t) for t in tensors)
+        ctx.mark_non_differentiable(*[view for view, t in zip(views, tensors) if not t.requires_grad])
+        return views
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -316,7 +317,7 @@ class BackwardHook:
 
     @staticmethod
     def _check_count(who: str, what: str, result: Any, expected: int) -> None:
-        got = len(_as_tuple(result))
+        got = len(result)
         if got != expected:
             raise RuntimeError(
                 f"{who} returned an invalid number of {what}, got {got}, but expected {expected}"

@@ -57,11 +57,15 @@ class StateDict:
 
     def get_extra_state(self) -> Any:
         """Override to save something that is not a tensor; called by state_dict."""
-        raise RuntimeError("get_extra_state is called only where a subclass defines it")
+        raise RuntimeError("Reached a code path in Module.get_extra_state() that should never be called. "
+                           "Please file an issue at https://github.com/pytorch/pytorch/issues/new?template=bug-report.yml "
+                           "to report this bug.")
 
     def set_extra_state(self, state: Any) -> None:
         """Override to load what get_extra_state gave."""
-        raise RuntimeError("set_extra_state is called only where a subclass defines it")
+        raise RuntimeError("Reached a code path in Module.set_extra_state() that should never be called. "
+                           "Please file an issue at https://github.com/pytorch/pytorch/issues/new?template=bug-report.yml "
+                           "to report this bug.")
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         if getattr(hook, "_from_public_api", False):

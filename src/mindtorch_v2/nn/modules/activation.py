@@ -189,7 +189,7 @@ class Hardtanh(Module):
         for word, old in (("min", min_value), ("max", max_value)):
             if old is not None:
                 warnings.warn(
-                    f"keyword argument `{word}_value` is deprecated and rename to `{word}_val`",
+                    f"keyword argument `{word}_value` is deprecated and renamed to `{word}_val`",
                     FutureWarning,
                     stacklevel=2,
                 )

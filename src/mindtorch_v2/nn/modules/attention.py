@@ -104,6 +104,18 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
+        why = self._why_not_fast(query, key, value, key_padding_mask, attn_mask)
+        if not why:
+            kind = query.dtype
+            padding = F._canonical_mask(key_padding_mask, "key_padding_mask", F._none_or_dtype(attn_mask), "attn_mask", kind)
+            hidden = F._canonical_mask(attn_mask, "attn_mask", None, "", kind, False)
+            mask, mask_type = self.merge_masks(hidden, padding, query)
+            return torch._native_multi_head_attention(
+                query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias,
+                self.out_proj.weight, self.out_proj.bias, mask, need_weights, average_attn_weights, mask_type)
+        if query.is_nested or key.is_nested or value.is_nested:
+            raise AssertionError("MultiheadAttention does not support NestedTensor outside of its fast path. The fast path was "
+                                 f"not hit because {why}")
         swap = self.batch_first and query.dim() == 3
         if swap:
             # Shared inputs stay shared: the packed projection looks at identity.
@@ -122,6 +134,44 @@ class MultiheadAttention(Module):
             is_causal=is_causal,
         )  # fmt: skip
         return (out.transpose(1, 0) if swap else out), weights
+
+    def _why_not_fast(self, query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, mask: Tensor | None) -> str:
+        """Why one op cannot serve this call: it only infers, attends to itself and has no extra keys; empty where it can."""
+        weight, bias = self.in_proj_weight, self.in_proj_bias
+        if self.training and not query.is_nested:
+            return "training is enabled"
+        if not torch.backends.mha.get_fastpath_enabled():
+            return "torch.backends.mha.get_fastpath_enabled() was not True"
+        if query.dim() != 3:
+            return f"input not batched; expected query.dim() of 3 but got {query.dim()}"
+        for fails, why in (
+            (query is not key or key is not value,
+             "non-self attention was used (query, key, and value are not the same Tensor)"),
+            (bias is not None and query.dtype != bias.dtype, f"dtypes of query ({query.dtype}) and self.in_proj_bias "
+             f"({None if bias is None else bias.dtype}) don't match"),
+            (weight is None, "in_proj_weight was None"),
+            (weight is not None and query.dtype != weight.dtype, f"dtypes of query ({query.dtype}) and self.in_proj_weight "
+             f"({None if weight is None else weight.dtype}) don't match"),
+            (self.training, "training is enabled"),
+            (self.num_heads % 2 == 1, "self.num_heads is not even"),
+            (not self.batch_first, "batch_first was not True"),
+            (self.bias_k is not None, "self.bias_k was not None"),
+            (self.bias_v is not None, "self.bias_v was not None"),
+            (self.add_zero_attn, "add_zero_attn was enabled"),
+            (not self._qkv_same_embed_dim, "_qkv_same_embed_dim was not True"),
+            (torch.is_autocast_enabled(), "autocast is enabled"),
+        ):
+            if fails:
+                return why
+        given = (query, weight, bias, self.out_proj.weight, self.out_proj.bias)
+        if bias is None or torch.overrides.has_torch_function(given):
+            return "some Tensor argument has_torch_function"
+        if not query.is_cpu:
+            return "some Tensor argument's device is not the cpu"
+        if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+            return "grad is enabled and at least one of query or the input/output projection weights or biases requires_grad"
+        masks = [m for m in (padding, mask) if m is not None]
+        return "floating-point masks are not supported for fast path." if any(m.dtype != torch.bool for m in masks) else ""
 
     def merge_masks(
         self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor

@@ -243,7 +243,7 @@ def _pairs(values: Any, name: str) -> Iterator[tuple[str, Any]]:
     """The (key, value) pairs that `update` was given, as a mapping or as an iterable of pairs."""
     if not isinstance(values, abc.Iterable):
         raise TypeError(
-            f"{name}.update should be called with an "
+            f"{name.replace('ParameterDict', 'ParametersDict')}.update should be called with an "      # torch's own spelling
             "iterable of key/value pairs, but got " + type(values).__name__
         )
     if hasattr(values, "keys"):
@@ -480,7 +480,7 @@ class ParameterDict(Module):
 
     def update(self, parameters: Any) -> None:
         """Add or replace many values."""
-        for key, value in _pairs(parameters, "ParametersDict"):
+        for key, value in _pairs(parameters, "ParameterDict"):
             self[key] = value
 
     def extra_repr(self) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, Callable
 
 import mindtorch_v2 as torch
 from mindtorch_v2.nn import _reduction as _Reduction
 from mindtorch_v2.nn import functional as F
+from mindtorch_v2.nn.modules.distance import PairwiseDistance
 from mindtorch_v2.nn.modules.linear import Linear
 from mindtorch_v2.nn.modules.module import Module
 
@@ -135,6 +137,11 @@ class NLLLoss(_WeightedLoss):
 class NLLLoss2d(NLLLoss):
     """The old name of NLLLoss for images."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn("`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in replacement and see "
+                      "https://pytorch.org/docs/main/nn.html#torch.nn.NLLLoss for more details.", FutureWarning, stacklevel=2)
+        super().__init__(*args, **kwargs)
+
 
 class CrossEntropyLoss(_WeightedLoss):
     """Cross entropy of logits against class indices or probabilities."""
@@ -179,6 +186,10 @@ class LinearCrossEntropyLoss(Module):
         label_smoothing: float = 0.0,
         options: Any = None,
     ) -> None:
+        if weight is not None and weight.shape != (num_classes,):
+            raise RuntimeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
+        if not 0 <= label_smoothing <= 1:
+            raise RuntimeError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
         super().__init__()
         self.num_classes = num_classes
         self.out_features = tuple(out_features)
@@ -440,7 +451,7 @@ class TripletMarginWithDistanceLoss(_Loss):
                 f"got {margin} instead"
             )
         self.distance_function = (
-            F.pairwise_distance if distance_function is None else distance_function
+            PairwiseDistance() if distance_function is None else distance_function
         )
         self.margin = margin
         self.swap = swap

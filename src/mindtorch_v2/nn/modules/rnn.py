@@ -115,6 +115,10 @@ class RNNBase(Module):
         if self.mode not in _GATES:
             raise ValueError("Unrecognized RNN mode: " + self.mode)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Layers that were saved before there were projections have none."""
+        super().__setstate__({"proj_size": 0, **state})
+
     @property
     def _flat_weights_names(self) -> list[str]:
         return [name for names in self._all_weight_names for name in names]

@@ -110,3 +110,6 @@ class SyncBatchNorm(_BatchNorm):
         for name, child in module.named_children():
             made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
         return made
+
+
+SyncBatchNorm.__module__ = _BatchNorm.__module__      # where torch has it: pickles say so

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any, Callable
 
 import mindtorch_v2 as torch
@@ -166,7 +167,12 @@ class TransformerEncoder(Module):
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor = enable_nested_tensor
-        self.use_nested_tensor = enable_nested_tensor and _packs(encoder_layer)
+        why = _why_not_packed(encoder_layer)
+        self.use_nested_tensor = enable_nested_tensor and not why
+        if enable_nested_tensor and why:
+            warnings.warn(
+                f"enable_nested_tensor is True, but self.use_nested_tensor is False because {why}", stacklevel=2
+            )
         self.mask_check = mask_check
 
     def forward(
@@ -202,14 +208,24 @@ class TransformerEncoder(Module):
         return src.dim() == 3 and not recorded and not torch.is_autocast_enabled()
 
 
-def _packs(layer: Module) -> bool:
-    """Whether torch packs the sequences of a batch for layers like this one, when nothing is recorded."""
-    if not isinstance(layer, TransformerEncoderLayer) or layer.norm_first:
-        return False
+def _why_not_packed(layer: Module) -> str:
+    """Why torch does not pack the sequences of a batch for layers like this one; empty where it does."""
+    if not isinstance(layer, TransformerEncoderLayer):
+        return "encoder_layer was not TransformerEncoderLayer"
     attention, activation = layer.self_attn, layer.activation
     known = activation in (F.relu, F.gelu) or isinstance(activation, (ReLU, GELU))
-    return (attention.batch_first and attention._qkv_same_embed_dim and attention.in_proj_bias is not None and known
-            and layer.norm1.eps == layer.norm2.eps and attention.num_heads % 2 == 0)  # fmt: skip
+    for fails, why in (
+        (layer.norm_first, "norm_first was True"),
+        (not attention.batch_first, "self_attn.batch_first was not True(use batch_first for better inference performance)"),
+        (attention.in_proj_bias is None, "self_attn was passed bias=False"),
+        (not attention._qkv_same_embed_dim, "self_attn._qkv_same_embed_dim was not True"),
+        (not known, "activation_relu_or_gelu was not True"),
+        (layer.norm1.eps != layer.norm2.eps, "norm1.eps was not equal to encoder_layer.norm2.eps"),
+        (attention.num_heads % 2 == 1, "self_attn.num_heads is odd"),
+    ):
+        if fails:
+            return f"encoder_layer.{why}"
+    return ""
 
 
 class TransformerDecoder(Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,11 +20,41 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _checked_dim(t: Tensor, dim: int) -> int:
-    """The dim, counted from the first; one that the tensor does not have is refused."""
+def _validate_pruning_dim(t: Tensor, dim: int) -> None:
+    """Refuses a dim that the tensor does not have."""
     if not -t.dim() <= dim < t.dim():
         raise IndexError(f"Invalid index {dim} for tensor of size {t.shape}")
-    return dim % t.dim()
+
+
+def _validate_structured_pruning(t: Tensor) -> None:
+    """Refuses tensors without channels."""
+    if t.dim() <= 1:
+        raise ValueError("Structured pruning can only be applied to multidimensional tensors. Found tensor of shape "
+                         f"{t.shape} with {t.dim()} dims")
+
+
+def _validate_pruning_amount_init(amount: Any) -> None:
+    """Refuses what is neither a number of units nor a fraction."""
+    if not isinstance(amount, numbers.Real):
+        raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
+    if float(amount) < 0 or not isinstance(amount, numbers.Integral) and float(amount) > 1:
+        raise ValueError(f"amount={amount} should either be a float in the range [0, 1] or a non-negative integer")
+
+
+def _validate_pruning_amount(amount: Any, tensor_size: int) -> None:
+    """Refuses more units than there are."""
+    if isinstance(amount, numbers.Integral) and int(amount) > tensor_size:
+        raise ValueError(f"amount={amount} should be smaller than the number of parameters to prune={tensor_size}")
+
+
+def _compute_nparams_toprune(amount: Any, tensor_size: int) -> int:
+    """How many of so many units an amount means."""
+    return int(amount) if isinstance(amount, numbers.Integral) else round(amount * tensor_size)
+
+
+def _compute_norm(t: Tensor, n: Any, dim: int) -> Tensor:
+    """The norm of each channel along a dim."""
+    return torch.norm(t, p=n, dim=[d for d in range(t.dim()) if d != dim % t.dim()])
 
 
 class BasePruningMethod(abc.ABC):
@@ -55,7 +86,8 @@ class BasePruningMethod(abc.ABC):
         original = getattr(module, name)
         scores = original if importance_scores is None else importance_scores
         if scores.shape != original.shape:
-            raise AssertionError(f"importance_scores should have the same shape as parameter {name} of {module}")
+            raise AssertionError(f"importance_scores should have the same shape as parameter {name} of {module}, got "
+                                 f"{scores.shape} vs {original.shape}")
         if earlier:
             key, hook = earlier[0]
             del module._forward_pre_hooks[key]
@@ -77,6 +109,8 @@ class BasePruningMethod(abc.ABC):
         """A tensor with zeros where this method would prune it."""
         default = torch.ones_like(t) if default_mask is None else default_mask
         scores = t if importance_scores is None else importance_scores
+        if scores.shape != t.shape:
+            raise AssertionError(f"importance_scores should have the same shape as tensor t, got {scores.shape} vs {t.shape}")
         return t * self.compute_mask(scores, default_mask=default)
 
     def remove(self, module: Module) -> None:
@@ -152,22 +186,14 @@ class _ByAmount(BasePruningMethod):
     """Methods that prune a number or a fraction of the units."""
 
     def __init__(self, amount: int | float) -> None:
-        if isinstance(amount, bool) or not isinstance(amount, (int, float)):
-            raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
-        if amount < 0 or (isinstance(amount, float) and amount > 1.0):
-            raise ValueError(f"amount={amount} should either be a float in the range [0, 1] or a non-negative integer")
+        _validate_pruning_amount_init(amount)
         self.amount = amount
-
-    def _count(self, units: int) -> int:
-        count = self.amount if isinstance(self.amount, int) else round(self.amount * units)
-        if count > units:
-            raise ValueError(f"amount={count} should be smaller than the number of parameters to prune={units}")
-        return count
 
     def _without(self, scores: Tensor, shape: Any, dim: int | None = None) -> Tensor:
         """Ones, but for the units with the lowest scores."""
         keep = torch.ones_like(scores)
-        count = self._count(scores.numel())
+        count = _compute_nparams_toprune(self.amount, scores.numel())
+        _validate_pruning_amount(count, scores.numel())
         if count:
             keep[scores.topk(count, largest=False).indices] = 0
         return keep.view(shape) if dim is None else keep.view([-1 if d == dim else 1 for d in range(len(shape))])
@@ -198,9 +224,10 @@ class RandomStructured(_ByAmount):
         self.dim = dim
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        dim = _checked_dim(t, self.dim)
-        chance = torch.rand(t.shape[dim], device=t.device)
-        return default_mask * self._without(chance, t.shape, dim).to(default_mask.dtype)
+        _validate_structured_pruning(t)
+        _validate_pruning_dim(t, self.dim)
+        chance = torch.rand(t.shape[self.dim], device=t.device)
+        return default_mask * self._without(chance, t.shape, self.dim % t.dim()).to(default_mask.dtype)
 
 
 class LnStructured(_ByAmount):
@@ -213,9 +240,10 @@ class LnStructured(_ByAmount):
         self.n, self.dim = n, dim
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        dim = _checked_dim(t, self.dim)
-        norms = torch.norm(t, p=self.n, dim=[d for d in range(t.dim()) if d != dim])
-        return default_mask * self._without(norms, t.shape, dim).to(default_mask.dtype)
+        _validate_structured_pruning(t)
+        _validate_pruning_dim(t, self.dim)
+        norms = _compute_norm(t, self.n, self.dim)
+        return default_mask * self._without(norms, t.shape, self.dim % t.dim()).to(default_mask.dtype)
 
 
 class CustomFromMask(BasePruningMethod):
@@ -227,6 +255,8 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        if default_mask.shape != self.mask.shape:
+            raise AssertionError(f"default_mask shape {default_mask.shape} must match self.mask shape {self.mask.shape}")
         return default_mask * self.mask.to(dtype=default_mask.dtype)
 
 
@@ -270,7 +300,11 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
 def global_unstructured(parameters: Sequence[tuple[Module, str]], pruning_method: type[BasePruningMethod],
                         importance_scores: dict[tuple[Module, str], Tensor] | None = None, **kwargs: Any) -> None:
     """Prunes several parameters as if they were one long vector."""
-    scores = importance_scores or {}
+    if not isinstance(parameters, Iterable):
+        raise TypeError("global_unstructured(): parameters is not an Iterable")
+    scores = {} if importance_scores is None else importance_scores
+    if not isinstance(scores, dict):
+        raise TypeError("global_unstructured(): importance_scores must be of type dict")
     tensors = [getattr(module, name) for module, name in parameters]
     values = [scores.get((module, name), tensor) for (module, name), tensor in zip(parameters, tensors)]
     masks = [getattr(module, name + "_mask", torch.ones_like(tensor))

@@ -64,6 +64,10 @@ class PackedSequence(
         """Move to the npu."""
         return self.to("npu")
 
+    def cuda(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """Move to a CUDA device: there is none, and so it is refused."""
+        return type(self)(self.data.cuda(*args, **kwargs), *self[1:])
+
     def double(self) -> PackedSequence:
         """Cast to float64."""
         return self.to(dtype=torch.float64)

@@ -70,6 +70,36 @@ class SpectralNorm:
                 u, v = u.clone(), v.clone()
         return weight / torch.dot(u, torch.mv(matrix, v))
 
+    def _solve_v(self, matrix: Tensor, u: Tensor, sigma: Tensor) -> Tensor:
+        """The v that gives u after normalising matrix @ v, as long as the singular value sigma asks for."""
+        v = torch.mv(torch.linalg.pinv(matrix), u)
+        return v * (sigma / torch.dot(u, torch.mv(matrix, v)))
+
+    def _note_version(self, module: Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
+        """A hook of state_dict(): its metadata says which form the vectors have."""
+        versions = metadata.setdefault("spectral_norm", {})
+        key = self.name + ".version"
+        if key in versions:
+            raise RuntimeError(f"Unexpected key in metadata['spectral_norm']: {key}")
+        versions[key] = self._version
+
+    def _read_old_state(self, state: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool,
+                        missing: list[str], unexpected: list[str], errors: list[str]) -> None:
+        """A hook of load_state_dict(): states without a version have the normalised weight in the place of v."""
+        version = metadata.get("spectral_norm", {}).get(self.name + ".version")
+        key = prefix + self.name
+        if version is not None and version >= 1 or \
+                version is None and key not in state and all(key + s in state for s in ("_orig", "_u", "_v")):
+            return
+        absent = [key + s for s in ("_orig", "", "_u") if key + s not in state]
+        if absent:
+            missing.extend(absent if strict else [])
+            return
+        with torch.no_grad():
+            original = state[key + "_orig"]
+            sigma = (original / state.pop(key)).mean()
+            state[key + "_v"] = self._solve_v(self.reshape_weight_to_matrix(original), state[key + "_u"], sigma)
+
     def remove(self, module: Module) -> None:
         """Put the plain parameter back."""
         with torch.no_grad():
@@ -110,6 +140,8 @@ class SpectralNorm:
         module.register_buffer(name + "_u", u)
         module.register_buffer(name + "_v", v)
         module.register_forward_pre_hook(fn)
+        module._register_state_dict_hook(fn._note_version)
+        module._register_load_state_dict_pre_hook(fn._read_old_state)
         return fn
 
 
@@ -128,4 +160,10 @@ def spectral_norm(
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     """Undo spectral_norm."""
-    return remove_hook(module, SpectralNorm, name, "spectral_norm")
+    remove_hook(module, SpectralNorm, name, "spectral_norm")
+    for hooks in (module._state_dict_hooks, module._load_state_dict_pre_hooks):
+        for key, hook in list(hooks.items()):
+            of = getattr(getattr(hook, "hook", hook), "__self__", None)
+            if isinstance(of, SpectralNorm) and of.name == name:
+                del hooks[key]
+    return module

@@ -1,5 +1,5 @@
 """torch.utils.data: datasets, samplers and the loader that makes batches of them."""
-from mindtorch_v2.utils.data import _utils, datapipes
+from mindtorch_v2.utils.data import _utils, datapipes, graph, graph_settings
 from mindtorch_v2.utils.data._utils.collate import default_collate, default_convert
 from mindtorch_v2.utils.data._utils.worker import get_worker_info
 from mindtorch_v2.utils.data.dataloader import DataLoader

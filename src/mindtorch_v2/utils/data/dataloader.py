@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import connection, reduction
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import mindtorch_v2 as torch
 from mindtorch_v2.utils.data import _utils
@@ -18,12 +18,14 @@ from mindtorch_v2.utils.data._utils import MP_STATUS_CHECK_INTERVAL
 from mindtorch_v2.utils.data._utils import worker as _worker
 from mindtorch_v2.utils.data._utils.collate import default_collate, default_convert
 from mindtorch_v2.utils.data._utils.fetch import fetcher
-from mindtorch_v2.utils.data._utils.worker import get_worker_info  # noqa: F401
-from mindtorch_v2.utils.data.dataset import IterableDataset
+from mindtorch_v2.utils.data._utils.worker import get_worker_info
+from mindtorch_v2.utils.data.dataset import Dataset, IterableDataset
 from mindtorch_v2.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
 POLL_S = MP_STATUS_CHECK_INTERVAL
+_T_co = TypeVar("_T_co", covariant=True)
 _collate_fn_t = Callable[[list[Any]], Any]
+_worker_init_fn_t = Callable[[int], None]
 
 
 class _DatasetKind:
@@ -43,13 +45,24 @@ class _InfiniteConstantSampler(Sampler[Any]):
         yield from itertools.repeat(None)
 
 
-class DataLoader:
+def _sharding_worker_init_fn(worker_init_fn: Callable[[int], None] | None, world_size: int, rank_id: int, worker_id: int) -> None:
+    """What a worker calls first whose dataset is a datapipe: the pipe gives the share of this worker of this process."""
+    info = get_worker_info()
+    if info is not None:
+        torch.utils.data.graph_settings.apply_sharding(info.dataset, world_size * info.num_workers,
+                                                       info.num_workers * rank_id + worker_id)
+    if worker_init_fn is not None:
+        worker_init_fn(worker_id)
+
+
+class DataLoader(Generic[_T_co]):
     """An iterable of batches over a dataset."""
     _iterator: _MultiProcessingDataLoaderIter | None = None
+    dataset: Any
     _made = False
     _IterableDataset_len_called: int | None = None      # what the stream said of its length when len(loader) was asked
 
-    def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None, sampler: Any = None,
+    def __init__(self, dataset: Dataset[_T_co], batch_size: int | None = 1, shuffle: bool | None = None, sampler: Any = None,
                  batch_sampler: Any = None, num_workers: int = 0, collate_fn: Callable[[list[Any]], Any] | None = None,
                  pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
                  worker_init_fn: Callable[[int], None] | None = None, multiprocessing_context: Any = None,
@@ -71,7 +84,7 @@ class DataLoader:
         self.worker_init_fn, self.persistent_workers = worker_init_fn, persistent_workers
         self.pin_memory_device, self.in_order, self.generator = pin_memory_device, in_order, generator
         self.multiprocessing_context = multiprocessing_context
-        self._iterable = isinstance(dataset, IterableDataset)
+        self._dataset_kind = _DatasetKind.Iterable if isinstance(dataset, IterableDataset) else _DatasetKind.Map
         self._choose_sampler(batch_size, shuffle, sampler, batch_sampler, drop_last)
         self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
         self._made = True
@@ -150,8 +163,8 @@ class DataLoader:
         return self._batched
 
     @property
-    def _dataset_kind(self) -> int:
-        return _DatasetKind.Iterable if self._iterable else _DatasetKind.Map
+    def _iterable(self) -> bool:
+        return self._dataset_kind == _DatasetKind.Iterable
 
     def _get_iterator(self) -> _BaseDataLoaderIter:
         return _SingleProcessDataLoaderIter(self) if self.num_workers == 0 else _MultiProcessingDataLoaderIter(self)
@@ -198,6 +211,10 @@ class _BaseDataLoaderIter:
 
     def __iter__(self) -> _BaseDataLoaderIter:
         return self
+
+    def __getstate__(self) -> Any:
+        """Refuses: what a pass has taken so far is no state to send."""
+        raise NotImplementedError("{} cannot be pickled", type(self).__name__)
 
     def __len__(self) -> int:
         return len(self.loader._index_sampler)   # type: ignore[arg-type]

@@ -171,3 +171,30 @@ def _generate_state(base_seed: int, worker_id: int) -> list[int]:
         value = value * factor & mask
         made.append(value ^ value >> 16)
     return made
+
+
+# ---- for loaders of packages ----------------------------------------------------------------------------------------
+class _IterableDatasetStopIteration:
+    """What a worker sends when its share of an iterable dataset has ended."""
+
+    def __init__(self, worker_id: int) -> None:
+        self.worker_id = worker_id
+
+
+class _ResumeIteration:
+    """What a loader sends to workers that stay, when the next pass begins."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = seed
+
+
+class ManagerWatchdog:
+    """A worker's question whether the process that started it is still there."""
+
+    def __init__(self) -> None:
+        self.manager_pid, self.manager_dead = os.getppid(), False
+
+    def is_alive(self) -> bool:
+        """Whether it is."""
+        self.manager_dead = self.manager_dead or os.getppid() != self.manager_pid
+        return not self.manager_dead

@@ -59,3 +59,29 @@ class DFIterDataPipe(IterDataPipe):
 class MapDataPipe(_Pipe, Dataset[Any]):
     """Items by index."""
     functions: dict[str, Callable[..., Any]] = {}
+
+
+class _IterDataPipeSerializationWrapper(IterDataPipe):
+    """A stream as another one, which is pickled with what it holds."""
+
+    def __init__(self, datapipe: Any) -> None:
+        self._datapipe = datapipe
+
+    def __iter__(self) -> Any:
+        yield from self._datapipe
+
+    def __len__(self) -> int:
+        return len(self._datapipe)
+
+
+class _MapDataPipeSerializationWrapper(MapDataPipe):
+    """Items by index of another pipe, which is pickled with what it holds."""
+
+    def __init__(self, datapipe: Any) -> None:
+        self._datapipe = datapipe
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._datapipe[index]
+
+    def __len__(self) -> int:
+        return len(self._datapipe)

@@ -8,6 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import mindtorch_v2 as torch
 from mindtorch_v2.utils.data._utils.collate import default_collate
 from mindtorch_v2.utils.data.datapipes._decorator import functional_datapipe
 from mindtorch_v2.utils.data.datapipes._shuffling import Shuffling
@@ -362,3 +363,7 @@ class ShardingFilter(_Over):
     def __len__(self) -> int:
         n = len(self.datapipe)
         return n // self.num_of_instances + (self.instance_id < n % self.num_of_instances)
+
+
+combinatorics: Any = torch._facade.module(__name__, "combinatorics", "Pipes with an order of their own, by torch's full names.",
+                                          ShufflerIterDataPipe=Shuffler, SamplerIterDataPipe=Sampler)
